@@ -1,0 +1,47 @@
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+LDFLAGS = -s -w -X main.version=$(VERSION)
+
+.PHONY: all build test lint generate bench bench-results soak clean
+
+all: build
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pando ./cmd/pando
+
+# Every test that this machine can run. What it can't is listed at the end, with
+# the reason; with SKIPS=FILE a skip that the file doesn't list is a failure.
+test:
+	$(GO) vet ./...
+	$(GO) test -json ./... | $(GO) run ./tools/skips $(if $(SKIPS),-known $(SKIPS))
+
+# Formatting, static analysis, and that nothing generated is out of date.
+lint:
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	$(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+# The documents and schemas made from the code.
+generate:
+	$(GO) run ./tools/openapi
+	$(GO) run ./tools/seccompdoc
+
+# Shows that the benchmarks work; what is published comes from bench-results,
+# on a quiet machine.
+bench: build
+	bin/pando bench --quick all
+
+bench-results: build
+	mkdir -p bench/results
+	for a in run cli ledger checkpoint import; do \
+		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
+	done
+	$(GO) run ./tools/benchchart
+
+# What takes too long for every change.
+soak: build
+	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
+
+clean:
+	rm -rf bin

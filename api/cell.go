@@ -1,0 +1,268 @@
+package api
+
+import "time"
+
+// Cell is an isolated place where commands run.
+type Cell struct {
+	ID          string     `json:"cell"`
+	Name        string     `json:"name"`      // the id when it has none
+	Anonymous   bool       `json:"anonymous"` // made by a run without --cell; it goes with its run
+	State       string     `json:"state"`
+	Cause       string     `json:"cause,omitempty"` // of state failed, or of the last end of its processes
+	Source      string     `json:"source,omitempty"`
+	Backend     string     `json:"backend"`
+	Image       string     `json:"image"`
+	Created     time.Time  `json:"created"`
+	Expires     time.Time  `json:"expires,omitzero"`
+	Head        int        `json:"head"` // number of the checkpoint its workspace started from or is at
+	Checkpoints int        `json:"checkpoints"`
+	Runs        int        `json:"runs"`                 // how many it had
+	LatestRun   string     `json:"latest_run,omitempty"` // id of its latest run
+	Verdict     string     `json:"verdict,omitempty"`    // of the latest run
+	Parent      *Parent    `json:"parent,omitempty"`     // where it was forked from
+	Provider    Provider   `json:"workspace"`
+	Assurance   *Assurance `json:"assurance,omitempty"` // while it has processes
+	Downgrades  []string   `json:"downgrades"`
+	Processes   int        `json:"processes"`      // how many run in it now
+	Disk        int64      `json:"disk,omitempty"` // bytes of its own layers
+	Policy      string     `json:"policy_digest,omitempty"`
+	LeftOut     []LeftOut  `json:"left_out"`
+}
+
+// Parent is where a forked cell comes from.
+type Parent struct {
+	Cell       string `json:"cell"`
+	Name       string `json:"name"`
+	Checkpoint string `json:"checkpoint"`
+	Number     int    `json:"number"`
+}
+
+// Checkpoint is an immutable state of a cell.
+type Checkpoint struct {
+	ID            string    `json:"checkpoint"`
+	Cell          string    `json:"cell"`
+	Number        int       `json:"number"`
+	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
+	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork"
+	Run           string    `json:"run,omitempty"`
+	Message       string    `json:"message,omitempty"` // what the person said who made it
+	Created       time.Time `json:"created"`
+	Expires       time.Time `json:"expires,omitzero"`
+	TreeDigest    string    `json:"tree_digest,omitempty"` // empty while it is being computed
+	ContentDigest string    `json:"content_digest,omitempty"`
+	Layers        int       `json:"layers"` // how deep its stack of layers is
+	Head          bool      `json:"head"`   // the workspace started from it or is at it
+	TookMS        float64   `json:"took_ms,omitempty"`
+	Under         string    `json:"under,omitempty"` // "living processes": the top layer was copied
+}
+
+// CheckpointRequest asks for a checkpoint.
+type CheckpointRequest struct {
+	Message string `json:"message,omitempty"` // a note to find it by
+}
+
+// RestoreRequest asks for a cell to go back to a checkpoint.
+type RestoreRequest struct {
+	Number int    `json:"number"`
+	Digest string `json:"digest,omitempty"` // instead of Number: a prefix of the checkpoint's id or tree digest
+	// Lose confirms that the results of later runs leave the cell's workspace.
+	Lose   bool `json:"lose,omitempty"`
+	Verify bool `json:"verify,omitempty"` // prove by walking everything
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// RestoreResult says what a restore did.
+type RestoreResult struct {
+	Cell       Cell     `json:"cell"`
+	Number     int      `json:"number"`
+	Lost       []string `json:"lost"`              // runs whose results are no longer in the workspace
+	Applied    []string `json:"applied,omitempty"` // of Lost: those whose changes are in the source, and stay there
+	Ended      int      `json:"ended"`             // processes
+	Proof      string   `json:"proof"`             // "layer identity", "full walk"
+	TreeDigest string   `json:"tree_digest"`
+	TookMS     float64  `json:"took_ms"`
+	Receipt    string   `json:"receipt,omitempty"`
+	Reopened   string   `json:"reopened,omitempty"` // a run that is pending again
+}
+
+// UndoRequest asks to go back before the latest run, or to step To.
+type UndoRequest struct {
+	To     int  `json:"to,omitempty"`
+	DryRun bool `json:"dry_run,omitempty"`
+	Lose   bool `json:"lose,omitempty"`
+}
+
+// ForkRequest asks for new cells from a checkpoint.
+type ForkRequest struct {
+	Number int    `json:"number,omitempty"` // 0: the cell's present state
+	Name   string `json:"name,omitempty"`
+	Count  int    `json:"count,omitempty"` // default 1
+}
+
+// ForkResult lists the new cells.
+type ForkResult struct {
+	Cells   []Cell  `json:"cells"`
+	Took    string  `json:"took"`    // what the children have: "files"
+	Dropped string  `json:"dropped"` // what they have not
+	TookMS  float64 `json:"took_ms"`
+	Receipt string  `json:"receipt,omitempty"`
+}
+
+// AcceptRequest accepts a run's result.
+type AcceptRequest struct {
+	Apply   bool     `json:"apply,omitempty"`   // write the changes to the source
+	Include []string `json:"include,omitempty"` // held paths to apply nevertheless
+	Ignored bool     `json:"ignored,omitempty"` // apply files that git ignores, too
+	Force   bool     `json:"force,omitempty"`   // accept although the source changed
+	Reason  string   `json:"reason,omitempty"`  // why force is right; it goes into the receipt
+	DryRun  bool     `json:"dry_run,omitempty"`
+}
+
+// AcceptResult says what was accepted and applied.
+type AcceptResult struct {
+	Run     Run      `json:"run"`
+	Applied []string `json:"applied"`         // paths written to the source
+	Held    []Held   `json:"held"`            // not applied: needs --include
+	Ignored int      `json:"ignored"`         // not applied: git ignores them
+	Kept    []string `json:"kept"`            // what git can't represent, and was not applied
+	Patch   string   `json:"patch,omitempty"` // where the patch is
+	DryRun  bool     `json:"dry_run,omitempty"`
+}
+
+// Held is a change to a file that controls what runs on the host.
+type Held struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// DiscardRequest throws a run's result away.
+type DiscardRequest struct {
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// ExecRequest runs a command in a living or idle cell, outside any run.
+type ExecRequest struct {
+	Command   []string `json:"command"`
+	Env       []string `json:"env,omitempty"`
+	Workdir   string   `json:"workdir,omitempty"`
+	Timeout   string   `json:"timeout,omitempty"`
+	TTY       bool     `json:"tty,omitempty"`
+	Rows      uint16   `json:"rows,omitempty"`
+	Cols      uint16   `json:"cols,omitempty"`
+	Attach    bool     `json:"attach,omitempty"` // the command starts when a client attaches, and ends with it
+	CallerEnv []string `json:"caller_env,omitempty"`
+}
+
+// Exec is a command in a cell.
+type Exec struct {
+	ID       string  `json:"exec"` // id of the exec
+	Cell     string  `json:"cell"`
+	Running  bool    `json:"running"`   // it has not ended
+	ExitCode *int    `json:"exit_code"` // null while it runs
+	Signal   string  `json:"signal,omitempty"`
+	Cause    string  `json:"cause,omitempty"` // why it ended, when it was not its own doing
+	Output   Outputs `json:"output"`          // what it wrote
+	WallMS   float64 `json:"wall_ms"`         // how long it ran, in milliseconds
+}
+
+// Process is one process of a cell.
+type Process struct {
+	PID     int       `json:"pid"`
+	PPID    int       `json:"ppid"` // its parent's process id; 0 outside the cell
+	State   string    `json:"state"`
+	RSS     int64     `json:"rss"`    // bytes
+	CPU     int64     `json:"cpu_ms"` // milliseconds
+	Started time.Time `json:"started"`
+	Command string    `json:"command"`
+}
+
+// Stats is what a cell uses now.
+type Stats struct {
+	Cell       string   `json:"cell"`
+	Name       string   `json:"name"`
+	State      string   `json:"state"`
+	Processes  int      `json:"processes"`              // how many run
+	Memory     int64    `json:"memory"`                 // bytes
+	PeakMemory int64    `json:"peak_memory"`            // bytes
+	MemoryMax  int64    `json:"memory_limit,omitempty"` // bytes it may use
+	CPU        int64    `json:"cpu_us"`                 // microseconds of CPU time
+	Written    int64    `json:"written"`                // bytes written to disks
+	Disk       int64    `json:"disk"`                   // bytes of the writable layer, home and /tmp
+	OOMKills   int64    `json:"oom_kills"`              // processes killed at the memory limit
+	Measured   []string `json:"measured"`               // names of the fields that this host counts
+}
+
+// FileChange is one changed file.
+type FileChange struct {
+	Path      string `json:"path"`
+	OldPath   string `json:"old_path,omitempty"` // where it was, when it was renamed
+	Status    string `json:"status"`             // added, modified, deleted, renamed, type-changed, mode-changed
+	OldMode   string `json:"old_mode,omitempty"` // octal, as git has it
+	NewMode   string `json:"new_mode,omitempty"` // octal, as git has it
+	Binary    bool   `json:"binary,omitempty"`
+	Added     int    `json:"added"`                // lines
+	Deleted   int    `json:"deleted"`              // lines
+	OldDigest string `json:"old_digest,omitempty"` // SHA-256 of the content before
+	NewDigest string `json:"new_digest,omitempty"` // SHA-256 of the content after
+}
+
+// Diff is what differs between two states.
+type Diff struct {
+	Cell    string       `json:"cell"`
+	From    string       `json:"from"` // "web@1"
+	To      string       `json:"to"`
+	Files   []FileChange `json:"files"`   // what differs, in order of path
+	Ignored int          `json:"ignored"` // how many files more differ that git ignores
+	Notes   []string     `json:"notes"`   // what git can't represent
+	Text    string       `json:"text,omitempty"`
+}
+
+// TreeNode is one cell in the picture of a family.
+type TreeNode struct {
+	Cell        Cell         `json:"cell"`
+	Checkpoints []Checkpoint `json:"checkpoints"`
+	Children    []TreeNode   `json:"children"` // cells that were forked from it
+}
+
+// GCRequest asks to free disk space.
+type GCRequest struct {
+	DryRun bool `json:"dry_run"`
+}
+
+// GCResult lists what was, or would be, freed.
+type GCResult struct {
+	DryRun bool     `json:"dry_run"`
+	Items  []GCItem `json:"items"` // what nothing needs
+	Bytes  int64    `json:"bytes"`
+}
+
+// GCItem is one thing that nothing needs any more.
+type GCItem struct {
+	What  string `json:"what"` // "layer", "cell", "checkpoint", "cgroup", …
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+	Why   string `json:"why"`
+}
+
+// Disk is what pando holds on disk.
+type Disk struct {
+	State    string `json:"state"`  // directory
+	Layers   int64  `json:"layers"` // bytes of frozen layers
+	Cells    int64  `json:"cells"`
+	Runs     int64  `json:"runs"`     // bytes of records of runs
+	Ledger   int64  `json:"ledger"`   // bytes of receipts
+	Other    int64  `json:"other"`    // bytes of everything else
+	Free     int64  `json:"free"`     // bytes free in the file system of the state directory
+	Freeable int64  `json:"freeable"` // bytes that gc would free
+}
+
+// Daemon says who answers.
+type Daemon struct {
+	Version string    `json:"version"` // of the program that answers
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Home    string    `json:"home"`   // directory of its state
+	Socket  string    `json:"socket"` // path of its unix socket
+	Cells   int       `json:"cells"`
+	Alive   int       `json:"alive"` // with processes
+}

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// FrameType says what a frame of a stream carries. A stream belongs to one
+// process: a run, an exec, or a log that is followed.
+type FrameType byte
+
+// The frames. The arrows say who sends them; C is the client.
+const (
+	FrameStdin    FrameType = 'i' // C→ bytes for standard input
+	FrameStdinEOF FrameType = 'e' // C→ standard input ends
+	FrameResize   FrameType = 'w' // C→ JSON {rows, cols}
+	FrameSignal   FrameType = 's' // C→ text: "SIGINT"
+	FrameStdout   FrameType = 'o' // →C offset (8 bytes, big endian), then bytes
+	FrameStderr   FrameType = 'E' // →C the same
+	FrameGap      FrameType = 'g' // →C JSON {stream, bytes}: output that is no longer kept
+	FrameProgress FrameType = 'p' // →C JSON Progress
+	FrameExit     FrameType = 'x' // →C JSON Exit: the process has ended, its output is complete
+	FrameResult   FrameType = 'r' // →C JSON: the result; the last frame
+	FrameError    FrameType = '!' // →C JSON Error; the last frame
+)
+
+// MaxFrame bounds the payload of one frame.
+const MaxFrame = 1 << 20
+
+// A Frame is one message of a stream. On a byte stream it is preceded by four
+// bytes of length, big endian, of type and payload; on a WebSocket it is one
+// binary message of type and payload.
+type Frame struct {
+	Type    FrameType
+	Payload []byte
+}
+
+// AppendFrame appends the byte-stream form of f to b.
+func AppendFrame(b []byte, f Frame) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(1+len(f.Payload)))
+	b = append(b, byte(f.Type))
+	return append(b, f.Payload...)
+}
+
+// ReadFrame reads the byte-stream form. The payload is valid until the next
+// call with the same buf.
+func ReadFrame(r io.Reader, buf *[]byte) (Frame, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return Frame{}, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n == 0 || n > MaxFrame+1 {
+		return Frame{}, fmt.Errorf("cannot read a frame of %d bytes", n)
+	}
+	n--
+	if cap(*buf) < int(n) {
+		*buf = make([]byte, n)
+	}
+	b := (*buf)[:n]
+	if _, err := io.ReadFull(r, b); err != nil {
+		return Frame{}, err
+	}
+	return Frame{FrameType(head[4]), b}, nil
+}
+
+// Output makes a frame of output bytes at offset.
+func Output(t FrameType, offset int64, data []byte) Frame {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(data)), uint64(offset))
+	return Frame{t, append(b, data...)}
+}
+
+// OutputData splits the payload of an output frame.
+func (f Frame) OutputData() (offset int64, data []byte, err error) {
+	if len(f.Payload) < 8 {
+		return 0, nil, fmt.Errorf("cannot read an output frame of %d bytes", len(f.Payload))
+	}
+	return int64(binary.BigEndian.Uint64(f.Payload)), f.Payload[8:], nil
+}
+
+// Progress is what long work reports on its way.
+type Progress struct {
+	Step  string `json:"step"`            // "importing"
+	Done  int64  `json:"done,omitempty"`  // files or bytes, see Unit
+	Total int64  `json:"total,omitempty"` // 0: not known
+	Unit  string `json:"unit,omitempty"`  // "files", "bytes"
+	Note  string `json:"note,omitempty"`  // a line for people
+}
+
+// Resize is the payload of FrameResize.
+type Resize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Gap is the payload of FrameGap.
+type Gap struct {
+	Stream string `json:"stream"` // "stdout" or "stderr"
+	Bytes  int64  `json:"bytes"`
+}

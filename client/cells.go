@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Cells lists the cells there are, newest first.
+func (c *Client) Cells(ctx context.Context) (out []api.Cell, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells", nil, nil, &out)
+}
+
+// Cell shows a cell; sel is a name, an id, or "" for the latest from here.
+func (c *Client) Cell(ctx context.Context, sel string) (out api.Cell, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel), nil, nil, &out)
+}
+
+// Remove removes a cell with its processes, files and checkpoints.
+func (c *Client) Remove(ctx context.Context, sel string, dryRun bool) (out api.Cell, err error) {
+	q := url.Values{}
+	flag(q, "dry_run", dryRun)
+	return out, c.do(ctx, "DELETE", "/v1/cells/"+segment(sel), q, nil, &out)
+}
+
+// Pause freezes a cell's processes, Resume lets them go on, Stop ends them.
+func (c *Client) Pause(ctx context.Context, sel string) (out api.Cell, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/pause", nil, nil, &out)
+}
+
+// Resume lets a paused cell's processes go on.
+func (c *Client) Resume(ctx context.Context, sel string) (out api.Cell, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/resume", nil, nil, &out)
+}
+
+// Stop ends a cell's processes; its files stay.
+func (c *Client) Stop(ctx context.Context, sel string) (out api.Cell, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/stop", nil, nil, &out)
+}
+
+// Processes lists what runs in a cell.
+func (c *Client) Processes(ctx context.Context, sel string) (out []api.Process, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/processes", nil, nil, &out)
+}
+
+// Stats tells what a cell uses now.
+func (c *Client) Stats(ctx context.Context, sel string) (out api.Stats, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/stats", nil, nil, &out)
+}
+
+// History lists a cell's checkpoints.
+func (c *Client) History(ctx context.Context, sel string) (out []api.Checkpoint, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/history", nil, nil, &out)
+}
+
+// Tree shows a cell's family, or all families with all set.
+func (c *Client) Tree(ctx context.Context, sel string, all bool) (out []api.TreeNode, err error) {
+	path := "/v1/cells/" + segment(sel) + "/tree"
+	if all {
+		path = "/v1/tree"
+	}
+	return out, c.do(ctx, "GET", path, nil, nil, &out)
+}
+
+// Checkpoint makes the present state of a cell a checkpoint.
+func (c *Client) Checkpoint(ctx context.Context, sel string, req api.CheckpointRequest) (out api.Checkpoint, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/checkpoints", nil, req, &out)
+}
+
+// Restore brings a cell back to a checkpoint.
+func (c *Client) Restore(ctx context.Context, sel string, req api.RestoreRequest) (out api.RestoreResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/restore", nil, req, &out)
+}
+
+// Undo brings a cell back to before its latest change.
+func (c *Client) Undo(ctx context.Context, sel string, req api.UndoRequest) (out api.RestoreResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/undo", nil, req, &out)
+}
+
+// Fork makes new cells from a checkpoint.
+func (c *Client) Fork(ctx context.Context, sel string, req api.ForkRequest) (out api.ForkResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/fork", nil, req, &out)
+}
+
+// ReadFiles reads a path of a cell, relative to its workspace or absolute, as
+// a tar archive.
+func (c *Client) ReadFiles(ctx context.Context, sel, path string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/cells/"+segment(sel)+"/files", url.Values{"path": {path}}, nil)
+}
+
+// WriteFiles extracts a tar archive below a directory of a cell.
+func (c *Client) WriteFiles(ctx context.Context, sel, path string, archive io.Reader) error {
+	return c.do(ctx, "PUT", "/v1/cells/"+segment(sel)+"/files", url.Values{"path": {path}}, archive, nil)
+}
+
+// DiffOptions choose what a diff compares and how it is shown.
+type DiffOptions struct {
+	From, To int    // numbers of checkpoints
+	Form     string // "json", "text", "stat", "patch"
+	Colour   bool
+	Width    int
+	Ignored  bool
+}
+
+func (o DiffOptions) query() url.Values {
+	q := url.Values{}
+	number(q, "from", int64(o.From))
+	number(q, "to", int64(o.To))
+	number(q, "width", int64(o.Width))
+	flag(q, "colour", o.Colour)
+	flag(q, "ignored", o.Ignored)
+	if o.Form != "" {
+		q.Set("form", o.Form)
+	}
+	return q
+}
+
+// DiffCell compares two states of a cell.
+func (c *Client) DiffCell(ctx context.Context, sel string, o DiffOptions) (out api.Diff, err error) {
+	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/diff", o.query(), nil, &out)
+}

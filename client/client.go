@@ -1,0 +1,231 @@
+// Package client is the Go SDK of pando's HTTP API, and all that pando's own
+// command line uses: what it can do, any program can do.
+//
+// A Client talks to the daemon of this user on its unix socket. The caller
+// starts a daemon when none answers (see Config.Start).
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Config says how to reach the daemon.
+type Config struct {
+	Socket string // path of its unix socket
+	// Start starts a daemon and returns when it can be expected to answer
+	// soon; nil to fail instead when none answers.
+	Start func(ctx context.Context) error
+	// Dir is the directory that empty selectors are resolved from.
+	Dir string
+}
+
+// Client calls the API. It is safe for concurrent use.
+type Client struct {
+	cfg  Config
+	http *http.Client
+}
+
+// New returns a client. Nothing is contacted yet.
+func New(cfg Config) *Client {
+	c := &Client{cfg: cfg}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
+		// One caller, one socket: nothing to keep alive for long.
+		MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}}
+	return c
+}
+
+// dial connects to the socket, starting a daemon when there is none.
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := c.connect(ctx)
+	if err == nil || c.cfg.Start == nil || ctx.Err() != nil {
+		return conn, err
+	}
+	if serr := c.cfg.Start(ctx); serr != nil {
+		return nil, serr
+	}
+	return c.connect(ctx)
+}
+
+func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+	dir, err := os.Open(filepath.Dir(c.cfg.Socket))
+	if err != nil {
+		return nil, &api.Error{Kind: "unavailable", Message: "cannot reach the daemon: " + err.Error()}
+	}
+	defer dir.Close()
+	var d net.Dialer
+	// By descriptor: the path may be longer than a socket address can be.
+	conn, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(c.cfg.Socket)))
+	if err != nil {
+		return nil, &api.Error{Kind: "unavailable", Message: "cannot reach the daemon at " + c.cfg.Socket}
+	}
+	return conn, nil
+}
+
+// Alive reports whether a daemon answers, without starting one.
+func (c *Client) Alive(ctx context.Context) bool {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// do sends a request and decodes its JSON answer into out, unless that is nil.
+func (c *Client) do(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	body, err := c.raw(ctx, method, path, q, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, body)
+		return err
+	}
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot read the daemon's answer to %s %s: %v", method, path, err)}
+	}
+	return nil
+}
+
+// raw sends a request and returns the body of its answer.
+func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in any) (io.ReadCloser, error) {
+	var body io.Reader
+	kind := "application/json"
+	switch v := in.(type) {
+	case nil:
+	case io.Reader:
+		body, kind = v, "application/x-tar"
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	if q == nil {
+		q = url.Values{}
+	}
+	if c.cfg.Dir != "" {
+		q.Set("dir", c.cfg.Dir)
+	}
+	if method != http.MethodGet {
+		// What changes something is sent once. So that it isn't sent to a daemon
+		// that is just ending, one that answers is looked for first.
+		if err := c.greet(ctx); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://pando"+path+"?"+q.Encode(), body)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", kind)
+	}
+	resp, err := c.http.Do(req)
+	for tries := 1; err != nil && method == http.MethodGet && tries < 3 && ctx.Err() == nil && hungUp(err); tries++ {
+		resp, err = c.http.Do(req)
+	}
+	if err != nil {
+		return nil, unwrap(ctx, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	return nil, readError(resp.Status, resp.Body)
+}
+
+// greet makes sure that a daemon answers, and leaves a connection to it behind
+// for the request that follows.
+func (c *Client) greet(ctx context.Context) error {
+	body, err := c.raw(ctx, http.MethodGet, "/v1/daemon", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	_, err = io.Copy(io.Discard, body)
+	return err
+}
+
+// hungUp reports whether the other end was there and is gone.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// readError makes an error of an answer that is none.
+func readError(status string, body io.Reader) error {
+	b, _ := io.ReadAll(io.LimitReader(body, 1<<20))
+	var e api.Error
+	if json.Unmarshal(b, &e) != nil || e.Message == "" {
+		return &api.Error{Kind: "internal", Message: "the daemon answered " + status + ": " + strings.TrimSpace(string(b))}
+	}
+	return &e
+}
+
+// unwrap takes the words of net/http off an error.
+func unwrap(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return &api.Error{Kind: "interrupted", Message: "interrupted"}
+	}
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return &api.Error{Kind: "unavailable", Message: "lost the daemon: " + err.Error(), Hint: "look into its log, then try again: pando daemon status"}
+}
+
+// segment makes a selector a path segment; "" becomes "-".
+func segment(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return url.PathEscape(s)
+}
+
+// checkPath refuses what a server would take for a way up.
+func checkPath(path string) error {
+	for _, s := range strings.Split(path, "/") {
+		if s == "." || s == ".." {
+			return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot use %q as a name", s),
+				Hint: "use letters, digits, '.', '_' and '-', at most 64, starting with a letter, a digit or '_'"}
+		}
+	}
+	return nil
+}
+
+func flag(q url.Values, name string, on bool) {
+	if on {
+		q.Set(name, "1")
+	}
+}
+
+func number(q url.Values, name string, n int64) {
+	if n != 0 {
+		q.Set(name, strconv.FormatInt(n, 10))
+	}
+}

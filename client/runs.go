@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// StartRun starts a governed run. With req.Attach it waits for Attach.
+func (c *Client) StartRun(ctx context.Context, req api.RunRequest) (out api.Run, err error) {
+	return out, c.do(ctx, "POST", "/v1/runs", nil, req, &out)
+}
+
+// PlanRun says what a run would import, mount and enforce.
+func (c *Client) PlanRun(ctx context.Context, req api.RunRequest) (out api.Plan, err error) {
+	return out, c.do(ctx, "POST", "/v1/plans", nil, req, &out)
+}
+
+// Runs lists runs, newest first; of one cell if sel is not nil.
+func (c *Client) Runs(ctx context.Context, sel *string) (out []api.Run, err error) {
+	q := url.Values{}
+	if sel != nil {
+		q.Set("cell", *sel)
+	}
+	return out, c.do(ctx, "GET", "/v1/runs", q, nil, &out)
+}
+
+// Run shows a run; with wait, when it has ended.
+func (c *Client) Run(ctx context.Context, sel string, wait bool) (out api.Run, err error) {
+	q := url.Values{}
+	flag(q, "wait", wait)
+	return out, c.do(ctx, "GET", "/v1/runs/"+segment(sel), q, nil, &out)
+}
+
+// Interrupt ends a run's command and waits for the run's end.
+func (c *Client) Interrupt(ctx context.Context, sel string) (out api.Run, err error) {
+	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/interrupt", nil, nil, &out)
+}
+
+// DiffRun shows what a run changed.
+func (c *Client) DiffRun(ctx context.Context, sel string, o DiffOptions) (out api.Diff, err error) {
+	return out, c.do(ctx, "GET", "/v1/runs/"+segment(sel)+"/diff", o.query(), nil, &out)
+}
+
+// RunFile reads one of a run's records.
+func (c *Client) RunFile(ctx context.Context, sel, name string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/files/"+url.PathEscape(name), nil, nil)
+}
+
+// ExportRun exports everything kept of a run as a tar archive.
+func (c *Client) ExportRun(ctx context.Context, sel string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/export", nil, nil)
+}
+
+// Accept accepts a run's result.
+func (c *Client) Accept(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/accept", nil, req, &out)
+}
+
+// Discard throws a run's result away.
+func (c *Client) Discard(ctx context.Context, sel string, req api.DiscardRequest) (out api.Run, err error) {
+	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/discard", nil, req, &out)
+}
+
+// StartExec starts a command in a cell, outside any run.
+func (c *Client) StartExec(ctx context.Context, sel string, req api.ExecRequest) (out api.Exec, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/execs", nil, req, &out)
+}
+
+// Exec shows a command that was started in a cell.
+func (c *Client) Exec(ctx context.Context, id string) (out api.Exec, err error) {
+	return out, c.do(ctx, "GET", "/v1/execs/"+segment(id), nil, nil, &out)
+}

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Daemon says who answers.
+func (c *Client) Daemon(ctx context.Context) (out api.Daemon, err error) {
+	return out, c.do(ctx, "GET", "/v1/daemon", nil, nil, &out)
+}
+
+// StopDaemon ends the daemon; cells live on.
+func (c *Client) StopDaemon(ctx context.Context) (out api.Daemon, err error) {
+	return out, c.do(ctx, "POST", "/v1/daemon/stop", nil, nil, &out)
+}
+
+// Doctor tells what works on the daemon's host.
+func (c *Client) Doctor(ctx context.Context) (out api.Diagnosis, err error) {
+	return out, c.do(ctx, "GET", "/v1/doctor", nil, nil, &out)
+}
+
+// Disk tells what pando holds on disk.
+func (c *Client) Disk(ctx context.Context) (out api.Disk, err error) {
+	return out, c.do(ctx, "GET", "/v1/disk", nil, nil, &out)
+}
+
+// GC frees what nothing needs any more.
+func (c *Client) GC(ctx context.Context, req api.GCRequest) (out api.GCResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/gc", nil, req, &out)
+}
+
+// Receipts lists receipts, newest first; limit 0 means all.
+func (c *Client) Receipts(ctx context.Context, limit int) (out []api.Receipt, err error) {
+	q := url.Values{}
+	number(q, "limit", int64(limit))
+	return out, c.do(ctx, "GET", "/v1/receipts", q, nil, &out)
+}
+
+// Receipt shows a receipt: by digest, or that of a run.
+func (c *Client) Receipt(ctx context.Context, sel string) (out api.Receipt, err error) {
+	return out, c.do(ctx, "GET", "/v1/receipts/"+segment(sel), nil, nil, &out)
+}
+
+// ExportReceipts exports receipts with what verifies them; "all" for all.
+func (c *Client) ExportReceipts(ctx context.Context, sel string) (io.ReadCloser, error) {
+	return c.raw(ctx, "GET", "/v1/receipts/"+segment(sel)+"/bundle", nil, nil)
+}
+
+// VerifyReceipts verifies receipts and the files they name; "all" for all.
+func (c *Client) VerifyReceipts(ctx context.Context, sel string) (out api.Verification, err error) {
+	return out, c.do(ctx, "POST", "/v1/receipts/"+segment(sel)+"/verify", nil, nil, &out)
+}
+
+// PublicKey gives the installation's public key, PEM.
+func (c *Client) PublicKey(ctx context.Context) ([]byte, error) {
+	body, err := c.raw(ctx, "GET", "/v1/key", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(io.LimitReader(body, 1<<20))
+}

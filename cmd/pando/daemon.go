@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/backend/none"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/daemon"
+	"github.com/pando-dev/pando/internal/doctor"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/store/disk"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/clone"
+	"github.com/pando-dev/pando/internal/workspace/overlay"
+)
+
+const daemonRole = "daemon"
+
+// launch is what a daemon is told by whoever starts it. It gets no environment.
+type launch struct {
+	Home     home.Home `json:"home"`
+	UserHome string    `json:"user_home"`
+	Version  string    `json:"version"`
+	// OwnMounts: it has a mount namespace of its own, in which to open volumes.
+	OwnMounts bool          `json:"own_mounts,omitempty"`
+	Idle      time.Duration `json:"idle,omitempty"`
+}
+
+// launched is its answer.
+type launched struct {
+	Kind  cell.Kind `json:"kind,omitempty"`
+	Error string    `json:"error,omitempty"`
+	Hint  string    `json:"hint,omitempty"`
+}
+
+// startDaemon starts a daemon that outlives this process, and returns when it
+// answers. That another one came first is no error.
+func startDaemon(ctx context.Context, h home.Home) error {
+	if err := h.Make(); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(h.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	l := launch{Home: h, UserHome: os.Getenv("HOME"), Version: version, OwnMounts: os.Geteuid() == 0}
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if l.OwnMounts {
+		attr.Cloneflags = syscall.CLONE_NEWNS
+	}
+	cmd, conn, err := reexec.Start(daemonRole, attr, log)
+	if l.OwnMounts && errors.Is(err, syscall.EPERM) { // a root that may not mount
+		l.OwnMounts, attr.Cloneflags = false, 0
+		cmd, conn, err = reexec.Start(daemonRole, attr, log)
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	go cmd.Wait() // reaped if it ends while we live
+	if s := os.Getenv("PANDO_IDLE"); s != "" {
+		if l.Idle, err = time.ParseDuration(s); err != nil || l.Idle <= 0 {
+			return fmt.Errorf("cannot start the daemon: PANDO_IDLE=%q is no duration", s)
+		}
+	}
+	if err := conn.Send(l); err != nil {
+		return fmt.Errorf("cannot start the daemon: %w", err)
+	}
+	var answer launched
+	if _, err := conn.Recv(&answer); err != nil {
+		return fmt.Errorf("cannot start the daemon: it ended at once; see %s", h.Log())
+	}
+	switch {
+	case answer.Error == "":
+		return nil
+	case answer.Kind == cell.Exists:
+		return awaitSocket(ctx, h)
+	}
+	return &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
+}
+
+// awaitSocket waits for another daemon that is just starting, or ending.
+func awaitSocket(ctx context.Context, h home.Home) error {
+	for range 500 {
+		if _, err := os.Stat(h.Socket()); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("cannot reach the daemon: another one holds %s and doesn't answer", h.Lock())
+}
+
+// daemonMain is the life of a daemon.
+func daemonMain() error {
+	conn, err := reexec.Inherited()
+	if err != nil {
+		return err
+	}
+	var l launch
+	if _, err := conn.Recv(&l); err != nil {
+		return err
+	}
+	fail := func(err error) error {
+		conn.Send(launched{Kind: cell.KindOf(err), Error: err.Error(), Hint: cell.HintOf(err)})
+		return err
+	}
+	lock, err := daemon.Lock(l.Home)
+	if err != nil {
+		fail(err)
+		return nil
+	}
+	defer lock.Close()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if l.OwnMounts {
+		if err := linux.KeepMounts(l.Home.Cells()); err != nil {
+			return fail(err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	eng, closeAll, err := assemble(ctx, l, log)
+	if err != nil {
+		return fail(err)
+	}
+	defer closeAll()
+	ln, err := daemon.Listen(l.Home)
+	if err != nil {
+		return fail(err)
+	}
+	d := daemon.New(daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle})
+	if err := conn.Send(launched{}); err != nil {
+		log.Warn("whoever started the daemon is gone")
+	}
+	conn.Close()
+	log.Info("daemon is ready", "version", l.Version, "pid", os.Getpid())
+	defer os.Remove(l.Home.Socket())
+	return d.Serve(ctx, ln)
+}
+
+type parts struct {
+	*engine.Engine
+	doctor daemon.Doctor
+}
+
+// assemble names every concrete part.
+func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAll func(), err error) {
+	if err := l.Home.Make(); err != nil {
+		return p, nil, err
+	}
+	inst, base, err := identity(l.Home)
+	if err != nil {
+		return p, nil, err
+	}
+	u, err := currentUser(l.UserHome)
+	if err != nil {
+		return p, nil, err
+	}
+	key, err := receipt.OpenKey(durable.Disk(l.Home.Keys()))
+	if err != nil {
+		return p, nil, err
+	}
+	ledger, err := receipt.OpenLedger(durable.Disk(l.Home.Ledger()), key)
+	if err != nil {
+		return p, nil, err
+	}
+	objects, err := disk.Open(l.Home.Trees())
+	if err != nil {
+		ledger.Close()
+		return p, nil, err
+	}
+	ns := namespace.New(namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log})
+	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
+	whyNot := map[string]string{}
+	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
+		whyNot[overlay.Name] = why
+	}
+	eng, err := engine.Open(ctx, engine.Config{
+		Home: l.Home, Log: log, Backends: []backend.Backend{ns, no},
+		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
+		Objects: objects, Ledger: ledger, Version: l.Version, User: u, Host: hostSize(),
+	})
+	if err != nil {
+		ledger.Close()
+		objects.Close()
+		return p, nil, err
+	}
+	ns.Warm()
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
+	return p, func() {
+		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
+			log.Error("cannot close", "error", err)
+		}
+		ns.Close()
+		no.Close()
+	}, nil
+}
+
+// identity returns the installation's name and, for root, the first of the
+// host ids that its cells use; both are chosen once.
+func identity(h home.Home) (name string, base int, err error) {
+	fsys := durable.Disk(h.State)
+	if b, err := durable.ReadFile(fsys, "installation"); err == nil {
+		f := strings.Fields(string(b))
+		if len(f) == 2 {
+			base, err := strconv.Atoi(f[1])
+			return f[0], base, err
+		}
+		return "", 0, cell.Errorf(cell.Corrupt, "identity", "", "cannot read %s", filepath.Join(h.State, "installation"))
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return "", 0, err
+	}
+	var b [4]byte
+	rand.Read(b[:])
+	name = hex.EncodeToString(b[:])
+	base = linux.FreeIDRange(namespace.IDRange)
+	return name, base, durable.WriteFile(fsys, "installation", []byte(fmt.Sprintf("%s %d\n", name, base)), 0o600)
+}
+
+// currentUser is who cells belong to.
+func currentUser(homeDir string) (cell.User, error) {
+	u := cell.User{UID: os.Getuid(), GID: os.Getgid(), Home: homeDir}
+	if x, err := user.LookupId(strconv.Itoa(u.UID)); err == nil {
+		u.Name = x.Username
+		if u.Home == "" {
+			u.Home = x.HomeDir
+		}
+	}
+	if u.Name == "" {
+		u.Name = "user"
+	}
+	if !filepath.IsAbs(u.Home) {
+		return u, cell.Errorf(cell.Invalid, "currentUser", "set HOME", "cannot find your home directory")
+	}
+	return u, nil
+}
+
+func hostSize() policy.Host {
+	var si syscall.Sysinfo_t
+	h := policy.Host{CPUs: linux.CPUs(), Memory: 4 << 30}
+	if syscall.Sysinfo(&si) == nil {
+		h.Memory = int64(si.Totalram) * int64(si.Unit)
+	}
+	return h
+}
+
+func namespaceDriver() (keeper.Driver, error) { return namespace.NewDriver() }
+
+func noneDriver() (keeper.Driver, error) { return none.NewDriver() }
+
+// newEvents makes a run's event stream: a chain of hashes in a file.
+func newEvents(f *os.File, run string) keeper.Events {
+	return &events{f: f, w: receipt.NewEventWriter(f, receipt.StartChain(cell.RunID(run)))}
+}
+
+type events struct {
+	f   *os.File
+	w   *receipt.EventWriter
+	err error
+}
+
+func (e *events) Emit(kind string, fields map[string]any) {
+	if err := e.w.Emit(kind, fields); err != nil && e.err == nil {
+		e.err = err
+	}
+}
+
+func (e *events) Seal() error { return errors.Join(e.err, e.w.Sync(), e.f.Close()) }

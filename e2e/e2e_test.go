@@ -1,0 +1,356 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// built is the pando under test.
+var built string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "pando-e2e-bin-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			built, err = binary(dir)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// binary returns PANDO_BIN, or builds one now.
+func binary(dir string, flags ...string) (string, error) {
+	if b := os.Getenv("PANDO_BIN"); b != "" && len(flags) == 0 {
+		return filepath.Abs(b)
+	}
+	out := filepath.Join(dir, "pando")
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", out, "../cmd/pando")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build pando: %w\n%s", err, b)
+	}
+	return out, nil
+}
+
+// passed are the variables of toolchains that scripts see.
+var passed = []string{"GOMODCACHE", "GOCACHE", "GOFLAGS", "GOPROXY", "CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT"}
+
+func TestScripts(t *testing.T) {
+	bin := built
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		// TMPDIR decides where scripts work: set E2E_DIR to try another file system.
+		WorkdirRoot: os.Getenv("E2E_DIR"),
+		Setup: func(env *testscript.Env) error {
+			home := filepath.Join(env.WorkDir, "home")
+			if err := os.MkdirAll(home, 0o755); err != nil {
+				return err
+			}
+			env.Setenv("HOME", home)
+			env.Setenv("PANDO_HOME", filepath.Join(env.WorkDir, ".pando"))
+			env.Setenv("PANDO_IDLE", "10m")
+			env.Setenv("PATH", filepath.Dir(bin)+":"+os.Getenv("PATH"))
+			env.Setenv("GIT_AUTHOR_NAME", "t")
+			env.Setenv("GIT_AUTHOR_EMAIL", "t@example.com")
+			env.Setenv("GIT_COMMITTER_NAME", "t")
+			env.Setenv("GIT_COMMITTER_EMAIL", "t@example.com")
+			env.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+			env.Setenv("NO_COLOR", "1")
+			for _, k := range passed {
+				if v := os.Getenv(k); v != "" {
+					env.Setenv(k, v)
+				}
+			}
+			env.Defer(func() { stopAll(bin, env.WorkDir) })
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			switch {
+			case cond == "root":
+				return os.Geteuid() == 0, nil
+			case cond == "user":
+				return os.Geteuid() != 0, nil
+			case strings.HasPrefix(cond, "prog:"):
+				_, err := exec.LookPath(cond[5:])
+				return err == nil, nil
+			case strings.HasPrefix(cond, "env:"):
+				return os.Getenv(cond[4:]) != "", nil
+			case cond == "soak":
+				return os.Getenv("E2E_SOAK") != "", nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"leftovers":       leftovers,
+			"killdaemon":      killDaemon,
+			"killkeeper":      killKeeper,
+			"waitfor":         waitFor,
+			"eventually-gone": eventuallyGone,
+			"json":            jsonField,
+			"symlink-to":      symlinkTo,
+			"exits":           exits,
+			"tty":             tty,
+			"api":             rawAPI,
+			"remember":        remember,
+			"unchanged":       unchanged,
+			"let":             let,
+			"edit":            edit,
+			"setxattr":        setXAttr,
+		},
+	})
+}
+
+// stopAll ends what a script has left running, whatever became of it.
+func stopAll(bin, work string) {
+	env := append(os.Environ(), "PANDO_HOME="+filepath.Join(work, ".pando"), "HOME="+filepath.Join(work, "home"))
+	for _, args := range [][]string{{"stop", "--all"}, {"daemon", "stop"}} {
+		if _, err := os.Stat(filepath.Join(work, ".pando", "run", "pando.sock")); err != nil {
+			break
+		}
+		c := exec.Command(bin, args...)
+		c.Env = env
+		c.Run()
+	}
+	for _, p := range ours(work) {
+		syscall.Kill(p, syscall.SIGKILL)
+	}
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for _, l := range strings.Split(string(b), "\n") {
+			if f := strings.Fields(l); len(f) > 4 && strings.HasPrefix(f[4], work+"/") { // a script's own, such as a small disk
+				syscall.Unmount(f[4], syscall.MNT_DETACH)
+			}
+		}
+	}
+}
+
+// ours lists the pando processes (daemons, keepers) of a script: those that
+// hold a file below its installation.
+func ours(work string) (pids []int) {
+	home := filepath.Join(work, ".pando") + "/"
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		cmd, err := os.ReadFile(d + "/cmdline")
+		if err != nil || !strings.HasPrefix(string(cmd), "pando-") {
+			continue
+		}
+		fds, _ := os.ReadDir(d + "/fd")
+		for _, f := range fds {
+			to, err := os.Readlink(d + "/fd/" + f.Name())
+			if err == nil && strings.HasPrefix(to, home) {
+				pid, _ := strconv.Atoi(filepath.Base(d))
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+func leftovers(ts *testscript.TestScript, neg bool, args []string) {
+	var found []string
+	for range 100 { // what is being taken down may take a moment
+		if found = leftOn(ts.Getenv("WORK")); len(found) == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if (len(found) > 0) != neg {
+		ts.Fatalf("left over: %s", strings.Join(found, "; "))
+	}
+}
+
+func processName(pid int) string {
+	cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
+}
+
+// leftOn lists what is on the host of an installation at rest and has no
+// business there: keepers, processes of cells, mounts, sockets, locks, cgroups,
+// folders of cells that are gone, half-made files.
+func leftOn(work string) (found []string) {
+	for _, p := range ours(work) {
+		name := processName(p)
+		if name == "pando-daemon" || (name == "pando-keeper" && isSpare(p)) {
+			continue
+		}
+		found = append(found, fmt.Sprintf("process %d %s", p, name))
+	}
+	home := filepath.Join(work, ".pando")
+	procs, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, f := range procs {
+		b, err := os.ReadFile(f)
+		pid := strings.Split(f, "/")[2]
+		n, _ := strconv.Atoi(pid)
+		// Our own processes see the disks of cells at rest.
+		if err == nil && strings.Contains(string(b), home+"/state/cells/c-") && !strings.HasPrefix(processName(n), "pando-") {
+			found = append(found, fmt.Sprintf("process %s %s in a cell", pid, processName(n)))
+		}
+	}
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for _, l := range strings.Split(string(b), "\n") {
+			if strings.Contains(l, home+"/") {
+				found = append(found, "mount "+l)
+			}
+		}
+	}
+	for _, pattern := range []string{"run/keepers/c-*", "run/mnt/*", "state/apply/*", "state/*.tmp*", "state/*/*.tmp*", "state/*/*.new", "cache/*/*.tmp*"} {
+		names, _ := filepath.Glob(filepath.Join(home, pattern))
+		found = append(found, names...)
+	}
+	if b, err := os.ReadFile(filepath.Join(home, "state/installation")); err == nil {
+		inst := strings.Fields(string(b))[0]
+		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			names, _ := filepath.Glob(filepath.Join(root, "pando", inst, "c-*"))
+			found = append(found, names...)
+		}
+	}
+	return found
+}
+
+// isSpare reports whether a keeper waits for a cell: it listens on nothing.
+func isSpare(pid int) bool {
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	for _, f := range fds {
+		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, f.Name()))
+		if strings.HasSuffix(to, ".lock") {
+			return false
+		}
+	}
+	return true
+}
+
+func killDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	for _, p := range ours(ts.Getenv("WORK")) {
+		if processName(p) == "pando-daemon" {
+			kill(p)
+			return
+		}
+	}
+	ts.Fatalf("no daemon to kill")
+}
+
+func killKeeper(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: killkeeper CELL-ID")
+	}
+	for _, p := range ours(ts.Getenv("WORK")) {
+		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p))
+		for _, f := range fds {
+			to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p, f.Name()))
+			if strings.HasSuffix(to, "/"+args[0]+".lock") {
+				kill(p)
+				return
+			}
+		}
+	}
+	ts.Fatalf("cell %s has no keeper", args[0])
+}
+
+// kill ends a process and waits until it is gone with all its threads and
+// descriptors; the first of its threads alone may be dead long before.
+func kill(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
+}
+
+func waitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: waitfor SECONDS COMMAND…")
+	}
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	deadline := time.Now().Add(time.Duration(n) * time.Second)
+	for {
+		err = ts.Exec(args[1], args[2:]...)
+		if (err == nil) != neg {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s: %v after %d s", strings.Join(args[1:], " "), err, n)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func eventuallyGone(ts *testscript.TestScript, neg bool, args []string) {
+	for range 200 {
+		if _, err := os.Lstat(ts.MkAbs(args[0])); os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	ts.Fatalf("%s is still there", args[0])
+}
+
+// jsonField compares one field of the JSON document on the last stdout.
+func jsonField(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: json .path.to.field VALUE")
+	}
+	got := lookUp(ts, args[0])
+	if (got == args[1]) == neg {
+		ts.Fatalf("%s is %q", args[0], got)
+	}
+}
+
+// lookUp reads a field of the JSON document on the last stdout; what is not
+// there is empty.
+func lookUp(ts *testscript.TestScript, path string) string {
+	var v any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &v))
+	for _, k := range strings.Split(strings.Trim(path, "."), ".") {
+		switch c := v.(type) {
+		case map[string]any:
+			v = c[k]
+		case []any:
+			if k == "length" {
+				return strconv.Itoa(len(c))
+			}
+			i, err := strconv.Atoi(k)
+			if err != nil || i >= len(c) {
+				ts.Fatalf("%s: no element %s", path, k)
+			}
+			v = c[i]
+		default:
+			v = nil
+		}
+	}
+	switch f := v.(type) {
+	case nil:
+		return ""
+	case float64:
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	case []any:
+		if strings.HasSuffix(path, ".length") {
+			return strconv.Itoa(len(f))
+		}
+	}
+	return fmt.Sprint(v)
+}
+
+// symlinkTo makes a symlink to anything: testscript's own wants a file of the
+// script.
+func symlinkTo(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(os.Symlink(args[1], ts.MkAbs(args[0])))
+}

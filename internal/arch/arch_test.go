@@ -1,0 +1,195 @@
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pando-dev/pando/"
+
+// rows is the order of packages, top first. A package may import packages of
+// lower rows only. See docs/design/0001-house.md for the rows that the first plan
+// did not have (5b, 5c, 6b, 6c, and home beside the words).
+var rows = [][]string{
+	{"cmd/pando", "tools/seccompdoc", "tools/benchchart", "tools/openapi", "tools/skips"},
+	{"internal/cli", "internal/daemon", "bench"},
+	{"client"},
+	{"internal/engine", "internal/doctor"},
+	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest"},
+	{"internal/backend/kept", "internal/workspace/apply"},
+	{"internal/workspace/diff"},
+	{"internal/backend", "internal/keeper", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/receipt", "internal/op"},
+	{"internal/secret"},
+	{"internal/gitdir"},
+	{"internal/reexec"},
+	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
+	{"api", "internal/cell", "internal/cleanup", "internal/home"},
+}
+
+// free are packages that tests alone import, or that import nothing of ours.
+var free = []string{"internal/arch", "internal/need", "e2e"}
+
+// oneRow lists imports inside a row that are the point of the package.
+var oneRow = map[string][]string{
+	"internal/durable/durabletest": {"internal/durable"},
+	"internal/cleanup":             {"internal/cell"},
+	"internal/cell":                nil,
+}
+
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Doc        string
+	GoFiles    []string
+	Imports    []string
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json", "./...")
+	cmd.Dir = "../.."
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
+		all = append(all, p)
+	}
+	return all
+}
+
+func rowOf(path string) int {
+	for i, r := range rows {
+		if slices.Contains(r, path) {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range list(t) {
+		if slices.Contains(free, p.ImportPath) {
+			continue
+		}
+		row := rowOf(p.ImportPath)
+		if row < 0 {
+			t.Errorf("%s has no row: give it one here and in docs/design/0001-house.md", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			name, ours := strings.CutPrefix(imp, module)
+			if !ours {
+				continue
+			}
+			to := rowOf(name)
+			if to <= row && !slices.Contains(oneRow[p.ImportPath], name) {
+				t.Errorf("%s imports %s, which is not below it", p.ImportPath, name)
+			}
+		}
+	}
+}
+
+func TestApiImportsNothingOfOurs(t *testing.T) {
+	for _, p := range list(t) {
+		if p.ImportPath != "api" && p.ImportPath != "internal/cell" {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if strings.HasPrefix(imp, module) {
+				t.Errorf("%s imports %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func TestHabits(t *testing.T) {
+	banned := []string{"util", "utils", "common", "misc", "helper", "helpers", "shared"}
+	for _, p := range list(t) {
+		if p.Doc == "" && len(p.GoFiles) > 0 {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+		if slices.Contains(banned, filepath.Base(p.ImportPath)) {
+			t.Errorf("%s is no name for a package", p.ImportPath)
+		}
+		if strings.Count(p.ImportPath, "/") > 2 {
+			t.Errorf("%s lies more than three folders deep", p.ImportPath)
+		}
+		for _, name := range p.GoFiles {
+			checkFile(t, p, filepath.Join(p.Dir, name))
+		}
+	}
+}
+
+func checkFile(t *testing.T, p pkg, path string) {
+	t.Helper()
+	src, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rel := p.ImportPath + "/" + filepath.Base(path)
+	if n := bytes.Count(src, []byte("\n")); n > 800 {
+		t.Errorf("%s has %d lines: it has found its second noun", rel, n)
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, imp := range f.Imports {
+		switch imp.Path.Value {
+		case `"unsafe"`:
+			if !strings.HasSuffix(path, "_unsafe.go") {
+				t.Errorf("%s imports unsafe: that stays in files named *_unsafe.go", rel)
+			}
+		case `"os/exec"`:
+			if !slices.Contains(mayExec, rel) {
+				t.Errorf("%s executes programs: say here why it may", rel)
+			}
+		}
+	}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			t.Errorf("%s has an init function", rel)
+		}
+	}
+}
+
+// mayExec are the files that may execute host programs. Nothing here runs
+// host git, and nothing runs a program that a repository names (FAILURES H61).
+var mayExec = []string{
+	"internal/reexec/reexec.go",       // this same executable, in another role
+	"internal/backend/kept/kept.go",   // keepers: the type of a started process
+	"internal/backend/none/driver.go", // the backend that has no isolation, on explicit request
+	"internal/volume/volume.go",       // mke2fs, on a file of our own that is empty
+	"internal/cli/pager.go",           // the user's pager
+	"bench/peers.go",                  // the peers that are measured
+	"internal/need/need.go",           // only looks for them
+}
+
+func TestDesignPageNamesEveryPackage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/design/0001-house.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list(t) {
+		if strings.HasPrefix(p.ImportPath, "internal/") && !bytes.Contains(page, []byte("`"+p.ImportPath+"`")) {
+			t.Errorf("docs/design/0001-house.md does not say what %s is for", p.ImportPath)
+		}
+	}
+}

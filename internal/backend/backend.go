@@ -1,0 +1,125 @@
+// Package backend is the isolation contract: what every technology that runs
+// cells promises. The conformance suite is in backend/backendtest; the
+// shortest implementation is backend/mem.
+package backend
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A Backend runs cells with one isolation technology. All methods are safe
+// for concurrent use. Backends keep no state that Attach cannot rebuild from
+// the host after the daemon was killed.
+type Backend interface {
+	// Name is the backend's word in flags, records and errors.
+	Name() string
+
+	// Probe reports what works on this host and, for each thing that does
+	// not, why. It fails when the backend can't run at all here, with the
+	// reason and the remedy.
+	Probe(ctx context.Context) (Caps, error)
+
+	// Create makes spec ready for processes. When it fails, nothing remains
+	// on the host. A second Create of a living ID fails with cell.Exists. A
+	// limit that was asked for (spec.Asked) and can't be applied fails with
+	// cell.Unsupported; one that is only a default becomes a downgrade.
+	Create(ctx context.Context, spec cell.Spec) (Instance, error)
+
+	// Attach returns the instance an earlier process created, or fails with
+	// cell.NotFound when it is gone.
+	Attach(ctx context.Context, id cell.ID) (Instance, error)
+
+	// Leftovers removes what dead instances left on the host, and says what
+	// it was; with dry it only says.
+	Leftovers(ctx context.Context, dry bool) ([]string, error)
+}
+
+// Instance is one living cell.
+type Instance interface {
+	ID() cell.ID
+
+	// Assurance is what was measured when the cell was made.
+	Assurance() cell.Assurance
+
+	// Start runs a process. logs are files for stdout, stderr and events,
+	// each may be nil; they are duplicated. name is new in this instance,
+	// else cell.Exists. A program that is not there fails with
+	// cell.NoSuchBinary, one that can't be executed with cell.NotRunnable.
+	Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (Process, error)
+
+	// Process returns one that was started earlier and not forgotten, or
+	// fails with cell.NotFound.
+	Process(ctx context.Context, name string) (Process, error)
+
+	// KillAll ends all processes, for cause, and returns how many there were.
+	KillAll(ctx context.Context, cause string) (int, error)
+
+	// Freeze stops all processes where they are; Thaw lets them go on. Both
+	// may be repeated.
+	Freeze(ctx context.Context) error
+	Thaw(ctx context.Context) error
+
+	// ReadFiles sends what lies at a path inside the cell as a tar archive,
+	// and WriteFiles extracts one below a directory inside it. No symlink of
+	// the cell leads out of it.
+	ReadFiles(ctx context.Context, path string, w io.Writer) error
+	WriteFiles(ctx context.Context, path string, u cell.User, r io.Reader) error
+
+	List(ctx context.Context) ([]cell.ProcessInfo, error)
+	Stats(ctx context.Context) (cell.Stats, error)
+
+	// Remove ends everything for cause. Afterwards nothing remains on the
+	// host but files under the spec's paths. Removing twice is no error.
+	Remove(ctx context.Context, cause string) error
+
+	// Close lets go of the instance, which lives on.
+	Close()
+}
+
+// Process is one process of a cell.
+type Process interface {
+	PID() int // on the host; 0 if it has no number there
+
+	// Assurance adds what was measured in the process itself.
+	Assurance() cell.Assurance
+
+	// Attach returns the stream of the process, in frames of package api.
+	Attach(ctx context.Context, from Offsets, input bool) (net.Conn, error)
+
+	Signal(ctx context.Context, sig string) error
+
+	// End asks the process to end, and makes it after a grace. Its exit will
+	// have this cause.
+	End(ctx context.Context, cause string) error
+
+	// Status says how it stands. Wait returns when it has ended.
+	Status(ctx context.Context) (cell.Status, error)
+	Wait(ctx context.Context) (cell.Status, error)
+
+	// Forget drops the record of an ended process.
+	Forget(ctx context.Context) error
+}
+
+// Offsets are positions in a process's output.
+type Offsets struct{ Stdout, Stderr int64 }
+
+// Caps has one entry per optional ability: "" means present, anything else is
+// the sentence shown to the user.
+type Caps struct {
+	Isolation    string // separates cells from the host at all
+	Mounts       string // shows files at other places than they lie
+	Memory       string // captures memory in checkpoints
+	LiveBranch   string // forks a running cell
+	Freeze       string
+	MemoryLimit  string
+	CPULimit     string
+	ProcessLimit string
+	DiskLimit    string // by a file system of limited size
+	ManyIDs      string // more users than the caller's own inside
+	Landlock     string
+}

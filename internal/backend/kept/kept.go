@@ -1,0 +1,395 @@
+// Package kept is the daemon's side of backends whose cells live in keepers:
+// starting keepers ahead, finding them again after a restart, and
+// backend.Instance over the keeper's protocol. A backend embeds Host and adds
+// what its technology needs.
+//
+// It has a row of its own between the backends and what they share, because
+// it joins two packages of the row below: backend and keeper.
+//
+// Liveness is a held lock: a keeper holds an exclusive flock on
+// "<cell>.lock", the only descriptor of which is the keeper's.
+package kept
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/reexec"
+)
+
+// Role is the role in which a keeper process starts.
+const Role = "keeper"
+
+// Assign is the first message to a keeper process. Its files are the
+// listening socket and the lock.
+type Assign struct {
+	Backend string  `json:"backend"`
+	Cell    cell.ID `json:"cell"`
+}
+
+// Host starts and finds keepers of one backend.
+type Host struct {
+	Backend string
+	Dir     string // sockets and locks
+	Log     *slog.Logger
+	// Attr says how a keeper process is cloned; called for each.
+	Attr func() (*syscall.SysProcAttr, error)
+	// Ahead is how many processes wait for a cell.
+	Ahead int
+
+	mu     sync.Mutex // guards what follows
+	spares []*Keeper
+	closed bool
+	filler sync.WaitGroup
+}
+
+// Keeper is a keeper process that this daemon started.
+type Keeper struct {
+	PID   int
+	cmd   *exec.Cmd
+	conn  *reexec.Conn
+	alive chan struct{} // closed when the process has ended
+}
+
+// Take returns a keeper process that has no cell yet, from those started
+// ahead if there is one.
+func (h *Host) Take() (*Keeper, error) {
+	h.mu.Lock()
+	var k *Keeper
+	for len(h.spares) > 0 && k == nil {
+		k = h.spares[0]
+		h.spares = h.spares[1:]
+		select {
+		case <-k.alive:
+			k = nil
+		default:
+		}
+	}
+	h.mu.Unlock()
+	h.Fill()
+	if k != nil {
+		return k, nil
+	}
+	return h.start()
+}
+
+// Put gives back a keeper that was taken and got no cell.
+func (h *Host) Put(k *Keeper) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		k.Discard()
+		return
+	}
+	h.spares = append([]*Keeper{k}, h.spares...)
+}
+
+// Fill starts processes ahead, in the background.
+func (h *Host) Fill() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.spares) >= h.Ahead {
+		return
+	}
+	h.filler.Go(func() {
+		// Not at once: the run that took the last one needs the processor now.
+		time.Sleep(20 * time.Millisecond)
+		k, err := h.start()
+		if err != nil {
+			h.Log.Warn("cannot start a keeper ahead", "backend", h.Backend, "error", err)
+			return
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.closed || len(h.spares) >= h.Ahead {
+			k.Discard()
+			return
+		}
+		h.spares = append(h.spares, k)
+	})
+}
+
+func (h *Host) start() (*Keeper, error) {
+	attr, err := h.Attr()
+	if err != nil {
+		return nil, err
+	}
+	logFile, err := os.OpenFile(filepath.Join(h.Dir, "keeper.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer logFile.Close()
+	cmd, conn, err := reexec.Start(Role, attr, logFile)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{PID: cmd.Process.Pid, cmd: cmd, conn: conn, alive: make(chan struct{})}
+	go func() {
+		cmd.Wait()
+		close(k.alive)
+	}()
+	return k, nil
+}
+
+// Discard ends a keeper that has no cell.
+func (k *Keeper) Discard() {
+	k.conn.Close() // it exits when its parent's socket ends
+}
+
+// Kill ends the keeper and waits for it.
+func (k *Keeper) Kill() {
+	k.cmd.Process.Kill()
+	<-k.alive
+	k.conn.Close()
+}
+
+// Assign gives the keeper a cell, and returns the connection to it.
+func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Client, error) {
+	lock, err := h.lock(id)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	l, err := listen(h.Dir, h.socket(id))
+	if err != nil {
+		return nil, err
+	}
+	lf, err := l.File()
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer lf.Close()
+	if err := k.conn.Send(Assign{Backend: h.Backend, Cell: id}, lf, lock); err != nil {
+		return nil, fmt.Errorf("cannot hand over the cell: %w", err)
+	}
+	c, _, err := keeper.Dial(ctx, h.Dir, h.socket(id))
+	return c, err
+}
+
+// Release forgets the files of a cell whose keeper is gone.
+func (h *Host) Release(id cell.ID) {
+	os.Remove(filepath.Join(h.Dir, h.socket(id)))
+	os.Remove(filepath.Join(h.Dir, string(id)+".lock"))
+}
+
+func (h *Host) socket(id cell.ID) string { return string(id) + ".sock" }
+
+// lock takes the lock of a cell; Exists when somebody holds it.
+func (h *Host) lock(id cell.ID) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(h.Dir, string(id)+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, cell.Errorf(cell.Exists, "kept.lock", "", "cell %s is alive already", id)
+		}
+		return nil, os.NewSyscallError("flock", err)
+	}
+	return f, nil
+}
+
+// Alive reports whether a keeper holds the cell.
+func (h *Host) Alive(id cell.ID) bool {
+	f, err := os.Open(filepath.Join(h.Dir, string(id)+".lock"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// Reach connects to the keeper of a living cell, NotFound if there is none. A
+// keeper whose cell was never complete, or is gone already, has nothing to live
+// for: the daemon that was to send it away died. It is sent away now.
+func (h *Host) Reach(ctx context.Context, id cell.ID) (*keeper.Client, error) {
+	if !h.Alive(id) {
+		return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s has no keeper", id)
+	}
+	c, resp, err := keeper.Dial(ctx, h.Dir, h.socket(id))
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(resp.Cells, id) {
+		if note, err := c.Do(ctx, keeper.Request{Op: "note", Cell: id}); err == nil && len(note.Note) > 0 {
+			return c, nil
+		}
+	}
+	defer c.Close()
+	if _, err := c.Do(ctx, keeper.Request{Op: "shutdown"}); err != nil {
+		return nil, err
+	}
+	for began := time.Now(); h.Alive(id) && time.Since(began) < cleanup.Grace && ctx.Err() == nil; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	h.Release(id)
+	return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s was not complete", id)
+}
+
+// Dead lists the cells whose sockets or locks were left by keepers that are
+// gone.
+func (h *Host) Dead() ([]cell.ID, error) {
+	names, err := filepath.Glob(filepath.Join(h.Dir, "c-*.lock"))
+	if err != nil {
+		return nil, err
+	}
+	var dead []cell.ID
+	for _, n := range names {
+		id := cell.ID(strings.TrimSuffix(filepath.Base(n), ".lock"))
+		if !h.Alive(id) {
+			dead = append(dead, id)
+		}
+	}
+	return dead, nil
+}
+
+// Attach returns the instance of a living cell.
+func (h *Host) Attach(ctx context.Context, id cell.ID) (*Instance, error) {
+	client, err := h.Reach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(ctx, keeper.Request{Op: "note", Cell: id})
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	i := &Instance{Host: h, Client: client, Cell: id}
+	if err := json.Unmarshal(resp.Note, &i.Known); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// Leftovers removes the files of keepers that are gone, and says whose; with
+// dry it only says.
+func (h *Host) Leftovers(dry bool) ([]string, error) {
+	dead, err := h.Dead()
+	var found []string
+	for _, id := range dead {
+		found = append(found, "keeper files of "+string(id))
+		if !dry {
+			h.Release(id)
+		}
+	}
+	return found, err
+}
+
+// OpenDir opens a directory as the caller may.
+func OpenDir(path string) (*os.File, error) {
+	return os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// WatchDisk has the keeper account for what a cell writes. open gives the
+// keeper a directory that it can read.
+func WatchDisk(ctx context.Context, client *keeper.Client, spec cell.Spec, open func(path string) (*os.File, error)) (cell.AppliedLimit, error) {
+	lim := cell.AppliedLimit{Name: "disk", Applied: strconv.FormatInt(spec.Limits.Disk, 10), How: "accounted: what is written is counted, and a cell above its limit is ended"}
+	if slices.Contains(spec.Asked, "disk") {
+		lim.Asked = lim.Applied
+	}
+	if spec.Sized {
+		lim.How = "a file system of its own"
+		return lim, nil
+	}
+	var dirs []*os.File
+	defer func() {
+		for _, d := range dirs {
+			d.Close()
+		}
+	}()
+	for _, p := range spec.Writes {
+		f, err := open(p)
+		if err != nil {
+			return lim, err
+		}
+		dirs = append(dirs, f)
+	}
+	_, err := client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &keeper.WatchRequest{Limit: spec.Limits.Disk}}, dirs...)
+	return lim, err
+}
+
+// Close ends the processes that wait for a cell. Cells live on.
+func (h *Host) Close() {
+	h.mu.Lock()
+	h.closed = true
+	spares := h.spares
+	h.spares = nil
+	h.mu.Unlock()
+	for _, k := range spares {
+		k.Discard()
+	}
+	h.filler.Wait()
+}
+
+// listen makes a socket at dir/name, whose path may be longer than an address.
+func listen(dir, name string) (*net.UnixListener, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	os.Remove(filepath.Join(dir, name))
+	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)})
+}
+
+// Main is the life of a keeper process: it waits for a cell, serves it, and
+// returns when it is over.
+func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEvents) error {
+	conn, err := reexec.Inherited()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	var a Assign
+	files, err := conn.Recv(&a)
+	if err != nil {
+		return nil // the daemon had no use for it
+	}
+	if len(files) != 2 || drivers[a.Backend] == nil {
+		return fmt.Errorf("cannot keep a cell of backend %q", a.Backend)
+	}
+	ln, err := net.FileListener(files[0])
+	files[0].Close()
+	if err != nil {
+		return err
+	}
+	lock := files[1] // held until the end
+	defer lock.Close()
+	d, err := drivers[a.Backend]()
+	if err != nil {
+		return err
+	}
+	s := &keeper.Server{Driver: d, NewEvents: events, Log: log.With("cell", a.Cell)}
+	return s.Serve(ln.(*net.UnixListener))
+}
+
+// Describe packs what Attach needs to know again, for keeper.Request.Note.
+func Describe(a cell.Assurance) json.RawMessage {
+	b, _ := json.Marshal(a)
+	return b
+}
+
+var _ backend.Instance = (*Instance)(nil)

@@ -1,0 +1,310 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/kept"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// Create implements backend.Backend.
+func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instance, err error) {
+	if b.host.Alive(spec.ID) {
+		return nil, cell.Errorf(cell.Exists, "namespace.Create", "", "cell %s is alive already", spec.ID)
+	}
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
+
+	a := cell.Assurance{Backend: Name, Network: "none"}
+	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: linux.LandlockABI() > 0}
+	if !w.Landlock {
+		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
+	}
+	if err := b.limit(ctx, &w, &a, &undo); err != nil {
+		return nil, err
+	}
+	k, err := b.host.Take()
+	if err != nil {
+		return nil, explainKeeper(err)
+	}
+	undo.Add("end the keeper", func(context.Context) error {
+		k.Kill()
+		if cell.KindOf(err) != cell.Exists { // then the files are another keeper's
+			b.host.Release(spec.ID)
+		}
+		return nil
+	})
+	client, err := b.host.Assign(ctx, k, spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	files, err := b.openMounts(&w, k.PID)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	entry, err := b.enterFiles(&w)
+	if err != nil {
+		return nil, err
+	}
+	defer entry.Close()
+	body, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	// The keeper's namespaces are known only when they are made, and the note
+	// must say so too: it is set by a second request.
+	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body}, append(files, entry.files...)...)
+	if err != nil {
+		return nil, err
+	}
+	var made madeCell
+	if err := json.Unmarshal(resp.Measured, &made); err != nil {
+		return nil, err
+	}
+	b.measure(&a, &made)
+	lim, err := kept.WatchDisk(ctx, client, spec, b.readable(k.PID))
+	if err != nil {
+		return nil, err
+	}
+	a.Limits = append(a.Limits, lim)
+	if _, err := client.Do(ctx, keeper.Request{Op: "annotate", Cell: spec.ID, Note: kept.Describe(a)}); err != nil {
+		return nil, err
+	}
+	i := &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Known: a}
+	b.dress(i)
+	return i, nil
+}
+
+// openMounts opens, as root, what only root can: id-mapped views of the
+// caller's files, and overlays that the cell's own ids could not make.
+func (b *Backend) openMounts(w *wire, keeperPID int) (files []*os.File, err error) {
+	w.Mounts = make([]mount, len(w.Spec.Mounts))
+	for i, m := range w.Spec.Mounts {
+		w.Mounts[i] = mount{File: -1, Dir: isDir(m)}
+		if m.Kind == cell.Cache {
+			if err := os.MkdirAll(filepath.Join(m.Upper, "fs"), 0o755); err != nil {
+				return nil, err
+			}
+			if err := os.MkdirAll(filepath.Join(m.Upper, "work"), 0o700); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !b.root {
+		return nil, nil
+	}
+	ns, err := b.mountNS()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := os.Open(procPath(keeperPID, "ns/user"))
+	if err != nil {
+		return nil, err
+	}
+	defer ids.Close()
+	for i, m := range w.Spec.Mounts {
+		if m.Kind == cell.Link || m.Kind == cell.Tmpfs {
+			continue
+		}
+		f, err := openMount(ns, m, ids)
+		if err != nil {
+			return files, err
+		}
+		w.Mounts[i].File = len(files)
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// entry is the files by which to enter a cgroup, in the order of wire.
+type entry struct {
+	all   *linux.CgroupEntry
+	files []*os.File
+}
+
+func (e entry) Close() {
+	if e.all != nil {
+		e.all.Close()
+	}
+}
+
+func (b *Backend) enterFiles(w *wire) (e entry, err error) {
+	if w.Cgroup == nil {
+		return e, nil
+	}
+	if e.all, err = w.Cgroup.Cgroup().Entry(); err != nil {
+		return e, err
+	}
+	if e.all.Into != nil {
+		w.Into = true
+		e.files = append(e.files, e.all.Into)
+	}
+	w.Tasks = len(e.all.Tasks)
+	e.files = append(e.files, e.all.Tasks...)
+	return e, nil
+}
+
+// mountNS is made on first use.
+func (b *Backend) mountNS() (*linux.MountNS, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ns == nil {
+		ns, err := linux.NewMountNS(b.cfg.Scratch, b.cfg.IDBase)
+		if err != nil {
+			return nil, err
+		}
+		b.ns = ns
+	}
+	return b.ns, nil
+}
+
+// openMount makes a detached mount. ids is the user namespace whose ids are
+// those on disk (as root), or nil: then the mounter is in that namespace.
+func openMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {
+	attr := linux.MountAttr{NoSUID: true, NoDev: true, ReadOnly: m.ReadOnly}
+	switch m.Kind {
+	case cell.Bind:
+		if m.Owned {
+			attr.IDMap = ids
+		}
+		return ns.Bind(m.Source, attr)
+	case cell.Cache:
+		return ns.Overlay(linux.OverlayOptions{
+			Lower: []string{m.Source}, Top: m.Upper, Upper: "fs", Work: "work",
+			UserXAttr: ids == nil, IDMap: ids,
+		})
+	case cell.Overlay:
+		return ns.Overlay(linux.OverlayOptions{
+			Lower: m.Lower, Top: filepath.Dir(m.Upper), Upper: filepath.Base(m.Upper), Work: filepath.Base(m.Work),
+			UserXAttr: ids == nil, IDMap: ids,
+		})
+	}
+	return nil, fmt.Errorf("cannot make a mount of kind %q", m.Kind)
+}
+
+// limit applies the limits, or says what became of them.
+func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *cleanup.Stack) error {
+	l := w.Spec.Limits
+	want := linux.CgroupLimits{Memory: l.Memory, PIDs: l.PIDs, CPUs: l.CPUs}
+	var missing map[string]string
+	if b.cgroups != nil {
+		g, unapplied, err := b.cgroups.Create(string(w.Spec.ID), want)
+		if err != nil {
+			return fmt.Errorf("cannot make the cell's cgroup: %w", err)
+		}
+		undo.Add("remove the cgroup", g.Remove)
+		if b.root {
+			if err := g.Delegate(b.cfg.IDBase, b.cfg.IDBase); err != nil {
+				return err
+			}
+		}
+		place := g.Place()
+		w.Cgroup = &place
+		missing = map[string]string{}
+		for _, u := range unapplied {
+			missing[u.Limit] = u.Reason
+		}
+	}
+	for _, x := range []struct {
+		name, applied string
+		set           bool
+	}{
+		{"memory", strconv.FormatInt(l.Memory, 10), l.Memory > 0},
+		{"pids", strconv.FormatInt(l.PIDs, 10), l.PIDs > 0},
+		{"cpu", strconv.FormatFloat(l.CPUs, 'g', -1, 64), l.CPUs > 0},
+	} {
+		if !x.set {
+			continue
+		}
+		lim := cell.AppliedLimit{Name: x.name, Applied: x.applied, How: "cgroup"}
+		asked := slices.Contains(w.Spec.Asked, x.name)
+		if asked {
+			lim.Asked = x.applied
+		}
+		why, lacks := missing[x.name]
+		if b.cgroups == nil {
+			why, lacks = b.noCg, true
+		}
+		if lacks && x.name == "pids" {
+			// A user namespace counts its own processes.
+			w.MaxProcs, lim.How, lacks = l.PIDs, "RLIMIT_NPROC of the user namespace", false
+		}
+		if lacks {
+			if asked {
+				return cell.Errorf(cell.Unsupported, "namespace.Create", "leave out --"+x.name+", or run `pando doctor` to see what would make it work",
+					"cannot limit %s: %s", x.name, why)
+			}
+			lim.Applied, lim.How = "", ""
+			a.Downgrades = append(a.Downgrades, fmt.Sprintf("%s is not limited: %s", x.name, why))
+		}
+		a.Limits = append(a.Limits, lim)
+	}
+	return nil
+}
+
+// readable opens directories so that the keeper can read them: as root they
+// are shown with the keeper's ids.
+func (b *Backend) readable(keeperPID int) func(string) (*os.File, error) {
+	if !b.root {
+		return kept.OpenDir
+	}
+	return func(path string) (*os.File, error) {
+		ns, err := b.mountNS()
+		if err != nil {
+			return nil, err
+		}
+		ids, err := os.Open(procPath(keeperPID, "ns/user"))
+		if err != nil {
+			return nil, err
+		}
+		defer ids.Close()
+		return ns.Bind(path, linux.MountAttr{ReadOnly: true, NoSUID: true, NoDev: true, IDMap: ids})
+	}
+}
+
+// measure compares what the cell got with what this process has.
+func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
+	names := map[string]string{"mnt": "mount", "pid": "pid", "net": "network", "ipc": "ipc", "uts": "uts", "cgroup": "cgroup", "user": "user"}
+	made.Namespaces["user"] = made.UserNS
+	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		ours, err := os.Readlink("/proc/self/ns/" + n)
+		if err == nil && made.Namespaces[n] != "" && made.Namespaces[n] != ours {
+			a.Isolation = append(a.Isolation, names[n]+" namespace")
+		} else {
+			a.Downgrades = append(a.Downgrades, "shares the host's "+names[n]+" namespace")
+		}
+	}
+	if b.root {
+		a.IDs = fmt.Sprintf("%d ids from %d, id-mapped layers", IDRange, b.cfg.IDBase)
+	} else {
+		a.IDs = "the caller's id alone"
+		a.Downgrades = append(a.Downgrades, "one user only: chown, setuid programs and package managers that need root don't work")
+	}
+}
+
+// explainKeeper says what it means when no keeper can be cloned.
+func explainKeeper(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) {
+		return cell.Errorf(cell.Unsupported, "namespace.Create", "run `pando doctor`: it prints the remedy for this host",
+			"cannot make a user namespace: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,461 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// Driver is the keeper's side: it lives in the family's user namespace, with
+// all capabilities there and none on the host.
+type Driver struct {
+	program   *os.File // of first processes
+	lastCap   int
+	openFiles uint64 // hard limit
+	seccomp   *linux.SeccompProgram
+
+	mu    sync.Mutex // guards cells
+	cells map[cell.ID]*liveCell
+}
+
+// liveCell is a cell that has its first process.
+type liveCell struct {
+	d        *Driver
+	w        wire
+	init     *linux.Child
+	into     *os.File   // cgroup v2: children are born in it
+	enter    []*os.File // cgroup v1: written "0" to enter
+	cgroup   *linux.Cgroup
+	landlock *linux.LandlockRuleset
+	gone     chan struct{} // closed when the first process has ended
+}
+
+// NewDriver prepares what all cells of a keeper share.
+func NewDriver() (keeper.Driver, error) {
+	// What is forked from here is in a cell for a moment before it executes
+	// the command; nobody there may look into it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("prctl", err)
+	}
+	d := &Driver{lastCap: linux.LastCap(), cells: map[cell.ID]*liveCell{}}
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	d.openFiles = lim.Max
+	filter, err := linux.SeccompFilter(linux.SeccompOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if d.seccomp, err = linux.NewSeccompProgram(filter); err != nil {
+		return nil, err
+	}
+	p, err := linux.InitProgram()
+	if err != nil {
+		return nil, err
+	}
+	d.program, err = linux.Raise(p)
+	return d, err
+}
+
+func (d *Driver) cell(id cell.ID) (*liveCell, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.cells[id]; c != nil {
+		return c, nil
+	}
+	return nil, cell.Errorf(cell.NotFound, "namespace", "", "no cell %s in this keeper", id)
+}
+
+// Create makes the namespaces and the root file system.
+func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ json.RawMessage, err error) {
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	c := &liveCell{d: d, gone: make(chan struct{})}
+	if err := json.Unmarshal(spec, &c.w); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	_, there := d.cells[id]
+	d.mu.Unlock()
+	if there {
+		return nil, cell.Errorf(cell.Exists, "namespace.Create", "", "cell %s exists", id)
+	}
+	mounts, err := c.openMounts(files)
+	defer func() {
+		for _, f := range present(mounts) {
+			f.Close()
+		}
+		if err != nil {
+			c.release()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.takeCgroup(files); err != nil {
+		return nil, err
+	}
+	c.init, err = linux.Spawn(firstProcess(&c.w, mounts, c.enter, d.program), linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into})
+	if err != nil {
+		return nil, explainSetup(err)
+	}
+	go func() {
+		c.init.Wait()
+		close(c.gone)
+	}()
+	d.mu.Lock()
+	d.cells[id] = c
+	d.mu.Unlock()
+	if err := c.rules(); err != nil {
+		d.Remove(id)
+		return nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
+	}
+	made := madeCell{Init: c.init.PID, Namespaces: map[string]string{}}
+	for _, n := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		if made.Namespaces[n], err = os.Readlink(procPath(c.init.PID, "ns/"+n)); err != nil {
+			d.Remove(id)
+			return nil, err
+		}
+	}
+	if made.UserNS, err = os.Readlink("/proc/self/ns/user"); err != nil {
+		d.Remove(id)
+		return nil, err
+	}
+	return json.Marshal(made)
+}
+
+// openMounts returns a raised file for each mount that needs one: those the
+// daemon opened, and those that this keeper opens itself.
+func (c *liveCell) openMounts(files []*os.File) ([]*os.File, error) {
+	mounts := make([]*os.File, len(c.w.Spec.Mounts))
+	if len(c.w.Mounts) != len(mounts) {
+		return nil, fmt.Errorf("cannot read the cell's mounts")
+	}
+	var ns *linux.MountNS
+	for i, m := range c.w.Spec.Mounts {
+		if m.Kind == cell.Link || m.Kind == cell.Tmpfs {
+			continue
+		}
+		var f *os.File
+		var err error
+		if n := c.w.Mounts[i].File; n >= 0 {
+			if n >= len(files) {
+				return mounts, fmt.Errorf("cannot find the file of mount %s", m.Target)
+			}
+			if f, err = dup(files[n]); err != nil {
+				return mounts, err
+			}
+		} else {
+			if ns == nil {
+				if ns, err = linux.NewMountNS(c.w.Scratch, 0); err != nil {
+					return mounts, err
+				}
+				defer ns.Close()
+			}
+			if f, err = openMount(ns, m, nil); err != nil {
+				return mounts, err
+			}
+		}
+		if mounts[i], err = linux.Raise(f); err != nil {
+			return mounts, err
+		}
+	}
+	return mounts, nil
+}
+
+// takeCgroup keeps the files by which to enter the cell's cgroups.
+func (c *liveCell) takeCgroup(files []*os.File) error {
+	if c.w.Cgroup == nil {
+		return nil
+	}
+	n := c.w.Tasks
+	if c.w.Into {
+		n++
+	}
+	if n > len(files) {
+		return fmt.Errorf("cannot find the files of the cell's cgroups")
+	}
+	c.cgroup = c.w.Cgroup.Cgroup()
+	for i, f := range files[len(files)-n:] {
+		g, err := dup(f)
+		if err != nil {
+			return err
+		}
+		if g, err = linux.Raise(g); err != nil {
+			return err
+		}
+		if i == 0 && c.w.Into {
+			c.into = g
+		} else {
+			c.enter = append(c.enter, g)
+		}
+	}
+	return nil
+}
+
+func dup(f *os.File) (*os.File, error) {
+	n, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(n), f.Name()), nil
+}
+
+func (c *liveCell) release() {
+	for _, f := range append(present([]*os.File{c.into}), c.enter...) {
+		f.Close()
+	}
+	if c.landlock != nil {
+		c.landlock.Close()
+	}
+	if c.init != nil {
+		c.init.PIDFD.Close()
+	}
+}
+
+// explainSetup says what a failed set-up means.
+func explainSetup(err error) error {
+	se, ok := errors.AsType[*linux.ScriptError](err)
+	if !ok {
+		return err
+	}
+	hint := "run `pando doctor`"
+	if se.Call == "mount /proc" {
+		hint = "this looks like a container that hides parts of /proc: run it with an unmasked /proc, or choose --backend none"
+	}
+	return cell.Errorf(cell.Unsupported, "namespace.Create", hint, "cannot set up the cell: %w", se)
+}
+
+// Start runs a command.
+func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return keeper.Started{}, err
+	}
+	var term *os.File
+	if p.TTY {
+		var slave *os.File
+		if term, slave, err = openTerminal(c.init.PID, p.Rows, p.Cols); err != nil {
+			return keeper.Started{}, err
+		}
+		defer slave.Close()
+		stdio = [3]*os.File{slave, slave, slave}
+	}
+	var high [3]*os.File
+	for i, f := range stdio {
+		g, err := dup(f)
+		if err != nil {
+			return keeper.Started{}, err
+		}
+		if high[i], err = linux.Raise(g); err != nil {
+			return keeper.Started{}, err
+		}
+		defer high[i].Close()
+	}
+	script, made := c.command(p, high)
+	child, err := linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into})
+	if err != nil {
+		if term != nil {
+			term.Close()
+		}
+		return keeper.Started{}, explainStart(err, p)
+	}
+	made.Status = child.Captured["/proc/self/status"]
+	measured, _ := json.Marshal(made)
+	return keeper.Started{Process: &process{child}, Terminal: term, Measured: measured}, nil
+}
+
+// explainStart says what a command that did not start means.
+func explainStart(err error, p cell.Process) error {
+	se, ok := errors.AsType[*linux.ScriptError](err)
+	if !ok {
+		return err
+	}
+	name := "the command"
+	if len(p.Args) > 0 {
+		name = p.Args[0]
+	}
+	switch {
+	case strings.HasPrefix(se.Call, canaryOp):
+		return cell.Errorf(cell.Denied, "namespace.Start", "report this: the cell's isolation does not hold on this host",
+			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, canaryOp), se.Errno)
+	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR):
+		return cell.Errorf(cell.NoSuchBinary, "namespace.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
+	case se.IsExec():
+		return cell.Errorf(cell.NotRunnable, "namespace.Start", "", "cannot execute %s: %w", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
+	}
+	return cell.Errorf(cell.Internal, "namespace.Start", "", "cannot start %s: %w", name, se)
+}
+
+// Root implements keeper.Driver.
+func (d *Driver) Root(id cell.ID) (*os.File, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(procPath(c.init.PID, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "the cell's root", Err: err}
+	}
+	return os.NewFile(uintptr(fd), "/"), nil
+}
+
+// KillAll ends all processes but the first, and returns how many there were.
+func (d *Driver) KillAll(id cell.ID) (int, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return 0, err
+	}
+	list, err := d.List(id)
+	if err != nil {
+		return 0, err
+	}
+	if len(list) == 0 {
+		return 0, nil
+	}
+	return len(list), c.signalAll(unix.SIGKILL)
+}
+
+// signalAll sends sig to every process of the cell except its first: kill(-1)
+// from inside the pid namespace, which no fork can outrun.
+func (c *liveCell) signalAll(sig unix.Signal) error {
+	s := &linux.Script{}
+	s.Stdio([3]*os.File{})
+	// ESRCH: nobody is there but the first process and this one.
+	s.Try("signal all", unix.SYS_KILL, -1, int(sig))
+	s.Exit()
+	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd())})
+	if err != nil {
+		return err
+	}
+	defer child.PIDFD.Close()
+	_, _, err = child.Wait()
+	return err
+}
+
+// Freeze stops all processes: with the cgroup freezer, else by SIGSTOP.
+func (d *Driver) Freeze(id cell.ID) error {
+	c, err := d.cell(id)
+	if err != nil {
+		return err
+	}
+	if c.cgroup != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return c.cgroup.Freeze(ctx)
+	}
+	return c.signalAll(unix.SIGSTOP)
+}
+
+// Thaw lets them go on.
+func (d *Driver) Thaw(id cell.ID) error {
+	c, err := d.cell(id)
+	if err != nil {
+		return err
+	}
+	if c.cgroup != nil {
+		return c.cgroup.Thaw()
+	}
+	return c.signalAll(unix.SIGCONT)
+}
+
+// Stats measures the cell: by its cgroup, else by looking at its processes.
+func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return cell.Stats{}, err
+	}
+	list, err := d.List(id)
+	if err != nil {
+		return cell.Stats{}, err
+	}
+	st := cell.Stats{Processes: len(list), Measured: []string{"processes"}}
+	if c.cgroup == nil {
+		for _, p := range list {
+			st.Memory += p.RSS
+		}
+		return st, nil
+	}
+	g := c.cgroup.Stats()
+	for _, x := range []struct {
+		name string
+		from int64
+		to   *int64
+	}{{"memory", g.Memory, &st.Memory}, {"peak_memory", g.MemoryPeak, &st.PeakMemory}, {"cpu_us", g.CPUUsec, &st.CPU},
+		{"written", g.WrittenBytes, &st.Written}, {"oom_kills", g.OOMKills, &st.OOMKills}, {"peak_pids", g.PIDsPeak, &st.PeakPIDs}} {
+		if x.from != linux.NotMeasured {
+			*x.to = x.from
+			st.Measured = append(st.Measured, x.name)
+		}
+	}
+	return st, nil
+}
+
+// Remove ends the first process, and with it the pid namespace and all in it.
+func (d *Driver) Remove(id cell.ID) error {
+	c, err := d.cell(id)
+	if err != nil {
+		return err
+	}
+	if c.cgroup != nil {
+		c.cgroup.Thaw() // frozen processes don't die on cgroups v1
+	}
+	c.init.Kill()
+	<-c.gone
+	d.mu.Lock()
+	delete(d.cells, id)
+	d.mu.Unlock()
+	c.release()
+	return nil
+}
+
+// process is a command.
+type process struct{ child *linux.Child }
+
+func (p *process) PID() int { return p.child.PID }
+
+// Signal reaches the command's process group, which it leads, and itself.
+func (p *process) Signal(name string) error {
+	sig := unix.SignalNum(name)
+	if sig == 0 {
+		return cell.Errorf(cell.Invalid, "namespace.Signal", "use a name such as SIGTERM", "%q is no signal", name)
+	}
+	// The pidfd proves that the number is still this process's.
+	if err := p.child.Signal(0); err != nil {
+		return nil // it has ended
+	}
+	if err := unix.Kill(-p.child.PID, sig); err == nil {
+		return nil
+	}
+	if err := p.child.Signal(sig); err != nil && err != unix.ESRCH {
+		return err
+	}
+	return nil
+}
+
+func (p *process) Wait() (cell.Exit, cell.Usage) {
+	ws, ru, err := p.child.Wait()
+	p.child.PIDFD.Close()
+	if err != nil {
+		return cell.Exit{Code: 255, Cause: "keeper lost"}, cell.Usage{}
+	}
+	return linux.ExitOf(ws), cell.Usage{
+		UserMS: ru.Utime.Sec*1000 + ru.Utime.Usec/1000, SystemMS: ru.Stime.Sec*1000 + ru.Stime.Usec/1000,
+		MaxRSS: ru.Maxrss * 1024,
+	}
+}

@@ -1,0 +1,23 @@
+package namespace
+
+import (
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// List reads the cell's own /proc, which shows its processes with their
+// numbers inside. The first process is not one of the cell's, and what has
+// ended and waits to be reaped is none any more.
+func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return nil, err
+	}
+	var list []cell.ProcessInfo
+	for _, p := range linux.Processes(procPath(c.init.PID, "root/proc")) {
+		if p.PID != 1 && p.State != "Z" && p.State != "X" {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,230 @@
+// Package namespace is the backend of Linux namespaces: user, mount, pid,
+// network, ipc, uts and cgroup namespaces, a root file system of its own,
+// dropped capabilities, Landlock, seccomp, cgroups. It needs no root and no
+// set-up.
+//
+// It has two sides. The daemon's (this file, create.go, probe.go) makes
+// cgroups and, as root, the mounts that need the host's privileges. The
+// keeper's (driver.go, rootfs.go, command.go, canary.go) lives in the
+// family's user namespace and makes the cell:
+//
+//	daemon: Create ── cgroup, mounts ──▶ keeper: Driver.Create ── firstProcess
+//	daemon: Start ────────────────────▶ keeper: Driver.Start ─── command, canaries
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/kept"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// Name is the backend's word.
+const Name = "namespace"
+
+// IDRange is how many users a cell has when pando runs as root.
+const IDRange = 65536
+
+// Config says where a Backend works.
+type Config struct {
+	Keepers      string // directory of sockets and locks
+	Scratch      string // empty directory, covered by mount points in private namespaces
+	Installation string // names our cgroups: letters and digits
+	IDBase       int    // first host id of the range that cells of root use
+	Log          *slog.Logger
+}
+
+// Backend runs cells in namespaces.
+type Backend struct {
+	cfg     Config
+	root    bool
+	host    *kept.Host
+	cgroups *linux.Cgroups
+	noCg    string // why there are no cgroups
+
+	mu      sync.Mutex // guards what follows
+	ns      *linux.MountNS
+	keepers *os.File
+}
+
+// New returns the backend. It starts nothing.
+func New(cfg Config) *Backend {
+	b := &Backend{cfg: cfg, root: os.Geteuid() == 0}
+	b.host = &kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1}
+	g, err := linux.FindCgroups(cfg.Installation)
+	switch {
+	case err != nil:
+		b.noCg = err.Error()
+	case g.Caps().Group != "":
+		b.noCg = g.Caps().Group
+	default:
+		b.cgroups = g
+	}
+	return b
+}
+
+// Name implements backend.Backend.
+func (b *Backend) Name() string { return Name }
+
+// Warm starts a keeper ahead.
+func (b *Backend) Warm() { b.host.Fill() }
+
+// Close lets go of everything; cells live on.
+func (b *Backend) Close() {
+	b.host.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ns != nil {
+		b.ns.Close()
+		b.ns = nil
+	}
+}
+
+// keeperAttr clones a keeper into a user namespace: as root with a range of
+// ids that are nobody on the host, else with the caller's own id alone.
+func (b *Backend) keeperAttr() (*syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, Setsid: true}
+	if f := b.keepersCgroup(); f != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
+	}
+	if b.root {
+		m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: b.cfg.IDBase, Size: IDRange}}
+		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = m, m, true
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+		return attr, nil
+	}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	for c := range linux.LastCap() + 1 {
+		attr.AmbientCaps = append(attr.AmbientCaps, uintptr(c))
+	}
+	return attr, nil
+}
+
+// keepersName is the cgroup that all keepers live in, beside those of their
+// cells: what ends the daemon's cgroup doesn't reach it, and (on v2) a keeper
+// may move what it forks from there into its cells'.
+const keepersName = "keepers"
+
+// keepersCgroup returns the directory for CLONE_INTO_CGROUP, nil where there
+// is none; then keepers stay with the daemon.
+func (b *Backend) keepersCgroup() *os.File {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cgroups == nil || b.keepers != nil {
+		return b.keepers
+	}
+	g, _, err := b.cgroups.Create(keepersName, linux.CgroupLimits{})
+	if cell.KindOf(err) == cell.Exists {
+		g, err = b.cgroups.Attach(keepersName)
+	}
+	if err != nil {
+		b.cfg.Log.Warn("cannot make a cgroup for keepers", "error", err)
+		return nil
+	}
+	if b.root {
+		if err := b.cgroups.DelegateProcs(b.cfg.IDBase, b.cfg.IDBase); err != nil {
+			b.cfg.Log.Warn("cannot delegate cgroups to keepers", "error", err)
+		}
+	}
+	e, err := g.Entry()
+	if err != nil {
+		return nil
+	}
+	b.keepers, e.Into = e.Into, nil
+	e.Close()
+	return b.keepers
+}
+
+// Attach implements backend.Backend.
+func (b *Backend) Attach(ctx context.Context, id cell.ID) (backend.Instance, error) {
+	i, err := b.host.Attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	b.dress(i)
+	return i, nil
+}
+
+// dress adds what this backend knows of an instance.
+func (b *Backend) dress(i *kept.Instance) {
+	i.Refine = refine
+	i.AfterRemove = func(ctx context.Context) error { return b.dropCgroup(ctx, i.Cell) }
+}
+
+// Leftovers implements backend.Backend: locks, sockets and cgroups of keepers
+// that are gone. Mounts, namespaces and processes can't be left over: they
+// end with the keeper.
+func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
+	found, err := b.host.Leftovers(dry)
+	if err != nil {
+		return found, err
+	}
+	if b.cgroups == nil {
+		return found, nil
+	}
+	names, err := b.cgroups.Leftovers()
+	if err != nil {
+		return found, err
+	}
+	for _, n := range names {
+		if id := cell.ID(n); n == keepersName || b.host.Alive(id) {
+			continue
+		}
+		found = append(found, "cgroup "+n)
+		if !dry {
+			if err := b.dropCgroup(ctx, cell.ID(n)); err != nil {
+				return found, err
+			}
+		}
+	}
+	return found, nil
+}
+
+func (b *Backend) dropCgroup(ctx context.Context, id cell.ID) error {
+	if b.cgroups == nil {
+		return nil
+	}
+	g, err := b.cgroups.Attach(string(id))
+	if err != nil || g == nil {
+		return nil // never made, or gone
+	}
+	return g.Remove(ctx)
+}
+
+// refine adds what the command's own process showed.
+func refine(a cell.Assurance, measured json.RawMessage) cell.Assurance {
+	var m madeProcess
+	if json.Unmarshal(measured, &m) != nil {
+		return a
+	}
+	a.Canaries = cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites}
+	a.Isolation = append([]string(nil), a.Isolation...)
+	for _, l := range strings.Split(m.Status, "\n") {
+		k, v, _ := strings.Cut(l, ":")
+		switch v = strings.TrimSpace(v); {
+		case k == "NoNewPrivs" && v == "1":
+			a.Isolation = append(a.Isolation, "no_new_privs")
+		case k == "Seccomp" && v == "2":
+			a.Isolation = append(a.Isolation, "seccomp filter")
+		case k == "CapEff":
+			a.Isolation = append(a.Isolation, "capabilities "+strings.TrimLeft(v, "0")+" of the cell's own user namespace")
+		}
+	}
+	for _, b := range m.Bites {
+		if b == "landlock" {
+			a.Isolation = append(a.Isolation, "landlock")
+		}
+	}
+	return a
+}

@@ -1,0 +1,62 @@
+package namespace
+
+import (
+	"context"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/volume"
+)
+
+// Probe implements backend.Backend. It clones a keeper to see that user
+// namespaces work, and asks the kernel for the rest.
+func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
+	caps := backend.Caps{
+		Memory:     "backend namespace keeps files in checkpoints, not memory",
+		LiveBranch: "backend namespace can't fork a running cell",
+	}
+	k, err := b.host.Take()
+	if err != nil {
+		return caps, explainKeeper(err)
+	}
+	if err := b.probeKeeper(k.PID); err != nil {
+		k.Discard()
+		return caps, err
+	}
+	b.host.Put(k)
+	if linux.LandlockABI() == 0 {
+		caps.Landlock = "this kernel has no Landlock: mounts alone say what can be written"
+	}
+	if b.cgroups == nil {
+		caps.MemoryLimit, caps.CPULimit = b.noCg, b.noCg
+		caps.Freeze = ""
+	} else {
+		c := b.cgroups.Caps()
+		caps.MemoryLimit, caps.CPULimit, caps.ProcessLimit = c.Memory, c.CPU, ""
+	}
+	if !b.root {
+		caps.ManyIDs = "without root a cell has one user: chown and package managers don't work in it"
+	}
+	if why := volume.Lacks(); why != "" {
+		caps.DiskLimit = "what a cell writes is counted, and a cell above its limit is ended: " + why
+	}
+	return caps, nil
+}
+
+// probeKeeper makes sure that a cloned process really got its capabilities:
+// where a security module forbids that, clone works and nothing else does.
+func (b *Backend) probeKeeper(pid int) error {
+	st, err := os.ReadFile(procPath(pid, "status"))
+	if err != nil {
+		return err
+	}
+	if linux.StatusField(st, "CapEff") == "0000000000000000" {
+		return cell.Errorf(cell.Unsupported, "namespace.Probe", "run `pando doctor`: it prints the remedy for this host",
+			"user namespaces have no capabilities here: %w", unix.EPERM)
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package namespace
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// stage is covered by the new root while it is built. It exists on every
+// host, and what is below it has been opened before.
+const stage = "/usr"
+
+// canaryDir is writable as far as mounts go, and forbidden by Landlock.
+const canaryDir = "/run/pando"
+
+// hidden are the parts of /proc that say or do something about the host;
+// readOnly are those that only root's sysctls live in. (The same as Docker's.)
+var (
+	hidden   = []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/sysrq-trigger"}
+	readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
+	devices  = []string{"null", "zero", "full", "random", "urandom", "tty"}
+)
+
+// cloneFlags are the namespaces of a cell; its user namespace is the keeper's.
+const cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET
+
+// firstProcess is the script of a cell's first process: it builds the root
+// file system around itself and becomes the program that waits.
+func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File) *linux.Script {
+	s := &linux.Script{}
+	keep := append(append([]*os.File{program}, enter...), present(mounts)...)
+	s.Stdio([3]*os.File{}, keep...)
+	s.Call("follow the keeper's death", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
+	for _, f := range enter {
+		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
+	}
+	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+
+	s.Mount("tmpfs", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m,nr_inodes=65536")
+	s.Call("chdir", unix.SYS_CHDIR, stage)
+	s.Mkdir("oldroot", 0o700)
+	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "oldroot")
+	s.Call("chdir", unix.SYS_CHDIR, "/")
+
+	proc(s)
+	dev(s)
+	s.Mkdir("/run", 0o755)
+	for i, m := range w.Spec.Mounts {
+		place(s, m, w.Mounts[i], mounts[i])
+	}
+	identity(s, w.Spec)
+	s.Loopback()
+	s.Call("umount the old root", unix.SYS_UMOUNT2, "/oldroot", unix.MNT_DETACH)
+	s.Call("rmdir", unix.SYS_UNLINKAT, linux.AtCWD, "/oldroot", unix.AT_REMOVEDIR)
+	remount(s, "/", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
+
+	s.Call("setsid", unix.SYS_SETSID)
+	s.NoNewPrivs()
+	s.SetCaps(0)
+	s.IgnoreSIGCHLD()
+	s.ExecFD(int(program.Fd()), []string{"pando-init"}, nil)
+	return s
+}
+
+func present(files []*os.File) (out []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// proc mounts /proc while the host's is still visible (the kernel wants to
+// see one that hides nothing), writes the sysctls that are the cell's own, and
+// takes the rest away.
+func proc(s *linux.Script) {
+	s.Mkdir("/proc", 0o555)
+	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	s.WriteFile("/proc/sys/user/max_user_namespaces", "0")
+	tryWrite(s, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+	tryWrite(s, "/proc/sys/net/ipv4/ping_group_range", "0 0")
+	s.Mkdir("/dev", 0o755)
+	s.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k")
+	node(s, "null")
+	s.Mkdir("/dev/.empty", 0o555)
+	for _, p := range hidden {
+		// A file is covered by /dev/null, a directory by an empty one; what
+		// this kernel doesn't have is covered by nothing.
+		s.Try("hide "+p, unix.SYS_MOUNT, "/dev/null", p, nil, unix.MS_BIND, nil)
+		s.Try("hide "+p, unix.SYS_MOUNT, "/dev/.empty", p, nil, unix.MS_BIND, nil)
+	}
+	for _, p := range readOnly {
+		s.Try("bind "+p, unix.SYS_MOUNT, p, p, nil, unix.MS_BIND|unix.MS_REC, nil)
+		s.Try("protect "+p, unix.SYS_MOUNT, nil, p, nil, unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, nil)
+	}
+}
+
+func dev(s *linux.Script) {
+	for _, d := range devices {
+		if d != "null" {
+			node(s, d)
+		}
+	}
+	s.Mkdir("/dev/pts", 0o755)
+	s.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
+	s.Mkdir("/dev/shm", 0o1777)
+	s.Mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
+	s.Symlink("pts/ptmx", "/dev/ptmx")
+	s.Symlink("/proc/self/fd", "/dev/fd")
+	s.Symlink("/proc/self/fd/0", "/dev/stdin")
+	s.Symlink("/proc/self/fd/1", "/dev/stdout")
+	s.Symlink("/proc/self/fd/2", "/dev/stderr")
+	remount(s, "/dev", unix.MS_RDONLY|unix.MS_NOSUID)
+}
+
+// node shows a device of the host; a user namespace can't make its own.
+func node(s *linux.Script, name string) {
+	touch(s, "/dev/"+name)
+	s.Mount("/oldroot/dev/"+name, "/dev/"+name, "", unix.MS_BIND, "")
+}
+
+func touch(s *linux.Script, p string) {
+	s.Try("create "+p, unix.SYS_MKNODAT, linux.AtCWD, p, unix.S_IFREG|0o644, 0)
+}
+
+func remount(s *linux.Script, p string, flags uintptr) {
+	s.Call("remount "+p, unix.SYS_MOUNT, nil, p, nil, unix.MS_BIND|unix.MS_REMOUNT|flags, nil)
+}
+
+func tryWrite(s *linux.Script, p, text string) {
+	fd := s.Try("open "+p, unix.SYS_OPENAT, linux.AtCWD, p, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	b := []byte(text)
+	s.Try("write "+p, unix.SYS_WRITE, fd, b, len(b))
+	s.Try("close", unix.SYS_CLOSE, fd)
+}
+
+// place makes one mount of the spec visible at its target.
+func place(s *linux.Script, m cell.Mount, how mount, f *os.File) {
+	for i, c := range m.Target {
+		if c == '/' && i > 0 {
+			s.Mkdir(m.Target[:i], 0o755)
+		}
+	}
+	switch {
+	case m.Kind == cell.Link:
+		s.Symlink(m.Source, m.Target)
+	case m.Kind == cell.Tmpfs:
+		mode := "mode=1777"
+		if m.Target == "/run" {
+			mode = "mode=0755"
+		}
+		s.Mkdir(m.Target, 0o755)
+		s.Mount("tmpfs", m.Target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
+	case how.Dir:
+		s.Mkdir(m.Target, 0o755)
+		s.Attach(int(f.Fd()), m.Target)
+	default:
+		touch(s, m.Target)
+		s.Attach(int(f.Fd()), m.Target)
+	}
+}
+
+// identity gives the cell a name and a machine-id of its own.
+func identity(s *linux.Script, spec cell.Spec) {
+	name := []byte(spec.Hostname)
+	s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
+	s.Mkdir(canaryDir, 0o777)
+	s.Call("chmod", unix.SYS_FCHMODAT, linux.AtCWD, canaryDir, 0o777)
+	sum := sha256.Sum256([]byte("pando machine " + spec.ID))
+	for _, f := range []struct{ path, text string }{
+		{"/etc/hostname", spec.Hostname + "\n"},
+		{"/etc/hosts", "127.0.0.1 localhost " + spec.Hostname + "\n::1 localhost ip6-localhost\n"},
+		{"/etc/machine-id", hex.EncodeToString(sum[:16]) + "\n"},
+	} {
+		at := canaryDir + "/" + strings.TrimPrefix(f.path, "/etc/")
+		fd := s.Call("create "+at, unix.SYS_OPENAT, linux.AtCWD, at, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
+		b := []byte(f.text)
+		s.Call("write "+at, unix.SYS_WRITE, fd, b, len(b))
+		s.Call("close", unix.SYS_CLOSE, fd)
+		// Where the image has no such file, there is nothing to replace.
+		s.Try("show "+f.path, unix.SYS_MOUNT, at, f.path, nil, unix.MS_BIND, nil)
+		s.Try("protect "+f.path, unix.SYS_MOUNT, nil, f.path, nil, unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, nil)
+	}
+}
+
+// isDir reports whether what a mount shows is a directory.
+func isDir(m cell.Mount) bool {
+	if m.Kind != cell.Bind {
+		return true
+	}
+	st, err := os.Stat(m.Source)
+	return err == nil && st.IsDir()
+}
+
+func procPath(pid int, rest string) string { return "/proc/" + strconv.Itoa(pid) + "/" + rest }

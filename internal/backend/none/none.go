@@ -1,0 +1,119 @@
+// Package none is the backend without isolation: commands run as the caller,
+// on the host, in a copy of the workspace. It exists for hosts on which
+// nothing else works and for comparison; it is never chosen by itself, and
+// everything that it lacks is named as a downgrade.
+package none
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/kept"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// Name is the backend's word.
+const Name = "none"
+
+const noIsolation = "no isolation: the command runs as you, on the host, and can read and change whatever you can"
+
+// Config says where a Backend works.
+type Config struct {
+	Keepers string // directory of sockets and locks
+	Log     *slog.Logger
+}
+
+// Backend runs commands on the host.
+type Backend struct{ host *kept.Host }
+
+// New returns the backend. It starts nothing.
+func New(cfg Config) *Backend {
+	return &Backend{&kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: func() (*syscall.SysProcAttr, error) {
+		return &syscall.SysProcAttr{Setsid: true}, nil
+	}}}
+}
+
+// Name implements backend.Backend.
+func (b *Backend) Name() string { return Name }
+
+// Close lets go of everything; cells live on.
+func (b *Backend) Close() { b.host.Close() }
+
+// Probe implements backend.Backend.
+func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
+	lacks := "backend none can't"
+	return backend.Caps{
+		Isolation: noIsolation, Mounts: "backend none shows the host's own files", Memory: lacks, LiveBranch: lacks,
+		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks,
+	}, nil
+}
+
+// Create implements backend.Backend.
+func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instance, err error) {
+	if b.host.Alive(spec.ID) {
+		return nil, cell.Errorf(cell.Exists, "none.Create", "", "cell %s is alive already", spec.ID)
+	}
+	for _, limit := range spec.Asked {
+		if limit != "timeout" && limit != "disk" {
+			return nil, cell.Errorf(cell.Unsupported, "none.Create", "leave out --"+limit+", or choose --backend namespace", "cannot limit %s without isolation", limit)
+		}
+	}
+	a := cell.Assurance{Backend: Name, Network: "the host's", IDs: "the caller",
+		Downgrades: []string{noIsolation, "memory, cpus and processes are not limited", "the network is open"}}
+	k, err := b.host.Take()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			k.Kill()
+			b.host.Release(spec.ID)
+		}
+	}()
+	client, err := b.host.Assign(ctx, k, spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body}); err != nil {
+		return nil, err
+	}
+	if spec.Limits.Disk > 0 {
+		how, err := kept.WatchDisk(ctx, client, spec, kept.OpenDir)
+		if err != nil {
+			return nil, err
+		}
+		a.Limits = append(a.Limits, how)
+	}
+	if _, err := client.Do(ctx, keeper.Request{Op: "annotate", Cell: spec.ID, Note: kept.Describe(a)}); err != nil {
+		return nil, err
+	}
+	return &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Known: a}, nil
+}
+
+// Attach implements backend.Backend.
+func (b *Backend) Attach(ctx context.Context, id cell.ID) (backend.Instance, error) {
+	return b.host.Attach(ctx, id)
+}
+
+// Leftovers implements backend.Backend.
+func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
+	return b.host.Leftovers(dry)
+}
+
+// NewDriver makes the keeper's side.
+func NewDriver() (keeper.Driver, error) {
+	// Orphans of commands come to the keeper, so that it knows of all.
+	if err := becomeReaper(); err != nil {
+		return nil, err
+	}
+	return &driver{self: os.Getpid(), cells: map[cell.ID]cell.Spec{}}, nil
+}

@@ -1,0 +1,86 @@
+package cell
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind is what a program decides on. The list only grows; package api maps
+// each kind to one HTTP status and one exit code.
+type Kind string
+
+// The kinds of error.
+const (
+	Invalid      Kind = "invalid"        // the request itself is wrong
+	NotFound     Kind = "not-found"      // the named thing does not exist
+	Exists       Kind = "exists"         // a thing of that name is there already
+	Conflict     Kind = "conflict"       // the state does not allow it now
+	Denied       Kind = "denied"         // policy or permission says no
+	Unsupported  Kind = "unsupported"    // this host or backend can't
+	Corrupt      Kind = "corrupt"        // verification failed
+	Unavailable  Kind = "unavailable"    // a part is not there or full; may work later
+	Timeout      Kind = "timeout"        // a limit on time was reached
+	Interrupted  Kind = "interrupted"    // somebody stopped it
+	NotRunnable  Kind = "not-runnable"   // the program exists but can't be executed
+	NoSuchBinary Kind = "no-such-binary" // the program was not found
+	Internal     Kind = "internal"       // a defect of ours
+)
+
+// Error is the one error type that crosses package boundaries with a meaning.
+// Err's text begins with "cannot" where it is shown to people; Hint is one
+// imperative sentence that says what to do next.
+type Error struct {
+	Op   string // where, as "package.Function"
+	Kind Kind
+	Hint string
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is makes errors.Is(err, cell.Kind) work through KindError.
+func (e *Error) Is(target error) bool {
+	k, ok := target.(KindError)
+	return ok && Kind(k) == e.Kind
+}
+
+// KindError turns a kind into a target for errors.Is:
+// errors.Is(err, cell.KindError(cell.NotFound)).
+type KindError Kind
+
+func (k KindError) Error() string { return string(k) }
+
+// Errorf makes an Error; format is as in fmt.Errorf, %w included.
+func Errorf(kind Kind, op, hint, format string, args ...any) *Error {
+	return &Error{Op: op, Kind: kind, Hint: hint, Err: fmt.Errorf(format, args...)}
+}
+
+// KindOf returns the kind of the outermost Error in err's tree, Internal for
+// other errors and "" for nil.
+func KindOf(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return Internal
+}
+
+// HintOf returns the first hint found in err's tree, outermost first.
+func HintOf(err error) string {
+	for err != nil {
+		e, ok := errors.AsType[*Error](err)
+		if !ok {
+			return ""
+		}
+		if e.Hint != "" {
+			return e.Hint
+		}
+		err = e.Err
+	}
+	return ""
+}

@@ -1,0 +1,69 @@
+package cell
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// ID identifies a cell for ever: "c-" and 16 hexadecimal digits.
+type ID string
+
+// RunID identifies a run: "r-" and 16 hexadecimal digits.
+type RunID string
+
+// CheckpointID identifies a checkpoint: "k-" and 16 hexadecimal digits.
+type CheckpointID string
+
+// NewID returns a random cell identifier.
+func NewID() ID { return ID("c-" + randomHex()) }
+
+// NewRunID returns a random run identifier.
+func NewRunID() RunID { return RunID("r-" + randomHex()) }
+
+// NewCheckpointID returns a random checkpoint identifier.
+func NewCheckpointID() CheckpointID { return CheckpointID("k-" + randomHex()) }
+
+func randomHex() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails: crypto/rand.Read ends the process instead
+	return hex.EncodeToString(b[:])
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+
+// CheckName accepts the names a user may give to a cell, a template or a tag.
+// It is called before a name becomes part of any path. Names that look like
+// one of our identifiers are refused, so that a selector has one meaning.
+func CheckName(name string) error {
+	if !namePattern.MatchString(name) || name == "." || name == ".." {
+		return &Error{
+			Op: "cell.CheckName", Kind: Invalid,
+			Hint: "use letters, digits, '.', '_' and '-', at most 64, starting with a letter, a digit or '_'",
+			Err:  fmt.Errorf("%q is not a name", clip(name)),
+		}
+	}
+	if IsID(name) {
+		return &Error{
+			Op: "cell.CheckName", Kind: Invalid,
+			Hint: "choose a name that does not look like an identifier of pando",
+			Err:  fmt.Errorf("%q looks like an identifier", name),
+		}
+	}
+	return nil
+}
+
+var idPattern = regexp.MustCompile(`^[crk]-[0-9a-f]{4,16}$`)
+
+// IsID reports whether s has the form of an identifier or of a prefix of one
+// with at least four digits.
+func IsID(s string) bool { return idPattern.MatchString(s) }
+
+func clip(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
+}

@@ -1,0 +1,88 @@
+package cell
+
+import "time"
+
+// Process is one command to run in a cell.
+type Process struct {
+	Args    []string `json:"args"`
+	Env     []string `json:"env"`  // complete: NAME=value
+	Path    []string `json:"path"` // files to try, in order, as the program
+	Workdir string   `json:"workdir"`
+	TTY     bool     `json:"tty,omitempty"`
+	Rows    uint16   `json:"rows,omitempty"`
+	Cols    uint16   `json:"cols,omitempty"`
+}
+
+// Start says what to start and what to do around it.
+type Start struct {
+	Process Process       `json:"process"`
+	Run     RunID         `json:"run,omitempty"` // names the event stream; "" for none
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// EndsCell: when this process ends, the others of the cell are ended too.
+	EndsCell bool `json:"ends_cell,omitempty"`
+	// Hold: once the limit of what is kept is reached, output waits for the
+	// first who attaches (a while) instead of being dropped.
+	Hold     bool  `json:"hold,omitempty"`
+	LogLimit int64 `json:"log_limit"` // bytes kept of each stream, in its file or, without one, in memory
+}
+
+// Exit is how a process ended, as the kernel told.
+type Exit struct {
+	Code   int    `json:"code"`             // exit code; 128+n after signal n
+	Signal string `json:"signal,omitempty"` // "SIGKILL"
+	// Cause is set when it was not the process's own doing: "timeout",
+	// "interrupted", "memory limit", "disk limit", "keeper lost", "stopped".
+	Cause string `json:"cause,omitempty"`
+}
+
+// Usage is what a process and its ended children used.
+type Usage struct {
+	UserMS   int64 `json:"user_ms"`
+	SystemMS int64 `json:"system_ms"`
+	MaxRSS   int64 `json:"max_rss"` // bytes, of the largest process
+}
+
+// Stats is what a cell uses, all processes together. Measured names the
+// fields that something counts on this host; the others are zero.
+type Stats struct {
+	Processes  int      `json:"processes"`
+	Memory     int64    `json:"memory"`      // bytes now
+	PeakMemory int64    `json:"peak_memory"` // bytes
+	CPU        int64    `json:"cpu_us"`      // microseconds used
+	Written    int64    `json:"written"`     // bytes to block devices
+	OOMKills   int64    `json:"oom_kills"`
+	PeakPIDs   int64    `json:"peak_pids"`
+	Measured   []string `json:"measured"`
+}
+
+// ProcessInfo is one process for `pando ps`.
+type ProcessInfo struct {
+	PID     int       `json:"pid"` // inside the cell
+	PPID    int       `json:"ppid"`
+	State   string    `json:"state"` // one letter as in ps(1)
+	RSS     int64     `json:"rss"`   // bytes
+	CPU     int64     `json:"cpu_ms"`
+	Started time.Time `json:"started"`
+	Command string    `json:"command"`
+}
+
+// Status is how a process stands.
+type Status struct {
+	Running  bool         `json:"running"`
+	Exit     *Exit        `json:"exit,omitempty"`
+	Usage    Usage        `json:"usage"`
+	Stats    Stats        `json:"stats"` // of the cell, when the process ended
+	Stdout   StreamStatus `json:"stdout"`
+	Stderr   StreamStatus `json:"stderr"`
+	Started  time.Time    `json:"started"`
+	Ended    time.Time    `json:"ended,omitzero"`
+	LeftOver int          `json:"left_over,omitempty"` // processes ended with the cell
+	Unsealed string       `json:"unsealed,omitempty"`  // why the event stream could not be completed
+}
+
+// StreamStatus is how much a process wrote.
+type StreamStatus struct {
+	Bytes  int64  `json:"bytes"`
+	Kept   int64  `json:"kept"`   // bytes in the log file
+	Digest Digest `json:"digest"` // of all bytes, kept or not
+}

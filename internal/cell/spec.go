@@ -1,0 +1,72 @@
+package cell
+
+import "time"
+
+// Spec is everything a backend needs to make a cell ready for processes. It
+// is plain data: it goes to the keeper as JSON, and its policy part is what
+// the policy digest covers.
+type Spec struct {
+	ID       ID      `json:"id"`
+	Hostname string  `json:"hostname"`
+	User     User    `json:"user"`
+	Mounts   []Mount `json:"mounts"` // in the order they are made
+	Workdir  string  `json:"workdir"`
+	Limits   Limits  `json:"limits"`
+	// Asked names the limits that the user gave: those must hold, or the
+	// start fails. The others are defaults.
+	Asked []string `json:"asked,omitempty"`
+	// Writes are the host directories that count against Limits.Disk.
+	Writes []string `json:"writes,omitempty"`
+
+	// Sized says that Writes lie in a file system of their own, of
+	// Limits.Disk bytes: nothing has to be counted.
+	Sized bool `json:"sized,omitempty"`
+	// Private is a folder of the host that belongs to this cell alone.
+	Private string `json:"private"`
+}
+
+// User is who commands run as, in the cell's own numbering.
+type User struct {
+	UID  int    `json:"uid"`
+	GID  int    `json:"gid"`
+	Name string `json:"name"`
+	Home string `json:"home"`
+}
+
+// MountKind says where the content of a mount comes from.
+type MountKind string
+
+// The kinds of mounts. /proc and /dev are the backend's own and never listed.
+const (
+	Bind    MountKind = "bind"    // Source is a host file or directory
+	Cache   MountKind = "cache"   // Source is a host directory below a writable layer that is thrown away
+	Overlay MountKind = "overlay" // Lower and Upper, Work are layers of a workspace
+	Tmpfs   MountKind = "tmpfs"   // empty, in memory
+	Link    MountKind = "link"    // a symlink to Source
+)
+
+// Mount is one thing that is visible in a cell.
+type Mount struct {
+	Kind     MountKind `json:"kind"`
+	Target   string    `json:"target"` // absolute and clean
+	Source   string    `json:"source,omitempty"`
+	ReadOnly bool      `json:"read_only,omitempty"`
+	Lower    []string  `json:"lower,omitempty"` // overlay: lower directories, topmost first
+	Upper    string    `json:"upper,omitempty"` // overlay: writable layer; cache: made by the backend
+	Work     string    `json:"work,omitempty"`
+	// Owned says that the content belongs to the caller, so that its ids are
+	// shown as the cell's own where the backend can (workspaces, the caller's
+	// toolchains); other binds keep the host's ids.
+	Owned bool   `json:"owned,omitempty"`
+	Why   string `json:"why,omitempty"` // for people: "workspace", "toolchain go", "cache npm"
+}
+
+// Limits bound what a cell may use. Zero is never "unlimited": it means that
+// nothing was asked and the default applies.
+type Limits struct {
+	CPUs    float64       `json:"cpus,omitempty"`   // cores
+	Memory  int64         `json:"memory,omitempty"` // bytes
+	PIDs    int64         `json:"pids,omitempty"`   // processes and threads
+	Disk    int64         `json:"disk,omitempty"`   // bytes the cell may write and keep
+	Timeout time.Duration `json:"timeout,omitempty"`
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Bench is the harness behind `pando bench`. It drives the command line from
+// outside, so it lies beside it, and cmd hands it in.
+type Bench interface {
+	// Axes lists what can be measured: name and one sentence.
+	Axes() [][2]string
+	// Measure measures. There may be a result although there is an error: it
+	// says how far it came.
+	Measure(ctx context.Context, req BenchRequest) (BenchResult, error)
+}
+
+// BenchRequest says what is measured and how.
+type BenchRequest struct {
+	Axes        []string
+	Runs        int // 0: as many as it takes
+	Quick, Keep bool
+	Dir         string
+	Log         func(line string)
+}
+
+// BenchResult is what came out; as JSON it is one document.
+type BenchResult interface{ WriteTable(w io.Writer) }
+
+func (a *app) benchCmd() *cobra.Command {
+	var req BenchRequest
+	var quiet bool
+	list := "Axes:\n"
+	names := []string{"all"}
+	for _, x := range a.bench.Axes() {
+		list += "  " + x[0] + strings.Repeat(" ", max(1, 12-len(x[0]))) + x[1] + "\n"
+		names = append(names, x[0])
+	}
+	c := &cobra.Command{
+		Use:   "bench AXIS…",
+		Short: "Measure pando beside the programs one would use instead",
+		Long: `Measure pando beside the programs one would use instead, in the same run, one
+round after another. It works in an installation of its own, in a temporary
+directory; yours is not touched. Programs that are not installed are named as
+absent.
+
+` + list + `  all         every one of them
+
+What is published takes at least 10 rounds on a quiet machine, without --quick.`,
+		Example:   "  pando bench run --json > run.json\n  pando bench --quick all",
+		ValidArgs: names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("say what to measure: %s", strings.Join(names, ", "))
+			}
+			for _, n := range args {
+				if !slices.Contains(names, n) {
+					return usage("%q is no axis: %s", n, strings.Join(names, ", "))
+				}
+			}
+			if req.Runs < 0 {
+				return usage("--runs must be at least 1")
+			}
+			req.Axes = args
+			if !quiet {
+				req.Log = func(line string) { a.say("%s", line) }
+			}
+			res, err := a.bench.Measure(cmd.Context(), req)
+			if res == nil {
+				if cmd.Context().Err() != nil {
+					return &api.Error{Kind: "interrupted", Message: "interrupted"}
+				}
+				return err
+			}
+			if err != nil {
+				a.say("pando: %v", err)
+				a.exit = 1
+				if cmd.Context().Err() != nil {
+					a.exit = api.ExitInterrupted
+				}
+			}
+			return a.print(res, res.WriteTable)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&req.Runs, "runs", 0, "rounds that count (default 10, with --quick 3)")
+	f.BoolVar(&req.Quick, "quick", false, "small trees and few rounds: to see that it works, not how fast it is")
+	f.BoolVar(&req.Keep, "keep", false, "leave its installation and trees where they are")
+	f.StringVar(&req.Dir, "dir", "", "where to make them (default: the directory for temporary files)")
+	f.BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	return c
+}

@@ -1,0 +1,399 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) lsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "List cells", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cells, err := a.client.Cells(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(cells, func(w io.Writer) {
+				if len(cells) == 0 {
+					a.say("no cells yet: pando run -- COMMAND makes one")
+					return
+				}
+				t := newTable(w, a.width)
+				t.row("CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
+				for _, c := range cells {
+					latest := "–"
+					if c.LatestRun != "" {
+						latest = c.LatestRun[:10] + " " + c.Verdict
+					}
+					procs := "–"
+					if c.Processes > 0 {
+						procs = fmt.Sprint(c.Processes)
+					}
+					t.row(c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
+				}
+				t.flush()
+			})
+		},
+	}
+}
+
+func (a *app) showCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "show [CELL|RUN]", Short: "Show a cell or a run", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sel := arg(args)
+			if sel == "" || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
+				run, err := a.client.Run(cmd.Context(), sel, false)
+				if err != nil {
+					return err
+				}
+				return a.print(run, func(w io.Writer) { a.showRun(w, run) })
+			}
+			c, err := a.client.Cell(cmd.Context(), sel)
+			if err != nil {
+				return err
+			}
+			return a.print(c, func(w io.Writer) { a.showCell(w, c) })
+		},
+	}
+}
+
+// field prints "name   value" if there is one.
+func field(w io.Writer, name string, value string) {
+	if value != "" {
+		fmt.Fprintf(w, "%-12s%s\n", name, printable(value))
+	}
+}
+
+func (a *app) showCell(w io.Writer, c api.Cell) {
+	field(w, "cell", c.Name)
+	if c.Name != c.ID {
+		field(w, "id", c.ID)
+	}
+	state := c.State
+	if c.Cause != "" {
+		state += ": " + c.Cause
+	}
+	field(w, "state", state)
+	field(w, "source", c.Source)
+	field(w, "at", fmt.Sprintf("@%d of %s", c.Head, plural(c.Checkpoints, "checkpoint")))
+	if c.LatestRun != "" {
+		field(w, "latest run", fmt.Sprintf("%s (%s), %d in all", c.LatestRun, c.Verdict, c.Runs))
+	}
+	if c.Parent != nil {
+		field(w, "forked from", fmt.Sprintf("%s@%d", c.Parent.Name, c.Parent.Number))
+	}
+	field(w, "backend", c.Backend+", image "+c.Image)
+	ws := c.Provider.Name
+	if c.Provider.Why != "" {
+		ws += " (" + c.Provider.Why + ")"
+	}
+	field(w, "workspace", ws)
+	field(w, "created", ago(c.Created))
+	if !c.Expires.IsZero() {
+		field(w, "expires", c.Expires.Local().Format("2006-01-02 15:04"))
+	}
+	field(w, "policy", short(c.Policy))
+	if c.Processes > 0 {
+		field(w, "processes", fmt.Sprint(c.Processes))
+	}
+	if c.Assurance != nil {
+		field(w, "isolation", strings.Join(c.Assurance.Isolation, ", "))
+		field(w, "network", c.Assurance.Network)
+		for _, l := range c.Assurance.Limits {
+			if l.Applied != "" {
+				field(w, "limit", l.Name+" "+limitValue(l.Name, l.Applied)+" ("+l.How+")")
+			}
+		}
+	}
+	for _, d := range c.Downgrades {
+		field(w, "weaker", d)
+	}
+	for _, l := range c.LeftOut {
+		field(w, "left out", l.Path+": "+l.Why)
+	}
+}
+
+func (a *app) showRun(w io.Writer, r api.Run) {
+	field(w, "run", r.ID)
+	name := r.CellName
+	if name == "" {
+		name = r.Cell
+	}
+	field(w, "cell", name)
+	field(w, "command", strings.Join(r.Command, " "))
+	field(w, "source", r.Source)
+	field(w, "phase", r.Phase)
+	if r.ExitCode != nil {
+		how := fmt.Sprintf("exit %d", *r.ExitCode)
+		if r.Signal != "" {
+			how += " (" + r.Signal + ")"
+		}
+		if r.Cause != "" {
+			how += ", " + r.Cause
+		}
+		field(w, "ended", how+", "+ago(r.Ended))
+	}
+	if r.Error != nil {
+		field(w, "error", r.Error.Message)
+	}
+	verdict := r.Verdict
+	if r.Reason != "" {
+		verdict += ": " + r.Reason
+	}
+	if r.By != "" {
+		verdict += " (by " + r.By + ")"
+	}
+	field(w, "verdict", verdict)
+	field(w, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored)", plural(r.Changes.Files, "file"), r.Changes.Added, r.Changes.Deleted, r.Changes.Ignored))
+	if r.Before != nil && r.After != nil {
+		field(w, "before", fmt.Sprintf("@%d %s", r.Before.Number, short(r.Before.TreeDigest)))
+		field(w, "after", fmt.Sprintf("@%d %s", r.After.Number, short(r.After.TreeDigest)))
+	}
+	if r.Check != nil {
+		field(w, "check", fmt.Sprintf("exit %d: %s", r.Check.ExitCode, r.Check.Command))
+	}
+	u := r.Usage
+	field(w, "used", fmt.Sprintf("%.3f s of processor in %.3f s, %s of memory at most", float64(u.CPUMS)/1000, float64(u.WallMS)/1000, size(u.PeakMemory)))
+	field(w, "isolation", strings.Join(r.Assurance.Isolation, ", "))
+	if r.Assurance.Canaries.Total > 0 {
+		field(w, "canaries", fmt.Sprintf("%d/%d stopped", r.Assurance.Canaries.Passed, r.Assurance.Canaries.Total))
+	}
+	for _, d := range r.Downgrades {
+		field(w, "weaker", d)
+	}
+	for _, n := range r.Notes {
+		field(w, "note", n)
+	}
+	t := r.Timings
+	field(w, "times", fmt.Sprintf("import %.1f, checkpoint %.1f, start %.1f, run %.1f, freeze %.1f, digest %.1f, restore %.1f, receipt %.1f, total %.1f ms",
+		t.Import, t.Checkpoint, t.Start, t.Run, t.Freeze, t.Digest, t.Restore, t.Receipt, t.Total))
+	field(w, "receipt", r.Receipt)
+	field(w, "records", r.Folder)
+}
+
+func (a *app) runsCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "runs [CELL]", Short: "List runs, newest first", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var sel *string
+			if len(args) == 1 {
+				sel = &args[0]
+			}
+			runs, err := a.client.Runs(cmd.Context(), sel)
+			if err != nil {
+				return err
+			}
+			return a.print(runs, func(w io.Writer) {
+				if len(runs) == 0 {
+					a.say("no runs yet: pando run -- COMMAND starts one")
+					return
+				}
+				t := newTable(w, a.width)
+				t.row("RUN", "CELL", "EXIT", "VERDICT", "CHANGED", "STARTED", "COMMAND")
+				for _, r := range runs {
+					exit := "–"
+					if r.ExitCode != nil {
+						exit = fmt.Sprint(*r.ExitCode)
+					}
+					name := r.CellName
+					if name == "" {
+						name = r.Cell[:10]
+					}
+					verdict := r.Verdict
+					if verdict == "" {
+						verdict = r.Phase
+					}
+					t.row(r.ID, name, exit, verdict, fmt.Sprint(r.Changes.Files), ago(r.Created), cut(strings.Join(r.Command, " "), 50))
+				}
+				t.flush()
+			})
+		},
+	}
+	c.AddCommand(a.runsExportCmd())
+	return c
+}
+
+func cut(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
+func (a *app) psCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "ps CELL", Short: "List what runs in a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := a.client.Processes(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				if len(list) == 0 {
+					a.say("nothing runs in cell %s", args[0])
+					return
+				}
+				t := newTable(w, a.width)
+				t.row("PID", "PPID", "STATE", "MEMORY", "CPU", "STARTED", "COMMAND")
+				for _, p := range list {
+					t.row(fmt.Sprint(p.PID), fmt.Sprint(p.PPID), p.State, size(p.RSS), fmt.Sprintf("%.2f s", float64(p.CPU)/1000), ago(p.Started), cut(p.Command, 80))
+				}
+				t.flush()
+			})
+		},
+	}
+}
+
+func (a *app) statsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "stats [CELL]", Short: "Tell what cells use now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var names []string
+			if len(args) == 1 {
+				names = args
+			} else {
+				cells, err := a.client.Cells(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for _, c := range cells {
+					if c.State == "running" || c.State == "paused" {
+						names = append(names, c.ID)
+					}
+				}
+			}
+			stats := []api.Stats{}
+			for _, n := range names {
+				s, err := a.client.Stats(cmd.Context(), n)
+				if err != nil {
+					return err
+				}
+				stats = append(stats, s)
+			}
+			return a.print(stats, func(w io.Writer) {
+				if len(stats) == 0 {
+					a.say("no cell has processes")
+					return
+				}
+				t := newTable(w, a.width)
+				t.row("CELL", "STATE", "PROCESSES", "MEMORY", "PEAK", "LIMIT", "CPU", "DISK")
+				for _, s := range stats {
+					t.row(s.Name, s.State, fmt.Sprint(s.Processes), size(s.Memory), size(s.PeakMemory), size(s.MemoryMax), fmt.Sprintf("%.2f s", float64(s.CPU)/1e6), size(s.Disk))
+				}
+				t.flush()
+			})
+		},
+	}
+}
+
+// one makes a command that does something to a cell.
+func (a *app) one(use, about, said string, do func(ctx context.Context, sel string) (api.Cell, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " CELL", Short: about, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := do(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(c, func(io.Writer) { a.say("cell %s %s", c.Name, said) })
+		},
+	}
+}
+
+func (a *app) pauseCmd() *cobra.Command {
+	return a.one("pause", "Freeze a cell's processes where they are", "is paused", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Pause(ctx, s) })
+}
+
+func (a *app) resumeCmd() *cobra.Command {
+	return a.one("resume", "Let a paused cell's processes go on", "goes on", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Resume(ctx, s) })
+}
+
+func (a *app) stopCmd() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "stop [CELL…]", Short: "End a cell's processes; its files stay", ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage("name cells, or give --all")
+			}
+			if all {
+				cells, err := a.client.Cells(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for _, c := range cells {
+					if c.State == "running" || c.State == "paused" {
+						args = append(args, c.ID)
+					}
+				}
+			}
+			stopped := []api.Cell{}
+			for _, n := range args {
+				c, err := a.client.Stop(cmd.Context(), n)
+				if err != nil {
+					return err
+				}
+				stopped = append(stopped, c)
+				if !a.json {
+					a.say("cell %s is %s", c.Name, c.State)
+				}
+			}
+			if a.json {
+				return json.NewEncoder(a.stdout).Encode(stopped)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "all cells that have processes")
+	return c
+}
+
+func (a *app) rmCmd() *cobra.Command {
+	var dry, yes bool
+	c := &cobra.Command{
+		Use: "rm CELL…", Short: "Remove cells with their processes, files and checkpoints", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeCells,
+		Long: `Remove cells with their processes, files and checkpoints. Records and receipts
+of their runs stay, and so do cells that were forked from them.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			gone := []api.Cell{}
+			for _, n := range args {
+				c, err := a.client.Cell(cmd.Context(), n)
+				if err != nil {
+					return err
+				}
+				if c.Verdict == "pending" && !dry && !yes {
+					if ok, err := a.confirm(fmt.Sprintf("the result of %s in cell %s is pending and goes with it. Remove?", c.LatestRun, c.Name)); err != nil || !ok {
+						return err
+					}
+				}
+				if c, err = a.client.Remove(cmd.Context(), c.ID, dry); err != nil {
+					return err
+				}
+				gone = append(gone, c)
+				if !a.json {
+					if dry {
+						a.say("would remove cell %s: %s, %s", c.Name, plural(c.Checkpoints, "checkpoint"), plural(c.Processes, "process"))
+					} else {
+						a.say("cell %s is gone", c.Name)
+					}
+				}
+			}
+			if a.json {
+				return json.NewEncoder(a.stdout).Encode(gone)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask about pending results")
+	return c
+}

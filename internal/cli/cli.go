@@ -1,0 +1,255 @@
+// Package cli is the command line: one file per command, with its flags, its
+// progress and its words for people. It reaches the system only through
+// package client.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/home"
+)
+
+// Start starts a daemon for an installation.
+type Start func(ctx context.Context, h home.Home) error
+
+// app is what all commands share.
+type app struct {
+	version string
+	start   Start
+	bench   Bench
+	home    home.Home
+	client  *client.Client
+	dir     string // where the person is
+
+	stdin  *os.File
+	stdout io.Writer
+	stderr io.Writer
+	json   bool
+	colour bool // on stdout
+	width  int  // of stdout; 80 when it is no terminal
+	isTTY  bool // stderr is a terminal: progress is drawn
+
+	exit int // exit code of a command that was run in a cell
+}
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, version string, start Start, bench Bench) int {
+	a := &app{version: version, start: start, bench: bench, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	if len(args) == 1 && args[0] == "--version" { // nothing else is needed for it
+		fmt.Fprintln(a.stdout, "pando", version)
+		return 0
+	}
+	root := a.root()
+	root.SetArgs(args)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return a.exit
+	}
+	return a.fail(cmd, err)
+}
+
+// fail shows an error and returns the exit code that goes with it.
+func (a *app) fail(cmd *cobra.Command, err error) int {
+	var code *exitError
+	if errors.As(err, &code) {
+		return code.code
+	}
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		e = &api.Error{Kind: "internal", Message: err.Error()}
+		if errors.Is(err, errUsage) || !cmd.HasParent() {
+			e.Kind, e.Hint = "invalid", "run `"+cmd.CommandPath()+" --help`"
+		}
+	}
+	if !strings.HasPrefix(e.Message, "cannot ") {
+		e.Message = "cannot " + cannot(cmd) + ": " + strings.TrimPrefix(e.Message, errUsage.Error()+": ")
+	}
+	if a.json {
+		b, _ := json.Marshal(map[string]*api.Error{"error": e})
+		fmt.Fprintln(a.stdout, string(b))
+	} else {
+		fmt.Fprintln(a.stderr, "pando:", e.Message)
+		if e.Hint != "" {
+			fmt.Fprintln(a.stderr, "hint:", e.Hint)
+		}
+	}
+	reason := api.ReasonOf(e.Kind)
+	if cmd != nil && (cmd.Name() == "run" || cmd.Name() == "exec" || cmd.Name() == "shell") {
+		switch e.Kind {
+		case "not-runnable", "no-such-binary", "timeout", "interrupted":
+			return reason.Exit
+		case "invalid":
+			return api.ExitPandoFailed
+		}
+		return api.ExitPandoFailed
+	}
+	return reason.Exit
+}
+
+// cannot says what a command would have done.
+func cannot(cmd *cobra.Command) string {
+	if !cmd.HasParent() {
+		return "run pando"
+	}
+	return "do `" + cmd.CommandPath() + "`"
+}
+
+// exitError ends a command with an exit code and nothing more to say.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+var errUsage = errors.New("wrong usage")
+
+func usage(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pando",
+		Short: "Run agents, and the code they write, in cells that fork, roll back and leave evidence",
+		Long: `pando runs AI agents, and the code they write, in cells: isolated places that
+fork like processes, roll back like transactions, obey a policy, and leave
+signed evidence.
+
+  pando run -- COMMAND          run something in a cell, on a copy of this directory
+  pando diff                    look at what it did
+  pando accept --apply          take it, or
+  pando discard                 throw it away`,
+		SilenceErrors: true, SilenceUsage: true,
+		Version: a.version,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return a.prepare()
+		},
+	}
+	root.SetVersionTemplate("pando {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "one JSON document on stdout (JSON Lines where it streams)")
+	groups := []struct {
+		id, title string
+		cmds      []*cobra.Command
+	}{
+		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.cpCmd(), a.logsCmd()}},
+		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.forkCmd(), a.checkpointCmd()}},
+		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
+		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd()}},
+		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.benchCmd(), a.versionCmd()}},
+	}
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
+		for _, c := range g.cmds {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(topics()...)
+	root.SetHelpCommand(helpCmd())
+	root.SuggestionsMinimumDistance = 2
+	root.SetHelpCommandGroupID("system")
+	root.SetCompletionCommandGroupID("system")
+	wrongArgs(root)
+	return root
+}
+
+// wrongArgs makes a wrong number of arguments wrong usage, in every command.
+func wrongArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return fmt.Errorf("%w: %w", errUsage, err)
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrongArgs(sub)
+	}
+}
+
+// helpCmd is cobra's, but for what it says about words it doesn't know.
+func helpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND|TOPIC]", Short: "Help about any command", GroupID: "system",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 && !about.HasParent() {
+				return usage("there is no help about %q", strings.Join(args, " "))
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) (out []string, _ cobra.ShellCompDirective) {
+			about, _, err := cmd.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			for _, c := range about.Commands() {
+				if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
+					out = append(out, c.Name()+"\t"+c.Short)
+				}
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// prepare finds the installation and makes the client; nothing is contacted.
+func (a *app) prepare() error {
+	var err error
+	if a.home, err = home.Find(os.Getenv, os.Geteuid()); err != nil {
+		return err
+	}
+	if a.dir, err = os.Getwd(); err != nil {
+		return fmt.Errorf("cannot tell which directory this is: %w", err)
+	}
+	a.client = client.New(client.Config{Socket: a.home.Socket(), Dir: a.dir, Start: func(ctx context.Context) error {
+		if err := a.home.Make(); err != nil {
+			return err
+		}
+		return apiError(a.start(ctx, a.home))
+	}})
+	out, isFile := a.stdout.(*os.File)
+	a.width = 80
+	if isFile && term.IsTerminal(int(out.Fd())) {
+		a.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		if w, _, err := term.GetSize(int(out.Fd())); err == nil && w > 20 {
+			a.width = w
+		}
+	}
+	if errs, ok := a.stderr.(*os.File); ok {
+		a.isTTY = term.IsTerminal(int(errs.Fd()))
+	}
+	return nil
+}
+
+// print writes v as JSON, or calls people.
+func (a *app) print(v any, people func(w io.Writer)) error {
+	if a.json {
+		enc := json.NewEncoder(a.stdout)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	}
+	people(a.stdout)
+	return nil
+}
+
+// say writes a line for people to stderr.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stderr, format+"\n", args...)
+}

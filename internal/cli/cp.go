@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) cpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp SRC DST",
+		Short: "Copy files into or out of a cell; one side is CELL:PATH",
+		Example: `  pando cp web:dist ./dist-of-web
+  pando cp fixtures web:/tmp/`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			src, srcPath, srcIn := splitCellPath(args[0])
+			dst, dstPath, dstIn := splitCellPath(args[1])
+			switch {
+			case srcIn && dstIn:
+				return &api.Error{Kind: "invalid", Message: "cannot copy from cell to cell", Hint: "copy to this host first, then into the other cell"}
+			case srcIn:
+				return a.copyOut(cmd.Context(), src, srcPath, args[1])
+			case dstIn:
+				return a.copyIn(cmd.Context(), args[0], dst, dstPath)
+			}
+			return &api.Error{Kind: "invalid", Message: "cannot copy: neither side is in a cell", Hint: "write one side as CELL:PATH"}
+		},
+	}
+}
+
+// splitCellPath splits CELL:PATH. A path with a slash before the colon is a
+// path of the host.
+func splitCellPath(s string) (cell, p string, in bool) {
+	c, p, ok := strings.Cut(s, ":")
+	if !ok || strings.Contains(c, "/") || c == "." || c == ".." {
+		return "", s, false
+	}
+	return c, p, true
+}
+
+// copyOut extracts what the cell sends. The archive is the cell's word: no
+// name in it may lead out of the destination, and no symlink is followed.
+func (a *app) copyOut(ctx context.Context, sel, from, to string) error {
+	if from == "" {
+		from = "."
+	}
+	body, err := a.client.ReadFiles(ctx, sel, from)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	// As cp does: into an existing directory under the old name, else as the
+	// new name.
+	dir, rename := filepath.Dir(filepath.Clean(to)), filepath.Base(filepath.Clean(to))
+	if st, err := os.Stat(to); err == nil && st.IsDir() {
+		dir, rename = to, ""
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return &api.Error{Kind: "not-found", Message: "cannot copy to " + to + ": " + err.Error()}
+	}
+	defer root.Close()
+	n, err := extract(root, rename, tar.NewReader(body))
+	if err != nil {
+		return err
+	}
+	return a.print(map[string]any{"copied": n, "to": to}, func(io.Writer) {})
+}
+
+func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error) {
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return files, fmt.Errorf("cannot read what the cell sends: %w", err)
+		}
+		name := path.Clean("/" + h.Name)[1:]
+		if rename != "" {
+			_, rest, _ := strings.Cut(name, "/")
+			name = path.Join(rename, rest)
+		}
+		if name == "" || !filepath.IsLocal(name) {
+			continue
+		}
+		mode := fs.FileMode(h.Mode & 0o777)
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = root.Mkdir(name, mode|0o700)
+			if errors.Is(err, fs.ErrExist) {
+				err = nil
+			}
+		case tar.TypeReg:
+			err = extractFile(root, name, mode, t)
+			files++
+		case tar.TypeSymlink:
+			root.Remove(name)
+			err = root.Symlink(h.Linkname, name)
+			files++
+		}
+		if err != nil {
+			return files, fmt.Errorf("cannot write %s: %w", printable(name), err)
+		}
+	}
+}
+
+func extractFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
+	if st, err := root.Lstat(name); err == nil && !st.Mode().IsRegular() {
+		if err := root.Remove(name); err != nil { // never write through a symlink
+			return err
+		}
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}
+
+// copyIn sends a file or directory.
+func (a *app) copyIn(ctx context.Context, from, sel, to string) error {
+	st, err := os.Lstat(from)
+	if err != nil {
+		return &api.Error{Kind: "not-found", Message: "cannot copy " + from + ": " + err.Error()}
+	}
+	dir, name := to, filepath.Base(filepath.Clean(from))
+	if to == "" {
+		dir = "."
+	} else if !strings.HasSuffix(to, "/") && to != "." {
+		// As cp does: under a new name, unless that is a directory already.
+		if is, err := a.isDirIn(ctx, sel, to); err != nil {
+			return err
+		} else if !is {
+			dir, name = path.Dir(to), path.Base(to)
+		}
+	}
+	r, w := io.Pipe()
+	n := 0
+	go func() {
+		t := tar.NewWriter(w)
+		err := pack(t, from, name, st, &n)
+		w.CloseWithError(errors.Join(err, t.Close()))
+	}()
+	if err := a.client.WriteFiles(ctx, sel, dir, r); err != nil {
+		return err
+	}
+	return a.print(map[string]any{"copied": n, "to": sel + ":" + to}, func(io.Writer) {})
+}
+
+func (a *app) isDirIn(ctx context.Context, sel, p string) (bool, error) {
+	body, err := a.client.ReadFiles(ctx, sel, p)
+	if e, ok := err.(*api.Error); ok && e.Kind == "not-found" {
+		if strings.Contains(e.Message, "in the cell") {
+			return false, nil
+		}
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	defer body.Close()
+	h, err := tar.NewReader(body).Next()
+	return err == nil && h.Typeflag == tar.TypeDir, nil
+}
+
+func pack(t *tar.Writer, from, name string, st fs.FileInfo, n *int) error {
+	link := ""
+	if st.Mode()&fs.ModeSymlink != 0 {
+		var err error
+		if link, err = os.Readlink(from); err != nil {
+			return err
+		}
+	}
+	if !st.Mode().IsRegular() && !st.IsDir() && link == "" {
+		return nil
+	}
+	h, err := tar.FileInfoHeader(st, link)
+	if err != nil {
+		return err
+	}
+	h.Name, h.Uname, h.Gname, h.Format = name, "", "", tar.FormatPAX
+	if st.IsDir() {
+		h.Name += "/"
+	}
+	if err := t.WriteHeader(h); err != nil {
+		return err
+	}
+	*n++
+	if st.IsDir() {
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			if err := pack(t, filepath.Join(from, e.Name()), path.Join(name, e.Name()), info, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if link != "" {
+		return nil
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.CopyN(t, f, h.Size)
+	return err
+}

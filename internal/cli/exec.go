@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+)
+
+func (a *app) execCmd() *cobra.Command {
+	var req api.ExecRequest
+	var env []string
+	var detach bool
+	c := &cobra.Command{
+		Use:   "exec [flags] CELL -- COMMAND…",
+		Short: "Run a command in a cell, outside any run",
+		Long: `Run a command in a cell, with its exit code. It is not governed: it has no
+checkpoint and no receipt of its own. What it changes belongs to the cell and is
+part of its next checkpoint.`,
+		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Command = args[1:]
+			if req.Command[0] == "--" {
+				req.Command = req.Command[1:]
+			}
+			if len(req.Command) == 0 {
+				return usage("say what to run: pando exec CELL -- COMMAND")
+			}
+			var err error
+			if req.Env, err = passEnv(env); err != nil {
+				return err
+			}
+			return a.exec(cmd.Context(), args[0], req, detach)
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	c.Flags().StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
+	c.Flags().StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the workspace)")
+	c.Flags().StringVar(&req.Timeout, "timeout", "", "end it after this time, such as 10m")
+	c.Flags().BoolVarP(&detach, "detach", "d", false, "return when it has started")
+	return c
+}
+
+func (a *app) shellCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "shell CELL",
+		Short: "Open a shell in a cell",
+		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// The shell the image has: bash if there is one.
+			return a.exec(cmd.Context(), args[0], api.ExecRequest{Command: []string{"sh", "-c", "command -v bash >/dev/null && exec bash -i || exec sh -i"}}, false)
+		},
+	}
+}
+
+func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach bool) error {
+	tty := false
+	if !detach {
+		tty, req.Rows, req.Cols = a.terminal()
+		tty = tty && !a.json
+		req.TTY, req.Attach = tty, true
+	}
+	req.CallerEnv = termOnly()
+	x, err := a.client.StartExec(ctx, sel, req)
+	if err != nil {
+		return err
+	}
+	if detach {
+		return a.print(x, func(w io.Writer) { fmt.Fprintln(w, x.ID) })
+	}
+	at, err := a.client.AttachExec(ctx, x.ID, true)
+	if err != nil {
+		return err
+	}
+	f, err := a.stream(at, tty, a.json)
+	if err != nil {
+		return err
+	}
+	if x, err = client.DecodeResult[api.Exec](f); err != nil {
+		return err
+	}
+	if x.ExitCode != nil {
+		a.exit = *x.ExitCode
+	}
+	if x.Cause == "timeout" {
+		a.exit = api.ExitTimeout
+	}
+	return a.print(x, func(io.Writer) {
+		if x.Cause != "" {
+			a.say("pando: the command was ended: %s", x.Cause)
+		}
+	})
+}
+
+// termOnly is what an exec needs of our environment.
+func termOnly() []string {
+	if t, ok := os.LookupEnv("TERM"); ok {
+		return []string{"TERM=" + t}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) historyCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "history [CELL]", Short: "Show a cell's checkpoints", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client.Cell(cmd.Context(), arg(args))
+			if err != nil {
+				return err
+			}
+			list, err := a.client.History(cmd.Context(), c.ID)
+			if err != nil {
+				return err
+			}
+			runs, err := a.client.Runs(cmd.Context(), &c.ID)
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				t := newTable(w, a.width)
+				for i := len(list) - 1; i >= 0; i-- {
+					k := list[i]
+					mark := " "
+					if k.Head {
+						mark = "●"
+					}
+					t.row(mark, fmt.Sprintf("@%d", k.Number), short(k.TreeDigest), ago(k.Created), describe(k, runs))
+				}
+				t.flush()
+			})
+		},
+	}
+}
+
+// describe says in words how a checkpoint came to be.
+func describe(k api.Checkpoint, runs []api.Run) string {
+	var words []string
+	switch k.Kind {
+	case "base":
+		words = append(words, "imported from the source")
+	case "before":
+		words = append(words, "before "+k.Run)
+	case "fork":
+		words = append(words, "where the cell was forked")
+	case "after":
+		for _, r := range runs {
+			if r.ID == k.Run {
+				words = append(words, fmt.Sprintf("after %s (%s): %s", r.ID, r.Verdict, cut(strings.Join(r.Command, " "), 40)))
+			}
+		}
+	}
+	if k.Message != "" {
+		words = append(words, k.Message)
+	}
+	if k.Kind != "base" && k.Kind != "fork" && k.Parent != k.Number-1 && k.Parent > 0 {
+		words = append(words, fmt.Sprintf("from @%d", k.Parent))
+	}
+	if !k.Expires.IsZero() {
+		words = append(words, "kept until "+k.Expires.Local().Format("Jan 2"))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a *app) treeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "tree [CELL]", Short: "Show a cell's family, or all families, as a picture", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			nodes, err := a.client.Tree(cmd.Context(), arg(args), len(args) == 0)
+			if err != nil {
+				return err
+			}
+			return a.print(nodes, func(w io.Writer) {
+				if len(nodes) == 0 {
+					a.say("no cells yet: pando run -- COMMAND makes one")
+				}
+				for _, n := range nodes {
+					fmt.Fprintln(w, nodeTitle(n))
+					drawTree(w, n, "")
+				}
+			})
+		},
+	}
+}
+
+func nodeTitle(n api.TreeNode) string {
+	title := n.Cell.Name + "  " + n.Cell.State
+	if n.Cell.Verdict != "" {
+		title += ", latest run " + n.Cell.Verdict
+	}
+	return printable(title)
+}
+
+// drawTree draws a cell's checkpoints as they grew from each other, and the
+// cells that were forked from each. An only child stands right below its
+// parent; where there is a choice, the picture branches.
+//
+//	web  idle, latest run accepted
+//	○ @1 5dcb2886f97b  the source
+//	├─ api  idle
+//	│  ● @1 5dcb2886f97b  where the cell was forked
+//	└─ ● @2 e301a584f45f  after r-bf41f5fc6e059727
+func drawTree(w io.Writer, n api.TreeNode, indent string) {
+	kids := map[int][]api.Checkpoint{}
+	known := map[int]bool{}
+	for _, k := range n.Checkpoints {
+		known[k.Number] = true
+	}
+	for _, k := range n.Checkpoints {
+		up := k.Parent
+		if !known[up] {
+			up = 0 // its parent is gone, or in another cell
+		}
+		kids[up] = append(kids[up], k)
+	}
+	forks := map[int][]api.TreeNode{}
+	for _, c := range n.Children {
+		at := 0
+		if c.Cell.Parent != nil && known[c.Cell.Parent.Number] {
+			at = c.Cell.Parent.Number
+		}
+		forks[at] = append(forks[at], c)
+	}
+	var below func(at int, indent string)
+	below = func(at int, indent string) {
+		left := len(kids[at]) + len(forks[at])
+		straight := left == 1 && len(kids[at]) == 1
+		branch := func() (line, next string) {
+			left--
+			switch {
+			case straight:
+				return indent, indent
+			case left == 0:
+				return indent + "└─ ", indent + "   "
+			}
+			return indent + "├─ ", indent + "│  "
+		}
+		for _, c := range forks[at] {
+			line, next := branch()
+			fmt.Fprintln(w, line+nodeTitle(c))
+			drawTree(w, c, next)
+		}
+		for _, k := range kids[at] {
+			line, next := branch()
+			fmt.Fprintln(w, line+checkpointTitle(k))
+			below(k.Number, next)
+		}
+	}
+	below(0, indent)
+}
+
+func checkpointTitle(k api.Checkpoint) string {
+	mark := "○"
+	if k.Head {
+		mark = "●"
+	}
+	text := fmt.Sprintf("%s @%d %s", mark, k.Number, short(k.TreeDigest))
+	switch {
+	case k.Message != "":
+		text += "  " + k.Message
+	case k.Kind == "base":
+		text += "  the source"
+	case k.Run != "":
+		text += "  " + k.Kind + " " + k.Run
+	}
+	if !k.Expires.IsZero() {
+		text += "  (kept until " + k.Expires.Local().Format("Jan 2") + ")"
+	}
+	return printable(text)
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+func (a *app) receiptCmd() *cobra.Command {
+	c := &cobra.Command{Use: "receipt", Short: "Show, export and verify signed receipts", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(a.receiptLsCmd(), a.receiptShowCmd(), a.receiptVerifyCmd(), a.receiptExportCmd(), a.receiptKeyCmd())
+	return c
+}
+
+func (a *app) receiptLsCmd() *cobra.Command {
+	var limit int
+	c := &cobra.Command{
+		Use: "ls", Short: "List receipts, newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client.Receipts(cmd.Context(), limit)
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				t := newTable(w, a.width)
+				t.row("N", "RECEIPT", "VERDICT", "WHEN", "ABOUT", "WHAT")
+				for _, r := range list {
+					about := r.Run
+					if about == "" {
+						about = r.Cell
+					}
+					t.row(fmt.Sprint(r.Index), short(r.ID), r.Verdict, ago(r.At), about, cut(r.Summary, 50))
+				}
+				t.flush()
+			})
+		},
+	}
+	c.Flags().IntVarP(&limit, "limit", "n", 30, "how many; 0 for all")
+	return c
+}
+
+func (a *app) receiptShowCmd() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use: "show [RUN|RECEIPT]", Short: "Show a receipt", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.client.Receipt(cmd.Context(), arg(args))
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.json:
+				return a.print(r, nil)
+			case format == "json":
+				var v any
+				if err := json.Unmarshal(r.Statement, &v); err != nil {
+					return err
+				}
+				enc := json.NewEncoder(a.stdout)
+				enc.SetEscapeHTML(false)
+				enc.SetIndent("", "  ")
+				return enc.Encode(v)
+			case format == "md":
+				a.page(r.Markdown, false)
+				return nil
+			}
+			return usage("--format is md or json")
+		},
+	}
+	c.Flags().StringVar(&format, "format", "md", "md or json")
+	complete(c, "format", "md", "json")
+	return c
+}
+
+func (a *app) receiptVerifyCmd() *cobra.Command {
+	var all bool
+	var keyFile string
+	c := &cobra.Command{
+		Use:   "verify [RUN|RECEIPT|FILE]",
+		Short: "Verify a receipt, all receipts, or an exported file",
+		Long: `Verify receipts: signatures, their place in the ledger, and the files they name.
+
+An exported file is verified with nothing but the public key of the installation
+it comes from, on any machine: pando receipt verify receipts.json --key pando.pub`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sel := arg(args)
+			var v api.Verification
+			var err error
+			st, serr := os.Stat(sel)
+			switch {
+			case all && sel != "":
+				return usage("--all takes no argument")
+			case sel != "" && serr == nil && st.Mode().IsRegular():
+				v, err = a.verifyFile(cmd.Context(), sel, keyFile)
+			case all:
+				v, err = a.client.VerifyReceipts(cmd.Context(), "all")
+			default:
+				v, err = a.client.VerifyReceipts(cmd.Context(), sel)
+			}
+			if err != nil {
+				return err
+			}
+			if err := a.print(v, func(w io.Writer) { a.verified(w, v) }); err != nil {
+				return err
+			}
+			if !v.OK {
+				a.exit = api.ExitVerifyFailure
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "the whole ledger and every run's records")
+	c.Flags().StringVar(&keyFile, "key", "", "public key, for an exported file (default: this installation's)")
+	return c
+}
+
+func (a *app) verified(w io.Writer, v api.Verification) {
+	for _, p := range v.Problems {
+		where := ""
+		if p.File != "" {
+			where = " " + p.File
+		}
+		if p.Index >= 0 {
+			where = fmt.Sprintf(" receipt %d%s", p.Index, where)
+		}
+		fmt.Fprintf(w, "%s%s: %s\n", p.Reason, where, printable(p.What))
+	}
+	for _, u := range v.Unproven {
+		a.say("not shown: %s", u)
+	}
+	if v.OK {
+		a.say("verified: %s, %s, ledger of %d, key %s", plural(int(v.Receipts), "receipt"), plural(v.Files, "file"), v.Head, short(v.KeyID))
+	} else {
+		a.say("verification FAILED: %s", plural(len(v.Problems), "problem"))
+	}
+}
+
+// verifyFile verifies an exported bundle without any daemon.
+func (a *app) verifyFile(ctx context.Context, path, keyFile string) (api.Verification, error) {
+	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return v, err
+	}
+	var pem []byte
+	if keyFile != "" {
+		if pem, err = os.ReadFile(keyFile); err != nil {
+			return v, &api.Error{Kind: "not-found", Message: "cannot read the key: " + err.Error()}
+		}
+	} else if pem, err = a.client.PublicKey(ctx); err != nil {
+		return v, err
+	}
+	key, err := receipt.ParsePublicKey(pem)
+	if err != nil {
+		return v, apiError(err)
+	}
+	b, err := receipt.DecodeBundle(text)
+	if err != nil {
+		return v, apiError(err)
+	}
+	rep := receipt.Verify(b, key, nil)
+	v.OK, v.Receipts, v.Head, v.Root, v.KeyID = rep.OK(), rep.Receipts, rep.Head.Size, rep.Head.Root.String(), key.ID()
+	for _, p := range rep.Problems {
+		v.Problems = append(v.Problems, api.Problem{Reason: string(p.Reason), Index: p.Index, File: p.File, What: p.What})
+	}
+	v.Unproven = append(v.Unproven, rep.Unproven...)
+	return v, nil
+}
+
+func (a *app) receiptExportCmd() *cobra.Command {
+	var out string
+	var all bool
+	c := &cobra.Command{
+		Use: "export [RUN|RECEIPT]", Short: "Export receipts with what verifies them elsewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sel := arg(args)
+			if all {
+				if sel != "" {
+					return usage("--all takes no argument")
+				}
+				sel = "all"
+			}
+			body, err := a.client.ExportReceipts(cmd.Context(), sel)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			if out == "-" || a.json {
+				_, err := io.Copy(a.stdout, body)
+				return err
+			}
+			return a.save(body, out, "verify it anywhere with the key from pando receipt key")
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "the whole ledger")
+	c.Flags().StringVarP(&out, "output", "o", "receipts.json", "file, or - for stdout")
+	return c
+}
+
+func (a *app) receiptKeyCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "key", Short: "Print the public key that receipts are signed with", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pem, err := a.client.PublicKey(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(map[string]string{"public_key": string(pem)}, func(w io.Writer) { w.Write(pem) })
+		},
+	}
+}

@@ -1,0 +1,327 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+)
+
+func (a *app) runCmd() *cobra.Command {
+	var req api.RunRequest
+	var policyFile string
+	var detach bool
+	var env []string
+	c := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND…",
+		Short: "Run a command as a governed run: checkpoint, run, receipt, verdict",
+		Long: `Run a command in a cell on a copy of a directory. The directory itself is never
+written. A command that fails is rolled back (and what it did is kept for seven
+days); one that succeeds waits for you: pando diff, pando accept --apply, pando
+discard.
+
+With --cell NAME the cell is kept, and the next run in it goes on where this one
+ended. Without, each run starts from the directory.`,
+		Example: `  pando run -- go test ./...
+  pando run --cell web --memory 2G -- npm test
+  pando run --check 'make test' --on-success apply -- ./fix.sh`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Command = args
+			var err error
+			if req.Env, err = passEnv(env); err != nil {
+				return err
+			}
+			if policyFile != "" {
+				b, err := os.ReadFile(policyFile)
+				if err != nil {
+					return &api.Error{Kind: "not-found", Message: "cannot read the policy: " + err.Error(), Hint: "name a file with --policy; `pando help policy` shows what is in one"}
+				}
+				req.Policy, req.PolicyName = string(b), policyFile
+			}
+			if req.Cell == "" || cmd.Flags().Changed("from") {
+				from := req.From
+				if from == "" {
+					from = "."
+				}
+				if req.From, err = filepath.Abs(from); err != nil {
+					return err
+				}
+			} else {
+				req.From = "" // an existing cell knows its source; a new one is made from here
+			}
+			req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+			if req.DryRun {
+				return a.planRun(cmd.Context(), req)
+			}
+			return a.run(cmd.Context(), req, detach)
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
+	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
+	f.StringVar(&req.Backend, "backend", "auto", "isolation: auto, namespace, none")
+	f.StringVar(&req.Image, "image", "host", "root file system: host")
+	f.StringVar(&policyFile, "policy", "", "policy file")
+	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback)")
+	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
+	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
+	f.StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the source)")
+	f.StringVar(&req.Limits.CPUs, "cpus", "", "limit: cores, such as 1.5")
+	f.StringVar(&req.Limits.Memory, "memory", "", "limit: bytes, such as 512M")
+	f.StringVar(&req.Limits.PIDs, "pids", "", "limit: processes and threads")
+	f.StringVar(&req.Limits.Disk, "disk", "", "limit: bytes written and kept, such as 10G")
+	f.StringVar(&req.Limits.Timeout, "timeout", "", "limit: time, such as 10m")
+	f.StringVar(&req.OnFailure, "on-failure", "restore", "what a failure means: restore, pending, ask")
+	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
+	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
+	f.BoolVar(&req.DryRun, "dry-run", false, "say what would be imported, mounted and enforced; start nothing")
+	f.BoolVarP(&detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
+	complete(c, "backend", "auto", "namespace", "none")
+	complete(c, "on-failure", "restore", "pending", "ask")
+	complete(c, "on-success", "pending", "accept", "apply", "ask")
+	c.RegisterFlagCompletionFunc("cell", a.completeCells)
+	return c
+}
+
+// passEnv makes NAME=value of NAME.
+func passEnv(list []string) ([]string, error) {
+	var out []string
+	for _, kv := range list {
+		if !strings.Contains(kv, "=") {
+			v, ok := os.LookupEnv(kv)
+			if !ok {
+				return nil, &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot pass %s: it is not set", kv), Hint: "write --env " + kv + "=VALUE"}
+			}
+			kv += "=" + v
+		}
+		out = append(out, kv)
+	}
+	return out, nil
+}
+
+func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
+	tty := false
+	if !detach {
+		tty, req.Rows, req.Cols = a.terminal()
+		req.TTY, req.Attach = tty && !a.json, true
+		tty = req.TTY
+	}
+	run, err := a.startRun(ctx, req)
+	if err != nil {
+		return err
+	}
+	if detach {
+		return a.print(run, func(w io.Writer) { fmt.Fprintln(w, run.ID) })
+	}
+	at, err := a.client.AttachRun(ctx, run.ID, true, 0, 0)
+	if err != nil {
+		return err
+	}
+	f, err := a.stream(at, tty, a.json)
+	if err != nil {
+		if code, ok := err.(*exitError); ok {
+			return code
+		}
+		// The daemon or the connection is gone; the run is not.
+		return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("lost the daemon while run %s was under way; it goes on", run.ID),
+			Hint: fmt.Sprintf("follow it with pando logs -f %s", run.ID)}
+	}
+	if run, err = client.DecodeResult[api.Run](f); err != nil {
+		return err
+	}
+	return a.runEnded(ctx, run, req)
+}
+
+// startRun starts a run. A new cell takes this directory as its source, which
+// is told only when the cell turns out not to exist.
+func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
+	run, err := a.client.StartRun(ctx, req)
+	if e, ok := err.(*api.Error); ok && e.Kind == "invalid" && req.From == "" && req.Cell != "" && strings.Contains(e.Message, "no source directory") {
+		req.From = a.dir
+		return a.client.StartRun(ctx, req)
+	}
+	return run, err
+}
+
+// runEnded tells how a run ended and sets the exit code.
+func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) error {
+	if run.Error != nil && run.ExitCode == nil {
+		if a.json {
+			a.print(run, nil)
+			return &exitError{startExit(run.Error.Kind)}
+		}
+		return run.Error
+	}
+	if run, err := a.ask(ctx, run, req); err != nil {
+		return err
+	} else if err := a.print(run, func(io.Writer) { a.lastLine(run) }); err != nil {
+		return err
+	}
+	if run.ExitCode != nil {
+		a.exit = *run.ExitCode
+	}
+	switch {
+	case run.Cause == "timeout":
+		a.exit = api.ExitTimeout
+	case run.Cause == "interrupted" && a.exit == 0:
+		a.exit = api.ExitInterrupted
+	case a.exit == 0 && run.Check != nil && run.Check.ExitCode != 0:
+		a.exit = 1
+	}
+	return nil
+}
+
+func startExit(kind api.Kind) int {
+	switch kind {
+	case "not-runnable", "no-such-binary", "timeout", "interrupted":
+		return api.ReasonOf(kind).Exit
+	}
+	return api.ExitPandoFailed
+}
+
+// ask asks what shall become of a run, if that was wanted and somebody is
+// there to answer.
+func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run, error) {
+	failed := run.ExitCode != nil && *run.ExitCode != 0
+	wanted := (failed && req.OnFailure == "ask") || (!failed && req.OnSuccess == "ask")
+	if !wanted || run.Verdict != "pending" || a.json || !a.isTTY {
+		return run, nil
+	}
+	if d, err := a.client.DiffRun(ctx, run.ID, client.DiffOptions{Form: "stat", Width: a.width}); err == nil {
+		io.WriteString(a.stderr, d.Text)
+	}
+	fmt.Fprint(a.stderr, "accept, apply to the source, discard, or leave it pending? [accept/apply/discard/PENDING] ")
+	answer, _ := bufio.NewReader(a.stdin).ReadString('\n')
+	var err error
+	switch strings.TrimSpace(answer) {
+	case "accept", "apply":
+		var res api.AcceptResult
+		res, err = a.client.Accept(ctx, run.ID, api.AcceptRequest{Apply: strings.TrimSpace(answer) == "apply", Force: failed, Reason: "answered at the terminal"})
+		run = res.Run
+	case "discard":
+		run, err = a.client.Discard(ctx, run.ID, api.DiscardRequest{})
+	}
+	return run, err
+}
+
+// lastLine is what a run says at its end, on stderr.
+func (a *app) lastLine(run api.Run) {
+	for _, l := range run.Notes {
+		a.say("pando: note: %s", l)
+	}
+	if run.Check != nil && run.Check.ExitCode != 0 && run.Check.Output != "" {
+		a.say("pando: the check said:\n%s", indent(run.Check.Output))
+	}
+	for _, p := range run.Conflicts {
+		a.say("pando: %s was left out of the import and made anew in the cell: accept --apply will refuse it", printable(p))
+	}
+	n := len(run.LeftOut)
+	if n > 0 {
+		var names []string
+		for i, l := range run.LeftOut {
+			if i == 5 {
+				names = append(names, "…")
+				break
+			}
+			names = append(names, printable(l.Path))
+		}
+		a.say("pando: left out: %s (%s); let one in with --with-secret PATH", strings.Join(names, ", "), plural(n, "path"))
+	}
+	a.say("%s", summary(run))
+}
+
+// summary is the last line itself.
+func summary(run api.Run) string {
+	name := run.CellName
+	if name == "" {
+		name = run.Cell
+	}
+	untouched := ", source untouched"
+	how := "ok"
+	switch {
+	case run.ExitCode == nil:
+		how = "not finished (" + run.Phase + ")"
+	case run.Cause != "" && run.Cause != "memory limit":
+		how = run.Cause
+	case run.ExitCode != nil && *run.ExitCode != 0:
+		how = fmt.Sprintf("failed (exit %d)", *run.ExitCode)
+		if run.Signal != "" {
+			how = "failed (" + run.Signal + ")"
+		}
+		if run.Cause != "" {
+			how = "failed (" + run.Cause + ")"
+		}
+	case run.Check != nil && run.Check.ExitCode != 0:
+		how = fmt.Sprintf("check failed (exit %d)", run.Check.ExitCode)
+	}
+	changed := plural(run.Changes.Files, "file") + " changed"
+	switch run.Verdict {
+	case "restored":
+		if run.After != nil && run.Before != nil && run.After.Number != run.Before.Number {
+			return fmt.Sprintf("%s %s, restored; the result is kept as %s@%d for 7 days: pando restore %s@%d", run.ID, how, name, run.After.Number, name, run.After.Number)
+		}
+		return fmt.Sprintf("%s %s, nothing changed", run.ID, how)
+	case "accepted":
+		if run.Reason == "no changes" {
+			return fmt.Sprintf("%s %s, no changes", run.ID, how)
+		}
+		return fmt.Sprintf("%s %s, %s, accepted", run.ID, how, changed)
+	case "discarded":
+		return fmt.Sprintf("%s %s, %s, discarded", run.ID, how, changed)
+	}
+	return fmt.Sprintf("%s %s, %s%s: pando diff | accept --apply | discard", run.ID, how, changed, untouched)
+}
+
+func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
+	p, err := a.client.PlanRun(ctx, req)
+	if e, ok := err.(*api.Error); ok && strings.Contains(e.Message, "no source directory") {
+		req.From = a.dir
+		p, err = a.client.PlanRun(ctx, req)
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(p, func(w io.Writer) {
+		fmt.Fprintf(w, "would run   %s\n", printable(strings.Join(p.Command, " ")))
+		fmt.Fprintf(w, "source      %s: %s, %s\n", p.Source, plural(p.Files, "file"), size(p.Bytes))
+		fmt.Fprintf(w, "backend     %s, policy %s\n", p.Backend, short(p.Policy))
+		section(w, "left out", len(p.LeftOut), func(i int) string { return printable(p.LeftOut[i].Path) + ": " + p.LeftOut[i].Why })
+		fmt.Fprintln(w, "\nvisible in the cell:")
+		t := newTable(w, a.width)
+		for _, m := range p.Mounts {
+			mode := "read-only"
+			if !m.ReadOnly {
+				mode = "writable"
+			}
+			if m.Kind == "link" {
+				mode = "link"
+			}
+			if m.Kind == "cache" {
+				mode = "writable, thrown away"
+			}
+			t.row("  "+m.Target, mode, m.Why)
+		}
+		t.flush()
+		section(w, "limits", len(p.Limits), func(i int) string {
+			l := p.Limits[i]
+			if l.Applied == "" {
+				return l.Name + ": not in force: " + l.How
+			}
+			return l.Name + ": " + limitValue(l.Name, l.Applied) + ", " + l.How
+		})
+		section(w, "enforced", len(p.Enforced), func(i int) string { return p.Enforced[i] })
+		section(w, "weaker than it could be", len(p.Downgrades), func(i int) string { return p.Downgrades[i] })
+		section(w, "notes", len(p.Notes), func(i int) string { return p.Notes[i] })
+		fmt.Fprintf(w, "\nenvironment: %s\n", strings.Join(p.Env, " "))
+	})
+}

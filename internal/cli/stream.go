@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+)
+
+// forwarded are the signals that a command in a cell gets instead of us.
+var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
+
+// terminal reports whether standard input and output are one, and its size.
+func (a *app) terminal() (is bool, rows, cols uint16) {
+	out, ok := a.stdout.(*os.File)
+	if !ok || !term.IsTerminal(int(a.stdin.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return false, 0, 0
+	}
+	w, h, err := term.GetSize(int(out.Fd()))
+	if err != nil {
+		return true, 24, 80
+	}
+	return true, uint16(h), uint16(w)
+}
+
+// stream carries a command's input and output until its end, and returns the
+// result frame. quiet: output goes nowhere (JSON has its place on stdout).
+func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer at.Close()
+	if tty {
+		old, err := term.MakeRaw(int(a.stdin.Fd()))
+		if err == nil {
+			defer term.Restore(int(a.stdin.Fd()), old)
+		}
+	}
+	sigs := make(chan os.Signal, 16)
+	signal.Notify(sigs, append(forwarded, unix.SIGWINCH)...)
+	defer signal.Stop(sigs)
+	go a.forward(ctx, at, sigs, tty)
+	go a.feed(ctx, at, tty)
+	out, errs := a.stdout, a.stderr
+	if quiet {
+		out = errs
+	}
+	p := &progress{a: a}
+	defer p.clear()
+	for {
+		f, err := at.Recv(ctx)
+		if err != nil {
+			return f, err
+		}
+		switch f.Type {
+		case api.FrameStdout, api.FrameStderr:
+			p.clear()
+			_, b, err := f.OutputData()
+			if err != nil {
+				return f, err
+			}
+			w := out
+			if f.Type == api.FrameStderr {
+				w = errs
+			}
+			if _, err := w.Write(b); err != nil && errors.Is(err, unix.EPIPE) {
+				return f, &exitError{api.ExitInterrupted}
+			}
+		case api.FrameGap:
+			var g api.Gap
+			if json.Unmarshal(f.Payload, &g) == nil {
+				p.clear()
+				a.say("pando: %d bytes of %s are no longer kept", g.Bytes, g.Stream)
+			}
+		case api.FrameProgress:
+			var s api.Progress
+			if json.Unmarshal(f.Payload, &s) == nil {
+				p.show(s)
+			}
+		case api.FrameResult, api.FrameError:
+			return f, nil
+		}
+	}
+}
+
+// forward passes signals on. Without a terminal of its own the command gets
+// Ctrl-C as SIGINT; pressed three times, we let go ourselves.
+func (a *app) forward(ctx context.Context, at *client.Attachment, sigs <-chan os.Signal, tty bool) {
+	interrupts := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-sigs:
+			n, ok := s.(unix.Signal)
+			if !ok {
+				continue
+			}
+			if n == unix.SIGWINCH {
+				if is, rows, cols := a.terminal(); tty && is {
+					b, _ := json.Marshal(api.Resize{Rows: rows, Cols: cols})
+					at.Send(ctx, api.Frame{Type: api.FrameResize, Payload: b})
+				}
+				continue
+			}
+			if n == unix.SIGINT {
+				if interrupts++; interrupts == 3 {
+					at.Close()
+					return
+				}
+			}
+			at.Send(ctx, api.Frame{Type: api.FrameSignal, Payload: []byte(unix.SignalName(n))})
+		}
+	}
+}
+
+// feed passes standard input on.
+func (a *app) feed(ctx context.Context, at *client.Attachment, tty bool) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := a.stdin.Read(buf)
+		if n > 0 {
+			if at.Send(ctx, api.Frame{Type: api.FrameStdin, Payload: buf[:n]}) != nil {
+				return
+			}
+		}
+		if err != nil {
+			if !tty {
+				at.Send(ctx, api.Frame{Type: api.FrameStdinEOF})
+			}
+			return
+		}
+	}
+}
+
+// progress draws what long work is at, on a terminal, once it takes long
+// enough to be noticed.
+type progress struct {
+	a     *app
+	mu    sync.Mutex // guards what follows
+	since time.Time
+	drawn bool
+	note  string
+}
+
+const noticeable = 300 * time.Millisecond
+
+func (p *progress) show(s api.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if s.Step == "waiting" && s.Note != p.note {
+		p.note = s.Note
+		p.a.say("pando: %s", s.Note)
+	}
+	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || time.Since(p.since) < noticeable {
+		return
+	}
+	line := s.Step
+	if s.Done > 0 {
+		line += fmt.Sprintf(" %d %s", s.Done, s.Unit)
+	}
+	if s.Note != "" {
+		line += " " + s.Note
+	}
+	if len(line) > p.a.width-2 {
+		line = line[:p.a.width-2]
+	}
+	fmt.Fprintf(p.a.stderr, "\r\x1b[K%s", line)
+	p.drawn = true
+}
+
+func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drawn {
+		io.WriteString(p.a.stderr, "\r\x1b[K")
+		p.drawn = false
+	}
+}

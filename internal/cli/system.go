@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) doctorCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Tell what works on this host, and what each missing thing would add", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := a.client.Doctor(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !d.OK {
+				a.exit = 1
+			}
+			return a.print(d, func(w io.Writer) { a.showDiagnosis(w, d) })
+		},
+	}
+}
+
+func (a *app) showDiagnosis(w io.Writer, d api.Diagnosis) {
+	fmt.Fprintf(w, "%s, kernel %s, as %s\n\n", d.Host, d.Kernel, d.User)
+	marks := map[string]string{"ok": "✓", "missing": "·", "broken": "✗", "note": "·"}
+	colours := map[string]string{"ok": "32", "broken": "31", "missing": "33", "note": "36"}
+	for _, f := range d.Checks {
+		mark := marks[f.Status]
+		if a.colour {
+			mark = "\x1b[" + colours[f.Status] + "m" + mark + "\x1b[0m"
+		}
+		fmt.Fprintf(w, "%s %-16s %s\n", mark, f.Name, printable(f.Found))
+		if f.Adds != "" {
+			fmt.Fprintf(w, "  %-16s would add: %s\n", "", f.Adds)
+		}
+		if f.Fix != "" {
+			fmt.Fprintf(w, "  %-16s %s\n", "", f.Fix)
+		}
+	}
+	if d.OK {
+		fmt.Fprintf(w, "\npando works here; cells run on backend %s\n", d.Backend)
+	} else {
+		fmt.Fprintf(w, "\npando can't isolate cells here: see ✗\n")
+	}
+}
+
+func (a *app) gcCmd() *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use: "gc", Short: "Free disk space that nothing needs any more (a dry run unless --yes)", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			res, err := a.client.GC(cmd.Context(), api.GCRequest{DryRun: !yes})
+			if err != nil {
+				return err
+			}
+			return a.print(res, func(w io.Writer) {
+				t := newTable(w, a.width)
+				for _, i := range res.Items {
+					t.row(i.What, i.Name, size(i.Bytes), i.Why)
+				}
+				t.flush()
+				switch {
+				case len(res.Items) == 0:
+					a.say("nothing to free")
+				case res.DryRun:
+					a.say("would free %s; do it with: pando gc --yes", size(res.Bytes))
+				default:
+					a.say("freed %s", size(res.Bytes))
+				}
+			})
+		},
+	}
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do it")
+	c.Flags().Bool("dry-run", true, "only say what would be freed (the default)")
+	return c
+}
+
+func (a *app) daemonCmd() *cobra.Command {
+	c := &cobra.Command{Use: "daemon", Short: "Look at the daemon, or stop it", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(&cobra.Command{
+		Use: "status", Short: "Say whether the daemon runs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !a.client.Alive(cmd.Context()) {
+				return a.print(map[string]any{"running": false, "socket": a.home.Socket()}, func(w io.Writer) {
+					fmt.Fprintln(w, "no daemon runs; the next command starts one")
+				})
+			}
+			d, err := a.client.Daemon(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(d, func(w io.Writer) {
+				fmt.Fprintf(w, "running     version %s, pid %d, since %s\n", d.Version, d.PID, ago(d.Started))
+				fmt.Fprintf(w, "cells       %d, %d of them with processes\n", d.Cells, d.Alive)
+				fmt.Fprintf(w, "state       %s\nsocket      %s\nlog         %s\n", d.Home, d.Socket, a.home.Log())
+			})
+		},
+	}, &cobra.Command{
+		Use: "stop", Short: "End the daemon; cells live on", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !a.client.Alive(cmd.Context()) {
+				return a.print(map[string]any{"running": false}, func(io.Writer) { a.say("no daemon runs") })
+			}
+			d, err := a.client.StopDaemon(cmd.Context())
+			if err != nil {
+				return err
+			}
+			a.awaitGone(cmd.Context())
+			return a.print(d, func(io.Writer) { a.say("daemon %d has ended; cells live on", d.PID) })
+		},
+	})
+	return c
+}
+
+// awaitGone waits until the daemon has let go of everything: its lock is the
+// last thing it holds.
+func (a *app) awaitGone(ctx context.Context) {
+	f, err := os.Open(a.home.Lock())
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for range 1500 {
+		if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print versions", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := map[string]string{"pando": a.version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "pando %s (%s, %s)\n", v["pando"], v["go"], v["platform"]) })
+		},
+	}
+}

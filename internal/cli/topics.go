@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// topics are help pages that belong to no command.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "exit-codes", Short: "What exit codes mean", Long: exitCodes()},
+		{Use: "selectors", Short: "How cells, runs and checkpoints are named", Long: `How cells, runs and checkpoints are named:
+
+  web  c-0123456789abcdef   a cell, by its name, its id or the beginning of it
+  web@3  web@latest         a checkpoint of it
+  web:latest  r-1a2b        a run, by its cell or by its id or the beginning of it
+  4f3ac2…                   a checkpoint, by the beginning of its digest
+
+Where a cell or run may be left out, it is the latest from this directory.`},
+		{Use: "policy", Short: "The words of a policy file", Long: `A policy file is YAML. Every section may be left out; an unknown word is an error.
+
+  version: 1
+  files:
+    mounts:
+      - {source: ../shared, target: /srv/shared}
+      - {source: /data/out, target: /out, writable: true}
+  environment:
+    set: {CI: "true"}
+  limits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m}
+
+What a flag asks for may only be less than what the file allows. The digest of
+the effective policy is in every receipt.`},
+		{Use: "environment", Short: "Environment variables that pando obeys", Long: `Environment variables that pando obeys:
+
+  PANDO_HOME   a directory for state, cache, keys, logs and the socket
+               (default: the XDG directories; for root /var/lib/pando,
+               /var/cache/pando and /run/pando)
+  PANDO_IDLE   how long a daemon without work stays, such as 1h (default: 10m)
+  NO_COLOR     no colours
+  PAGER        shows long output (default: less)`},
+	}
+}
+
+// exitCodes is drawn from the one table of error kinds.
+func exitCodes() string {
+	says := map[int][]string{0: {"done"}, 1: nil}
+	for _, r := range api.Reasons {
+		if r.Kind == "not-runnable" || r.Kind == "no-such-binary" {
+			continue
+		}
+		says[r.Exit] = append(says[r.Exit], r.Says)
+	}
+	var codes []int
+	for c := range says {
+		codes = append(codes, c)
+	}
+	sort.Ints(codes)
+	out := `run, exec and shell exit with the command's own code (128 + n after signal n), or:
+
+  124  the command was ended because its time was up
+  125  pando itself failed
+  126  the program can't be executed
+  127  the program was not found
+  130  interrupted
+
+Everything else:
+
+`
+	for _, c := range codes {
+		for i, s := range says[c] {
+			if i == 0 {
+				out += fmt.Sprintf("  %3d  %s\n", c, s)
+			} else {
+				out += fmt.Sprintf("       %s\n", s)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// printable makes text from a cell harmless on a terminal: control characters
+// become visible.
+func printable(s string) string {
+	clean := true
+	for _, r := range s {
+		if unicode.IsControl(r) || r == utf8.RuneError || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "s") || strings.HasSuffix(noun, "ss") {
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	f := float64(n)
+	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
+		if f < 1024 {
+			if u == "B" {
+				return fmt.Sprintf("%.0f B", f)
+			}
+			return fmt.Sprintf("%.1f %s", f, u)
+		}
+		f /= 1024
+	}
+	return fmt.Sprintf("%.1f TiB", f)
+}
+
+func limitValue(name, v string) string {
+	if n, err := strconv.ParseInt(v, 10, 64); err == nil && (name == "memory" || name == "disk") {
+		return size(n)
+	}
+	return v
+}
+
+// ago is a time for people.
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	d := time.Since(t)
+	switch {
+	case d < 10*time.Second:
+		return "just now"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+func short(digest string) string {
+	s := strings.TrimPrefix(digest, "sha256:")
+	if len(s) > 12 {
+		return s[:12]
+	}
+	return s
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ")
+}
+
+func section(w io.Writer, title string, n int, line func(int) string) {
+	if n == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s:\n", title)
+	for i := range n {
+		fmt.Fprintf(w, "  %s\n", line(i))
+	}
+}
+
+// table aligns columns and cuts the last one at the width of the terminal.
+type table struct {
+	w     io.Writer
+	width int
+	rows  [][]string
+}
+
+func newTable(w io.Writer, width int) *table { return &table{w: w, width: width} }
+
+func (t *table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = printable(cells[i])
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) flush() {
+	var wide []int
+	for _, r := range t.rows {
+		for i, c := range r {
+			if i == len(wide) {
+				wide = append(wide, 0)
+			}
+			wide[i] = max(wide[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, r := range t.rows {
+		var b strings.Builder
+		for i, c := range r {
+			b.WriteString(c)
+			if i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", wide[i]-utf8.RuneCountInString(c)+2))
+			}
+		}
+		fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
+	}
+}
+
+// apiError turns an error of ours into the words of the API.
+func apiError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := err.(*api.Error); ok {
+		return err
+	}
+	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
+}
+
+// complete gives a flag fixed completions.
+func complete(c *cobra.Command, flag string, words ...string) {
+	c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeCells completes names of cells.
+func (a *app) completeCells(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if a.prepare() != nil || !a.client.Alive(cmd.Context()) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cells, err := a.client.Cells(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, c := range cells {
+		out = append(out, c.Name+"\t"+c.State+", "+c.Source)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeRuns completes ids of runs and names of cells.
+func (a *app) completeRuns(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	out, d := a.completeCells(cmd, args, prefix)
+	if a.client == nil {
+		return out, d
+	}
+	runs, err := a.client.Runs(cmd.Context(), nil)
+	if err == nil {
+		for i, r := range runs {
+			if i == 20 {
+				break
+			}
+			out = append(out, r.ID+"\t"+r.Verdict+", "+strings.Join(r.Command, " "))
+		}
+	}
+	return out, d
+}
+
+// arg returns the only argument, or "" for the latest from here.
+func arg(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}

@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// maxBody bounds JSON bodies, in bytes.
+const maxBody = 16 << 20
+
+// done says that a handler has written its answer itself.
+type done struct{}
+
+// answer runs a route's handler and writes what it returns.
+func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
+	out, err := route.handle(d, w, r)
+	if err != nil {
+		kind := cell.KindOf(err)
+		if kind == cell.Internal {
+			d.cfg.Log.Error("request failed", "method", r.Method, "path", route.Path, "error", err)
+		}
+		writeError(w, route.explain(r, err))
+		return
+	}
+	if _, ok := out.(done); ok {
+		return
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// explain makes an error begin with what can't be done.
+func (route Route) explain(r *http.Request, err error) error {
+	if strings.HasPrefix(err.Error(), "cannot ") {
+		return err
+	}
+	what := pathWord.ReplaceAllStringFunc(route.cannot, func(w string) string {
+		noun, name, _ := strings.Cut(w, "{")
+		name = strings.TrimSuffix(name, "}")
+		v := r.PathValue(name)
+		if v == "-" {
+			return "the latest " + name
+		}
+		return noun + strings.Trim(strconv.Quote(clip(v)), `"`)
+	})
+	return fmt.Errorf("cannot %s: %w", what, err)
+}
+
+// pathWord is a part of a path in Route.cannot, with the word for it.
+var pathWord = regexp.MustCompile(`(cell |run |receipt )?\{[a-z]+\}`)
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"kind":"internal","message":"cannot encode the answer"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(b, '\n'))
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e := errorOf(err)
+	writeJSON(w, api.ReasonOf(e.Kind).Status, e)
+}
+
+// errorOf is an error in the words of the API.
+func errorOf(err error) *api.Error {
+	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
+}
+
+func notFound(r *http.Request) error {
+	return cell.Errorf(cell.NotFound, "daemon", "see GET /v1/openapi.json for what there is", "cannot find %s %s in this API", r.Method, clip(r.URL.Path))
+}
+
+// decode reads a JSON body strictly: unknown fields are errors. An empty body
+// is the zero value.
+func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	err = dec.Decode(&v)
+	if errors.Is(err, io.EOF) {
+		return v, nil
+	}
+	if err != nil {
+		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: %w", err)
+	}
+	if dec.More() {
+		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")
+	}
+	return v, nil
+}
+
+// selector reads a path segment; "-" stands for nothing given.
+func selector(r *http.Request, name string) string {
+	if v := r.PathValue(name); v != "-" {
+		return v
+	}
+	return ""
+}
+
+func (d *Daemon) cellOf(r *http.Request) (cell.ID, error) {
+	return d.cfg.Engine.SelectCell(selector(r, "cell"), r.URL.Query().Get("dir"))
+}
+
+func (d *Daemon) runOf(r *http.Request) (cell.RunID, error) {
+	return d.cfg.Engine.SelectRun(selector(r, "run"), r.URL.Query().Get("dir"))
+}
+
+// resultOf is runOf where only a run with a result will do.
+func (d *Daemon) resultOf(r *http.Request) (cell.RunID, error) {
+	return d.cfg.Engine.SelectResult(selector(r, "run"), r.URL.Query().Get("dir"))
+}
+
+func queryInt(r *http.Request, name string) (int, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, cell.Errorf(cell.Invalid, "daemon", "", "%s must be a number, not %q", name, s)
+	}
+	return n, nil
+}
+
+func queryBool(r *http.Request, name string) bool {
+	v := r.URL.Query().Get(name)
+	return v == "1" || v == "true"
+}
+
+// sendFile streams a body that is not JSON.
+func sendFile(w http.ResponseWriter, kind, name string, body io.Reader) (any, error) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
+	io.Copy(w, body)
+	return done{}, nil
+}

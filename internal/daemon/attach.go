@@ -1,0 +1,256 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
+)
+
+func (d *Daemon) attachRun(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.runOf(r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := d.cfg.Engine.AttachRun(id, queryBool(r, "input"))
+	if err != nil {
+		return nil, err
+	}
+	return d.attach(w, r, a, func(ctx context.Context, ws *websocket.Conn, from backend.Offsets) error {
+		return d.replay(ctx, ws, id, from)
+	})
+}
+
+func (d *Daemon) attachExec(w http.ResponseWriter, r *http.Request) (any, error) {
+	a, err := d.cfg.Engine.AttachExec(r.PathValue("exec"), queryBool(r, "input"))
+	if err != nil {
+		return nil, err
+	}
+	return d.attach(w, r, a, nil)
+}
+
+// attach makes a WebSocket of the request and carries frames until the end.
+// late sends what is kept of a process that has ended before.
+func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attachment, late func(context.Context, *websocket.Conn, backend.Offsets) error) (any, error) {
+	from, err := offsets(r)
+	if err != nil {
+		a.Release(false)
+		return nil, err
+	}
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		a.Release(true)
+		return done{}, nil // Accept has answered
+	}
+	ws.SetReadLimit(api.MaxFrame + 1)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	s := &stream{ws: ws, a: a, input: queryBool(r, "input"), in: make(chan api.Frame, 16)}
+	go s.read(ctx, cancel)
+	err = s.carry(ctx, from, late)
+	a.Release(err != nil)
+	if err == nil {
+		ws.Close(websocket.StatusNormalClosure, "")
+	} else {
+		ws.CloseNow()
+	}
+	return done{}, nil
+}
+
+func offsets(r *http.Request) (from backend.Offsets, err error) {
+	for name, to := range map[string]*int64{"stdout": &from.Stdout, "stderr": &from.Stderr} {
+		if s := r.URL.Query().Get(name); s != "" {
+			if *to, err = strconv.ParseInt(s, 10, 64); err != nil || *to < 0 {
+				return from, notFound(r)
+			}
+		}
+	}
+	return from, nil
+}
+
+// stream is one attached client.
+type stream struct {
+	ws    *websocket.Conn
+	a     *engine.Attachment
+	input bool
+	in    chan api.Frame // what the client sends
+}
+
+// read takes frames from the client; its end cancels everything.
+func (s *stream) read(ctx context.Context, cancel context.CancelFunc) {
+	defer cancel()
+	for {
+		_, b, err := s.ws.Read(ctx)
+		if err != nil {
+			return
+		}
+		if len(b) == 0 || !s.input {
+			continue
+		}
+		if api.FrameType(b[0]) == api.FrameSignal {
+			s.a.Signalled(string(b[1:]))
+		}
+		select {
+		case s.in <- api.Frame{Type: api.FrameType(b[0]), Payload: b[1:]}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *stream) send(ctx context.Context, f api.Frame) error {
+	b := make([]byte, 0, 1+len(f.Payload))
+	b = append(append(b, byte(f.Type)), f.Payload...)
+	c, cancel := context.WithTimeout(ctx, 10*time.Minute) // a client that takes nothing holds the command back, not for ever
+	defer cancel()
+	return s.ws.Write(c, websocket.MessageBinary, b)
+}
+
+func (s *stream) sendJSON(ctx context.Context, t api.FrameType, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.send(ctx, api.Frame{Type: t, Payload: b})
+}
+
+// carry sends progress, then the command's stream, then the result.
+func (s *stream) carry(ctx context.Context, from backend.Offsets, late func(context.Context, *websocket.Conn, backend.Offsets) error) error {
+	if err := s.awaitStart(ctx); err != nil {
+		return err
+	}
+	conn, err := s.open(ctx, from)
+	switch {
+	case err == nil:
+		if err := s.pump(ctx, conn); err != nil {
+			return err
+		}
+	case late != nil:
+		// It has ended already, or never started: its files have what there is.
+		if err := late(ctx, s.ws, from); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-s.a.Done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	v, err := s.a.Result()
+	if err != nil {
+		return s.sendJSON(ctx, api.FrameError, errorOf(err))
+	}
+	return s.sendJSON(ctx, api.FrameResult, v)
+}
+
+// awaitStart sends progress until the command has started or everything is
+// over.
+func (s *stream) awaitStart(ctx context.Context) error {
+	for {
+		select {
+		case p := <-s.a.Progress:
+			if err := s.sendJSON(ctx, api.FrameProgress, p); err != nil {
+				return err
+			}
+		case <-s.a.Started:
+			return nil
+		case <-s.a.Done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// open returns the command's stream, if it has started.
+func (s *stream) open(ctx context.Context, from backend.Offsets) (net.Conn, error) {
+	select {
+	case <-s.a.Started:
+		return s.a.Open(ctx, from, s.input)
+	default:
+		return nil, errNotStarted
+	}
+}
+
+var errNotStarted = errors.New("the command never started")
+
+// pump carries frames between the client and the keeper until the command has
+// ended and its output was sent.
+func (s *stream) pump(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	go s.feed(ctx, conn)
+	var buf []byte
+	for {
+		f, err := api.ReadFrame(conn, &buf)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return nil // the keeper is gone: the result says so
+		}
+		if f.Type == api.FrameExit {
+			return nil
+		}
+		if err := s.send(ctx, f); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *stream) feed(ctx context.Context, conn net.Conn) {
+	var buf []byte
+	for {
+		select {
+		case f := <-s.in:
+			buf = api.AppendFrame(buf[:0], f)
+			if _, err := conn.Write(buf); err != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// replay sends what the log files of a run hold.
+func (d *Daemon) replay(ctx context.Context, ws *websocket.Conn, id cell.RunID, from backend.Offsets) error {
+	s := &stream{ws: ws}
+	for _, x := range []struct {
+		name string
+		t    api.FrameType
+		off  int64
+	}{{"stdout", api.FrameStdout, from.Stdout}, {"stderr", api.FrameStderr, from.Stderr}} {
+		f, err := d.cfg.Engine.Log(id, x.name)
+		if err != nil {
+			continue // it never started
+		}
+		buf := make([]byte, 32<<10)
+		for {
+			n, rerr := f.ReadAt(buf, x.off)
+			if n > 0 {
+				if err := s.send(ctx, api.Output(x.t, x.off, buf[:n])); err != nil {
+					f.Close()
+					return err
+				}
+				x.off += int64(n)
+			}
+			if rerr != nil {
+				break
+			}
+		}
+		f.Close()
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"net/http"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
+)
+
+func (d *Daemon) listCells(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.cfg.Engine.Cells(), nil
+}
+
+func (d *Daemon) getCell(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Cell(id)
+}
+
+func (d *Daemon) removeCell(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Remove(r.Context(), id, queryBool(r, "dry_run"))
+}
+
+func (d *Daemon) pauseCell(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Pause(r.Context(), id)
+}
+
+func (d *Daemon) resumeCell(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Resume(r.Context(), id)
+}
+
+func (d *Daemon) stopCell(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Stop(r.Context(), id)
+}
+
+func (d *Daemon) listProcesses(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Processes(r.Context(), id)
+}
+
+func (d *Daemon) getStats(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Stats(r.Context(), id)
+}
+
+func (d *Daemon) getHistory(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.History(id)
+}
+
+func (d *Daemon) getTree(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Tree(id)
+}
+
+func (d *Daemon) getForest(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.cfg.Engine.Tree("")
+}
+
+func (d *Daemon) checkpoint(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.CheckpointRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Checkpoint(r.Context(), id, req)
+}
+
+func (d *Daemon) restore(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.RestoreRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.checkpointOf(r, &req.Number, req.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Restore(r.Context(), id, req)
+}
+
+// checkpointOf resolves a checkpoint that is given by number, or by digest in
+// the place of the cell.
+func (d *Daemon) checkpointOf(r *http.Request, number *int, digest string) (cell.ID, error) {
+	if *number > 0 {
+		return d.cellOf(r)
+	}
+	k, err := d.cfg.Engine.SelectCheckpoint(orElse(digest, selector(r, "cell")), r.URL.Query().Get("dir"))
+	*number = k.Number
+	return k.Cell, err
+}
+
+func (d *Daemon) undo(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.UndoRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Undo(r.Context(), id, req)
+}
+
+func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.ForkRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.cellOf(r)
+	if err != nil && req.Number == 0 { // by digest
+		if kid, kerr := d.checkpointOf(r, &req.Number, ""); kerr == nil || cell.KindOf(err) == cell.NotFound {
+			id, err = kid, kerr
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Fork(r.Context(), id, req)
+}
+
+func (d *Daemon) diffCell(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.diff(r, engine.DiffRequest{Cell: id})
+}
+
+func (d *Daemon) diffRun(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.resultOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.diff(r, engine.DiffRequest{Run: id})
+}
+
+func (d *Daemon) diff(r *http.Request, req engine.DiffRequest) (any, error) {
+	var err error
+	if req.From, err = queryInt(r, "from"); err != nil {
+		return nil, err
+	}
+	if req.To, err = queryInt(r, "to"); err != nil {
+		return nil, err
+	}
+	if req.Width, err = queryInt(r, "width"); err != nil {
+		return nil, err
+	}
+	req.Form, req.Colour, req.Ignored = r.URL.Query().Get("form"), queryBool(r, "colour"), queryBool(r, "ignored")
+	return d.cfg.Engine.Diff(r.Context(), req)
+}
+
+func orElse(s, dflt string) string {
+	if s == "" {
+		return dflt
+	}
+	return s
+}

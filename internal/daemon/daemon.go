@@ -1,0 +1,215 @@
+// Package daemon is the HTTP server over the engine: one table of routes that
+// names who may call what, one file per resource. It translates between
+// requests and use cases and decides nothing else.
+//
+// One daemon lives per installation: it holds a lock while it does. It listens
+// on a unix socket that only its user (and root) can connect to, and ends when
+// it has been idle for a while and nothing needs it.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/home"
+)
+
+// IdleAfter is how long a daemon without requests and without work stays.
+const IdleAfter = 10 * time.Minute
+
+// Config is what a Daemon is made of.
+type Config struct {
+	Home    home.Home
+	Engine  *engine.Engine
+	Log     *slog.Logger
+	Version string
+	Doctor  Doctor
+	Idle    time.Duration // 0: IdleAfter
+}
+
+// Daemon serves the API.
+type Daemon struct {
+	cfg     Config
+	started time.Time
+	mux     *http.ServeMux
+
+	mu       sync.Mutex // guards what follows
+	open     int        // requests under way
+	lastSeen time.Time
+	stop     context.CancelFunc
+}
+
+// New makes a daemon.
+func New(cfg Config) *Daemon {
+	if cfg.Idle == 0 {
+		cfg.Idle = IdleAfter
+	}
+	d := &Daemon{cfg: cfg, started: time.Now(), lastSeen: time.Now()}
+	d.mux = d.routes()
+	return d
+}
+
+// Lock takes the installation's lock, which the returned file holds. When
+// another daemon lives it is an Exists error.
+func Lock(h home.Home) (*os.File, error) {
+	f, err := os.OpenFile(h.Lock(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, cell.Errorf(cell.Exists, "daemon.Lock", "", "another daemon is running")
+		}
+		return nil, os.NewSyscallError("flock", err)
+	}
+	return f, nil
+}
+
+// Listen makes the socket. The caller holds the lock, so an old socket is
+// nobody's.
+func Listen(h home.Home) (net.Listener, error) {
+	dir, err := os.Open(filepath.Dir(h.Socket()))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	os.Remove(h.Socket())
+	// By descriptor: the path may be longer than a socket address can be.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(h.Socket()))})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(h.Socket(), 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return &guarded{l}, nil
+}
+
+// guarded accepts only connections of the own user and of root.
+type guarded struct{ *net.UnixListener }
+
+func (g *guarded) Accept() (net.Conn, error) {
+	for {
+		c, err := g.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if uid, err := peer(c); err == nil && (uid == os.Geteuid() || uid == 0) {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
+func peer(c *net.UnixConn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, cerr); err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}
+
+// Serve answers until ctx ends, somebody asks it to stop, or it has been idle.
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	d.mu.Lock()
+	d.stop = stop
+	d.mu.Unlock()
+	srv := &http.Server{
+		Handler:           d.count(d.mux),
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(d.cfg.Log.Handler(), slog.LevelWarn),
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { d.watchIdle(ctx) })
+	wg.Go(func() {
+		<-ctx.Done()
+		c, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		srv.Shutdown(c)
+		srv.Close()
+	})
+	err := srv.Serve(l)
+	stop()
+	wg.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// count notes requests, so that the daemon knows when it is idle.
+func (d *Daemon) count(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.mu.Lock()
+		d.open++
+		d.mu.Unlock()
+		defer func() {
+			d.mu.Lock()
+			d.open--
+			d.lastSeen = time.Now()
+			d.mu.Unlock()
+		}()
+		if crooked(r.URL.Path) {
+			// The mux would send the client elsewhere, and a name be part of a way up.
+			writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", clip(r.URL.Path)))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// crooked reports whether a path is not what it looks like.
+func crooked(p string) bool {
+	for _, s := range strings.Split(strings.TrimPrefix(p, "/"), "/") {
+		if s == "" || s == "." || s == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Daemon) watchIdle(ctx context.Context) {
+	tick := time.NewTicker(max(d.cfg.Idle/20, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		idle := d.open == 0 && time.Since(d.lastSeen) > d.cfg.Idle
+		stop := d.stop
+		d.mu.Unlock()
+		if idle && !d.cfg.Engine.Busy() {
+			d.cfg.Log.Info("nothing to do: ending")
+			stop()
+			return
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Param is one word of a path or a query.
+type Param struct {
+	Type string // of JSON Schema
+	Does string
+}
+
+// Params are the words that paths and queries of Routes have. A word means the
+// same everywhere.
+var Params = map[string]Param{
+	"cell":    {"string", "a cell's id or name; - for the latest from dir; CELL@N where a checkpoint is meant"},
+	"run":     {"string", "a run's id or CELL:latest; - for the latest from dir"},
+	"receipt": {"string", "a receipt's digest, or a run's id for the one it left when it ended; all for the whole ledger where that makes sense"},
+	"exec":    {"string", "the id that starting the exec gave"},
+	"name":    {"string", "which record: stdout, stderr, events.jsonl, patch, manifest.json"},
+	"dir":     {"string", "the caller's directory, absolute; what - is resolved from"},
+	"dry_run": {"boolean", "say what would be done, and do nothing"},
+	"from":    {"integer", "number of the checkpoint to compare from; 0 for the one before the latest run"},
+	"to":      {"integer", "number of the checkpoint to compare to; 0 for the present state"},
+	"form":    {"string", "unified, stat or patch; nothing for the list of files alone"},
+	"colour":  {"boolean", "with the escape sequences of a terminal"},
+	"width":   {"integer", "columns to write for"},
+	"ignored": {"boolean", "with the files that git ignores"},
+	"path":    {"string", "absolute, or relative to the workspace"},
+	"input":   {"boolean", "ask to be the one whose input reaches the process"},
+	"stdout":  {"integer", "send standard output from this offset on"},
+	"stderr":  {"integer", "send standard error from this offset on"},
+	"limit":   {"integer", "at most so many; 0 for all"},
+	"wait":    {"boolean", "answer when the run has ended"},
+}
+
+// Split returns the path that the server matches, and the names of the query's
+// parameters.
+func (r Route) Split() (path string, query []string) {
+	path, q, ok := strings.Cut(r.Path, "?")
+	if ok {
+		query = strings.Split(q, "&")
+	}
+	return path, query
+}
+
+var pathParam = regexp.MustCompile(`\{([a-z]+)\}`)
+
+// PathWords lists the parameters of a path.
+func PathWords(path string) (words []string) {
+	for _, m := range pathParam.FindAllStringSubmatch(path, -1) {
+		words = append(words, m[1])
+	}
+	return words
+}

@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"net/http"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Access is what a caller needs to be allowed to do.
+type Access string
+
+// The levels of access. On the unix socket every caller has all of them.
+const (
+	Read  Access = "read"  // look
+	Act   Access = "run"   // start and change things in cells
+	Admin Access = "admin" // write to sources, remove, stop the daemon
+)
+
+// Route is one row of the table: everything the API can do.
+type Route struct {
+	Method string
+	Path   string // with the names of the query parameters: "/v1/runs?cell"
+	Access Access
+	Does   string // one sentence
+	In     any    // a value of the type of the request's JSON body; nil for none
+	Out    any    // the same of the answer
+	Takes  string // media type of the request's body, when it is not JSON
+	Gives  string // media type of the answer, when it is not JSON, or WebSocket
+	cannot string // what an error says can't be done; {cell} and the like are filled in
+	handle func(*Daemon, http.ResponseWriter, *http.Request) (any, error)
+}
+
+// WebSocket in Route.Gives: the connection becomes a WebSocket of frames.
+const WebSocket = "websocket"
+
+const tarball = "application/x-tar"
+
+// Routes is the API, version 1.
+var Routes = []Route{
+	{"GET", "/v1/daemon", Read, "Says who answers.", nil, api.Daemon{}, "", "", "look at the daemon", (*Daemon).getDaemon},
+	{"POST", "/v1/daemon/stop", Admin, "Ends the daemon; cells live on.", nil, api.Daemon{}, "", "", "stop the daemon", (*Daemon).stopDaemon},
+	{"GET", "/v1/openapi.json", Read, "Describes this API.", nil, nil, "", "application/json", "describe the API", (*Daemon).getOpenAPI},
+	{"GET", "/v1/doctor", Read, "Tells what works on this host and what each missing thing would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
+	{"GET", "/v1/disk", Read, "Tells what pando holds on disk.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
+	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", "", "free disk space", (*Daemon).gc},
+	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
+
+	{"GET", "/v1/cells", Read, "Lists the cells there are, newest first.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
+	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
+	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Admin, "Removes a cell with its processes, files and checkpoints.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
+	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Freezes a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
+	{"POST", "/v1/cells/{cell}/resume?dir", Act, "Lets a paused cell's processes go on.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
+	{"POST", "/v1/cells/{cell}/stop?dir", Act, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
+	{"GET", "/v1/cells/{cell}/processes?dir", Read, "Lists what runs in a cell.", nil, []api.Process{}, "", "", "list the processes of cell {cell}", (*Daemon).listProcesses},
+	{"GET", "/v1/cells/{cell}/stats?dir", Read, "Tells what a cell uses now.", nil, api.Stats{}, "", "", "measure cell {cell}", (*Daemon).getStats},
+	{"GET", "/v1/cells/{cell}/history?dir", Read, "Lists a cell's checkpoints.", nil, []api.Checkpoint{}, "", "", "show the history of cell {cell}", (*Daemon).getHistory},
+	{"GET", "/v1/cells/{cell}/tree?dir", Read, "Shows a cell's family as a tree.", nil, []api.TreeNode{}, "", "", "show the family of cell {cell}", (*Daemon).getTree},
+	{"GET", "/v1/cells/{cell}/diff?from&to&form&colour&width&ignored&dir", Read, "Compares two states of a cell.", nil, api.Diff{}, "", "", "compare states of cell {cell}", (*Daemon).diffCell},
+	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", "", "checkpoint cell {cell}", (*Daemon).checkpoint},
+	{"POST", "/v1/cells/{cell}/restore?dir", Act, "Brings a cell back to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", "", "restore cell {cell}", (*Daemon).restore},
+	{"POST", "/v1/cells/{cell}/undo?dir", Act, "Brings a cell back to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", "", "undo in cell {cell}", (*Daemon).undo},
+	{"POST", "/v1/cells/{cell}/fork?dir", Act, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", "", "fork cell {cell}", (*Daemon).fork},
+	{"GET", "/v1/cells/{cell}/files?path&dir", Read, "Reads files out of a cell.", nil, nil, "", tarball, "read files of cell {cell}", (*Daemon).readFiles},
+	{"PUT", "/v1/cells/{cell}/files?path&dir", Act, "Writes the files of a tar archive into a cell.", nil, nil, tarball, "", "write files into cell {cell}", (*Daemon).writeFiles},
+	{"POST", "/v1/cells/{cell}/execs?dir", Act, "Starts a command in a cell, outside any run.", api.ExecRequest{}, api.Exec{}, "", "", "run a command in cell {cell}", (*Daemon).startExec},
+	{"GET", "/v1/execs/{exec}", Read, "Shows a command that was started in a cell.", nil, api.Exec{}, "", "", "show exec {exec}", (*Daemon).getExec},
+	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr", Act, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
+
+	{"POST", "/v1/plans", Read, "Says what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
+	{"POST", "/v1/runs", Act, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},
+	{"GET", "/v1/runs?cell&dir", Read, "Lists runs, newest first.", nil, []api.Run{}, "", "", "list runs", (*Daemon).listRuns},
+	{"GET", "/v1/runs/{run}?wait&dir", Read, "Shows a run.", nil, api.Run{}, "", "", "show run {run}", (*Daemon).getRun},
+	{"GET", "/v1/runs/{run}/attach?input&stdout&stderr&dir", Act, "Attaches to a run.", nil, nil, "", WebSocket, "attach to run {run}", (*Daemon).attachRun},
+	{"POST", "/v1/runs/{run}/interrupt?dir", Act, "Ends a run's command; the run becomes pending.", nil, api.Run{}, "", "", "interrupt run {run}", (*Daemon).interruptRun},
+	{"GET", "/v1/runs/{run}/diff?form&colour&width&ignored&dir", Read, "Shows what a run changed.", nil, api.Diff{}, "", "", "show what run {run} changed", (*Daemon).diffRun},
+	{"GET", "/v1/runs/{run}/files/{name}?dir", Read, "Reads one of a run's records.", nil, nil, "", "application/octet-stream", "read {name} of run {run}", (*Daemon).getRunFile},
+	{"GET", "/v1/runs/{run}/export?dir", Read, "Exports everything kept of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
+	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts a run's result, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", "", "accept {run}", (*Daemon).accept},
+	{"POST", "/v1/runs/{run}/discard?dir", Act, "Throws a run's result away.", api.DiscardRequest{}, api.Run{}, "", "", "discard {run}", (*Daemon).discard},
+
+	{"GET", "/v1/receipts?limit", Read, "Lists receipts, newest first.", nil, []api.Receipt{}, "", "", "list receipts", (*Daemon).listReceipts},
+	{"GET", "/v1/receipts/{receipt}?dir", Read, "Shows a receipt: by digest, or the one a run left when it ended.", nil, api.Receipt{}, "", "", "show receipt {receipt}", (*Daemon).getReceipt},
+	{"GET", "/v1/receipts/{receipt}/bundle?dir", Read, "Exports receipts with what verifies them.", nil, nil, "", "application/json", "export receipt {receipt}", (*Daemon).exportReceipts},
+	{"POST", "/v1/receipts/{receipt}/verify?dir", Read, "Verifies a receipt and the files it names.", nil, api.Verification{}, "", "", "verify receipt {receipt}", (*Daemon).verifyReceipts},
+	{"GET", "/v1/key", Read, "Gives the installation's public key.", nil, nil, "", "application/x-pem-file", "show the public key", (*Daemon).getKey},
+}
+
+func (d *Daemon) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range Routes {
+		path, _ := r.Split()
+		mux.HandleFunc(r.Method+" "+path, func(w http.ResponseWriter, req *http.Request) {
+			d.answer(w, req, r)
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		writeError(w, notFound(req))
+	})
+	return mux
+}

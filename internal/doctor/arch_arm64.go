@@ -1,0 +1,3 @@
+package doctor
+
+const isARM64 = true

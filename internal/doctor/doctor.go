@@ -1,0 +1,225 @@
+// Package doctor examines a host: what works, what each missing thing would
+// add, and the fix. It changes nothing, and a healthy host gets no warning.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Config is what a doctor works with.
+type Config struct {
+	Home    home.Home
+	Backend backend.Backend // the default one
+	Disk    func(context.Context) (api.Disk, error)
+	Overlay string // why overlayfs can't be used; "" when it can
+}
+
+// The words of a finding's status.
+const (
+	ok      = "ok"
+	missing = "missing" // would add something
+	broken  = "broken"  // the default path does not work without
+	note    = "note"    // worth knowing
+)
+
+// New returns the doctor.
+func New(cfg Config) func(context.Context) api.Diagnosis {
+	return func(ctx context.Context) api.Diagnosis { return examine(ctx, &cfg) }
+}
+
+type examination struct {
+	cfg  *Config
+	root bool
+	out  api.Diagnosis
+}
+
+func (x *examination) add(name, status, found, adds, fix string) {
+	x.out.Checks = append(x.out.Checks, api.Finding{Name: name, Status: status, Found: found, Adds: adds, Fix: fix})
+}
+
+func examine(ctx context.Context, cfg *Config) api.Diagnosis {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	x := &examination{cfg: cfg, root: os.Geteuid() == 0}
+	x.out.Checks, x.out.Backend = []api.Finding{}, cfg.Backend.Name()
+	x.out.Kernel, x.out.Host, x.out.User = kernel(), whatHost(), who()
+	caps, err := cfg.Backend.Probe(ctx)
+	x.namespaces(err)
+	x.kernelParts(caps)
+	x.files(ctx)
+	x.limits(caps)
+	x.ids()
+	x.virtual(ctx)
+	x.out.OK = true
+	for _, f := range x.out.Checks {
+		if f.Status == broken {
+			x.out.OK = false
+		}
+	}
+	return x.out
+}
+
+// namespaces says whether cells can be made at all, and knows the hosts on
+// which they can't.
+func (x *examination) namespaces(err error) {
+	if err == nil {
+		x.add("user namespaces", ok, "cells can be made without root", "", "")
+		return
+	}
+	found, fix := err.Error(), cell.HintOf(err)
+	switch {
+	case sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1" && !x.root:
+		found = "AppArmor keeps programs without a profile from using user namespaces (Ubuntu 23.10 and later)"
+		fix = "allow it for pando alone: " + apparmorProfile()
+	case sysctl("kernel/unprivileged_userns_clone") == "0" && !x.root:
+		found = "user namespaces are switched off for ordinary users"
+		fix = "sudo sysctl -w kernel.unprivileged_userns_clone=1 (keep it: echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-pando.conf)"
+	case sysctl("user/max_user_namespaces") == "0":
+		found = "this host allows no user namespaces"
+		fix = "sudo sysctl -w user.max_user_namespaces=15000 (keep it: echo user.max_user_namespaces=15000 | sudo tee /etc/sysctl.d/60-pando.conf)"
+	case container() != "":
+		found = "this is a " + container() + " container whose profile forbids user namespaces"
+		fix = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, or run pando outside it"
+	}
+	x.add("user namespaces", broken, found, "isolation: without them pando runs nothing but --backend none", fix)
+}
+
+// apparmorProfile is the remedy that Ubuntu documents: a profile that gives
+// one program the right to make user namespaces.
+func apparmorProfile() string {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		exe = "/usr/bin/pando"
+	}
+	return fmt.Sprintf("printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile pando %s flags=(unconfined) {\\n  userns,\\n}\\n' | sudo tee /etc/apparmor.d/pando && sudo apparmor_parser -r /etc/apparmor.d/pando", exe)
+}
+
+func (x *examination) kernelParts(caps backend.Caps) {
+	if unix.Prctl(unix.PR_GET_SECCOMP, 0, 0, 0, 0) == nil || sysctl("kernel/seccomp/actions_avail") != "" {
+		x.add("seccomp", ok, "system calls of cells are filtered", "", "")
+	} else {
+		x.add("seccomp", broken, "this kernel has no seccomp filters", "the filter of system calls", "use a kernel with CONFIG_SECCOMP_FILTER")
+	}
+	if abi := linux.LandlockABI(); abi > 0 {
+		x.add("landlock", ok, fmt.Sprintf("version %d of its interface", abi), "", "")
+	} else {
+		x.add("landlock", missing, "this kernel has no Landlock, or it is not switched on", "a second, independent bound on what a cell can write",
+			"use Linux 5.13 or later and boot with landlock in the lsm= list")
+	}
+}
+
+func (x *examination) files(ctx context.Context) {
+	if x.cfg.Overlay == "" {
+		x.add("overlayfs", ok, "checkpoints and restores cost the same whatever the workspace's size", "", "")
+	} else {
+		x.add("overlayfs", missing, x.cfg.Overlay, "checkpoints without copying; pando copies workspaces instead",
+			"set PANDO_HOME to a directory on ext4, xfs or btrfs")
+	}
+	if reflink(x.cfg.Home.State) {
+		x.add("reflink", ok, "file data is shared when it is copied", "", "")
+	} else {
+		x.add("reflink", missing, "the file system of "+x.cfg.Home.State+" copies data", "faster imports, and checkpoints of running cells without copying",
+			"set PANDO_HOME to a directory on xfs or btrfs")
+	}
+	d, err := x.cfg.Disk(ctx)
+	if err != nil {
+		x.add("disk", broken, err.Error(), "", "look at "+x.cfg.Home.State)
+		return
+	}
+	x.out.Disk = &d
+	held := d.Layers + d.Cells + d.Runs + d.Ledger + d.Other
+	found := fmt.Sprintf("pando holds %s in %s, %s of it can be freed; %s are free", policy.FormatSize(held), d.State, policy.FormatSize(d.Freeable), policy.FormatSize(d.Free))
+	switch {
+	case d.Free < 64<<20:
+		x.add("disk", broken, found, "room to work", "free some space: pando gc --yes")
+	case d.Free < 2<<30:
+		x.add("disk", note, found, "", "pando gc --yes")
+	default:
+		x.add("disk", ok, found, "", "")
+	}
+}
+
+func (x *examination) limits(caps backend.Caps) {
+	delegate := "run pando in a cgroup that is yours: systemd-run --user --scope -p Delegate=yes pando …"
+	if x.root {
+		delegate = "mount the cgroup hierarchies at /sys/fs/cgroup"
+	}
+	for _, l := range []struct{ name, lacks, adds string }{
+		{"memory limit", caps.MemoryLimit, "--memory"},
+		{"cpu limit", caps.CPULimit, "--cpus"},
+		{"process limit", caps.ProcessLimit, "--pids"},
+	} {
+		if l.lacks == "" {
+			x.add(l.name, ok, "works", "", "")
+		} else {
+			x.add(l.name, missing, l.lacks, l.adds, delegate)
+		}
+	}
+	if caps.DiskLimit == "" {
+		x.add("disk limit", ok, "works: --disk gives a cell a file system of its own; elsewhere what it writes is counted", "", "")
+	} else {
+		x.add("disk limit", ok, caps.DiskLimit, "", "")
+	}
+}
+
+func (x *examination) ids() {
+	if x.root {
+		x.add("users in cells", ok, "65,536 users, none of them one of this host", "", "")
+		return
+	}
+	x.add("users in cells", note, "a cell has one user, you: chown and package managers don't work in it", "", "")
+}
+
+// virtual looks at what later, stronger backends would need.
+func (x *examination) virtual(ctx context.Context) {
+	switch why := kvm(); {
+	case why == "":
+		x.add("kvm", ok, "hardware virtualisation is there and usable", "", "")
+	default:
+		x.add("kvm", missing, why, "microVM cells at full speed (a later version)", kvmFix(why))
+	}
+	if p := lookPath("qemu-system-x86_64", "qemu-system-aarch64"); p != "" {
+		x.add("qemu", ok, p, "", "")
+	} else {
+		x.add("qemu", missing, "no QEMU is installed", "microVM cells (a later version)", "sudo apt-get install qemu-system-x86, or your distribution's package")
+	}
+}
+
+func who() string {
+	uid := strconv.Itoa(os.Geteuid())
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username + " (" + uid + ")"
+	}
+	return uid
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func sysctl(name string) string {
+	b, err := os.ReadFile("/proc/sys/" + name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,47 @@
+package durable
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// fail says what could not be done. The kind comes from the cause; paths in
+// it are left out, because doing names the file.
+func fail(op, doing string, err error) error {
+	if e, ok := errors.AsType[*cell.Error](err); ok {
+		return e
+	}
+	kind, hint := cell.Internal, ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kind = cell.NotFound
+	case errors.Is(err, fs.ErrExist):
+		kind = cell.Exists
+	case errors.Is(err, fs.ErrPermission):
+		kind = cell.Denied
+	case errors.Is(err, fs.ErrInvalid):
+		kind = cell.Invalid
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		kind, hint = cell.Unavailable, "free some space on the disk that holds pando's state"
+	case errors.Is(err, syscall.EROFS):
+		kind, hint = cell.Unavailable, "make the disk that holds pando's state writable"
+	case errors.Is(err, syscall.EIO):
+		kind, hint = cell.Unavailable, "check the disk that holds pando's state"
+	}
+	return cell.Errorf(kind, op, hint, "cannot %s: %w", doing, cause(err))
+}
+
+// cause strips the names of calls and paths from an error of the system.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
+}

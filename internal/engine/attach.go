@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Attachment is a client's view of a run or an exec while it goes on.
+type Attachment struct {
+	Progress <-chan api.Progress // steps before the command runs; never closed
+	Started  <-chan struct{}     // closed when Open works
+	Done     <-chan struct{}     // closed when Result is there
+
+	open    func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error)
+	result  func() (any, error)
+	release func(gone bool)
+	told    func(signal string)
+}
+
+// Signalled says that the client sends the command a signal. A run that ends
+// with it was interrupted: that is no failure of its command.
+func (a *Attachment) Signalled(signal string) {
+	if a.told != nil {
+		a.told(signal)
+	}
+}
+
+// Open returns the stream of the command, in frames of package api.
+func (a *Attachment) Open(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
+	return a.open(ctx, from, input)
+}
+
+// Result returns the api.Run or api.Exec at its end.
+func (a *Attachment) Result() (any, error) { return a.result() }
+
+// Release ends the attachment. gone says that the client went away before the
+// end: what it alone waited for is interrupted.
+func (a *Attachment) Release(gone bool) { a.release(gone) }
+
+// AttachRun attaches to a run. It may have ended: then Done is closed.
+func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
+	if _, err := e.reg.run(id); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	l := e.live[id]
+	e.mu.Unlock()
+	result := func() (any, error) {
+		e.mu.Lock()
+		lost := e.lost[id]
+		e.mu.Unlock()
+		if lost != nil {
+			return nil, lost
+		}
+		r, err := e.reg.run(id)
+		return r.Run, err
+	}
+	if l == nil {
+		closed := make(chan struct{})
+		close(closed)
+		return &Attachment{Started: nil, Done: closed, result: result, release: func(bool) {},
+			open: func(context.Context, backend.Offsets, bool) (net.Conn, error) {
+				return nil, cell.Errorf(cell.Conflict, "engine.Attach", "", "run %s has ended", id)
+			}}, nil
+	}
+	watch := make(chan api.Progress, 16)
+	l.mu.Lock()
+	l.watchers[watch] = true
+	if l.progress.Step != "" {
+		watch <- l.progress
+	}
+	l.mu.Unlock()
+	if input {
+		l.once.Do(func() {
+			select {
+			case <-l.attached:
+			default:
+				close(l.attached)
+			}
+		})
+	}
+	return &Attachment{
+		Progress: watch, Started: l.started, Done: l.done, result: result,
+		open: func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
+			l.mu.Lock()
+			p := l.proc
+			l.mu.Unlock()
+			return p.Attach(ctx, from, input)
+		},
+		told: func(signal string) {
+			switch signal {
+			case "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT":
+				l.interrupted.Store(true)
+			}
+		},
+		release: func(gone bool) {
+			l.mu.Lock()
+			delete(l.watchers, watch)
+			l.mu.Unlock()
+			if gone && input {
+				l.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
+			}
+		},
+	}, nil
+}
+
+// AttachExec attaches to an exec.
+func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
+	e.mu.Lock()
+	x := e.execs[id]
+	e.mu.Unlock()
+	if x == nil {
+		return nil, cell.Errorf(cell.NotFound, "engine.Attach", "", "no exec %s", id)
+	}
+	started := make(chan struct{})
+	close(started)
+	return &Attachment{
+		Started: started, Done: x.done, result: func() (any, error) { return x.result, nil },
+		open: func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
+			return x.proc.Attach(ctx, from, input)
+		},
+		release: func(gone bool) {
+			if input {
+				x.once.Do(func() { close(x.read) })
+				if gone {
+					x.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
+				}
+			}
+		},
+	}, nil
+}
+
+// WaitRun waits for the end of a run.
+func (e *Engine) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
+	a, err := e.AttachRun(id, false)
+	if err != nil {
+		return api.Run{}, err
+	}
+	defer a.Release(false)
+	select {
+	case <-a.Done:
+	case <-ctx.Done():
+		return api.Run{}, context.Cause(ctx)
+	}
+	r, err := a.Result()
+	if err != nil {
+		return api.Run{}, err
+	}
+	return r.(api.Run), nil
+}
+
+// Exec returns what is known of an exec.
+func (e *Engine) Exec(id string) (api.Exec, error) {
+	e.mu.Lock()
+	x := e.execs[id]
+	e.mu.Unlock()
+	if x == nil {
+		return api.Exec{}, cell.Errorf(cell.NotFound, "engine.Exec", "", "no exec %s", id)
+	}
+	select {
+	case <-x.done:
+		return x.result, nil
+	default:
+		return api.Exec{ID: x.id, Cell: string(x.cell), Running: true, WallMS: ms(time.Since(x.began))}, nil
+	}
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// checkTail is how much of a check's output the record keeps, in bytes.
+const checkTail = 4 << 10
+
+// check runs the --check command in a fork of the result, which is thrown
+// away afterwards: a check sees the result and changes nothing of it.
+func (x *execution) check(ctx context.Context, after *Checkpoint) (err error) {
+	e := x.e
+	x.l.report(api.Progress{Step: "checking", Note: x.run.In.Check})
+	p, err := e.providerOf(after.State.Provider)
+	if err != nil {
+		return err
+	}
+	c := x.c
+	c.ID, c.Name, c.Gen, c.Volume = cell.NewID(), "", nil, 0
+	if err := e.begin(ctx, &c, p, after); err != nil {
+		return errors.Join(err, e.removePrivate(c.ID))
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, e.deactivate(ctx, c.ID, "the check ended"), e.awaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.removePrivate(c.ID))
+	}()
+	if err := e.refit(&c, p); err != nil {
+		return err
+	}
+	inst, err := e.activate(ctx, &c)
+	if err != nil {
+		return fmt.Errorf("cannot check: %w", err)
+	}
+	out, err := os.OpenFile(filepath.Join(x.run.Folder, "check"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	st, err := e.runCheck(x.l.ctx, inst, x, &c, out)
+	if err != nil {
+		return err
+	}
+	x.run.Check = &api.Check{Command: x.run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
+	return nil
+}
+
+func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *execution, c *Cell, out *os.File) (cell.Status, error) {
+	env := commandEnv(c.Setup.Env, x.p.policy.Env, c.Setup.User, false, "")
+	proc, err := inst.Start(ctx, "check", cell.Start{
+		Process: cell.Process{Args: []string{"sh", "-c", x.p.req.Check}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
+		Timeout: x.run.In.Timeout, EndsCell: true, LogLimit: logLimit,
+	}, [3]*os.File{out, out, nil})
+	if err != nil {
+		return cell.Status{}, fmt.Errorf("cannot check: %w", err)
+	}
+	st, err := e.waitFor(ctx, proc)
+	if err != nil || st.Exit == nil {
+		st.Exit = &cell.Exit{Code: 255, Cause: "keeper lost"}
+	}
+	return st, nil
+}
+
+func tail(f *os.File) string {
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	off := max(0, st.Size()-checkTail)
+	b, _ := io.ReadAll(io.NewSectionReader(f, off, checkTail))
+	return redactor.String(strings.ToValidUTF8(string(bytes.TrimSpace(b)), "�"))
+}
+
+// reservedTouched lists the paths which import left out and which the result
+// has all the same: apply will refuse them.
+func reservedTouched(left []workspace.LeftOut, d *diff.Diff) []string {
+	var out []string
+	for _, f := range d.Files {
+		for _, l := range left {
+			if f.Path == l.Path || strings.HasPrefix(f.Path, l.Path+"/") {
+				out = append(out, f.Path)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// sumFile returns the digest of a file's content.
+func sumFile(path string) (cell.Digest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return cell.Digest{}, err
+	}
+	defer f.Close()
+	return cell.SumReader(f)
+}

@@ -1,0 +1,219 @@
+// Package engine holds the use cases: run, exec, checkpoint, restore, undo,
+// fork, accept, discard, and what shows and cleans up. It is the one place
+// where the parts meet: it imports a source through workspace, asks image what
+// a cell sees, lets a backend run the command, and writes receipts. It
+// decides; the daemon translates, the CLI words.
+//
+// The path of a run:
+//
+//	StartRun (run.go) ─ prepare: import, cell, checkpoint before (prepare.go)
+//	                  ─ execute: mounts, backend, process      (execute.go)
+//	                  ─ finish: freeze, digests, verdict, receipt (finish.go)
+//
+// Lock order: 1. the turn of a cell (turns.go), 2. Engine.mu, 3. registry.mu.
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/store"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Config is what an Engine is made of. cmd names the concrete parts.
+type Config struct {
+	Home      home.Home
+	Log       *slog.Logger
+	Backends  []backend.Backend    // the first is the default
+	Providers []workspace.Provider // best first; each with why it can't be used here
+	WhyNot    map[string]string    // provider name → why it can't be used; absent: it can
+	Objects   store.Store
+	Ledger    *receipt.Ledger
+	Version   string
+	User      cell.User // who cells belong to
+	Host      policy.Host
+}
+
+// Engine runs the use cases. It is safe for concurrent use.
+type Engine struct {
+	cfg   Config
+	log   *slog.Logger
+	reg   *registry
+	turns *turns
+	trees *treeCache
+	life  context.Context // ends with Close; work that outlives requests obeys it
+	end   context.CancelCauseFunc
+	work  sync.WaitGroup
+	space sync.Mutex // guards the file that keeps space free
+
+	mu        sync.Mutex // guards what follows
+	instances map[cell.ID]backend.Instance
+	ending    map[cell.ID]chan struct{} // instances that are being taken down
+	uses      map[cell.ID]int           // who needs an instance to stay: see hold
+	live      map[cell.RunID]*liveRun
+	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
+	execs     map[string]*liveExec
+	sources   map[string]*workspace.Imported // newest import of each source
+	probed    map[string]backend.Caps
+	started   time.Time
+}
+
+// errClosing is the cause of work that ends because the daemon does.
+var errClosing = cell.Errorf(cell.Interrupted, "engine", "", "the daemon is ending")
+
+// Open reads the registry and brings what an earlier daemon left to an end or
+// on its way again (see recover.go).
+func Open(ctx context.Context, cfg Config) (*Engine, error) {
+	if err := cfg.Home.Make(); err != nil {
+		return nil, err
+	}
+	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log")
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: cfg, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
+		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
+		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, started: time.Now(),
+	}
+	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := e.recover(ctx); err != nil {
+		reg.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close lets go: cells and their commands live on in their keepers.
+func (e *Engine) Close() error {
+	e.end(errClosing)
+	e.work.Wait()
+	e.mu.Lock()
+	for _, i := range e.instances {
+		i.Close()
+	}
+	e.mu.Unlock()
+	return e.reg.close()
+}
+
+// Busy reports whether anything needs this daemon: a request's work or a cell
+// with processes.
+func (e *Engine) Busy() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.live) > 0 || len(e.execs) > 0 || len(e.instances) > 0 || len(e.ending) > 0
+}
+
+func (e *Engine) backend(name string) (backend.Backend, error) {
+	if name == "" || name == "auto" {
+		return e.cfg.Backends[0], nil
+	}
+	for _, b := range e.cfg.Backends {
+		if b.Name() == name {
+			return b, nil
+		}
+	}
+	return nil, cell.Errorf(cell.Unsupported, "engine.backend", "choose --backend namespace", "this pando has no backend %q", name)
+}
+
+// provider returns the best one that works here with a backend, and why not a
+// better one.
+func (e *Engine) provider(ctx context.Context, b backend.Backend) (workspace.Provider, string, error) {
+	caps, err := e.caps(ctx, b)
+	if err != nil {
+		return nil, "", err
+	}
+	why := ""
+	for _, p := range e.cfg.Providers {
+		reason, bad := e.cfg.WhyNot[p.Name()]
+		if caps.Mounts != "" && p.Mounts() {
+			reason, bad = caps.Mounts, true
+		}
+		if !bad {
+			return p, why, nil
+		}
+		if why == "" {
+			why = reason
+		}
+	}
+	return nil, "", cell.Errorf(cell.Unsupported, "engine.provider", "run `pando doctor`", "no workspace provider works here: %s", why)
+}
+
+// caps asks a backend once what works on this host. A failure is not
+// remembered: its remedy may be applied meanwhile.
+func (e *Engine) caps(ctx context.Context, b backend.Backend) (backend.Caps, error) {
+	e.mu.Lock()
+	c, ok := e.probed[b.Name()]
+	e.mu.Unlock()
+	if ok {
+		return c, nil
+	}
+	c, err := b.Probe(ctx)
+	if err != nil {
+		return c, err
+	}
+	e.mu.Lock()
+	e.probed[b.Name()] = c
+	e.mu.Unlock()
+	return c, nil
+}
+
+func (e *Engine) providerOf(name string) (workspace.Provider, error) {
+	for _, p := range e.cfg.Providers {
+		if p.Name() == name {
+			return p, nil
+		}
+	}
+	return nil, cell.Errorf(cell.Unsupported, "engine.provider", "", "this pando has no workspace provider %q", name)
+}
+
+func (e *Engine) instance(id cell.ID) backend.Instance {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.instances[id]
+}
+
+// hold returns a cell's instance, if it has one, and keeps the cell from being
+// put to rest until release is called.
+func (e *Engine) hold(id cell.ID) (inst backend.Instance, release func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if inst = e.instances[id]; inst == nil {
+		return nil, func() {}
+	}
+	return inst, e.use(id)
+}
+
+// use counts one more user of a cell's instance. The caller holds e.mu.
+func (e *Engine) use(id cell.ID) (release func()) {
+	e.uses[id]++
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			e.mu.Lock()
+			e.uses[id]--
+			idle := e.uses[id] == 0
+			if idle {
+				delete(e.uses, id)
+			}
+			e.mu.Unlock()
+			if idle && e.life.Err() == nil {
+				e.background(func(ctx context.Context) { e.restIfEmpty(ctx, id) })
+			}
+		})
+	}
+}
+
+// background starts work that outlives its request.
+func (e *Engine) background(f func(ctx context.Context)) {
+	e.work.Go(func() { f(e.life) })
+}

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// ReadFiles sends a path of a cell as a tar archive. The cell is made live
+// for it, so that the path means what it means to its processes.
+func (e *Engine) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
+	inst, c, release, err := e.ensureLive(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return inst.ReadFiles(ctx, inCell(&c, path), w)
+}
+
+// WriteFiles extracts a tar archive below a directory of a cell.
+func (e *Engine) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
+	inst, c, release, err := e.ensureLive(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return inst.WriteFiles(ctx, inCell(&c, path), c.Setup.User, r)
+}
+
+// inCell makes a path absolute: relative ones begin in the workspace.
+func inCell(c *Cell, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(c.Source, path)
+}

@@ -1,0 +1,458 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// How long things are kept after the verdict that made them superfluous.
+const (
+	keepResult    = 7 * 24 * time.Hour  // of restored and discarded runs
+	keepAnonymous = 30 * 24 * time.Hour // cells without a name
+)
+
+// finish brings a run whose command has ended to its verdict: it freezes the
+// result, computes digests, restores or keeps, and writes the receipt. It may
+// be repeated after a crash: each step finds out what has been done.
+func (x *execution) finish(ctx context.Context, status cell.Status, waitErr error) {
+	x.l.report(api.Progress{Step: "finishing"})
+	err := x.conclude(ctx, status, waitErr)
+	if isFull(err) && x.e.spendReserve() && x.reread() {
+		err = x.conclude(ctx, status, waitErr)
+	}
+	if err == nil {
+		return
+	}
+	x.e.log.Error("cannot finish a run", "run", x.run.ID, "error", err)
+	if !isFull(err) && x.e.failRun(x.run, &x.c, err) == nil {
+		return
+	}
+	x.e.finishLater(x.run.RunID(), cell.Errorf(cell.Unavailable, "engine.finish",
+		"free some space; the run is finished, with its verdict and receipt, as soon as that works", "cannot finish run %s: %w", x.run.ID, err))
+}
+
+// reread forgets what could not be recorded.
+func (x *execution) reread() bool {
+	run, err := x.e.reg.run(x.run.RunID())
+	c, cerr := x.e.reg.cell(x.c.ID)
+	if err != nil || cerr != nil {
+		return false
+	}
+	*x.run, x.c = run, c
+	return true
+}
+
+func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr error) error {
+	if err := x.recordExit(status, waitErr); err != nil {
+		return err
+	}
+	fp := x.lookAgain(ctx)
+	t := time.Now()
+	if err := x.quiesce(ctx); err != nil {
+		return err
+	}
+	after, err := x.e.settle(ctx, &x.c, kindAfter, "", x.run.RunID())
+	if err != nil {
+		return fmt.Errorf("cannot keep the result: %w", err)
+	}
+	x.run.Timings.Freeze = ms(time.Since(t))
+	t = time.Now()
+	diff, err := x.compare(ctx, &after)
+	if err != nil {
+		return err
+	}
+	x.run.Timings.Digest = ms(time.Since(t))
+	if x.succeeded() && x.run.In.Check != "" {
+		if err := x.check(ctx, &after); err != nil {
+			return err
+		}
+	}
+	x.judge(diff)
+	x.run.In.SourceFP2 = <-fp
+	if x.run.Verdict == string(cell.Restored) {
+		t = time.Now()
+		if err := x.goBack(ctx, &after); err != nil {
+			return err
+		}
+		x.run.Timings.Restore = ms(time.Since(t))
+	}
+	if err := x.writePatch(ctx, diff); err != nil {
+		return err
+	}
+	return x.close(ctx, &after)
+}
+
+// recordExit writes down how the command ended, before anything is done about
+// it.
+func (x *execution) recordExit(status cell.Status, waitErr error) error {
+	run := x.run
+	if cell.Phase(run.Phase) == cell.Finishing {
+		return nil // a daemon before this one got here
+	}
+	if waitErr != nil {
+		x.e.log.Warn("lost a command", "run", run.ID, "error", waitErr)
+		status = cell.Status{Exit: &cell.Exit{Code: 255, Cause: "keeper lost"}, Started: run.Started, Ended: time.Now()}
+	}
+	x.status = status
+	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
+	if status.Exit != nil {
+		exit = *status.Exit
+	}
+	if exit.Cause == "" && exit.Code != 0 && x.l.interrupted.Load() {
+		exit.Cause = "interrupted"
+	}
+	run.ExitCode, run.Signal, run.Cause = &exit.Code, exit.Signal, exit.Cause
+	run.Ended = status.Ended.UTC()
+	run.Timings.Run = ms(status.Ended.Sub(status.Started))
+	run.Usage = usageAPI(status)
+	run.Output = api.Outputs{Stdout: outputAPI(status.Stdout), Stderr: outputAPI(status.Stderr)}
+	if status.Unsealed != "" {
+		run.Notes = append(run.Notes, "the event stream is incomplete: "+status.Unsealed)
+	}
+	var err error
+	if run.Phase, err = phase(run.Phase, cell.Finishing); err != nil {
+		return err
+	}
+	return x.e.reg.commit(run)
+}
+
+func usageAPI(s cell.Status) api.Usage {
+	u := api.Usage{
+		WallMS: s.Ended.Sub(s.Started).Milliseconds(), CPUMS: s.Usage.UserMS + s.Usage.SystemMS, PeakMemory: s.Usage.MaxRSS,
+		PeakPIDs: s.Stats.PeakPIDs, Written: s.Stats.Written, OOMKills: s.Stats.OOMKills, LeftOver: s.LeftOver, Measured: s.Stats.Measured,
+	}
+	if s.Stats.CPU > 0 {
+		u.CPUMS = s.Stats.CPU / 1000
+	}
+	if s.Stats.PeakMemory > 0 {
+		u.PeakMemory = s.Stats.PeakMemory
+	}
+	if u.WallMS > 0 {
+		u.CPUAverage = float64(u.CPUMS) / float64(u.WallMS)
+	}
+	return u
+}
+
+func outputAPI(s cell.StreamStatus) api.Output1 {
+	return api.Output1{Bytes: s.Bytes, Kept: s.Kept, SHA256: s.Digest.String()}
+}
+
+// lookAgain takes the source's fingerprint while other things are done.
+func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
+	out := make(chan cell.Digest, 1)
+	if x.imported == nil {
+		out <- cell.Digest{}
+		return out
+	}
+	go func() {
+		ix, err := workspace.Fingerprint(ctx, x.imported)
+		if err != nil {
+			out <- cell.Digest{}
+			return
+		}
+		out <- ix.Fingerprint()
+	}()
+	return out
+}
+
+// ownFailure reports whether the command failed by itself: only that restores.
+func (x *execution) ownFailure() bool {
+	return x.run.ExitCode != nil && *x.run.ExitCode != 0 && (x.run.Cause == "" || x.run.Cause == "memory limit")
+}
+
+func (x *execution) succeeded() bool {
+	return x.run.ExitCode != nil && *x.run.ExitCode == 0 && x.run.Cause == "" &&
+		(x.run.Check == nil || x.run.Check.ExitCode == 0)
+}
+
+// quiesce takes the instance down where nothing shall go on in it: anonymous
+// cells, cells without processes, and those about to be restored.
+func (x *execution) quiesce(ctx context.Context) error {
+	inst := x.e.instance(x.c.ID)
+	if inst == nil {
+		return nil
+	}
+	ends := x.c.Anonymous() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.TTY)
+	if !ends {
+		list, err := inst.List(ctx)
+		ends = err != nil || len(list) == 0
+	}
+	if !ends {
+		return nil
+	}
+	if err := x.e.deactivate(ctx, x.c.ID, "the run ended"); err != nil {
+		return err
+	}
+	return nil
+}
+
+// compare computes what the run changed.
+func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff, error) {
+	a, err := x.e.side(ctx, &x.before)
+	if err != nil {
+		return nil, err
+	}
+	b, err := x.e.side(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	x.run.Before, x.run.After = point(&x.before), point(after)
+	x.run.In.After = after.ID
+	ignored, err := diff.IgnoredBy(a, b)
+	if err != nil {
+		return nil, err
+	}
+	diff, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored})
+	if err != nil {
+		return nil, err
+	}
+	x.run.Changes = countChanges(diff)
+	x.run.Conflicts = reservedTouched(x.c.LeftOut, diff)
+	return diff, nil
+}
+
+func countChanges(d *diff.Diff) api.Changes {
+	c := api.Changes{Files: len(d.Files) + d.Ignored.Count, Ignored: d.Ignored.Count}
+	for _, f := range d.Files {
+		switch f.Status {
+		case diff.StatusAdded:
+			c.Added++
+		case diff.StatusDeleted:
+			c.Deleted++
+		}
+	}
+	return c
+}
+
+// judge decides the verdict.
+func (x *execution) judge(diff *diff.Diff) {
+	run := x.run
+	run.By = "pando"
+	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
+	switch {
+	case x.ownFailure() && run.In.OnFailure == "restore" && !run.TTY:
+		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("exit code %d", *run.ExitCode)
+		if run.Signal != "" {
+			run.Reason = "ended by " + run.Signal
+		}
+		if run.Cause != "" {
+			run.Reason += ": " + run.Cause
+		}
+	case x.ownFailure():
+		run.Verdict, run.Reason = string(cell.Pending), fmt.Sprintf("exit code %d", *run.ExitCode)
+	case run.Cause != "":
+		run.Verdict, run.Reason = string(cell.Pending), run.Cause
+	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
+		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+	case run.Check != nil && run.Check.ExitCode != 0:
+		run.Verdict, run.Reason = string(cell.Pending), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+	case unchanged:
+		run.Verdict, run.Reason = string(cell.Accepted), "no changes"
+	case run.In.OnSuccess == "accept":
+		run.Verdict, run.Reason = string(cell.Accepted), "--on-success accept"
+	default:
+		run.Verdict = string(cell.Pending)
+	}
+}
+
+// onlyFolderTimes reports whether nothing differs but the times of folders in
+// which something came and went.
+func onlyFolderTimes(e *Engine, diff *diff.Diff, run *Run) bool {
+	if len(diff.Files) > 0 || diff.Ignored.Count > 0 {
+		return false
+	}
+	a, errA := e.trees.get(digest(run.Before.TreeDigest))
+	b, errB := e.trees.get(digest(run.After.TreeDigest))
+	if errA != nil || errB != nil {
+		return false
+	}
+	changes, err := workspace.Changes(a, b)
+	if err != nil {
+		return false
+	}
+	for _, c := range changes {
+		if c.Old == nil || c.New == nil || c.Old.Type != workspace.Folder || c.New.Type != workspace.Folder || c.Old.Mode != c.New.Mode {
+			return false
+		}
+	}
+	return true
+}
+
+func digest(s string) cell.Digest {
+	d, _ := cell.ParseDigest(s)
+	return d
+}
+
+// goBack restores the checkpoint before the run. The result stays as
+// checkpoint after.
+func (x *execution) goBack(ctx context.Context, after *Checkpoint) error {
+	if err := x.e.deactivate(ctx, x.c.ID, "restored"); err != nil {
+		return err
+	}
+	x.c.Head, x.c.Gen = x.before.ID, nil
+	if after.ID != x.before.ID {
+		after.Expires = time.Now().Add(keepResult).UTC()
+	}
+	x.run.In.Proof = proofLayers
+	return nil
+}
+
+// The ways in which a restore is proven.
+const (
+	proofLayers = "layer identity: the cell is at layers that nothing has written since their digest was computed"
+	proofWalk   = "full walk: every file was read, and the digest is the checkpoint's"
+)
+
+// writePatch puts what the run changed into its folder.
+func (x *execution) writePatch(ctx context.Context, diff *diff.Diff) error {
+	f, err := os.OpenFile(filepath.Join(x.run.Folder, "patch"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if len(diff.Files) == 0 {
+		return nil
+	}
+	_, err = diff.Patch(ctx, f)
+	if isFull(err) {
+		// The result itself is kept as a checkpoint, from which a patch can be made.
+		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; pando diff --patch makes it again", err))
+		err = f.Truncate(0)
+	}
+	return err
+}
+
+// close writes the receipt and makes the run's end durable.
+func (x *execution) close(ctx context.Context, after *Checkpoint) error {
+	e, run := x.e, x.run
+	if e.instance(x.c.ID) == nil {
+		x.c.State = cell.Idle
+	}
+	gone := false
+	if x.c.Anonymous() {
+		switch cell.Verdict(run.Verdict) {
+		case cell.Accepted:
+			x.c.Expires = time.Now().Add(keepAnonymous).UTC()
+			gone = run.Reason == "no changes"
+		case cell.Restored:
+			x.c.Expires = time.Now().Add(keepResult).UTC()
+			gone = after.ID == x.before.ID
+		}
+	}
+	t := time.Now()
+	if run.Timings.Total == 0 {
+		run.Timings.Total = ms(time.Since(x.began))
+	}
+	entry, err := e.runReceipt(ctx, run, &x.c)
+	if err != nil {
+		return err
+	}
+	run.Receipt = entry.String()
+	run.Receipts = append(run.Receipts, run.Receipt)
+	run.Timings.Receipt = ms(time.Since(t))
+	if run.Phase, err = phase(run.Phase, cell.Ended); err != nil {
+		return err
+	}
+	if gone {
+		x.c.State = cell.Removed
+	}
+	if err := e.reg.commit(&x.c, after, run); err != nil {
+		return err
+	}
+	if gone {
+		e.dropCell(&x.c)
+	}
+	if run.In.OnSuccess == "apply" && run.Verdict == string(cell.Pending) && x.succeeded() {
+		// The cell's turn is ours: accept without taking it again.
+		if _, err := e.acceptHeld(ctx, run, &x.c, api.AcceptRequest{Apply: true, Reason: "--on-success apply"}); err != nil {
+			run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
+			return e.reg.commit(run)
+		}
+	}
+	return nil
+}
+
+// abandon ends a run whose command never started.
+func (x *execution) abandon(ctx context.Context, cause error) {
+	e := x.e
+	if e.life.Err() != nil && cell.KindOf(cause) == cell.Interrupted {
+		return // the next daemon finds it preparing
+	}
+	x.run.Started, x.run.Assurance = time.Time{}, assuranceAPI(cell.Assurance{}) // nothing ran, so nothing was measured
+	if x.c.ID != "" && x.c.Head == "" || x.p.cell.State == cell.Creating {
+		// The cell was being made for this run: it goes.
+		if err := e.deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
+			e.log.Warn("cannot take down a cell that did not start", "cell", x.c.ID, "error", err)
+		}
+		x.c.State = cell.Removed
+	} else if inst := e.instance(x.c.ID); inst != nil {
+		if list, err := inst.List(ctx); err == nil && len(list) == 0 {
+			e.deactivate(ctx, x.c.ID, "the run did not start")
+		}
+	}
+	if x.c.State == cell.Running && e.instance(x.c.ID) == nil {
+		x.c.State = cell.Idle
+	}
+	if e.failedToStart(ctx, x.p, cause, &x.c) && x.c.State == cell.Removed {
+		e.dropCell(&x.c)
+	}
+}
+
+// failedToStart gives a run that did nothing its verdict and receipt, and
+// records what became of its cell, if anything did. It reports whether that
+// worked; if not, whoever asks for the run is told why, and it is tried again.
+func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cells ...any) bool {
+	run := p.run
+	run.Error = errorAPI(cause)
+	if !strings.HasPrefix(run.Error.Message, "cannot ") {
+		run.Error.Message = "cannot start the run: " + run.Error.Message
+	}
+	run.Error.Message = redactor.String(run.Error.Message)
+	run.Verdict, run.By = string(cell.Discarded), "pando"
+	run.Reason = "did not start"
+	if cell.KindOf(cause) == cell.Interrupted {
+		run.Cause = "interrupted"
+	}
+	run.Phase = string(cell.Ended)
+	run.Ended = time.Now().UTC()
+	entry, err := e.runReceipt(ctx, run, p.cell)
+	if err != nil {
+		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
+		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
+	} else {
+		run.Receipt = entry.String()
+		run.Receipts = append(run.Receipts, run.Receipt)
+	}
+	if err := e.reg.commit(append(cells, run)...); err != nil {
+		e.log.Error("cannot record a run", "run", run.ID, "error", err)
+		e.finishLater(run.RunID(), cell.Errorf(cell.KindOf(cause), "engine.StartRun", run.Error.Hint, "%s", run.Error.Message))
+		return false
+	}
+	return true
+}
+
+// failRun records that a run could not be brought to its end: its cell is
+// failed, with the cause, and its checkpoints are intact.
+func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
+	run.Error = errorAPI(cause)
+	run.Notes = append(run.Notes, fmt.Sprintf("the run could not be finished: %v", cause))
+	c.State, c.Cause = cell.Failed, cause.Error()
+	if run.Verdict == "" {
+		run.Verdict, run.Reason, run.By = string(cell.Pending), "the run could not be finished", "pando"
+	}
+	run.Phase = string(cell.Ended)
+	err := e.reg.commit(c, run)
+	if err != nil {
+		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// maxFork bounds one fork.
+const maxFork = 1000
+
+// Fork makes new cells from a checkpoint: their files are its files, their
+// processes none. Nothing is copied; each writes into a layer of its own.
+func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
+	const opName = "engine.Fork"
+	began := time.Now()
+	count := max(req.Count, 1)
+	if req.Count < 0 || count > maxFork {
+		return api.ForkResult{}, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
+	}
+	release, err := e.turns.take(ctx, id, "fork", nil)
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	defer release()
+	src, err := e.usable(id)
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	var k Checkpoint
+	if req.Number > 0 {
+		k, err = e.reg.number(src.ID, req.Number)
+	} else {
+		if inst := e.instance(src.ID); inst != nil {
+			if list, err := inst.List(ctx); err == nil && len(list) > 0 {
+				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName,
+					fmt.Sprintf("fork its files as of a checkpoint: pando fork %s@%d, or make one now: pando checkpoint %s", src.Title(), e.headNumber(&src), src.Title()),
+					"cannot fork %s: it has processes, whose memory a fork of files would leave behind", src.Title())
+			}
+		}
+		k, err = e.settle(ctx, &src, kindFork, "", "")
+	}
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	if k.Gone {
+		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "", "checkpoint %s@%d expired and was removed", src.Title(), k.Number)
+	}
+	if _, err := e.tree(ctx, &k); err != nil {
+		return api.ForkResult{}, err
+	}
+	names, err := e.forkNames(&src, req.Name, count)
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	var objects []any
+	var cells []*Cell
+	var ids []string
+	now := time.Now().UTC()
+	for _, name := range names {
+		c := &Cell{
+			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, Backend: src.Backend, Image: src.Image, Created: now, Next: 2,
+			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
+			Setup: src.Setup,
+		}
+		first := &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: kindFork, Created: now,
+			State: k.State, Tree: k.Tree, Content: k.Content}
+		c.Head = first.ID
+		objects = append(objects, c, first)
+		cells = append(cells, c)
+		ids = append(ids, string(c.ID))
+	}
+	if run, ok := e.pendingOf(&k); ok {
+		run.Verdict, run.Reason, run.By = string(cell.Forked), "forked as "+join(names), "user"
+		objects = append(objects, run)
+	}
+	e.mu.Lock()
+	for _, name := range names { // somebody else may have come first
+		if _, taken := e.reg.named(name); taken {
+			e.mu.Unlock()
+			return api.ForkResult{}, cell.Errorf(cell.Exists, opName, "choose another --name", "cannot fork %s: cell %s exists", src.Title(), name)
+		}
+	}
+	d, err := e.seal(ctx, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), endPredicate{
+		Act: "fork", Run: string(k.Run), Cell: string(src.ID), CellName: src.Name, From: point(&k), Children: ids, Backend: src.Backend,
+		Verdict: &verdictFacts{string(cell.Forked), "", "user"},
+	}, objects...)
+	e.mu.Unlock()
+	if err != nil {
+		return api.ForkResult{}, err
+	}
+	res := api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: "memory, processes, home and /tmp",
+		TookMS: ms(time.Since(began)), Receipt: d.String()}
+	for _, c := range cells {
+		res.Cells = append(res.Cells, e.cellView(c))
+	}
+	return res, nil
+}
+
+// pendingOf returns the run whose pending result k is.
+func (e *Engine) pendingOf(k *Checkpoint) (*Run, bool) {
+	if k.Run == "" || k.Kind != kindAfter {
+		return nil, false
+	}
+	r, err := e.reg.run(k.Run)
+	if err != nil || (r.Verdict != string(cell.Pending) && r.Verdict != string(cell.Forked)) {
+		return nil, false
+	}
+	return &r, true
+}
+
+// forkNames chooses and checks the names of children.
+func (e *Engine) forkNames(src *Cell, prefix string, count int) ([]string, error) {
+	names := make([]string, 0, count)
+	taken := func(n string) bool { _, ok := e.reg.named(n); return ok }
+	if prefix != "" && count == 1 {
+		names = append(names, prefix)
+	}
+	stem := orElse(prefix, src.Title())
+	if prefix == "" {
+		stem += "-fork"
+	}
+	for i := 1; len(names) < count; i++ {
+		n := fmt.Sprintf("%s-%d", stem, i)
+		if prefix == "" && taken(n) {
+			continue
+		}
+		names = append(names, n)
+	}
+	for _, n := range names {
+		if err := cell.CheckName(n); err != nil {
+			return nil, err
+		}
+		if taken(n) {
+			return nil, cell.Errorf(cell.Exists, "engine.Fork", "choose another --name", "cannot fork %s: cell %s exists", src.Title(), n)
+		}
+	}
+	return names, nil
+}
+
+func (e *Engine) headNumber(c *Cell) int {
+	k, err := e.reg.checkpoint(c.Head)
+	if err != nil {
+		return 0
+	}
+	return k.Number
+}

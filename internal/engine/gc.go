@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// keepSource is how long the base of a source stays after it was last used.
+const keepSource = 30 * 24 * time.Hour
+
+// GC removes what nothing needs any more: cells and checkpoints that have
+// expired, layers that no state names, bases of sources that were not used
+// for long, leftovers of keepers that died. It never removes what a living
+// cell, a pending run, a checkpoint or a fork needs.
+func (e *Engine) GC(ctx context.Context, dry bool) (api.GCResult, error) {
+	res := api.GCResult{DryRun: dry, Items: []api.GCItem{}}
+	add := func(items ...api.GCItem) {
+		for _, i := range items {
+			res.Items = append(res.Items, i)
+			res.Bytes += i.Bytes
+		}
+	}
+	now := time.Now()
+	for _, c := range e.reg.listCells() {
+		if c.Expires.IsZero() || now.Before(c.Expires) || e.instance(c.ID) != nil || e.hasPending(c.ID) {
+			continue
+		}
+		add(api.GCItem{What: "cell", Name: c.Title(), Why: "expired"})
+		if !dry {
+			if _, err := e.Remove(ctx, c.ID, false); err != nil {
+				return res, err
+			}
+		}
+	}
+	items, err := e.expireCheckpoints(ctx, dry, now)
+	if err != nil {
+		return res, err
+	}
+	add(items...)
+	if items, err = e.expireSources(dry, now); err != nil {
+		return res, err
+	}
+	add(items...)
+	if items, err = e.collectLayers(dry, nil); err != nil {
+		return res, err
+	}
+	add(items...)
+	if !dry {
+		freed, err := e.collectTrees()
+		if err != nil {
+			return res, err
+		}
+		if freed > 0 {
+			add(api.GCItem{What: "trees", Name: "objects", Bytes: freed, Why: "no checkpoint names them"})
+		}
+	}
+	said := map[string]bool{}
+	for _, b := range e.cfg.Backends {
+		found, err := b.Leftovers(ctx, dry)
+		for _, f := range found {
+			if said[f] { // backends whose cells live in keepers share their folder
+				continue
+			}
+			said[f] = true
+			add(api.GCItem{What: "leftover", Name: f, Why: "its keeper is gone"})
+		}
+		if err != nil {
+			return res, err
+		}
+	}
+	return res, nil
+}
+
+// hasPending reports whether a cell has a run that waits for a person.
+func (e *Engine) hasPending(id cell.ID) bool {
+	for _, r := range e.reg.listRuns(id) {
+		if r.Verdict == string(cell.Pending) || cell.Phase(r.Phase) != cell.Ended {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) expireCheckpoints(ctx context.Context, dry bool, now time.Time) ([]api.GCItem, error) {
+	var items []api.GCItem
+	for _, c := range e.reg.listCells() {
+		for _, k := range e.reg.listCheckpoints(c.ID) {
+			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head {
+				continue
+			}
+			items = append(items, api.GCItem{What: "checkpoint", Name: e.selector(&c, &k), Why: "expired"})
+			if dry {
+				continue
+			}
+			release, err := e.turns.take(ctx, c.ID, "gc", nil)
+			if err != nil {
+				return items, err
+			}
+			fresh, ferr := e.reg.cell(c.ID)
+			kk, kerr := e.reg.checkpoint(k.ID)
+			if ferr == nil && kerr == nil && fresh.Head != k.ID && !kk.Expires.IsZero() && now.After(kk.Expires) {
+				kk.Gone = true
+				err = e.reg.commit(&kk)
+			}
+			release()
+			if err != nil {
+				return items, err
+			}
+		}
+	}
+	return items, nil
+}
+
+// expireSources forgets sources that no run has used for long.
+func (e *Engine) expireSources(dry bool, now time.Time) ([]api.GCItem, error) {
+	var items []api.GCItem
+	names, err := filepath.Glob(filepath.Join(e.cfg.Home.Sources(), "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range names {
+		st, err := os.Stat(path)
+		if err != nil || now.Sub(st.ModTime()) < keepSource {
+			continue
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		items = append(items, api.GCItem{What: "source", Name: name, Why: "not used for 30 days"})
+		if !dry {
+			os.Remove(path)
+			os.Remove(e.sourcePath(name, "index"))
+			e.mu.Lock()
+			delete(e.sources, name)
+			e.mu.Unlock()
+		}
+	}
+	return items, nil
+}
+
+// needed returns every layer that something names, and the trees.
+func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool) {
+	layers, trees = map[string]bool{}, map[cell.Digest]bool{}
+	e.reg.mu.RLock()
+	for _, k := range e.reg.checkpoints {
+		if k.Gone {
+			continue
+		}
+		for _, l := range k.State.Layers {
+			layers[l] = true
+		}
+		trees[k.Tree] = true
+	}
+	for _, c := range e.reg.cells {
+		if c.Gen != nil && c.State != cell.Removed {
+			layers[c.Gen.Layer] = true
+			for _, l := range c.Gen.Base.Layers {
+				layers[l] = true
+			}
+		}
+		trees[c.Known] = true
+	}
+	e.reg.mu.RUnlock()
+	e.mu.Lock()
+	for _, im := range e.sources {
+		for _, l := range im.State.Layers {
+			layers[l] = true
+		}
+		trees[im.Tree.Digest()] = true
+	}
+	e.mu.Unlock()
+	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Sources(), "*.json"))
+	for _, n := range names {
+		var rec sourceRecord
+		if b, err := os.ReadFile(n); err == nil && json.Unmarshal(b, &rec) == nil {
+			for _, l := range rec.State.Layers {
+				layers[l] = true
+			}
+			trees[rec.Tree] = true
+		}
+	}
+	return layers, trees
+}
+
+// fresh is how old a layer must be to be collected: a younger one may belong
+// to work that has not committed it yet.
+const fresh = 10 * time.Minute
+
+// collectLayers removes layers that nothing names. With owned set, only those
+// of checkpoints whose cell it accepts, whatever their age.
+func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem, error) {
+	var items []api.GCItem
+	layers, _ := e.needed()
+	candidates := map[string]bool{}
+	if owned != nil {
+		e.reg.mu.RLock()
+		for _, k := range e.reg.checkpoints {
+			if owned(k.Cell) {
+				for _, l := range k.State.Layers {
+					candidates[l] = true
+				}
+			}
+		}
+		e.reg.mu.RUnlock()
+	}
+	for _, p := range e.cfg.Providers {
+		all, err := p.Layers()
+		if err != nil {
+			return items, err
+		}
+		for _, l := range all {
+			if layers[l] || (owned != nil && !candidates[l]) {
+				continue
+			}
+			if owned == nil {
+				if st, err := os.Lstat(filepath.Join(e.cfg.Home.Layers(), l)); err != nil || time.Since(st.ModTime()) < fresh {
+					continue
+				}
+			}
+			var size int64
+			if owned == nil {
+				size, _ = p.Size(l)
+			}
+			items = append(items, api.GCItem{What: "layer", Name: l, Bytes: size, Why: "no checkpoint names it"})
+			if !dry {
+				if err := p.Drop(l); err != nil {
+					return items, err
+				}
+			}
+		}
+	}
+	return items, nil
+}
+
+// collectTrees drops the directory objects that no tree reaches.
+func (e *Engine) collectTrees() (int64, error) {
+	_, trees := e.needed()
+	reach := map[cell.Digest]bool{}
+	for d := range trees {
+		if d.IsZero() {
+			continue
+		}
+		t, err := e.trees.get(d)
+		if err != nil {
+			continue // computed again when it is needed
+		}
+		reach[d] = true
+		if err := t.Reach(reach); err != nil {
+			return 0, err
+		}
+	}
+	return e.cfg.Objects.Keep(func(d cell.Digest) bool { return reach[d] })
+}
+
+// Disk says what pando holds on disk.
+func (e *Engine) Disk(ctx context.Context) (api.Disk, error) {
+	h := e.cfg.Home
+	d := api.Disk{State: h.State}
+	for _, x := range []struct {
+		path string
+		to   *int64
+	}{{h.Layers(), &d.Layers}, {h.Cells(), &d.Cells}, {h.Runs(), &d.Runs}, {h.Ledger(), &d.Ledger}} {
+		*x.to, _ = workspace.DiskUse(x.path)
+	}
+	all, _ := workspace.DiskUse(h.State)
+	d.Other = all - d.Layers - d.Cells - d.Runs - d.Ledger
+	var st unix.Statfs_t
+	if unix.Statfs(h.State, &st) == nil {
+		d.Free = int64(st.Bavail) * st.Bsize
+	}
+	res, err := e.GC(ctx, true)
+	d.Freeable = res.Bytes
+	return d, err
+}

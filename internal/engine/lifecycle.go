@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"context"
+	"os"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Pause freezes all processes of a cell where they are.
+func (e *Engine) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return e.freezer(ctx, id, cell.Paused, backend.Instance.Freeze)
+}
+
+// Resume lets them go on.
+func (e *Engine) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return e.freezer(ctx, id, cell.Running, backend.Instance.Thaw)
+}
+
+func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func(backend.Instance, context.Context) error) (api.Cell, error) {
+	c, err := e.usable(id)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	inst := e.instance(id)
+	if inst == nil {
+		return api.Cell{}, cell.Errorf(cell.Conflict, "engine.Pause", "", "cell %s has no processes", c.Title())
+	}
+	if c.State == to {
+		return e.cellView(&c), nil
+	}
+	next, err := c.State.To(to)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	if err := do(inst, ctx); err != nil {
+		return api.Cell{}, err
+	}
+	c.State = next
+	if err := e.reg.commit(&c); err != nil {
+		return api.Cell{}, err
+	}
+	return e.cellView(&c), nil
+}
+
+// Stop ends all processes of a cell; its files stay. A run in it ends too and
+// is pending.
+func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
+	c, err := e.usable(id)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	inst := e.instance(id)
+	if inst == nil {
+		return e.cellView(&c), nil
+	}
+	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
+	if l := e.runIn(id); l != nil {
+		l.stop(stopped)
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return api.Cell{}, context.Cause(ctx)
+		}
+	}
+	release, err := e.turns.take(ctx, id, "stop", nil)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	defer release()
+	if err := e.deactivate(ctx, id, "stopped"); err != nil {
+		return api.Cell{}, err
+	}
+	if c, err = e.reg.cell(id); err != nil {
+		return api.Cell{}, err
+	}
+	if c.State == cell.Running || c.State == cell.Paused {
+		c.State = cell.Idle
+		if err := e.reg.commit(&c); err != nil {
+			return api.Cell{}, err
+		}
+	}
+	return e.cellView(&c), nil
+}
+
+// runIn returns the run that is under way in a cell.
+func (e *Engine) runIn(id cell.ID) *liveRun {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for rid, l := range e.live {
+		if r, err := e.reg.run(rid); err == nil && r.CellID() == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// Interrupt ends a run's command. The run becomes pending.
+func (e *Engine) Interrupt(id cell.RunID, why string) error {
+	e.mu.Lock()
+	l := e.live[id]
+	e.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	l.stop(cell.Errorf(cell.Interrupted, "engine.Interrupt", "", "%s", why))
+	return nil
+}
+
+type removeArgs struct {
+	Cell cell.ID `json:"cell"`
+}
+
+// Remove takes a cell away with its processes, files and checkpoints. The
+// records and receipts of its runs stay. What a fork of it needs stays too.
+func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, error) {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	if dry {
+		return e.cellView(&c), nil
+	}
+	if l := e.runIn(id); l != nil {
+		l.stop(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return api.Cell{}, context.Cause(ctx)
+		}
+	}
+	release, err := e.turns.take(ctx, id, "remove", nil)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	defer release()
+	if c, err = e.reg.cell(id); err != nil {
+		return api.Cell{}, err
+	}
+	if c.State == cell.Removed {
+		return e.cellView(&c), nil
+	}
+	err = e.operate(ctx, opRemove, removeArgs{id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
+	if err != nil {
+		return api.Cell{}, err
+	}
+	c, _ = e.reg.cell(id)
+	return e.cellView(&c), nil
+}
+
+func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
+	c, err := e.reg.cell(id)
+	if cell.KindOf(err) == cell.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := e.deactivate(ctx, id, "removed"); err != nil {
+		return err
+	}
+	if c.State != cell.Removed {
+		c.State = cell.Removed
+		objects := []any{&c}
+		for _, k := range e.reg.listCheckpoints(id) {
+			k.Gone = true
+			objects = append(objects, &k)
+		}
+		if err := e.reg.commit(objects...); err != nil {
+			return err
+		}
+	}
+	e.dropCell(&c)
+	return nil
+}
+
+// dropCell frees what a removed cell held, as far as nobody else needs it,
+// behind whoever removed it. What it misses, gc finds.
+func (e *Engine) dropCell(c *Cell) {
+	id, gen, provider := c.ID, c.Gen, c.Provider
+	shared := len(e.reg.listAll(id)) <= 1 // a base, which other cells of the source have too
+	e.background(func(ctx context.Context) {
+		if err := e.awaitGone(context.WithoutCancel(ctx), id); err != nil {
+			return
+		}
+		if err := e.removePrivate(id); err != nil {
+			e.log.Warn("cannot remove a cell's files", "cell", id, "error", err)
+		}
+		if gen != nil {
+			e.dropLayer(provider, gen.Layer)
+		}
+		if shared {
+			return
+		}
+		if _, err := e.collectLayers(false, func(owner cell.ID) bool { return owner == id }); err != nil {
+			e.log.Warn("cannot free a cell's layers", "cell", id, "error", err)
+		}
+	})
+}
+
+// dropLayer removes a layer that nothing names.
+func (e *Engine) dropLayer(provider, layer string) {
+	p, err := e.providerOf(provider)
+	if err == nil {
+		err = p.Drop(layer)
+	}
+	if err != nil && !os.IsNotExist(err) {
+		e.log.Warn("cannot remove a layer", "layer", layer, "error", err)
+	}
+}
+
+// Processes lists what runs in a cell.
+func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
+	if _, err := e.usable(id); err != nil {
+		return nil, err
+	}
+	out := []api.Process{}
+	inst := e.instance(id)
+	if inst == nil {
+		return out, nil
+	}
+	list, err := inst.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		out = append(out, api.Process(p))
+	}
+	return out, nil
+}
+
+// Stats is what a cell uses now.
+func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return api.Stats{}, err
+	}
+	s := api.Stats{Cell: string(c.ID), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.Setup.Limits.Memory}
+	if n, err := workspace.DiskUse(e.private(c.ID)); err == nil {
+		s.Disk = n
+	}
+	if c.Gen != nil {
+		if p, err := e.providerOf(c.Provider); err == nil {
+			if n, err := p.Size(c.Gen.Layer); err == nil {
+				s.Disk += n
+			}
+		}
+	}
+	inst := e.instance(id)
+	if inst == nil {
+		return s, nil
+	}
+	st, err := inst.Stats(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Processes, s.Memory, s.PeakMemory, s.CPU, s.Written, s.OOMKills = st.Processes, st.Memory, st.PeakMemory, st.CPU, st.Written, st.OOMKills
+	s.Measured = append(s.Measured, st.Measured...)
+	return s, nil
+}

@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// receiptMarkdown tells a receipt to people, and what was signed about its run
+// later.
+func receiptMarkdown(entry receipt.Entry, s receipt.Statement, later []api.Receipt) (string, error) {
+	var b strings.Builder
+	switch s.PredicateType {
+	case receipt.PredicateRun:
+		var p runPredicate
+		if err := unmarshal(s.Predicate, &p); err != nil {
+			return "", err
+		}
+		runMarkdown(&b, &p, later)
+	case receipt.PredicateVerdict:
+		var p endPredicate
+		if err := unmarshal(s.Predicate, &p); err != nil {
+			return "", err
+		}
+		endMarkdown(&b, &p)
+	}
+	fmt.Fprintf(&b, "\n## Evidence\n\n| | |\n|---|---|\n")
+	row(&b, "receipt", entry.ID.String())
+	row(&b, "ledger", fmt.Sprintf("number %d, after head %s", entry.Index, s.Binding.Ledger.Root.Short()))
+	row(&b, "about", s.Binding.Key)
+	return b.String(), nil
+}
+
+func row(b *strings.Builder, name string, value any) {
+	v := strings.ReplaceAll(fmt.Sprint(value), "|", `\|`)
+	v = strings.ReplaceAll(v, "\n", " ")
+	if v != "" {
+		fmt.Fprintf(b, "| %s | %s |\n", name, v)
+	}
+}
+
+func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
+	fmt.Fprintf(b, "# Run %s: %s\n\n", p.Run, exitWords(p.ExitCode, p.Signal, p.Cause))
+	fmt.Fprintf(b, "`%s`\n\n", strings.ReplaceAll(strings.Join(p.Command, " "), "`", "'"))
+	b.WriteString("| | |\n|---|---|\n")
+	verdict := "**" + p.Verdict.Verdict + "**"
+	if p.Verdict.Reason != "" {
+		verdict += ", " + p.Verdict.Reason
+	}
+	row(b, "verdict", verdict+" (by "+p.Verdict.By+")")
+	for _, l := range later {
+		row(b, "later", fmt.Sprintf("**%s** on %s: %s, receipt %s", l.Verdict, l.At.Format(time.RFC3339), l.Summary, short(l.ID)))
+	}
+	if p.Error != nil {
+		row(b, "did not start", p.Error.Message)
+	}
+	row(b, "cell", orElse(p.CellName, p.Cell))
+	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
+	row(b, "changes", fmt.Sprintf("%d files (%d added, %d deleted, %d ignored by git)", p.Changes.Files, p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
+	if p.Started != nil && p.Ended != nil {
+		row(b, "time", fmt.Sprintf("%s, %s", p.Started.Format(time.RFC3339), p.Ended.Sub(*p.Started).Round(time.Millisecond)))
+	}
+	if p.Check != nil {
+		row(b, "check", fmt.Sprintf("`%s` exit %d", p.Check.Command, p.Check.ExitCode))
+	}
+
+	b.WriteString("\n## Workspace\n\n| | before | after |\n|---|---|---|\n")
+	three := func(name, x, y string) {
+		fmt.Fprintf(b, "| %s | %s | %s |\n", name, orElse(x, "–"), orElse(y, "–"))
+	}
+	x, y := orPoint(p.Before), orPoint(p.After)
+	three("checkpoint", numberWords(p.Before), numberWords(p.After))
+	three("tree digest", short(x.TreeDigest), short(y.TreeDigest))
+	three("content digest", short(x.ContentDigest), short(y.ContentDigest))
+	three("source", p.Source.Before.Short(), p.Source.After.Short())
+	provider := p.Workspace.Name
+	if p.Workspace.Why != "" {
+		provider += " (" + p.Workspace.Why + ")"
+	}
+	fmt.Fprintf(b, "\nKept by %s.", orElse(provider, "nothing"))
+	if p.Restore != nil {
+		fmt.Fprintf(b, " Restored; proven by %s.", p.Restore.Proof)
+	}
+	b.WriteString("\n")
+	if len(p.Source.LeftOut) > 0 {
+		b.WriteString("\nLeft out of the import:\n\n")
+		for _, l := range p.Source.LeftOut {
+			fmt.Fprintf(b, "- `%s`: %s", l.Path, l.Why)
+			if len(l.Of) > 0 {
+				fmt.Fprintf(b, " (%s)", strings.Join(l.Of, ", "))
+			}
+			b.WriteString("\n")
+		}
+	}
+
+	b.WriteString("\n## Isolation\n\n| | |\n|---|---|\n")
+	row(b, "backend", p.Backend+", image "+p.Image)
+	row(b, "measured", strings.Join(p.Assurance.Isolation, ", "))
+	if p.Assurance.Canaries.Total > 0 {
+		row(b, "canaries", fmt.Sprintf("%d/%d stopped, by %s", p.Assurance.Canaries.Passed, p.Assurance.Canaries.Total, strings.Join(p.Assurance.Canaries.Bites, ", ")))
+	}
+	row(b, "network", p.Assurance.Network)
+	row(b, "users", p.Assurance.IDs)
+	row(b, "policy", short(p.Policy.Digest))
+	row(b, "environment", strings.Join(p.EnvNames, ", "))
+	for _, l := range p.Assurance.Limits {
+		row(b, "limit "+l.Name, limitWords(l))
+	}
+	if len(p.Downgrades) > 0 {
+		b.WriteString("\nWeaker than it could be:\n\n")
+		for _, d := range p.Downgrades {
+			fmt.Fprintf(b, "- %s\n", d)
+		}
+	}
+
+	b.WriteString("\n## Use\n\n| | |\n|---|---|\n")
+	row(b, "processor", fmt.Sprintf("%.3f s, %.2f cores on average", float64(p.Usage.CPUMS)/1000, p.Usage.CPUAverage))
+	row(b, "peak memory", policy.FormatSize(p.Usage.PeakMemory))
+	if p.Usage.PeakPIDs > 0 {
+		row(b, "processes at most", p.Usage.PeakPIDs)
+	}
+	row(b, "written", policy.FormatSize(p.Usage.Written))
+	row(b, "output", fmt.Sprintf("%s on stdout, %s on stderr", policy.FormatSize(p.Output.Stdout.Bytes), policy.FormatSize(p.Output.Stderr.Bytes)))
+	t := p.Timings
+	row(b, "times", fmt.Sprintf("import %.1f ms, checkpoint %.1f, start %.1f, run %.1f, freeze %.1f, digest %.1f, restore %.1f, total %.1f",
+		t.Import, t.Checkpoint, t.Start, t.Run, t.Freeze, t.Digest, t.Restore, t.Total))
+
+	b.WriteString("\n## Files\n\n| file | digest |\n|---|---|\n")
+	var names []string
+	for n := range p.Files {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	for _, n := range names {
+		row(b, n, p.Files[n])
+	}
+}
+
+func endMarkdown(b *strings.Builder, p *endPredicate) {
+	fmt.Fprintf(b, "# %s%s in cell %s\n\n| | |\n|---|---|\n", strings.ToUpper(p.Act[:1]), p.Act[1:], orElse(p.CellName, p.Cell))
+	row(b, "at", p.At.Format(time.RFC3339))
+	row(b, "run", p.Run)
+	row(b, "its receipt", p.Receipt)
+	if p.Verdict != nil {
+		row(b, "verdict", "**"+p.Verdict.Verdict+"** "+p.Verdict.Reason)
+	}
+	if p.Forced {
+		row(b, "forced", "yes")
+	}
+	row(b, "from", numberWords(p.From))
+	row(b, "to", numberWords(p.To))
+	row(b, "proof", p.Proof)
+	row(b, "runs no longer in the workspace", strings.Join(p.Lost, ", "))
+	row(b, "new cells", strings.Join(p.Children, ", "))
+	if len(p.Applied) > 0 {
+		fmt.Fprintf(b, "\nApplied to %s:\n\n", p.Source)
+		for _, f := range p.Applied {
+			fmt.Fprintf(b, "- `%s`\n", f)
+		}
+	}
+	if len(p.Held) > 0 {
+		b.WriteString("\nHeld back, because it controls what runs on the host:\n\n")
+		for _, h := range p.Held {
+			fmt.Fprintf(b, "- `%s`: %s\n", h.Path, h.Why)
+		}
+	}
+}
+
+func untouchedWords(s sourceFacts) string {
+	switch {
+	case s.Untouched:
+		return "untouched"
+	case s.Before.IsZero() || s.After.IsZero():
+		return "not looked at both before and after"
+	}
+	return "changed meanwhile, not by pando"
+}
+
+func limitWords(l api.AppliedLimit) string {
+	v := orElse(amountWords(l.Name, l.Applied), "not in force")
+	if l.How != "" {
+		v += ", by " + l.How
+	}
+	if l.Asked != "" {
+		v += " (asked: " + amountWords(l.Name, l.Asked) + ")"
+	}
+	return v
+}
+
+// amountWords writes an amount of bytes for people; other amounts stay.
+func amountWords(limit, amount string) string {
+	n, err := strconv.ParseInt(amount, 10, 64)
+	if err != nil || (limit != "memory" && limit != "disk") {
+		return amount
+	}
+	return policy.FormatSize(n)
+}
+
+func orPoint(p *api.Point) api.Point {
+	if p == nil {
+		return api.Point{}
+	}
+	return *p
+}
+
+func numberWords(p *api.Point) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprintf("@%d", p.Number)
+}
+
+func short(d string) string {
+	if len(d) > 19 {
+		return d[:19] + "…"
+	}
+	return d
+}

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Plan says what a run would import, leave out, mount, allow and enforce. It
+// starts nothing and keeps nothing.
+func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error) {
+	p, err := e.plan(req)
+	if err != nil {
+		return api.Plan{}, err
+	}
+	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Policy: p.policy.Digest().String(),
+		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Enforced: []string{}, Downgrades: []string{}}
+	c := Cell{Source: p.source}
+	if p.cell != nil {
+		c = *p.cell
+		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
+		out.LeftOut = leftOutAPI(c.LeftOut)
+	} else {
+		s, err := workspace.Survey(ctx, p.source, p.with)
+		if err != nil {
+			return out, err
+		}
+		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, leftOutAPI(s.LeftOut)
+		out.Notes = append(out.Notes, s.Notes...)
+	}
+	x := &execution{e: e, p: p, c: c, run: &Run{}}
+	img, err := x.planImage()
+	if err != nil {
+		return out, err
+	}
+	out.Notes = append(out.Notes, x.run.Notes...)
+	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Why: whyTmp},
+		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Why: whyWorkspace})
+	for _, m := range img.Mounts {
+		out.Mounts = append(out.Mounts, api.Mount{Target: m.Target, Source: m.Source, Kind: string(m.Kind), ReadOnly: m.ReadOnly, Why: m.Why})
+	}
+	for _, kv := range commandEnv(img.Env, p.policy.Env, e.cfg.User, req.TTY, "") {
+		for i := range kv {
+			if kv[i] == '=' {
+				out.Env = append(out.Env, kv[:i])
+				break
+			}
+		}
+	}
+	caps, err := e.caps(ctx, p.backend)
+	if err != nil {
+		return out, err
+	}
+	out.Downgrades = append(append(append([]string{}, p.policy.Downgrades()...), img.Downgrades...), lacking(caps.Landlock, caps.ManyIDs)...)
+	asked := map[string]bool{}
+	for _, a := range p.policy.Asked {
+		asked[a] = true
+	}
+	l := p.policy.Limits
+	add := func(name, value, lacks, how string) {
+		lim := api.AppliedLimit{Name: name, Applied: value, How: how}
+		if asked[name] {
+			lim.Asked = value
+		}
+		if lacks != "" {
+			lim.Applied, lim.How = "", lacks
+		}
+		out.Limits = append(out.Limits, lim)
+	}
+	add("memory", strconv.FormatInt(l.Memory, 10), caps.MemoryLimit, "cgroup")
+	add("pids", strconv.FormatInt(l.PIDs, 10), caps.ProcessLimit, "cgroup or RLIMIT_NPROC")
+	if l.CPUs > 0 {
+		add("cpus", strconv.FormatFloat(l.CPUs, 'g', -1, 64), caps.CPULimit, "cgroup")
+	}
+	disk := "accounted"
+	if asked["disk"] && caps.DiskLimit == "" {
+		disk = "a file system of its own"
+	}
+	add("disk", strconv.FormatInt(l.Disk, 10), "", disk)
+	if l.Timeout > 0 {
+		add("timeout", strconv.FormatInt(l.Timeout, 10)+" ms", "", "the keeper")
+	}
+	if caps.Isolation == "" {
+		out.Enforced = append(out.Enforced, "user, mount, pid, network, ipc, uts and cgroup namespaces", "seccomp", "no network but loopback")
+		if caps.Landlock == "" {
+			out.Enforced = append(out.Enforced, "landlock")
+		}
+	} else {
+		out.Downgrades = append(out.Downgrades, caps.Isolation)
+	}
+	if len(img.Notes) == 0 && len(out.Notes) == 0 {
+		out.Notes = []string{}
+	}
+	_, err = img.LookPath(req.Command[0], x.workdir())
+	return out, err
+}
+
+func lacking(sentences ...string) (out []string) {
+	for _, s := range sentences {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,324 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// execution is one run on its way through prepare, start, wait and finish. It
+// holds the cell's turn.
+type execution struct {
+	e     *Engine
+	p     *runPlan
+	l     *liveRun
+	run   *Run
+	began time.Time
+
+	c        Cell
+	imported *workspace.Imported // of the source; nil when nothing could be known of it
+	before   Checkpoint
+	plan     *image.HostPlan
+	inst     backend.Instance
+	proc     backend.Process
+	status   cell.Status
+}
+
+// prepare brings the cell to the state in which the command can start:
+// workspace, checkpoint before, root file system.
+func (x *execution) prepare(ctx context.Context) error {
+	e := x.e
+	x.c = *x.p.cell
+	if err := e.keepReserve(); err != nil {
+		return full(err)
+	}
+	if err := os.MkdirAll(x.run.Folder, 0o700); err != nil {
+		return err
+	}
+	if err := e.writeManifest(x.run, x.p); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	if e.instance(x.c.ID) == nil {
+		g.Go(func() (err error) {
+			x.plan, err = x.planImage()
+			return err
+		})
+	}
+	t := time.Now()
+	err := x.source(ctx)
+	x.run.Timings.Import = ms(time.Since(t))
+	if gerr := g.Wait(); err == nil {
+		err = gerr
+	}
+	if err != nil {
+		return err
+	}
+	t = time.Now()
+	if x.c.Head == "" {
+		err = x.firstCheckpoint()
+	} else {
+		err = x.beforeCheckpoint(ctx)
+	}
+	x.run.Timings.Checkpoint = ms(time.Since(t))
+	if err != nil {
+		return err
+	}
+	x.run.Before = point(&x.before)
+	x.run.In.Before = x.before.ID
+	x.run.Provider = api.Provider{Name: x.c.Provider, Why: x.c.WhyNot}
+	x.run.LeftOut = leftOutAPI(x.c.LeftOut)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// source imports the source for a new cell, and looks at it again for one
+// that exists: what it was before the run.
+func (x *execution) source(ctx context.Context) error {
+	e := x.e
+	if x.c.Head != "" {
+		var err error
+		if x.imported, err = e.lastImport(x.c.ImportKey); err != nil || x.imported == nil {
+			x.imported = nil
+			x.run.Notes = append(x.run.Notes, "the source could not be looked at: what was known of it is gone")
+			return nil
+		}
+		ix, err := workspace.Fingerprint(ctx, x.imported)
+		if err != nil {
+			x.imported = nil
+			x.run.Notes = append(x.run.Notes, fmt.Sprintf("the source could not be looked at: %v", err))
+			return nil
+		}
+		x.run.In.SourceFP = ix.Fingerprint()
+		return nil
+	}
+	p, why, err := e.provider(ctx, x.p.backend)
+	if err != nil {
+		return err
+	}
+	im, key, err := e.importSource(ctx, p, x.p.source, x.p.with, x.p.req.WithSecret, func(files, bytes int64) {
+		x.l.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
+	})
+	if err != nil {
+		return err
+	}
+	x.imported = im
+	x.run.In.SourceFP = im.Fingerprint
+	x.run.Notes = append(x.run.Notes, im.Notes...)
+	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot = key, im.LeftOut, p.Name(), why
+	return nil
+}
+
+// planImage finds out what the cell will see of the host.
+func (x *execution) planImage() (*image.HostPlan, error) {
+	e, req := x.e, x.p.req
+	plan, err := image.Host(image.HostRequest{
+		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
+		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
+		Mounts: mountFlags(x.p), EtcDir: filepath.Join(e.cfg.Home.Images(), "etc"),
+		State: []string{e.cfg.Home.State, e.cfg.Home.Cache, e.cfg.Home.Run},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range plan.Notes {
+		text := n.Path + ": " + n.What
+		if n.Fix != "" {
+			text += " (" + n.Fix + ")"
+		}
+		x.run.Notes = append(x.run.Notes, text)
+	}
+	return plan, nil
+}
+
+func mountFlags(p *runPlan) (out []string) {
+	for _, m := range p.policy.Files.Mounts {
+		out = append(out, m.String())
+	}
+	return out
+}
+
+// workdir is where the command runs: the source's top, or what was asked.
+func (x *execution) workdir() string {
+	w := x.p.req.Workdir
+	switch {
+	case w == "":
+		return x.c.Source
+	case filepath.IsAbs(w):
+		return filepath.Clean(w)
+	}
+	return filepath.Join(x.c.Source, w)
+}
+
+// firstCheckpoint makes the base of a new cell its checkpoint 1.
+func (x *execution) firstCheckpoint() error {
+	tree, err := x.e.trees.put(x.imported.Tree)
+	if err != nil {
+		return err
+	}
+	x.before = Checkpoint{
+		ID: cell.NewCheckpointID(), Cell: x.c.ID, Number: x.c.Next, Kind: kindBase, Run: x.run.RunID(), Created: time.Now().UTC(),
+		State: x.imported.State, Tree: tree, Content: x.imported.Tree.ContentDigest(),
+	}
+	x.c.Next++
+	x.c.Head = x.before.ID
+	return nil
+}
+
+// beforeCheckpoint is the state of an existing cell now: its head, or a new
+// checkpoint when something changed since.
+func (x *execution) beforeCheckpoint(ctx context.Context) error {
+	k, err := x.e.settle(ctx, &x.c, kindBefore, "", x.run.RunID())
+	if err != nil {
+		return err
+	}
+	x.before = k
+	return nil
+}
+
+// settle makes the present state of a cell a checkpoint and its head, if it
+// is not one already. At rest that moves nothing; under living processes the
+// topmost layer is copied while they are frozen. c is changed and committed.
+// The caller holds the cell's turn.
+func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run cell.RunID) (Checkpoint, error) {
+	head, err := e.reg.checkpoint(c.Head)
+	if err != nil {
+		return head, err
+	}
+	if err := e.unfinished(c, run); err != nil {
+		return head, err
+	}
+	if c.Gen == nil {
+		return head, nil
+	}
+	began := time.Now()
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return head, err
+	}
+	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: head.ID, Kind: kind, Run: run, Message: message, Created: time.Now().UTC()}
+	inst := e.instance(c.ID)
+	if inst != nil {
+		k.Under = "living processes: the top layer was copied"
+		k.State, err = e.snapshot(ctx, p, inst, *c.Gen)
+	} else {
+		k.State, err = p.Freeze(ctx, *c.Gen)
+	}
+	if err != nil {
+		return head, err
+	}
+	k.TookMS = ms(time.Since(began))
+	same, err := e.sameAsHead(ctx, p, &k, &head, c.Gen.Base)
+	if err != nil {
+		return head, err
+	}
+	if same {
+		// The layer goes after the record has stopped naming it.
+		var layer string
+		if n := len(k.State.Layers); n > 0 && !k.State.Same(c.Gen.Base) && !k.State.Same(head.State) {
+			layer = k.State.Layers[n-1]
+		}
+		if inst == nil {
+			layer, c.Gen = c.Gen.Layer, nil
+			if err := e.reg.commit(c); err != nil {
+				return head, err
+			}
+		}
+		if layer != "" {
+			e.background(func(context.Context) { e.dropLayer(c.Provider, layer) })
+		}
+		return head, nil
+	}
+	next := *c
+	next.Next++
+	next.Head = k.ID
+	if inst == nil {
+		next.Gen = nil
+	}
+	if err := e.reg.commit(&next, &k); err != nil {
+		return head, err
+	}
+	if gen := c.Gen; inst == nil && !slices.Contains(k.State.Layers, gen.Layer) { // it was copied
+		e.background(func(context.Context) { e.dropLayer(c.Provider, gen.Layer) })
+	}
+	*c = next
+	return k, nil
+}
+
+// sameAsHead computes the new state's tree and compares it with the head's.
+func (e *Engine) sameAsHead(ctx context.Context, p workspace.Provider, k, head *Checkpoint, base workspace.State) (bool, error) {
+	if k.State.Same(head.State) {
+		return true, nil
+	}
+	t, err := e.treeAbove(ctx, p, k, base)
+	if err != nil {
+		return false, err
+	}
+	if k.Tree, err = e.trees.put(t); err != nil {
+		return false, err
+	}
+	k.Content = t.ContentDigest()
+	if _, err := e.tree(ctx, head); err != nil {
+		return false, err
+	}
+	return k.Tree == head.Tree, nil
+}
+
+// treeAbove computes the tree of a new state from that of the state it was
+// begun on.
+func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpoint, base workspace.State) (*workspace.Tree, error) {
+	for id := k.Parent; id != ""; {
+		up, err := e.reg.checkpoint(id)
+		if err != nil {
+			break
+		}
+		if up.State.Same(base) {
+			t, err := e.tree(ctx, &up)
+			if err != nil {
+				return nil, err
+			}
+			return p.Tree(ctx, t, k.State)
+		}
+		id = up.Parent
+	}
+	return p.Walk(ctx, k.State, e.cfg.Objects)
+}
+
+// snapshot copies a generation that is in use, with its processes frozen.
+func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, g workspace.Generation) (s workspace.State, err error) {
+	if err := inst.Freeze(ctx); err != nil {
+		return s, err
+	}
+	defer func() {
+		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, inst.Thaw(c))
+	}()
+	return p.Snapshot(ctx, g)
+}
+
+func point(k *Checkpoint) *api.Point {
+	return &api.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
+}
+
+func leftOutAPI(list []workspace.LeftOut) []api.LeftOut {
+	out := make([]api.LeftOut, 0, len(list))
+	for _, l := range list {
+		out = append(out, api.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields})
+	}
+	return out
+}

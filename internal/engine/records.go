@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Cell is what the registry keeps of a cell.
+type Cell struct {
+	ID        cell.ID             `json:"id"`
+	Name      string              `json:"name,omitempty"`
+	State     cell.State          `json:"state"`
+	Cause     string              `json:"cause,omitempty"`
+	Source    string              `json:"source"`
+	Backend   string              `json:"backend"`
+	Image     string              `json:"image"`
+	Created   time.Time           `json:"created"`
+	Expires   time.Time           `json:"expires,omitzero"`
+	LastRun   cell.RunID          `json:"last_run,omitempty"`
+	Runs      int                 `json:"runs,omitempty"`
+	Next      int                 `json:"next"` // number of the next checkpoint
+	Parent    *Origin             `json:"parent,omitempty"`
+	Provider  string              `json:"provider"`
+	WhyNot    string              `json:"why_not,omitempty"` // why not a better provider
+	LeftOut   []workspace.LeftOut `json:"left_out,omitempty"`
+	ImportKey string              `json:"import_key,omitempty"`
+
+	// Head is the checkpoint that the workspace is at or started from. Gen is
+	// the writable layer above it, while there is one.
+	Head cell.CheckpointID     `json:"head,omitempty"`
+	Gen  *workspace.Generation `json:"gen,omitempty"`
+
+	// Volume is the size of the cell's own file system, in bytes; 0 when it
+	// shares the state directory's.
+	Volume int64 `json:"volume,omitempty"`
+
+	// Known is the tree of the source as far as pando knows it: that of the
+	// import, with what was applied since. Zero: that of the first checkpoint.
+	Known cell.Digest `json:"known,omitzero"`
+
+	// What commands in it get; set when it is made.
+	Setup Setup `json:"setup"`
+}
+
+// Origin is where a forked cell comes from.
+type Origin struct {
+	Cell       cell.ID           `json:"cell"`
+	Checkpoint cell.CheckpointID `json:"checkpoint"`
+}
+
+// Setup is what governs a cell: the effective policy and what follows from it.
+type Setup struct {
+	Policy     cell.Digest  `json:"policy"`
+	PolicyText string       `json:"policy_text"` // canonical form: these bytes are what was digested
+	Mounts     []cell.Mount `json:"mounts"`
+	Env        []string     `json:"env"` // from the image, never values the user gave
+	User       cell.User    `json:"user"`
+	Limits     cell.Limits  `json:"limits"`
+	Asked      []string     `json:"asked,omitempty"`
+	Downgrades []string     `json:"downgrades,omitempty"`
+	Notes      []string     `json:"notes,omitempty"`
+}
+
+// Anonymous reports whether the cell has no name of its own.
+func (c *Cell) Anonymous() bool { return c.Name == "" }
+
+// Title is the cell's name for people.
+func (c *Cell) Title() string {
+	if c.Name == "" {
+		return string(c.ID)
+	}
+	return c.Name
+}
+
+// Checkpoint is what the registry keeps of a state.
+type Checkpoint struct {
+	ID      cell.CheckpointID `json:"id"`
+	Cell    cell.ID           `json:"cell"`
+	Number  int               `json:"number"`
+	Parent  cell.CheckpointID `json:"parent,omitempty"`
+	Kind    string            `json:"kind"`
+	Run     cell.RunID        `json:"run,omitempty"`
+	Message string            `json:"message,omitempty"`
+	Created time.Time         `json:"created"`
+	Expires time.Time         `json:"expires,omitzero"`
+	State   workspace.State   `json:"state"`
+	Tree    cell.Digest       `json:"tree,omitzero"`
+	Content cell.Digest       `json:"content,omitzero"`
+	Under   string            `json:"under,omitempty"`
+	TookMS  float64           `json:"took_ms,omitempty"`
+	Gone    bool              `json:"gone,omitempty"` // collected; the record explains old receipts
+}
+
+// The kinds of checkpoints.
+const (
+	kindBase   = "base"
+	kindBefore = "before"
+	kindAfter  = "after"
+	kindManual = "manual"
+	kindFork   = "fork"
+)
+
+// Run is what the registry keeps of a run: what the API shows, and what a
+// restarted daemon needs to go on.
+type Run struct {
+	api.Run
+	In runInternal `json:"internal"`
+}
+
+type runInternal struct {
+	Before    cell.CheckpointID `json:"before,omitempty"`
+	After     cell.CheckpointID `json:"after,omitempty"`
+	OnFailure string            `json:"on_failure"`
+	OnSuccess string            `json:"on_success"`
+	Check     string            `json:"check,omitempty"` // redacted
+	// CheckHidden: the check had a secret in it, and only the daemon that
+	// started the run could know it.
+	CheckHidden bool          `json:"check_hidden,omitempty"`
+	Attach      bool          `json:"attach,omitempty"`
+	Timeout     time.Duration `json:"timeout,omitempty"`
+	SourceFP    cell.Digest   `json:"source_before,omitzero"`
+	SourceFP2   cell.Digest   `json:"source_after,omitzero"`
+	EnvNames    []string      `json:"env_names,omitempty"`
+	Proof       string        `json:"proof,omitempty"`
+	Asked       api.Limits    `json:"asked"`
+	ExecutedAt  time.Time     `json:"executed_at,omitzero"`
+	EndedAt     time.Time     `json:"ended_at,omitzero"`
+}
+
+// neverStarted reports whether the run ended before its command ran.
+func (r *Run) neverStarted() bool {
+	return cell.Phase(r.Phase) == cell.Ended && r.ExitCode == nil && r.In.After == ""
+}
+
+// RunID is the run's identifier.
+func (r *Run) RunID() cell.RunID { return cell.RunID(r.ID) }
+
+// CellID is the run's cell.
+func (r *Run) CellID() cell.ID { return cell.ID(r.Cell) }
+
+// record is one line of the registry's journal: exactly one field is set.
+type record struct {
+	Cell       *Cell       `json:"cell,omitempty"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	Run        *Run        `json:"run,omitempty"`
+	Op         *op.Record  `json:"op,omitempty"`
+	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
+}

@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace/apply"
+)
+
+// recover brings what an earlier daemon left to an end, or on its way again:
+// operations that were begun, applies that were interrupted, runs whose
+// commands may still live, cells whose keepers may be gone.
+func (e *Engine) recover(ctx context.Context) error {
+	e.recoverApplies(ctx)
+	e.openVolumes()
+	for _, rec := range e.reg.openOps() {
+		if err := e.resume(ctx, rec); err != nil {
+			e.log.Warn("cannot finish an operation of an earlier daemon; it was taken back", "op", rec.ID, "kind", rec.Kind, "error", err)
+		}
+	}
+	for _, c := range e.reg.everyCell() {
+		if c.State == cell.Running || c.State == cell.Paused {
+			e.recoverInstance(ctx, c)
+		} else {
+			e.endOrphan(ctx, c)
+		}
+	}
+	for _, r := range e.reg.listRuns("") {
+		if cell.Phase(r.Phase) != cell.Ended {
+			e.recoverRun(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
+		}
+	}
+	for _, c := range e.reg.listCells() {
+		if c.State == cell.Creating && !e.inRun(c.ID) {
+			// Its run has ended or was never recorded.
+			e.removeUnmade(c)
+		}
+	}
+	for _, b := range e.cfg.Backends {
+		if _, err := b.Leftovers(ctx, false); err != nil {
+			e.log.Warn("cannot clean up after dead keepers", "backend", b.Name(), "error", err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) inRun(id cell.ID) bool {
+	for _, r := range e.reg.listRuns(id) {
+		if cell.Phase(r.Phase) != cell.Ended {
+			return true
+		}
+	}
+	return false
+}
+
+// recoverApplies brings sources in which an apply was interrupted back to
+// before it, or to its end.
+func (e *Engine) recoverApplies(ctx context.Context) {
+	dirs, _ := filepath.Glob(filepath.Join(e.cfg.Home.State, "apply", "*"))
+	for _, d := range dirs {
+		if _, err := apply.Recover(ctx, d); err != nil {
+			e.log.Error("cannot bring a source back after an interrupted apply", "backup", d, "error", err)
+		}
+	}
+}
+
+// recoverInstance finds the keeper of a cell that had processes.
+func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
+	b, err := e.backend(c.Backend)
+	if err == nil {
+		inst, aerr := b.Attach(ctx, c.ID)
+		if aerr == nil {
+			e.mu.Lock()
+			e.instances[c.ID] = inst
+			e.mu.Unlock()
+			e.background(func(ctx context.Context) { e.watchRecovered(ctx, c.ID) })
+			return
+		}
+		err = aerr
+	}
+	if e.inRun(c.ID) {
+		return // the run's end says what became of it
+	}
+	c.State = cell.Idle
+	c.Cause = "its processes ended with their keeper, while no daemon was there"
+	if cell.KindOf(err) != cell.NotFound {
+		c.Cause += ": " + err.Error()
+	}
+	if err := e.reg.commit(&c); err != nil {
+		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
+	}
+}
+
+// endOrphan ends the keeper of a cell that has no business to live: the daemon
+// died between the record of its end and the end itself.
+func (e *Engine) endOrphan(ctx context.Context, c Cell) {
+	b, err := e.backend(c.Backend)
+	if err != nil {
+		return
+	}
+	inst, err := b.Attach(ctx, c.ID)
+	if err != nil {
+		return // as it should be
+	}
+	if err := e.removeInstance(ctx, inst, "its end was interrupted"); err != nil {
+		e.log.Warn("cannot end an orphaned cell", "cell", c.ID, "error", err)
+	}
+}
+
+// watchRecovered puts a cell to rest when what an earlier daemon started in
+// it has ended.
+func (e *Engine) watchRecovered(ctx context.Context, id cell.ID) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(2 * time.Second):
+		}
+		if e.instance(id) == nil {
+			return
+		}
+		if !e.inRun(id) {
+			e.restIfEmpty(ctx, id)
+		}
+	}
+}
+
+// recoverRun goes on with a run where its record says it was. One whose
+// command was not started ends for cause.
+func (e *Engine) recoverRun(r Run, cause error) {
+	run := &r
+	c, err := e.reg.cell(run.CellID())
+	if err != nil {
+		c = Cell{ID: run.CellID(), Name: run.CellName, State: cell.Removed}
+	}
+	p := &runPlan{req: api.RunRequest{Command: run.Command, Check: run.In.Check}, source: run.Source, cell: &c, run: run}
+	if cell.Phase(run.Phase) == cell.Preparing {
+		e.failedToStart(e.life, p, cause)
+		if c.State == cell.Creating {
+			e.removeUnmade(c)
+		}
+		return
+	}
+	if run.In.Check != "" && (run.In.CheckHidden || len(run.In.EnvNames) > 0) {
+		// What it needs was known to the earlier daemon alone.
+		run.Notes = append(run.Notes, "the check was not run: the daemon ended meanwhile, and with it what the check needs")
+		run.In.Check, run.In.OnSuccess = "", "pending"
+	}
+	l := &liveRun{id: run.RunID(), attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), watchers: map[chan api.Progress]bool{}}
+	close(l.attached)
+	l.ctx, l.stop = context.WithCancelCause(e.life)
+	x := &execution{e: e, p: p, l: l, run: run, c: c, began: run.Created}
+	if run.In.Before != "" {
+		if x.before, err = e.reg.checkpoint(run.In.Before); err != nil {
+			e.failRun(run, &c, err)
+			return
+		}
+	}
+	if x.imported, err = e.lastImport(c.ImportKey); err != nil {
+		x.imported = nil
+	}
+	e.mu.Lock()
+	e.live[l.id] = l
+	e.mu.Unlock()
+	e.background(func(ctx context.Context) {
+		defer e.ended(l)
+		release, err := e.turns.take(ctx, c.ID, "run "+run.ID, nil)
+		if err != nil {
+			return
+		}
+		defer release()
+		e.goOn(ctx, x)
+	})
+}
+
+// goOn waits for the command of a recovered run, if it lives, and finishes.
+func (e *Engine) goOn(ctx context.Context, x *execution) {
+	run := x.run
+	if cell.Phase(run.Phase) == cell.Finishing {
+		x.finish(ctx, cell.Status{}, nil)
+		return
+	}
+	if inst := e.instance(x.c.ID); inst != nil {
+		proc, err := inst.Process(ctx, run.ID)
+		if err == nil {
+			x.inst, x.proc = inst, proc
+			x.l.mu.Lock()
+			x.l.proc = proc
+			x.l.mu.Unlock()
+			close(x.l.started)
+			status, werr := e.waitFor(x.l.ctx, proc)
+			if errors.Is(werr, errClosing) {
+				return
+			}
+			if status.Exit != nil && status.Exit.Cause == "" && *status.Exit != (cell.Exit{}) {
+				// The command failed while nobody could tell the person: the
+				// result waits.
+				run.In.OnFailure = "pending"
+			}
+			x.finish(ctx, status, werr)
+			return
+		}
+	}
+	status, err := exitFromEvents(run)
+	x.finish(ctx, status, err)
+}
+
+// exitFromEvents reads how a command ended from what its keeper wrote before
+// it was gone.
+func exitFromEvents(run *Run) (cell.Status, error) {
+	lost := cell.Errorf(cell.Unavailable, "engine.recover", "", "the keeper is gone, and did not write how the command ended")
+	f, err := os.Open(filepath.Join(run.Folder, "events.jsonl"))
+	if err != nil {
+		return cell.Status{}, lost
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		var ev struct {
+			Kind   string    `json:"kind"`
+			Time   time.Time `json:"time"`
+			Fields struct {
+				Code   int               `json:"code"`
+				Signal string            `json:"signal"`
+				Cause  string            `json:"cause"`
+				Stdout cell.StreamStatus `json:"stdout"`
+				Stderr cell.StreamStatus `json:"stderr"`
+				Usage  cell.Usage        `json:"usage"`
+				Stats  cell.Stats        `json:"stats"`
+			} `json:"fields"`
+		}
+		if json.Unmarshal(sc.Bytes(), &ev) == nil && ev.Kind == "process.exit" {
+			x := ev.Fields
+			return cell.Status{Exit: &cell.Exit{Code: x.Code, Signal: x.Signal, Cause: orElse(x.Cause, "daemon lost")}, Started: run.Started,
+				Ended: ev.Time, Stdout: x.Stdout, Stderr: x.Stderr, Usage: x.Usage, Stats: x.Stats}, nil
+		}
+	}
+	return cell.Status{}, lost
+}
+
+// removeUnmade takes away a cell whose making never came to an end.
+func (e *Engine) removeUnmade(c Cell) {
+	c.State = cell.Removed
+	if err := e.reg.commit(&c); err != nil {
+		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
+		return
+	}
+	e.dropCell(&c)
+}

@@ -1,0 +1,363 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"sort"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/op"
+)
+
+// registry is the one memory of cells, checkpoints, runs and operations: maps
+// in memory, a journal on disk. What commit was given is durable when it
+// returns, all of it or nothing.
+//
+// Records are values: nobody changes one after it was committed. Whoever
+// changes an object holds its cell's turn (see turns), so that commits of one
+// object are in order.
+//
+// Lock order: 1. rewriting, 2. mu.
+type registry struct {
+	log *durable.Log
+
+	// rewriting is held for reading by commits, so that a rewrite of the
+	// journal sees everything that was appended.
+	rewriting sync.RWMutex
+
+	mu          sync.RWMutex // guards what follows
+	cells       map[cell.ID]*Cell
+	names       map[string]cell.ID
+	checkpoints map[cell.CheckpointID]*Checkpoint
+	numbered    map[cell.ID]map[int]cell.CheckpointID
+	runs        map[cell.RunID]*Run
+	runsOf      map[cell.ID][]cell.RunID // oldest first
+	pending     map[cell.RunID]bool      // runs that wait for a person
+	ops         map[string]*op.Record
+	appended    int64 // bytes since the last rewrite
+}
+
+// rewriteAfter is how much the journal grows before it is written anew.
+const rewriteAfter = 16 << 20
+
+func openRegistry(fsys durable.FS, name string) (*registry, error) {
+	r := &registry{
+		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
+		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
+		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, ops: map[string]*op.Record{},
+	}
+	var err error
+	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
+		var rec record
+		if err := json.Unmarshal(b, &rec); err != nil {
+			return fmt.Errorf("cannot read the registry: %w", err)
+		}
+		r.apply(&rec)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *registry) close() error { return r.log.Close() }
+
+// commit makes objects durable and visible.
+func (r *registry) commit(objects ...any) error {
+	recs := make([]record, len(objects))
+	lines := make([][]byte, len(objects))
+	for i, o := range objects {
+		switch v := o.(type) {
+		case *Cell:
+			c := *v
+			recs[i].Cell = &c
+		case *Checkpoint:
+			c := *v
+			recs[i].Checkpoint = &c
+		case *Run:
+			c := *v
+			recs[i].Run = &c
+		case *op.Record:
+			c := *v
+			recs[i].Op = &c
+		case forget:
+			recs[i].Forget = string(v)
+		default:
+			return fmt.Errorf("cannot commit a %T", o)
+		}
+		b, err := json.Marshal(recs[i])
+		if err != nil {
+			return err
+		}
+		lines[i] = b
+	}
+	full, err := r.append(recs, lines)
+	if err != nil {
+		return cell.Errorf(cell.Unavailable, "engine.commit", "check the disk that holds pando's state", "cannot write the registry: %w", err)
+	}
+	if full {
+		return r.rewrite()
+	}
+	return nil
+}
+
+func (r *registry) append(recs []record, lines [][]byte) (full bool, err error) {
+	r.rewriting.RLock()
+	defer r.rewriting.RUnlock()
+	if err := r.log.Append(lines...); err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range recs {
+		r.apply(&recs[i])
+		r.appended += int64(len(lines[i]))
+	}
+	full = r.appended > rewriteAfter
+	if full {
+		r.appended = 0
+	}
+	return full, nil
+}
+
+// rewrite makes the journal as short as what it says.
+func (r *registry) rewrite() error {
+	r.rewriting.Lock()
+	defer r.rewriting.Unlock()
+	return r.log.Rewrite(r.all())
+}
+
+// forget is committed to drop the record of an id.
+type forget string
+
+// Write implements op.Journal.
+func (r *registry) Write(rec op.Record) error { return r.commit(&rec) }
+
+func (r *registry) apply(rec *record) {
+	switch {
+	case rec.Cell != nil:
+		c := rec.Cell
+		if old := r.cells[c.ID]; old != nil && old.Name != "" && r.names[old.Name] == c.ID {
+			delete(r.names, old.Name)
+		}
+		r.cells[c.ID] = c
+		if c.Name != "" && c.State != cell.Removed {
+			r.names[c.Name] = c.ID
+		}
+	case rec.Checkpoint != nil:
+		k := rec.Checkpoint
+		r.checkpoints[k.ID] = k
+		if r.numbered[k.Cell] == nil {
+			r.numbered[k.Cell] = map[int]cell.CheckpointID{}
+		}
+		r.numbered[k.Cell][k.Number] = k.ID
+	case rec.Run != nil:
+		v := rec.Run
+		if r.runs[v.RunID()] == nil {
+			r.runsOf[v.CellID()] = append(r.runsOf[v.CellID()], v.RunID())
+		}
+		r.runs[v.RunID()] = v
+		if v.Verdict == string(cell.Pending) {
+			r.pending[v.RunID()] = true
+		} else {
+			delete(r.pending, v.RunID())
+		}
+	case rec.Op != nil:
+		if rec.Op.Over() {
+			delete(r.ops, rec.Op.ID)
+		} else {
+			r.ops[rec.Op.ID] = rec.Op
+		}
+	case rec.Forget != "":
+		r.drop(rec.Forget)
+	}
+}
+
+func (r *registry) drop(id string) {
+	if c := r.cells[cell.ID(id)]; c != nil {
+		if c.Name != "" && r.names[c.Name] == c.ID {
+			delete(r.names, c.Name)
+		}
+		delete(r.cells, c.ID)
+		delete(r.numbered, c.ID)
+		delete(r.runsOf, c.ID)
+	}
+	if k := r.checkpoints[cell.CheckpointID(id)]; k != nil {
+		delete(r.checkpoints, k.ID)
+		delete(r.numbered[k.Cell], k.Number)
+	}
+	if v := r.runs[cell.RunID(id)]; v != nil {
+		delete(r.runs, v.RunID())
+		delete(r.pending, v.RunID())
+		list := r.runsOf[v.CellID()]
+		for i, x := range list {
+			if x == v.RunID() {
+				r.runsOf[v.CellID()] = append(append([]cell.RunID(nil), list[:i]...), list[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+// all yields every record, oldest first where that matters.
+func (r *registry) all() iter.Seq[[]byte] {
+	r.mu.RLock()
+	var recs []record
+	for _, c := range r.cells {
+		recs = append(recs, record{Cell: c})
+	}
+	for _, k := range r.checkpoints {
+		recs = append(recs, record{Checkpoint: k})
+	}
+	runs := make([]*Run, 0, len(r.runs))
+	for _, v := range r.runs {
+		runs = append(runs, v)
+	}
+	sort.Slice(runs, func(i, j int) bool { return runs[i].Created.Before(runs[j].Created) })
+	for _, v := range runs {
+		recs = append(recs, record{Run: v})
+	}
+	for _, o := range r.ops {
+		recs = append(recs, record{Op: o})
+	}
+	r.mu.RUnlock()
+	return func(yield func([]byte) bool) {
+		for i := range recs {
+			b, err := json.Marshal(recs[i])
+			if err != nil || !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+func (r *registry) cell(id cell.ID) (Cell, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if c := r.cells[id]; c != nil {
+		return *c, nil
+	}
+	return Cell{}, cell.Errorf(cell.NotFound, "engine.cell", "run `pando ls` to see the cells there are", "no cell %s", id)
+}
+
+func (r *registry) named(name string) (Cell, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	id, ok := r.names[name]
+	if !ok {
+		return Cell{}, false
+	}
+	return *r.cells[id], true
+}
+
+func (r *registry) checkpoint(id cell.CheckpointID) (Checkpoint, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if k := r.checkpoints[id]; k != nil {
+		return *k, nil
+	}
+	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history CELL` to see its checkpoints", "no checkpoint %s", id)
+}
+
+func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if k := r.checkpoints[r.numbered[id][n]]; k != nil {
+		return *k, nil
+	}
+	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history CELL` to see its checkpoints", "no checkpoint @%d", n)
+}
+
+func (r *registry) run(id cell.RunID) (Run, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if v := r.runs[id]; v != nil {
+		return *v, nil
+	}
+	return Run{}, cell.Errorf(cell.NotFound, "engine.run", "run `pando runs` to see the runs there are", "no run %s", id)
+}
+
+// listCells returns the cells that are not removed, newest first.
+func (r *registry) listCells() []Cell {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []Cell
+	for _, c := range r.cells {
+		if c.State != cell.Removed {
+			out = append(out, *c)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Created.After(out[j].Created) })
+	return out
+}
+
+// everyCell returns all cells, removed ones too.
+func (r *registry) everyCell() []Cell {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Cell, 0, len(r.cells))
+	for _, c := range r.cells {
+		out = append(out, *c)
+	}
+	return out
+}
+
+// listCheckpoints returns a cell's checkpoints that still have their layers,
+// by number.
+func (r *registry) listCheckpoints(id cell.ID) []Checkpoint {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []Checkpoint
+	for _, k := range r.numbered[id] {
+		if c := r.checkpoints[k]; c != nil && !c.Gone {
+			out = append(out, *c)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Number < out[j].Number })
+	return out
+}
+
+// listAll returns all checkpoints a cell ever had.
+func (r *registry) listAll(id cell.ID) []cell.CheckpointID {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []cell.CheckpointID
+	for _, k := range r.numbered[id] {
+		out = append(out, k)
+	}
+	return out
+}
+
+// listRuns returns runs of a cell, or of all cells for "", newest first.
+func (r *registry) listRuns(id cell.ID) []Run {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []Run
+	if id != "" {
+		list := r.runsOf[id]
+		for i := len(list) - 1; i >= 0; i-- {
+			out = append(out, *r.runs[list[i]])
+		}
+		return out
+	}
+	for _, v := range r.runs {
+		out = append(out, *v)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Created.After(out[j].Created) })
+	return out
+}
+
+func (r *registry) openOps() []op.Record {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []op.Record
+	for _, o := range r.ops {
+		out = append(out, *o)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	return out
+}

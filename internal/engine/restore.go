@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Restore brings a cell back to one of its checkpoints. Its processes end.
+// What it was before stays as a checkpoint.
+func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest) (api.RestoreResult, error) {
+	began := time.Now()
+	release, err := e.turns.take(ctx, id, "restore", nil)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	defer release()
+	c, err := e.usable(id)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	k, err := e.reg.number(c.ID, req.Number)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	if k.Gone {
+		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d expired and was removed", c.Title(), k.Number)
+	}
+	res := api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: proofLayers}
+	lost := e.lostBy(&c, &k)
+	for _, r := range lost {
+		res.Lost = append(res.Lost, r.ID)
+		if r.Applied > 0 {
+			res.Applied = append(res.Applied, r.ID)
+		}
+	}
+	if len(lost) > 0 && !req.Lose && !req.DryRun {
+		return res, cell.Errorf(cell.Conflict, "engine.Restore", "confirm it with --yes",
+			"going back to %s@%d takes the results of %s out of the workspace", c.Title(), k.Number, join(res.Lost))
+	}
+	if req.DryRun {
+		res.Cell = e.cellView(&c)
+		return res, nil
+	}
+	if inst := e.instance(c.ID); inst != nil {
+		if list, err := inst.List(ctx); err == nil {
+			res.Ended = len(list)
+		}
+	}
+	from, err := e.reg.checkpoint(c.Head)
+	if err != nil {
+		return res, err
+	}
+	if err := e.moveHead(ctx, &c, k.ID); err != nil {
+		return res, err
+	}
+	if req.Verify {
+		if err := e.verifyTree(ctx, &k); err != nil {
+			return res, err
+		}
+		res.Proof = proofWalk
+	} else if _, err := e.tree(ctx, &k); err != nil {
+		return res, err
+	}
+	objects := []any{&c}
+	for i := range lost {
+		r := &lost[i]
+		if v, err := cell.Verdict(r.Verdict).To(cell.Restored); err == nil {
+			r.Verdict, r.Reason, r.By = string(v), fmt.Sprintf("restored to @%d", k.Number), "user"
+			objects = append(objects, r)
+		}
+	}
+	act := "restore"
+	var runID string
+	if r, ok := e.reopens(&c, &k); ok {
+		r.Verdict, r.Reason, r.By = string(cell.Pending), fmt.Sprintf("its result was had back from @%d", k.Number), "user"
+		if c.Anonymous() {
+			c.Expires = time.Time{}
+		}
+		k.Expires = time.Time{}
+		objects = append(objects, r, &k)
+		res.Reopened, act, runID = r.ID, "reopen", r.ID
+	}
+	d, err := e.seal(ctx, fmt.Sprintf("%s/restore/%d", c.ID, time.Now().UnixNano()), endPredicate{
+		Act: act, Run: runID, Cell: string(c.ID), CellName: c.Name, From: point(&from), To: point(&k), Proof: res.Proof, Lost: res.Lost,
+		Verdict: &verdictFacts{string(cell.Restored), "", "user"}, Backend: c.Backend,
+	}, objects...)
+	if err != nil {
+		return res, err
+	}
+	res.Receipt = d.String()
+	res.Cell, res.TreeDigest, res.TookMS = e.cellView(&c), k.Tree.String(), ms(time.Since(began))
+	return res, nil
+}
+
+// moveHead puts a cell at a checkpoint: its processes end, and what it was is
+// kept as a checkpoint if it is not one. c is changed, not committed. The
+// caller holds the cell's turn.
+func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) error {
+	if err := e.unfinished(c, ""); err != nil {
+		return err
+	}
+	if err := e.deactivate(ctx, c.ID, "restored"); err != nil {
+		return err
+	}
+	if c.Gen != nil {
+		head := c.Head
+		k, err := e.settle(ctx, c, kindManual, "before the restore", "")
+		if err != nil {
+			return err
+		}
+		if k.ID != head {
+			k.Expires = time.Now().Add(keepResult).UTC()
+			if err := e.reg.commit(&k); err != nil {
+				return err
+			}
+		}
+	}
+	c.Head, c.Gen, c.State = to, nil, cell.Idle
+	c.Cause = ""
+	return nil
+}
+
+// lostBy lists the runs whose results are in the workspace now and would not
+// be at k, newest first.
+func (e *Engine) lostBy(c *Cell, k *Checkpoint) (lost []Run) {
+	kept := map[cell.CheckpointID]bool{}
+	for id := k.ID; id != ""; {
+		kept[id] = true
+		up, err := e.reg.checkpoint(id)
+		if err != nil {
+			break
+		}
+		id = up.Parent
+	}
+	here := map[cell.CheckpointID]bool{}
+	for id := c.Head; id != ""; {
+		here[id] = true
+		up, err := e.reg.checkpoint(id)
+		if err != nil {
+			break
+		}
+		id = up.Parent
+	}
+	for _, r := range e.reg.listRuns(c.ID) {
+		a := r.In.After
+		if a != "" && a != r.In.Before && here[a] && !kept[a] {
+			lost = append(lost, r)
+		}
+	}
+	return lost
+}
+
+// reopens returns the run whose kept result k is, when that run was restored
+// or discarded and is the latest: with its result back, it is pending again.
+func (e *Engine) reopens(c *Cell, k *Checkpoint) (*Run, bool) {
+	if k.Run == "" || k.Kind != kindAfter || e.latestResult(c.ID) != k.Run {
+		return nil, false
+	}
+	r, err := e.reg.run(k.Run)
+	if err != nil {
+		return nil, false
+	}
+	if _, err := cell.Verdict(r.Verdict).To(cell.Pending); err != nil {
+		return nil, false
+	}
+	return &r, true
+}
+
+// verifyTree reads everything of a checkpoint and compares digests.
+func (e *Engine) verifyTree(ctx context.Context, k *Checkpoint) error {
+	p, err := e.providerOf(k.State.Provider)
+	if err != nil {
+		return err
+	}
+	t, err := p.Walk(ctx, k.State, e.cfg.Objects)
+	if err != nil {
+		return err
+	}
+	d, err := e.trees.put(t)
+	if err != nil {
+		return err
+	}
+	if !k.Tree.IsZero() && d != k.Tree {
+		return cell.Errorf(cell.Corrupt, "engine.verify", "", "checkpoint @%d is not what it was: expected %s, found %s", k.Number, k.Tree, d)
+	}
+	k.Tree, k.Content = d, t.ContentDigest()
+	return nil
+}
+
+// Undo goes back to before the latest run whose result is in the workspace,
+// or to checkpoint To.
+func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest) (api.RestoreResult, error) {
+	c, err := e.usable(id)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	if req.To > 0 {
+		return e.Restore(ctx, id, api.RestoreRequest{Number: req.To, Lose: req.Lose, DryRun: req.DryRun})
+	}
+	head, err := e.reg.checkpoint(c.Head)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	now, err := e.present(ctx, &c)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	if now.ID != head.ID {
+		// Something was written since the last checkpoint: that is the latest step.
+		return e.Restore(ctx, id, api.RestoreRequest{Number: head.Number, Lose: true, DryRun: req.DryRun})
+	}
+	if head.Parent == "" {
+		return api.RestoreResult{}, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
+	}
+	up, err := e.reg.checkpoint(head.Parent)
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
+	if up.Cell != c.ID {
+		return api.RestoreResult{}, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
+	}
+	return e.Restore(ctx, id, api.RestoreRequest{Number: up.Number, Lose: true, DryRun: req.DryRun})
+}
+
+// Checkpoint makes the present state of a cell a checkpoint, with a message.
+func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (api.Checkpoint, error) {
+	release, err := e.turns.take(ctx, id, "checkpoint", nil)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	defer release()
+	c, err := e.usable(id)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	req.Message = redactor.String(req.Message)
+	k, err := e.settle(ctx, &c, kindManual, req.Message, "")
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	if k.Message != req.Message && req.Message != "" {
+		// Nothing changed since the last one: it gets the message.
+		k.Message = req.Message
+		if err := e.reg.commit(&k); err != nil {
+			return api.Checkpoint{}, err
+		}
+	}
+	return e.checkpointView(&k, &c), nil
+}
+
+// usable returns a cell that can be worked with.
+func (e *Engine) usable(id cell.ID) (Cell, error) {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return c, err
+	}
+	switch c.State {
+	case cell.Creating, cell.Removing, cell.Removed:
+		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s is %s", c.Title(), c.State)
+	}
+	if c.Head == "" {
+		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s has no workspace: %s", c.Title(), orElse(c.Cause, "it was never complete"))
+	}
+	return c, nil
+}

@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// attachGrace is how long a run that somebody said would be attached to waits
+// for that.
+const attachGrace = 30 * time.Second
+
+// liveRun is a run that has not ended, in this daemon.
+type liveRun struct {
+	id   cell.RunID
+	ctx  context.Context // ends when the run is interrupted
+	stop context.CancelCauseFunc
+
+	attached chan struct{} // closed when the client that asked is there
+	started  chan struct{} // closed when proc is set
+	done     chan struct{} // closed when the run has ended
+	once     sync.Once
+
+	interrupted atomic.Bool // its client has sent the command a signal that ends it
+
+	mu       sync.Mutex // guards what follows
+	proc     backend.Process
+	progress api.Progress
+	watchers map[chan api.Progress]bool
+}
+
+// report tells whoever watches how far it is.
+func (l *liveRun) report(p api.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress = p
+	for w := range l.watchers {
+		select {
+		case w <- p:
+		default: // a slow watcher misses steps, not the end
+		}
+	}
+}
+
+// StartRun checks a request, records the run and starts working on it. What
+// is wrong with the request itself is an error here; what goes wrong later is
+// part of the run.
+func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
+	p, err := e.plan(req)
+	if err != nil {
+		return api.Run{}, err
+	}
+	run := &Run{Run: api.Run{
+		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(),
+		Phase: string(cell.Preparing), Created: time.Now().UTC(), LeftOut: []api.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
+		Policy: p.policy.Digest().String(),
+	}, In: runInternal{
+		OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
+		Timeout: p.policy.Limits.CellLimits().Timeout, EnvNames: p.policy.Environment.Set, Asked: req.Limits,
+	}}
+	if p.cell != nil {
+		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name
+	} else {
+		run.Cell, run.CellName = string(cell.NewID()), req.Cell
+	}
+	run.In.CheckHidden = run.In.Check != req.Check
+	run.Folder = filepath.Join(e.cfg.Home.Runs(), run.ID)
+	p.run = run
+	if r, ok := e.pendingFrom(p); ok {
+		run.Notes = append(run.Notes, "the result of "+r+" is still pending; this run starts from the source, without it")
+	}
+	if err := e.record(p); err != nil {
+		return api.Run{}, err
+	}
+	l := &liveRun{id: run.RunID(), attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}),
+		watchers: map[chan api.Progress]bool{}}
+	l.ctx, l.stop = context.WithCancelCause(e.life)
+	if !req.Attach {
+		close(l.attached)
+	}
+	e.mu.Lock()
+	e.live[l.id] = l
+	e.mu.Unlock()
+	e.background(func(ctx context.Context) {
+		defer e.ended(l)
+		e.carryOut(ctx, p, l)
+	})
+	return run.Run, nil
+}
+
+func (e *Engine) ended(l *liveRun) {
+	e.mu.Lock()
+	delete(e.live, l.id)
+	e.mu.Unlock()
+	l.stop(nil)
+	close(l.done)
+}
+
+// runPlan is a checked request.
+type runPlan struct {
+	req       api.RunRequest
+	source    string
+	cell      *Cell // nil: to be made
+	backend   backend.Backend
+	policy    policy.Result
+	with      secret.With
+	onFailure string
+	onSuccess string
+	run       *Run
+}
+
+// plan checks everything about a request that can be checked without work.
+func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
+	const opName = "engine.StartRun"
+	if len(req.Command) == 0 || req.Command[0] == "" {
+		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
+	}
+	for _, a := range append(append([]string{req.From, req.Workdir, req.Check}, req.Command...), req.Env...) {
+		if strings.ContainsRune(a, 0) {
+			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
+		}
+	}
+	p := &runPlan{req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending")}
+	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
+		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
+	}
+	if !slices.Contains([]string{"pending", "accept", "apply", "ask"}, p.onSuccess) {
+		return nil, cell.Errorf(cell.Invalid, opName, "use pending, accept, apply or ask", "%q is no answer to a success", p.onSuccess)
+	}
+	if img := orElse(req.Image, "host"); img != "host" {
+		return nil, cell.Errorf(cell.Unsupported, opName, "leave out --image", "this pando has no image %q, only host", img)
+	}
+	var err error
+	if p.with, err = secret.NewWith(req.WithSecret); err != nil {
+		return nil, err
+	}
+	var file *policy.File
+	if req.Policy != "" {
+		if file, err = policy.ParseFile(orElse(req.PolicyName, "policy"), []byte(req.Policy)); err != nil {
+			return nil, err
+		}
+	}
+	p.policy, err = policy.Merge(policy.Defaults(e.cfg.Host), file, policy.Flags{
+		Mounts: req.Mounts, Env: req.Env, Secrets: req.WithSecret,
+		Limits: policy.FileLimits(req.Limits),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if req.Cell != "" {
+		if err := e.checkCellName(req.Cell); err != nil {
+			return nil, err
+		}
+		if c, ok := e.findCell(req.Cell); ok {
+			p.cell = &c
+		}
+	}
+	if p.cell != nil {
+		return p, e.planExisting(p)
+	}
+	if p.source, err = workspace.CleanSource(orElse(req.From, ".")); err != nil {
+		return nil, err
+	}
+	if req.From == "" {
+		return nil, cell.Errorf(cell.Invalid, opName, "give it with --from", "cannot run: no source directory given")
+	}
+	for w := range p.with {
+		if _, err := os.Lstat(filepath.Join(p.source, w)); err != nil {
+			return nil, cell.Errorf(cell.NotFound, opName, "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
+				"cannot let in %s: %w", w, err)
+		}
+	}
+	p.backend, err = e.backend(req.Backend)
+	return p, err
+}
+
+// planExisting checks a request against the cell it names.
+func (e *Engine) planExisting(p *runPlan) error {
+	const opName = "engine.StartRun"
+	c := p.cell
+	if c.State == cell.Creating || c.State == cell.Removing || c.State == cell.Removed {
+		return cell.Errorf(cell.Conflict, opName, "wait a moment and try again", "cell %s is %s", c.Title(), c.State)
+	}
+	if c.State == cell.Failed {
+		return cell.Errorf(cell.Conflict, opName, "bring it back with pando restore "+c.Title()+"@N", "cell %s failed: %s", c.Title(), c.Cause)
+	}
+	p.source = c.Source
+	if p.req.From != "" {
+		from, err := workspace.CleanSource(p.req.From)
+		if err != nil {
+			return err
+		}
+		if from != c.Source {
+			return cell.Errorf(cell.Conflict, opName, "leave out --from, or choose another --cell",
+				"cell %s was made from %s, not from %s", c.Title(), c.Source, from)
+		}
+	}
+	if len(p.req.WithSecret) > 0 {
+		return cell.Errorf(cell.Conflict, opName, "give --with-secret when the cell is made, or copy the file in with pando cp",
+			"cell %s exists: its source was imported before", c.Title())
+	}
+	if b := p.req.Backend; b != "" && b != "auto" && b != c.Backend {
+		return cell.Errorf(cell.Conflict, opName, "leave out --backend, or choose another --cell", "cell %s runs on backend %s", c.Title(), c.Backend)
+	}
+	var err error
+	p.backend, err = e.backend(c.Backend)
+	return err
+}
+
+// record makes the run and, if it is new, its cell known. The name of a cell
+// that is to be made is taken from here on: two runs that make it at once
+// don't.
+func (e *Engine) record(p *runPlan) error {
+	if p.cell != nil {
+		return e.reg.commit(p.run)
+	}
+	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Backend: p.backend.Name(), Image: "host",
+		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1}
+	p.cell = c
+	if c.Name == "" {
+		return e.reg.commit(c, p.run)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.reg.named(c.Name); ok {
+		return cell.Errorf(cell.Conflict, "engine.StartRun", "try again in a moment", "cell %s is being made by another run", c.Name)
+	}
+	return e.reg.commit(c, p.run)
+}
+
+// pendingFrom returns the newest result from the same source that still waits
+// in an anonymous cell, for a run that will not see it.
+func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
+	if p.req.Cell != "" {
+		return "", false
+	}
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	var newest *Run
+	for id := range e.reg.pending {
+		r := e.reg.runs[id]
+		if r != nil && r.Source == p.source && r.CellName == "" && (newest == nil || r.Created.After(newest.Created)) {
+			newest = r
+		}
+	}
+	if newest == nil {
+		return "", false
+	}
+	return newest.ID, true
+}
+
+// carryOut is the life of a run.
+func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
+	began := time.Now()
+	run := p.run
+	release, err := e.turns.take(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
+		l.report(api.Progress{Step: "waiting", Note: fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())})
+	})
+	if err != nil {
+		e.failedToStart(ctx, p, err)
+		return
+	}
+	defer release()
+	if err := e.lookAgain(p); err != nil {
+		e.failedToStart(ctx, p, err)
+		return
+	}
+	x := &execution{e: e, p: p, l: l, run: run, began: began}
+	if err := x.prepare(l.ctx); err != nil {
+		x.abandon(ctx, err)
+		return
+	}
+	if err := x.start(l.ctx); err != nil {
+		x.abandon(ctx, err)
+		return
+	}
+	status, err := x.wait(l.ctx)
+	if errors.Is(err, errClosing) {
+		return // the next daemon goes on with it
+	}
+	x.finish(ctx, status, err)
+}
+
+// lookAgain brings the plan of a run in an existing cell up to date: while it
+// waited for its turn, others worked there.
+func (e *Engine) lookAgain(p *runPlan) error {
+	if p.cell.State == cell.Creating {
+		return nil
+	}
+	c, err := e.reg.cell(p.cell.ID)
+	if err != nil {
+		return err
+	}
+	p.cell = &c
+	if err := e.unfinished(&c, ""); err != nil {
+		return err
+	}
+	return e.planExisting(p)
+}
+
+// orElse returns s, or dflt if s is empty.
+func orElse(s, dflt string) string {
+	if s == "" {
+		return dflt
+	}
+	return s
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Selectors are what people write for cells, runs and checkpoints:
+//
+//	web  c-0123…        a cell, by name, id or a prefix of the id
+//	web@3  web@latest   a checkpoint of it
+//	web:latest  r-12…   a run
+//	4f3a…  (digest)     a checkpoint, by a prefix of its id or tree digest
+//
+// An empty selector is the latest from a directory.
+
+// checkCellName accepts what may name a cell, existing or new, before it
+// becomes part of anything.
+func (e *Engine) checkCellName(s string) error {
+	if cell.IsID(s) && strings.HasPrefix(s, "c-") {
+		return nil
+	}
+	return cell.CheckName(s)
+}
+
+// clip keeps what comes back of a selector short.
+func clip(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}
+
+// findCell finds a living or resting cell by name or id.
+func (e *Engine) findCell(s string) (Cell, bool) {
+	if c, ok := e.reg.named(s); ok {
+		return c, true
+	}
+	if !cell.IsID(s) || !strings.HasPrefix(s, "c-") {
+		return Cell{}, false
+	}
+	var found []Cell
+	for _, c := range e.reg.listCells() {
+		if strings.HasPrefix(string(c.ID), s) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], true
+	}
+	return Cell{}, false
+}
+
+// SelectCell resolves a cell. dir is where the person is.
+func (e *Engine) SelectCell(sel, dir string) (cell.ID, error) {
+	if sel == "" {
+		r, err := e.latestFrom(dir, func(r *Run) bool { return !r.neverStarted() })
+		if err != nil {
+			return "", err
+		}
+		return r.CellID(), nil
+	}
+	name := sel
+	if at := strings.IndexAny(sel, "@:"); at > 0 && e.checkCellName(sel[:at]) == nil {
+		what := map[byte]string{'@': "a checkpoint", ':': "a run"}[sel[at]]
+		return "", cell.Errorf(cell.Invalid, "engine.SelectCell", "name a cell alone; new cells from a checkpoint: pando fork CELL@N", "%q is %s, not a cell", clip(sel), what)
+	}
+	if strings.HasPrefix(name, "r-") && cell.IsID(name) {
+		r, err := e.SelectRun(name, dir)
+		if err != nil {
+			return "", err
+		}
+		run, err := e.reg.run(r)
+		return run.CellID(), err
+	}
+	if err := e.checkCellName(name); err != nil {
+		return "", err
+	}
+	c, ok := e.findCell(name)
+	if !ok {
+		return "", cell.Errorf(cell.NotFound, "engine.SelectCell", "run `pando ls` to see the cells there are", "no cell %s", name)
+	}
+	return c.ID, nil
+}
+
+// SelectRun resolves a run: an id or a prefix of one, CELL:latest, CELL (its
+// latest run), or "" for the latest from dir.
+func (e *Engine) SelectRun(sel, dir string) (cell.RunID, error) {
+	return e.selectRun(sel, dir, e.latestRun, func(*Run) bool { return true })
+}
+
+// SelectResult is SelectRun among runs that have a result. Where there is
+// none it says what SelectRun says.
+func (e *Engine) SelectResult(sel, dir string) (cell.RunID, error) {
+	id, err := e.selectRun(sel, dir, e.latestResult, func(r *Run) bool { return !r.neverStarted() })
+	if cell.KindOf(err) == cell.NotFound {
+		return e.SelectRun(sel, dir)
+	}
+	return id, err
+}
+
+func (e *Engine) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, counts func(*Run) bool) (cell.RunID, error) {
+	const opName = "engine.SelectRun"
+	if sel == "" {
+		r, err := e.latestFrom(dir, counts)
+		return r.RunID(), err
+	}
+	if strings.HasPrefix(sel, "r-") && cell.IsID(sel) {
+		var found []cell.RunID
+		for _, r := range e.reg.listRuns("") {
+			if strings.HasPrefix(r.ID, sel) {
+				found = append(found, r.RunID())
+			}
+		}
+		switch len(found) {
+		case 1:
+			return found[0], nil
+		case 0:
+			return "", cell.Errorf(cell.NotFound, opName, "run `pando runs` to see the runs there are", "no run %s", sel)
+		}
+		return "", cell.Errorf(cell.Invalid, opName, "give more digits", "%s is the beginning of %d runs", sel, len(found))
+	}
+	name, which, has := strings.Cut(sel, ":")
+	if has && (which != "latest" || name == "") {
+		return "", cell.Errorf(cell.Invalid, opName, "write CELL:latest, or a run's id", "%q is no run", clip(sel))
+	}
+	id, err := e.SelectCell(name, dir)
+	if err != nil {
+		return "", err
+	}
+	r := latest(id)
+	if r == "" {
+		return "", cell.Errorf(cell.NotFound, opName, "", "cell %s has no runs", name)
+	}
+	return r, nil
+}
+
+// SelectCheckpoint resolves CELL@N, CELL@latest, CELL, a checkpoint's id, or
+// a prefix of a tree digest.
+func (e *Engine) SelectCheckpoint(sel, dir string) (Checkpoint, error) {
+	const opName = "engine.SelectCheckpoint"
+	name, num, has := strings.Cut(sel, "@")
+	if !has {
+		if _, named := e.findCell(sel); !named {
+			if k, ok, err := e.byDigest(sel); ok || err != nil {
+				return k, err
+			}
+		}
+		num = "latest"
+	}
+	id, err := e.SelectCell(name, dir)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	if num == "latest" {
+		return e.reg.checkpoint(c.Head)
+	}
+	n, err := strconv.Atoi(num)
+	if err != nil || n < 1 {
+		return Checkpoint{}, cell.Errorf(cell.Invalid, opName, "write CELL@N; `pando history "+c.Title()+"` shows the numbers", "%q is no checkpoint", clip(sel))
+	}
+	return e.reg.number(id, n)
+}
+
+// byDigest finds a checkpoint by a prefix, of at least six digits, of its id
+// or of its tree digest. One that several cells are at is nobody's.
+func (e *Engine) byDigest(s string) (Checkpoint, bool, error) {
+	hex := strings.TrimPrefix(strings.TrimPrefix(s, "sha256:"), "k-")
+	if len(hex) < 6 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return Checkpoint{}, false, nil
+	}
+	var found []Checkpoint
+	e.reg.mu.RLock()
+	for _, k := range e.reg.checkpoints {
+		if k.Gone || e.reg.cells[k.Cell] == nil || e.reg.cells[k.Cell].State == cell.Removed {
+			continue
+		}
+		if strings.HasPrefix(strings.TrimPrefix(string(k.ID), "k-"), hex) || strings.HasPrefix(strings.TrimPrefix(k.Tree.String(), "sha256:"), hex) {
+			found = append(found, *k)
+		}
+	}
+	e.reg.mu.RUnlock()
+	if len(found) == 0 {
+		return Checkpoint{}, false, nil
+	}
+	sort.Slice(found, func(i, j int) bool { return found[i].Created.After(found[j].Created) })
+	var names []string
+	clear := true
+	for _, k := range found {
+		clear = clear && k.Cell == found[0].Cell && k.Tree == found[0].Tree
+		if c, err := e.reg.cell(k.Cell); err == nil {
+			names = append(names, e.selector(&c, &k))
+		}
+	}
+	if !clear {
+		return Checkpoint{}, false, cell.Errorf(cell.Invalid, "engine.byDigest", "give more digits, or write CELL@N", "%s is each of %s", s, join(names))
+	}
+	return found[0], true, nil
+}
+
+// latestFrom is the newest run whose source is dir or a directory above it,
+// the nearest such source winning; without any, the newest run of all would
+// be a guess, so it is an error.
+func (e *Engine) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		dir = real
+	}
+	var best *Run
+	runs := e.reg.listRuns("")
+	for i := range runs {
+		r := &runs[i]
+		if !counts(r) {
+			continue
+		}
+		if dir != r.Source && !strings.HasPrefix(dir, strings.TrimSuffix(r.Source, "/")+"/") {
+			continue
+		}
+		if best == nil || len(r.Source) > len(best.Source) {
+			best = r
+		}
+	}
+	if best == nil {
+		return Run{}, cell.Errorf(cell.NotFound, "engine.latest", "name a cell or a run (`pando ls`, `pando runs`), or start one: pando run -- COMMAND",
+			"no run was started from %s", dir)
+	}
+	return *best, nil
+}
+
+// selector is how a checkpoint is written for people.
+func (e *Engine) selector(c *Cell, k *Checkpoint) string {
+	return fmt.Sprintf("%s@%d", c.Title(), k.Number)
+}

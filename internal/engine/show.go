@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// Cell shows a cell.
+func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	return e.cellView(&c), nil
+}
+
+// Cells lists the cells there are, newest first.
+func (e *Engine) Cells() []api.Cell {
+	out := []api.Cell{}
+	for _, c := range e.reg.listCells() {
+		out = append(out, e.cellView(&c))
+	}
+	return out
+}
+
+// Run shows a run.
+func (e *Engine) Run(id cell.RunID) (api.Run, error) {
+	r, err := e.reg.run(id)
+	return r.Run, err
+}
+
+// Runs lists runs of a cell, or of all for "", newest first.
+func (e *Engine) Runs(id cell.ID) []api.Run {
+	out := []api.Run{}
+	for _, r := range e.reg.listRuns(id) {
+		out = append(out, r.Run)
+	}
+	return out
+}
+
+// History lists a cell's checkpoints by number.
+func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Checkpoint{}
+	for _, k := range e.reg.listCheckpoints(id) {
+		out = append(out, e.checkpointView(&k, &c))
+	}
+	return out, nil
+}
+
+func (e *Engine) cellView(c *Cell) api.Cell {
+	v := api.Cell{
+		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
+		Backend: c.Backend, Image: c.Image, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
+		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
+		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut), Policy: c.Setup.Policy.String(),
+		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
+	}
+	if r, err := e.reg.run(cell.RunID(v.LatestRun)); err == nil {
+		v.Verdict = r.Verdict
+	}
+	if c.Parent != nil {
+		v.Parent = &api.Parent{Cell: string(c.Parent.Cell), Checkpoint: string(c.Parent.Checkpoint)}
+		if up, err := e.reg.cell(c.Parent.Cell); err == nil {
+			v.Parent.Name = up.Title()
+		}
+		if k, err := e.reg.checkpoint(c.Parent.Checkpoint); err == nil {
+			v.Parent.Number = k.Number
+		}
+	}
+	if inst := e.instance(c.ID); inst != nil {
+		a := assuranceAPI(inst.Assurance())
+		v.Assurance = &a
+		v.Downgrades = append(append([]string{}, inst.Assurance().Downgrades...), v.Downgrades...)
+		if list, err := inst.List(context.Background()); err == nil {
+			v.Processes = len(list)
+		}
+	}
+	return v
+}
+
+func (e *Engine) checkpointView(k *Checkpoint, c *Cell) api.Checkpoint {
+	v := api.Checkpoint{
+		ID: string(k.ID), Cell: string(k.Cell), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
+		Expires: k.Expires, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String(), Layers: len(k.State.Layers), Head: c.Head == k.ID,
+		TookMS: k.TookMS, Under: k.Under,
+	}
+	if up, err := e.reg.checkpoint(k.Parent); err == nil && up.Cell == k.Cell {
+		v.Parent = up.Number
+	}
+	return v
+}
+
+func assuranceAPI(a cell.Assurance) api.Assurance {
+	v := api.Assurance{Isolation: orEmpty(a.Isolation), Limits: []api.AppliedLimit{}, Network: a.Network, IDs: a.IDs,
+		Canaries: api.Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: orEmpty(a.Canaries.Bites)}}
+	for _, l := range a.Limits {
+		v.Limits = append(v.Limits, api.AppliedLimit(l))
+	}
+	return v
+}
+
+func errorAPI(err error) *api.Error {
+	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
+}
+
+// Tree is the family of a cell, or of all cells for "", as trees.
+func (e *Engine) Tree(id cell.ID) ([]api.TreeNode, error) {
+	all := map[cell.ID]Cell{}
+	e.reg.mu.RLock()
+	for _, c := range e.reg.cells {
+		all[c.ID] = *c
+	}
+	e.reg.mu.RUnlock()
+	children := map[cell.ID][]cell.ID{}
+	var roots []cell.ID
+	for cid, c := range all {
+		if c.Parent != nil {
+			if _, ok := all[c.Parent.Cell]; ok {
+				children[c.Parent.Cell] = append(children[c.Parent.Cell], cid)
+				continue
+			}
+		}
+		roots = append(roots, cid)
+	}
+	if id != "" {
+		c, err := e.reg.cell(id)
+		if err != nil {
+			return nil, err
+		}
+		for c.Parent != nil { // up to the founder
+			up, ok := all[c.Parent.Cell]
+			if !ok {
+				break
+			}
+			c = up
+		}
+		roots = []cell.ID{c.ID}
+	}
+	older := func(list []cell.ID) {
+		sort.Slice(list, func(i, j int) bool { return all[list[i]].Created.Before(all[list[j]].Created) })
+	}
+	var build func(cell.ID) (api.TreeNode, bool)
+	build = func(cid cell.ID) (api.TreeNode, bool) {
+		c := all[cid]
+		n := api.TreeNode{Cell: e.cellView(&c), Checkpoints: []api.Checkpoint{}, Children: []api.TreeNode{}}
+		kids := children[cid]
+		older(kids)
+		for _, k := range kids {
+			if child, ok := build(k); ok {
+				n.Children = append(n.Children, child)
+			}
+		}
+		for _, k := range e.reg.listCheckpoints(cid) {
+			n.Checkpoints = append(n.Checkpoints, e.checkpointView(&k, &c))
+		}
+		return n, c.State != cell.Removed || len(n.Children) > 0
+	}
+	older(roots)
+	out := []api.TreeNode{}
+	for _, r := range roots {
+		if n, ok := build(r); ok {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// Export writes everything kept of a run into w, as a tar archive.
+func (e *Engine) Export(id cell.RunID, w io.Writer) error {
+	r, err := e.reg.run(id)
+	if err != nil {
+		return err
+	}
+	bundle, err := e.runBundle(&r)
+	if err != nil {
+		return err
+	}
+	return exportRun(&r, bundle, w)
+}
+
+// runBundle is the run's receipts with what is needed to verify them.
+func (e *Engine) runBundle(r *Run) ([]byte, error) {
+	if len(r.Receipts) == 0 {
+		return nil, nil
+	}
+	entry, err := e.cfg.Ledger.Find(r.Receipts[0])
+	if err != nil {
+		return nil, err
+	}
+	b, err := e.cfg.Ledger.Export(entry.Index, entry.Index+1, nil)
+	if err != nil {
+		return nil, err
+	}
+	return b.Encode()
+}
+
+// Log opens one of a run's output files.
+func (e *Engine) Log(id cell.RunID, name string) (*os.File, error) {
+	r, err := e.reg.run(id)
+	if err != nil {
+		return nil, err
+	}
+	switch name {
+	case "stdout", "stderr", "events.jsonl", "patch", "manifest.json", "check":
+	default:
+		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "a run keeps no %q", name)
+	}
+	f, err := os.Open(filepath.Join(r.Folder, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "run %s has no %s", id, name)
+	}
+	return f, err
+}
+
+// redactor hides what looks like a live token in what we write about a run.
+var redactor receipt.Redactor
+
+func redactArgs(args []string) []string { return redactor.Args(args) }
+
+func join(list []string) string {
+	if len(list) > 5 {
+		list = append(append([]string{}, list[:5]...), "…")
+	}
+	return strings.Join(list, ", ")
+}

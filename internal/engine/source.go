@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// sourceRecord is what is kept of the newest import of a source, beside its
+// index. It can be lost: then the source is imported anew.
+type sourceRecord struct {
+	Source      string              `json:"source"`
+	State       workspace.State     `json:"state"`
+	Tree        cell.Digest         `json:"tree"`
+	Fingerprint cell.Digest         `json:"fingerprint"`
+	LeftOut     []workspace.LeftOut `json:"left_out"`
+	Notes       []string            `json:"notes"`
+	Files       int                 `json:"files"`
+	Bytes       int64               `json:"bytes"`
+	Index       cell.Digest         `json:"index"`
+}
+
+// importSource brings a source into a base, from what is known of it.
+func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
+	names = append([]string(nil), names...)
+	sort.Strings(names)
+	key := cell.Sum([]byte(strings.Join(append([]string{p.Name(), source}, names...), "\x00")))
+	name := strings.TrimPrefix(key.String(), "sha256:")[:32]
+	release, err := e.turns.take(ctx, cell.ID("source "+name), "an import", nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer release()
+	prev, err := e.lastImport(name)
+	if err != nil {
+		e.log.Warn("cannot use the last import", "source", source, "error", err)
+	}
+	im, err := workspace.Import(ctx, workspace.ImportRequest{
+		Source: source, With: with, Provider: p, Objects: e.cfg.Objects, Prev: prev, Progress: progress,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if prev == nil || im.Fingerprint != prev.Fingerprint {
+		if err := e.keepImport(name, source, im); err != nil {
+			return nil, "", err
+		}
+	}
+	e.mu.Lock()
+	e.sources[name] = im
+	e.mu.Unlock()
+	return im, name, nil
+}
+
+// lastImport returns what is known of a source, nil when nothing is.
+func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
+	if name == "" {
+		return nil, nil
+	}
+	e.mu.Lock()
+	im := e.sources[name]
+	e.mu.Unlock()
+	if im != nil {
+		return im, nil
+	}
+	b, err := os.ReadFile(e.sourcePath(name, "json"))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	var rec sourceRecord
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(e.sourcePath(name, "index"))
+	if err != nil {
+		return nil, err
+	}
+	if cell.Sum(raw) != rec.Index {
+		return nil, nil // one of the two was written before a crash, the other not
+	}
+	ix, err := workspace.DecodeIndex(raw)
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.trees.get(rec.Tree)
+	if err != nil {
+		return nil, err
+	}
+	if p, err := e.providerOf(rec.State.Provider); err != nil || !haveLayers(p, rec.State) {
+		return nil, err
+	}
+	im = &workspace.Imported{State: rec.State, Tree: t, Fingerprint: rec.Fingerprint, LeftOut: rec.LeftOut, Notes: rec.Notes,
+		Files: rec.Files, Bytes: rec.Bytes, Index: ix}
+	e.mu.Lock()
+	e.sources[name] = im
+	e.mu.Unlock()
+	return im, nil
+}
+
+func haveLayers(p workspace.Provider, s workspace.State) bool {
+	all, err := p.Layers()
+	if err != nil {
+		return false
+	}
+	have := map[string]bool{}
+	for _, l := range all {
+		have[l] = true
+	}
+	for _, l := range s.Layers {
+		if !have[l] {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *Engine) sourcePath(name, ext string) string {
+	return filepath.Join(e.cfg.Home.Sources(), name+"."+ext)
+}
+
+// keepImport writes down what is known of a source. It is not synced: the two
+// files check each other, and a loss costs one import.
+func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
+	if err := os.MkdirAll(e.cfg.Home.Sources(), 0o700); err != nil {
+		return err
+	}
+	tree, err := e.trees.put(im.Tree)
+	if err != nil {
+		return err
+	}
+	raw := im.Index.Encode()
+	b, err := json.Marshal(sourceRecord{Source: source, State: im.State, Tree: tree, Fingerprint: im.Fingerprint, LeftOut: im.LeftOut,
+		Notes: im.Notes, Files: im.Files, Bytes: im.Bytes, Index: cell.Sum(raw)})
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		ext  string
+		data []byte
+	}{{"index", raw}, {"json", b}} {
+		tmp := e.sourcePath(name, f.ext+".new")
+		if err := os.WriteFile(tmp, f.data, 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(tmp, e.sourcePath(name, f.ext)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// reserveSize is the space kept back, in bytes, so that a run whose command
+// has filled the disk can be brought to its end: frozen, judged, sealed.
+const reserveSize = 2 << 20
+
+func (e *Engine) reservePath() string { return filepath.Join(e.cfg.Home.State, "reserve") }
+
+// keepReserve makes the reserve if it isn't there. A disk that has no room for
+// it has none for a run.
+func (e *Engine) keepReserve() error {
+	e.space.Lock()
+	defer e.space.Unlock()
+	if st, err := os.Stat(e.reservePath()); err == nil && st.Size() == reserveSize {
+		return nil
+	}
+	f, err := os.OpenFile(e.reservePath(), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err = unix.Fallocate(int(f.Fd()), 0, 0, reserveSize); errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = f.Write(make([]byte, reserveSize))
+	}
+	if err != nil {
+		os.Remove(e.reservePath())
+		return &os.PathError{Op: "keep some space free in", Path: e.cfg.Home.State, Err: err}
+	}
+	return nil
+}
+
+// spendReserve frees the reserve, if it is there.
+func (e *Engine) spendReserve() bool {
+	e.space.Lock()
+	defer e.space.Unlock()
+	return os.Remove(e.reservePath()) == nil
+}
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// full says what a full disk means to the person who waits.
+func full(err error) error {
+	if isFull(err) {
+		return cell.Errorf(cell.Unavailable, "engine", "free some space (`pando gc` shows what pando can free), then try again", "cannot go on: %w", err)
+	}
+	return err
+}
+
+// again is how long a run that could not be finished waits for the next try.
+const again = 3 * time.Second
+
+// finishLater tries once more to finish a run that could not be recorded, as
+// a restarted daemon would. Meanwhile why is what is known of its end.
+func (e *Engine) finishLater(id cell.RunID, why error) {
+	e.mu.Lock()
+	e.lost[id] = why
+	e.mu.Unlock()
+	e.background(func(ctx context.Context) {
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return // the next daemon does it
+		}
+		e.mu.Lock()
+		delete(e.lost, id)
+		e.mu.Unlock()
+		if r, err := e.reg.run(id); err == nil && cell.Phase(r.Phase) != cell.Ended {
+			e.recoverRun(r, why)
+		}
+	})
+}
+
+// unfinished is a conflict when a run of the cell, other than but, has ended
+// and could not be recorded: the workspace is still that run's. The caller
+// holds the cell's turn, so that none is under way.
+func (e *Engine) unfinished(c *Cell, but cell.RunID) error {
+	for _, r := range e.reg.listRuns(c.ID) {
+		if p := cell.Phase(r.Phase); (p == cell.Executing || p == cell.Finishing) && r.RunID() != but {
+			return cell.Errorf(cell.Conflict, "engine.unfinished", "free some space; it is finished as soon as that works",
+				"run %s in cell %s could not be finished", r.ID, c.Title())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/store"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// treeCache keeps trees by digest: their own few bytes as objects beside the
+// directories they are made of.
+type treeCache struct {
+	objs store.Store
+
+	mu sync.Mutex // guards m
+	m  map[cell.Digest]*workspace.Tree
+}
+
+// cachedTrees bounds the trees in memory; one is small, its directories stay
+// in the store.
+const cachedTrees = 256
+
+func newTreeCache(objs store.Store) *treeCache {
+	return &treeCache{objs: objs, m: map[cell.Digest]*workspace.Tree{}}
+}
+
+func (c *treeCache) put(t *workspace.Tree) (cell.Digest, error) {
+	d := t.Digest()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m[d] != nil {
+		return d, nil
+	}
+	if err := c.objs.Put(d, t.Encode()); err != nil {
+		return d, err
+	}
+	if len(c.m) >= cachedTrees {
+		clear(c.m)
+	}
+	c.m[d] = t
+	return d, nil
+}
+
+func (c *treeCache) get(d cell.Digest) (*workspace.Tree, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.m[d]; t != nil {
+		return t, nil
+	}
+	b, err := c.objs.Get(d)
+	if err != nil {
+		return nil, err
+	}
+	t, err := workspace.DecodeTree(b, c.objs)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.m) >= cachedTrees {
+		clear(c.m)
+	}
+	c.m[d] = t
+	return t, nil
+}
+
+// tree returns the tree of a checkpoint, computing what is not there.
+func (e *Engine) tree(ctx context.Context, k *Checkpoint) (*workspace.Tree, error) {
+	if !k.Tree.IsZero() {
+		t, err := e.trees.get(k.Tree)
+		if err == nil || !errors.Is(err, cell.KindError(cell.NotFound)) && !errors.Is(err, cell.KindError(cell.Corrupt)) {
+			return t, err
+		}
+	}
+	return e.computeTree(ctx, k)
+}
+
+// computeTree walks a checkpoint's layers, commits its digests, and finds out
+// if they are not what they were.
+func (e *Engine) computeTree(ctx context.Context, k *Checkpoint) (*workspace.Tree, error) {
+	p, err := e.providerOf(k.State.Provider)
+	if err != nil {
+		return nil, err
+	}
+	t, err := p.Walk(ctx, k.State, e.cfg.Objects)
+	if err != nil {
+		return nil, err
+	}
+	d, err := e.trees.put(t)
+	if err != nil {
+		return nil, err
+	}
+	if !k.Tree.IsZero() && k.Tree != d {
+		return nil, cell.Errorf(cell.Corrupt, "engine.tree", "", "checkpoint @%d is not what it was: expected %s, found %s", k.Number, k.Tree, d)
+	}
+	k.Tree, k.Content = d, t.ContentDigest()
+	return t, e.reg.commit(k)
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// turns lets one piece of work at a time change a cell; others wait in line.
+type turns struct {
+	mu sync.Mutex // guards m
+	m  map[cell.ID]*turn
+}
+
+type turn struct {
+	free    chan struct{} // holds one token
+	waiting int
+	holder  string
+}
+
+func newTurns() *turns { return &turns{m: map[cell.ID]*turn{}} }
+
+// take waits for the turn of a cell. who says what the turn is for, for those
+// who wait. busy, if not nil, is told whom it waits for, once.
+func (t *turns) take(ctx context.Context, id cell.ID, who string, busy func(holder string)) (release func(), err error) {
+	t.mu.Lock()
+	k := t.m[id]
+	if k == nil {
+		k = &turn{free: make(chan struct{}, 1)}
+		k.free <- struct{}{}
+		t.m[id] = k
+	}
+	k.waiting++
+	holder := k.holder
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		k.waiting--
+		if k.waiting == 0 {
+			delete(t.m, id)
+		}
+	}
+	select {
+	case <-k.free:
+	default:
+		if busy != nil {
+			busy(holder)
+		}
+		select {
+		case <-k.free:
+		case <-ctx.Done():
+			leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+	t.mu.Lock()
+	k.holder = who
+	t.mu.Unlock()
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			t.mu.Lock()
+			k.holder = ""
+			t.mu.Unlock()
+			k.free <- struct{}{}
+			leave()
+		})
+	}, nil
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/volume"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// private is the folder of what belongs to one cell alone: its home, its /tmp,
+// its layers over caches. With a volume it is a file system of its own, and
+// holds the writable layer, too.
+func (e *Engine) private(id cell.ID) string {
+	return filepath.Join(e.cfg.Home.Cells(), string(id))
+}
+
+// begin gives a cell at rest a writable layer over a checkpoint.
+func (e *Engine) begin(ctx context.Context, c *Cell, p workspace.Provider, at *Checkpoint) error {
+	t, err := e.tree(context.WithoutCancel(ctx), at)
+	if err != nil {
+		return err
+	}
+	if err := e.giveVolume(ctx, c); err != nil {
+		return err
+	}
+	place := ""
+	if c.Volume > 0 {
+		place = filepath.Join(e.private(c.ID), "layers")
+		if err := os.MkdirAll(place, 0o700); err != nil {
+			return err
+		}
+	}
+	g, err := p.Begin(ctx, at.State, t.Root, place)
+	if err != nil {
+		return full(err)
+	}
+	c.Gen = &g
+	return nil
+}
+
+// giveVolume makes the volume of a new cell for which a limit on its disk was
+// asked, where the backend can have one; elsewhere what it writes is counted.
+// A volume's size is for its cell's life.
+func (e *Engine) giveVolume(ctx context.Context, c *Cell) error {
+	asked := slices.Contains(c.Setup.Asked, "disk")
+	if c.Volume > 0 {
+		if asked && c.Setup.Limits.Disk != c.Volume {
+			return cell.Errorf(cell.Conflict, "engine.volume", "leave out --disk, or work in a new cell",
+				"cell %s has a disk of %s, which cannot change", c.Title(), policy.FormatSize(c.Volume))
+		}
+		return volume.Open(e.private(c.ID))
+	}
+	if !asked {
+		return nil
+	}
+	b, err := e.backend(c.Backend)
+	if err != nil {
+		return err
+	}
+	caps, err := e.caps(ctx, b)
+	if err != nil || caps.DiskLimit != "" {
+		return err
+	}
+	dir := e.private(c.ID)
+	if _, err := os.Lstat(dir); err == nil {
+		return nil // it has written things already, which would be covered
+	}
+	if err := volume.Make(ctx, dir, c.Setup.Limits.Disk); err != nil {
+		return full(err)
+	}
+	c.Volume = c.Setup.Limits.Disk
+	return nil
+}
+
+// openVolumes opens the volumes of the cells that there are: an earlier
+// daemon's mounts ended with it.
+func (e *Engine) openVolumes() {
+	for _, c := range e.reg.listCells() {
+		if c.Volume == 0 {
+			continue
+		}
+		if err := volume.Open(e.private(c.ID)); err != nil {
+			e.log.Error("cannot open the disk of a cell", "cell", c.ID, "error", err)
+		}
+	}
+}
+
+// removePrivate removes what belonged to a cell that is gone.
+func (e *Engine) removePrivate(id cell.ID) error {
+	dir := e.private(id)
+	if volume.Exists(dir) {
+		return volume.Remove(dir)
+	}
+	return workspace.RemoveTree(dir)
+}

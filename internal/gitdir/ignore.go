@@ -1,0 +1,257 @@
+package gitdir
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// An IgnoreFile is a file of patterns that holds for a whole work tree.
+type IgnoreFile struct {
+	Name    string // as shown to people: ".git/info/exclude"
+	Content []byte
+}
+
+// Ignore tells which paths git would ignore, by the ".gitignore" files in the
+// folders of a work tree and by files that hold for all of it. Rules are read
+// when they are first needed and kept, so an Ignore describes one moment. It
+// is safe for concurrent use.
+//
+// It judges a path by rules alone: git does not ignore what it tracks. Paths
+// below ".git" and in nested repositories are not its business.
+type Ignore struct {
+	open   func(path string) ([]byte, error)
+	prefix string // put before every path: the tree is a folder of the work tree
+
+	mu   sync.RWMutex
+	dirs map[string]*ignoreDir // by path in the work tree, "" is its top
+	err  error                 // the first of open that is not "not found"
+}
+
+// NewIgnore returns the rules of a work tree. open reads a file by its path in
+// it and answers fs.ErrNotExist or a NotFound error when there is none; it must
+// not follow a symlink in the place of a ".gitignore", as git does not. files
+// are those that hold everywhere, the strongest first; a ".gitignore" is
+// stronger than all of them.
+func NewIgnore(open func(path string) ([]byte, error), files ...IgnoreFile) *Ignore {
+	ig := &Ignore{open: open, dirs: map[string]*ignoreDir{}}
+	var rules *ignoreRules
+	for i := len(files) - 1; i >= 0; i-- {
+		rules = parseIgnore(files[i].Name, "", files[i].Content, rules)
+	}
+	ig.dirs[""] = ig.load("", rules)
+	return ig
+}
+
+// IgnoreOnDisk returns the rules for the folder root on disk: its own and,
+// when it lies in a git work tree, those of the folders above it and of
+// info/exclude.
+func IgnoreOnDisk(root string) (*Ignore, error) {
+	repo, err := Find(root)
+	if err != nil {
+		return nil, err
+	}
+	var files []IgnoreFile
+	top, prefix := root, ""
+	if repo != nil {
+		top, prefix = repo.top, repo.prefix
+		b, err := readIgnore(filepath.Join(repo.common, "info/exclude"), 0)
+		if err == nil {
+			files = append(files, IgnoreFile{".git/info/exclude", b})
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("cannot read git's exclude file: %w", err)
+		}
+	}
+	ig := NewIgnore(func(path string) ([]byte, error) {
+		return readIgnore(filepath.Join(top, path), unix.O_NOFOLLOW)
+	}, files...)
+	ig.prefix = prefix
+	return ig, nil
+}
+
+// readIgnore passes over what is no regular file, as git does.
+func readIgnore(path string, flags int) ([]byte, error) {
+	b, err := readRegularFlags(path, maxFile, flags)
+	if cell.KindOf(err) == cell.Invalid || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, fs.ErrNotExist
+	}
+	return b, err
+}
+
+// Err returns the first error met while reading rules, other than that there
+// are none. What Match answered since then may be wrong.
+func (ig *Ignore) Err() error {
+	ig.mu.RLock()
+	defer ig.mu.RUnlock()
+	return ig.err
+}
+
+// Match reports whether path, relative to the tree, is ignored, and the rule
+// that decided as "file:line:pattern". A rule that re-includes is named with
+// ignored false; no rule is "".
+//
+// Nothing below an ignored folder can be re-included: the rule of the folder
+// is then the rule of the path.
+func (ig *Ignore) Match(path string, isDir bool) (ignored bool, rule string) {
+	if ig.prefix != "" {
+		path = ig.prefix + "/" + path
+	}
+	dir, name := cutLast(path)
+	d := ig.dir(dir)
+	r := d.by
+	if r == nil {
+		r = d.rules.match(path, name, isDir)
+	}
+	if r == nil {
+		return false, ""
+	}
+	return !r.negative, r.text
+}
+
+// cutLast splits off the last name of a path; dir is "" for a path at the top.
+func cutLast(path string) (dir, name string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 0)], path[i+1:]
+}
+
+// ignoreDir is what is known of one folder.
+type ignoreDir struct {
+	by    *ignoreRule  // the rule that ignores the folder and all below it
+	rules *ignoreRules // those in force in it otherwise
+}
+
+func (ig *Ignore) dir(path string) *ignoreDir {
+	ig.mu.RLock()
+	d := ig.dirs[path]
+	ig.mu.RUnlock()
+	if d != nil {
+		return d
+	}
+	parent, name := cutLast(path)
+	up := ig.dir(parent)
+	if up.by != nil {
+		d = up
+	} else if r := up.rules.match(path, name, true); r != nil && !r.negative {
+		d = &ignoreDir{by: r}
+	} else {
+		d = ig.load(path, up.rules)
+	}
+	ig.mu.Lock()
+	ig.dirs[path] = d
+	ig.mu.Unlock()
+	return d
+}
+
+// load reads the ".gitignore" of a folder whose parent has the rules up.
+func (ig *Ignore) load(path string, up *ignoreRules) *ignoreDir {
+	name := strings.TrimPrefix(path+"/.gitignore", "/")
+	b, err := ig.open(name)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) && cell.KindOf(err) != cell.NotFound {
+			ig.mu.Lock()
+			if ig.err == nil {
+				ig.err = fmt.Errorf("cannot read %s: %w", name, err)
+			}
+			ig.mu.Unlock()
+		}
+		return &ignoreDir{rules: up}
+	}
+	return &ignoreDir{rules: parseIgnore(name, path, b, up)}
+}
+
+// ignoreRules are the rules of one file and, through up, of the weaker ones.
+type ignoreRules struct {
+	base  string // the folder they hold for, with a slash at its end; "" is the top
+	rules []ignoreRule
+	names map[string][]int // plain names, most rules: where in rules, in order
+	other []int            // the rest
+	up    *ignoreRules
+}
+
+func (l *ignoreRules) add(r ignoreRule) {
+	i := len(l.rules)
+	l.rules = append(l.rules, r)
+	if !r.anywhere || len(r.glob) > 0 {
+		l.other = append(l.other, i)
+		return
+	}
+	if l.names == nil {
+		l.names = map[string][]int{}
+	}
+	l.names[r.literal] = append(l.names[r.literal], i)
+}
+
+// match returns the rule that decides: the last that matches in the strongest
+// file that has one.
+func (l *ignoreRules) match(path, name string, isDir bool) *ignoreRule {
+	for ; l != nil; l = l.up {
+		found := -1
+		same := l.names[name]
+		for i := len(same) - 1; i >= 0; i-- {
+			if isDir || !l.rules[same[i]].dirOnly {
+				found = same[i]
+				break
+			}
+		}
+		rel := path[len(l.base):]
+		for i := len(l.other) - 1; i >= 0 && l.other[i] > found; i-- {
+			r := &l.rules[l.other[i]]
+			if (isDir || !r.dirOnly) && strings.HasSuffix(rel, r.tail) && r.match(rel, name) {
+				found = l.other[i]
+			}
+		}
+		if found >= 0 {
+			return &l.rules[found]
+		}
+	}
+	return nil
+}
+
+// parseIgnore reads a file of patterns, one a line.
+func parseIgnore(source, dir string, content []byte, up *ignoreRules) *ignoreRules {
+	l := &ignoreRules{up: up}
+	if dir != "" {
+		l.base = dir + "/"
+	}
+	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
+	n := 0
+	for line := range bytes.Lines(content) {
+		n++
+		s := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
+		s, _, _ = strings.Cut(s, "\x00") // git's lines are C strings
+		if strings.HasPrefix(s, "#") {
+			continue
+		}
+		if r, ok := parseIgnoreRule(trimIgnoreSpaces(s)); ok {
+			r.text = fmt.Sprintf("%s:%d:%s", source, n, r.text)
+			l.add(r)
+		}
+	}
+	if len(l.rules) == 0 {
+		return up
+	}
+	return l
+}
+
+// trimIgnoreSpaces takes away the spaces at the end that are not escaped.
+func trimIgnoreSpaces(s string) string {
+	end := 0
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case ' ':
+			continue
+		case '\\':
+			i++
+		}
+		end = i + 1
+	}
+	return s[:min(end, len(s))]
+}

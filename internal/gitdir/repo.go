@@ -1,0 +1,301 @@
+// Package gitdir reads what git's files say, without running git: which paths
+// are tracked, what is ignored, where hooks come from, and which names git
+// takes for its own.
+//
+// It promises to agree with git (the tests ask git itself), to execute nothing,
+// to open only regular files of bounded size, and to answer Unsupported where
+// the truth can't be told from the files it reads (split and sparse indexes,
+// object formats it does not know).
+//
+// It leaves to the caller which folders to ask about (a nested repository has
+// an index of its own), and what to do with the answers.
+//
+//	repo.go             where a repository is; tracked paths; hooks
+//	index.go            git's index
+//	ignore.go, rule.go  ignore rules
+//	name.go             names that some file system takes for ".git"
+package gitdir
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Tracked returns the paths that git tracks below root, which may be the top
+// of a work tree, a folder inside one, a linked worktree or a submodule. It is
+// nil if root is in no work tree. Each nested repository has an index of its
+// own: the caller asks again for every folder with a ".git".
+//
+// Nothing is executed and only regular files are opened. An index that tells
+// only part of the truth (split, sparse) is an Unsupported error.
+func Tracked(root string) (Set, error) {
+	r, err := Find(root)
+	if r == nil || err != nil {
+		return nil, err
+	}
+	return r.Tracked()
+}
+
+// Limits on what is read of a repository. Git's own index of two million files
+// has 250 MB.
+const (
+	maxIndex = 1 << 30
+	maxFile  = 1 << 20
+)
+
+// A Repo is where git keeps the state of one work tree.
+type Repo struct {
+	dir     string // holds HEAD and index
+	common  string // holds config and info/exclude; dir, except in linked worktrees
+	top     string // the work tree
+	prefix  string // where the folder asked for lies in it; "" is the top
+	hashLen int
+}
+
+// Index returns where the index is, which need not exist: Tracked depends on
+// nothing else that changes.
+func (r *Repo) Index() string { return filepath.Join(r.dir, "index") }
+
+// Tracked returns the tracked paths below the folder that r was found for.
+func (r *Repo) Tracked() (Set, error) {
+	b, err := readRegular(r.Index(), maxIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Set{}, nil // nothing was ever added
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read git's index: %w", err)
+	}
+	all, err := ReadIndex(b, r.hashLen)
+	if err != nil {
+		return nil, err
+	}
+	return all.below(r.prefix), nil
+}
+
+// Find looks for a ".git" in root and the folders above it, as git
+// does: a ".git" that is no repository is passed over, and the search ends at
+// the border of the file system. It returns nil if there is none.
+func Find(root string) (*Repo, error) {
+	root, err := filepath.Abs(root)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot look for a git repository: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(root, &st); err != nil {
+		return nil, fmt.Errorf("cannot look for a git repository in %s: %w", root, err)
+	}
+	dev := st.Dev
+	for top := root; ; top = filepath.Dir(top) {
+		if unix.Stat(top, &st) != nil || st.Dev != dev {
+			return nil, nil
+		}
+		if filepath.Base(top) == ".git" && isRepository(top) {
+			return nil, nil // inside a repository's own folder there is no work tree
+		}
+		if dir := dirAt(top); dir != "" {
+			return openRepository(dir, top, root)
+		}
+		if top == filepath.Dir(top) {
+			return nil, nil
+		}
+	}
+}
+
+// dirAt returns the folder that top/.git is or points to, "" if none.
+func dirAt(top string) string {
+	dot := filepath.Join(top, ".git")
+	st, err := os.Stat(dot)
+	if err != nil {
+		return ""
+	}
+	if st.Mode().IsRegular() {
+		b, err := readRegular(dot, maxFile)
+		to, ok := strings.CutPrefix(string(b), "gitdir: ")
+		if err != nil || !ok {
+			return ""
+		}
+		dot = absFrom(top, strings.TrimRight(to, "\r\n"))
+	}
+	if !isRepository(dot) {
+		return ""
+	}
+	return dot
+}
+
+// isRepository tells a repository from a folder that is only called ".git".
+func isRepository(dir string) bool {
+	if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err != nil {
+		return false
+	}
+	common := commonDir(dir)
+	for _, name := range []string{"objects", "refs"} {
+		if st, err := os.Stat(filepath.Join(common, name)); err != nil || !st.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
+// commonDir returns what the worktrees of a repository share.
+func commonDir(dir string) string {
+	b, err := readRegular(filepath.Join(dir, "commondir"), maxFile)
+	if err != nil {
+		return dir
+	}
+	return absFrom(dir, strings.TrimRight(string(b), "\r\n"))
+}
+
+func openRepository(dir, top, root string) (*Repo, error) {
+	r := &Repo{dir: dir, common: commonDir(dir), top: top}
+	conf, err := readRegular(filepath.Join(r.common, "config"), maxFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot read git's config: %w", err)
+	}
+	if r.hashLen, err = HashLen(conf); err != nil {
+		return nil, err
+	}
+	// core.worktree belongs to the main work tree. A submodule's names the
+	// folder it was found in; a stale one is ignored.
+	if w := configValue(conf, "core.worktree"); w != "" && r.common == r.dir {
+		if w, err := filepath.EvalSymlinks(absFrom(dir, w)); err == nil {
+			r.top = w
+		}
+	}
+	rel, err := filepath.Rel(r.top, root)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return nil, nil // the work tree is somewhere else
+	}
+	if rel != "." {
+		r.prefix = rel
+	}
+	return r, nil
+}
+
+// HashLen returns the length in bytes of the object ids of a repository with
+// that config file, which its index depends on.
+func HashLen(config []byte) (int, error) {
+	switch format := configValue(config, "extensions.objectformat"); format {
+	case "", "sha1":
+		return sha1.Size, nil
+	case "sha256":
+		return sha256.Size, nil
+	default:
+		return 0, unsupportedIndex("object format %q is not known", format)
+	}
+}
+
+func absFrom(base, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(base, path)
+}
+
+// configValue returns the last value of "section.key" in a git config,
+// without includes: git takes what describes the repository itself from no
+// other file. Sections with a subsection are passed over.
+func configValue(conf []byte, name string) (value string) {
+	section := ""
+	for line := range bytes.Lines(conf) {
+		l := strings.TrimSpace(string(line))
+		if head, rest, ok := strings.Cut(l, "]"); ok && strings.HasPrefix(l, "[") {
+			section = strings.ToLower(strings.TrimSpace(head[1:]))
+			l = strings.TrimSpace(rest)
+		}
+		key, val, _ := strings.Cut(l, "=")
+		if section+"."+strings.ToLower(strings.TrimSpace(key)) != name {
+			continue
+		}
+		value = strings.TrimSpace(val)
+		if q, err := strconv.Unquote(value); err == nil {
+			value = q
+		} else if i := strings.IndexAny(value, "#;"); i >= 0 {
+			value = strings.TrimSpace(value[:i])
+		}
+	}
+	return value
+}
+
+// readRegular reads a regular file of at most limit bytes. The file is looked
+// at before it is opened for reading: opening a fifo waits, and opening a
+// device may do things.
+func readRegular(path string, limit int64) ([]byte, error) {
+	return readRegularFlags(path, limit, 0)
+}
+
+// readRegularFlags is readRegular with flags for the first open: O_NOFOLLOW.
+func readRegularFlags(path string, limit int64, flags int) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, cell.Errorf(cell.Invalid, "gitdir.readRegular", "", "%s is not a regular file", path)
+	}
+	if st.Size > limit {
+		return nil, cell.Errorf(cell.Unsupported, "gitdir.readRegular", "", "%s has more than %d bytes", path, limit)
+	}
+	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+	}
+	defer f.Close()
+	b := make([]byte, 0, st.Size+1)
+	for int64(len(b)) <= limit {
+		n, err := f.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+	}
+	return nil, cell.Errorf(cell.Unsupported, "gitdir.readRegular", "", "%s has more than %d bytes", path, limit)
+}
+
+// HookFolders returns the folders, relative to source, from which git runs
+// hooks because the repository's own config says so.
+func HookFolders(source string) []string {
+	repo, err := Find(source)
+	if repo == nil || err != nil {
+		return nil // from a repository that can't be read git runs nothing
+	}
+	var folders []string
+	for _, file := range []string{filepath.Join(repo.common, "config"), filepath.Join(repo.dir, "config.worktree")} {
+		conf, err := readRegular(file, maxFile)
+		dir := configValue(conf, "core.hookspath")
+		if err != nil || dir == "" {
+			continue
+		}
+		rel, err := filepath.Rel(source, absFrom(repo.top, dir))
+		if err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			folders = append(folders, rel)
+		}
+	}
+	return folders
+}

@@ -1,0 +1,109 @@
+// Package home knows where pando keeps its things: state, cache, keys, logs
+// and sockets. It creates the directories, private to their owner, and nothing
+// in them.
+package home
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Home is the set of directories of one installation (one per user, or one
+// per host for root).
+type Home struct {
+	State string // cells, layers, runs, ledger, keys: what must not be lost
+	Cache string // what can be made again
+	Run   string // sockets and locks: gone after a reboot
+}
+
+// Find returns the directories: under PANDO_HOME when it is set, else
+// /var/lib/pando, /var/cache/pando and /run/pando for root, else the XDG
+// directories of the user.
+func Find(getenv func(string) string, uid int) (Home, error) {
+	if dir := getenv("PANDO_HOME"); dir != "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return Home{}, err
+		}
+		return Home{State: filepath.Join(abs, "state"), Cache: filepath.Join(abs, "cache"), Run: filepath.Join(abs, "run")}, nil
+	}
+	if uid == 0 {
+		return Home{State: "/var/lib/pando", Cache: "/var/cache/pando", Run: "/run/pando"}, nil
+	}
+	user := getenv("HOME")
+	if user == "" {
+		return Home{}, fmt.Errorf("cannot find a place for pando's state: neither PANDO_HOME nor HOME is set")
+	}
+	pick := func(env, dflt string) string {
+		if d := getenv(env); filepath.IsAbs(d) {
+			return filepath.Join(d, "pando")
+		}
+		return filepath.Join(user, dflt, "pando")
+	}
+	h := Home{State: pick("XDG_DATA_HOME", ".local/share"), Cache: pick("XDG_CACHE_HOME", ".cache")}
+	if d := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) && isDir(d) {
+		h.Run = filepath.Join(d, "pando")
+	} else {
+		h.Run = filepath.Join(h.State, "run")
+	}
+	return h, nil
+}
+
+func isDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
+}
+
+// Make creates the directories, each with mode 0700.
+func (h Home) Make() error {
+	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Cells(), h.Runs(), h.Layers(), h.Ledger(), h.Keepers(), h.Scratch()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("cannot create %s: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// Socket is where the daemon listens.
+func (h Home) Socket() string { return filepath.Join(h.Run, "pando.sock") }
+
+// Lock is held by the living daemon.
+func (h Home) Lock() string { return filepath.Join(h.Run, "pando.lock") }
+
+// Log is the daemon's own log.
+func (h Home) Log() string { return filepath.Join(h.State, "daemon.log") }
+
+// Registry is the journal of cells, checkpoints and runs.
+func (h Home) Registry() string { return filepath.Join(h.State, "registry.log") }
+
+// Keys holds the installation's signing key.
+func (h Home) Keys() string { return filepath.Join(h.State, "keys") }
+
+// Cells holds what belongs to one cell alone: its home and /tmp.
+func (h Home) Cells() string { return filepath.Join(h.State, "cells") }
+
+// Runs holds a folder for each run.
+func (h Home) Runs() string { return filepath.Join(h.State, "runs") }
+
+// Layers holds the layers of workspaces.
+func (h Home) Layers() string { return filepath.Join(h.State, "layers") }
+
+// Trees holds the objects that tree digests are made of.
+func (h Home) Trees() string { return filepath.Join(h.State, "trees") }
+
+// Sources holds what was last seen of each imported directory.
+func (h Home) Sources() string { return filepath.Join(h.State, "sources") }
+
+// Ledger holds the Merkle log of receipts.
+func (h Home) Ledger() string { return filepath.Join(h.State, "ledger") }
+
+// Images holds prepared root file systems.
+func (h Home) Images() string { return filepath.Join(h.Cache, "images") }
+
+// Keepers holds the sockets and locks of living keepers.
+func (h Home) Keepers() string { return filepath.Join(h.Run, "keepers") }
+
+// Scratch is an empty directory that private mount namespaces cover with
+// mount points of their own.
+func (h Home) Scratch() string { return filepath.Join(h.Run, "mnt") }

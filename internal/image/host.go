@@ -1,0 +1,279 @@
+package image
+
+import (
+	"path"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// HostRequest is what the host image is made for.
+type HostRequest struct {
+	Root    string    // where the host's files lie: "/"; tests have others
+	Env     []string  // the caller's environment, NAME=value
+	Home    string    // the caller's home directory; its path is the cell's too
+	Cwd     string    // the caller's directory, for relative --mount sources
+	User    cell.User // who commands run as in the cell
+	Source  string    // the source directory; "" for a cell without one
+	Workdir string    // where the command will run
+	Command []string  // the command, whose program must be reachable
+	Mounts  []string  // --mount SRC:DST[:rw]
+	EtcDir  string    // on the real disk: where filtered /etc directories are kept
+	State   []string  // pando's own directories: never mounted, nor one above them
+}
+
+// HostPlan is a root file system as data. Mounts are in the order in which
+// they are made, parents before children. The caller puts the cell's own
+// places into it with Insert: at Home, at Tmp and at Workspace.
+type HostPlan struct {
+	Mounts     []cell.Mount
+	Env        []string // sorted, complete; the caller adds what was asked with --env
+	Path       string   // the value of PATH in Env
+	Home       string   // where the cell's own home directory belongs
+	Tmp        string   // where the cell's own /tmp belongs
+	Workspace  string   // where the workspace belongs: Source without symlinks
+	Workdir    string   // Workdir without symlinks
+	Notes      []Note
+	Downgrades []string
+
+	find *finder
+}
+
+// A Note names, before anything starts, something that the project or the
+// caller's environment points to and that is different or missing in the cell.
+type Note struct {
+	Path string // what points there, or what is missing
+	What string // one clause
+	Fix  string // a flag or a step that would change it; "" if nothing would
+}
+
+// Host plans the host image for req. It executes nothing and writes only
+// below EtcDir. Errors: Invalid and Denied for what was asked for, Unsupported
+// for a host on which this image can't be made.
+func Host(req HostRequest) (*HostPlan, error) {
+	p, err := newPlanner(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.base(); err != nil {
+		return nil, err
+	}
+	if err := p.etc(); err != nil {
+		return nil, err
+	}
+	for _, at := range []string{p.req.Home, req.Source, req.Workdir} {
+		p.link(p.t.resolve(at))
+	}
+	// What was asked for comes first: nothing automatic lies in its way.
+	if err := p.asked(); err != nil {
+		return nil, err
+	}
+	p.toolchains()
+	p.caches()
+	p.outside()
+	p.environment()
+	return p.finish()
+}
+
+// A planner gathers the mounts of one plan.
+type planner struct {
+	req     HostRequest
+	t       *tree
+	g       *guard
+	env     map[string]string
+	home    string   // without symlinks
+	source  string   // without symlinks; "" if there is none
+	workdir string   // without symlinks
+	uid     uint32   // who owns the home
+	path    []string // PATH's entries, absolute
+	empty   string   // an empty file on the real disk, which covers secrets
+
+	rows    map[string]*manager // by the directory they own
+	slots   map[string]slot     // by target
+	found   map[string]string   // programs by name
+	looked  map[string]bool     // programs and environments that were followed
+	scanned int                 // programs looked at without being asked for
+	leads   int                 // things shown because the project points to them
+
+	plan HostPlan
+}
+
+// A slot is what lies at one target of the cell.
+type slot struct {
+	cell.Mount
+	own   bool // shows the host's files of the same path
+	asked bool // by --mount
+	data  bool // of another project: what is secret in it is covered
+	cover bool // hides something: never dropped
+	fixed bool // part of something else: never dropped
+	cells bool // the cell's own (home, /tmp, workspace): the caller inserts it
+}
+
+func newPlanner(req HostRequest) (*planner, error) {
+	const op = "image.Host"
+	if req.Root == "" {
+		req.Root = "/"
+	}
+	p := &planner{
+		req: req, t: newTree(req.Root), env: map[string]string{}, slots: map[string]slot{},
+		found: map[string]string{}, looked: map[string]bool{},
+	}
+	for _, kv := range req.Env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k != "" {
+			p.env[k] = v
+		}
+	}
+	if !path.IsAbs(req.Home) || path.Clean(req.Home) == "/" {
+		return nil, cell.Errorf(cell.Invalid, op, "set HOME to a directory of your own", "cannot make a root file system: %q is no home directory", req.Home)
+	}
+	p.req.Home = path.Clean(req.Home)
+	p.g = newGuard(p.t, p.req.Home, req.Source, req.State)
+	home := p.t.resolve(p.req.Home)
+	p.home, p.uid = home.path, home.uid
+	for _, s := range []string{"/usr", "/etc", "/run", "/proc", "/dev", "/sys", "/tmp"} {
+		if within(p.home, s) || s != "/tmp" && within(s, p.home) {
+			return nil, cell.Errorf(cell.Unsupported, op, "set HOME to a directory of your own", "cannot make a root file system: the home directory %s overlaps %s", p.home, s)
+		}
+	}
+	if req.Source != "" {
+		if err := p.g.checkSource(req.Source); err != nil {
+			return nil, err
+		}
+		p.source = p.g.source
+		p.own(p.source)
+	}
+	p.own(p.home)
+	p.own("/tmp")
+	p.workdir = p.source
+	if req.Workdir != "" {
+		p.workdir = p.t.resolve(req.Workdir).path
+	}
+	base := p.source
+	if base == "" {
+		base = p.home
+	}
+	for _, dir := range strings.Split(p.env["PATH"], ":") {
+		switch {
+		case dir == "":
+		case path.IsAbs(dir):
+			p.path = append(p.path, path.Clean(dir))
+		default:
+			p.path = append(p.path, path.Join(base, dir))
+		}
+	}
+	p.rows = managerRoots(p)
+	p.plan = HostPlan{Home: p.home, Tmp: "/tmp", Workspace: p.source, Workdir: p.workdir}
+	return p, nil
+}
+
+func (p *planner) own(target string) {
+	p.slots[target] = slot{Mount: cell.Mount{Target: target}, cells: true}
+}
+
+// slotOf returns the slot that decides what is seen at a path.
+func (p *planner) slotOf(at string) (slot, bool) {
+	for dir := at; ; dir = path.Dir(dir) {
+		if s, ok := p.slots[dir]; ok {
+			return s, true
+		}
+		if dir == "/" {
+			return slot{}, false
+		}
+	}
+}
+
+// shown reports whether the cell sees the host's file of the same path, which
+// has no symlinks.
+func (p *planner) shown(at string) bool {
+	s, ok := p.slotOf(at)
+	switch {
+	case !ok:
+		return false
+	case s.cells:
+		return s.Target == p.source
+	case s.Target == "/etc":
+		return etcShows(at)
+	}
+	return s.own
+}
+
+// mayAppear reports whether a file that is not there now can come into being
+// at the path in the cell.
+func (p *planner) mayAppear(at string) bool {
+	s, ok := p.slotOf(at)
+	return ok && (s.cells || s.Kind == cell.Tmpfs && s.Target == "/var/tmp" || s.asked && !s.ReadOnly)
+}
+
+// mount shows the host's file or directory pl at its own path, unless the
+// guard refuses; then it says why.
+func (p *planner) mount(pl place, kind cell.MountKind, label string) (refused string) {
+	if !pl.exists() {
+		return "it does not exist"
+	}
+	if s, ok := p.slotOf(pl.path); ok {
+		switch {
+		case s.own && s.Kind == cell.Cache, s.own && kind == cell.Bind:
+			return ""
+		case s.cells && s.Target == p.source && p.source != "":
+			return "" // comes with the workspace
+		case s.asked && !s.own:
+			return "--mount put something else there"
+		case s.Target == "/etc" || s.cover:
+			return "it is hidden"
+		}
+	}
+	if why := p.g.refuseAuto(pl); why != "" {
+		return why
+	}
+	p.slots[pl.path] = slot{own: true, Mount: cell.Mount{
+		Kind: kind, Target: pl.path, Source: p.t.disk(pl.path), ReadOnly: kind == cell.Bind,
+		Owned: within(p.home, pl.path) || p.uid != 0 && pl.uid == p.uid, Why: label,
+	}}
+	return ""
+}
+
+// show makes the path usable in the cell: it is mounted if it is not there,
+// and so are the symlinks that lead to it.
+func (p *planner) show(at string, kind cell.MountKind, label string) (refused string) {
+	pl := p.t.resolve(at)
+	if !p.shown(pl.path) || kind == cell.Cache {
+		if refused := p.mount(pl, kind, label); refused != "" {
+			return refused
+		}
+	}
+	p.link(pl)
+	return ""
+}
+
+// link makes the symlinks on the way to pl, where they don't come with a
+// directory that is mounted anyway.
+func (p *planner) link(pl place) {
+	for _, l := range pl.links {
+		if _, ok := p.slots[l.at]; ok {
+			continue
+		}
+		if s, ok := p.slotOf(l.at); ok && (s.own || s.asked || s.cover || s.Target == "/etc" || s.cells && s.Target == p.source) {
+			continue
+		}
+		p.slots[l.at] = slot{Mount: cell.Mount{Kind: cell.Link, Target: l.at, Source: l.text, Why: "as on the host"}}
+	}
+}
+
+func (p *planner) note(at, what, fix string) {
+	n := Note{at, what, fix}
+	for _, o := range p.plan.Notes {
+		if o == n {
+			return
+		}
+	}
+	p.plan.Notes = append(p.plan.Notes, n)
+}
+
+// mountFix is the flag that would show pl, if that flag would be accepted.
+func (p *planner) mountFix(at string) string {
+	pl := p.t.resolve(at)
+	if !pl.exists() || p.refuseAsked(pl) != "" || p.refuseTarget(pl.path, pl) != "" {
+		return ""
+	}
+	return "--mount " + pl.path + ":" + pl.path
+}

@@ -1,0 +1,156 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// attach turns a connection into the stream of one process: its output from
+// the given offsets, input if this is its terminal, and its end.
+func (p *Proc) attach(c net.Conn, req AttachRequest) {
+	out := &frameWriter{c: c}
+	stop := make(chan struct{})
+	if req.Input {
+		go func() {
+			p.feed(c)
+			close(stop)
+		}()
+	} else {
+		go func() { // notice a hang-up
+			var one [1]byte
+			c.Read(one[:])
+			close(stop)
+		}()
+	}
+	var both sync.WaitGroup
+	both.Add(2)
+	go func() { defer both.Done(); p.stdout.stream(out, api.FrameStdout, req.Stdout, stop) }()
+	go func() { defer both.Done(); p.stderr.stream(out, api.FrameStderr, req.Stderr, stop) }()
+	select {
+	case <-p.done:
+	case <-stop:
+		both.Wait()
+		return
+	}
+	// What the process left behind may still hold its streams: the exit
+	// doesn't wait for ever.
+	idle := make(chan struct{})
+	go func() { both.Wait(); close(idle) }()
+	var enough <-chan time.Time
+	if !p.stdout.complete() || !p.stderr.complete() {
+		enough = time.After(drainGrace)
+	}
+	select {
+	case <-idle:
+	case <-enough:
+	case <-stop:
+		return
+	}
+	st := p.snapshot()
+	b, _ := json.Marshal(st)
+	out.write(api.Frame{Type: api.FrameExit, Payload: b})
+}
+
+// feed reads what the client sends until it hangs up.
+func (p *Proc) feed(c net.Conn) {
+	var buf []byte
+	for {
+		f, err := api.ReadFrame(c, &buf)
+		if err != nil {
+			return
+		}
+		switch f.Type {
+		case api.FrameStdin:
+			if t := p.started.Terminal; t != nil {
+				t.Write(f.Payload)
+			} else if in := p.input(); in != nil {
+				if _, err := in.Write(f.Payload); errors.Is(err, unix.EPIPE) {
+					p.closeInput()
+				}
+			}
+		case api.FrameStdinEOF:
+			if p.started.Terminal == nil {
+				p.closeInput()
+			}
+		case api.FrameResize:
+			var r api.Resize
+			if json.Unmarshal(f.Payload, &r) == nil && p.started.Terminal != nil {
+				unix.IoctlSetWinsize(int(p.started.Terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Rows, Col: r.Cols})
+			}
+		case api.FrameSignal:
+			p.emit("process.signal", map[string]any{"signal": string(f.Payload)})
+			p.started.Process.Signal(string(f.Payload))
+		}
+	}
+}
+
+func (p *Proc) input() interface{ Write([]byte) (int, error) } {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stdin == nil {
+		return nil
+	}
+	return p.stdin
+}
+
+func (p *Proc) closeInput() {
+	p.mu.Lock()
+	in := p.stdin
+	p.stdin = nil
+	p.mu.Unlock()
+	if in != nil {
+		in.Close()
+	}
+}
+
+// stream sends what is kept from offset on, then what comes, until the end of
+// the output or until stop.
+func (o *Output) stream(w *frameWriter, t api.FrameType, offset int64, stop <-chan struct{}) {
+	s, live, kept := o.subscribe()
+	defer o.unsubscribe(s)
+	buf := make([]byte, 32<<10)
+	for offset < kept {
+		n := o.readKept(buf[:min(int64(len(buf)), kept-offset)], offset)
+		if n == 0 || w.write(api.Output(t, offset, buf[:n])) != nil {
+			break
+		}
+		offset += int64(n)
+	}
+	if offset < live {
+		b, _ := json.Marshal(api.Gap{Stream: o.name, Bytes: live - offset})
+		w.write(api.Frame{Type: api.FrameGap, Payload: b})
+	}
+	for {
+		select {
+		case p, ok := <-s.pieces:
+			if !ok || w.write(api.Output(t, p.offset, p.data)) != nil {
+				return
+			}
+		case <-stop:
+			return
+		}
+	}
+}
+
+// frameWriter writes frames of several goroutines to one connection.
+type frameWriter struct {
+	c net.Conn
+
+	mu  sync.Mutex // guards c and buf
+	buf []byte
+}
+
+func (w *frameWriter) write(f api.Frame) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = api.AppendFrame(w.buf[:0], f)
+	_, err := w.c.Write(w.buf)
+	return err
+}

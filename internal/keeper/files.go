@@ -1,0 +1,236 @@
+package keeper
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// FilesRequest names a path inside the cell, absolute.
+type FilesRequest struct {
+	Path  string `json:"path"`
+	Write bool   `json:"write"`         // extract the archive that follows; else send one
+	UID   int    `json:"uid,omitempty"` // who written files belong to
+	GID   int    `json:"gid,omitempty"`
+}
+
+// Every path is resolved as a process of the cell would, inside its root:
+// symlinks lead to places of the cell, never out of it.
+
+func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
+	rel := strings.TrimPrefix(path.Clean("/"+p), "/")
+	if rel == "" {
+		rel = "."
+	}
+	for {
+		fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode),
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: "/" + rel, Err: err}
+		}
+		return os.NewFile(uintptr(fd), "/"+rel), nil
+	}
+}
+
+// sendFiles writes what lies at p into a tar archive whose names begin with
+// p's last component.
+func sendFiles(root *os.File, p string, w io.Writer) error {
+	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return notInCell(err)
+	}
+	defer f.Close()
+	t := tar.NewWriter(w)
+	if err := sendOne(t, root, path.Clean("/"+p), path.Base(path.Clean("/"+p)), f); err != nil {
+		return err
+	}
+	return t.Close()
+}
+
+func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
+		return err
+	}
+	mtime := time.Unix(st.Mtim.Unix())
+	h := &tar.Header{Name: name, Mode: int64(st.Mode & 0o777), ModTime: mtime, Format: tar.FormatPAX}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		return sendDir(t, root, p, name)
+	case unix.S_IFLNK:
+		buf := make([]byte, 4097)
+		n, err := unix.Readlinkat(int(at.Fd()), "", buf)
+		if err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, string(buf[:n])
+		return t.WriteHeader(h)
+	case unix.S_IFREG:
+		f, err := openIn(root, p, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		h.Typeflag, h.Size = tar.TypeReg, st.Size
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		// A file that changes meanwhile is cut or padded to the size announced.
+		n, err := io.CopyN(t, f, st.Size)
+		if errors.Is(err, io.EOF) {
+			_, err = io.CopyN(t, zeros{}, st.Size-n)
+		}
+		return err
+	}
+	return nil // sockets, fifos and devices stay
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func sendDir(t *tar.Writer, root *os.File, p, name string) error {
+	d, err := openIn(root, p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	names, err := d.Readdirnames(-1)
+	d.Close()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		at, err := openIn(root, path.Join(p, n), unix.O_PATH|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // gone meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		err = sendOne(t, root, path.Join(p, n), path.Join(name, n), at)
+		at.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeFiles extracts an archive below p, which is made if need be.
+func takeFiles(root *os.File, req FilesRequest, r io.Reader) error {
+	base := path.Clean("/" + req.Path)
+	if err := mkdirs(root, base, req); err != nil {
+		return err
+	}
+	t := tar.NewReader(r)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return cell.Errorf(cell.Invalid, "keeper.files", "", "cannot read the archive: %w", err)
+		}
+		name := path.Clean("/" + h.Name)
+		if name == "/" {
+			continue
+		}
+		if err := takeOne(root, base+name, h, t, req); err != nil {
+			return err
+		}
+	}
+}
+
+func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, req FilesRequest) error {
+	if err := mkdirs(root, path.Dir(p), req); err != nil {
+		return err
+	}
+	mode := uint32(h.Mode & 0o777)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return mkdirs(root, p, req)
+	case tar.TypeReg:
+		f, err := openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NONBLOCK, mode)
+		if err != nil {
+			return notInCell(err)
+		}
+		defer f.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return cell.Errorf(cell.Conflict, "keeper.files", "", "cannot write %s: it is no regular file", p)
+		}
+		if _, err := io.Copy(f, r); err != nil {
+			return fmt.Errorf("cannot write %s: %w", p, err)
+		}
+		if err := f.Chmod(os.FileMode(mode)); err != nil {
+			return err
+		}
+		return own(f, req)
+	case tar.TypeSymlink:
+		dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return notInCell(err)
+		}
+		defer dir.Close()
+		unix.Unlinkat(int(dir.Fd()), path.Base(p), 0)
+		if err := unix.Symlinkat(h.Linkname, int(dir.Fd()), path.Base(p)); err != nil {
+			return &os.PathError{Op: "symlink", Path: p, Err: err}
+		}
+		return os.NewSyscallError("chown", unix.Fchownat(int(dir.Fd()), path.Base(p), req.UID, req.GID, unix.AT_SYMLINK_NOFOLLOW))
+	}
+	return cell.Errorf(cell.Unsupported, "keeper.files", "", "cannot copy %s: only files, folders and symlinks can be copied", p)
+}
+
+// mkdirs makes a directory and those above it.
+func mkdirs(root *os.File, p string, req FilesRequest) error {
+	d, err := openIn(root, p, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err == nil {
+		return d.Close()
+	}
+	if !errors.Is(err, os.ErrNotExist) || p == "/" {
+		return notInCell(err)
+	}
+	if err := mkdirs(root, path.Dir(p), req); err != nil {
+		return err
+	}
+	up, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return notInCell(err)
+	}
+	defer up.Close()
+	if err := unix.Mkdirat(int(up.Fd()), path.Base(p), 0o755); err != nil && err != unix.EEXIST {
+		return &os.PathError{Op: "mkdir", Path: p, Err: err}
+	}
+	return os.NewSyscallError("chown", unix.Fchownat(int(up.Fd()), path.Base(p), req.UID, req.GID, unix.AT_SYMLINK_NOFOLLOW))
+}
+
+func own(f *os.File, req FilesRequest) error { return f.Chown(req.UID, req.GID) }
+
+func notInCell(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return cell.Errorf(cell.NotFound, "keeper.files", "", "no such path in the cell: %w", err)
+	case errors.Is(err, os.ErrPermission), errors.Is(err, unix.EROFS):
+		return cell.Errorf(cell.Denied, "keeper.files", "write below the workspace, the home directory or /tmp", "the cell may not be written there: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+// Package keeper is the process that outlives the daemon: it holds a family's
+// cells, their processes, output and usage, and a daemon of this or the next
+// version attaches to it. This package has both ends of its protocol and
+// everything about a keeper that does not depend on the isolation technology;
+// a Driver knows that.
+//
+// A keeper listens on a unix socket that the daemon made for it. Each
+// connection begins with a greeting and carries requests, one at a time:
+//
+//	daemon                                keeper
+//	  │ Request{Op: "hello", Version} ──▶   │
+//	  │ ◀── Response                        │
+//	  │ Request{Op: "create", …} + files ─▶ │  namespaces, mounts, first process
+//	  │ ◀── Response                        │
+//	  │ Request{Op: "start", …} + logs ──▶  │  a process; its output goes to the logs
+//	  │ ◀── Response                        │
+//	  │ Request{Op: "attach", …} ─────────▶ │  from here on frames of package api,
+//	  │ ◀═══════════ frames ═════════════▶  │  until FrameExit or hang-up
+//
+// Lock order: 1. Server.mu, 2. Proc.mu, 3. Output.mu.
+package keeper
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Version is that of the protocol. A keeper serves this version and the one
+// before.
+const Version = 1
+
+// A Driver runs cells with one isolation technology, inside the keeper. It is
+// safe for concurrent use.
+type Driver interface {
+	// Create makes a cell ready for processes; spec is what the backend's
+	// daemon side encoded, files belong to the driver from now on. The answer
+	// is what was measured, for the receipt. When it fails, nothing remains.
+	Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error)
+	// Start runs a process in a cell with stdio as its streams; with p.TTY
+	// all three are nil and the driver returns the terminal. A program that
+	// is not there is a NoSuchBinary error, one that can't be executed
+	// NotRunnable.
+	Start(id cell.ID, p cell.Process, stdio [3]*os.File) (Started, error)
+	// KillAll ends every process of the cell and returns how many were not
+	// the driver's own.
+	KillAll(id cell.ID) (int, error)
+	Freeze(id cell.ID) error
+	Thaw(id cell.ID) error
+	// Root opens the cell's root directory as its processes see it.
+	Root(id cell.ID) (*os.File, error)
+	List(id cell.ID) ([]cell.ProcessInfo, error)
+	Stats(id cell.ID) (cell.Stats, error)
+	// Remove takes a cell down; its processes end.
+	Remove(id cell.ID) error
+}
+
+// Started is a process that a driver has started.
+type Started struct {
+	Process  Process
+	Terminal *os.File        // the keeper's end; nil without TTY
+	Measured json.RawMessage // what the canaries and the process's own status showed
+}
+
+// Process is one process, as its keeper sees it.
+type Process interface {
+	PID() int
+	// Signal reaches the process and its group; it never reaches another
+	// process that got the same number later.
+	Signal(sig string) error
+	// Wait is called once and returns when the process has ended.
+	Wait() (cell.Exit, cell.Usage)
+}
+
+// Events receives what happened, in order. Emit is safe for concurrent use;
+// what it could not write makes Seal fail.
+type Events interface {
+	Emit(kind string, fields map[string]any)
+	Seal() error
+}
+
+// NewEvents makes the event stream of a run that is written to f.
+type NewEvents func(f *os.File, run string) Events

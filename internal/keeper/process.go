@@ -1,0 +1,186 @@
+package keeper
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// killGrace is how long a process has between SIGTERM and SIGKILL.
+const killGrace = 5 * time.Second
+
+// drainGrace is how long output is waited for after the end of the process,
+// when something else still holds its streams.
+const drainGrace = 100 * time.Millisecond
+
+// Proc is one process of the daemon's: a run's command or an exec.
+type Proc struct {
+	name    string
+	cell    cell.ID
+	started Started
+	stdout  *Output
+	stderr  *Output
+	stdin   *os.File // nil with a terminal, or when closed
+	events  Events
+	done    chan struct{} // closed when status is final
+	start   cell.Start
+
+	mu     sync.Mutex // guards what follows
+	cause  string     // why we ended it, if we did
+	status cell.Status
+}
+
+// end stops the process for a cause: SIGTERM, and SIGKILL after a grace. It
+// does not wait.
+func (p *Proc) end(cause string) {
+	p.mu.Lock()
+	if p.cause == "" {
+		p.cause = cause
+	}
+	p.mu.Unlock()
+	p.started.Process.Signal("SIGTERM")
+	go func() {
+		select {
+		case <-p.done:
+		case <-time.After(killGrace):
+			p.started.Process.Signal("SIGKILL")
+		}
+	}()
+}
+
+func (p *Proc) snapshot() cell.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := p.status
+	st.Stdout, st.Stderr = p.stdout.status(), p.stderr.status()
+	return st
+}
+
+// startProc starts a process and everything that follows it.
+func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.File) (*Proc, error) {
+	for len(logs) < 3 {
+		logs = append(logs, nil)
+	}
+	p := &Proc{
+		name: name, cell: id, start: req, done: make(chan struct{}),
+		stdout: newOutput("stdout", logs[0], &req),
+		stderr: newOutput("stderr", logs[1], &req),
+	}
+	if logs[2] != nil && s.NewEvents != nil {
+		p.events = s.NewEvents(logs[2], string(req.Run))
+	}
+
+	var theirs [3]*os.File
+	var outR, errR *os.File
+	var err error
+	if !req.Process.TTY {
+		if theirs, p.stdin, outR, errR, err = stdioPipes(); err != nil {
+			closeAll(logs)
+			return nil, err
+		}
+	}
+	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
+	p.started, err = s.Driver.Start(id, req.Process, theirs)
+	closeAll(theirs[:])
+	if err != nil {
+		p.emit("process.failed", map[string]any{"error": err.Error()})
+		if p.events != nil {
+			p.events.Seal()
+		}
+		closeAll([]*os.File{p.stdin, outR, errR})
+		closeAll(logs)
+		return nil, err
+	}
+	p.status = cell.Status{Running: true, Started: time.Now()}
+	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
+
+	var drained sync.WaitGroup
+	drained.Add(2)
+	if req.Process.TTY {
+		outR = p.started.Terminal
+		go func() { defer drained.Done(); p.stdout.copyFrom(outR) }()
+		go func() { defer drained.Done(); p.stderr.close() }()
+	} else {
+		go func() { defer drained.Done(); p.stdout.copyFrom(outR); outR.Close() }()
+		go func() { defer drained.Done(); p.stderr.copyFrom(errR); errR.Close() }()
+	}
+	go s.follow(p, &drained)
+	return p, nil
+}
+
+// follow waits for the process, writes down how it ended and, where asked,
+// ends the rest of the cell.
+func (s *Server) follow(p *Proc, drained *sync.WaitGroup) {
+	var timer *time.Timer
+	if p.start.Timeout > 0 {
+		timer = time.AfterFunc(p.start.Timeout, func() {
+			p.emit("limit.time", map[string]any{"timeout_ms": p.start.Timeout.Milliseconds()})
+			p.end("timeout")
+		})
+	}
+	exit, usage := p.started.Process.Wait()
+	if timer != nil {
+		timer.Stop()
+	}
+	ended := time.Now()
+	stats, _ := s.Driver.Stats(p.cell)
+	left := 0
+	if p.start.EndsCell {
+		left, _ = s.Driver.KillAll(p.cell)
+	}
+	all := make(chan struct{})
+	go func() { drained.Wait(); close(all) }()
+	select {
+	case <-all:
+	case <-time.After(drainGrace):
+		if p.start.EndsCell {
+			<-all // nobody is left to hold the streams
+		}
+	}
+
+	p.mu.Lock()
+	exit.Cause = p.cause
+	if exit.Cause == "" && exit.Signal == "SIGKILL" && stats.OOMKills > 0 {
+		exit.Cause = "memory limit"
+	}
+	p.status.Running, p.status.Exit, p.status.Usage, p.status.Stats = false, &exit, usage, stats
+	p.status.Ended, p.status.LeftOver = ended, left
+	p.mu.Unlock()
+
+	out, errs := p.stdout.status(), p.stderr.status()
+	p.emit("process.exit", map[string]any{
+		"code": exit.Code, "signal": exit.Signal, "cause": exit.Cause, "left_over": left,
+		"stdout": out, "stderr": errs, "usage": usage, "stats": stats,
+	})
+	if p.events != nil {
+		if err := p.events.Seal(); err != nil {
+			p.mu.Lock()
+			p.status.Unsealed = err.Error()
+			p.mu.Unlock()
+		}
+	}
+	close(p.done)
+}
+
+func (p *Proc) emit(kind string, fields map[string]any) {
+	if p.events != nil {
+		p.events.Emit(kind, fields)
+	}
+}
+
+// stdioPipes makes the pipes of a process without a terminal.
+func stdioPipes() (theirs [3]*os.File, in, out, errs *os.File, err error) {
+	var rs, ws [3]*os.File
+	for i := range 3 {
+		if rs[i], ws[i], err = os.Pipe(); err != nil {
+			for j := range i {
+				rs[j].Close()
+				ws[j].Close()
+			}
+			return theirs, nil, nil, nil, err
+		}
+	}
+	return [3]*os.File{rs[0], ws[1], ws[2]}, ws[0], rs[1], rs[2], nil
+}

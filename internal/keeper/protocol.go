@@ -1,0 +1,68 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Request is one question of the daemon.
+type Request struct {
+	Op      string  `json:"op"`
+	Version int     `json:"version,omitempty"` // hello
+	Cell    cell.ID `json:"cell,omitempty"`
+	Proc    string  `json:"proc,omitempty"` // the daemon's name for a process
+
+	Spec   json.RawMessage `json:"spec,omitempty"`    // create; files: the driver's
+	Note   json.RawMessage `json:"note,omitempty"`    // annotate: handed back by "note", for the daemon's own use
+	Start  *cell.Start     `json:"start,omitempty"`   // start; files: stdout, stderr, events
+	NoLogs []int           `json:"no_logs,omitempty"` // start: which of the files are only placeholders
+	Attach *AttachRequest  `json:"attach,omitempty"`  // attach
+	Signal string          `json:"signal,omitempty"`  // signal: "SIGTERM"
+	Cause  string          `json:"cause,omitempty"`   // signal, killall: becomes the exit's cause
+	Files  *FilesRequest   `json:"files,omitempty"`   // files: the archive follows, or comes, as pieces (see piece.go)
+	Watch  *WatchRequest   `json:"watch,omitempty"`   // watch; files: directories
+}
+
+// AttachRequest says from where output is wanted.
+type AttachRequest struct {
+	Stdout int64 `json:"stdout"` // offsets already seen
+	Stderr int64 `json:"stderr"`
+	Input  bool  `json:"input"` // this connection is the process's terminal or standard input
+}
+
+// WatchRequest bounds the bytes below the directories that come with it.
+type WatchRequest struct {
+	Limit int64 `json:"limit"`
+}
+
+// Response answers a request.
+type Response struct {
+	Error    *WireError         `json:"error,omitempty"`
+	Version  int                `json:"version,omitempty"`
+	PID      int                `json:"pid,omitempty"`
+	Measured json.RawMessage    `json:"measured,omitempty"` // create, start, status
+	Note     json.RawMessage    `json:"note,omitempty"`     // note
+	Status   *cell.Status       `json:"status,omitempty"`
+	List     []cell.ProcessInfo `json:"list,omitempty"`
+	Stats    *cell.Stats        `json:"stats,omitempty"`
+	Procs    []string           `json:"procs,omitempty"` // hello: known processes
+	Cells    []cell.ID          `json:"cells,omitempty"` // hello: living cells
+	Count    int                `json:"count,omitempty"`
+}
+
+// WireError is a cell.Error on its way.
+type WireError struct {
+	Kind    cell.Kind `json:"kind"`
+	Message string    `json:"message"`
+	Hint    string    `json:"hint,omitempty"`
+}
+
+func wireError(err error) *WireError {
+	return &WireError{Kind: cell.KindOf(err), Message: err.Error(), Hint: cell.HintOf(err)}
+}
+
+func (w *WireError) err(op string) error {
+	return &cell.Error{Op: "keeper." + op, Kind: w.Kind, Hint: w.Hint, Err: errors.New(w.Message)}
+}

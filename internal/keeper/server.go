@@ -1,0 +1,374 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/reexec"
+)
+
+// lonely is how long a keeper without processes waits for a daemon.
+const lonely = 5 * time.Minute
+
+// Server is a keeper's own side.
+type Server struct {
+	Driver    Driver
+	NewEvents NewEvents
+	Log       *slog.Logger
+
+	mu       sync.Mutex // guards what follows
+	cells    map[cell.ID]*kept
+	procs    map[string]*Proc
+	conns    int
+	lastSeen time.Time
+	over     chan struct{}
+	ended    bool
+}
+
+// kept is a living cell.
+type kept struct {
+	note  json.RawMessage
+	watch *watch
+}
+
+// Serve answers on l until a daemon sends "shutdown", or until nothing lives
+// and no daemon has come for a while.
+func (s *Server) Serve(l *net.UnixListener) error {
+	s.mu.Lock()
+	s.cells, s.procs = map[cell.ID]*kept{}, map[string]*Proc{}
+	s.over, s.lastSeen = make(chan struct{}), time.Now()
+	s.mu.Unlock()
+	go func() {
+		tick := time.NewTicker(lonely / 10)
+		defer tick.Stop()
+		for {
+			select {
+			case <-s.over:
+				l.Close()
+				return
+			case <-tick.C:
+				if s.abandoned() {
+					s.finish()
+				}
+			}
+		}
+	}()
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			select {
+			case <-s.over:
+				return nil
+			default:
+				return err
+			}
+		}
+		go s.serve(c)
+	}
+}
+
+func (s *Server) abandoned() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns > 0 || time.Since(s.lastSeen) < lonely {
+		return false
+	}
+	for id := range s.cells {
+		if list, err := s.Driver.List(id); err != nil || len(list) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Server) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		close(s.over)
+	}
+}
+
+func (s *Server) serve(uc *net.UnixConn) {
+	s.mu.Lock()
+	s.conns++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.conns--
+		s.lastSeen = time.Now()
+		s.mu.Unlock()
+	}()
+	c := reexec.NewConn(uc)
+	defer c.Close()
+	for {
+		var req Request
+		files, err := c.Recv(&req)
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+				s.Log.Warn("cannot read a request", "error", err)
+			}
+			return
+		}
+		if req.Op == "attach" {
+			p, err := s.proc(req.Proc)
+			if err == nil && req.Attach == nil {
+				err = malformed(req.Op)
+			}
+			if err != nil {
+				c.Send(Response{Error: wireError(err)})
+				continue
+			}
+			if c.Send(Response{}) == nil {
+				p.attach(uc, *req.Attach)
+			}
+			return
+		}
+		if req.Op == "files" {
+			closeAll(files)
+			s.files(c, &req)
+			return
+		}
+		resp, err := s.handle(&req, files)
+		if err != nil {
+			resp = Response{Error: wireError(err)}
+		}
+		if err := c.Send(resp); err != nil {
+			return
+		}
+		if req.Op == "shutdown" {
+			s.finish()
+			return
+		}
+	}
+}
+
+// handle answers one request. Files that no case takes over are closed.
+func (s *Server) handle(req *Request, files []*os.File) (resp Response, err error) {
+	taken := false
+	defer func() {
+		if !taken {
+			closeAll(files)
+		}
+	}()
+	switch req.Op {
+	case "hello":
+		if req.Version != Version && req.Version != Version-1 && req.Version != Version+1 {
+			return resp, cell.Errorf(cell.Unsupported, "keeper.hello", "stop the cell and start it again", "this keeper speaks version %d of its protocol, not %d", Version, req.Version)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		resp.Version = Version
+		for n := range s.procs {
+			resp.Procs = append(resp.Procs, n)
+		}
+		for id := range s.cells {
+			resp.Cells = append(resp.Cells, id)
+		}
+		return resp, nil
+	case "create":
+		taken = true
+		resp.Measured, err = s.Driver.Create(req.Cell, req.Spec, files)
+		if err == nil {
+			s.mu.Lock()
+			s.cells[req.Cell] = &kept{}
+			s.mu.Unlock()
+		}
+		return resp, err
+	case "start":
+		if req.Start == nil {
+			return resp, malformed(req.Op)
+		}
+		taken = true
+		for _, n := range req.NoLogs {
+			if n >= 0 && n < len(files) && files[n] != nil {
+				files[n].Close()
+				files[n] = nil
+			}
+		}
+		p, err := s.startNamed(req, files)
+		if err != nil {
+			return resp, err
+		}
+		return Response{PID: p.started.Process.PID(), Measured: p.started.Measured}, nil
+	case "status", "wait":
+		p, err := s.proc(req.Proc)
+		if err != nil {
+			return resp, err
+		}
+		if req.Op == "wait" {
+			<-p.done
+		}
+		st := p.snapshot()
+		return Response{Status: &st, PID: p.started.Process.PID(), Measured: p.started.Measured}, nil
+	case "annotate":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if k := s.cells[req.Cell]; k != nil {
+			k.note = req.Note
+			return resp, nil
+		}
+		return resp, cell.Errorf(cell.NotFound, "keeper.annotate", "", "no cell %s", req.Cell)
+	case "note":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		k := s.cells[req.Cell]
+		if k == nil {
+			return resp, cell.Errorf(cell.NotFound, "keeper.note", "", "no cell %s", req.Cell)
+		}
+		return Response{Note: k.note}, nil
+	case "signal":
+		p, err := s.proc(req.Proc)
+		if err != nil {
+			return resp, err
+		}
+		if req.Cause != "" {
+			p.end(req.Cause)
+			return resp, nil
+		}
+		p.emit("process.signal", map[string]any{"signal": req.Signal})
+		return resp, p.started.Process.Signal(req.Signal)
+	case "forget":
+		return resp, s.forget(req.Proc)
+	case "watch":
+		if req.Watch == nil {
+			return resp, malformed(req.Op)
+		}
+		taken = true
+		return resp, s.watch(req.Cell, req.Watch.Limit, files)
+	case "list":
+		resp.List, err = s.Driver.List(req.Cell)
+		return resp, err
+	case "stats":
+		st, err := s.Driver.Stats(req.Cell)
+		resp.Stats = &st
+		return resp, err
+	case "freeze":
+		return resp, s.Driver.Freeze(req.Cell)
+	case "thaw":
+		return resp, s.Driver.Thaw(req.Cell)
+	case "killall":
+		s.blame(req.Cell, req.Cause)
+		resp.Count, err = s.Driver.KillAll(req.Cell)
+		return resp, err
+	case "remove":
+		return resp, s.remove(req.Cell, req.Cause)
+	case "shutdown":
+		s.mu.Lock()
+		ids := make([]cell.ID, 0, len(s.cells))
+		for id := range s.cells {
+			ids = append(ids, id)
+		}
+		s.mu.Unlock()
+		var errs []error
+		for _, id := range ids {
+			errs = append(errs, s.remove(id, "stopped"))
+		}
+		return resp, errors.Join(errs...)
+	}
+	return resp, cell.Errorf(cell.Unsupported, "keeper", "", "this keeper does not know %q", req.Op)
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+func malformed(op string) error {
+	return cell.Errorf(cell.Invalid, "keeper", "", "request %q lacks its part", op)
+}
+
+func (s *Server) proc(name string) (*Proc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.procs[name]; p != nil {
+		return p, nil
+	}
+	return nil, cell.Errorf(cell.NotFound, "keeper", "", "no process %q", name)
+}
+
+func (s *Server) startNamed(req *Request, files []*os.File) (*Proc, error) {
+	s.mu.Lock()
+	_, there := s.procs[req.Proc]
+	if !there {
+		s.procs[req.Proc] = nil // reserved
+	}
+	s.mu.Unlock()
+	if there {
+		closeAll(files)
+		return nil, cell.Errorf(cell.Exists, "keeper.start", "", "process %q exists", req.Proc)
+	}
+	p, err := s.startProc(req.Proc, req.Cell, *req.Start, files)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		delete(s.procs, req.Proc)
+		return nil, err
+	}
+	s.procs[req.Proc] = p
+	return p, nil
+}
+
+// forget drops the record of a process that has ended.
+func (s *Server) forget(name string) error {
+	p, err := s.proc(name)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+	default:
+		return cell.Errorf(cell.Conflict, "keeper.forget", "", "process %q still runs", name)
+	}
+	p.stdout.release()
+	p.stderr.release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.procs, name)
+	return nil
+}
+
+// blame makes cause that of every process of the cell which ends from now on.
+func (s *Server) blame(id cell.ID, cause string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.procs {
+		if p != nil && p.cell == id {
+			p.mu.Lock()
+			if p.cause == "" {
+				p.cause = cause
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (s *Server) remove(id cell.ID, cause string) error {
+	s.blame(id, cause)
+	s.mu.Lock()
+	k, there := s.cells[id]
+	delete(s.cells, id)
+	s.mu.Unlock()
+	if !there {
+		return cell.Errorf(cell.NotFound, "keeper.remove", "", "no cell %s", id)
+	}
+	if k.watch != nil {
+		k.watch.stop()
+	}
+	if err := s.Driver.Remove(id); err != nil {
+		return fmt.Errorf("cannot remove cell %s: %w", id, err)
+	}
+	return nil
+}

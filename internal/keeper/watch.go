@@ -1,0 +1,143 @@
+package keeper
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// watchTick is how often free space is looked at. A cell can overshoot its
+// limit by what the disk takes in that time.
+const watchTick = 50 * time.Millisecond
+
+// watchWalk is how long a cell's files may go uncounted while space shrinks.
+const watchWalk = 2 * time.Second
+
+// watch is the accounting of a cell's disk use, for hosts on which no file
+// system of limited size can be made: free space is polled, which costs
+// nothing, and only when it shrinks by a part of the limit are the cell's
+// directories counted. A cell above its limit is frozen and ended.
+type watch struct {
+	quit chan struct{}
+	once sync.Once
+}
+
+func (w *watch) stop() { w.once.Do(func() { close(w.quit) }) }
+
+// watch begins or replaces the accounting of a cell over dirs, which it takes.
+func (s *Server) watch(id cell.ID, limit int64, dirs []*os.File) error {
+	if limit <= 0 || len(dirs) == 0 {
+		closeAll(dirs)
+		return malformed("watch")
+	}
+	w := &watch{quit: make(chan struct{})}
+	s.mu.Lock()
+	var old *watch
+	k, there := s.cells[id]
+	if there {
+		old, k.watch = k.watch, w
+	}
+	s.mu.Unlock()
+	if old != nil {
+		old.stop()
+	}
+	if !there {
+		return cell.Errorf(cell.NotFound, "keeper.watch", "", "no cell %s", id)
+	}
+	go func() {
+		defer closeAll(dirs)
+		s.account(id, limit, dirs, w.quit)
+	}()
+	return nil
+}
+
+func (s *Server) account(id cell.ID, limit int64, dirs []*os.File, quit <-chan struct{}) {
+	tick := time.NewTicker(watchTick)
+	defer tick.Stop()
+	step := max(limit/16, 1<<20)
+	free, counted := freeBytes(dirs), time.Now()
+	for {
+		select {
+		case <-quit:
+			return
+		case <-tick.C:
+		}
+		now := freeBytes(dirs)
+		if now == free || (free-now < step && time.Since(counted) < watchWalk) {
+			free = max(free, now)
+			continue
+		}
+		free, counted = now, time.Now()
+		var used int64
+		for _, d := range dirs {
+			used += diskUse(d, limit-used)
+		}
+		if used <= limit {
+			continue
+		}
+		s.Driver.Freeze(id)
+		s.mu.Lock()
+		for _, p := range s.procs {
+			if p != nil && p.cell == id {
+				p.emit("limit.disk", map[string]any{"limit": limit, "used": used})
+			}
+		}
+		s.mu.Unlock()
+		s.blame(id, "disk limit")
+		s.Driver.KillAll(id)
+		s.Driver.Thaw(id)
+	}
+}
+
+// freeBytes is the least free space of the file systems that hold dirs.
+func freeBytes(dirs []*os.File) int64 {
+	least := int64(-1)
+	for _, d := range dirs {
+		var st unix.Statfs_t
+		if unix.Fstatfs(int(d.Fd()), &st) == nil {
+			if n := int64(st.Bfree) * st.Bsize; least < 0 || n < least {
+				least = n
+			}
+		}
+	}
+	return least
+}
+
+// diskUse adds up the blocks below dir, which may change meanwhile, and stops
+// early above enough. Hard links are counted once per name.
+func diskUse(dir *os.File, enough int64) int64 {
+	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return 0
+	}
+	d := os.NewFile(uintptr(fd), ".")
+	defer d.Close()
+	var sum int64
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, n := range names {
+			var st unix.Stat_t
+			if unix.Fstatat(fd, n, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue
+			}
+			sum += st.Blocks * 512
+			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				if sub, err := unix.Openat(fd, n, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err == nil {
+					f := os.NewFile(uintptr(sub), n)
+					sum += diskUse(f, enough-sum)
+					f.Close()
+				}
+			}
+			if sum > enough {
+				return sum
+			}
+		}
+		if err != nil || len(names) == 0 {
+			return sum
+		}
+	}
+}

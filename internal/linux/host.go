@@ -1,0 +1,133 @@
+package linux
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CPUs is how many processors this process may use.
+func CPUs() int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil && set.Count() > 0 {
+		return set.Count()
+	}
+	return runtime.NumCPU()
+}
+
+// FreeIDRange returns the first id of a range of size host ids that no user
+// of this host has and that /etc/subuid and /etc/subgid give to nobody.
+func FreeIDRange(size int) int {
+	const first, last = 0x6A000000, 0x7F000000
+	var taken [][2]int
+	for _, f := range []string{"/etc/subuid", "/etc/subgid", "/etc/passwd", "/etc/group"} {
+		taken = append(taken, idRanges(f)...)
+	}
+candidates:
+	for base := first; base < last; base += size {
+		for _, t := range taken {
+			if base < t[0]+t[1] && t[0] < base+size {
+				continue candidates
+			}
+		}
+		return base
+	}
+	return first
+}
+
+// idRanges reads lines "name:first:count" (subuid) or "name:x:id:" (passwd).
+func idRanges(path string) (out [][2]int) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		p := strings.Split(sc.Text(), ":")
+		if len(p) < 3 {
+			continue
+		}
+		n, err := strconv.Atoi(p[2])
+		if err != nil {
+			continue
+		}
+		if first, err := strconv.Atoi(p[1]); err == nil && strings.Contains(path, "sub") {
+			out = append(out, [2]int{first, n})
+		} else {
+			out = append(out, [2]int{n, 1})
+		}
+	}
+	return out
+}
+
+// ProbeOverlay tries an overlay mount whose layers are in dir, as the
+// namespace backend would make it, and returns why it doesn't work, or "".
+// As an ordinary user the mount is made by keepers, in their own user
+// namespace, so only what can be known here is tried: the file system.
+func ProbeOverlay(dir string, root bool, scratch string) string {
+	if !root {
+		return probeUserOverlay(dir)
+	}
+	tmp, err := os.MkdirTemp(dir, "probe-")
+	if err != nil {
+		return err.Error()
+	}
+	defer os.RemoveAll(tmp)
+	for _, d := range []string{"lower", "top/fs", "top/work"} {
+		if err := os.MkdirAll(filepath.Join(tmp, d), 0o755); err != nil {
+			return err.Error()
+		}
+	}
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return err.Error()
+	}
+	ns, err := NewMountNS(scratch, 0)
+	if err != nil {
+		return "mounting is not allowed here: " + err.Error()
+	}
+	defer ns.Close()
+	f, err := ns.Overlay(OverlayOptions{Lower: []string{filepath.Join(tmp, "lower")}, Top: filepath.Join(tmp, "top"), Upper: "fs", Work: "work"})
+	if err != nil {
+		return "overlayfs can't be mounted on the file system of " + dir + ": " + err.Error()
+	}
+	defer f.Close()
+	if err := os.WriteFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd()))+"/probe", []byte("x"), 0o600); err != nil {
+		return "overlayfs is read-only on the file system of " + dir + ": " + err.Error()
+	}
+	return ""
+}
+
+// probeUserOverlay knows the file systems that can't hold a writable layer.
+func probeUserOverlay(dir string) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err.Error()
+	}
+	switch st.Type {
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return dir + " is on an overlay file system itself, which can't hold a writable layer"
+	case unix.NFS_SUPER_MAGIC:
+		return dir + " is on NFS, which can't hold a writable layer"
+	case 0x65735546: // FUSE
+		return dir + " is on a FUSE file system, which can't hold a writable layer"
+	case unix.ECRYPTFS_SUPER_MAGIC:
+		return dir + " is on eCryptfs, which can't hold a writable layer"
+	}
+	// user.* attributes hold overlay's marks.
+	f, err := os.CreateTemp(dir, "probe-")
+	if err != nil {
+		return err.Error()
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if err := unix.Fsetxattr(int(f.Fd()), "user.pando.probe", []byte("x"), 0); err != nil {
+		return dir + " is on a file system without user attributes: " + err.Error()
+	}
+	return ""
+}

@@ -1,0 +1,64 @@
+package linux
+
+import (
+	"encoding/binary"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// InitProgram returns an executable file in memory that does nothing but
+// wait: the first process of a cell's pid namespace. Whoever executes it sets
+// SIGCHLD to be ignored first; then the kernel reaps the orphans it inherits,
+// and the program needs to be no more than a loop around one system call.
+//
+// The file is an ELF executable of one segment: header, program header, code.
+func InitProgram() (*os.File, error) {
+	fd, err := unix.MemfdCreate("pando-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC, and no need for it
+		fd, err = unix.MemfdCreate("pando-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "pando-init")
+	if _, err := f.Write(initELF()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+		f.Close()
+		return nil, os.NewSyscallError("seal", err)
+	}
+	return f, nil
+}
+
+// initELF lays the file out as in elf(5).
+func initELF() []byte {
+	const base, headers = 0x400000, 64 + 56
+	le := binary.LittleEndian
+	b := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	b = le.AppendUint16(b, 2) // ET_EXEC
+	b = le.AppendUint16(b, initMachine)
+	b = le.AppendUint32(b, 1)
+	b = le.AppendUint64(b, base+headers) // entry
+	b = le.AppendUint64(b, 64)           // program headers
+	b = le.AppendUint64(b, 0)            // no section headers
+	b = le.AppendUint32(b, 0)
+	b = le.AppendUint16(b, 64)
+	b = le.AppendUint16(b, 56)
+	b = le.AppendUint16(b, 1)
+	b = le.AppendUint16(b, 0)
+	b = le.AppendUint16(b, 0)
+	b = le.AppendUint16(b, 0)
+	size := uint64(headers + len(initCode))
+	b = le.AppendUint32(b, 1) // PT_LOAD
+	b = le.AppendUint32(b, 5) // readable, executable
+	b = le.AppendUint64(b, 0)
+	b = le.AppendUint64(b, base)
+	b = le.AppendUint64(b, base)
+	b = le.AppendUint64(b, size)
+	b = le.AppendUint64(b, size)
+	b = le.AppendUint64(b, 0x10000)
+	return append(b, initCode...)
+}

@@ -1,0 +1,97 @@
+package linux
+
+import (
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// userHZ is the unit of times in /proc/PID/stat on every Linux we run on.
+const userHZ = 100
+
+// Processes lists the processes that a /proc shows, by number.
+func Processes(proc string) []cell.ProcessInfo {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil
+	}
+	boot := bootTime()
+	var list []cell.ProcessInfo
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if p, ok := readProcess(filepath.Join(proc, e.Name()), pid, boot); ok {
+			list = append(list, p)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].PID < list[j].PID })
+	return list
+}
+
+// readProcess parses proc_pid_stat(5). ok is false for one that is gone.
+func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, ok bool) {
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return p, false
+	}
+	open, end := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
+	if open < 0 || end < open {
+		return p, false
+	}
+	f := strings.Fields(string(stat[end+1:]))
+	if len(f) < 22 {
+		return p, false
+	}
+	num := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
+	p = cell.ProcessInfo{
+		PID: pid, State: f[0], PPID: int(num(1)),
+		CPU:     (num(11) + num(12)) * 1000 / userHZ,
+		Started: boot.Add(time.Duration(num(19)) * time.Second / userHZ),
+		RSS:     num(21) * int64(os.Getpagesize()),
+		Command: string(stat[open+1 : end]),
+	}
+	if cmd, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && len(cmd) > 0 {
+		p.Command = strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
+	}
+	return p, true
+}
+
+func bootTime() time.Time {
+	b, _ := os.ReadFile("/proc/stat")
+	for _, l := range strings.Split(string(b), "\n") {
+		if s, ok := strings.CutPrefix(l, "btime "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+			return time.Unix(n, 0)
+		}
+	}
+	return time.Time{}
+}
+
+// ExitOf puts a wait status into words: a process that a signal ended has the
+// code 128 + signal.
+func ExitOf(ws syscall.WaitStatus) cell.Exit {
+	if ws.Signaled() {
+		return cell.Exit{Code: 128 + int(ws.Signal()), Signal: unix.SignalName(ws.Signal())}
+	}
+	return cell.Exit{Code: ws.ExitStatus()}
+}
+
+// StatusField returns one field of a /proc/PID/status.
+func StatusField(status []byte, name string) string {
+	for l := range strings.Lines(string(status)) {
+		if k, v, ok := strings.Cut(l, ":"); ok && k == name {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}

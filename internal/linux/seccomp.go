@@ -1,0 +1,131 @@
+package linux
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// SeccompOptions are the named downgrades of the filter. The zero value is the
+// strict one. Whoever sets one records it in the cell's assurance.
+type SeccompOptions struct {
+	AllowPtrace       bool // debuggers: ptrace, process_vm_readv, process_vm_writev
+	AllowNestedUserNS bool // inner sandboxes: clone and unshare with CLONE_NEW*, setns, mounts, chroot
+}
+
+func (o SeccompOptions) has(opt SeccompOption) bool {
+	return opt == optPtrace && o.AllowPtrace || opt == optNestedUserNS && o.AllowNestedUserNS
+}
+
+// A SeccompArch is an architecture as the kernel's audit code numbers it.
+type SeccompArch uint32
+
+// The architectures we build for.
+const (
+	AMD64 SeccompArch = unix.AUDIT_ARCH_X86_64
+	ARM64 SeccompArch = unix.AUDIT_ARCH_AARCH64
+)
+
+func (a SeccompArch) String() string {
+	switch a {
+	case AMD64:
+		return "amd64"
+	case ARM64:
+		return "arm64"
+	}
+	return fmt.Sprintf("architecture %#x", uint32(a))
+}
+
+// SeccompTable returns the documented policy, for those who print it.
+func SeccompTable() []SeccompGroup { return slices.Clone(seccompTable) }
+
+// SeccompNumbers returns the numbers of the calls that arch knows, by name.
+func SeccompNumbers(arch SeccompArch) map[string]int {
+	nums, next := map[string]int{}, 0
+	for _, word := range strings.Fields(seccompNames[arch]) {
+		if set, ok := strings.CutPrefix(word, "="); ok {
+			next, _ = strconv.Atoi(set) // a test reads the whole table
+			continue
+		}
+		nums[word] = next
+		next++
+	}
+	return nums
+}
+
+// SeccompFilter returns the filter of namespace cells for the architecture of
+// this build.
+//
+// A call through another architecture's entry (32-bit programs, int 0x80)
+// kills the process: its numbers mean other calls, and no program that could
+// work here makes one. x32 calls, and all numbers above the newest one we
+// know, get ENOSYS, so that libcs fall back as on an older kernel. The rest is
+// decided by the table; what it does not name gets EPERM.
+func SeccompFilter(opts SeccompOptions) ([]unix.SockFilter, error) {
+	return compileSeccomp(NativeArch, opts)
+}
+
+// SeccompDigest identifies a filter in receipts: the digest of its
+// instructions, eight bytes each, as the kernel gets them on little-endian
+// machines.
+func SeccompDigest(filter []unix.SockFilter) cell.Digest {
+	h := sha256.New()
+	for _, f := range filter {
+		var b [8]byte
+		binary.LittleEndian.PutUint16(b[0:], f.Code)
+		b[2], b[3] = f.Jt, f.Jf
+		binary.LittleEndian.PutUint32(b[4:], f.K)
+		h.Write(b[:])
+	}
+	return cell.Digest(h.Sum(nil))
+}
+
+// seccompRule is what the filter does with one number.
+type seccompRule struct {
+	fate  SeccompFate
+	check string // name of the call whose checks decide; "" for none
+}
+
+// seccompPlan says for each number from 0 to the newest what is to be done,
+// and lists the rows that have checks under the name of their call.
+func seccompPlan(arch SeccompArch, opts SeccompOptions) ([]seccompRule, map[string]SeccompGroup, error) {
+	nums, newest := SeccompNumbers(arch), 0
+	for _, n := range nums {
+		newest = max(newest, n)
+	}
+	plan := make([]seccompRule, newest+1)
+	for i := range plan {
+		plan[i] = seccompRule{fate: failENOSYS} // assigned to no call; the kernel would say the same
+	}
+	for _, n := range nums {
+		plan[n] = seccompRule{fate: failEPERM}
+	}
+	checked := map[string]SeccompGroup{}
+	for _, g := range seccompTable {
+		for _, name := range strings.Fields(g.Calls) {
+			n, ok := nums[name]
+			switch {
+			case !ok: // not on this architecture
+			case g.Opens != "" && opts.has(g.Opens):
+				plan[n] = seccompRule{fate: SeccompAllow}
+			case len(g.Check) == 0:
+				plan[n] = seccompRule{fate: g.Fate}
+			default:
+				plan[n] = seccompRule{fate: g.Fate, check: name}
+				g.Check = slices.DeleteFunc(slices.Clone(g.Check), func(c SeccompCheck) bool { return opts.has(c.Opens) })
+				checked[name] = g
+			}
+		}
+	}
+	if len(nums) == 0 {
+		return nil, nil, fmt.Errorf("cannot make a filter: no table of system calls for %s", arch)
+	}
+	return plan, checked, nil
+}

@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+var host = Host{CPUs: 2, Memory: 8 << 30}
+
+func TestF66PolicyFileErrorsNameLineAndColumn(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown key", "version: 1\nlimits:\n  memroy: 1G\n", "3:3"},
+		{"unknown section", "version: 1\nnetwrok: {}\n", "2:1"},
+		{"duplicate key", "version: 1\nlimits: {pids: 1}\nlimits: {pids: 2}\n", "3:1"},
+		{"wrong version", "version: 2\n", "1:10"},
+		{"no version", "limits: {pids: 1}\n", "version must be 1"},
+		{"empty list", "version: 1\nfiles:\n  mounts: []\n", "3:"},
+		{"empty map", "version: 1\nenvironment:\n  set: {}\n", "3:"},
+		{"empty limits", "version: 1\nlimits: {}\n", "2:"},
+		{"bad size", "version: 1\nlimits:\n  memory: lots\n", "3:"},
+		{"zero", "version: 1\nlimits:\n  pids: 0\n", "3:"},
+		{"negative", "version: 1\nlimits:\n  pids: -1\n", "3:"},
+		{"overflow", "version: 1\nlimits:\n  memory: 99999999999999T\n", "3:"},
+		{"mount without target", "version: 1\nfiles:\n  mounts:\n    - source: /x\n", "4:"},
+		{"not a map", "- 1\n", "1:"},
+		{"empty file", "", "1:1"},
+		{"two documents", "version: 1\n---\nversion: 1\n", "more than one document"},
+	} {
+		_, err := ParseFile("p.yaml", []byte(c.text))
+		if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "p.yaml") {
+			t.Errorf("%s: %v; want %q in it", c.name, err, c.want)
+		}
+	}
+	if _, err := ParseFile("p.yaml", []byte("version: 1\nlimits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m}\nenvironment: {set: {CI: \"true\"}}\nfiles:\n  mounts:\n    - {source: /a, target: /b, writable: true}\n")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDigestIsOfTheCanonicalForm(t *testing.T) {
+	a, err := Merge(Defaults(host), nil, Flags{Mounts: []string{"/a:/x", "/b:/y:rw"}, Env: []string{"A=1", "B=2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := Merge(Defaults(host), nil, Flags{Mounts: []string{"/b:/y:rw", "/a:/x"}, Env: []string{"B=3", "A=4"}})
+	if a.Digest() != b.Digest() {
+		t.Error("order of flags, or values of variables, change the digest")
+	}
+	c, _ := Merge(Defaults(host), nil, Flags{Mounts: []string{"/a:/x:rw", "/b:/y:rw"}, Env: []string{"A=1", "B=2"}})
+	if a.Digest() == c.Digest() {
+		t.Error("a writable mount does not change the digest")
+	}
+	if a.Digest() != cell.Sum(a.Canonical()) {
+		t.Error("the digest is of other bytes")
+	}
+	if strings.Contains(string(a.Canonical()), "=1") {
+		t.Error("values are in the canonical form")
+	}
+}
+
+func TestFlagsOnlyNarrow(t *testing.T) {
+	f, err := ParseFile("p", []byte("version: 1\nlimits: {memory: 1G}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Merge(Defaults(host), f, Flags{Limits: FileLimits{Memory: "2G"}}); cell.KindOf(err) != cell.Denied {
+		t.Errorf("widened: %v", err)
+	}
+	r, err := Merge(Defaults(host), f, Flags{Limits: FileLimits{Memory: "512M", Timeout: "1m"}})
+	if err != nil || r.Limits.Memory != 512<<20 || r.Limits.CellLimits().Timeout != time.Minute {
+		t.Errorf("%+v %v", r.Limits, err)
+	}
+	if strings.Join(r.Asked, " ") != "memory timeout" {
+		t.Errorf("asked %v", r.Asked)
+	}
+}
+
+func TestF31BudgetsAreNeverUnlimited(t *testing.T) {
+	for _, s := range []string{"", "0", "-1", "0M", "1e30", "NaN", "inf", "9999999999999999999", "0x10", "M", "1 000"} {
+		if _, err := ParseSize(s); err == nil {
+			t.Errorf("size %q accepted", s)
+		}
+		if _, err := ParseCount("things", s); err == nil {
+			t.Errorf("count %q accepted", s)
+		}
+	}
+	for s, want := range map[string]int64{"4096": 4096, "512M": 512 << 20, "2GiB": 2 << 30, "1.5k": 1536, "1tb": 1 << 40} {
+		if n, err := ParseSize(s); err != nil || n != want {
+			t.Errorf("%q = %d, %v", s, n, err)
+		}
+	}
+	for _, s := range []string{"0", "-1s", "", "5", "1y"} {
+		if _, err := ParseTimeout(s); err == nil {
+			t.Errorf("timeout %q accepted", s)
+		}
+	}
+	for _, s := range []string{"0", "-1", "NaN", "inf", "", "1e9"} {
+		if _, err := ParseCPUs(s); err == nil {
+			t.Errorf("cpus %q accepted", s)
+		}
+	}
+	d := Defaults(host)
+	if d.Limits.Memory <= 0 || d.Limits.PIDs <= 0 || d.Limits.Disk <= 0 {
+		t.Error("a default is unlimited")
+	}
+}
+
+func TestParseMount(t *testing.T) {
+	for _, s := range []string{"", "/a", ":", "/a:", ":/b", "/a:/b:xx", "/a:/b:rw:rw", "/a\x00:/b"} {
+		if _, err := ParseMount(s); cell.KindOf(err) != cell.Invalid {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	m, err := ParseMount("../x:/y:rw")
+	if err != nil || m != (Mount{"../x", "/y", true}) {
+		t.Error(m, err)
+	}
+}

@@ -1,0 +1,103 @@
+package receipt
+
+import (
+	"math"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Verify checks a bundle with the public key alone. known is the newest head
+// that the verifier has seen, or nil; without it nobody can tell that the end
+// of a ledger is missing.
+func Verify(b *Bundle, key PublicKey, known *Head) *Report {
+	r := &Report{Receipts: int64(len(b.Receipts))}
+	head, headFault, headWhat := checkHead([]byte(b.Head), key)
+	r.Head = head
+	c := newChecker(key)
+	for i := range b.Receipts {
+		c.add(b.Receipts[i].Envelope)
+	}
+	items := c.wait()
+	if b.All {
+		s := sequence{items: items, head: head, headFault: headFault, headWhat: headWhat, known: known}
+		s.judge(r)
+		for i := 0; i < len(items) && r.OK(); i++ {
+			if index := b.Receipts[i].Index; index != int64(i) {
+				r.add(Reordered, int64(i), "the bundle calls receipt %d receipt %d", i, index)
+			}
+		}
+	} else {
+		verifyPart(r, b, items, headFault, headWhat, known)
+	}
+	if known == nil {
+		r.unproven("that no newer receipts were cut off: no newer head is known")
+	}
+	return r
+}
+
+// verifyPart judges receipts that are shown to be in a ledger by their proofs.
+func verifyPart(r *Report, b *Bundle, items []item, headFault Reason, headWhat string, known *Head) {
+	head := r.Head
+	if len(items) == 0 {
+		r.add(Dropped, -1, "the bundle has no receipt")
+	}
+	anyFits, there := false, map[int64]bool{}
+	first, last := int64(math.MaxInt64), int64(-1)
+	for i := range items {
+		it, p := &items[i], &b.Receipts[i]
+		fits := tlog.CheckRecord(hashes(p.Proof), head.Size, tlog.Hash(head.Root), p.Index, it.leaf) == nil
+		anyFits = anyFits || fits
+		switch {
+		case it.fault == foreign:
+			r.add(WrongKey, p.Index, "receipt %d is signed by another key", p.Index)
+		case it.fault != genuine && fits:
+			r.add(Recomputed, p.Index, "the signature of receipt %d is not right, though its hash fits the ledger", p.Index)
+		case it.fault != genuine:
+			r.add(Edited, p.Index, "the signature of receipt %d is not right", p.Index)
+		case it.index != p.Index:
+			r.add(Reordered, p.Index, "receipt %d stands in the place of receipt %d", it.index, p.Index)
+		case there[p.Index]:
+			r.add(Repeated, p.Index, "receipt %d is there twice", p.Index)
+		case p.Index < last:
+			r.add(Reordered, p.Index, "receipt %d stands after receipt %d", p.Index, last)
+		case headFault != "":
+		case p.Index >= head.Size:
+			r.add(Truncated, p.Index, "receipt %d is newer than the head of %d receipts", p.Index, head.Size)
+		case !fits:
+			r.add(NotIncluded, p.Index, "receipt %d is genuine, but it is not shown to be in the ledger that the head signs", p.Index)
+		}
+		there[p.Index] = true
+		first, last = min(first, p.Index), max(last, p.Index)
+	}
+	for index := first; index < last && len(r.Problems) < maxProblems; index++ {
+		if !there[index] {
+			r.add(Dropped, index, "receipt %d is missing", index)
+		}
+	}
+	switch {
+	case headFault == WrongKey:
+		r.add(WrongKey, -1, "%s", headWhat)
+	case headFault != "" && anyFits:
+		r.add(Recomputed, -1, "%s, though it fits the receipts", headWhat)
+	case headFault != "":
+		r.add(Edited, -1, "%s", headWhat)
+	case known != nil:
+		judgeKnown(r, b, head, *known)
+	}
+	judgeLinks(r, items, false)
+}
+
+// judgeKnown compares a genuine head with the one that the verifier knows.
+func judgeKnown(r *Report, b *Bundle, head, known Head) {
+	switch {
+	case known.Size > head.Size:
+		r.add(Truncated, -1, "the head has %d receipts, a head of %d is known", head.Size, known.Size)
+	case known.Size == head.Size && known.Root != head.Root:
+		r.add(Forked, -1, "there are two signed heads of %d receipts", known.Size)
+	case known.Size == head.Size || known.Size == 0:
+	case b.Extends == nil || b.Extends.Size != known.Size:
+		r.unproven("that the head of %d receipts goes on from the known one of %d: the bundle has no proof of it", head.Size, known.Size)
+	case tlog.CheckTree(hashes(b.Extends.Proof), head.Size, tlog.Hash(head.Root), known.Size, tlog.Hash(known.Root)) != nil:
+		r.add(Forked, -1, "the head of %d receipts does not go on from the known one of %d", head.Size, known.Size)
+	}
+}

@@ -1,0 +1,166 @@
+// Package secret knows what import leaves out of a workspace: paths whose names
+// promise secrets, fields with credentials in files that are of use without
+// them, and content with the shape of a live token.
+//
+// It promises that a decision depends on nothing but what it is given (a path,
+// whether git tracks it, what the user let in), that nothing it returns or
+// reports holds a secret's value, and that hostile content costs no more than
+// its length. Tokens without a shape of their own (a password, 40 hex digits)
+// it does not find, and says so here.
+//
+// It leaves to the caller to walk, to read and to copy, and to list what stayed
+// outside.
+//
+//	decide.go           what to do with a path; paths that the user lets in
+//	names.go, table.go  names of secrets, and how a path is matched
+//	fields.go           files that lose some fields, by formats.go and xml.go
+//	scanner.go          looking for tokens in content
+//	shapes.go           what tokens look like, with checks.go and keys.go
+package secret
+
+import (
+	"path"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+)
+
+// Action is what import does with a path.
+type Action uint8
+
+// The actions. LeaveOut holds for a folder and everything below it. Scrub
+// means ScrubFields, and LeaveOut where that fails. ScanContent means a
+// Scanner, and LeaveOut where that finds something.
+const (
+	Keep Action = iota
+	LeaveOut
+	Scrub
+	ScanContent
+)
+
+func (a Action) String() string {
+	return [...]string{"keep", "leave out", "scrub", "scan"}[a]
+}
+
+// A Decision is an action and why, for people: "environment file".
+type Decision struct {
+	Action Action
+	Why    string
+}
+
+// Decide says what import does with a path of the source, relative to it and
+// clean. tracked is Set.Has: git tracks the file, or something in the folder.
+// Import asks for a folder before it asks for what is in it, and for symlinks
+// as for files; what a symlink points to is never read, so that for one Scrub
+// and ScanContent mean Keep.
+//
+// What is tracked stays as it is: it is in the history anyway, and a fixture
+// must not vanish. git's own files are never tracked; credentials in them are
+// taken out wherever they are known to be. Everything else is judged by name,
+// then by content.
+func Decide(path string, isDir, tracked bool, allowed With) Decision {
+	if allowed.Has(path) {
+		return Decision{Keep, "--with-secret"}
+	}
+	if gitdir.Inside(path) {
+		return decideGit(path, isDir)
+	}
+	if tracked {
+		return Decision{Keep, "tracked by git"}
+	}
+	comps := splitFolded(path, isDir)
+	if why, ok := matchName(comps, isDir); ok {
+		if isDir && allowed.below(path) {
+			return Decision{Keep, "holds a path given by --with-secret"}
+		}
+		return Decision{LeaveOut, why}
+	}
+	if isDir {
+		return Decision{Keep, ""}
+	}
+	if row := fieldsOf(comps, isDir); row != nil {
+		return Decision{Scrub, row.why}
+	}
+	why, _ := promisingName(comps, isDir)
+	return Decision{ScanContent, why}
+}
+
+// decideGit judges what is in a ".git". Objects are compressed and named by
+// their content, and a repository without its references is none: these stay
+// unread.
+func decideGit(path string, isDir bool) Decision {
+	comps := splitFolded(path, isDir)
+	if row := fieldsOf(comps, isDir); row != nil {
+		return Decision{Scrub, row.why}
+	}
+	inside, last := "", path[strings.LastIndexByte(path, '/')+1:]
+	if i := strings.LastIndex("/"+path, "/.git/"); i >= 0 {
+		inside = path[i+len(".git"):] + "/"
+	}
+	for _, part := range []string{"/objects/", "/refs/"} {
+		if strings.Contains(inside, part) {
+			return Decision{Keep, ""}
+		}
+	}
+	if why, ok := matchName(comps, isDir); ok {
+		return Decision{LeaveOut, why}
+	}
+	switch last {
+	case ".git", "HEAD", "index", "packed-refs", "shallow", "commondir", "gitdir":
+		return Decision{Keep, ""}
+	}
+	if isDir {
+		return Decision{Keep, ""}
+	}
+	return Decision{ScanContent, ""}
+}
+
+// With is the paths that the user lets in, relative to the workspace.
+type With map[string]bool
+
+// NewWith reads the paths given by --with-secret. The same file has one
+// spelling afterwards: ".env", "./.env" and "a/../.env" are one. What lies
+// outside the workspace, or is all of it, is Invalid.
+func NewWith(paths []string) (With, error) {
+	w := With{}
+	for _, p := range paths {
+		hint := "name a file or folder by its path from the top of the workspace, like config/.env"
+		clean := path.Clean(p)
+		switch {
+		case p == "" || strings.Contains(p, "\x00"):
+			return nil, cell.Errorf(cell.Invalid, "secret.NewWith", hint, "cannot let in %q: it is not a path", p)
+		case path.IsAbs(p):
+			return nil, cell.Errorf(cell.Invalid, "secret.NewWith", hint, "cannot let in %s: the path does not begin in the workspace", p)
+		case clean == ".." || strings.HasPrefix(clean, "../"):
+			return nil, cell.Errorf(cell.Invalid, "secret.NewWith", hint, "cannot let in %s: it is outside the workspace", p)
+		case clean == ".":
+			return nil, cell.Errorf(cell.Invalid, "secret.NewWith", hint, "cannot let in %s: it is the whole workspace", p)
+		}
+		w[clean] = true
+	}
+	return w, nil
+}
+
+// Has reports whether path, or a folder it is in, was let in.
+func (w With) Has(path string) bool {
+	if len(w) == 0 {
+		return false
+	}
+	for i := 0; i < len(path); i++ {
+		if path[i] == '/' && w[path[:i]] {
+			return true
+		}
+	}
+	return w[path]
+}
+
+// below reports whether something below dir was let in.
+func (w With) below(dir string) bool {
+	for p := range w {
+		if strings.HasPrefix(p, dir+"/") {
+			return true
+		}
+	}
+	return false
+}

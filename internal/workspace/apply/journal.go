@@ -1,0 +1,263 @@
+package apply
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// The journal is a file of JSON lines in the backup folder, each synced before
+// the work goes on:
+//
+//	plan        before anything is made in the source: which staging folders
+//	            there may be, and how the folders looked
+//	ops         when everything is staged: what will be moved, and how to
+//	            recognise the new files
+//	committed   when everything is in its place; before it a crash is undone,
+//	            after it finished
+//
+// What was done up to a crash is read off the files themselves.
+type journal struct {
+	plan      journalPlan
+	ops       []journalOp
+	committed bool
+
+	dir   string
+	file  *os.File
+	made  bool      // we made dir
+	live  bool      // the Apply that wrote it is still at work
+	mkdir []rawPath // live: the folders that were really made
+	hook  func(step, path string) error
+}
+
+const (
+	journalName    = "apply.journal"
+	journalVersion = 1
+)
+
+type journalPart struct {
+	Plan      *journalPlan `json:"plan,omitempty"`
+	Ops       []journalOp  `json:"ops,omitempty"`
+	Committed bool         `json:"committed,omitempty"`
+}
+
+type journalPlan struct {
+	Version int          `json:"version"`
+	Source  rawPath      `json:"source"`
+	Dev     uint64       `json:"dev"`
+	Ino     uint64       `json:"ino"`
+	Stages  []rawPath    `json:"stages"`
+	Dirs    []journalDir `json:"dirs"`           // parents first
+	Made    []rawPath    `json:"made,omitempty"` // parents first
+}
+
+// journalDir is a folder that was there before.
+type journalDir struct {
+	Path  rawPath `json:"path"`
+	Mode  uint32  `json:"mode"`
+	UID   uint32  `json:"uid"`
+	GID   uint32  `json:"gid"`
+	MTime int64   `json:"mtime"`
+}
+
+// journalOp is one operation: "take" (remove), "put" or "chmod".
+type journalOp struct {
+	Path    rawPath  `json:"path"`
+	Kind    string   `json:"kind"`
+	N       int      `json:"n"`
+	Stage   int      `json:"stage"`
+	Old     bool     `json:"old,omitempty"`  // there is an original
+	New     fileMark `json:"new"`            // put: the new file; chmod: the file
+	Mode    uint32   `json:"mode,omitempty"` // chmod
+	OldMode uint32   `json:"old_mode,omitempty"`
+}
+
+// fileMark recognises a file that nobody wrote to since.
+type fileMark struct {
+	Ino   uint64 `json:"ino,omitempty"`
+	Size  int64  `json:"size,omitempty"`
+	MTime int64  `json:"mtime,omitempty"`
+}
+
+func markOf(st *unix.Stat_t) fileMark { return fileMark{st.Ino, st.Size, st.Mtim.Nano()} }
+
+// rawPath is a path in JSON that keeps bytes which are no UTF-8.
+type rawPath string
+
+// MarshalText quotes as Go does.
+func (p rawPath) MarshalText() ([]byte, error) { return []byte(strconv.QuoteToASCII(string(p))), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (p *rawPath) UnmarshalText(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	*p = rawPath(s)
+	return err
+}
+
+func pathsOf(dirs []journalDir) (out []string) {
+	for _, d := range dirs {
+		out = append(out, string(d.Path))
+	}
+	return out
+}
+
+// create makes the journal with its first part.
+func (j *journal) create(dir string) error {
+	failed := func(err error) error { return hostError("", "write the journal of the apply", err) }
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		j.made = true
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return failed(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return cell.Errorf(cell.Conflict, "apply.Do", "restart pando: it finishes or undoes that one first", "cannot apply: an earlier apply was interrupted and left a journal in %s", dir)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	j.dir, j.file, j.live, j.plan.Version = dir, f, true, journalVersion
+	if err = j.add(journalPart{Plan: &j.plan}); err == nil {
+		err = syncFolder(dir)
+	}
+	if err != nil {
+		j.drop()
+		return failed(err)
+	}
+	return nil
+}
+
+// add writes and syncs one part.
+func (j *journal) add(part journalPart) error {
+	b, err := json.Marshal(part)
+	if err != nil {
+		return err
+	}
+	if _, err := j.file.Write(append(b, '\n')); err != nil {
+		return hostError("", "write the journal of the apply", err)
+	}
+	if err := flush(fsync, int(j.file.Fd())); err != nil {
+		return hostError("", "write the journal of the apply", err)
+	}
+	if part.Ops != nil {
+		j.ops = part.Ops
+	}
+	j.committed = j.committed || part.Committed
+	return nil
+}
+
+// drop removes the journal: nothing is left to do.
+func (j *journal) drop() error {
+	err := os.Remove(filepath.Join(j.dir, journalName))
+	if j.file != nil {
+		j.file.Close()
+	}
+	if j.made {
+		os.Remove(j.dir) // stays if somebody uses it
+	}
+	return err
+}
+
+// step calls the hook of tests.
+func (j *journal) step(name, path string) error {
+	if j.hook == nil {
+		return nil
+	}
+	return j.hook(name, path)
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return flush(fsync, int(f.Fd()))
+}
+
+// readJournal reads a journal that an Apply left. It is nil if there is none.
+// A last line that is not complete was not acted upon.
+func readJournal(dir string) (*journal, error) {
+	b, err := os.ReadFile(filepath.Join(dir, journalName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot recover an apply: %w", err)
+	}
+	j := &journal{dir: dir}
+	for i, line := range bytes.SplitAfter(b, []byte("\n")) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break
+		}
+		var part journalPart
+		if err := json.Unmarshal(line, &part); err != nil || (i == 0) != (part.Plan != nil) {
+			return nil, cell.Errorf(cell.Corrupt, "apply.Recover", "", "cannot recover an apply: line %d of its journal in %s is damaged", i+1, dir)
+		}
+		if part.Plan != nil {
+			j.plan = *part.Plan
+		}
+		if part.Ops != nil {
+			j.ops = part.Ops
+		}
+		j.committed = j.committed || part.Committed
+	}
+	if j.plan.Version > journalVersion {
+		return nil, cell.Errorf(cell.Unsupported, "apply.Recover", "", "cannot recover an apply: its journal in %s is of a newer pando", dir)
+	}
+	return j, nil
+}
+
+// Recovery says what Recover did.
+type Recovery struct {
+	Source  string `json:"source,omitempty"`
+	Outcome string `json:"outcome"` // "nothing", "finished" or "undone"
+}
+
+// Recover ends what an Apply that was killed left: if all was in place
+// it is finished, else undone. A file that somebody changed since is left as
+// it is, with a Conflict that names it; its original then stays in the
+// staging folder, and the journal stays too. It can be called at any time and
+// again: a running Apply makes it fail with a Conflict.
+func Recover(ctx context.Context, backup string) (Recovery, error) {
+	return recoverWith(backup, nil)
+}
+
+func recoverWith(backup string, hook func(step, path string) error) (Recovery, error) {
+	j, err := readJournal(backup)
+	if j == nil || err != nil {
+		return Recovery{Outcome: "nothing"}, err
+	}
+	j.hook = hook
+	r := Recovery{Source: string(j.plan.Source), Outcome: "undone"}
+	if r.Source == "" { // it was killed before the first line was complete
+		return r, j.drop()
+	}
+	root, err := openBeneath(r.Source)
+	if err != nil {
+		return r, err
+	}
+	defer root.close()
+	if st, err := root.lstat(""); err != nil || st.Ino != j.plan.Ino {
+		return r, cell.Errorf(cell.Conflict, "apply.Recover", "", "cannot recover an apply: %s is another folder than it was", r.Source)
+	}
+	if err := root.lock(); err != nil {
+		return r, err
+	}
+	if j.committed {
+		r.Outcome = "finished"
+		return r, j.finish(root)
+	}
+	return r, j.undo(root)
+}

@@ -1,0 +1,168 @@
+package apply
+
+import (
+	"strings"
+
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// operation is one path to be written.
+type operation struct {
+	path   string
+	change diff.FileChange
+	base   *workspace.Entry // what the base has there; nil: nothing
+	after  *workspace.Entry // what shall be there; nil: nothing, or a folder
+	folder bool             // a folder shall be there
+	seen   seen             // what the source has there
+	done   bool             // the source has what shall be there
+
+	n     int      // the number its files have in the staging folder
+	stage int      // which staging folder
+	made  fileMark // the staged file
+}
+
+// workPlan is what a request comes to before the source is looked at.
+type workPlan struct {
+	ops      []*operation // in order of paths
+	held     []*operation // those of result.Held
+	byPath   map[string]*operation
+	result   Result
+	reserved []PathConflict // changes of what was left out of the cell
+}
+
+// plan sorts the changes into what is applied, held back and ignored.
+func plan(req *Request, hooks []string) (*workPlan, error) {
+	changes, err := workspace.Changes(req.Base, req.After.Tree)
+	if err != nil {
+		return nil, err
+	}
+	p := &workPlan{byPath: map[string]*operation{}}
+	ignoring := req.IsIgnored
+	if req.Ignored {
+		ignoring = nil
+	}
+	if p.result.Unrepresented, err = diff.Notes(req.Base, req.After.Tree, changes, ignoring); err != nil {
+		return nil, err
+	}
+	reserved := newReserved(req.Reserved)
+	var candidates, ignored []workspace.Change
+	for _, c := range changes {
+		if reserved.covers(c.Path) && !gitdir.Inside(c.Path) {
+			p.reserved = append(p.reserved, PathConflict{c.Path, "was left out of the cell and is never written"})
+			continue
+		}
+		switch {
+		case !c.Git():
+		case ignoring != nil && ignoring(c.Path, false):
+			ignored = append(ignored, c)
+		default:
+			candidates = append(candidates, c)
+		}
+	}
+	p.result.Ignored = diff.SumIgnored(ignored, ignoring)
+	k := newController(req.Base, req.After.Tree, hooks, reserved)
+	for i := range candidates {
+		if err := k.prepare(candidates[i].Path); err != nil {
+			return nil, err
+		}
+	}
+	held := holdBack(candidates, k, newIncludes(req.Include, &p.result))
+	for _, c := range candidates {
+		op := &operation{path: c.Path, change: diff.FileChangeOf(c), base: c.Old, after: c.New.Git(), n: len(p.ops)}
+		op.folder = c.New != nil && c.New.Type == workspace.Folder
+		if h, ok := held[c.Path]; ok {
+			p.held = append(p.held, op)
+			p.result.Held = append(p.result.Held, h)
+			continue
+		}
+		if r := reserved.below(c.Path); r != "" && c.New.Git() != nil {
+			p.reserved = append(p.reserved, PathConflict{c.Path, "is a folder that holds " + diff.Quote(r) + ", which was left out of the cell"})
+			continue
+		}
+		p.ops = append(p.ops, op)
+		p.byPath[c.Path] = op
+	}
+	return p, nil
+}
+
+// holdBack returns the changes that are not applied because of what they
+// touch. A path that is held back takes all below it along, and what would
+// replace a folder waits for everything in that folder.
+func holdBack(changes []workspace.Change, k *controller, inc *includes) map[string]Held {
+	held := map[string]Held{}
+	hold := func(p, flag, why string) {
+		held[p] = Held{Path: p, Why: why, Flag: "--include " + diff.ShellWord(flag)}
+	}
+	for i := range changes {
+		c := &changes[i]
+		if why := k.why(c); why != "" && !inc.has(c.Path) {
+			hold(c.Path, c.Path, why)
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		holds := map[string]string{} // folder → what is held back in it
+		for p := range held {
+			for d := workspace.Parent(p); d != ""; d = workspace.Parent(d) {
+				if holds[d] == "" || p < holds[d] {
+					holds[d] = p
+				}
+			}
+		}
+		for i := range changes {
+			c := &changes[i]
+			if _, ok := held[c.Path]; ok {
+				continue
+			}
+			if below := holds[c.Path]; below != "" && c.New.Git() != nil {
+				hold(c.Path, c.Path, "it replaces a folder in which "+diff.Quote(below)+" is held back")
+				grown = true
+				continue
+			}
+			for d := workspace.Parent(c.Path); d != ""; d = workspace.Parent(d) {
+				if _, ok := held[d]; ok {
+					hold(c.Path, d, "it lies below "+diff.Quote(d)+", which is held back")
+					grown = true
+					break
+				}
+			}
+		}
+	}
+	return held
+}
+
+// includes are the control paths a person let in.
+type includes struct {
+	paths  []string
+	unused *[]string
+}
+
+func newIncludes(paths []string, r *Result) *includes {
+	inc := &includes{unused: &r.UnusedInclude}
+	for _, p := range paths {
+		p = strings.TrimPrefix(strings.Trim(p, "/"), "./")
+		inc.paths = append(inc.paths, p)
+	}
+	*inc.unused = append(*inc.unused, paths...)
+	return inc
+}
+
+// has reports whether path is included, by itself or by a folder; "." is all.
+func (inc *includes) has(path string) bool {
+	found := false
+	for _, p := range inc.paths {
+		if p != path && p != "." && !strings.HasPrefix(path, p+"/") {
+			continue
+		}
+		found = true
+		for i, u := range *inc.unused {
+			if strings.TrimPrefix(strings.Trim(u, "/"), "./") == p {
+				*inc.unused = append((*inc.unused)[:i:i], (*inc.unused)[i+1:]...)
+				break
+			}
+		}
+	}
+	return found
+}

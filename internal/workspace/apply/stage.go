@@ -1,0 +1,297 @@
+package apply
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// stage is a folder inside the source's file system, so that files get to
+// their places by renaming. It holds, for operation N, "nN", the new file
+// (after an exchange: the original), and "oN", an original that was taken
+// away. Originals are moved, never copied: putting them back takes no room
+// and brings back everything about them.
+type stage struct {
+	dir  string // where it is, relative to the source
+	name string
+	fd   int
+}
+
+const stagePrefix = ".pando-apply-"
+
+// begin writes the first part of the journal: from then on Recover knows
+// what may be lying around. Nothing in the source has changed yet.
+func (a *applier) begin() error {
+	var r [8]byte
+	rand.Read(r[:])
+	j := &journal{hook: a.req.hook}
+	for i := range a.stages {
+		a.stages[i].name = stagePrefix + hex.EncodeToString(r[:])
+		j.plan.Stages = append(j.plan.Stages, rawPath(path.Join(a.stages[i].dir, a.stages[i].name)))
+	}
+	j.plan.Source = rawPath(a.root.path)
+	for _, p := range a.make {
+		j.plan.Made = append(j.plan.Made, rawPath(p))
+	}
+	if err := a.rememberDirs(j); err != nil {
+		return err
+	}
+	if err := a.step("journal", ""); err != nil {
+		return err
+	}
+	if err := j.create(a.req.Backup); err != nil {
+		return err
+	}
+	a.journal = j
+	return nil
+}
+
+// rememberDirs notes mode, owner and time of all folders that are there now
+// and may be touched.
+func (a *applier) rememberDirs(j *journal) error {
+	paths := map[string]bool{"": true}
+	for _, op := range a.plan.ops {
+		for p := workspace.Parent(op.path); !op.done && !paths[p]; p = workspace.Parent(p) {
+			paths[p] = true
+		}
+	}
+	for _, p := range a.remove {
+		paths[p] = true
+	}
+	for p := range paths {
+		st, err := a.root.lstat(p)
+		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue // is to be made
+		}
+		j.plan.Dirs = append(j.plan.Dirs, journalDir{rawPath(p), st.Mode & 0o7777, st.Uid, st.Gid, st.Mtim.Nano()})
+		if p == "" {
+			j.plan.Dev, j.plan.Ino = st.Dev, st.Ino
+		}
+	}
+	slices.SortFunc(j.plan.Dirs, func(x, y journalDir) int { return strings.Compare(string(x.Path), string(y.Path)) })
+	return nil
+}
+
+// stageAll writes all new files into the staging folders, then the second
+// part of the journal.
+func (a *applier) stageAll() error {
+	for i := range a.stages {
+		s := &a.stages[i]
+		if err := a.step("stage", s.dir); err != nil {
+			return err
+		}
+		dir, err := a.root.folder(s.dir)
+		if err != nil {
+			return hostError(s.dir, "write in", err)
+		}
+		if err = unix.Mkdirat(dir, s.name, 0o700); err == nil {
+			s.fd, err = unix.Openat(dir, s.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(dir)
+		if err != nil {
+			return hostError(s.dir, "write in", err)
+		}
+	}
+	var files []journalOp
+	staged := 0
+	for _, op := range a.plan.ops {
+		if op.done {
+			continue
+		}
+		rec := journalOp{Path: rawPath(op.path), Kind: "take", N: op.n, Stage: op.stage, Old: op.seen.typ != 0 && op.seen.typ != workspace.Folder}
+		switch {
+		case op.chmod():
+			rec.Kind, rec.Mode, rec.OldMode = "chmod", diff.Exec(op.seen.stat.Mode, diff.ModeOf(op.after) == 0o100755), op.seen.stat.Mode&0o7777
+			rec.New = markOf(&op.seen.stat)
+		case op.after != nil:
+			if err := a.step("write", op.path); err != nil {
+				return err
+			}
+			if err := a.stageFile(op, &staged); err != nil {
+				return err
+			}
+			rec.Kind, rec.New = "put", op.made
+		}
+		files = append(files, rec)
+	}
+	if err := a.sync(staged); err != nil {
+		return err
+	}
+	if err := a.step("journal", ""); err != nil {
+		return err
+	}
+	return a.journal.add(journalPart{Ops: files})
+}
+
+// chmod reports whether only the executable bit is to be changed.
+func (op *operation) chmod() bool {
+	return op.base != nil && op.after != nil && op.base.Type == workspace.File && op.after.Type == workspace.File && op.base.Digest == op.after.Digest
+}
+
+// stageFile makes op's new file or symlink as "nN".
+func (a *applier) stageFile(op *operation, synced *int) error {
+	s, name := a.stages[op.stage].fd, "n"+strconv.Itoa(op.n)
+	owner := a.owner(op)
+	if op.after.Type == workspace.Symlink {
+		if err := unix.Symlinkat(op.after.Target, s, name); err != nil {
+			return hostError(op.path, "write", err)
+		}
+		unix.Fchownat(s, name, owner.uid, owner.gid, unix.AT_SYMLINK_NOFOLLOW) // as far as we may
+	} else {
+		mode := uint32(0o666) // less the umask, as git does
+		if diff.ModeOf(op.after) == 0o100755 {
+			mode = 0o777
+		}
+		fd, err := unix.Openat(s, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		if err != nil {
+			return hostError(op.path, "write", err)
+		}
+		f := os.NewFile(uintptr(fd), name)
+		if err := a.fill(f, op, owner); err != nil {
+			f.Close()
+			return err
+		}
+		if *synced < syncEach {
+			*synced++
+			err = flush(fsync, int(f.Fd()))
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return hostError(op.path, "write", err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(s, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return hostError(op.path, "write", err)
+	}
+	op.made = markOf(&st)
+	return nil
+}
+
+// fill writes content, owner, attributes and mode of a staged file.
+func (a *applier) fill(f *os.File, op *operation, owner owner) error {
+	if err := diff.CopyContent(a.ctx, f, a.req.After.Contents, op.path, *op.after); err != nil {
+		if a.ctx.Err() != nil {
+			return cell.Errorf(cell.Interrupted, "apply.Do", "", "cannot apply: %w", err)
+		}
+		return hostError(op.path, "write", err)
+	}
+	if owner != noOwner {
+		f.Chown(owner.uid, owner.gid) // as far as we may
+	}
+	if op.seen.typ != workspace.File {
+		return nil
+	}
+	a.copyAttributes(f, op.path)
+	mode := diff.Exec(op.seen.stat.Mode, diff.ModeOf(op.after) == 0o100755)
+	if err := unix.Fchmod(int(f.Fd()), mode); err != nil {
+		return hostError(op.path, "write", err)
+	}
+	return nil
+}
+
+type owner struct{ uid, gid int }
+
+var noOwner = owner{-1, -1}
+
+// owner returns who shall own op's new file: who owned the one it replaces;
+// else, for root, who owns the folder, and in a setgid folder its group.
+func (a *applier) owner(op *operation) owner {
+	if op.seen.typ == workspace.File || op.seen.typ == workspace.Symlink {
+		return owner{int(op.seen.stat.Uid), int(op.seen.stat.Gid)}
+	}
+	return a.folderOwner(workspace.Parent(op.path))
+}
+
+func (a *applier) folderOwner(dir string) owner {
+	for {
+		st, err := a.root.lstat(dir)
+		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return ownerIn(&st, os.Geteuid())
+		}
+		if dir == "" {
+			return noOwner
+		}
+		dir = workspace.Parent(dir)
+	}
+}
+
+func ownerIn(folder *unix.Stat_t, euid int) owner {
+	switch {
+	case euid == 0:
+		return owner{int(folder.Uid), int(folder.Gid)}
+	case folder.Mode&unix.S_ISGID != 0:
+		return owner{-1, int(folder.Gid)}
+	}
+	return noOwner
+}
+
+// copyAttributes gives a file that replaces another the same extended
+// attributes, as far as we may. Capabilities are not among them: they are
+// like setuid, for another content.
+func (a *applier) copyAttributes(to *os.File, path string) {
+	fd, err := a.root.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	list := make([]byte, 64<<10)
+	n, err := unix.Flistxattr(fd, list)
+	if err != nil {
+		return
+	}
+	value := make([]byte, 64<<10)
+	for _, name := range strings.Split(string(list[:n]), "\x00") {
+		if !strings.HasPrefix(name, "user.") && name != "system.posix_acl_access" && name != "security.selinux" {
+			continue
+		}
+		if n, err := unix.Fgetxattr(fd, name, value); err == nil {
+			unix.Fsetxattr(int(to.Fd()), name, value[:n], 0)
+		}
+	}
+}
+
+// syncEach is up to how many files are synced one by one; for more, the whole
+// file system is.
+const syncEach = 32
+
+// sync makes what was staged durable; up to syncEach files are so already.
+func (a *applier) sync(staged int) error {
+	for _, s := range a.stages {
+		var err error
+		if staged >= syncEach {
+			err = flush(syncfs, s.fd)
+		} else {
+			err = flush(fsync, s.fd)
+		}
+		if err != nil {
+			return hostError(path.Join(s.dir, s.name), "write", err)
+		}
+	}
+	return nil
+}
+
+// fsync and syncfs are variables for tests of when they are called.
+var (
+	fsync  = unix.Fsync
+	syncfs = unix.Syncfs
+)
+
+// flush makes what f syncs durable, on file systems that know how.
+func flush(f func(fd int) error, fd int) error {
+	err := f(fd)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,285 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CopyOptions says what CopyTree takes along.
+type CopyOptions struct {
+	XAttr   func(name string) bool // attributes to keep; nil: KeptXAttr
+	Devices bool                   // copy device nodes (whiteouts of a layer)
+}
+
+// CopyTree copies the directory from to the existing directory to, with types,
+// modes, mtimes, attributes, symlinks, hard links and holes. File data is
+// shared with the original where the file system can (reflink).
+func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
+	if opt.XAttr == nil {
+		opt.XAttr = KeptXAttr
+	}
+	root, err := os.OpenFile(from, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		return err
+	}
+	all, err := Collect(ctx, root)
+	if err != nil {
+		return err
+	}
+	type dirMeta struct {
+		f  *Found
+		xs []XAttr
+	}
+	var dirs []dirMeta
+	var files []*Found
+	first := map[string]string{} // link key → path of the first name
+	var links [][2]string
+	for i := range all {
+		f := &all[i]
+		at := filepath.Join(to, f.Path)
+		switch f.Type() {
+		case Folder:
+			if err := os.Mkdir(at, 0o700); err != nil {
+				return err
+			}
+			xs, err := dirXAttrs(root, f.Path, opt.XAttr)
+			if err != nil {
+				return err
+			}
+			dirs = append(dirs, dirMeta{f, xs})
+		case File:
+			if f.Stat.Nlink > 1 {
+				if old, ok := first[LinkKey(&f.Stat)]; ok {
+					links = append(links, [2]string{old, at})
+					continue
+				}
+				first[LinkKey(&f.Stat)] = at
+			}
+			files = append(files, f)
+		case Symlink:
+			target, err := ReadLinkAt(root, f.Path)
+			if err != nil {
+				return err
+			}
+			if err := os.Symlink(target, at); err != nil {
+				return err
+			}
+			if err := setTimes(at, f.Stat.MTime); err != nil {
+				return err
+			}
+		case Fifo, Socket:
+			if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), 0); err != nil {
+				return &os.PathError{Op: "mknod", Path: at, Err: err}
+			}
+			if err := setTimes(at, f.Stat.MTime); err != nil {
+				return err
+			}
+		case CharDev, Block:
+			if !opt.Devices {
+				continue
+			}
+			if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), int(f.Rdev)); err != nil {
+				return &os.PathError{Op: "mknod", Path: at, Err: err}
+			}
+		}
+	}
+	err = Parallel(ctx, len(files), func(i int) error {
+		f := files[i]
+		src, err := OpenReadable(root, f.Path, false)
+		if err != nil {
+			return err
+		}
+		in := os.NewFile(uintptr(src), f.Path)
+		defer in.Close()
+		return copyFile(in, filepath.Join(to, f.Path), f, opt.XAttr)
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if err := os.Link(l[0], l[1]); err != nil {
+			return err
+		}
+	}
+	top := Found{Stat: StatOf(&st)}
+	xs, err := ReadXAttrs(int(root.Fd()), opt.XAttr)
+	if err != nil {
+		return err
+	}
+	dirs = append([]dirMeta{{&top, xs}}, dirs...)
+	for i := len(dirs) - 1; i >= 0; i-- { // children first: making them changed the times
+		d := dirs[i]
+		at := filepath.Join(to, d.f.Path)
+		if err := dressPath(at, d.f.Stat.Mode, d.f.Stat.MTime, d.xs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dirXAttrs(root *os.File, path string, accept func(string) bool) ([]XAttr, error) {
+	fd, err := OpenReadable(root, path, true)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return ReadXAttrs(fd, accept)
+}
+
+// copyFile makes at a copy of the open file in.
+func copyFile(in *os.File, at string, f *Found, accept func(string) bool) error {
+	out, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := copyData(in, out, f.Stat.Size); err != nil {
+		return err
+	}
+	xs, err := ReadXAttrs(int(in.Fd()), accept)
+	if err != nil {
+		return err
+	}
+	for _, x := range xs {
+		if err := unix.Fsetxattr(int(out.Fd()), x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
+			return &os.PathError{Op: "setxattr", Path: at, Err: err}
+		}
+	}
+	if err := unix.Fchmod(int(out.Fd()), f.Stat.Mode&0o7777); err != nil {
+		return err
+	}
+	return setTimesFD(int(out.Fd()), f.Stat.MTime)
+}
+
+// copyData shares or copies size bytes, and keeps holes.
+func copyData(in, out *os.File, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
+		return nil
+	}
+	if err := out.Truncate(size); err != nil {
+		return err
+	}
+	for off := int64(0); off < size; {
+		data, err := unix.Seek(int(in.Fd()), off, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			return nil // the rest is a hole
+		}
+		end := size
+		if err != nil {
+			data = off
+		} else if end, err = unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if _, err := in.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := out.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(out, in, end-data); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		off = end
+	}
+	return nil
+}
+
+func dressPath(at string, mode uint32, mtime int64, xs []XAttr) error {
+	for _, x := range xs {
+		if err := unix.Lsetxattr(at, x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
+			return &os.PathError{Op: "setxattr", Path: at, Err: err}
+		}
+	}
+	if err := unix.Chmod(at, mode&0o7777); err != nil {
+		return &os.PathError{Op: "chmod", Path: at, Err: err}
+	}
+	return setTimes(at, mtime)
+}
+
+func setTimes(at string, mtime int64) error {
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(mtime)}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, at, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "utimes", Path: at, Err: err}
+	}
+	return nil
+}
+
+// setTimesFD is setTimes for an open file.
+func setTimesFD(fd int, mtime int64) error {
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(mtime)}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(fd), ts, 0); err != nil {
+		return os.NewSyscallError("utimes", err)
+	}
+	return nil
+}
+
+// RemoveTree removes a directory and all in it, also what its owner may not
+// enter. It is no error if there is none.
+func RemoveTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || !os.IsPermission(err) {
+		return err
+	}
+	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
+
+// ListLayers names the layers in root that begin with prefix.
+func ListLayers(root, prefix string) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	var out []string
+	for _, e := range entries {
+		if (e.IsDir() || e.Type() == os.ModeSymlink) && strings.HasPrefix(e.Name(), prefix) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, err
+}
+
+// DiskUse adds up the space below dir, in bytes; a file with several names
+// counts once.
+func DiskUse(dir string) (int64, error) {
+	var sum int64
+	seen := map[string]bool{}
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return nil // not readable, or gone: what can be counted is
+		}
+		var st unix.Stat_t
+		if unix.Lstat(p, &st) != nil {
+			return nil
+		}
+		if st.Nlink > 1 && !d.IsDir() {
+			s := StatOf(&st)
+			if seen[LinkKey(&s)] {
+				return nil
+			}
+			seen[LinkKey(&s)] = true
+		}
+		sum += st.Blocks * 512
+		return nil
+	})
+	return sum, err
+}

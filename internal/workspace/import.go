@@ -1,0 +1,290 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/secret"
+)
+
+// ImportRequest says what to bring into a base.
+type ImportRequest struct {
+	Source   string // directory, absolute
+	With     secret.With
+	Provider Provider
+	Objects  Objects
+	// Prev is what an earlier import of the same source left; nil for none.
+	// Its layers must still be there.
+	Prev     *Imported
+	Progress func(files, bytes int64)
+}
+
+// Imported is a base and what it was made from.
+type Imported struct {
+	State       State
+	Tree        *Tree
+	Fingerprint cell.Digest // of the source: names, times and sizes
+	LeftOut     []LeftOut
+	Notes       []string
+	Files       int
+	Bytes       int64
+	Copied      int // files that were read this time
+	Index       *Index
+}
+
+// LeftOut is one path that did not come into the base as it is.
+type LeftOut struct {
+	Path   string   `json:"path"`
+	Kind   string   `json:"kind"` // see below
+	Why    string   `json:"why"`
+	Fields []string `json:"fields,omitempty"` // Fields: what was taken out of the file
+}
+
+// The kinds of LeftOut.
+const (
+	Secret     = "secret"     // the path stayed outside; it is reserved
+	Fields     = "fields"     // the file came in without some fields
+	Special    = "special"    // sockets and devices have no place in a workspace
+	Unreadable = "unreadable" // the caller may not read it
+)
+
+// maxDelta is how many layers a base may have before a source is imported
+// anew: every layer costs a little at each mount and look-up.
+const maxDelta = 8
+
+// Import makes a base of a source, or brings the base of an earlier import up
+// to date at the cost of looking at every file and copying those that changed.
+// The source is never written. When Import fails, nothing remains.
+func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
+	root, top, err := openSource(req.Source)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	im, err := newImporter(req, root, top)
+	if err != nil {
+		return nil, err
+	}
+	if req.Prev != nil && len(req.Prev.State.Layers) < maxDelta {
+		out, err := im.update(ctx)
+		if out != nil || err != nil {
+			return out, err
+		}
+	}
+	return im.full(ctx)
+}
+
+// importer is one import under way.
+type importer struct {
+	req     ImportRequest
+	root    *os.File
+	top     Found
+	tracked gitdir.Set
+	taken   int64 // when the look at the source began
+
+	mu      sync.Mutex // guards what follows
+	leftOut []LeftOut
+	notes   []string
+	files   int64
+	bytes   int64
+	copied  int64
+}
+
+// openSource opens a source directory and looks at it.
+func openSource(path string) (*os.File, Found, error) {
+	root, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, Found{}, cell.Errorf(cell.NotFound, "workspace.Import", "give the path of a directory with --from", "cannot read the source: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		root.Close()
+		return nil, Found{}, err
+	}
+	return root, Found{Stat: StatOf(&st)}, nil
+}
+
+// leave records that a path stays outside, or loses fields.
+func (im *importer) leave(path, kind, why string, fields ...string) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.leftOut = append(im.leftOut, LeftOut{Path: path, Kind: kind, Why: why, Fields: fields})
+}
+
+func (im *importer) progress(files, bytes int64) {
+	im.mu.Lock()
+	im.files += files
+	im.bytes += bytes
+	f, b := im.files, im.bytes
+	im.mu.Unlock()
+	if im.req.Progress != nil && f%64 < files {
+		im.req.Progress(f, b)
+	}
+}
+
+// full imports everything into a new layer, in one pass over the source: each
+// directory is listed and copied by the same goroutine.
+func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
+	w, err := im.req.Provider.Extend(ctx, State{})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	var (
+		mu      sync.Mutex
+		entries []pathEntry
+		seen    []Found
+		links   = newLinkSet()
+	)
+	err = WalkDir(ctx, im.root, func(dir string, found []Found) (map[string]bool, error) {
+		skip := map[string]bool{}
+		var mine []pathEntry
+		for i := range found {
+			f := &found[i]
+			isDir := f.Type() == Folder
+			d := im.decide(f)
+			switch {
+			case d.Action == secret.LeaveOut:
+				im.leave(f.Path, leftKind(f), d.Why)
+				skip[f.Path] = isDir
+				continue
+			case isDir:
+				if err := os.Mkdir(filepath.Join(w.Dir(), f.Path), 0o700); err != nil {
+					return nil, err
+				}
+				e := EntryOf(f)
+				if e.XAttrs, err = dirXAttrs(im.root, f.Path, KeptXAttr); err != nil {
+					if os.IsPermission(err) {
+						im.leave(f.Path, Unreadable, "not readable")
+						skip[f.Path] = true
+						os.Remove(filepath.Join(w.Dir(), f.Path))
+						continue
+					}
+					return nil, err
+				}
+				mine = append(mine, pathEntry{f.Path, e})
+				im.progress(0, 0)
+				continue
+			}
+			if f.Type() == File && f.Stat.Nlink > 1 && links.later(f) {
+				continue
+			}
+			e, ok, err := im.copyOne(f, d, w.Dir())
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				mine = append(mine, pathEntry{f.Path, e})
+				im.progress(1, f.Stat.Size)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		entries = append(entries, mine...)
+		seen = append(seen, found...)
+		return skip, nil
+	})
+	if err != nil {
+		return nil, full(err)
+	}
+	t, err := EmptyTree(im.req.Objects)
+	if err != nil {
+		return nil, err
+	}
+	if entries, err = links.make(w.Dir(), entries); err != nil {
+		return nil, full(err)
+	}
+	return im.finish(ctx, w, t, entries, nil, seen, links)
+}
+
+// pathEntry is an entry with its place.
+type pathEntry struct {
+	path string
+	e    Entry
+}
+
+// finish gives directories their times, builds the tree and freezes the base.
+func (im *importer) finish(ctx context.Context, w Writer, t *Tree, entries []pathEntry, removed []string, seen []Found, links *linkSet) (*Imported, error) {
+	sort.Slice(entries, func(i, j int) bool { return entries[i].path < entries[j].path })
+	ed := t.Edit()
+	top := EntryOf(&im.top)
+	var err error
+	if top.XAttrs, err = ReadXAttrs(int(im.root.Fd()), KeptXAttr); err != nil {
+		return nil, err
+	}
+	if err := ed.Put("", top); err != nil {
+		return nil, err
+	}
+	for _, p := range removed {
+		if err := ed.Remove(p); err != nil {
+			return nil, err
+		}
+	}
+	for _, pe := range entries {
+		if err := ed.Put(pe.path, pe.e); err != nil {
+			return nil, err
+		}
+		if key, ok := links.key(pe.path); ok {
+			ed.Link(pe.path, key)
+		}
+	}
+	tree, err := ed.Commit()
+	if err != nil {
+		return nil, err
+	}
+	for i := len(entries) - 1; i >= 0; i-- { // children first
+		if pe := &entries[i]; pe.e.Type == Folder {
+			if err := dressPath(filepath.Join(w.Dir(), pe.path), pe.e.Mode, pe.e.MTime, pe.e.XAttrs); err != nil {
+				return nil, full(err)
+			}
+		}
+	}
+	if err := dressPath(w.Dir(), top.Mode, top.MTime, top.XAttrs); err != nil {
+		return nil, full(err)
+	}
+	state, err := w.Done()
+	if err != nil {
+		return nil, err
+	}
+	sort.Slice(im.leftOut, func(i, j int) bool { return im.leftOut[i].Path < im.leftOut[j].Path })
+	out := &Imported{State: state, Tree: tree, LeftOut: im.leftOut, Notes: im.notes, Copied: int(im.copied)}
+	out.Index = newIndex(im.req.Source, im.top, seen, im.leftOut, im.taken)
+	out.Fingerprint = out.Index.Fingerprint()
+	out.Files, out.Bytes = out.Index.count()
+	return out, nil
+}
+
+// full says what a failure to write means to the person who waits.
+func full(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return cell.Errorf(cell.Unavailable, "workspace.Import", "free some space (`pando gc` shows what pando can free), then try again",
+			"cannot import: %w", err)
+	}
+	return err
+}
+
+// CleanSource returns the canonical form of a source directory.
+func CleanSource(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return "", cell.Errorf(cell.NotFound, "workspace.CleanSource", "give the path of a directory with --from", "cannot find the source %s", strings.ToValidUTF8(path, "?"))
+	}
+	st, err := os.Stat(real)
+	if err != nil || !st.IsDir() {
+		return "", cell.Errorf(cell.Invalid, "workspace.CleanSource", "give the path of a directory with --from", "%s is not a directory", real)
+	}
+	return real, nil
+}

@@ -1,0 +1,249 @@
+package workspace
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/secret"
+)
+
+// look walks the source and returns everything in it, except below what was
+// left out before.
+func look(ctx context.Context, root *os.File, left []LeftOut) ([]Found, error) {
+	out := map[string]bool{}
+	for _, l := range left {
+		if l.Kind != Fields {
+			out[l.Path] = true
+		}
+	}
+	var mu sync.Mutex
+	var all []Found
+	err := WalkDir(ctx, root, func(_ string, found []Found) (map[string]bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, found...)
+		return out, nil
+	})
+	sort.Slice(all, func(i, j int) bool { return all[i].Path < all[j].Path })
+	return all, err
+}
+
+// Fingerprint looks at a source and returns its fingerprint as an import that
+// left out the same would.
+func Fingerprint(ctx context.Context, prev *Imported) (ix *Index, err error) {
+	root, top, err := openSource(prev.Index.source)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	all, err := look(ctx, root, prev.LeftOut)
+	if err != nil {
+		return nil, err
+	}
+	return newIndex(prev.Index.source, top, all, prev.LeftOut, 0), nil
+}
+
+// update brings the previous base up to date: a new layer with what changed.
+// It returns nil when importing anew is the better way.
+func (im *importer) update(ctx context.Context) (*Imported, error) {
+	prev := im.req.Prev
+	old := prev.Index
+	found, err := look(ctx, im.root, prev.LeftOut)
+	if err != nil {
+		return nil, err
+	}
+	changed, removed := differences(old, found)
+	if len(changed)+len(removed) > 1000+len(found)/4 {
+		return nil, nil
+	}
+	// A file that git has come to track, or no longer does, is decided on anew.
+	if isOneOf(changed, removed, ".git/index") && im.decidesOtherwise(found, prev.LeftOut) {
+		return nil, nil
+	}
+	if len(changed) == 0 && len(removed) == 0 && old.top == im.top.Stat {
+		out := *prev
+		out.Copied = 0
+		out.Index = newIndex(im.req.Source, im.top, found, prev.LeftOut, im.taken)
+		out.Fingerprint = out.Index.Fingerprint()
+		return &out, nil
+	}
+	for i := range changed { // hard links are rare and their groups reach far
+		if changed[i].Type() == File && changed[i].Stat.Nlink > 1 {
+			return nil, nil
+		}
+	}
+	for _, l := range prev.LeftOut {
+		if !isOneOf(changed, removed, l.Path) {
+			im.leftOut = append(im.leftOut, l)
+		}
+	}
+	return im.delta(ctx, found, changed, removed)
+}
+
+// differences lists what is new or changed, and what is gone.
+func differences(old *Index, found []Found) (changed []*Found, removed []string) {
+	i := 0
+	for j := range found {
+		for i < len(old.records) && old.records[i].path < found[j].Path {
+			removed = append(removed, old.records[i].path)
+			i++
+		}
+		if i < len(old.records) && old.records[i].path == found[j].Path {
+			if !old.same(&old.records[i], &found[j].Stat) {
+				changed = append(changed, &found[j])
+			}
+			i++
+			continue
+		}
+		changed = append(changed, &found[j])
+	}
+	for ; i < len(old.records); i++ {
+		removed = append(removed, old.records[i].path)
+	}
+	return changed, removed
+}
+
+// decidesOtherwise reports whether some file would now stay outside that came
+// in before, or the other way round, because git tracks other files.
+func (im *importer) decidesOtherwise(found []Found, left []LeftOut) bool {
+	out := map[string]bool{}
+	for _, l := range left {
+		out[l.Path] = l.Kind == Secret
+	}
+	for i := range found {
+		f := &found[i]
+		if t := f.Type(); t != File && t != Folder {
+			continue
+		}
+		d := im.decide(f)
+		if d.Action != secret.ScanContent && (d.Action == secret.LeaveOut) != out[f.Path] {
+			return true
+		}
+	}
+	return false
+}
+
+// delta makes the new layer.
+func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, removed []string) (*Imported, error) {
+	w, err := im.req.Provider.Extend(ctx, im.req.Prev.State)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	var entries []pathEntry
+	made := map[string]bool{"": true}
+	// parents makes the directories on the way to path, as they are in the
+	// source; their entries are among the changed ones if they changed.
+	byPath := map[string]*Found{}
+	for i := range found {
+		if found[i].Type() == Folder {
+			byPath[found[i].Path] = &found[i]
+		}
+	}
+	var parents func(path string) error
+	parents = func(path string) error {
+		dir, _ := split(path)
+		if made[dir] {
+			return nil
+		}
+		if err := parents(dir); err != nil {
+			return err
+		}
+		made[dir] = true
+		err := os.Mkdir(filepath.Join(w.Dir(), dir), 0o700)
+		if os.IsExist(err) {
+			err = nil
+		}
+		if f := byPath[dir]; f != nil && err == nil {
+			e := EntryOf(f)
+			e.XAttrs, err = dirXAttrs(im.root, dir, KeptXAttr)
+			entries = append(entries, pathEntry{dir, e})
+		}
+		return err
+	}
+	prevTree := im.req.Prev.Tree
+	for _, p := range topmost(removed) {
+		if _, err := prevTree.Lookup(p); err != nil {
+			continue // it was left out
+		}
+		if err := parents(p); err != nil {
+			return nil, full(err)
+		}
+		if err := w.Remove(p); err != nil {
+			return nil, full(err)
+		}
+	}
+	for _, f := range changed {
+		if err := parents(f.Path); err != nil {
+			return nil, full(err)
+		}
+		d := im.decide(f)
+		was, lookErr := prevTree.Lookup(f.Path)
+		there := lookErr == nil
+		if d.Action == secret.LeaveOut {
+			im.leave(f.Path, leftKind(f), d.Why)
+			if there {
+				if err := w.Remove(f.Path); err != nil {
+					return nil, full(err)
+				}
+				removed = append(removed, f.Path)
+			}
+			continue
+		}
+		if f.Type() == Folder {
+			if there && was.Type != Folder && !w.Sparse() {
+				if err := w.Remove(f.Path); err != nil {
+					return nil, full(err)
+				}
+			}
+			if err := parents(f.Path + "/x"); err != nil {
+				return nil, full(err)
+			}
+			continue
+		}
+		if there && !w.Sparse() || there && was.Type == Folder {
+			if err := RemoveTree(filepath.Join(w.Dir(), f.Path)); err != nil {
+				return nil, full(err)
+			}
+		}
+		e, ok, err := im.copyOne(f, d, w.Dir())
+		if err != nil {
+			return nil, full(err)
+		}
+		if ok {
+			entries = append(entries, pathEntry{f.Path, e})
+			im.progress(1, f.Stat.Size)
+		} else if there {
+			if err := w.Remove(f.Path); err != nil {
+				return nil, full(err)
+			}
+			removed = append(removed, f.Path)
+		}
+	}
+	return im.finish(ctx, w, prevTree, entries, removed, found, newLinkSet())
+}
+
+// topmost leaves out paths that lie below another one of the list, which is
+// sorted.
+func topmost(sorted []string) (out []string) {
+	for _, p := range sorted {
+		if n := len(out); n > 0 && strings.HasPrefix(p, out[n-1]+"/") {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func isOneOf(changed []*Found, removed []string, path string) bool {
+	i := sort.Search(len(changed), func(i int) bool { return changed[i].Path >= path })
+	if i < len(changed) && changed[i].Path == path {
+		return true
+	}
+	i = sort.SearchStrings(removed, path)
+	return i < len(removed) && removed[i] == path
+}

@@ -1,0 +1,250 @@
+// Package overlay keeps workspaces as overlayfs layers: a state is a stack of
+// directories in overlay's own format, a generation puts an empty writable one
+// on top, and freezing moves nothing. Reading a state, and finding what a
+// layer changed, needs no mount.
+//
+// On disk, below the provider's root:
+//
+//	l-0123456789abcdef/
+//	  fs/    the layer
+//	  work/  overlayfs's own, while the layer is writable
+package overlay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Name is the provider's word.
+const Name = "overlay"
+
+// maxLayers is how many layers a state may have before Compact merges them.
+// The kernel allows 500; our mount options fit about 190 into a page.
+const maxLayers = 100
+
+// Provider implements workspace.Provider. It has no state but its files.
+type Provider struct {
+	root   string
+	prefix string // of overlay's xattrs
+}
+
+// New returns the provider over the directory root. privileged says that its
+// overlays are mounted by root, whose marks are trusted.* attributes.
+func New(root string, privileged bool) *Provider {
+	p := &Provider{root: root, prefix: "user.overlay."}
+	if privileged {
+		p.prefix = "trusted.overlay."
+	}
+	return p
+}
+
+// Name implements workspace.Provider.
+func (p *Provider) Name() string { return Name }
+
+// Mounts implements workspace.Provider.
+func (p *Provider) Mounts() bool { return true }
+
+func (p *Provider) fs(layer string) string { return filepath.Join(p.root, layer, "fs") }
+
+// newLayer makes an empty layer whose directory looks like like.
+func (p *Provider) newLayer(like workspace.Entry, place string) (string, error) {
+	var b [8]byte
+	rand.Read(b[:])
+	layer := "l-" + hex.EncodeToString(b[:])
+	if place != "" {
+		if err := workspace.PlaceLayer(filepath.Join(p.root, layer), place); err != nil {
+			return layer, err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(p.root, layer, "work"), 0o700); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(p.fs(layer), 0o700); err != nil {
+		return "", err
+	}
+	return layer, dress(p.fs(layer), like)
+}
+
+// dress gives a directory the mode, mtime and attributes of e.
+func dress(dir string, e workspace.Entry) error {
+	for _, x := range e.XAttrs {
+		if err := unix.Setxattr(dir, x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
+			return err
+		}
+	}
+	if err := unix.Chmod(dir, e.Mode&0o7777); err != nil {
+		return err
+	}
+	return os.Chtimes(dir, time.Time{}, time.Unix(0, e.MTime))
+}
+
+// Begin implements workspace.Provider.
+func (p *Provider) Begin(ctx context.Context, base workspace.State, like workspace.Entry, place string) (_ workspace.Generation, err error) {
+	layer, err := p.newLayer(like, place)
+	if err != nil {
+		if layer != "" {
+			p.Drop(layer)
+		}
+		return workspace.Generation{}, err
+	}
+	return workspace.Generation{Base: base, Layer: layer}, nil
+}
+
+// Resume implements workspace.Provider: overlayfs refuses a work directory
+// that a volatile mount has left.
+func (p *Provider) Resume(ctx context.Context, g workspace.Generation) error {
+	work := filepath.Join(p.root, g.Layer, "work")
+	if err := workspace.RemoveTree(work); err != nil {
+		return err
+	}
+	return os.Mkdir(work, 0o700)
+}
+
+// Mount implements workspace.Provider.
+func (p *Provider) Mount(g workspace.Generation, target string) cell.Mount {
+	m := cell.Mount{Kind: cell.Overlay, Target: target, Owned: true, Why: "workspace",
+		Upper: p.fs(g.Layer), Work: filepath.Join(p.root, g.Layer, "work")}
+	for i := len(g.Base.Layers) - 1; i >= 0; i-- {
+		m.Lower = append(m.Lower, p.fs(g.Base.Layers[i]))
+	}
+	return m
+}
+
+// Freeze implements workspace.Provider.
+func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspace.State, error) {
+	same, err := p.untouched(g)
+	if err != nil {
+		return workspace.State{}, err
+	}
+	if same {
+		return g.Base, nil
+	}
+	if workspace.IsPlaced(filepath.Join(p.root, g.Layer)) {
+		return p.Snapshot(ctx, g)
+	}
+	// overlayfs's own scratch: of no use any more.
+	os.RemoveAll(filepath.Join(p.root, g.Layer, "work"))
+	return p.above(g.Base, g.Layer), nil
+}
+
+func (p *Provider) above(base workspace.State, layer string) workspace.State {
+	return workspace.State{Provider: Name, Layers: append(append([]string(nil), base.Layers...), layer)}
+}
+
+// untouched reports whether a layer is as newLayer made it: empty, and its
+// directory with the mode and time of the one below.
+func (p *Provider) untouched(g workspace.Generation) (bool, error) {
+	d, err := os.Open(p.fs(g.Layer))
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	if names, _ := d.Readdirnames(1); len(names) > 0 {
+		return false, nil
+	}
+	if len(g.Base.Layers) == 0 {
+		return false, nil
+	}
+	st, err := d.Stat()
+	if err != nil {
+		return false, err
+	}
+	below, err := os.Stat(p.fs(g.Base.Layers[len(g.Base.Layers)-1]))
+	if err != nil {
+		return false, err
+	}
+	return st.Mode() == below.Mode() && st.ModTime().Equal(below.ModTime()), nil
+}
+
+// Snapshot implements workspace.Provider.
+func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (_ workspace.State, err error) {
+	same, err := p.untouched(g)
+	if err != nil || same {
+		return g.Base, err
+	}
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
+	layer, err := p.newLayer(workspace.Entry{Type: workspace.Folder, Mode: 0o700}, "")
+	if err != nil {
+		return workspace.State{}, err
+	}
+	undo.Add("drop the copied layer", func(context.Context) error { return p.Drop(layer) })
+	if err := workspace.CopyTree(ctx, p.fs(g.Layer), p.fs(layer), workspace.CopyOptions{XAttr: p.mark, Devices: true}); err != nil {
+		return workspace.State{}, err
+	}
+	os.RemoveAll(filepath.Join(p.root, layer, "work"))
+	return p.above(g.Base, layer), nil
+}
+
+// mark accepts the attributes that a layer is made of.
+func (p *Provider) mark(name string) bool {
+	return strings.HasPrefix(name, p.prefix) || workspace.KeptXAttr(name)
+}
+
+// Extend implements workspace.Provider.
+func (p *Provider) Extend(ctx context.Context, base workspace.State) (workspace.Writer, error) {
+	layer, err := p.newLayer(workspace.Entry{Type: workspace.Folder, Mode: 0o755}, "")
+	if err != nil {
+		return nil, err
+	}
+	return &writer{p: p, base: base, layer: layer}, nil
+}
+
+type writer struct {
+	p     *Provider
+	base  workspace.State
+	layer string
+	done  bool
+}
+
+func (w *writer) Dir() string { return w.p.fs(w.layer) }
+
+func (w *writer) Sparse() bool { return len(w.base.Layers) > 0 }
+
+// Remove makes a whiteout: a character device 0:0, which needs no privilege.
+func (w *writer) Remove(path string) error {
+	at := filepath.Join(w.Dir(), path)
+	if err := os.RemoveAll(at); err != nil {
+		return err
+	}
+	if err := unix.Mknod(at, unix.S_IFCHR, 0); err != nil {
+		return &os.PathError{Op: "whiteout", Path: path, Err: err}
+	}
+	return nil
+}
+
+func (w *writer) Done() (workspace.State, error) {
+	w.done = true
+	os.RemoveAll(filepath.Join(w.p.root, w.layer, "work"))
+	return w.p.above(w.base, w.layer), nil
+}
+
+func (w *writer) Abort() {
+	if !w.done {
+		w.p.Drop(w.layer)
+	}
+}
+
+// Drop implements workspace.Provider.
+func (p *Provider) Drop(layer string) error {
+	return workspace.RemoveLayer(filepath.Join(p.root, layer))
+}
+
+// Layers implements workspace.Provider.
+func (p *Provider) Layers() ([]string, error) { return workspace.ListLayers(p.root, "l-") }
+
+// Size implements workspace.Provider.
+func (p *Provider) Size(layer string) (int64, error) {
+	return workspace.DiskUse(filepath.Join(p.root, layer))
+}

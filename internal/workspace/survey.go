@@ -1,0 +1,105 @@
+package workspace
+
+import (
+	"context"
+	"os"
+	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/secret"
+)
+
+// Surveyed is what an import would do.
+type Surveyed struct {
+	Files   int
+	Bytes   int64
+	LeftOut []LeftOut
+	Notes   []string
+}
+
+// Survey tells what an import of a source would bring in and leave out. It
+// reads files where content decides, and writes nothing.
+func Survey(ctx context.Context, source string, with secret.With) (*Surveyed, error) {
+	root, top, err := openSource(source)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	im, err := newImporter(ImportRequest{Source: source, With: with}, root, top)
+	if err != nil {
+		return nil, err
+	}
+	err = WalkDir(ctx, root, func(_ string, found []Found) (map[string]bool, error) {
+		skip := map[string]bool{}
+		for i := range found {
+			f := &found[i]
+			d := im.decide(f)
+			if d.Action == secret.LeaveOut {
+				im.leave(f.Path, leftKind(f), d.Why)
+				skip[f.Path] = true
+				continue
+			}
+			if f.Type() != File {
+				continue
+			}
+			if err := im.examine(f, d); err != nil {
+				return nil, err
+			}
+		}
+		return skip, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sort.Slice(im.leftOut, func(i, j int) bool { return im.leftOut[i].Path < im.leftOut[j].Path })
+	return &Surveyed{Files: int(im.files), Bytes: im.bytes, LeftOut: im.leftOut, Notes: im.notes}, nil
+}
+
+// examine reads a file as far as its content decides.
+func (im *importer) examine(f *Found, d secret.Decision) error {
+	if d.Action == secret.Keep {
+		im.progress(1, f.Stat.Size)
+		return nil
+	}
+	fd, err := OpenBeneath(im.root, f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	if err != nil {
+		if os.IsPermission(err) {
+			im.leave(f.Path, Unreadable, "not readable")
+			return nil
+		}
+		return gone(err)
+	}
+	in := os.NewFile(uintptr(fd), f.Path)
+	defer in.Close()
+	if d.Action == secret.Scrub {
+		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer null.Close()
+		var e Entry
+		keep, err := im.scrub(in, null, f, &e)
+		if keep {
+			im.progress(1, f.Stat.Size)
+		}
+		return err
+	}
+	s := secret.NewScanner(1)
+	s.Reset(f.Path)
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, err := in.Read(*buf)
+		s.Write((*buf)[:n])
+		if err != nil {
+			break
+		}
+	}
+	if found := s.Findings(); len(found) > 0 {
+		im.leave(f.Path, Secret, found[0].Why())
+		return nil
+	}
+	im.progress(1, f.Stat.Size)
+	return nil
+}

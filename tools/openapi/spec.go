@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/daemon"
+)
+
+// object is a JSON object; its keys are written in order of the alphabet.
+type object = map[string]any
+
+// describe writes the routes as an OpenAPI 3.1 document.
+func describe(types []typ, routes []daemon.Route) ([]byte, error) {
+	schemas := object{}
+	for _, t := range types {
+		schemas[t.Name] = t.Schema
+	}
+	paths := map[string]object{}
+	for _, r := range routes {
+		path, query := r.Split()
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		op, err := operation(r, path, query)
+		if err != nil {
+			return nil, err
+		}
+		paths[path][strings.ToLower(r.Method)] = op
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title":       "pando",
+			"version":     "1",
+			"description": "Cells that fork, roll back and leave evidence. Served on a unix socket that belongs to one user; `pando daemon status` prints its path.",
+			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+		},
+		"paths":      paths,
+		"components": object{"schemas": schemas},
+	})
+	return out.Bytes(), err
+}
+
+func operation(r daemon.Route, path string, query []string) (object, error) {
+	op := object{
+		"operationId": operationID(r),
+		"summary":     r.Does,
+		"x-access":    r.Access,
+	}
+	var params []object
+	for _, name := range daemon.PathWords(path) {
+		params = append(params, object{"name": name, "in": "path", "required": true,
+			"description": daemon.Params[name].Does, "schema": object{"type": "string"}})
+	}
+	for _, name := range query {
+		p, ok := daemon.Params[name]
+		if !ok {
+			return nil, fmt.Errorf("parameter %s of %s is not in daemon.Params", name, path)
+		}
+		params = append(params, object{"name": name, "in": "query", "description": p.Does, "schema": object{"type": p.Type}})
+	}
+	if params != nil {
+		op["parameters"] = params
+	}
+	switch {
+	case r.In != nil:
+		op["requestBody"] = object{"content": content("application/json", schemaOf(reflect.TypeOf(r.In)))}
+	case r.Takes != "":
+		op["requestBody"] = object{"required": true, "content": content(r.Takes, binary)}
+	}
+	answers := object{"default": object{
+		"description": "What can't be done, and what to do about it.",
+		"content":     content("application/json", ref("Error")),
+	}}
+	switch {
+	case r.Gives == daemon.WebSocket:
+		answers["101"] = object{"description": "A WebSocket of binary messages: one byte of frame type, then its payload."}
+	case r.Gives != "":
+		answers["200"] = object{"description": "The bytes.", "content": content(r.Gives, binary)}
+	case r.Out != nil:
+		answers["200"] = object{"description": "Done.", "content": content("application/json", schemaOf(reflect.TypeOf(r.Out)))}
+	default:
+		answers["200"] = object{"description": "Done."}
+	}
+	for _, reason := range api.Reasons {
+		if reason.Status == 404 && strings.Contains(path, "{") {
+			answers[strconv.Itoa(reason.Status)] = object{"description": reason.Says, "content": content("application/json", ref("Error"))}
+		}
+	}
+	op["responses"] = answers
+	return op, nil
+}
+
+// binary is the schema of a body that is not JSON.
+var binary = &jsonschema.Schema{}
+
+func content(kind string, s *jsonschema.Schema) object {
+	return object{kind: object{"schema": s}}
+}
+
+func schemaOf(t reflect.Type) *jsonschema.Schema {
+	if t.Kind() == reflect.Slice {
+		return &jsonschema.Schema{Type: "array", Items: schemaOf(t.Elem())}
+	}
+	return ref(t.Name())
+}
+
+// operationID is a name for generated clients: "cells.fork".
+func operationID(r daemon.Route) string {
+	path, _ := r.Split()
+	var words []string
+	for _, w := range strings.Split(strings.TrimPrefix(path, "/v1/"), "/") {
+		if !strings.HasPrefix(w, "{") {
+			words = append(words, w)
+		}
+	}
+	return strings.ToLower(r.Method) + "." + strings.Join(words, ".") + map[bool]string{true: ".one", false: ""}[strings.HasSuffix(path, "}")]
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/daemon"
+)
+
+// tables writes the routes and types for people.
+func tables(types []typ, routes []daemon.Route) []byte {
+	var b bytes.Buffer
+	b.WriteString(`# JSON
+
+Every command of pando takes ` + "`--json`" + ` and prints one of the types below, which
+are also what the HTTP API takes and gives. Names are stable: fields are added,
+none is renamed or changes its meaning. Times are RFC 3339, sizes are bytes,
+durations say their unit in their name.
+
+This page and ` + "`api/openapi.json`" + ` are generated from the Go types by ` + "`make generate`" + `.
+
+## Routes
+
+Where a path has ` + "`{cell}` or `{run}`" + `, ` + "`-`" + ` is the latest of the directory given as ` + "`dir`" + `.
+
+| | Path | What it does | Takes | Gives |
+|---|---|---|---|---|
+`)
+	for _, r := range routes {
+		path, query := r.Split()
+		does := r.Does
+		if len(query) > 0 {
+			does += " Query: `" + strings.Join(query, "`, `") + "`."
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", r.Method, path, does, body(r.In, r.Takes), body(r.Out, r.Gives))
+	}
+	b.WriteString("\n## Errors\n\nEvery answer that is not a success is an [Error](#error).\n\n| Kind | HTTP status | Exit code | Meaning |\n|---|---|---|---|\n")
+	for _, r := range api.Reasons {
+		fmt.Fprintf(&b, "| `%s` | %d | %d | %s |\n", r.Kind, r.Status, r.Exit, r.Says)
+	}
+	b.WriteString(streams)
+	b.WriteString("\n## Types\n")
+	for _, t := range types {
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| Field | Type | Meaning |\n|---|---|---|\n", t.Name, cell(t.Does))
+		for _, f := range t.Fields {
+			kind := f.Type
+			if f.Optional {
+				kind += ", if any"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, kind, cell(f.Does))
+		}
+	}
+	return b.Bytes()
+}
+
+func body(v any, kind string) string {
+	if kind != "" {
+		return kind
+	}
+	if v == nil {
+		return ""
+	}
+	name := fmt.Sprintf("%T", v)
+	list := strings.HasPrefix(name, "[]")
+	name = name[strings.LastIndex(name, ".")+1:]
+	s := fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
+	if list {
+		return "list of " + s
+	}
+	return s
+}
+
+// cell escapes text for a cell of a Markdown table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
+
+const streams = `
+## Streams
+
+` + "`attach`" + ` becomes a WebSocket. Each of its binary messages is one frame: a byte of
+type, then the payload. Numbers in payloads are 8 bytes, big endian.
+
+| Type | From | Payload |
+|---|---|---|
+| ` + "`i`" + ` | client | bytes for standard input |
+| ` + "`e`" + ` | client | nothing: standard input ends |
+| ` + "`w`" + ` | client | [Resize](#resize): the terminal's size |
+| ` + "`s`" + ` | client | the name of a signal for the command: ` + "`SIGINT`" + ` |
+| ` + "`o`" + ` | pando | offset, then bytes of standard output, or of the terminal |
+| ` + "`E`" + ` | pando | offset, then bytes of standard error |
+| ` + "`g`" + ` | pando | [Gap](#gap): output that is no longer kept |
+| ` + "`p`" + ` | pando | [Progress](#progress) of long work |
+| ` + "`r`" + ` | pando | the [Run](#run) or [Exec](#exec); the last frame |
+| ` + "`!`" + ` | pando | an [Error](#error); the last frame |
+
+The offsets let a client that lost its connection go on where it was: ` + "`?stdout=N&stderr=N`" + `.
+`
