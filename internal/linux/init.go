@@ -26,6 +26,12 @@ func InitProgram() (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
+	// Executable and not readable: a process of such a file is not dumpable, so
+	// that the cell's others see nothing of it in /proc.
+	if err := f.Chmod(0o111); err != nil {
+		f.Close()
+		return nil, err
+	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
 		f.Close()
 		return nil, os.NewSyscallError("seal", err)

@@ -29,7 +29,9 @@ type MountAttr struct {
 	IDMap                           *os.File // a user namespace: its inner ids are the ids on disk
 }
 
-// SetMount changes the attributes of the detached mount f.
+// SetMount changes the attributes of the detached mount f, and makes it
+// private: what the host mounts below its source later, with attributes of its
+// own, does not appear in it.
 func SetMount(f *os.File, a MountAttr, recursive bool) error {
 	var set uint64
 	for _, x := range []struct {
@@ -40,7 +42,7 @@ func SetMount(f *os.File, a MountAttr, recursive bool) error {
 			set |= x.flag
 		}
 	}
-	attr := unix.MountAttr{Attr_set: set}
+	attr := unix.MountAttr{Attr_set: set, Propagation: unix.MS_PRIVATE}
 	if a.IDMap != nil {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		attr.Userns_fd = uint64(a.IDMap.Fd())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -192,13 +193,30 @@ func (s *Script) Mount(source, target, fstype string, flags uintptr, data string
 	s.Call("mount "+target, unix.SYS_MOUNT, source, target, fstype, flags, d)
 }
 
-// Attach moves the detached mount fd to target, which must exist and be
-// reached without any symlink.
-func (s *Script) Attach(fd int, target string) {
+// OpenPlain opens path (O_PATH), which must be there and be reached without
+// any symlink.
+func (s *Script) OpenPlain(path string) Slot {
 	how := make([]byte, 24) // struct open_how {flags, mode, resolve uint64}
 	putUint64(how[0:], unix.O_PATH|unix.O_CLOEXEC)
 	putUint64(how[16:], unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
-	at := s.Call("open "+target, unix.SYS_OPENAT2, AtCWD, target, how, len(how))
+	return s.Call("open "+path, unix.SYS_OPENAT2, AtCWD, path, how, len(how))
+}
+
+// In opens the directory of path without following any symlink, lets act
+// make path's last component in it, and closes it. What somebody else may have
+// written to is entered only like this: a symlink in it could lead anywhere,
+// also to what is about to be taken away.
+func (s *Script) In(path string, act func(dir Slot, name string)) {
+	dir, name := filepath.Split(path)
+	at := s.OpenPlain(filepath.Clean(dir))
+	act(at, name)
+	s.Call("close", unix.SYS_CLOSE, at)
+}
+
+// Attach moves the detached mount fd to target, which must exist and be
+// reached without any symlink.
+func (s *Script) Attach(fd int, target string) {
+	at := s.OpenPlain(target)
 	s.Call("attach "+target, unix.SYS_MOVE_MOUNT, fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	s.Call("close", unix.SYS_CLOSE, at)
 }

@@ -110,7 +110,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if err := c.takeCgroup(files); err != nil {
 		return nil, err
 	}
-	c.init, err = linux.Spawn(firstProcess(&c.w, mounts, c.enter, d.program), linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into})
+	c.init, err = linux.Spawn(firstProcess(&c.w, mounts, c.enter, d.program, d.seccomp), linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into})
 	if err != nil {
 		return nil, explainSetup(err)
 	}

@@ -33,7 +33,7 @@ const cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | un
 
 // firstProcess is the script of a cell's first process: it builds the root
 // file system around itself and becomes the program that waits.
-func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File) *linux.Script {
+func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File, filter *linux.SeccompProgram) *linux.Script {
 	s := &linux.Script{}
 	keep := append(append([]*os.File{program}, enter...), present(mounts)...)
 	s.Stdio([3]*os.File{}, keep...)
@@ -52,8 +52,9 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	proc(s)
 	dev(s)
 	s.Mkdir("/run", 0o755)
+	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, "/run": true}}
 	for i, m := range w.Spec.Mounts {
-		place(s, m, w.Mounts[i], mounts[i])
+		b.place(m, w.Mounts[i], mounts[i])
 	}
 	identity(s, w.Spec)
 	s.Loopback()
@@ -65,6 +66,9 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.NoNewPrivs()
 	s.SetCaps(0)
 	s.IgnoreSIGCHLD()
+	// It only waits; but its processes see it, and it is no way round the filter.
+	address, _ := filter.Prog()
+	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 	s.ExecFD(int(program.Fd()), []string{"pando-init"}, nil)
 	return s
 }
@@ -142,29 +146,61 @@ func tryWrite(s *linux.Script, p, text string) {
 	s.Try("close", unix.SYS_CLOSE, fd)
 }
 
-// place makes one mount of the spec visible at its target.
-func place(s *linux.Script, m cell.Mount, how mount, f *os.File) {
-	for i, c := range m.Target {
+// A builder places the mounts of a spec. Below some of them (the cell's home,
+// its /tmp, its workspace) lies what the cell itself wrote when it ran before,
+// so every name is made in an opened directory that was reached without any
+// symlink: one that leads to /oldroot would reach the host.
+type builder struct {
+	s    *linux.Script
+	made map[string]bool // directories that are there
+}
+
+// dirs makes the directories that lead to target.
+func (b *builder) dirs(target string) {
+	for i, c := range target {
 		if c == '/' && i > 0 {
-			s.Mkdir(m.Target[:i], 0o755)
+			b.dir(target[:i])
 		}
 	}
+}
+
+func (b *builder) dir(path string) {
+	if b.made[path] {
+		return
+	}
+	b.made[path] = true
+	b.s.In(path, func(dir linux.Slot, name string) {
+		b.s.Try("mkdir "+path, unix.SYS_MKDIRAT, dir, name, 0o755)
+	})
+}
+
+// place makes one mount visible at its target.
+func (b *builder) place(m cell.Mount, how mount, f *os.File) {
+	b.dirs(m.Target)
 	switch {
 	case m.Kind == cell.Link:
-		s.Symlink(m.Source, m.Target)
+		b.s.In(m.Target, func(dir linux.Slot, name string) {
+			b.s.Try("symlink "+m.Target, unix.SYS_SYMLINKAT, m.Source, dir, name)
+		})
 	case m.Kind == cell.Tmpfs:
 		mode := "mode=1777"
 		if m.Target == "/run" {
 			mode = "mode=0755"
 		}
-		s.Mkdir(m.Target, 0o755)
-		s.Mount("tmpfs", m.Target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
+		b.dir(m.Target)
+		at := b.s.OpenPlain(m.Target)
+		b.s.Call("enter "+m.Target, unix.SYS_FCHDIR, at)
+		b.s.Mount("tmpfs", ".", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
+		b.s.Call("leave "+m.Target, unix.SYS_CHDIR, "/")
+		b.s.Call("close", unix.SYS_CLOSE, at)
 	case how.Dir:
-		s.Mkdir(m.Target, 0o755)
-		s.Attach(int(f.Fd()), m.Target)
+		b.dir(m.Target)
+		b.s.Attach(int(f.Fd()), m.Target)
 	default:
-		touch(s, m.Target)
-		s.Attach(int(f.Fd()), m.Target)
+		b.s.In(m.Target, func(dir linux.Slot, name string) {
+			b.s.Try("create "+m.Target, unix.SYS_MKNODAT, dir, name, unix.S_IFREG|0o644, 0)
+		})
+		b.s.Attach(int(f.Fd()), m.Target)
 	}
 }
 
