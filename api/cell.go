@@ -163,6 +163,8 @@ type Exec struct {
 	Cause    string  `json:"cause,omitempty"` // why it ended, when it was not its own doing
 	Output   Outputs `json:"output"`          // what it wrote
 	WallMS   float64 `json:"wall_ms"`         // how long it ran, in milliseconds
+	// Notes are said once, by the answer that starts it.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Process is one process of a cell.

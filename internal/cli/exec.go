@@ -70,6 +70,9 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach 
 	if err != nil {
 		return err
 	}
+	for _, n := range x.Notes {
+		a.say("pando: note: %s", n)
+	}
 	if detach {
 		return a.print(x, func(w io.Writer) { fmt.Fprintln(w, x.ID) })
 	}

@@ -64,6 +64,7 @@ type Engine struct {
 	execs     map[string]*liveExec
 	sources   map[string]*workspace.Imported // newest import of each source
 	probed    map[string]backend.Caps
+	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
 }
 
@@ -83,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
 		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
-		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, started: time.Now(),
+		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, started: time.Now(),
 	}
 	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := e.recover(ctx); err != nil {

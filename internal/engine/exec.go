@@ -85,7 +85,7 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 	e.execs[x.id] = x
 	e.mu.Unlock()
 	e.background(func(ctx context.Context) { e.followExec(x, req.Attach, release) })
-	return api.Exec{ID: x.id, Cell: string(c.ID), Running: true}, nil
+	return api.Exec{ID: x.id, Cell: string(c.ID), Running: true, Notes: e.takeMoved(c.ID)}, nil
 }
 
 // execLimit is how much output of an exec its keeper holds for whoever

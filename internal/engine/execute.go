@@ -58,6 +58,7 @@ func (x *execution) start(ctx context.Context) error {
 			return err
 		}
 	}
+	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
 	x.run.Assurance = assuranceAPI(x.inst.Assurance())
 	if err := x.awaitClient(ctx); err != nil {
 		return err
@@ -118,6 +119,13 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 		if m.Why == whyWorkspace {
 			spec.Writes = append(spec.Writes, orElse(m.Upper, m.Source))
 		}
+	}
+	if err := e.makeWay(c); err != nil {
+		return nil, err
+	}
+	// A layer over a cache is mounted once: what an attempt left behind goes.
+	if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), "cache")); err != nil {
+		return nil, err
 	}
 	inst, err := b.Create(ctx, spec)
 	for began := time.Now(); cell.KindOf(err) == cell.Exists && time.Since(began) < leaving && ctx.Err() == nil; {
