@@ -40,6 +40,13 @@ func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 		if err != nil {
 			return nil, &os.PathError{Op: "open", Path: "/" + rel, Err: err}
 		}
+		// Who opens here is the keeper, whom /proc would tell and let do more
+		// than a process of the cell; a symlink may have led there.
+		var fs unix.Statfs_t
+		if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
+			unix.Close(fd)
+			return nil, &os.PathError{Op: "open", Path: "/" + rel, Err: unix.EACCES}
+		}
 		return os.NewFile(uintptr(fd), "/"+rel), nil
 	}
 }

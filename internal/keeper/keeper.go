@@ -56,6 +56,12 @@ type Driver interface {
 	Remove(id cell.ID) error
 }
 
+// A Holder is a driver that can tell how much room on disk a cell's processes
+// hold in files that have no name any more, in bytes.
+type Holder interface {
+	Held(id cell.ID) int64
+}
+
 // Started is a process that a driver has started.
 type Started struct {
 	Process  Process

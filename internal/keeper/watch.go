@@ -76,6 +76,9 @@ func (s *Server) account(id cell.ID, limit int64, dirs []*os.File, quit <-chan s
 		for _, d := range dirs {
 			used += diskUse(d, limit-used)
 		}
+		if h, ok := s.Driver.(Holder); ok && used <= limit {
+			used += h.Held(id)
+		}
 		if used <= limit {
 			continue
 		}
@@ -111,6 +114,9 @@ func freeBytes(dirs []*os.File) int64 {
 // early above enough. Hard links are counted once per name.
 func diskUse(dir *os.File, enough int64) int64 {
 	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err == unix.EMFILE || err == unix.ENFILE {
+		return enough + 1
+	}
 	if err != nil {
 		return 0
 	}
@@ -126,7 +132,11 @@ func diskUse(dir *os.File, enough int64) int64 {
 			}
 			sum += st.Blocks * 512
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				if sub, err := unix.Openat(fd, n, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err == nil {
+				sub, err := unix.Openat(fd, n, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+				if err == unix.EMFILE || err == unix.ENFILE {
+					return enough + 1 // so deep that it was made to be uncountable
+				}
+				if err == nil {
 					f := os.NewFile(uintptr(sub), n)
 					sum += diskUse(f, enough-sum)
 					f.Close()

@@ -21,3 +21,20 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	}
 	return list, nil
 }
+
+// Held implements keeper.Holder.
+func (d *Driver) Held(id cell.ID) int64 {
+	c, err := d.cell(id)
+	if err != nil {
+		return 0
+	}
+	list, err := d.List(id)
+	if err != nil {
+		return 0
+	}
+	pids := make([]int, len(list))
+	for i, p := range list {
+		pids[i] = p.PID
+	}
+	return linux.HeldBytes(procPath(c.init.PID, "root/proc"), pids)
+}
