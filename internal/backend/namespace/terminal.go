@@ -22,12 +22,16 @@ func openTerminal(init int, rows, cols uint16) (master, slave *os.File, err erro
 	if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, nil, os.NewSyscallError("unlock terminal", err)
 	}
-	peer, err := unix.IoctlRetInt(fd, unix.TIOCGPTPEER)
-	if err == nil {
-		slave = os.NewFile(uintptr(peer), "terminal")
+	// O_NOCTTY, or it becomes the terminal of the keeper, which then dies of its
+	// hang-up.
+	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		err = os.NewSyscallError("open terminal", errno)
+	} else {
+		slave = os.NewFile(peer, "terminal")
 		if rows > 0 && cols > 0 {
 			unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
 		}
 	}
-	return master, slave, os.NewSyscallError("open terminal", err)
+	return master, slave, err
 }
