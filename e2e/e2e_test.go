@@ -98,6 +98,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"leftovers":       leftovers,
+			"peak-memory":     peakMemory,
 			"killdaemon":      killDaemon,
 			"killkeeper":      killKeeper,
 			"waitfor":         waitFor,

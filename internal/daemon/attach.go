@@ -132,7 +132,15 @@ func (s *stream) carry(ctx context.Context, from backend.Offsets, late func(cont
 	conn, err := s.open(ctx, from)
 	switch {
 	case err == nil:
-		if err := s.pump(ctx, conn); err != nil {
+		whole, err := s.pump(ctx, conn, &from)
+		if err != nil {
+			return err
+		}
+		if !whole && late != nil {
+			// The keeper is gone, as the result will say: its files have the rest.
+			err = late(ctx, s.ws, from)
+		}
+		if err != nil {
 			return err
 		}
 	case late != nil:
@@ -185,8 +193,9 @@ func (s *stream) open(ctx context.Context, from backend.Offsets) (net.Conn, erro
 var errNotStarted = errors.New("the command never started")
 
 // pump carries frames between the client and the keeper until the command has
-// ended and its output was sent.
-func (s *stream) pump(ctx context.Context, conn net.Conn) error {
+// ended and its output was sent. It moves seen on, and reports whether the end
+// was reached.
+func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets) (whole bool, err error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -195,16 +204,21 @@ func (s *stream) pump(ctx context.Context, conn net.Conn) error {
 	for {
 		f, err := api.ReadFrame(conn, &buf)
 		if err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return nil // the keeper is gone: the result says so
+			return false, ctx.Err()
 		}
 		if f.Type == api.FrameExit {
-			return nil
+			return true, nil
 		}
 		if err := s.send(ctx, f); err != nil {
-			return err
+			return false, err
+		}
+		at, b, err := f.OutputData()
+		switch {
+		case err != nil:
+		case f.Type == api.FrameStdout:
+			seen.Stdout = at + int64(len(b))
+		case f.Type == api.FrameStderr:
+			seen.Stderr = at + int64(len(b))
 		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,26 +30,11 @@ func (p *Proc) attach(c net.Conn, req AttachRequest) {
 		}()
 	}
 	var both sync.WaitGroup
-	both.Add(2)
-	go func() { defer both.Done(); p.stdout.stream(out, api.FrameStdout, req.Stdout, stop) }()
-	go func() { defer both.Done(); p.stderr.stream(out, api.FrameStderr, req.Stderr, stop) }()
+	both.Go(func() { p.stdout.stream(out, api.FrameStdout, req.Stdout, stop) })
+	both.Go(func() { p.stderr.stream(out, api.FrameStderr, req.Stderr, stop) })
+	both.Wait() // the end of both, or a hang-up
 	select {
 	case <-p.done:
-	case <-stop:
-		both.Wait()
-		return
-	}
-	// What the process left behind may still hold its streams: the exit
-	// doesn't wait for ever.
-	idle := make(chan struct{})
-	go func() { both.Wait(); close(idle) }()
-	var enough <-chan time.Time
-	if !p.stdout.complete() || !p.stderr.complete() {
-		enough = time.After(drainGrace)
-	}
-	select {
-	case <-idle:
-	case <-enough:
 	case <-stop:
 		return
 	}
@@ -82,12 +67,21 @@ func (p *Proc) feed(c net.Conn) {
 		case api.FrameResize:
 			var r api.Resize
 			if json.Unmarshal(f.Payload, &r) == nil && p.started.Terminal != nil {
-				unix.IoctlSetWinsize(int(p.started.Terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Rows, Col: r.Cols})
+				resize(p.started.Terminal, r)
 			}
 		case api.FrameSignal:
 			p.emit("process.signal", map[string]any{"signal": string(f.Payload)})
 			p.started.Process.Signal(string(f.Payload))
 		}
+	}
+}
+
+// resize tells a terminal its size. (Fd would make it blocking.)
+func resize(t *os.File, r api.Resize) {
+	if c, err := t.SyscallConn(); err == nil {
+		c.Control(func(fd uintptr) {
+			unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Rows, Col: r.Cols})
+		})
 	}
 }
 
@@ -115,6 +109,15 @@ func (p *Proc) closeInput() {
 func (o *Output) stream(w *frameWriter, t api.FrameType, offset int64, stop <-chan struct{}) {
 	s, live, kept := o.subscribe()
 	defer o.unsubscribe(s)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-stop:
+			o.unsubscribe(s)
+		case <-ended:
+		}
+	}()
 	buf := make([]byte, 32<<10)
 	for offset < kept {
 		n := o.readKept(buf[:min(int64(len(buf)), kept-offset)], offset)
@@ -128,12 +131,8 @@ func (o *Output) stream(w *frameWriter, t api.FrameType, offset int64, stop <-ch
 		w.write(api.Frame{Type: api.FrameGap, Payload: b})
 	}
 	for {
-		select {
-		case p, ok := <-s.pieces:
-			if !ok || w.write(api.Output(t, p.offset, p.data)) != nil {
-				return
-			}
-		case <-stop:
+		p, ok := o.next(s)
+		if !ok || w.write(api.Output(t, p.offset, p.data)) != nil {
 			return
 		}
 	}

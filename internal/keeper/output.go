@@ -2,11 +2,13 @@ package keeper
 
 import (
 	"crypto/sha256"
+	"errors"
 	"hash"
-	"io"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -14,6 +16,11 @@ import (
 // Output is one stream of a process: kept in a file up to a limit, counted
 // and digested beyond it, and handed to whoever is attached as it comes. A
 // listener that doesn't take it holds the process back, as a terminal would.
+//
+// It ends when nobody can write to it any more, or, when something that the
+// process left behind still can, with what had come when the process was gone
+// and a grace over. What comes later belongs to no process that is recorded:
+// it is read, so that its writer goes on, and thrown away.
 type Output struct {
 	name string
 	file *os.File // nil: what is kept is in memory
@@ -21,20 +28,25 @@ type Output struct {
 	hold time.Duration // how long output beyond max waits for the first listener
 
 	first chan struct{} // closed when somebody has listened
+	over  chan struct{} // closed at the end
 
 	mu     sync.Mutex // guards what follows
+	moved  sync.Cond  // something below has changed
 	bytes  int64
 	kept   int64
 	memory []byte
 	sum    hash.Hash
 	subs   map[*subscriber]bool
+	rush   bool  // the process is gone: slow listeners hold nothing back
+	final  int64 // where it ends; -1: not known yet
 	closed bool
 }
 
-// subscriber takes pieces in order. gone is closed when it hangs up.
+// subscriber takes pieces in order.
 type subscriber struct {
-	pieces chan piece
-	gone   chan struct{}
+	queue  []piece
+	queued int  // bytes
+	gone   bool // it has hung up
 }
 
 type piece struct {
@@ -42,24 +54,35 @@ type piece struct {
 	data   []byte
 }
 
+// queueLimit is how far a listener may be behind before it holds the process
+// back, in bytes.
+const queueLimit = 1 << 20
+
+// holdGrace is how long held output waits.
+const holdGrace = 30 * time.Second
+
 func newOutput(name string, file *os.File, start *cell.Start) *Output {
-	o := &Output{name: name, file: file, max: start.LogLimit, sum: sha256.New(), subs: map[*subscriber]bool{}, first: make(chan struct{})}
+	o := &Output{name: name, file: file, max: start.LogLimit, sum: sha256.New(), subs: map[*subscriber]bool{}, first: make(chan struct{}),
+		over: make(chan struct{}), final: -1}
+	o.moved.L = &o.mu
 	if start.Hold {
 		o.hold = holdGrace
 	}
 	return o
 }
 
-// holdGrace is how long held output waits.
-const holdGrace = 30 * time.Second
-
 // copyFrom reads r to its end.
-func (o *Output) copyFrom(r io.Reader) {
+func (o *Output) copyFrom(r *os.File) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {
 			o.add(buf[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // finish has set it
+			r.SetReadDeadline(time.Time{})
+			o.endAfter(waiting(r))
+			continue
 		}
 		if err != nil {
 			break // the end, or EIO: a terminal whose last process is gone
@@ -68,8 +91,38 @@ func (o *Output) copyFrom(r io.Reader) {
 	o.close()
 }
 
+// waiting is how many bytes can be read from a pipe or a terminal now.
+func waiting(r *os.File) (n int64) {
+	c, err := r.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	c.Control(func(fd uintptr) {
+		if k, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			n = int64(k)
+		}
+	})
+	return n
+}
+
+// finish is called when the process is gone. What it has written comes to its
+// end, at the latest after grace.
+func (o *Output) finish(r *os.File, grace time.Duration) {
+	if r.SetReadDeadline(time.Now().Add(grace)) != nil {
+		o.close() // it was read to its end, or can't be waited for
+		return
+	}
+	time.AfterFunc(grace, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.rush = true
+		o.moved.Broadcast()
+	})
+}
+
 func (o *Output) add(b []byte) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.hold > 0 && len(o.subs) == 0 && o.bytes+int64(len(b)) > o.max {
 		o.mu.Unlock()
 		select {
@@ -79,10 +132,16 @@ func (o *Output) add(b []byte) {
 		o.mu.Lock()
 		o.hold = 0
 	}
-	off := o.bytes
+	if o.final >= 0 {
+		b = b[:min(int64(len(b)), o.final-o.bytes)]
+	}
+	if o.closed || len(b) == 0 {
+		return
+	}
+	p := piece{offset: o.bytes}
 	o.bytes += int64(len(b))
 	o.sum.Write(b)
-	if o.kept == off && o.kept < o.max {
+	if o.kept == p.offset && o.kept < o.max {
 		keep := b[:min(int64(len(b)), o.max-o.kept)]
 		n := len(keep)
 		if o.file != nil {
@@ -92,34 +151,55 @@ func (o *Output) add(b []byte) {
 		}
 		o.kept += int64(n)
 	}
+	if len(o.subs) > 0 {
+		p.data = append([]byte(nil), b...)
+		o.hand(p)
+	}
+	if o.bytes == o.final {
+		o.end()
+	}
+}
+
+// hand gives a piece to everybody who listens now. The caller holds o.mu.
+func (o *Output) hand(p piece) {
 	subs := make([]*subscriber, 0, len(o.subs))
 	for s := range o.subs {
 		subs = append(subs, s)
 	}
-	o.mu.Unlock()
-	if len(subs) == 0 {
-		return
-	}
-	p := piece{off, append([]byte(nil), b...)}
 	for _, s := range subs {
-		select {
-		case s.pieces <- p:
-		case <-s.gone:
+		for s.queued >= queueLimit && !s.gone && !o.rush && !o.closed {
+			o.moved.Wait()
 		}
+		if !s.gone {
+			s.queue, s.queued = append(s.queue, p), s.queued+len(p.data)
+		}
+	}
+	o.moved.Broadcast()
+}
+
+// endAfter ends the output n bytes from here.
+func (o *Output) endAfter(n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.final = o.bytes + n; n == 0 {
+		o.end()
 	}
 }
 
 func (o *Output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.end()
+}
+
+// end makes what came until now all there is. The caller holds o.mu.
+func (o *Output) end() {
 	if o.closed {
 		return
 	}
 	o.closed = true
-	for s := range o.subs {
-		close(s.pieces)
-	}
-	o.subs = nil
+	close(o.over)
+	o.moved.Broadcast()
 }
 
 // release lets go of what is kept; nobody can attach any more.
@@ -130,13 +210,6 @@ func (o *Output) release() {
 	}
 }
 
-// complete reports whether nothing more can come.
-func (o *Output) complete() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.closed
-}
-
 func (o *Output) status() cell.StreamStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -144,16 +217,12 @@ func (o *Output) status() cell.StreamStatus {
 }
 
 // subscribe returns a listener for everything after the returned offset, and
-// how much is kept in the file. The listener's channel is closed at the end.
+// how much is kept in the file.
 func (o *Output) subscribe() (s *subscriber, offset, kept int64) {
-	s = &subscriber{pieces: make(chan piece, 16), gone: make(chan struct{})}
+	s = &subscriber{}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
-		close(s.pieces)
-	} else {
-		o.subs[s] = true
-	}
+	o.subs[s] = true
 	select {
 	case <-o.first:
 	default:
@@ -162,11 +231,28 @@ func (o *Output) subscribe() (s *subscriber, offset, kept int64) {
 	return s, o.bytes, o.kept
 }
 
-func (o *Output) unsubscribe(s *subscriber) {
-	close(s.gone)
+// next returns the next piece for a listener, false after the last.
+func (o *Output) next(s *subscriber) (p piece, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for len(s.queue) == 0 && !s.gone && !o.closed {
+		o.moved.Wait()
+	}
+	if len(s.queue) == 0 || s.gone {
+		return p, false
+	}
+	p = s.queue[0]
+	s.queue, s.queued = s.queue[1:], s.queued-len(p.data)
+	o.moved.Broadcast()
+	return p, true
+}
+
+func (o *Output) unsubscribe(s *subscriber) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.gone, s.queue = true, nil
 	delete(o.subs, s)
+	o.moved.Broadcast()
 }
 
 // readKept returns what is kept from offset on, at most len(buf) bytes.

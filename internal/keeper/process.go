@@ -96,23 +96,25 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	p.status = cell.Status{Running: true, Started: time.Now()}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
 
-	var drained sync.WaitGroup
-	drained.Add(2)
 	if req.Process.TTY {
 		outR = p.started.Terminal
-		go func() { defer drained.Done(); p.stdout.copyFrom(outR) }()
-		go func() { defer drained.Done(); p.stderr.close() }()
+		p.stderr.close()
 	} else {
-		go func() { defer drained.Done(); p.stdout.copyFrom(outR); outR.Close() }()
-		go func() { defer drained.Done(); p.stderr.copyFrom(errR); errR.Close() }()
+		go func() { p.stderr.copyFrom(errR); errR.Close() }()
 	}
-	go s.follow(p, &drained)
+	go func() {
+		p.stdout.copyFrom(outR)
+		if !req.Process.TTY {
+			outR.Close()
+		}
+	}()
+	go s.follow(p, outR, errR)
 	return p, nil
 }
 
 // follow waits for the process, writes down how it ended and, where asked,
 // ends the rest of the cell.
-func (s *Server) follow(p *Proc, drained *sync.WaitGroup) {
+func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	var timer *time.Timer
 	if p.start.Timeout > 0 {
 		timer = time.AfterFunc(p.start.Timeout, func() {
@@ -130,15 +132,12 @@ func (s *Server) follow(p *Proc, drained *sync.WaitGroup) {
 	if p.start.EndsCell {
 		left, _ = s.Driver.KillAll(p.cell)
 	}
-	all := make(chan struct{})
-	go func() { drained.Wait(); close(all) }()
-	select {
-	case <-all:
-	case <-time.After(drainGrace):
-		if p.start.EndsCell {
-			<-all // nobody is left to hold the streams
-		}
+	p.stdout.finish(outR, drainGrace)
+	if errR != nil {
+		p.stderr.finish(errR, drainGrace)
 	}
+	<-p.stdout.over
+	<-p.stderr.over
 
 	p.mu.Lock()
 	exit.Cause = p.cause

@@ -31,6 +31,8 @@ type Server struct {
 	lastSeen time.Time
 	over     chan struct{}
 	ended    bool
+	attached int           // streams that clients read
+	drained  chan struct{} // closed when the server has ended and nobody is attached
 }
 
 // kept is a living cell.
@@ -44,7 +46,7 @@ type kept struct {
 func (s *Server) Serve(l *net.UnixListener) error {
 	s.mu.Lock()
 	s.cells, s.procs = map[cell.ID]*kept{}, map[string]*Proc{}
-	s.over, s.lastSeen = make(chan struct{}), time.Now()
+	s.over, s.drained, s.lastSeen = make(chan struct{}), make(chan struct{}), time.Now()
 	s.mu.Unlock()
 	go func() {
 		tick := time.NewTicker(lonely / 10)
@@ -95,8 +97,34 @@ func (s *Server) finish() {
 	if !s.ended {
 		s.ended = true
 		close(s.over)
+		if s.attached == 0 {
+			close(s.drained)
+		}
 	}
 }
+
+// attach counts one more stream; false when it is too late for one.
+func (s *Server) attach() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.attached++
+	return true
+}
+
+func (s *Server) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attached--; s.ended && s.attached == 0 {
+		close(s.drained)
+	}
+}
+
+// Drain waits, after Serve, until every client that is attached has read the
+// end of its output or hung up: a slow reader outlives the cell.
+func (s *Server) Drain() { <-s.drained }
 
 func (s *Server) serve(uc *net.UnixConn) {
 	s.mu.Lock()
@@ -128,8 +156,11 @@ func (s *Server) serve(uc *net.UnixConn) {
 				c.Send(Response{Error: wireError(err)})
 				continue
 			}
-			if c.Send(Response{}) == nil {
-				p.attach(uc, *req.Attach)
+			if s.attach() {
+				defer s.detach()
+				if c.Send(Response{}) == nil {
+					p.attach(uc, *req.Attach)
+				}
 			}
 			return
 		}

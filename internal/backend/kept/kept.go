@@ -383,7 +383,12 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 		return err
 	}
 	s := &keeper.Server{Driver: d, NewEvents: events, Log: log.With("cell", a.Cell)}
-	return s.Serve(ln.(*net.UnixListener))
+	if err := s.Serve(ln.(*net.UnixListener)); err != nil {
+		return err
+	}
+	lock.Close() // the cell is gone; who is still being told of it needs no lock
+	s.Drain()
+	return nil
 }
 
 // Describe packs what Attach needs to know again, for keeper.Request.Note.

@@ -9,7 +9,7 @@ import (
 // openTerminal makes a terminal in the cell's own devpts, so that it has a
 // name there.
 func openTerminal(init int, rows, cols uint16) (master, slave *os.File, err error) {
-	fd, err := unix.Open(procPath(init, "root/dev/pts/ptmx"), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(procPath(init, "root/dev/pts/ptmx"), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, &os.PathError{Op: "open", Path: "the cell's /dev/ptmx", Err: err}
 	}
