@@ -257,7 +257,10 @@ func runScript(ops []op, report uintptr) {
 		if o.nr == unix.SYS_EXECVE || o.nr == unix.SYS_EXECVEAT {
 			if worst == 0 {
 				rec[0], rec[1] = reportDone, 0
-				syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
+				_, _, e := syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
+				if e != 0 {
+					break // nobody waits for this child: its parent died before it could ask to follow
+				}
 				worst = syscall.ENOENT
 			}
 		}

@@ -24,6 +24,7 @@ type Driver struct {
 	lastCap   int
 	openFiles uint64 // hard limit
 	seccomp   *linux.SeccompProgram
+	forker    *linux.Thread // first processes follow its death
 
 	mu    sync.Mutex // guards cells
 	cells map[cell.ID]*liveCell
@@ -48,7 +49,7 @@ func NewDriver() (keeper.Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
-	d := &Driver{lastCap: linux.LastCap(), cells: map[cell.ID]*liveCell{}}
+	d := &Driver{lastCap: linux.LastCap(), forker: linux.NewThread(), cells: map[cell.ID]*liveCell{}}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
@@ -110,7 +111,8 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if err := c.takeCgroup(files); err != nil {
 		return nil, err
 	}
-	c.init, err = linux.Spawn(firstProcess(&c.w, mounts, c.enter, d.program, d.seccomp), linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into})
+	first := firstProcess(&c.w, mounts, c.enter, d.program, d.seccomp)
+	d.forker.Do(func() { c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into}) })
 	if err != nil {
 		return nil, explainSetup(err)
 	}
