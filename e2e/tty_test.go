@@ -14,6 +14,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // tty runs a command at a terminal of its own. The steps in the KEYS file, one
@@ -57,6 +58,8 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)})
 	ts.Check(err)
+	f, err = pollable(f)
+	ts.Check(err)
 	scr := &screen{more: make(chan struct{}, 1)}
 	read := make(chan struct{})
 	go func() {
@@ -91,9 +94,9 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 				_, err = f.WriteString(text)
 			}
 		case "resize":
-			var s pty.Winsize
-			if _, err = fmt.Sscan(rest, &s.Rows, &s.Cols); err == nil {
-				err = pty.Setsize(f, &s)
+			var s unix.Winsize
+			if _, err = fmt.Sscan(rest, &s.Row, &s.Col); err == nil {
+				err = resize(f, &s)
 			}
 		case "signal":
 			sig, ok := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP}[rest]
@@ -145,6 +148,30 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 	case want < 0 && (code != 0) != neg:
 		ts.Fatalf("exit code %d\n[terminal]\n%s", code, scr.all())
 	}
+}
+
+// pollable exchanges a terminal for one whose reads end when it is closed: to
+// start with a size, the library made its file a blocking one.
+func pollable(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func resize(f *os.File, to *unix.Winsize) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := c.Control(func(fd uintptr) { err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, to) })
+	return errors.Join(cerr, err)
 }
 
 // ttyEnv is what of a script's environment a command at a terminal gets.
