@@ -43,6 +43,7 @@ var oneRow = map[string][]string{
 	"internal/durable/durabletest": {"internal/durable"},
 	"internal/cleanup":             {"internal/cell"},
 	"internal/cell":                nil,
+	"internal/backend/backendtest": {"internal/need"},
 }
 
 type pkg struct {
@@ -173,13 +174,15 @@ func checkFile(t *testing.T, p pkg, path string) {
 // mayExec are the files that may execute host programs. Nothing here runs
 // host git, and nothing runs a program that a repository names (FAILURES H61).
 var mayExec = []string{
-	"internal/reexec/reexec.go",       // this same executable, in another role
-	"internal/backend/kept/kept.go",   // keepers: the type of a started process
-	"internal/backend/none/driver.go", // the backend that has no isolation, on explicit request
-	"internal/volume/volume.go",       // mke2fs, on a file of our own that is empty
-	"internal/cli/pager.go",           // the user's pager
-	"bench/peers.go",                  // the peers that are measured
-	"internal/need/need.go",           // only looks for them
+	"internal/reexec/reexec.go",               // this same executable, in another role
+	"internal/backend/kept/kept.go",           // keepers: the type of a started process
+	"internal/backend/none/driver.go",         // the backend that has no isolation, on explicit request
+	"internal/backend/mem/driver.go",          // the fake: tests' own commands
+	"internal/backend/backendtest/process.go", // somebody who has a process's number later
+	"internal/volume/volume.go",               // mke2fs, on a file of our own that is empty
+	"internal/cli/pager.go",                   // the user's pager
+	"bench/peers.go",                          // the peers that are measured
+	"internal/need/need.go",                   // only looks for them
 }
 
 func TestDesignPageNamesEveryPackage(t *testing.T) {

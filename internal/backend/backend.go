@@ -113,6 +113,8 @@ type Offsets struct{ Stdout, Stderr int64 }
 type Caps struct {
 	Isolation    string // separates cells from the host at all
 	Mounts       string // shows files at other places than they lie
+	Files        string // ReadFiles and WriteFiles
+	Terminal     string // cell.Process.TTY
 	Memory       string // captures memory in checkpoints
 	LiveBranch   string // forks a running cell
 	Freeze       string

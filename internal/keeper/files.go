@@ -200,7 +200,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, req FilesReque
 		defer dir.Close()
 		unix.Unlinkat(int(dir.Fd()), path.Base(p), 0)
 		if err := unix.Symlinkat(h.Linkname, int(dir.Fd()), path.Base(p)); err != nil {
-			return &os.PathError{Op: "symlink", Path: p, Err: err}
+			return notInCell(&os.PathError{Op: "symlink", Path: p, Err: err})
 		}
 		return os.NewSyscallError("chown", unix.Fchownat(int(dir.Fd()), path.Base(p), req.UID, req.GID, unix.AT_SYMLINK_NOFOLLOW))
 	}
@@ -225,7 +225,7 @@ func mkdirs(root *os.File, p string, req FilesRequest) error {
 	}
 	defer up.Close()
 	if err := unix.Mkdirat(int(up.Fd()), path.Base(p), 0o755); err != nil && err != unix.EEXIST {
-		return &os.PathError{Op: "mkdir", Path: p, Err: err}
+		return notInCell(&os.PathError{Op: "mkdir", Path: p, Err: err})
 	}
 	return os.NewSyscallError("chown", unix.Fchownat(int(up.Fd()), path.Base(p), req.UID, req.GID, unix.AT_SYMLINK_NOFOLLOW))
 }

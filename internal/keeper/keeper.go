@@ -75,8 +75,10 @@ type Process interface {
 	// Signal reaches the process and its group; it never reaches another
 	// process that got the same number later.
 	Signal(sig string) error
-	// Wait is called once and returns when the process has ended.
-	Wait() (cell.Exit, cell.Usage)
+	// Wait is called once and returns when the process has ended and is
+	// reaped. Before that it calls ended: a Signal from there still reaches
+	// what is left of the group, a later one reaches nobody.
+	Wait(ended func()) (cell.Exit, cell.Usage)
 }
 
 // Events receives what happened, in order. Emit is safe for concurrent use;

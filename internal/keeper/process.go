@@ -50,6 +50,17 @@ func (p *Proc) end(cause string) {
 	}()
 }
 
+// endGroup ends what is left of the group of a process that was ended for a
+// cause: its leader is gone, and nobody else would end the others.
+func (p *Proc) endGroup() {
+	p.mu.Lock()
+	cause := p.cause
+	p.mu.Unlock()
+	if cause != "" {
+		p.started.Process.Signal("SIGKILL")
+	}
+}
+
 func (p *Proc) snapshot() cell.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +133,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 			p.end("timeout")
 		})
 	}
-	exit, usage := p.started.Process.Wait()
+	exit, usage := p.started.Process.Wait(p.endGroup)
 	if timer != nil {
 		timer.Stop()
 	}

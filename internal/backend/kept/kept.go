@@ -6,14 +6,12 @@
 // It has a row of its own between the backends and what they share, because
 // it joins two packages of the row below: backend and keeper.
 //
-// Liveness is a held lock: a keeper holds an exclusive flock on
-// "<cell>.lock", the only descriptor of which is the keeper's.
+// Liveness is a held lock (see lock.go).
 package kept
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,7 +20,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -164,7 +161,7 @@ func (k *Keeper) Kill() {
 
 // Assign gives the keeper a cell, and returns the connection to it.
 func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Client, error) {
-	lock, err := h.lock(id)
+	lock, err := h.lock(id, os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -185,40 +182,6 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 	}
 	c, _, err := keeper.Dial(ctx, h.Dir, h.socket(id))
 	return c, err
-}
-
-// Release forgets the files of a cell whose keeper is gone.
-func (h *Host) Release(id cell.ID) {
-	os.Remove(filepath.Join(h.Dir, h.socket(id)))
-	os.Remove(filepath.Join(h.Dir, string(id)+".lock"))
-}
-
-func (h *Host) socket(id cell.ID) string { return string(id) + ".sock" }
-
-// lock takes the lock of a cell; Exists when somebody holds it.
-func (h *Host) lock(id cell.ID) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(h.Dir, string(id)+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, cell.Errorf(cell.Exists, "kept.lock", "", "cell %s is alive already", id)
-		}
-		return nil, os.NewSyscallError("flock", err)
-	}
-	return f, nil
-}
-
-// Alive reports whether a keeper holds the cell.
-func (h *Host) Alive(id cell.ID) bool {
-	f, err := os.Open(filepath.Join(h.Dir, string(id)+".lock"))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // Reach connects to the keeper of a living cell, NotFound if there is none. A
@@ -248,23 +211,6 @@ func (h *Host) Reach(ctx context.Context, id cell.ID) (*keeper.Client, error) {
 	return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s was not complete", id)
 }
 
-// Dead lists the cells whose sockets or locks were left by keepers that are
-// gone.
-func (h *Host) Dead() ([]cell.ID, error) {
-	names, err := filepath.Glob(filepath.Join(h.Dir, "c-*.lock"))
-	if err != nil {
-		return nil, err
-	}
-	var dead []cell.ID
-	for _, n := range names {
-		id := cell.ID(strings.TrimSuffix(filepath.Base(n), ".lock"))
-		if !h.Alive(id) {
-			dead = append(dead, id)
-		}
-	}
-	return dead, nil
-}
-
 // Attach returns the instance of a living cell.
 func (h *Host) Attach(ctx context.Context, id cell.ID) (*Instance, error) {
 	client, err := h.Reach(ctx, id)
@@ -282,20 +228,6 @@ func (h *Host) Attach(ctx context.Context, id cell.ID) (*Instance, error) {
 		return nil, err
 	}
 	return i, nil
-}
-
-// Leftovers removes the files of keepers that are gone, and says whose; with
-// dry it only says.
-func (h *Host) Leftovers(dry bool) ([]string, error) {
-	dead, err := h.Dead()
-	var found []string
-	for _, id := range dead {
-		found = append(found, "keeper files of "+string(id))
-		if !dry {
-			h.Release(id)
-		}
-	}
-	return found, err
 }
 
 // OpenDir opens a directory as the caller may.

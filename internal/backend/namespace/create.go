@@ -224,12 +224,12 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 		}
 	}
 	for _, x := range []struct {
-		name, applied string
-		set           bool
+		name, group, applied string
+		set                  bool
 	}{
-		{"memory", strconv.FormatInt(l.Memory, 10), l.Memory > 0},
-		{"pids", strconv.FormatInt(l.PIDs, 10), l.PIDs > 0},
-		{"cpu", strconv.FormatFloat(l.CPUs, 'g', -1, 64), l.CPUs > 0},
+		{"memory", "memory", strconv.FormatInt(l.Memory, 10), l.Memory > 0},
+		{"pids", "pids", strconv.FormatInt(l.PIDs, 10), l.PIDs > 0},
+		{"cpus", "cpu", strconv.FormatFloat(l.CPUs, 'g', -1, 64), l.CPUs > 0},
 	} {
 		if !x.set {
 			continue
@@ -239,7 +239,7 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 		if asked {
 			lim.Asked = x.applied
 		}
-		why, lacks := missing[x.name]
+		why, lacks := missing[x.group]
 		if b.cgroups == nil {
 			why, lacks = b.noCg, true
 		}
@@ -256,6 +256,9 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 			a.Downgrades = append(a.Downgrades, fmt.Sprintf("%s is not limited: %s", x.name, why))
 		}
 		a.Limits = append(a.Limits, lim)
+	}
+	if why, lacks := missing["swap"]; lacks {
+		a.Downgrades = append(a.Downgrades, "memory is limited, swap is not: "+why)
 	}
 	return nil
 }

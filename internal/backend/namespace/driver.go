@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -252,7 +253,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	var term *os.File
 	if p.TTY {
 		var slave *os.File
-		if term, slave, err = openTerminal(c.init.PID, p.Rows, p.Cols); err != nil {
+		if term, slave, err = linux.OpenTerminal(procPath(c.init.PID, "root/dev/pts/ptmx"), p.Rows, p.Cols); err != nil {
 			return keeper.Started{}, err
 		}
 		defer slave.Close()
@@ -279,7 +280,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	}
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return keeper.Started{Process: &process{child}, Terminal: term, Measured: measured}, nil
+	return keeper.Started{Process: &process{child: child, group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
 }
 
 // explainStart says what a command that did not start means.
@@ -427,7 +428,10 @@ func (d *Driver) Remove(id cell.ID) error {
 }
 
 // process is a command.
-type process struct{ child *linux.Child }
+type process struct {
+	child *linux.Child
+	group linux.Group
+}
 
 func (p *process) PID() int { return p.child.PID }
 
@@ -437,22 +441,16 @@ func (p *process) Signal(name string) error {
 	if sig == 0 {
 		return cell.Errorf(cell.Invalid, "namespace.Signal", "use a name such as SIGTERM", "%q is no signal", name)
 	}
-	// The pidfd proves that the number is still this process's.
-	if err := p.child.Signal(0); err != nil {
-		return nil // it has ended
-	}
-	if err := unix.Kill(-p.child.PID, sig); err == nil {
-		return nil
-	}
-	if err := p.child.Signal(sig); err != nil && err != unix.ESRCH {
-		return err
-	}
-	return nil
+	return p.group.Signal(sig)
 }
 
-func (p *process) Wait() (cell.Exit, cell.Usage) {
-	ws, ru, err := p.child.Wait()
+func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
+	var ws syscall.WaitStatus
+	var ru syscall.Rusage
+	var rerr error
+	err := p.group.Wait(ended, func() { ws, ru, rerr = p.child.Wait() })
 	p.child.PIDFD.Close()
+	err = errors.Join(err, rerr)
 	if err != nil {
 		return cell.Exit{Code: 255, Cause: "keeper lost"}, cell.Usage{}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -33,6 +34,7 @@ func TestMountTargetsAreNotFollowed(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	backendtest.Removable(t, filepath.Join(dir, "upper", "work"))
 	b := New(Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), Installation: "test", IDBase: 1 << 30, Log: slog.New(slog.DiscardHandler)})
 	defer b.Close()
 	home := cell.Mount{Kind: cell.Bind, Source: filepath.Join(dir, "home"), Target: "/home/x", Owned: true}

@@ -56,6 +56,11 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	for i, m := range w.Spec.Mounts {
 		b.place(m, w.Mounts[i], mounts[i])
 	}
+	for _, m := range w.Spec.Mounts { // now that what lies below them has its mount point
+		if m.Kind == cell.Tmpfs && m.ReadOnly {
+			remount(s, m.Target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
+		}
+	}
 	identity(s, w.Spec)
 	s.Loopback()
 	s.Call("umount the old root", unix.SYS_UMOUNT2, "/oldroot", unix.MNT_DETACH)
@@ -184,7 +189,7 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 		})
 	case m.Kind == cell.Tmpfs:
 		mode := "mode=1777"
-		if m.Target == "/run" {
+		if m.Target == "/run" || m.ReadOnly {
 			mode = "mode=0755"
 		}
 		b.dir(m.Target)

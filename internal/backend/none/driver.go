@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,8 +22,9 @@ import (
 type driver struct {
 	self int
 
-	mu    sync.Mutex // guards cells
-	cells map[cell.ID]cell.Spec
+	mu       sync.Mutex // guards what follows, and orphans while they are reaped
+	cells    map[cell.ID]cell.Spec
+	commands map[int]bool // children that somebody waits for
 }
 
 func becomeReaper() error {
@@ -97,7 +99,7 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	attr := &syscall.SysProcAttr{Setsid: true}
 	var master *os.File
 	if p.TTY {
-		slave, m, err := openTerminal(p.Rows, p.Cols)
+		m, slave, err := linux.OpenTerminal("/dev/ptmx", p.Rows, p.Cols)
 		if err != nil {
 			return keeper.Started{}, err
 		}
@@ -109,8 +111,8 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	for _, candidate := range p.Path {
 		c := *cmd
 		c.Path = paths.real(candidate)
-		if err = c.Start(); err == nil {
-			return keeper.Started{Process: &process{&c}, Terminal: master}, nil
+		if err = d.start(&c); err == nil {
+			return keeper.Started{Process: &process{d: d, cmd: &c, group: linux.Group{PID: c.Process.Pid}}, Terminal: master}, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 			break
@@ -128,27 +130,20 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	return keeper.Started{}, err
 }
 
-func openTerminal(rows, cols uint16) (slave, master *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
+// start starts a command and makes it known before anybody could take it for an
+// orphan.
+func (d *driver) start(c *exec.Cmd) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := c.Start(); err != nil {
+		return err
 	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		unix.Close(fd)
-		return nil, nil, err
-	}
-	peer, err := unix.IoctlRetInt(fd, unix.TIOCGPTPEER)
-	if err != nil {
-		unix.Close(fd)
-		return nil, nil, err
-	}
-	if rows > 0 && cols > 0 {
-		unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-	}
-	return os.NewFile(uintptr(peer), "terminal"), os.NewFile(uintptr(fd), "terminal"), nil
+	d.commands[c.Process.Pid] = true
+	return nil
 }
 
-// descendants lists every process below the keeper.
+// descendants lists every living process below the keeper, and reaps orphans
+// that have ended.
 func (d *driver) descendants() []cell.ProcessInfo {
 	all := linux.Processes("/proc")
 	below := map[int]bool{d.self: true}
@@ -163,19 +158,50 @@ func (d *driver) descendants() []cell.ProcessInfo {
 	}
 	var out []cell.ProcessInfo
 	for _, p := range all {
-		if below[p.PID] && p.PID != d.self {
+		switch ended := p.State == "Z" || p.State == "X"; {
+		case ended && p.PPID == d.self:
+			d.reap(p.PID)
+		case !ended && below[p.PID] && p.PID != d.self:
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-func (d *driver) signalAll(sig unix.Signal) int {
-	list := d.descendants()
-	for _, p := range list {
-		unix.Kill(p.PID, sig)
+// reap takes the exit of a child that is no command: an orphan.
+func (d *driver) reap(pid int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.commands[pid] {
+		var ws syscall.WaitStatus
+		syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
 	}
-	return len(list)
+}
+
+// rounds bounds how often signalAll looks for what was forked meanwhile.
+const rounds = 100
+
+// signalAll signals every process until all are as they shall be, and returns
+// how many there were at first.
+func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n int) {
+	for i := range rounds {
+		list := d.descendants()
+		if i == 0 {
+			n = len(list)
+		}
+		missing := false
+		for _, p := range list {
+			if !reached(p.State) {
+				missing = true
+				linux.SignalExactly(p, sig)
+			}
+		}
+		if !missing {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return n
 }
 
 // Root implements keeper.Driver: only the workspace can be copied from.
@@ -184,21 +210,20 @@ func (d *driver) Root(id cell.ID) (*os.File, error) {
 }
 
 func (d *driver) KillAll(id cell.ID) (int, error) {
-	n := 0
-	for range 100 { // whatever is forked meanwhile is found in the next round
-		k := d.signalAll(unix.SIGKILL)
-		if k == 0 {
-			break
-		}
-		n = max(n, k)
-		reapOrphans()
-	}
-	return n, nil
+	return d.signalAll(unix.SIGKILL, func(string) bool { return false }), nil
 }
 
-func (d *driver) Freeze(id cell.ID) error { d.signalAll(unix.SIGSTOP); return nil }
+func (d *driver) Freeze(id cell.ID) error {
+	d.signalAll(unix.SIGSTOP, stopped)
+	return nil
+}
 
-func (d *driver) Thaw(id cell.ID) error { d.signalAll(unix.SIGCONT); return nil }
+func (d *driver) Thaw(id cell.ID) error {
+	d.signalAll(unix.SIGCONT, func(state string) bool { return !stopped(state) })
+	return nil
+}
+
+func stopped(state string) bool { return state == "T" || state == "t" }
 
 func (d *driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	if _, err := d.spec(id); err != nil {
@@ -224,17 +249,11 @@ func (d *driver) Remove(id cell.ID) error {
 	return nil
 }
 
-// reapOrphans takes the exit of children that are no commands of ours.
-func reapOrphans() {
-	for _, p := range linux.Processes("/proc") {
-		if p.PPID == os.Getpid() && p.State == "Z" {
-			var ws syscall.WaitStatus
-			syscall.Wait4(p.PID, &ws, syscall.WNOHANG, nil)
-		}
-	}
+type process struct {
+	d     *driver
+	cmd   *exec.Cmd
+	group linux.Group
 }
-
-type process struct{ cmd *exec.Cmd }
 
 func (p *process) PID() int { return p.cmd.Process.Pid }
 
@@ -243,17 +262,14 @@ func (p *process) Signal(name string) error {
 	if sig == 0 {
 		return cell.Errorf(cell.Invalid, "none.Signal", "use a name such as SIGTERM", "%q is no signal", name)
 	}
-	if p.cmd.Process.Signal(syscall.Signal(0)) != nil {
-		return nil // it has ended
-	}
-	if unix.Kill(-p.cmd.Process.Pid, sig) == nil {
-		return nil
-	}
-	return p.cmd.Process.Signal(sig)
+	return p.group.Signal(sig)
 }
 
-func (p *process) Wait() (cell.Exit, cell.Usage) {
-	p.cmd.Wait()
+func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
+	p.group.Wait(ended, func() { p.cmd.Wait() })
+	p.d.mu.Lock()
+	delete(p.d.commands, p.PID())
+	p.d.mu.Unlock()
 	st := p.cmd.ProcessState
 	if st == nil {
 		return cell.Exit{Code: 255, Cause: "keeper lost"}, cell.Usage{}

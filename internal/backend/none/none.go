@@ -48,7 +48,7 @@ func (b *Backend) Close() { b.host.Close() }
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	lacks := "backend none can't"
 	return backend.Caps{
-		Isolation: noIsolation, Mounts: "backend none shows the host's own files", Memory: lacks, LiveBranch: lacks,
+		Isolation: noIsolation, Mounts: "backend none shows the host's own files", Files: "without isolation a cell's files are the host's: use cp", Memory: lacks, LiveBranch: lacks,
 		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks,
 	}, nil
 }
@@ -72,7 +72,9 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	defer func() {
 		if err != nil {
 			k.Kill()
-			b.host.Release(spec.ID)
+			if cell.KindOf(err) != cell.Exists { // then the files are another keeper's
+				b.host.Release(spec.ID)
+			}
 		}
 	}()
 	client, err := b.host.Assign(ctx, k, spec.ID)
@@ -115,5 +117,5 @@ func NewDriver() (keeper.Driver, error) {
 	if err := becomeReaper(); err != nil {
 		return nil, err
 	}
-	return &driver{self: os.Getpid(), cells: map[cell.ID]cell.Spec{}}, nil
+	return &driver{self: os.Getpid(), cells: map[cell.ID]cell.Spec{}, commands: map[int]bool{}}, nil
 }

@@ -1,0 +1,419 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/need"
+)
+
+func testExit(k *bench) {
+	i, _ := k.cell()
+	for _, x := range []struct {
+		script string
+		want   cell.Exit
+	}{
+		{"exit 0", cell.Exit{}},
+		{"echo exit status: 0; exit 7", cell.Exit{Code: 7}},
+		{"exit 255", cell.Exit{Code: 255}},
+		{"kill -KILL $$", cell.Exit{Code: 137, Signal: "SIGKILL"}},
+		{"kill -SEGV $$", cell.Exit{Code: 139, Signal: "SIGSEGV"}},
+	} {
+		st, _ := k.run(i, x.script)
+		if *st.Exit != x.want {
+			k.Errorf("%q ended as %+v, want %+v", x.script, *st.Exit, x.want)
+		}
+		if st.Ended.Before(st.Started) {
+			k.Errorf("%q ended %v, before it started %v", x.script, st.Ended, st.Started)
+		}
+	}
+}
+
+func testStreams(k *bench) {
+	i, _ := k.cell()
+	st, c := k.run(i, "echo to stdout; echo to stderr >&2")
+	if c.stdout() != "to stdout\n" || c.stderr() != "to stderr\n" {
+		k.Errorf("stdout %q, stderr %q", c.stdout(), c.stderr())
+	}
+	if want := cell.Sum([]byte("to stderr\n")); st.Stderr.Digest != want || st.Stderr.Bytes != 10 || st.Stderr.Kept != 10 {
+		k.Errorf("of stderr it says %+v", st.Stderr)
+	}
+	// Without files, what is kept comes to whoever attaches, also afterwards.
+	p, err := i.Start(k.ctx, "unlogged", sh("echo one; echo two >&2; exit 3"), [3]*os.File{})
+	k.must(err)
+	_, err = p.Wait(k.ctx)
+	k.must(err)
+	got := k.stream(p, backend.Offsets{Stdout: 2}, false, nil)
+	if got.stdout != "e\n" || got.stderr != "two\n" || got.status.Exit == nil || got.status.Exit.Code != 3 {
+		k.Errorf("attached late: %+v", got)
+	}
+}
+
+// streamed is what came of an attached process.
+type streamed struct {
+	stdout, stderr string
+	status         cell.Status
+}
+
+// stream attaches and reads to the end; talk is told of the connection.
+func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, talk func(w io.Writer)) (got streamed) {
+	k.Helper()
+	c, err := p.Attach(k.ctx, from, input)
+	k.must(err)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if talk != nil {
+		talk(c)
+	}
+	var buf []byte
+	for {
+		f, err := api.ReadFrame(c, &buf)
+		if err != nil {
+			k.Fatalf("the stream broke: %v; so far %+v", err, got)
+		}
+		switch f.Type {
+		case api.FrameStdout, api.FrameStderr:
+			_, b, err := f.OutputData()
+			k.must(err)
+			if f.Type == api.FrameStdout {
+				got.stdout += string(b)
+			} else {
+				got.stderr += string(b)
+			}
+		case api.FrameExit:
+			st, err := keeper.DecodeStatus(f.Payload)
+			k.must(err)
+			got.status = *st
+			return got
+		}
+	}
+}
+
+func send(w io.Writer, t api.FrameType, payload string) {
+	w.Write(api.AppendFrame(nil, api.Frame{Type: t, Payload: []byte(payload)}))
+}
+
+func testInput(k *bench) {
+	i, _ := k.cell()
+	p, err := i.Start(k.ctx, "cat", sh("cat; echo end"), [3]*os.File{})
+	k.must(err)
+	got := k.stream(p, backend.Offsets{}, true, func(w io.Writer) {
+		send(w, api.FrameStdin, "a line\n")
+		send(w, api.FrameStdinEOF, "")
+	})
+	if got.stdout != "a line\nend\n" {
+		k.Errorf("stdout %q", got.stdout)
+	}
+}
+
+func testEnvironment(k *bench) {
+	k.Setenv("PANDO_TEST_LEAK", "it is here")
+	i, _ := k.cell()
+	s := sh("")
+	s.Process.Args, s.Process.Path, s.Process.Env = []string{"env"}, []string{"/usr/bin/env"}, []string{"A=1", "B=two words", "C="}
+	c := k.start(i, s)
+	c.wait()
+	if c.stdout() != "A=1\nB=two words\nC=\n" {
+		k.Errorf("the environment is %q", c.stdout())
+	}
+}
+
+func testWorkdir(k *bench) {
+	i, s := k.cell()
+	k.must(os.WriteFile(filepath.Join(k.folder(s), "here"), []byte("found\n"), 0o644))
+	k.must(os.Mkdir(filepath.Join(k.folder(s), "below"), 0o755))
+	_, c := k.run(i, "cat here; echo made > f")
+	if c.stdout() != "found\n" {
+		k.Errorf("stdout %q, stderr %q", c.stdout(), c.stderr())
+	}
+	st, err := os.Stat(filepath.Join(k.folder(s), "f"))
+	k.must(err)
+	if uid := int(st.Sys().(*syscall.Stat_t).Uid); uid != os.Getuid() {
+		k.Errorf("a file made in the cell belongs to %d, not to the caller", uid)
+	}
+	below := sh("cat ../here")
+	below.Process.Workdir = work + "/below"
+	c = k.start(i, below)
+	c.wait()
+	if c.stdout() != "found\n" {
+		k.Errorf("from below: stdout %q, stderr %q", c.stdout(), c.stderr())
+	}
+}
+
+func testNames(k *bench) {
+	i, _ := k.cell()
+	a, b := k.start(i, sh("sleep 300")), k.start(i, sh("sleep 300"))
+	if a.PID() == b.PID() {
+		k.Errorf("two processes are both %d", a.PID())
+	}
+	_, err := i.Start(k.ctx, a.name, sh("exit 0"), [3]*os.File{})
+	k.wantKind("a name that is taken", err, cell.Exists)
+	_, err = i.Process(k.ctx, "nobody")
+	k.wantKind("an unknown process", err, cell.NotFound)
+	k.wantKind("forgetting one that runs", a.Forget(k.ctx), cell.Conflict)
+	k.must(a.End(k.ctx, "enough"))
+	a.wait()
+	again, err := i.Process(k.ctx, a.name)
+	k.must(err)
+	if st, err := again.Status(k.ctx); err != nil || st.Exit == nil || st.Exit.Cause != "enough" {
+		k.Errorf("asked again: %+v, %v", st, err)
+	}
+	k.must(a.Forget(k.ctx))
+	_, err = i.Process(k.ctx, a.name)
+	k.wantKind("a forgotten process", err, cell.NotFound)
+	if st, err := b.Status(k.ctx); err != nil || !st.Running {
+		k.Errorf("the other one: %+v, %v", st, err)
+	}
+}
+
+func testPrograms(k *bench) {
+	i, s := k.cell()
+	k.must(os.WriteFile(filepath.Join(k.folder(s), "plain"), []byte("x"), 0o644))
+	k.must(os.WriteFile(filepath.Join(k.folder(s), "rubbish"), []byte("\x00\x01\x02"), 0o755))
+	for _, x := range []struct {
+		path []string
+		want cell.Kind
+	}{
+		{[]string{"/no/such/program"}, cell.NoSuchBinary},
+		{[]string{work + "/plain"}, cell.NotRunnable},
+		{[]string{work + "/rubbish"}, cell.NotRunnable},
+		{[]string{work}, cell.NotRunnable},
+	} {
+		p := sh("exit 0")
+		p.Process.Path = x.path
+		_, err := i.Start(k.ctx, "never", p, [3]*os.File{})
+		k.wantKind(x.path[0], err, x.want)
+	}
+	p := sh("exit 9")
+	p.Process.Path = []string{"/no/such/program", "/bin/sh"}
+	c := k.start(i, p)
+	if st := c.wait(); st.Exit.Code != 9 {
+		k.Errorf("the second candidate ended as %+v", *st.Exit)
+	}
+	if !k.empty(i) {
+		k.Error("something that did not start is there")
+	}
+}
+
+func testSignals(k *bench) {
+	i, _ := k.cell()
+	c := k.start(i, sh("trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.02; done"))
+	k.says(c, "ready")
+	k.wantKind("a signal that is none", c.Signal(k.ctx, "SIGNOPE"), cell.Invalid)
+	k.must(c.Signal(k.ctx, "SIGTERM"))
+	if st := c.wait(); *st.Exit != (cell.Exit{Code: 5}) || !strings.Contains(c.stdout(), "got it") {
+		k.Errorf("ended as %+v, said %q", *st.Exit, c.stdout())
+	}
+	k.must(c.Signal(k.ctx, "SIGTERM")) // it has ended: nothing to do
+
+	c = k.start(i, sh("sleep 300"))
+	k.must(c.End(k.ctx, "interrupted"))
+	if st := c.wait(); *st.Exit != (cell.Exit{Code: 143, Signal: "SIGTERM", Cause: "interrupted"}) {
+		k.Errorf("ended as %+v", *st.Exit)
+	}
+}
+
+func testWaitContext(k *bench) {
+	i, _ := k.cell()
+	c := k.start(i, sh("sleep 300"))
+	why := errors.New("the caller went away")
+	ctx, cancel := context.WithCancelCause(k.ctx)
+	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+	if _, err := c.Wait(ctx); !errors.Is(err, why) {
+		k.Errorf("Wait: %v", err)
+	}
+	if st, err := c.Status(k.ctx); err != nil || !st.Running {
+		k.Errorf("the process that nobody waits for: %+v, %v", st, err)
+	}
+}
+
+// A time-out reaches what ignores the polite signal, and what its leader left
+// behind.
+func testTimeout(k *bench) {
+	i, s := k.cell()
+	script := sh("(trap '' TERM; while :; do echo x >> beat; sleep 0.02; done) & wait")
+	script.Timeout = 300 * time.Millisecond
+	c := k.start(i, script)
+	if st := c.wait(); st.Exit.Cause != "timeout" || st.Exit.Code == 0 {
+		k.Errorf("ended as %+v", *st.Exit)
+	}
+	if _, err := os.Stat(filepath.Join(k.folder(s), "beat")); err != nil {
+		k.Fatal("the group never lived")
+	}
+	k.eventually("the group was gone", func() bool { return k.empty(i) })
+}
+
+func testEndsCell(k *bench) {
+	i, _ := k.cell()
+	s := sh("sleep 300 >/dev/null 2>&1 & exit 3")
+	s.EndsCell = true
+	c := k.start(i, s)
+	st := c.wait()
+	if *st.Exit != (cell.Exit{Code: 3}) || st.LeftOver != 1 {
+		k.Errorf("ended as %+v, %d left over", *st.Exit, st.LeftOver)
+	}
+	k.eventually("the cell was empty", func() bool { return k.empty(i) })
+}
+
+func testKillAll(k *bench) {
+	i, _ := k.cell()
+	k.run(i, "sleep 300 >/dev/null 2>&1 &") // outlives its parent
+	c := k.start(i, sh("sleep 301"))
+	if k.empty(i) {
+		k.Fatal("what a command leaves behind is not there")
+	}
+	n, err := i.KillAll(k.ctx, "stopped")
+	k.must(err)
+	if n < 2 || n > 3 { // the shell may have become its sleep
+		k.Errorf("there were %d", n)
+	}
+	if st := c.wait(); *st.Exit != (cell.Exit{Code: 137, Signal: "SIGKILL", Cause: "stopped"}) {
+		k.Errorf("ended as %+v", *st.Exit)
+	}
+	k.eventually("the cell was empty", func() bool { return k.empty(i) })
+	if n, err := i.KillAll(k.ctx, "again"); err != nil || n != 0 {
+		k.Errorf("again: %d, %v", n, err)
+	}
+	// A cell whose processes were killed is as good as before.
+	for n := range 20 {
+		if st, _ := k.run(i, "exit 6"); *st.Exit != (cell.Exit{Code: 6}) {
+			k.Fatalf("command %d afterwards ended as %+v", n, *st.Exit)
+		}
+	}
+}
+
+// What ended without a parent is no process of the cell any more.
+func testOrphans(k *bench) {
+	i, _ := k.cell()
+	k.run(i, "(sleep 0.05 &) ; (sleep 0.1 &)")
+	k.eventually("orphans were gone", func() bool { return k.empty(i) })
+}
+
+func testFreeze(k *bench) {
+	i, s := k.cell()
+	if k.caps.Freeze != "" {
+		k.wantKind("freezing that Caps deny", i.Freeze(k.ctx), cell.Unsupported)
+		return
+	}
+	k.start(i, sh("while :; do echo x >> beat; sleep 0.01; done"))
+	beat := filepath.Join(k.folder(s), "beat")
+	k.eventually("it lived", grows(beat))
+	k.must(i.Freeze(k.ctx))
+	k.must(i.Freeze(k.ctx))
+	still := grows(beat)
+	time.Sleep(150 * time.Millisecond)
+	if still() {
+		k.Error("it works on while frozen")
+	}
+	k.must(i.Thaw(k.ctx))
+	k.must(i.Thaw(k.ctx))
+	k.eventually("it went on", grows(beat))
+	// A frozen cell can be taken down (see the end of every test).
+	k.must(i.Freeze(k.ctx))
+}
+
+func testStats(k *bench) {
+	i, _ := k.cell()
+	c := k.start(i, sh("echo up; exec sleep 300"))
+	k.says(c, "up")
+	var list []cell.ProcessInfo
+	k.eventually("it slept", func() bool {
+		var err error
+		list, err = i.List(k.ctx)
+		k.must(err)
+		return len(list) == 1 && strings.Contains(list[0].Command, "sleep 300")
+	})
+	if p := list[0]; p.PID <= 0 || time.Since(p.Started).Abs() > time.Minute || p.State == "" {
+		k.Errorf("it is listed as %+v", p)
+	}
+	st, err := i.Stats(k.ctx)
+	k.must(err)
+	if st.Processes != 1 || len(st.Measured) == 0 || st.Measured[0] != "processes" {
+		k.Errorf("stats %+v", st)
+	}
+	for _, m := range st.Measured {
+		if m == "memory" && st.Memory <= 0 {
+			k.Errorf("memory is measured, as %d", st.Memory)
+		}
+	}
+}
+
+func testTerminal(k *bench) {
+	i, _ := k.cell()
+	s := sh("test -t 0 && test -t 1 && test -t 2 && stty size; : < /dev/tty && echo controlled; read x; stty size")
+	s.Process.TTY, s.Process.Rows, s.Process.Cols = true, 33, 77
+	s.Process.Env = append(s.Process.Env, "TERM=dumb")
+	p, err := i.Start(k.ctx, "tty", s, [3]*os.File{})
+	if k.caps.Terminal != "" {
+		k.wantKind("a terminal that Caps deny", err, cell.Unsupported)
+		return
+	}
+	k.must(err)
+	got := k.stream(p, backend.Offsets{}, true, func(w io.Writer) {
+		time.Sleep(200 * time.Millisecond) // so that the first size is seen
+		send(w, api.FrameResize, `{"rows":40,"cols":90}`)
+		send(w, api.FrameStdin, "\r")
+	})
+	if !strings.HasPrefix(got.stdout, "33 77\r\ncontrolled\r\n") || !strings.HasSuffix(got.stdout, "40 90\r\n") || got.stderr != "" {
+		k.Errorf("the terminal showed %q; stderr %q", got.stdout, got.stderr)
+	}
+}
+
+// A process is its number and when it began: one that got the number later is
+// somebody else.
+func testReusedPID(k *bench) {
+	need.Root(k)
+	i, _ := k.cell()
+	c := k.start(i, sh("exit 0"))
+	c.wait()
+	k.eventually("its number was free", func() bool { return syscall.Kill(c.PID(), 0) == syscall.ESRCH })
+	other := k.takeNumber(c.PID())
+	defer other.Process.Kill()
+	ended := make(chan error, 1)
+	go func() { ended <- other.Wait() }()
+	k.must(c.Signal(k.ctx, "SIGKILL"))
+	k.must(c.End(k.ctx, "stopped"))
+	_, err := i.KillAll(k.ctx, "stopped")
+	k.must(err)
+	k.must(i.Freeze(k.ctx))
+	k.must(i.Thaw(k.ctx))
+	k.must(i.Remove(k.ctx, "done"))
+	select {
+	case err := <-ended:
+		k.Errorf("whoever has the number %d now was ended: %v", c.PID(), err)
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// takeNumber starts a process, leading a session, that has the number pid.
+func (k *bench) takeNumber(pid int) *exec.Cmd {
+	k.Helper()
+	for range 500 {
+		err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0)
+		if err != nil {
+			k.Skipf("needs to choose a process's number: %v", err)
+		}
+		c := exec.Command("sleep", "60")
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		k.must(c.Start())
+		if c.Process.Pid == pid {
+			return c
+		}
+		c.Process.Kill()
+		c.Wait()
+	}
+	k.Skipf("needs the number %d, which others were always given first", pid)
+	return nil
+}
