@@ -46,42 +46,45 @@ type Limits struct {
 
 // Run is one governed run, as far as it has come.
 type Run struct {
-	ID         string    `json:"run"`
-	Cell       string    `json:"cell"`
-	CellName   string    `json:"cell_name,omitempty"` // the cell's name, if it has one
-	Command    []string  `json:"command"`             // redacted
-	Source     string    `json:"source"`
-	Backend    string    `json:"backend"`
-	Phase      string    `json:"phase"` // preparing, executing, finishing, ended
-	Created    time.Time `json:"created"`
-	Started    time.Time `json:"started,omitzero"`
-	Ended      time.Time `json:"ended,omitzero"` // when it ended
-	ExitCode   *int      `json:"exit_code"`      // null: it did not start or has not ended
-	Signal     string    `json:"signal,omitempty"`
-	Cause      string    `json:"cause,omitempty"`    // why, when it was not the command's own doing
-	Verdict    string    `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it goes on
-	Reason     string    `json:"reason,omitempty"`   // of the verdict
-	By         string    `json:"by,omitempty"`       // who gave it: "pando", "user"
-	Applied    int       `json:"applied,omitempty"`  // files written to the source when it was accepted
-	Before     *Point    `json:"before,omitempty"`   // the workspace before it
-	After      *Point    `json:"after,omitempty"`    // the workspace after it
-	Receipt    string    `json:"receipt,omitempty"`  // digest of the newest receipt
-	Receipts   []string  `json:"receipts,omitempty"` // digests of all its receipts, oldest first
-	Policy     string    `json:"policy_digest,omitempty"`
-	Changes    Changes   `json:"changes"` // how much it changed
-	LeftOut    []LeftOut `json:"left_out"`
-	Notes      []string  `json:"notes,omitempty"`
-	Conflicts  []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
-	Check      *Check    `json:"check,omitempty"`     // outcome of --check
-	Usage      Usage     `json:"usage"`               // what it used
-	Output     Outputs   `json:"output"`              // what it wrote
-	Timings    Timings   `json:"timings_ms"`          // how long each part took
-	Assurance  Assurance `json:"assurance"`           // what isolated it, as measured
-	Provider   Provider  `json:"workspace"`
-	TTY        bool      `json:"tty,omitempty"`
-	Downgrades []string  `json:"downgrades"`
-	Error      *Error    `json:"error,omitempty"`  // why it failed to start
-	Folder     string    `json:"folder,omitempty"` // where its records are
+	ID        string    `json:"run"`
+	Cell      string    `json:"cell"`
+	CellName  string    `json:"cell_name,omitempty"` // the cell's name, if it has one
+	Command   []string  `json:"command"`             // redacted
+	Source    string    `json:"source"`
+	Backend   string    `json:"backend"`
+	Phase     string    `json:"phase"` // preparing, executing, finishing, ended
+	Created   time.Time `json:"created"`
+	Started   time.Time `json:"started,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"` // when it ended
+	ExitCode  *int      `json:"exit_code"`      // null: it did not start or has not ended
+	Signal    string    `json:"signal,omitempty"`
+	Cause     string    `json:"cause,omitempty"`    // why, when it was not the command's own doing
+	Verdict   string    `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it goes on
+	Reason    string    `json:"reason,omitempty"`   // of the verdict
+	By        string    `json:"by,omitempty"`       // who gave it: "pando", "user"
+	Applied   int       `json:"applied,omitempty"`  // files written to the source when it was accepted
+	Before    *Point    `json:"before,omitempty"`   // the workspace before it
+	After     *Point    `json:"after,omitempty"`    // the workspace after it
+	Receipt   string    `json:"receipt,omitempty"`  // digest of the newest receipt
+	Receipts  []string  `json:"receipts,omitempty"` // digests of all its receipts, oldest first
+	Policy    string    `json:"policy_digest,omitempty"`
+	Changes   Changes   `json:"changes"` // how much it changed
+	LeftOut   []LeftOut `json:"left_out"`
+	Notes     []string  `json:"notes,omitempty"`
+	Conflicts []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
+	Check     *Check    `json:"check,omitempty"`     // outcome of --check
+	Usage     Usage     `json:"usage"`               // what it used
+	Output    Outputs   `json:"output"`              // what it wrote
+	Timings   Timings   `json:"timings_ms"`          // how long each part took
+	Assurance Assurance `json:"assurance"`           // what isolated it, as measured
+	Provider  Provider  `json:"workspace"`
+	TTY       bool      `json:"tty,omitempty"`
+	// Interactive: somebody typed at its terminal; its failure is left for them
+	// to judge.
+	Interactive bool     `json:"interactive,omitempty"`
+	Downgrades  []string `json:"downgrades"`
+	Error       *Error   `json:"error,omitempty"`  // why it failed to start
+	Folder      string   `json:"folder,omitempty"` // where its records are
 }
 
 // Point is the state of a workspace at one end of a run.

@@ -77,6 +77,7 @@ type Status struct {
 	Started  time.Time    `json:"started"`
 	Ended    time.Time    `json:"ended,omitzero"`
 	LeftOver int          `json:"left_over,omitempty"` // processes ended with the cell
+	Typed    bool         `json:"typed,omitempty"`     // somebody typed at its terminal
 	Unsealed string       `json:"unsealed,omitempty"`  // why the event stream could not be completed
 }
 

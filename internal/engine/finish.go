@@ -111,7 +111,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 		exit.Cause = "interrupted"
 	}
 	run.ExitCode, run.Signal, run.Cause = &exit.Code, exit.Signal, exit.Cause
-	run.Ended = status.Ended.UTC()
+	run.Ended, run.Interactive = status.Ended.UTC(), status.Typed
 	run.Timings.Run = ms(status.Ended.Sub(status.Started))
 	run.Usage = usageAPI(status)
 	run.Output = api.Outputs{Stdout: outputAPI(status.Stdout), Stderr: outputAPI(status.Stderr)}
@@ -181,7 +181,7 @@ func (x *execution) quiesce(ctx context.Context) error {
 	if inst == nil {
 		return nil
 	}
-	ends := x.c.Anonymous() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.TTY)
+	ends := x.c.Anonymous() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive)
 	if !ends {
 		list, err := inst.List(ctx)
 		ends = err != nil || len(list) == 0
@@ -239,7 +239,7 @@ func (x *execution) judge(diff *diff.Diff) {
 	run.By = "pando"
 	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
 	switch {
-	case x.ownFailure() && run.In.OnFailure == "restore" && !run.TTY:
+	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
 		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("exit code %d", *run.ExitCode)
 		if run.Signal != "" {
 			run.Reason = "ended by " + run.Signal

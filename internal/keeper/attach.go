@@ -54,6 +54,7 @@ func (p *Proc) feed(c net.Conn) {
 		switch f.Type {
 		case api.FrameStdin:
 			if t := p.started.Terminal; t != nil {
+				p.typed()
 				t.Write(f.Payload)
 			} else if in := p.input(); in != nil {
 				if _, err := in.Write(f.Payload); errors.Is(err, unix.EPIPE) {
@@ -83,6 +84,13 @@ func resize(t *os.File, r api.Resize) {
 			unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Rows, Col: r.Cols})
 		})
 	}
+}
+
+// typed notes that somebody sits at the terminal.
+func (p *Proc) typed() {
+	p.mu.Lock()
+	p.status.Typed = true
+	p.mu.Unlock()
 }
 
 func (p *Proc) input() interface{ Write([]byte) (int, error) } {
