@@ -216,6 +216,9 @@ func (g *guard) checkSource(source string) error {
 		return cell.Errorf(cell.Invalid, op, "", "cannot use %s as the source: the path must be absolute", source)
 	}
 	pl := g.t.resolve(source)
+	if why := ofKernel(source, pl); why != "" {
+		return cell.Errorf(cell.Denied, op, "name a project's directory with --from", "cannot use %s as the source: %s", source, why)
+	}
 	if !pl.exists() {
 		return cell.Errorf(cell.NotFound, op, "name a directory that exists with --from", "cannot use %s as the source: there is no such directory", source)
 	}
@@ -229,14 +232,26 @@ func (g *guard) checkSource(source string) error {
 	return cell.Errorf(cell.Denied, op, "name a project's directory with --from", "cannot use %s as the source: %s", source, why)
 }
 
+// ofKernel says that a source is named by, or leads through, what the kernel
+// shows: what that is depends on who looks.
+func ofKernel(source string, pl place) string {
+	names := []string{path.Clean(source)}
+	for _, l := range pl.links {
+		names = append(names, l.at)
+	}
+	for _, n := range names {
+		for _, s := range []string{"/proc", "/dev", "/sys"} {
+			if within(s, n) {
+				return "it is a system directory"
+			}
+		}
+	}
+	return ""
+}
+
 func (g *guard) refuseSource(source string, pl place) string {
 	for _, s := range systemRoots {
 		if pl.path == s || g.t.resolve(s).path == pl.path {
-			return "it is a system directory"
-		}
-	}
-	for _, s := range []string{"/proc", "/dev", "/sys"} {
-		if within(s, path.Clean(source)) {
 			return "it is a system directory"
 		}
 	}

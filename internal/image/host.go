@@ -249,7 +249,7 @@ func (p *planner) show(at string, kind cell.MountKind, label string) (refused st
 // directory that is mounted anyway.
 func (p *planner) link(pl place) {
 	for _, l := range pl.links {
-		if _, ok := p.slots[l.at]; ok {
+		if _, ok := p.slots[l.at]; ok || within("/proc", l.at) {
 			continue
 		}
 		if s, ok := p.slotOf(l.at); ok && (s.own || s.asked || s.cover || s.Target == "/etc" || s.cells && s.Target == p.source) {

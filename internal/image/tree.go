@@ -126,6 +126,10 @@ func (t *tree) walk(p string) place {
 			return place{path: path.Join(next, rest), links: pl.links}
 		}
 		pl.links = append(pl.links, link{next, text})
+		if within("/proc", next) {
+			// Where it leads depends on who follows it, and that is not the cell.
+			return place{path: path.Join(next, rest), links: pl.links}
+		}
 		if rest != "" {
 			text += "/" + rest
 		}
