@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A program in a cell tries what it can think of to get out, or to get at what
+// is the host's or another cell's. Every attempt is refused, and what was laid
+// out for it on the host is untouched. This test's own program is the one that
+// tries: see escape_probe_test.go.
+func TestEscape(t *testing.T) {
+	h := newHost(t)
+	self, err := os.Executable()
+	h.must(err)
+	copyProgram(t, self, filepath.Join(h.src, "probe"))
+
+	// What is laid out.
+	secret := filepath.Join(h.work, "home", ".ssh", "id_ed25519")
+	victim := filepath.Join(h.work, "victim")
+	h.writeAt(secret, "a key")
+	h.writeAt(victim, "victim")
+	h.must(os.Chmod(victim, 0o666))
+	h.pando("run", "--cell", "other", "--", "sh", "-c", "echo other > secret; sleep 60 >/dev/null 2>&1 & echo $HOME > ~/mine")
+	other := h.cell("other").ID
+	b := bait{
+		Files: []string{victim, secret, h.state("ledger", "entries"), h.state("keys", "receipt.key"), h.state("registry.log"), h.state("layers"), h.state("cells", other, "home", "mine"),
+			h.socket(), filepath.Join(h.work, ".pando/run/keepers", other+".sock"), "/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private"},
+		Sockets:   []string{h.socket(), filepath.Join(h.work, ".pando/run/keepers", other+".sock"), filepath.Join(h.work, "host.sock")},
+		Abstract:  "@pando-escape-" + filepath.Base(h.work),
+		PIDs:      append(ours(h.work), os.Getpid()),
+		SharedKey: 0x70616e64,
+	}
+	for _, at := range []string{b.Abstract, b.Sockets[2]} {
+		l, err := net.Listen("unix", at)
+		h.must(err)
+		defer l.Close()
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	h.must(err)
+	defer l.Close()
+	b.TCP = l.Addr().String()
+	shm, err := unix.SysvShmGet(b.SharedKey, 4096, unix.IPC_CREAT|0o666)
+	h.must(err)
+	defer unix.SysvShmCtl(shm, unix.IPC_RMID, nil)
+	var st unix.Stat_t
+	h.must(unix.Stat(h.work, &st))
+	b.HomeFD = st.Ino
+	for _, f := range b.Files[:9] { // what is not there would be refused for the wrong reason
+		if _, err := os.Lstat(f); err != nil {
+			t.Fatalf("nothing is laid out: %v", err)
+		}
+	}
+	hostname, _ := os.Hostname()
+
+	text, err := json.Marshal(b)
+	h.must(err)
+	o := h.try("run", "--cell", "c", "--env", probeEnv+"="+string(text), "--", "./probe")
+	if o.code != 0 {
+		t.Fatalf("the probe: exit code %d\n%s%s", o.code, o.out, o.stderr)
+	}
+	var tried []attempt
+	h.must(json.Unmarshal([]byte(o.out), &tried))
+	if len(tried) < 200 {
+		t.Errorf("only %d attempts were made", len(tried))
+	}
+	for _, a := range tried {
+		if a.Refused == "" {
+			t.Errorf("%s: worked\n%s", a.Name, o.stderr)
+		}
+		if strings.Contains(a.Refused, "function not implemented") && !strings.Contains("clone3 io_uring memfd_secret", a.Name) {
+			t.Errorf("%s: not refused by the cell: %s", a.Name, a.Refused)
+		}
+	}
+
+	// The host, and the other cell, are as before.
+	if got := h.readAt(victim); got != "victim" {
+		t.Errorf("the victim is now %q", got)
+	}
+	if now, _ := os.Hostname(); now != hostname {
+		t.Errorf("the host's name is now %q", now)
+	}
+	if got := h.inCell("other", "cat secret"); got != "other\n" {
+		t.Errorf("the other cell's file is now %q", got)
+	}
+	if v := h.verify(); !v.OK {
+		t.Errorf("the ledger does not verify: %+v", v)
+	}
+	setuidStaysInside(h)
+}
+
+// setuidStaysInside looks at the set-uid file that the probe made, from the
+// host: it lies where nobody else comes, and no way out keeps its bits.
+func setuidStaysInside(h *host) {
+	h.t.Helper()
+	found := 0
+	filepath.WalkDir(filepath.Join(h.work, ".pando"), func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if i, err := d.Info(); err == nil && i.Mode().IsRegular() && i.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+			found++
+			if !private(p) {
+				h.t.Errorf("%s is %v, and others can reach it", p, i.Mode())
+			}
+		}
+		return nil
+	})
+	if found == 0 {
+		h.t.Error("the probe made no set-uid file")
+	}
+	h.pando("cp", "c:suid", filepath.Join(h.work, "copied"))
+	h.pando("accept", "c", "--apply")
+	for _, p := range []string{filepath.Join(h.work, "copied"), filepath.Join(h.src, "suid")} {
+		i, err := os.Lstat(p)
+		h.must(err)
+		if i.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 || int(i.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
+			h.t.Errorf("%s is %v", p, i.Mode())
+		}
+	}
+}
+
+// private reports whether a directory above p is closed to others.
+func private(p string) bool {
+	for d := filepath.Dir(p); d != "/"; d = filepath.Dir(d) {
+		if i, err := os.Stat(d); err == nil && i.Mode().Perm()&0o077 == 0 && int(i.Sys().(*syscall.Stat_t).Uid) == os.Getuid() {
+			return true
+		}
+	}
+	return false
+}
+
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	src, err := os.Open(from)
+	must(t, err)
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	must(t, err)
+	_, err = io.Copy(dst, src)
+	must(t, err)
+	must(t, dst.Close())
+}
+
+// What runs under the name of the program that started it would be the host's
+// pando itself, with a way to write to it: a cell that names it as a program or
+// as an interpreter gets nothing.
+func TestEscapeByTheKeepersProgram(t *testing.T) {
+	h := newHost(t)
+	h.must(os.Symlink("/proc/self/exe", filepath.Join(h.src, "link")))
+	h.write("script", "#!/proc/self/exe\n")
+	h.must(os.Chmod(filepath.Join(h.src, "script"), 0o755))
+	for _, p := range []string{"./link", "./script", "/proc/self/exe"} {
+		o := h.try("run", "--", p, "version")
+		if o.code != 126 {
+			t.Errorf("%s: exit code %d\n%s%s", p, o.code, o.out, o.stderr)
+		}
+	}
+	o := h.try("run", "--", "sh", "-c", "for f in /proc/[0-9]*/exe; do ls -l $f; done; cat /proc/1/exe")
+	if strings.Contains(o.out, "pando") {
+		t.Errorf("a process of the cell runs pando:\n%s", o.out)
+	}
+}
