@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,13 +40,11 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 	if !ok || rerr != nil || cerr != nil {
 		ts.Fatalf("%q is no size", args[0])
 	}
-	path, err := exec.LookPath(args[2])
-	if err != nil {
-		for _, d := range strings.Split(ts.Getenv("PATH"), ":") {
-			if st, err := os.Stat(d + "/" + args[2]); err == nil && st.Mode()&0o111 != 0 {
-				path = d + "/" + args[2]
-				break
-			}
+	path := args[2]
+	for _, d := range filepath.SplitList(ts.Getenv("PATH")) { // the script's, not ours
+		if st, err := os.Stat(filepath.Join(d, args[2])); err == nil && st.Mode()&0o111 != 0 {
+			path = filepath.Join(d, args[2])
+			break
 		}
 	}
 	cmd := exec.Command(path, args[3:]...)
