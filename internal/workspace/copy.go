@@ -24,7 +24,7 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	if opt.XAttr == nil {
 		opt.XAttr = KeptXAttr
 	}
-	root, err := os.OpenFile(from, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	root, err := OpenRoot(from)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 			if err := os.Mkdir(at, 0o700); err != nil {
 				return err
 			}
-			xs, err := dirXAttrs(root, f.Path, opt.XAttr)
+			xs, err := ownXAttrs(root, f.Path, opt.XAttr)
 			if err != nil {
 				return err
 			}
@@ -68,11 +68,18 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 			}
 			files = append(files, f)
 		case Symlink:
-			target, err := ReadLinkAt(root, f.Path)
+			var target string
+			err := WithRights(root, f.Path, func() (err error) {
+				target, err = ReadLinkAt(root, f.Path)
+				return err
+			})
 			if err != nil {
 				return err
 			}
 			if err := os.Symlink(target, at); err != nil {
+				return err
+			}
+			if err := Own(at, f.UID, f.GID); err != nil {
 				return err
 			}
 			if err := setTimes(at, f.Stat.MTime); err != nil {
@@ -81,6 +88,12 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 		case Fifo, Socket:
 			if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), 0); err != nil {
 				return &os.PathError{Op: "mknod", Path: at, Err: err}
+			}
+			if err := Own(at, f.UID, f.GID); err != nil {
+				return err
+			}
+			if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask took bits
+				return &os.PathError{Op: "chmod", Path: at, Err: err}
 			}
 			if err := setTimes(at, f.Stat.MTime); err != nil {
 				return err
@@ -96,13 +109,20 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	}
 	err = Parallel(ctx, len(files), func(i int) error {
 		f := files[i]
-		src, err := OpenReadable(root, f.Path, false)
-		if err != nil {
+		at := filepath.Join(to, f.Path)
+		return WithRights(root, f.Path, func() error {
+			src, err := openToRead(root, f.Path, false)
+			if err != nil {
+				return err
+			}
+			in := os.NewFile(uintptr(src), f.Path)
+			defer in.Close()
+			err = copyFile(in, at, f, opt.XAttr)
+			if err != nil {
+				os.Remove(at)
+			}
 			return err
-		}
-		in := os.NewFile(uintptr(src), f.Path)
-		defer in.Close()
-		return copyFile(in, filepath.Join(to, f.Path), f, opt.XAttr)
+		})
 	})
 	if err != nil {
 		return err
@@ -112,8 +132,8 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 			return err
 		}
 	}
-	top := Found{Stat: StatOf(&st)}
-	xs, err := ReadXAttrs(int(root.Fd()), opt.XAttr)
+	top := Found{Stat: StatOf(&st), UID: st.Uid, GID: st.Gid}
+	xs, err := ownXAttrs(root, "", opt.XAttr)
 	if err != nil {
 		return err
 	}
@@ -121,6 +141,9 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	for i := len(dirs) - 1; i >= 0; i-- { // children first: making them changed the times
 		d := dirs[i]
 		at := filepath.Join(to, d.f.Path)
+		if err := Own(at, d.f.UID, d.f.GID); err != nil {
+			return err
+		}
 		if err := dressPath(at, d.f.Stat.Mode, d.f.Stat.MTime, d.xs); err != nil {
 			return err
 		}
@@ -128,8 +151,17 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	return nil
 }
 
+// ownXAttrs reads the attributes of a folder below a root of ours.
+func ownXAttrs(root *os.File, path string, accept func(string) bool) (xs []XAttr, err error) {
+	err = WithRights(root, path, func() (err error) {
+		xs, err = dirXAttrs(root, path, accept)
+		return err
+	})
+	return xs, err
+}
+
 func dirXAttrs(root *os.File, path string, accept func(string) bool) ([]XAttr, error) {
-	fd, err := OpenReadable(root, path, true)
+	fd, err := openToRead(root, path, true)
 	if err != nil {
 		return nil, err
 	}
@@ -156,10 +188,25 @@ func copyFile(in *os.File, at string, f *Found, accept func(string) bool) error 
 			return &os.PathError{Op: "setxattr", Path: at, Err: err}
 		}
 	}
+	if f.UID|f.GID != 0 && os.Geteuid() == 0 {
+		if err := out.Chown(int(f.UID), int(f.GID)); err != nil {
+			return err
+		}
+	}
 	if err := unix.Fchmod(int(out.Fd()), f.Stat.Mode&0o7777); err != nil {
 		return err
 	}
 	return setTimesFD(int(out.Fd()), f.Stat.MTime)
+}
+
+// Own gives what lies at a path, whatever it is, an owner, where that is
+// possible: a user who is not root owns all of a workspace. It takes setuid and
+// setgid away.
+func Own(at string, uid, gid uint32) error {
+	if uid|gid == 0 || os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Lchown(at, int(uid), int(gid))
 }
 
 // copyData shares or copies size bytes, and keeps holes.

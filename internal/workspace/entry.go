@@ -89,16 +89,20 @@ func ReadLinkAt(root *os.File, path string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// ReadEntry completes e for path below root: digest and xattrs of a file,
-// target of a symlink, xattrs of a folder.
+// ReadEntry completes e for path below a root of ours: digest and xattrs of a
+// file, target of a symlink, xattrs of a folder.
 func ReadEntry(root *os.File, path string, e *Entry) error {
+	return WithRights(root, path, func() error { return readEntry(root, path, e) })
+}
+
+func readEntry(root *os.File, path string, e *Entry) error {
 	switch e.Type {
 	case Symlink:
 		var err error
 		e.Target, err = ReadLinkAt(root, path)
 		return err
 	case File, Folder:
-		fd, err := OpenReadable(root, path, e.Type == Folder)
+		fd, err := openToRead(root, path, e.Type == Folder)
 		if err != nil {
 			return err
 		}
@@ -120,34 +124,6 @@ func ReadEntry(root *os.File, path string, e *Entry) error {
 	return nil
 }
 
-// OpenReadable opens a file or folder for reading. An owner without the read
-// bit (a test fixture with mode 000, say) gets it for the moment.
-func OpenReadable(root *os.File, path string, dir bool) (int, error) {
-	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	if dir {
-		flags |= unix.O_DIRECTORY
-	}
-	fd, err := OpenBeneath(root, path, flags)
-	if err == nil || os.Geteuid() == 0 || !os.IsPermission(err) {
-		return fd, err
-	}
-	at, perr := OpenBeneath(root, path, unix.O_PATH|unix.O_NOFOLLOW)
-	if perr != nil {
-		return -1, err
-	}
-	defer unix.Close(at)
-	var st unix.Stat_t
-	if unix.Fstat(at, &st) != nil || int(st.Uid) != os.Geteuid() {
-		return -1, err
-	}
-	if unix.Fchmodat(unix.AT_FDCWD, fdPath(at), st.Mode&0o7777|0o400, 0) != nil {
-		return -1, err
-	}
-	fd, err = OpenBeneath(root, path, flags)
-	unix.Fchmodat(unix.AT_FDCWD, fdPath(at), st.Mode&0o7777, 0)
-	return fd, err
-}
-
 // Walk computes the tree of a plain directory, reading everything in it. A
 // directory is not a layer: whiteouts and overlay's marks are just files.
 func Walk(ctx context.Context, dir string, objs Objects) (*Tree, error) {
@@ -157,7 +133,7 @@ func Walk(ctx context.Context, dir string, objs Objects) (*Tree, error) {
 // WalkKnown is Walk, with known telling the entries of files and folders that
 // need not be read because they are in a version that was read before.
 func WalkKnown(ctx context.Context, dir string, objs Objects, known func(path string, st Stat) (Entry, bool)) (*Tree, error) {
-	root, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	root, err := OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +165,7 @@ func WalkKnown(ctx context.Context, dir string, objs Objects, known func(path st
 	}
 	ed := t.Edit()
 	e := EntryOf(&top)
-	if e.XAttrs, err = ReadXAttrs(int(root.Fd()), KeptXAttr); err != nil {
+	if err := ReadEntry(root, "", &e); err != nil {
 		return nil, err
 	}
 	if err := ed.Put("", e); err != nil {

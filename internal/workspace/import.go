@@ -162,7 +162,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 					return nil, err
 				}
 				e := EntryOf(f)
-				if e.XAttrs, err = dirXAttrs(im.root, f.Path, KeptXAttr); err != nil {
+				if e.XAttrs, err = im.folder(f); err != nil {
 					if os.IsPermission(err) {
 						im.leave(f.Path, Unreadable, "not readable")
 						skip[f.Path] = true

@@ -205,3 +205,19 @@ func gone(err error) error {
 	}
 	return err
 }
+
+// folder looks whether a folder of the source can be read, and reads its
+// attributes.
+func (im *importer) folder(f *Found) ([]XAttr, error) {
+	fd, err := openToRead(im.root, f.Path, true)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if f.Stat.Mode&0o111 != 0o111 && os.Geteuid() != 0 { // names alone can be read
+		if err := unix.Faccessat2(fd, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil {
+			return nil, &os.PathError{Op: "enter", Path: f.Path, Err: err}
+		}
+	}
+	return ReadXAttrs(fd, KeptXAttr)
+}

@@ -53,6 +53,9 @@ func (im *importer) update(ctx context.Context) (*Imported, error) {
 	prev := im.req.Prev
 	old := prev.Index
 	found, err := look(ctx, im.root, prev.LeftOut)
+	if os.IsPermission(err) { // a folder was closed since
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +74,16 @@ func (im *importer) update(ctx context.Context) (*Imported, error) {
 		out.Fingerprint = out.Index.Fingerprint()
 		return &out, nil
 	}
-	for i := range changed { // hard links are rare and their groups reach far
-		if changed[i].Type() == File && changed[i].Stat.Nlink > 1 {
-			return nil, nil
+	closed := map[string]bool{}
+	for _, l := range prev.LeftOut {
+		closed[l.Path] = l.Kind == Unreadable
+	}
+	for _, f := range changed {
+		if f.Type() == Folder && closed[f.Path] {
+			return nil, nil // it may be open now, and nobody has looked below it
+		}
+		if f.Type() == File && f.Stat.Nlink > 1 {
+			return nil, nil // hard links are rare and their groups reach far
 		}
 	}
 	for _, l := range prev.LeftOut {
@@ -155,8 +165,8 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		}
 		made[dir] = true
 		err := os.Mkdir(filepath.Join(w.Dir(), dir), 0o700)
-		if os.IsExist(err) {
-			err = nil
+		if os.IsExist(err) { // it was copied: it may be its owner's to read only
+			err = os.Chmod(filepath.Join(w.Dir(), dir), 0o700)
 		}
 		if f := byPath[dir]; f != nil && err == nil {
 			e := EntryOf(f)

@@ -37,6 +37,8 @@ type Found struct {
 	Path string
 	Stat Stat
 	Rdev uint64
+	UID  uint32 // who owns it is no part of a state's identity, but copies keep it
+	GID  uint32
 }
 
 // Type is the kind of entry, 0 for what has no place in a workspace.
@@ -70,6 +72,19 @@ func StatOf(st *unix.Stat_t) Stat {
 // visit is called for each directory with what is in it, sorted by name, from
 // several goroutines; it returns the names of subdirectories to leave out.
 func WalkDir(ctx context.Context, root *os.File, visit func(dir string, found []Found) (skip map[string]bool, err error)) error {
+	return walkDir(ctx, root, readDirAt, visit)
+}
+
+// readOwnDir is readDirAt below a root of ours, whatever the directory's mode.
+func readOwnDir(root *os.File, dir string, buf []byte) (found []Found, err error) {
+	err = WithRights(root, dir, func() (err error) {
+		found, err = readDirAt(root, dir, buf)
+		return err
+	})
+	return found, err
+}
+
+func walkDir(ctx context.Context, root *os.File, list func(*os.File, string, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
 	type job struct{ path string }
 	var (
 		mu     sync.Mutex
@@ -94,7 +109,7 @@ func WalkDir(ctx context.Context, root *os.File, visit func(dir string, found []
 			queue = queue[:len(queue)-1]
 			active++
 			mu.Unlock()
-			found, err := readDirAt(root, j.path, buf)
+			found, err := list(root, j.path, buf)
 			var skip map[string]bool
 			if err == nil {
 				skip, err = visit(j.path, found)
@@ -174,7 +189,7 @@ func readDirAt(root *os.File, dir string, buf []byte) ([]Found, error) {
 				}
 				return nil, &os.PathError{Op: "stat", Path: join(dir, s), Err: err}
 			}
-			found = append(found, Found{Path: join(dir, s), Stat: StatOf(&st), Rdev: uint64(st.Rdev)})
+			found = append(found, Found{Path: join(dir, s), Stat: StatOf(&st), Rdev: uint64(st.Rdev), UID: st.Uid, GID: st.Gid})
 		}
 	}
 	sort.Slice(found, func(i, j int) bool { return found[i].Path < found[j].Path })
@@ -234,11 +249,11 @@ func LinkKey(s *Stat) string {
 	return strconv.FormatUint(s.Dev, 16) + ":" + strconv.FormatUint(s.Ino, 16)
 }
 
-// Collect lists everything below root, parents before children.
+// Collect lists everything below a root of ours, parents before children.
 func Collect(ctx context.Context, root *os.File) ([]Found, error) {
 	var mu sync.Mutex
 	var all []Found
-	err := WalkDir(ctx, root, func(_ string, found []Found) (map[string]bool, error) {
+	err := walkDir(ctx, root, readOwnDir, func(_ string, found []Found) (map[string]bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, found...)

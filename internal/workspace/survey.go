@@ -40,6 +40,12 @@ func Survey(ctx context.Context, source string, with secret.With) (*Surveyed, er
 				skip[f.Path] = true
 				continue
 			}
+			if f.Type() == Folder {
+				if _, err := im.folder(f); os.IsPermission(err) {
+					im.leave(f.Path, Unreadable, "not readable")
+					skip[f.Path] = true
+				}
+			}
 			if f.Type() != File {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -24,38 +25,61 @@ func (p *Provider) Compact(ctx context.Context, s workspace.State, t *workspace.
 		return s, err
 	}
 	undo.Add("drop the merged layer", func(context.Context) error { return p.Drop(layer) })
-	c := &contents{p, s}
+	c := p.contents(s)
 	type folder struct {
 		path string
 		e    workspace.Entry
 	}
 	dirs := []folder{{"", t.Root}}
+	own := func(name string, at place) error {
+		var st unix.Stat_t
+		if err := unix.Lstat(c.full(at), &st); err != nil {
+			return &os.PathError{Op: "stat", Path: name, Err: err}
+		}
+		return workspace.Own(filepath.Join(p.fs(layer), name), st.Uid, st.Gid)
+	}
+	if err := own("", place{layer: len(s.Layers) - 1}); err != nil {
+		return s, err
+	}
 	err = t.Walk("", func(name string, e workspace.Entry) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		from, _, err := c.find(name)
+		if err != nil {
+			return err
+		}
 		at := filepath.Join(p.fs(layer), name)
 		switch e.Type {
 		case workspace.Folder:
 			dirs = append(dirs, folder{name, e})
-			return os.Mkdir(at, 0o700)
+			if err := os.Mkdir(at, 0o700); err != nil {
+				return err
+			}
+			return own(name, from)
 		case workspace.File:
-			from, err := c.find(name)
-			if err != nil {
-				return err
-			}
-			return os.Link(c.full(from), at)
+			return c.within(from, func() error { return os.Link(c.full(from), at) })
 		case workspace.Symlink:
-			if err := os.Symlink(e.Target, at); err != nil {
-				return err
+			err = os.Symlink(e.Target, at)
+		case workspace.Fifo, workspace.Socket:
+			kind := uint32(unix.S_IFIFO)
+			if e.Type == workspace.Socket {
+				kind = unix.S_IFSOCK
 			}
-		case workspace.Fifo:
-			if err := unix.Mkfifo(at, e.Mode); err != nil {
-				return err
+			if err := unix.Mknod(at, kind|0o600, 0); err != nil {
+				return &os.PathError{Op: "mknod", Path: name, Err: err}
 			}
-		case workspace.Socket:
-			if err := unix.Mknod(at, unix.S_IFSOCK|e.Mode, 0); err != nil {
-				return err
+			if err = own(name, from); err == nil {
+				err = os.Chmod(at, os.FileMode(e.Mode&0o777))
 			}
 		default:
-			return nil
+			return cell.Errorf(cell.Internal, "overlay.Compact", "", "%s is a %s, which no layer holds", name, e.Type)
+		}
+		if err == nil && e.Type == workspace.Symlink {
+			err = own(name, from)
+		}
+		if err != nil {
+			return err
 		}
 		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(e.MTime)}
 		return unix.UtimesNanoAt(unix.AT_FDCWD, at, ts, unix.AT_SYMLINK_NOFOLLOW)
@@ -68,6 +92,8 @@ func (p *Provider) Compact(ctx context.Context, s workspace.State, t *workspace.
 			return s, err
 		}
 	}
-	os.RemoveAll(filepath.Join(p.root, layer, "work"))
+	if err := p.dropWork(layer); err != nil {
+		return s, err
+	}
 	return workspace.State{Provider: Name, Layers: []string{layer}}, nil
 }

@@ -14,8 +14,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +100,19 @@ func (p *Provider) Begin(ctx context.Context, base workspace.State, like workspa
 		}
 		return workspace.Generation{}, err
 	}
+	if n := len(base.Layers); n > 0 { // the top's owner is no part of like
+		var st unix.Stat_t
+		if err = unix.Lstat(p.fs(base.Layers[n-1]), &st); err == nil {
+			err = workspace.Own(p.fs(layer), st.Uid, st.Gid)
+		}
+		if err == nil {
+			err = dress(p.fs(layer), like)
+		}
+		if err != nil {
+			p.Drop(layer)
+			return workspace.Generation{}, err
+		}
+	}
 	return workspace.Generation{Base: base, Layer: layer}, nil
 }
 
@@ -133,38 +148,64 @@ func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspac
 	if workspace.IsPlaced(filepath.Join(p.root, g.Layer)) {
 		return p.Snapshot(ctx, g)
 	}
-	// overlayfs's own scratch: of no use any more.
-	os.RemoveAll(filepath.Join(p.root, g.Layer, "work"))
-	return p.above(g.Base, g.Layer), nil
+	return p.above(g.Base, g.Layer), p.dropWork(g.Layer)
+}
+
+// dropWork removes overlayfs's own scratch, of no use to an immutable layer.
+func (p *Provider) dropWork(layer string) error {
+	return workspace.RemoveTree(filepath.Join(p.root, layer, "work"))
 }
 
 func (p *Provider) above(base workspace.State, layer string) workspace.State {
 	return workspace.State{Provider: Name, Layers: append(append([]string(nil), base.Layers...), layer)}
 }
 
-// untouched reports whether a layer is as newLayer made it: empty, and its
-// directory with the mode and time of the one below.
+// untouched reports whether a layer is as Begin made it: empty, and its
+// directory looking like the one below.
 func (p *Provider) untouched(g workspace.Generation) (bool, error) {
-	d, err := os.Open(p.fs(g.Layer))
-	if err != nil {
-		return false, err
-	}
-	defer d.Close()
-	if names, _ := d.Readdirnames(1); len(names) > 0 {
-		return false, nil
-	}
 	if len(g.Base.Layers) == 0 {
 		return false, nil
 	}
-	st, err := d.Stat()
-	if err != nil {
+	mine, names, err := p.top(g.Layer)
+	if err != nil || names {
 		return false, err
 	}
-	below, err := os.Stat(p.fs(g.Base.Layers[len(g.Base.Layers)-1]))
+	below, _, err := p.top(g.Base.Layers[len(g.Base.Layers)-1])
+	return err == nil && mine.Mode == below.Mode && mine.Mtim == below.Mtim && mine.Uid == below.Uid && mine.Gid == below.Gid &&
+		slices.Equal(mine.xattrs, below.xattrs), err
+}
+
+// top is what a layer's own directory looks like.
+type top struct {
+	unix.Stat_t
+	xattrs []workspace.XAttr
+}
+
+// top also reports whether there is anything in the layer.
+func (p *Provider) top(layer string) (t top, filled bool, err error) {
+	root, err := workspace.OpenRoot(p.fs(layer))
 	if err != nil {
-		return false, err
+		return t, false, err
 	}
-	return st.Mode() == below.Mode() && st.ModTime().Equal(below.ModTime()), nil
+	defer root.Close()
+	if err := unix.Fstat(int(root.Fd()), &t.Stat_t); err != nil {
+		return t, false, err
+	}
+	err = workspace.WithRights(root, "", func() error {
+		fd, err := workspace.OpenBeneath(root, "", unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		d := os.NewFile(uintptr(fd), layer)
+		defer d.Close()
+		names, err := d.Readdirnames(1)
+		if filled = len(names) > 0; !filled && err != io.EOF {
+			return err
+		}
+		t.xattrs, err = workspace.ReadXAttrs(fd, workspace.KeptXAttr)
+		return err
+	})
+	return t, filled, err
 }
 
 // Snapshot implements workspace.Provider.
@@ -183,8 +224,7 @@ func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (_ work
 	if err := workspace.CopyTree(ctx, p.fs(g.Layer), p.fs(layer), workspace.CopyOptions{XAttr: p.mark, Devices: true}); err != nil {
 		return workspace.State{}, err
 	}
-	os.RemoveAll(filepath.Join(p.root, layer, "work"))
-	return p.above(g.Base, layer), nil
+	return p.above(g.Base, layer), p.dropWork(layer)
 }
 
 // mark accepts the attributes that a layer is made of.
@@ -215,7 +255,7 @@ func (w *writer) Sparse() bool { return len(w.base.Layers) > 0 }
 // Remove makes a whiteout: a character device 0:0, which needs no privilege.
 func (w *writer) Remove(path string) error {
 	at := filepath.Join(w.Dir(), path)
-	if err := os.RemoveAll(at); err != nil {
+	if err := workspace.RemoveTree(at); err != nil {
 		return err
 	}
 	if err := unix.Mknod(at, unix.S_IFCHR, 0); err != nil {
@@ -225,8 +265,10 @@ func (w *writer) Remove(path string) error {
 }
 
 func (w *writer) Done() (workspace.State, error) {
+	if err := w.p.dropWork(w.layer); err != nil {
+		return workspace.State{}, err
+	}
 	w.done = true
-	os.RemoveAll(filepath.Join(w.p.root, w.layer, "work"))
 	return w.p.above(w.base, w.layer), nil
 }
 

@@ -42,7 +42,7 @@ type item struct {
 }
 
 func (p *Provider) apply(ctx context.Context, base *workspace.Tree, layer string) (*workspace.Tree, error) {
-	root, err := os.OpenFile(p.fs(layer), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	root, err := workspace.OpenRoot(p.fs(layer))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,10 @@ func (p *Provider) apply(ctx context.Context, base *workspace.Tree, layer string
 			skip = append(skip, it.Path)
 			return nil
 		case workspace.Folder:
-			it.marks = p.marks(p.fs(layer) + "/" + it.Path)
+			var err error
+			if it.marks, err = p.marks(root, it.Path); err != nil {
+				return err
+			}
 		}
 		return workspace.ReadEntry(root, it.Path, &it.entry)
 	})
@@ -144,14 +147,34 @@ type marks struct {
 	redirect string // it was renamed: its old name, or its old path from the root if that begins with a slash
 }
 
-// marks reads the marks of the directory at a path that holds no symlinks.
-func (p *Provider) marks(dir string) (m marks) {
+// marks reads the marks of the directory at a path below the top of a layer.
+func (p *Provider) marks(root *os.File, path string) (m marks, err error) {
+	err = workspace.WithRights(root, path, func() error {
+		fd, err := workspace.OpenBeneath(root, path, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		opaque, err := p.readMark(fd, "opaque")
+		if err != nil {
+			return err
+		}
+		m.opaque = opaque == "y"
+		m.redirect, err = p.readMark(fd, "redirect")
+		return err
+	})
+	return m, err
+}
+
+// readMark reads one of overlayfs's attributes, "" when it is not there.
+func (p *Provider) readMark(fd int, name string) (string, error) {
 	buf := make([]byte, 4096)
-	if n, err := unix.Lgetxattr(dir, p.prefix+"opaque", buf); err == nil && n == 1 && buf[0] == 'y' {
-		m.opaque = true
+	n, err := unix.Fgetxattr(fd, p.prefix+name, buf)
+	if err == unix.ENODATA || err == unix.EOPNOTSUPP {
+		return "", nil
 	}
-	if n, err := unix.Lgetxattr(dir, p.prefix+"redirect", buf); err == nil && n > 0 {
-		m.redirect = string(buf[:n])
+	if err != nil {
+		return "", os.NewSyscallError("getxattr "+p.prefix+name, err)
 	}
-	return m
+	return string(buf[:n]), nil
 }

@@ -1,0 +1,119 @@
+package workspace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// raising lets one goroutine at a time raise permissions, so that none takes
+// for a folder's own mode what another has given it for a moment.
+var raising sync.Mutex
+
+// WithRights does f, which reads path below root. An owner who took rights away
+// from files or folders of a workspace (a test fixture with mode 000, say) gets
+// them back for the moment in which f is done again. Nobody but us may have
+// root: modes and change times in it change for that moment. f must not call
+// WithRights.
+func WithRights(root *os.File, path string, f func() error) error {
+	err := f()
+	if err == nil || os.Geteuid() == 0 || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	raising.Lock()
+	defer raising.Unlock()
+	var r raised
+	defer r.lower()
+	if !r.raise(root, path) {
+		return err
+	}
+	return f()
+}
+
+// raised are the files and folders whose modes were raised.
+type raised struct {
+	fds   []int
+	modes []uint32 // what they were
+}
+
+// raise gives the owner all rights on the folders on the way to path, and on
+// what lies there. It reports whether it could.
+func (r *raised) raise(root *os.File, path string) bool {
+	at, err := unix.FcntlInt(root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	for {
+		if !r.own(at) {
+			return false
+		}
+		if path == "" {
+			return true
+		}
+		var name string
+		name, path, _ = strings.Cut(path, "/")
+		at, err = unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+		if err != nil {
+			return false
+		}
+	}
+}
+
+// own raises the rights on what fd is, and takes fd.
+func (r *raised) own(fd int) bool {
+	r.fds, r.modes = append(r.fds, fd), append(r.modes, 0)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	want := st.Mode & 0o7777
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK: // has no mode of its own
+		return true
+	case unix.S_IFDIR:
+		want |= 0o500
+	default:
+		want |= 0o400
+	}
+	if want == st.Mode&0o7777 {
+		return true
+	}
+	r.modes[len(r.modes)-1] = st.Mode
+	return unix.Fchmodat(unix.AT_FDCWD, fdPath(fd), want, 0) == nil
+}
+
+// lower takes the rights away again, deepest first.
+func (r *raised) lower() {
+	for i := len(r.fds) - 1; i >= 0; i-- {
+		if r.modes[i] != 0 {
+			unix.Fchmodat(unix.AT_FDCWD, fdPath(r.fds[i]), r.modes[i]&0o7777, 0)
+		}
+		unix.Close(r.fds[i])
+	}
+}
+
+// OpenRoot opens a directory of ours to read below it, whatever its mode.
+func OpenRoot(dir string) (*os.File, error) {
+	return os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// OpenReadable opens a file or folder below a root of ours for reading.
+func OpenReadable(root *os.File, path string, dir bool) (fd int, err error) {
+	err = WithRights(root, path, func() (err error) {
+		fd, err = openToRead(root, path, dir)
+		return err
+	})
+	return fd, err
+}
+
+func openToRead(root *os.File, path string, dir bool) (int, error) {
+	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	if dir {
+		flags |= unix.O_DIRECTORY
+	}
+	return OpenBeneath(root, path, flags)
+}
