@@ -128,6 +128,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	if err != nil {
 		return nil, nil, err
 	}
+	changed := []any{&c}
 	if c.Gen == nil {
 		head, err := e.reg.checkpoint(c.Head)
 		if err != nil {
@@ -136,6 +137,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		if err := e.begin(ctx, &c, p, &head); err != nil {
 			return nil, nil, err
 		}
+		changed = append(changed, &head)
 	} else if err := p.Resume(ctx, *c.Gen); err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +151,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		return nil, nil, err
 	}
 	c.Cause = ""
-	if err := e.reg.commit(&c); err != nil {
+	if err := e.reg.commit(changed...); err != nil {
 		return nil, nil, err
 	}
 	inst, err = e.activate(ctx, &c)

@@ -19,7 +19,10 @@ func (e *Engine) private(id cell.ID) string {
 	return filepath.Join(e.cfg.Home.Cells(), string(id))
 }
 
-// begin gives a cell at rest a writable layer over a checkpoint.
+// begin gives a cell at rest a writable layer over a checkpoint. A checkpoint of
+// too many layers becomes one of fewer, of the same files; the caller commits it
+// with the cell. Until then nothing names the new layer, and a crash leaves it
+// to the collection.
 func (e *Engine) begin(ctx context.Context, c *Cell, p workspace.Provider, at *Checkpoint) error {
 	t, err := e.tree(context.WithoutCancel(ctx), at)
 	if err != nil {
@@ -34,6 +37,11 @@ func (e *Engine) begin(ctx context.Context, c *Cell, p workspace.Provider, at *C
 		if err := os.MkdirAll(place, 0o700); err != nil {
 			return err
 		}
+	}
+	if s, err := p.Compact(ctx, at.State, t); err == nil {
+		at.State = s
+	} else { // the kernel's limit is further away than ours
+		e.log.Warn("cannot merge the layers of a checkpoint", "checkpoint", at.ID, "layers", len(at.State.Layers), "error", err)
 	}
 	g, err := p.Begin(ctx, at.State, t.Root, place)
 	if err != nil {

@@ -356,7 +356,11 @@ func swapped(t *testing.T, make New) {
 
 func changesWithoutTimes(t *testing.T, make New) {
 	b := lay(t, make)
-	k := b.run(b.empty(), ops(W("a", "AAAA"), W("m", "MMMM"), []Op{{Do: "times", Path: "a", Time: 1e18}, {Do: "times", Path: "m", Time: 1e18}})...)
+	many := ops(W("a", "AAAA"), W("m", "MMMM"), []Op{{Do: "times", Path: "a", Time: 1e18}, {Do: "times", Path: "m", Time: 1e18}, {Do: "mkdir", Path: "z"}})
+	for i := range 2000 { // so that what is copied first is old enough to be trusted when all is
+		many = append(many, Op{Do: "write", Path: fmt.Sprint("z/", i), Data: "z"})
+	}
+	k := b.run(b.empty(), many...)
 	now := b.run(k, Op{Do: "write", Path: "a", Data: "BBBB"}, Op{Do: "times", Path: "a", Time: 1e18}, Op{Do: "map", Path: "m", Data: "X"})
 	for _, p := range []string{"a", "m"} {
 		o, err := k.tree.Lookup(p)
