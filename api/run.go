@@ -97,10 +97,11 @@ type Point struct {
 
 // Changes counts what a run changed.
 type Changes struct {
-	Files   int `json:"files"`   // how many files differ
-	Added   int `json:"added"`   // files
-	Deleted int `json:"deleted"` // files
-	Ignored int `json:"ignored"` // of Files: those that git ignores
+	Files   int   `json:"files"`   // how many files differ
+	Added   int   `json:"added"`   // files
+	Deleted int   `json:"deleted"` // files
+	Ignored int   `json:"ignored"` // of Files: those that git ignores
+	Bytes   int64 `json:"bytes"`   // in the files that are new or have other content
 }
 
 // LeftOut is one thing that import did not bring into the cell.

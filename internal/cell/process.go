@@ -1,6 +1,9 @@
 package cell
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Process is one command to run in a cell.
 type Process struct {
@@ -53,6 +56,17 @@ type Stats struct {
 	OOMKills   int64    `json:"oom_kills"`
 	PeakPIDs   int64    `json:"peak_pids"`
 	Measured   []string `json:"measured"`
+}
+
+// Since returns what was used from an earlier look on. Peaks can't be split, so
+// they count as not measured.
+func (s Stats) Since(b Stats) Stats {
+	s.CPU -= b.CPU
+	s.Written -= b.Written
+	s.OOMKills -= b.OOMKills
+	s.PeakMemory, s.PeakPIDs = 0, 0
+	s.Measured = slices.DeleteFunc(slices.Clone(s.Measured), func(n string) bool { return n == "peak_memory" || n == "peak_pids" })
+	return s
 }
 
 // ProcessInfo is one process for `pando ps`.

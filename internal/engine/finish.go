@@ -130,14 +130,16 @@ func usageAPI(s cell.Status) api.Usage {
 		WallMS: s.Ended.Sub(s.Started).Milliseconds(), CPUMS: s.Usage.UserMS + s.Usage.SystemMS, PeakMemory: s.Usage.MaxRSS,
 		PeakPIDs: s.Stats.PeakPIDs, Written: s.Stats.Written, OOMKills: s.Stats.OOMKills, LeftOver: s.LeftOver, Measured: s.Stats.Measured,
 	}
+	cpu := (s.Usage.UserMS + s.Usage.SystemMS) * 1000
 	if s.Stats.CPU > 0 {
-		u.CPUMS = s.Stats.CPU / 1000
+		cpu = s.Stats.CPU
+		u.CPUMS = cpu / 1000
 	}
 	if s.Stats.PeakMemory > 0 {
 		u.PeakMemory = s.Stats.PeakMemory
 	}
-	if u.WallMS > 0 {
-		u.CPUAverage = float64(u.CPUMS) / float64(u.WallMS)
+	if wall := s.Ended.Sub(s.Started).Microseconds(); wall > 0 {
+		u.CPUAverage = float64(cpu) / float64(wall)
 	}
 	return u
 }
@@ -216,6 +218,9 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 		return nil, err
 	}
 	x.run.Changes = countChanges(diff)
+	if x.run.Changes.Bytes, err = changedBytes(a.Tree, b.Tree); err != nil {
+		return nil, err
+	}
 	x.run.Conflicts = reservedTouched(x.c.LeftOut, diff)
 	return diff, nil
 }
@@ -231,6 +236,17 @@ func countChanges(d *diff.Diff) api.Changes {
 		}
 	}
 	return c
+}
+
+// changedBytes is the size of the files that are new or have other content.
+func changedBytes(a, b *workspace.Tree) (n int64, err error) {
+	changes, err := workspace.Changes(a, b)
+	for _, c := range changes {
+		if c.New != nil && c.New.Type == workspace.File && !c.Meta() {
+			n += c.New.Size
+		}
+	}
+	return n, err
 }
 
 // judge decides the verdict.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -125,7 +126,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	if p.Usage.PeakPIDs > 0 {
 		row(b, "processes at most", p.Usage.PeakPIDs)
 	}
-	row(b, "written", policy.FormatSize(p.Usage.Written))
+	row(b, "written", written(p))
 	row(b, "output", fmt.Sprintf("%s on stdout, %s on stderr", policy.FormatSize(p.Output.Stdout.Bytes), policy.FormatSize(p.Output.Stderr.Bytes)))
 	t := p.Timings
 	row(b, "times", fmt.Sprintf("import %.1f ms, checkpoint %.1f, start %.1f, run %.1f, freeze %.1f, digest %.1f, restore %.1f, total %.1f",
@@ -221,4 +222,14 @@ func short(d string) string {
 		return d[:19] + "…"
 	}
 	return d
+}
+
+// written says what a run wrote: the files it changed, and what the kernel
+// counted on its way to disks, which lags behind.
+func written(p *runPredicate) string {
+	text := policy.FormatSize(p.Changes.Bytes) + " in changed files"
+	if slices.Contains(p.Usage.Measured, "written") {
+		text += ", " + policy.FormatSize(p.Usage.Written) + " to disks so far"
+	}
+	return text
 }

@@ -26,6 +26,7 @@ type Proc struct {
 	events  Events
 	done    chan struct{} // closed when status is final
 	start   cell.Start
+	before  cell.Stats // of the cell, unless it was made for this process
 
 	mu     sync.Mutex // guards what follows
 	cause  string     // why we ended it, if we did
@@ -104,6 +105,9 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		closeAll(logs)
 		return nil, err
 	}
+	if !req.EndsCell {
+		p.before, _ = s.Driver.Stats(id)
+	}
 	p.status = cell.Status{Running: true, Started: time.Now()}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
 
@@ -139,6 +143,9 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	}
 	ended := time.Now()
 	stats, _ := s.Driver.Stats(p.cell)
+	if !p.start.EndsCell {
+		stats = stats.Since(p.before)
+	}
 	left := 0
 	if p.start.EndsCell {
 		left, _ = s.Driver.KillAll(p.cell)

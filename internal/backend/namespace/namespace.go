@@ -218,7 +218,11 @@ func refine(a cell.Assurance, measured json.RawMessage) cell.Assurance {
 		case k == "Seccomp" && v == "2":
 			a.Isolation = append(a.Isolation, "seccomp filter")
 		case k == "CapEff":
-			a.Isolation = append(a.Isolation, "capabilities "+strings.TrimLeft(v, "0")+" of the cell's own user namespace")
+			held := "no capabilities"
+			if v = strings.TrimLeft(v, "0"); v != "" {
+				held = "capabilities " + v + " of the cell's own user namespace"
+			}
+			a.Isolation = append(a.Isolation, held)
 		}
 	}
 	for _, b := range m.Bites {
