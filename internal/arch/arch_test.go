@@ -175,15 +175,15 @@ func checkFile(t *testing.T, p pkg, path string) {
 // host git, and nothing runs a program that a repository names (FAILURES H61).
 var mayExec = []string{
 	"internal/workspace/workspacetest/inside.go", // itself, as the process that has a workspace mounted
-	"internal/reexec/reexec.go",               // this same executable, in another role
-	"internal/backend/kept/kept.go",           // keepers: the type of a started process
-	"internal/backend/none/driver.go",         // the backend that has no isolation, on explicit request
-	"internal/backend/mem/driver.go",          // the fake: tests' own commands
-	"internal/backend/backendtest/process.go", // somebody who has a process's number later
-	"internal/volume/volume.go",               // mke2fs, on a file of our own that is empty
-	"internal/cli/pager.go",                   // the user's pager
-	"bench/peers.go",                          // the peers that are measured
-	"internal/need/need.go",                   // only looks for them
+	"internal/reexec/reexec.go",                  // this same executable, in another role
+	"internal/backend/kept/kept.go",              // keepers: the type of a started process
+	"internal/backend/none/driver.go",            // the backend that has no isolation, on explicit request
+	"internal/backend/mem/driver.go",             // the fake: tests' own commands
+	"internal/backend/backendtest/process.go",    // somebody who has a process's number later
+	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
+	"internal/cli/pager.go",                      // the user's pager
+	"bench/peers.go",                             // the peers that are measured
+	"internal/need/need.go",                      // only looks for them
 }
 
 func TestDesignPageNamesEveryPackage(t *testing.T) {
