@@ -145,7 +145,8 @@ func stopAll(bin, work string) {
 }
 
 // ours lists the pando processes (daemons, keepers) of a script: those that
-// hold a file below its installation.
+// hold a file below its installation, or, since an ordinary user may not see
+// what a keeper holds, that are named after one of its cells.
 func ours(work string) (pids []int) {
 	home := filepath.Join(work, ".pando") + "/"
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -154,17 +155,40 @@ func ours(work string) (pids []int) {
 		if err != nil || !strings.HasPrefix(string(cmd), "pando-") {
 			continue
 		}
+		pid, _ := strconv.Atoi(filepath.Base(d))
+		if keeps(d, home) {
+			pids = append(pids, pid)
+			continue
+		}
 		fds, _ := os.ReadDir(d + "/fd")
 		for _, f := range fds {
 			to, err := os.Readlink(d + "/fd/" + f.Name())
 			if err == nil && strings.HasPrefix(to, home) {
-				pid, _ := strconv.Atoi(filepath.Base(d))
 				pids = append(pids, pid)
 				break
 			}
 		}
 	}
 	return pids
+}
+
+// commLength is what the kernel keeps of a process's name.
+const commLength = 15
+
+// keeps reports whether the process of a directory in /proc is the keeper of a
+// cell of the installation at home.
+func keeps(proc, home string) bool {
+	comm, _ := os.ReadFile(proc + "/comm")
+	name := strings.TrimSpace(string(comm))
+	if len(name) < commLength || !strings.HasPrefix(name, "c-") {
+		return false
+	}
+	for _, dir := range []string{"run/keepers/", "state/cells/"} {
+		if found, _ := filepath.Glob(home + dir + name + "*"); len(found) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func leftovers(ts *testscript.TestScript, neg bool, args []string) {
@@ -228,16 +252,10 @@ func leftOn(work string) (found []string) {
 	return found
 }
 
-// isSpare reports whether a keeper waits for a cell: it listens on nothing.
+// isSpare reports whether a keeper waits for a cell: it is named after none.
 func isSpare(pid int) bool {
-	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	for _, f := range fds {
-		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, f.Name()))
-		if strings.HasSuffix(to, ".lock") {
-			return false
-		}
-	}
-	return true
+	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return !strings.HasPrefix(string(comm), "c-")
 }
 
 func killDaemon(ts *testscript.TestScript, neg bool, args []string) {
@@ -255,13 +273,9 @@ func killKeeper(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: killkeeper CELL-ID")
 	}
 	for _, p := range ours(ts.Getenv("WORK")) {
-		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p))
-		for _, f := range fds {
-			to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p, f.Name()))
-			if strings.HasSuffix(to, "/"+args[0]+".lock") {
-				kill(p)
-				return
-			}
+		if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p)); strings.TrimSpace(string(comm)) == args[0][:commLength] {
+			kill(p)
+			return
 		}
 	}
 	ts.Fatalf("cell %s has no keeper", args[0])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,9 @@ part of its next checkpoint.`,
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Command = args[1:]
+			if strings.HasPrefix(args[1], "-") && args[1] != "--" {
+				return usage("put %s before the cell: pando exec [flags] CELL -- COMMAND", args[1])
+			}
 			if req.Command[0] == "--" {
 				req.Command = req.Command[1:]
 			}

@@ -138,7 +138,30 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 	e.mu.Lock()
 	e.instances[c.ID] = inst
 	e.mu.Unlock()
+	e.watch(inst)
 	return inst, nil
+}
+
+// watchTick is how often a living cell is looked at.
+const watchTick = 2 * time.Second
+
+// watch puts a cell to rest when what goes on in it by itself has ended: what
+// a run or an exec left behind, or what an earlier daemon started.
+func (e *Engine) watch(inst backend.Instance) {
+	e.background(func(ctx context.Context) {
+		tick := time.NewTicker(watchTick)
+		defer tick.Stop()
+		for e.instance(inst.ID()) == inst {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if e.runIn(inst.ID()) == nil {
+				e.restIfEmpty(ctx, inst.ID())
+			}
+		}
+	})
 }
 
 // deactivate ends a cell's processes for cause and takes its instance away.

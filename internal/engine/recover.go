@@ -80,7 +80,7 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 			e.mu.Lock()
 			e.instances[c.ID] = inst
 			e.mu.Unlock()
-			e.background(func(ctx context.Context) { e.watchRecovered(ctx, c.ID) })
+			e.watch(inst)
 			return
 		}
 		err = aerr
@@ -111,24 +111,6 @@ func (e *Engine) endOrphan(ctx context.Context, c Cell) {
 	}
 	if err := e.removeInstance(ctx, inst, "its end was interrupted"); err != nil {
 		e.log.Warn("cannot end an orphaned cell", "cell", c.ID, "error", err)
-	}
-}
-
-// watchRecovered puts a cell to rest when what an earlier daemon started in
-// it has ended.
-func (e *Engine) watchRecovered(ctx context.Context, id cell.ID) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(2 * time.Second):
-		}
-		if e.instance(id) == nil {
-			return
-		}
-		if !e.inRun(id) {
-			e.restIfEmpty(ctx, id)
-		}
 	}
 }
 

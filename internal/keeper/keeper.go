@@ -79,6 +79,10 @@ type Process interface {
 	// reaped. Before that it calls ended: a Signal from there still reaches
 	// what is left of the group, a later one reaches nobody.
 	Wait(ended func()) (cell.Exit, cell.Usage)
+	// EndRest ends whatever the process has started and left behind, in
+	// sessions of its own too, and returns how many that were. What others
+	// started in the cell goes on.
+	EndRest() (int, error)
 }
 
 // Events receives what happened, in order. Emit is safe for concurrent use;

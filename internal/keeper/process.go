@@ -62,6 +62,13 @@ func (p *Proc) endGroup() {
 	}
 }
 
+// wasEnded reports whether the process ended because we ended it.
+func (p *Proc) wasEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cause != ""
+}
+
 func (p *Proc) snapshot() cell.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +154,11 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 		stats = stats.Since(p.before)
 	}
 	left := 0
-	if p.start.EndsCell {
+	switch {
+	case p.start.EndsCell:
 		left, _ = s.Driver.KillAll(p.cell)
+	case p.wasEnded(): // whoever ended it wants nothing of it to go on
+		left, _ = p.started.Process.EndRest()
 	}
 	p.stdout.finish(outR, drainGrace)
 	if errR != nil {

@@ -236,6 +236,13 @@ func (s *Script) Capture(path string, max int) {
 	s.Call("close", unix.SYS_CLOSE, fd)
 }
 
+// CaptureLink hands what a symlink says, as the child sees it, to the parent
+// at the next Report.
+func (s *Script) CaptureLink(path string, max int) {
+	b := make([]byte, max)
+	s.ops = append(s.ops, op{nr: unix.SYS_READLINKAT, mode: capture, name: path, args: [6]uintptr{AtCWD, s.cstring(path), s.address(b), uintptr(max)}})
+}
+
 // Exit ends the child without executing anything: the script was all it had
 // to do.
 func (s *Script) Exit() { s.ops = append(s.ops, op{nr: opExit, name: "exit"}) }

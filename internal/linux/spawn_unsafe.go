@@ -242,7 +242,11 @@ func runScript(ops []op, report uintptr) {
 				if ops[j].mode == capture && ops[j].errno == 0 {
 					rec[0], rec[1] = uintptr(j), ops[j].result
 					syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
-					syscall.RawSyscall(syscall.SYS_WRITE, reportFD, ops[j].args[1], ops[j].result)
+					buf := ops[j].args[1] // of read
+					if ops[j].nr == unix.SYS_READLINKAT {
+						buf = ops[j].args[2]
+					}
+					syscall.RawSyscall(syscall.SYS_WRITE, reportFD, buf, ops[j].result)
 				}
 			}
 			continue

@@ -240,7 +240,7 @@ func testWaitContext(k *bench) {
 }
 
 // A time-out reaches what ignores the polite signal, and what its leader left
-// behind.
+// behind, with isolation wherever that went; what others started goes on.
 func testTimeout(k *bench) {
 	i, s := k.cell()
 	script := sh("(trap '' TERM; while :; do echo x >> beat; sleep 0.02; done) & wait")
@@ -253,6 +253,19 @@ func testTimeout(k *bench) {
 		k.Fatal("the group never lived")
 	}
 	k.eventually("the group was gone", func() bool { return k.empty(i) })
+
+	if k.caps.Isolation != "" {
+		return
+	}
+	k.run(i, "setsid sleep 300 >/dev/null 2>&1 &")
+	script = sh("(setsid sh -c 'sleep 301 & sleep 302' &); sleep 303")
+	script.Timeout = 300 * time.Millisecond
+	k.start(i, script).wait()
+	list, err := i.List(k.ctx)
+	k.must(err)
+	if len(list) != 1 || list[0].Command != "sleep 300" {
+		k.Errorf("there are %+v", list)
+	}
 }
 
 func testEndsCell(k *bench) {

@@ -310,6 +310,10 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 	}
 	lock := files[1] // held until the end
 	defer lock.Close()
+	// What ps shows, cut to what fits; afterwards a keeper is closed to its user.
+	if err := os.WriteFile("/proc/self/comm", []byte(a.Cell), 0); err != nil {
+		log.Warn("cannot name the process", "error", err)
+	}
 	d, err := drivers[a.Backend]()
 	if err != nil {
 		return err

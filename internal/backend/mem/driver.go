@@ -79,7 +79,7 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		c := &exec.Cmd{Path: d.real(candidate), Args: p.Args, Env: env, Dir: d.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 		if err = c.Start(); err == nil {
-			k := &process{cmd: c, group: linux.Group{PID: c.Process.Pid}}
+			k := &process{d: d, cmd: c, group: linux.Group{PID: c.Process.Pid}}
 			d.mu.Lock()
 			d.commands[k.PID()] = k
 			d.mu.Unlock()
@@ -153,6 +153,27 @@ func (d *driver) signal(id cell.ID, sig unix.Signal, reached func(state string) 
 	return n, nil
 }
 
+// EndRest implements keeper.Process: the session is all there is.
+func (p *process) EndRest() (n int, err error) {
+	for range 100 {
+		list, err := p.d.List(p.d.id)
+		if err != nil {
+			return n, err
+		}
+		alive := 0
+		for _, q := range list {
+			if sid, err := unix.Getsid(q.PID); err == nil && sid == p.PID() && linux.SignalExactly(q, unix.SIGKILL) == nil {
+				alive++
+			}
+		}
+		if n = max(n, alive); alive == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return n, nil
+}
+
 func stopped(state string) bool { return state == "T" }
 
 // KillAll implements keeper.Driver.
@@ -200,6 +221,7 @@ func (d *driver) Remove(id cell.ID) error {
 
 // process is a command, and the session that it leads.
 type process struct {
+	d      *driver
 	cmd    *exec.Cmd
 	group  linux.Group
 	reaped atomic.Bool

@@ -33,6 +33,10 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (*linux.Script, ma
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), joinFlags)
+	// A cgroup namespace of its own shows nothing else than the cell's does, and
+	// nobody can leave it: it tells what this command has started.
+	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	s.CaptureLink(familyLink, 64)
 	s.CloseOthers(3, later...)
 	s.Call("setsid", unix.SYS_SETSID)
 	if p.TTY {

@@ -280,7 +280,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	}
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return keeper.Started{Process: &process{child: child, group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
+	return keeper.Started{Process: &process{child: child, cell: c, family: child.Captured[familyLink], group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
 }
 
 // explainStart says what a command that did not start means.
@@ -357,6 +357,10 @@ func (d *Driver) Freeze(id cell.ID) error {
 	if err != nil {
 		return err
 	}
+	return c.freeze()
+}
+
+func (c *liveCell) freeze() error {
 	if c.cgroup != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -371,6 +375,10 @@ func (d *Driver) Thaw(id cell.ID) error {
 	if err != nil {
 		return err
 	}
+	return c.thaw()
+}
+
+func (c *liveCell) thaw() error {
 	if c.cgroup != nil {
 		return c.cgroup.Thaw()
 	}
@@ -429,8 +437,10 @@ func (d *Driver) Remove(id cell.ID) error {
 
 // process is a command.
 type process struct {
-	child *linux.Child
-	group linux.Group
+	child  *linux.Child
+	group  linux.Group
+	cell   *liveCell
+	family string // the namespace that it shares with all that it started, and with nothing else
 }
 
 func (p *process) PID() int { return p.child.PID }

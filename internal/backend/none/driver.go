@@ -204,6 +204,34 @@ func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n 
 	return n
 }
 
+// EndRest implements keeper.Process, as far as that goes without isolation: a
+// process that has left the command's session, and whose parents are gone, is
+// not known to be the command's.
+func (p *process) EndRest() (int, error) {
+	ended := map[int]bool{}
+	for range rounds {
+		mine := map[int]bool{}
+		alive := 0
+		// By number: children come after their parents, but for a wrap-around,
+		// and then the next round finds them.
+		for _, q := range p.d.descendants() {
+			sid, err := unix.Getsid(q.PID)
+			if mine[q.PID] = mine[q.PPID] || (err == nil && sid == p.PID()); !mine[q.PID] || q.State == "Z" {
+				continue
+			}
+			if linux.SignalExactly(q, unix.SIGKILL) == nil {
+				ended[q.PID] = true
+				alive++
+			}
+		}
+		if alive == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return len(ended), nil
+}
+
 // Root implements keeper.Driver: only the workspace can be copied from.
 func (d *driver) Root(id cell.ID) (*os.File, error) {
 	return nil, cell.Errorf(cell.Unsupported, "none.Root", "use cp: the workspace of a cell without isolation is a directory of the host", "cannot copy through backend none")

@@ -64,7 +64,8 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		}
 	}
 	a := cell.Assurance{Backend: Name, Network: "the host's", IDs: "the caller",
-		Downgrades: []string{noIsolation, "memory, cpus and processes are not limited", "the network is open"}}
+		Downgrades: []string{noIsolation, "memory, cpus and processes are not limited", "the network is open",
+			"what a command detaches from its session outlives its time-out"}}
 	k, err := b.host.Take()
 	if err != nil {
 		return nil, err
