@@ -215,3 +215,13 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only"` // the cell can't write it
 	Why      string `json:"why,omitempty"`
 }
+
+// Causes of an end that are the command's own failure: it wanted more than it
+// was given.
+const (
+	CauseMemoryLimit = "memory limit"
+	CauseDiskLimit   = "disk limit" // its disk was full, or over its limit, at the end; the exit code may be 0
+)
+
+// OverLimit reports whether a cause is that something ran out.
+func OverLimit(cause string) bool { return cause == CauseMemoryLimit || cause == CauseDiskLimit }

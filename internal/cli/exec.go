@@ -94,8 +94,11 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach 
 	if x.ExitCode != nil {
 		a.exit = *x.ExitCode
 	}
-	if x.Cause == "timeout" {
+	switch {
+	case x.Cause == "timeout":
 		a.exit = api.ExitTimeout
+	case x.Cause == api.CauseDiskLimit && a.exit == 0:
+		a.exit = 1
 	}
 	return a.print(x, func(io.Writer) {
 		if x.Cause != "" {

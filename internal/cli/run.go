@@ -175,6 +175,8 @@ func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) err
 		a.exit = api.ExitTimeout
 	case run.Cause == "interrupted" && a.exit == 0:
 		a.exit = api.ExitInterrupted
+	case run.Cause == api.CauseDiskLimit && a.exit == 0:
+		a.exit = 1
 	case a.exit == 0 && run.Check != nil && run.Check.ExitCode != 0:
 		a.exit = 1
 	}
@@ -251,9 +253,9 @@ func summary(run api.Run) string {
 	switch {
 	case run.ExitCode == nil:
 		how = "not finished (" + run.Phase + ")"
-	case run.Cause != "" && run.Cause != "memory limit":
+	case run.Cause != "" && !api.OverLimit(run.Cause):
 		how = run.Cause
-	case run.ExitCode != nil && *run.ExitCode != 0:
+	case *run.ExitCode != 0 || run.Cause != "":
 		how = fmt.Sprintf("failed (exit %d)", *run.ExitCode)
 		if run.Signal != "" {
 			how = "failed (" + run.Signal + ")"

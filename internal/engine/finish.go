@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -110,6 +111,9 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	if exit.Cause == "" && exit.Code != 0 && x.l.interrupted.Load() {
 		exit.Cause = "interrupted"
 	}
+	if exit.Cause == "" && x.c.Volume > 0 && volume.Full(x.e.private(x.c.ID)) {
+		exit.Cause = api.CauseDiskLimit // whatever the command made of it
+	}
 	run.ExitCode, run.Signal, run.Cause = &exit.Code, exit.Signal, exit.Cause
 	run.Ended, run.Interactive = status.Ended.UTC(), status.Typed
 	run.Timings.Run = ms(status.Ended.Sub(status.Started))
@@ -166,9 +170,13 @@ func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
 	return out
 }
 
-// ownFailure reports whether the command failed by itself: only that restores.
+// ownFailure reports whether the command failed by itself, or because there
+// was not enough for it: only that restores.
 func (x *execution) ownFailure() bool {
-	return x.run.ExitCode != nil && *x.run.ExitCode != 0 && (x.run.Cause == "" || x.run.Cause == "memory limit")
+	if x.run.ExitCode == nil {
+		return false
+	}
+	return api.OverLimit(x.run.Cause) || (*x.run.ExitCode != 0 && x.run.Cause == "")
 }
 
 func (x *execution) succeeded() bool {
@@ -256,15 +264,9 @@ func (x *execution) judge(diff *diff.Diff) {
 	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
 	switch {
 	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
-		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("exit code %d", *run.ExitCode)
-		if run.Signal != "" {
-			run.Reason = "ended by " + run.Signal
-		}
-		if run.Cause != "" {
-			run.Reason += ": " + run.Cause
-		}
+		run.Verdict, run.Reason = string(cell.Restored), failure(run)
 	case x.ownFailure():
-		run.Verdict, run.Reason = string(cell.Pending), fmt.Sprintf("exit code %d", *run.ExitCode)
+		run.Verdict, run.Reason = string(cell.Pending), failure(run)
 	case run.Cause != "":
 		run.Verdict, run.Reason = string(cell.Pending), run.Cause
 	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
@@ -278,6 +280,18 @@ func (x *execution) judge(diff *diff.Diff) {
 	default:
 		run.Verdict = string(cell.Pending)
 	}
+}
+
+// failure says how a command failed by itself.
+func failure(run *Run) string {
+	how := fmt.Sprintf("exit code %d", *run.ExitCode)
+	if run.Signal != "" {
+		how = "ended by " + run.Signal
+	}
+	if run.Cause != "" {
+		how += ": " + run.Cause
+	}
+	return how
 }
 
 // onlyFolderTimes reports whether nothing differs but the times of folders in

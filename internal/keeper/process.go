@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -149,6 +150,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 		timer.Stop()
 	}
 	ended := time.Now()
+	s.lookAtEnd(p.cell)
 	stats, _ := s.Driver.Stats(p.cell)
 	if !p.start.EndsCell {
 		stats = stats.Since(p.before)
@@ -170,7 +172,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	p.mu.Lock()
 	exit.Cause = p.cause
 	if exit.Cause == "" && exit.Signal == "SIGKILL" && stats.OOMKills > 0 {
-		exit.Cause = "memory limit"
+		exit.Cause = api.CauseMemoryLimit
 	}
 	p.status.Running, p.status.Exit, p.status.Usage, p.status.Stats = false, &exit, usage, stats
 	p.status.Ended, p.status.LeftOver = ended, left

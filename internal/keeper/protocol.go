@@ -35,6 +35,7 @@ type AttachRequest struct {
 // WatchRequest bounds the bytes below the directories that come with it.
 type WatchRequest struct {
 	Limit int64 `json:"limit"`
+	Exact bool  `json:"exact,omitempty"` // was asked for: count at the end of every command, too
 }
 
 // Response answers a request.

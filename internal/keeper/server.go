@@ -275,7 +275,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 			return resp, malformed(req.Op)
 		}
 		taken = true
-		return resp, s.watch(req.Cell, req.Watch.Limit, files)
+		return resp, s.watch(req.Cell, *req.Watch, files)
 	case "list":
 		resp.List, err = s.Driver.List(req.Cell)
 		return resp, err

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -20,21 +21,30 @@ const watchWalk = 2 * time.Second
 // watch is the accounting of a cell's disk use, for hosts on which no file
 // system of limited size can be made: free space is polled, which costs
 // nothing, and only when it shrinks by a part of the limit are the cell's
-// directories counted. A cell above its limit is frozen and ended.
+// directories counted. A cell above its limit is frozen and ended. A command
+// that ends is looked at once more: what it wrote may be younger than a tick.
 type watch struct {
-	quit chan struct{}
-	once sync.Once
+	cell  cell.ID
+	limit int64
+	exact bool // somebody asked for this limit: a command's end counts whatever it wrote
+	quit  chan struct{}
+	once  sync.Once
+
+	mu      sync.Mutex // guards what follows
+	dirs    []*os.File
+	free    int64 // when the directories were counted last, or more
+	counted time.Time
 }
 
 func (w *watch) stop() { w.once.Do(func() { close(w.quit) }) }
 
 // watch begins or replaces the accounting of a cell over dirs, which it takes.
-func (s *Server) watch(id cell.ID, limit int64, dirs []*os.File) error {
-	if limit <= 0 || len(dirs) == 0 {
+func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
+	if req.Limit <= 0 || len(dirs) == 0 {
 		closeAll(dirs)
 		return malformed("watch")
 	}
-	w := &watch{quit: make(chan struct{})}
+	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quit: make(chan struct{}), dirs: dirs, free: freeBytes(dirs), counted: time.Now()}
 	s.mu.Lock()
 	var old *watch
 	k, there := s.cells[id]
@@ -46,54 +56,78 @@ func (s *Server) watch(id cell.ID, limit int64, dirs []*os.File) error {
 		old.stop()
 	}
 	if !there {
+		closeAll(dirs)
 		return cell.Errorf(cell.NotFound, "keeper.watch", "", "no cell %s", id)
 	}
 	go func() {
-		defer closeAll(dirs)
-		s.account(id, limit, dirs, w.quit)
+		tick := time.NewTicker(watchTick)
+		defer tick.Stop()
+		for {
+			select {
+			case <-w.quit:
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				closeAll(w.dirs)
+				w.dirs = nil
+				return
+			case <-tick.C:
+				s.look(w, false)
+			}
+		}
 	}()
 	return nil
 }
 
-func (s *Server) account(id cell.ID, limit int64, dirs []*os.File, quit <-chan struct{}) {
-	tick := time.NewTicker(watchTick)
-	defer tick.Stop()
-	step := max(limit/16, 1<<20)
-	free, counted := freeBytes(dirs), time.Now()
-	for {
-		select {
-		case <-quit:
-			return
-		case <-tick.C:
-		}
-		now := freeBytes(dirs)
-		if now == free || (free-now < step && time.Since(counted) < watchWalk) {
-			free = max(free, now)
-			continue
-		}
-		free, counted = now, time.Now()
-		var used int64
-		for _, d := range dirs {
-			used += diskUse(d, limit-used)
-		}
-		if h, ok := s.Driver.(Holder); ok && used <= limit {
-			used += h.Held(id)
-		}
-		if used <= limit {
-			continue
-		}
-		s.Driver.Freeze(id)
-		s.mu.Lock()
-		for _, p := range s.procs {
-			if p != nil && p.cell == id {
-				p.emit("limit.disk", map[string]any{"limit": limit, "used": used})
-			}
-		}
-		s.mu.Unlock()
-		s.blame(id, "disk limit")
-		s.Driver.KillAll(id)
-		s.Driver.Thaw(id)
+// lookAtEnd accounts for what a command wrote that has just ended.
+func (s *Server) lookAtEnd(id cell.ID) {
+	s.mu.Lock()
+	k := s.cells[id]
+	var w *watch
+	if k != nil {
+		w = k.watch
 	}
+	s.mu.Unlock()
+	if w != nil {
+		s.look(w, w.exact)
+	}
+}
+
+// look counts, if enough was written since that was done last, or with all
+// anything. A cell above its limit is ended.
+func (s *Server) look(w *watch, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dirs == nil {
+		return
+	}
+	now := freeBytes(w.dirs)
+	step := max(w.limit/16, 1<<20)
+	if now == w.free || (!all && w.free-now < step && time.Since(w.counted) < watchWalk) {
+		w.free = max(w.free, now)
+		return
+	}
+	w.free, w.counted = now, time.Now()
+	var used int64
+	for _, d := range w.dirs {
+		used += diskUse(d, w.limit-used)
+	}
+	if h, ok := s.Driver.(Holder); ok && used <= w.limit {
+		used += h.Held(w.cell)
+	}
+	if used <= w.limit {
+		return
+	}
+	s.Driver.Freeze(w.cell)
+	s.mu.Lock()
+	for _, p := range s.procs {
+		if p != nil && p.cell == w.cell {
+			p.emit("limit.disk", map[string]any{"limit": w.limit, "used": used})
+		}
+	}
+	s.mu.Unlock()
+	s.blame(w.cell, api.CauseDiskLimit)
+	s.Driver.KillAll(w.cell)
+	s.Driver.Thaw(w.cell)
 }
 
 // freeBytes is the least free space of the file systems that hold dirs.

@@ -132,6 +132,19 @@ func IsOpen(dir string) (bool, error) {
 	return in.Dev != up.Dev, nil
 }
 
+// fullBelow is how much space, in bytes, a file system that had to refuse
+// something may say is left.
+const fullBelow = 64 << 10
+
+// Full reports whether the file system of dir has no room for anything more.
+func Full(dir string) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return false
+	}
+	return int64(st.Bavail)*st.Bsize < fullBelow || (st.Files > 0 && st.Ffree == 0)
+}
+
 // Exists reports whether dir has a volume.
 func Exists(dir string) bool {
 	_, err := os.Lstat(dir + Suffix)

@@ -259,7 +259,7 @@ func WatchDisk(ctx context.Context, client *keeper.Client, spec cell.Spec, open 
 		}
 		dirs = append(dirs, f)
 	}
-	_, err := client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &keeper.WatchRequest{Limit: spec.Limits.Disk}}, dirs...)
+	_, err := client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &keeper.WatchRequest{Limit: spec.Limits.Disk, Exact: lim.Asked != ""}}, dirs...)
 	return lim, err
 }
 
