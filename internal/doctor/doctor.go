@@ -44,7 +44,8 @@ func New(cfg Config) func(context.Context) api.Diagnosis {
 
 type examination struct {
 	cfg  *Config
-	root bool
+	host host
+	root bool // runs as root
 	out  api.Diagnosis
 }
 
@@ -55,9 +56,9 @@ func (x *examination) add(name, status, found, adds, fix string) {
 func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	x := &examination{cfg: cfg, root: os.Geteuid() == 0}
+	x := &examination{cfg: cfg, host: host{kernel: kernel()}, root: os.Geteuid() == 0}
 	x.out.Checks, x.out.Backend = []api.Finding{}, cfg.Backend.Name()
-	x.out.Kernel, x.out.Host, x.out.User = kernel(), whatHost(), who()
+	x.out.Kernel, x.out.Host, x.out.User = x.host.kernel, x.host.name(), who()
 	caps, err := cfg.Backend.Probe(ctx)
 	x.namespaces(err)
 	x.kernelParts(caps)
@@ -83,17 +84,20 @@ func (x *examination) namespaces(err error) {
 	}
 	found, fix := err.Error(), cell.HintOf(err)
 	switch {
-	case sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1" && !x.root:
+	case x.host.sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1" && !x.root:
 		found = "AppArmor keeps programs without a profile from using user namespaces (Ubuntu 23.10 and later)"
 		fix = "allow it for pando alone: " + apparmorProfile()
-	case sysctl("kernel/unprivileged_userns_clone") == "0" && !x.root:
+	case x.host.sysctl("kernel/unprivileged_userns_clone") == "0" && !x.root:
 		found = "user namespaces are switched off for ordinary users"
 		fix = "sudo sysctl -w kernel.unprivileged_userns_clone=1 (keep it: echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-pando.conf)"
-	case sysctl("user/max_user_namespaces") == "0":
+	case x.host.sysctl("user/max_user_namespaces") == "0":
 		found = "this host allows no user namespaces"
 		fix = "sudo sysctl -w user.max_user_namespaces=15000 (keep it: echo user.max_user_namespaces=15000 | sudo tee /etc/sysctl.d/60-pando.conf)"
-	case container() != "":
-		found = "this is a " + container() + " container whose profile forbids user namespaces"
+	case x.host.wsl() && !strings.Contains(x.host.kernel, "WSL2"):
+		found = "this is WSL 1, whose kernel has no namespaces"
+		fix = "in PowerShell: wsl --set-version DISTRIBUTION 2 (wsl --list shows the names)"
+	case x.host.container() != "":
+		found = "this is a " + x.host.container() + " container whose profile forbids user namespaces"
 		fix = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, or run pando outside it"
 	}
 	x.add("user namespaces", broken, found, "isolation: without them pando runs nothing but --backend none", fix)
@@ -110,7 +114,7 @@ func apparmorProfile() string {
 }
 
 func (x *examination) kernelParts(caps backend.Caps) {
-	if unix.Prctl(unix.PR_GET_SECCOMP, 0, 0, 0, 0) == nil || sysctl("kernel/seccomp/actions_avail") != "" {
+	if unix.Prctl(unix.PR_GET_SECCOMP, 0, 0, 0, 0) == nil || x.host.sysctl("kernel/seccomp/actions_avail") != "" {
 		x.add("seccomp", ok, "system calls of cells are filtered", "", "")
 	} else {
 		x.add("seccomp", broken, "this kernel has no seccomp filters", "the filter of system calls", "use a kernel with CONFIG_SECCOMP_FILTER")
@@ -187,7 +191,7 @@ func (x *examination) ids() {
 
 // virtual looks at what later, stronger backends would need.
 func (x *examination) virtual(ctx context.Context) {
-	switch why := kvm(); {
+	switch why := x.host.kvm(); {
 	case why == "":
 		x.add("kvm", ok, "hardware virtualisation is there and usable", "", "")
 	default:
@@ -214,12 +218,4 @@ func kernel() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-func sysctl(name string) string {
-	b, err := os.ReadFile("/proc/sys/" + name)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,43 +9,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whatHost names the distribution, and what it runs in.
-func whatHost() string {
+// host is what can be read of a machine: its files below root, and its kernel.
+type host struct {
+	root   string // "" is this one
+	kernel string // its release
+}
+
+func (h host) read(path string) string {
+	b, err := os.ReadFile(h.root + path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// sysctl is the value of a setting of the kernel, "" if there is none.
+func (h host) sysctl(name string) string { return strings.TrimSpace(h.read("/proc/sys/" + name)) }
+
+// name names the distribution, and what it runs in.
+func (h host) name() string {
 	name := "Linux"
-	if f, err := os.Open("/etc/os-release"); err == nil {
-		defer f.Close()
-		sc := bufio.NewScanner(f)
-		for sc.Scan() {
-			if v, ok := strings.CutPrefix(sc.Text(), "PRETTY_NAME="); ok {
-				name = strings.Trim(v, `"`)
-			}
+	for l := range strings.Lines(h.read("/etc/os-release")) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(l), "PRETTY_NAME="); ok {
+			name = strings.Trim(v, `"`)
 		}
 	}
-	if c := container(); c != "" {
+	if c := h.container(); c != "" {
 		return name + " in a " + c + " container"
 	}
-	if strings.Contains(strings.ToLower(kernel()), "microsoft") {
+	if h.wsl() {
 		return name + " in WSL"
 	}
 	return name
 }
 
+// wsl reports whether this is Windows' subsystem for Linux, whose kernels say so.
+func (h host) wsl() bool { return strings.Contains(strings.ToLower(h.kernel), "microsoft") }
+
 // container names the container this runs in, if it can be told.
-func container() string {
-	for file, name := range map[string]string{"/.dockerenv": "Docker", "/run/.containerenv": "Podman"} {
-		if _, err := os.Stat(file); err == nil {
-			return name
-		}
-	}
-	if b, err := os.ReadFile("/proc/1/environ"); err == nil {
-		for _, kv := range strings.Split(string(b), "\x00") {
-			if v, ok := strings.CutPrefix(kv, "container="); ok {
-				return v
-			}
-		}
-	}
-	if b, err := os.ReadFile("/proc/1/cgroup"); err == nil && strings.Contains(string(b), "/kubepods") {
+func (h host) container() string {
+	if strings.Contains(h.read("/proc/1/cgroup"), "/kubepods") {
 		return "Kubernetes"
+	}
+	for _, c := range []struct{ file, name string }{{"/.dockerenv", "Docker"}, {"/run/.containerenv", "Podman"}} {
+		if _, err := os.Stat(h.root + c.file); err == nil {
+			return c.name
+		}
+	}
+	for kv := range strings.SplitSeq(h.read("/proc/1/environ"), "\x00") {
+		if v, ok := strings.CutPrefix(kv, "container="); ok {
+			return v
+		}
 	}
 	return ""
 }
@@ -79,7 +92,7 @@ const (
 // kvm says why hardware virtualisation can't be used; "" when it can. A
 // device alone proves nothing: the processor must offer it, and the kernel
 // must make a machine.
-func kvm() string {
+func (h host) kvm() string {
 	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -90,7 +103,7 @@ func kvm() string {
 		return kvmUnusable + ": " + err.Error()
 	}
 	defer unix.Close(fd)
-	if !virtualisation() {
+	if !h.virtualises() {
 		return kvmHollow
 	}
 	const createVM = 0xAE01 // KVM_CREATE_VM
@@ -102,14 +115,10 @@ func kvm() string {
 	return ""
 }
 
-// virtualisation reports whether the processor says that it has VT-x, AMD-V
-// or (on arm64) is reached through the kernel's own hypervisor mode.
-func virtualisation() bool {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return false
-	}
-	for _, l := range strings.Split(string(b), "\n") {
+// virtualises reports whether the processor says that it has VT-x or AMD-V, or
+// (on arm64) is reached through the kernel's own hypervisor mode.
+func (h host) virtualises() bool {
+	for l := range strings.Lines(h.read("/proc/cpuinfo")) {
 		k, v, _ := strings.Cut(l, ":")
 		if k = strings.TrimSpace(k); k != "flags" && k != "Features" {
 			continue

@@ -1,0 +1,156 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/home"
+)
+
+// machine makes a host of files.
+func machine(t *testing.T, kernel string, files map[string]string) host {
+	t.Helper()
+	h := host{root: t.TempDir(), kernel: kernel}
+	for name, text := range files {
+		p := filepath.Join(h.root, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// Each host on which cells can't be made is recognised, and gets the remedy
+// for its cause.
+func TestF56NamespacesAreExplained(t *testing.T) {
+	no := errors.New("cannot make a user namespace: operation not permitted")
+	for _, c := range []struct {
+		name, kernel string
+		files        map[string]string
+		root         bool
+		found, fix   string
+	}{
+		{"Ubuntu", "6.8.0-45-generic", map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"}, false,
+			"AppArmor", "/etc/apparmor.d/pando"},
+		{"Ubuntu as root fails for another cause", "6.8.0", map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"}, true,
+			"not permitted", ""},
+		{"Debian's switch", "5.10.0", map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0\n"}, false,
+			"switched off", "kernel.unprivileged_userns_clone=1"},
+		{"none allowed", "6.1.0", map[string]string{"/proc/sys/user/max_user_namespaces": "0\n"}, true,
+			"allows no user namespaces", "user.max_user_namespaces=15000"},
+		{"WSL 1", "4.4.0-19041-Microsoft", nil, false, "WSL 1", "wsl --set-version"},
+		{"Docker", "6.1.0", map[string]string{"/.dockerenv": ""}, true, "Docker container", "--security-opt"},
+		{"anything else says what the kernel said", "6.1.0", nil, false, "not permitted", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := &examination{host: machine(t, c.kernel, c.files), root: c.root}
+			x.namespaces(no)
+			f := x.out.Checks[0]
+			if f.Status != broken || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Fix, c.fix) {
+				t.Errorf("%+v, want found %q and fix %q", f, c.found, c.fix)
+			}
+		})
+	}
+}
+
+// The remedy for AppArmor is a command that writes the profile that the kernel
+// asks for, for this program alone.
+func TestF56AppArmorRemedyRuns(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "profile")
+	cmd := exec.Command("/bin/sh", "-c", `
+		sudo() { "$@"; }
+		tee() { test "$1" = /etc/apparmor.d/pando && cat > "$OUT"; }
+		apparmor_parser() { test "$1 $2" = "-r /etc/apparmor.d/pando"; }
+		`+apparmorProfile())
+	cmd.Env = append(os.Environ(), "OUT="+out)
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, _ := os.Executable()
+	want := "abi <abi/4.0>,\ninclude <tunables/global>\nprofile pando " + exe + " flags=(unconfined) {\n  userns,\n}\n"
+	if string(b) != want {
+		t.Errorf("%q, want %q", b, want)
+	}
+}
+
+func TestHostNames(t *testing.T) {
+	release := "NAME=x\nPRETTY_NAME=\"Ubuntu 24.04 LTS\"\n"
+	for _, c := range []struct {
+		kernel string
+		files  map[string]string
+		want   string
+	}{
+		{"6.1.0", nil, "Linux"},
+		{"6.1.0", map[string]string{"/etc/os-release": release}, "Ubuntu 24.04 LTS"},
+		{"5.15.0-microsoft-standard-WSL2", map[string]string{"/etc/os-release": release}, "Ubuntu 24.04 LTS in WSL"},
+		{"6.1.0", map[string]string{"/run/.containerenv": ""}, "Linux in a Podman container"},
+		{"6.1.0", map[string]string{"/proc/1/environ": "A=b\x00container=lxc\x00"}, "Linux in a lxc container"},
+		{"6.1.0", map[string]string{"/.dockerenv": "", "/proc/1/cgroup": "0::/kubepods/burstable/x\n"}, "Linux in a Kubernetes container"},
+	} {
+		if got := machine(t, c.kernel, c.files).name(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// A processor without virtualisation says so in its flags.
+func TestVirtualises(t *testing.T) {
+	if isARM64 {
+		t.Skip("needs an x86 processor")
+	}
+	for flags, want := range map[string]bool{"fpu vme": false, "fpu vmx ept": true, "svm": true, "svmx": false} {
+		if got := machine(t, "", map[string]string{"/proc/cpuinfo": "processor\t: 0\nflags\t\t: " + flags + "\n"}).virtualises(); got != want {
+			t.Errorf("%s: %v", flags, got)
+		}
+	}
+}
+
+type healthy struct{ backend.Backend }
+
+func (healthy) Name() string                                { return "namespace" }
+func (healthy) Probe(context.Context) (backend.Caps, error) { return backend.Caps{}, nil }
+
+// A healthy host gets no failure, and whatever would add something says what
+// and how.
+func TestF56HealthyHost(t *testing.T) {
+	d := New(Config{
+		Home: home.Home{State: t.TempDir()}, Backend: healthy{},
+		Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil },
+	})(context.Background())
+	if !d.OK {
+		t.Errorf("%+v", d.Checks)
+	}
+	for _, f := range d.Checks {
+		switch {
+		case f.Status == broken:
+			t.Errorf("%s is broken: %s", f.Name, f.Found)
+		case f.Status == missing && (f.Adds == "" || f.Fix == ""):
+			t.Errorf("%s is missing, and it is not said what it would add or how: %+v", f.Name, f)
+		}
+	}
+}
+
+// What does not work makes the diagnosis fail.
+func TestF56BrokenHost(t *testing.T) {
+	d := New(Config{
+		Home: home.Home{State: t.TempDir()}, Backend: healthy{},
+		Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 1 << 20}, nil },
+	})(context.Background())
+	if d.OK {
+		t.Errorf("no room is no failure: %+v", d.Checks)
+	}
+}
