@@ -97,7 +97,11 @@ func (r *registry) commit(objects ...any) error {
 	}
 	full, err := r.append(recs, lines)
 	if err != nil {
-		return cell.Errorf(cell.Unavailable, "engine.commit", "check the disk that holds pando's state", "cannot write the registry: %w", err)
+		hint := "check the disk that holds pando's state"
+		if isFull(err) {
+			hint = "free some space (`pando gc` shows what pando can free), then try again"
+		}
+		return cell.Errorf(cell.Unavailable, "engine.commit", hint, "cannot write the registry: %w", err)
 	}
 	if full {
 		return r.rewrite()
