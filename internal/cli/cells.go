@@ -25,7 +25,7 @@ func (a *app) lsCmd() *cobra.Command {
 					a.say("no cells yet: pando run -- COMMAND makes one")
 					return
 				}
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				t.row("CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
 				for _, c := range cells {
 					latest := "–"
@@ -196,7 +196,7 @@ func (a *app) runsCmd() *cobra.Command {
 					a.say("no runs yet: pando run -- COMMAND starts one")
 					return
 				}
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				t.row("RUN", "CELL", "EXIT", "VERDICT", "CHANGED", "STARTED", "COMMAND")
 				for _, r := range runs {
 					exit := "–"
@@ -221,14 +221,6 @@ func (a *app) runsCmd() *cobra.Command {
 	return c
 }
 
-func cut(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
-}
-
 func (a *app) psCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "ps CELL", Short: "List what runs in a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
@@ -242,7 +234,7 @@ func (a *app) psCmd() *cobra.Command {
 					a.say("nothing runs in cell %s", args[0])
 					return
 				}
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				t.row("PID", "PPID", "STATE", "MEMORY", "CPU", "STARTED", "COMMAND")
 				for _, p := range list {
 					t.row(fmt.Sprint(p.PID), fmt.Sprint(p.PPID), p.State, size(p.RSS), fmt.Sprintf("%.2f s", float64(p.CPU)/1000), ago(p.Started), cut(p.Command, 80))
@@ -284,7 +276,7 @@ func (a *app) statsCmd() *cobra.Command {
 					a.say("no cell has processes")
 					return
 				}
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				t.row("CELL", "STATE", "PROCESSES", "MEMORY", "PEAK", "LIMIT", "CPU", "DISK")
 				for _, s := range stats {
 					t.row(s.Name, s.State, fmt.Sprint(s.Processes), size(s.Memory), size(s.PeakMemory), size(s.MemoryMax), fmt.Sprintf("%.2f s", float64(s.CPU)/1e6), size(s.Disk))

@@ -40,7 +40,9 @@ type app struct {
 	json   bool
 	colour bool // on stdout
 	width  int  // of stdout; 80 when it is no terminal
-	isTTY  bool // stderr is a terminal: progress is drawn
+	// terminalOut: stdout is a terminal.
+	terminalOut bool
+	isTTY       bool // stderr is a terminal: progress is drawn
 
 	exit int // exit code of a command that was run in a cell
 }
@@ -227,6 +229,7 @@ func (a *app) prepare() error {
 	out, isFile := a.stdout.(*os.File)
 	a.width = 80
 	if isFile && term.IsTerminal(int(out.Fd())) {
+		a.terminalOut = true
 		a.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		if w, _, err := term.GetSize(int(out.Fd())); err == nil && w > 20 {
 			a.width = w

@@ -27,7 +27,7 @@ func (a *app) historyCmd() *cobra.Command {
 				return err
 			}
 			return a.print(list, func(w io.Writer) {
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				for i := len(list) - 1; i >= 0; i-- {
 					k := list[i]
 					mark := " "

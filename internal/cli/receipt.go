@@ -29,7 +29,7 @@ func (a *app) receiptLsCmd() *cobra.Command {
 				return err
 			}
 			return a.print(list, func(w io.Writer) {
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				t.row("N", "RECEIPT", "VERDICT", "WHEN", "ABOUT", "WHAT")
 				for _, r := range list {
 					about := r.Run

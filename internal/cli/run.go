@@ -299,7 +299,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 		fmt.Fprintf(w, "backend     %s, policy %s\n", p.Backend, short(p.Policy))
 		section(w, "left out", len(p.LeftOut), func(i int) string { return printable(p.LeftOut[i].Path) + ": " + p.LeftOut[i].Why })
 		fmt.Fprintln(w, "\nvisible in the cell:")
-		t := newTable(w, a.width)
+		t := a.newTable(w)
 		for _, m := range p.Mounts {
 			mode := "read-only"
 			if !m.ReadOnly {

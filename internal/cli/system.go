@@ -64,7 +64,7 @@ func (a *app) gcCmd() *cobra.Command {
 				return err
 			}
 			return a.print(res, func(w io.Writer) {
-				t := newTable(w, a.width)
+				t := a.newTable(w)
 				for _, i := range res.Items {
 					t.row(i.What, i.Name, size(i.Bytes), i.Why)
 				}

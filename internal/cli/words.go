@@ -64,6 +64,15 @@ func limitValue(name, v string) string {
 	return v
 }
 
+// cut shortens a line to n columns.
+func cut(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
 // ago is a time for people.
 func ago(t time.Time) string {
 	if t.IsZero() {
@@ -105,14 +114,21 @@ func section(w io.Writer, title string, n int, line func(int) string) {
 	}
 }
 
-// table aligns columns and cuts the last one at the width of the terminal.
+// table aligns columns. On a terminal the last one is cut at its width; what a
+// program reads is never cut.
 type table struct {
-	w     io.Writer
-	width int
-	rows  [][]string
+	w    io.Writer
+	cut  int // columns of the terminal; 0 for none
+	rows [][]string
 }
 
-func newTable(w io.Writer, width int) *table { return &table{w: w, width: width} }
+func (a *app) newTable(w io.Writer) *table {
+	t := &table{w: w}
+	if a.terminalOut {
+		t.cut = a.width
+	}
+	return t
+}
 
 func (t *table) row(cells ...string) {
 	for i := range cells {
@@ -139,7 +155,11 @@ func (t *table) flush() {
 				b.WriteString(strings.Repeat(" ", wide[i]-utf8.RuneCountInString(c)+2))
 			}
 		}
-		fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
+		line := strings.TrimRight(b.String(), " ")
+		if t.cut > 0 {
+			line = cut(line, t.cut)
+		}
+		fmt.Fprintln(t.w, line)
 	}
 }
 
