@@ -34,16 +34,24 @@ func Role(argv0 string) (string, bool) {
 	return strings.CutPrefix(filepath.Base(argv0), prefix)
 }
 
+// Self is this executable.
+const Self = "/proc/self/exe"
+
 // Start runs this executable in a role with attr, and returns the process and
 // the parent's end of the socket. The child has an empty environment, no
 // standard input, and writes what it has to say to stderr.
 func Start(role string, attr *syscall.SysProcAttr, stderr *os.File) (*exec.Cmd, *Conn, error) {
+	return StartFrom(Self, role, attr, stderr)
+}
+
+// StartFrom is Start with the executable to use: a copy of this one.
+func StartFrom(program, role string, attr *syscall.SysProcAttr, stderr *os.File) (*exec.Cmd, *Conn, error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(program)
 	cmd.Args = []string{prefix + role}
 	cmd.Env = []string{}
 	cmd.Dir = "/"

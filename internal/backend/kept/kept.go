@@ -52,8 +52,14 @@ type Host struct {
 	Attr func() (*syscall.SysProcAttr, error)
 	// Ahead is how many processes wait for a cell.
 	Ahead int
+	// FromMemory starts keepers from a sealed copy of this program: where
+	// nothing else keeps a cell from the file of the program that its
+	// commands are forked from (see reexec.Copy).
+	FromMemory bool
 
 	mu     sync.Mutex // guards what follows
+	copied *os.File   // FromMemory: made on first use
+	from   string     // what to execute
 	spares []*Keeper
 	closed bool
 	filler sync.WaitGroup
@@ -135,7 +141,11 @@ func (h *Host) start() (*Keeper, error) {
 		return nil, err
 	}
 	defer logFile.Close()
-	cmd, conn, err := reexec.Start(Role, attr, logFile)
+	program, err := h.program()
+	if err != nil {
+		return nil, err
+	}
+	cmd, conn, err := reexec.StartFrom(program, Role, attr, logFile)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +155,23 @@ func (h *Host) start() (*Keeper, error) {
 		close(k.alive)
 	}()
 	return k, nil
+}
+
+// program returns what keepers are started from.
+func (h *Host) program() (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.from == "" {
+		h.from = reexec.Self
+		if h.FromMemory {
+			var err error
+			if h.copied, h.from, err = reexec.Copy(); err != nil {
+				h.from = ""
+				return "", fmt.Errorf("cannot copy this program into memory: %w", err)
+			}
+		}
+	}
+	return h.from, nil
 }
 
 // Discard ends a keeper that has no cell.
@@ -270,6 +297,11 @@ func (h *Host) Close() {
 	spares := h.spares
 	h.spares = nil
 	h.mu.Unlock()
+	defer func() {
+		if h.copied != nil {
+			h.copied.Close()
+		}
+	}()
 	for _, k := range spares {
 		k.Discard()
 	}

@@ -60,7 +60,7 @@ type Backend struct {
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, root: os.Geteuid() == 0}
-	b.host = &kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1}
+	b.host = &kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: linux.LandlockABI() == 0}
 	g, err := linux.FindCgroups(cfg.Installation)
 	switch {
 	case err != nil:

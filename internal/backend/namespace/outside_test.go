@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // What a cell wrote into its home when it ran before never leads the next
@@ -73,5 +74,32 @@ func TestMountTargetsAreNotFollowed(t *testing.T) {
 				os.Chmod(victim, 0o777)
 			}
 		})
+	}
+}
+
+// Where there is no Landlock, what a command is forked from is nobody's file.
+func TestKeepersFromMemory(t *testing.T) {
+	b := New(Config{Keepers: t.TempDir(), Scratch: t.TempDir(), Installation: "test", IDBase: 1 << 30, Log: slog.New(slog.DiscardHandler)})
+	defer b.Close()
+	if want := linux.LandlockABI() == 0; b.host.FromMemory != want {
+		t.Errorf("keepers from memory: %v, want %v", b.host.FromMemory, want)
+	}
+	b.host.FromMemory = true
+	for range 2 {
+		k, err := b.host.Take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Kill()
+		exe := procPath(k.PID, "exe")
+		if to, err := os.Readlink(exe); err != nil || to != "/memfd:pando (deleted)" {
+			t.Errorf("the keeper runs %s, %v", to, err)
+		}
+		if f, err := os.OpenFile(exe, os.O_WRONLY, 0); err == nil {
+			if _, err := f.WriteAt([]byte{0}, 0); err == nil {
+				t.Error("its program can be written to")
+			}
+			f.Close()
+		}
 	}
 }
