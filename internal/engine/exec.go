@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -211,10 +214,11 @@ const (
 // refit points a cell's mounts at its present layer and its own folders.
 func (e *Engine) refit(c *Cell, p workspace.Provider) error {
 	private := e.private(c.ID)
-	for _, d := range []string{"home", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(private, d), 0o700); err != nil {
-			return err
-		}
+	if err := e.makeHome(private); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(private, "tmp"), 0o700); err != nil {
+		return err
 	}
 	if err := os.Chmod(filepath.Join(private, "tmp"), 0o777|os.ModeSticky); err != nil {
 		return err
@@ -236,6 +240,25 @@ func (e *Engine) refit(c *Cell, p workspace.Provider) error {
 		}
 	}
 	c.Setup.Mounts = mounts
+	return nil
+}
+
+// makeHome makes a cell's home when it first starts. In it git finds who
+// commits, as the host's git would: that is no secret, and without it no
+// commit can be made. What the cell makes of it later is its own affair.
+func (e *Engine) makeHome(private string) error {
+	home := filepath.Join(private, "home")
+	if err := os.MkdirAll(private, 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(home, 0o700); errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if conf := gitdir.IdentityConfig(gitdir.Identity(e.cfg.User.Home)); conf != nil {
+		return os.WriteFile(filepath.Join(home, ".gitconfig"), conf, 0o644)
+	}
 	return nil
 }
 

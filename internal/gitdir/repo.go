@@ -11,13 +11,13 @@
 // an index of its own), and what to do with the answers.
 //
 //	repo.go             where a repository is; tracked paths; hooks
+//	config.go           git's config; who commits
 //	index.go            git's index
 //	ignore.go, rule.go  ignore rules
 //	name.go             names that some file system takes for ".git"
 package gitdir
 
 import (
-	"bytes"
 	"crypto/sha1"
 	"crypto/sha256"
 	"errors"
@@ -205,31 +205,6 @@ func absFrom(base, path string) string {
 		return filepath.Clean(path)
 	}
 	return filepath.Join(base, path)
-}
-
-// configValue returns the last value of "section.key" in a git config,
-// without includes: git takes what describes the repository itself from no
-// other file. Sections with a subsection are passed over.
-func configValue(conf []byte, name string) (value string) {
-	section := ""
-	for line := range bytes.Lines(conf) {
-		l := strings.TrimSpace(string(line))
-		if head, rest, ok := strings.Cut(l, "]"); ok && strings.HasPrefix(l, "[") {
-			section = strings.ToLower(strings.TrimSpace(head[1:]))
-			l = strings.TrimSpace(rest)
-		}
-		key, val, _ := strings.Cut(l, "=")
-		if section+"."+strings.ToLower(strings.TrimSpace(key)) != name {
-			continue
-		}
-		value = strings.TrimSpace(val)
-		if q, err := strconv.Unquote(value); err == nil {
-			value = q
-		} else if i := strings.IndexAny(value, "#;"); i >= 0 {
-			value = strings.TrimSpace(value[:i])
-		}
-	}
-	return value
 }
 
 // readRegular reads a regular file of at most limit bytes. The file is looked
