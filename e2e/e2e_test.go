@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("HOME", home)
+			env.Setenv("HOST_HOME", os.Getenv("HOME"))
 			env.Setenv("PANDO_HOME", filepath.Join(env.WorkDir, ".pando"))
 			env.Setenv("PANDO_IDLE", "10m")
 			env.Setenv("PATH", filepath.Dir(bin)+":"+os.Getenv("PATH"))
