@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -32,13 +31,11 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
-
 // CheckName accepts the names a user may give to a cell, a template or a tag.
 // It is called before a name becomes part of any path. Names that look like
 // one of our identifiers are refused, so that a selector has one meaning.
 func CheckName(name string) error {
-	if !namePattern.MatchString(name) || name == "." || name == ".." {
+	if !nameShaped(name) {
 		return &Error{
 			Op: "cell.CheckName", Kind: Invalid,
 			Hint: "use letters, digits, '.', '_' and '-', at most 64, starting with a letter, a digit or '_'",
@@ -55,11 +52,28 @@ func CheckName(name string) error {
 	return nil
 }
 
-var idPattern = regexp.MustCompile(`^[crk]-[0-9a-f]{4,16}$`)
+// nameShaped: [A-Za-z0-9_][A-Za-z0-9._-]{0,63}, by hand, because every start of
+// the program would pay for a pattern.
+func nameShaped(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_':
+		case i > 0 && (c == '.' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= 64
+}
 
 // IsID reports whether s has the form of an identifier or of a prefix of one
 // with at least four digits.
-func IsID(s string) bool { return idPattern.MatchString(s) }
+func IsID(s string) bool {
+	if len(s) < 6 || len(s) > 18 || !strings.ContainsRune("crk", rune(s[0])) || s[1] != '-' {
+		return false
+	}
+	return strings.Trim(s[2:], "0123456789abcdef") == ""
+}
 
 func clip(s string) string {
 	if len(s) > 80 {

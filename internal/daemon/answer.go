@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -42,7 +43,7 @@ func (route Route) explain(r *http.Request, err error) error {
 	if strings.HasPrefix(err.Error(), "cannot ") {
 		return err
 	}
-	what := pathWord.ReplaceAllStringFunc(route.cannot, func(w string) string {
+	what := pathWord().ReplaceAllStringFunc(route.cannot, func(w string) string {
 		noun, name, _ := strings.Cut(w, "{")
 		name = strings.TrimSuffix(name, "}")
 		v := r.PathValue(name)
@@ -55,7 +56,9 @@ func (route Route) explain(r *http.Request, err error) error {
 }
 
 // pathWord is a part of a path in Route.cannot, with the word for it.
-var pathWord = regexp.MustCompile(`(cell |run |receipt )?\{[a-z]+\}`)
+var pathWord = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(cell |run |receipt )?\{[a-z]+\}`)
+})
 
 func clip(s string) string {
 	if len(s) > 80 {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Param is one word of a path or a query.
@@ -45,11 +46,13 @@ func (r Route) Split() (path string, query []string) {
 	return path, query
 }
 
-var pathParam = regexp.MustCompile(`\{([a-z]+)\}`)
+var pathParam = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\{([a-z]+)\}`)
+})
 
 // PathWords lists the parameters of a path.
 func PathWords(path string) (words []string) {
-	for _, m := range pathParam.FindAllStringSubmatch(path, -1) {
+	for _, m := range pathParam().FindAllStringSubmatch(path, -1) {
 		words = append(words, m[1])
 	}
 	return words

@@ -5,6 +5,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -79,10 +80,12 @@ func goLeads(text string) (out []string) {
 	return out
 }
 
-var tomlPath = regexp.MustCompile(`(?m)\b(?:path|directory|local-registry)\s*=\s*["']([^"'\n]+)["']`)
+var tomlPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)\b(?:path|directory|local-registry)\s*=\s*["']([^"'\n]+)["']`)
+})
 
 func tomlPaths(text string) (out []string) {
-	for _, m := range tomlPath.FindAllStringSubmatch(text, -1) {
+	for _, m := range tomlPath().FindAllStringSubmatch(text, -1) {
 		if strings.HasPrefix(m[1], "..") || path.IsAbs(m[1]) {
 			out = append(out, m[1])
 		}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -136,7 +137,9 @@ func (p *planner) sitePackages(dir string, ofProject bool) {
 	}
 }
 
-var quotedPath = regexp.MustCompile(`['"](/[^'"\n]+)['"]`)
+var quotedPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`['"](/[^'"\n]+)['"]`)
+})
 
 // siteLeads returns the absolute paths that the files in a site-packages
 // directory name.
@@ -166,7 +169,7 @@ func (p *planner) siteLeads(dir string) (out []string) {
 			first, _, _ := strings.Cut(string(p.t.read(at, maxManifest)), "\n")
 			add(first)
 		case e.mode.IsRegular() && strings.HasPrefix(e.name, "__editable__") && strings.HasSuffix(e.name, ".py"):
-			for _, m := range quotedPath.FindAllStringSubmatch(string(p.t.read(at, maxManifest)), -1) {
+			for _, m := range quotedPath().FindAllStringSubmatch(string(p.t.read(at, maxManifest)), -1) {
 				add(m[1])
 			}
 		case e.mode.IsDir() && strings.HasSuffix(e.name, ".dist-info") && dists < maxDistributions:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // A secretPlace is a file or directory that holds secrets wherever it lies. In
@@ -196,13 +197,17 @@ var tokenHints = []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
 // nearby is how far from a hint a token can begin or end.
 const nearby = 256
 
-var tokenShape = regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|` +
-	`\b[sr]k[-_](live|test|ant|proj|or)[-_][A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|` +
-	`\b(AKIA|ASIA)[A-Z0-9]{16}\b|AIza[A-Za-z0-9_-]{30,}|\bnpm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|\bhf_[A-Za-z0-9]{20,}|` +
-	`dop_v1_[a-f0-9]{30,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN [A-Z ]*PRIVATE KEY|` +
-	`(?i:authorization: *(basic|bearer) +[a-z0-9])|[a-z][a-z0-9+.-]*://[^/\s:@"']+:[^/\s@"']+@`)
+var tokenShape = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|` +
+		`\b[sr]k[-_](live|test|ant|proj|or)[-_][A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|` +
+		`\b(AKIA|ASIA)[A-Z0-9]{16}\b|AIza[A-Za-z0-9_-]{30,}|\bnpm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|\bhf_[A-Za-z0-9]{20,}|` +
+		`dop_v1_[a-f0-9]{30,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN [A-Z ]*PRIVATE KEY|` +
+		`(?i:authorization: *(basic|bearer) +[a-z0-9])|[a-z][a-z0-9+.-]*://[^/\s:@"']+:[^/\s@"']+@`)
+})
 
-var assignment = regexp.MustCompile(`(?i)(token|passw(or)?d|passphrase|secret|_auth|api_?-?key)[\w.-]*["']?\s*[=:]\s*["']?[^\s"']`)
+var assignment = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(token|passw(or)?d|passphrase|secret|_auth|api_?-?key)[\w.-]*["']?\s*[=:]\s*["']?[^\s"']`)
+})
 
 // hasToken reports whether s holds something of the shape of a live secret: a
 // known kind of token, a private key, a URL with a password.
@@ -214,7 +219,7 @@ func hasToken(s string) bool {
 				break
 			}
 			from += n
-			if tokenShape.MatchString(s[max(0, from-nearby):min(len(s), from+nearby)]) {
+			if tokenShape().MatchString(s[max(0, from-nearby):min(len(s), from+nearby)]) {
 				return true
 			}
 			from += len(h)
@@ -225,7 +230,7 @@ func hasToken(s string) bool {
 
 // hasSecret is stricter, for settings: it also takes any assignment to
 // something that is called a password or a token.
-func hasSecret(s string) bool { return hasToken(s) || assignment.MatchString(s) }
+func hasSecret(s string) bool { return hasToken(s) || assignment().MatchString(s) }
 
 // isPrivateKey looks at the beginning of a file.
 func isPrivateKey(b []byte) bool {

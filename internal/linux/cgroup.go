@@ -87,10 +87,12 @@ type cgroupDir struct {
 	path string
 }
 
-var cgroupName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`) // no dots: the kernel's own files have them
+var cgroupName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+}) // no dots: the kernel's own files have them
 
 func checkCgroupName(what, name string) error {
-	if !cgroupName.MatchString(name) {
+	if !cgroupName().MatchString(name) {
 		return cell.Errorf(cell.Invalid, "linux.Cgroups", "", "cannot use %q as the name of %s", name, what)
 	}
 	return nil

@@ -92,10 +92,10 @@ func prepare(req Request) (*pending, error) {
 	bad := func(format string, args ...any) error {
 		return cell.Errorf(cell.Invalid, "receipt.Append", "", "cannot write a receipt: "+format, args...)
 	}
-	if !keyPattern.MatchString(req.Key) {
+	if !keyPattern().MatchString(req.Key) {
 		return nil, bad("%.80q is not a key", req.Key)
 	}
-	if !typePattern.MatchString(req.Type) {
+	if !typePattern().MatchString(req.Type) {
 		return nil, bad("%.80q is not a predicate type", req.Type)
 	}
 	if len(req.Subjects) == 0 {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -84,8 +85,12 @@ type Statement struct {
 var reserved = []string{"key", "ledger", "incomplete", "completes"}
 
 var (
-	keyPattern  = regexp.MustCompile(`^[A-Za-z0-9._:/@=+-]{1,200}$`)
-	typePattern = regexp.MustCompile(`^[A-Za-z0-9._~:/?#@!$()*+,;=%-]{1,200}$`)
+	keyPattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9._:/@=+-]{1,200}$`)
+	})
+	typePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9._~:/?#@!$()*+,;=%-]{1,200}$`)
+	})
 )
 
 // encodePredicate returns the members of v without the braces around them.

@@ -1,0 +1,34 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// Every command, daemon and keeper pays for what packages do before main: so
+// little is allowed. What is allocated there is the same in every run, unlike
+// the time.
+func TestStartIsLean(t *testing.T) {
+	cmd := exec.Command(built, "--version")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const most = 200 << 10 // bytes
+	sum := 0
+	lines := regexp.MustCompile(`(?m)^init \S+ .* (\d+) bytes`).FindAllSubmatch(out, -1)
+	for _, l := range lines {
+		n, _ := strconv.Atoi(string(l[1]))
+		sum += n
+	}
+	if len(lines) < 10 {
+		t.Fatalf("no trace:\n%s", out)
+	}
+	if sum > most {
+		t.Errorf("packages allocate %d bytes before main, at most %d are allowed: make tables and patterns when they are first needed\n%s", sum, most, out)
+	}
+}
