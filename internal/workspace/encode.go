@@ -37,7 +37,7 @@ func DecodeTree(b []byte, objs Objects) (*Tree, error) {
 		}
 		t.Links = append(t.Links, g)
 	}
-	if r.err != nil || len(r.b) != 0 || t.Root.Type != Folder {
+	if r.err != nil || len(r.b) != 0 || t.Root.Type != Folder || t.Root.Name != "" {
 		return nil, corrupt("tree")
 	}
 	return t, nil
@@ -89,7 +89,7 @@ func decodeDir(b []byte) (Dir, error) {
 	d := make(Dir, 0, n)
 	for ; n > 0 && r.err == nil; n-- {
 		e := r.entry()
-		if e.Name == "" || strings.Contains(e.Name, "/") || (len(d) > 0 && d[len(d)-1].Name >= e.Name) {
+		if !isName(e.Name) || (len(d) > 0 && d[len(d)-1].Name >= e.Name) {
 			return nil, corrupt("directory object")
 		}
 		d = append(d, e)
@@ -98,6 +98,11 @@ func decodeDir(b []byte) (Dir, error) {
 		return nil, corrupt("directory object")
 	}
 	return d, nil
+}
+
+// isName reports whether a directory can have an entry of that name.
+func isName(s string) bool {
+	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00")
 }
 
 // reader decodes; after the first error it returns zero values.

@@ -39,6 +39,9 @@ func (im *importer) copyOne(f *Found, d secret.Decision, dir string) (e Entry, o
 		if err := unix.Mkfifo(at, f.Stat.Mode&0o7777); err != nil {
 			return e, false, &os.PathError{Op: "mkfifo", Path: at, Err: err}
 		}
+		if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask took bits
+			return e, false, &os.PathError{Op: "chmod", Path: at, Err: err}
+		}
 		return e, true, setTimes(at, f.Stat.MTime)
 	}
 	fd, err := OpenBeneath(im.root, f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
