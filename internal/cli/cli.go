@@ -173,10 +173,13 @@ signed evidence.
 func wrongArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return fmt.Errorf("%w: %w", errUsage, err)
+			if check(cmd, args) == nil {
+				return nil
 			}
-			return nil
+			if _, takes, ok := strings.Cut(strings.Replace(cmd.Use, " [flags]", "", 1), " "); ok {
+				return usage("it takes %s, not %s", takes, plural(len(args), "argument"))
+			}
+			return usage("it takes no arguments")
 		}
 	}
 	for _, sub := range c.Commands() {
