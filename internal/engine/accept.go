@@ -29,6 +29,7 @@ func (e *Engine) Accept(ctx context.Context, id cell.RunID, req api.AcceptReques
 		return api.AcceptResult{}, err
 	}
 	defer release()
+	defer e.under.begin().end()
 	if run, err = e.reg.run(id); err != nil {
 		return api.AcceptResult{}, err
 	}
@@ -246,16 +247,12 @@ func (e *Engine) applySides(ctx context.Context, run *Run, c *Cell) (base, after
 // firstOf is the checkpoint that a cell's source was imported into: its own
 // first one, or that of the cell it was forked from.
 func (e *Engine) firstOf(c *Cell) (Checkpoint, error) {
-	id := c.Head
-	var k Checkpoint
-	for id != "" {
-		var err error
-		if k, err = e.reg.checkpoint(id); err != nil {
-			return k, err
-		}
-		id = k.Parent
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	if k := e.reg.founder(c.Head); k != nil {
+		return *k, nil
 	}
-	return k, nil
+	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.firstOf", "", "cell %s has no checkpoint", c.Title())
 }
 
 // latestResult is the latest run of a cell that has, or may get, a result: one
@@ -303,6 +300,7 @@ func (e *Engine) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequ
 		return api.Run{}, err
 	}
 	defer release()
+	defer e.under.begin().end()
 	if run, err = e.reg.run(id); err != nil {
 		return api.Run{}, err
 	}

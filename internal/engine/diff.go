@@ -13,7 +13,7 @@ import (
 
 // side is a checkpoint as one side of a comparison.
 func (e *Engine) side(ctx context.Context, k *Checkpoint) (workspace.Side, error) {
-	if k.Gone {
+	if p, err := e.providerOf(k.State.Provider); k.Gone && (err != nil || !haveLayers(p, k.State)) {
 		return workspace.Side{}, cell.Errorf(cell.NotFound, "engine.side", "", "checkpoint @%d expired and was removed", k.Number)
 	}
 	t, err := e.tree(ctx, k)
@@ -42,6 +42,7 @@ type DiffRequest struct {
 
 // Diff compares two states of a cell.
 func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
+	defer e.under.begin().end()
 	from, to, c, err := e.ends(ctx, req)
 	if err != nil {
 		return api.Diff{}, err
@@ -159,6 +160,7 @@ func (e *Engine) present(ctx context.Context, c *Cell) (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	defer release()
+	defer e.under.begin().end()
 	fresh, err := e.usable(c.ID)
 	if err != nil {
 		return Checkpoint{}, err

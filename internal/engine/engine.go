@@ -10,7 +10,8 @@
 //	                  ─ execute: mounts, backend, process      (execute.go)
 //	                  ─ finish: freeze, digests, verdict, receipt (finish.go)
 //
-// Lock order: 1. the turn of a cell (turns.go), 2. Engine.mu, 3. registry.mu.
+// Lock order: 1. the turn of a cell (turns.go), 2. Engine.mu, 3. registry.mu,
+// 4. underway.mu.
 package engine
 
 import (
@@ -50,6 +51,7 @@ type Engine struct {
 	reg   *registry
 	turns *turns
 	trees *treeCache
+	under *underway       // stands before the objects
 	life  context.Context // ends with Close; work that outlives requests obeys it
 	end   context.CancelCauseFunc
 	work  sync.WaitGroup
@@ -81,8 +83,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	under := newUnderway(cfg.Objects)
+	cfg.Objects = under
 	e := &Engine{
-		cfg: cfg, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
+		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
 		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, started: time.Now(),
 	}

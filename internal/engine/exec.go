@@ -117,6 +117,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		return inst, release, err
 	}
 	defer turn()
+	defer e.under.begin().end()
 	c, err := e.usable(id)
 	if err != nil {
 		return nil, nil, err

@@ -26,6 +26,7 @@ const (
 // be repeated after a crash: each step finds out what has been done.
 func (x *execution) finish(ctx context.Context, status cell.Status, waitErr error) {
 	x.l.report(api.Progress{Step: "finishing"})
+	defer x.e.under.begin().end()
 	err := x.conclude(ctx, status, waitErr)
 	if isFull(err) && x.e.spendReserve() && x.reread() {
 		err = x.conclude(ctx, status, waitErr)

@@ -26,6 +26,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 		return api.ForkResult{}, err
 	}
 	defer release()
+	defer e.under.begin().end()
 	src, err := e.usable(id)
 	if err != nil {
 		return api.ForkResult{}, err

@@ -32,15 +32,19 @@ func (e *Engine) GC(ctx context.Context, dry bool) (api.GCResult, error) {
 	}
 	now := time.Now()
 	for _, c := range e.reg.listCells() {
-		if c.Expires.IsZero() || now.Before(c.Expires) || e.instance(c.ID) != nil || e.hasPending(c.ID) {
+		if !e.expired(&c, now) {
 			continue
 		}
-		add(api.GCItem{What: "cell", Name: c.Title(), Why: "expired"})
 		if !dry {
-			if _, err := e.Remove(ctx, c.ID, false); err != nil {
+			gone, err := e.removeExpired(ctx, c.ID, now)
+			if err != nil {
 				return res, err
 			}
+			if !gone {
+				continue // somebody works in it again
+			}
 		}
+		add(api.GCItem{What: "cell", Name: c.Title(), Why: "expired"})
 	}
 	items, err := e.expireCheckpoints(ctx, dry, now)
 	if err != nil {
@@ -79,6 +83,26 @@ func (e *Engine) GC(ctx context.Context, dry bool) (api.GCResult, error) {
 		}
 	}
 	return res, nil
+}
+
+// expired reports whether a cell has been kept for long enough, and nothing
+// happens in it.
+func (e *Engine) expired(c *Cell, now time.Time) bool {
+	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.instance(c.ID) == nil && !e.hasPending(c.ID)
+}
+
+// removeExpired removes a cell that is still expired when its turn has come.
+func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (bool, error) {
+	release, err := e.turns.take(ctx, id, "gc", nil)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	c, err := e.reg.cell(id)
+	if err != nil || !e.expired(&c, now) {
+		return false, err
+	}
+	return true, e.operate(ctx, opRemove, removeArgs{id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
 }
 
 // hasPending reports whether a cell has a run that waits for a person.
@@ -146,59 +170,71 @@ func (e *Engine) expireSources(dry bool, now time.Time) ([]api.GCItem, error) {
 	return items, nil
 }
 
-// needed returns every layer that something names, and the trees.
-func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool) {
+// needed returns every layer that something names, and the trees: by digest,
+// and those that are in memory.
+func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, held []*workspace.Tree) {
 	layers, trees = map[string]bool{}, map[cell.Digest]bool{}
-	e.reg.mu.RLock()
-	for _, k := range e.reg.checkpoints {
-		if k.Gone {
-			continue
-		}
-		for _, l := range k.State.Layers {
+	need := func(s workspace.State) {
+		for _, l := range s.Layers {
 			layers[l] = true
 		}
-		trees[k.Tree] = true
+	}
+	imports := e.under.imports() // before the records, which what ends meanwhile is in
+	e.reg.mu.RLock()
+	for _, k := range e.reg.checkpoints {
+		if !k.Gone {
+			need(k.State)
+			trees[k.Tree] = true
+		}
 	}
 	for _, c := range e.reg.cells {
-		if c.Gen != nil && c.State != cell.Removed {
-			layers[c.Gen.Layer] = true
-			for _, l := range c.Gen.Base.Layers {
-				layers[l] = true
-			}
-		}
 		trees[c.Known] = true
+		if c.State == cell.Removed {
+			continue
+		}
+		if c.Gen != nil {
+			layers[c.Gen.Layer] = true
+			need(c.Gen.Base)
+		}
+		// What its source was, in whatever cell that was recorded: without it
+		// the changes of a fork would be changes of nothing.
+		if k := e.reg.founder(c.Head); k != nil {
+			need(k.State)
+			trees[k.Tree] = true
+		}
 	}
 	e.reg.mu.RUnlock()
 	e.mu.Lock()
 	for _, im := range e.sources {
-		for _, l := range im.State.Layers {
-			layers[l] = true
-		}
-		trees[im.Tree.Digest()] = true
+		imports = append(imports, im)
 	}
 	e.mu.Unlock()
+	imports = append(imports, e.under.imports()...) // what began meanwhile
+	for _, im := range imports {
+		need(im.State)
+		held = append(held, im.Tree)
+	}
 	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Sources(), "*.json"))
 	for _, n := range names {
 		var rec sourceRecord
 		if b, err := os.ReadFile(n); err == nil && json.Unmarshal(b, &rec) == nil {
-			for _, l := range rec.State.Layers {
-				layers[l] = true
-			}
+			need(rec.State)
 			trees[rec.Tree] = true
 		}
 	}
-	return layers, trees
+	return layers, trees, held
 }
 
-// fresh is how old a layer must be to be collected: a younger one may belong
-// to work that has not committed it yet.
+// fresh is how old a layer must be to be collected, so that a clock that is
+// set doesn't make one look older than the work that makes it.
 const fresh = 10 * time.Minute
 
 // collectLayers removes layers that nothing names. With owned set, only those
 // of checkpoints whose cell it accepts, whatever their age.
 func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem, error) {
 	var items []api.GCItem
-	layers, _ := e.needed()
+	young := e.under.oldest() // before what is needed is found out: see there
+	layers, _, _ := e.needed()
 	candidates := map[string]bool{}
 	if owned != nil {
 		e.reg.mu.RLock()
@@ -221,7 +257,8 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 				continue
 			}
 			if owned == nil {
-				if st, err := os.Lstat(filepath.Join(e.cfg.Home.Layers(), l)); err != nil || time.Since(st.ModTime()) < fresh {
+				st, err := os.Lstat(filepath.Join(e.cfg.Home.Layers(), l))
+				if err != nil || st.ModTime().After(young) || time.Since(st.ModTime()) < fresh {
 					continue
 				}
 			}
@@ -242,7 +279,9 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 
 // collectTrees drops the directory objects that no tree reaches.
 func (e *Engine) collectTrees() (int64, error) {
-	_, trees := e.needed()
+	done := e.under.collect()
+	defer done()
+	_, trees, held := e.needed()
 	reach := map[cell.Digest]bool{}
 	for d := range trees {
 		if d.IsZero() {
@@ -253,11 +292,18 @@ func (e *Engine) collectTrees() (int64, error) {
 			continue // computed again when it is needed
 		}
 		reach[d] = true
-		if err := t.Reach(reach); err != nil {
+		held = append(held, t)
+	}
+	for _, t := range held {
+		err := t.Reach(reach)
+		if k := cell.KindOf(err); k == cell.NotFound || k == cell.Corrupt {
+			delete(reach, t.Digest()) // a part of it is lost: it is computed again, too
+		} else if err != nil {
 			return 0, err
 		}
 	}
-	return e.cfg.Objects.Keep(func(d cell.Digest) bool { return reach[d] })
+	defer e.trees.forget()
+	return e.cfg.Objects.Keep(func(d cell.Digest) bool { return reach[d] || e.under.recent(d) })
 }
 
 // Disk says what pando holds on disk.

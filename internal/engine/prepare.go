@@ -27,6 +27,7 @@ type execution struct {
 	run   *Run
 	began time.Time
 
+	made     *work // until the command runs: what is not recorded yet
 	c        Cell
 	imported *workspace.Imported // of the source; nil when nothing could be known of it
 	before   Checkpoint
@@ -110,7 +111,7 @@ func (x *execution) source(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	im, key, err := e.importSource(ctx, p, x.p.source, x.p.with, x.p.req.WithSecret, func(files, bytes int64) {
+	im, key, err := e.importSource(ctx, p, x.p.source, x.p.with, x.p.req.WithSecret, x.made, func(files, bytes int64) {
 		x.l.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
 	})
 	if err != nil {

@@ -267,6 +267,17 @@ func (r *registry) checkpoint(id cell.CheckpointID) (Checkpoint, error) {
 	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history CELL` to see its checkpoints", "no checkpoint %s", id)
 }
 
+// founder is the checkpoint that a state goes back to in the end: what a source
+// was imported into. It may be another cell's, which is gone. nil when it is not
+// known. The caller holds r.mu.
+func (r *registry) founder(id cell.CheckpointID) *Checkpoint {
+	k := r.checkpoints[id]
+	for k != nil && r.checkpoints[k.Parent] != nil {
+		k = r.checkpoints[k.Parent]
+	}
+	return k
+}
+
 func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -18,6 +18,7 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		return api.RestoreResult{}, err
 	}
 	defer release()
+	defer e.under.begin().end()
 	c, err := e.usable(id)
 	if err != nil {
 		return api.RestoreResult{}, err
@@ -233,6 +234,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 		return api.Checkpoint{}, err
 	}
 	defer release()
+	defer e.under.begin().end()
 	c, err := e.usable(id)
 	if err != nil {
 		return api.Checkpoint{}, err

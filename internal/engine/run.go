@@ -253,7 +253,13 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 	var newest *Run
 	for id := range e.reg.pending {
 		r := e.reg.runs[id]
-		if r != nil && r.Source == p.source && r.CellName == "" && (newest == nil || r.Created.After(newest.Created)) {
+		if r == nil {
+			continue
+		}
+		if c := e.reg.cells[r.CellID()]; c == nil || c.State == cell.Removed {
+			continue // thrown away
+		}
+		if r.Source == p.source && r.CellName == "" && (newest == nil || r.Created.After(newest.Created)) {
 			newest = r
 		}
 	}
@@ -279,7 +285,8 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 		e.failedToStart(ctx, p, err)
 		return
 	}
-	x := &execution{e: e, p: p, l: l, run: run, began: began}
+	x := &execution{e: e, p: p, l: l, run: run, began: began, made: e.under.begin()}
+	defer x.made.end()
 	if err := x.prepare(l.ctx); err != nil {
 		x.abandon(ctx, err)
 		return
@@ -288,6 +295,7 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 		x.abandon(ctx, err)
 		return
 	}
+	x.made.end() // all of it is recorded
 	status, err := x.wait(l.ctx)
 	if errors.Is(err, errClosing) {
 		return // the next daemon goes on with it

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/secret"
@@ -28,7 +29,7 @@ type sourceRecord struct {
 }
 
 // importSource brings a source into a base, from what is known of it.
-func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
+func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, made *work, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
 	names = append([]string(nil), names...)
 	sort.Strings(names)
 	key := cell.Sum([]byte(strings.Join(append([]string{p.Name(), source}, names...), "\x00")))
@@ -48,10 +49,14 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 	if err != nil {
 		return nil, "", err
 	}
+	made.use(im)
 	if prev == nil || im.Fingerprint != prev.Fingerprint {
 		if err := e.keepImport(name, source, im); err != nil {
 			return nil, "", err
 		}
+	} else {
+		now := time.Now() // it was used
+		os.Chtimes(e.sourcePath(name, "json"), now, now)
 	}
 	e.mu.Lock()
 	e.sources[name] = im

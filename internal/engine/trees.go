@@ -29,39 +29,45 @@ func newTreeCache(objs store.Store) *treeCache {
 
 func (c *treeCache) put(t *workspace.Tree) (cell.Digest, error) {
 	d := t.Digest()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.m[d] != nil {
-		return d, nil
-	}
+	// Also when it is cached: the store may have dropped it meanwhile.
 	if err := c.objs.Put(d, t.Encode()); err != nil {
 		return d, err
 	}
+	c.keep(d, t)
+	return d, nil
+}
+
+func (c *treeCache) keep(d cell.Digest, t *workspace.Tree) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.m) >= cachedTrees {
 		clear(c.m)
 	}
 	c.m[d] = t
-	return d, nil
+}
+
+// forget drops what is cached: the store may not have it any more.
+func (c *treeCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.m)
 }
 
 func (c *treeCache) get(d cell.Digest) (*workspace.Tree, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t := c.m[d]; t != nil {
+	t := c.m[d]
+	c.mu.Unlock()
+	if t != nil {
 		return t, nil
 	}
 	b, err := c.objs.Get(d)
 	if err != nil {
 		return nil, err
 	}
-	t, err := workspace.DecodeTree(b, c.objs)
-	if err != nil {
+	if t, err = workspace.DecodeTree(b, c.objs); err != nil {
 		return nil, err
 	}
-	if len(c.m) >= cachedTrees {
-		clear(c.m)
-	}
-	c.m[d] = t
+	c.keep(d, t)
 	return t, nil
 }
 

@@ -202,10 +202,11 @@ func ParseCPUs(s string) (float64, error) {
 	return n, nil
 }
 
-// ParseTimeout reads a duration: "90s", "10m", "1h30m".
+// ParseTimeout reads a duration: "90s", "10m", "1h30m". It is kept in
+// milliseconds, so that less than one would be none.
 func ParseTimeout(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
+	if err != nil || d < time.Millisecond {
 		return 0, cell.Errorf(cell.Invalid, "policy.ParseTimeout", "write it as 90s, 10m or 1h30m", "%q is no duration", s)
 	}
 	return d, nil

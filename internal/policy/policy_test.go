@@ -91,7 +91,7 @@ func TestF31BudgetsAreNeverUnlimited(t *testing.T) {
 			t.Errorf("%q = %d, %v", s, n, err)
 		}
 	}
-	for _, s := range []string{"0", "-1s", "", "5", "1y"} {
+	for _, s := range []string{"0", "-1s", "", "5", "1y", "0s", "1ns", "999us", "9999999h"} {
 		if _, err := ParseTimeout(s); err == nil {
 			t.Errorf("timeout %q accepted", s)
 		}

@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/mem"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/store"
+	"github.com/pando-dev/pando/internal/store/disk"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/clone"
+)
+
+// bed is an engine in a home of its own, over a fake backend and real files.
+type bed struct {
+	*testing.T
+	*Engine
+	ctx     context.Context
+	home    home.Home
+	host    *mem.Host
+	src     string
+	wrap    func(store.Store) store.Store // what stands before the objects, if anything
+	objects *disk.Store
+	ledger  *receipt.Ledger
+	closed  bool
+	freed   int64 // bytes of trees that gc freed
+}
+
+// newBed makes a source with the files given, as "path: content".
+func newBed(t *testing.T, files ...string) *bed { return newBedWith(t, nil, files...) }
+
+func newBedWith(t *testing.T, wrap func(store.Store) store.Store, files ...string) *bed {
+	t.Helper()
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	b := &bed{T: t, ctx: ctx, wrap: wrap, src: filepath.Join(dir, "src"),
+		home: home.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
+	b.must(os.Mkdir(b.src, 0o755))
+	for _, f := range files {
+		path, text, _ := strings.Cut(f, ": ")
+		b.write(path, text)
+	}
+	b.must(b.home.Make())
+	b.host = &mem.Host{Dir: b.home.Keepers(), Log: slog.New(slog.DiscardHandler), Events: events}
+	b.open()
+	t.Cleanup(func() {
+		if !b.closed {
+			for _, c := range b.reg.listCells() {
+				if _, err := b.Remove(context.Background(), c.ID, false); err != nil {
+					t.Errorf("cannot remove cell %s at the end: %v", c.Title(), err)
+				}
+			}
+			b.close()
+			b.host.Wait()
+		}
+	})
+	return b
+}
+
+func (b *bed) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// wantKind asserts the kind of an error, and that its text has every word.
+func (b *bed) wantKind(what string, err error, want cell.Kind, words ...string) {
+	b.Helper()
+	if got := cell.KindOf(err); got != want {
+		b.Errorf("%s: %v (kind %q), want kind %q", what, err, got, want)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			b.Errorf("%s: %v; want %q in it", what, err, w)
+		}
+	}
+}
+
+// open starts a daemon's engine on the bed.
+func (b *bed) open() {
+	b.Helper()
+	key, err := receipt.OpenKey(durable.Disk(b.home.Keys()))
+	b.must(err)
+	b.ledger, err = receipt.OpenLedger(durable.Disk(b.home.Ledger()), key)
+	b.must(err)
+	b.objects, err = disk.Open(b.home.Trees())
+	b.must(err)
+	var objects store.Store = b.objects
+	if b.wrap != nil {
+		objects = b.wrap(objects)
+	}
+	b.Engine, err = Open(b.ctx, Config{
+		Home: b.home, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{b.host.Open()},
+		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Version: "test",
+		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: filepath.Dir(b.src) + "/home"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
+	})
+	b.must(err)
+}
+
+func (b *bed) close() {
+	b.Helper()
+	b.must(b.Engine.Close())
+	b.must(b.ledger.Close())
+	b.must(b.objects.Close())
+}
+
+// reopen ends the daemon and starts the next.
+func (b *bed) reopen() {
+	b.Helper()
+	b.close()
+	b.open()
+}
+
+// events makes the stream of a run as cmd does.
+func events(f *os.File, run string) keeper.Events {
+	return &stream{f, receipt.NewEventWriter(f, receipt.StartChain(cell.RunID(run)))}
+}
+
+type stream struct {
+	f *os.File
+	w *receipt.EventWriter
+}
+
+func (s *stream) Emit(kind string, fields map[string]any) { s.w.Emit(kind, fields) }
+
+func (s *stream) Seal() error { defer s.f.Close(); return s.w.Sync() }
+
+// write puts a file into the source.
+func (b *bed) write(path, text string) {
+	b.Helper()
+	p := filepath.Join(b.src, path)
+	b.must(os.MkdirAll(filepath.Dir(p), 0o755))
+	b.must(os.WriteFile(p, []byte(text), 0o644))
+}
+
+// request is a run of a script in a cell; "" is a new anonymous one.
+func (b *bed) request(name, script string) api.RunRequest {
+	return api.RunRequest{Command: []string{"sh", "-c", script}, From: b.src, Cell: name, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}}
+}
+
+// do runs a request to its end.
+func (b *bed) do(req api.RunRequest) api.Run {
+	b.Helper()
+	r, err := b.StartRun(b.ctx, req)
+	b.must(err)
+	r, err = b.WaitRun(b.ctx, cell.RunID(r.ID))
+	b.must(err)
+	return r
+}
+
+func (b *bed) run(name, script string) api.Run {
+	b.Helper()
+	r := b.do(b.request(name, script))
+	if r.Error != nil {
+		b.Fatalf("run of %q: %s", script, r.Error.Message)
+	}
+	return r
+}
+
+func (b *bed) id(name string) cell.ID {
+	b.Helper()
+	id, err := b.SelectCell(name, b.src)
+	b.must(err)
+	return id
+}
+
+// has asserts the files of a cell's head, as "path: content", all of them.
+func (b *bed) has(name string, files ...string) {
+	b.Helper()
+	c, err := b.reg.cell(b.id(name))
+	b.must(err)
+	k, err := b.reg.checkpoint(c.Head)
+	b.must(err)
+	b.holds(name, &k, files...)
+}
+
+func (b *bed) holds(what string, k *Checkpoint, files ...string) {
+	b.Helper()
+	s, err := b.side(b.ctx, k)
+	if err != nil {
+		b.Errorf("%s: %v", what, err)
+		return
+	}
+	got := []string{}
+	err = s.Tree.Walk("", func(path string, e workspace.Entry) error {
+		if e.Type != workspace.File {
+			return nil
+		}
+		f, err := s.Contents.Open(path, e)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		text := make([]byte, e.Size+1)
+		n, _ := f.Read(text)
+		got = append(got, path+": "+strings.TrimSpace(string(text[:n])))
+		return nil
+	})
+	sort.Strings(files)
+	if err != nil || strings.Join(got, "\n") != strings.Join(files, "\n") {
+		b.Errorf("%s has %q (%v), want %q", what, got, err, files)
+	}
+}
+
+// verified asserts that every receipt there is can be verified.
+func (b *bed) verified() {
+	b.Helper()
+	v, err := b.Verify(b.ctx, "all", b.src)
+	if err != nil || !v.OK {
+		b.Errorf("verify: %+v, %v", v, err)
+	}
+}
+
+// soon is a context for what must not be waited for.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}

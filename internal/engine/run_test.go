@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A budget that is no budget is an error, never "unlimited"; nothing is
+// recorded of such a run. One that is not asked for has a default.
+func TestF31Budgets(t *testing.T) {
+	b := newBed(t, "f: 0")
+	for name, set := range map[string]func(*api.Limits, string){
+		"memory":  func(l *api.Limits, s string) { l.Memory = s },
+		"disk":    func(l *api.Limits, s string) { l.Disk = s },
+		"pids":    func(l *api.Limits, s string) { l.PIDs = s },
+		"cpus":    func(l *api.Limits, s string) { l.CPUs = s },
+		"timeout": func(l *api.Limits, s string) { l.Timeout = s },
+	} {
+		for _, v := range []string{"0", "-1", "-0", "0s", "-5s", "NaN", "Inf", "-Inf", "1e400", "99999999999999999999T", "99999999999h", "1ns", "unlimited", " ", "none"} {
+			req := b.request("w", "true")
+			set(&req.Limits, v)
+			_, err := b.StartRun(b.ctx, req)
+			b.wantKind(name+" "+v, err, cell.Invalid)
+			if _, err := b.Plan(b.ctx, req); cell.KindOf(err) != cell.Invalid {
+				t.Errorf("%s %s: the plan of it: %v", name, v, err)
+			}
+		}
+	}
+	if n := len(b.Runs("")) + len(b.Cells()); n > 0 {
+		t.Errorf("%d runs and cells are recorded", n)
+	}
+	b.run("w", "true")
+	c, err := b.reg.cell(b.id("w"))
+	b.must(err)
+	if l := c.Setup.Limits; l.Memory <= 0 || l.PIDs <= 0 || l.Disk <= 0 {
+		t.Errorf("the defaults are %+v", l)
+	}
+	for _, v := range []string{"0", "-1s", "0s", "NaN", "99999999999h", "5"} {
+		_, err := b.StartExec(b.ctx, c.ID, api.ExecRequest{Command: []string{"true"}, Timeout: v})
+		b.wantKind("an exec for "+v, err, cell.Invalid)
+	}
+}
+
+func TestBadRequestsAreRefusedBeforeAnythingHappens(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "true")
+	before := len(b.Runs(""))
+	for what, x := range map[string]struct {
+		req  api.RunRequest
+		want cell.Kind
+	}{
+		"no command":           {api.RunRequest{From: b.src}, cell.Invalid},
+		"an empty command":     {api.RunRequest{From: b.src, Command: []string{""}}, cell.Invalid},
+		"a NUL":                {b.request("w", "a\x00b"), cell.Invalid},
+		"no source":            {api.RunRequest{Command: []string{"true"}}, cell.Invalid},
+		"a source not there":   {api.RunRequest{Command: []string{"true"}, From: b.src + "/none"}, cell.NotFound},
+		"another source":       {api.RunRequest{Command: []string{"true"}, From: filepath.Dir(b.src), Cell: "w"}, cell.Conflict},
+		"another backend":      {api.RunRequest{Command: []string{"true"}, From: b.src, Cell: "w", Backend: "namespace"}, cell.Conflict},
+		"an unknown backend":   {api.RunRequest{Command: []string{"true"}, From: b.src, Backend: "x"}, cell.Unsupported},
+		"an unknown image":     {api.RunRequest{Command: []string{"true"}, From: b.src, Image: "oci:x"}, cell.Unsupported},
+		"a name that is none":  {b.request("../x", "true"), cell.Invalid},
+		"a bad on-failure":     {api.RunRequest{Command: []string{"true"}, From: b.src, OnFailure: "accept"}, cell.Invalid},
+		"a bad on-success":     {api.RunRequest{Command: []string{"true"}, From: b.src, OnSuccess: "restore"}, cell.Invalid},
+		"a limit not for here": {api.RunRequest{Command: []string{"true"}, From: b.src, Policy: "version: 7\n"}, cell.Invalid},
+	} {
+		_, err := b.StartRun(b.ctx, x.req)
+		b.wantKind(what, err, x.want)
+	}
+	if n := len(b.Runs("")); n != before {
+		t.Errorf("%d runs are recorded, there were %d", n, before)
+	}
+}
+
+// A limit that the backend can't apply fails the start: the run is recorded as
+// one that did nothing, its cell is gone.
+func TestF33LimitThatCannotBeApplied(t *testing.T) {
+	b := newBed(t, "f: 0")
+	req := b.request("w", "echo 1 > f")
+	req.Limits.Memory = "1G"
+	r := b.do(req)
+	if r.Error == nil || r.Error.Kind != api.Kind(cell.Unsupported) || r.Error.Hint == "" || r.Verdict != string(cell.Discarded) || r.ExitCode != nil || r.Receipt == "" {
+		t.Errorf("%+v %+v", r, r.Error)
+	}
+	if n := len(b.Cells()); n != 0 {
+		t.Errorf("there are %d cells", n)
+	}
+	b.Engine.work.Wait()
+	if names, _ := os.ReadDir(b.home.Cells()); len(names) > 0 {
+		t.Errorf("left over: %v", names)
+	}
+	b.verified()
+}
+
+func TestF18RunsInOneCellWaitForEachOther(t *testing.T) {
+	b := newBed(t, "f: ")
+	b.run("w", "echo 0 > f")
+	var wg sync.WaitGroup
+	for n := range 5 {
+		wg.Go(func() {
+			r := b.do(b.request("w", fmt.Sprintf("cp f g; sleep 0.02; echo %d >> g; mv g f", n+1)))
+			if r.Error != nil || *r.ExitCode != 0 {
+				t.Errorf("run %d: %+v", n, r.Error)
+			}
+		})
+	}
+	wg.Wait()
+	_, err := b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "copy"})
+	b.must(err)
+	r := b.run("copy", "wc -l < f; test $(wc -l < f) = 6")
+	if *r.ExitCode != 0 {
+		t.Error("a run's work is lost")
+	}
+	if n := len(b.Runs(b.id("w"))); n != 6 {
+		t.Errorf("%d runs are recorded", n)
+	}
+	b.verified()
+}
+
+// The daemon's end is not the command's: the next one finds it and brings the
+// run to its end.
+func TestF19RunOutlivesTheDaemon(t *testing.T) {
+	for name, x := range map[string]struct {
+		exit string
+		want cell.Verdict
+	}{"good": {"0", cell.Pending}, "failed while nobody could be told": {"3", cell.Pending}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, "f: 0")
+			flag := filepath.Join(t.TempDir(), "go")
+			r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; while ! test -e "+flag+"; do sleep 0.01; done; echo 2 > f; exit "+x.exit))
+			b.must(err)
+			b.starts(r)
+			b.reopen()
+			if _, err := b.Checkpoint(soon(t), b.id("w"), api.CheckpointRequest{}); err == nil {
+				t.Error("a checkpoint was made under a run")
+			}
+			b.must(os.WriteFile(flag, nil, 0o644))
+			end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+			if err != nil || end.Verdict != string(x.want) || end.ExitCode == nil || fmt.Sprint(*end.ExitCode) != x.exit || end.Receipt == "" {
+				t.Errorf("%+v, %v", end, err)
+			}
+			b.has("w", "f: 2")
+			b.verified()
+		})
+	}
+}
+
+// starts waits until a run's command is there.
+func (b *bed) starts(r api.Run) {
+	b.Helper()
+	a, err := b.AttachRun(cell.RunID(r.ID), false)
+	b.must(err)
+	defer a.Release(false)
+	select {
+	case <-a.Started:
+	case <-a.Done:
+		b.Fatal("the run ended")
+	case <-b.ctx.Done():
+		b.Fatal("the run never started")
+	}
+}
+
+// What was only being prepared when the daemon ended did nothing.
+func TestF19RunThatWasBeingPrepared(t *testing.T) {
+	b := newBed(t, "f: 0")
+	p, err := b.plan(b.request("w", "echo 1 > f"))
+	b.must(err)
+	run := &Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
+		Policy: p.policy.Digest().String(), Phase: string(cell.Preparing), Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}}
+	p.run = run
+	b.must(b.record(p))
+	b.reopen()
+	r, err := b.Engine.Run(run.RunID())
+	if err != nil || r.Phase != string(cell.Ended) || r.Verdict != string(cell.Discarded) || r.Error == nil || r.Receipt == "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := len(b.Cells()); n != 0 {
+		t.Errorf("there are %d cells", n)
+	}
+	b.run("w", "echo 1 > f") // the name is free
+	b.verified()
+}
+
+// Interrupted, stopped or removed under it, a run is pending or gone with its
+// cell, never accepted, and nothing runs on.
+func TestStopEndsARun(t *testing.T) {
+	b := newBed(t, "f: 0")
+	r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; sleep 300"))
+	b.must(err)
+	b.starts(r)
+	for b.source("f") == "" { // never: the source is not written
+		t.Fatal("the source was written")
+	}
+	c, err := b.Stop(b.ctx, cell.ID(r.Cell))
+	if err != nil || c.State != string(cell.Idle) || c.Processes != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+	if err != nil || end.Verdict != string(cell.Pending) || end.Cause != "interrupted" {
+		t.Errorf("%+v, %v", end, err)
+	}
+	if list, err := b.Processes(b.ctx, cell.ID(r.Cell)); err != nil || len(list) > 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	b.verified()
+}
+
+// An exec makes its cell live, and the cell rests when nothing happens in it;
+// what it wrote is there for the next.
+func TestExecWakesAndTheCellRests(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	id := b.id("w")
+	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 2 > f; exit 5"}})
+	b.must(err)
+	b.until("it ended", func() bool { return b.ended(x.ID) })
+	if x, _ = b.Exec(x.ID); *x.ExitCode != 5 {
+		t.Errorf("%+v", x)
+	}
+	b.until("the cell rested", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) && b.instance(id) == nil })
+	r := b.run("w", "grep -q 2 f")
+	if *r.ExitCode != 0 {
+		t.Error("what the exec wrote is gone")
+	}
+	y, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+	b.must(err)
+	if c, err := b.Pause(b.ctx, id); err != nil || c.State != string(cell.Paused) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}})
+	b.wantKind("an exec in a paused cell", err, cell.Conflict, "paused")
+	if c, err := b.Engine.Resume(b.ctx, id); err != nil || c.State != string(cell.Running) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	b.reopen()
+	if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 || !strings.Contains(list[0].Command, "sleep 300") {
+		t.Errorf("after a restart, of %s: %+v, %v", y.ID, list, err)
+	}
+}
+
+func (b *bed) until(what string, so func() bool) {
+	b.Helper()
+	for range 1000 {
+		if so() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	b.Fatalf("it never came that %s", what)
+}
