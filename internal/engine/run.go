@@ -95,11 +95,12 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	e.mu.Lock()
 	e.live[l.id] = l
 	e.mu.Unlock()
+	asked := run.Run // from here on run is the work's
 	e.background(func(ctx context.Context) {
 		defer e.ended(l)
 		e.carryOut(ctx, p, l)
 	})
-	return run.Run, nil
+	return asked, nil
 }
 
 func (e *Engine) ended(l *liveRun) {
