@@ -49,7 +49,8 @@ type Instance interface {
 	// Start runs a process. logs are files for stdout, stderr and events,
 	// each may be nil; they are duplicated. name is new in this instance,
 	// else cell.Exists. A program that is not there fails with
-	// cell.NoSuchBinary, one that can't be executed with cell.NotRunnable.
+	// cell.NoSuchBinary, one that can't be executed with cell.NotRunnable, and a
+	// working directory that is not there with cell.NotFound.
 	Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (Process, error)
 
 	// Process returns one that was started earlier and not forgotten, or

@@ -41,7 +41,7 @@ type Driver interface {
 	// Start runs a process in a cell with stdio as its streams; with p.TTY
 	// all three are nil and the driver returns the terminal. A program that
 	// is not there is a NoSuchBinary error, one that can't be executed
-	// NotRunnable.
+	// NotRunnable, a working directory that is not there NotFound.
 	Start(id cell.ID, p cell.Process, stdio [3]*os.File) (Started, error)
 	// KillAll ends every process of the cell and returns how many were not
 	// the driver's own.

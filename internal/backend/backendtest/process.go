@@ -196,8 +196,19 @@ func testPrograms(k *bench) {
 		_, err := i.Start(k.ctx, "never", p, [3]*os.File{})
 		k.wantKind(x.path[0], err, x.want)
 	}
-	p := sh("exit 9")
-	p.Process.Path = []string{"/no/such/program", "/bin/sh"}
+	// A folder that may not be searched is no program that may not be executed.
+	k.must(os.MkdirAll(filepath.Join(k.folder(s), "closed"), 0o755))
+	k.must(os.Chmod(filepath.Join(k.folder(s), "closed"), 0))
+	p := sh("exit 0")
+	p.Process.Path = []string{work + "/closed/program", "/no/such/program"}
+	_, err := i.Start(k.ctx, "never", p, [3]*os.File{})
+	k.wantKind("a program that is nowhere", err, cell.NoSuchBinary)
+	p = sh("exit 0")
+	p.Process.Workdir = work + "/nowhere"
+	_, err = i.Start(k.ctx, "never", p, [3]*os.File{})
+	k.wantKind("a working directory that is not there", err, cell.NotFound)
+	p = sh("exit 9")
+	p.Process.Path = []string{work + "/closed/program", "/no/such/program", "/bin/sh"}
 	c := k.start(i, p)
 	if st := c.wait(); st.Exit.Code != 9 {
 		k.Errorf("the second candidate ended as %+v", *st.Exit)

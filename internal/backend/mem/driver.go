@@ -74,8 +74,14 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		}
 		env = append(env, kv)
 	}
+	if st, err := os.Stat(d.real(p.Workdir)); err != nil || !st.IsDir() {
+		return keeper.Started{}, cell.Errorf(cell.NotFound, "mem.Start", "", "cannot start %s: cannot work in %s", p.Args[0], p.Workdir)
+	}
 	var err error
 	for _, candidate := range p.Path {
+		if _, serr := os.Stat(d.real(candidate)); serr != nil {
+			continue
+		}
 		c := &exec.Cmd{Path: d.real(candidate), Args: p.Args, Env: env, Dir: d.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 		if err = c.Start(); err == nil {

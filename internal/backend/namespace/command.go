@@ -20,6 +20,9 @@ const rootCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWN
 // process; the pid namespace it is born in.
 const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
+// workdirOp begins the name of the call that enters the working directory.
+const workdirOp = "enter "
+
 // command is the script of a process in a cell.
 func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (*linux.Script, madeProcess) {
 	s := &linux.Script{}
@@ -63,7 +66,7 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (*linux.Script, ma
 		s.Call("setresgid", unix.SYS_SETRESGID, u.GID, u.GID, u.GID)
 		s.Call("setresuid", unix.SYS_SETRESUID, u.UID, u.UID, u.UID)
 	}
-	s.Call("enter "+p.Workdir, unix.SYS_CHDIR, p.Workdir)
+	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)
 	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	s.SetCaps(caps)
 	s.NoNewPrivs()

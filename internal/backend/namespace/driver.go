@@ -276,7 +276,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		if term != nil {
 			term.Close()
 		}
-		return keeper.Started{}, explainStart(err, p)
+		return keeper.Started{}, c.explainStart(err, p)
 	}
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
@@ -284,7 +284,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 }
 
 // explainStart says what a command that did not start means.
-func explainStart(err error, p cell.Process) error {
+func (c *liveCell) explainStart(err error, p cell.Process) error {
 	se, ok := errors.AsType[*linux.ScriptError](err)
 	if !ok {
 		return err
@@ -297,12 +297,33 @@ func explainStart(err error, p cell.Process) error {
 	case strings.HasPrefix(se.Call, canaryOp):
 		return cell.Errorf(cell.Denied, "namespace.Start", "report this: the cell's isolation does not hold on this host",
 			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, canaryOp), se.Errno)
-	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR):
+	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !c.hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "namespace.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
+	case se.Call == workdirOp+p.Workdir:
+		return cell.Errorf(cell.NotFound, "namespace.Start", "give a folder that is in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
 	case se.IsExec():
 		return cell.Errorf(cell.NotRunnable, "namespace.Start", "", "cannot execute %s: %w", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
 	}
 	return cell.Errorf(cell.Internal, "namespace.Start", "", "cannot start %s: %w", name, se)
+}
+
+// hasAny reports whether one of paths is in the cell: below a folder that may
+// not be searched the kernel says of everything that it may not be executed.
+func (c *liveCell) hasAny(paths []string) bool {
+	root, err := unix.Open(procPath(c.init.PID, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(root)
+	for _, p := range paths {
+		fd, err := unix.Openat2(root, strings.TrimPrefix(p, "/"), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+		if err == nil {
+			unix.Close(fd)
+			return true
+		}
+	}
+	return false
 }
 
 // Root implements keeper.Driver.

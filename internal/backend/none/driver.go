@@ -108,9 +108,19 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		attr.Setctty, attr.Ctty = true, 0
 	}
 	cmd := &exec.Cmd{Args: p.Args, Env: env, Dir: paths.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], SysProcAttr: attr}
+	if st, serr := os.Stat(cmd.Dir); serr != nil || !st.IsDir() {
+		if master != nil {
+			master.Close()
+		}
+		return keeper.Started{}, cell.Errorf(cell.NotFound, "none.Start", "give a folder that there is", "cannot start %s: cannot work in %s", p.Args[0], p.Workdir)
+	}
 	for _, candidate := range p.Path {
 		c := *cmd
 		c.Path = paths.real(candidate)
+		if _, serr := os.Stat(c.Path); serr != nil {
+			err = fs.ErrNotExist // for whoever asks, also where it may not be looked for
+			continue
+		}
 		if err = d.start(&c); err == nil {
 			return keeper.Started{Process: &process{d: d, cmd: &c, group: linux.Group{PID: c.Process.Pid}}, Terminal: master}, nil
 		}
