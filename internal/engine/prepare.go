@@ -131,7 +131,7 @@ func (x *execution) planImage() (*image.HostPlan, error) {
 		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
 		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
 		Mounts: mountFlags(x.p), EtcDir: filepath.Join(e.cfg.Home.Images(), "etc"),
-		State: []string{e.cfg.Home.State, e.cfg.Home.Cache, e.cfg.Home.Run},
+		State: e.ownDirs(),
 	})
 	if err != nil {
 		return nil, err

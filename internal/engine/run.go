@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -179,6 +180,12 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	if req.From == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "give it with --from", "cannot run: no source directory given")
 	}
+	// Before anything is read of it: a home would be copied first and refused then.
+	for _, at := range []string{req.From, p.source} {
+		if err := e.checkSource(at); err != nil {
+			return nil, err
+		}
+	}
 	for w := range p.with {
 		if _, err := os.Lstat(filepath.Join(p.source, w)); err != nil {
 			return nil, cell.Errorf(cell.NotFound, opName, "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
@@ -187,6 +194,18 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	}
 	p.backend, err = e.backend(req.Backend)
 	return p, err
+}
+
+func (e *Engine) checkSource(at string) error {
+	if !filepath.IsAbs(at) {
+		return nil // relative to the daemon: CleanSource has made it absolute
+	}
+	return image.CheckSource(at, e.cfg.User.Home, e.ownDirs()...)
+}
+
+// ownDirs are pando's own, which no cell sees.
+func (e *Engine) ownDirs() []string {
+	return []string{e.cfg.Home.State, e.cfg.Home.Cache, e.cfg.Home.Run}
 }
 
 // planExisting checks a request against the cell it names.
