@@ -224,7 +224,7 @@ func TestF21ApplyOfScrubbedFile(t *testing.T) {
 	dir := sourceOf(t, wt.Model{".npmrc": wt.Plain("registry=x\n//x/:_authToken=secret\n"), "f": wt.Plain("1")})
 	before := snapshotOf(t, dir)
 	req := applyRequest(t, dir, base, wt.Model{".npmrc": wt.Plain("registry=y\n"), "f": wt.Plain("2")})
-	req.Scrubbed = []string{".npmrc"}
+	req.Scrubbed, req.Include = []string{".npmrc"}, []string{".npmrc"} // else it is held back as a control path
 	if _, err := Do(context.Background(), req); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), ".npmrc came into the cell without its credentials") {
 		t.Errorf("err = %v", err)
 	}

@@ -57,6 +57,8 @@ var controlTable = []struct{ why, names string }{
 		.devcontainer .devcontainer.json .gitpod.* .gitpod .replit .idx .codesandbox .codespaces .daytona .devfile.yaml devfile.yaml`},
 	{"debuggers and interpreters run it when they start", `
 		.gdbinit .lldbinit .pdbrc .pdbrc.py .pryrc .irbrc .rprofile .ghci .psqlrc .sqliterc .pythonrc .pythonrc.py .rdebugrc .byebugrc .node_repl_history.js`},
+	{"package managers take registries, tokens of the environment and programs from it", `
+		.npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .pnpmfile.mjs .cargo/config .cargo/config.toml .bundle/config pip.conf .pip nuget.config`},
 	{"programs look for credentials and trust there", `
 		.ssh .gnupg .aws .kube .netrc _netrc .docker/config.json .git-credentials .pypirc .config/gcloud .config/gh`},
 }
