@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// leaving is how long the keeper of a cell that is at rest may still be on its
+// way out, when the daemon that sent it away died meanwhile.
+const leaving = 5 * time.Second
+
+// activate makes an instance of a cell that is at rest.
+func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error) {
+	b, err := e.backend(c.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.awaitGone(ctx, c.ID); err != nil {
+		return nil, err
+	}
+	spec := cell.Spec{
+		ID: c.ID, Hostname: hostname(c), User: c.Setup.User, Mounts: c.Setup.Mounts, Workdir: c.Source,
+		Limits: c.Setup.Limits, Asked: c.Setup.Asked, Writes: []string{e.private(c.ID)},
+	}
+	if c.Volume > 0 {
+		spec.Sized, spec.Limits.Disk = true, c.Volume
+	}
+	for _, m := range c.Setup.Mounts {
+		if m.Why == whyWorkspace {
+			spec.Writes = append(spec.Writes, orElse(m.Upper, m.Source))
+		}
+	}
+	if err := e.makeWay(c); err != nil {
+		return nil, err
+	}
+	// A layer over a cache is mounted once: what an attempt left behind goes.
+	if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), "cache")); err != nil {
+		return nil, err
+	}
+	inst, err := b.Create(ctx, spec)
+	for began := time.Now(); cell.KindOf(err) == cell.Exists && time.Since(began) < leaving && ctx.Err() == nil; {
+		time.Sleep(10 * time.Millisecond)
+		inst, err = b.Create(ctx, spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.instances[c.ID] = inst
+	e.mu.Unlock()
+	e.watch(inst)
+	return inst, nil
+}
+
+// watchTick is how often a living cell is looked at.
+const watchTick = 2 * time.Second
+
+// watch puts a cell to rest when what goes on in it by itself has ended: what
+// a run or an exec left behind, or what an earlier daemon started.
+func (e *Engine) watch(inst backend.Instance) {
+	e.background(func(ctx context.Context) {
+		tick := time.NewTicker(watchTick)
+		defer tick.Stop()
+		for e.instance(inst.ID()) == inst {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if e.runIn(inst.ID()) == nil {
+				e.restIfEmpty(ctx, inst.ID())
+			}
+		}
+	})
+}
+
+// deactivate ends a cell's processes for cause and takes its instance away.
+// When it returns nothing runs in the cell and nothing can be started in it;
+// the rest of the taking down goes on behind.
+func (e *Engine) deactivate(ctx context.Context, id cell.ID, cause string) error {
+	e.mu.Lock()
+	inst := e.instances[id]
+	delete(e.instances, id)
+	e.mu.Unlock()
+	if inst == nil {
+		return nil
+	}
+	return e.takeDown(ctx, inst, cause)
+}
+
+// quiet is how long processes that were killed may take to be gone, before
+// their namespaces are taken away under them.
+const quiet = 2 * time.Second
+
+// takeDown ends what runs in an instance that nobody can reach any more, and
+// removes it.
+func (e *Engine) takeDown(ctx context.Context, inst backend.Instance, cause string) error {
+	empty := func() bool {
+		list, err := inst.List(ctx)
+		return err == nil && len(list) == 0
+	}
+	if !empty() {
+		if _, err := inst.KillAll(ctx, cause); err == nil {
+			for began := time.Now(); time.Since(began) < quiet && !empty(); {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if !empty() {
+			return e.removeInstance(ctx, inst, cause)
+		}
+	}
+	gone := make(chan struct{})
+	e.mu.Lock()
+	e.ending[inst.ID()] = gone
+	e.mu.Unlock()
+	e.background(func(ctx context.Context) {
+		defer func() {
+			e.mu.Lock()
+			delete(e.ending, inst.ID())
+			e.mu.Unlock()
+			close(gone)
+		}()
+		if err := e.removeInstance(ctx, inst, cause); err != nil {
+			e.log.Warn("cannot take down a cell", "cell", inst.ID(), "error", err)
+		}
+	})
+	return nil
+}
+
+// removeInstance removes an instance, and the writable layers over caches with
+// it. It is not given up when the daemon ends.
+func (e *Engine) removeInstance(ctx context.Context, inst backend.Instance, cause string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup.Grace)
+	defer cancel()
+	if err := inst.Remove(ctx, cause); err != nil {
+		return err
+	}
+	return workspace.RemoveTree(filepath.Join(e.private(inst.ID()), "cache"))
+}
+
+// awaitGone waits until an instance that is being taken down is gone.
+func (e *Engine) awaitGone(ctx context.Context, id cell.ID) error {
+	e.mu.Lock()
+	gone := e.ending[id]
+	e.mu.Unlock()
+	if gone == nil {
+		return nil
+	}
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// hostname is a valid host name made of the cell's name.
+func hostname(c *Cell) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, c.Title()), "-")
+	return orElse(name, string(c.ID))
+}
+
