@@ -58,14 +58,23 @@ type Stats struct {
 	Measured   []string `json:"measured"`
 }
 
-// Since returns what was used from an earlier look on. Peaks can't be split, so
-// they count as not measured.
+// Since returns what was used from an earlier look on. A peak that is no higher
+// than it was then belongs to an unknown time, and counts as not measured.
 func (s Stats) Since(b Stats) Stats {
 	s.CPU -= b.CPU
 	s.Written -= b.Written
 	s.OOMKills -= b.OOMKills
-	s.PeakMemory, s.PeakPIDs = 0, 0
-	s.Measured = slices.DeleteFunc(slices.Clone(s.Measured), func(n string) bool { return n == "peak_memory" || n == "peak_pids" })
+	s.Measured = slices.Clone(s.Measured)
+	for _, p := range []struct {
+		name   string
+		now    *int64
+		before int64
+	}{{"peak_memory", &s.PeakMemory, b.PeakMemory}, {"peak_pids", &s.PeakPIDs, b.PeakPIDs}} {
+		if *p.now <= p.before {
+			*p.now = 0
+			s.Measured = slices.DeleteFunc(s.Measured, func(n string) bool { return n == p.name })
+		}
+	}
 	return s
 }
 
