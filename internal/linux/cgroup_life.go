@@ -248,7 +248,7 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 				return true, err
 			}
 			if tries++; tries > 50 { // about 80 ms
-				if pids := listPIDs(d.path); len(pids) > 0 {
+				if pids := slices.DeleteFunc(listPIDs(d.path), dying); len(pids) > 0 {
 					return false, cell.Errorf(cell.Conflict, "linux.Remove", "", "%d processes live in it", len(pids))
 				}
 			}
