@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"os/user"
@@ -55,12 +56,53 @@ type launched struct {
 	Hint  string    `json:"hint,omitempty"`
 }
 
+// another is how long a daemon that holds the lock may take to answer, or to be
+// gone: it may be just starting, or dying.
+const another = 5 * time.Second
+
 // startDaemon starts a daemon that outlives this process, and returns when it
 // answers. That another one came first is no error.
 func startDaemon(ctx context.Context, h home.Home) error {
 	if err := h.Make(); err != nil {
 		return err
 	}
+	for began := time.Now(); ; {
+		err := launchDaemon(h)
+		if cell.KindOf(err) != cell.Exists {
+			return err
+		}
+		if answers(h.Socket()) {
+			return nil
+		}
+		if time.Since(began) > another {
+			return fmt.Errorf("cannot reach the daemon: another one holds %s and doesn't answer", h.Lock())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// answers reports whether somebody listens on a socket, whose path may be longer
+// than an address can be.
+func answers(socket string) bool {
+	dir, err := os.Open(filepath.Dir(socket))
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)))
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// launchDaemon starts one; Exists when another holds the lock.
+func launchDaemon(h home.Home) error {
 	log, err := os.OpenFile(h.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -93,28 +135,10 @@ func startDaemon(ctx context.Context, h home.Home) error {
 	if _, err := conn.Recv(&answer); err != nil {
 		return fmt.Errorf("cannot start the daemon: it ended at once; see %s", h.Log())
 	}
-	switch {
-	case answer.Error == "":
+	if answer.Error == "" {
 		return nil
-	case answer.Kind == cell.Exists:
-		return awaitSocket(ctx, h)
 	}
 	return &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
-}
-
-// awaitSocket waits for another daemon that is just starting, or ending.
-func awaitSocket(ctx context.Context, h home.Home) error {
-	for range 500 {
-		if _, err := os.Stat(h.Socket()); err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return fmt.Errorf("cannot reach the daemon: another one holds %s and doesn't answer", h.Lock())
 }
 
 // daemonMain is the life of a daemon.

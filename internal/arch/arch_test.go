@@ -32,7 +32,7 @@ var rows = [][]string{
 	{"internal/gitdir"},
 	{"internal/reexec"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
-	{"api", "internal/cell", "internal/cleanup", "internal/home"},
+	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }
 
 // free are packages that tests alone import, or that import nothing of ours.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // Disk returns the FS of a directory of the host, which must exist.
@@ -29,6 +31,7 @@ func (d disk) CreateTemp(name string, perm fs.FileMode) (File, error) {
 	if _, err := d.path("create", name); err != nil {
 		return nil, err
 	}
+	fault.Step("create " + name)
 	for {
 		var random [4]byte
 		rand.Read(random[:])
@@ -89,6 +92,7 @@ func (d disk) Rename(from, to string) error {
 	if filepath.Dir(p) != filepath.Dir(q) {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrInvalid}
 	}
+	fault.Step("rename " + from)
 	return os.Rename(p, q)
 }
 
@@ -97,6 +101,7 @@ func (d disk) Remove(name string) error {
 	if err != nil {
 		return err
 	}
+	fault.Step("remove " + name)
 	return os.Remove(p)
 }
 
@@ -105,6 +110,7 @@ func (d disk) Mkdir(name string, perm fs.FileMode) error {
 	if err != nil {
 		return err
 	}
+	fault.Step("mkdir " + name)
 	return os.Mkdir(p, perm)
 }
 
@@ -113,6 +119,7 @@ func (d disk) SyncDir(name string) error {
 	if err != nil {
 		return err
 	}
+	fault.Step("sync directory " + name)
 	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -154,7 +161,13 @@ type diskFile struct {
 
 func (f diskFile) Name() string { return f.name }
 
+func (f diskFile) Write(b []byte) (int, error) {
+	fault.Step("write " + f.name)
+	return f.File.Write(b)
+}
+
 func (f diskFile) SyncData() error {
+	fault.Step("sync " + f.name)
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
 		if err != unix.EINTR {

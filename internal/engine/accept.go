@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -192,6 +193,7 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 		}
 	}
 	backup := filepath.Join(e.cfg.Home.State, "apply", cell.Sum([]byte(run.Source)).Short())
+	fault.Step("make the folder of an apply")
 	if err := os.MkdirAll(filepath.Dir(backup), 0o700); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -20,37 +20,50 @@ import (
 // checkTail is how much of a check's output the record keeps, in bytes.
 const checkTail = 4 << 10
 
+// checkArgs is a check that was begun: the cell that it has for itself, which
+// no record names.
+type checkArgs struct {
+	Cell    cell.ID `json:"cell"`
+	Backend string  `json:"backend"`
+}
+
 // check runs the --check command in a fork of the result, which is thrown
-// away afterwards: a check sees the result and changes nothing of it.
-func (x *execution) check(ctx context.Context, after *Checkpoint) (err error) {
-	e := x.e
+// away afterwards: a check sees the result and changes nothing of it. What a
+// crash leaves of it, the next daemon ends, and checks again.
+func (x *execution) check(ctx context.Context, after *Checkpoint) error {
 	x.l.report(api.Progress{Step: "checking", Note: x.run.In.Check})
+	c := x.c
+	c.ID, c.Name, c.Gen, c.Volume = cell.NewID(), "", nil, 0
+	return x.e.operate(ctx, opCheck, checkArgs{c.ID, c.Backend}, func(ctx context.Context) error { return x.checkIn(ctx, &c, after) })
+}
+
+func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (err error) {
+	e := x.e
 	p, err := e.providerOf(after.State.Provider)
 	if err != nil {
 		return err
 	}
-	c := x.c
-	c.ID, c.Name, c.Gen, c.Volume = cell.NewID(), "", nil, 0
-	if err := e.begin(ctx, &c, p, after); err != nil {
+	if err := e.begin(ctx, c, p, after); err != nil {
 		return errors.Join(err, e.removePrivate(c.ID))
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
 		err = errors.Join(err, e.deactivate(ctx, c.ID, "the check ended"), e.awaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.removePrivate(c.ID))
 	}()
-	if err := e.refit(&c, p); err != nil {
+	if err := e.refit(c, p); err != nil {
 		return err
 	}
-	inst, err := e.activate(ctx, &c)
+	inst, err := e.activate(ctx, c)
 	if err != nil {
-		return fmt.Errorf("cannot check: %w", err)
+		return err
 	}
+	fault.Step("make the output of a check")
 	out, err := os.OpenFile(filepath.Join(x.run.Folder, "check"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	st, err := e.runCheck(x.l.ctx, inst, x, &c, out)
+	st, err := e.runCheck(x.l.ctx, inst, x, c, out)
 	if err != nil {
 		return err
 	}
@@ -65,7 +78,7 @@ func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *executi
 		Timeout: x.run.In.Timeout, EndsCell: true, LogLimit: logLimit,
 	}, [3]*os.File{out, out, nil})
 	if err != nil {
-		return cell.Status{}, fmt.Errorf("cannot check: %w", err)
+		return cell.Status{}, err
 	}
 	st, err := e.waitFor(ctx, proc)
 	if err != nil || st.Exit == nil {

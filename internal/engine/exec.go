@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -215,6 +216,7 @@ const (
 // refit points a cell's mounts at its present layer and its own folders.
 func (e *Engine) refit(c *Cell, p workspace.Provider) error {
 	private := e.private(c.ID)
+	fault.Step("make the folders of a cell")
 	if err := e.makeHome(private); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // logLimit is how much of each output stream a run keeps, in bytes. What goes
@@ -205,6 +206,7 @@ func commandEnv(base, asked []string, u cell.User, tty bool, term string) []stri
 // openLogs makes the files of a run's output and events.
 func openLogs(folder string) (logs [3]*os.File, err error) {
 	for i, name := range []string{"stdout", "stderr", "events.jsonl"} {
+		fault.Step("make " + name)
 		if logs[i], err = os.OpenFile(filepath.Join(folder, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 			closeLogs(logs)
 			return logs, err

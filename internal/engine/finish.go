@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -345,6 +346,7 @@ const (
 
 // writePatch puts what the run changed into its folder.
 func (x *execution) writePatch(ctx context.Context, diff *diff.Diff) error {
+	fault.Step("write a patch")
 	f, err := os.OpenFile(filepath.Join(x.run.Folder, "patch"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -480,10 +482,40 @@ func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
 	if run.Verdict == "" {
 		run.Verdict, run.Reason, run.By = string(cell.Pending), "the run could not be finished", "pando"
 	}
+	if run.Ended.IsZero() {
+		run.Ended = time.Now().UTC()
+	}
 	run.Phase = string(cell.Ended)
+	if err := e.sealFailed(run, c); err != nil {
+		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
+		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
+	}
 	err := e.reg.commit(c, run)
 	if err != nil {
 		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
 	}
 	return err
+}
+
+// sealFailed gives a run that could not be finished its receipt. One that it
+// got on its way stands, with its verdict.
+func (e *Engine) sealFailed(run *Run, c *Cell) error {
+	id, err := e.runReceipt(e.life, run, c)
+	if err != nil {
+		return err
+	}
+	entry, err := e.cfg.Ledger.Find(id.String())
+	if err != nil {
+		return err
+	}
+	p, err := readRunPredicate(entry)
+	if err != nil {
+		return err
+	}
+	run.Verdict, run.Reason, run.By = p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By
+	run.Receipt = id.String()
+	if len(run.Receipts) == 0 {
+		run.Receipts = []string{run.Receipt}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -45,6 +46,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	if err := e.keepReserve(); err != nil {
 		return full(err)
 	}
+	fault.Step("make the folder of a run")
 	if err := os.MkdirAll(x.run.Folder, 0o700); err != nil {
 		return err
 	}
@@ -215,7 +217,7 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 	inst := e.instance(c.ID)
 	if inst != nil {
 		k.Under = "living processes: the top layer was copied"
-		k.State, err = e.snapshot(ctx, p, inst, *c.Gen)
+		k.State, err = e.snapshot(ctx, p, inst, c)
 	} else {
 		k.State, err = p.Freeze(ctx, *c.Gen)
 	}
@@ -300,7 +302,10 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpo
 }
 
 // snapshot copies a generation that is in use, with its processes frozen.
-func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, g workspace.Generation) (s workspace.State, err error) {
+func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell) (s workspace.State, err error) {
+	if c.State == cell.Paused {
+		return p.Snapshot(ctx, *c.Gen)
+	}
 	if err := inst.Freeze(ctx); err != nil {
 		return s, err
 	}
@@ -309,7 +314,7 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 		defer cancel()
 		err = errors.Join(err, inst.Thaw(c))
 	}()
-	return p.Snapshot(ctx, g)
+	return p.Snapshot(ctx, *c.Gen)
 }
 
 func point(k *Checkpoint) *api.Point {

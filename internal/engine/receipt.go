@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -181,6 +182,7 @@ func (e *Engine) writeManifest(run *Run, p *runPlan) error {
 	if err != nil {
 		return err
 	}
+	fault.Step("write a manifest")
 	return os.WriteFile(filepath.Join(run.Folder, "manifest.json"), append(b, '\n'), 0o600)
 }
 

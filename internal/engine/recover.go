@@ -18,6 +18,7 @@ import (
 // operations that were begun, applies that were interrupted, runs whose
 // commands may still live, cells whose keepers may be gone.
 func (e *Engine) recover(ctx context.Context) error {
+	strays := e.strays()
 	e.recoverApplies(ctx)
 	e.openVolumes()
 	for _, rec := range e.reg.openOps() {
@@ -32,6 +33,11 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.endOrphan(ctx, c)
 		}
 	}
+	for _, b := range e.cfg.Backends { // before a run goes on, which may make a cell for its check
+		if _, err := b.Leftovers(ctx, false); err != nil {
+			e.log.Warn("cannot clean up after dead keepers", "backend", b.Name(), "error", err)
+		}
+	}
 	for _, r := range e.reg.listRuns("") {
 		if cell.Phase(r.Phase) != cell.Ended {
 			e.recoverRun(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
@@ -43,11 +49,7 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.removeUnmade(c)
 		}
 	}
-	for _, b := range e.cfg.Backends {
-		if _, err := b.Leftovers(ctx, false); err != nil {
-			e.log.Warn("cannot clean up after dead keepers", "backend", b.Name(), "error", err)
-		}
-	}
+	e.background(func(context.Context) { strays.remove(e) })
 	return nil
 }
 
@@ -77,6 +79,14 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 	if err == nil {
 		inst, aerr := b.Attach(ctx, c.ID)
 		if aerr == nil {
+			// It may have been frozen for a moment, or about to be.
+			still := inst.Thaw
+			if c.State == cell.Paused {
+				still = inst.Freeze
+			}
+			if err := still(ctx); err != nil {
+				e.log.Warn("cannot bring a cell back to where it was", "cell", c.ID, "state", c.State, "error", err)
+			}
 			e.mu.Lock()
 			e.instances[c.ID] = inst
 			e.mu.Unlock()

@@ -18,6 +18,7 @@ const (
 	opSeal   = "seal"
 	opAccept = "accept"
 	opRemove = "remove"
+	opCheck  = "check"
 )
 
 // sealArgs is an act with everything that it makes durable: its receipt, and
@@ -114,6 +115,15 @@ func (e *Engine) resume(ctx context.Context, rec op.Record) error {
 			return err
 		}
 		do = func(ctx context.Context) error { return e.doRemove(ctx, args.Cell) }
+	case opCheck: // the run that it belongs to checks again
+		var args checkArgs
+		if err := json.Unmarshal(rec.Args, &args); err != nil {
+			return err
+		}
+		do = func(ctx context.Context) error {
+			e.endOrphan(ctx, Cell{ID: args.Cell, Backend: args.Backend})
+			return nil
+		}
 	default:
 		return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -154,9 +155,11 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 		data []byte
 	}{{"index", raw}, {"json", b}} {
 		tmp := e.sourcePath(name, f.ext+".new")
+		fault.Step("write a source's " + f.ext)
 		if err := os.WriteFile(tmp, f.data, 0o600); err != nil {
 			return err
 		}
+		fault.Step("rename a source's " + f.ext)
 		if err := os.Rename(tmp, e.sourcePath(name, f.ext)); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // reserveSize is the space kept back, in bytes, so that a run whose command
@@ -26,6 +27,7 @@ func (e *Engine) keepReserve() error {
 	if st, err := os.Stat(e.reservePath()); err == nil && st.Size() == reserveSize {
 		return nil
 	}
+	fault.Step("keep some space")
 	f, err := os.OpenFile(e.reservePath(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

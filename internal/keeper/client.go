@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -89,7 +90,13 @@ func (c *Client) Do(ctx context.Context, req Request, files ...*os.File) (*Respo
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { k.Raw().SetDeadline(time.Unix(1, 0)) })
+	if changes(req.Op) {
+		fault.Step("ask the keeper to " + req.Op)
+	}
 	resp, err := roundTrip(k, req, files)
+	if changes(req.Op) {
+		fault.Step("hear that the keeper did " + req.Op)
+	}
 	if !stop() || err != nil {
 		k.Close()
 	} else {
@@ -105,6 +112,15 @@ func (c *Client) Do(ctx context.Context, req Request, files ...*os.File) (*Respo
 		return nil, resp.Error.err(req.Op)
 	}
 	return resp, nil
+}
+
+// changes reports whether a request does something that can be half done.
+func changes(op string) bool {
+	switch op {
+	case "hello", "status", "wait", "note", "list", "stats":
+		return false
+	}
+	return true
 }
 
 func roundTrip(k *reexec.Conn, req Request, files []*os.File) (*Response, error) {

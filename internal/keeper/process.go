@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // killGrace is how long a process has between SIGTERM and SIGKILL.
@@ -179,6 +180,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	p.mu.Unlock()
 
 	out, errs := p.stdout.status(), p.stderr.status()
+	fault.Step("write down an exit")
 	p.emit("process.exit", map[string]any{
 		"code": exit.Code, "signal": exit.Signal, "cause": exit.Cause, "left_over": left,
 		"stdout": out, "stderr": errs, "usage": usage, "stats": stats,
@@ -190,6 +192,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 			p.mu.Unlock()
 		}
 	}
+	fault.Step("tell of an exit")
 	close(p.done)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -169,9 +170,15 @@ func (s *Server) serve(uc *net.UnixConn) {
 			s.files(c, &req)
 			return
 		}
+		if changes(req.Op) {
+			fault.Step("begin to " + req.Op)
+		}
 		resp, err := s.handle(&req, files)
 		if err != nil {
 			resp = Response{Error: wireError(err)}
+		}
+		if changes(req.Op) {
+			fault.Step("answer to " + req.Op)
 		}
 		if err := c.Send(resp); err != nil {
 			return

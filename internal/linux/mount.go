@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // Detach returns a detached copy of the mount tree at path: a mount that is
@@ -149,6 +151,7 @@ func actAs(id int) error {
 
 // Do runs f on the namespace's thread.
 func (m *MountNS) Do(f func() error) error {
+	fault.Step("mount")
 	errc := make(chan error, 1)
 	m.work <- func() { errc <- f() }
 	return <-errc

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // CopyOptions says what CopyTree takes along.
@@ -277,6 +279,7 @@ func setTimesFD(fd int, mtime int64) error {
 // RemoveTree removes a directory and all in it, also what its owner may not
 // enter. It is no error if there is none.
 func RemoveTree(dir string) error {
+	fault.Step("remove a tree")
 	err := os.RemoveAll(dir)
 	if err == nil || !os.IsPermission(err) {
 		return err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // Liveness is a held lock: a keeper holds a lock on "<cell>.lock" through the
@@ -28,6 +29,9 @@ func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence
 // os.O_CREATE, or 0 for a lock that must be there.
 func (h *Host) lock(id cell.ID, flag int) (*os.File, error) {
 	for {
+		if flag != 0 {
+			fault.Step("lock a cell")
+		}
 		f, err := os.OpenFile(h.lockPath(id), os.O_RDWR|flag, 0o600)
 		if err != nil {
 			return nil, err
@@ -83,7 +87,9 @@ func (h *Host) forget(id cell.ID) bool {
 		return errors.Is(err, os.ErrNotExist) // the lock is made first and removed last
 	}
 	defer f.Close()
+	fault.Step("remove the socket of a keeper")
 	os.Remove(filepath.Join(h.Dir, h.socket(id)))
+	fault.Step("remove the lock of a keeper")
 	os.Remove(h.lockPath(id))
 	return true
 }

@@ -33,9 +33,6 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if !w.Landlock {
 		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
 	}
-	if err := b.limit(ctx, &w, &a, &undo); err != nil {
-		return nil, err
-	}
 	k, err := b.host.Take()
 	if err != nil {
 		return nil, explainKeeper(err)
@@ -49,6 +46,10 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	})
 	client, err := b.host.Assign(ctx, k, spec.ID)
 	if err != nil {
+		return nil, err
+	}
+	// The cell is held from here on: its cgroups are nobody's leftovers.
+	if err := b.limit(ctx, &w, &a, &undo); err != nil {
 		return nil, err
 	}
 	files, err := b.openMounts(&w, k.PID)

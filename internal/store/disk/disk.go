@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -174,6 +175,7 @@ func (s *Store) append(d cell.Digest, b []byte) error {
 		s.packs[n], s.cur = p, p
 	}
 	p := s.cur
+	fault.Step("write an object")
 	if _, err := p.data.WriteAt(b, p.size); err != nil {
 		return err
 	}
@@ -181,6 +183,7 @@ func (s *Store) append(d cell.Digest, b []byte) error {
 	copy(r[:], d[:])
 	binary.BigEndian.PutUint64(r[32:], uint64(p.size))
 	binary.BigEndian.PutUint32(r[40:], uint32(len(b)))
+	fault.Step("index an object")
 	if _, err := p.idx.Write(r[:]); err != nil {
 		return err
 	}

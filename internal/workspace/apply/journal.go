@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // The journal is a file of JSON lines in the backup folder, each synced before
@@ -171,6 +172,7 @@ func (j *journal) drop() error {
 
 // step calls the hook of tests.
 func (j *journal) step(name, path string) error {
+	fault.Step("apply: " + name)
 	if j.hook == nil {
 		return nil
 	}

@@ -1,0 +1,269 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// An act is something that is interrupted at every step of its way.
+type act struct {
+	name    string
+	prepare func(h *host, c string) // brings cell c to where the act begins
+	do      func(h *host, c string) outcome
+	may     []string // what the file f of the cell may hold afterwards; "-" when the cell may be gone
+	applies bool     // the source may hold it, too
+}
+
+// acts are what issue and FAILURES name. Each begins with the source's f saying
+// "old"; what a run changes says "new".
+var acts = []act{
+	{name: "run", may: []string{"-", "old", "new"}, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
+		return h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f")
+	}},
+	{name: "run that fails", may: []string{"old", "new"}, prepare: made, do: func(h *host, c string) outcome {
+		return h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f; exit 3")
+	}},
+	{name: "run without a name", may: []string{"-"}, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
+		return h.try("run", "--", "sh", "-c", "echo new > f")
+	}},
+	{name: "run with a check", may: []string{"-", "old", "new"}, prepare: made, do: func(h *host, c string) outcome {
+		return h.try("run", "--cell", c, "--check", "grep new f", "--", "sh", "-c", "echo new > f")
+	}},
+	{name: "exec", may: []string{"old", "new"}, prepare: made, do: func(h *host, c string) outcome {
+		return h.try("exec", c, "--", "sh", "-c", "echo new > f")
+	}},
+	{name: "checkpoint", may: []string{"new"}, prepare: func(h *host, c string) {
+		made(h, c)
+		h.inCell(c, "echo new > f")
+	}, do: func(h *host, c string) outcome { return h.try("checkpoint", c, "-m", "here") }},
+	{name: "checkpoint under a process", may: []string{"new"}, prepare: func(h *host, c string) {
+		made(h, c)
+		h.inCell(c, "echo new > f; sleep 300 >/dev/null 2>&1 &")
+	}, do: func(h *host, c string) outcome { return h.try("checkpoint", c) }},
+	{name: "restore", may: []string{"old", "new"}, prepare: worked, do: func(h *host, c string) outcome {
+		return h.try("restore", c+"@1", "--yes")
+	}},
+	{name: "discard", may: []string{"old", "new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("discard", c) }},
+	{name: "accept", may: []string{"new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("accept", c) }},
+	{name: "accept and apply", may: []string{"new"}, applies: true, prepare: worked, do: func(h *host, c string) outcome {
+		return h.try("accept", c, "--apply")
+	}},
+	{name: "fork", may: []string{"new"}, prepare: worked, do: func(h *host, c string) outcome {
+		return h.try("fork", c, "-n", "2", "--name", c+"-f")
+	}},
+	{name: "rm", may: []string{"-", "new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("rm", "--yes", c) }},
+}
+
+func made(h *host, c string)   { h.pando("run", "--cell", c, "--", "true") }
+func worked(h *host, c string) { h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f") }
+
+// stride is how many steps are passed over for each one that is tried: none
+// under load, where all are.
+func stride() int {
+	if os.Getenv("E2E_SOAK") != "" {
+		return 1
+	}
+	return 5
+}
+
+func TestF19KillAtEveryStep(t *testing.T) {
+	t.Parallel()
+	bin, err := binary(t.TempDir(), "-tags", "faults")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []string{"daemon", "keeper"} {
+		for _, a := range acts {
+			t.Run(role+"/"+strings.ReplaceAll(a.name, " ", "-"), func(t *testing.T) {
+				t.Parallel()
+				newCrash(t, bin, role).all(a)
+			})
+		}
+	}
+}
+
+// crash is a host whose daemon or keepers can be killed at a step.
+type crash struct {
+	*host
+	file string // where the number of the step is
+	src0 string
+}
+
+func newCrash(t *testing.T, bin, role string) *crash {
+	h := newHostOf(t, bin)
+	own := filepath.Join(h.work, "bin", "pando") // by its path it is known
+	h.must(os.Mkdir(filepath.Dir(own), 0o755))
+	if err := os.Link(bin, own); err != nil {
+		b, err := os.ReadFile(bin)
+		h.must(err)
+		h.must(os.WriteFile(own, b, 0o755))
+	}
+	h.bin = own
+	c := &crash{host: h, file: own + "." + role}
+	h.must(os.WriteFile(c.file, nil, 0o666))
+	h.must(os.Chmod(c.file, 0o666)) // a keeper of root is nobody here
+	h.must(os.Chmod(h.work, 0o755))
+	return c
+}
+
+// arm lets the n-th step from now be the last; 0 disarms.
+func (c *crash) arm(n int) { c.must(os.WriteFile(c.file, []byte(strconv.Itoa(n)), 0o666)) }
+
+// hit returns the step at which a process ended, if one did.
+func (c *crash) hit() (step string, ok bool) {
+	s := strings.TrimSpace(c.readAt(c.file))
+	if _, err := strconv.Atoi(s); err == nil || s == "" {
+		return "", false
+	}
+	return s, true
+}
+
+func (c *crash) all(a act) {
+	c.write("f", "old\n")
+	c.write("other", "untouched\n")
+	began, tried := time.Now(), 0
+	for n := 1; ; n += stride() {
+		if n > 2000 {
+			c.t.Fatal("the act never comes to its end")
+		}
+		name := fmt.Sprintf("x%d", n)
+		c.write("f", "old\n")
+		c.src0 = describeDir(c.t, c.src)
+		a.prepare(c.host, name)
+		c.arm(n)
+		o := a.do(c.host, name)
+		step, ok := c.hit()
+		for range 50 { // what goes on behind it
+			if ok || len(leftOn(c.work)) == 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+			step, ok = c.hit()
+		}
+		c.arm(0)
+		tried++
+		if !ok && o.code != 0 && !(o.code == 3 && a.name == "run that fails") {
+			c.t.Fatalf("uninterrupted, it ends with %d:\n%s", o.code, o.stderr)
+		}
+		c.afterwards(a, name, fmt.Sprintf("killed at step %d (%s)", n, step))
+		if c.t.Failed() || !ok {
+			break
+		}
+	}
+	c.t.Logf("%d steps tried in %v", tried, time.Since(began).Round(time.Millisecond))
+}
+
+// afterwards checks that whatever was interrupted is whole, and removes it.
+func (c *crash) afterwards(a act, name, when string) {
+	h := c.host
+	bad := func(format string, args ...any) {
+		h.t.Helper()
+		h.t.Errorf("%s: %s", when, fmt.Sprintf(format, args...))
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	var runs []api.Run
+	for { // a daemon finishes what another began
+		runs = h.runs()
+		if !slices.ContainsFunc(runs, func(r api.Run) bool { return r.Phase != "ended" }) {
+			break
+		}
+		if time.Now().After(deadline) {
+			bad("a run never ends: %+v", runs[0])
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, r := range runs {
+		if r.Verdict == "" || r.Receipt == "" {
+			bad("run %s has verdict %q and receipt %q; its notes: %q", r.ID, r.Verdict, r.Receipt, r.Notes)
+		}
+		if r.Error != nil && !strings.HasPrefix(r.Error.Message, "cannot ") {
+			bad("run %s failed without a reason: %+v", r.ID, r.Error)
+		}
+	}
+	if v := h.verify(); !v.OK {
+		bad("receipts: %+v", v.Problems)
+	}
+	c.source(a, bad)
+	found := false
+	for _, cl := range h.cells() {
+		switch {
+		case cl.State == "failed" && cl.Cause == "":
+			bad("cell %s failed without a cause", cl.Name)
+		case cl.State == "failed":
+			if o := h.try("restore", cl.ID+"@1", "--yes"); o.code != 0 {
+				bad("cell %s failed (%s) and can't be had back: %s", cl.Name, cl.Cause, o.stderr)
+			}
+		case cl.State != "idle" && cl.State != "running":
+			bad("cell %s is %s", cl.Name, cl.State)
+		case cl.Name == name || strings.HasPrefix(cl.Name, name+"-f"):
+			o := h.try("exec", cl.ID, "--", "cat", "f")
+			if got := strings.TrimSpace(o.out); o.code != 0 || !slices.Contains(a.may, got) {
+				bad("cell %s holds %q: exit code %d, %s", cl.Name, got, o.code, o.stderr)
+			}
+		}
+		found = found || cl.Name == name
+		if o := h.try("rm", "--yes", cl.ID); o.code != 0 {
+			bad("cell %s can't be removed: %s", cl.ID, o.stderr)
+		}
+	}
+	if !found && !slices.Contains(a.may, "-") {
+		bad("the cell is gone")
+	}
+	if left := h.leftovers(); len(left) > 0 {
+		bad("left over: %s", strings.Join(left, "; "))
+	}
+	if left := c.files(); len(left) > 0 {
+		bad("files are left over: %s", strings.Join(left, " "))
+	}
+}
+
+// source checks that the source is what it was, or, after an apply, what the
+// cell made of it.
+func (c *crash) source(a act, bad func(string, ...any)) {
+	now := describeDir(c.t, c.src)
+	if now == c.src0 {
+		return
+	}
+	if !a.applies {
+		bad("the source was\n%s\nand is\n%s", c.src0, now)
+		return
+	}
+	names, err := os.ReadDir(c.src)
+	c.must(err)
+	if len(names) != 2 || c.read("f") != "new\n" || c.read("other") != "untouched\n" {
+		bad("the source is neither as before nor as applied:\n%s", now)
+	}
+}
+
+// files lists what belongs to no cell: there is none any more.
+func (c *crash) files() (left []string) {
+	for range 100 {
+		left, _ = filepath.Glob(c.state("cells", "*"))
+		layers, _ := filepath.Glob(c.state("layers", "*"))
+		sources := ""
+		for _, n := range must1(filepath.Glob(c.state("sources", "*.json"))) {
+			sources += c.readAt(n)
+		}
+		for _, l := range layers {
+			if !strings.Contains(sources, filepath.Base(l)) { // a base is kept
+				left = append(left, l)
+			}
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return left
+}
+
+func must1[T any](v T, _ error) T { return v }

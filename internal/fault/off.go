@@ -1,0 +1,6 @@
+//go:build !faults
+
+package fault
+
+// Step says that what is about to be changed.
+func Step(what string) {}
