@@ -17,6 +17,9 @@ const killGrace = 5 * time.Second
 // when something else still holds its streams.
 const drainGrace = 100 * time.Millisecond
 
+// causeTimeout is the cause of an end for the process's own limit on time.
+const causeTimeout = "timeout"
+
 // Proc is one process of the daemon's: a run's command or an exec.
 type Proc struct {
 	name    string
@@ -31,16 +34,24 @@ type Proc struct {
 	before  cell.Stats // of the cell, unless it was made for this process
 
 	mu     sync.Mutex // guards what follows
+	gone   bool       // it has ended
 	cause  string     // why we ended it, if we did
 	status cell.Status
 }
 
 // end stops the process for a cause: SIGTERM, and SIGKILL after a grace. It
-// does not wait.
+// does not wait. One that has ended by itself did so for no cause of ours.
 func (p *Proc) end(cause string) {
 	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return
+	}
 	if p.cause == "" {
 		p.cause = cause
+	}
+	if cause == causeTimeout { // while the end can't be written before it
+		p.emit("limit.time", map[string]any{"timeout_ms": p.start.Timeout.Milliseconds()})
 	}
 	p.mu.Unlock()
 	p.started.Process.Signal("SIGTERM")
@@ -57,6 +68,7 @@ func (p *Proc) end(cause string) {
 // cause: its leader is gone, and nobody else would end the others.
 func (p *Proc) endGroup() {
 	p.mu.Lock()
+	p.gone = true
 	cause := p.cause
 	p.mu.Unlock()
 	if cause != "" {
@@ -142,8 +154,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	var timer *time.Timer
 	if p.start.Timeout > 0 {
 		timer = time.AfterFunc(p.start.Timeout, func() {
-			p.emit("limit.time", map[string]any{"timeout_ms": p.start.Timeout.Milliseconds()})
-			p.end("timeout")
+			p.end(causeTimeout)
 		})
 	}
 	exit, usage := p.started.Process.Wait(p.endGroup)
@@ -151,6 +162,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 		timer.Stop()
 	}
 	ended := time.Now()
+	p.closeInput()
 	s.lookAtEnd(p.cell)
 	stats, _ := s.Driver.Stats(p.cell)
 	if !p.start.EndsCell {

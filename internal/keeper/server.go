@@ -150,7 +150,7 @@ func (s *Server) serve(uc *net.UnixConn) {
 		}
 		if req.Op == "attach" {
 			p, err := s.proc(req.Proc)
-			if err == nil && req.Attach == nil {
+			if err == nil && (req.Attach == nil || req.Attach.Stdout < 0 || req.Attach.Stderr < 0) {
 				err = malformed(req.Op)
 			}
 			if err != nil {
