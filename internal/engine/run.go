@@ -151,7 +151,7 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 		return nil, err
 	}
 	var file *policy.File
-	if req.Policy != "" {
+	if req.Policy != "" || req.PolicyName != "" { // an empty file is no policy, and not none
 		if file, err = policy.ParseFile(orElse(req.PolicyName, "policy"), []byte(req.Policy)); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -72,6 +74,9 @@ func ParseFile(name string, text []byte) (*File, error) {
 		return nil, fileError(name, "there is more than one document in it", "1:1")
 	}
 	at := positions(text)
+	if where := nothing(text); where != "" {
+		return nil, fileError(name, "a value is missing: leave the key out, or say what it is", where)
+	}
 	if f.Version != Version {
 		return nil, fileError(name, "version must be 1", at("$.version"))
 	}
@@ -90,7 +95,11 @@ func ParseFile(name string, text []byte) (*File, error) {
 			return nil, fileError(name, "environment.set is empty: leave it out", at("$.environment"))
 		}
 		for k := range f.Environment.Set {
-			if _, err := CheckEnv(k + "="); err != nil {
+			_, err := CheckEnv(k + "=")
+			if strings.Contains(k, "=") {
+				err = cell.Errorf(cell.Invalid, "policy.ParseFile", "", "%q is no name of a variable", k)
+			}
+			if err != nil {
 				return nil, fileError(name, err.Error(), at("$.environment.set"))
 			}
 		}
@@ -101,6 +110,31 @@ func ParseFile(name string, text []byte) (*File, error) {
 		}
 	}
 	return &f, nil
+}
+
+// nothing returns the place of a key without a value, "" if there is none: it
+// would be read as if the key were not there. Only variables may be empty.
+func nothing(text []byte) string {
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil || len(file.Docs) == 0 || file.Docs[0].Body == nil {
+		return ""
+	}
+	v := &emptyVisitor{}
+	ast.Walk(v, file.Docs[0].Body)
+	return v.at
+}
+
+type emptyVisitor struct{ at string }
+
+// Visit implements ast.Visitor.
+func (v *emptyVisitor) Visit(n ast.Node) ast.Visitor {
+	s, text := n.(*ast.StringNode)
+	empty := n.Type() == ast.NullType || text && s.Value == "" && !strings.HasPrefix(n.GetPath(), "$.environment.set")
+	if empty && v.at == "" {
+		pos := n.GetToken().Position
+		v.at = itoa(pos.Line) + ":" + itoa(pos.Column)
+	}
+	return v
 }
 
 // parse puts the limits that are given into l, and names them.

@@ -306,7 +306,11 @@ func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
 
 // explainKeeper says what it means when no keeper can be cloned.
 func explainKeeper(err error) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) {
+	if errors.Is(err, unix.ENOSPC) {
+		return cell.Errorf(cell.Unsupported, "namespace.Create", "run `pando doctor`: it prints the remedy for this host",
+			"cannot make a user namespace: this host allows no more of them (user.max_user_namespaces)")
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) {
 		return cell.Errorf(cell.Unsupported, "namespace.Create", "run `pando doctor`: it prints the remedy for this host",
 			"cannot make a user namespace: %w", err)
 	}
