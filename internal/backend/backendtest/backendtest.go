@@ -31,10 +31,10 @@ type Machine struct {
 }
 
 // Main is the TestMain of a backend whose cells live in keepers: the test's own
-// executable is the keeper.
-func Main(m *testing.M, name string, driver func() (keeper.Driver, error)) {
+// executable is the keeper, with these drivers.
+func Main(m *testing.M, drivers map[string]func() (keeper.Driver, error)) {
 	if r, ok := reexec.Role(os.Args[0]); ok && r == kept.Role {
-		if err := kept.Main(map[string]func() (keeper.Driver, error){name: driver}, nil); err != nil {
+		if err := kept.Main(drivers, nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

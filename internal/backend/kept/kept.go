@@ -210,6 +210,10 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 	if err := k.conn.Send(Assign{Backend: h.Backend, Cell: id}, lf, lock); err != nil {
 		return nil, fmt.Errorf("cannot hand over the cell: %w", err)
 	}
+	// From here on they are the keeper's alone: with one that has died, nobody
+	// listens, and nobody has the lock.
+	lf.Close()
+	lock.Close()
 	c, _, err := keeper.Dial(ctx, h.Dir, h.socket(id))
 	return c, err
 }

@@ -180,6 +180,18 @@ func (b *Backend) mountNS() (*linux.MountNS, error) {
 // openMount makes a detached mount. ids is the user namespace whose ids are
 // those on disk (as root), or nil: then the mounter is in that namespace.
 func openMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {
+	f, err := makeMount(ns, m, ids)
+	if err == nil {
+		return f, nil
+	}
+	kind, hint := cell.Unsupported, "run `pando doctor`"
+	if errors.Is(err, os.ErrNotExist) {
+		kind, hint = cell.NotFound, "make sure that what is mounted is there"
+	}
+	return nil, cell.Errorf(kind, "namespace.Create", hint, "cannot show anything at %s: %w", m.Target, err)
+}
+
+func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {
 	attr := linux.MountAttr{NoSUID: true, NoDev: true, ReadOnly: m.ReadOnly}
 	switch m.Kind {
 	case cell.Bind:

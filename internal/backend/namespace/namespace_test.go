@@ -9,9 +9,12 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
+	"github.com/pando-dev/pando/internal/keeper"
 )
 
-func TestMain(m *testing.M) { backendtest.Main(m, Name, NewDriver) }
+func TestMain(m *testing.M) {
+	backendtest.Main(m, map[string]func() (keeper.Driver, error){Name: NewDriver, lax: laxDriver})
+}
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) *backendtest.Machine {

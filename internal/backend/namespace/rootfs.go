@@ -185,7 +185,9 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 	switch {
 	case m.Kind == cell.Link:
 		b.s.In(m.Target, func(dir linux.Slot, name string) {
-			b.s.Try("symlink "+m.Target, unix.SYS_SYMLINKAT, m.Source, dir, name)
+			b.s.Try("symlink "+m.Target, unix.SYS_SYMLINKAT, m.Source, dir, name) // something may be there already
+			at := b.s.Call("make the link "+m.Target, unix.SYS_OPENAT, dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			b.s.Call("close", unix.SYS_CLOSE, at)
 		})
 	case m.Kind == cell.Tmpfs:
 		mode := "mode=1777"

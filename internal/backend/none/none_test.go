@@ -7,9 +7,12 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/backend/none"
+	"github.com/pando-dev/pando/internal/keeper"
 )
 
-func TestMain(m *testing.M) { backendtest.Main(m, none.Name, none.NewDriver) }
+func TestMain(m *testing.M) {
+	backendtest.Main(m, map[string]func() (keeper.Driver, error){none.Name: none.NewDriver})
+}
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) *backendtest.Machine {
