@@ -272,6 +272,9 @@ func summary(run api.Run) string {
 		if run.After != nil && run.Before != nil && run.After.Number != run.Before.Number {
 			return fmt.Sprintf("%s %s, restored; the result is kept as %s@%d for 7 days: pando restore %s@%d", run.ID, how, name, run.After.Number, name, run.After.Number)
 		}
+		if run.Cause == api.CauseDiskLimit {
+			return fmt.Sprintf("%s %s, restored; %s", run.ID, how, run.Reason)
+		}
 		return fmt.Sprintf("%s %s, nothing changed", run.ID, how)
 	case "accepted":
 		if run.Reason == "no changes" {

@@ -65,7 +65,9 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	}
 	after, err := x.e.settle(ctx, &x.c, kindAfter, "", x.run.RunID())
 	if err != nil {
-		return fmt.Errorf("cannot keep the result: %w", err)
+		if after, err = x.letGo(ctx, err); err != nil {
+			return err
+		}
 	}
 	x.run.Timings.Freeze = ms(time.Since(t))
 	t = time.Now()
@@ -265,6 +267,8 @@ func (x *execution) judge(diff *diff.Diff) {
 	run.By = "pando"
 	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
 	switch {
+	case run.In.LetGo != "":
+		run.Verdict, run.Reason = string(cell.Restored), "the result could not be kept: "+run.In.LetGo
 	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
 		run.Verdict, run.Reason = string(cell.Restored), failure(run)
 	case x.ownFailure():

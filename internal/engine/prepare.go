@@ -213,6 +213,9 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 	if err != nil {
 		return head, err
 	}
+	if err := affordable(ctx, p, c); err != nil {
+		return head, err
+	}
 	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: head.ID, Kind: kind, Run: run, Message: message, Created: time.Now().UTC()}
 	inst := e.instance(c.ID)
 	if inst != nil {

@@ -126,6 +126,7 @@ type runInternal struct {
 	SourceFP2   cell.Digest   `json:"source_after,omitzero"`
 	EnvNames    []string      `json:"env_names,omitempty"`
 	Proof       string        `json:"proof,omitempty"`
+	LetGo       string        `json:"let_go,omitempty"` // why the result could not be kept
 	Asked       api.Limits    `json:"asked"`
 	ExecutedAt  time.Time     `json:"executed_at,omitzero"`
 	EndedAt     time.Time     `json:"ended_at,omitzero"`

@@ -62,6 +62,11 @@ type Provider interface {
 	// Mount describes g, visible at target, for a backend.
 	Mount(g Generation, target string) cell.Mount
 
+	// Claims adds up what the files that g has and its base had not, or not
+	// so, say their sizes are, in bytes. A little file can claim to be larger
+	// than any disk, and all of it would have to be read for a digest.
+	Claims(ctx context.Context, g Generation) (int64, error)
+
 	// Freeze turns g, which no process uses any more, into a state: moving
 	// nothing, whatever the size, unless g has a place of its own. When g is seen to have changed nothing it is
 	// g.Base, and g's layer is the caller's to drop. It may be repeated.

@@ -48,6 +48,9 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (*linux.Script, ma
 	s.Call("umask", unix.SYS_UMASK, 0o022)
 	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
 	s.Limit("open files", unix.RLIMIT_NOFILE, min(c.d.openFiles, 65536), c.d.openFiles)
+	if n := c.w.Spec.Limits.Disk; n > 0 { // holes are free on a disk, but not to whoever reads them
+		s.Limit("file size", unix.RLIMIT_FSIZE, uint64(n), uint64(n))
+	}
 	if n := c.w.MaxProcs; n > 0 {
 		s.Limit("processes", unix.RLIMIT_NPROC, uint64(n), uint64(n))
 	}

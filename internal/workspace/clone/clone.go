@@ -119,6 +119,16 @@ func (p *Provider) Mount(g workspace.Generation, target string) cell.Mount {
 	return cell.Mount{Kind: cell.Bind, Source: p.fs(g.Layer), Target: target, Owned: true, Why: "workspace"}
 }
 
+// Claims implements workspace.Provider.
+func (p *Provider) Claims(ctx context.Context, g workspace.Generation) (int64, error) {
+	n, err := workspace.Claims(ctx, p.fs(g.Layer))
+	if err != nil || len(g.Base.Layers) == 0 {
+		return n, err
+	}
+	was, err := workspace.Claims(ctx, p.fs(g.Base.Layers[0]))
+	return max(n-was, 0), err
+}
+
 // Freeze implements workspace.Provider. Whether anything changed shows only
 // in the tree.
 func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspace.State, error) {

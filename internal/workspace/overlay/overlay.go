@@ -140,6 +140,11 @@ func (p *Provider) Mount(g workspace.Generation, target string) cell.Mount {
 	return m
 }
 
+// Claims implements workspace.Provider.
+func (p *Provider) Claims(ctx context.Context, g workspace.Generation) (int64, error) {
+	return workspace.Claims(ctx, p.fs(g.Layer))
+}
+
 // Freeze implements workspace.Provider.
 func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspace.State, error) {
 	same, err := p.untouched(g)
