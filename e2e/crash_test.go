@@ -93,6 +93,7 @@ func TestF19KillAtEveryStep(t *testing.T) {
 // crash is a host whose daemon or keepers can be killed at a step.
 type crash struct {
 	*host
+	role string
 	file string // where the number of the step is
 	src0 string
 }
@@ -107,7 +108,7 @@ func newCrash(t *testing.T, bin, role string) *crash {
 		h.must(os.WriteFile(own, b, 0o755))
 	}
 	h.bin = own
-	c := &crash{host: h, file: own + "." + role}
+	c := &crash{host: h, role: role, file: own + "." + role}
 	h.must(os.WriteFile(c.file, nil, 0o666))
 	h.must(os.Chmod(c.file, 0o666)) // a keeper of root is nobody here
 	h.must(os.Chmod(h.work, 0o755))
@@ -135,7 +136,9 @@ func (c *crash) all(a act) {
 			c.t.Fatal("the act never comes to its end")
 		}
 		name := fmt.Sprintf("x%d", n)
-		c.write("f", "old\n")
+		if c.read("f") != "old\n" { // an apply went through
+			c.write("f", "old\n")
+		}
 		c.src0 = describeDir(c.t, c.src)
 		a.prepare(c.host, name)
 		c.arm(n)
@@ -206,7 +209,9 @@ func (c *crash) afterwards(a act, name, when string) {
 			bad("cell %s is %s", cl.Name, cl.State)
 		case cl.Name == name || strings.HasPrefix(cl.Name, name+"-f"):
 			o := h.try("exec", cl.ID, "--", "cat", "f")
-			if got := strings.TrimSpace(o.out); o.code != 0 || !slices.Contains(a.may, got) {
+			got := strings.TrimSpace(o.out)
+			cut := got == "" && c.role == "keeper" // the command was killed with its keeper, in the middle of writing
+			if o.code != 0 || !cut && !slices.Contains(a.may, got) {
 				bad("cell %s holds %q: exit code %d, %s", cl.Name, got, o.code, o.stderr)
 			}
 		}

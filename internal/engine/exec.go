@@ -99,7 +99,15 @@ const execLimit = 1 << 20
 // ensureLive returns the instance of a cell, making one if it is at rest. The
 // cell stays live until release is called.
 func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c Cell, release func(), err error) {
-	if inst, release = e.hold(id); inst == nil {
+	inst, release = e.hold(id)
+	if inst != nil && dead(ctx, inst) {
+		release()
+		if err := e.bury(ctx, id); err != nil {
+			return nil, c, nil, err
+		}
+		inst, release = e.hold(id)
+	}
+	if inst == nil {
 		if inst, release, err = e.wake(ctx, id); err != nil {
 			return nil, c, nil, err
 		}

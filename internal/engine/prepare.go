@@ -46,6 +46,11 @@ func (x *execution) prepare(ctx context.Context) error {
 	if err := e.keepReserve(); err != nil {
 		return full(err)
 	}
+	if x.c.Head != "" {
+		if _, err := e.living(ctx, &x.c); err != nil {
+			return err
+		}
+	}
 	fault.Step("make the folder of a run")
 	if err := os.MkdirAll(x.run.Folder, 0o700); err != nil {
 		return err
@@ -217,7 +222,10 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 		return head, err
 	}
 	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: head.ID, Kind: kind, Run: run, Message: message, Created: time.Now().UTC()}
-	inst := e.instance(c.ID)
+	inst, err := e.living(ctx, c)
+	if err != nil {
+		return head, err
+	}
 	if inst != nil {
 		k.Under = "living processes: the top layer was copied"
 		k.State, err = e.snapshot(ctx, p, inst, c)
@@ -312,12 +320,17 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 	if err := inst.Freeze(ctx); err != nil {
 		return s, err
 	}
-	defer func() {
-		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, inst.Thaw(c))
-	}()
-	return p.Snapshot(ctx, *c.Gen)
+	s, err = p.Snapshot(ctx, *c.Gen)
+	w, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	terr := inst.Thaw(w)
+	if cell.KindOf(terr) == cell.Unavailable { // whoever was to go on is gone, and its files are these
+		terr = nil
+	}
+	if n := len(s.Layers); terr != nil && err == nil && n > len(c.Gen.Base.Layers) {
+		err = p.Drop(s.Layers[n-1])
+	}
+	return s, errors.Join(err, terr)
 }
 
 func point(k *Checkpoint) *api.Point {

@@ -99,7 +99,7 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 		return // the run's end says what became of it
 	}
 	c.State = cell.Idle
-	c.Cause = "its processes ended with their keeper, while no daemon was there"
+	c.Cause = causeKeeperLost + ", while no daemon was there"
 	if cell.KindOf(err) != cell.NotFound {
 		c.Cause += ": " + err.Error()
 	}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// causeKeeperLost is why a cell whose keeper died has no processes.
+const causeKeeperLost = "its processes ended with their keeper"
+
+// dead reports whether an instance's keeper is gone.
+func dead(ctx context.Context, inst backend.Instance) bool {
+	_, err := inst.Process(ctx, "")
+	return cell.KindOf(err) == cell.Unavailable
+}
+
+// living returns a cell's instance, nil when it is at rest. One whose keeper
+// died is taken away, and c, which is changed and committed, says so. The
+// caller holds the cell's turn.
+func (e *Engine) living(ctx context.Context, c *Cell) (backend.Instance, error) {
+	inst := e.instance(c.ID)
+	if inst == nil || !dead(ctx, inst) {
+		return inst, nil
+	}
+	if err := e.deactivate(ctx, c.ID, "keeper lost"); err != nil {
+		return nil, err
+	}
+	if c.State != cell.Running && c.State != cell.Paused {
+		return nil, nil // it is being made, or fails
+	}
+	c.State, c.Cause = cell.Idle, causeKeeperLost
+	return nil, e.reg.commit(c)
+}
+
+// bury takes an instance away whose keeper died, for whoever does not hold the
+// cell's turn.
+func (e *Engine) bury(ctx context.Context, id cell.ID) error {
+	release, err := e.turns.take(ctx, id, "clean up", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return err
+	}
+	_, err = e.living(ctx, &c)
+	return err
+}
