@@ -81,25 +81,31 @@ func (a *app) receiptShowCmd() *cobra.Command {
 
 func (a *app) receiptVerifyCmd() *cobra.Command {
 	var all bool
-	var keyFile string
+	var keyFile, known string
 	c := &cobra.Command{
 		Use:   "verify [RUN|RECEIPT|FILE]",
 		Short: "Verify a receipt, all receipts, or an exported file",
 		Long: `Verify receipts: signatures, their place in the ledger, and the files they name.
 
 An exported file is verified with nothing but the public key of the installation
-it comes from, on any machine: pando receipt verify receipts.json --key pando.pub`,
+it comes from, on any machine: pando receipt verify receipts.json --key pando.pub
+
+That the newest receipts were cut off shows only to someone who knows a newer
+ledger: give a file that was exported earlier with --known.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sel := arg(args)
 			var v api.Verification
 			var err error
 			st, serr := os.Stat(sel)
+			file := sel != "" && serr == nil && st.Mode().IsRegular()
 			switch {
 			case all && sel != "":
 				return usage("--all takes no argument")
-			case sel != "" && serr == nil && st.Mode().IsRegular():
-				v, err = a.verifyFile(cmd.Context(), sel, keyFile)
+			case known != "" && !file:
+				return usage("--known belongs to an exported file")
+			case file:
+				v, err = a.verifyFile(cmd.Context(), sel, keyFile, known)
 			case all:
 				v, err = a.client.VerifyReceipts(cmd.Context(), "all")
 			default:
@@ -118,6 +124,7 @@ it comes from, on any machine: pando receipt verify receipts.json --key pando.pu
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "the whole ledger and every run's records")
+	c.Flags().StringVar(&known, "known", "", "earlier exported file, whose ledger an exported file must go on from")
 	c.Flags().StringVar(&keyFile, "key", "", "public key, for an exported file (default: this installation's)")
 	return c
 }
@@ -144,7 +151,7 @@ func (a *app) verified(w io.Writer, v api.Verification) {
 }
 
 // verifyFile verifies an exported bundle without any daemon.
-func (a *app) verifyFile(ctx context.Context, path, keyFile string) (api.Verification, error) {
+func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.Verification, error) {
 	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -166,13 +173,36 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile string) (api.Verific
 	if err != nil {
 		return v, apiError(err)
 	}
-	rep := receipt.Verify(b, key, nil)
+	var newest *receipt.Head
+	if known != "" {
+		if newest, err = knownHead(known, key); err != nil {
+			return v, err
+		}
+	}
+	rep := receipt.Verify(b, key, newest)
 	v.OK, v.Receipts, v.Head, v.Root, v.KeyID = rep.OK(), rep.Receipts, rep.Head.Size, rep.Head.Root.String(), key.ID()
 	for _, p := range rep.Problems {
 		v.Problems = append(v.Problems, api.Problem{Reason: string(p.Reason), Index: p.Index, File: p.File, What: p.What})
 	}
 	v.Unproven = append(v.Unproven, rep.Unproven...)
 	return v, nil
+}
+
+// knownHead is the head of an earlier exported file.
+func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := receipt.DecodeBundle(text)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	h, err := receipt.ParseHead([]byte(b.Head), key)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	return &h, nil
 }
 
 func (a *app) receiptExportCmd() *cobra.Command {
