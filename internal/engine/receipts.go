@@ -261,11 +261,8 @@ func (e *Engine) verifyRun(r *Run) (files int, problems []api.Problem) {
 	if r.Verdict != verdict {
 		bad(entry.Index, fmt.Sprintf("the record says verdict %s, the receipts say %s", r.Verdict, verdict))
 	}
-	if (r.ExitCode == nil) != (p.ExitCode == nil) || (r.ExitCode != nil && *r.ExitCode != *p.ExitCode) {
-		bad(entry.Index, "the record's exit code is not the receipt's")
-	}
-	if strings.Join(r.Downgrades, "\n") != strings.Join(p.Downgrades, "\n") || strings.Join(r.Assurance.Isolation, "\n") != strings.Join(p.Assurance.Isolation, "\n") {
-		bad(entry.Index, "the record's assurance is not the receipt's")
+	for _, name := range unsealed(r, &p) {
+		bad(entry.Index, "the record's "+name+" is not what the receipt says")
 	}
 	for _, q := range receipt.VerifyFiles(p.Files, func(name string) (io.Reader, error) { return os.Open(filepath.Join(r.Folder, filepath.Base(name))) }) {
 		problems = append(problems, api.Problem{Reason: string(q.Reason), Index: entry.Index, File: r.ID + "/" + q.File, What: q.What})

@@ -70,6 +70,7 @@ func (e *Engine) recoverApplies(ctx context.Context) {
 		if _, err := apply.Recover(ctx, d); err != nil {
 			e.log.Error("cannot bring a source back after an interrupted apply", "backup", d, "error", err)
 		}
+		os.Remove(d) // there is nothing in it any more, unless that failed
 	}
 }
 

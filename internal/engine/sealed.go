@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// unsealed names what of a run's record is not what its own receipt says.
+// Verdict and reason are compared while no later receipt has changed them.
+func unsealed(r *Run, p *runPredicate) (names []string) {
+	at := func(t *time.Time) time.Time {
+		if t == nil {
+			return time.Time{}
+		}
+		return t.UTC()
+	}
+	for _, x := range []struct {
+		name             string
+		record, receipts any
+	}{
+		{"run", r.ID, p.Run}, {"cell", r.Cell, p.Cell}, {"command", r.Command, p.Command}, {"source", r.Source, p.Source.Path},
+		{"left_out", r.LeftOut, p.Source.LeftOut}, {"workspace", r.Provider, p.Workspace}, {"backend", r.Backend, p.Backend},
+		{"assurance", r.Assurance, p.Assurance}, {"downgrades", r.Downgrades, p.Downgrades}, {"policy_digest", r.Policy, p.Policy.Digest},
+		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
+		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
+		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check},
+		{"started", r.Started.UTC(), at(p.Started)}, {"ended", r.Ended.UTC(), at(p.Ended)},
+	} {
+		if !alike(x.record, x.receipts) {
+			names = append(names, x.name)
+		}
+	}
+	if len(r.Receipts) == 1 && (r.Reason != p.Verdict.Reason || r.By != p.Verdict.By) {
+		names = append(names, "reason")
+	}
+	return names
+}
+
+// alike compares what two values say on the wire; nothing and an empty list say
+// the same.
+func alike(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	none := func(s []byte) bool { return string(s) == "null" || string(s) == "[]" || string(s) == "{}" }
+	return errX == nil && errY == nil && (string(x) == string(y) || none(x) && none(y))
+}
