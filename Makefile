@@ -39,9 +39,14 @@ bench-results: build
 	done
 	$(GO) run ./tools/benchchart
 
-# What takes too long for every change.
+# What takes too long for every change: the heavy tests, with a kill at every step
+# of every act, twice over with the processors busy, and the race detector over the
+# packages (whose tests fork; the binary itself is not built with it).
 soak: build
 	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
+	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
+		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
+	CGO_ENABLED=1 $(GO) test -race -timeout 2h -count=1 $$($(GO) list ./... | grep -v /e2e$$)
 
 clean:
 	rm -rf bin

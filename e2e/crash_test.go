@@ -71,7 +71,7 @@ func stride() int {
 	if os.Getenv("E2E_SOAK") != "" {
 		return 1
 	}
-	return 5
+	return 7
 }
 
 func TestF19KillAtEveryStep(t *testing.T) {

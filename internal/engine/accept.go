@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,11 +49,11 @@ func (e *Engine) acceptHeld(ctx context.Context, run *Run, c *Cell, req api.Acce
 		return api.AcceptResult{}, err
 	}
 	if req.DryRun {
-		return e.doAccept(ctx, run, c, req)
+		return e.doAccept(ctx, run, c, req, nil)
 	}
 	var out api.AcceptResult
-	err := e.operate(ctx, opAccept, acceptArgs{run.RunID(), req}, func(ctx context.Context) (err error) {
-		out, err = e.doAccept(ctx, run, c, req)
+	err := e.operate(ctx, opAccept, acceptArgs{Run: run.RunID(), Request: req}, func(ctx context.Context) (err error) {
+		out, err = e.doAccept(ctx, run, c, req, nil)
 		return err
 	})
 	return out, err
@@ -72,11 +73,13 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.doAccept(ctx, &run, &c, args.Request)
+	_, err = e.doAccept(ctx, &run, &c, args.Request, args.Applied)
 	return err
 }
 
-func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest) (api.AcceptResult, error) {
+// doAccept applies, if asked, and seals. applied is what an earlier try, whose
+// receipt could not be written, has brought into the source.
+func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, applied []string) (api.AcceptResult, error) {
 	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, Kept: []string{}, DryRun: req.DryRun, Patch: filepath.Join(run.Folder, "patch")}
 	if req.Apply {
 		if err := e.apply(ctx, run, c, req, &out); err != nil {
@@ -87,6 +90,7 @@ func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.Accept
 		out.Run = run.Run
 		return out, nil
 	}
+	out.Applied = append(slices.Clone(applied), out.Applied...)
 	next, err := cell.Verdict(run.Verdict).To(cell.Accepted)
 	if err != nil {
 		return out, err
@@ -101,11 +105,40 @@ func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.Accept
 		Act: "accept", Run: run.ID, Receipt: run.Receipts[0], Cell: run.Cell, CellName: c.Name, Verdict: &verdictFacts{run.Verdict, run.Reason, run.By},
 		Forced: req.Force, From: run.Before, To: run.After, Applied: out.Applied, Held: out.Held, Source: run.Source, Backend: run.Backend, Downgrades: run.Downgrades,
 	}, c, run)
+	if err != nil && len(out.Applied) > 0 {
+		e.acceptLater(acceptArgs{run.RunID(), req, out.Applied})
+		return out, cell.Errorf(cell.Unavailable, "engine.Accept", "free some space or check the disk: the verdict and its receipt are written as soon as that works",
+			"the changes are in the source, but the receipt is not written: %w", err)
+	}
 	if err != nil {
 		return out, err
 	}
 	out.Run = run.Run
 	return out, nil
+}
+
+// acceptLater tries again to seal an accept whose changes are in the source.
+func (e *Engine) acceptLater(args acceptArgs) {
+	e.background(func(ctx context.Context) {
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return
+		}
+		run, err := e.reg.run(args.Run)
+		if err != nil {
+			return
+		}
+		release, err := e.turns.take(ctx, run.CellID(), "accept "+run.ID, nil)
+		if err != nil {
+			return
+		}
+		defer release()
+		err = e.operate(ctx, opAccept, args, func(ctx context.Context) error { return e.resumeAccept(ctx, args) })
+		if err != nil {
+			e.log.Warn("cannot write the receipt of an accept yet", "run", args.Run, "error", err)
+		}
+	})
 }
 
 func (e *Engine) mayAccept(run *Run, c *Cell, req api.AcceptRequest) error {

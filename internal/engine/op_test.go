@@ -59,7 +59,7 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	b.interrupted(opAccept, acceptArgs{cell.RunID(r.ID), api.AcceptRequest{Apply: true, Reason: "good"}})
+	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true, Reason: "good"}})
 	now, err := b.Engine.Run(cell.RunID(r.ID))
 	if err != nil || now.Verdict != string(cell.Accepted) || now.Reason != "good" || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))
@@ -67,7 +67,7 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	receipts, err := b.Receipts(0)
 	b.must(err)
 	// Once more: it has happened.
-	b.interrupted(opAccept, acceptArgs{cell.RunID(r.ID), api.AcceptRequest{Apply: true, Reason: "good"}})
+	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true, Reason: "good"}})
 	if again, err := b.Receipts(0); err != nil || len(again) != len(receipts) {
 		t.Errorf("%d receipts, there were %d (%v)", len(again), len(receipts), err)
 	}
@@ -80,7 +80,7 @@ func TestF19InterruptedAcceptIsTakenBack(t *testing.T) {
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	b.write("f", "mine")
-	b.interrupted(opAccept, acceptArgs{cell.RunID(r.ID), api.AcceptRequest{Apply: true}})
+	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true}})
 	now, err := b.Engine.Run(cell.RunID(r.ID))
 	if err != nil || now.Verdict != string(cell.Pending) || b.source("f") != "mine" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))

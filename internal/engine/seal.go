@@ -91,6 +91,7 @@ func (e *Engine) operate(ctx context.Context, kind string, args any, do func(con
 type acceptArgs struct {
 	Run     cell.RunID        `json:"run"`
 	Request api.AcceptRequest `json:"request"`
+	Applied []string          `json:"applied,omitempty"` // by an earlier try
 }
 
 // resume finishes an operation that an earlier daemon began.
