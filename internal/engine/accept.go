@@ -146,6 +146,9 @@ func (e *Engine) mayAccept(run *Run, c *Cell, req api.AcceptRequest) error {
 	if cell.Phase(run.Phase) != cell.Ended {
 		return cell.Errorf(cell.Conflict, opName, "wait until it has ended", "run %s is %s", run.ID, run.Phase)
 	}
+	if c.State == cell.Removed && !run.neverStarted() && (req.Apply || run.Verdict != string(cell.Accepted)) {
+		return resultGone(run, c)
+	}
 	if latest := e.latestResult(c.ID); latest != run.RunID() && !run.neverStarted() {
 		return cell.Errorf(cell.Conflict, opName, "accept the latest run, or fork the checkpoint: pando fork "+fmt.Sprintf("%s@%d", c.Title(), numberOf(run.After)),
 			"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest)
@@ -169,6 +172,12 @@ func (e *Engine) mayAccept(run *Run, c *Cell, req api.AcceptRequest) error {
 		return cell.Errorf(cell.Invalid, opName, "say why with --reason TEXT", "--force needs a reason, which the receipt keeps")
 	}
 	return e.checkReceipt(run)
+}
+
+// resultGone says that a run's result went with its cell.
+func resultGone(run *Run, c *Cell) error {
+	return cell.Errorf(cell.Conflict, "engine.resultGone", "run it again; the patch is in "+filepath.Join(run.Folder, "patch"),
+		"the result of run %s is gone: cell %s was removed", run.ID, c.Title())
 }
 
 // checkReceipt makes sure that the run's own receipt is whole and says what
@@ -349,6 +358,9 @@ func (e *Engine) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequ
 	if latest := e.latestResult(c.ID); latest != run.RunID() && !run.neverStarted() {
 		return api.Run{}, cell.Errorf(cell.Conflict, "engine.Discard", "use pando restore to go back past several runs",
 			"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest)
+	}
+	if c.State == cell.Removed {
+		return api.Run{}, resultGone(&run, &c)
 	}
 	next, err := cell.Verdict(run.Verdict).To(cell.Discarded)
 	if err != nil {

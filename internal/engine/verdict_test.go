@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
@@ -261,6 +262,38 @@ func TestForkMakesCellsOfTheirOwn(t *testing.T) {
 	b.wantKind("a fork of "+x.ID+"'s cell", err, cell.Unsupported, "processes")
 	if n := len(b.Cells()); n != 4 {
 		t.Errorf("there are %d cells", n)
+	}
+	b.verified()
+}
+
+// What went with its cell can't be taken, nor is it said to wait.
+func TestResultOfARemovedCell(t *testing.T) {
+	b := newBed(t, "f: 0")
+	r := b.run("", "echo 1 > f")
+	_, err := b.Remove(b.ctx, cell.ID(r.Cell), false)
+	b.must(err)
+	for _, req := range []api.AcceptRequest{{}, {Apply: true}, {Force: true, Reason: "x"}} {
+		_, err := b.Accept(b.ctx, cell.RunID(r.ID), req)
+		b.wantKind("accepting what is gone", err, cell.Conflict, "removed")
+	}
+	_, err = b.Discard(b.ctx, cell.RunID(r.ID), api.DiscardRequest{})
+	b.wantKind("discarding what is gone", err, cell.Conflict, "removed")
+	next := b.run("", "echo 2 > f")
+	for _, n := range next.Notes {
+		if strings.Contains(n, r.ID) {
+			t.Errorf("the next run says: %s", n)
+		}
+	}
+	if b.source("f") != "0" {
+		t.Errorf("the source has %q", b.source("f"))
+	}
+	// A run that changed nothing took its cell with it, and stays accepted.
+	same := b.run("", "true")
+	if same.Verdict != string(cell.Accepted) {
+		t.Fatalf("%+v", same)
+	}
+	if res, err := b.Accept(b.ctx, cell.RunID(same.ID), api.AcceptRequest{}); err != nil || res.Run.Verdict != string(cell.Accepted) {
+		t.Errorf("accepting what is accepted: %+v, %v", res, err)
 	}
 	b.verified()
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +115,7 @@ func TestServerAnswersWhatItCannotDo(t *testing.T) {
 
 // Files that come with a request that nobody can use are closed.
 func TestServerClosesFilesItDoesNotUse(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes files that nobody has any more
 	k := newKit(t)
 	f, null := k.null(), k.null()
 	k.start("taken", "sleep")
