@@ -270,7 +270,11 @@ func setTimes(at string, mtime int64) error {
 // setTimesFD is setTimes for an open file.
 func setTimesFD(fd int, mtime int64) error {
 	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(mtime)}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(fd), ts, 0); err != nil {
+	err := unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH)
+	if err == unix.ENOENT || err == unix.EINVAL { // before Linux 5.8
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(fd), ts, 0)
+	}
+	if err != nil {
 		return os.NewSyscallError("utimes", err)
 	}
 	return nil

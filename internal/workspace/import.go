@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -89,7 +90,8 @@ type importer struct {
 	root    *os.File
 	top     Found
 	tracked gitdir.Set
-	taken   int64 // when the look at the source began
+	taken   int64       // when the look at the source began
+	noClone atomic.Bool // the file system can't share content
 
 	mu      sync.Mutex // guards what follows
 	leftOut []LeftOut

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +44,7 @@ func (im *importer) copyOne(f *Found, d secret.Decision, dir string) (e Entry, o
 		}
 		return e, true, setTimes(at, f.Stat.MTime)
 	}
-	fd, err := OpenBeneath(im.root, f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	in, err := OpenBeneath(im.root, f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		if os.IsPermission(err) {
 			im.leave(f.Path, Unreadable, "not readable")
@@ -52,13 +52,12 @@ func (im *importer) copyOne(f *Found, d secret.Decision, dir string) (e Entry, o
 		}
 		return e, false, gone(err)
 	}
-	in := os.NewFile(uintptr(fd), f.Path)
-	defer in.Close()
-	out, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	defer unix.Close(in)
+	out, err := unix.Open(at, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return e, false, err
+		return e, false, &os.PathError{Op: "create", Path: at, Err: err}
 	}
-	defer out.Close()
+	defer unix.Close(out)
 	drop := func(err error) (Entry, bool, error) {
 		os.Remove(at)
 		return e, false, err
@@ -84,41 +83,54 @@ func (im *importer) copyOne(f *Found, d secret.Decision, dir string) (e Entry, o
 			}
 		}
 	}
-	if e.XAttrs, err = ReadXAttrs(fd, KeptXAttr); err != nil {
+	if e.XAttrs, err = ReadXAttrs(in, KeptXAttr); err != nil {
 		return drop(err)
 	}
 	for _, x := range e.XAttrs {
-		if err := unix.Fsetxattr(int(out.Fd()), x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
+		if err := unix.Fsetxattr(out, x.Name, []byte(x.Value), 0); err != nil && err != unix.EOPNOTSUPP {
 			return drop(err)
 		}
 	}
 	e.Mode &^= unix.S_ISUID | unix.S_ISGID // nothing in a workspace runs as somebody else
-	if err := unix.Fchmod(int(out.Fd()), e.Mode); err != nil {
+	if err := unix.Fchmod(out, e.Mode); err != nil {
 		return drop(err)
 	}
-	return e, true, setTimesFD(int(out.Fd()), e.MTime)
+	return e, true, setTimesFD(out, e.MTime)
 }
 
-// CopyContent copies in to out, and completes e with what was really copied:
+// share makes out have the content of in, without copying it, where the file
+// system can. Where it can't, it isn't asked again.
+func (im *importer) share(in, out int) bool {
+	if im.noClone.Load() {
+		return false
+	}
+	err := unix.IoctlFileClone(out, in)
+	if err == unix.EOPNOTSUPP || err == unix.EXDEV || err == unix.ENOTTY {
+		im.noClone.Store(true)
+	}
+	return err == nil
+}
+
+// copyContent copies in to out, and completes e with what was really copied:
 // a file that grows meanwhile is taken as it was read, and read again at the
 // next import.
-func (im *importer) copyContent(in, out *os.File, f *Found, e *Entry, scan *secret.Scanner) error {
-	shared := f.Stat.Size > 0 && unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil
+func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Scanner) error {
+	shared := f.Stat.Size > 0 && im.share(in, out)
 	from := in
 	if shared { // what was shared is what counts, even if the source changes now
-		fd, err := unix.Open(fdPath(int(out.Fd())), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(fdPath(out), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		from = os.NewFile(uintptr(fd), f.Path)
-		defer from.Close()
+		defer unix.Close(fd)
+		from = fd
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	h := sha256.New()
-	var n int64
+	var n, end int64 // what was read; where the last that was written ends
 	for {
-		m, err := unix.Read(int(from.Fd()), *buf)
+		m, err := unix.Read(from, *buf)
 		if err == unix.EINTR {
 			continue
 		}
@@ -133,19 +145,20 @@ func (im *importer) copyContent(in, out *os.File, f *Found, e *Entry, scan *secr
 		if scan != nil {
 			scan.Write(b)
 		}
-		if !shared {
-			if err := writeSparse(out, b, n); err != nil {
-				return err
+		if !shared && !hole(b) {
+			if err := writeAll(out, b, n); err != nil {
+				return &os.PathError{Op: "write", Path: f.Path, Err: err}
 			}
+			end = n + int64(m)
 		}
 		n += int64(m)
 		if n == f.Stat.Size && n < int64(len(*buf)) {
 			break // read whole at once, as nearly all files are
 		}
 	}
-	if !shared && n > 0 {
-		if err := out.Truncate(n); err != nil && n != f.Stat.Size {
-			return err
+	if !shared && end < n { // it ends in a hole
+		if err := unix.Ftruncate(out, n); err != nil {
+			return &os.PathError{Op: "truncate", Path: f.Path, Err: err}
 		}
 	}
 	e.Size = n
@@ -159,13 +172,21 @@ func (im *importer) copyContent(in, out *os.File, f *Found, e *Entry, scan *secr
 	return nil
 }
 
-// writeSparse writes b at off, leaving a hole for a large block of zeros.
-func writeSparse(out *os.File, b []byte, off int64) error {
-	if len(b) >= 64<<10 && allZero(b) {
-		return nil
+// hole reports whether a block is better left out: large and all zeros.
+func hole(b []byte) bool { return len(b) >= 64<<10 && allZero(b) }
+
+func writeAll(fd int, b []byte, off int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwrite(fd, b, off)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b, off = b[n:], off+int64(n)
 	}
-	_, err := out.WriteAt(b, off)
-	return err
+	return nil
 }
 
 func allZero(b []byte) bool {
@@ -173,10 +194,23 @@ func allZero(b []byte) bool {
 }
 
 // scrub copies a small configuration file without its credential fields.
-func (im *importer) scrub(in, out *os.File, f *Found, e *Entry) (keep bool, err error) {
-	b, err := io.ReadAll(io.LimitReader(in, maxScrub+1))
-	if err != nil {
-		return false, err
+func (im *importer) scrub(in, out int, f *Found, e *Entry) (keep bool, err error) {
+	b := make([]byte, 0, min(f.Stat.Size, maxScrub)+512)
+	for len(b) <= maxScrub {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, len(b))
+		}
+		n, err := unix.Read(in, b[len(b):cap(b)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return false, &os.PathError{Op: "read", Path: f.Path, Err: err}
+		}
+		if n == 0 {
+			break
+		}
+		b = b[:len(b)+n]
 	}
 	if len(b) > maxScrub {
 		im.leave(f.Path, Secret, "too large to be searched for credentials")
@@ -190,8 +224,8 @@ func (im *importer) scrub(in, out *os.File, f *Found, e *Entry) (keep bool, err 
 	if len(fields) > 0 {
 		im.leave(f.Path, Fields, "credential fields", fields...)
 	}
-	if _, err := out.Write(clean); err != nil {
-		return false, err
+	if err := writeAll(out, clean, 0); err != nil {
+		return false, &os.PathError{Op: "write", Path: f.Path, Err: err}
 	}
 	e.Size, e.Digest = int64(len(clean)), cell.Sum(clean)
 	im.mu.Lock()

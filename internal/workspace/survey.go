@@ -76,16 +76,15 @@ func (im *importer) examine(f *Found, d secret.Decision) error {
 		}
 		return gone(err)
 	}
-	in := os.NewFile(uintptr(fd), f.Path)
-	defer in.Close()
+	defer unix.Close(fd)
 	if d.Action == secret.Scrub {
-		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		defer null.Close()
+		defer unix.Close(null)
 		var e Entry
-		keep, err := im.scrub(in, null, f, &e)
+		keep, err := im.scrub(fd, null, f, &e)
 		if keep {
 			im.progress(1, f.Stat.Size)
 		}
@@ -96,11 +95,14 @@ func (im *importer) examine(f *Found, d secret.Decision) error {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for {
-		n, err := in.Read(*buf)
-		s.Write((*buf)[:n])
-		if err != nil {
+		n, err := unix.Read(fd, *buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
 			break
 		}
+		s.Write((*buf)[:n])
 	}
 	if found := s.Findings(); len(found) > 0 {
 		im.leave(f.Path, Secret, found[0].Why())
