@@ -125,7 +125,7 @@ type AcceptResult struct {
 	Held    []Held   `json:"held"`            // not applied: needs --include
 	Ignored int      `json:"ignored"`         // not applied: git ignores them
 	Kept    []string `json:"kept"`            // what git can't represent, and was not applied
-	Patch   string   `json:"patch,omitempty"` // where the patch is
+	Patch   string   `json:"patch,omitempty"` // the file with a patch of what was applied
 	DryRun  bool     `json:"dry_run,omitempty"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -154,7 +155,7 @@ git ignores come only with --ignored.`,
 				case res.DryRun:
 					a.say("%s would be accepted", res.Run.ID)
 				case req.Apply:
-					a.say("%s accepted, %s applied to %s; take it back with: git apply -R %s", res.Run.ID, plural(len(res.Applied), "file"), res.Run.Source, res.Patch)
+					a.say("%s accepted, %s applied to %s%s", res.Run.ID, plural(len(res.Applied), "file"), printable(res.Run.Source), takeBack(res.Run.Source, res.Patch))
 				default:
 					a.say("%s accepted; its source is as it was (--apply brings the changes there)", res.Run.ID)
 				}
@@ -169,6 +170,32 @@ git ignores come only with --ignored.`,
 	f.StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
 	f.BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
 	return c
+}
+
+// takeBack says how to take back what was applied. In a folder of a larger
+// repository git would silently leave out what is not named from its top.
+func takeBack(source, patch string) string {
+	if patch == "" {
+		return ""
+	}
+	top, inside := source, ""
+	for d := source; d != "/" && d != "."; d = filepath.Dir(d) {
+		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
+			if rel, err := filepath.Rel(d, source); err == nil && rel != "." {
+				top, inside = d, " --directory="+shellWord(rel)
+			}
+			break
+		}
+	}
+	return fmt.Sprintf("; take it back with: git -C %s apply -R%s %s", shellWord(top), inside, shellWord(patch))
+}
+
+// shellWord quotes a word for a shell, where that is needed.
+func shellWord(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func (a *app) discardCmd() *cobra.Command {

@@ -80,7 +80,7 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 // doAccept applies, if asked, and seals. applied is what an earlier try, whose
 // receipt could not be written, has brought into the source.
 func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, applied []string) (api.AcceptResult, error) {
-	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, Kept: []string{}, DryRun: req.DryRun, Patch: filepath.Join(run.Folder, "patch")}
+	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, Kept: []string{}, DryRun: req.DryRun}
 	if req.Apply {
 		if err := e.apply(ctx, run, c, req, &out); err != nil {
 			return out, err
@@ -212,7 +212,7 @@ func (e *Engine) checkReceipt(run *Run) error {
 
 // apply brings the run's changes into the source.
 func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, out *api.AcceptResult) error {
-	base, after, err := e.applySides(ctx, run, c)
+	base, after, k, err := e.applySides(ctx, run, c)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,8 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 	})
 	if err != nil {
 		if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
-			return cell.Errorf(cell.Conflict, "engine.Accept", "the source is as it was; the changes are in "+out.Patch+": git apply "+out.Patch, "cannot apply: %w", ce)
+			whole := filepath.Join(run.Folder, "patch")
+			return cell.Errorf(cell.Conflict, "engine.Accept", "the source is as it was; the changes are in "+whole+": git apply "+whole, "cannot apply: %w", ce)
 		}
 		return err
 	}
@@ -262,6 +263,11 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 	if req.DryRun {
 		return nil
 	}
+	if len(out.Applied) > 0 {
+		if out.Patch, err = e.writeApplied(ctx, run, &k, known, after, out.Applied); err != nil {
+			e.log.Warn("cannot write a patch of what was applied", "run", run.ID, "error", err)
+		}
+	}
 	if known, err = workspace.Taken(known, after.Tree, out.Applied, res.Already); err != nil {
 		return err
 	}
@@ -272,20 +278,19 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 // applySides are what the source was when it was imported, and what the cell
 // made of it: an apply brings everything since the import, accepted runs of
 // the cell included.
-func (e *Engine) applySides(ctx context.Context, run *Run, c *Cell) (base, after workspace.Side, err error) {
-	k, err := e.reg.checkpoint(cell.CheckpointID(run.After.Checkpoint))
-	if err != nil {
-		return base, after, err
+func (e *Engine) applySides(ctx context.Context, run *Run, c *Cell) (base, after workspace.Side, k Checkpoint, err error) {
+	if k, err = e.reg.checkpoint(cell.CheckpointID(run.After.Checkpoint)); err != nil {
+		return base, after, k, err
 	}
 	first, err := e.firstOf(c)
 	if err != nil {
-		return base, after, err
+		return base, after, k, err
 	}
 	if base, err = e.side(ctx, &first); err != nil {
-		return base, after, err
+		return base, after, k, err
 	}
 	after, err = e.side(ctx, &k)
-	return base, after, err
+	return base, after, k, err
 }
 
 // firstOf is the checkpoint that a cell's source was imported into: its own

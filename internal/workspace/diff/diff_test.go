@@ -176,3 +176,35 @@ func BenchmarkTenOfHundredThousand(b *testing.B) {
 		patchOf(b, mustCompare(b, x, y, Options{}))
 	}
 }
+
+// The time of a folder is a consequence of what was done in it, the workspace's
+// own folder included; alone it is listed, under a name.
+func TestUnrepresentedTimesOfFolders(t *testing.T) {
+	dressed := func(m wt.Model, mtime int64) workspace.Side {
+		s := m.Side(t, nil)
+		ed := s.Tree.Edit()
+		if err := ed.Put("", workspace.Entry{Type: workspace.Folder, Mode: 0o755, MTime: mtime}); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s.Tree, err = ed.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	a := wt.Model{"f": wt.Plain("1"), "d": {Folder: true, MTime: 1}, "d/f": wt.Plain("1")}
+	for want, b := range map[string]wt.Model{
+		"":                                 {"f": wt.Plain("2"), "d": {Folder: true, MTime: 2}, "d/f": wt.Plain("2")},
+		"d: modification time of a folder": {"f": wt.Plain("2"), "d": {Folder: true, MTime: 2}, "d/f": wt.Plain("1")},
+		".: modification time of a folder; d: modification time of a folder": {"f": wt.Plain("1"), "d": {Folder: true, MTime: 2}, "d/f": wt.Plain("1")},
+		".: modification time of a folder; f: mode 0600":                     {"f": {Text: "1", Mode: 0o600}, "d": {Folder: true, MTime: 1}, "d/f": wt.Plain("1")},
+	} {
+		var got []string
+		for _, n := range mustCompare(t, dressed(a, 1), dressed(b, 2), Options{}).Unrepresented {
+			got = append(got, n.Path+": "+n.What)
+		}
+		if strings.Join(got, "; ") != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -13,18 +13,19 @@ import (
 
 // A Note names something that changed and that git can't hold.
 type Note struct {
-	Path string `json:"path"`
+	Path string `json:"path"` // "." is the workspace itself
 	What string `json:"what"` // "mode 0600", "empty folder"
 }
 
 // Notes lists what changed from a to b that no patch can bring over, in order
 // of paths. The modification time of a file whose content changed, or of a
-// folder in which names changed, is not listed: it is a consequence. What git
+// folder in which something came, went or was written anew (many programs write
+// a new file and rename it), is not listed: it is a consequence. What git
 // ignores is left out, if ignored is not nil.
 func Notes(a, b *workspace.Tree, changes []workspace.Change, ignored func(path string, isDir bool) bool) ([]Note, error) {
 	n := noter{b: b, ignored: ignored, stirred: map[string]bool{}, git: map[string]bool{}, emptied: map[string]bool{}}
 	for _, c := range changes {
-		if (c.Old == nil) != (c.New == nil) || (c.Old != nil && c.Old.Type != c.New.Type) {
+		if c.Path != "" && !c.Meta() {
 			n.stirred[workspace.Parent(c.Path)] = true
 		}
 	}
@@ -42,12 +43,15 @@ type noter struct {
 	b       *workspace.Tree
 	ignored func(path string, isDir bool) bool // may be nil
 	out     []Note
-	stirred map[string]bool // folders in which names came or went
+	stirred map[string]bool // folders in which something came, went or has another content
 	git     map[string]bool // ".git"s that were noted
 	emptied map[string]bool // folders that were noted as left empty
 }
 
 func (n *noter) add(path, format string, args ...any) {
+	if path == "" {
+		path = "."
+	}
 	n.out = append(n.out, Note{path, fmt.Sprintf(format, args...)})
 }
 
