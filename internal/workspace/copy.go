@@ -313,9 +313,14 @@ func ListLayers(root, prefix string) ([]string, error) {
 }
 
 // DiskUse adds up the space below dir, in bytes; a file with several names
-// counts once.
+// counts once. What is mounted below dir does not count: it lies somewhere else,
+// as a volume does in its file.
 func DiskUse(dir string) (int64, error) {
 	var sum int64
+	var top unix.Stat_t
+	if err := unix.Lstat(dir, &top); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
 	seen := map[string]bool{}
 	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		if err != nil {
@@ -323,6 +328,12 @@ func DiskUse(dir string) (int64, error) {
 		}
 		var st unix.Stat_t
 		if unix.Lstat(p, &st) != nil {
+			return nil
+		}
+		if st.Dev != top.Dev {
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
 			return nil
 		}
 		if st.Nlink > 1 && !d.IsDir() {
