@@ -95,6 +95,9 @@ func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.Accept
 	if err != nil {
 		return out, err
 	}
+	if err := e.syncLayers(); err != nil {
+		return out, err
+	}
 	run.Verdict, run.Reason, run.By = string(next), req.Reason, "user"
 	run.Applied += len(out.Applied)
 	if c.Anonymous() {

@@ -389,6 +389,11 @@ func (x *execution) close(ctx context.Context, after *Checkpoint) error {
 	if run.Timings.Total == 0 {
 		run.Timings.Total = ms(time.Since(x.began))
 	}
+	if cell.Verdict(run.Verdict) == cell.Accepted && after.ID != x.before.ID {
+		if err := e.syncLayers(); err != nil {
+			return err
+		}
+	}
 	entry, err := e.runReceipt(ctx, run, &x.c)
 	if err != nil {
 		return err

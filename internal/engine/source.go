@@ -27,6 +27,7 @@ type sourceRecord struct {
 	Files       int                 `json:"files"`
 	Bytes       int64               `json:"bytes"`
 	Index       cell.Digest         `json:"index"`
+	Boot        string              `json:"boot"` // when the base was last known to be whole (see survived)
 }
 
 // importSource brings a source into a base, from what is known of it.
@@ -105,6 +106,19 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if p, err := e.providerOf(rec.State.Provider); err != nil || !haveLayers(p, rec.State) {
 		return nil, err
 	}
+	if whole, err := e.survived(&rec); err != nil || !whole {
+		e.log.Warn("a base is not what it was before the host was started anew: its source is imported again", "source", rec.Source, "error", err)
+		return nil, nil
+	}
+	if rec.Boot != bootID() { // it is known to be whole now
+		rec.Boot = bootID()
+		if b, err = json.Marshal(rec); err == nil {
+			err = e.writeSource(name, "json", b)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	im = &workspace.Imported{State: rec.State, Tree: t, Fingerprint: rec.Fingerprint, LeftOut: rec.LeftOut, Notes: rec.Notes,
 		Files: rec.Files, Bytes: rec.Bytes, Index: ix}
 	e.mu.Lock()
@@ -146,7 +160,7 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 	}
 	raw := im.Index.Encode()
 	b, err := json.Marshal(sourceRecord{Source: source, State: im.State, Tree: tree, Fingerprint: im.Fingerprint, LeftOut: im.LeftOut,
-		Notes: im.Notes, Files: im.Files, Bytes: im.Bytes, Index: cell.Sum(raw)})
+		Notes: im.Notes, Files: im.Files, Bytes: im.Bytes, Index: cell.Sum(raw), Boot: bootID()})
 	if err != nil {
 		return err
 	}
@@ -154,15 +168,19 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 		ext  string
 		data []byte
 	}{{"index", raw}, {"json", b}} {
-		tmp := e.sourcePath(name, f.ext+".new")
-		fault.Step("write a source's " + f.ext)
-		if err := os.WriteFile(tmp, f.data, 0o600); err != nil {
-			return err
-		}
-		fault.Step("rename a source's " + f.ext)
-		if err := os.Rename(tmp, e.sourcePath(name, f.ext)); err != nil {
+		if err := e.writeSource(name, f.ext, f.data); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (e *Engine) writeSource(name, ext string, data []byte) error {
+	tmp := e.sourcePath(name, ext+".new")
+	fault.Step("write a source's " + ext)
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	fault.Step("rename a source's " + ext)
+	return os.Rename(tmp, e.sourcePath(name, ext))
 }
