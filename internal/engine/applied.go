@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -26,6 +27,7 @@ func (e *Engine) writeApplied(ctx context.Context, run *Run, k *Checkpoint, befo
 	if err != nil {
 		return "", err
 	}
+	fault.Step("write a patch of what was applied")
 	f, err := createNext(run.Folder, "applied", ".patch")
 	if err != nil {
 		return "", err
