@@ -81,6 +81,11 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 // receipt could not be written, has brought into the source.
 func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, applied []string) (api.AcceptResult, error) {
 	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, Kept: []string{}, DryRun: req.DryRun}
+	if !req.DryRun { // before anything outside is changed
+		if err := e.syncLayers(); err != nil {
+			return out, err
+		}
+	}
 	if req.Apply {
 		if err := e.apply(ctx, run, c, req, &out); err != nil {
 			return out, err
@@ -93,9 +98,6 @@ func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.Accept
 	out.Applied = append(slices.Clone(applied), out.Applied...)
 	next, err := cell.Verdict(run.Verdict).To(cell.Accepted)
 	if err != nil {
-		return out, err
-	}
-	if err := e.syncLayers(); err != nil {
 		return out, err
 	}
 	run.Verdict, run.Reason, run.By = string(next), req.Reason, "user"
