@@ -172,4 +172,3 @@ func hostname(c *Cell) string {
 	}, c.Title()), "-")
 	return orElse(name, string(c.ID))
 }
-
