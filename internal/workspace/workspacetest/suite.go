@@ -43,6 +43,7 @@ func Suite(t *testing.T, make New) {
 		{"folders that may not be entered", forbidden},
 		{"owners survive", owners},
 		{"long chains", longChains},
+		{"F23 a full disk", fullDisk},
 		{"drops", drops},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, make) })

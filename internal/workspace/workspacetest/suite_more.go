@@ -1,6 +1,7 @@
 package workspacetest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -301,6 +302,54 @@ func longChains(t *testing.T, make New) {
 		b.whole(c)
 		b.shows(end)
 	}
+}
+
+// fullDisk: what can't be written leaves nothing behind, and what was there is
+// whole.
+func fullDisk(t *testing.T, make New) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root") // to mount a small disk
+	}
+	b := lay(t, make)
+	if err := unix.Mount("tmpfs", b.root, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("needs a file system of its own: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(b.root, unix.MNT_DETACH) })
+	k := b.run(b.empty(), ops(W("d/base", "0"), W("gone", "1"))...)
+	g := b.begin(k)
+	in := b.enter(g)
+	in.Do(ops(W("d/new", string(make2(1<<20))), []Op{{Do: "remove", Path: "gone"}})...)
+	filler := filepath.Join(b.root, "filler")
+	f, err := os.Create(filler)
+	b.must(err)
+	for err == nil {
+		_, err = f.Write(make2(64 << 10))
+	}
+	f.Close()
+	had := b.layers()
+	if _, err := b.p.Snapshot(ctx, g); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a snapshot on a full disk: %v", err)
+	}
+	if w, err := b.p.Extend(ctx, k.State); err == nil {
+		err = os.WriteFile(filepath.Join(w.Dir(), "more"), make2(64<<10), 0o600)
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("an extension on a full disk: %v", err)
+		}
+		w.Abort()
+	}
+	if now := b.layers(); !slices.Equal(had, now) {
+		t.Errorf("layers before %v, now %v", had, now)
+	}
+	b.whole(k)
+	b.must(os.Remove(filler))
+	in.Do(W("d/after", "2")...)
+	saw := in.Look()
+	in.Leave()
+	end := b.freeze(k, g)
+	if d := cmp.Diff(saw, b.view(end.tree)); d != "" {
+		t.Errorf("afterwards (- seen, + tree):\n%s", d)
+	}
+	b.shows(k)
 }
 
 func drops(t *testing.T, make New) {
