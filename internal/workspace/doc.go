@@ -9,6 +9,7 @@
 // and to the engine when.
 //
 //	tree.go, encode.go, edit.go  the Merkle tree of a state; its two digests
+//	finder.go                    looking up many paths of a tree
 //	changes.go                   what differs between two trees
 //	scan.go, entry.go            reading a directory into entries
 //	copy.go                      copying and removing directories

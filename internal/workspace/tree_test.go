@@ -385,3 +385,32 @@ func FuzzIndex(f *testing.F) {
 		}
 	})
 }
+
+// TestFinder: it says what Lookup says, of what is there and what is not.
+func TestFinder(t *testing.T) {
+	r := rand.New(rand.NewSource(11))
+	for range 50 {
+		m := wt.Random(r)
+		tr := tree(t, m, wt.NewObjects())
+		f := tr.Finder()
+		paths := append(m.Paths(), "", "no", "no/such", "d/e")
+		for _, p := range m.Paths() {
+			paths = append(paths, p+"/x", workspace.Parent(p))
+		}
+		for _, p := range paths {
+			want, werr := tr.Lookup(p)
+			got, err := f.Lookup(p)
+			if !cmp.Equal(want, got) || cell.KindOf(werr) != cell.KindOf(err) {
+				t.Fatalf("%q: %+v, %v; Lookup says %+v, %v", p, got, err, want, werr)
+			}
+		}
+	}
+	broken := tree(t, manyThings(), wt.NewObjects())
+	back, err := workspace.DecodeTree(broken.Encode(), wt.NewObjects())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := back.Finder().Lookup("a"); err == nil {
+		t.Error("a directory that is gone was read")
+	}
+}

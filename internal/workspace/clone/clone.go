@@ -150,11 +150,12 @@ func (p *Provider) Tree(ctx context.Context, base *workspace.Tree, s workspace.S
 	p.mu.Lock()
 	fresh := p.fresh[s.Layers[0]]
 	p.mu.Unlock()
+	was := base.Finder()
 	known := func(path string, st workspace.Stat) (workspace.Entry, bool) {
 		if old, ok := fresh[path]; !ok || old != st {
 			return workspace.Entry{}, false
 		}
-		e, err := base.Lookup(path)
+		e, err := was.Lookup(path)
 		return e, err == nil
 	}
 	return workspace.WalkKnown(ctx, p.fs(s.Layers[0]), base.Objects(), known)
