@@ -21,8 +21,11 @@ type Client struct {
 	path string
 	dir  *os.File // of the socket: its path may be longer than a socket address can be
 
-	mu   sync.Mutex // guards idle
-	idle []*reexec.Conn
+	open sync.RWMutex // held for writing to close
+
+	mu     sync.Mutex // guards what follows; closed is written under both
+	idle   []*reexec.Conn
+	closed bool
 }
 
 // Dial connects to the keeper that listens at dir/name and greets it.
@@ -42,12 +45,14 @@ func Dial(ctx context.Context, dir, name string) (*Client, *Response, error) {
 
 // Close hangs up. The keeper goes on.
 func (c *Client) Close() {
+	c.open.Lock()
+	defer c.open.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, i := range c.idle {
 		i.Close()
 	}
-	c.idle = nil
+	c.idle, c.closed = nil, true
 	c.dir.Close()
 }
 
@@ -64,6 +69,11 @@ func (c *Client) conn(ctx context.Context) (*reexec.Conn, error) {
 }
 
 func (c *Client) fresh(ctx context.Context) (*reexec.Conn, error) {
+	c.open.RLock() // the path is of dir's number
+	defer c.open.RUnlock()
+	if c.closed {
+		return nil, cell.Errorf(cell.Unavailable, "keeper.Dial", "", "cannot reach the cell's keeper: the connection was closed")
+	}
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", c.path)
 	if err != nil {
@@ -75,7 +85,7 @@ func (c *Client) fresh(ctx context.Context) (*reexec.Conn, error) {
 func (c *Client) put(k *reexec.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.idle) < 4 {
+	if len(c.idle) < 4 && !c.closed {
 		c.idle = append(c.idle, k)
 		return
 	}

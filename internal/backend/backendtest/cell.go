@@ -275,7 +275,7 @@ func testDisk(k *bench) {
 	s := k.spec()
 	s.Limits.Disk, s.Asked = 8<<20, []string{"disk"}
 	i := k.create(s)
-	c := k.start(i, hungry("while :; do head -c 500000 /dev/zero >> f; sleep 0.01; done"))
+	c := k.start(i, hungry("n=0; while :; do n=$((n+1)); head -c 500000 /dev/zero > f$n; sleep 0.01; done"))
 	if st := c.wait(); st.Exit.Cause != "disk limit" {
 		k.Errorf("ended as %+v (%s)", *st.Exit, c.stderr())
 	}

@@ -102,8 +102,13 @@ func testRemove(k *bench) {
 	if b, err := os.ReadFile(filepath.Join(k.folder(s), "f")); err != nil || string(b) != "kept\n" {
 		k.Errorf("the files below the spec's paths: %q, %v", b, err)
 	}
-	// The identifier is free again.
+	// The identifier is free again, and who had it before has no say.
+	before := i
 	i = k.create(s)
+	k.must(before.Remove(k.ctx, "once more"))
+	if _, err := before.KillAll(k.ctx, "late"); cell.KindOf(err) != cell.Unavailable && cell.KindOf(err) != cell.NotFound {
+		k.Errorf("a removed cell answers in place of the new one: %v", err)
+	}
 	if st, _ := k.run(i, "cat f"); st.Exit.Code != 0 {
 		k.Errorf("in the new cell: %+v", *st.Exit)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -22,6 +23,9 @@ type Instance struct {
 	AfterRemove func(ctx context.Context) error
 	// Refine turns what a process measured into assurance.
 	Refine func(a cell.Assurance, measured json.RawMessage) cell.Assurance
+
+	removing sync.Mutex // held by Remove
+	removed  bool       // guarded by removing: whoever has the cell's ID now is another
 }
 
 func (i *Instance) ID() cell.ID { return i.Cell }
@@ -116,8 +120,14 @@ func (i *Instance) Stats(ctx context.Context) (cell.Stats, error) {
 }
 
 // Remove ends the cell and its keeper.
-func (i *Instance) Remove(ctx context.Context, cause string) error {
-	_, err := i.do(ctx, keeper.Request{Op: "remove", Cause: cause})
+func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
+	i.removing.Lock()
+	defer i.removing.Unlock()
+	if i.removed {
+		return nil
+	}
+	defer func() { i.removed = err == nil }()
+	_, err = i.do(ctx, keeper.Request{Op: "remove", Cause: cause})
 	if cell.KindOf(err) == cell.Unavailable || cell.KindOf(err) == cell.NotFound {
 		err = nil // gone already
 	}
