@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -359,14 +360,24 @@ func (x *execution) writePatch(ctx context.Context, diff *diff.Diff) error {
 	if len(diff.Files) == 0 {
 		return nil
 	}
+	// The result itself is kept as a checkpoint, from which a patch can be made.
+	const again = "pando diff --patch makes it"
+	if n := diff.Weight(); n > patchLimit {
+		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch is not kept: the files that changed hold %s; %s", policy.FormatSize(n), again))
+		return nil
+	}
 	_, err = diff.Patch(ctx, f)
 	if isFull(err) {
-		// The result itself is kept as a checkpoint, from which a patch can be made.
-		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; pando diff --patch makes it again", err))
+		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; %s", err, again))
 		err = f.Truncate(0)
 	}
 	return err
 }
+
+// patchLimit is how many bytes of changed files a run's patch is made of. What
+// is larger (a disk image, a model) is no patch to read, and would be
+// compressed for longer than the run took.
+const patchLimit = 256 << 20
 
 // close writes the receipt and makes the run's end durable.
 func (x *execution) close(ctx context.Context, after *Checkpoint) error {

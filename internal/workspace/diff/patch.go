@@ -54,6 +54,21 @@ func (d *Diff) Patch(ctx context.Context, w io.Writer) (PatchInfo, error) {
 	return patchInfo(p.count.n), nil
 }
 
+// Weight is how many bytes Patch reads.
+func (d *Diff) Weight() (n int64) {
+	for _, c := range d.Files {
+		if c.old != nil && c.new != nil && c.OldDigest == c.NewDigest {
+			continue
+		}
+		for _, e := range []*workspace.Entry{c.old, c.new} {
+			if e != nil {
+				n += e.Size
+			}
+		}
+	}
+	return n
+}
+
 func patchInfo(bytes int64) PatchInfo {
 	return PatchInfo{Bytes: bytes, TooLarge: bytes >= maxGitPatch}
 }
