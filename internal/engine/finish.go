@@ -10,8 +10,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
