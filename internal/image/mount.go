@@ -126,7 +126,7 @@ func (p *planner) askedHint(pl place) string {
 	switch {
 	case pl.isFile() && secretFile(path.Base(pl.path)):
 		return "let a secret of the source in with --with-secret, or lend it with --credential"
-	case pl.isDir():
+	case pl.isDir() && secretIn(pl.path) == "":
 		return "mount the part of it that is needed"
 	}
 	return ""
