@@ -80,7 +80,7 @@ type restoreFacts struct {
 func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest, error) {
 	key := run.ID + "/run"
 	if old, err := e.cfg.Ledger.Lookup(key); err == nil {
-		return old.ID, nil // a daemon before this one wrote it
+		return old.ID, asSealed(run, old) // an earlier try wrote it
 	}
 	p := runPredicate{
 		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: e.cfg.Version, Command: run.Command, EnvNames: orEmpty(run.In.EnvNames),
