@@ -77,12 +77,21 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		return err
 	}
 	x.run.Timings.Digest = ms(time.Since(t))
-	if x.succeeded() && x.run.In.Check != "" {
+	sealed, was := x.e.receiptOf(x.run)
+	switch {
+	case was: // a daemon before this one judged it, and what it signed stands
+		adopt(x.run, &sealed)
+		if sealed.After != nil {
+			x.run.In.After = cell.CheckpointID(sealed.After.Checkpoint)
+		}
+	case x.succeeded() && x.run.In.Check != "":
 		if err := x.check(ctx, &after); err != nil {
 			return err
 		}
 	}
-	x.judge(diff)
+	if !was {
+		x.judge(diff)
+	}
 	x.run.In.SourceFP2 = <-fp
 	if x.run.Verdict == string(cell.Restored) {
 		t = time.Now()
@@ -91,8 +100,10 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		}
 		x.run.Timings.Restore = ms(time.Since(t))
 	}
-	if err := x.writePatch(ctx, diff); err != nil {
-		return err
+	if !was {
+		if err := x.writePatch(ctx, diff); err != nil {
+			return err
+		}
 	}
 	return x.close(ctx, &after)
 }
@@ -484,6 +495,9 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 	} else {
 		run.Receipt = entry.String()
 		run.Receipts = append(run.Receipts, run.Receipt)
+		if p, ok := e.receiptOf(run); ok { // an earlier try, that could not be recorded
+			adopt(run, &p)
+		}
 	}
 	if err := e.reg.commit(append(cells, run)...); err != nil {
 		e.log.Error("cannot record a run", "run", run.ID, "error", err)
@@ -524,15 +538,9 @@ func (e *Engine) sealFailed(run *Run, c *Cell) error {
 	if err != nil {
 		return err
 	}
-	entry, err := e.cfg.Ledger.Find(id.String())
-	if err != nil {
-		return err
+	if p, ok := e.receiptOf(run); ok {
+		adopt(run, &p)
 	}
-	p, err := readRunPredicate(entry)
-	if err != nil {
-		return err
-	}
-	run.Verdict, run.Reason, run.By = p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By
 	run.Receipt = id.String()
 	if len(run.Receipts) == 0 {
 		run.Receipts = []string{run.Receipt}

@@ -218,9 +218,6 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 	if err != nil {
 		return head, err
 	}
-	if err := affordable(ctx, p, c); err != nil {
-		return head, err
-	}
 	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: head.ID, Kind: kind, Run: run, Message: message, Created: time.Now().UTC()}
 	inst, err := e.living(ctx, c)
 	if err != nil {
@@ -230,7 +227,9 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 		k.Under = "living processes: the top layer was copied"
 		k.State, err = e.snapshot(ctx, p, inst, c)
 	} else {
-		k.State, err = p.Freeze(ctx, *c.Gen)
+		if err = affordable(ctx, p, c); err == nil {
+			k.State, err = p.Freeze(ctx, *c.Gen)
+		}
 	}
 	if err != nil {
 		return head, err
@@ -314,13 +313,19 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpo
 
 // snapshot copies a generation that is in use, with its processes frozen.
 func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell) (s workspace.State, err error) {
-	if c.State == cell.Paused {
+	take := func() (s workspace.State, err error) {
+		if err := affordable(ctx, p, c); err != nil {
+			return s, err
+		}
 		return p.Snapshot(ctx, *c.Gen)
+	}
+	if c.State == cell.Paused {
+		return take()
 	}
 	if err := inst.Freeze(ctx); err != nil {
 		return s, err
 	}
-	s, err = p.Snapshot(ctx, *c.Gen)
+	s, err = take()
 	w, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	terr := inst.Thaw(w)

@@ -76,9 +76,12 @@ type restoreFacts struct {
 	Proof string `json:"proof"`
 }
 
+// runKey makes the receipt of a run happen once.
+func runKey(run *Run) string { return run.ID + "/run" }
+
 // runReceipt writes the receipt of a run at its end, once.
 func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest, error) {
-	key := run.ID + "/run"
+	key := runKey(run)
 	if old, err := e.cfg.Ledger.Lookup(key); err == nil {
 		return old.ID, asSealed(run, old) // an earlier try wrote it
 	}

@@ -7,6 +7,31 @@ import (
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
+// adopt makes a run's record say what its receipt says, which was written
+// before the record could be.
+func adopt(r *Run, p *runPredicate) {
+	r.Verdict, r.Reason, r.By = p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By
+	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
+	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
+	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check
+	if p.Started != nil {
+		r.Started = *p.Started
+	}
+	if p.Ended != nil {
+		r.Ended = *p.Ended
+	}
+}
+
+// receiptOf returns what a run's own receipt says, if it is written.
+func (e *Engine) receiptOf(r *Run) (p runPredicate, ok bool) {
+	entry, err := e.cfg.Ledger.Lookup(runKey(r))
+	if err != nil {
+		return p, false
+	}
+	p, err = readRunPredicate(entry)
+	return p, err == nil
+}
+
 // unsealed names what of a run's record is not what its own receipt says.
 // Verdict and reason are compared while no later receipt has changed them.
 func unsealed(r *Run, p *runPredicate) (names []string) {
