@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -85,12 +86,24 @@ func testAttach(k *bench) {
 func testRemove(k *bench) {
 	i, s := k.cell()
 	k.start(i, sh("sleep 300"))
-	k.run(i, "setsid sleep 302 >/dev/null 2>&1 & sleep 301 >/dev/null 2>&1 & echo kept > f")
+	// One in a session of its own, which can leave a cell without isolation; it
+	// ends with the test at the latest.
+	k.must(os.WriteFile(filepath.Join(k.folder(s), "live"), nil, 0o644))
+	k.run(i, "setsid sh -c 'while test -e live; do echo x >> beat; sleep 0.02; done' >/dev/null 2>&1 & sleep 301 >/dev/null 2>&1 & echo kept > f")
+	beat := filepath.Join(k.folder(s), "beat")
+	k.eventually("the session lived", grows(beat))
 	if len(k.m.Left()) == 0 {
 		k.Fatal("Left sees nothing of a living cell")
 	}
 	k.must(i.Remove(k.ctx, "removed"))
 	k.nothingLeft()
+	if on := grows(beat); k.caps.Isolation == "" {
+		time.Sleep(100 * time.Millisecond)
+		if on() {
+			k.Error("a session of a removed cell goes on")
+		}
+	}
+	k.must(os.Remove(filepath.Join(k.folder(s), "live")))
 	k.must(i.Remove(k.ctx, "again"))
 	_, err := k.b.Attach(k.ctx, s.ID)
 	k.wantKind("a removed cell", err, cell.NotFound)
