@@ -214,7 +214,7 @@ func (e *Engine) Log(id cell.RunID, name string) (*os.File, error) {
 		return nil, err
 	}
 	switch name {
-	case "stdout", "stderr", "events.jsonl", "patch", "manifest.json", "check":
+	case "stdout", "stderr", "events.jsonl", "patch", "applied.patch", "manifest.json", "check":
 	default:
 		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "a run keeps no %q", name)
 	}
