@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
@@ -169,12 +171,41 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 			k.Gone = true
 			objects = append(objects, &k)
 		}
-		if err := e.reg.commit(objects...); err != nil {
+		runs, err := e.discardWith(ctx, &c)
+		if err != nil {
+			return err
+		}
+		if err := e.reg.commit(append(objects, runs...)...); err != nil {
 			return err
 		}
 	}
 	e.dropCell(&c)
 	return nil
+}
+
+// discardWith writes the receipts of the results that nobody can accept any
+// more when their cell goes, and returns the runs as they are then.
+func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err error) {
+	for _, r := range e.reg.listRuns(c.ID) {
+		next, err := cell.Verdict(r.Verdict).To(cell.Discarded)
+		if r.Verdict != string(cell.Pending) || err != nil {
+			continue
+		}
+		r.Verdict, r.Reason, r.By = string(next), "its cell was removed", "user"
+		d, err := e.endReceipt(ctx, r.ID+"/removed", endPredicate{
+			Act: "discard", Run: r.ID, Receipt: first(r.Receipts), Cell: r.Cell, CellName: c.Name, Verdict: &verdictFacts{r.Verdict, r.Reason, r.By},
+			From: r.After, Backend: r.Backend, Downgrades: r.Downgrades, Pando: e.cfg.Version, At: time.Now().UTC(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		r.Receipt = d.String()
+		if !slices.Contains(r.Receipts, r.Receipt) {
+			r.Receipts = append(slices.Clone(r.Receipts), r.Receipt)
+		}
+		runs = append(runs, &r)
+	}
+	return runs, nil
 }
 
 // dropCell frees what a removed cell held, as far as nobody else needs it,

@@ -272,6 +272,11 @@ func TestResultOfARemovedCell(t *testing.T) {
 	r := b.run("", "echo 1 > f")
 	_, err := b.Remove(b.ctx, cell.ID(r.Cell), false)
 	b.must(err)
+	gone, err := b.Engine.Run(cell.RunID(r.ID))
+	b.must(err)
+	if gone.Verdict != string(cell.Discarded) || gone.Reason != "its cell was removed" || len(gone.Receipts) != 2 || gone.Receipt != gone.Receipts[1] {
+		t.Errorf("%s, %s, receipts %v", gone.Verdict, gone.Reason, gone.Receipts)
+	}
 	for _, req := range []api.AcceptRequest{{}, {Apply: true}, {Force: true, Reason: "x"}} {
 		_, err := b.Accept(b.ctx, cell.RunID(r.ID), req)
 		b.wantKind("accepting what is gone", err, cell.Conflict, "removed")
