@@ -495,9 +495,6 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 	} else {
 		run.Receipt = entry.String()
 		run.Receipts = append(run.Receipts, run.Receipt)
-		if p, ok := e.receiptOf(run); ok { // an earlier try, that could not be recorded
-			adopt(run, &p)
-		}
 	}
 	if err := e.reg.commit(append(cells, run)...); err != nil {
 		e.log.Error("cannot record a run", "run", run.ID, "error", err)

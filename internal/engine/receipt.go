@@ -82,8 +82,12 @@ func runKey(run *Run) string { return run.ID + "/run" }
 // runReceipt writes the receipt of a run at its end, once.
 func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest, error) {
 	key := runKey(run)
-	if old, err := e.cfg.Ledger.Lookup(key); err == nil {
-		return old.ID, asSealed(run, old) // an earlier try wrote it
+	if old, err := e.cfg.Ledger.Lookup(key); err == nil { // an earlier try, that could not be recorded
+		sealed, err := readRunPredicate(old)
+		if err == nil {
+			adopt(run, &sealed)
+		}
+		return old.ID, err
 	}
 	p := runPredicate{
 		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: e.cfg.Version, Command: run.Command, EnvNames: orEmpty(run.In.EnvNames),

@@ -3,8 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"time"
-
-	"github.com/pando-dev/pando/internal/receipt"
 )
 
 // adopt makes a run's record say what its receipt says, which was written
@@ -70,19 +68,4 @@ func alike(a, b any) bool {
 	y, errY := json.Marshal(b)
 	none := func(s []byte) bool { return string(s) == "null" || string(s) == "[]" || string(s) == "{}" }
 	return errX == nil && errY == nil && (string(x) == string(y) || none(x) && none(y))
-}
-
-// asSealed gives a run what its receipt says of it, where another try to record
-// the same may have come to something else: when it ended, and what was said of
-// that.
-func asSealed(r *Run, entry receipt.Entry) error {
-	p, err := readRunPredicate(entry)
-	if err != nil {
-		return err
-	}
-	r.Error, r.Cause, r.Check = p.Error, p.Cause, p.Check
-	if p.Ended != nil {
-		r.Ended = *p.Ended
-	}
-	return nil
 }
