@@ -20,6 +20,7 @@
 //	leftovers              fails when anything of this script's installation is
 //	                       left on the host: processes, mounts, cgroups, sockets,
 //	                       folders of cells that are gone
+//	peak-memory MIB        fails when a daemon or keeper ever had more in memory
 //	killdaemon             kill -9 of the daemon
 //	killkeeper CELL        kill -9 of the keeper of a cell
 //	waitfor N COMMAND…     repeats a command until it succeeds, N seconds at most
