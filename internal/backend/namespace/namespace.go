@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,7 +89,28 @@ func (b *Backend) Close() {
 		b.ns.Close()
 		b.ns = nil
 	}
+	if b.keepers != nil {
+		b.keepers.Close()
+		b.keepers = nil
+	}
+	b.pruneCgroups()
 }
+
+// pruneCgroups removes the installation's directories, unless cells live on.
+func (b *Backend) pruneCgroups() {
+	if b.cgroups == nil {
+		return
+	}
+	if g, err := b.cgroups.Attach(keepersName); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), pruneGrace)
+		defer cancel()
+		g.Remove(ctx) // a Conflict when a keeper lives
+	}
+	b.cgroups.Prune()
+}
+
+// pruneGrace is how long keepers that were sent away may take to be gone.
+const pruneGrace = 500 * time.Millisecond
 
 // keeperAttr clones a keeper into a user namespace: as root with a range of
 // ids that are nobody on the host, else with the caller's own id alone.
