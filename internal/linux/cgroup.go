@@ -238,6 +238,11 @@ func (g *Cgroups) Leftovers() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
+// Gone reports whether a cgroup whose directory is open was removed meanwhile.
+func Gone(dir *os.File) bool {
+	return unix.Faccessat(int(dir.Fd()), "cgroup.procs", unix.F_OK, 0) != nil
+}
+
 // Prune removes the installation's own directories where they are empty.
 func (g *Cgroups) Prune() {
 	g.mu.Lock()

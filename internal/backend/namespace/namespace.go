@@ -143,8 +143,15 @@ const keepersName = "keepers"
 func (b *Backend) keepersCgroup() *os.File {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.cgroups == nil || b.keepers != nil {
-		return b.keepers
+	if b.cgroups == nil {
+		return nil
+	}
+	if b.keepers != nil {
+		if !linux.Gone(b.keepers) {
+			return b.keepers
+		}
+		b.keepers.Close() // it was empty, and somebody tidied up
+		b.keepers = nil
 	}
 	g, _, err := b.cgroups.Create(keepersName, linux.CgroupLimits{})
 	if cell.KindOf(err) == cell.Exists {
