@@ -8,7 +8,7 @@
 //
 //	StartRun (run.go) ─ prepare: import, cell, checkpoint before (prepare.go)
 //	                  ─ execute: mounts, backend, process      (execute.go)
-//	                  ─ finish: freeze, digests, verdict, receipt (finish.go)
+//	                  ─ finish: freeze, digests, verdict, receipt (finish.go, verdict.go)
 //
 // Lock order: 1. the turn of a cell (turns.go), 2. Engine.mu, 3. registry.mu,
 // 4. underway.mu.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -186,20 +185,6 @@ func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
 	return out
 }
 
-// ownFailure reports whether the command failed by itself, or because there
-// was not enough for it: only that restores.
-func (x *execution) ownFailure() bool {
-	if x.run.ExitCode == nil {
-		return false
-	}
-	return api.OverLimit(x.run.Cause) || (*x.run.ExitCode != 0 && x.run.Cause == "")
-}
-
-func (x *execution) succeeded() bool {
-	return x.run.ExitCode != nil && *x.run.ExitCode == 0 && x.run.Cause == "" &&
-		(x.run.Check == nil || x.run.Check.ExitCode == 0)
-}
-
 // quiesce takes the instance down where nothing shall go on in it: anonymous
 // cells, cells without processes, and those about to be restored.
 func (x *execution) quiesce(ctx context.Context) error {
@@ -271,73 +256,6 @@ func changedBytes(a, b *workspace.Tree) (n int64, err error) {
 		}
 	}
 	return n, err
-}
-
-// judge decides the verdict.
-func (x *execution) judge(diff *diff.Diff) {
-	run := x.run
-	run.By = "pando"
-	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
-	switch {
-	case run.In.LetGo != "":
-		run.Verdict, run.Reason = string(cell.Restored), "the result could not be kept: "+run.In.LetGo
-	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
-		run.Verdict, run.Reason = string(cell.Restored), failure(run)
-	case x.ownFailure():
-		run.Verdict, run.Reason = string(cell.Pending), failure(run)
-	case run.Cause != "":
-		run.Verdict, run.Reason = string(cell.Pending), run.Cause
-	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
-		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
-	case run.Check != nil && run.Check.ExitCode != 0:
-		run.Verdict, run.Reason = string(cell.Pending), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
-	case unchanged:
-		run.Verdict, run.Reason = string(cell.Accepted), "no changes"
-	case run.In.OnSuccess == "accept":
-		run.Verdict, run.Reason = string(cell.Accepted), "--on-success accept"
-	default:
-		run.Verdict = string(cell.Pending)
-	}
-}
-
-// failure says how a command failed by itself.
-func failure(run *Run) string {
-	how := fmt.Sprintf("exit code %d", *run.ExitCode)
-	if run.Signal != "" {
-		how = "ended by " + run.Signal
-	}
-	if run.Cause != "" {
-		how += ": " + run.Cause
-	}
-	return how
-}
-
-// onlyFolderTimes reports whether nothing differs but the times of folders in
-// which something came and went.
-func onlyFolderTimes(e *Engine, diff *diff.Diff, run *Run) bool {
-	if len(diff.Files) > 0 || diff.Ignored.Count > 0 {
-		return false
-	}
-	a, errA := e.trees.get(digest(run.Before.TreeDigest))
-	b, errB := e.trees.get(digest(run.After.TreeDigest))
-	if errA != nil || errB != nil {
-		return false
-	}
-	changes, err := workspace.Changes(a, b)
-	if err != nil {
-		return false
-	}
-	for _, c := range changes {
-		if c.Old == nil || c.New == nil || c.Old.Type != workspace.Folder || c.New.Type != workspace.Folder || c.Old.Mode != c.New.Mode {
-			return false
-		}
-	}
-	return true
-}
-
-func digest(s string) cell.Digest {
-	d, _ := cell.ParseDigest(s)
-	return d
 }
 
 // goBack restores the checkpoint before the run. The result stays as
@@ -441,106 +359,6 @@ func (x *execution) close(ctx context.Context, after *Checkpoint) error {
 			run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
 			return e.reg.commit(run)
 		}
-	}
-	return nil
-}
-
-// abandon ends a run whose command never started.
-func (x *execution) abandon(ctx context.Context, cause error) {
-	e := x.e
-	if e.life.Err() != nil && cell.KindOf(cause) == cell.Interrupted {
-		return // the next daemon finds it preparing
-	}
-	x.run.Started, x.run.Assurance = time.Time{}, assuranceAPI(cell.Assurance{}) // nothing ran, so nothing was measured
-	if x.c.ID != "" && x.c.Head == "" || x.p.cell.State == cell.Creating {
-		// The cell was being made for this run: it goes.
-		if err := e.deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
-			e.log.Warn("cannot take down a cell that did not start", "cell", x.c.ID, "error", err)
-		}
-		x.c.State = cell.Removed
-	} else if inst := e.instance(x.c.ID); inst != nil {
-		if list, err := inst.List(ctx); err == nil && len(list) == 0 {
-			e.deactivate(ctx, x.c.ID, "the run did not start")
-		}
-	}
-	if x.c.State == cell.Running && e.instance(x.c.ID) == nil {
-		x.c.State = cell.Idle
-	}
-	if e.failedToStart(ctx, x.p, cause, &x.c) && x.c.State == cell.Removed {
-		e.dropCell(&x.c)
-	}
-}
-
-// failedToStart gives a run that did nothing its verdict and receipt, and
-// records what became of its cell, if anything did. It reports whether that
-// worked; if not, whoever asks for the run is told why, and it is tried again.
-func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cells ...any) bool {
-	run := p.run
-	run.Error = errorAPI(cause)
-	if !strings.HasPrefix(run.Error.Message, "cannot ") {
-		run.Error.Message = "cannot start the run: " + run.Error.Message
-	}
-	run.Error.Message = redactor.String(run.Error.Message)
-	run.Verdict, run.By = string(cell.Discarded), "pando"
-	run.Reason = "did not start"
-	if cell.KindOf(cause) == cell.Interrupted {
-		run.Cause = "interrupted"
-	}
-	run.Phase = string(cell.Ended)
-	run.Ended = time.Now().UTC()
-	entry, err := e.runReceipt(ctx, run, p.cell)
-	if err != nil {
-		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
-		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
-	} else {
-		run.Receipt = entry.String()
-		run.Receipts = append(run.Receipts, run.Receipt)
-	}
-	if err := e.reg.commit(append(cells, run)...); err != nil {
-		e.log.Error("cannot record a run", "run", run.ID, "error", err)
-		e.finishLater(run.RunID(), cell.Errorf(cell.KindOf(cause), "engine.StartRun", run.Error.Hint, "%s", run.Error.Message))
-		return false
-	}
-	return true
-}
-
-// failRun records that a run could not be brought to its end: its cell is
-// failed, with the cause, and its checkpoints are intact.
-func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
-	run.Error = errorAPI(cause)
-	run.Notes = append(run.Notes, fmt.Sprintf("the run could not be finished: %v", cause))
-	c.State, c.Cause = cell.Failed, cause.Error()
-	if run.Verdict == "" {
-		run.Verdict, run.Reason, run.By = string(cell.Pending), "the run could not be finished", "pando"
-	}
-	if run.Ended.IsZero() {
-		run.Ended = time.Now().UTC()
-	}
-	run.Phase = string(cell.Ended)
-	if err := e.sealFailed(run, c); err != nil {
-		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
-		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
-	}
-	err := e.reg.commit(c, run)
-	if err != nil {
-		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
-	}
-	return err
-}
-
-// sealFailed gives a run that could not be finished its receipt. One that it
-// got on its way stands, with its verdict.
-func (e *Engine) sealFailed(run *Run, c *Cell) error {
-	id, err := e.runReceipt(e.life, run, c)
-	if err != nil {
-		return err
-	}
-	if p, ok := e.receiptOf(run); ok {
-		adopt(run, &p)
-	}
-	run.Receipt = id.String()
-	if len(run.Receipts) == 0 {
-		run.Receipts = []string{run.Receipt}
 	}
 	return nil
 }

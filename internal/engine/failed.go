@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// abandon ends a run whose command never started.
+func (x *execution) abandon(ctx context.Context, cause error) {
+	e := x.e
+	if e.life.Err() != nil && cell.KindOf(cause) == cell.Interrupted {
+		return // the next daemon finds it preparing
+	}
+	x.run.Started, x.run.Assurance = time.Time{}, assuranceAPI(cell.Assurance{}) // nothing ran, so nothing was measured
+	if x.c.ID != "" && x.c.Head == "" || x.p.cell.State == cell.Creating {
+		// The cell was being made for this run: it goes.
+		if err := e.deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
+			e.log.Warn("cannot take down a cell that did not start", "cell", x.c.ID, "error", err)
+		}
+		x.c.State = cell.Removed
+	} else if inst := e.instance(x.c.ID); inst != nil {
+		if list, err := inst.List(ctx); err == nil && len(list) == 0 {
+			e.deactivate(ctx, x.c.ID, "the run did not start")
+		}
+	}
+	if x.c.State == cell.Running && e.instance(x.c.ID) == nil {
+		x.c.State = cell.Idle
+	}
+	if e.failedToStart(ctx, x.p, cause, &x.c) && x.c.State == cell.Removed {
+		e.dropCell(&x.c)
+	}
+}
+
+// failedToStart gives a run that did nothing its verdict and receipt, and
+// records what became of its cell, if anything did. It reports whether that
+// worked; if not, whoever asks for the run is told why, and it is tried again.
+func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cells ...any) bool {
+	run := p.run
+	run.Error = errorAPI(cause)
+	if !strings.HasPrefix(run.Error.Message, "cannot ") {
+		run.Error.Message = "cannot start the run: " + run.Error.Message
+	}
+	run.Error.Message = redactor.String(run.Error.Message)
+	run.Verdict, run.By = string(cell.Discarded), "pando"
+	run.Reason = "did not start"
+	if cell.KindOf(cause) == cell.Interrupted {
+		run.Cause = "interrupted"
+	}
+	run.Phase = string(cell.Ended)
+	run.Ended = time.Now().UTC()
+	entry, err := e.runReceipt(ctx, run, p.cell)
+	if err != nil {
+		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
+		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
+	} else {
+		run.Receipt = entry.String()
+		run.Receipts = append(run.Receipts, run.Receipt)
+	}
+	if err := e.reg.commit(append(cells, run)...); err != nil {
+		e.log.Error("cannot record a run", "run", run.ID, "error", err)
+		e.finishLater(run.RunID(), cell.Errorf(cell.KindOf(cause), "engine.StartRun", run.Error.Hint, "%s", run.Error.Message))
+		return false
+	}
+	return true
+}
+
+// failRun records that a run could not be brought to its end: its cell is
+// failed, with the cause, and its checkpoints are intact.
+func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
+	run.Error = errorAPI(cause)
+	run.Notes = append(run.Notes, fmt.Sprintf("the run could not be finished: %v", cause))
+	c.State, c.Cause = cell.Failed, cause.Error()
+	if run.Verdict == "" {
+		run.Verdict, run.Reason, run.By = string(cell.Pending), "the run could not be finished", "pando"
+	}
+	if run.Ended.IsZero() {
+		run.Ended = time.Now().UTC()
+	}
+	run.Phase = string(cell.Ended)
+	if err := e.sealFailed(run, c); err != nil {
+		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
+		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
+	}
+	err := e.reg.commit(c, run)
+	if err != nil {
+		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
+	}
+	return err
+}
+
+// sealFailed gives a run that could not be finished its receipt. One that it
+// got on its way stands, with its verdict.
+func (e *Engine) sealFailed(run *Run, c *Cell) error {
+	id, err := e.runReceipt(e.life, run, c)
+	if err != nil {
+		return err
+	}
+	if p, ok := e.receiptOf(run); ok {
+		adopt(run, &p)
+	}
+	run.Receipt = id.String()
+	if len(run.Receipts) == 0 {
+		run.Receipts = []string{run.Receipt}
+	}
+	return nil
+}

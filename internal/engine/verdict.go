@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/diff"
+)
+
+// ownFailure reports whether the command failed by itself, or because there
+// was not enough for it: only that restores.
+func (x *execution) ownFailure() bool {
+	if x.run.ExitCode == nil {
+		return false
+	}
+	return api.OverLimit(x.run.Cause) || (*x.run.ExitCode != 0 && x.run.Cause == "")
+}
+
+func (x *execution) succeeded() bool {
+	return x.run.ExitCode != nil && *x.run.ExitCode == 0 && x.run.Cause == "" &&
+		(x.run.Check == nil || x.run.Check.ExitCode == 0)
+}
+
+// judge decides the verdict.
+func (x *execution) judge(diff *diff.Diff) {
+	run := x.run
+	run.By = "pando"
+	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
+	switch {
+	case run.In.LetGo != "":
+		run.Verdict, run.Reason = string(cell.Restored), "the result could not be kept: "+run.In.LetGo
+	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
+		run.Verdict, run.Reason = string(cell.Restored), failure(run)
+	case x.ownFailure():
+		run.Verdict, run.Reason = string(cell.Pending), failure(run)
+	case run.Cause != "":
+		run.Verdict, run.Reason = string(cell.Pending), run.Cause
+	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
+		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+	case run.Check != nil && run.Check.ExitCode != 0:
+		run.Verdict, run.Reason = string(cell.Pending), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+	case unchanged:
+		run.Verdict, run.Reason = string(cell.Accepted), "no changes"
+	case run.In.OnSuccess == "accept":
+		run.Verdict, run.Reason = string(cell.Accepted), "--on-success accept"
+	default:
+		run.Verdict = string(cell.Pending)
+	}
+}
+
+// failure says how a command failed by itself.
+func failure(run *Run) string {
+	how := fmt.Sprintf("exit code %d", *run.ExitCode)
+	if run.Signal != "" {
+		how = "ended by " + run.Signal
+	}
+	if run.Cause != "" {
+		how += ": " + run.Cause
+	}
+	return how
+}
+
+// onlyFolderTimes reports whether nothing differs but the times of folders in
+// which something came and went.
+func onlyFolderTimes(e *Engine, diff *diff.Diff, run *Run) bool {
+	if len(diff.Files) > 0 || diff.Ignored.Count > 0 {
+		return false
+	}
+	a, errA := e.trees.get(digest(run.Before.TreeDigest))
+	b, errB := e.trees.get(digest(run.After.TreeDigest))
+	if errA != nil || errB != nil {
+		return false
+	}
+	changes, err := workspace.Changes(a, b)
+	if err != nil {
+		return false
+	}
+	for _, c := range changes {
+		if c.Old == nil || c.New == nil || c.Old.Type != workspace.Folder || c.New.Type != workspace.Folder || c.Old.Mode != c.New.Mode {
+			return false
+		}
+	}
+	return true
+}
+
+func digest(s string) cell.Digest {
+	d, _ := cell.ParseDigest(s)
+	return d
+}
