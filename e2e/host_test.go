@@ -218,17 +218,6 @@ func (h *host) request(method, path, body string) (int, string) {
 	return resp.StatusCode, b.String()
 }
 
-// killDaemon is kill -9 of the daemon; false when none lives.
-func (h *host) killDaemon() bool {
-	for _, p := range ours(h.work) {
-		if processName(p) == "pando-daemon" {
-			kill(p)
-			return true
-		}
-	}
-	return false
-}
-
 // leftovers lists what of the installation is left on the host.
 func (h *host) leftovers() (found []string) {
 	for range 100 {
