@@ -111,6 +111,9 @@ func (e *Engine) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, cou
 		return r.RunID(), err
 	}
 	if strings.HasPrefix(sel, "r-") && cell.IsID(sel) {
+		if r, err := e.reg.run(cell.RunID(sel)); err == nil {
+			return r.RunID(), nil
+		}
 		var found []cell.RunID
 		for _, r := range e.reg.listRuns("") {
 			if strings.HasPrefix(r.ID, sel) {

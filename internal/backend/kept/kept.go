@@ -116,7 +116,7 @@ func (h *Host) Fill() {
 	}
 	h.filler.Go(func() {
 		// Not at once: the run that took the last one needs the processor now.
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(60 * time.Millisecond)
 		k, err := h.start()
 		if err != nil {
 			h.Log.Warn("cannot start a keeper ahead", "backend", h.Backend, "error", err)
