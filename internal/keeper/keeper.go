@@ -62,6 +62,12 @@ type Holder interface {
 	Held(id cell.ID) int64
 }
 
+// A Counter is a driver with counters of what a cell has used since it was
+// made, which are cheaper to read than Stats.
+type Counter interface {
+	Counted(id cell.ID) (cell.Stats, error)
+}
+
 // Started is a process that a driver has started.
 type Started struct {
 	Process  Process

@@ -127,7 +127,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		return nil, err
 	}
 	if !req.EndsCell {
-		p.before, _ = s.Driver.Stats(id)
+		p.before, _ = s.counted(id)
 	}
 	p.status = cell.Status{Running: true, Started: time.Now()}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
@@ -164,7 +164,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	ended := time.Now()
 	p.closeInput()
 	s.lookAtEnd(p.cell)
-	stats, _ := s.Driver.Stats(p.cell)
+	stats, _ := s.counted(p.cell)
 	if !p.start.EndsCell {
 		stats = stats.Since(p.before)
 	}
@@ -206,6 +206,15 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	}
 	fault.Step("tell of an exit")
 	close(p.done)
+}
+
+// counted is what a cell has used up to now, looking at no process where the
+// driver can do without.
+func (s *Server) counted(id cell.ID) (cell.Stats, error) {
+	if c, ok := s.Driver.(Counter); ok {
+		return c.Counted(id)
+	}
+	return s.Driver.Stats(id)
 }
 
 func (p *Proc) emit(kind string, fields map[string]any) {

@@ -416,12 +416,29 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	if err != nil {
 		return cell.Stats{}, err
 	}
-	st := cell.Stats{Processes: len(list), Measured: []string{"processes"}}
+	st := c.counted()
+	st.Processes, st.Measured = len(list), append([]string{"processes"}, st.Measured...)
 	if c.cgroup == nil {
 		for _, p := range list {
 			st.Memory += p.RSS
 		}
-		return st, nil
+	}
+	return st, nil
+}
+
+// Counted implements keeper.Counter.
+func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return cell.Stats{}, err
+	}
+	return c.counted(), nil
+}
+
+// counted is what the cell's cgroup says.
+func (c *liveCell) counted() (st cell.Stats) {
+	if c.cgroup == nil {
+		return st
 	}
 	g := c.cgroup.Stats()
 	for _, x := range []struct {
@@ -435,7 +452,7 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 			st.Measured = append(st.Measured, x.name)
 		}
 	}
-	return st, nil
+	return st
 }
 
 // Remove ends the first process, and with it the pid namespace and all in it.
