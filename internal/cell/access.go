@@ -1,0 +1,107 @@
+package cell
+
+import "net/netip"
+
+// Act is what a process of a cell wants to do.
+type Act string
+
+// The acts that a policy decides on.
+const (
+	Resolve Act = "resolve" // learn the addresses of a name
+	Connect Act = "connect" // open a connection
+	Request Act = "request" // send an HTTP request
+	Sign    Act = "sign"    // have a key of the caller's SSH agent sign
+	Execute Act = "execute" // start a program
+)
+
+// Access is one request of a process of a cell, as the policy is asked about
+// it. Names are lower case, in ASCII (xn--…) and without a final dot; paths are
+// canonical: whoever asks has made them so, and refuses what has no one form.
+type Access struct {
+	Act Act `json:"act"`
+	// Host is the name that was asked for; "" when an address was.
+	Host string `json:"host,omitempty"`
+	// Addr is the address that was asked for, or (with Host) the one that the
+	// name led to, when that is known. Without it only the name is judged.
+	Addr      netip.Addr `json:"addr,omitzero"`
+	Port      uint16     `json:"port,omitempty"`
+	Transport string     `json:"transport,omitempty"` // "tcp", "udp", "icmp"
+	// Scheme is what the connection was seen to speak: "https", "http", "" for
+	// what is neither or not seen yet.
+	Scheme string `json:"scheme,omitempty"`
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"` // with a leading slash, without a query
+	Key    string `json:"key,omitempty"`  // Sign: fingerprint, "SHA256:…"
+	// Program is what Execute starts: the path in the cell.
+	Program string `json:"program,omitempty"`
+}
+
+// Effect is what a policy, or a person, says.
+type Effect string
+
+// The effects. The zero Effect is no decision, and is taken as Deny.
+const (
+	Allow Effect = "allow"
+	Deny  Effect = "deny"
+	Ask   Effect = "ask" // hold it, and ask a person
+)
+
+// Decision is what was said about one Access, and why.
+type Decision struct {
+	Effect Effect `json:"effect"`
+	// Rule names the rule that decided: "allow 2", "deny 1", "default", and
+	// Origin where it stands: "pando.policy.yaml:31", "--allow @npm",
+	// "default".
+	Rule   string `json:"rule"`
+	Origin string `json:"origin"`
+	Reason string `json:"reason"` // one sentence for people
+	// Permit is the flag that would allow it, "" when none can; Line is what
+	// to write into a policy file; Narrower is the least grant that would do.
+	Permit   string `json:"permit,omitempty"`
+	Line     string `json:"line,omitempty"`
+	Narrower string `json:"narrower,omitempty"`
+	// Open: the connection must be opened, because a rule looks at what is in
+	// it or a credential goes in. On Connect decisions only.
+	Open bool `json:"open,omitempty"`
+	// Credential is the handle of what the gateway puts into the request.
+	Credential string `json:"credential,omitempty"`
+	// By is who decided: "policy", "person", "gateway" (a protocol that is
+	// never allowed), "budget".
+	By string `json:"by"`
+}
+
+// Allowed reports whether it may be done.
+func (d Decision) Allowed() bool { return d.Effect == Allow }
+
+// Decided is the event "decision": an access and what was said about it.
+type Decided struct {
+	ID       string   `json:"id"` // of the request: "q-" and 16 hexadecimal digits
+	Access   Access   `json:"access"`
+	Decision Decision `json:"decision"`
+	Policy   Digest   `json:"policy"` // that was in force
+	Conn     string   `json:"conn,omitempty"`
+	// Count is how many like it came at once and are told by this one event;
+	// 0 means 1.
+	Count int64 `json:"count,omitempty"`
+}
+
+// Flow is the event "flow": a connection, or an HTTP request in one, that has
+// ended.
+type Flow struct {
+	Conn     string     `json:"conn"`
+	ID       string     `json:"id,omitempty"` // of the decision it was allowed by
+	Host     string     `json:"host,omitempty"`
+	Addr     netip.Addr `json:"addr,omitzero"` // that was dialled
+	Port     uint16     `json:"port"`
+	Scheme   string     `json:"scheme,omitempty"`
+	Opened   bool       `json:"opened,omitempty"` // TLS was opened by the gateway
+	Method   string     `json:"method,omitempty"`
+	Path     string     `json:"path,omitempty"`
+	Status   int        `json:"status,omitempty"`   // of the HTTP response
+	Sent     int64      `json:"sent"`               // bytes out of the cell
+	Received int64      `json:"received"`           // bytes into it
+	MS       float64    `json:"ms"`                 // how long it took
+	Error    string     `json:"error,omitempty"`    // why it ended, unless by its two ends
+	Secret   string     `json:"secret,omitempty"`   // handle of the credential that was put in
+	Protocol string     `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2.0", "websocket"
+}

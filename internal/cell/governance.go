@@ -1,0 +1,91 @@
+package cell
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+)
+
+// Governance is what a cell's gateway goes by. It holds secrets: it goes from
+// the daemon to the keeper and is written nowhere. A new one replaces the old
+// as a whole, also for connections that are open.
+type Governance struct {
+	// Policy is the canonical form; the gateway decides by these bytes.
+	Policy json.RawMessage `json:"policy"`
+	// Authority signs for the hosts whose connections are opened. It belongs
+	// to the cell's lineage.
+	Authority   Authority  `json:"authority"`
+	Credentials []Lent     `json:"credentials,omitempty"`
+	Answers     []Answered `json:"answers,omitempty"` // of persons, still good
+	// Resolvers are the DNS servers that the gateway asks, "address:port". None:
+	// those of the host.
+	Resolvers []string `json:"resolvers,omitempty"`
+	// Roots are certificates (PEM) that the gateway trusts besides the host's.
+	Roots string `json:"roots,omitempty"`
+}
+
+// Authority is a certificate authority.
+type Authority struct {
+	Cert string `json:"cert"` // PEM
+	Key  string `json:"key"`  // PEM
+}
+
+// Lent is a credential, lent to one cell.
+type Lent struct {
+	Handle      string `json:"handle"`      // "github"
+	Placeholder string `json:"placeholder"` // what the cell has instead; worth nothing elsewhere
+	Secret      string `json:"secret"`
+	// For says where it may go: patterns such as
+	// "https://api.github.com/repos/me/**".
+	For []string `json:"for"`
+	// As is how it is put in: "Authorization: Bearer {secret}".
+	As string `json:"as"`
+}
+
+// Answered is what a person said to a question.
+type Answered struct {
+	Ask     Asked     `json:"ask"`
+	Effect  Effect    `json:"effect"`
+	Scope   string    `json:"scope"` // "once", "run", "time"
+	Expires time.Time `json:"expires,omitzero"`
+	By      string    `json:"by"`
+}
+
+// Asked is a request that waits for a person. Digest binds the answer: it is
+// the sum of the access and of the policy that asked.
+type Asked struct {
+	ID      string    `json:"id"` // "q-…", as in the decision's event
+	Cell    ID        `json:"cell"`
+	Run     RunID     `json:"run,omitempty"`
+	Access  Access    `json:"access"`
+	Reason  string    `json:"reason"`
+	Rule    string    `json:"rule"`
+	Origin  string    `json:"origin"`
+	Policy  Digest    `json:"policy"`
+	Digest  Digest    `json:"digest"`
+	At      time.Time `json:"at"`
+	Expires time.Time `json:"expires"` // then it is denied
+}
+
+// NetworkLink is how a cell's interface reaches its gateway.
+type NetworkLink struct {
+	Kind string `json:"kind"` // "tun", "veth"
+	MTU  int    `json:"mtu"`
+	// The addresses inside: of the cell's interface, and of the gateway that
+	// answers DNS and is the way to everywhere.
+	Cell4    netip.Prefix `json:"cell4"`
+	Cell6    netip.Prefix `json:"cell6"`
+	Gateway4 netip.Addr   `json:"gateway4"`
+	Gateway6 netip.Addr   `json:"gateway6"`
+}
+
+// DefaultLink is the addressing of every cell: nobody else shares its link, so
+// all can be alike. The ranges are those set aside for benchmarks (RFC 2544)
+// and a random unique local prefix (RFC 4193).
+func DefaultLink() NetworkLink {
+	return NetworkLink{
+		MTU:   65520,
+		Cell4: netip.MustParsePrefix("198.18.0.2/30"), Gateway4: netip.MustParseAddr("198.18.0.1"),
+		Cell6: netip.MustParsePrefix("fd70:616e:646f::2/64"), Gateway6: netip.MustParseAddr("fd70:616e:646f::1"),
+	}
+}
