@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -304,15 +305,25 @@ func newEvents(f *os.File, run string) keeper.Events {
 }
 
 type events struct {
-	f   *os.File
-	w   *receipt.EventWriter
+	f *os.File
+	w *receipt.EventWriter
+
+	mu  sync.Mutex // guards err
 	err error
 }
 
-func (e *events) Emit(kind string, fields map[string]any) {
-	if err := e.w.Emit(kind, fields); err != nil && e.err == nil {
-		e.err = err
+func (e *events) Emit(kind string, fields any) {
+	if err := e.w.Emit(kind, fields); err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.err == nil {
+			e.err = err
+		}
 	}
 }
 
-func (e *events) Seal() error { return errors.Join(e.err, e.w.Sync(), e.f.Close()) }
+func (e *events) Seal() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return errors.Join(e.err, e.w.Sync(), e.f.Close())
+}

@@ -27,7 +27,9 @@ type Backend interface {
 	// Create makes spec ready for processes. When it fails, nothing remains
 	// on the host. A second Create of a living ID fails with cell.Exists. A
 	// limit that was asked for (spec.Asked) and can't be applied fails with
-	// cell.Unsupported; one that is only a default becomes a downgrade.
+	// cell.Unsupported; one that is only a default becomes a downgrade. A cell
+	// with spec.Network whose gateway can't be had is Unsupported, too: it is
+	// never made with less, nor with more.
 	Create(ctx context.Context, spec cell.Spec) (Instance, error)
 
 	// Attach returns the instance an earlier process created, or fails with
@@ -73,6 +75,23 @@ type Instance interface {
 
 	List(ctx context.Context) ([]cell.ProcessInfo, error)
 	Stats(ctx context.Context) (cell.Stats, error)
+
+	// Govern replaces what the gateway of a cell goes by, as a whole and at
+	// once, also for connections that are open. A cell that was made without
+	// spec.Network has no gateway: Unsupported, as with backends that can't
+	// have one (Caps.Network); the same with Asked and Answer.
+	Govern(ctx context.Context, g cell.Governance) error
+
+	// Asked returns the requests that wait for a person, and the version of
+	// that list, which grows with each change. It returns when the version is
+	// above since, and after half a minute at the latest, with what there is
+	// then; when ctx ends, with its cause.
+	Asked(ctx context.Context, since int64) (list []cell.Asked, version int64, err error)
+
+	// Answer tells the gateway what a person said. An answer to what is not
+	// asked (any more) is NotFound, one to something else than was asked (by
+	// its digest) Conflict.
+	Answer(ctx context.Context, a cell.Answered) error
 
 	// Remove ends everything for cause. Afterwards nothing remains on the
 	// host but files under the spec's paths. Removing twice is no error.
@@ -125,4 +144,5 @@ type Caps struct {
 	DiskLimit    string // by a file system of limited size
 	ManyIDs      string // more users than the caller's own inside
 	Landlock     string
+	Network      string // spec.Network: cells that talk through a gateway
 }

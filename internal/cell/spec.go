@@ -23,6 +23,10 @@ type Spec struct {
 	Sized bool `json:"sized,omitempty"`
 	// Private is a folder of the host that belongs to this cell alone.
 	Private string `json:"private"`
+
+	// Network is what the gateway of a cell goes by that may talk; nil: the cell
+	// has loopback alone. It holds secrets: a spec is written nowhere.
+	Network *Governance `json:"network,omitempty"`
 }
 
 // User is who commands run as, in the cell's own numbering.

@@ -138,7 +138,7 @@ type stream struct {
 	w *receipt.EventWriter
 }
 
-func (s *stream) Emit(kind string, fields map[string]any) { s.w.Emit(kind, fields) }
+func (s *stream) Emit(kind string, fields any) { s.w.Emit(kind, fields) }
 
 func (s *stream) Seal() error { defer s.f.Close(); return s.w.Sync() }
 

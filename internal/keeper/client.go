@@ -127,7 +127,7 @@ func (c *Client) Do(ctx context.Context, req Request, files ...*os.File) (*Respo
 // changes reports whether a request does something that can be half done.
 func changes(op string) bool {
 	switch op {
-	case "hello", "status", "wait", "note", "list", "stats":
+	case "hello", "status", "wait", "note", "list", "stats", "asked":
 		return false
 	}
 	return true

@@ -194,7 +194,7 @@ type fakeEvents struct {
 	sealed bool
 }
 
-func (e *fakeEvents) Emit(kind string, fields map[string]any) {
+func (e *fakeEvents) Emit(kind string, fields any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.kinds = append(e.kinds, kind)

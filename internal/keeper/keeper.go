@@ -17,7 +17,11 @@
 //	  │ Request{Op: "attach", …} ─────────▶ │  from here on frames of package api,
 //	  │ ◀═══════════ frames ═════════════▶  │  until FrameExit or hang-up
 //
-// Lock order: 1. Server.mu, 2. Proc.mu, 3. Output.mu.
+// A cell that may talk has a gateway in its keeper (Networks): "create" brings
+// what it goes by, "govern" replaces that, "asked" waits for what a person has
+// to decide and "answer" says what was decided.
+//
+// Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. Output.mu.
 package keeper
 
 import (
@@ -28,8 +32,9 @@ import (
 )
 
 // Version is that of the protocol. A keeper serves this version and the one
-// before.
-const Version = 1
+// before; a daemon is served by both, too: what an old keeper has never heard of
+// is Unsupported. Version 2 has cells that talk.
+const Version = 2
 
 // A Driver runs cells with one isolation technology, inside the keeper. It is
 // safe for concurrent use.
@@ -94,7 +99,7 @@ type Process interface {
 // Events receives what happened, in order. Emit is safe for concurrent use;
 // what it could not write makes Seal fail.
 type Events interface {
-	Emit(kind string, fields map[string]any)
+	Emit(kind string, fields any)
 	Seal() error
 }
 

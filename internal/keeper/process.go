@@ -29,6 +29,7 @@ type Proc struct {
 	stderr  *Output
 	stdin   *os.File // nil with a terminal, or when closed
 	events  Events
+	talk    *talk         // of the cell
 	done    chan struct{} // closed when status is final
 	start   cell.Start
 	before  cell.Stats // of the cell, unless it was made for this process
@@ -114,11 +115,14 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 			return nil, err
 		}
 	}
+	p.talk = s.talk(id)
+	p.talk.join(p)
 	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
 	p.started, err = s.Driver.Start(id, req.Process, theirs)
 	closeAll(theirs[:])
 	if err != nil {
 		p.emit("process.failed", map[string]any{"error": err.Error()})
+		p.talk.leave(p)
 		if p.events != nil {
 			p.events.Seal()
 		}
@@ -191,6 +195,10 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	p.status.Ended, p.status.LeftOver = ended, left
 	p.mu.Unlock()
 
+	if p.start.EndsCell {
+		p.talk.settle() // so that the end of what it said is in its stream
+	}
+	p.talk.leave(p)
 	out, errs := p.stdout.status(), p.stderr.status()
 	fault.Step("write down an exit")
 	p.emit("process.exit", map[string]any{
@@ -217,7 +225,7 @@ func (s *Server) counted(id cell.ID) (cell.Stats, error) {
 	return s.Driver.Stats(id)
 }
 
-func (p *Proc) emit(kind string, fields map[string]any) {
+func (p *Proc) emit(kind string, fields any) {
 	if p.events != nil {
 		p.events.Emit(kind, fields)
 	}

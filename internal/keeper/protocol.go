@@ -23,6 +23,10 @@ type Request struct {
 	Cause  string          `json:"cause,omitempty"`   // signal, killall: becomes the exit's cause
 	Files  *FilesRequest   `json:"files,omitempty"`   // files: the archive follows, or comes, as pieces (see piece.go)
 	Watch  *WatchRequest   `json:"watch,omitempty"`   // watch; files: directories
+
+	Network *cell.Governance `json:"network,omitempty"` // create, of a cell that may talk; govern
+	Since   int64            `json:"since,omitempty"`   // asked: the version that is known already
+	Answer  *cell.Answered   `json:"answer,omitempty"`  // answer
 }
 
 // AttachRequest says from where output is wanted.
@@ -51,6 +55,8 @@ type Response struct {
 	Procs    []string           `json:"procs,omitempty"` // hello: known processes
 	Cells    []cell.ID          `json:"cells,omitempty"` // hello: living cells
 	Count    int                `json:"count,omitempty"`
+	Asked    []cell.Asked       `json:"asked,omitempty"`    // asked
+	AskedAt  int64              `json:"asked_at,omitempty"` // asked: the version of that list
 }
 
 // WireError is a cell.Error on its way.

@@ -23,6 +23,7 @@ const lonely = 5 * time.Minute
 type Server struct {
 	Driver    Driver
 	NewEvents NewEvents
+	Networks  Networks // nil: no cell may talk
 	Log       *slog.Logger
 
 	mu       sync.Mutex // guards what follows
@@ -40,6 +41,7 @@ type Server struct {
 type kept struct {
 	note  json.RawMessage
 	watch *watch
+	talk  *talk // nil: loopback only
 }
 
 // Serve answers on l until a daemon sends "shutdown", or until nothing lives
@@ -215,12 +217,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		return resp, nil
 	case "create":
 		taken = true
-		resp.Measured, err = s.Driver.Create(req.Cell, req.Spec, files)
-		if err == nil {
-			s.mu.Lock()
-			s.cells[req.Cell] = &kept{}
-			s.mu.Unlock()
-		}
+		resp.Measured, err = s.create(req, files)
 		return resp, err
 	case "start":
 		if req.Start == nil {
@@ -290,6 +287,8 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		st, err := s.Driver.Stats(req.Cell)
 		resp.Stats = &st
 		return resp, err
+	case "govern", "asked", "answer":
+		return s.network(req)
 	case "freeze":
 		return resp, s.Driver.Freeze(req.Cell)
 	case "thaw":
@@ -405,8 +404,28 @@ func (s *Server) remove(id cell.ID, cause string) error {
 	if k.watch != nil {
 		k.watch.stop()
 	}
-	if err := s.Driver.Remove(id); err != nil {
+	err := s.Driver.Remove(id)
+	k.talk.close() // after those who talk
+	if err != nil {
 		return fmt.Errorf("cannot remove cell %s: %w", id, err)
 	}
 	return nil
+}
+
+// create makes a cell, and the gateway of one that may talk. A gateway that
+// can't be had leaves no cell.
+func (s *Server) create(req *Request, files []*os.File) (measured json.RawMessage, err error) {
+	if measured, err = s.Driver.Create(req.Cell, req.Spec, files); err != nil {
+		return nil, err
+	}
+	k := &kept{}
+	if req.Network != nil {
+		if k.talk, err = s.open(req.Cell, *req.Network); err != nil {
+			return nil, errors.Join(err, s.Driver.Remove(req.Cell))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cells[req.Cell] = k
+	return measured, nil
 }

@@ -119,6 +119,24 @@ func (i *Instance) Stats(ctx context.Context) (cell.Stats, error) {
 	return *resp.Stats, nil
 }
 
+func (i *Instance) Govern(ctx context.Context, g cell.Governance) error {
+	_, err := i.do(ctx, keeper.Request{Op: "govern", Network: &g})
+	return err
+}
+
+func (i *Instance) Asked(ctx context.Context, since int64) ([]cell.Asked, int64, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "asked", Since: since})
+	if err != nil {
+		return nil, 0, err
+	}
+	return resp.Asked, resp.AskedAt, nil
+}
+
+func (i *Instance) Answer(ctx context.Context, a cell.Answered) error {
+	_, err := i.do(ctx, keeper.Request{Op: "answer", Answer: &a})
+	return err
+}
+
 // Remove ends the cell and its keeper.
 func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 	i.removing.Lock()

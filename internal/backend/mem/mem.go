@@ -118,7 +118,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	lacks := "backend mem can't"
 	return backend.Caps{
 		Isolation: noIsolation, Mounts: "backend mem shows the host's own files", Files: lacks, Terminal: lacks, Memory: lacks, LiveBranch: lacks,
-		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks,
+		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks, Network: lacks,
 	}, nil
 }
 
@@ -128,6 +128,9 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		if slices.Contains([]string{"memory", "cpus", "pids"}, limit) {
 			return nil, cell.Errorf(cell.Unsupported, "mem.Create", "leave out --"+limit, "cannot limit %s in a fake", limit)
 		}
+	}
+	if spec.Network != nil {
+		return nil, cell.Errorf(cell.Unsupported, "mem.Create", "leave out the network rules", "cannot govern the network of a fake")
 	}
 	if err := b.host.keep(spec.ID); err != nil {
 		return nil, err

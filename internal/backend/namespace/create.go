@@ -29,7 +29,8 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	defer undo.OnError(ctx, &err)
 
 	a := cell.Assurance{Backend: Name, Network: "none"}
-	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: linux.LandlockABI() > 0}
+	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: linux.LandlockABI() > 0, Talks: spec.Network != nil}
+	w.Spec.Network = nil // the gateway's alone
 	if !w.Landlock {
 		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
 	}
@@ -72,7 +73,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	}
 	// The keeper's namespaces are known only when they are made, and the note
 	// must say so too: it is set by a second request.
-	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body}, append(files, entry.files...)...)
+	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network}, append(files, entry.files...)...)
 	if err != nil {
 		return nil, err
 	}

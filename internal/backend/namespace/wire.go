@@ -17,6 +17,7 @@ type wire struct {
 	Tasks    int                `json:"tasks,omitempty"` // then so many tasks files
 	Scratch  string             `json:"scratch"`         // a directory for mount points, when the keeper mounts
 	Landlock bool               `json:"landlock"`
+	Talks    bool               `json:"talks,omitempty"` // it gets an interface
 	// MaxProcs is the limit on processes where only a resource limit can
 	// apply it; 0 when a cgroup does.
 	MaxProcs int64 `json:"max_procs,omitempty"`

@@ -22,6 +22,9 @@ const Name = "none"
 
 const noIsolation = "no isolation: the command runs as you, on the host, and can read and change whatever you can"
 
+// noGateway is why a network rule is refused: it could not be enforced.
+const noGateway = "without isolation a command uses the host's network, past any rule"
+
 // Config says where a Backend works.
 type Config struct {
 	Keepers string // directory of sockets and locks
@@ -49,7 +52,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	lacks := "backend none can't"
 	return backend.Caps{
 		Isolation: noIsolation, Mounts: "backend none shows the host's own files", Files: "without isolation a cell's files are the host's: use cp", Memory: lacks, LiveBranch: lacks,
-		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks,
+		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks, Network: noGateway,
 	}, nil
 }
 
@@ -57,6 +60,9 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instance, err error) {
 	if b.host.Alive(spec.ID) {
 		return nil, cell.Errorf(cell.Exists, "none.Create", "", "cell %s is alive already", spec.ID)
+	}
+	if spec.Network != nil {
+		return nil, cell.Errorf(cell.Unsupported, "none.Create", "leave out the network rules, or choose --backend namespace", "cannot govern the network: %s", noGateway)
 	}
 	for _, limit := range spec.Asked {
 		if limit != "timeout" && limit != "disk" {
