@@ -118,6 +118,7 @@ func TestScripts(t *testing.T) {
 			"let":             let,
 			"edit":            edit,
 			"setxattr":        setXAttr,
+			"upstream":        upstreamCmd,
 		},
 	})
 }
