@@ -57,7 +57,7 @@ func isDir(p string) bool {
 
 // Make creates the directories, each with mode 0700.
 func (h Home) Make() error {
-	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Cells(), h.Runs(), h.Layers(), h.Ledger(), h.Keepers(), h.Scratch()} {
+	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Cells(), h.Runs(), h.Layers(), h.Ledger(), h.Keepers(), h.Scratch()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("cannot create %s: %w", d, err)
 		}
@@ -77,7 +77,11 @@ func (h Home) Log() string { return filepath.Join(h.State, "daemon.log") }
 // Registry is the journal of cells, checkpoints and runs.
 func (h Home) Registry() string { return filepath.Join(h.State, "registry.log") }
 
-// Keys holds the installation's signing key.
+// Credentials holds what is lent to cells, encrypted.
+func (h Home) Credentials() string { return filepath.Join(h.State, "credentials") }
+
+// Keys holds the installation's keys: the one that signs, and the one that
+// credentials are encrypted for.
 func (h Home) Keys() string { return filepath.Join(h.State, "keys") }
 
 // Cells holds what belongs to one cell alone: its home and /tmp.

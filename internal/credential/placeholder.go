@@ -1,0 +1,52 @@
+package credential
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// prefixes are those that programs look at before they use a token, longest
+// first where one begins with another.
+var prefixes = []string{
+	"sk-ant-api03-", "sk-ant-oat01-", "sk-ant-admin01-", "sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "sk-",
+	"github_pat_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "AIza", "hf_", "cio", "xoxb-", "xoxp-", "dckr_pat_",
+}
+
+// ShapeOf describes how a value looks without telling it: the prefix that its
+// kind has, and its length.
+func ShapeOf(value Secret) string {
+	v := value.Reveal()
+	for _, p := range prefixes {
+		if strings.HasPrefix(v, p) {
+			return fmt.Sprintf("%s{%d}", p, len(v)-len(p))
+		}
+	}
+	return fmt.Sprintf("{%d}", len(v))
+}
+
+// placeholderMark makes a placeholder known for what it is to whoever meets it
+// in a log; letters are in every alphabet that tokens are made of.
+const placeholderMark = "pando"
+
+// Placeholder returns what a cell gets instead of a value: text of the same
+// shape, chosen at random, which no server knows. Each is made for one cell and
+// one credential. It is long enough (140 bits) that no other text is equal to it
+// by chance, also where the value is shorter.
+func Placeholder(shape string) string {
+	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	prefix, rest, _ := strings.Cut(shape, "{")
+	n, _ := strconv.Atoi(strings.TrimSuffix(rest, "}"))
+	b := make([]byte, min(max(n-len(placeholderMark), 24), 512))
+	rand.Read(b)
+	for i, x := range b {
+		for x >= 248 { // 4 × 62: so that every letter is as likely as another
+			var again [1]byte
+			rand.Read(again[:])
+			x = again[0]
+		}
+		b[i] = alphabet[x%62]
+	}
+	return prefix + placeholderMark + string(b)
+}

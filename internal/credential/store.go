@@ -1,0 +1,309 @@
+package credential
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+)
+
+// Config is where a Store keeps its things.
+type Config struct {
+	Dir  durable.FS // one file for each credential
+	Keys durable.FS // the key that they are encrypted for
+}
+
+// Store keeps credentials. It is safe for concurrent use; one process has it
+// open at a time. What it says is stored is on disk for good.
+type Store struct {
+	cfg Config
+
+	mu     sync.RWMutex // guards what follows
+	key    *age.X25519Identity
+	all    map[string]*stored
+	broken map[string]error // files that can't be read, by name
+}
+
+// stored is what a file holds once it is decrypted.
+type stored struct {
+	Credential
+	Value string `json:"value,omitempty"`
+}
+
+const (
+	keyName = "credential.key"
+	suffix  = ".age"
+)
+
+// Open reads what is stored. A file that can't be read is no error here: see
+// Check, and the rest can be used.
+func Open(cfg Config) (*Store, error) {
+	s := &Store{cfg: cfg, all: map[string]*stored{}, broken: map[string]error{}}
+	if err := durable.RemovePartial(cfg.Dir, "."); err != nil {
+		return nil, err
+	}
+	infos, err := cfg.Dir.List(".")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the credentials: %w", err)
+	}
+	for _, i := range infos {
+		name, ok := strings.CutSuffix(i.Name, suffix)
+		if !ok || i.Dir {
+			continue
+		}
+		c, err := s.read(name)
+		if err != nil {
+			s.broken[name] = err
+			continue
+		}
+		s.all[name] = c
+	}
+	return s, nil
+}
+
+// identity returns the key, which is made when the first credential is. The
+// caller holds mu, or is Open.
+func (s *Store) identity(create bool) (*age.X25519Identity, error) {
+	if s.key != nil {
+		return s.key, nil
+	}
+	b, info, err := durable.ReadInfo(s.cfg.Keys, keyName)
+	switch {
+	case err == nil && info.Perm&0o077 != 0:
+		return nil, cell.Errorf(cell.Denied, "credential.Open", "make it yours alone with chmod 600, and change the secrets that were stored",
+			"cannot use %s: others may read it (mode %04o)", keyName, info.Perm)
+	case err == nil:
+		if s.key, err = age.ParseX25519Identity(strings.TrimSpace(string(b))); err != nil {
+			return nil, corrupt(keyName, errors.New("it is no key"))
+		}
+		return s.key, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case !create:
+		return nil, corrupt(keyName, errors.New("the key is missing"))
+	case len(s.broken) > 0:
+		return nil, corrupt(keyName, errors.New("the key that other credentials were stored with is missing"))
+	}
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.WriteFile(s.cfg.Keys, keyName, []byte(key.String()+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	s.key = key
+	return key, nil
+}
+
+func (s *Store) read(name string) (*stored, error) {
+	key, err := s.identity(false)
+	if err != nil {
+		return nil, err
+	}
+	b, err := durable.ReadFile(s.cfg.Dir, name+suffix)
+	if err != nil {
+		return nil, err
+	}
+	r, err := age.Decrypt(bytes.NewReader(b), key)
+	if err != nil {
+		return nil, corrupt(name, errors.New("it was not encrypted for this installation's key, or was damaged"))
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		return nil, corrupt(name, errors.New("it was damaged"))
+	}
+	var c stored
+	if err := json.Unmarshal(plain, &c); err != nil {
+		return nil, corrupt(name, errors.New("what it holds is no credential"))
+	}
+	if c.Name != name { // files that were exchanged would lend one secret in the other's place
+		return nil, corrupt(name, fmt.Errorf("the file holds the credential %s", c.Name))
+	}
+	if err := c.check(); err != nil {
+		return nil, corrupt(name, err)
+	}
+	return &c, nil
+}
+
+func corrupt(name string, err error) error {
+	return cell.Errorf(cell.Corrupt, "credential.Open", "store it again: pando credential add "+strings.TrimSuffix(name, ".key")+" --replace --from-env VARIABLE",
+		"cannot read the credential %s: %w", name, err)
+}
+
+// Add stores a credential. What a well-known name leaves open is filled in; what
+// was stored is returned. One of that name must not exist unless replace is
+// set.
+func (s *Store) Add(c Credential, value Secret, replace bool) (Credential, error) {
+	const opName = "credential.Add"
+	if c.Kind == "" {
+		c.Kind = Token
+	}
+	c = Complete(c, value)
+	if c.Kind == Token {
+		if err := checkValue(value.Reveal()); err != nil {
+			return c, err
+		}
+		c.Shape = ShapeOf(value)
+		if c.As == "" {
+			c.As = bearer
+		}
+	}
+	if err := c.check(); err != nil {
+		return c, err
+	}
+	c.Created = time.Now().UTC().Truncate(time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, exists := s.all[c.Name]
+	_, bad := s.broken[c.Name]
+	if (exists || bad) && !replace {
+		return c, cell.Errorf(cell.Exists, opName, "replace it with --replace, or choose another name", "cannot store %s: there is a credential of that name", c.Name)
+	}
+	key, err := s.identity(true)
+	if err != nil {
+		return c, err
+	}
+	rec := &stored{Credential: c, Value: value.Reveal()}
+	plain, err := json.Marshal(rec)
+	if err != nil {
+		return c, err
+	}
+	var b bytes.Buffer
+	w, err := age.Encrypt(&b, key.Recipient())
+	if err != nil {
+		return c, err
+	}
+	if _, err := w.Write(plain); err != nil {
+		return c, err
+	}
+	if err := w.Close(); err != nil {
+		return c, err
+	}
+	if err := durable.WriteFile(s.cfg.Dir, c.Name+suffix, b.Bytes(), 0o600); err != nil {
+		return c, err
+	}
+	s.all[c.Name] = rec
+	delete(s.broken, c.Name)
+	return c, nil
+}
+
+// Remove forgets a credential.
+func (s *Store) Remove(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[name] == nil && s.broken[name] == nil {
+		return s.missing(name)
+	}
+	if err := s.cfg.Dir.Remove(name + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the credential %s: %w", name, err)
+	}
+	if err := s.cfg.Dir.SyncDir("."); err != nil {
+		return fmt.Errorf("cannot remove the credential %s for good: %w", name, err)
+	}
+	delete(s.all, name)
+	delete(s.broken, name)
+	return nil
+}
+
+// List returns all credentials that can be used, by name.
+func (s *Store) List() (list []Credential) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, c := range s.all {
+		list = append(list, c.Credential)
+	}
+	slices.SortFunc(list, func(a, b Credential) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Broken returns the names of files that can't be read, with the reason.
+func (s *Store) Broken() map[string]error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := map[string]error{}
+	for n, err := range s.broken {
+		out[n] = err
+	}
+	return out
+}
+
+// Get returns a credential and its value.
+func (s *Store) Get(name string) (Credential, Secret, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.broken[name]; err != nil {
+		return Credential{}, Secret{}, err
+	}
+	c := s.all[name]
+	if c == nil {
+		return Credential{}, Secret{}, s.missing(name)
+	}
+	return c.Credential, Secret{c.Value}, nil
+}
+
+func (s *Store) missing(name string) error {
+	add := "pando credential add " + name
+	if c, ok := WellKnown(name); ok {
+		add += " --from-env " + c.Env[0]
+	} else {
+		add += " --from-env VARIABLE --for https://HOST/**"
+	}
+	return cell.Errorf(cell.NotFound, "credential.Get", "store it with `"+add+"`", "no credential %s", clip(name))
+}
+
+// Check reads a credential again from the disk and tells what is wrong with
+// it: nothing, when there is nothing to say.
+func (s *Store) Check(name string) (c Credential, problems []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[name] == nil && s.broken[name] == nil {
+		return c, nil, s.missing(name)
+	}
+	rec, err := s.read(name)
+	if err != nil {
+		return c, []string{err.Error()}, nil
+	}
+	if old := s.all[name]; old == nil || old.Value != rec.Value {
+		problems = append(problems, "the file is not what the daemon has in memory: stop the daemon to read it anew")
+	}
+	if fit := Complete(Credential{Name: name, Kind: rec.Kind}, Secret{rec.Value}); len(fit.Env) > 0 && rec.Kind == Token {
+		problems = append(problems, suspect(name, rec.Value)...)
+	}
+	return rec.Credential, problems, nil
+}
+
+// suspect says what is strange about a value of a well-known service. Services
+// change their tokens, so nothing is refused for it.
+func suspect(name, value string) []string {
+	shapes := map[string][]string{
+		"anthropic": {"sk-ant-"}, "openai": {"sk-"}, "openrouter": {"sk-or-"}, "gemini": {"AIza"}, "github": {"ghp_", "gho_", "ghu_", "ghs_", "github_pat_"},
+		"gitlab": {"glpat-"}, "npm": {"npm_"}, "pypi": {"pypi-"}, "huggingface": {"hf_"},
+	}[name]
+	for _, p := range shapes {
+		if strings.HasPrefix(value, p) {
+			return nil
+		}
+	}
+	if len(shapes) == 0 {
+		return nil
+	}
+	return []string{"the value does not begin with " + strings.Join(shapes, " or ") + ", as tokens of " + name + " do"}
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
+}
