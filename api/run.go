@@ -17,15 +17,19 @@ type RunRequest struct {
 	Mounts     []string `json:"mounts,omitempty"`      // SRC:DST[:rw]
 	Env        []string `json:"env,omitempty"`         // NAME=value, on top of what the image passes on
 	WithSecret []string `json:"with_secret,omitempty"` // paths to import although they look like secrets
-	Workdir    string   `json:"workdir,omitempty"`
-	Limits     Limits   `json:"limits,omitzero"`
-	OnFailure  string   `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
-	OnSuccess  string   `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
-	Check      string   `json:"check,omitempty"`      // shell command, run in a fork of the result
-	DryRun     bool     `json:"dry_run,omitempty"`
-	TTY        bool     `json:"tty,omitempty"`
-	Rows       uint16   `json:"rows,omitempty"`
-	Cols       uint16   `json:"cols,omitempty"`
+	// Allow is whom the cell may reach: HOST[:PORT], *.HOST, an address or a
+	// prefix, @PRESET.
+	Allow       []string `json:"allow,omitempty"`
+	Credentials []string `json:"credentials,omitempty"` // names of credentials to lend to the cell
+	Workdir     string   `json:"workdir,omitempty"`
+	Limits      Limits   `json:"limits,omitzero"`
+	OnFailure   string   `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
+	OnSuccess   string   `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
+	Check       string   `json:"check,omitempty"`      // shell command, run in a fork of the result
+	DryRun      bool     `json:"dry_run,omitempty"`
+	TTY         bool     `json:"tty,omitempty"`
+	Rows        uint16   `json:"rows,omitempty"`
+	Cols        uint16   `json:"cols,omitempty"`
 	// Attach: the process starts when a client attaches, which must be soon,
 	// and the run is interrupted when that client goes away.
 	Attach bool `json:"attach,omitempty"`

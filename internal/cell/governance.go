@@ -12,6 +12,9 @@ import (
 type Governance struct {
 	// Policy is the canonical form; the gateway decides by these bytes.
 	Policy json.RawMessage `json:"policy"`
+	// Origins says where the policy's rules stand, for explanations. It decides
+	// nothing and is no part of the digest.
+	Origins json.RawMessage `json:"origins,omitempty"`
 	// Authority signs for the hosts whose connections are opened. It belongs
 	// to the cell's lineage.
 	Authority   Authority  `json:"authority"`

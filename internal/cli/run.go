@@ -73,6 +73,8 @@ ended. Without, each run starts from the directory.`,
 	f.StringVar(&req.Image, "image", "host", "root file system: host")
 	f.StringVar(&policyFile, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback)")
+	f.StringArrayVar(&req.Allow, "allow", nil, "whom the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
+	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
 	f.StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the source)")

@@ -158,7 +158,7 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	}
 	p.policy, err = policy.Merge(policy.Defaults(e.cfg.Host), file, policy.Flags{
 		Mounts: req.Mounts, Env: req.Env, Secrets: req.WithSecret,
-		Limits: policy.FileLimits(req.Limits),
+		Limits: policy.FileLimits(req.Limits), Allow: req.Allow, Credentials: req.Credentials,
 	})
 	if err != nil {
 		return nil, err

@@ -14,6 +14,10 @@ type Flags struct {
 	Env     []string // NAME=value
 	Secrets []string
 	Limits  FileLimits
+	// Allow is whom the cell may reach: HOST[:PORT], *.HOST, an address or a
+	// prefix, @PRESET.
+	Allow       []string
+	Credentials []string // handles
 }
 
 // Result is an effective policy with what is not part of its digest.
@@ -21,6 +25,8 @@ type Result struct {
 	Effective
 	Env   []string // NAME=value, of file and flags; flags win
 	Asked []string // limits that somebody gave: they must hold
+	// Origins says where each line comes from.
+	Origins Origins
 }
 
 // Merge makes the effective policy of defaults, a file (nil for none) and
@@ -87,6 +93,9 @@ func Merge(base Effective, file *File, flags Flags) (Result, error) {
 		}
 		r.Limits = l
 	}
+	if err := r.addNetwork(flags); err != nil {
+		return r, err
+	}
 	for _, n := range order {
 		r.Environment.Set = append(r.Environment.Set, n)
 		r.Env = append(r.Env, env[n])
@@ -113,4 +122,34 @@ func wider(limit string, a, b Limits) bool {
 		return a.Timeout > b.Timeout
 	}
 	return false
+}
+
+// addNetwork adds the rules and credentials of flags.
+func (r *Result) addNetwork(flags Flags) error {
+	origins := map[string]string{}
+	for _, s := range flags.Allow {
+		t, err := parseTarget(s)
+		if err != nil {
+			return err
+		}
+		rule := t.rule(webPorts())
+		r.Network.Allow = append(r.Network.Allow, rule)
+		origins["allow "+rule.key()] = "--allow " + s
+	}
+	for _, h := range flags.Credentials {
+		if !isHandle(h) {
+			return cell.Errorf(cell.Invalid, "policy.Merge", "`pando credential ls` lists those that are kept", "%q is no name of a credential", h)
+		}
+		r.Credentials = append(r.Credentials, Credential{Handle: h})
+		origins["credential "+h] = "--credential " + h
+	}
+	r.Network, r.Credentials = r.Network.canonical(), canonicalCredentials(r.Credentials)
+	r.Origins.Lines = map[string]string{}
+	for i, rule := range r.Network.Allow {
+		r.Origins.Lines["allow "+itoa(i+1)] = origins["allow "+rule.key()]
+	}
+	for _, c := range r.Credentials {
+		r.Origins.Lines["credential "+c.Handle] = origins["credential "+c.Handle]
+	}
+	return nil
 }

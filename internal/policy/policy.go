@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -29,13 +30,19 @@ type Effective struct {
 	Environment Environment `json:"environment"`
 	Processes   Processes   `json:"processes"`
 	Network     Network     `json:"network"`
-	Limits      Limits      `json:"limits"`
+	// Credentials are those that are lent to the cell, by handle.
+	Credentials []Credential `json:"credentials"`
+	Limits      Limits       `json:"limits"`
+	Approvals   Approvals    `json:"approvals"`
 }
 
 // Files says which of the host's files a cell sees besides its image.
 type Files struct {
 	Mounts  []Mount  `json:"mounts"`
 	Secrets []string `json:"secrets"` // paths of the workspace that come in although they look secret
+	// Hidden and ReadOnly are paths of the workspace.
+	Hidden   []string `json:"hidden"`
+	ReadOnly []string `json:"read_only"`
 }
 
 // Mount is one directory or file of the host.
@@ -50,16 +57,19 @@ type Environment struct {
 	Set []string `json:"set"` // names whose values were given; values are no policy
 }
 
-// Processes says what programs may do to each other. Both are always refused
-// today; the canonical form says so.
+// Processes says what programs may do to each other, and which don't run.
+// Tracing and nested namespaces are always refused today; the canonical form
+// says so.
 type Processes struct {
-	Trace            bool `json:"trace"`
-	NestedNamespaces bool `json:"nested_namespaces"`
+	Trace            bool     `json:"trace"`
+	NestedNamespaces bool     `json:"nested_namespaces"`
+	Deny             []string `json:"deny"` // names or paths of programs
 }
 
-// Network says whom a cell may reach.
-type Network struct {
-	Mode string `json:"mode"` // "none": its own loopback only
+// Approvals says how a person is asked.
+type Approvals struct {
+	Timeout int64  `json:"timeout_ms"` // then it is denied
+	Webhook string `json:"webhook"`    // URL that is told, "" for none
 }
 
 // Limits bounds what a cell uses.
@@ -69,6 +79,9 @@ type Limits struct {
 	PIDs    int64   `json:"pids"`
 	Disk    int64   `json:"disk"`       // bytes
 	Timeout int64   `json:"timeout_ms"` // 0: none
+	Egress  int64   `json:"egress"`     // bytes that leave the cell in one run; 0: any number
+	Forks   int64   `json:"forks"`      // cells made of it; 0: any number
+	Execs   int64   `json:"executions"` // commands run in it; 0: any number
 }
 
 // Host is what the defaults depend on.
@@ -81,8 +94,11 @@ type Host struct {
 func Defaults(h Host) Effective {
 	return Effective{
 		Version: Version,
-		Files:   Files{Mounts: []Mount{}, Secrets: []string{}}, Environment: Environment{Set: []string{}},
-		Network: Network{Mode: "none"},
+		Files:   Files{Mounts: []Mount{}, Secrets: []string{}, Hidden: []string{}, ReadOnly: []string{}}, Environment: Environment{Set: []string{}},
+		Processes:   Processes{Deny: []string{}},
+		Network:     Network{Mode: ModeNone, Allow: []Rule{}, Ask: []Rule{}, Deny: []Rule{}},
+		Credentials: []Credential{},
+		Approvals:   Approvals{Timeout: (10 * time.Minute).Milliseconds()},
 		Limits: Limits{
 			Memory: max(512<<20, h.Memory/4*3),
 			PIDs:   4096,
@@ -96,8 +112,11 @@ func Defaults(h Host) Effective {
 func (e Effective) Canonical() []byte {
 	e.Files.Mounts = append([]Mount{}, e.Files.Mounts...)
 	sort.Slice(e.Files.Mounts, func(i, j int) bool { return e.Files.Mounts[i].Target < e.Files.Mounts[j].Target })
-	e.Files.Secrets = sorted(e.Files.Secrets)
+	e.Files.Secrets, e.Files.Hidden, e.Files.ReadOnly = sorted(e.Files.Secrets), sorted(e.Files.Hidden), sorted(e.Files.ReadOnly)
 	e.Environment.Set = sorted(e.Environment.Set)
+	e.Processes.Deny = sorted(e.Processes.Deny)
+	e.Network = e.Network.canonical()
+	e.Credentials = canonicalCredentials(e.Credentials)
 	b, _ := json.Marshal(e) // numbers and strings: cannot fail
 	return b
 }
@@ -108,8 +127,11 @@ func (e Effective) Digest() cell.Digest { return cell.Sum(e.Canonical()) }
 func sorted(list []string) []string {
 	out := append([]string{}, list...)
 	sort.Strings(out)
-	return out
+	return slices.Compact(out)
 }
+
+// Talks reports whether the cell has a network beside its own loopback.
+func (e Effective) Talks() bool { return len(e.Network.Allow)+len(e.Network.Ask) > 0 }
 
 // Downgrades names what the policy itself makes weaker.
 func (e Effective) Downgrades() (out []string) {

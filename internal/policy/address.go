@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+)
+
+// A block is a range of addresses that lead to no host of the internet, or to
+// one that gives secrets away to whoever asks. Such an address must be named by
+// a rule: that a name leads to it is not enough.
+type block struct {
+	prefix netip.Prefix
+	what   string
+}
+
+// blocks lists them, the narrower before the wider one around it.
+// Documentation ranges (192.0.2.0/24, 203.0.113.0/24 …) are not among them:
+// nothing is reached through them that is not reached otherwise.
+var blocks = sync.OnceValue(func() []block {
+	var out []block
+	add := func(what string, prefixes ...string) {
+		for _, p := range prefixes {
+			out = append(out, block{netip.MustParsePrefix(p), what})
+		}
+	}
+	add("a metadata service", "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+		"fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128")
+	add("the host's loopback", "127.0.0.0/8", "::1/128")
+	add("no address of a host", "0.0.0.0/8", "255.255.255.255/32", "::/128")
+	add("a private network", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10", "64:ff9b:1::/48")
+	add("a carrier's network", "100.64.0.0/10")
+	add("a link-local address", "169.254.0.0/16", "fe80::/10")
+	add("a multicast group", "224.0.0.0/4", "ff00::/8")
+	add("a reserved address", "192.0.0.0/24", "240.0.0.0/4", "::/96", "100::/64")
+	return out
+})
+
+// special returns the block an address lies in. The address is plain.
+func special(a netip.Addr) (block, bool) {
+	for _, b := range blocks() {
+		if b.prefix.Contains(a) {
+			return b, true
+		}
+	}
+	if v4, ok := tunnelled(a); ok {
+		return special(v4)
+	}
+	return block{}, false
+}
+
+// tunnelled returns the address of version 4 that a 6to4 address leads to.
+func tunnelled(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() {
+		return a, false
+	}
+	b := a.As16()
+	if b[0] != 0x20 || b[1] != 0x02 {
+		return a, false
+	}
+	return netip.AddrFrom4([4]byte(b[2:6])), true
+}
+
+// plainAddr is the address that is meant: one of version 4 that is written as
+// one of version 6, mapped (::ffff:0:0/96) or translated (64:ff9b::/96), is
+// itself.
+func plainAddr(a netip.Addr) netip.Addr {
+	a = a.WithZone("")
+	if a.Is4() {
+		return a
+	}
+	if a.Is4In6() {
+		return a.Unmap()
+	}
+	b := a.As16()
+	if binary.BigEndian.Uint64(b[:8]) == 0x0064_ff9b_0000_0000 && binary.BigEndian.Uint32(b[8:12]) == 0 {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a
+}
+
+// plainPrefix is the same for prefixes; false when p is partly one and partly
+// the other.
+func plainPrefix(p netip.Prefix) (netip.Prefix, bool) {
+	a := plainAddr(p.Addr())
+	if a == p.Addr() {
+		return p, true
+	}
+	if p.Bits() < 96 {
+		return p, false
+	}
+	return netip.PrefixFrom(a, p.Bits()-96), true
+}
+
+// parseRange reads an address or a prefix in canonical form; false for names.
+func parseRange(s string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(s)
+	return p, err == nil
+}

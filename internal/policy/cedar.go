@@ -1,0 +1,285 @@
+package policy
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/ast"
+	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// How a policy is said in Cedar. Each rule becomes one Cedar policy for each
+// act that it speaks of; deny is forbid, allow and ask are permit, and which of
+// both a permit was is known by its name. What Cedar can't say is computed
+// before and is part of the context:
+//
+//	host     the name, "" when an address was asked for
+//	addr     the address, if it is known
+//	port     the port, 0 when a name is looked up
+//	method   the HTTP method, GET for HEAD
+//	paths    those patterns of the policy that the path matches
+//	special  the address leads to no host of the internet
+//	named    and a rule names it
+//	program  those patterns of processes.deny that the program matches
+const schemaText = `entity Cell;
+entity Target;
+action resolve, connect, request, sign appliesTo {
+  principal: Cell, resource: Target,
+  context: { host: String, addr?: ipaddr, port: Long, method: String, paths: Set<String>, special: Bool, named: Bool }
+};
+action execute appliesTo {
+  principal: Cell, resource: Target,
+  context: { program: Set<String> }
+};
+`
+
+// fixed is a list of policies that are part of every policy.
+type fixed struct {
+	ids      []cedar.PolicyID
+	policies []*cedar.Policy
+}
+
+// The names of fixed policies.
+const (
+	ruleSpecial = "special address"
+	ruleProgram = "deny program"
+	ruleDefault = "default"
+	ruleForm    = "form"  // what has no one form is denied
+	ruleError   = "error" // a decision that failed is a denial
+)
+
+func actionOf(a cell.Act) cedar.EntityUID { return cedar.NewEntityUID("Action", cedar.String(a)) }
+
+func ctx(attr string) ast.Node { return ast.Context().Access(types.String(attr)) }
+
+// builtins are the fixed policies by act.
+func builtins() (map[cell.Act]fixed, error) {
+	return fixedPolicies()
+}
+
+var fixedPolicies = sync.OnceValues(func() (map[cell.Act]fixed, error) {
+	out := map[cell.Act]fixed{}
+	special := ast.Forbid().When(ctx("special").And(ast.Not(ctx("named")))).Annotate("id", ruleSpecial)
+	for _, a := range []cell.Act{cell.Connect, cell.Request, cell.Sign} {
+		p := *special
+		out[a] = fixed{[]cedar.PolicyID{ruleSpecial}, []*cedar.Policy{cedar.NewPolicyFromAST(p.ActionEq(actionOf(a)))}}
+	}
+	execute := []*ast.Policy{
+		ast.Permit().ActionEq(actionOf(cell.Execute)).Annotate("id", ruleDefault),
+		ast.Forbid().ActionEq(actionOf(cell.Execute)).When(ast.Not(ctx("program").IsEmpty())).Annotate("id", ruleProgram),
+	}
+	f := fixed{ids: []cedar.PolicyID{ruleDefault, ruleProgram}}
+	for _, p := range execute {
+		f.policies = append(f.policies, cedar.NewPolicyFromAST(p))
+	}
+	out[cell.Execute] = f
+	return out, nil
+})
+
+// toCedar makes the Cedar policies of a rule.
+func (c *compiled) toCedar() error {
+	c.policies = map[cell.Act]*cedar.Policy{}
+	for _, act := range []cell.Act{cell.Resolve, cell.Connect, cell.Request, cell.Sign} {
+		as := act
+		if act == cell.Sign {
+			as = cell.Connect // a signature is what a connection needs
+		}
+		when, ok := c.condition(as)
+		if !ok {
+			continue
+		}
+		p := ast.Permit()
+		if c.effect == cell.Deny {
+			p = ast.Forbid()
+		}
+		p = p.ActionEq(actionOf(act)).When(when).Annotate("id", types.String(c.name))
+		for _, x := range c.except {
+			if unless, ok := x.exception(as, c.effect, c.spans); ok {
+				p = p.Unless(unless)
+			}
+		}
+		c.policies[act] = cedar.NewPolicyFromAST(p)
+	}
+	return nil
+}
+
+// condition says when a rule matches an act; false: never.
+//
+// What is not known yet must not decide too early. An allow of some requests
+// allows the connection they need and the name; a deny of some requests denies
+// neither. (What is in the connection is then looked at: see Decision.Open.)
+func (c *compiled) condition(act cell.Act) (ast.Node, bool) {
+	partly := c.rule.inside() && act != cell.Request || len(c.spans) > 0 && act == cell.Resolve
+	if c.effect == cell.Deny && partly {
+		return ast.Node{}, false
+	}
+	return c.matches(c.whom(c.effect == cell.Allow), act), true
+}
+
+// matches adds ports, methods and paths, as far as an act has them.
+func (c *compiled) matches(when ast.Node, act cell.Act) ast.Node {
+	if act != cell.Resolve {
+		when = when.And(c.onPorts())
+	}
+	if act == cell.Request {
+		when = when.And(c.onRequests())
+	}
+	return when
+}
+
+// exception says when an exception of a rule keeps it from matching an act;
+// false: never. It is the other way round than for rules: an exception from an
+// allow counts when it covers all that may come, one from a deny when it covers
+// anything.
+func (c *compiled) exception(act cell.Act, of cell.Effect, spans []span) (ast.Node, bool) {
+	if of != cell.Deny {
+		if c.rule.inside() && act != cell.Request {
+			return ast.Node{}, false
+		}
+		if act == cell.Resolve && !coversSpans(c.spans, spans) {
+			return ast.Node{}, false
+		}
+	}
+	when := ast.True()
+	if len(c.rule.Hosts) > 0 {
+		when = c.whom(of != cell.Allow)
+	}
+	return c.matches(when, act), true
+}
+
+// coversSpans reports whether all ports of b are in a, span by span.
+func coversSpans(a, b []span) bool {
+	if len(a) == 0 {
+		return true
+	}
+	if len(b) == 0 {
+		return len(a) == 1 && a[0] == span{1, 65535}
+	}
+	for _, s := range b {
+		if !slices.ContainsFunc(a, func(t span) bool { return t.from <= s.from && s.to <= t.to }) {
+			return false
+		}
+	}
+	return true
+}
+
+// whom says which names and addresses are meant. Literal: an address counts
+// only where no name was asked for. What gives (an allow, an exception from a
+// deny) is literal; what takes counts also when a name leads to the address.
+func (c *compiled) whom(literal bool) ast.Node {
+	name := ast.False()
+	if len(c.exact) > 0 {
+		name = name.Or(stringSet(sortedKeys(c.exact)).Contains(ctx("host")))
+	}
+	for _, s := range c.suffix {
+		name = name.Or(ctx("host").Like(types.NewPattern(types.Wildcard{}, s)))
+	}
+	if c.all {
+		name = name.Or(ctx("host").NotEqual(ast.String("")))
+	}
+	addr := ast.False()
+	for _, n := range c.nets {
+		addr = addr.Or(ctx("addr").IsInRange(ast.IPAddr(n)))
+	}
+	known := ast.Context().Has("addr")
+	if literal {
+		known = ctx("host").Equal(ast.String("")).And(known)
+	}
+	switch {
+	case len(c.nets) == 0:
+		return name
+	case len(c.exact) == 0 && len(c.suffix) == 0 && !c.all:
+		return known.And(addr)
+	}
+	return name.Or(known.And(addr))
+}
+
+func (c *compiled) onPorts() ast.Node {
+	if len(c.spans) == 0 {
+		return ast.True()
+	}
+	var single []types.Value
+	when := ast.False()
+	for _, s := range c.spans {
+		if s.from == s.to {
+			single = append(single, types.Long(s.from))
+			continue
+		}
+		when = when.Or(ctx("port").GreaterThanOrEqual(ast.Long(int(s.from))).And(ctx("port").LessThanOrEqual(ast.Long(int(s.to)))))
+	}
+	if len(single) > 0 {
+		when = ast.Value(types.NewSet(single...)).Contains(ctx("port")).Or(when)
+	}
+	return when
+}
+
+func (c *compiled) onRequests() ast.Node {
+	when := ast.True()
+	if len(c.rule.Methods) > 0 {
+		when = when.And(stringSet(c.rule.Methods).Contains(ctx("method")))
+	}
+	if len(c.rule.Paths) > 0 {
+		when = when.And(ctx("paths").ContainsAny(stringSet(c.rule.Paths)))
+	}
+	return when
+}
+
+func stringSet(list []string) ast.Node {
+	var v []types.Value
+	for _, s := range list {
+		v = append(v, types.String(s))
+	}
+	return ast.Value(types.NewSet(v...))
+}
+
+func sortedKeys(m map[string]bool) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Cedar is the policy in Cedar's own words, for people and for tools.
+func (p *Rules) Cedar() string {
+	var b strings.Builder
+	for _, act := range []cell.Act{cell.Resolve, cell.Connect, cell.Request, cell.Sign, cell.Execute} {
+		for _, q := range p.builtin[act].policies {
+			b.Write(q.MarshalCedar())
+			b.WriteString("\n\n")
+		}
+		for _, c := range p.rules {
+			if q := c.policies[act]; q != nil {
+				b.Write(q.MarshalCedar())
+				b.WriteString("\n\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// candidates are the policies that Cedar is asked about.
+type candidates struct {
+	ids      []cedar.PolicyID
+	policies []*cedar.Policy
+}
+
+// All implements cedar.PolicyIterator.
+func (c *candidates) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		for i, id := range c.ids {
+			if !yield(id, c.policies[i]) {
+				return
+			}
+		}
+	}
+}
+
+func ipOf(a netip.Addr) types.IPAddr { return types.IPAddr(netip.PrefixFrom(a, a.BitLen())) }

@@ -1,0 +1,242 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Rules is a policy, ready to decide. It is never changed: all methods are
+// safe for concurrent use.
+type Rules struct {
+	policy  Effective
+	digest  cell.Digest
+	origins Origins
+	rules   []*compiled // deny, then ask, then allow
+
+	// Which rules can speak of a name: those that have it, those that have
+	// *.NAME for something it lies below, and those that have "*". And which
+	// have ranges of addresses.
+	names  map[string][]*compiled
+	below  map[string][]*compiled
+	any    []*compiled
+	ranges []*compiled
+
+	lent     []lentFor // of the section credentials
+	programs []program // of processes.deny
+	builtin  map[cell.Act]fixed
+}
+
+// compiled is a rule with what it takes to ask Cedar about it.
+type compiled struct {
+	name   string // "allow 2"
+	effect cell.Effect
+	rule   Rule
+	exact  map[string]bool
+	suffix []string // ".example.com"
+	all    bool
+	nets   []netip.Prefix
+	spans  []span
+	paths  []pathPattern // its own and those of its exceptions
+	// For each act the Cedar policy that the rule is then; nil: it does not
+	// speak of such acts.
+	policies map[cell.Act]*cedar.Policy
+	except   []*compiled
+}
+
+// Compile reads the canonical form of a policy. It accepts exactly what
+// Canonical gives: the digest of the bytes is the policy's.
+func Compile(canonical []byte) (*Rules, error) { return compile(canonical, Origins{}) }
+
+// Govern compiles what a cell's gateway goes by, with the origins of its rules
+// for the explanations.
+func Govern(g cell.Governance) (*Rules, error) {
+	var o Origins
+	if len(g.Origins) > 0 {
+		if err := json.Unmarshal(g.Origins, &o); err != nil {
+			return nil, cell.Errorf(cell.Corrupt, "policy.Govern", "", "cannot read the origins of a policy: %w", err)
+		}
+	}
+	return compile(g.Policy, o)
+}
+
+func compile(canonical []byte, origins Origins) (*Rules, error) {
+	const op = "policy.Compile"
+	var e Effective
+	dec := json.NewDecoder(bytes.NewReader(canonical))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&e); err != nil {
+		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot read the policy: %w", err)
+	}
+	if !bytes.Equal(e.Canonical(), canonical) {
+		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use the policy: it is not in its canonical form")
+	}
+	return e.compile(origins)
+}
+
+// Rules compiles the effective policy, with its origins.
+func (r Result) Rules() (*Rules, error) { return compile(r.Canonical(), r.Origins) }
+
+func (e Effective) compile(origins Origins) (*Rules, error) {
+	p := &Rules{policy: e, digest: e.Digest(), origins: origins, names: map[string][]*compiled{}, below: map[string][]*compiled{}}
+	for _, list := range []struct {
+		effect cell.Effect
+		rules  []Rule
+	}{{cell.Deny, e.Network.Deny}, {cell.Ask, e.Network.Ask}, {cell.Allow, e.Network.Allow}} {
+		for i, r := range list.rules {
+			c, err := compileRule(string(list.effect)+" "+strconv.Itoa(i+1), list.effect, r)
+			if err != nil {
+				return nil, err
+			}
+			if err := c.toCedar(); err != nil {
+				return nil, err
+			}
+			p.rules = append(p.rules, c)
+			p.index(c)
+		}
+	}
+	var err error
+	if p.lent, err = compileLent(e.Credentials); err != nil {
+		return nil, err
+	}
+	if p.programs, err = compilePrograms(e.Processes.Deny); err != nil {
+		return nil, err
+	}
+	p.builtin, err = builtins()
+	return p, err
+}
+
+// index files a rule under whom it speaks of.
+func (p *Rules) index(c *compiled) {
+	for h := range c.exact {
+		p.names[h] = append(p.names[h], c)
+	}
+	for _, s := range c.suffix {
+		p.below[s[1:]] = append(p.below[s[1:]], c)
+	}
+	if c.all {
+		p.any = append(p.any, c)
+	}
+	if len(c.nets) > 0 {
+		p.ranges = append(p.ranges, c)
+	}
+}
+
+// compileRule checks one rule of a canonical policy.
+func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
+	const op = "policy.Compile"
+	c := &compiled{name: name, effect: effect, rule: r, exact: map[string]bool{}}
+	for _, h := range r.Hosts {
+		canonical, err := canonicalHost(h)
+		if err == nil && canonical != h {
+			err = badTarget(h, "it is not in its one form")
+		}
+		if err != nil {
+			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %w", name, err)
+		}
+		if n, ok := parseRange(h); ok {
+			c.nets = append(c.nets, n)
+		} else if h == "*" {
+			c.all = true
+		} else if s, ok := strings.CutPrefix(h, "*"); ok {
+			c.suffix = append(c.suffix, s)
+		} else {
+			c.exact[h] = true
+		}
+	}
+	var err error
+	if c.spans, err = parseSpans(r.Ports); err != nil {
+		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %w", name, err)
+	}
+	for _, m := range r.Methods {
+		if !isMethod(m) {
+			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %q is no method", name, m)
+		}
+	}
+	for _, t := range r.Paths {
+		canonical, err := parsePathPattern(t)
+		if err != nil || canonical != t {
+			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %q is no pattern of paths", name, t)
+		}
+		c.paths = append(c.paths, newPathPattern(t))
+	}
+	for i, x := range r.Except {
+		if len(x.Except) > 0 || x.Credential != "" {
+			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: an exception has no exceptions and no credential", name)
+		}
+		e, err := compileRule(name+" except "+strconv.Itoa(i+1), effect, x)
+		if err != nil {
+			return nil, err
+		}
+		c.except = append(c.except, e)
+		c.paths = append(c.paths, e.paths...)
+	}
+	if len(r.Hosts) == 0 && !strings.Contains(name, " except ") {
+		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: it names no host", name)
+	}
+	return c, nil
+}
+
+func isMethod(m string) bool {
+	return m != "" && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && len(m) <= 32
+}
+
+// Digest is that of the canonical form.
+func (p *Rules) Digest() cell.Digest { return p.digest }
+
+// Policy is the policy itself.
+func (p *Rules) Policy() Effective { return p.policy }
+
+// Egress is how many bytes may leave the cell; 0: any number.
+func (p *Rules) Egress() int64 { return p.policy.Limits.Egress }
+
+// named reports whether a rule of allow or ask names a special address: the
+// address itself, or a range that lies within the special one.
+func (p *Rules) named(a netip.Addr, b block, port uint16) bool {
+	bits := b.prefix.Bits()
+	if !b.prefix.Contains(a) { // what a tunnelling address leads to: only it itself will do
+		bits = a.BitLen()
+	}
+	for _, c := range p.ranges {
+		if c.effect == cell.Deny || !inSpans(c.spans, port) {
+			continue
+		}
+		if slices.ContainsFunc(c.nets, func(n netip.Prefix) bool { return n.Bits() >= bits && n.Contains(a) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasName reports whether the rule has a name.
+func (c *compiled) hasName(host string) bool {
+	if host == "" {
+		return false
+	}
+	if c.all || c.exact[host] {
+		return true
+	}
+	return slices.ContainsFunc(c.suffix, func(s string) bool { return len(host) > len(s) && strings.HasSuffix(host, s) })
+}
+
+// hasAddr reports whether the rule has a range with the address.
+func (c *compiled) hasAddr(a netip.Addr) bool {
+	return a.IsValid() && slices.ContainsFunc(c.nets, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// speaksOf reports whether the rule is about whom an access goes to. A name
+// that leads to an address is allowed by its name; it is denied, or asked
+// about, by either.
+func (c *compiled) speaksOf(host string, a netip.Addr) bool {
+	if host != "" && c.effect == cell.Allow {
+		return c.hasName(host)
+	}
+	return c.hasName(host) || c.hasAddr(a)
+}

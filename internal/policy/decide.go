@@ -1,0 +1,305 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Decide says whether an access is allowed, and why. It never fails: what it
+// can't make sense of is denied.
+//
+// A name is judged three times: when it is looked up, when a connection to it
+// is opened (then by name alone, and once more with each address that it leads
+// to), and for each request. A rule of ask that does not look into connections
+// is asked once, at the connection by name; for an address that a name leads
+// to only when a rule names the address. One that does is asked at each
+// request.
+func (p *Rules) Decide(a cell.Access) cell.Decision {
+	d := p.decide(a)
+	d.By = "policy"
+	return d
+}
+
+func (p *Rules) decide(a cell.Access) cell.Decision {
+	if a.Act == cell.Execute {
+		return p.decideExecute(a)
+	}
+	q := question{Access: a, method: a.Method}
+	if why := q.prepare(); why != "" {
+		return p.deny(q, ruleForm, "default", why)
+	}
+	if q.Addr.IsValid() {
+		if b, ok := special(q.Addr); ok {
+			q.special, q.named = b.what, p.named(q.Addr, b, q.Port)
+		}
+	}
+	rules := p.relevant(&q)
+	if q.Act == cell.Request && q.path == "" && slices.ContainsFunc(rules, func(c *compiled) bool { return len(c.paths) > 0 }) {
+		return p.deny(q, ruleForm, "default", "a rule looks at paths, and the path "+clip(q.Path)+" has more than one meaning")
+	}
+	matched, failed := p.ask(&q, rules)
+	if failed != "" {
+		return p.deny(q, ruleError, "default", "the policy could not be evaluated: "+failed)
+	}
+	return p.answer(q, rules, matched)
+}
+
+// question is an access in the forms that rules are compared with.
+type question struct {
+	cell.Access
+	method  string // GET for HEAD
+	path    string // canonical, "" when there is no such form
+	special string // what kind of special address it leads to
+	named   bool   // and a rule names it
+}
+
+// prepare brings the access into its one form, and says what is wrong if there
+// is none.
+func (q *question) prepare() string {
+	switch q.Act {
+	case cell.Resolve:
+		q.Port = 0
+	case cell.Sign:
+		if q.Port == 0 {
+			q.Port = 22
+		}
+	case cell.Connect:
+		if q.Transport != "" && q.Transport != "tcp" {
+			return "only TCP leaves a cell, not " + clip(q.Transport)
+		}
+	case cell.Request:
+		if q.Port == 0 && q.Scheme == "http" {
+			q.Port = 80
+		} else if q.Port == 0 {
+			q.Port = 443
+		}
+		if q.method == "HEAD" {
+			q.method = "GET"
+		}
+		q.path, _ = canonicalPath(q.Path)
+	default:
+		return "there is no act " + clip(string(q.Act))
+	}
+	if q.Addr.IsValid() {
+		q.Addr = plainAddr(q.Addr)
+	}
+	switch {
+	case q.Host == "" && !q.Addr.IsValid():
+		return "neither a name nor an address is given"
+	case q.Host == "" && q.Act == cell.Resolve:
+		return "addresses are not looked up"
+	case q.Host != "" && !isName(q.Host):
+		return clip(q.Host) + " is no name of a host in its one form"
+	}
+	return ""
+}
+
+// relevant finds the rules that can match: by name, by the names above it, and
+// by address. Those whose paths don't match can't.
+func (p *Rules) relevant(q *question) []*compiled {
+	out := make([]*compiled, 0, 16)
+	add := func(list []*compiled) {
+		for _, c := range list {
+			if !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	if q.Host != "" {
+		add(p.names[q.Host])
+		for rest := q.Host; len(p.below) > 0; {
+			i := strings.IndexByte(rest, '.')
+			if i < 0 {
+				break
+			}
+			rest = rest[i+1:]
+			add(p.below[rest])
+		}
+		add(p.any)
+	}
+	if q.Addr.IsValid() {
+		for _, c := range p.ranges {
+			if c.speaksOf(q.Host, q.Addr) && !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// ask asks Cedar which of the rules match. Failed is why that can't be said.
+func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, failed string) {
+	fixed := p.builtin[q.Act]
+	n := len(rules) + len(fixed.ids)
+	c := candidates{ids: make([]cedar.PolicyID, 0, n), policies: make([]*cedar.Policy, 0, n)}
+	if q.special != "" {
+		c.ids, c.policies = append(c.ids, fixed.ids...), append(c.policies, fixed.policies...)
+	}
+	var paths []types.Value
+	for _, r := range rules {
+		policy := r.policies[q.Act]
+		if policy == nil || q.Act != cell.Resolve && !inSpans(r.spans, q.Port) {
+			continue
+		}
+		if q.Act == cell.Request && len(r.paths) > 0 {
+			before := len(paths)
+			for _, t := range r.paths {
+				if t.match(q.path) {
+					paths = append(paths, types.String(t.text))
+				}
+			}
+			if len(paths) == before && len(r.rule.Paths) > 0 {
+				continue
+			}
+		}
+		c.ids, c.policies = append(c.ids, cedar.PolicyID(r.name)), append(c.policies, policy)
+	}
+	if len(c.ids) == 0 {
+		return nil, "" // nothing that could allow it
+	}
+	context := types.RecordMap{
+		"host": types.String(q.Host), "port": types.Long(q.Port), "method": types.String(q.method),
+		"paths": types.NewSet(paths...), "special": types.Boolean(q.special != ""), "named": types.Boolean(q.named),
+	}
+	if q.Addr.IsValid() {
+		context["addr"] = ipOf(q.Addr)
+	}
+	return authorize(&c, q.Act, context)
+}
+
+func authorize(c *candidates, act cell.Act, context types.RecordMap) ([]cedar.PolicyID, string) {
+	decision, diag := cedar.Authorize(c, nil, cedar.Request{
+		Principal: types.EntityUID{Type: "Cell", ID: "cell"}, Action: actionOf(act), Resource: types.EntityUID{Type: "Target", ID: "target"},
+		Context: types.NewRecord(context),
+	})
+	if len(diag.Errors) > 0 {
+		// The library leaves out a rule that fails, also one that denies.
+		return nil, string(diag.Errors[0].PolicyID) + ": " + diag.Errors[0].Message
+	}
+	var out []cedar.PolicyID
+	for _, r := range diag.Reasons {
+		out = append(out, r.PolicyID)
+	}
+	if decision == cedar.Deny && len(out) == 0 {
+		return nil, ""
+	}
+	return out, ""
+}
+
+// answer makes a decision of the rules that matched: all of them deny, or none.
+func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) cell.Decision {
+	if slices.Contains(matched, ruleSpecial) {
+		return p.denySpecial(q)
+	}
+	var allow, ask *compiled
+	for _, r := range rules {
+		if !slices.Contains(matched, cedar.PolicyID(r.name)) {
+			continue
+		}
+		switch {
+		case r.effect == cell.Deny:
+			return p.denyBy(q, r)
+		case r.effect == cell.Ask && r.asks(&q):
+			if ask == nil {
+				ask = r
+			}
+		case allow == nil || allow.effect == cell.Ask || allow.rule.inside() && !r.rule.inside():
+			allow = r
+		}
+	}
+	switch {
+	case ask != nil:
+		return p.askBy(q, ask)
+	case allow == nil:
+		return p.denyDefault(q, rules)
+	}
+	d := cell.Decision{Effect: cell.Allow, Rule: allow.name, Origin: p.origin(allow.name), Reason: allow.name + " allows it"}
+	switch q.Act {
+	case cell.Connect:
+		d.Open = p.mustOpen(&q, rules, matched)
+	case cell.Request:
+		d.Credential = p.credential(&q, rules, matched)
+	}
+	return d
+}
+
+// looks reports whether one has to look into a connection for a rule or for
+// one of its exceptions.
+func (c *compiled) looks() bool {
+	return c.rule.inside() || slices.ContainsFunc(c.except, func(x *compiled) bool { return x.rule.inside() })
+}
+
+// asks reports whether a rule of ask, which matches, is asked here: see Decide.
+func (c *compiled) asks(q *question) bool {
+	switch {
+	case q.Act == cell.Resolve:
+		return false
+	case q.Act == cell.Request:
+		return c.looks()
+	case c.looks():
+		return q.Act == cell.Sign
+	}
+	return q.Host == "" || !q.Addr.IsValid() || c.hasAddr(q.Addr)
+}
+
+// mustOpen reports whether what is in an allowed connection makes a
+// difference: a rule denies or asks about some of it, or all that allow it
+// allow only some, or a credential goes in.
+func (p *Rules) mustOpen(q *question, rules []*compiled, matched []cedar.PolicyID) bool {
+	whole := false
+	for _, r := range rules {
+		if !inSpans(r.spans, q.Port) {
+			continue
+		}
+		if r.rule.Credential != "" && slices.Contains(matched, cedar.PolicyID(r.name)) {
+			return true
+		}
+		switch {
+		case !r.looks():
+			whole = whole || r.effect != cell.Deny && slices.Contains(matched, cedar.PolicyID(r.name))
+		case r.effect != cell.Allow:
+			return true
+		}
+	}
+	return !whole || slices.ContainsFunc(p.lent, func(l lentFor) bool { return l.goesTo(q) })
+}
+
+// credential is the handle of what is put into an allowed request.
+func (p *Rules) credential(q *question, rules []*compiled, matched []cedar.PolicyID) string {
+	for _, r := range rules {
+		if r.rule.Credential != "" && slices.Contains(matched, cedar.PolicyID(r.name)) {
+			return r.rule.Credential
+		}
+	}
+	for _, l := range p.lent {
+		if l.goesInto(q) {
+			return l.handle
+		}
+	}
+	return ""
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		s = s[:77] + "…"
+	}
+	return `"` + strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '"' || r == 0xfffd {
+			return '?'
+		}
+		return r
+	}, s) + `"`
+}
+
+func addrText(a netip.Addr) string {
+	if a.Is6() {
+		return "[" + a.String() + "]"
+	}
+	return a.String()
+}

@@ -1,0 +1,125 @@
+package policy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+func rulesOf(t *testing.T, n Network) *Rules {
+	t.Helper()
+	e := Defaults(host)
+	e.Network = n
+	p, err := Compile(e.Canonical())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ask reads an access in the words of `pando policy why`: "resolve HOST",
+// "connect HOST:PORT[=ADDR]", "METHOD URL".
+func asked(s string) cell.Access {
+	verb, rest, _ := strings.Cut(s, " ")
+	rest, addr, _ := strings.Cut(rest, "=")
+	a, err := ParseRequest(verb + " " + rest)
+	if err != nil {
+		panic(err)
+	}
+	if addr != "" {
+		a.Addr = netip.MustParseAddr(addr)
+	}
+	return a
+}
+
+func TestDecisions(t *testing.T) {
+	p := rulesOf(t, Network{
+		Allow: []Rule{
+			{Hosts: []string{"registry.npmjs.org"}, Ports: []string{"80", "443"}},
+			{Hosts: []string{"*.example.com"}, Ports: []string{"443"}},
+			{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/repos/me/**", "/users/*"}},
+			{Hosts: []string{"10.1.0.0/16"}, Ports: []string{"5432"}},
+			{Hosts: []string{"db.internal"}, Ports: []string{"5432", "5433"}},
+			{Hosts: []string{"0.0.0.0/0"}, Ports: []string{"8443"}},
+			{Hosts: []string{"files.example.net"}, Ports: []string{"443"}, Except: []Rule{{Methods: []string{"PUT", "POST"}}}},
+		},
+		Ask: []Rule{
+			{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"POST"}, Except: []Rule{{Paths: []string{"/graphql"}}}},
+			{Hosts: []string{"slow.example.org"}, Ports: []string{"443"}},
+		},
+		Deny: []Rule{
+			{Hosts: []string{"evil.example.com"}},
+			{Hosts: []string{"registry.npmjs.org"}, Paths: []string{"/-/npm/**"}},
+			{Hosts: []string{"198.51.100.0/24"}},
+		},
+	})
+	for _, c := range []struct {
+		access string
+		want   cell.Effect
+		open   bool
+	}{
+		{"resolve registry.npmjs.org", cell.Allow, false},
+		{"connect registry.npmjs.org:443", cell.Allow, true}, // a deny looks at paths
+		{"connect registry.npmjs.org:22", cell.Deny, false},
+		{"GET https://registry.npmjs.org/left-pad", cell.Allow, false},
+		{"GET https://registry.npmjs.org/-/npm/v1/x", cell.Deny, false},
+		{"GET https://registry.npmjs.org/-/npm", cell.Deny, false},
+		{"GET https://registry.npmjs.org/%2d/npm/v1", cell.Deny, false},
+		{"GET https://registry.npmjs.org/x%2f..%2f-/npm", cell.Deny, false},
+		{"GET https://registry.npmjs.org//-/npm", cell.Deny, false},
+		{"GET https://registry.npmjs.org/a/../-/npm", cell.Deny, false},
+		{"resolve a.b.example.com", cell.Allow, false},
+		{"connect a.b.example.com:443", cell.Allow, false},
+		{"connect a.b.example.com:80", cell.Deny, false},
+		{"resolve example.com", cell.Deny, false},
+		{"resolve notexample.com", cell.Deny, false},
+		{"resolve evil.example.com", cell.Deny, false},
+		{"connect evil.example.com:443", cell.Deny, false},
+		{"connect api.github.com:443", cell.Allow, true},
+		{"GET https://api.github.com/repos/me/x/y", cell.Allow, false},
+		{"HEAD https://api.github.com/repos/me", cell.Allow, false},
+		{"GET https://api.github.com/users/you", cell.Allow, false},
+		{"GET https://api.github.com/users/you/keys", cell.Deny, false},
+		{"GET https://api.github.com/users/", cell.Deny, false},
+		{"DELETE https://api.github.com/repos/me/x", cell.Deny, false},
+		{"POST https://api.github.com/repos/x/y/issues", cell.Ask, false},
+		{"POST https://api.github.com/graphql", cell.Deny, false},
+		{"resolve slow.example.org", cell.Allow, false},
+		{"connect slow.example.org:443", cell.Ask, false},
+		{"connect slow.example.org:443=93.184.216.34", cell.Allow, false},
+		{"GET https://slow.example.org/", cell.Allow, false},
+		{"connect files.example.net:443", cell.Allow, true},
+		{"GET https://files.example.net/x", cell.Allow, false},
+		{"PUT https://files.example.net/x", cell.Deny, false},
+		{"connect 10.1.2.3:5432", cell.Allow, false},
+		{"connect 10.1.2.3:22", cell.Deny, false},
+		{"connect 10.2.2.3:5432", cell.Deny, false},
+		{"connect db.internal:5432=10.1.2.3", cell.Allow, false},
+		{"connect db.internal:5433=10.1.2.3", cell.Deny, false}, // the address is named for 5432
+		{"connect db.internal:5432=10.9.2.3", cell.Deny, false},
+		{"connect db.internal:5432=203.0.113.7", cell.Allow, false},
+		{"connect db.internal:5432=198.51.100.7", cell.Deny, false}, // denied by address
+		{"connect registry.npmjs.org:443=127.0.0.1", cell.Deny, false},
+		{"connect registry.npmjs.org:443=::1", cell.Deny, false},
+		{"connect registry.npmjs.org:443=::ffff:127.0.0.1", cell.Deny, false},
+		{"connect registry.npmjs.org:443=64:ff9b::7f00:1", cell.Deny, false},
+		{"connect registry.npmjs.org:443=2002:7f00:1::", cell.Deny, false},
+		{"connect registry.npmjs.org:443=169.254.169.254", cell.Deny, false},
+		{"connect 93.184.216.34:8443", cell.Allow, false},
+		{"connect 203.0.113.9:8443", cell.Allow, false},
+		{"connect 127.0.0.1:8443", cell.Deny, false}, // 0.0.0.0/0 does not name it
+		{"connect 169.254.169.254:8443", cell.Deny, false},
+		{"connect 198.51.100.9:8443", cell.Deny, false},
+		{"connect [2001:db8::1]:8443", cell.Deny, false},
+	} {
+		got := p.Decide(asked(c.access))
+		if got.Effect != c.want || got.Open != c.open {
+			t.Errorf("%s: %+v; want %s, open %v", c.access, got, c.want, c.open)
+		}
+		if got.Rule == "" || got.Origin == "" || got.Reason == "" || got.By != "policy" {
+			t.Errorf("%s is not explained: %+v", c.access, got)
+		}
+	}
+}

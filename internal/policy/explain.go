@@ -1,0 +1,200 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Origins says where the lines of a policy come from. It is kept beside the
+// canonical form: two files with the same rules on other lines are one policy.
+type Origins struct {
+	// Lines has the place by name: "allow 2", "limits.memory" →
+	// "pando.policy.yaml:31", "--allow @npm".
+	Lines map[string]string `json:"lines,omitempty"`
+	// Bound is the file that says what may be allowed at most; no flag can
+	// allow more then.
+	Bound string `json:"bound,omitempty"`
+}
+
+func (p *Rules) origin(name string) string {
+	if o := p.origins.Lines[name]; o != "" {
+		return o
+	}
+	if name == ruleDefault {
+		return "default"
+	}
+	return "policy"
+}
+
+// from is "allow 2 (pando.policy.yaml:31)".
+func (p *Rules) from(name string) string {
+	if o := p.origins.Lines[name]; o != "" {
+		return name + " (" + o + ")"
+	}
+	return name
+}
+
+// what is the access in words: "POST https://api.github.com/repos",
+// "api.github.com:443", "api.github.com".
+func (q *question) what() string {
+	switch q.Act {
+	case cell.Request:
+		scheme := q.Scheme
+		if scheme == "" {
+			scheme = "https"
+		}
+		to := q.whom()
+		if !(scheme == "https" && q.Port == 443 || scheme == "http" && q.Port == 80) {
+			to += ":" + strconv.Itoa(int(q.Port))
+		}
+		return printable(q.Method) + " " + scheme + "://" + to + printable(q.Path)
+	case cell.Resolve:
+		return q.whom()
+	case cell.Sign:
+		return "a signature for " + q.whom()
+	}
+	return q.whom() + ":" + strconv.Itoa(int(q.Port))
+}
+
+func (q *question) whom() string {
+	if q.Host != "" {
+		return q.Host
+	}
+	return addrText(q.Addr)
+}
+
+func printable(s string) string {
+	c := clip(s)
+	return c[1 : len(c)-1]
+}
+
+func (p *Rules) deny(q question, rule, origin, why string) cell.Decision {
+	return cell.Decision{Effect: cell.Deny, Rule: rule, Origin: origin, Reason: why}
+}
+
+func (p *Rules) denyBy(q question, r *compiled) cell.Decision {
+	return cell.Decision{Effect: cell.Deny, Rule: r.name, Origin: p.origin(r.name), Reason: p.from(r.name) + " denies " + q.what()}
+}
+
+func (p *Rules) askBy(q question, r *compiled) cell.Decision {
+	return cell.Decision{Effect: cell.Ask, Rule: r.name, Origin: p.origin(r.name), Reason: p.from(r.name) + " asks a person about " + q.what(),
+		Narrower: q.what()}
+}
+
+func (p *Rules) denySpecial(q question) cell.Decision {
+	d := cell.Decision{Effect: cell.Deny, Rule: ruleSpecial, Origin: "default"}
+	addr := addrText(q.Addr)
+	if q.Host != "" {
+		d.Reason = q.Host + " leads to " + addr + ", " + q.special + ", which no rule names"
+	} else {
+		d.Reason = addr + " is " + q.special + ", which no rule names"
+	}
+	grant := q.Addr.String() + ":" + strconv.Itoa(int(q.Port))
+	if q.Addr.Is6() {
+		grant = addr + ":" + strconv.Itoa(int(q.Port))
+	}
+	if p.origins.Bound == "" {
+		d.Permit = "--allow " + grant
+		if q.Addr.Is6() {
+			d.Permit = "--allow '" + grant + "'"
+		}
+	}
+	d.Line, d.Narrower = `- "`+grant+`"`, grant
+	return d
+}
+
+// denyDefault says what is missing: no rule is about the host, or those that
+// are don't go so far.
+func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
+	d := cell.Decision{Effect: cell.Deny, Rule: ruleDefault, Origin: "default", Narrower: q.what()}
+	for _, r := range rules {
+		if r.effect == cell.Deny {
+			continue
+		}
+		if d.Reason = p.near(&q, r); d.Reason != "" {
+			break
+		}
+	}
+	if d.Reason == "" {
+		d.Reason = "no rule allows " + q.what()
+	}
+	grant := q.whom()
+	switch q.Act {
+	case cell.Connect, cell.Sign:
+		if q.Port != 443 && q.Port != 80 {
+			grant += ":" + strconv.Itoa(int(q.Port))
+		}
+		d.Line = "- " + yamlWord(grant)
+	case cell.Request:
+		host := q.whom()
+		if q.Port != 443 && q.Port != 80 {
+			host += ":" + strconv.Itoa(int(q.Port))
+			grant = host
+		}
+		d.Line = "- {host: " + yamlWord(host) + ", methods: [" + printable(q.Method) + "]"
+		if q.path != "" {
+			d.Line += ", paths: [" + yamlWord(q.path) + "]"
+		}
+		d.Line += "}"
+	default:
+		d.Line = "- " + yamlWord(grant)
+	}
+	if p.origins.Bound == "" {
+		d.Permit = "--allow " + grant
+		if q.Host == "" && q.Addr.Is6() {
+			d.Permit = "--allow '" + grant + "'"
+		}
+	}
+	return d
+}
+
+// near says how far a rule that is about the host goes, "" when that is not
+// what is missing.
+func (p *Rules) near(q *question, r *compiled) string {
+	verb := " allows "
+	if r.effect == cell.Ask {
+		verb = " is about "
+	}
+	switch {
+	case q.Act != cell.Resolve && !inSpans(r.spans, q.Port):
+		return p.from(r.name) + verb + q.whom() + " on " + portsText(r.rule.Ports) + " only, not on " + strconv.Itoa(int(q.Port))
+	case q.Act != cell.Request:
+		return ""
+	case len(r.rule.Methods) > 0 && !containsString(r.rule.Methods, q.method):
+		return p.from(r.name) + verb + strings.Join(r.rule.Methods, ", ") + " there, not " + printable(q.Method)
+	case len(r.rule.Paths) > 0:
+		for _, t := range r.paths[:len(r.rule.Paths)] {
+			if t.match(q.path) {
+				return p.from(r.name) + " makes an exception for " + q.what()
+			}
+		}
+		return p.from(r.name) + verb + strings.Join(r.rule.Paths, ", ") + " there, not " + printable(q.Path)
+	}
+	return ""
+}
+
+func containsString(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+func portsText(ports []string) string {
+	if len(ports) == 1 && !strings.Contains(ports[0], "-") {
+		return "port " + ports[0]
+	}
+	return "ports " + strings.Join(ports, ", ")
+}
+
+// yamlWord quotes what YAML would read as something else, also inside braces.
+func yamlWord(s string) string {
+	if s == "" || strings.ContainsAny(s, ":#{}[],&*!|>'\"%@`? \t\\") || s[0] == '-' {
+		return strconv.Quote(s)
+	}
+	return s
+}

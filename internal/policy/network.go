@@ -1,0 +1,197 @@
+package policy
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// The modes of a network.
+const (
+	ModeNone    = "none"    // its own loopback only
+	ModeGateway = "gateway" // an interface whose other end is the cell's gateway
+)
+
+// Network says whom a cell may reach. Deny wins over ask, ask over allow, and
+// what no rule speaks of is denied. The order of rules means nothing.
+type Network struct {
+	Mode  string `json:"mode"`
+	Allow []Rule `json:"allow"`
+	Ask   []Rule `json:"ask"` // a person decides
+	Deny  []Rule `json:"deny"`
+}
+
+// Rule matches accesses, in its canonical form: every list sorted, nothing
+// twice. Where an access has no such part (a connection has no method), the
+// part does not count.
+type Rule struct {
+	// Hosts are names, "*.name" (every name below it), "*" (every name),
+	// addresses and prefixes. Empty, in an exception only: all.
+	Hosts []string `json:"hosts,omitempty"`
+	// Ports are "443" or "8000-8010". Empty: all.
+	Ports []string `json:"ports,omitempty"`
+	// Methods are those of HTTP. GET is HEAD too. Empty: all, and what is not
+	// HTTP.
+	Methods []string `json:"methods,omitempty"`
+	// Paths are patterns such as "/repos/me/**". Empty: all.
+	Paths []string `json:"paths,omitempty"`
+	// Except says what the rule does not match. Exceptions have no exceptions.
+	Except []Rule `json:"except,omitempty"`
+	// Credential is the handle of what is put into requests that this rule
+	// allows.
+	Credential string `json:"credential,omitempty"`
+}
+
+// inside reports whether one has to look into a connection to know whether
+// the rule matches.
+func (r Rule) inside() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
+
+// canonical is r with every list sorted and without repetition.
+func (r Rule) canonical() Rule {
+	r.Hosts, r.Methods, r.Paths = unique(r.Hosts), unique(r.Methods), unique(r.Paths)
+	r.Ports = canonicalPorts(r.Ports)
+	var except []Rule
+	for _, e := range r.Except {
+		except = append(except, e.canonical())
+	}
+	r.Except = nil
+	if len(except) > 0 {
+		r.Except = canonicalRules(except)
+	}
+	return r
+}
+
+// key is the canonical text of a rule.
+func (r Rule) key() string {
+	b, _ := json.Marshal(r.canonical()) // strings: cannot fail
+	return string(b)
+}
+
+// canonicalRules sorts rules by their text and drops repetitions. It never
+// returns nil: an empty list is written as one.
+func canonicalRules(rules []Rule) []Rule {
+	byKey := map[string]Rule{}
+	var keys []string
+	for _, r := range rules {
+		k := r.key()
+		if _, ok := byKey[k]; !ok {
+			keys = append(keys, k)
+		}
+		byKey[k] = r.canonical()
+	}
+	slices.Sort(keys)
+	out := make([]Rule, 0, len(keys))
+	for _, k := range keys {
+		out = append(out, byKey[k])
+	}
+	return out
+}
+
+func (n Network) canonical() Network {
+	n.Allow, n.Ask, n.Deny = canonicalRules(n.Allow), canonicalRules(n.Ask), canonicalRules(n.Deny)
+	n.Mode = ModeNone
+	if len(n.Allow)+len(n.Ask) > 0 {
+		n.Mode = ModeGateway
+	}
+	return n
+}
+
+// unique is list sorted and without repetition, nil when it is empty.
+func unique(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	out := slices.Clone(list)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// span is a range of ports, both ends included.
+type span struct{ from, to uint16 }
+
+func (s span) String() string {
+	if s.from == s.to {
+		return strconv.Itoa(int(s.from))
+	}
+	return strconv.Itoa(int(s.from)) + "-" + strconv.Itoa(int(s.to))
+}
+
+// parseSpan reads "443" or "8000-8010".
+func parseSpan(s string) (span, error) {
+	bad := cell.Errorf(cell.Invalid, "policy.ports", "write a port such as 443, or a range such as 8000-8010", "%q is no port", s)
+	one := func(t string) (uint16, bool) {
+		n, err := strconv.ParseUint(t, 10, 16)
+		return uint16(n), err == nil && n > 0 && t == strconv.FormatUint(n, 10)
+	}
+	from, to, isRange := strings.Cut(s, "-")
+	a, ok := one(from)
+	if !ok {
+		return span{}, bad
+	}
+	if !isRange {
+		return span{a, a}, nil
+	}
+	b, ok := one(to)
+	if !ok || b < a {
+		return span{}, bad
+	}
+	return span{a, b}, nil
+}
+
+// parseSpans reads ports that were checked before.
+func parseSpans(ports []string) (out []span, err error) {
+	for _, p := range ports {
+		s, err := parseSpan(p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// canonicalPorts joins ports that overlap or touch, in order. All ports are
+// the empty list.
+func canonicalPorts(ports []string) []string {
+	spans, err := parseSpans(ports)
+	if err != nil || len(spans) == 0 {
+		return unique(ports) // refused when it is compiled
+	}
+	slices.SortFunc(spans, func(a, b span) int { return int(a.from) - int(b.from) })
+	joined := spans[:1]
+	for _, s := range spans[1:] {
+		last := &joined[len(joined)-1]
+		if int(s.from) <= int(last.to)+1 {
+			last.to = max(last.to, s.to)
+			continue
+		}
+		joined = append(joined, s)
+	}
+	if len(joined) == 1 && joined[0] == (span{1, 65535}) {
+		return nil
+	}
+	var out []string
+	for _, s := range joined {
+		if s.to == s.from+1 { // two ports are no range: 80 and 81 read better
+			out = append(out, span{s.from, s.from}.String(), span{s.to, s.to}.String())
+			continue
+		}
+		out = append(out, s.String())
+	}
+	return out
+}
+
+func inSpans(spans []span, port uint16) bool {
+	if len(spans) == 0 {
+		return true
+	}
+	for _, s := range spans {
+		if port >= s.from && port <= s.to {
+			return true
+		}
+	}
+	return false
+}

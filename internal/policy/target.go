@@ -1,0 +1,231 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"golang.org/x/net/idna"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A target is whom a rule speaks of, as people write it: HOST[:PORT],
+// *.HOST[:PORT], an address or prefix with [:PORT], or @PRESET.
+type target struct {
+	hosts []string
+	ports []string // nil: none were given; "1-65535" after HOST:*
+}
+
+// presets are lists of hosts that belong together. They hold what the tool
+// needs to do its work and nothing that people could be tracked by or that
+// anybody can upload to, where that can be kept apart.
+func presets() map[string]target {
+	https := func(hosts ...string) target { return target{hosts, []string{"443"}} }
+	return map[string]target{
+		"@anthropic": https("api.anthropic.com"),
+		"@crates":    https("crates.io", "index.crates.io", "static.crates.io"),
+		"@debian":    {[]string{"deb.debian.org", "security.debian.org"}, []string{"80", "443"}},
+		"@gemini":    https("generativelanguage.googleapis.com"),
+		"@github": https("api.github.com", "codeload.github.com", "github.com", "objects.githubusercontent.com",
+			"raw.githubusercontent.com", "release-assets.githubusercontent.com"),
+		"@go":     https("proxy.golang.org", "sum.golang.org"),
+		"@npm":    https("registry.npmjs.org"),
+		"@openai": https("api.openai.com"),
+		"@pypi":   https("files.pythonhosted.org", "pypi.org"),
+	}
+}
+
+// Presets lists the presets' names.
+func Presets() []string {
+	var out []string
+	for name := range presets() {
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+const targetHint = "write HOST, HOST:PORT, *.HOST, an address, a prefix such as 10.1.0.0/16, or a preset such as @npm"
+
+func badTarget(s, why string) error {
+	return cell.Errorf(cell.Invalid, "policy.target", targetHint, "%q is no host: %s", s, why)
+}
+
+// parseTarget reads one target.
+func parseTarget(s string) (target, error) {
+	if strings.HasPrefix(s, "@") {
+		p, ok := presets()[s]
+		if !ok {
+			return target{}, cell.Errorf(cell.Invalid, "policy.target", "the presets are "+strings.Join(Presets(), ", "), "there is no preset %q%s", s, didYouMean(s, Presets()))
+		}
+		return p, nil
+	}
+	host, port, err := splitTarget(s)
+	if err != nil {
+		return target{}, err
+	}
+	t := target{}
+	if host, err = canonicalHost(host); err != nil {
+		return target{}, err
+	}
+	t.hosts = []string{host}
+	switch {
+	case port == "*":
+		t.ports = []string{"1-65535"}
+	case port != "":
+		p, err := parseSpan(port)
+		if err != nil {
+			return target{}, err
+		}
+		t.ports = []string{p.String()}
+	}
+	return t, nil
+}
+
+// splitTarget takes the port off. Addresses of version 6 with a port are in
+// brackets.
+func splitTarget(s string) (host, port string, err error) {
+	switch {
+	case s == "":
+		return "", "", badTarget(s, "it is empty")
+	case strings.Contains(s, "://"):
+		return "", "", badTarget(s, "it is a URL; a policy file has methods and paths")
+	case strings.HasPrefix(s, "["):
+		host, rest, ok := strings.Cut(s[1:], "]")
+		if !ok {
+			return "", "", badTarget(s, "a bracket is open")
+		}
+		if rest == "" {
+			return host, "", nil
+		}
+		if !strings.HasPrefix(rest, ":") || rest == ":" {
+			return "", "", badTarget(s, "after the bracket comes :PORT")
+		}
+		return host, rest[1:], nil
+	case strings.Count(s, ":") > 1:
+		return s, "", nil // an address of version 6
+	}
+	host, port, ok := strings.Cut(s, ":")
+	if ok && port == "" {
+		return "", "", badTarget(s, "the port is missing")
+	}
+	return host, port, nil
+}
+
+// canonicalHost gives the one form of a name, pattern, address or prefix.
+func canonicalHost(s string) (string, error) {
+	if s == "*" {
+		return s, nil
+	}
+	if strings.Contains(s, "/") {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			if i := strings.IndexByte(s, '/'); i > 0 && !endsInNumber(s[:i]) && !strings.Contains(s, ":") {
+				return "", badTarget(s, "it has a path; a policy file has paths")
+			}
+			return "", badTarget(s, "it is no prefix")
+		}
+		p, ok := plainPrefix(p)
+		if !ok || p != p.Masked() {
+			return "", badTarget(s, "bits are set behind the prefix")
+		}
+		if p.IsSingleIP() {
+			return p.Addr().String(), nil
+		}
+		return p.String(), nil
+	}
+	if strings.Contains(s, ":") || endsInNumber(s) {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Zone() != "" {
+			return "", badTarget(s, "it is no address")
+		}
+		return plainAddr(a).String(), nil
+	}
+	rest, wild := strings.CutPrefix(s, "*.")
+	if strings.Contains(rest, "*") {
+		return "", badTarget(s, "a * stands for all labels at the front, as in *.example.com")
+	}
+	name, err := canonicalName(rest)
+	if err != nil {
+		return "", err
+	}
+	if wild {
+		name = "*." + name
+	}
+	return name, nil
+}
+
+// canonicalName gives the one form of a name: ASCII, lower case, without a
+// final dot.
+func canonicalName(s string) (string, error) {
+	name := strings.TrimSuffix(s, ".")
+	for i := 0; i < len(name); i++ {
+		if name[i] >= 0x80 {
+			a, err := idna.Lookup.ToASCII(name)
+			if err != nil {
+				return "", badTarget(s, "it can't be written in ASCII")
+			}
+			name = a
+			break
+		}
+	}
+	name = strings.ToLower(name)
+	if !isName(name) {
+		return "", badTarget(s, "it is no name of a host")
+	}
+	return name, nil
+}
+
+// isName reports whether s is the canonical form of a name: labels of letters,
+// digits, hyphens and underscores, none empty or longer than 63, and the last
+// one no number, for then it would be an address to somebody.
+func isName(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	label := 0
+	for i := 0; i <= len(s); i++ {
+		if i == len(s) || s[i] == '.' {
+			if label == 0 || label > 63 || s[i-1] == '-' {
+				return false
+			}
+			label = 0
+			continue
+		}
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-' && label > 0) {
+			return false
+		}
+		label++
+	}
+	return !endsInNumber(s)
+}
+
+// endsInNumber reports whether the last label is decimal or hexadecimal: many
+// programs take such a name for an address.
+func endsInNumber(s string) bool {
+	last := s[strings.LastIndexByte(s, '.')+1:]
+	if last == "" {
+		return false
+	}
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(last, "0123456789") == ""
+}
+
+// allowRules makes the rules that a target stands for. Without ports they are
+// the web's.
+func (t target) rule(defaultPorts []string) Rule {
+	ports := t.ports
+	if ports == nil {
+		ports = defaultPorts
+	}
+	return Rule{Hosts: slices.Clone(t.hosts), Ports: slices.Clone(ports)}
+}
+
+// webPorts are what a host without a port means in allow and ask. In deny it
+// means all ports.
+func webPorts() []string { return []string{"80", "443"} }
