@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -12,81 +10,22 @@ import (
 // Credential says that a secret is lent to the cell, and where it may go.
 type Credential struct {
 	Handle string `json:"handle"`
-	// For is where the gateway puts it in by itself: patterns such as
-	// "https://api.github.com/repos/me/**". Empty: only where a rule of the
+	// For is where the gateway puts it in by itself: places such as
+	// "https://api.github.com/repos/me/**" (cell.Place). Empty: only where a rule of the
 	// network names the handle.
 	For []string `json:"for"`
 }
 
-// lentFor is one pattern of a credential.
+// lentFor is one place where a credential may go.
 type lentFor struct {
 	handle string
-	scheme string
-	host   compiled
-	port   uint16
-	path   pathPattern // "" for all
-}
-
-// parseFor gives the one form of a pattern SCHEME://HOST[:PORT][/PATH].
-func parseFor(s string) (canonical string, l lentFor, err error) {
-	bad := func(why string) (string, lentFor, error) {
-		return "", l, cell.Errorf(cell.Invalid, "policy.credential", "write it as https://api.github.com/repos/me/**", "%q says not where a credential may go: %s", s, why)
-	}
-	scheme, rest, ok := strings.Cut(s, "://")
-	if !ok || scheme != "https" && scheme != "http" && scheme != "ssh" {
-		return bad("it does not begin with https://, http:// or ssh://")
-	}
-	l.scheme = scheme
-	l.port = map[string]uint16{"https": 443, "http": 80, "ssh": 22}[scheme]
-	authority, path := rest, ""
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		authority, path = rest[:i], rest[i:]
-	}
-	if strings.Contains(authority, "@") {
-		return bad("a user in it has no meaning")
-	}
-	host, port, err := splitTarget(authority)
-	if err != nil {
-		return bad("it names no host")
-	}
-	if host, err = canonicalHost(host); err != nil || host == "*" || strings.Contains(host, "/") {
-		return bad("it names no host")
-	}
-	if port != "" {
-		sp, err := parseSpan(port)
-		if err != nil || sp.from != sp.to {
-			return bad("it names no port")
-		}
-		l.port = sp.from
-	}
-	if path == "/**" {
-		path = ""
-	}
-	if path != "" {
-		if path, err = parsePathPattern(path); err != nil {
-			return bad("its path is no pattern")
-		}
-		l.path = newPathPattern(path)
-	}
-	c, err := compileRule("for", cell.Allow, Rule{Hosts: []string{host}})
-	if err != nil {
-		return bad("it names no host")
-	}
-	l.host = *c
-	if a, err := netip.ParseAddr(host); err == nil {
-		host = addrText(a)
-	}
-	canonical = scheme + "://" + host
-	if l.port != map[string]uint16{"https": 443, "http": 80, "ssh": 22}[scheme] {
-		canonical += ":" + strconv.Itoa(int(l.port))
-	}
-	return canonical + path, l, nil
+	place  cell.Place
 }
 
 // goesTo reports whether the credential may be put into something in a
 // connection.
 func (l lentFor) goesTo(q *question) bool {
-	return l.scheme != "ssh" && l.port == q.Port && l.host.speaksOf(q.Host, q.Addr)
+	return l.place.Port == q.Port && l.place.HoldsHost(strings.Trim(q.whom(), "[]"))
 }
 
 // goesInto reports whether it is put into a request.
@@ -95,18 +34,24 @@ func (l lentFor) goesInto(q *question) bool {
 	if scheme == "" {
 		scheme = "https"
 	}
-	return l.goesTo(q) && scheme == l.scheme && (l.path.text == "" || q.path != "" && l.path.match(q.path))
+	path := q.path
+	if path == "" { // more than one meaning: only where every path will do
+		if l.place.Path != "/**" {
+			return false
+		}
+		path = "/"
+	}
+	return l.place.Holds(q.Method, scheme, strings.Trim(q.whom(), "[]"), q.Port, path)
 }
 
 func compileLent(list []Credential) (out []lentFor, err error) {
 	for _, c := range list {
 		for _, f := range c.For {
-			canonical, l, err := parseFor(f)
-			if err != nil || canonical != f {
+			p, err := cell.ParsePlace(f)
+			if err != nil || p.String() != f {
 				return nil, cell.Errorf(cell.Corrupt, "policy.Compile", "", "cannot use credential %s: %q says not where it may go", c.Handle, f)
 			}
-			l.handle = c.Handle
-			out = append(out, l)
+			out = append(out, lentFor{c.Handle, p})
 		}
 	}
 	return out, nil
@@ -157,11 +102,11 @@ func (r *Result) Lend(handle string, patterns []string) error {
 	}
 	var list []string
 	for _, p := range patterns {
-		canonical, _, err := parseFor(p)
+		place, err := cell.ParsePlace(p)
 		if err != nil {
 			return err
 		}
-		list = append(list, canonical)
+		list = append(list, place.String())
 	}
 	r.Credentials = slices.Clone(r.Credentials)
 	r.Credentials[i].For = unique(list)
