@@ -25,7 +25,7 @@ func main() {
 		err = kept.Main(map[string]func() (keeper.Driver, error){
 			"namespace": namespaceDriver,
 			"none":      noneDriver,
-		}, newEvents)
+		}, newEvents, kept.Networks{})
 	case daemonRole:
 		err = daemonMain()
 	default: // whatever somebody called the file

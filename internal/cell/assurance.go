@@ -1,5 +1,7 @@
 package cell
 
+import "time"
+
 // Assurance is how strong a cell's isolation really is, as measured from the
 // running cell.
 type Assurance struct {
@@ -29,4 +31,10 @@ type Canaries struct {
 	// Bites lists the enforcements that a canary ran into: an enforcement
 	// that is not listed was not seen to work.
 	Bites []string `json:"bites"`
+	// Skipped names those that were not tried, because the policy allows what
+	// they would do.
+	Skipped []string `json:"skipped,omitempty"`
+	// At is when they were tried, and Fresh that it was for this command alone.
+	At    time.Time `json:"at,omitzero"`
+	Fresh bool      `json:"fresh,omitempty"`
 }

@@ -19,6 +19,9 @@ import (
 // the child, and Spawn reports its name and error. The result of a call can be
 // an argument of later ones (Slot).
 type Script struct {
+	// Gated scripts may have a Gate. It is set before anything is added.
+	Gated bool
+
 	ops  []op
 	keep []any // memory the ops point into
 }
@@ -136,10 +139,13 @@ func (s *Script) Stdio(files [3]*os.File, keep ...*os.File) {
 	s.CloseOthers(3, keep...)
 }
 
-// CloseOthers closes all descriptors from first on, except keep and the
-// report pipe.
+// CloseOthers closes all descriptors from first on, except keep, the report
+// pipe and the gate.
 func (s *Script) CloseOthers(first int, keep ...*os.File) {
 	nums := []int{reportFD}
+	if s.Gated {
+		nums = append(nums, gateFD)
+	}
 	for _, f := range keep {
 		nums = append(nums, int(f.Fd()))
 	}
@@ -241,6 +247,17 @@ func (s *Script) Capture(path string, max int) {
 func (s *Script) CaptureLink(path string, max int) {
 	b := make([]byte, max)
 	s.ops = append(s.ops, op{nr: unix.SYS_READLINKAT, mode: capture, name: path, args: [6]uintptr{AtCWD, s.cstring(path), s.address(b), uintptr(max)}})
+}
+
+// Gate holds the child until SpawnOptions.Gate lets it go on. Everything that it
+// had to report before is known there.
+func (s *Script) Gate() { s.ops = append(s.ops, op{nr: opGate, name: "gate"}) }
+
+// Match compares the memory of buf, which an earlier call has filled, with want
+// where the bits of mask are set. When they differ, the script ends there like
+// at a canary that was not refused.
+func (s *Script) Match(name string, buf, mask, want []byte) {
+	s.ops = append(s.ops, op{nr: opMatch, name: name, args: [6]uintptr{s.address(buf), s.address(mask), s.address(want), uintptr(len(want))}})
 }
 
 // Exit ends the child without executing anything: the script was all it had

@@ -15,11 +15,16 @@ import (
 // parent's files away from it.
 const reportFD = 99
 
+// gateFD is what a child reads from at a gate.
+const gateFD = 98
+
 // These are no system calls: opReport makes the child send its probes and
-// captures, opExit ends it.
+// captures, opExit ends it, opGate makes it wait, opMatch compares memory.
 const (
 	opReport = ^uintptr(0)
 	opExit   = ^uintptr(0) - 1
+	opGate   = ^uintptr(0) - 3
+	opMatch  = ^uintptr(0) - 4
 )
 
 func (s *Script) address(b []byte) uintptr {
@@ -56,6 +61,9 @@ type SpawnOptions struct {
 	Flags    uintptr  // CLONE_NEW*
 	PIDNS    int      // pidfd of a process whose pid namespace the child shall be in; 0 for our own
 	CgroupFD *os.File // CLONE_INTO_CGROUP (v2); nil to stay
+	// Gate is called when the child waits at its gate: it goes on if Gate
+	// returns nil, else it is ended, and Spawn fails with that error.
+	Gate func() error
 }
 
 // Spawn forks and lets the child run script, which must end by executing
@@ -76,6 +84,17 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 	}
 	defer r.Close()
 	defer w.Close()
+
+	var gate [2]*os.File
+	gateNumber := ^uintptr(0)
+	if script.Gated {
+		if gate[0], gate[1], err = reportPipe(); err != nil {
+			return nil, err
+		}
+		defer gate[0].Close()
+		defer gate[1].Close()
+		gateNumber = gate[0].Fd()
+	}
 
 	if opt.PIDNS != 0 {
 		if err := unix.Setns(opt.PIDNS, unix.CLONE_NEWPID); err != nil {
@@ -99,7 +118,7 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.cgroup = uint64(opt.CgroupFD.Fd())
 	}
-	pid, errno := forkAndRun(&args, script.ops, w.Fd())
+	pid, errno := forkAndRun(&args, script.ops, w.Fd(), gateNumber)
 	runtime.KeepAlive(script)
 	runtime.KeepAlive(opt)
 	if errno != 0 {
@@ -107,7 +126,16 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 	}
 	w.Close()
 	c := &Child{PID: int(pid), PIDFD: os.NewFile(uintptr(pidfd), "pidfd")}
-	if err := c.readReport(r, script); err != nil {
+	pass := func() error {
+		if opt.Gate != nil {
+			if err := opt.Gate(); err != nil {
+				return err
+			}
+		}
+		_, err := gate[1].Write([]byte{1})
+		return err
+	}
+	if err := c.readReport(r, script, pass); err != nil {
 		c.Kill()
 		c.Wait()
 		c.PIDFD.Close()
@@ -118,23 +146,44 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 
 // readReport reads until the child has executed its program (end of file) or
 // said what failed.
-func (c *Child) readReport(r *os.File, script *Script) error {
-	b, err := io.ReadAll(r)
-	if err != nil {
-		return err
+func (c *Child) readReport(r *os.File, script *Script, pass func() error) error {
+	var b []byte
+	// more makes sure that n bytes are there, unless the report ends before.
+	more := func(n int) (bool, error) {
+		for len(b) < n {
+			buf := make([]byte, 4096)
+			k, err := r.Read(buf)
+			b = append(b, buf[:k]...)
+			if err == io.EOF {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+		return true, nil
 	}
 	done := false
-	for len(b) >= 16 {
+	for {
+		if ok, err := more(16); err != nil {
+			return err
+		} else if !ok {
+			break
+		}
 		i, errno := word(b), unix.Errno(word(b[8:]))
 		b = b[16:]
 		switch {
 		case i == reportDone:
 			done = true
+		case i == reportGate:
+			if err := pass(); err != nil {
+				return err
+			}
 		case i >= uintptr(len(script.ops)):
 			return errors.New("cannot read the child's report")
 		case script.ops[i].mode == capture:
-			if int(errno) > len(b) {
-				return errors.New("cannot read the child's report")
+			if ok, err := more(int(errno)); err != nil || !ok {
+				return errors.Join(errors.New("cannot read the child's report"), err)
 			}
 			if c.Captured == nil {
 				c.Captured = map[string]string{}
@@ -194,7 +243,7 @@ type cloneArgs struct {
 //go:noinline
 //go:norace
 //go:nocheckptr
-func forkAndRun(args *cloneArgs, ops []op, report uintptr) (pid uintptr, errno syscall.Errno) {
+func forkAndRun(args *cloneArgs, ops []op, report, gate uintptr) (pid uintptr, errno syscall.Errno) {
 	var all, old uint64 = ^uint64(0), 0
 	// No signal may reach a handler of the Go runtime in the child.
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)), 8, 0, 0)
@@ -203,13 +252,16 @@ func forkAndRun(args *cloneArgs, ops []op, report uintptr) (pid uintptr, errno s
 		syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0)
 		return pid, errno
 	}
-	runScript(ops, report)
+	runScript(ops, report, gate)
 	return 0, 0 // not reached
 }
 
 // reportDone in place of an index says that the program is about to be
-// executed.
-const reportDone = ^uintptr(0) - 2
+// executed, reportGate that the child waits at its gate.
+const (
+	reportDone = ^uintptr(0) - 2
+	reportGate = ^uintptr(0) - 5
+)
 
 // runScript executes the ops in the child. It must not call anything that
 // may grow the stack, allocate or be preempted.
@@ -217,11 +269,14 @@ const reportDone = ^uintptr(0) - 2
 //go:nosplit
 //go:norace
 //go:nocheckptr
-func runScript(ops []op, report uintptr) {
+func runScript(ops []op, report, gate uintptr) {
 	var rec [2]uintptr
 	var empty uint64
 	if report != reportFD {
 		syscall.RawSyscall(unix.SYS_DUP3, report, reportFD, unix.O_CLOEXEC)
+	}
+	if gate != ^uintptr(0) {
+		syscall.RawSyscall(unix.SYS_DUP3, gate, gateFD, unix.O_CLOEXEC)
 	}
 	// Handlers of the Go runtime become defaults, and signals may arrive again.
 	var act [4]uint64 // struct sigaction: SIG_DFL
@@ -250,6 +305,29 @@ func runScript(ops []op, report uintptr) {
 				}
 			}
 			continue
+		}
+		if o.nr == opGate {
+			rec[0], rec[1] = reportGate, 0
+			syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
+			n, _, e := syscall.RawSyscall(syscall.SYS_READ, gateFD, uintptr(unsafe.Pointer(&rec)), 1)
+			if n != 1 || e != 0 {
+				break // it was not let through
+			}
+			continue
+		}
+		if o.nr == opMatch {
+			same := true
+			for k := uintptr(0); k < o.args[3]; k++ {
+				have, mask, want := o.args[0]+k, o.args[1]+k, o.args[2]+k // addresses
+				differ := **(**byte)(unsafe.Pointer(&have)) ^ **(**byte)(unsafe.Pointer(&want))
+				same = same && differ&**(**byte)(unsafe.Pointer(&mask)) == 0
+			}
+			if same {
+				continue
+			}
+			rec[0], rec[1] = uintptr(i), 0
+			syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
+			break
 		}
 		if o.nr == opExit {
 			rec[0], rec[1] = reportDone, 0

@@ -33,8 +33,13 @@ type Machine struct {
 // Main is the TestMain of a backend whose cells live in keepers: the test's own
 // executable is the keeper, with these drivers.
 func Main(m *testing.M, drivers map[string]func() (keeper.Driver, error)) {
+	MainWith(m, drivers, kept.Networks{})
+}
+
+// MainWith is Main with gateways of the test's own.
+func MainWith(m *testing.M, drivers map[string]func() (keeper.Driver, error), networks keeper.Networks) {
 	if r, ok := reexec.Role(os.Args[0]); ok && r == kept.Role {
-		if err := kept.Main(drivers, nil); err != nil {
+		if err := kept.Main(drivers, nil, networks); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

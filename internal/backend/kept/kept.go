@@ -328,7 +328,7 @@ func listen(dir, name string) (*net.UnixListener, error) {
 
 // Main is the life of a keeper process: it waits for a cell, serves it, and
 // returns when it is over.
-func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEvents) error {
+func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEvents, networks keeper.Networks) error {
 	conn, err := reexec.Inherited()
 	if err != nil {
 		return err
@@ -357,7 +357,7 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 	if err != nil {
 		return err
 	}
-	s := &keeper.Server{Driver: d, NewEvents: events, Networks: Networks{}, Log: log.With("cell", a.Cell)}
+	s := &keeper.Server{Driver: d, NewEvents: events, Networks: networks, Log: log.With("cell", a.Cell)}
 	if err := s.Serve(ln.(*net.UnixListener)); err != nil {
 		return err
 	}

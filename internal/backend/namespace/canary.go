@@ -1,6 +1,10 @@
 package namespace
 
 import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/linux"
@@ -16,6 +20,7 @@ type canary struct {
 	nr      uintptr
 	args    []any
 	prepare func(s *linux.Script) linux.Slot // result becomes the first argument
+	path    string                           // that it reads: left out where the cell itself may have written it
 }
 
 var (
@@ -47,34 +52,64 @@ var battery = []canary{
 	{name: "write a kernel setting", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/proc/sys/kernel/core_pattern", unix.O_WRONLY, 0}},
 	{name: "read /etc/shadow", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/shadow", unix.O_RDONLY, 0}},
 	{name: "Docker's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/var/run/docker.sock", unix.O_PATH, 0}},
-	{name: "reach another host", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet4(192, 0, 2, 1), 16}, prepare: udp(unix.AF_INET)},
-	{name: "reach another host over IPv6", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet6(), 28}, prepare: udp(unix.AF_INET6)},
-	{name: "metadata service", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet4(169, 254, 169, 254), 16}, prepare: udp(unix.AF_INET)},
+	{name: "take back a capability", bites: "capabilities", errnos: perm, nr: unix.SYS_PRCTL, args: []any{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_ADMIN, 0, 0}},
+	{name: "raise a limit", bites: "limits", errnos: perm, nr: unix.SYS_PRLIMIT64, args: []any{0, unix.RLIMIT_CORE, rlimit(1 << 20), nil}},
+	{name: "write a cgroup's limits", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/sys/fs/cgroup/cgroup.procs", unix.O_WRONLY, 0}},
+	{name: "change an interface", bites: "capabilities", errnos: perm, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCSIFFLAGS, ifreq("lo")}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
+	{name: "change a route", bites: "capabilities", errnos: perm, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCADDRT, make([]byte, 128)}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
+	{name: "containerd's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/containerd/containerd.sock", unix.O_PATH, 0}},
+	{name: "Podman's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/podman/podman.sock", unix.O_PATH, 0}},
+	{name: "D-Bus", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/dbus/system_bus_socket", unix.O_PATH, 0}},
+	{name: "the host's SSH key", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/ssh/ssh_host_ed25519_key", unix.O_RDONLY, 0}},
+	{name: "root's .netrc", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/root/.netrc", unix.O_RDONLY, 0}, path: "/root/.netrc"},
+	{name: "the host's memory", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/dev/mem", unix.O_RDONLY, 0}},
 }
 
 // landlockCanary is made only where there is Landlock.
 var landlockCanary = canary{name: "write where only Landlock forbids it", bites: "landlock", errnos: []unix.Errno{unix.EACCES},
 	nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, canaryDir + "/canary", unix.O_CREAT | unix.O_WRONLY, 0o600}}
 
-func (c *liveCell) canaries(s *linux.Script, made *madeProcess) {
-	list := battery
-	if c.w.Landlock {
-		list = append(append([]canary(nil), battery...), landlockCanary)
+// silent are the canaries of a cell that has loopback alone.
+var silent = []canary{
+	{name: "reach another host", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet4(192, 0, 2, 1), 16}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
+	{name: "reach another host over IPv6", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet6(), 28}, prepare: socket(unix.AF_INET6, unix.SOCK_DGRAM)},
+	{name: "metadata service", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet4(169, 254, 169, 254), 16}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
+}
+
+// add counts a canary, and returns the name of its call.
+func (m *madeProcess) add(name, bites string) string {
+	m.Canaries++
+	if !slices.Contains(m.Bites, bites) {
+		m.Bites = append(m.Bites, bites)
 	}
-	seen := map[string]bool{}
+	return canaryOp + name
+}
+
+// canaries adds all that need no gateway.
+func (c *liveCell) canaries(s *linux.Script, made *madeProcess) {
+	list := slices.Clone(battery)
+	if c.w.Landlock {
+		list = append(list, landlockCanary)
+	}
+	list = append(list,
+		canary{name: "pando's own state", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, c.w.Scratch, unix.O_PATH, 0}, path: c.w.Scratch},
+		canary{name: "a socket of the host", bites: "network namespace", errnos: []unix.Errno{unix.ECONNREFUSED}, nr: unix.SYS_CONNECT,
+			args: []any{nil, c.d.bait.address, len(c.d.bait.address)}, prepare: socket(unix.AF_UNIX, unix.SOCK_STREAM)})
+	if c.link == nil {
+		list = append(list, silent...)
+	}
+	own := c.writable()
 	for _, k := range list {
+		if k.path != "" && slices.ContainsFunc(own, func(p string) bool { return k.path == p || strings.HasPrefix(k.path, p+"/") }) {
+			continue
+		}
 		args := k.args
 		if k.prepare != nil {
 			args = append([]any{k.prepare(s)}, k.args[1:]...)
 		}
-		s.Refused(canaryOp+k.name, k.errnos, k.nr, args...)
+		s.Refused(made.add(k.name, k.bites), k.errnos, k.nr, args...)
 		if k.prepare != nil {
 			s.Try("close", unix.SYS_CLOSE, args[0])
-		}
-		made.Canaries++
-		if !seen[k.bites] {
-			seen[k.bites] = true
-			made.Bites = append(made.Bites, k.bites)
 		}
 	}
 }
@@ -82,10 +117,22 @@ func (c *liveCell) canaries(s *linux.Script, made *madeProcess) {
 // canaryOp begins the names of canaries in a script.
 const canaryOp = "canary: "
 
-func udp(family int) func(*linux.Script) linux.Slot {
+func socket(family, kind int) func(*linux.Script) linux.Slot {
 	return func(s *linux.Script) linux.Slot {
-		return s.Try("socket", unix.SYS_SOCKET, family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return s.Try("socket", unix.SYS_SOCKET, family, kind|unix.SOCK_CLOEXEC, 0)
 	}
+}
+
+// ifreq is a struct ifreq that would take an interface down.
+func ifreq(name string) []byte {
+	b := make([]byte, 40)
+	copy(b, name)
+	return b
+}
+
+// rlimit is a struct rlimit.
+func rlimit(n uint64) []byte {
+	return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, n), n)
 }
 
 // inet4 is a struct sockaddr_in for port 80.

@@ -23,9 +23,11 @@ const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | uni
 // workdirOp begins the name of the call that enters the working directory.
 const workdirOp = "enter "
 
-// command is the script of a process in a cell.
-func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (*linux.Script, madeProcess) {
-	s := &linux.Script{}
+// command is the script of a process in a cell. In a talking cell it waits at a
+// gate before it becomes the program, where proof says whether its canaries have
+// proven what they are to prove.
+func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (s *linux.Script, made madeProcess, proof *proof, err error) {
+	s = &linux.Script{Gated: c.link != nil}
 	keep := append([]*os.File{c.init.PIDFD}, c.enter...)
 	var later []*os.File
 	if c.landlock != nil {
@@ -73,13 +75,18 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (*linux.Script, ma
 	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	s.SetCaps(caps)
 	s.NoNewPrivs()
-	made := madeProcess{}
 	c.confine(s)
 	c.canaries(s, &made)
+	if proof, err = c.talkingCanaries(s, &made); err != nil {
+		return nil, made, nil, err
+	}
 	s.Capture("/proc/self/status", 4096)
 	s.Report()
+	if s.Gated {
+		s.Gate()
+	}
 	s.Exec(p.Path, p.Args, p.Env)
-	return s, made
+	return s, made, proof, nil
 }
 
 // confine adds Landlock and seccomp.

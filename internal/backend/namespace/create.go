@@ -62,6 +62,12 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err != nil {
 		return nil, err
 	}
+	if w.Talks {
+		if f := b.tunNode(); f != nil {
+			at := len(files)
+			w.Tun, files = &at, append(files, f)
+		}
+	}
 	entry, err := b.enterFiles(&w)
 	if err != nil {
 		return nil, err
@@ -301,6 +307,9 @@ func (b *Backend) readable(keeperPID int) func(string) (*os.File, error) {
 func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
 	names := map[string]string{"mnt": "mount", "pid": "pid", "net": "network", "ipc": "ipc", "uts": "uts", "cgroup": "cgroup", "user": "user"}
 	made.Namespaces["user"] = made.UserNS
+	if made.Link != "" {
+		a.Network = "gateway over " + made.Link
+	}
 	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		ours, err := os.Readlink("/proc/self/ns/" + n)
 		if err == nil && made.Namespaces[n] != "" && made.Namespaces[n] != ours {

@@ -26,6 +26,8 @@ type Driver struct {
 	openFiles uint64 // hard limit
 	seccomp   *linux.SeccompProgram
 	forker    *linux.Thread // first processes follow its death
+	connect   func(*liveCell, []*os.File) (*link, error)
+	bait      bait
 
 	mu    sync.Mutex // guards cells
 	cells map[cell.ID]*liveCell
@@ -41,6 +43,7 @@ type liveCell struct {
 	cgroup   *linux.Cgroup
 	landlock *linux.LandlockRuleset
 	gone     chan struct{} // closed when the first process has ended
+	link     *link         // nil: loopback alone
 }
 
 // NewDriver prepares what all cells of a keeper share.
@@ -50,7 +53,7 @@ func NewDriver() (keeper.Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
-	d := &Driver{lastCap: linux.LastCap(), forker: linux.NewThread(), cells: map[cell.ID]*liveCell{}}
+	d := &Driver{lastCap: linux.LastCap(), forker: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
@@ -61,6 +64,9 @@ func NewDriver() (keeper.Driver, error) {
 		return nil, err
 	}
 	if d.seccomp, err = linux.NewSeccompProgram(filter); err != nil {
+		return nil, err
+	}
+	if d.bait, err = newBait(); err != nil {
 		return nil, err
 	}
 	p, err := linux.InitProgram()
@@ -124,11 +130,20 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	d.mu.Lock()
 	d.cells[id] = c
 	d.mu.Unlock()
+	if c.w.Talks {
+		if c.link, err = d.connect(c, files); err != nil {
+			d.Remove(id)
+			return nil, err
+		}
+	}
 	if err := c.rules(); err != nil {
 		d.Remove(id)
 		return nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
 	made := madeCell{Init: c.init.PID, Namespaces: map[string]string{}}
+	if c.link != nil {
+		made.Link = c.link.Kind
+	}
 	for _, n := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		if made.Namespaces[n], err = os.Readlink(procPath(c.init.PID, "ns/"+n)); err != nil {
 			d.Remove(id)
@@ -229,6 +244,9 @@ func (c *liveCell) release() {
 	if c.init != nil {
 		c.init.PIDFD.Close()
 	}
+	if c.link != nil && c.link.file != nil {
+		c.link.file.Close()
+	}
 }
 
 // explainSetup says what a failed set-up means.
@@ -270,14 +288,19 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		}
 		defer high[i].Close()
 	}
-	script, made := c.command(p, high)
-	child, err := linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into})
+	script, made, proof, err := c.command(p, high)
+	var child *linux.Child
+	if err == nil {
+		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Gate: proof.complete})
+		proof.end()
+	}
 	if err != nil {
 		if term != nil {
 			term.Close()
 		}
 		return keeper.Started{}, c.explainStart(err, p)
 	}
+	made.At = time.Now().UTC()
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
 	return keeper.Started{Process: &process{child: child, cell: c, family: child.Captured[familyLink], group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
@@ -285,13 +308,17 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 
 // explainStart says what a command that did not start means.
 func (c *liveCell) explainStart(err error, p cell.Process) error {
-	se, ok := errors.AsType[*linux.ScriptError](err)
-	if !ok {
-		return err
-	}
 	name := "the command"
 	if len(p.Args) > 0 {
 		name = p.Args[0]
+	}
+	if u, ok := errors.AsType[*unseen](err); ok {
+		return cell.Errorf(cell.Denied, "namespace.Start", "report this: the cell's isolation does not hold on this host",
+			"cannot start %s: the canary %q was stopped, but nothing of it came to the gateway", name, u.name)
+	}
+	se, ok := errors.AsType[*linux.ScriptError](err)
+	if !ok {
+		return err
 	}
 	switch {
 	case strings.HasPrefix(se.Call, canaryOp):

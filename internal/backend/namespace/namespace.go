@@ -237,7 +237,7 @@ func refine(a cell.Assurance, measured json.RawMessage) cell.Assurance {
 	if json.Unmarshal(measured, &m) != nil {
 		return a
 	}
-	a.Canaries = cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites}
+	a.Canaries = cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites, Skipped: m.Skipped, At: m.At, Fresh: true}
 	a.Isolation = append([]string(nil), a.Isolation...)
 	for _, l := range strings.Split(m.Status, "\n") {
 		k, v, _ := strings.Cut(l, ":")

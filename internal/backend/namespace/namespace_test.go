@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	backendtest.Main(m, map[string]func() (keeper.Driver, error){Name: NewDriver, lax: laxDriver})
+	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: NewDriver, lax: laxDriver, vethOnly: vethDriver}, mirrors{})
 }
 
 func TestConformance(t *testing.T) {

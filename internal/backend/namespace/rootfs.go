@@ -49,7 +49,7 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "oldroot")
 	s.Call("chdir", unix.SYS_CHDIR, "/")
 
-	proc(s)
+	proc(s, w.Talks)
 	dev(s)
 	s.Mkdir("/run", 0o755)
 	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, "/run": true}}
@@ -90,12 +90,18 @@ func present(files []*os.File) (out []*os.File) {
 // proc mounts /proc while the host's is still visible (the kernel wants to
 // see one that hides nothing), writes the sysctls that are the cell's own, and
 // takes the rest away.
-func proc(s *linux.Script) {
+func proc(s *linux.Script, talks bool) {
 	s.Mkdir("/proc", 0o555)
 	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	s.WriteFile("/proc/sys/user/max_user_namespaces", "0")
 	tryWrite(s, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
 	tryWrite(s, "/proc/sys/net/ipv4/ping_group_range", "0 0")
+	if talks { // nobody on its link but the gateway, and nothing to find out about it
+		for _, x := range [][2]string{{"disable_ipv6", "0"}, {"accept_ra", "0"}, {"autoconf", "0"}, {"accept_dad", "0"}, {"dad_transmits", "0"},
+			{"router_solicitations", "0"}, {"use_tempaddr", "0"}, {"accept_redirects", "0"}} {
+			tryWrite(s, "/proc/sys/net/ipv6/conf/default/"+x[0], x[1])
+		}
+	}
 	s.Mkdir("/dev", 0o755)
 	s.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k")
 	node(s, "null")

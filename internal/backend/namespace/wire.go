@@ -1,6 +1,8 @@
 package namespace
 
 import (
+	"time"
+
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -18,6 +20,7 @@ type wire struct {
 	Scratch  string             `json:"scratch"`         // a directory for mount points, when the keeper mounts
 	Landlock bool               `json:"landlock"`
 	Talks    bool               `json:"talks,omitempty"` // it gets an interface
+	Tun      *int               `json:"tun,omitempty"`   // index of the passed file that TUNs can be made from
 	// MaxProcs is the limit on processes where only a resource limit can
 	// apply it; 0 when a cgroup does.
 	MaxProcs int64 `json:"max_procs,omitempty"`
@@ -34,12 +37,15 @@ type madeCell struct {
 	Init       int               `json:"init"`       // host pid of the first process
 	Namespaces map[string]string `json:"namespaces"` // of the first process: "pid" → "pid:[4026…]"
 	UserNS     string            `json:"user_ns"`
+	Link       string            `json:"link,omitempty"` // "tun", "veth"; "" for loopback alone
 }
 
 // madeProcess is what a command's own process showed just before it executed
 // the program.
 type madeProcess struct {
-	Status   string   `json:"status"` // its /proc/self/status
-	Canaries int      `json:"canaries"`
-	Bites    []string `json:"bites"`
+	Status   string    `json:"status"` // its /proc/self/status
+	Canaries int       `json:"canaries"`
+	At       time.Time `json:"at"` // when they were tried
+	Bites    []string  `json:"bites"`
+	Skipped  []string  `json:"skipped,omitempty"` // not tried: the policy allows them
 }
