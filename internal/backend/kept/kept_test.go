@@ -40,7 +40,7 @@ func (empty) Remove(cell.ID) error                     { return nil }
 
 func TestMain(m *testing.M) {
 	if r, ok := reexec.Role(os.Args[0]); ok && r == Role {
-		if err := Main(map[string]func() (keeper.Driver, error){"empty": func() (keeper.Driver, error) { return empty{}, nil }}, nil); err != nil {
+		if err := Main(map[string]func() (keeper.Driver, error){"empty": func() (keeper.Driver, error) { return empty{}, nil }}, nil, nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
