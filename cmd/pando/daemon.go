@@ -22,6 +22,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/none"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/doctor"
 	"github.com/pando-dev/pando/internal/durable"
@@ -220,6 +221,12 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		ledger.Close()
 		return p, nil, err
 	}
+	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(l.Home.Credentials()), Keys: durable.Disk(l.Home.Keys())})
+	if err != nil {
+		ledger.Close()
+		objects.Close()
+		return p, nil, err
+	}
 	ns := namespace.New(namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log})
 	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
 	whyNot := map[string]string{}
@@ -229,7 +236,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	eng, err := engine.Open(ctx, engine.Config{
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
-		Objects: objects, Ledger: ledger, Version: l.Version, User: u, Host: hostSize(),
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(),
 	})
 	if err != nil {
 		ledger.Close()

@@ -83,7 +83,7 @@ func (c Credential) check() error {
 
 func (u Use) check(name string) error {
 	if len(u.For) == 0 {
-		return invalid("say where it may go: --for 'https://api.example.com/**'", "cannot lend %s: it is for no place", name)
+		return invalid("say where it may go: --for 'https://api.example.com/**'", "cannot store %s: it is for no place", name)
 	}
 	for _, f := range u.For {
 		if _, err := cell.ParsePlace(f); err != nil {
@@ -119,7 +119,7 @@ func (c Credential) checkSSH() error {
 		return invalid("give the fingerprint that `ssh-add -l` shows: SHA256:…", "%q is no fingerprint of a key", c.Key)
 	}
 	if len(c.For) == 0 {
-		return invalid("say for which host: --for github.com", "cannot lend %s: it is for no host", c.Name)
+		return invalid("say for which host: --for github.com", "cannot store %s: it is for no host", c.Name)
 	}
 	for _, h := range c.For {
 		if _, err := ParseHost(h); err != nil {

@@ -57,7 +57,7 @@ func (route Route) explain(r *http.Request, err error) error {
 
 // pathWord is a part of a path in Route.cannot, with the word for it.
 var pathWord = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(cell |run |receipt )?\{[a-z]+\}`)
+	return regexp.MustCompile(`(cell |run |receipt |credential )?\{[a-z]+\}`)
 })
 
 func clip(s string) string {

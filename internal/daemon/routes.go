@@ -78,6 +78,12 @@ var Routes = []Route{
 	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts a run's result, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", "", "accept {run}", (*Daemon).accept},
 	{"POST", "/v1/runs/{run}/discard?dir", Act, "Throws a run's result away.", api.DiscardRequest{}, api.Run{}, "", "", "discard {run}", (*Daemon).discard},
 
+	{"GET", "/v1/credentials", Read, "Lists the credentials that can be lent, and to whom they are.", nil, []api.Credential{}, "", "", "list credentials", (*Daemon).listCredentials},
+	{"POST", "/v1/credentials", Admin, "Stores a credential.", api.CredentialRequest{}, api.Credential{}, "", "", "store the credential", (*Daemon).addCredential},
+	{"DELETE", "/v1/credentials/{credential}", Admin, "Forgets a credential, and takes it back from all cells.", nil, api.RevokeResult{}, "", "", "remove credential {credential}", (*Daemon).removeCredential},
+	{"POST", "/v1/credentials/{credential}/revoke", Act, "Takes a credential back from cells, at once.", api.RevokeRequest{}, api.RevokeResult{}, "", "", "revoke credential {credential}", (*Daemon).revokeCredential},
+	{"POST", "/v1/credentials/{credential}/check", Read, "Looks whether a credential can be used.", nil, api.CredentialCheck{}, "", "", "check credential {credential}", (*Daemon).checkCredential},
+
 	{"GET", "/v1/receipts?limit", Read, "Lists receipts, newest first.", nil, []api.Receipt{}, "", "", "list receipts", (*Daemon).listReceipts},
 	{"GET", "/v1/receipts/{receipt}?dir", Read, "Shows a receipt: by digest, or the one a run left when it ended.", nil, api.Receipt{}, "", "", "show receipt {receipt}", (*Daemon).getReceipt},
 	{"GET", "/v1/receipts/{receipt}/bundle?dir", Read, "Exports receipts with what verifies them.", nil, nil, "", "application/json", "export receipt {receipt}", (*Daemon).exportReceipts},

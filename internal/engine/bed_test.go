@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/mem"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/keeper"
@@ -106,9 +107,11 @@ func (b *bed) open() {
 	if b.wrap != nil {
 		objects = b.wrap(objects)
 	}
+	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys())})
+	b.must(err)
 	b.Engine, err = Open(b.ctx, Config{
 		Home: b.home, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{b.host.Open()},
-		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Version: "test",
+		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Credentials: credentials, Version: "test",
 		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: filepath.Dir(b.src) + "/home"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
 	})
 	b.must(err)

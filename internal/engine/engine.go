@@ -22,6 +22,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/policy"
@@ -32,16 +33,17 @@ import (
 
 // Config is what an Engine is made of. cmd names the concrete parts.
 type Config struct {
-	Home      home.Home
-	Log       *slog.Logger
-	Backends  []backend.Backend    // the first is the default
-	Providers []workspace.Provider // best first; each with why it can't be used here
-	WhyNot    map[string]string    // provider name → why it can't be used; absent: it can
-	Objects   store.Store
-	Ledger    *receipt.Ledger
-	Version   string
-	User      cell.User // who cells belong to
-	Host      policy.Host
+	Home        home.Home
+	Log         *slog.Logger
+	Backends    []backend.Backend    // the first is the default
+	Providers   []workspace.Provider // best first; each with why it can't be used here
+	WhyNot      map[string]string    // provider name → why it can't be used; absent: it can
+	Objects     store.Store
+	Ledger      *receipt.Ledger
+	Credentials *credential.Store
+	Version     string
+	User        cell.User // who cells belong to
+	Host        policy.Host
 }
 
 // Engine runs the use cases. It is safe for concurrent use.
@@ -56,6 +58,9 @@ type Engine struct {
 	end   context.CancelCauseFunc
 	work  sync.WaitGroup
 	space sync.Mutex // guards the file that keeps space free
+	// lending is held while it is decided what a cell is lent, so that it gets
+	// one placeholder and what is taken back stays so. It stands before registry.mu.
+	lending sync.Mutex
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
@@ -91,6 +96,10 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, started: time.Now(),
 	}
 	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := e.knowAll(); err != nil {
+		reg.close()
+		return nil, err
+	}
 	if err := e.recover(ctx); err != nil {
 		reg.close()
 		return nil, err

@@ -149,5 +149,6 @@ type record struct {
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	Run        *Run        `json:"run,omitempty"`
 	Op         *op.Record  `json:"op,omitempty"`
+	Lending    *Lending    `json:"lending,omitempty"`
 	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
 }

@@ -34,8 +34,9 @@ type registry struct {
 	checkpoints map[cell.CheckpointID]*Checkpoint
 	numbered    map[cell.ID]map[int]cell.CheckpointID
 	runs        map[cell.RunID]*Run
-	runsOf      map[cell.ID][]cell.RunID // oldest first
-	pending     map[cell.RunID]bool      // runs that wait for a person
+	runsOf      map[cell.ID][]cell.RunID        // oldest first
+	pending     map[cell.RunID]bool             // runs that wait for a person
+	lent        map[cell.ID]map[string]*Lending // by handle
 	ops         map[string]*op.Record
 	appended    int64 // bytes since the last rewrite
 }
@@ -47,7 +48,7 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 	r := &registry{
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
-		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, ops: map[string]*op.Record{},
+		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -84,6 +85,9 @@ func (r *registry) commit(objects ...any) error {
 		case *op.Record:
 			c := *v
 			recs[i].Op = &c
+		case *Lending:
+			c := *v
+			recs[i].Lending = &c
 		case forget:
 			recs[i].Forget = string(v)
 		default:
@@ -176,6 +180,12 @@ func (r *registry) apply(rec *record) {
 		} else {
 			r.ops[rec.Op.ID] = rec.Op
 		}
+	case rec.Lending != nil:
+		l := rec.Lending
+		if r.lent[l.Cell] == nil {
+			r.lent[l.Cell] = map[string]*Lending{}
+		}
+		r.lent[l.Cell][l.Handle] = l
 	case rec.Forget != "":
 		r.drop(rec.Forget)
 	}
@@ -189,6 +199,7 @@ func (r *registry) drop(id string) {
 		delete(r.cells, c.ID)
 		delete(r.numbered, c.ID)
 		delete(r.runsOf, c.ID)
+		delete(r.lent, c.ID)
 	}
 	if k := r.checkpoints[cell.CheckpointID(id)]; k != nil {
 		delete(r.checkpoints, k.ID)
@@ -227,6 +238,11 @@ func (r *registry) all() iter.Seq[[]byte] {
 	}
 	for _, o := range r.ops {
 		recs = append(recs, record{Op: o})
+	}
+	for _, of := range r.lent {
+		for _, l := range of {
+			recs = append(recs, record{Lending: l})
+		}
 	}
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {
@@ -363,6 +379,40 @@ func (r *registry) listRuns(id cell.ID) []Run {
 		out = append(out, *v)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Created.After(out[j].Created) })
+	return out
+}
+
+// lending returns what is recorded of a credential in a cell's hands.
+func (r *registry) lending(id cell.ID, handle string) (Lending, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if l := r.lent[id][handle]; l != nil {
+		return *l, true
+	}
+	return Lending{}, false
+}
+
+// lendings returns what was lent to a cell, by handle.
+func (r *registry) lendings(id cell.ID) (out []Lending) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, l := range r.lent[id] {
+		out = append(out, *l)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Handle < out[j].Handle })
+	return out
+}
+
+// lentOf returns the lendings of a credential, oldest first.
+func (r *registry) lentOf(handle string) (out []Lending) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, of := range r.lent {
+		if l := of[handle]; l != nil {
+			out = append(out, *l)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Since.Before(out[j].Since) })
 	return out
 }
 

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const testToken = "ghp_9aK2mXq7Lw3Zt8Rb5Yc1Vd4Ne6Pf0Hj2Su7Q"
+
+// store stores a credential on the bed.
+func (b *bed) storeToken(name, value string) {
+	b.Helper()
+	_, err := b.AddCredential(b.ctx, api.CredentialRequest{Name: name, Secret: value, For: []string{"https://api.example.com/**"}, Env: []string{"TOKEN"}})
+	b.must(err)
+}
+
+// lendTo lends to a cell and returns its placeholder.
+func (b *bed) lendTo(c *Cell, handle string) string {
+	b.Helper()
+	lent, env, err := b.lend(c, []string{handle})
+	b.must(err)
+	if len(lent) != 1 || lent[0].Handle != handle || lent[0].Secret == lent[0].Placeholder || len(env) != 1 || env[0] != "TOKEN="+lent[0].Placeholder {
+		b.Fatalf("%+v, %q", lent, env)
+	}
+	return lent[0].Placeholder
+}
+
+func TestLendKeepsThePlaceholder(t *testing.T) {
+	b := newBed(t, "f: x")
+	b.run("a", "true")
+	c, err := b.reg.cell(b.id("a"))
+	b.must(err)
+	_, _, err = b.lend(&c, []string{"mine"})
+	b.wantKind("lent before it is stored", err, cell.NotFound, "mine")
+	if hint := cell.HintOf(err); !strings.Contains(hint, "pando credential add mine") {
+		t.Errorf("hint: %s", hint)
+	}
+	b.storeToken("mine", testToken)
+	p := b.lendTo(&c, "mine")
+	if !strings.HasPrefix(p, "ghp_") || p == testToken {
+		t.Errorf("placeholder %s", p)
+	}
+	if again := b.lendTo(&c, "mine"); again != p {
+		t.Error("another placeholder for the same cell")
+	}
+	b.must(b.reg.rewrite())
+	b.reopen()
+	if again := b.lendTo(&c, "mine"); again != p {
+		t.Error("another placeholder after a restart")
+	}
+	if l := b.lent(c.ID); len(l) != 1 || l[0].Secret != testToken {
+		t.Errorf("%+v", l)
+	}
+	f, err := b.Fork(b.ctx, c.ID, api.ForkRequest{Count: 1, Name: "child"})
+	b.must(err)
+	child, err := b.reg.cell(cell.ID(f.Cells[0].ID))
+	b.must(err)
+	if len(b.lent(child.ID)) != 0 || len(b.lentEnv(child.ID)) != 0 {
+		t.Error("a fork has what its parent has")
+	}
+	if b.lendTo(&child, "mine") == p {
+		t.Error("a fork has its parent's placeholder")
+	}
+	// The value of one that is replaced is the new one at once.
+	_, err = b.AddCredential(b.ctx, api.CredentialRequest{Name: "mine", Secret: testToken + "2", For: []string{"https://api.example.com/**"}, Replace: true})
+	b.must(err)
+	if l := b.lent(c.ID); len(l) != 1 || l[0].Secret != testToken+"2" || l[0].Placeholder != p {
+		t.Errorf("%+v", l)
+	}
+	if redactor.String("x "+testToken+"2 y") != "x [secret] y" {
+		t.Error("the redactor does not know it")
+	}
+}
+
+func TestRevokeCredential(t *testing.T) {
+	b := newBed(t, "f: x")
+	b.storeToken("mine", "not-of-any-known-shape-1")
+	b.run("top", "true")
+	top, err := b.reg.cell(b.id("top"))
+	b.must(err)
+	fork := func(of *Cell, name string) *Cell {
+		f, err := b.Fork(b.ctx, of.ID, api.ForkRequest{Count: 1, Name: name})
+		b.must(err)
+		c, err := b.reg.cell(cell.ID(f.Cells[0].ID))
+		b.must(err)
+		return &c
+	}
+	child := fork(&top, "child")
+	grandchild := fork(child, "grandchild")
+	other := fork(&top, "other")
+	all := []*Cell{&top, child, grandchild, other}
+	for _, c := range all {
+		b.lendTo(c, "mine")
+	}
+	has := func() (names []string) {
+		for _, c := range all {
+			if len(b.lent(c.ID)) > 0 {
+				names = append(names, c.Name)
+			}
+		}
+		return names
+	}
+	steps := []struct {
+		req  api.RevokeRequest
+		want []string // that have it afterwards
+	}{
+		{api.RevokeRequest{Cell: "other"}, []string{"top", "child", "grandchild"}},
+		{api.RevokeRequest{Cell: "other", Undo: true}, []string{"top", "child", "grandchild", "other"}},
+		{api.RevokeRequest{Subtree: "child"}, []string{"top", "other"}},
+		{api.RevokeRequest{Subtree: "top", Undo: true}, []string{"top", "child", "grandchild", "other"}},
+		{api.RevokeRequest{All: true}, nil},
+	}
+	for _, s := range steps {
+		_, err := b.RevokeCredential(b.ctx, "mine", s.req)
+		b.must(err)
+		if got := has(); !slices.Equal(got, s.want) {
+			t.Errorf("%+v: %v have it, want %v", s.req, got, s.want)
+		}
+		b.reopen()
+		if got := has(); !slices.Equal(got, s.want) {
+			t.Errorf("%+v, after a restart: %v have it, want %v", s.req, got, s.want)
+		}
+	}
+	_, _, err = b.lend(child, []string{"mine"})
+	b.wantKind("lent again", err, cell.Denied, "taken back")
+	for _, req := range []api.RevokeRequest{{}, {Cell: "child", All: true}, {Cell: "child", Subtree: "top"}} {
+		_, err := b.RevokeCredential(b.ctx, "mine", req)
+		b.wantKind("revoke", err, cell.Invalid)
+	}
+	_, err = b.RevokeCredential(b.ctx, "mine", api.RevokeRequest{Cell: "nobody"})
+	b.wantKind("revoke from nobody", err, cell.NotFound)
+	_, err = b.RevokeCredential(b.ctx, "nothing", api.RevokeRequest{Cell: "top"})
+	b.wantKind("revoke nothing", err, cell.NotFound)
+
+	_, err = b.RevokeCredential(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true})
+	b.must(err)
+	res, err := b.RemoveCredential(b.ctx, "mine")
+	b.must(err)
+	if len(res.Cells) != 4 || has() != nil {
+		t.Errorf("removed: %+v, %v have it", res, has())
+	}
+}
