@@ -33,7 +33,10 @@ type Route struct {
 // WebSocket in Route.Gives: the connection becomes a WebSocket of frames.
 const WebSocket = "websocket"
 
-const tarball = "application/x-tar"
+const (
+	tarball   = "application/x-tar"
+	jsonLines = "application/jsonl"
+)
 
 // Routes is the API, version 1.
 var Routes = []Route{
@@ -74,6 +77,7 @@ var Routes = []Route{
 	{"POST", "/v1/runs/{run}/interrupt?dir", Act, "Ends a run's command; the run becomes pending.", nil, api.Run{}, "", "", "interrupt run {run}", (*Daemon).interruptRun},
 	{"GET", "/v1/runs/{run}/diff?form&colour&width&ignored&dir", Read, "Shows what a run changed.", nil, api.Diff{}, "", "", "show what run {run} changed", (*Daemon).diffRun},
 	{"GET", "/v1/runs/{run}/files/{name}?dir", Read, "Reads one of a run's records.", nil, nil, "", "application/octet-stream", "read {name} of run {run}", (*Daemon).getRunFile},
+	{"GET", "/v1/runs/{run}/events?kind&denied&follow&format&dir", Read, "Tells a run's events as JSON lines, checking their chain; an error is the last line.", nil, nil, "", jsonLines, "tell the events of run {run}", (*Daemon).getEvents},
 	{"GET", "/v1/runs/{run}/export?dir", Read, "Exports everything kept of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
 	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts a run's result, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", "", "accept {run}", (*Daemon).accept},
 	{"POST", "/v1/runs/{run}/discard?dir", Act, "Throws a run's result away.", api.DiscardRequest{}, api.Run{}, "", "", "discard {run}", (*Daemon).discard},

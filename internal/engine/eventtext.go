@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// EventKind is a kind of event that a run's stream can have: the reference is
+// held equal to this list.
+type EventKind struct {
+	Kind   string
+	Does   string       // what happened, in one sentence
+	Fields []EventField // what it carries
+}
+
+// EventField is one field of a kind of event.
+type EventField struct{ Name, Does string }
+
+// The fields of the events that the keeper writes for a process. Those of the
+// gateway are in package cell.
+type (
+	startFields struct {
+		Args int  `json:"args"`
+		TTY  bool `json:"tty"`
+	}
+	runningFields struct {
+		PID int `json:"pid"`
+	}
+	failedFields struct {
+		Error string `json:"error"`
+	}
+	signalFields struct {
+		Signal string `json:"signal"`
+	}
+	timeFields struct {
+		TimeoutMS int64 `json:"timeout_ms"`
+	}
+	diskFields struct {
+		Limit int64 `json:"limit"`
+		Used  int64 `json:"used"`
+	}
+	exitFields struct {
+		Code     int        `json:"code"`
+		Signal   string     `json:"signal"`
+		Cause    string     `json:"cause"`
+		LeftOver int        `json:"left_over"`
+		Stdout   outFields  `json:"stdout"`
+		Stderr   outFields  `json:"stderr"`
+		Usage    cell.Usage `json:"usage"`
+		Stats    cell.Stats `json:"stats"`
+	}
+	outFields struct {
+		Bytes int64 `json:"bytes"`
+		Kept  int64 `json:"kept"`
+	}
+	earlierFields struct {
+		Allowed int64          `json:"allowed"`
+		Denied  int64          `json:"denied"`
+		Asked   int64          `json:"asked"`
+		Flows   int64          `json:"flows"`
+		Denials []cell.Decided `json:"denials"`
+	}
+)
+
+// EventKinds lists the kinds of events there are.
+func EventKinds() []EventKind {
+	return []EventKind{
+		{"process.start", "The command is about to start.", []EventField{
+			{"args", "how many words it has"}, {"tty", "whether it has a terminal"}}},
+		{"process.running", "It runs.", []EventField{
+			{"pid", "its number, as the keeper sees it"}}},
+		{"process.failed", "It could not be started.", []EventField{
+			{"error", "why"}}},
+		{"process.signal", "Somebody sent it a signal.", []EventField{
+			{"signal", "which: SIGINT"}}},
+		{"process.exit", "It has ended. Always the last event of a command that ran.", []EventField{
+			{"code", "exit code; 128+n after signal n"}, {"signal", "the signal that ended it, empty for none"},
+			{"cause", "why, when it was not its own doing: timeout, interrupted, memory limit, disk limit, stopped"},
+			{"left_over", "how many processes of it were ended with it"}, {"stdout", "what it wrote there: bytes, kept, sha256"},
+			{"stderr", "the same"}, {"usage", "what it and its ended children used: user_ms, system_ms, max_rss"},
+			{"stats", "what the cell used: processes, memory, peak_memory, cpu_us, written, oom_kills, peak_pids; measured names those that were counted"}}},
+		{"limit.time", "Its time was up.", []EventField{
+			{"timeout_ms", "the limit, in milliseconds"}}},
+		{"limit.disk", "The cell's disk was over its limit.", []EventField{
+			{"limit", "bytes"}, {"used", "bytes"}}},
+		{"decision", "The policy, or a person, said whether the cell may do something.", []EventField{
+			{"id", "of the request: q-…"}, {"access", "what was asked: act (resolve, connect, request, sign, execute), host, addr, port, transport, scheme, method, path, key, program"},
+			{"decision", "what was said: effect (allow, deny, ask), rule, origin, reason, permit, line, narrower, open, credential, by"},
+			{"policy", "digest of the policy that was in force"}, {"conn", "the connection it belongs to"},
+			{"count", "how many like it came at once and are told by this one event; none for one"}}},
+		{"flow", "A connection, or an HTTP request in one, has ended.", []EventField{
+			{"conn", "the connection"}, {"id", "of the decision it was allowed by"}, {"host", "the name"}, {"addr", "the address that was dialled"}, {"port", "of the peer"},
+			{"scheme", "https or http; none for what is neither"}, {"opened", "whether the gateway opened TLS"}, {"method", "of the request"}, {"path", "of the request, without its query"},
+			{"status", "of the response"}, {"sent", "bytes out of the cell"}, {"received", "bytes into it"}, {"ms", "how long it took"},
+			{"error", "why it ended, unless by its two ends"}, {"secret", "handle of the credential that was put in"}, {"protocol", "HTTP/1.1, HTTP/2.0, websocket"}}},
+		{"network.earlier", "What the cell's processes did on the network while no run was there to record it.", []EventField{
+			{"allowed", "how many requests were allowed"}, {"denied", "how many were denied"}, {"asked", "how many waited for a person"},
+			{"flows", "how many connections and requests ended"}, {"denials", "the first of those that were denied, as decisions"}}},
+	}
+}
+
+// refused reports whether an event tells of something that the policy denied or
+// that met a limit. What can't be read might be one.
+func refused(ev receipt.Event) bool {
+	switch ev.Kind {
+	case "limit.time", "limit.disk":
+		return true
+	case "decision":
+		f, ok := fieldsOf[cell.Decided](ev)
+		return !ok || f.Decision.Effect != cell.Allow && f.Decision.Effect != cell.Ask
+	case "network.earlier":
+		f, ok := fieldsOf[earlierFields](ev)
+		return !ok || f.Denied > 0
+	}
+	return false
+}
+
+// eventText says in one line what happened. Fields that can't be read, and
+// kinds that a newer keeper may have, are shown as they are.
+func eventText(ev receipt.Event) string {
+	switch ev.Kind {
+	case "process.start":
+		if f, ok := fieldsOf[startFields](ev); ok {
+			if f.TTY {
+				return fmt.Sprintf("starting, %d words, on a terminal", f.Args)
+			}
+			return fmt.Sprintf("starting, %d words", f.Args)
+		}
+	case "process.running":
+		if f, ok := fieldsOf[runningFields](ev); ok {
+			return fmt.Sprintf("runs as process %d", f.PID)
+		}
+	case "process.failed":
+		if f, ok := fieldsOf[failedFields](ev); ok {
+			return "failed to start: " + f.Error
+		}
+	case "process.signal":
+		if f, ok := fieldsOf[signalFields](ev); ok {
+			return "was sent " + f.Signal
+		}
+	case "process.exit":
+		if f, ok := fieldsOf[exitFields](ev); ok {
+			return exitText(f)
+		}
+	case "limit.time":
+		if f, ok := fieldsOf[timeFields](ev); ok {
+			return "its time was up after " + (time.Duration(f.TimeoutMS) * time.Millisecond).String()
+		}
+	case "limit.disk":
+		if f, ok := fieldsOf[diskFields](ev); ok {
+			return fmt.Sprintf("over its disk: %s of %s", bytesText(f.Used), bytesText(f.Limit))
+		}
+	case "decision":
+		if f, ok := fieldsOf[cell.Decided](ev); ok {
+			return decidedText(f)
+		}
+	case "flow":
+		if f, ok := fieldsOf[cell.Flow](ev); ok {
+			return flowText(f)
+		}
+	case "network.earlier":
+		if f, ok := fieldsOf[earlierFields](ev); ok {
+			return fmt.Sprintf("while no run was there: %d allowed, %d denied, %d asked, %d ended", f.Allowed, f.Denied, f.Asked, f.Flows)
+		}
+	}
+	return string(ev.Fields)
+}
+
+func fieldsOf[T any](ev receipt.Event) (f T, ok bool) {
+	return f, json.Unmarshal(ev.Fields, &f) == nil
+}
+
+func exitText(f exitFields) string {
+	var b strings.Builder
+	switch {
+	case f.Signal != "":
+		b.WriteString("ended by " + f.Signal)
+	default:
+		fmt.Fprintf(&b, "exit %d", f.Code)
+	}
+	if f.Cause != "" {
+		b.WriteString(" (" + f.Cause + ")")
+	}
+	fmt.Fprintf(&b, ", %s to stdout, %s to stderr", bytesText(f.Stdout.Bytes), bytesText(f.Stderr.Bytes))
+	fmt.Fprintf(&b, ", CPU %s", (time.Duration(f.Usage.UserMS+f.Usage.SystemMS) * time.Millisecond).String())
+	if f.LeftOver > 0 {
+		fmt.Fprintf(&b, ", %d left over ended with it", f.LeftOver)
+	}
+	return b.String()
+}
+
+func decidedText(f cell.Decided) string {
+	var b strings.Builder
+	switch f.Decision.Effect {
+	case cell.Allow:
+		b.WriteString("allowed ")
+	case cell.Ask:
+		b.WriteString("asked   ")
+	default:
+		b.WriteString("denied  ")
+	}
+	b.WriteString(accessText(f.Access))
+	if f.Count > 1 {
+		fmt.Fprintf(&b, " (%d times)", f.Count)
+	}
+	b.WriteString(" by " + f.Decision.Rule)
+	if o := f.Decision.Origin; o != "" && o != f.Decision.Rule {
+		b.WriteString(" (" + o + ")")
+	}
+	if f.Decision.Effect == cell.Allow {
+		if f.Decision.By == "person" {
+			b.WriteString(", as a person said")
+		}
+		if f.Decision.Credential != "" {
+			b.WriteString(", with credential " + f.Decision.Credential)
+		}
+		return b.String()
+	}
+	if f.Decision.Reason != "" {
+		b.WriteString(": " + f.Decision.Reason)
+	}
+	if f.Decision.Permit != "" {
+		b.WriteString("; " + f.Decision.Permit + " would allow it")
+	}
+	return b.String()
+}
+
+func flowText(f cell.Flow) string {
+	act := cell.Connect
+	if f.Method != "" {
+		act = cell.Request
+	}
+	var b strings.Builder
+	b.WriteString(accessText(cell.Access{Act: act, Host: f.Host, Addr: f.Addr, Port: f.Port, Scheme: f.Scheme, Method: f.Method, Path: f.Path}))
+	if f.Status != 0 {
+		fmt.Fprintf(&b, " %d", f.Status)
+	}
+	fmt.Fprintf(&b, ", %s out, %s in, %s", bytesText(f.Sent), bytesText(f.Received), time.Duration(f.MS*float64(time.Millisecond)).Round(100*time.Microsecond))
+	if f.Secret != "" {
+		b.WriteString(", credential " + f.Secret + " put in")
+	}
+	if f.Error != "" {
+		b.WriteString(", ended: " + f.Error)
+	}
+	return b.String()
+}
+
+// bytesText is a number of bytes for people.
+func bytesText(n int64) string {
+	f := float64(n)
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n < 1024 {
+			break
+		}
+		if f /= 1024; f < 1024 || u == "TiB" {
+			return fmt.Sprintf("%.1f %s", f, u)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// accessText says in one line what an access is.
+func accessText(a cell.Access) string {
+	host := a.Host
+	if host == "" && a.Addr.IsValid() {
+		host = a.Addr.String()
+		if a.Addr.Is6() {
+			host = "[" + host + "]"
+		}
+	}
+	port := ""
+	if a.Port != 0 {
+		port = fmt.Sprintf(":%d", a.Port)
+	}
+	switch a.Act {
+	case cell.Resolve:
+		return "resolve " + host
+	case cell.Request:
+		if a.Scheme == "https" && a.Port == 443 || a.Scheme != "https" && a.Port == 80 {
+			port = ""
+		}
+		return a.Method + " " + orElse(a.Scheme, "http") + "://" + host + port + a.Path
+	case cell.Sign:
+		return "sign for " + host + " with " + a.Key
+	case cell.Execute:
+		return "execute " + a.Program
+	}
+	if a.Transport != "" && a.Transport != "tcp" {
+		return a.Transport + " " + host + port
+	}
+	return "connect " + host + port
+}
