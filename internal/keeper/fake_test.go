@@ -191,13 +191,17 @@ func (d *fakeDriver) Remove(id cell.ID) error {
 type fakeEvents struct {
 	mu     sync.Mutex // guards what follows
 	kinds  []string
+	fields []any
 	sealed bool
 }
 
 func (e *fakeEvents) Emit(kind string, fields any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.kinds = append(e.kinds, kind)
+	if e.sealed {
+		kind = "late:" + kind
+	}
+	e.kinds, e.fields = append(e.kinds, kind), append(e.fields, fields)
 }
 
 func (e *fakeEvents) Seal() error {
@@ -261,6 +265,7 @@ type kit struct {
 	c      *Client
 	served chan error
 	events fakeEvents
+	nets   fakeNetworks
 	log    lines
 }
 
@@ -293,7 +298,7 @@ func newKit(t *testing.T) *kit {
 		t.Fatal(err)
 	}
 	k := &kit{T: t, ctx: ctx, dir: dir, d: &fakeDriver{programs: programs(), cells: map[cell.ID][]*fakeProcess{}}, served: make(chan error, 1)}
-	k.s = &Server{Driver: k.d, Log: slog.New(slog.NewTextHandler(&k.log, nil)), NewEvents: func(f *os.File, run string) Events { f.Close(); return &k.events }}
+	k.s = &Server{Driver: k.d, Networks: &k.nets, Log: slog.New(slog.NewTextHandler(&k.log, nil)), NewEvents: func(f *os.File, run string) Events { f.Close(); return &k.events }}
 	go func() { k.served <- k.s.Serve(l) }()
 	k.c = k.dial()
 	t.Cleanup(func() {

@@ -1,0 +1,243 @@
+package keeper
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// fakeNetworks opens gateways that do nothing but remember.
+type fakeNetworks struct {
+	mu     sync.Mutex // guards what follows
+	broken error
+	last   *fakeNetwork
+}
+
+type fakeNetwork struct {
+	file *os.File
+	emit func(string, any)
+
+	mu      sync.Mutex // guards what follows
+	did     []string
+	asked   []cell.Asked
+	changed chan struct{}
+}
+
+func (n *fakeNetworks) Open(id cell.ID, l cell.NetworkLink, f *os.File, g cell.Governance, emit func(string, any)) (Network, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.broken != nil {
+		f.Close()
+		return nil, n.broken
+	}
+	n.last = &fakeNetwork{file: f, emit: emit, changed: make(chan struct{}), did: []string{"open " + l.Kind + " " + string(g.Policy)}}
+	return n.last, nil
+}
+
+func (n *fakeNetworks) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.broken = err
+}
+
+func (n *fakeNetworks) get() *fakeNetwork {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last
+}
+
+func (n *fakeNetwork) note(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.did = append(n.did, what)
+}
+
+func (n *fakeNetwork) Govern(g cell.Governance) error {
+	if string(g.Policy) == `"wrong"` {
+		return cell.Errorf(cell.Invalid, "fake", "", "cannot read the policy")
+	}
+	n.note("govern " + string(g.Policy))
+	return nil
+}
+
+func (n *fakeNetwork) Asked() ([]cell.Asked, <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]cell.Asked(nil), n.asked...), n.changed
+}
+
+func (n *fakeNetwork) ask(list ...cell.Asked) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = list
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+func (n *fakeNetwork) Answer(a cell.Answered) error {
+	n.note("answer " + a.Ask.ID)
+	n.ask()
+	return nil
+}
+
+func (n *fakeNetwork) Try([]cell.Access) (Trial, error) { return nil, errors.New("not here") }
+
+func (n *fakeNetwork) Settle(time.Duration) {
+	n.emit("flow", cell.Flow{Host: "settled"})
+	n.note("settle")
+}
+
+func (n *fakeNetwork) Close() error {
+	n.note("close")
+	return n.file.Close()
+}
+
+// Link implements Linker.
+func (d *fakeDriver) Link(id cell.ID) (cell.NetworkLink, *os.File, error) {
+	l := cell.DefaultLink()
+	l.Kind = "fake"
+	r, w, err := os.Pipe()
+	if err == nil {
+		r.Close()
+	}
+	return l, w, err
+}
+
+// Witness implements Linker.
+func (d *fakeDriver) Witness(id cell.ID, n Network) {}
+
+const two = cell.ID("c-0000000000000002")
+
+func governed(words string) *cell.Governance { return &cell.Governance{Policy: []byte(`"` + words + `"`)} }
+
+// talks makes a cell with a gateway.
+func (k *kit) talks() *fakeNetwork {
+	k.Helper()
+	k.ok(Request{Op: "create", Cell: two, Network: governed("first")})
+	return k.nets.get()
+}
+
+func (k *kit) startTwo(name, prog string, change ...func(*cell.Start)) {
+	k.Helper()
+	s := cell.Start{Process: cell.Process{Args: []string{prog}}, LogLimit: 1 << 20, Run: "r-1"}
+	for _, c := range change {
+		c(&s)
+	}
+	k.ok(Request{Op: "start", Cell: two, Proc: name, Start: &s, NoLogs: []int{0, 1}}, k.null(), k.null(), k.null())
+}
+
+// A cell whose gateway can't be opened is not there.
+func TestF65NoCellWithoutItsGateway(t *testing.T) {
+	k := newKit(t)
+	k.nets.fail(errors.New("cannot open the device"))
+	k.fails(Request{Op: "create", Cell: two, Network: governed("x")}, cell.Unsupported)
+	k.fails(Request{Op: "list", Cell: two}, cell.NotFound)
+	k.nets.fail(cell.Errorf(cell.Invalid, "fake", "write better", "cannot read the policy"))
+	k.fails(Request{Op: "create", Cell: two, Network: governed("x")}, cell.Invalid)
+	k.s.mu.Lock()
+	if len(k.s.cells) != 1 {
+		t.Errorf("cells: %v", k.s.cells)
+	}
+	k.s.mu.Unlock()
+}
+
+func TestGovern(t *testing.T) {
+	k := newKit(t)
+	n := k.talks()
+	k.ok(Request{Op: "govern", Cell: two, Network: governed("second")})
+	k.fails(Request{Op: "govern", Cell: two, Network: governed("wrong")}, cell.Invalid)
+	k.fails(Request{Op: "govern", Cell: two}, cell.Invalid)
+	k.fails(Request{Op: "answer", Cell: two}, cell.Invalid)
+	k.ok(Request{Op: "remove", Cell: two})
+	k.fails(Request{Op: "govern", Cell: two, Network: governed("third")}, cell.NotFound)
+	if diff := cmp.Diff([]string{`open fake "first"`, `govern "second"`, "close"}, n.did); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := n.file.Write(nil); !errors.Is(err, os.ErrClosed) && err == nil {
+		t.Error("the link is still open")
+	}
+}
+
+// Whoever waits is told of each change, also of one that came between two
+// questions, and nothing else holds up the answers.
+func TestAsked(t *testing.T) {
+	k := newKit(t)
+	n := k.talks()
+	first := k.ok(Request{Op: "asked", Cell: two})
+	if first.AskedAt < 1 || len(first.Asked) != 0 {
+		t.Fatalf("at first: %+v", first)
+	}
+	heard := make(chan *Response, 1)
+	go func() {
+		resp, err := k.c.Do(k.ctx, Request{Op: "asked", Cell: two, Since: first.AskedAt})
+		if err != nil {
+			t.Error(err)
+		}
+		heard <- resp
+	}()
+	k.startTwo("run", "sleep")
+	select {
+	case r := <-heard:
+		t.Fatalf("told of nothing: %+v", r)
+	case <-time.After(50 * time.Millisecond):
+	}
+	n.ask(cell.Asked{ID: "q-1"})
+	r := <-heard
+	if r == nil || len(r.Asked) != 1 || r.Asked[0].ID != "q-1" || r.Asked[0].Run != "r-1" || r.AskedAt <= first.AskedAt {
+		t.Fatalf("then: %+v", r)
+	}
+	k.ok(Request{Op: "answer", Cell: two, Answer: &cell.Answered{Ask: r.Asked[0]}})
+	last := k.ok(Request{Op: "asked", Cell: two, Since: r.AskedAt})
+	if len(last.Asked) != 0 || last.AskedAt <= r.AskedAt {
+		t.Errorf("after the answer: %+v", last)
+	}
+	go func() {
+		_, err := k.c.Do(k.ctx, Request{Op: "asked", Cell: two, Since: last.AskedAt + 7})
+		if err != nil && !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		heard <- nil
+	}()
+	time.Sleep(20 * time.Millisecond)
+	k.ok(Request{Op: "remove", Cell: two})
+	<-heard // and doesn't wait for a cell that is gone
+}
+
+// The gateway's events go to the streams of all that runs in its cell, up to
+// their end and never after; what nobody records is told to the next run.
+func TestNetworkEvents(t *testing.T) {
+	k := newKit(t)
+	n := k.talks()
+	denied := cell.Decided{ID: "q-1", Decision: cell.Decision{Effect: cell.Deny}, Count: 3}
+	n.emit("decision", denied)
+	n.emit("decision", cell.Decided{Decision: cell.Decision{Effect: cell.Allow}})
+	n.emit("flow", cell.Flow{})
+	for range keptEarlier {
+		n.emit("decision", cell.Decided{Decision: cell.Decision{Effect: cell.Deny}})
+	}
+	k.startTwo("run", "sleep", func(s *cell.Start) { s.EndsCell = true })
+	n.emit("decision", denied)
+	k.ok(Request{Op: "signal", Proc: "run", Signal: "SIGTERM"})
+	k.wait("run")
+	n.emit("decision", denied)
+	kinds, sealed := k.events.all()
+	want := "network.earlier process.start process.running decision process.signal flow process.exit"
+	if kinds != want || !sealed {
+		t.Errorf("events %q, want %q; sealed: %v", kinds, want, sealed)
+	}
+	e, ok := k.events.fields[0].(*Earlier)
+	if !ok {
+		t.Fatalf("%T", k.events.fields[0])
+	}
+	if diff := cmp.Diff(&Earlier{Allowed: 1, Denied: 3 + keptEarlier, Flows: 1}, e, cmpopts.IgnoreFields(Earlier{}, "Denials")); diff != "" || len(e.Denials) != keptEarlier {
+		t.Errorf("%s; %d denials", diff, len(e.Denials))
+	}
+}
