@@ -128,6 +128,12 @@ type Process interface {
 // Offsets are positions in a process's output.
 type Offsets struct{ Stdout, Stderr int64 }
 
+// A Connector is a backend that can tell by what the cells that talk would be
+// connected to their gateways here: "tun", "veth". It fails as Create would.
+type Connector interface {
+	Link(ctx context.Context) (string, error)
+}
+
 // Caps has one entry per optional ability: "" means present, anything else is
 // the sentence shown to the user.
 type Caps struct {

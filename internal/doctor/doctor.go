@@ -62,6 +62,7 @@ func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	caps, err := cfg.Backend.Probe(ctx)
 	x.namespaces(err)
 	x.kernelParts(caps)
+	x.network(ctx)
 	x.files(ctx)
 	x.limits(caps)
 	x.ids()
@@ -124,6 +125,23 @@ func (x *examination) kernelParts(caps backend.Caps) {
 	} else {
 		x.add("landlock", missing, "this kernel has no Landlock, or it is not switched on", "a second, independent bound on what a cell can write",
 			"use Linux 5.13 or later and boot with landlock in the lsm= list")
+	}
+}
+
+// network says whether cells may talk here, and by which link.
+func (x *examination) network(ctx context.Context) {
+	c, can := x.cfg.Backend.(backend.Connector)
+	if !can {
+		return
+	}
+	const adds = "cells that talk, as far as a policy allows"
+	switch kind, err := c.Link(ctx); {
+	case err != nil:
+		x.add("network", missing, err.Error(), adds, cell.HintOf(err))
+	case kind == "tun":
+		x.add("network", ok, "cells with a network rule talk through a gateway, over a TUN", "", "")
+	default:
+		x.add("network", ok, "cells with a network rule talk through a gateway, over a veth pair", "", "")
 	}
 }
 

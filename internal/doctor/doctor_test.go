@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/home"
 )
 
@@ -152,5 +154,35 @@ func TestF56BrokenHost(t *testing.T) {
 	})(context.Background())
 	if d.OK {
 		t.Errorf("no room is no failure: %+v", d.Checks)
+	}
+}
+
+// connected is a host whose cells are connected by a link, or by none.
+type connected struct {
+	healthy
+	link string
+}
+
+func (c connected) Link(context.Context) (string, error) {
+	if c.link == "" {
+		return "", cell.Errorf(cell.Unsupported, "test", "load a module", "cannot connect a cell: there is nothing")
+	}
+	return c.link, nil
+}
+
+// Whether cells may talk here is said with the link, or with what is missing and
+// its remedy; a host without is no broken one.
+func TestNetwork(t *testing.T) {
+	for link, want := range map[string]api.Finding{
+		"tun":  {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a TUN"},
+		"veth": {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a veth pair"},
+		"":     {Name: "network", Status: missing, Found: "cannot connect a cell: there is nothing", Adds: "cells that talk, as far as a policy allows", Fix: "load a module"},
+	} {
+		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: connected{link: link},
+			Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
+		i := slices.IndexFunc(d.Checks, func(f api.Finding) bool { return f.Name == "network" })
+		if i < 0 || d.Checks[i] != want || !d.OK {
+			t.Errorf("%q: ok %v, %+v", link, d.OK, d.Checks)
+		}
 	}
 }

@@ -116,7 +116,9 @@ func (d *fakeDriver) Witness(id cell.ID, n Network) {}
 
 const two = cell.ID("c-0000000000000002")
 
-func governed(words string) *cell.Governance { return &cell.Governance{Policy: []byte(`"` + words + `"`)} }
+func governed(words string) *cell.Governance {
+	return &cell.Governance{Policy: []byte(`"` + words + `"`)}
+}
 
 // talks makes a cell with a gateway.
 func (k *kit) talks() *fakeNetwork {
@@ -158,6 +160,8 @@ func TestGovern(t *testing.T) {
 	k.fails(Request{Op: "answer", Cell: two}, cell.Invalid)
 	k.ok(Request{Op: "remove", Cell: two})
 	k.fails(Request{Op: "govern", Cell: two, Network: governed("third")}, cell.NotFound)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if diff := cmp.Diff([]string{`open fake "first"`, `govern "second"`, "close"}, n.did); diff != "" {
 		t.Error(diff)
 	}

@@ -99,8 +99,8 @@ func (n *Netlink) end1(e LinkEnd) {
 	n.attr32(unix.IFLA_MTU, uint32(e.MTU))
 }
 
-// AddVeth makes a pair: here is in the namespace of n, there in that of
-// process pid.
+// AddVeth makes a pair: here is in the namespace of n, there in that of process
+// pid, or with pid 0 beside it.
 func (n *Netlink) AddVeth(here, there LinkEnd, pid int) {
 	at := n.request("make a veth pair", unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ifinfo(0, 0, 0))
 	n.end1(here)
@@ -110,7 +110,9 @@ func (n *Netlink) AddVeth(here, there LinkEnd, pid int) {
 	peer := n.open(1) // VETH_INFO_PEER
 	n.batch = append(n.batch, ifinfo(0, 0, 0)...)
 	n.end1(there)
-	n.attr32(unix.IFLA_NET_NS_PID, uint32(pid))
+	if pid > 0 {
+		n.attr32(unix.IFLA_NET_NS_PID, uint32(pid))
+	}
 	n.close(peer)
 	n.close(data)
 	n.close(info)

@@ -242,6 +242,13 @@ func (s *Script) Capture(path string, max int) {
 	s.Call("close", unix.SYS_CLOSE, fd)
 }
 
+// CaptureRead reads up to max bytes of an open file and hands them to the parent
+// at the next Report, under a name.
+func (s *Script) CaptureRead(name string, fd Slot, max int) {
+	b := make([]byte, max)
+	s.ops = append(s.ops, op{nr: unix.SYS_READ, mode: capture, name: name, args: [6]uintptr{uintptr(fd), s.address(b), uintptr(max)}, slots: 1})
+}
+
 // CaptureLink hands what a symlink says, as the child sees it, to the parent
 // at the next Report.
 func (s *Script) CaptureLink(path string, max int) {

@@ -51,7 +51,11 @@ func (c *liveCell) connect(files []*os.File) (*link, error) {
 	if noVeth == nil {
 		return l, nil
 	}
-	return nil, cell.Errorf(cell.Unsupported, "namespace.Create", linkHint, "cannot connect the cell to a gateway: no TUN (%w), no veth pair (%w)", noTun, noVeth)
+	return nil, noLink(noTun, noVeth)
+}
+
+func noLink(noTun, noVeth error) error {
+	return cell.Errorf(cell.Unsupported, "namespace.Create", linkHint, "cannot connect a cell to a gateway: no TUN (%w), no veth pair (%w)", noTun, noVeth)
 }
 
 // linkHint is the remedy where a cell can't be connected.

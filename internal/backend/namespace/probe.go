@@ -41,10 +41,29 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	if !b.root {
 		caps.ManyIDs = "without root a cell has one user: chown and package managers don't work in it"
 	}
+	if _, err := b.Link(ctx); err != nil {
+		caps.Network = err.Error()
+	}
 	if why := volume.Lacks(); why != "" {
 		caps.DiskLimit = "what a cell writes is counted, and a cell above its limit is ended: " + why
 	}
 	return caps, nil
+}
+
+// Link implements backend.Connector. It tries what the keeper of a cell tries.
+func (b *Backend) Link(ctx context.Context) (string, error) {
+	node := b.tunNode()
+	if node != nil {
+		defer node.Close()
+	}
+	noTun, noVeth := linux.ProbeLinks(node)
+	switch {
+	case noTun == nil:
+		return "tun", nil
+	case noVeth == nil:
+		return "veth", nil
+	}
+	return "", noLink(noTun, noVeth)
 }
 
 // probeKeeper makes sure that a cloned process really got its capabilities:
