@@ -87,7 +87,8 @@ type Run struct {
 	// to judge.
 	Interactive bool     `json:"interactive,omitempty"`
 	Downgrades  []string `json:"downgrades"`
-	Error       *Error   `json:"error,omitempty"`  // why it failed to start
+	Network     *Network `json:"network,omitempty"` // what it said to the outside; null for a cell that does not talk
+	Error       *Error   `json:"error,omitempty"`   // why it failed to start
 	Folder      string   `json:"folder,omitempty"` // where its records are
 }
 

@@ -150,5 +150,6 @@ type record struct {
 	Run        *Run        `json:"run,omitempty"`
 	Op         *op.Record  `json:"op,omitempty"`
 	Lending    *Lending    `json:"lending,omitempty"`
+	Approval   *Approval   `json:"approval,omitempty"`
 	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
 }

@@ -38,6 +38,7 @@ type registry struct {
 	pending     map[cell.RunID]bool             // runs that wait for a person
 	lent        map[cell.ID]map[string]*Lending // by handle
 	ops         map[string]*op.Record
+	approvals   map[string]*Approval
 	appended    int64 // bytes since the last rewrite
 }
 
@@ -49,6 +50,8 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
+		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, ops: map[string]*op.Record{},
+		approvals: map[string]*Approval{},
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -88,6 +91,9 @@ func (r *registry) commit(objects ...any) error {
 		case *Lending:
 			c := *v
 			recs[i].Lending = &c
+		case *Approval:
+			c := *v
+			recs[i].Approval = &c
 		case forget:
 			recs[i].Forget = string(v)
 		default:
@@ -186,12 +192,15 @@ func (r *registry) apply(rec *record) {
 			r.lent[l.Cell] = map[string]*Lending{}
 		}
 		r.lent[l.Cell][l.Handle] = l
+	case rec.Approval != nil:
+		r.approvals[rec.Approval.Ask.ID] = rec.Approval
 	case rec.Forget != "":
 		r.drop(rec.Forget)
 	}
 }
 
 func (r *registry) drop(id string) {
+	delete(r.approvals, id)
 	if c := r.cells[cell.ID(id)]; c != nil {
 		if c.Name != "" && r.names[c.Name] == c.ID {
 			delete(r.names, c.Name)
@@ -243,6 +252,8 @@ func (r *registry) all() iter.Seq[[]byte] {
 		for _, l := range of {
 			recs = append(recs, record{Lending: l})
 		}
+	for _, a := range r.approvals {
+		recs = append(recs, record{Approval: a})
 	}
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {

@@ -43,48 +43,73 @@ var (
 	addVars   = []string{"NODE_EXTRA_CA_CERTS"}
 )
 
-// Talk gives the cell of the plan what one that talks needs: who answers names,
-// and the authority of its lineage among those that it trusts, in all the usual
-// places. The files are written to dir, which belongs to the cell.
-func (h *HostPlan) Talk(dir string, resolvers []netip.Addr, authority string) error {
+// Talk gives the plan of a cell that talks the places in which what it needs
+// for that is seen: who answers names, and whom it trusts, in all the usual
+// places. What is seen there WriteTalk writes to dir, which belongs to the cell.
+func (h *HostPlan) Talk(dir string) {
 	p := h.find.now()
-	fail := func(err error) error {
-		return cell.Errorf(cell.Internal, "image.Talk", "", "cannot prepare the cell's network files: %w", err)
+	bind := func(target, name string) {
+		h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Why: WhyNetwork})
 	}
-	block, _ := pem.Decode([]byte(authority))
-	if block == nil {
+	bind(TalkDir, "")
+	bind("/etc/resolv.conf", resolvFile)
+	for name, places := range map[string][]string{bundleFile: bundles, storeFile: append(slices.Clone(javaStores), h.javaStore())} {
+		for _, at := range places {
+			if pl := p.t.resolve(at); at != "" && pl.isFile() && p.shown(pl.path) {
+				bind(pl.path, name)
+			}
+		}
+	}
+	for _, v := range trustVars {
+		h.setenv(v, path.Join(TalkDir, bundleFile))
+	}
+	for _, v := range addVars {
+		h.setenv(v, path.Join(TalkDir, authorityFile))
+	}
+}
+
+// WhyNetwork marks the mounts of a cell that talks.
+const WhyNetwork = "network"
+
+// The files that WriteTalk writes.
+const (
+	resolvFile    = "resolv.conf"
+	authorityFile = "ca.pem"
+	bundleFile    = "bundle.pem"
+	storeFile     = "cacerts"
+)
+
+// WriteTalk writes what a cell that talks sees to dir: root's own list of
+// authorities with that of the cell's lineage (PEM), the same for Java where a
+// mount shows it, and who answers names.
+func WriteTalk(root, dir string, mounts []cell.Mount, resolvers []netip.Addr, authority string) error {
+	fail := func(err error) error {
+		return cell.Errorf(cell.Internal, "image.WriteTalk", "", "cannot prepare the cell's network files: %w", err)
+	}
+	if block, _ := pem.Decode([]byte(authority)); block == nil {
 		return fail(fmt.Errorf("the authority is no certificate"))
 	}
+	t := newTree(root)
 	var list []byte
-	var over []string // where the list, ours included, is seen
 	for _, at := range bundles {
-		pl := p.t.resolve(at)
-		if !pl.isFile() || !p.shown(pl.path) {
-			continue
-		}
-		if list == nil {
-			list = p.t.read(pl.path, maxEtcFile)
-		}
-		if !slices.Contains(over, pl.path) {
-			over = append(over, pl.path)
+		if pl := t.resolve(at); pl.isFile() {
+			list = t.read(pl.path, maxEtcFile)
+			break
 		}
 	}
-	var stores []string
-	for _, at := range append(slices.Clone(javaStores), h.javaStore()) {
-		if pl := p.t.resolve(at); at != "" && pl.isFile() && p.shown(pl.path) && !slices.Contains(stores, pl.path) {
-			stores = append(stores, pl.path)
-		}
+	if n := len(list); n > 0 && list[n-1] != '\n' {
+		list = append(list, '\n')
 	}
+	list = append(list, authority...)
 	var resolv strings.Builder
 	for _, r := range resolvers {
 		fmt.Fprintf(&resolv, "nameserver %s\n", r)
 	}
 	resolv.WriteString("options timeout:5 attempts:2\n")
-	if n := len(list); n > 0 && list[n-1] != '\n' {
-		list = append(list, '\n')
+	files := map[string][]byte{resolvFile: []byte(resolv.String()), authorityFile: []byte(authority), bundleFile: list}
+	if slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Why == WhyNetwork && path.Base(m.Source) == storeFile }) {
+		files[storeFile] = javaStore(list)
 	}
-	list = append(list, authority...)
-
 	if err := os.RemoveAll(dir); err != nil {
 		return fail(err)
 	}
@@ -94,31 +119,10 @@ func (h *HostPlan) Talk(dir string, resolvers []netip.Addr, authority string) er
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fail(err)
 	}
-	files := map[string][]byte{"resolv.conf": []byte(resolv.String()), "ca.pem": []byte(authority), "bundle.pem": list}
-	if len(stores) > 0 {
-		files["cacerts"] = javaStore(list)
-	}
 	for name, text := range files {
 		if err := writeFile(filepath.Join(dir, name), text, 0o644, 0); err != nil {
 			return fail(err)
 		}
-	}
-	bind := func(target, name string) {
-		h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Why: "network"})
-	}
-	bind(TalkDir, "")
-	bind("/etc/resolv.conf", "resolv.conf")
-	for _, at := range over {
-		bind(at, "bundle.pem")
-	}
-	for _, at := range stores {
-		bind(at, "cacerts")
-	}
-	for _, v := range trustVars {
-		h.setenv(v, path.Join(TalkDir, "bundle.pem"))
-	}
-	for _, v := range addVars {
-		h.setenv(v, path.Join(TalkDir, "ca.pem"))
 	}
 	return nil
 }

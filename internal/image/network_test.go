@@ -48,7 +48,8 @@ func TestTalkPutsTrustInTheUsualPlaces(t *testing.T) {
 	f.must(err)
 	ours := authority(t, "the cell's")
 	dir := filepath.Join(t.TempDir(), "net")
-	f.must(plan.Talk(dir, []netip.Addr{netip.MustParseAddr("198.18.0.1")}, ours))
+	plan.Talk(dir)
+	f.must(WriteTalk(f.root, dir, plan.Mounts, []netip.Addr{netip.MustParseAddr("198.18.0.1")}, ours))
 
 	at := map[string]cell.Mount{}
 	for _, m := range plan.Mounts {
@@ -89,11 +90,12 @@ func TestTalkWithoutAList(t *testing.T) {
 	f.must(err)
 	ours := authority(t, "the cell's")
 	dir := filepath.Join(t.TempDir(), "net")
-	f.must(plan.Talk(dir, nil, ours))
+	plan.Talk(dir)
+	f.must(WriteTalk(f.root, dir, plan.Mounts, nil, ours))
 	if list, _ := os.ReadFile(filepath.Join(dir, "bundle.pem")); string(list) != ours {
 		t.Errorf("the list is %q", list)
 	}
-	if plan.Talk(dir, nil, "rubbish") == nil {
+	if WriteTalk(f.root, dir, plan.Mounts, nil, "rubbish") == nil {
 		t.Error("took rubbish for an authority")
 	}
 }

@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/gateway"
+	"github.com/pando-dev/pando/internal/image"
+)
+
+// talkFolder is where, in a cell's own folder, what it needs to talk is
+// written.
+const talkFolder = "net"
+
+// authorityFile is where the authority of a cell's lineage is, in its folder.
+// No mount of the cell shows it.
+const authorityFile = "authority.json"
+
+// talks reports whether commands of a cell have a way to the outside.
+func (c *Cell) talks() bool { return c.Setup.Talks }
+
+// authority returns the authority of a cell's lineage: its own, that of the
+// cell it was forked from, or a new one.
+func (e *Engine) authority(c *Cell) (cell.Authority, error) {
+	for id := c.ID; ; {
+		a, err := e.readAuthority(id)
+		if err == nil && id != c.ID {
+			err = e.writeAuthority(c.ID, a)
+		}
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return a, err
+		}
+		of, err := e.reg.cell(id)
+		if err != nil || of.Parent == nil {
+			break
+		}
+		id = of.Parent.Cell
+	}
+	a, err := gateway.NewAuthority("pando " + string(c.ID))
+	if err != nil {
+		return a, err
+	}
+	return a, e.writeAuthority(c.ID, a)
+}
+
+func (e *Engine) readAuthority(id cell.ID) (a cell.Authority, err error) {
+	b, err := os.ReadFile(filepath.Join(e.private(id), authorityFile))
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(b, &a)
+}
+
+func (e *Engine) writeAuthority(id cell.ID, a cell.Authority) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(durable.Disk(e.private(id)), authorityFile, b, 0o600)
+}
+
+// writeTalk writes what a cell that talks sees of its resolver and authority.
+func (e *Engine) writeTalk(c *Cell) error {
+	a, err := e.authority(c)
+	if err != nil {
+		return err
+	}
+	link := cell.DefaultLink()
+	return image.WriteTalk("/", filepath.Join(e.private(c.ID), talkFolder), c.Setup.Mounts, []netip.Addr{link.Gateway4, link.Gateway6}, a.Cert)
+}
+
+// governance is what a talking cell's gateway goes by now; nil for one that
+// does not talk. run is the run that is about to go on in it, "" for none.
+func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
+	if !c.talks() {
+		return nil, nil
+	}
+	a, err := e.authority(c)
+	if err != nil {
+		return nil, err
+	}
+	lent, err := e.lent(c)
+	if err != nil {
+		return nil, err
+	}
+	return &cell.Governance{
+		Policy: json.RawMessage(c.Setup.PolicyText), Origins: c.Setup.Origins, Authority: a, Credentials: lent, Answers: e.standing(c.ID, run),
+		Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots,
+	}, nil
+}
+
+// regovern puts what a living cell is governed by into force as it is now
+// recorded: at once, also for its open connections. A cell at rest gets it when
+// it comes to life.
+func (e *Engine) regovern(ctx context.Context, id cell.ID) error {
+	inst, release := e.hold(id)
+	defer release()
+	if inst == nil {
+		return nil
+	}
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return err
+	}
+	g, err := e.governance(&c, e.runNow(id))
+	if err != nil || g == nil {
+		return err
+	}
+	return inst.Govern(ctx, *g)
+}

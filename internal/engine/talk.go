@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// listed is how many peers, and how many denials, a run lists.
+const listed = 100
+
+// want says in one line what an access is: as `pando policy why` reads it.
+func want(a cell.Access) string {
+	host := a.Host
+	if host == "" && a.Addr.IsValid() {
+		host = a.Addr.String()
+		if a.Addr.Is6() {
+			host = "[" + host + "]"
+		}
+	}
+	port := ""
+	if a.Port != 0 && !(a.Scheme == "https" && a.Port == 443) && !(a.Scheme == "http" && a.Port == 80) {
+		port = ":" + strconv.Itoa(int(a.Port))
+	}
+	switch a.Act {
+	case cell.Resolve:
+		return "resolve " + host
+	case cell.Request:
+		return a.Method + " " + cmp.Or(a.Scheme, "http") + "://" + host + port + a.Path
+	case cell.Sign:
+		return "sign for " + host + " with " + a.Key
+	case cell.Execute:
+		return "execute " + a.Program
+	}
+	if a.Transport != "" && a.Transport != "tcp" {
+		return a.Transport + " " + host + port
+	}
+	if port == "" && a.Port != 0 {
+		port = ":" + strconv.Itoa(int(a.Port))
+	}
+	return "connect " + host + port
+}
+
+// talk reads a run's event stream for what was said to the outside. nil: there
+// is nothing of that kind in it.
+func talk(folder string, run cell.RunID) (*api.Network, error) {
+	f, err := os.Open(filepath.Join(folder, "events.jsonl"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	n := &api.Network{}
+	peers, denials := map[string]*api.Peer{}, map[string]*api.Denial{}
+	var order []*api.Denial
+	seen := false
+	for ev, err := range receipt.ReadEvents(f, run) {
+		if err != nil {
+			return nil, err
+		}
+		switch ev.Kind {
+		case "decision":
+			var d cell.Decided
+			if json.Unmarshal(ev.Fields, &d) != nil {
+				continue
+			}
+			seen = true
+			times := max(d.Count, 1)
+			n.Decisions += int(times)
+			switch {
+			case d.Decision.Allowed() && d.Decision.By == "person":
+				n.Approved += int(times)
+			case !d.Decision.Allowed():
+				n.Denied += int(times)
+				key := want(d.Access) + "\x00" + d.Decision.Rule
+				if denials[key] == nil {
+					denials[key] = &api.Denial{Want: want(d.Access), Rule: d.Decision.Rule, Origin: d.Decision.Origin, Reason: d.Decision.Reason,
+						Permit: d.Decision.Permit, Line: d.Decision.Line, Narrower: d.Decision.Narrower, By: d.Decision.By}
+					order = append(order, denials[key])
+				}
+				denials[key].Times += times
+			}
+		case "flow":
+			var fl cell.Flow
+			if json.Unmarshal(ev.Fields, &fl) != nil {
+				continue
+			}
+			seen = true
+			host := fl.Host
+			if host == "" {
+				host = fl.Addr.String()
+			}
+			key := host + ":" + strconv.Itoa(int(fl.Port))
+			p := peers[key]
+			if p == nil {
+				p = &api.Peer{Host: host, Port: int(fl.Port)}
+				peers[key] = p
+			}
+			p.Flows++
+			p.Sent += fl.Sent
+			p.Received += fl.Received
+			p.Opened = p.Opened || fl.Opened
+			if fl.Method != "" {
+				p.Requests++
+				n.Requests++
+			}
+			if fl.Secret != "" && !slices.Contains(p.Credential, fl.Secret) {
+				p.Credential = append(p.Credential, fl.Secret)
+			}
+			n.Sent += fl.Sent
+			n.Received += fl.Received
+		}
+	}
+	if !seen {
+		return nil, nil
+	}
+	for _, p := range peers {
+		n.Peers = append(n.Peers, *p)
+	}
+	slices.SortFunc(n.Peers, func(a, b api.Peer) int {
+		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
+	})
+	for _, d := range order {
+		n.Denials = append(n.Denials, *d)
+	}
+	if x := len(n.Peers) - listed; x > 0 {
+		n.Peers, n.More = n.Peers[:listed], n.More+x
+	}
+	if x := len(n.Denials) - listed; x > 0 {
+		n.Denials, n.More = n.Denials[:listed], n.More+x
+	}
+	return n, nil
+}
