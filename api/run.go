@@ -89,7 +89,7 @@ type Run struct {
 	Downgrades  []string `json:"downgrades"`
 	Network     *Network `json:"network,omitempty"` // what it said to the outside; null for a cell that does not talk
 	Error       *Error   `json:"error,omitempty"`   // why it failed to start
-	Folder      string   `json:"folder,omitempty"` // where its records are
+	Folder      string   `json:"folder,omitempty"`  // where its records are
 }
 
 // Point is the state of a workspace at one end of a run.

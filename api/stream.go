@@ -79,6 +79,10 @@ func (f Frame) OutputData() (offset int64, data []byte, err error) {
 	return int64(binary.BigEndian.Uint64(f.Payload)), f.Payload[8:], nil
 }
 
+// StepAsking is the step of a run that waits for a person; the note says how to
+// answer.
+const StepAsking = "asking"
+
 // Progress is what long work reports on its way.
 type Progress struct {
 	Step  string `json:"step"`            // "importing"

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"os/user"
@@ -49,6 +51,9 @@ type launch struct {
 	// OwnMounts: it has a mount namespace of its own, in which to open volumes.
 	OwnMounts bool          `json:"own_mounts,omitempty"`
 	Idle      time.Duration `json:"idle,omitempty"`
+	// Resolvers and Roots: see engine.Config.
+	Resolvers []string `json:"resolvers,omitempty"`
+	Roots     string   `json:"roots,omitempty"`
 }
 
 // launched is its answer.
@@ -130,6 +135,9 @@ func launchDaemon(h home.Home) error {
 			return fmt.Errorf("cannot start the daemon: PANDO_IDLE=%q is no duration", s)
 		}
 	}
+	if l.Resolvers, l.Roots, err = outside(); err != nil {
+		return err
+	}
 	if err := conn.Send(l); err != nil {
 		return fmt.Errorf("cannot start the daemon: %w", err)
 	}
@@ -141,6 +149,35 @@ func launchDaemon(h home.Home) error {
 		return nil
 	}
 	return &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
+}
+
+// outside reads how gateways find and trust the outside, where that is not as
+// the host does: PANDO_RESOLVER, the address of a DNS server (or several, with
+// commas), and PANDO_ROOTS, a file of certificates (PEM) that are trusted
+// besides the host's.
+func outside() (resolvers []string, roots string, err error) {
+	for _, s := range strings.FieldsFunc(os.Getenv("PANDO_RESOLVER"), func(r rune) bool { return r == ',' || r == ' ' }) {
+		at, err := netip.ParseAddrPort(s)
+		if err != nil {
+			addr, aerr := netip.ParseAddr(s)
+			if aerr != nil {
+				return nil, "", fmt.Errorf("cannot start the daemon: PANDO_RESOLVER=%q is no address of a DNS server", s)
+			}
+			at = netip.AddrPortFrom(addr, 53)
+		}
+		resolvers = append(resolvers, at.String())
+	}
+	if at := os.Getenv("PANDO_ROOTS"); at != "" {
+		b, err := os.ReadFile(at)
+		if err != nil {
+			return nil, "", fmt.Errorf("cannot start the daemon: PANDO_ROOTS: %w", err)
+		}
+		if block, _ := pem.Decode(b); block == nil {
+			return nil, "", fmt.Errorf("cannot start the daemon: PANDO_ROOTS=%s has no certificates in it", at)
+		}
+		roots = string(b)
+	}
+	return resolvers, roots, nil
 }
 
 // daemonMain is the life of a daemon.
@@ -236,7 +273,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	eng, err := engine.Open(ctx, engine.Config{
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
-		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(),
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), Resolvers: l.Resolvers, Roots: l.Roots,
 	})
 	if err != nil {
 		ledger.Close()

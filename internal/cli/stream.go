@@ -56,6 +56,9 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 		out = errs
 	}
 	p := &progress{a: a}
+	if tty {
+		p.end = "\r"
+	}
 	defer p.clear()
 	for {
 		f, err := at.Recv(ctx)
@@ -151,6 +154,7 @@ type progress struct {
 	since time.Time
 	drawn bool
 	note  string
+	end   string // of a line: a terminal in raw mode needs a carriage return, too
 }
 
 const noticeable = 300 * time.Millisecond
@@ -161,11 +165,11 @@ func (p *progress) show(s api.Progress) {
 	if p.since.IsZero() {
 		p.since = time.Now()
 	}
-	if s.Step == "waiting" && s.Note != p.note {
+	if (s.Step == "waiting" || s.Step == api.StepAsking) && s.Note != p.note {
 		p.note = s.Note
-		p.a.say("pando: %s", s.Note)
+		p.a.say("pando: %s%s", s.Note, p.end)
 	}
-	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || time.Since(p.since) < noticeable {
+	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || s.Step == api.StepAsking || time.Since(p.since) < noticeable {
 		return
 	}
 	line := s.Step

@@ -11,8 +11,8 @@ func (d *Daemon) listApprovals(w http.ResponseWriter, r *http.Request) (any, err
 }
 
 func (d *Daemon) approve(w http.ResponseWriter, r *http.Request) (any, error) {
-	var req api.ApprovalRequest
-	if err := readBody(r, &req); err != nil {
+	req, err := decode[api.ApprovalRequest](w, r)
+	if err != nil {
 		return nil, err
 	}
 	return d.cfg.Engine.Answer(r.Context(), r.PathValue("approval"), true, req.Scope)

@@ -200,6 +200,9 @@ func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	go s.feed(ctx, conn)
+	pumped, end := context.WithCancel(ctx)
+	defer end()
+	go s.ask(pumped)
 	var buf []byte
 	for {
 		f, err := api.ReadFrame(conn, &buf)
@@ -219,6 +222,20 @@ func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets)
 			seen.Stdout = at + int64(len(b))
 		case f.Type == api.FrameStderr:
 			seen.Stderr = at + int64(len(b))
+		}
+	}
+}
+
+// ask tells the client what waits for a person while the command runs.
+func (s *stream) ask(ctx context.Context) {
+	for {
+		select {
+		case p := <-s.a.Progress:
+			if p.Step == api.StepAsking && s.sendJSON(ctx, api.FrameProgress, p) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -87,6 +87,9 @@ var Routes = []Route{
 	{"DELETE", "/v1/credentials/{credential}", Admin, "Forgets a credential, and takes it back from all cells.", nil, api.RevokeResult{}, "", "", "remove credential {credential}", (*Daemon).removeCredential},
 	{"POST", "/v1/credentials/{credential}/revoke", Act, "Takes a credential back from cells, at once.", api.RevokeRequest{}, api.RevokeResult{}, "", "", "revoke credential {credential}", (*Daemon).revokeCredential},
 	{"POST", "/v1/credentials/{credential}/check", Read, "Looks whether a credential can be used.", nil, api.CredentialCheck{}, "", "", "check credential {credential}", (*Daemon).checkCredential},
+	{"GET", "/v1/approvals?all", Read, "Lists what waits for a person, newest first.", nil, []api.Approval{}, "", "", "list approvals", (*Daemon).listApprovals},
+	{"POST", "/v1/approvals/{approval}/approve", Admin, "Allows what an approval asks for.", api.ApprovalRequest{}, api.Approval{}, "", "", "approve {approval}", (*Daemon).approve},
+	{"POST", "/v1/approvals/{approval}/deny", Admin, "Refuses it.", nil, api.Approval{}, "", "", "deny {approval}", (*Daemon).deny},
 
 	{"GET", "/v1/receipts?limit", Read, "Lists receipts, newest first.", nil, []api.Receipt{}, "", "", "list receipts", (*Daemon).listReceipts},
 	{"GET", "/v1/receipts/{receipt}?dir", Read, "Shows a receipt: by digest, or the one a run left when it ended.", nil, api.Receipt{}, "", "", "show receipt {receipt}", (*Daemon).getReceipt},

@@ -29,6 +29,9 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 		ID: c.ID, Hostname: hostname(c), User: c.Setup.User, Mounts: c.Setup.Mounts, Workdir: c.Source,
 		Limits: c.Setup.Limits, Asked: c.Setup.Asked, Writes: []string{e.private(c.ID)},
 	}
+	if spec.Network, err = e.governance(c, e.runNow(c.ID)); err != nil {
+		return nil, err
+	}
 	if c.Volume > 0 {
 		spec.Sized, spec.Limits.Disk = true, c.Volume
 	}
@@ -56,6 +59,9 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 	e.instances[c.ID] = inst
 	e.mu.Unlock()
 	e.watch(inst)
+	if c.talks() {
+		e.followAsks(inst)
+	}
 	return inst, nil
 }
 

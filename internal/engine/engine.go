@@ -44,6 +44,8 @@ type Config struct {
 	Version     string
 	User        cell.User // who cells belong to
 	Host        policy.Host
+	Resolvers   []string // DNS servers that gateways ask, "address:port"; none: the host's
+	Roots       string   // certificates (PEM) that gateways trust besides the host's
 }
 
 // Engine runs the use cases. It is safe for concurrent use.

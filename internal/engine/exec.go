@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -245,12 +246,17 @@ func (e *Engine) refit(c *Cell, p workspace.Provider) error {
 			m.Source = filepath.Join(private, "home")
 		case m.Why == whyTmp:
 			m.Source = filepath.Join(private, "tmp")
+		case m.Why == image.WhyNetwork:
+			m.Source = filepath.Join(private, talkFolder, talkName(m))
 		case m.Kind == cell.Cache:
 			m.Upper = filepath.Join(private, "cache", strconv.Itoa(caches))
 			caches++
 		}
 	}
 	c.Setup.Mounts = mounts
+	if c.talks() {
+		return e.writeTalk(c)
+	}
 	return nil
 }
 

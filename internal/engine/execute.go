@@ -25,9 +25,8 @@ func (x *execution) start(ctx context.Context) error {
 	defer func() { x.run.Timings.Start = ms(time.Since(began)) }()
 	x.inst = e.instance(x.c.ID)
 	if x.inst != nil {
-		if len(x.p.policy.Files.Mounts) > 0 && x.p.policy.Digest() != x.c.Setup.Policy {
-			return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
-				"cell %s has processes: its mounts cannot change now", x.c.Title())
+		if err := x.regovern(ctx); err != nil {
+			return err
 		}
 	} else if err := x.setUp(); err != nil {
 		return err
@@ -65,6 +64,32 @@ func (x *execution) start(ctx context.Context) error {
 	return x.startCommand(ctx)
 }
 
+// regovern puts the run's policy into force in a cell that lives: what is
+// decided at the gateway changes at once, what was made with the cell can't.
+func (x *execution) regovern(ctx context.Context) error {
+	pol, s := x.p.policy, &x.c.Setup
+	if pol.Digest() == s.Policy {
+		return nil
+	}
+	what := ""
+	switch {
+	case len(pol.Files.Mounts) > 0:
+		what = "mounts"
+	case pol.Talks() != s.Talks:
+		what = "network interface"
+	}
+	if what != "" {
+		return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
+			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
+	}
+	s.Policy, s.PolicyText, s.Origins = pol.Digest(), string(pol.Canonical()), pol.Origins
+	g, err := x.e.governance(&x.c, x.run.RunID())
+	if err != nil || g == nil {
+		return err
+	}
+	return x.inst.Govern(ctx, *g)
+}
+
 // setUp makes the cell's setup from the image's plan and the policy, and a
 // writable layer.
 func (x *execution) setUp() error {
@@ -78,7 +103,11 @@ func (x *execution) setUp() error {
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Why: whyTmp},
 		cell.Mount{Target: x.plan.Workspace, Why: whyWorkspace},
 	)
+	if pol.Talks() {
+		x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
+	}
 	x.c.Setup = Setup{
+		Talks: pol.Talks(), Origins: pol.Origins,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),

@@ -134,10 +134,13 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Timings.Run = ms(status.Ended.Sub(status.Started))
 	run.Usage = usageAPI(status)
 	run.Output = api.Outputs{Stdout: outputAPI(status.Stdout), Stderr: outputAPI(status.Stderr)}
+	var err error
+	if run.Network, err = talk(run.Folder, run.RunID()); err != nil {
+		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
+	}
 	if status.Unsealed != "" {
 		run.Notes = append(run.Notes, "the event stream is incomplete: "+status.Unsealed)
 	}
-	var err error
 	if run.Phase, err = phase(run.Phase, cell.Finishing); err != nil {
 		return err
 	}

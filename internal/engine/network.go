@@ -66,6 +66,15 @@ func (e *Engine) writeAuthority(id cell.ID, a cell.Authority) error {
 	return durable.WriteFile(durable.Disk(e.private(id)), authorityFile, b, 0o600)
 }
 
+// talkName is the file, below talkFolder, that a mount of a talking cell shows;
+// "" for all of them.
+func talkName(m *cell.Mount) string {
+	if m.Target == image.TalkDir {
+		return ""
+	}
+	return filepath.Base(m.Source)
+}
+
 // writeTalk writes what a cell that talks sees of its resolver and authority.
 func (e *Engine) writeTalk(c *Cell) error {
 	a, err := e.authority(c)

@@ -62,6 +62,7 @@ type Setup struct {
 	Limits     cell.Limits  `json:"limits"`
 	Asked      []string     `json:"asked,omitempty"`
 	Downgrades []string     `json:"downgrades,omitempty"`
+	Talks      bool         `json:"talks,omitempty"` // has an interface, and a gateway behind it
 	Notes      []string     `json:"notes,omitempty"`
 }
 

@@ -49,6 +49,7 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.removeUnmade(c)
 		}
 	}
+	e.expireAsks()
 	e.background(func(context.Context) { strays.remove(e) })
 	return nil
 }
@@ -92,6 +93,9 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 			e.instances[c.ID] = inst
 			e.mu.Unlock()
 			e.watch(inst)
+			if c.talks() {
+				e.followAsks(inst)
+			}
 			return
 		}
 		err = aerr

@@ -50,7 +50,6 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, ops: map[string]*op.Record{},
 		approvals: map[string]*Approval{},
 	}
 	var err error
@@ -252,6 +251,7 @@ func (r *registry) all() iter.Seq[[]byte] {
 		for _, l := range of {
 			recs = append(recs, record{Lending: l})
 		}
+	}
 	for _, a := range r.approvals {
 		recs = append(recs, record{Approval: a})
 	}
