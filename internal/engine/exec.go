@@ -71,7 +71,7 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 	rand.Read(b[:])
 	x := &liveExec{id: "e-" + hex.EncodeToString(b[:]), cell: c.ID, began: time.Now(), done: make(chan struct{}), read: make(chan struct{})}
 	x.ctx, x.stop = context.WithCancelCause(e.life)
-	env := commandEnv(c.Setup.Env, req.Env, c.Setup.User, req.TTY, termIn(req.CallerEnv))
+	env := commandEnv(e.cellEnv(&c), req.Env, c.Setup.User, req.TTY, termIn(req.CallerEnv))
 	workdir := orElse(req.Workdir, c.Source)
 	if !filepath.IsAbs(workdir) {
 		workdir = filepath.Join(c.Source, workdir)

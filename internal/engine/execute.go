@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,7 +83,10 @@ func (x *execution) regovern(ctx context.Context) error {
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
-	s.Policy, s.PolicyText, s.Origins = pol.Digest(), string(pol.Canonical()), pol.Origins
+	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
+	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
+		return err
+	}
 	g, err := x.e.governance(&x.c, x.run.RunID())
 	if err != nil || g == nil {
 		return err
@@ -103,11 +107,14 @@ func (x *execution) setUp() error {
 		cell.Mount{Kind: cell.Bind, Target: x.plan.Tmp, Owned: true, Why: whyTmp},
 		cell.Mount{Target: x.plan.Workspace, Why: whyWorkspace},
 	)
+	if _, _, err := e.lend(&x.c, pol.Handles()); err != nil {
+		return err
+	}
 	if pol.Talks() {
 		x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
 	x.c.Setup = Setup{
-		Talks: pol.Talks(), Origins: pol.Origins,
+		Talks: pol.Talks(), Origins: pol.Origins, Handles: pol.Handles(),
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),
@@ -137,8 +144,8 @@ func (x *execution) awaitClient(ctx context.Context) error {
 }
 
 func (x *execution) startCommand(ctx context.Context) error {
-	req := x.p.req
-	env := commandEnv(x.c.Setup.Env, x.p.policy.Env, x.c.Setup.User, req.TTY, termIn(req.CallerEnv))
+	e, req := x.e, x.p.req
+	env := commandEnv(e.cellEnv(&x.c), x.p.policy.Env, x.c.Setup.User, req.TTY, termIn(req.CallerEnv))
 	path, err := x.lookPath(env)
 	if err != nil {
 		return err
@@ -230,6 +237,12 @@ func commandEnv(base, asked []string, u cell.User, tty bool, term string) []stri
 		out = append(out, k+"="+env[k])
 	}
 	return out
+}
+
+// cellEnv is what every command in a cell finds: the image's variables, and
+// placeholders of what the cell was lent.
+func (e *Engine) cellEnv(c *Cell) []string {
+	return append(slices.Clone(c.Setup.Env), e.lentEnv(c.ID)...)
 }
 
 // openLogs makes the files of a run's output and events.

@@ -95,14 +95,33 @@ func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
 	if err != nil {
 		return nil, err
 	}
-	lent, err := e.lent(c)
+	origins, err := json.Marshal(c.Setup.Origins)
 	if err != nil {
 		return nil, err
 	}
+	if err := e.lendAnew(c); err != nil {
+		return nil, err
+	}
 	return &cell.Governance{
-		Policy: json.RawMessage(c.Setup.PolicyText), Origins: c.Setup.Origins, Authority: a, Credentials: lent, Answers: e.standing(c.ID, run),
+		Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Credentials: e.lent(c.ID), Answers: e.standing(c.ID, run),
 		Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots,
 	}, nil
+}
+
+// lendAnew lends a cell what its policy says and it never had: a fork starts
+// without what its parent was lent. What was taken back stays so.
+func (e *Engine) lendAnew(c *Cell) error {
+	if _, err := e.reg.cell(c.ID); err != nil {
+		return nil // a check's cell, which no record names
+	}
+	var handles []string
+	for _, h := range c.Setup.Handles {
+		if _, had := e.reg.lending(c.ID, h); !had {
+			handles = append(handles, h)
+		}
+	}
+	_, _, err := e.lend(c, handles)
+	return err
 }
 
 // regovern puts what a living cell is governed by into force as it is now

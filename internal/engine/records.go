@@ -6,6 +6,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -54,16 +55,18 @@ type Origin struct {
 
 // Setup is what governs a cell: the effective policy and what follows from it.
 type Setup struct {
-	Policy     cell.Digest  `json:"policy"`
-	PolicyText string       `json:"policy_text"` // canonical form: these bytes are what was digested
-	Mounts     []cell.Mount `json:"mounts"`
-	Env        []string     `json:"env"` // from the image, never values the user gave
-	User       cell.User    `json:"user"`
-	Limits     cell.Limits  `json:"limits"`
-	Asked      []string     `json:"asked,omitempty"`
-	Downgrades []string     `json:"downgrades,omitempty"`
-	Talks      bool         `json:"talks,omitempty"` // has an interface, and a gateway behind it
-	Notes      []string     `json:"notes,omitempty"`
+	Policy     cell.Digest    `json:"policy"`
+	PolicyText string         `json:"policy_text"` // canonical form: these bytes are what was digested
+	Mounts     []cell.Mount   `json:"mounts"`
+	Env        []string       `json:"env"` // from the image, never values the user gave
+	User       cell.User      `json:"user"`
+	Limits     cell.Limits    `json:"limits"`
+	Asked      []string       `json:"asked,omitempty"`
+	Downgrades []string       `json:"downgrades,omitempty"`
+	Talks      bool           `json:"talks,omitempty"`   // has an interface, and a gateway behind it
+	Origins    policy.Origins `json:"origins"`           // where the policy's lines come from
+	Handles    []string       `json:"handles,omitempty"` // credentials that the policy lends
+	Notes      []string       `json:"notes,omitempty"`
 }
 
 // Anonymous reports whether the cell has no name of its own.

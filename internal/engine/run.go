@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
@@ -162,6 +163,19 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, h := range p.policy.Handles() {
+		known, _, err := e.cfg.Credentials.Get(h)
+		if err != nil {
+			return nil, cannotLend(h, err)
+		}
+		var places []string
+		for _, l := range known.Lend("", credential.Secret{}) {
+			places = append(places, l.For...)
+		}
+		if err := p.policy.Lend(h, places); err != nil {
+			return nil, err
+		}
 	}
 	if req.Cell != "" {
 		if err := e.checkCellName(req.Cell); err != nil {
