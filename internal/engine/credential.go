@@ -285,5 +285,3 @@ func (e *Engine) regovernAll(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// regovern tells a cell's gateway what governs it now.
-func (e *Engine) regovern(ctx context.Context, id cell.ID) error { return nil }
