@@ -39,6 +39,8 @@ var Params = map[string]Param{
 	"follow":     {"boolean", "go on until the run ends"},
 	"format":     {"string", "json (the default) or ocsf"},
 	"wait":       {"boolean", "answer when the run has ended"},
+	"all":        {"boolean", "also what was decided, in the last 30 days"},
+	"approval":   {"string", "the approval's id, q-…"},
 }
 
 // Split returns the path that the server matches, and the names of the query's

@@ -284,4 +284,3 @@ func (e *Engine) regovernAll(ctx context.Context, name string) error {
 	}
 	return errors.Join(errs...)
 }
-
