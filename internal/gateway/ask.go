@@ -1,0 +1,289 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const (
+	askFor     = 10 * time.Minute // unless the policy says how long
+	maxAsked   = 64               // questions that wait for a person
+	maxHeld    = 256              // connections and requests that wait for an answer
+	maxAnswers = 1024
+)
+
+// Bind is the digest that an answer is bound to: the sum of what was asked for
+// and of the policy that asked.
+func Bind(a cell.Access, policy cell.Digest) cell.Digest {
+	b, err := json.Marshal(struct {
+		Access cell.Access `json:"access"`
+		Policy cell.Digest `json:"policy"`
+	}{a, policy})
+	if err != nil {
+		panic(err) // these types can be marshalled
+	}
+	return cell.Sum(b)
+}
+
+// asks are the questions that wait for a person, and the answers that are still
+// good.
+type asks struct {
+	g *Gateway
+
+	mu      sync.Mutex // guards what follows
+	waiting []*question
+	held    int
+	answers []cell.Answered
+	used    map[string]bool // answers that were good once, by the id of the question
+	changed chan struct{}   // closed and replaced when waiting has changed
+	closed  bool
+}
+
+// question is one that waits. All that would do the same wait together.
+type question struct {
+	cell.Asked
+	waiters []chan cell.Answered
+}
+
+func newAsks(g *Gateway) *asks {
+	return &asks{g: g, changed: make(chan struct{}), used: map[string]bool{}}
+}
+
+// news tells who watches. a.mu is held.
+func (a *asks) news() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// Asked returns what waits for a person, oldest first, and a channel that is
+// closed when that has changed.
+func (g *Gateway) Asked() (list []cell.Asked, changed <-chan struct{}) {
+	g.asks.mu.Lock()
+	defer g.asks.mu.Unlock()
+	for _, q := range g.asks.waiting {
+		list = append(list, q.Asked)
+	}
+	return list, g.asks.changed
+}
+
+// Answer is what a person said. An answer is good for exactly what was asked
+// under the policy that asked: "once" for one request, "run" and "time" until it
+// expires or is governed away.
+func (g *Gateway) Answer(ans cell.Answered) error {
+	invalid := func(kind cell.Kind, hint, format string, args ...any) error {
+		return cell.Errorf(kind, "gateway.Answer", hint, "cannot answer %s: %w", ans.Ask.ID, fmt.Errorf(format, args...))
+	}
+	if ans.Effect != cell.Allow && ans.Effect != cell.Deny {
+		return invalid(cell.Invalid, "answer allow or deny", "%q is no answer", ans.Effect)
+	}
+	if ans.Scope != "once" && ans.Scope != "run" && ans.Scope != "time" {
+		return invalid(cell.Invalid, "choose once, run or time", "%q is no scope", ans.Scope)
+	}
+	if ans.Scope == "time" && ans.Expires.IsZero() {
+		return invalid(cell.Invalid, "say until when", "the answer says not until when it is good")
+	}
+	if !ans.Expires.IsZero() && time.Now().After(ans.Expires) {
+		return invalid(cell.Conflict, "answer anew", "the answer has expired")
+	}
+	l := g.law.Load()
+	if ans.Ask.Policy != l.policy {
+		return invalid(cell.Conflict, "look at what is asked now", "another policy is in force than the one that asked")
+	}
+	if ans.Ask.Digest != Bind(ans.Ask.Access, l.policy) {
+		return invalid(cell.Conflict, "look at what is asked now", "the answer is to something else")
+	}
+	a := g.asks
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(a.waiting, func(q *question) bool { return q.ID == ans.Ask.ID })
+	if i < 0 {
+		return invalid(cell.NotFound, "look at what is asked now", "nothing waits for it any more")
+	}
+	q := a.waiting[i]
+	if q.Digest != ans.Ask.Digest {
+		return invalid(cell.Conflict, "look at what is asked now", "the answer is to something else")
+	}
+	if ans.Scope == "once" {
+		a.used[ans.Ask.ID] = true
+		q.waiters[0] <- ans
+		q.waiters = q.waiters[1:]
+		if len(q.waiters) > 0 { // the next is a question of its own
+			q.ID = newID("q-")
+		} else {
+			a.waiting = slices.Delete(a.waiting, i, i+1)
+		}
+	} else {
+		a.keep(ans)
+		for _, w := range q.waiters {
+			w <- ans
+		}
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+	}
+	a.news()
+	return nil
+}
+
+// keep remembers an answer. a.mu is held.
+func (a *asks) keep(ans cell.Answered) {
+	a.answers = slices.DeleteFunc(a.answers, func(o cell.Answered) bool { return o.Ask.Digest == ans.Ask.Digest && o.Scope != "once" })
+	if len(a.answers) >= maxAnswers {
+		a.answers = a.answers[1:]
+	}
+	a.answers = append(a.answers, ans)
+}
+
+// restore replaces the answers by those that a governance brings.
+func (a *asks) restore(list []cell.Answered) {
+	l := a.g.law.Load()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answers = nil
+	for _, ans := range list {
+		if ans.Ask.Policy == l.policy && ans.Ask.Digest == Bind(ans.Ask.Access, l.policy) {
+			a.keep(ans)
+		}
+	}
+	// Who asks under a policy that is in force no more gets no answer.
+	moved := false
+	a.waiting = slices.DeleteFunc(a.waiting, func(q *question) bool {
+		if q.Policy == l.policy {
+			return false
+		}
+		for _, w := range q.waiters {
+			w <- cell.Answered{Effect: cell.Deny, By: "policy"}
+		}
+		moved = true
+		return true
+	})
+	if moved {
+		a.news()
+	}
+}
+
+// find takes an answer that is there already. a.mu is held.
+func (a *asks) find(d cell.Digest) (ans cell.Answered, ok bool) {
+	now := time.Now()
+	for i, o := range a.answers {
+		if o.Ask.Digest != d || !o.Expires.IsZero() && now.After(o.Expires) {
+			continue
+		}
+		if o.Scope == "once" {
+			if a.used[o.Ask.ID] {
+				continue
+			}
+			a.used[o.Ask.ID] = true
+			a.answers = slices.Delete(a.answers, i, i+1)
+		}
+		return o, true
+	}
+	return ans, false
+}
+
+// ask holds the caller until a person has answered, the question expires, or ctx
+// ends. It returns the id of the question and the decision, which it has told.
+func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision, conn string) (id string, out cell.Decision) {
+	id = newID("q-")
+	digest := Bind(acc, l.policy)
+	told := func(d cell.Decision) (string, cell.Decision) {
+		a.g.events.decided(cell.Decided{ID: id, Access: acc, Decision: d, Policy: l.policy, Conn: conn})
+		return id, d
+	}
+	deny := func(reason string) (string, cell.Decision) {
+		d.Effect, d.Reason, d.Credential = cell.Deny, reason, ""
+		return told(d)
+	}
+	a.mu.Lock()
+	if ans, ok := a.find(digest); ok {
+		a.mu.Unlock()
+		return told(answered(d, ans))
+	}
+	switch {
+	case a.closed:
+		a.mu.Unlock()
+		return deny("the cell's network has ended")
+	case a.held >= maxHeld:
+		a.mu.Unlock()
+		return deny("too much waits for a person already")
+	}
+	i := slices.IndexFunc(a.waiting, func(q *question) bool { return q.Digest == digest })
+	var q *question
+	if i >= 0 {
+		q = a.waiting[i]
+	} else {
+		if len(a.waiting) >= maxAsked {
+			a.mu.Unlock()
+			return deny("too much waits for a person already")
+		}
+		now := time.Now()
+		q = &question{Asked: cell.Asked{ID: id, Cell: a.g.cfg.Cell, Access: acc, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin,
+			Policy: l.policy, Digest: digest, At: now, Expires: now.Add(l.askFor)}}
+		a.waiting = append(a.waiting, q)
+		a.news()
+	}
+	w := make(chan cell.Answered, 1)
+	q.waiters = append(q.waiters, w)
+	a.held++
+	expires := q.Expires
+	a.mu.Unlock()
+	told(d)
+
+	timer := time.NewTimer(time.Until(expires))
+	defer timer.Stop()
+	reason := ""
+	select {
+	case ans := <-w:
+		a.mu.Lock()
+		a.held--
+		a.mu.Unlock()
+		return told(answered(d, ans))
+	case <-timer.C:
+		reason = "nobody answered in time"
+	case <-ctx.Done():
+		reason = "whoever asked has given up"
+	}
+	a.mu.Lock()
+	a.held--
+	q.waiters = slices.DeleteFunc(q.waiters, func(o chan cell.Answered) bool { return o == w })
+	if i := slices.Index(a.waiting, q); i >= 0 && len(q.waiters) == 0 {
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+		a.news()
+	}
+	select {
+	case ans := <-w: // it came just now, and counts
+		a.mu.Unlock()
+		return told(answered(d, ans))
+	default:
+	}
+	a.mu.Unlock()
+	return deny(reason)
+}
+
+// answered is the decision after a person has answered.
+func answered(d cell.Decision, ans cell.Answered) cell.Decision {
+	d.Effect, d.By = ans.Effect, "person"
+	d.Reason = fmt.Sprintf("%s by %s", map[cell.Effect]string{cell.Allow: "allowed", cell.Deny: "denied"}[ans.Effect], ans.By)
+	if ans.Effect != cell.Allow {
+		d.Credential = ""
+	}
+	return d
+}
+
+// close denies what waits.
+func (a *asks) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for _, q := range a.waiting {
+		for _, w := range q.waiters {
+			w <- cell.Answered{Effect: cell.Deny, By: "the end of the cell's network"}
+		}
+	}
+	a.waiting = nil
+	a.news()
+}

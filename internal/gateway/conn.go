@@ -1,0 +1,281 @@
+package gateway
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// conn is one TCP connection of the cell's.
+type conn struct {
+	g        *Gateway
+	id       string
+	request  string // id of the decision that allowed it
+	access   cell.Access
+	decision cell.Decision
+	policy   cell.Digest // by which it was decided
+	started  time.Time
+
+	ep tcpip.Endpoint
+	wq *waiter.Queue
+	in net.Conn // towards the cell
+
+	sent, received atomic.Int64
+	hungUp         atomic.Bool // the cell has sent all it will
+
+	mu     sync.Mutex // guards what follows
+	out    net.Conn   // dialled ahead or passed through
+	addr   netip.Addr // that was dialled
+	scheme string     // "https", "http", "" for neither
+	opened bool
+	told   bool // its requests have told what became of it
+	quiet  bool // a decision has
+	cause  string
+	over   bool
+	uses   map[*exchange]bool // requests under way
+	done   chan struct{}      // closed when HTTP in it is over
+}
+
+// opens reports whether the gateway speaks to the outside for this connection,
+// and not the cell itself.
+func (c *conn) opens() bool { return c.decision.Open || c.access.Port == 80 }
+
+// host is the name that the connection is to; for an address, the address.
+func (c *conn) host() string {
+	if c.access.Host != "" {
+		return c.access.Host
+	}
+	return c.access.Addr.String()
+}
+
+// setIn takes the accepted connection. It reports false when it was reset
+// before it was there.
+func (c *conn) setIn(ep tcpip.Endpoint, wq *waiter.Queue, in net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ep, c.wq, c.in = ep, wq, in
+	if c.over {
+		ep.Abort()
+	}
+	return !c.over
+}
+
+func (c *conn) setOut(out net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = out
+	if a, ok := out.RemoteAddr().(*net.TCPAddr); ok {
+		c.addr = a.AddrPort().Addr().Unmap()
+	}
+	if c.over {
+		out.Close()
+	}
+}
+
+// takeOut gives away the connection that was dialled ahead, if it is there.
+func (c *conn) takeOut() (out net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out, c.out = c.out, nil
+	return out
+}
+
+func (c *conn) speaks(scheme string, opened bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scheme, c.opened = scheme, opened
+}
+
+// speaksHTTP reports whether its requests are judged one by one.
+func (c *conn) speaksHTTP() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.done != nil
+}
+
+// fail notes why it ended, the first time.
+func (c *conn) fail(err error) {
+	if err == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause == "" {
+		c.cause = err.Error()
+	}
+}
+
+// reset ends it at once, for both sides to see.
+func (c *conn) reset(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.over = true
+	if c.cause == "" {
+		c.cause = why
+	}
+	for x := range c.uses {
+		x.cancel()
+	}
+	if c.ep != nil {
+		c.ep.Abort()
+	}
+	abort(c.out)
+}
+
+// abort closes a connection to the outside as one that was cut.
+func abort(out net.Conn) {
+	if out == nil {
+		return
+	}
+	if l, ok := out.(interface{ SetLinger(int) error }); ok {
+		l.SetLinger(0)
+	}
+	out.Close()
+}
+
+// end closes what is left, and tells what it was.
+func (c *conn) end() {
+	c.g.conns.remove(c)
+	c.mu.Lock()
+	c.over = true
+	in, out := c.in, c.out
+	f := cell.Flow{Conn: c.id, ID: c.request, Host: c.access.Host, Addr: c.addr, Port: c.access.Port, Scheme: c.scheme, Opened: c.opened,
+		Sent: c.sent.Load(), Received: c.received.Load(), MS: ms(c.started), Error: c.cause}
+	quiet := c.quiet || c.told || c.request == ""
+	c.mu.Unlock()
+	if in != nil {
+		in.Close()
+	}
+	if out != nil {
+		out.Close()
+	}
+	if !f.Addr.IsValid() {
+		f.Addr = c.access.Addr
+	}
+	if !quiet {
+		c.g.events.flow(f)
+	}
+}
+
+func ms(since time.Time) float64 {
+	return float64(time.Since(since).Microseconds()) / 1000
+}
+
+// rejudge ends the connection unless the law allows it, and all that goes on in
+// it, too.
+func (c *conn) rejudge(l *law) {
+	d := c.g.decideConnect(l, c.access)
+	ok := d.Effect != cell.Deny && d.Open == c.decision.Open
+	if d.Effect == cell.Ask && (c.decision.Effect != cell.Ask || c.policy != l.policy) && !c.speaksHTTP() {
+		ok = false
+	}
+	c.mu.Lock()
+	addr := c.addr
+	uses := make([]*exchange, 0, len(c.uses))
+	for x := range c.uses {
+		uses = append(uses, x)
+	}
+	c.mu.Unlock()
+	a := c.access
+	if ok && a.Host != "" && addr.IsValid() {
+		a.Addr = addr
+		d = l.decide(a)
+		ok = d.Effect != cell.Deny
+	}
+	for _, x := range uses {
+		if !ok {
+			break
+		}
+		a = x.access
+		d = l.decide(a)
+		ok = d.Effect == cell.Allow || d.Effect == cell.Ask && x.asked && x.l.policy == l.policy
+		if x.secret != nil {
+			if s := l.lentAs(x.secret.Handle); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret {
+				ok = false
+			}
+		}
+	}
+	if ok {
+		return
+	}
+	if d.Effect != cell.Deny {
+		d = cell.Decision{Effect: cell.Deny, Rule: d.Rule, Origin: d.Origin, Reason: "the policy has changed, and the connection has to be made again", By: d.By}
+	}
+	c.g.tell(l, a, d, c.id)
+	c.reset("denied by the policy that is in force now")
+}
+
+// conns are the open connections.
+type conns struct {
+	mu   sync.Mutex
+	open map[*conn]bool
+}
+
+func (s *conns) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) >= maxConns {
+		return false
+	}
+	if s.open == nil {
+		s.open = map[*conn]bool{}
+	}
+	s.open[c] = true
+	return true
+}
+
+func (s *conns) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, c)
+}
+
+func (s *conns) all() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*conn, 0, len(s.open))
+	for c := range s.open {
+		list = append(list, c)
+	}
+	return list
+}
+
+func (s *conns) resetAll() {
+	for _, c := range s.all() {
+		c.reset("the cell's network has ended")
+	}
+}
+
+// Settle waits, no longer than d, for connections whose process in the cell is
+// done with them, ends those that are left, and tells all that is still to be
+// told.
+func (g *Gateway) Settle(d time.Duration) {
+	for end := time.Now().Add(d); ; time.Sleep(time.Millisecond) {
+		var left []*conn
+		for _, c := range g.conns.all() {
+			if c.hungUp.Load() {
+				left = append(left, c)
+			}
+		}
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			for _, c := range left {
+				c.reset("its process is gone")
+			}
+			break
+		}
+	}
+	g.events.flush()
+}

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Denial is what a program in the cell is told when its request was denied: the
+// body of the response, as {"error": …}.
+type Denial struct {
+	Kind   string `json:"kind"` // "denied", "invalid" for what has no one meaning, "unavailable" for a host that can't be reached
+	Rule   string `json:"rule,omitempty"`
+	Origin string `json:"origin,omitempty"`
+	Reason string `json:"reason"`
+	// Narrower is the least grant that would do, Permit the flag that would
+	// allow it, Line what to write into a policy file.
+	Narrower string `json:"narrower,omitempty"`
+	Permit   string `json:"permit,omitempty"`
+	Line     string `json:"line,omitempty"`
+	HowToAsk string `json:"how_to_ask,omitempty"`
+	// RequestID is that of the decision in the run's events.
+	RequestID string `json:"request_id,omitempty"`
+}
+
+const (
+	howToAsk   = "Tell the person you work for what you need and why, with the request id. They can start the run again with the flag above, or write the line into the policy; a rule under \"ask\" would ask them each time."
+	howToNever = "Nothing can allow this: do it another way."
+)
+
+// refuse tells a decision, and the cell about it.
+func (x *exchange) refuse(rw http.ResponseWriter, r *http.Request, d cell.Decision, status int) {
+	if x.access.Path == "" {
+		if forms, ok := pathForms(r.URL.EscapedPath()); ok {
+			x.access.Path = forms[0]
+		}
+	}
+	x.id = x.c.g.tell(x.l, x.access, d, x.c.id)
+	x.deny(rw, d, status)
+}
+
+// deny tells the cell about a decision.
+func (x *exchange) deny(rw http.ResponseWriter, d cell.Decision, status int) {
+	e := Denial{Kind: "denied", Rule: d.Rule, Origin: d.Origin, Reason: d.Reason, Narrower: d.Narrower, Permit: d.Permit, Line: d.Line, HowToAsk: howToAsk, RequestID: x.id}
+	if d.By == "gateway" {
+		e.HowToAsk = howToNever
+	}
+	if status == http.StatusBadRequest {
+		e.Kind = "invalid"
+	}
+	respond(rw, status, e)
+}
+
+// unavailable tells the cell that the host can't be reached.
+func (x *exchange) unavailable(rw http.ResponseWriter, err error) {
+	respond(rw, http.StatusBadGateway, Denial{Kind: "unavailable", Reason: "the gateway can't reach " + x.c.host() + ": " + err.Error(), RequestID: x.id})
+}
+
+func respond(rw http.ResponseWriter, status int, e Denial) {
+	b, err := json.Marshal(struct {
+		Error Denial `json:"error"`
+	}{e})
+	if err != nil {
+		panic(err) // strings can be marshalled
+	}
+	h := rw.Header()
+	clear(h)
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(b)+1))
+	h.Set("Cache-Control", "no-store")
+	rw.WriteHeader(status)
+	rw.Write(append(b, '\n'))
+}

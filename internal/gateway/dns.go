@@ -1,0 +1,263 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const (
+	dnsPort    = 53
+	dnsTTL     = 30 // seconds
+	maxQueries = 512
+	maxQuery   = 1232 // bytes: no client of ours needs more to ask
+	maxStreams = 64   // DNS over TCP
+)
+
+// nameServer answers DNS on the gateway's addresses.
+type nameServer struct {
+	servers []*dns.Server
+	busy    chan struct{}
+	shapes  shapes
+}
+
+// startDNS begins to answer, over UDP and TCP, on both addresses.
+func (g *Gateway) startDNS() error {
+	g.dns.busy = make(chan struct{}, maxQueries)
+	for _, a := range []netip.Addr{g.cfg.Link.Gateway4, g.cfg.Link.Gateway6} {
+		proto := ipv4.ProtocolNumber
+		if a.Is6() {
+			proto = ipv6.ProtocolNumber
+		}
+		at := tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.AsSlice()), Port: dnsPort}
+		pc, err := gonet.DialUDP(g.stack, &at, nil, proto)
+		if err != nil {
+			return err
+		}
+		g.serveDNS(&dns.Server{PacketConn: pc, UDPSize: maxQuery})
+		ln, err := gonet.ListenTCP(g.stack, at, proto)
+		if err != nil {
+			return err
+		}
+		g.serveDNS(&dns.Server{Listener: &limited{Listener: ln, free: make(chan struct{}, maxStreams)}, MaxTCPQueries: 256,
+			ReadTimeout: 5 * time.Second, IdleTimeout: func() time.Duration { return 10 * time.Second }})
+	}
+	return nil
+}
+
+func (g *Gateway) serveDNS(s *dns.Server) {
+	s.Handler = dns.HandlerFunc(g.answerDNS)
+	started := make(chan struct{})
+	s.NotifyStartedFunc = func() { close(started) }
+	s.MsgAcceptFunc = acceptQuery
+	g.dns.servers = append(g.dns.servers, s)
+	g.wg.Go(func() {
+		if err := s.ActivateAndServe(); err != nil && g.ctx.Err() == nil {
+			g.cfg.Log.Error("cannot answer DNS", "err", err)
+		}
+	})
+	<-started
+}
+
+// acceptQuery throws away what is no question before it is unpacked.
+func acceptQuery(h dns.Header) dns.MsgAcceptAction {
+	const response = 1 << 15
+	switch {
+	case h.Bits&response != 0:
+		return dns.MsgIgnore
+	case h.Bits>>11&0xf != dns.OpcodeQuery:
+		return dns.MsgRejectNotImplemented
+	case h.Qdcount != 1 || h.Ancount > 0 || h.Nscount > 0 || h.Arcount > 2:
+		return dns.MsgReject
+	}
+	return dns.MsgAccept
+}
+
+func (g *Gateway) stopDNS() {
+	for _, s := range g.dns.servers {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		s.ShutdownContext(ctx)
+		cancel()
+	}
+}
+
+// limited is a listener with so many connections at once.
+type limited struct {
+	net.Listener
+	free chan struct{}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.free <- struct{}{}:
+			return &counted{Conn: c, done: func() { <-l.free }}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+// Close also wakes who waits in Accept.
+func (l *limited) Close() error {
+	if s, ok := l.Listener.(interface{ Shutdown() }); ok {
+		s.Shutdown()
+	}
+	return l.Listener.Close()
+}
+
+// answerDNS answers one question.
+func (g *Gateway) answerDNS(w dns.ResponseWriter, q *dns.Msg) {
+	defer g.survive("a DNS query")
+	w.WriteMsg(g.reply(q))
+}
+
+// reply is the answer to a question, whatever it was.
+func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
+	m := new(dns.Msg)
+	m.SetReply(q)
+	m.RecursionAvailable = true
+	edns := q.IsEdns0() != nil
+	if edns {
+		m.SetEdns0(maxQuery, false)
+	}
+	explain := func(code uint16, text string) {
+		if o := m.IsEdns0(); o != nil {
+			o.Option = append(o.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
+		}
+	}
+	select {
+	case g.dns.busy <- struct{}{}:
+		defer func() { <-g.dns.busy }()
+	default:
+		m.Rcode = dns.RcodeServerFailure
+		explain(dns.ExtendedErrorCodeOther, "too many questions at once")
+		return m
+	}
+	if len(q.Question) != 1 {
+		m.Rcode = dns.RcodeFormatError
+		return m
+	}
+	question := q.Question[0]
+	l := g.law.Load()
+	a := cell.Access{Act: cell.Resolve, Host: hostOf(question.Name)}
+	d := g.decideQuery(l, a, q)
+	g.tell(l, a, d, "")
+	if d.Effect == cell.Deny {
+		m.Rcode = dns.RcodeRefused
+		code := uint16(dns.ExtendedErrorCodeProhibited)
+		if d.By == "gateway" {
+			code = dns.ExtendedErrorCodeFiltered
+		}
+		explain(code, sentence(d))
+		return m
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, resolveAll)
+	defer cancel()
+	ans, err := l.resolver.lookup(ctx, a.Host)
+	if err != nil {
+		m.Rcode = dns.RcodeServerFailure
+		explain(dns.ExtendedErrorCodeNetworkError, err.Error())
+		return m
+	}
+	m.Rcode = ans.rcode
+	if len(ans.addrs) == 0 {
+		return m
+	}
+	four, six, ok := g.names.give(a.Host)
+	if !ok {
+		m.Rcode = dns.RcodeRefused
+		explain(dns.ExtendedErrorCodeProhibited, "the cell has looked up more names than it can have")
+		return m
+	}
+	h := dns.RR_Header{Name: question.Name, Rrtype: question.Qtype, Class: dns.ClassINET, Ttl: dnsTTL}
+	switch question.Qtype {
+	case dns.TypeA:
+		m.Answer = []dns.RR{&dns.A{Hdr: h, A: four.AsSlice()}}
+	case dns.TypeAAAA:
+		m.Answer = []dns.RR{&dns.AAAA{Hdr: h, AAAA: six.AsSlice()}}
+	}
+	return m
+}
+
+// decideQuery is the decision about a question as it was put.
+func (g *Gateway) decideQuery(l *law, a cell.Access, q *dns.Msg) cell.Decision {
+	question := q.Question[0]
+	if question.Qclass != dns.ClassINET {
+		return never("dns", "nothing but the class IN is answered")
+	}
+	d := g.decideName(l, a, true)
+	if d.Effect == cell.Deny {
+		return d
+	}
+	switch question.Qtype {
+	case dns.TypeANY, dns.TypeNULL, dns.TypeAXFR, dns.TypeIXFR, dns.TypeMAILA, dns.TypeMAILB, dns.TypePTR, dns.TypeKEY, dns.TypeNone:
+		return never("dns", "no such questions are answered")
+	}
+	return d
+}
+
+// decideName is the decision about a name. count says whether it is really
+// asked for: then it counts among the new names of its domain.
+func (g *Gateway) decideName(l *law, a cell.Access, count bool) cell.Decision {
+	if !validHost(a.Host) {
+		return never("dns", "that is no name of a host")
+	}
+	if d, over := g.overBudget(l); over {
+		return d
+	}
+	d := l.decide(a)
+	if d.Effect == cell.Deny {
+		return d
+	}
+	if reason := g.dns.shapes.judge(l, a.Host, count); reason != "" {
+		return never("dns tunnel", reason)
+	}
+	return d
+}
+
+// hostOf makes a name of the question's: lower case, no final dot.
+func hostOf(name string) string {
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// validHost reports whether a name can be that of a host. Underscores are in
+// use.
+func validHost(host string) bool {
+	if host == "" || len(host) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, b := range []byte(label) {
+			if !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-' || b == '_') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sentence is a denial in one line: why, and what would permit it.
+func sentence(d cell.Decision) string {
+	if d.Permit == "" {
+		return d.Reason
+	}
+	return d.Reason + " (would be allowed by " + d.Permit + ")"
+}

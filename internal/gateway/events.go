@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const (
+	gatherFor = time.Second // what is alike within this time is told by one event
+	maxGather = 1024        // kinds of it; what is more is told as one
+	eachTold  = 32          // of what is allowed, so many are told one by one first
+)
+
+// events tells what was decided, so that a flood makes few events and nothing
+// goes untold.
+type events struct {
+	emit func(kind string, fields any)
+
+	mu     sync.Mutex // guards what follows
+	gather map[cell.Access]*gathered
+	rest   *gathered // beyond maxGather
+	trials []*Trial
+	timer  *time.Timer
+	closed bool
+}
+
+// gathered are decisions that are alike. The first was told at once.
+type gathered struct {
+	last  cell.Decided
+	told  int   // one by one
+	extra int64 // not told yet
+}
+
+func newEvents(emit func(string, any)) *events {
+	return &events{emit: emit, gather: map[cell.Access]*gathered{}}
+}
+
+// newID makes the id of a request.
+func newID(prefix string) string {
+	var b [8]byte
+	rand.Read(b[:])
+	return prefix + hex.EncodeToString(b[:])
+}
+
+// decided tells a decision.
+func (e *events) decided(d cell.Decided) {
+	e.mu.Lock()
+	if e.closed || e.tried(d) {
+		e.mu.Unlock()
+		return
+	}
+	each := 1
+	if d.Decision.Effect != cell.Deny {
+		each = eachTold
+	}
+	k := e.gather[d.Access]
+	switch {
+	case k == nil && len(e.gather) < maxGather:
+		k = &gathered{}
+		e.gather[d.Access] = k
+	case k == nil:
+		if e.rest == nil {
+			e.rest = &gathered{}
+		}
+		k = e.rest
+	}
+	differs := k.told > 0 && k.last.Decision != d.Decision && k != e.rest
+	if k.told < each || differs {
+		k.told++
+		k.last = d
+		e.emit("decision", d)
+	} else {
+		k.last = d
+		k.extra++
+	}
+	if e.timer == nil {
+		e.timer = time.AfterFunc(gatherFor, e.flush)
+	}
+	e.mu.Unlock()
+}
+
+// flush tells what has gathered.
+func (e *events) flush() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tell()
+	e.timer = nil
+}
+
+func (e *events) tell() {
+	for a, k := range e.gather {
+		if k.extra > 0 {
+			k.last.Count = k.extra
+			e.emit("decision", k.last)
+		}
+		delete(e.gather, a)
+	}
+	if k := e.rest; k != nil && k.extra > 0 {
+		k.last.Count = k.extra
+		k.last.Access = cell.Access{Act: k.last.Access.Act}
+		k.last.Decision.Reason = "more was asked for than is told one by one"
+		e.emit("decision", k.last)
+	}
+	e.rest = nil
+}
+
+func (e *events) flow(f cell.Flow) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.emit("flow", f)
+	}
+}
+
+func (e *events) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.tell()
+	e.closed = true
+}
+
+// tell makes an event of a decision, and returns its id.
+func (g *Gateway) tell(l *law, a cell.Access, d cell.Decision, conn string) string {
+	id := newID("q-")
+	g.events.decided(cell.Decided{ID: id, Access: a, Decision: d, Policy: l.policy, Conn: conn})
+	return id
+}

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Decider is a policy, as the gateway asks it. It is called from many
+// goroutines at once.
+//
+// A Decider may also have these methods: Egress() int64, how many bytes may
+// leave the cell in all (0: no limit), and AskFor() time.Duration, how long a
+// request waits for a person.
+type Decider interface {
+	Decide(cell.Access) cell.Decision
+	Digest() cell.Digest
+}
+
+// Config is what a gateway is made of.
+type Config struct {
+	Cell cell.ID
+	Link cell.NetworkLink
+	// File is the gateway's end of the link: for "tun" a TUN descriptor
+	// without packet information, for "veth" a packet socket that is bound to
+	// the other end. The gateway closes it.
+	File *os.File
+	// Endpoint is the link in tests; File is nil then.
+	Endpoint   stack.LinkEndpoint
+	Governance cell.Governance
+	// Compile makes a policy out of its canonical form.
+	Compile func(cell.Governance) (Decider, error)
+	// Emit takes events: "decision" with a cell.Decided, "flow" with a
+	// cell.Flow. It is called from many goroutines, and holds them up.
+	Emit func(kind string, fields any)
+	// Dial opens connections to the outside, by address. nil: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Log  *slog.Logger
+}
+
+// Gateway is the network of one cell.
+type Gateway struct {
+	cfg    Config
+	stack  *stack.Stack
+	names  *names
+	conns  conns
+	events *events
+	asks   *asks
+	web    *web
+	dns    nameServer
+
+	law   atomic.Pointer[law] // what is in force
+	govMu sync.Mutex          // one Govern at a time
+
+	sent atomic.Int64 // bytes that left the cell, for the budget
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	close  sync.Once
+
+	endMu sync.Mutex // guards what follows
+	ended bool
+}
+
+// enter counts a goroutine that the gateway didn't start. It reports false when
+// the gateway ends.
+func (g *Gateway) enter() bool {
+	g.endMu.Lock()
+	defer g.endMu.Unlock()
+	if !g.ended {
+		g.wg.Add(1)
+	}
+	return !g.ended
+}
+
+// Open starts the gateway of a cell. When it fails, nothing remains of it.
+func Open(cfg Config) (*Gateway, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Emit == nil {
+		cfg.Emit = func(string, any) {}
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	g := &Gateway{cfg: cfg, names: newNames(cfg.Link)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.events = newEvents(cfg.Emit)
+	g.asks = newAsks(g)
+	fail := func(err error) (*Gateway, error) {
+		g.cancel()
+		g.events.close()
+		if cfg.File != nil {
+			cfg.File.Close()
+		}
+		return nil, err
+	}
+	l, err := g.compile(cfg.Governance)
+	if err != nil {
+		return fail(err)
+	}
+	g.law.Store(l)
+	g.asks.restore(cfg.Governance.Answers)
+	g.web = newWeb(g)
+	if err := g.startStack(); err != nil {
+		g.web.close()
+		return fail(cell.Errorf(cell.Unsupported, "gateway.Open", "run pando doctor to see what this host lacks", "cannot open the network of cell %s: %w", cfg.Cell, err))
+	}
+	return g, nil
+}
+
+// Close ends the cell's network: connections are reset, and what waits for a
+// person is denied. It returns when all has ended.
+func (g *Gateway) Close() error {
+	g.close.Do(func() {
+		g.endMu.Lock()
+		g.ended = true
+		g.endMu.Unlock()
+		g.cancel()
+		g.asks.close()
+		g.conns.resetAll()
+		g.web.close()
+		g.stopStack()
+		g.wg.Wait()
+		g.law.Load().retire()
+		g.events.close()
+	})
+	return nil
+}
+
+// survive is deferred where bytes of the cell are handled.
+func (g *Gateway) survive(what string) {
+	if r := recover(); r != nil {
+		g.cfg.Log.Error("cannot handle what came from the cell", "in", what, "panic", fmt.Sprint(r))
+	}
+}
+
+const (
+	dialTimeout  = 20 * time.Second
+	firstTimeout = 30 * time.Second // for the first bytes of a connection that must have some
+)

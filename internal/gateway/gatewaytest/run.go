@@ -1,0 +1,150 @@
+package gatewaytest
+
+import (
+	"context"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gateway"
+)
+
+// Bench is a cell with a gateway and a world outside, for one test.
+type Bench struct {
+	testing.TB
+	Site
+	*World
+	Gateway   *gateway.Gateway
+	Events    *Events
+	Authority cell.Authority
+	Trust     *x509.CertPool // what a client inside trusts: the world's roots and the cell's own
+}
+
+// Join opens a gateway for a site, with a world outside.
+func Join(t testing.TB, site Site, g func(w *World, authority cell.Authority) cell.Governance) *Bench {
+	t.Helper()
+	b := &Bench{TB: t, Site: site, World: NewWorld(t), Events: &Events{}}
+	var err error
+	if b.Authority, err = gateway.NewAuthority("test"); err != nil {
+		t.Fatal(err)
+	}
+	b.Trust = b.Roots().Clone()
+	b.Trust.AppendCertsFromPEM([]byte(b.Authority.Cert))
+	b.Gateway, err = gateway.Open(gateway.Config{
+		Cell: "c-test", Link: site.Link, File: site.File, Endpoint: site.Endpoint, Governance: g(b.World, b.Authority), Compile: Compile, Emit: b.Events.Emit, Dial: b.World.Dial,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Gateway.Close() })
+	return b
+}
+
+// With makes the governance of a policy, with an authority and credentials.
+func With(p Policy, lent ...cell.Lent) func(*World, cell.Authority) cell.Governance {
+	return func(w *World, a cell.Authority) cell.Governance {
+		g := w.Governance(p)
+		g.Authority, g.Credentials = a, lent
+		return g
+	}
+}
+
+// Ctx is bounded by what a test may take.
+func (b *Bench) Ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	b.Cleanup(cancel)
+	return ctx
+}
+
+// Get fetches an address from inside.
+func (b *Bench) Get(url string) (*http.Response, string, error) {
+	res, err := Client(b.Cell, b.Link, b.Trust).Get(url)
+	if err != nil {
+		return nil, "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res, string(body), err
+}
+
+// Decided waits for the decision about an access.
+func (b *Bench) Decided(effect cell.Effect, f func(cell.Access) bool) cell.Decided {
+	b.Helper()
+	return b.Events.Wait(b, "decision "+string(effect), func(e Event) bool {
+		return e.Kind == "decision" && e.Decided.Decision.Effect == effect && f(e.Decided.Access)
+	}).Decided
+}
+
+// Ask asks the gateway's DNS.
+func (b *Bench) Ask(network string, q *dns.Msg) *dns.Msg {
+	b.Helper()
+	m, err := Query(b.Ctx(), b.Cell, b.Link.Gateway4, network, q)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return m
+}
+
+// Run is the conformance suite. site joins a new cell to a link.
+func Run(t *testing.T, site func(t testing.TB) Site) {
+	for _, c := range []struct {
+		name string
+		f    func(t *testing.T, site func(t testing.TB) Site)
+	}{
+		{"Names", testNames},
+		{"TCP", testTCP},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.f(t, site) })
+	}
+}
+
+func testNames(t *testing.T, site func(t testing.TB) Site) {
+	b := Join(t, site(t), With(Allow("a.test", "b.test")))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	b.Record("b.test. 60 IN A 203.0.113.1")
+	x, err := Lookup(b.Ctx(), b.Cell, b.Link, "a.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := Lookup(b.Ctx(), b.Cell, b.Link, "b.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x == y {
+		t.Errorf("two names have one address, %s", x)
+	}
+	m := b.Ask("udp", new(dns.Msg).SetQuestion("c.test.", dns.TypeA))
+	if m.Rcode != dns.RcodeRefused {
+		t.Errorf("a denied name: %s", dns.RcodeToString[m.Rcode])
+	}
+	if b.Asked("c.test") > 0 {
+		t.Error("a denied name was asked for outside")
+	}
+	b.Decided(cell.Deny, func(a cell.Access) bool { return a.Act == cell.Resolve && a.Host == "c.test" })
+}
+
+func testTCP(t *testing.T, site func(t testing.TB) Site) {
+	b := Join(t, site(t), With(Allow("a.test")))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	b.HTTP("203.0.113.1:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "plain "+r.Host) }))
+	b.HTTPS("203.0.113.1:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "tls "+r.Proto) }), "a.test")
+	for url, want := range map[string]string{"http://a.test/x": "plain a.test", "https://a.test/": "tls HTTP/2.0"} {
+		_, body, err := b.Get(url)
+		if err != nil || body != want {
+			t.Errorf("%s: %q, %v", url, body, err)
+		}
+	}
+	for _, addr := range []string{"203.0.113.1:443", "[2001:db8::1]:443", b.Link.Gateway4.String() + ":22"} {
+		if _, err := b.Cell.Dial(b.Ctx(), "tcp", addr); !refused(err) {
+			t.Errorf("%s: %v", addr, err)
+		}
+		ap := netip.MustParseAddrPort(addr)
+		b.Decided(cell.Deny, func(a cell.Access) bool { return a.Act == cell.Connect && a.Addr == ap.Addr() && a.Port == ap.Port() })
+	}
+}

@@ -1,0 +1,459 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const (
+	maxHeader   = 256 << 10
+	maxRequests = 2048 // under way at once
+	webIdle     = 5 * time.Minute
+)
+
+// web is the HTTP side that faces the cell: one server for all connections in
+// which HTTP is spoken.
+type web struct {
+	g      *Gateway
+	server *http.Server
+	proxy  *httputil.ReverseProxy
+	conns  chan net.Conn
+	quit   chan struct{}
+	once   sync.Once
+	busy   chan struct{}
+}
+
+type (
+	connKey     struct{}
+	exchangeKey struct{}
+)
+
+func newWeb(g *Gateway) *web {
+	w := &web{g: g, conns: make(chan net.Conn), quit: make(chan struct{}), busy: make(chan struct{}, maxRequests)}
+	quiet := log.New(io.Discard, "", 0)
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	w.server = &http.Server{
+		Handler: w, ReadHeaderTimeout: firstTimeout, IdleTimeout: webIdle, MaxHeaderBytes: maxHeader, ErrorLog: quiet, Protocols: &protocols,
+		ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, connOf(nc))
+		},
+		ConnState: func(nc net.Conn, s http.ConnState) {
+			if s == http.StateClosed {
+				connOf(nc).served()
+			}
+		},
+	}
+	w.proxy = &httputil.ReverseProxy{
+		Rewrite: w.rewrite, Transport: roundTripper{}, ModifyResponse: w.modify, ErrorHandler: w.fail,
+		FlushInterval: -1, ErrorLog: quiet, BufferPool: bufferPool{},
+	}
+	g.wg.Go(func() { w.server.Serve(w) })
+	return w
+}
+
+// connOf is the connection of the cell's that HTTP is spoken in.
+func connOf(nc net.Conn) *conn {
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = t.NetConn()
+	}
+	return nc.(*prefixed).c
+}
+
+// web hands a connection to the server and returns when the server is done with
+// it.
+func (c *conn) web(nc net.Conn) {
+	c.mu.Lock()
+	c.done = make(chan struct{})
+	done := c.done
+	c.mu.Unlock()
+	select {
+	case c.g.web.conns <- nc:
+		<-done
+	case <-c.g.web.quit:
+	}
+}
+
+// served is called when the server has closed the connection, or a handler has
+// that took it over.
+func (c *conn) served() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done != nil {
+		close(c.done)
+		c.done = nil
+	}
+}
+
+// Accept, Close and Addr make web a net.Listener.
+func (w *web) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.conns:
+		return c, nil
+	case <-w.quit:
+		return nil, net.ErrClosed
+	}
+}
+
+func (w *web) Close() error {
+	w.once.Do(func() { close(w.quit) })
+	return nil
+}
+
+func (w *web) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (w *web) close() {
+	w.Close()
+	w.server.Close()
+}
+
+// exchange is one HTTP request and its response.
+type exchange struct {
+	c       *conn
+	l       *law
+	access  cell.Access
+	asked   bool // a person has allowed it
+	secret  *lent
+	cancel  context.CancelFunc
+	id      string
+	started time.Time
+
+	flow     cell.Flow
+	mu       sync.Mutex // guards addr
+	addr     netip.Addr
+	sent     counter
+	received counter
+}
+
+// ServeHTTP judges one request, and passes it on when it may go.
+func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	c := r.Context().Value(connKey{}).(*conn)
+	l := w.g.law.Load()
+	x := &exchange{c: c, l: l, started: time.Now()}
+	c.mu.Lock()
+	x.access = cell.Access{Act: cell.Request, Host: c.access.Host, Addr: c.access.Addr, Port: c.access.Port, Transport: "tcp", Scheme: c.scheme, Method: r.Method}
+	opened := c.opened
+	c.told = true
+	c.mu.Unlock()
+	select {
+	case w.busy <- struct{}{}:
+		defer func() { <-w.busy }()
+	default:
+		x.refuse(rw, r, never("limit", "the cell has too many requests under way"), http.StatusServiceUnavailable)
+		return
+	}
+	forms, bad := w.shape(x, r)
+	if bad != nil {
+		x.refuse(rw, r, *bad, http.StatusBadRequest)
+		return
+	}
+	x.access.Path = forms[0]
+	d, ok := w.decide(l, x.access, forms)
+	if !ok {
+		x.refuse(rw, r, d, http.StatusBadRequest)
+		return
+	}
+	if d.Effect == cell.Allow || d.Effect == cell.Ask {
+		if no := x.credential(r, d); no != nil {
+			d = *no
+		}
+	}
+	if d.Effect == cell.Deny {
+		x.refuse(rw, r, d, http.StatusForbidden)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	x.cancel = cancel
+	defer cancel()
+	if d.Effect == cell.Ask {
+		if x.id, d = w.g.asks.ask(ctx, l, x.access, d, c.id); d.Effect != cell.Allow {
+			x.deny(rw, d, http.StatusForbidden)
+			return
+		}
+		x.asked = true
+	} else {
+		x.id = w.g.tell(l, x.access, d, c.id)
+	}
+	c.use(x)
+	defer c.unuse(x)
+	if now := w.g.law.Load(); now != l {
+		c.rejudge(now)
+	}
+	x.flow = cell.Flow{Conn: c.id, ID: x.id, Host: c.access.Host, Port: c.access.Port, Scheme: x.access.Scheme, Opened: opened,
+		Method: r.Method, Path: x.access.Path, Protocol: r.Proto}
+	if x.secret != nil {
+		x.flow.Secret = x.secret.Handle
+	}
+	defer x.end()
+	if !x.sent.add(w.g, requestSize(r)) {
+		panic(http.ErrAbortHandler)
+	}
+	out := &answerWriter{ResponseWriter: rw, x: x}
+	w.proxy.ServeHTTP(out, r.WithContext(context.WithValue(ctx, exchangeKey{}, x)))
+	out.redact() // trailers
+}
+
+// shape refuses what is no request to the host that the connection is to.
+func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Decision) {
+	no := func(rule, reason string) ([]string, *cell.Decision) {
+		d := never(rule, reason)
+		return nil, &d
+	}
+	if r.Method == http.MethodConnect {
+		return no("method", "the gateway is no proxy: connect to the host itself")
+	}
+	if r.URL.Host != "" && !strings.EqualFold(r.URL.Host, r.Host) {
+		return no("host", "the request is for another host than its Host header says")
+	}
+	if r.URL.Scheme != "" && r.URL.Scheme != x.access.Scheme {
+		return no("host", "the request is for another scheme than that of its connection")
+	}
+	if !sameHost(r.Host, x.access) {
+		return no("host", "the request is for "+strconv.Quote(printable(r.Host))+" on a connection to "+x.c.host())
+	}
+	forms, ok := pathForms(r.URL.EscapedPath())
+	if !ok {
+		return no("path", "the path can't be one of a resource")
+	}
+	return forms, nil
+}
+
+// decide asks about every form of the path. Where the answers differ, the
+// decision depends on a path that has no one meaning, and ok is false.
+func (w *web) decide(l *law, a cell.Access, forms []string) (d cell.Decision, ok bool) {
+	if d, over := w.g.overBudget(l); over {
+		return d, true
+	}
+	d = l.decide(a)
+	for _, f := range forms[1:] {
+		a.Path = f
+		if e := l.decide(a); e.Effect != d.Effect || e.Rule != d.Rule || e.Credential != d.Credential {
+			return never("path", "the path can be read in more than one way, and the policy decides by it"), false
+		}
+	}
+	return d, true
+}
+
+// sameHost reports whether a Host header names what the connection is to.
+func sameHost(header string, a cell.Access) bool {
+	host, port := header, ""
+	if i := strings.LastIndexByte(header, ':'); i >= 0 && !strings.HasSuffix(header, "]") {
+		host, port = header[:i], header[i+1:]
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[a.Scheme]
+	}
+	if port != strconv.Itoa(int(a.Port)) {
+		return false
+	}
+	if a.Host != "" {
+		return hostOf(host) == a.Host
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && addr.Unmap() == a.Addr
+}
+
+// credential finds what is to be put in. A placeholder that goes where its
+// credential may not is a denial.
+func (x *exchange) credential(r *http.Request, d cell.Decision) *cell.Decision {
+	if len(x.l.lent) == 0 && d.Credential == "" {
+		return nil
+	}
+	no := func(reason string) *cell.Decision {
+		out := never("credential", reason)
+		return &out
+	}
+	if d.Credential != "" {
+		s := x.l.lentAs(d.Credential)
+		switch {
+		case s == nil:
+			return no("the credential " + d.Credential + " is not lent to this cell, or not any more")
+		case !s.goes(x.access.Scheme, x.c.host(), x.access.Port):
+			return no("the credential " + d.Credential + " must not go to " + x.access.Scheme + "://" + x.c.host())
+		}
+		x.secret = s
+	}
+	for _, s := range x.l.lent {
+		if s != x.secret && s.carries(r) {
+			return no("the placeholder of the credential " + s.Handle + " was sent where that may not go")
+		}
+	}
+	return nil
+}
+
+// rewrite makes the request that goes out.
+func (w *web) rewrite(p *httputil.ProxyRequest) {
+	x := p.In.Context().Value(exchangeKey{}).(*exchange)
+	p.Out.URL.Scheme = x.access.Scheme
+	p.Out.URL.Host = net.JoinHostPort(x.c.host(), strconv.Itoa(int(x.access.Port)))
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	p.Out.URL.ForceQuery = p.In.URL.ForceQuery
+	p.Out.Host = p.In.Host
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = v
+		}
+	}
+	// Another protocol in the same connection would be one that nobody judges;
+	// WebSockets are messages of the one request.
+	if up := p.Out.Header.Get("Upgrade"); up != "" && !strings.EqualFold(up, "websocket") {
+		p.Out.Header.Del("Upgrade")
+		p.Out.Header.Del("Connection")
+	}
+	if x.secret != nil {
+		x.secret.putIn(p.Out.Header)
+		p.Out.Header.Set("Accept-Encoding", "identity") // what comes back is looked at
+	}
+	if p.Out.Body != nil && p.Out.Body != http.NoBody {
+		p.Out.Body = &countedBody{ReadCloser: p.Out.Body, x: x, n: &x.sent}
+	}
+}
+
+// modify looks at what comes back.
+func (w *web) modify(res *http.Response) error {
+	x := res.Request.Context().Value(exchangeKey{}).(*exchange)
+	x.flow.Status = res.StatusCode
+	var from io.Reader = res.Body
+	if x.secret != nil {
+		if enc := res.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+			return errors.New("the response to a request with a credential is encoded, though it must not be")
+		}
+		from = &redactor{from: res.Body, secret: []byte(x.secret.Secret), stand: x.secret.stand}
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.flow.Protocol = "websocket"
+		if rwc, ok := res.Body.(io.ReadWriteCloser); ok {
+			res.Body = &duplex{Reader: &countedReader{from, &x.received}, to: rwc, x: x}
+		}
+		return nil
+	}
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{&countedReader{from, &x.received}, res.Body}
+	// What the host has not said, the server towards the cell must not add.
+	for _, name := range []string{"Content-Type", "Date"} {
+		if _, ok := res.Header[name]; !ok {
+			res.Header[name] = nil
+		}
+	}
+	return nil
+}
+
+// fail answers for a host that can't be reached.
+func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	if no, ok := errors.AsType[*denied](err); ok {
+		x.flow.Error = no.Error()
+		x.deny(rw, no.decision, http.StatusForbidden)
+		return
+	}
+	x.flow.Error = err.Error()
+	x.flow.Status = http.StatusBadGateway
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	x.unavailable(rw, err)
+}
+
+func (c *conn) use(x *exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uses == nil {
+		c.uses = map[*exchange]bool{}
+	}
+	c.uses[x] = true
+	if c.over {
+		x.cancel()
+	}
+}
+
+func (c *conn) unuse(x *exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.uses, x)
+}
+
+// end tells what became of the exchange.
+func (x *exchange) end() {
+	f := x.flow
+	x.mu.Lock()
+	f.Addr = x.addr
+	x.mu.Unlock()
+	f.Sent, f.Received, f.MS = x.sent.n.Load(), x.received.n.Load(), ms(x.started)
+	x.c.g.events.flow(f)
+}
+
+// requestSize is about how many bytes a request without its body is.
+func requestSize(r *http.Request) int64 {
+	n := len(r.Method) + len(r.RequestURI) + len(r.Host) + 20
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + 4
+		}
+	}
+	return int64(n)
+}
+
+// answerWriter takes values out of what is sent back, whatever sets it.
+type answerWriter struct {
+	http.ResponseWriter
+	x *exchange
+}
+
+func (a *answerWriter) redact() {
+	if a.x.secret != nil {
+		a.x.secret.redact(a.Header())
+	}
+}
+
+func (a *answerWriter) WriteHeader(code int) {
+	a.redact()
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets an http.ResponseController reach what is below.
+func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Hijack gives the connection to who speaks another protocol in it.
+func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	nc, b, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &hijacked{Conn: nc, c: a.x.c}, b, nil
+}
+
+// hijacked tells the connection when it was closed: the server doesn't.
+type hijacked struct {
+	net.Conn
+	c *conn
+}
+
+func (h *hijacked) Close() error {
+	err := h.Conn.Close()
+	h.c.served()
+	return err
+}
+
+func (h *hijacked) CloseWrite() error {
+	if w, ok := h.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return h.Close()
+}

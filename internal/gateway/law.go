@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// law is what is in force at one moment. It doesn't change: a new one replaces
+// it as a whole.
+type law struct {
+	decider  Decider
+	policy   cell.Digest
+	signer   *signer // nil: nothing can be opened
+	roots    *x509.CertPool
+	lent     []*lent
+	resolver *resolver
+	outside  *outside // HTTP connections to the outside
+	egress   int64    // bytes that may leave the cell; 0: no limit
+	askFor   time.Duration
+}
+
+// compile makes a law. Whatever is wrong with it is found here, and nothing is
+// in force then.
+func (g *Gateway) compile(gov cell.Governance) (*law, error) {
+	d, err := g.cfg.Compile(gov)
+	if err != nil {
+		return nil, err
+	}
+	l := &law{decider: d, policy: d.Digest(), askFor: askFor}
+	if e, ok := d.(interface{ Egress() int64 }); ok {
+		l.egress = e.Egress()
+	}
+	if a, ok := d.(interface{ AskFor() time.Duration }); ok && a.AskFor() > 0 {
+		l.askFor = a.AskFor()
+	}
+	invalid := func(err error) error {
+		return cell.Errorf(cell.Invalid, "gateway.Govern", "", "cannot govern cell %s: %w", g.cfg.Cell, err)
+	}
+	if gov.Authority.Cert != "" {
+		if l.signer, err = newSigner(gov.Authority); err != nil {
+			return nil, invalid(err)
+		}
+	}
+	if gov.Roots != "" {
+		if l.roots, err = x509.SystemCertPool(); err != nil {
+			l.roots = x509.NewCertPool()
+		}
+		if !l.roots.AppendCertsFromPEM([]byte(gov.Roots)) {
+			return nil, invalid(fmt.Errorf("the roots are no certificates"))
+		}
+	}
+	if l.lent, err = newLent(gov.Credentials); err != nil {
+		return nil, invalid(err)
+	}
+	if l.resolver, err = newResolver(gov.Resolvers); err != nil {
+		return nil, invalid(err)
+	}
+	l.outside = newOutside(g, l)
+	return l, nil
+}
+
+// retire ends what a law that is in force no more has kept for later.
+func (l *law) retire() { l.outside.close() }
+
+// decide asks the policy. What is no clear yes is a no, and a policy that
+// panics has said no.
+func (l *law) decide(a cell.Access) (d cell.Decision) {
+	defer func() {
+		if r := recover(); r != nil {
+			d = cell.Decision{Effect: cell.Deny, Rule: "error", Origin: "policy", Reason: fmt.Sprintf("the policy can't be evaluated: %v", r), By: "policy"}
+		}
+	}()
+	d = l.decider.Decide(a)
+	if d.By == "" {
+		d.By = "policy"
+	}
+	if d.Effect != cell.Allow && d.Effect != cell.Ask {
+		d.Effect = cell.Deny
+	}
+	return d
+}
+
+// never is the decision about what no policy allows.
+func never(rule, reason string) cell.Decision {
+	return cell.Decision{Effect: cell.Deny, Rule: rule, Origin: "gateway", Reason: reason, By: "gateway"}
+}
+
+// Govern puts another policy, with what belongs to it, in force, as a whole.
+// Connections that it doesn't allow are reset before Govern returns.
+func (g *Gateway) Govern(gov cell.Governance) error {
+	g.govMu.Lock()
+	defer g.govMu.Unlock()
+	l, err := g.compile(gov)
+	if err != nil {
+		return err
+	}
+	old := g.law.Swap(l)
+	g.asks.restore(gov.Answers)
+	for _, c := range g.conns.all() {
+		c.rejudge(l)
+	}
+	old.retire()
+	return nil
+}

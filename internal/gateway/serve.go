@@ -1,0 +1,317 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const (
+	maxLine      = 8 << 10                // the first line of what might be HTTP
+	lineTimeout  = 300 * time.Millisecond // for the rest of a line that has begun
+	alertTimeout = time.Second
+)
+
+// prefixed is a connection of which some bytes were read already.
+type prefixed struct {
+	net.Conn
+	c   *conn
+	pre []byte
+}
+
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.pre) > 0 {
+		n := copy(b, p.pre)
+		p.pre = p.pre[n:]
+		return n, nil
+	}
+	n, err := p.Conn.Read(b)
+	if err == io.EOF {
+		p.c.hungUp.Store(true)
+	}
+	return n, err
+}
+
+// serve handles a connection from its first bytes to its end.
+func (c *conn) serve() {
+	// Whether this port says what is spoken there.
+	wantTLS, wantHTTP := c.access.Port == 443, c.access.Port == 80
+	first := &first{c: c}
+	if wantTLS || wantHTTP || c.decision.Open {
+		c.in.SetReadDeadline(time.Now().Add(firstTimeout))
+	} else if c.takesTurns(first) {
+		c.raw(first.b)
+		return
+	}
+	what, err := first.see(wantTLS || wantHTTP || c.decision.Open)
+	c.in.SetReadDeadline(time.Time{})
+	switch {
+	case what == saidNothing:
+		if err != io.EOF {
+			c.fail(err)
+		}
+	case what == saidTLS && !wantHTTP:
+		c.tls(first.b, first.hello)
+	case what == saidHTTP && !wantTLS:
+		c.speaks("http", false)
+		c.web(&prefixed{Conn: c.in, c: c, pre: first.b})
+	case what == saidBad:
+		c.deny("https", never("tls", "this is no TLS that can be understood: "+err.Error()), alertAccessDenied)
+	case wantTLS:
+		c.deny("", never("protocol", "port 443 is for TLS"), 0)
+	case wantHTTP:
+		c.deny("", never("protocol", "port 80 is for HTTP"), 0)
+	case c.decision.Open:
+		c.deny("", never("protocol", "a rule for this host looks at requests, and this is neither HTTP nor TLS"), 0)
+	default:
+		c.raw(first.b)
+	}
+}
+
+// What the first bytes of a connection were.
+type said int
+
+const (
+	saidNothing said = iota
+	saidTLS
+	saidHTTP
+	saidBad // begins like TLS and goes wrong
+	saidOther
+)
+
+// first reads the first bytes.
+type first struct {
+	c     *conn
+	b     []byte
+	hello *hello
+}
+
+// see reads until it is clear what is spoken. With must, it waits for it as long
+// as the deadline that is set allows; without, a line that has begun and doesn't
+// go on is no HTTP.
+func (f *first) see(must bool) (said, error) {
+	buf := make([]byte, 4<<10)
+	for {
+		if len(f.b) > 0 {
+			switch what, err := f.look(); {
+			case what != saidNothing:
+				return what, err
+			case !must:
+				f.c.in.SetReadDeadline(time.Now().Add(lineTimeout))
+			}
+		}
+		n, err := f.c.in.Read(buf)
+		f.b = append(f.b, buf[:n]...)
+		if n > 0 {
+			continue
+		}
+		if err == nil {
+			err = io.ErrNoProgress
+		}
+		if len(f.b) > 0 {
+			return saidOther, err
+		}
+		return saidNothing, err
+	}
+}
+
+// look says what the bytes so far are; saidNothing as long as that is open.
+func (f *first) look() (said, error) {
+	h, err := parseHello(f.b)
+	switch {
+	case err == nil:
+		f.hello = h
+		return saidTLS, nil
+	case errors.Is(err, errShort):
+		if len(f.b) > maxHello+maxHello/8 {
+			return saidBad, errors.New("the ClientHello is too long")
+		}
+		return saidNothing, nil
+	case !errors.Is(err, errNotTLS):
+		return saidBad, err
+	}
+	line, _, whole := bytes.Cut(f.b, []byte("\n"))
+	if !httpLine(line) || len(line) > maxLine {
+		return saidOther, nil
+	}
+	if !whole {
+		return saidNothing, nil
+	}
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if i := bytes.LastIndexByte(line, ' '); i > 0 && (bytes.HasPrefix(line[i+1:], []byte("HTTP/1.")) || string(line) == "PRI * HTTP/2.0") {
+		return saidHTTP, nil
+	}
+	return saidOther, nil
+}
+
+// httpLine reports whether a line may begin a request: with a token and a space.
+func httpLine(line []byte) bool {
+	for i, b := range line {
+		switch {
+		case b == ' ':
+			return i > 0
+		case i > 32 || !(b >= 'A' && b <= 'Z' || b >= 'a' && b <= 'z' || b == '-' || b == '_'):
+			return false
+		}
+	}
+	return true
+}
+
+// takesTurns waits for whichever side of a connection that was dialled ahead
+// speaks first, without holding up either. It reports true when it was the
+// server: then it is neither TLS nor HTTP.
+func (c *conn) takesTurns(f *first) (server bool) {
+	c.mu.Lock()
+	out := c.out
+	c.mu.Unlock()
+	if out == nil {
+		return false
+	}
+	early := make(chan []byte, 1)
+	c.g.wg.Go(func() {
+		b := make([]byte, 16<<10)
+		n, err := out.Read(b)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			c.in.SetReadDeadline(time.Now()) // it spoke, or has gone
+		}
+		early <- b[:n]
+	})
+	buf := make([]byte, 4<<10)
+	n, err := c.in.Read(buf)
+	f.b = append(f.b, buf[:n]...)
+	if err == io.EOF {
+		c.hungUp.Store(true)
+	}
+	out.SetReadDeadline(time.Unix(1, 0))
+	b := <-early
+	out.SetReadDeadline(time.Time{})
+	c.in.SetReadDeadline(time.Time{})
+	if len(b) > 0 {
+		c.received.Add(int64(len(b)))
+		c.in.Write(b)
+		return true
+	}
+	if n == 0 {
+		return true // one side has closed before anything was said
+	}
+	return false
+}
+
+// deny ends a connection that turned out to be something that isn't allowed.
+// code is the TLS alert that says so, 0 for none.
+func (c *conn) deny(scheme string, d cell.Decision, code byte) {
+	a := c.access
+	a.Scheme = scheme
+	l := c.g.law.Load()
+	c.g.tell(l, a, d, c.id)
+	c.mu.Lock()
+	c.quiet = true
+	c.mu.Unlock()
+	if code == 0 {
+		c.reset("denied: " + d.Reason)
+		return
+	}
+	c.fail(errors.New("denied: " + d.Reason))
+	c.in.SetDeadline(time.Now().Add(alertTimeout))
+	c.in.Write(alert(code))
+	if h, ok := c.in.(interface{ CloseWrite() error }); ok {
+		h.CloseWrite()
+	}
+	io.Copy(io.Discard, io.LimitReader(c.in, maxHello)) // or the alert is lost with a reset
+}
+
+// tls goes on with a connection that has begun with a ClientHello.
+func (c *conn) tls(pre []byte, h *hello) {
+	c.speaks("https", false)
+	want := c.access.Host
+	switch {
+	case want == "" && h.name == "": // an address was allowed, and it is one
+	case h.name == "":
+		c.deny("https", never("tls", "TLS without a server name (SNI) doesn't say where it goes"), alertUnrecognized)
+		return
+	case h.name != want:
+		d := never("tls", fmt.Sprintf("TLS for %q on a connection to %s", printable(h.name), c.host()))
+		c.deny("https", d, alertUnrecognized)
+		return
+	}
+	if h.ech && !c.decision.Open {
+		c.deny("https", never("tls", "TLS with an encrypted server name (ECH) doesn't say where it goes: switch it off in the client"), alertAccessDenied)
+		return
+	}
+	if c.decision.Open {
+		c.openTLS(&prefixed{Conn: c.in, c: c, pre: pre})
+		return
+	}
+	c.raw(pre)
+}
+
+// raw passes a connection through. pre are bytes that the cell has sent.
+func (c *conn) raw(pre []byte) {
+	if c.decision.Effect == cell.Ask && !c.askConnect() {
+		return
+	}
+	c.mu.Lock()
+	out := c.out
+	c.mu.Unlock()
+	if out == nil {
+		ctx, cancel := context.WithTimeout(c.g.ctx, dialTimeout)
+		defer cancel()
+		l := c.g.law.Load()
+		var err error
+		if out, _, err = c.g.dial(ctx, l, c.access, c.id); err != nil {
+			c.reset(err.Error())
+			return
+		}
+		c.setOut(out)
+		if now := c.g.law.Load(); now != l {
+			c.rejudge(now)
+		}
+	}
+	c.splice(out, pre)
+}
+
+// askConnect holds the connection until a person has answered.
+func (c *conn) askConnect() bool {
+	gone := make(chan struct{})
+	e, hup := waiter.NewChannelEntry(waiter.EventHUp | waiter.EventErr)
+	c.wq.EventRegister(&e)
+	defer c.wq.EventUnregister(&e)
+	ctx, cancel := context.WithCancelCause(c.g.ctx)
+	defer cancel(nil)
+	c.g.wg.Go(func() {
+		select {
+		case <-hup:
+			cancel(errors.New("the cell gave up"))
+		case <-gone:
+		}
+	})
+	defer close(gone)
+	l := c.g.law.Load()
+	id, d := c.g.asks.ask(ctx, l, c.access, c.decision, c.id)
+	if d.Effect != cell.Allow {
+		c.mu.Lock()
+		c.quiet = true
+		c.mu.Unlock()
+		c.reset("denied: " + d.Reason)
+		return false
+	}
+	c.request = id
+	return true
+}
+
+// printable keeps a name from the cell presentable.
+func printable(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return s
+}
