@@ -66,3 +66,31 @@ type RevokeResult struct {
 	Credential string   `json:"credential"` // its name
 	Cells      []string `json:"cells"`      // ids
 }
+
+// Secrets is what a run had to do with credentials: what was lent to its cell,
+// and where the values were looked for afterwards.
+type Secrets struct {
+	Lent       []SecretLent  `json:"lent"`        // what the cell has had
+	Scanned    []string      `json:"scanned"`     // what was searched
+	Found      []SecretFound `json:"found"`       // where a value is; none is as it should be
+	More       int           `json:"more"`        // how many were found beyond those listed
+	NotScanned []string      `json:"not_scanned"` // what was not searched, with the reason
+	TookMS     float64       `json:"took_ms"`
+}
+
+// SecretLent is a credential that a run's cell has had.
+type SecretLent struct {
+	Credential string   `json:"credential"` // its name
+	Kind       string   `json:"kind"`       // "token", "ssh"
+	For        []string `json:"for"`        // where it may go
+	Uses       int64    `json:"uses"`       // requests that it was put into during the run, or signatures
+	Revoked    bool     `json:"revoked"`    // it was taken back before the run's end
+}
+
+// SecretFound says that a value of a credential is where it should not be.
+type SecretFound struct {
+	In         string `json:"in"`             // "workspace", or the record of the run: "stdout", "patch", …
+	Path       string `json:"path,omitempty"` // of the file in the workspace
+	Credential string `json:"credential"`     // its name
+	Encoding   string `json:"encoding"`       // "plain", "base64", …
+}

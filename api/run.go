@@ -90,6 +90,7 @@ type Run struct {
 	Network     *Network `json:"network,omitempty"` // what it said to the outside; null for a cell that does not talk
 	Error       *Error   `json:"error,omitempty"`   // why it failed to start
 	Folder      string   `json:"folder,omitempty"`  // where its records are
+	Secrets     *Secrets `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
 }
 
 // Point is the state of a workspace at one end of a run.

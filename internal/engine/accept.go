@@ -227,6 +227,11 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 			return err
 		}
 	}
+	if !req.Force {
+		if err := e.refuseSecrets(ctx, run, c, known, after, req.Ignored); err != nil {
+			return err
+		}
+	}
 	ignored, err := diff.IgnoredBy(base, after)
 	if err != nil {
 		return err

@@ -103,6 +103,9 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		if err := x.writePatch(ctx, diff); err != nil {
 			return err
 		}
+		if err := x.lookForSecrets(ctx, &after); err != nil {
+			return err
+		}
 	}
 	return x.close(ctx, &after)
 }

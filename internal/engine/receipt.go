@@ -44,6 +44,7 @@ type runPredicate struct {
 	Output      api.Outputs            `json:"output"`
 	Files       map[string]cell.Digest `json:"files"` // of the run's folder
 	Check       *api.Check             `json:"check,omitempty"`
+	Secrets     *api.Secrets           `json:"secrets,omitempty"`
 	Verdict     verdictFacts           `json:"verdict"`
 	Restore     *restoreFacts          `json:"restore,omitempty"`
 	Network     *api.Network           `json:"network,omitempty"` // from the event stream, whose digest is in Files
@@ -95,7 +96,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
 		Workspace: run.Provider, Image: "host", Backend: run.Backend, Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes,
-		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network,
+		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Secrets: run.Secrets,
 		Verdict: verdictFacts{run.Verdict, run.Reason, run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2

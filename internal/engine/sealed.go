@@ -11,7 +11,7 @@ func adopt(r *Run, p *runPredicate) {
 	r.Verdict, r.Reason, r.By = p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By
 	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
-	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check
+	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check, r.Secrets = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check, p.Secrets
 	if p.Started != nil {
 		r.Started = *p.Started
 	}
@@ -48,7 +48,7 @@ func unsealed(r *Run, p *runPredicate) (names []string) {
 		{"assurance", r.Assurance, p.Assurance}, {"downgrades", r.Downgrades, p.Downgrades}, {"policy_digest", r.Policy, p.Policy.Digest},
 		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
 		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
-		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check},
+		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
 		{"started", r.Started.UTC(), at(p.Started)}, {"ended", r.Ended.UTC(), at(p.Ended)},
 	} {
 		if !alike(x.record, x.receipts) {

@@ -1,0 +1,329 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+const (
+	// ignoredBudget is how many bytes of files that git ignores are searched
+	// after a run. What git would see is searched whatever it costs.
+	ignoredBudget = 1 << 30
+	// inflateBudget is how many bytes of what is compressed are unpacked for
+	// it, in all.
+	inflateBudget = 1 << 30
+	// foundLimit is how many places are listed; more are counted.
+	foundLimit = 100
+)
+
+// search looks for the values of the credentials that a cell has had.
+type search struct {
+	api.Secrets
+	scanner  *credential.Scanner
+	handles  []string
+	unpack   int64
+	unpacked map[string]int // why something compressed was not searched → how many
+}
+
+// searchFor returns a search for what was lent to a cell or to one that it was
+// forked from, taken back or not; nil when nothing ever was.
+func (e *Engine) searchFor(c *Cell) *search {
+	values := map[string]credential.Secret{}
+	s := &search{unpack: inflateBudget, unpacked: map[string]int{}}
+	s.Lent, s.Scanned, s.Found, s.NotScanned = []api.SecretLent{}, []string{}, []api.SecretFound{}, []string{}
+	for id, own := c.ID, true; id != ""; own = false {
+		for _, l := range e.reg.lendings(id) {
+			if _, ok := values[l.Handle]; ok {
+				continue
+			}
+			known, secret, err := e.cfg.Credentials.Get(l.Handle)
+			if err != nil {
+				s.NotScanned = append(s.NotScanned, "anything for the value of "+l.Handle+": it is not stored any more")
+			} else if known.Kind == credential.Token {
+				values[l.Handle] = secret
+			}
+			if own {
+				s.Lent = append(s.Lent, api.SecretLent{Credential: l.Handle, Kind: known.Kind, For: orEmpty(slices.Concat(known.For, alsoFor(known))), Revoked: !l.Revoked.IsZero()})
+			}
+			s.handles = append(s.handles, l.Handle)
+		}
+		up, err := e.reg.cell(id)
+		if err != nil || up.Parent == nil || len(s.handles) > 1000 {
+			break
+		}
+		id = up.Parent.Cell
+	}
+	if len(s.handles) == 0 {
+		return nil
+	}
+	s.scanner = credential.NewScanner(values)
+	return s
+}
+
+func alsoFor(c credential.Credential) (list []string) {
+	for _, u := range c.Also {
+		list = append(list, u.For...)
+	}
+	return list
+}
+
+// read searches one text.
+func (s *search) read(ctx context.Context, in, path string, r io.Reader) error {
+	found, gap, err := s.scanner.Read(ctx, r, &s.unpack)
+	if err != nil {
+		return err
+	}
+	if gap != "" {
+		s.unpacked[gap]++
+	}
+	s.add(in, path, found)
+	return nil
+}
+
+func (s *search) add(in, path string, found []credential.Found) {
+	for _, f := range found {
+		if len(s.Found) == foundLimit {
+			s.More++
+			continue
+		}
+		s.Found = append(s.Found, api.SecretFound{In: in, Path: redactor.String(path), Credential: f.Credential, Encoding: f.Encoding})
+	}
+}
+
+// text searches something short, such as a name.
+func (s *search) text(in, path, text string) {
+	st := s.scanner.Stream()
+	io.WriteString(st, text)
+	s.add(in, path, st.Found())
+}
+
+// lookForSecrets searches what a run left behind for the values of credentials
+// that were lent to its cell. Nothing was lent: it costs nothing, and says
+// nothing.
+func (x *execution) lookForSecrets(ctx context.Context, after *Checkpoint) error {
+	x.run.Secrets = nil
+	s := x.e.searchFor(&x.c)
+	if s == nil {
+		return nil
+	}
+	began := time.Now()
+	from, err := x.e.tree(ctx, &x.before)
+	if err != nil {
+		return err
+	}
+	to, err := x.e.side(ctx, after)
+	if err != nil {
+		return err
+	}
+	if err := s.changes(ctx, from, to, ignoredBudget); err != nil {
+		return err
+	}
+	if err := x.searchRecords(ctx, s); err != nil {
+		return err
+	}
+	s.NotScanned = append(s.NotScanned, "the cell's own home and /tmp", "what is encrypted, or encoded in a way that is not known", "memory of processes that go on")
+	for why, n := range s.unpacked {
+		s.NotScanned = append(s.NotScanned, fmt.Sprintf("what is packed in %d of the files: %s", n, why))
+	}
+	slices.Sort(s.NotScanned)
+	s.TookMS = ms(time.Since(began))
+	x.run.Secrets = &s.Secrets
+	for i, f := range s.Found {
+		if i == 5 {
+			x.run.Notes = append(x.run.Notes, fmt.Sprintf("SECRET FOUND in %d more places: pando receipt show %s", len(s.Found)-5+s.More, x.run.ID))
+			break
+		}
+		x.run.Notes = append(x.run.Notes, "SECRET FOUND: the value of "+f.Credential+" is in "+placeOf(f)+" ("+f.Encoding+"); change it, whoever reads that has it")
+	}
+	return nil
+}
+
+func placeOf(f api.SecretFound) string {
+	if f.In == "workspace" {
+		return f.Path
+	}
+	return "the run's " + f.In
+}
+
+// changes searches the files that differ from one tree to another state, their
+// names, link targets and attributes. Of files that git does not see, at most
+// budget bytes are read.
+func (s *search) changes(ctx context.Context, from *workspace.Tree, to workspace.Side, budget int64) error {
+	changes, err := workspace.Changes(from, to.Tree)
+	if err != nil {
+		return err
+	}
+	var files, left int
+	var bytes, leftBytes int64
+	for _, c := range changes {
+		if c.New == nil {
+			continue
+		}
+		s.text("workspace", c.Path, c.Path+"\n"+c.New.Target)
+		for _, x := range c.New.XAttrs {
+			s.text("workspace", c.Path, x.Name+"="+x.Value)
+		}
+		if c.New.Type != workspace.File || c.Meta() {
+			continue
+		}
+		if !c.Git() {
+			if budget < c.New.Size {
+				left, leftBytes = left+1, leftBytes+c.New.Size
+				continue
+			}
+			budget -= c.New.Size
+		}
+		if err := s.file(ctx, to, c); err != nil {
+			return err
+		}
+		files, bytes = files+1, bytes+c.New.Size
+	}
+	s.Scanned = append(s.Scanned, fmt.Sprintf("workspace: %d changed files, %s", files, policy.FormatSize(bytes)))
+	if left > 0 {
+		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d changed files that git does not see, %s", left, policy.FormatSize(leftBytes)))
+	}
+	return nil
+}
+
+func (s *search) file(ctx context.Context, side workspace.Side, c workspace.Change) error {
+	r, err := side.Contents.Open(c.Path, *c.New)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return s.read(ctx, "workspace", c.Path, r)
+}
+
+// searchRecords searches what is kept of a run, and counts on the way how often
+// each credential was used.
+func (x *execution) searchRecords(ctx context.Context, s *search) error {
+	for _, name := range []string{"manifest.json", "stdout", "stderr", "events.jsonl", "patch", "check"} {
+		f, err := os.Open(filepath.Join(x.run.Folder, name))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = s.read(ctx, name, "", f)
+		if err == nil && name == "events.jsonl" {
+			s.countUses(f)
+		}
+		f.Close()
+		if err != nil {
+			return err
+		}
+		s.Scanned = append(s.Scanned, name)
+	}
+	for name, o := range map[string]api.Output1{"stdout": x.run.Output.Stdout, "stderr": x.run.Output.Stderr} {
+		if o.Bytes > o.Kept {
+			s.NotScanned = append(s.NotScanned, fmt.Sprintf("%s of %s that were not kept", policy.FormatSize(o.Bytes-o.Kept), name))
+		}
+	}
+	about, err := json.Marshal(x.run.Run) // what the receipt says is said here
+	if err != nil {
+		return err
+	}
+	s.text("receipt", "", string(about))
+	s.Scanned = append(s.Scanned, "receipt")
+	return nil
+}
+
+// countUses counts the requests that credentials were put into, and the
+// signatures of keys, in a run's events.
+func (s *search) countUses(f *os.File) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return
+	}
+	uses := map[string]int64{}
+	in := bufio.NewReaderSize(f, 64<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var ev struct {
+			Kind   string          `json:"kind"`
+			Fields json.RawMessage `json:"fields"`
+		}
+		if json.Unmarshal(line, &ev) != nil {
+			continue
+		}
+		switch ev.Kind {
+		case "flow":
+			var flow cell.Flow
+			if json.Unmarshal(ev.Fields, &flow) == nil && flow.Secret != "" {
+				uses[flow.Secret]++
+			}
+		case "decision":
+			var d cell.Decided
+			if json.Unmarshal(ev.Fields, &d) == nil && d.Access.Act == cell.Sign && d.Decision.Allowed() {
+				uses[d.Decision.Credential] += max(d.Count, 1)
+			}
+		}
+	}
+	for i := range s.Lent {
+		s.Lent[i].Uses = uses[s.Lent[i].Credential]
+	}
+}
+
+// refuseSecrets refuses to bring changes into a source that have the value of a
+// credential in them, whoever put it there: an earlier run, an exec, a person.
+func (e *Engine) refuseSecrets(ctx context.Context, run *Run, c *Cell, known *workspace.Tree, after workspace.Side, ignored bool) error {
+	s := e.searchFor(c)
+	if s == nil {
+		return nil
+	}
+	var budget int64
+	if ignored {
+		budget = math.MaxInt64
+	}
+	if err := s.changes(ctx, known, after, budget); err != nil {
+		return err
+	}
+	for _, f := range s.Found {
+		return cell.Errorf(cell.Denied, "engine.Accept", "take it out and try again; to apply it all the same: --force --reason TEXT",
+			"cannot apply run %s: the value of the credential %s is in %s (%s)", run.ID, f.Credential, f.Path, f.Encoding)
+	}
+	return nil
+}
+
+func secretsMarkdown(b *strings.Builder, s *api.Secrets) {
+	if s == nil {
+		return
+	}
+	b.WriteString("\n## Credentials\n\n| | |\n|---|---|\n")
+	for _, l := range s.Lent {
+		text := fmt.Sprintf("used %d times, for %s", l.Uses, strings.Join(l.For, ", "))
+		if l.Revoked {
+			text += "; taken back"
+		}
+		row(b, "lent "+l.Credential, text)
+	}
+	row(b, "searched", strings.Join(s.Scanned, "; "))
+	for _, f := range s.Found {
+		row(b, "**found**", "the value of "+f.Credential+" in "+placeOf(f)+", "+f.Encoding)
+	}
+	if s.More > 0 {
+		row(b, "**found**", fmt.Sprintf("in %d more places", s.More))
+	}
+	if len(s.Found) == 0 {
+		row(b, "found", "nowhere")
+	}
+	row(b, "not searched", strings.Join(s.NotScanned, "; "))
+}

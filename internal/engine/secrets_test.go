@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const leak = "not-of-any-known-shape-9Zk3"
+
+// lendingBed has a cell "a" that was lent a credential.
+func lendingBed(t *testing.T) (*bed, *Cell) {
+	b := newBed(t, "f: x", ".gitignore: ignored\n")
+	b.storeToken("mine", leak)
+	b.run("a", "true")
+	c, err := b.reg.cell(b.id("a"))
+	b.must(err)
+	b.lendTo(&c, "mine")
+	return b, &c
+}
+
+func TestF9SearchAfterARun(t *testing.T) {
+	b, _ := lendingBed(t)
+	coded := base64.StdEncoding.EncodeToString([]byte("user:" + leak))
+	for _, x := range []struct{ script, in, path, encoding string }{
+		{"echo clean > g; echo clean", "", "", ""},
+		{"mkdir -p d; echo 'key = " + leak + "' > d/conf", "workspace", "d/conf", "plain"},
+		{"echo " + coded + " > coded", "workspace", "coded", "base64"},
+		{"echo " + leak + " > ignored", "workspace", "ignored", "plain"},
+		{"ln -s /" + leak + " link", "workspace", "link", "plain"},
+		{"echo > name-" + leak, "workspace", "name-[secret]", "plain"},
+		{"echo " + leak + " | gzip > f.gz", "workspace", "f.gz", "plain, compressed"},
+		{"echo out " + leak[:9] + "'\x1b[1m'" + leak[9:], "stdout", "", "plain, with terminal escapes"},
+		{"echo " + coded + " >&2", "stderr", "", "base64"},
+	} {
+		r := b.run("a", x.script)
+		if r.Secrets == nil || len(r.Secrets.Lent) != 1 || r.Secrets.Lent[0].Credential != "mine" || len(r.Secrets.Scanned) < 5 || len(r.Secrets.NotScanned) == 0 {
+			t.Fatalf("%s: %+v", x.script, r.Secrets)
+		}
+		found := map[api.SecretFound]bool{}
+		for _, f := range r.Secrets.Found {
+			found[f] = true
+		}
+		if x.in == "" {
+			if len(found) > 0 {
+				t.Errorf("%s: %v", x.script, found)
+			}
+			continue
+		}
+		if !found[api.SecretFound{In: x.in, Path: x.path, Credential: "mine", Encoding: x.encoding}] {
+			t.Errorf("%s: %v", x.script, r.Secrets.Found)
+		}
+		if !strings.Contains(strings.Join(r.Notes, "\n"), "SECRET FOUND: the value of mine is in "+x.path) {
+			t.Errorf("%s: notes %q", x.script, r.Notes)
+		}
+		got, err := b.Receipt(r.ID, "")
+		b.must(err)
+		if !strings.Contains(string(got.Statement), `"encoding":"`+x.encoding) || !strings.Contains(got.Markdown, "## Credentials") {
+			t.Errorf("%s: the receipt does not say so: %s", x.script, got.Statement)
+		}
+		if strings.Contains(string(got.Statement), leak) {
+			t.Errorf("%s: the receipt has it: %s", x.script, got.Statement)
+		}
+	}
+	b.verified()
+}
+
+// A cell that was lent nothing has nothing to be searched for.
+func TestNoSearchWithoutCredentials(t *testing.T) {
+	b := newBed(t, "f: x")
+	b.storeToken("mine", leak)
+	if r := b.run("a", "echo "+leak+" > g"); r.Secrets != nil {
+		t.Errorf("%+v", r.Secrets)
+	}
+}
+
+func TestF9AcceptRefusesSecrets(t *testing.T) {
+	b, _ := lendingBed(t)
+	b.run("a", "echo "+leak+" > conf")
+	f, err := b.Fork(b.ctx, b.id("a"), api.ForkRequest{Count: 1, Name: "child"})
+	b.must(err)
+	if len(f.Cells) != 1 {
+		t.Fatal(f)
+	}
+	for _, name := range []string{"a", "child"} { // what an earlier run, or the cell before, has written is no better
+		r := b.run(name, "echo more > g")
+		_, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
+		b.wantKind("accept --apply in "+name, err, cell.Denied, "conf", "mine")
+		if _, err := os.Stat(filepath.Join(b.src, "g")); err == nil {
+			t.Errorf("%s: it was applied", name)
+		}
+	}
+	r := b.run("a", "rm conf; echo gone > g")
+	_, err = b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
+	b.must(err)
+	if b.source("g") != "gone\n" {
+		t.Error("it was not applied")
+	}
+	r = b.run("a", "echo "+leak+" > conf")
+	_, err = b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})
+	b.must(err)
+	if !strings.Contains(b.source("conf"), leak) {
+		t.Error("it was not applied by force")
+	}
+}
