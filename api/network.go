@@ -14,14 +14,14 @@ type Network struct {
 	// Peers are those it talked to, the most first; Denials what it was refused,
 	// in the order of their first time. Both are cut at 100; More counts the rest.
 	Peers   []Peer   `json:"peers,omitempty"`
-	Denials []Denial `json:"denials,omitempty"`
-	More    int      `json:"more,omitempty"` // peers and denials that are not listed
+	Denials []Denial `json:"denials,omitempty"` // what it was refused
+	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
 }
 
 // Peer is somebody that a run talked to.
 type Peer struct {
-	Host       string   `json:"host"` // a name, or an address
-	Port       int      `json:"port"`
+	Host       string   `json:"host"`                 // a name, or an address
+	Port       int      `json:"port"`                 // of TCP
 	Requests   int      `json:"requests,omitempty"`   // HTTP requests seen in opened connections
 	Flows      int      `json:"flows"`                // connections, or requests
 	Sent       int64    `json:"sent"`                 // bytes to it
@@ -32,8 +32,8 @@ type Peer struct {
 
 // Denial is something that a run was refused, as often as it tried.
 type Denial struct {
-	Want     string `json:"want"` // "POST https://api.github.com/repos/x/y/issues", "resolve evil.example"
-	Times    int64  `json:"times"`
+	Want     string `json:"want"`               // "POST https://api.github.com/repos/x/y/issues", "resolve evil.example"
+	Times    int64  `json:"times"`              // how often it tried
 	Rule     string `json:"rule"`               // that refused it
 	Origin   string `json:"origin"`             // where the rule stands
 	Reason   string `json:"reason"`             // in one sentence
