@@ -47,6 +47,7 @@ const (
 	Overlay MountKind = "overlay" // Lower and Upper, Work are layers of a workspace
 	Tmpfs   MountKind = "tmpfs"   // empty, in memory
 	Link    MountKind = "link"    // a symlink to Source
+	Protect MountKind = "protect" // what the cell has at Target already, read-only
 )
 
 // Mount is one thing that is visible in a cell.

@@ -50,7 +50,7 @@ func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (er
 		ctx := context.WithoutCancel(ctx)
 		err = errors.Join(err, e.deactivate(ctx, c.ID, "the check ended"), e.awaitGone(ctx, c.ID), p.Drop(c.Gen.Layer), e.removePrivate(c.ID))
 	}()
-	if err := e.refit(c, p); err != nil {
+	if err := e.refit(c, p, after); err != nil {
 		return err
 	}
 	inst, err := e.activate(ctx, c)

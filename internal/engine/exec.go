@@ -155,7 +155,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	} else if err := p.Resume(ctx, *c.Gen); err != nil {
 		return nil, nil, err
 	}
-	if err := e.refit(&c, p); err != nil {
+	if err := e.refit(&c, p, nil); err != nil {
 		return nil, nil, err
 	}
 	if c.State == cell.Running || c.State == cell.Paused {
@@ -223,7 +223,7 @@ const (
 )
 
 // refit points a cell's mounts at its present layer and its own folders.
-func (e *Engine) refit(c *Cell, p workspace.Provider) error {
+func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 	private := e.private(c.ID)
 	fault.Step("make the folders of a cell")
 	if err := e.makeHome(private); err != nil {
@@ -253,7 +253,10 @@ func (e *Engine) refit(c *Cell, p workspace.Provider) error {
 			caches++
 		}
 	}
-	c.Setup.Mounts = mounts
+	var err error
+	if c.Setup.Mounts, err = e.mask(c, from, mounts); err != nil {
+		return err
+	}
 	if c.talks() {
 		return e.writeTalk(c)
 	}

@@ -74,7 +74,7 @@ func (x *execution) regovern(ctx context.Context) error {
 	}
 	what := ""
 	switch {
-	case len(pol.Files.Mounts) > 0:
+	case len(pol.Files.Mounts) > 0, !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly):
 		what = "mounts"
 	case pol.Talks() != s.Talks:
 		what = "network interface"
@@ -114,7 +114,7 @@ func (x *execution) setUp() error {
 		x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
 	x.c.Setup = Setup{
-		Talks: pol.Talks(), Origins: pol.Origins, Handles: pol.Handles(),
+		Talks: pol.Talks(), Origins: pol.Origins, Handles: pol.Handles(), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),
@@ -127,7 +127,7 @@ func (x *execution) setUp() error {
 	if err != nil {
 		return err
 	}
-	return e.refit(&x.c, p)
+	return e.refit(&x.c, p, &x.before)
 }
 
 // awaitClient holds the command back until the client that wants to see it is
@@ -163,7 +163,7 @@ func (x *execution) startCommand(ctx context.Context) error {
 		return err
 	}
 	x.run.Assurance = assuranceAPI(x.proc.Assurance())
-	x.run.Downgrades = append(append([]string{}, x.proc.Assurance().Downgrades...), x.c.Setup.Downgrades...)
+	x.run.Downgrades = append(append([]string{}, x.proc.Assurance().Downgrades...), append(slices.Clone(x.c.Setup.Downgrades), x.c.Setup.Unmasked...)...)
 	x.l.mu.Lock()
 	x.l.proc = x.proc
 	x.l.mu.Unlock()

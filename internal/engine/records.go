@@ -67,6 +67,11 @@ type Setup struct {
 	Origins    policy.Origins `json:"origins"`           // where the policy's lines come from
 	Handles    []string       `json:"handles,omitempty"` // credentials that the policy lends
 	Notes      []string       `json:"notes,omitempty"`
+	// Hidden and ReadOnly are paths of the workspace, and Unmasked says which of
+	// them are not covered, and why.
+	Hidden   []string `json:"hidden,omitempty"`
+	ReadOnly []string `json:"read_only,omitempty"`
+	Unmasked []string `json:"unmasked,omitempty"`
 }
 
 // Anonymous reports whether the cell has no name of its own.

@@ -152,7 +152,7 @@ func (c *liveCell) rules() error {
 func (c *liveCell) writable() []string {
 	list := []string{"/proc", "/dev/shm"}
 	for _, m := range c.w.Spec.Mounts {
-		if !m.ReadOnly && m.Kind != cell.Link && m.Target != "/run" {
+		if !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect && m.Target != "/run" {
 			list = append(list, m.Target)
 		}
 	}

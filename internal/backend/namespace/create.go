@@ -129,7 +129,7 @@ func (b *Backend) openMounts(w *wire, keeperPID int) (files []*os.File, err erro
 	}
 	defer ids.Close()
 	for i, m := range w.Spec.Mounts {
-		if m.Kind == cell.Link || m.Kind == cell.Tmpfs {
+		if madeInside(m) {
 			continue
 		}
 		f, err := openMount(ns, m, ids)

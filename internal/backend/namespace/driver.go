@@ -166,7 +166,7 @@ func (c *liveCell) openMounts(files []*os.File) ([]*os.File, error) {
 	}
 	var ns *linux.MountNS
 	for i, m := range c.w.Spec.Mounts {
-		if m.Kind == cell.Link || m.Kind == cell.Tmpfs {
+		if madeInside(m) {
 			continue
 		}
 		var f *os.File

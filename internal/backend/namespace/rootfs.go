@@ -206,6 +206,8 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 		b.s.Mount("tmpfs", ".", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
 		b.s.Call("leave "+m.Target, unix.SYS_CHDIR, "/")
 		b.s.Call("close", unix.SYS_CLOSE, at)
+	case m.Kind == cell.Protect:
+		b.protect(m.Target)
 	case how.Dir:
 		b.dir(m.Target)
 		b.s.Attach(int(f.Fd()), m.Target)
@@ -215,6 +217,26 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 		})
 		b.s.Attach(int(f.Fd()), m.Target)
 	}
+}
+
+// protect makes what is at a place read-only, with all that is mounted below
+// it: a mount of it over itself. It must be there, and be reached without any
+// symlink.
+func (b *builder) protect(target string) {
+	at := b.s.OpenPlain(target)
+	tree := b.s.Call("take "+target, unix.SYS_OPEN_TREE, at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	attr := make([]byte, 32) // struct mount_attr {attr_set, attr_clr, propagation, userns_fd uint64}
+	attr[0] = unix.MOUNT_ATTR_RDONLY
+	b.s.Call("protect "+target, unix.SYS_MOUNT_SETATTR, tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr, len(attr))
+	b.s.Call("attach "+target, unix.SYS_MOVE_MOUNT, tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	b.s.Call("close", unix.SYS_CLOSE, tree)
+	b.s.Call("close", unix.SYS_CLOSE, at)
+}
+
+// madeInside reports whether a mount is made from nothing that would have to be
+// opened before.
+func madeInside(m cell.Mount) bool {
+	return m.Kind == cell.Link || m.Kind == cell.Tmpfs || m.Kind == cell.Protect
 }
 
 // identity gives the cell a name and a machine-id of its own.

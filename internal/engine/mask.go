@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+const (
+	whyHidden   = "hidden by the policy"
+	whyReadOnly = "read-only by the policy"
+)
+
+// mask covers the parts of the workspace that the policy hides, or makes
+// read-only, as they are in the state that the cell starts from (nil: its head). A mount covers
+// the file itself: whatever name, symlink or /proc path leads there. What is
+// not there has nothing to be covered, and is named as not enforced.
+func (e *Engine) mask(c *Cell, from *Checkpoint, mounts []cell.Mount) ([]cell.Mount, error) {
+	c.Setup.Unmasked = nil
+	if len(c.Setup.Hidden)+len(c.Setup.ReadOnly) == 0 {
+		return mounts, nil
+	}
+	if from == nil {
+		head, err := e.reg.checkpoint(c.Head)
+		if err != nil {
+			return nil, err
+		}
+		from = &head
+	}
+	tree, err := e.tree(e.life, from)
+	if err != nil {
+		return nil, err
+	}
+	plan := &image.HostPlan{}
+	for _, m := range mounts {
+		if m.Why == whyWorkspace {
+			plan.Workspace = m.Target
+		}
+		if m.Why != whyHidden && m.Why != whyReadOnly {
+			plan.Mounts = append(plan.Mounts, m)
+		}
+	}
+	empty := filepath.Join(e.private(c.ID), "empty")
+	if err := os.WriteFile(empty, nil, 0o444); err != nil && !os.IsPermission(err) { // it is there already
+		return nil, err
+	}
+	for _, rel := range c.Setup.Hidden {
+		switch entry, why := maskable(tree, rel); {
+		case why != "":
+			c.Setup.Unmasked = append(c.Setup.Unmasked, rel+" is not hidden: "+why)
+		case entry.Type == workspace.Folder:
+			plan.Insert(cell.Mount{Kind: cell.Tmpfs, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Why: whyHidden})
+		default:
+			plan.Insert(cell.Mount{Kind: cell.Bind, Target: path.Join(plan.Workspace, rel), Source: empty, ReadOnly: true, Owned: true, Why: whyHidden})
+		}
+	}
+	for _, rel := range c.Setup.ReadOnly {
+		if _, why := maskable(tree, rel); why != "" {
+			c.Setup.Unmasked = append(c.Setup.Unmasked, rel+" is not read-only: "+why)
+		} else {
+			plan.Insert(cell.Mount{Kind: cell.Protect, Target: path.Join(plan.Workspace, rel), ReadOnly: true, Why: whyReadOnly})
+		}
+	}
+	return plan.Mounts, nil
+}
+
+// maskable is what a path of the workspace is, or why no mount can lie there.
+func maskable(tree *workspace.Tree, rel string) (entry workspace.Entry, why string) {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		if e, err := tree.Lookup(dir); err == nil && e.Type == workspace.Symlink {
+			return entry, dir + " is a symlink; name what it leads to"
+		}
+	}
+	entry, err := tree.Lookup(rel)
+	switch {
+	case cell.KindOf(err) == cell.NotFound:
+		return entry, "it was not there when the cell started"
+	case err != nil:
+		return entry, err.Error()
+	case entry.Type != workspace.Folder && entry.Type != workspace.File:
+		return entry, "it is neither a file nor a folder; name what it leads to"
+	}
+	return entry, ""
+}
