@@ -3,6 +3,7 @@ package apply
 import (
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -65,7 +66,7 @@ var controlTable = []struct{ why, names string }{
 
 // controls is controlTable prepared: patterns by their first name, those that
 // begin with a glob under "".
-var controls = func() map[string][]controlPattern {
+var controls = sync.OnceValue(func() map[string][]controlPattern {
 	m := map[string][]controlPattern{}
 	for _, row := range controlTable {
 		for _, name := range strings.Fields(row.names) {
@@ -78,7 +79,7 @@ var controls = func() map[string][]controlPattern {
 		}
 	}
 	return m
-}()
+})
 
 type controlPattern struct {
 	parts []string
@@ -90,7 +91,7 @@ func controlWhy(p string) string {
 	parts := strings.Split(gitdir.FoldPath(p), "/")
 	for i, name := range parts {
 		for _, first := range []string{name, ""} {
-			for _, c := range controls[first] {
+			for _, c := range controls()[first] {
 				if c.matches(parts[i:]) {
 					return c.why
 				}
