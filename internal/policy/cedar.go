@@ -20,23 +20,28 @@ import (
 // before and is part of the context:
 //
 //	host     the name, "" when an address was asked for
-//	addr     the address, if it is known
-//	port     the port, 0 when a name is looked up
+//	addr     the address, if it is known and a rule has ranges
+//	port     the port
 //	method   the HTTP method, GET for HEAD
 //	paths    those patterns of the policy that the path matches
-//	special  the address leads to no host of the internet
-//	named    and a rule names it
+//	unnamed  the address leads to no host of the internet; whether no rule
+//	         names it
 //	program  those patterns of processes.deny that the program matches
+//
+// A context has no more than an act needs: making it is most of the cost of a
+// decision.
 const schemaText = `entity Cell;
 entity Target;
-action resolve, connect, request, sign appliesTo {
+action resolve appliesTo { principal: Cell, resource: Target, context: { host: String } };
+action connect, sign appliesTo {
   principal: Cell, resource: Target,
-  context: { host: String, addr?: ipaddr, port: Long, method: String, paths: Set<String>, special: Bool, named: Bool }
+  context: { host: String, addr?: ipaddr, port: Long, unnamed?: Bool }
 };
-action execute appliesTo {
+action request appliesTo {
   principal: Cell, resource: Target,
-  context: { program: Set<String> }
+  context: { host: String, addr?: ipaddr, port: Long, unnamed?: Bool, method: String, paths?: Set<String> }
 };
+action execute appliesTo { principal: Cell, resource: Target, context: { program: Set<String> } };
 `
 
 // fixed is a list of policies that are part of every policy.
@@ -58,14 +63,10 @@ func actionOf(a cell.Act) cedar.EntityUID { return cedar.NewEntityUID("Action", 
 
 func ctx(attr string) ast.Node { return ast.Context().Access(types.String(attr)) }
 
-// builtins are the fixed policies by act.
-func builtins() (map[cell.Act]fixed, error) {
-	return fixedPolicies()
-}
-
+// fixedPolicies has them by act.
 var fixedPolicies = sync.OnceValues(func() (map[cell.Act]fixed, error) {
 	out := map[cell.Act]fixed{}
-	special := ast.Forbid().When(ctx("special").And(ast.Not(ctx("named")))).Annotate("id", ruleSpecial)
+	special := ast.Forbid().When(ast.Context().Has("unnamed").And(ctx("unnamed"))).Annotate("id", ruleSpecial)
 	for _, a := range []cell.Act{cell.Connect, cell.Request, cell.Sign} {
 		p := *special
 		out[a] = fixed{[]cedar.PolicyID{ruleSpecial}, []*cedar.Policy{cedar.NewPolicyFromAST(p.ActionEq(actionOf(a)))}}
@@ -83,7 +84,7 @@ var fixedPolicies = sync.OnceValues(func() (map[cell.Act]fixed, error) {
 })
 
 // toCedar makes the Cedar policies of a rule.
-func (c *compiled) toCedar() error {
+func (c *compiled) toCedar() {
 	c.policies = map[cell.Act]*cedar.Policy{}
 	for _, act := range []cell.Act{cell.Resolve, cell.Connect, cell.Request, cell.Sign} {
 		as := act
@@ -106,7 +107,6 @@ func (c *compiled) toCedar() error {
 		}
 		c.policies[act] = cedar.NewPolicyFromAST(p)
 	}
-	return nil
 }
 
 // condition says when a rule matches an act; false: never.
@@ -119,7 +119,7 @@ func (c *compiled) condition(act cell.Act) (ast.Node, bool) {
 	if c.effect == cell.Deny && partly {
 		return ast.Node{}, false
 	}
-	return c.matches(c.whom(c.effect == cell.Allow), act), true
+	return c.matches(c.whom(c.effect == cell.Allow, act), act), true
 }
 
 // matches adds ports, methods and paths, as far as an act has them.
@@ -148,7 +148,7 @@ func (c *compiled) exception(act cell.Act, of cell.Effect, spans []span) (ast.No
 	}
 	when := ast.True()
 	if len(c.rule.Hosts) > 0 {
-		when = c.whom(of != cell.Allow)
+		when = c.whom(of != cell.Allow, act)
 	}
 	return c.matches(when, act), true
 }
@@ -172,7 +172,7 @@ func coversSpans(a, b []span) bool {
 // whom says which names and addresses are meant. Literal: an address counts
 // only where no name was asked for. What gives (an allow, an exception from a
 // deny) is literal; what takes counts also when a name leads to the address.
-func (c *compiled) whom(literal bool) ast.Node {
+func (c *compiled) whom(literal bool, act cell.Act) ast.Node {
 	name := ast.False()
 	if len(c.exact) > 0 {
 		name = name.Or(stringSet(sortedKeys(c.exact)).Contains(ctx("host")))
@@ -192,7 +192,7 @@ func (c *compiled) whom(literal bool) ast.Node {
 		known = ctx("host").Equal(ast.String("")).And(known)
 	}
 	switch {
-	case len(c.nets) == 0:
+	case len(c.nets) == 0 || act == cell.Resolve:
 		return name
 	case len(c.exact) == 0 && len(c.suffix) == 0 && !c.all:
 		return known.And(addr)
@@ -225,7 +225,7 @@ func (c *compiled) onRequests() ast.Node {
 		when = when.And(stringSet(c.rule.Methods).Contains(ctx("method")))
 	}
 	if len(c.rule.Paths) > 0 {
-		when = when.And(ctx("paths").ContainsAny(stringSet(c.rule.Paths)))
+		when = when.And(ast.Context().Has("paths")).And(ctx("paths").ContainsAny(stringSet(c.rule.Paths)))
 	}
 	return when
 }
@@ -255,10 +255,12 @@ func (p *Rules) Cedar() string {
 			b.Write(q.MarshalCedar())
 			b.WriteString("\n\n")
 		}
-		for _, c := range p.rules {
-			if q := c.policies[act]; q != nil {
-				b.Write(q.MarshalCedar())
-				b.WriteString("\n\n")
+		for _, layer := range append([]*Rules{p}, p.bounds...) {
+			for _, c := range layer.rules {
+				if q := c.policies[act]; q != nil {
+					b.Write(q.MarshalCedar())
+					b.WriteString("\n\n")
+				}
 			}
 		}
 	}

@@ -28,6 +28,8 @@ type Rules struct {
 	below  map[string][]*compiled
 	any    []*compiled
 	ranges []*compiled
+	// What the layers above allow at most.
+	bounds []*Rules
 
 	lent     []lentFor // of the section credentials
 	programs []program // of processes.deny
@@ -85,31 +87,47 @@ func compile(canonical []byte, origins Origins) (*Rules, error) {
 func (r Result) Rules() (*Rules, error) { return compile(r.Canonical(), r.Origins) }
 
 func (e Effective) compile(origins Origins) (*Rules, error) {
-	p := &Rules{policy: e, digest: e.Digest(), origins: origins, names: map[string][]*compiled{}, below: map[string][]*compiled{}}
-	for _, list := range []struct {
-		effect cell.Effect
-		rules  []Rule
-	}{{cell.Deny, e.Network.Deny}, {cell.Ask, e.Network.Ask}, {cell.Allow, e.Network.Allow}} {
-		for i, r := range list.rules {
-			c, err := compileRule(string(list.effect)+" "+strconv.Itoa(i+1), list.effect, r)
-			if err != nil {
-				return nil, err
-			}
-			if err := c.toCedar(); err != nil {
-				return nil, err
-			}
-			p.rules = append(p.rules, c)
-			p.index(c)
-		}
+	p, err := compileNetwork(e.Network, "")
+	if err != nil {
+		return nil, err
 	}
-	var err error
+	p.policy, p.digest, p.origins = e, e.Digest(), origins
+	for i, b := range e.Network.Bounds {
+		q, err := compileNetwork(Network{Allow: b.Allow, Ask: b.Ask}, boundName(i, "", -1)+" ")
+		if err != nil {
+			return nil, err
+		}
+		q.origins = origins
+		p.bounds = append(p.bounds, q)
+	}
 	if p.lent, err = compileLent(e.Credentials); err != nil {
 		return nil, err
 	}
 	if p.programs, err = compilePrograms(e.Processes.Deny); err != nil {
 		return nil, err
 	}
-	p.builtin, err = builtins()
+	return p, err
+}
+
+// compileNetwork compiles the rules of one layer.
+func compileNetwork(n Network, prefix string) (*Rules, error) {
+	p := &Rules{names: map[string][]*compiled{}, below: map[string][]*compiled{}}
+	for _, list := range []struct {
+		effect cell.Effect
+		rules  []Rule
+	}{{cell.Deny, n.Deny}, {cell.Ask, n.Ask}, {cell.Allow, n.Allow}} {
+		for i, r := range list.rules {
+			c, err := compileRule(prefix+string(list.effect)+" "+strconv.Itoa(i+1), list.effect, r)
+			if err != nil {
+				return nil, err
+			}
+			c.toCedar()
+			p.rules = append(p.rules, c)
+			p.index(c)
+		}
+	}
+	var err error
+	p.builtin, err = fixedPolicies()
 	return p, err
 }
 

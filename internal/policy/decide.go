@@ -35,13 +35,39 @@ func (p *Rules) decide(a cell.Access) cell.Decision {
 		return p.deny(q, ruleForm, "default", why)
 	}
 	if q.Addr.IsValid() {
-		if b, ok := special(q.Addr); ok {
-			q.special, q.named = b.what, p.named(q.Addr, b, q.Port)
+		q.block, q.isSpecial = special(q.Addr)
+	}
+	d := p.judge(q)
+	// The layers above decide too, and the strictest answer counts.
+	for _, b := range p.bounds {
+		if d.Effect == cell.Deny {
+			return d
+		}
+		u := b.judge(q)
+		switch {
+		case u.Effect == cell.Deny:
+			u.Permit = ""
+			if u.Rule == ruleDefault {
+				u.Origin = p.origins.Bound
+			}
+			return u
+		case u.Effect == cell.Ask && d.Effect == cell.Allow:
+			d = u
+		default:
+			d.Open = d.Open || u.Open
 		}
 	}
+	return d
+}
+
+// judge is what one layer says.
+func (p *Rules) judge(q question) cell.Decision {
+	if q.isSpecial {
+		q.named = p.named(q.Addr, q.block, q.Port)
+	}
 	rules := p.relevant(&q)
-	if q.Act == cell.Request && q.path == "" && slices.ContainsFunc(rules, func(c *compiled) bool { return len(c.paths) > 0 }) {
-		return p.deny(q, ruleForm, "default", "a rule looks at paths, and the path "+clip(q.Path)+" has more than one meaning")
+	if q.manyPaths() && slices.ContainsFunc(rules, func(c *compiled) bool { return c.effect != cell.Allow && c.looksAtPaths(&q) }) {
+		return p.denyForm(q)
 	}
 	matched, failed := p.ask(&q, rules)
 	if failed != "" {
@@ -53,10 +79,23 @@ func (p *Rules) decide(a cell.Access) cell.Decision {
 // question is an access in the forms that rules are compared with.
 type question struct {
 	cell.Access
-	method  string // GET for HEAD
-	path    string // canonical, "" when there is no such form
-	special string // what kind of special address it leads to
-	named   bool   // and a rule names it
+	method string // GET for HEAD
+	path   string // canonical, "" when there is no such form
+	// Whether it leads to a special address, to what kind, and whether a rule
+	// names the address.
+	isSpecial bool
+	block     block
+	named     bool
+}
+
+// manyPaths reports whether the path of a request has more than one meaning, or
+// none.
+func (q *question) manyPaths() bool { return q.Act == cell.Request && q.path == "" }
+
+// looksAtPaths reports whether a rule that is about the host and the port
+// depends on the path.
+func (c *compiled) looksAtPaths(q *question) bool {
+	return len(c.paths) > 0 && inSpans(c.spans, q.Port)
 }
 
 // prepare brings the access into its one form, and says what is wrong if there
@@ -138,7 +177,7 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 	fixed := p.builtin[q.Act]
 	n := len(rules) + len(fixed.ids)
 	c := candidates{ids: make([]cedar.PolicyID, 0, n), policies: make([]*cedar.Policy, 0, n)}
-	if q.special != "" {
+	if q.isSpecial {
 		c.ids, c.policies = append(c.ids, fixed.ids...), append(c.policies, fixed.policies...)
 	}
 	var paths []types.Value
@@ -146,6 +185,9 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 		policy := r.policies[q.Act]
 		if policy == nil || q.Act != cell.Resolve && !inSpans(r.spans, q.Port) {
 			continue
+		}
+		if q.manyPaths() && len(r.paths) > 0 {
+			continue // an allow; see judge for the others
 		}
 		if q.Act == cell.Request && len(r.paths) > 0 {
 			before := len(paths)
@@ -163,12 +205,22 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 	if len(c.ids) == 0 {
 		return nil, "" // nothing that could allow it
 	}
-	context := types.RecordMap{
-		"host": types.String(q.Host), "port": types.Long(q.Port), "method": types.String(q.method),
-		"paths": types.NewSet(paths...), "special": types.Boolean(q.special != ""), "named": types.Boolean(q.named),
+	context := make(types.RecordMap, 6)
+	context["host"] = types.String(q.Host)
+	if q.Act != cell.Resolve {
+		context["port"] = types.Long(q.Port)
+		if q.Addr.IsValid() && len(p.ranges) > 0 {
+			context["addr"] = ipOf(q.Addr)
+		}
+		if q.isSpecial {
+			context["unnamed"] = types.Boolean(!q.named)
+		}
 	}
-	if q.Addr.IsValid() {
-		context["addr"] = ipOf(q.Addr)
+	if q.Act == cell.Request {
+		context["method"] = types.String(q.method)
+		if len(paths) > 0 {
+			context["paths"] = types.NewSet(paths...)
+		}
 	}
 	return authorize(&c, q.Act, context)
 }
@@ -197,11 +249,15 @@ func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) 
 	if slices.Contains(matched, ruleSpecial) {
 		return p.denySpecial(q)
 	}
+	// That a name leads to an address which a rule asks about is no permission
+	// for the name.
 	var allow, ask *compiled
+	granted := false
 	for _, r := range rules {
 		if !slices.Contains(matched, cedar.PolicyID(r.name)) {
 			continue
 		}
+		granted = granted || r.effect != cell.Deny && (q.Host == "" || r.hasName(q.Host))
 		switch {
 		case r.effect == cell.Deny:
 			return p.denyBy(q, r)
@@ -214,10 +270,10 @@ func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) 
 		}
 	}
 	switch {
+	case !granted:
+		return p.denyDefault(q, rules)
 	case ask != nil:
 		return p.askBy(q, ask)
-	case allow == nil:
-		return p.denyDefault(q, rules)
 	}
 	d := cell.Decision{Effect: cell.Allow, Rule: allow.name, Origin: p.origin(allow.name), Reason: allow.name + " allows it"}
 	switch q.Act {

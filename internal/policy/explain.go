@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,6 +75,10 @@ func (p *Rules) deny(q question, rule, origin, why string) cell.Decision {
 	return cell.Decision{Effect: cell.Deny, Rule: rule, Origin: origin, Reason: why}
 }
 
+func (p *Rules) denyForm(q question) cell.Decision {
+	return p.deny(q, ruleForm, "default", "a rule looks at paths, and the path "+clip(q.Path)+" has more than one meaning")
+}
+
 func (p *Rules) denyBy(q question, r *compiled) cell.Decision {
 	return cell.Decision{Effect: cell.Deny, Rule: r.name, Origin: p.origin(r.name), Reason: p.from(r.name) + " denies " + q.what()}
 }
@@ -87,9 +92,9 @@ func (p *Rules) denySpecial(q question) cell.Decision {
 	d := cell.Decision{Effect: cell.Deny, Rule: ruleSpecial, Origin: "default"}
 	addr := addrText(q.Addr)
 	if q.Host != "" {
-		d.Reason = q.Host + " leads to " + addr + ", " + q.special + ", which no rule names"
+		d.Reason = q.Host + " leads to " + addr + ", " + q.block.what + ", which no rule names"
 	} else {
-		d.Reason = addr + " is " + q.special + ", which no rule names"
+		d.Reason = addr + " is " + q.block.what + ", which no rule names"
 	}
 	grant := q.Addr.String() + ":" + strconv.Itoa(int(q.Port))
 	if q.Addr.Is6() {
@@ -108,6 +113,9 @@ func (p *Rules) denySpecial(q question) cell.Decision {
 // denyDefault says what is missing: no rule is about the host, or those that
 // are don't go so far.
 func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
+	if q.manyPaths() && slices.ContainsFunc(rules, func(c *compiled) bool { return c.looksAtPaths(&q) }) {
+		return p.denyForm(q)
+	}
 	d := cell.Decision{Effect: cell.Deny, Rule: ruleDefault, Origin: "default", Narrower: q.what()}
 	for _, r := range rules {
 		if r.effect == cell.Deny {
@@ -162,7 +170,7 @@ func (p *Rules) near(q *question, r *compiled) string {
 		return p.from(r.name) + verb + q.whom() + " on " + portsText(r.rule.Ports) + " only, not on " + strconv.Itoa(int(q.Port))
 	case q.Act != cell.Request:
 		return ""
-	case len(r.rule.Methods) > 0 && !containsString(r.rule.Methods, q.method):
+	case len(r.rule.Methods) > 0 && !slices.Contains(r.rule.Methods, q.method):
 		return p.from(r.name) + verb + strings.Join(r.rule.Methods, ", ") + " there, not " + printable(q.Method)
 	case len(r.rule.Paths) > 0:
 		for _, t := range r.paths[:len(r.rule.Paths)] {
@@ -173,15 +181,6 @@ func (p *Rules) near(q *question, r *compiled) string {
 		return p.from(r.name) + verb + strings.Join(r.rule.Paths, ", ") + " there, not " + printable(q.Path)
 	}
 	return ""
-}
-
-func containsString(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 func portsText(ports []string) string {

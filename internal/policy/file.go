@@ -1,141 +1,106 @@
 package policy
 
 import (
-	"bytes"
-	"errors"
-	"io"
+	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
 
 // File is a policy file: YAML, version 1. Every key is optional but version;
-// a key that is not here is an error.
-//
-//	version: 1
-//	files:
-//	  mounts:
-//	    - {source: ../shared, target: /srv/shared}
-//	    - {source: ./out, target: /out, writable: true}
-//	environment:
-//	  set: {CI: "true"}
-//	limits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m}
+// a key that is not in the table of words (words.go) is an error.
 type File struct {
-	Version     int              `yaml:"version"`
-	Files       *FileFiles       `yaml:"files"`
-	Environment *FileEnvironment `yaml:"environment"`
-	Limits      *FileLimits      `yaml:"limits"`
+	Name        string // as in messages and origins
+	Mounts      []FileMount
+	Hidden      []Line // paths of the workspace
+	ReadOnly    []Line
+	Environment []FileVariable
+	Deny        []Line // programs
+	Network     FileNetwork
+	Credentials []FileCredential
+	Limits      FileLimits
+	Budgets     FileBudgets
+	LimitLines  map[string]int // by name: "memory"
+	Approvals   FileApprovals
 }
 
-// FileFiles is the section files.
-type FileFiles struct {
-	Mounts []FileMount `yaml:"mounts"`
+// Line is one line's worth of a policy, and where it stands.
+type Line struct {
+	Text string
+	Line int
 }
 
 // FileMount is one entry of files.mounts.
 type FileMount struct {
-	Source   string `yaml:"source"`
-	Target   string `yaml:"target"`
-	Writable bool   `yaml:"writable"`
+	Mount
+	Line int
 }
 
-// FileEnvironment is the section environment.
-type FileEnvironment struct {
-	Set map[string]string `yaml:"set"`
+// FileVariable is one variable of environment.set.
+type FileVariable struct{ Name, Value string }
+
+// FileNetwork is the section network.
+type FileNetwork struct {
+	Allow, Ask, Deny             []FileRule
+	AllowLine, AskLine, DenyLine int
 }
 
-// FileLimits is the section limits, in the words of the flags.
+// lists reports whether the file says what is allowed: then it bounds the
+// layers beneath.
+func (n FileNetwork) lists() bool { return len(n.Allow)+len(n.Ask) > 0 }
+
+// FileRule is one entry of a list of the network: a preset may stand for more
+// than one rule.
+type FileRule struct {
+	Rules []Rule
+	Line  int
+	Words string // as it was written, when it was one word
+}
+
+// FileCredential is one entry of credentials.
+type FileCredential struct {
+	Credential
+	Line int
+}
+
+// FileLimits is the part of the section limits that is also there as flags, in
+// their words.
 type FileLimits struct {
-	CPUs    string `yaml:"cpus"`
-	Memory  string `yaml:"memory"`
-	PIDs    string `yaml:"pids"`
-	Disk    string `yaml:"disk"`
-	Timeout string `yaml:"timeout"`
+	CPUs    string
+	Memory  string
+	PIDs    string
+	Disk    string
+	Timeout string
+}
+
+// FileBudgets is the rest of the section limits.
+type FileBudgets struct{ Egress, Forks, Executions string }
+
+// FileApprovals is the section approvals.
+type FileApprovals struct {
+	Timeout, Webhook         string
+	TimeoutLine, WebhookLine int
 }
 
 // ParseFile reads a policy file. Errors name line and column, and the source
 // line with a mark under the place.
 func ParseFile(name string, text []byte) (*File, error) {
-	var f File
-	dec := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
-	if err := dec.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, fileError(name, "the file is empty", "1:1")
-		}
-		return nil, cell.Errorf(cell.Invalid, "policy.ParseFile", "see `pando help policy` for the words there are",
-			"cannot read policy %s:\n%s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))
+	r := &reader{name: name, lines: strings.Split(string(text), "\n")}
+	f := &File{Name: name, LimitLines: map[string]int{}}
+	body := r.document(text)
+	if r.err != nil {
+		return nil, r.err
 	}
-	var rest any
-	if err := dec.Decode(&rest); !errors.Is(err, io.EOF) {
-		return nil, fileError(name, "there is more than one document in it", "1:1")
+	w := f.words()
+	w.read(r, body, "")
+	if r.err != nil {
+		return nil, r.err
 	}
-	at := positions(text)
-	if where := nothing(text); where != "" {
-		return nil, fileError(name, "a value is missing: leave the key out, or say what it is", where)
-	}
-	if f.Version != Version {
-		return nil, fileError(name, "version must be 1", at("$.version"))
-	}
-	if f.Files != nil {
-		if len(f.Files.Mounts) == 0 {
-			return nil, fileError(name, "files.mounts is empty: leave it out", at("$.files"))
-		}
-		for i, m := range f.Files.Mounts {
-			if m.Source == "" || m.Target == "" {
-				return nil, fileError(name, "a mount needs source and target", at("$.files.mounts["+itoa(i)+"]"))
-			}
-		}
-	}
-	if f.Environment != nil {
-		if len(f.Environment.Set) == 0 {
-			return nil, fileError(name, "environment.set is empty: leave it out", at("$.environment"))
-		}
-		for k := range f.Environment.Set {
-			_, err := CheckEnv(k + "=")
-			if strings.Contains(k, "=") {
-				err = cell.Errorf(cell.Invalid, "policy.ParseFile", "", "%q is no name of a variable", k)
-			}
-			if err != nil {
-				return nil, fileError(name, err.Error(), at("$.environment.set"))
-			}
-		}
-	}
-	if f.Limits != nil {
-		if _, _, err := f.Limits.parse(Limits{}); err != nil {
-			return nil, fileError(name, err.Error(), at("$.limits"))
-		}
-	}
-	return &f, nil
+	return f, nil
 }
 
-// nothing returns the place of a key without a value, "" if there is none: it
-// would be read as if the key were not there. Only variables may be empty.
-func nothing(text []byte) string {
-	file, err := parser.ParseBytes(text, 0)
-	if err != nil || len(file.Docs) == 0 || file.Docs[0].Body == nil {
-		return ""
-	}
-	v := &emptyVisitor{}
-	ast.Walk(v, file.Docs[0].Body)
-	return v.at
-}
-
-type emptyVisitor struct{ at string }
-
-// Visit implements ast.Visitor.
-func (v *emptyVisitor) Visit(n ast.Node) ast.Visitor {
-	s, text := n.(*ast.StringNode)
-	empty := n.Type() == ast.NullType || text && s.Value == "" && !strings.HasPrefix(n.GetPath(), "$.environment.set")
-	if empty && v.at == "" {
-		pos := n.GetToken().Position
-		v.at = itoa(pos.Line) + ":" + itoa(pos.Column)
-	}
-	return v
-}
+// at is the place of a line: "pando.policy.yaml:31".
+func (f *File) at(line int) string { return f.Name + ":" + itoa(line) }
 
 // parse puts the limits that are given into l, and names them.
 func (f *FileLimits) parse(l Limits) (Limits, []string, error) {
@@ -158,29 +123,87 @@ func (f *FileLimits) parse(l Limits) (Limits, []string, error) {
 		l.Timeout = d.Milliseconds()
 		return e
 	})
-	if err == nil && len(given) == 0 {
-		err = cell.Errorf(cell.Invalid, "policy.limits", "", "limits is empty: leave it out")
-	}
 	return l, given, err
 }
 
-// fileError is an error at a place of a policy file.
-func fileError(name, what, at string) error {
-	return cell.Errorf(cell.Invalid, "policy.ParseFile", "", "cannot read policy %s: [%s] %s", name, at, what)
+// parse puts the budgets that are given into l, and names them.
+func (f *FileBudgets) parse(l Limits) (Limits, []string, error) {
+	var given []string
+	for _, b := range []struct {
+		name, text string
+		dst        *int64
+		read       func(string) (int64, error)
+	}{
+		{"egress", f.Egress, &l.Egress, ParseSize},
+		{"forks", f.Forks, &l.Forks, func(s string) (int64, error) { return ParseCount("forks", s) }},
+		{"executions", f.Executions, &l.Execs, func(s string) (int64, error) { return ParseCount("executions", s) }},
+	} {
+		if b.text == "" {
+			continue
+		}
+		n, err := b.read(b.text)
+		if err != nil {
+			return l, nil, err
+		}
+		*b.dst, given = n, append(given, b.name)
+	}
+	return l, given, nil
 }
 
-// positions finds the line and column of a YAML path in text.
-func positions(text []byte) func(path string) string {
-	return func(path string) string {
-		p, err := yaml.PathString(path)
+// fileRule makes rules of what a rule of a file says.
+type fileRule struct {
+	hosts   []string
+	ports   []string
+	rule    Rule
+	except  []*fileRule
+	deny    bool
+	isInner bool // an exception
+}
+
+// rules expands presets and ports: hosts with the same ports are one rule.
+func (f *fileRule) rules() ([]Rule, error) {
+	const op = "policy.ParseFile"
+	base := f.rule
+	for _, x := range f.except {
+		inner, err := x.rules()
 		if err != nil {
-			return "1:1"
+			return nil, err
 		}
-		n, err := p.ReadNode(bytes.NewReader(text))
-		if err != nil || n == nil || n.GetToken() == nil {
-			return "1:1"
-		}
-		pos := n.GetToken().Position
-		return itoa(pos.Line) + ":" + itoa(pos.Column)
+		base.Except = append(base.Except, inner...)
 	}
+	switch {
+	case len(f.hosts) == 0 && !f.isInner:
+		return nil, cell.Errorf(cell.Invalid, op, "", "a rule needs host")
+	case len(f.hosts) == 0:
+		base.Ports = f.ports
+		return []Rule{base.canonical()}, nil
+	}
+	var out []Rule
+	for _, h := range f.hosts {
+		t, err := parseTarget(h)
+		if err != nil {
+			return nil, err
+		}
+		ports := t.ports
+		switch {
+		case len(f.ports) > 0 && ports != nil && !strings.HasPrefix(h, "@"):
+			return nil, cell.Errorf(cell.Invalid, op, "leave out one of them", "%s has a port, and there are ports", h)
+		case len(f.ports) > 0:
+			ports = f.ports
+		case f.deny && strings.HasPrefix(h, "@"), ports == nil && (f.deny || f.isInner):
+			ports = nil // what is denied is denied on every port
+		case ports == nil:
+			ports = webPorts()
+		}
+		r := base
+		r.Hosts, r.Ports = t.hosts, ports
+		r = r.canonical()
+		i := slices.IndexFunc(out, func(o Rule) bool { return slices.Equal(o.Ports, r.Ports) })
+		if i >= 0 {
+			out[i].Hosts = unique(append(slices.Clone(out[i].Hosts), r.Hosts...))
+			continue
+		}
+		out = append(out, r)
+	}
+	return out, nil
 }

@@ -1,14 +1,16 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Flags is the run's own layer.
+// Flags is the run's own layer, beneath every file.
 type Flags struct {
 	Mounts  []string // SRC:DST[:rw]
 	Env     []string // NAME=value
@@ -20,136 +22,509 @@ type Flags struct {
 	Credentials []string // handles
 }
 
+// The layers of policies, uppermost first. A lower one can only narrow what
+// the ones above it speak of; docs/reference/policy.md has the rule for each
+// section.
+const (
+	LayerHost    = "host"    // of the host, for everybody on it: bounds, and gives nothing
+	LayerUser    = "user"    // of whoever runs pando
+	LayerProject = "project" // of the repository, once the user has allowed its digest
+	LayerRun     = "run"     // --policy FILE, with the flags
+)
+
+// Layer is one file and its place in the order.
+type Layer struct {
+	Name string
+	File *File
+}
+
 // Result is an effective policy with what is not part of its digest.
 type Result struct {
 	Effective
-	Env   []string // NAME=value, of file and flags; flags win
+	Env   []string // NAME=value, of files and flags; flags win
 	Asked []string // limits that somebody gave: they must hold
 	// Origins says where each line comes from.
 	Origins Origins
 }
 
 // Merge makes the effective policy of defaults, a file (nil for none) and
-// flags. Limits of flags may only narrow those of the file.
+// flags.
 func Merge(base Effective, file *File, flags Flags) (Result, error) {
-	r := Result{Effective: base}
-	env := map[string]string{}
-	var order []string
-	put := func(name, kv string) {
-		if _, ok := env[name]; !ok {
-			order = append(order, name)
-		}
-		env[name] = kv
-	}
-	asked := map[string]bool{}
+	var layers []Layer
 	if file != nil {
-		if file.Files != nil {
-			for _, m := range file.Files.Mounts {
-				r.Files.Mounts = append(r.Files.Mounts, Mount(m))
-			}
+		layers = append(layers, Layer{LayerRun, file})
+	}
+	return MergeLayers(base, layers, flags)
+}
+
+// MergeLayers makes the effective policy of defaults, files in the order of
+// their layers, and flags.
+func MergeLayers(base Effective, layers []Layer, flags Flags) (Result, error) {
+	m := &merger{r: Result{Effective: base, Origins: Origins{Lines: map[string]string{}}}, env: map[string]string{}, asked: map[string]string{}, keys: map[string]string{}}
+	for _, l := range layers {
+		if l.File == nil {
+			continue
 		}
-		if file.Environment != nil {
-			for k, v := range file.Environment.Set {
-				put(k, k+"="+v)
-			}
-		}
-		if file.Limits != nil {
-			l, given, err := file.Limits.parse(r.Limits)
-			if err != nil {
-				return r, err
-			}
-			r.Limits = l
-			for _, g := range given {
-				asked[g] = true
+		for _, step := range []func(Layer) error{m.files, m.environment, m.limits, m.approvals, m.network, m.credentials} {
+			if err := step(l); err != nil {
+				return m.r, err
 			}
 		}
 	}
-	for _, s := range flags.Mounts {
-		m, err := ParseMount(s)
-		if err != nil {
-			return r, err
+	if err := m.flags(flags); err != nil {
+		return m.r, err
+	}
+	m.finish()
+	return m.r, nil
+}
+
+// merger is a merge under way.
+type merger struct {
+	r     Result
+	env   map[string]string
+	order []string
+	asked map[string]string // limit → who gave it last
+	keys  map[string]string // text of a rule, with its list → where it stands
+
+	lists  []listed // layers that say what may be reached, uppermost first
+	mounts []listedMounts
+	lent   []listedCredentials
+}
+
+// listed is what a layer says may be reached.
+type listed struct {
+	layer string
+	allow []Rule
+	ask   []Rule
+	at    string            // of the list
+	words map[string]string // text of a rule, with its list → where it stands
+}
+
+type listedMounts struct {
+	at     string
+	mounts []Mount
+}
+
+type listedCredentials struct {
+	at   string
+	lent []Credential
+}
+
+func (m *merger) put(name, kv string) {
+	if _, ok := m.env[name]; !ok {
+		m.order = append(m.order, name)
+	}
+	m.env[name] = kv
+}
+
+func (m *merger) origin(name, at string) {
+	if old := m.r.Origins.Lines[name]; old != "" && old != at {
+		at = old + ", " + at
+	}
+	m.r.Origins.Lines[name] = at
+}
+
+func (m *merger) files(l Layer) error {
+	f := l.File
+	var mounts []Mount
+	for _, mt := range f.Mounts {
+		if err := m.mountBound(mt.Mount, f.at(mt.Line)); err != nil {
+			return err
 		}
-		r.Files.Mounts = append(r.Files.Mounts, m)
+		mounts = append(mounts, mt.Mount)
+		m.origin("mount "+mt.Target, f.at(mt.Line))
+	}
+	if len(mounts) > 0 {
+		m.mounts = append(m.mounts, listedMounts{f.at(f.Mounts[0].Line), mounts})
+		m.r.Files.Mounts = mounts
+		if l.Name == LayerHost {
+			m.r.Files.Mounts = []Mount{}
+		}
+	}
+	for _, list := range []struct {
+		what  string
+		lines []Line
+		dst   *[]string
+	}{{"hidden ", f.Hidden, &m.r.Files.Hidden}, {"read-only ", f.ReadOnly, &m.r.Files.ReadOnly}, {"deny program ", f.Deny, &m.r.Processes.Deny}} {
+		for _, line := range list.lines {
+			*list.dst = append(*list.dst, line.Text)
+			m.origin(list.what+line.Text, f.at(line.Line))
+		}
+	}
+	return nil
+}
+
+// mountBound refuses a mount that a layer above does not allow: from
+// elsewhere, or writable where that one is not.
+func (m *merger) mountBound(mt Mount, at string) error {
+	for _, b := range m.mounts {
+		if !slices.ContainsFunc(b.mounts, func(o Mount) bool {
+			return (mt.Source == o.Source || strings.HasPrefix(mt.Source, strings.TrimSuffix(o.Source, "/")+"/")) && !strings.Contains(mt.Source, "..") && (o.Writable || !mt.Writable)
+		}) {
+			return tooWide("mount "+mt.String(), at, b.at)
+		}
+	}
+	return nil
+}
+
+func tooWide(what, at, bound string) error {
+	return cell.Errorf(cell.Denied, "policy.Merge", "a lower layer can only narrow: take it out at "+at+", or add it at "+bound,
+		"cannot allow %s (%s): %s allows less", what, at, bound)
+}
+
+func (m *merger) environment(l Layer) error {
+	for _, v := range l.File.Environment {
+		m.put(v.Name, v.Name+"="+v.Value)
+		m.r.Origins.Lines["variable "+v.Name] = l.File.Name
+	}
+	return nil
+}
+
+// limitNames are those of Limits, in order.
+func limitNames() []string {
+	return []string{"cpus", "memory", "pids", "disk", "timeout", "egress", "forks", "executions"}
+}
+
+func (m *merger) limits(l Layer) error {
+	f := l.File
+	next, given, err := f.Limits.parse(m.r.Limits)
+	if err != nil {
+		return err
+	}
+	next, more, err := f.Budgets.parse(next)
+	if err != nil {
+		return err
+	}
+	for _, g := range append(given, more...) {
+		if m.asked[g] != "" && wider(g, next, m.r.Limits) {
+			continue // the layer above says less
+		}
+		m.r.Limits.take(g, next)
+		m.asked[g] = f.at(f.LimitLines[g])
+		m.r.Origins.Lines["limits."+g] = m.asked[g]
+	}
+	return nil
+}
+
+// take copies one limit.
+func (l *Limits) take(name string, from Limits) {
+	switch name {
+	case "cpus":
+		l.CPUs = from.CPUs
+	case "memory":
+		l.Memory = from.Memory
+	case "pids":
+		l.PIDs = from.PIDs
+	case "disk":
+		l.Disk = from.Disk
+	case "timeout":
+		l.Timeout = from.Timeout
+	case "egress":
+		l.Egress = from.Egress
+	case "forks":
+		l.Forks = from.Forks
+	case "executions":
+		l.Execs = from.Execs
+	}
+}
+
+// get is a limit as a number; more of it is wider.
+func (l Limits) get(name string) float64 {
+	switch name {
+	case "cpus":
+		return l.CPUs
+	case "memory":
+		return float64(l.Memory)
+	case "pids":
+		return float64(l.PIDs)
+	case "disk":
+		return float64(l.Disk)
+	case "timeout":
+		return float64(l.Timeout)
+	case "egress":
+		return float64(l.Egress)
+	case "forks":
+		return float64(l.Forks)
+	case "executions":
+		return float64(l.Execs)
+	}
+	return 0
+}
+
+func wider(limit string, a, b Limits) bool { return a.get(limit) > b.get(limit) }
+
+func (m *merger) approvals(l Layer) error {
+	f := l.File
+	if f.Approvals.Timeout != "" {
+		d, err := ParseTimeout(f.Approvals.Timeout)
+		if err != nil {
+			return err
+		}
+		if m.asked["approvals.timeout"] == "" || d.Milliseconds() < m.r.Approvals.Timeout {
+			m.r.Approvals.Timeout = d.Milliseconds()
+			m.asked["approvals.timeout"] = f.at(f.Approvals.TimeoutLine)
+			m.r.Origins.Lines["approvals.timeout"] = m.asked["approvals.timeout"]
+		}
+	}
+	if f.Approvals.Webhook != "" && m.r.Approvals.Webhook == "" { // who is told is for the upper layer to say
+		m.r.Approvals.Webhook = f.Approvals.Webhook
+		m.r.Origins.Lines["approvals.webhook"] = f.at(f.Approvals.WebhookLine)
+	}
+	return nil
+}
+
+func (m *merger) network(l Layer) error {
+	f := l.File
+	for _, d := range f.Network.Deny {
+		for _, rule := range d.Rules {
+			m.r.Network.Deny = append(m.r.Network.Deny, rule)
+			m.keys["deny "+rule.key()] = ruleOrigin(f, d)
+		}
+	}
+	if !f.Network.lists() {
+		return nil
+	}
+	li := listed{layer: l.Name, at: f.at(max(f.Network.AllowLine, 1)), words: map[string]string{}}
+	if f.Network.AllowLine == 0 {
+		li.at = f.at(f.Network.AskLine)
+	}
+	for _, list := range []struct {
+		what  string
+		rules []FileRule
+		dst   *[]Rule
+	}{{"allow", f.Network.Allow, &li.allow}, {"ask", f.Network.Ask, &li.ask}} {
+		for _, fr := range list.rules {
+			for _, rule := range fr.Rules {
+				if err := m.networkBound(rule, ruleOrigin(f, fr)); err != nil {
+					return err
+				}
+				*list.dst = append(*list.dst, rule)
+				li.words[list.what+" "+rule.key()] = ruleOrigin(f, fr)
+			}
+		}
+	}
+	m.lists = append(m.lists, li)
+	return nil
+}
+
+func ruleOrigin(f *File, r FileRule) string {
+	if strings.HasPrefix(r.Words, "@") {
+		return f.at(r.Line) + " " + r.Words
+	}
+	return f.at(r.Line)
+}
+
+// networkBound refuses a rule with a host that can match nothing that the
+// layers above it allow. What is only partly outside is cut at each decision.
+func (m *merger) networkBound(r Rule, at string) error {
+	for _, b := range m.lists {
+		for _, h := range r.Hosts {
+			one := r
+			one.Hosts = []string{h}
+			if !slices.ContainsFunc(slices.Concat(b.allow, b.ask), func(o Rule) bool { return overlap(one, o) }) {
+				return tooWide(h+portsSuffix(r.Ports), at, b.at)
+			}
+		}
+	}
+	return nil
+}
+
+func portsSuffix(ports []string) string {
+	if len(ports) == 0 || slices.Equal(ports, webPorts()) {
+		return ""
+	}
+	return " on " + portsText(ports)
+}
+
+func (m *merger) credentials(l Layer) error {
+	f := l.File
+	if len(f.Credentials) == 0 {
+		return nil
+	}
+	var lent []Credential
+	for _, c := range f.Credentials {
+		narrow, err := m.lentBound(c.Credential, f.at(c.Line))
+		if err != nil {
+			return err
+		}
+		lent = append(lent, narrow)
+		m.origin("credential "+c.Handle, f.at(c.Line))
+	}
+	m.lent = append(m.lent, listedCredentials{f.at(f.Credentials[0].Line), lent})
+	m.r.Credentials = lent
+	if l.Name == LayerHost {
+		m.r.Credentials = []Credential{}
+	}
+	return nil
+}
+
+// lentBound narrows a credential to what the layers above say of it.
+func (m *merger) lentBound(c Credential, at string) (Credential, error) {
+	for _, b := range m.lent {
+		i := slices.IndexFunc(b.lent, func(o Credential) bool { return o.Handle == c.Handle })
+		if i < 0 {
+			return c, tooWide("credential "+c.Handle, at, b.at)
+		}
+		upper := b.lent[i]
+		if len(upper.For) == 0 {
+			continue
+		}
+		if len(c.For) == 0 {
+			c.For = slices.Clone(upper.For)
+			continue
+		}
+		for _, f := range c.For {
+			if !slices.ContainsFunc(upper.For, func(u string) bool { return placeWithin(f, u) }) {
+				return c, tooWide("credential "+c.Handle+" for "+f, at, b.at)
+			}
+		}
+	}
+	return c, nil
+}
+
+// flags is the lowest layer. With a FILE of the same run it is one layer: what
+// both list is allowed; of limits only less.
+func (m *merger) flags(flags Flags) error {
+	for _, s := range flags.Mounts {
+		mt, err := ParseMount(s)
+		if err != nil {
+			return err
+		}
+		m.r.Files.Mounts = append(slices.Clone(m.r.Files.Mounts), mt)
+		m.origin("mount "+mt.Target, "--mount "+s)
 	}
 	for _, kv := range flags.Env {
 		name, err := CheckEnv(kv)
 		if err != nil {
-			return r, err
+			return err
 		}
-		put(name, kv)
+		m.put(name, kv)
+		m.r.Origins.Lines["variable "+name] = "--env " + name
 	}
-	r.Files.Secrets = append(r.Files.Secrets, flags.Secrets...)
-	if flags.Limits != (FileLimits{}) {
-		l, given, err := flags.Limits.parse(r.Limits)
-		if err != nil {
-			return r, err
+	for _, s := range flags.Secrets {
+		m.r.Files.Secrets = append(m.r.Files.Secrets, s)
+		m.origin("secret "+s, "--with-secret "+s)
+	}
+	next, given, err := flags.Limits.parse(m.r.Limits)
+	if err != nil {
+		return err
+	}
+	for _, g := range given {
+		if m.asked[g] != "" && wider(g, next, m.r.Limits) {
+			return cell.Errorf(cell.Denied, "policy.Merge", "leave out --"+g+", or change it at "+m.asked[g],
+				"the policy file limits %s more than --%s asks for (%s)", g, g, m.asked[g])
 		}
-		for _, g := range given {
-			if asked[g] && wider(g, l, r.Limits) {
-				return r, cell.Errorf(cell.Denied, "policy.Merge", "leave out --"+g+", or change the policy file",
-					"the policy file limits %s more than --%s asks for", g, g)
-			}
-			asked[g] = true
-		}
-		r.Limits = l
+		m.r.Limits.take(g, next)
+		m.asked[g] = "--" + g
+		m.r.Origins.Lines["limits."+g] = "--" + g
 	}
-	if err := r.addNetwork(flags); err != nil {
-		return r, err
+	if err := m.flagRules(flags.Allow); err != nil {
+		return err
 	}
-	for _, n := range order {
-		r.Environment.Set = append(r.Environment.Set, n)
-		r.Env = append(r.Env, env[n])
-	}
-	for _, n := range []string{"cpus", "memory", "pids", "disk", "timeout"} {
-		if asked[n] {
-			r.Asked = append(r.Asked, n)
-		}
-	}
-	return r, nil
+	return m.flagCredentials(flags.Credentials)
 }
 
-func wider(limit string, a, b Limits) bool {
-	switch limit {
-	case "cpus":
-		return a.CPUs > b.CPUs
-	case "memory":
-		return a.Memory > b.Memory
-	case "pids":
-		return a.PIDs > b.PIDs
-	case "disk":
-		return a.Disk > b.Disk
-	case "timeout":
-		return a.Timeout > b.Timeout
+func (m *merger) flagRules(allow []string) error {
+	if len(allow) == 0 {
+		return nil
 	}
-	return false
-}
-
-// addNetwork adds the rules and credentials of flags.
-func (r *Result) addNetwork(flags Flags) error {
-	origins := map[string]string{}
-	for _, s := range flags.Allow {
+	own := listed{layer: LayerRun, at: "--allow", words: map[string]string{}}
+	if n := len(m.lists); n > 0 && m.lists[n-1].layer == LayerRun {
+		own = m.lists[n-1]
+		m.lists = m.lists[:n-1]
+	}
+	for _, s := range allow {
 		t, err := parseTarget(s)
 		if err != nil {
 			return err
 		}
-		rule := t.rule(webPorts())
-		r.Network.Allow = append(r.Network.Allow, rule)
-		origins["allow "+rule.key()] = "--allow " + s
+		rule := t.rule(webPorts()).canonical()
+		if err := m.networkBound(rule, "--allow "+s); err != nil {
+			return err
+		}
+		own.allow = append(own.allow, rule)
+		if k := "allow " + rule.key(); own.words[k] == "" {
+			own.words[k] = "--allow " + s
+		}
 	}
-	for _, h := range flags.Credentials {
+	m.lists = append(m.lists, own)
+	return nil
+}
+
+func (m *merger) flagCredentials(handles []string) error {
+	for _, h := range handles {
 		if !isHandle(h) {
 			return cell.Errorf(cell.Invalid, "policy.Merge", "`pando credential ls` lists those that are kept", "%q is no name of a credential", h)
 		}
-		r.Credentials = append(r.Credentials, Credential{Handle: h})
-		origins["credential "+h] = "--credential " + h
-	}
-	r.Network, r.Credentials = r.Network.canonical(), canonicalCredentials(r.Credentials)
-	r.Origins.Lines = map[string]string{}
-	for i, rule := range r.Network.Allow {
-		r.Origins.Lines["allow "+itoa(i+1)] = origins["allow "+rule.key()]
-	}
-	for _, c := range r.Credentials {
-		r.Origins.Lines["credential "+c.Handle] = origins["credential "+c.Handle]
+		if slices.ContainsFunc(m.r.Credentials, func(c Credential) bool { return c.Handle == h }) {
+			continue // the file says it, and where it may go
+		}
+		c, err := m.lentBound(Credential{Handle: h}, "--credential "+h)
+		if err != nil {
+			return err
+		}
+		m.r.Credentials = append(slices.Clone(m.r.Credentials), c)
+		m.origin("credential "+h, "--credential "+h)
 	}
 	return nil
+}
+
+// finish puts the lists together and numbers the rules.
+func (m *merger) finish() {
+	r := &m.r
+	for i, li := range m.lists {
+		if i == len(m.lists)-1 && li.layer != LayerHost {
+			r.Network.Allow, r.Network.Ask = li.allow, li.ask
+			for k, at := range li.words {
+				m.keys[k] = at
+			}
+			break
+		}
+		r.Network.Bounds = append(r.Network.Bounds, Bound{Allow: li.allow, Ask: li.ask})
+	}
+	if len(r.Network.Allow)+len(r.Network.Ask) == 0 {
+		r.Network.Bounds = nil // nothing is allowed that could be bounded
+	}
+	r.Network, r.Credentials = r.Network.canonical(), canonicalCredentials(r.Credentials)
+	for _, list := range []struct {
+		what  string
+		rules []Rule
+	}{{"allow", r.Network.Allow}, {"ask", r.Network.Ask}, {"deny", r.Network.Deny}} {
+		for i, rule := range list.rules {
+			m.origin(list.what+" "+itoa(i+1), m.keys[list.what+" "+rule.key()])
+		}
+	}
+	for i, b := range r.Network.Bounds { // in the order of the layers
+		li := m.lists[i]
+		for j, rule := range b.Allow {
+			r.Origins.Lines[boundName(i, "allow", j)] = li.words["allow "+rule.key()]
+		}
+		for j, rule := range b.Ask {
+			r.Origins.Lines[boundName(i, "ask", j)] = li.words["ask "+rule.key()]
+		}
+		r.Origins.Lines[boundName(i, "", -1)] = li.at
+	}
+	for _, li := range m.lists {
+		if li.layer != LayerRun {
+			r.Origins.Bound = li.at
+		}
+	}
+	for _, n := range m.order {
+		r.Environment.Set = append(r.Environment.Set, n)
+		r.Env = append(r.Env, m.env[n])
+	}
+	for _, n := range limitNames() {
+		if m.asked[n] != "" {
+			r.Asked = append(r.Asked, n)
+		}
+	}
+}
+
+// boundName is "bound 1 allow 2", or "bound 1".
+func boundName(bound int, list string, rule int) string {
+	name := "bound " + itoa(bound+1)
+	if rule >= 0 {
+		name += " " + list + " " + itoa(rule+1)
+	}
+	return name
 }

@@ -22,6 +22,15 @@ type Network struct {
 	Allow []Rule `json:"allow"`
 	Ask   []Rule `json:"ask"` // a person decides
 	Deny  []Rule `json:"deny"`
+	// Bounds are what the layers above allow and ask about: each decides too,
+	// and the strictest of all answers counts.
+	Bounds []Bound `json:"bounds,omitempty"`
+}
+
+// Bound is what a layer allows at most.
+type Bound struct {
+	Allow []Rule `json:"allow"`
+	Ask   []Rule `json:"ask"`
 }
 
 // Rule matches accesses, in its canonical form: every list sorted, nothing
@@ -92,6 +101,11 @@ func canonicalRules(rules []Rule) []Rule {
 
 func (n Network) canonical() Network {
 	n.Allow, n.Ask, n.Deny = canonicalRules(n.Allow), canonicalRules(n.Ask), canonicalRules(n.Deny)
+	bounds := n.Bounds
+	n.Bounds = nil
+	for _, b := range bounds {
+		n.Bounds = append(n.Bounds, Bound{canonicalRules(b.Allow), canonicalRules(b.Ask)})
+	}
 	n.Mode = ModeNone
 	if len(n.Allow)+len(n.Ask) > 0 {
 		n.Mode = ModeGateway

@@ -119,14 +119,17 @@ func parsePathPattern(s string) (string, error) {
 
 // pathPattern is a pattern, ready to match.
 type pathPattern struct {
-	text string
-	segs []string // without the first, empty one; nil for a pattern without wildcards
+	text  string
+	begin string   // all that comes before the first part with a wildcard
+	segs  []string // without the first, empty one; nil for a pattern without wildcards
 }
 
 func newPathPattern(text string) pathPattern {
 	p := pathPattern{text: text}
 	if strings.Contains(text, "*") {
 		p.segs = strings.Split(text[1:], "/")
+		before, _, _ := strings.Cut(text, "*")
+		p.begin = before[:strings.LastIndexByte(before, '/')] // /x/** is also /x
 	}
 	return p
 }
@@ -136,7 +139,7 @@ func (p pathPattern) match(path string) bool {
 	if p.segs == nil {
 		return p.text == path
 	}
-	if path == "" || path[0] != '/' {
+	if path == "" || path[0] != '/' || !strings.HasPrefix(path, p.begin) {
 		return false
 	}
 	return matchSegments(p.segs, path[1:], false)

@@ -1,0 +1,62 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Goal: 5 µs for each decision (PERFORMANCE.md).
+func BenchmarkDecide(b *testing.B) {
+	small := Network{Allow: []Rule{{Hosts: []string{"registry.npmjs.org"}, Ports: []string{"443"}}}}
+	big := Network{Deny: []Rule{{Hosts: []string{"*.evil.example"}}, {Hosts: []string{"10.0.0.0/8"}}}}
+	for i := range 300 {
+		big.Allow = append(big.Allow, Rule{Hosts: []string{fmt.Sprintf("h%d.example", i), fmt.Sprintf("*.w%d.example", i)}, Ports: []string{"443"}})
+	}
+	paths := Network{}
+	for i := range 30 {
+		paths.Allow = append(paths.Allow, Rule{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"GET", "POST"}, Paths: []string{fmt.Sprintf("/repos/me/r%d/**", i)}})
+	}
+	for _, c := range []struct {
+		name string
+		n    Network
+		a    cell.Access
+	}{
+		{"resolve", small, cell.Access{Act: cell.Resolve, Host: "registry.npmjs.org"}},
+		{"connect", small, cell.Access{Act: cell.Connect, Host: "registry.npmjs.org", Port: 443}},
+		{"dial", small, cell.Access{Act: cell.Connect, Host: "registry.npmjs.org", Port: 443, Addr: netip.MustParseAddr("104.16.1.34")}},
+		{"denied", small, cell.Access{Act: cell.Connect, Host: "other.example", Port: 443}},
+		{"300 rules", big, cell.Access{Act: cell.Connect, Host: "a.w77.example", Port: 443}},
+		{"request, 30 rules of one host", paths, cell.Access{Act: cell.Request, Host: "api.github.com", Port: 443, Method: "GET", Path: "/repos/me/r17/issues"}},
+		{"request denied, 30 rules of one host", paths, cell.Access{Act: cell.Request, Host: "api.github.com", Port: 443, Method: "GET", Path: "/repos/you/r17/issues"}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			e := Defaults(Host{CPUs: 2, Memory: 8 << 30})
+			e.Network = c.n
+			p, err := Compile(e.Canonical())
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Decide(c.a)
+			}
+		})
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	r, err := MergeLayers(Defaults(Host{CPUs: 2, Memory: 8 << 30}), nil, Flags{Allow: []string{"@npm", "@github", "@anthropic"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := r.Canonical()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Compile(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+func rank(e cell.Effect) int { return map[cell.Effect]int{cell.Deny: 0, cell.Ask: 1, cell.Allow: 2}[e] }
+
+// Whatever the layers say, what comes out allows no more than any of them: a
+// layer that lists what is allowed, a deny of any layer, the least of limits.
+func TestMergingNeverWidens(t *testing.T) {
+	merged, tried := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		var layers []Layer
+		var nets []Network
+		var denies []Rule
+		pids := []string{}
+		for _, name := range []string{LayerHost, LayerUser, LayerProject, LayerRun} {
+			if !rapid.Bool().Draw(t, name) {
+				continue
+			}
+			f := &File{Name: name, LimitLines: map[string]int{}}
+			n := Network{Allow: drawRules(t), Ask: drawRules(t), Deny: drawSome(t, "deny", 0, 1, func(t *rapid.T) Rule { return drawRule(t, false) })}
+			f.Network = FileNetwork{Allow: asFile(n.Allow), Ask: asFile(n.Ask), Deny: asFile(n.Deny), AllowLine: 1, AskLine: 2}
+			f.Limits.PIDs = rapid.SampledFrom([]string{"", "10", "20", "99999"}).Draw(t, "pids")
+			if f.Limits.PIDs != "" {
+				pids = append(pids, f.Limits.PIDs)
+			}
+			layers = append(layers, Layer{name, f})
+			nets, denies = append(nets, n), append(denies, n.Deny...)
+		}
+		tried++
+		r, err := MergeLayers(Defaults(host), layers, Flags{})
+		if err != nil {
+			if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), "allows less") {
+				t.Fatal(err)
+			}
+			return
+		}
+		merged++
+		p, err := r.Rules()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists := 0
+		for i, n := range nets {
+			if len(n.Allow)+len(n.Ask) > 0 && layers[i].Name != LayerHost {
+				lists++
+			}
+		}
+		for range 5 {
+			a := drawAccess(t)
+			got := p.Decide(a)
+			for i, n := range nets {
+				n.Deny = denies
+				if len(n.Allow)+len(n.Ask) == 0 {
+					continue
+				}
+				if upper := reference(n, a); rank(got.Effect) > rank(upper) {
+					t.Fatalf("%+v is %s, and layer %s says %s: %s", a, got.Effect, layers[i].Name, upper, r.Canonical())
+				}
+			}
+			if lists == 0 && got.Effect != cell.Deny {
+				t.Fatalf("no layer gives anything, and %+v is %s", a, got.Effect)
+			}
+		}
+		for _, s := range pids {
+			if n, _ := ParseCount("", s); r.Limits.PIDs > n {
+				t.Fatalf("%d processes, and a layer says %d", r.Limits.PIDs, n)
+			}
+		}
+	})
+	if merged == 0 || merged == tried {
+		t.Errorf("%d of %d were merged: the test is about nothing", merged, tried)
+	}
+}
+
+func asFile(rules []Rule) (out []FileRule) {
+	for i, r := range rules {
+		out = append(out, FileRule{Rules: []Rule{r}, Line: 10 + i})
+	}
+	return out
+}
+
+func layer(t *testing.T, name, text string) Layer {
+	t.Helper()
+	f, err := ParseFile(name+".yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Layer{name, f}
+}
+
+func TestLayers(t *testing.T) {
+	hostLayer := layer(t, LayerHost, "version: 1\nnetwork:\n  allow: [\"*.example\", \"@npm\"]\n  deny: [evil.example]\nlimits: {pids: 100}\ncredentials: [github]\n")
+	user := layer(t, LayerUser, "version: 1\nlimits: {pids: 200, memory: 1G}\napprovals: {timeout: 5m}\n")
+	project := layer(t, LayerProject, "version: 1\nnetwork:\n  allow:\n    - a.example\n    - evil.example\n  ask:\n    - b.example\napprovals: {timeout: 1h}\n")
+	r, err := MergeLayers(Defaults(host), []Layer{hostLayer, user, project}, Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for access, want := range map[string]string{
+		"connect a.example:443":          "allow allow 1 project.yaml:4",
+		"connect b.example:443":          "ask ask 1 project.yaml:7",
+		"connect evil.example:443":       "deny deny 1 host.yaml:4",
+		"connect c.example:443":          "deny default default",
+		"connect registry.npmjs.org:443": "deny default default", // the host's file gives nothing
+	} {
+		d := p.Decide(asked(access))
+		if got := string(d.Effect) + " " + d.Rule + " " + d.Origin; got != want {
+			t.Errorf("%s: %s; want %s", access, got, want)
+		}
+		if d.Permit != "" {
+			t.Errorf("%s: %s would not permit it, for project.yaml bounds flags", access, d.Permit)
+		}
+	}
+	if r.Limits.PIDs != 100 || r.Limits.Memory != 1<<30 || r.Approvals.Timeout != 5*60*1000 {
+		t.Errorf("%+v %+v", r.Limits, r.Approvals)
+	}
+	for name, want := range map[string]string{"limits.pids": "host.yaml:5", "limits.memory": "user.yaml:2", "approvals.timeout": "user.yaml:3"} {
+		if r.Origins.Lines[name] != want {
+			t.Errorf("%s comes from %q; want %s", name, r.Origins.Lines[name], want)
+		}
+	}
+
+	for _, c := range []struct {
+		what   string
+		layers []Layer
+		flags  Flags
+		want   []string
+	}{
+		{"a flag outside of the project's file", []Layer{project}, Flags{Allow: []string{"c.example"}}, []string{"--allow c.example", "project.yaml:3"}},
+		{"a flag on another port", []Layer{project}, Flags{Allow: []string{"a.example:22"}}, []string{"port 22", "project.yaml:3"}},
+		{"a file outside of the host's", []Layer{hostLayer, layer(t, LayerRun, "version: 1\nnetwork: {allow: [other.net]}\n")}, Flags{}, []string{"other.net", "run.yaml:2", "host.yaml:3"}},
+		{"a credential", []Layer{hostLayer}, Flags{Credentials: []string{"anthropic"}}, []string{"credential anthropic", "host.yaml:6"}},
+		{"a mount", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n"), layer(t, LayerProject, "version: 1\nfiles: {mounts: [{source: /data/x, target: /x, writable: true}]}\n")}, Flags{}, []string{"/data/x", "user.yaml:2", "project.yaml:2"}},
+	} {
+		_, err := MergeLayers(Defaults(host), c.layers, c.flags)
+		if cell.KindOf(err) != cell.Denied || cell.HintOf(err) == "" {
+			t.Errorf("%s: %v", c.what, err)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v; want %q in it", c.what, err, w)
+			}
+		}
+	}
+
+	// A file of the run and its flags are one layer.
+	r, err = MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, Flags{Allow: []string{"@npm"}, Credentials: []string{"npm"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"allow 1": "run.yaml:2", "allow 2": "--allow @npm", "credential npm": "--credential npm"}
+	if d := cmp.Diff(want, r.Origins.Lines); d != "" {
+		t.Error(d)
+	}
+	if !r.Talks() || r.Network.Mode != ModeGateway || r.Origins.Bound != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The same policy on other lines, in other words and another order, has one
+// digest.
+func TestOneDigestForOnePolicy(t *testing.T) {
+	a := layer(t, "a", "version: 1\nnetwork:\n  allow:\n    - \"@npm\"\n    - {host: [b.example, A.Example.], ports: [443, 80]}\n    - {host: c.example, methods: [post, GET]}\n  deny: [10.0.0.0/8]\n")
+	b := layer(t, "b", "version: 1\n# the same\nnetwork:\n  deny: [10.0.0.0/8]\n  allow:\n\n    - {host: c.example, methods: [GET, POST], ports: [80, 443]}\n    - registry.npmjs.org:443\n    - {host: [a.example, b.example]}\n")
+	ra, err := MergeLayers(Defaults(host), []Layer{a}, Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rb, err := MergeLayers(Defaults(host), []Layer{b}, Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(ra.Canonical()), string(rb.Canonical())); d != "" || ra.Digest() != rb.Digest() {
+		t.Error(d)
+	}
+	if cmp.Equal(ra.Origins, rb.Origins) {
+		t.Error("the origins are the same")
+	}
+	if _, err := Compile([]byte(strings.Replace(string(ra.Canonical()), `"mode"`, ` "mode"`, 1))); cell.KindOf(err) != cell.Corrupt {
+		t.Errorf("compiled other bytes: %v", err)
+	}
+}
+
+func TestCredentialsGoWhereTheyMay(t *testing.T) {
+	r, err := MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nnetwork:\n  allow:\n    - api.github.com\n    - {host: uploads.github.com, paths: /x/**, credential: other}\n")}, Flags{Credentials: []string{"github"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := r.Digest()
+	if err := r.Lend("github", []string{"https://api.github.com/repos/me/**"}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Digest() == before {
+		t.Error("where a credential goes is no part of the policy")
+	}
+	if d := cmp.Diff([]string{"github", "other"}, r.Handles()); d != "" {
+		t.Error(d)
+	}
+	p, err := r.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for access, want := range map[string]string{
+		"GET https://api.github.com/repos/me/x":    "github",
+		"GET https://api.github.com/repos/you/x":   "",
+		"GET http://api.github.com/repos/me/x":     "",
+		"GET https://uploads.github.com/x/y":       "other",
+		"GET https://api.github.com/repos/me/..;/": "", // no rule looks at paths; the credential does
+	} {
+		d := p.Decide(asked(access))
+		if !d.Allowed() || d.Credential != want {
+			t.Errorf("%s: %+v; want credential %q", access, d, want)
+		}
+	}
+	if d := p.Decide(asked("connect api.github.com:443")); !d.Open {
+		t.Error("a credential goes in, and the connection stays closed")
+	}
+	if d := p.Decide(asked("connect api.github.com:80")); d.Open {
+		t.Error("opened for a credential that does not go there")
+	}
+}

@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+const schemaFile = "../../docs/reference/policy.schema.json"
+
+// The published schema is the table of words. PANDO_UPDATE=1 writes it.
+func TestSchemaIsPublished(t *testing.T) {
+	if os.Getenv("PANDO_UPDATE") != "" {
+		if err := os.WriteFile(schemaFile, Schema(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(schemaFile)
+	if err != nil || !bytes.Equal(b, Schema()) {
+		t.Errorf("docs/reference/policy.schema.json is not what the words say (%v): run PANDO_UPDATE=1 go test ./internal/policy", err)
+	}
+}
+
+// What the reader takes the schema takes, and what it refuses by its form the
+// schema refuses.
+func TestSchemaAgreesWithTheReader(t *testing.T) {
+	var s jsonschema.Schema
+	if err := json.Unmarshal(Schema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text string
+		ok   bool
+	}{
+		{everyWord, true},
+		{"version: 1\n", true},
+		{"version: 2\n", false},
+		{"limits: {pids: 1}\n", false},
+		{"version: 1\nnetwrok: {}\n", false},
+		{"version: 1\nnetwork: {allow: []}\n", false},
+		{"version: 1\nnetwork: {allow: [{ports: 443}]}\n", false},
+		{"version: 1\nnetwork: {allow: [{host: a.example, prots: 443}]}\n", false},
+		{"version: 1\nnetwork: {deny: [{host: a.example, credential: x}]}\n", false},
+		{"version: 1\nnetwork: {allow: [{host: a.example, except: [{except: [{host: b.example}]}]}]}\n", false},
+		{"version: 1\nfiles: {mounts: [{source: /x}]}\n", false},
+		{"version: 1\nenvironment: {set: [A]}\n", false},
+		{"version: 1\nlimits: {memory: [1]}\n", false},
+		{"version: 1\napprovals: {timeout: 5m, webhook: {}}\n", false},
+	} {
+		var v any
+		if err := yaml.Unmarshal([]byte(c.text), &v); err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc any
+		json.Unmarshal(b, &doc)
+		_, readErr := ParseFile("p", []byte(c.text))
+		if schemaErr := r.Validate(doc); (schemaErr == nil) != c.ok || (readErr == nil) != c.ok {
+			t.Errorf("%s: schema %v, reader %v; want ok %v", strings.TrimSpace(c.text), schemaErr, readErr, c.ok)
+		}
+	}
+}
+
+// everyWord uses each word of the table.
+const everyWord = `version: 1
+files:
+  mounts:
+    - {source: ../shared, target: /srv/shared}
+    - {source: ./out, target: /out, writable: true}
+  hidden: [config/keys, .env.d]
+  read_only: [package-lock.json]
+environment:
+  set: {CI: "true", N: 3, EMPTY: ""}
+processes:
+  deny: [curl, /usr/bin/ssh*]
+network:
+  allow:
+    - "@npm"
+    - registry.example.com:8443
+    - host: [api.github.com, "*.example.org"]
+      ports: [443, 8000-8010]
+      methods: [GET, POST]
+      paths: [/repos/me/**, /users/*]
+      except:
+        - {paths: /repos/me/secret/**}
+      credential: github
+  ask:
+    - {host: api.github.com, methods: POST}
+  deny:
+    - evil.example.org
+    - {host: 10.0.0.0/8, ports: "*"}
+credentials:
+  - anthropic
+  - {name: github, for: ["https://api.github.com/repos/me/**"]}
+limits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m, egress: 1G, forks: 8, executions: 100}
+approvals: {timeout: 5m, webhook: "https://hooks.example.com/pando"}
+`
