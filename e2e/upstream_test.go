@@ -169,7 +169,7 @@ func (u *upstream) certificate() (c tls.Certificate, err error) {
 		return c, err
 	}
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "upstream"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		DNSNames: []string{"*.test", "*.sub.test", "api.anthropic.com"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		DNSNames: []string{"a.test", "b.test", "c.test", "private.test", "*.sub.test", "api.anthropic.com"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
 	if err != nil {
 		return c, err
