@@ -110,11 +110,12 @@ func (x *execution) setUp() error {
 	if _, _, err := e.lend(&x.c, pol.Handles()); err != nil {
 		return err
 	}
+	var trust []string
 	if pol.Talks() {
-		x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
+		trust = x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
 	x.c.Setup = Setup{
-		Talks: pol.Talks(), Origins: pol.Origins, Handles: pol.Handles(), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly,
+		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),

@@ -82,7 +82,7 @@ func (e *Engine) writeTalk(c *Cell) error {
 		return err
 	}
 	link := cell.DefaultLink()
-	return image.WriteTalk("/", filepath.Join(e.private(c.ID), talkFolder), c.Setup.Mounts, []netip.Addr{link.Gateway4, link.Gateway6}, a.Cert)
+	return image.WriteTalk("/", filepath.Join(e.private(c.ID), talkFolder), c.Setup.Mounts, c.Setup.TrustLists, []netip.Addr{link.Gateway4, link.Gateway6}, a.Cert)
 }
 
 // governance is what a talking cell's gateway goes by now; nil for one that

@@ -63,9 +63,10 @@ type Setup struct {
 	Limits     cell.Limits    `json:"limits"`
 	Asked      []string       `json:"asked,omitempty"`
 	Downgrades []string       `json:"downgrades,omitempty"`
-	Talks      bool           `json:"talks,omitempty"`   // has an interface, and a gateway behind it
-	Origins    policy.Origins `json:"origins"`           // where the policy's lines come from
-	Handles    []string       `json:"handles,omitempty"` // credentials that the policy lends
+	Talks      bool           `json:"talks,omitempty"`       // has an interface, and a gateway behind it
+	TrustLists []string       `json:"trust_lists,omitempty"` // files of the host with authorities that it trusts, too
+	Origins    policy.Origins `json:"origins"`               // where the policy's lines come from
+	Handles    []string       `json:"handles,omitempty"`     // credentials that the policy lends
 	Notes      []string       `json:"notes,omitempty"`
 	// Hidden and ReadOnly are paths of the workspace, and Unmasked says which of
 	// them are not covered, and why.

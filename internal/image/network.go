@@ -36,17 +36,15 @@ var bundles = []string{
 var javaStores = []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts", "/etc/pki/java/cacerts"}
 
 // trustVars are the variables by which programs are told of a list of
-// authorities: the first that take the whole list, then those that add to one
-// of their own.
-var (
-	trustVars = []string{"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"}
-	addVars   = []string{"NODE_EXTRA_CA_CERTS"}
-)
+// authorities: all but one instead of their own list, NODE_EXTRA_CA_CERTS
+// besides it.
+var trustVars = []string{"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "HTTPLIB2_CA_CERTS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"}
 
 // Talk gives the plan of a cell that talks the places in which what it needs
 // for that is seen: who answers names, and whom it trusts, in all the usual
 // places. What is seen there WriteTalk writes to dir, which belongs to the cell.
-func (h *HostPlan) Talk(dir string) {
+// lists are the files of the host that the caller's own variables name.
+func (h *HostPlan) Talk(dir string) (lists []string) {
 	p := h.find.now()
 	bind := func(target, name string) {
 		h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Why: WhyNetwork})
@@ -61,11 +59,12 @@ func (h *HostPlan) Talk(dir string) {
 		}
 	}
 	for _, v := range trustVars {
+		if pl := p.t.resolve(h.getenv(v)); pl.isFile() && p.shown(pl.path) && !slices.Contains(lists, pl.path) {
+			lists = append(lists, pl.path)
+		}
 		h.setenv(v, path.Join(TalkDir, bundleFile))
 	}
-	for _, v := range addVars {
-		h.setenv(v, path.Join(TalkDir, authorityFile))
-	}
+	return lists
 }
 
 // WhyNetwork marks the mounts of a cell that talks.
@@ -80,9 +79,9 @@ const (
 )
 
 // WriteTalk writes what a cell that talks sees to dir: root's own list of
-// authorities with that of the cell's lineage (PEM), the same for Java where a
-// mount shows it, and who answers names.
-func WriteTalk(root, dir string, mounts []cell.Mount, resolvers []netip.Addr, authority string) error {
+// authorities, with those of other lists and that of the cell's lineage (PEM),
+// the same for Java where a mount shows it, and who answers names.
+func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers []netip.Addr, authority string) error {
 	fail := func(err error) error {
 		return cell.Errorf(cell.Internal, "image.WriteTalk", "", "cannot prepare the cell's network files: %w", err)
 	}
@@ -91,16 +90,26 @@ func WriteTalk(root, dir string, mounts []cell.Mount, resolvers []netip.Addr, au
 	}
 	t := newTree(root)
 	var list []byte
+	add := func(text []byte) {
+		if n := len(list); n > 0 && list[n-1] != '\n' {
+			list = append(list, '\n')
+		}
+		list = append(list, text...)
+	}
+	own := ""
 	for _, at := range bundles {
 		if pl := t.resolve(at); pl.isFile() {
-			list = t.read(pl.path, maxEtcFile)
+			own = pl.path
+			add(t.read(own, maxEtcFile))
 			break
 		}
 	}
-	if n := len(list); n > 0 && list[n-1] != '\n' {
-		list = append(list, '\n')
+	for _, at := range lists {
+		if at != own {
+			add(t.read(at, maxEtcFile))
+		}
 	}
-	list = append(list, authority...)
+	add([]byte(authority))
 	var resolv strings.Builder
 	for _, r := range resolvers {
 		fmt.Fprintf(&resolv, "nameserver %s\n", r)
@@ -129,9 +138,16 @@ func WriteTalk(root, dir string, mounts []cell.Mount, resolvers []netip.Addr, au
 
 // javaStore is where the Java of JAVA_HOME keeps its authorities.
 func (h *HostPlan) javaStore() string {
+	if home := h.getenv("JAVA_HOME"); home != "" {
+		return path.Join(home, "lib/security/cacerts")
+	}
+	return ""
+}
+
+func (h *HostPlan) getenv(name string) string {
 	for _, kv := range h.Env {
-		if home, ok := strings.CutPrefix(kv, "JAVA_HOME="); ok {
-			return path.Join(home, "lib/security/cacerts")
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
 		}
 	}
 	return ""

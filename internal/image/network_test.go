@@ -44,12 +44,15 @@ func TestTalkPutsTrustInTheUsualPlaces(t *testing.T) {
 	f.file("/etc/ssl/cert.pem", theirs)
 	f.file("/etc/pki/java/cacerts", "old")
 	f.env("SSL_CERT_FILE", "/etc/ssl/cert.pem")
+	corp := authority(t, "the company's")
+	f.file("/etc/ssl/certs/corp.pem", corp)
+	f.env("NODE_EXTRA_CA_CERTS", "/etc/ssl/certs/corp.pem")
 	plan, err := Host(f.req)
 	f.must(err)
 	ours := authority(t, "the cell's")
 	dir := filepath.Join(t.TempDir(), "net")
-	plan.Talk(dir)
-	f.must(WriteTalk(f.root, dir, plan.Mounts, []netip.Addr{netip.MustParseAddr("198.18.0.1")}, ours))
+	lists := plan.Talk(dir)
+	f.must(WriteTalk(f.root, dir, plan.Mounts, lists, []netip.Addr{netip.MustParseAddr("198.18.0.1")}, ours))
 
 	at := map[string]cell.Mount{}
 	for _, m := range plan.Mounts {
@@ -66,10 +69,10 @@ func TestTalkPutsTrustInTheUsualPlaces(t *testing.T) {
 		t.Error("a mount lies before what it is in")
 	}
 	list, _ := os.ReadFile(filepath.Join(dir, "bundle.pem"))
-	if string(list) != theirs+ours {
+	if string(list) != theirs+corp+theirs+ours {
 		t.Errorf("the list is %s", list)
 	}
-	for _, kv := range []string{"SSL_CERT_FILE=" + TalkDir + "/bundle.pem", "NODE_EXTRA_CA_CERTS=" + TalkDir + "/ca.pem", "REQUESTS_CA_BUNDLE=" + TalkDir + "/bundle.pem", "GIT_SSL_CAINFO=" + TalkDir + "/bundle.pem"} {
+	for _, kv := range []string{"SSL_CERT_FILE=" + TalkDir + "/bundle.pem", "NODE_EXTRA_CA_CERTS=" + TalkDir + "/bundle.pem", "REQUESTS_CA_BUNDLE=" + TalkDir + "/bundle.pem", "GIT_SSL_CAINFO=" + TalkDir + "/bundle.pem"} {
 		if !slices.Contains(plan.Env, kv) {
 			t.Errorf("%s is not in %q", kv, plan.Env)
 		}
@@ -91,11 +94,11 @@ func TestTalkWithoutAList(t *testing.T) {
 	ours := authority(t, "the cell's")
 	dir := filepath.Join(t.TempDir(), "net")
 	plan.Talk(dir)
-	f.must(WriteTalk(f.root, dir, plan.Mounts, nil, ours))
+	f.must(WriteTalk(f.root, dir, plan.Mounts, nil, nil, ours))
 	if list, _ := os.ReadFile(filepath.Join(dir, "bundle.pem")); string(list) != ours {
 		t.Errorf("the list is %q", list)
 	}
-	if WriteTalk(f.root, dir, plan.Mounts, nil, "rubbish") == nil {
+	if WriteTalk(f.root, dir, plan.Mounts, nil, nil, "rubbish") == nil {
 		t.Error("took rubbish for an authority")
 	}
 }
