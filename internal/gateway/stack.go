@@ -20,6 +20,9 @@ import (
 
 const nic = tcpip.NICID(1)
 
+// cellMAC is the address of every cell on an Ethernet link (docs/design/0003).
+const cellMAC = tcpip.LinkAddress("\x02pand\x02")
+
 // Buffers grow with what a connection does; a cell can't have many at their
 // largest, because what it can't send on is not taken from it.
 const (
@@ -70,6 +73,13 @@ func (g *Gateway) startStack() (err error) {
 		pa := tcpip.ProtocolAddress{Protocol: proto, AddressWithPrefix: tcpip.AddrFromSlice(a.AsSlice()).WithPrefix()}
 		if err := s.AddProtocolAddress(nic, pa, stack.AddressProperties{}); err != nil {
 			return fmt.Errorf("take the address %s: %s", a, err)
+		}
+	}
+	if g.cfg.Link.Kind == "veth" { // the cell doesn't tell who it is: it is known
+		for proto, a := range map[tcpip.NetworkProtocolNumber]netip.Addr{ipv4.ProtocolNumber: g.cfg.Link.Cell4.Addr(), ipv6.ProtocolNumber: g.cfg.Link.Cell6.Addr()} {
+			if err := s.AddStaticNeighbor(nic, proto, tcpip.AddrFromSlice(a.AsSlice()), cellMAC); err != nil {
+				return fmt.Errorf("know the cell: %s", err)
+			}
 		}
 	}
 	// It takes what is sent to any address, and answers from there.

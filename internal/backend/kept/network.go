@@ -1,7 +1,9 @@
 package kept
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -10,30 +12,48 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// Networks opens gateways in a keeper: it joins what they go by with who
-// decides.
-type Networks struct{ Log *slog.Logger }
+// Networks opens gateways in a keeper: it joins what carries packets with who
+// decides about them.
+type Networks struct {
+	Log *slog.Logger
+	// Dial opens connections to the outside, by address; nil: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
 
 // Open implements keeper.Networks.
 func (n Networks) Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.Governance, emit func(kind string, fields any)) (keeper.Network, error) {
-	gw, err := gateway.Open(gateway.Config{
-		Cell: id, Link: link, File: file, Governance: g, Emit: emit, Log: n.Log,
-		Compile: func(g cell.Governance) (gateway.Decider, error) { return policy.Govern(g) },
+	w, err := gateway.Open(gateway.Config{
+		Cell: id, Link: link, File: file, Governance: g, Compile: compile, Emit: emit, Dial: n.Dial,
+		Log: n.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return network{gw}, nil
+	return network{w}, nil
 }
 
-// network is a gateway as the keeper sees it.
+// compile makes a gateway's decider out of the canonical form of a policy.
+func compile(g cell.Governance) (gateway.Decider, error) {
+	r, err := policy.Govern(g)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// network is a gateway as its keeper knows it.
 type network struct{ *gateway.Gateway }
 
 // Try implements keeper.Network.
-func (n network) Try(list []cell.Access) (keeper.Trial, error) {
-	t, err := n.Gateway.Try(list)
+func (n network) Try(accesses []cell.Access) (keeper.Trial, error) {
+	t, err := n.Gateway.Try(accesses)
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
 }
+
+var (
+	_ keeper.Network = network{}
+	_ keeper.Trial   = (*gateway.Trial)(nil)
+)

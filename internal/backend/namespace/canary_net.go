@@ -144,7 +144,7 @@ func (l *link) attempts() []attempt {
 		{"another DNS server", to("udp", 53, test(nonce[19])...), datagram},
 		{"another DNS server over TCP", to("tcp", 53, test(nonce[19])...), dial},
 		{"the metadata service", to("tcp", 80, netip.MustParseAddr("169.254.169.254")), dial},
-		{"a private network", to("tcp", port, netip.AddrFrom4([4]byte{10, nonce[15], nonce[16], 1})), dial},
+		{"a private network", to("tcp", 443, netip.AddrFrom4([4]byte{10, nonce[15], nonce[16], 1})), dial},
 		{"the host's SSH server", to("tcp", 22, l.Gateway4), dial},
 		{"the host's web server", to("tcp", 80, l.Gateway4), dial},
 	}

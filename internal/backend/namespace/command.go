@@ -59,7 +59,7 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (s *linux.Script, 
 
 	caps := uint64(0)
 	if c.w.Spec.User.UID == 0 {
-		caps = rootCaps
+		caps = c.d.rootCaps
 	}
 	for b := 0; b <= c.d.lastCap; b++ {
 		if caps&(1<<b) == 0 {

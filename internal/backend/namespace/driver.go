@@ -24,6 +24,7 @@ type Driver struct {
 	program   *os.File // of first processes
 	lastCap   int
 	openFiles uint64 // hard limit
+	rootCaps  uint64 // of commands that are root in their cell
 	seccomp   *linux.SeccompProgram
 	forker    *linux.Thread // first processes follow its death
 	connect   func(*liveCell, []*os.File) (*link, error)
@@ -53,7 +54,7 @@ func NewDriver() (keeper.Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
-	d := &Driver{lastCap: linux.LastCap(), forker: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
+	d := &Driver{lastCap: linux.LastCap(), rootCaps: rootCaps, forker: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: NewDriver, lax: laxDriver, vethOnly: vethDriver}, mirrors{})
+	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: NewDriver, lax: laxDriver, vethOnly: vethDriver, capable: capableDriver}, mirrors{})
 }
 
 func TestConformance(t *testing.T) {
