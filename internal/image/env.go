@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -81,8 +82,8 @@ func neverPasses(name string) bool {
 	return false
 }
 
-// ruleOf is the table by name; prefixes are looked through one by one.
-var ruleOf, rulePrefixes = func() (map[string]rule, map[string]rule) {
+// rules is the table by name; prefixes are looked through one by one.
+var rules = sync.OnceValues(func() (of, prefixes map[string]rule) {
 	exact, prefix := map[string]rule{}, map[string]rule{}
 	for r, names := range variables {
 		for _, n := range names {
@@ -94,13 +95,14 @@ var ruleOf, rulePrefixes = func() (map[string]rule, map[string]rule) {
 		}
 	}
 	return exact, prefix
-}()
+})
 
 func ruleFor(name string) (rule, bool) {
-	if r, ok := ruleOf[name]; ok {
+	of, prefixes := rules()
+	if r, ok := of[name]; ok {
 		return r, true
 	}
-	for start, r := range rulePrefixes {
+	for start, r := range prefixes {
 		if strings.HasPrefix(name, start) {
 			return r, true
 		}
