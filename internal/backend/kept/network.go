@@ -15,16 +15,18 @@ import (
 // Networks opens gateways in a keeper: it joins what carries packets with who
 // decides about them.
 type Networks struct {
-	Log *slog.Logger
+	Log *slog.Logger // nil: the keepers' log
 	// Dial opens connections to the outside, by address; nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Open implements keeper.Networks.
 func (n Networks) Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.Governance, emit func(kind string, fields any)) (keeper.Network, error) {
+	if n.Log == nil {
+		n.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("cell", id)
+	}
 	w, err := gateway.Open(gateway.Config{
-		Cell: id, Link: link, File: file, Governance: g, Compile: compile, Emit: emit, Dial: n.Dial,
-		Log: n.Log,
+		Cell: id, Link: link, File: file, Governance: g, Compile: compile, Emit: emit, Dial: n.Dial, Log: n.Log,
 	})
 	if err != nil {
 		return nil, err
