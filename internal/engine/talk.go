@@ -80,6 +80,7 @@ func talk(folder string, run cell.RunID) (*api.Network, error) {
 			switch {
 			case d.Decision.Allowed() && d.Decision.By == "person":
 				n.Approved += int(times)
+			case d.Decision.Effect == cell.Ask: // what became of it is told by itself
 			case !d.Decision.Allowed():
 				n.Denied += int(times)
 				key := want(d.Access) + "\x00" + d.Decision.Rule

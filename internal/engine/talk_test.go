@@ -56,6 +56,7 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	emit("decision", cell.Decided{Access: ok, Decision: cell.Decision{Effect: cell.Allow, By: "person"}})
 	emit("decision", cell.Decided{Access: no, Decision: deny})
 	emit("decision", cell.Decided{Access: no, Decision: deny, Count: 3})
+	emit("decision", cell.Decided{Access: no, Decision: cell.Decision{Effect: cell.Ask}})
 	emit("decision", cell.Decided{Access: no, Decision: cell.Decision{}}) // nobody decided: that is a denial
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 10, Received: 20})
 	emit("flow", cell.Flow{Host: "c.example", Port: 22, Sent: 100, Received: 200})
@@ -67,7 +68,7 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect := &api.Network{
-		Decisions: 7, Denied: 5, Approved: 1, Requests: 2, Sent: 111, Received: 222,
+		Decisions: 8, Denied: 5, Approved: 1, Requests: 2, Sent: 111, Received: 222,
 		Peers: []api.Peer{{Host: "c.example", Port: 22, Flows: 1, Sent: 100, Received: 200},
 			{Host: "a.example", Port: 443, Requests: 2, Flows: 2, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
 		Denials: []api.Denial{{Want: "resolve b.example", Times: 4, Rule: "default", Origin: "default", Reason: deny.Reason, Permit: deny.Permit, By: "policy"},

@@ -168,6 +168,14 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		x.refuse(rw, r, d, http.StatusBadRequest)
 		return
 	}
+	if d.Effect == cell.Allow {
+		// Where the connection is what a person is asked about, each of its
+		// requests is: they say more than the connection could.
+		if at := w.g.decideConnect(l, c.access); at.Effect == cell.Ask {
+			at.Credential = d.Credential
+			d = at
+		}
+	}
 	if d.Effect == cell.Allow || d.Effect == cell.Ask {
 		if no := x.credential(r, d); no != nil {
 			d = *no

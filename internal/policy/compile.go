@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cedar-policy/cedar-go"
 
@@ -211,6 +212,11 @@ func (p *Rules) Digest() cell.Digest { return p.digest }
 
 // Policy is the policy itself.
 func (p *Rules) Policy() Effective { return p.policy }
+
+// AskFor is how long a question waits for a person.
+func (p *Rules) AskFor() time.Duration {
+	return time.Duration(p.policy.Approvals.Timeout) * time.Millisecond
+}
 
 // Egress is how many bytes may leave the cell; 0: any number.
 func (p *Rules) Egress() int64 { return p.policy.Limits.Egress }
