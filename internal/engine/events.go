@@ -17,6 +17,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/ocsf"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -68,10 +69,10 @@ func (e *Engine) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.
 				yield(nil, brokenEvents(id, err))
 				return
 			}
-			if !q.wants(ev) {
-				continue
-			}
 			lines, err := show(ev)
+			if err == nil && !q.wants(ev) {
+				continue // it was looked at: what follows may build on it
+			}
 			if err != nil {
 				yield(nil, err)
 				return
@@ -84,6 +85,14 @@ func (e *Engine) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.
 		}
 		if err := e.sealedEvents(id, t); err != nil {
 			yield(nil, err)
+			return
+		}
+		if t.whole && q.Format == api.EventsOCSF && len(q.Kinds) == 0 {
+			for line, err := range e.findings(id) {
+				if !yield(line, err) {
+					return
+				}
+			}
 		}
 	}, nil
 }
@@ -160,7 +169,8 @@ func checkKinds(kinds []string) error {
 	return nil
 }
 
-// shower returns what makes documents of an event, in the format asked for.
+// shower returns what makes documents of an event, in the format asked for. It
+// is given every event, in order.
 func (e *Engine) shower(r *Run, q EventQuery) (func(receipt.Event) ([]json.RawMessage, error), error) {
 	switch q.Format {
 	case "", api.EventsJSON:
@@ -168,8 +178,65 @@ func (e *Engine) shower(r *Run, q EventQuery) (func(receipt.Event) ([]json.RawMe
 			b, err := json.Marshal(api.Event{Run: r.ID, Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Text: eventText(ev), Denied: refused(ev), Fields: ev.Fields, Prev: ev.Prev.String()})
 			return []json.RawMessage{b}, err
 		}, nil
+	case api.EventsOCSF:
+		m := ocsf.NewMapper(e.facts(r))
+		return func(ev receipt.Event) ([]json.RawMessage, error) {
+			return documents(m.Map(ocsf.Source{Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Text: eventText(ev), Fields: ev.Fields}))
+		}, nil
 	}
 	return nil, cell.Errorf(cell.Invalid, "engine.Events", "choose json or ocsf", "there is no format %q of events", clip(q.Format))
+}
+
+// facts are what events of a run are told with, in OCSF.
+func (e *Engine) facts(r *Run) ocsf.Facts {
+	host, _ := os.Hostname() // without it the device has no name
+	f := ocsf.Facts{Run: r.ID, Cell: r.Cell, CellName: r.CellName, Backend: r.Backend, Command: r.Command, Policy: r.Policy, Receipt: r.Receipt,
+		Version: e.cfg.Version, Hostname: host, User: e.cfg.User}
+	if r.Error != nil && r.Error.Kind == "denied" && strings.Contains(r.Error.Message, `: the canary "`) {
+		f.Surprises = append(f.Surprises, r.Error.Message)
+	}
+	if r.Secrets != nil {
+		for _, x := range r.Secrets.Found {
+			where := x.In
+			if x.Path != "" {
+				where += " " + x.Path
+			}
+			f.Found = append(f.Found, ocsf.Found{Credential: x.Credential, Where: where, As: x.Encoding})
+		}
+	}
+	return f
+}
+
+// findings yields what a run that has ended is found to have suffered, besides
+// its events.
+func (e *Engine) findings(id cell.RunID) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		r, err := e.reg.run(id)
+		if err != nil || cell.Phase(r.Phase) != cell.Ended {
+			return
+		}
+		lines, err := documents(ocsf.NewMapper(e.facts(&r)).Findings(r.Ended))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, line := range lines {
+			if !yield(line, nil) {
+				return
+			}
+		}
+	}
+}
+
+func documents[T any](list []T) (lines []json.RawMessage, err error) {
+	for _, v := range list {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, b)
+	}
+	return lines, nil
 }
 
 // An eventTail reads a file that may still be written to, in whole lines. It ends

@@ -3,15 +3,21 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/ocsf"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -208,4 +214,85 @@ func TestEventText(t *testing.T) {
 			t.Errorf("%s %s: refused %v", c.kind, c.fields, !c.refused)
 		}
 	}
+}
+
+// tags are the names of a struct's fields on the wire.
+func tags(v any) (names []string) {
+	for i := range reflect.TypeOf(v).NumField() {
+		name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// The list of kinds, which the reference is made from, says of each what it
+// carries, no more and no less.
+func TestEventKindsAreComplete(t *testing.T) {
+	listed := map[string][]string{}
+	for _, k := range EventKinds() {
+		for _, f := range k.Fields {
+			listed[k.Kind] = append(listed[k.Kind], f.Name)
+		}
+	}
+	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(keeper.Earlier{}),
+		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{})}
+	b := newBed(t, "f: x")
+	list, err := b.told(b.run("c", "true"), EventQuery{})
+	b.must(err)
+	for _, ev := range list {
+		var f map[string]json.RawMessage
+		b.must(json.Unmarshal(ev.Fields, &f))
+		has[ev.Kind] = slices.Collect(maps.Keys(f))
+	}
+	for kind, names := range has {
+		slices.Sort(names)
+		slices.Sort(listed[kind])
+		if d := cmp.Diff(names, listed[kind]); d != "" {
+			t.Errorf("%s: (-has +listed)\n%s", kind, d)
+		}
+	}
+	if len(has) != len(listed) {
+		t.Errorf("%d kinds are looked at, %d are listed", len(has), len(listed))
+	}
+}
+
+func TestEventsAsOCSF(t *testing.T) {
+	b := newBed(t, "f: x")
+	r := b.run("c", "exit 3")
+	read := func(q EventQuery) (list []ocsf.Event) {
+		t.Helper()
+		q.Format = api.EventsOCSF
+		events, err := b.Events(b.ctx, cell.RunID(r.ID), q)
+		b.must(err)
+		for line, err := range events {
+			b.must(err)
+			var e ocsf.Event
+			b.must(json.Unmarshal(line, &e))
+			list = append(list, e)
+		}
+		return list
+	}
+	list := read(EventQuery{})
+	if len(list) != 2 || list[0].TypeName != "Process Activity: Launch" || list[1].TypeName != "Process Activity: Terminate" || *list[1].ExitCode != 3 {
+		t.Fatalf("%+v", list)
+	}
+	if e := list[1]; e.Process.PID != list[0].Process.PID || e.Process.PID == 0 || e.Policy.UID != r.Policy || e.Unmapped["receipt"] != r.Receipt || e.Metadata.Product.Version != "test" {
+		t.Errorf("%+v", e)
+	}
+	// What is left out by a filter is still known to what follows.
+	if list := read(EventQuery{Kinds: []string{"process.exit"}}); len(list) != 1 || list[0].Process.PID == 0 {
+		t.Errorf("%+v", list)
+	}
+	// What was found after the run, and what refused its start.
+	run, err := b.reg.run(cell.RunID(r.ID))
+	b.must(err)
+	run.Secrets = &api.Secrets{Found: []api.SecretFound{{In: "workspace", Path: "a", Credential: "github", Encoding: "plain"}}}
+	run.Error = &api.Error{Kind: "denied", Message: `cannot start sh: the canary "mount" was not stopped as it must be (0)`}
+	b.must(b.reg.commit(&run))
+	list = read(EventQuery{})
+	if len(list) != 4 || list[2].ClassName != "Detection Finding" || list[3].FindingInfo.Types[0] != "Credential exposure" {
+		t.Errorf("%+v", list)
+	}
+	run.Secrets, run.Error = nil, nil // as its receipt has it
+	b.must(b.reg.commit(&run))
 }

@@ -81,7 +81,7 @@ func EventKinds() []EventKind {
 		{"process.exit", "It has ended. Always the last event of a command that ran.", []EventField{
 			{"code", "exit code; 128+n after signal n"}, {"signal", "the signal that ended it, empty for none"},
 			{"cause", "why, when it was not its own doing: timeout, interrupted, memory limit, disk limit, stopped"},
-			{"left_over", "how many processes of it were ended with it"}, {"stdout", "what it wrote there: bytes, kept, sha256"},
+			{"left_over", "how many processes of it were ended with it"}, {"stdout", "what it wrote there: bytes, kept, digest of all"},
 			{"stderr", "the same"}, {"usage", "what it and its ended children used: user_ms, system_ms, max_rss"},
 			{"stats", "what the cell used: processes, memory, peak_memory, cpu_us, written, oom_kills, peak_pids; measured names those that were counted"}}},
 		{"limit.time", "Its time was up.", []EventField{
@@ -204,7 +204,7 @@ func decidedText(f cell.Decided) string {
 	default:
 		b.WriteString("denied  ")
 	}
-	b.WriteString(accessText(f.Access))
+	b.WriteString(want(f.Access))
 	if f.Count > 1 {
 		fmt.Fprintf(&b, " (%d times)", f.Count)
 	}
@@ -236,7 +236,7 @@ func flowText(f cell.Flow) string {
 		act = cell.Request
 	}
 	var b strings.Builder
-	b.WriteString(accessText(cell.Access{Act: act, Host: f.Host, Addr: f.Addr, Port: f.Port, Scheme: f.Scheme, Method: f.Method, Path: f.Path}))
+	b.WriteString(want(cell.Access{Act: act, Host: f.Host, Addr: f.Addr, Port: f.Port, Scheme: f.Scheme, Method: f.Method, Path: f.Path}))
 	if f.Status != 0 {
 		fmt.Fprintf(&b, " %d", f.Status)
 	}
@@ -262,36 +262,4 @@ func bytesText(n int64) string {
 		}
 	}
 	return fmt.Sprintf("%d B", n)
-}
-
-// accessText says in one line what an access is.
-func accessText(a cell.Access) string {
-	host := a.Host
-	if host == "" && a.Addr.IsValid() {
-		host = a.Addr.String()
-		if a.Addr.Is6() {
-			host = "[" + host + "]"
-		}
-	}
-	port := ""
-	if a.Port != 0 {
-		port = fmt.Sprintf(":%d", a.Port)
-	}
-	switch a.Act {
-	case cell.Resolve:
-		return "resolve " + host
-	case cell.Request:
-		if a.Scheme == "https" && a.Port == 443 || a.Scheme != "https" && a.Port == 80 {
-			port = ""
-		}
-		return a.Method + " " + orElse(a.Scheme, "http") + "://" + host + port + a.Path
-	case cell.Sign:
-		return "sign for " + host + " with " + a.Key
-	case cell.Execute:
-		return "execute " + a.Program
-	}
-	if a.Transport != "" && a.Transport != "tcp" {
-		return a.Transport + " " + host + port
-	}
-	return "connect " + host + port
 }

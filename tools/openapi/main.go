@@ -1,7 +1,8 @@
 // Command openapi writes the description of the HTTP API from the table of
 // routes and the Go types: api/openapi.json (OpenAPI 3.1) and
-// docs/reference/json.md, the same types as tables for people. Run it from the
-// root of the repository with `make generate`; a test compares.
+// docs/reference/json.md, the same types as tables for people; and
+// docs/reference/events.md, the kinds of events. Run it from the root of the
+// repository with `make generate`; a test compares.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/daemon"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 func main() {
@@ -18,7 +20,7 @@ func main() {
 	}
 }
 
-// generate writes both files below root.
+// generate writes the files below root.
 func generate(root string) error {
 	files, err := render(root)
 	if err != nil {
@@ -32,7 +34,7 @@ func generate(root string) error {
 	return nil
 }
 
-// render returns the contents of both files by their path below root, where
+// render returns the contents of the files by their path below root, where
 // the sources of package api are read for their comments.
 func render(root string) (map[string][]byte, error) {
 	types, err := readTypes(root+"/api", daemon.Routes)
@@ -44,7 +46,8 @@ func render(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	return map[string][]byte{
-		"api/openapi.json":       spec,
-		"docs/reference/json.md": tables(types, daemon.Routes),
+		"api/openapi.json":         spec,
+		"docs/reference/json.md":   tables(types, daemon.Routes),
+		"docs/reference/events.md": events(engine.EventKinds()),
 	}, nil
 }
