@@ -166,6 +166,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	if r.Assurance.Canaries.Total > 0 {
 		field(w, "canaries", fmt.Sprintf("%d/%d stopped", r.Assurance.Canaries.Passed, r.Assurance.Canaries.Total))
 	}
+	showNetwork(w, r.Network)
 	for _, d := range r.Downgrades {
 		field(w, "weaker", d)
 	}

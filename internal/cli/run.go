@@ -245,29 +245,6 @@ func (a *app) lastLine(run api.Run) {
 	a.say("%s", summary(run))
 }
 
-// denials says what a run was refused, and what would allow it.
-func (a *app) denials(n *api.Network) {
-	if n == nil {
-		return
-	}
-	const shown = 8
-	for i, d := range n.Denials {
-		if i == shown {
-			a.say("pando: and %s more; pando show RUN lists them", plural(len(n.Denials)+n.More-shown, "denial"))
-			break
-		}
-		times := ""
-		if d.Times > 1 {
-			times = fmt.Sprintf(" (%d times)", d.Times)
-		}
-		allow := ""
-		if d.Permit != "" {
-			allow = ": " + printable(d.Permit) + " would allow it"
-		}
-		a.say("pando: denied: %s%s, %s%s", printable(d.Want), times, printable(d.Reason), allow)
-	}
-}
-
 // summary is the last line itself.
 func summary(run api.Run) string {
 	name := run.CellName

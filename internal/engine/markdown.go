@@ -120,6 +120,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 		}
 	}
 
+	networkMarkdown(b, p.Network)
 	secretsMarkdown(b, p.Secrets)
 	b.WriteString("\n## Use\n\n| | |\n|---|---|\n")
 	row(b, "processor", fmt.Sprintf("%.3f s, %.2f cores on average", float64(p.Usage.CPUMS)/1000, p.Usage.CPUAverage))

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// denials says what a run was refused, and what would allow it.
+func (a *app) denials(n *api.Network) {
+	if n == nil {
+		return
+	}
+	const shown = 8
+	for i, d := range n.Denials {
+		if i == shown {
+			a.say("pando: and %s more; pando show RUN lists them", plural(len(n.Denials)+n.More-shown, "denial"))
+			break
+		}
+		a.say("pando: denied: %s", denialWords(d))
+	}
+}
+
+func denialWords(d api.Denial) string {
+	s := printable(d.Want)
+	if d.Times > 1 {
+		s += fmt.Sprintf(" (%d times)", d.Times)
+	}
+	s += ", " + printable(d.Reason)
+	if d.Permit != "" {
+		s += ": " + printable(d.Permit) + " would allow it"
+	}
+	return s
+}
+
+// showNetwork tells whom a run talked to, and what it was refused.
+func showNetwork(w io.Writer, n *api.Network) {
+	if n == nil {
+		return
+	}
+	line := fmt.Sprintf("%s, %d denied", plural(n.Decisions, "decision"), n.Denied)
+	if n.Approved > 0 {
+		line += fmt.Sprintf(", %d allowed by a person", n.Approved)
+	}
+	field(w, "network", fmt.Sprintf("%s; %s out, %s in", line, size(n.Sent), size(n.Received)))
+	for _, p := range n.Peers {
+		s := fmt.Sprintf("%s:%d, %s out, %s in", printable(p.Host), p.Port, size(p.Sent), size(p.Received))
+		switch {
+		case p.Requests > 0:
+			s += ", " + plural(p.Requests, "request")
+		case p.Flows > 0:
+			s += ", " + plural(p.Flows, "connection")
+		}
+		if len(p.Credential) > 0 {
+			s += ", with credential " + strings.Join(p.Credential, ", ")
+		}
+		field(w, "talked to", s)
+	}
+	for _, d := range n.Denials {
+		field(w, "denied", denialWords(d))
+	}
+	if n.More > 0 {
+		field(w, "more", fmt.Sprintf("%d that are not listed: pando events", n.More))
+	}
+}
