@@ -63,6 +63,8 @@ type Engine struct {
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
 	lending sync.Mutex
+	// spending is held while commands are counted. It stands before registry.mu.
+	spending sync.Mutex
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance

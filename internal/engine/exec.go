@@ -67,6 +67,9 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 	if c.State == cell.Paused {
 		return api.Exec{}, cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 	}
+	if err := e.spendExec(&c); err != nil {
+		return api.Exec{}, err
+	}
 	var b [8]byte
 	rand.Read(b[:])
 	x := &liveExec{id: "e-" + hex.EncodeToString(b[:]), cell: c.ID, began: time.Now(), done: make(chan struct{}), read: make(chan struct{})}

@@ -83,6 +83,7 @@ func (x *execution) regovern(ctx context.Context) error {
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
+	s.Budgets = budgetsOf(pol.Limits)
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (x *execution) setUp() error {
 		trust = x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
 	x.c.Setup = Setup{
-		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly,
+		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),

@@ -53,6 +53,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 	if _, err := e.tree(ctx, &k); err != nil {
 		return api.ForkResult{}, err
 	}
+	if err := e.mayFork(&src, count); err != nil {
+		return api.ForkResult{}, err
+	}
 	names, err := e.forkNames(&src, req.Name, count)
 	if err != nil {
 		return api.ForkResult{}, err

@@ -68,6 +68,7 @@ type Setup struct {
 	Origins    policy.Origins `json:"origins"`               // where the policy's lines come from
 	Handles    []string       `json:"handles,omitempty"`     // credentials that the policy lends
 	Notes      []string       `json:"notes,omitempty"`
+	Budgets    Budgets        `json:"budgets,omitzero"`
 	// Hidden and ReadOnly are paths of the workspace, and Unmasked says which of
 	// them are not covered, and why.
 	Hidden   []string `json:"hidden,omitempty"`
@@ -161,5 +162,6 @@ type record struct {
 	Op         *op.Record  `json:"op,omitempty"`
 	Lending    *Lending    `json:"lending,omitempty"`
 	Approval   *Approval   `json:"approval,omitempty"`
+	Spent      *Spent      `json:"spent,omitempty"`
 	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
 }

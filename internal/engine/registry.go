@@ -39,7 +39,8 @@ type registry struct {
 	lent        map[cell.ID]map[string]*Lending // by handle
 	ops         map[string]*op.Record
 	approvals   map[string]*Approval
-	appended    int64 // bytes since the last rewrite
+	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
+	appended    int64             // bytes since the last rewrite
 }
 
 // rewriteAfter is how much the journal grows before it is written anew.
@@ -50,7 +51,7 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		approvals: map[string]*Approval{},
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{},
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -93,6 +94,9 @@ func (r *registry) commit(objects ...any) error {
 		case *Approval:
 			c := *v
 			recs[i].Approval = &c
+		case *Spent:
+			c := *v
+			recs[i].Spent = &c
 		case forget:
 			recs[i].Forget = string(v)
 		default:
@@ -193,6 +197,8 @@ func (r *registry) apply(rec *record) {
 		r.lent[l.Cell][l.Handle] = l
 	case rec.Approval != nil:
 		r.approvals[rec.Approval.Ask.ID] = rec.Approval
+	case rec.Spent != nil:
+		r.execs[rec.Spent.Cell] = rec.Spent.Execs
 	case rec.Forget != "":
 		r.drop(rec.Forget)
 	}
@@ -207,6 +213,7 @@ func (r *registry) drop(id string) {
 		delete(r.cells, c.ID)
 		delete(r.numbered, c.ID)
 		delete(r.runsOf, c.ID)
+		delete(r.execs, c.ID)
 		delete(r.lent, c.ID)
 	}
 	if k := r.checkpoints[cell.CheckpointID(id)]; k != nil {
@@ -252,6 +259,9 @@ func (r *registry) all() iter.Seq[[]byte] {
 			recs = append(recs, record{Lending: l})
 		}
 	}
+	for id, n := range r.execs {
+		recs = append(recs, record{Spent: &Spent{id, n}})
+	}
 	for _, a := range r.approvals {
 		recs = append(recs, record{Approval: a})
 	}
@@ -273,6 +283,14 @@ func (r *registry) cell(id cell.ID) (Cell, error) {
 		return *c, nil
 	}
 	return Cell{}, cell.Errorf(cell.NotFound, "engine.cell", "run `pando ls` to see the cells there are", "no cell %s", id)
+}
+
+// spent is how many commands ran in a cell outside of runs, while they were
+// counted.
+func (r *registry) spent(id cell.ID) int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.execs[id]
 }
 
 func (r *registry) named(name string) (Cell, bool) {

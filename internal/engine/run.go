@@ -186,6 +186,9 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 		}
 	}
 	if p.cell != nil {
+		if err := e.mayRun(p.cell, budgetsOf(p.policy.Limits)); err != nil {
+			return nil, err
+		}
 		return p, e.planExisting(p)
 	}
 	if p.source, err = workspace.CleanSource(orElse(req.From, ".")); err != nil {

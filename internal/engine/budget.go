@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Budgets are what a policy allows a cell to do only so many times; 0: any
+// number.
+type Budgets struct {
+	Forks int64 `json:"forks,omitempty"` // cells made of it
+	Execs int64 `json:"execs,omitempty"` // commands run in it, in runs or beside them
+}
+
+func budgetsOf(l policy.Limits) Budgets { return Budgets{Forks: l.Forks, Execs: l.Execs} }
+
+// Spent is what the registry keeps of a cell's commands outside of runs. It is a
+// record of its own: such a command doesn't hold the cell's turn.
+type Spent struct {
+	Cell  cell.ID `json:"cell"`
+	Execs int64   `json:"execs"`
+}
+
+// mayFork refuses when count more children are more than a cell may have. The
+// caller holds its turn.
+func (e *Engine) mayFork(c *Cell, count int) error {
+	limit := c.Setup.Budgets.Forks
+	if limit == 0 {
+		return nil
+	}
+	had := int64(0)
+	for _, o := range e.reg.everyCell() { // those that are gone count, too
+		if o.Parent != nil && o.Parent.Cell == c.ID {
+			had++
+		}
+	}
+	if had+int64(count) > limit {
+		return cell.Errorf(cell.Denied, "engine.Fork", "ask for fewer, or raise limits.forks in the policy",
+			"cannot fork %s %d times: its policy allows %d forks, and it had %d", c.Title(), count, limit, had)
+	}
+	return nil
+}
+
+// mayRun refuses a run when a cell has run as many commands as the run's policy
+// allows. c is nil for one that is to be made.
+func (e *Engine) mayRun(c *Cell, b Budgets) error {
+	if b.Execs == 0 || c == nil {
+		return nil
+	}
+	e.spending.Lock()
+	defer e.spending.Unlock()
+	return overExecs(c, b.Execs, int64(c.Runs)+e.reg.spent(c.ID))
+}
+
+// spendExec counts a command outside of any run, and refuses it when it would
+// be one too many.
+func (e *Engine) spendExec(c *Cell) error {
+	limit := c.Setup.Budgets.Execs
+	if limit == 0 {
+		return nil
+	}
+	e.spending.Lock()
+	defer e.spending.Unlock()
+	n := e.reg.spent(c.ID)
+	if err := overExecs(c, limit, int64(c.Runs)+n); err != nil {
+		return err
+	}
+	return e.reg.commit(&Spent{c.ID, n + 1})
+}
+
+func overExecs(c *Cell, limit, had int64) error {
+	if had < limit {
+		return nil
+	}
+	return cell.Errorf(cell.Denied, "engine.exec", "raise limits.executions in the policy, or use another cell",
+		"cannot run another command in %s: its policy allows %d, and it had %d", c.Title(), limit, had)
+}
