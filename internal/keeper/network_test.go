@@ -160,6 +160,7 @@ func TestGovern(t *testing.T) {
 	k.fails(Request{Op: "answer", Cell: two}, cell.Invalid)
 	k.ok(Request{Op: "remove", Cell: two})
 	k.fails(Request{Op: "govern", Cell: two, Network: governed("third")}, cell.NotFound)
+	k.s.closing.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if diff := cmp.Diff([]string{`open fake "first"`, `govern "second"`, "close"}, n.did); diff != "" {

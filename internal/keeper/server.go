@@ -35,6 +35,8 @@ type Server struct {
 	ended    bool
 	attached int           // streams that clients read
 	drained  chan struct{} // closed when the server has ended and nobody is attached
+
+	closing sync.WaitGroup // gateways that end
 }
 
 // kept is a living cell.
@@ -126,8 +128,12 @@ func (s *Server) detach() {
 }
 
 // Drain waits, after Serve, until every client that is attached has read the
-// end of its output or hung up: a slow reader outlives the cell.
-func (s *Server) Drain() { <-s.drained }
+// end of its output or hung up (a slow reader outlives the cell), and until the
+// gateways of removed cells have ended.
+func (s *Server) Drain() {
+	<-s.drained
+	s.closing.Wait()
+}
 
 func (s *Server) serve(uc *net.UnixConn) {
 	s.mu.Lock()
@@ -405,7 +411,9 @@ func (s *Server) remove(id cell.ID, cause string) error {
 		k.watch.stop()
 	}
 	err := s.Driver.Remove(id)
-	k.talk.close() // after those who talk
+	// After those who talk; nobody waits for it: the kernel takes its time to
+	// take an interface away.
+	s.closing.Go(k.talk.close)
 	if err != nil {
 		return fmt.Errorf("cannot remove cell %s: %w", id, err)
 	}

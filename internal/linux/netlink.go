@@ -216,6 +216,35 @@ func (n *Netlink) Send() error {
 	return first
 }
 
+// Arrives reports whether what is sent to an address is taken by this namespace
+// itself. The kernel makes an IPv6 address so only some time after it was added:
+// until then it sends from it, and drops what comes back.
+func (n *Netlink) Arrives(a netip.Addr) (bool, error) {
+	b := make([]byte, unix.SizeofRtMsg)
+	b[0], b[1] = family(a), byte(a.BitLen())
+	at := n.request("look for the route to "+a.String(), unix.RTM_GETROUTE, 0, b)
+	n.attr(unix.RTA_DST, a.AsSlice())
+	n.end(at)
+	native.PutUint16(n.batch[6:], unix.NLM_F_REQUEST) // one answer
+	batch := n.batch
+	n.batch, n.names = nil, nil
+	if err := unix.Sendto(n.fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return false, os.NewSyscallError("sendto", err)
+	}
+	buf := make([]byte, 4<<10)
+	for {
+		k, _, err := unix.Recvfrom(n.fd, buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return false, os.NewSyscallError("recvfrom", err)
+		}
+		const kind = 7 // of struct rtmsg: rtm_type
+		return k > unix.NLMSG_HDRLEN+kind && native.Uint16(buf[4:]) == unix.RTM_NEWROUTE && buf[unix.NLMSG_HDRLEN+kind] == unix.RTN_LOCAL, nil
+	}
+}
+
 // NetlinkError says which request the kernel refused.
 type NetlinkError struct {
 	Request string

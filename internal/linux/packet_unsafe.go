@@ -53,6 +53,12 @@ func OpenPacket(name string) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
+	// Past the queue: that of a veth's first end begins to work only some time
+	// after the second end is up, and drops everything until then.
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("setsockopt", err)
+	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)

@@ -32,7 +32,9 @@ var unreachable = []unix.Errno{unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUN
 type attempt struct {
 	name string
 	any  []cell.Access
-	try  func(s *linux.Script, op string, a cell.Access)
+	// try begins it; what it returns waits for the answer. All are begun before
+	// the first is waited for, so that together they cost little more than one.
+	try func(s *linux.Script, op string, a cell.Access) (settle func())
 }
 
 // proof is what the gateway must have seen of a command's canaries.
@@ -62,19 +64,23 @@ func (c *liveCell) talkingCanaries(s *linux.Script, made *madeProcess) (*proof, 
 	}
 	denied := p.trial.Denied()
 	at := 0
+	var settle []func()
 	for _, t := range list {
 		found := false
 		for i, a := range t.any {
 			if !found && denied[at+i] {
 				found = true
 				p.wants[at+i] = t.name
-				t.try(s, made.add(t.name, "gateway"), a)
+				settle = append(settle, t.try(s, made.add(t.name, "gateway"), a))
 			}
 		}
 		if !found {
 			made.Skipped = append(made.Skipped, t.name)
 		}
 		at += len(t.any)
+	}
+	for _, f := range settle {
+		f()
 	}
 	return p, nil
 }
@@ -158,27 +164,34 @@ func (l *link) attempts() []attempt {
 	return list
 }
 
-// dial opens a connection that must be refused.
-func dial(s *linux.Script, op string, a cell.Access) {
-	fd := begin(s, a, unix.SOCK_STREAM)
+// dial opens a connection that must be refused. The first call to connect
+// begins it, the second says how it ended.
+func dial(s *linux.Script, op string, a cell.Access) func() {
+	fd := begin(s, a, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
 	to := sockaddr(a.Addr, a.Port)
-	s.Refused(op, unreachable, unix.SYS_CONNECT, fd, to, len(to))
-	s.Call("close", unix.SYS_CLOSE, fd)
+	s.Try("connect", unix.SYS_CONNECT, fd, to, len(to))
+	return func() {
+		s.Call("wait", unix.SYS_FCNTL, fd, unix.F_SETFL, 0)
+		s.Refused(op, unreachable, unix.SYS_CONNECT, fd, to, len(to))
+		s.Call("close", unix.SYS_CLOSE, fd)
+	}
 }
 
 // datagram sends one, which must come back as undeliverable.
-func datagram(s *linux.Script, op string, a cell.Access) {
+func datagram(s *linux.Script, op string, a cell.Access) func() {
 	fd := begin(s, a, unix.SOCK_DGRAM)
 	to, text := sockaddr(a.Addr, a.Port), []byte("canary")
 	s.Try("connect", unix.SYS_CONNECT, fd, to, len(to))
 	s.Try("send", unix.SYS_SENDTO, fd, text, len(text), 0, nil, 0)
-	s.Refused(op, unreachable, unix.SYS_RECVFROM, fd, make([]byte, 64), 64, 0, nil, nil)
-	s.Call("close", unix.SYS_CLOSE, fd)
+	return func() {
+		s.Refused(op, unreachable, unix.SYS_RECVFROM, fd, make([]byte, 64), 64, 0, nil, nil)
+		s.Call("close", unix.SYS_CLOSE, fd)
+	}
 }
 
 // query asks the gateway's DNS, which must refuse.
-func (l *link) query(kind uint16, id []byte) func(*linux.Script, string, cell.Access) {
-	return func(s *linux.Script, op string, a cell.Access) {
+func (l *link) query(kind uint16, id []byte) func(*linux.Script, string, cell.Access) func() {
+	return func(s *linux.Script, op string, a cell.Access) func() {
 		be := binary.BigEndian
 		q := append(append([]byte{}, id...), 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) // recursion desired; one question
 		for label := range strings.SplitSeq(a.Host, ".") {
@@ -189,10 +202,12 @@ func (l *link) query(kind uint16, id []byte) func(*linux.Script, string, cell.Ac
 		to, answer := sockaddr(l.Gateway4, 53), make([]byte, 512)
 		s.Call(op, unix.SYS_CONNECT, fd, to, len(to))
 		s.Call(op, unix.SYS_SENDTO, fd, q, len(q), 0, nil, 0)
-		s.Call(op, unix.SYS_RECVFROM, fd, answer, len(answer), 0, nil, nil)
-		// The same id, a response, REFUSED.
-		s.Match(op, answer, []byte{0xff, 0xff, 0x80, 0x0f}, []byte{id[0], id[1], 0x80, 5})
-		s.Call("close", unix.SYS_CLOSE, fd)
+		return func() {
+			s.Call(op, unix.SYS_RECVFROM, fd, answer, len(answer), 0, nil, nil)
+			// The same id, a response, REFUSED.
+			s.Match(op, answer, []byte{0xff, 0xff, 0x80, 0x0f}, []byte{id[0], id[1], 0x80, 5})
+			s.Call("close", unix.SYS_CLOSE, fd)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -148,6 +149,15 @@ func (l *link) configure() error {
 	}
 	n.AddDefault(index, l.Gateway6)
 	err = n.Send()
+	for began := time.Now(); err == nil; time.Sleep(100 * time.Microsecond) {
+		if arrives, aerr := n.Arrives(l.Cell6.Addr()); arrives || aerr != nil {
+			err = aerr
+			break
+		}
+		if time.Since(began) > 5*time.Second {
+			return fmt.Errorf("cannot use the address %s: the kernel doesn't take it", l.Cell6)
+		}
+	}
 	if l.six = err == nil; errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EACCES) {
 		err = nil
 	}
