@@ -260,22 +260,31 @@ func (s *conns) resetAll() {
 // done with them, ends those that are left, and tells all that is still to be
 // told.
 func (g *Gateway) Settle(d time.Duration) {
+	for _, c := range g.hungUp(d) {
+		c.reset("its process is gone")
+	}
+	g.events.flush()
+}
+
+// Tell is Settle for a cell that lives on: it ends no connection, because what
+// has hung up on one side may be read from by a process that goes on.
+func (g *Gateway) Tell(d time.Duration) {
+	g.hungUp(d)
+	g.events.flush()
+}
+
+// hungUp waits, no longer than d, until no connection is left that its process
+// in the cell is done with, and returns those that are.
+func (g *Gateway) hungUp(d time.Duration) (left []*conn) {
 	for end := time.Now().Add(d); ; time.Sleep(time.Millisecond) {
-		var left []*conn
+		left = nil
 		for _, c := range g.conns.all() {
 			if c.hungUp.Load() {
 				left = append(left, c)
 			}
 		}
-		if len(left) == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			for _, c := range left {
-				c.reset("its process is gone")
-			}
-			break
+		if len(left) == 0 || time.Now().After(end) {
+			return left
 		}
 	}
-	g.events.flush()
 }

@@ -30,6 +30,8 @@ type Network interface {
 	// Settle ends what is left of connections whose processes are gone, and
 	// emits all that is still to be told of them. It takes no longer than d.
 	Settle(d time.Duration)
+	// Tell waits as Settle does and emits the same; it ends no connection.
+	Tell(d time.Duration)
 	Close() error
 }
 
@@ -208,9 +210,15 @@ func (t *talk) leave(p *Proc) {
 	delete(t.procs, p)
 }
 
-func (t *talk) settle() {
-	if t != nil {
+// settle lets all that is to be told of a command come before its end. In a
+// cell that lives on, connections stay that others may have.
+func (t *talk) settle(endsCell bool) {
+	switch {
+	case t == nil:
+	case endsCell:
 		t.n.Settle(settleGrace)
+	default:
+		t.n.Tell(settleGrace)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,6 +91,11 @@ func (n *fakeNetwork) Answer(a cell.Answered) error {
 }
 
 func (n *fakeNetwork) Try([]cell.Access) (Trial, error) { return nil, errors.New("not here") }
+
+func (n *fakeNetwork) Tell(time.Duration) {
+	n.emit("flow", cell.Flow{Host: "told"})
+	n.note("tell")
+}
 
 func (n *fakeNetwork) Settle(time.Duration) {
 	n.emit("flow", cell.Flow{Host: "settled"})
@@ -244,5 +251,23 @@ func TestNetworkEvents(t *testing.T) {
 	}
 	if diff := cmp.Diff(&Earlier{Allowed: 1, Denied: 3 + keptEarlier, Flows: 1}, e, cmpopts.IgnoreFields(Earlier{}, "Denials")); diff != "" || len(e.Denials) != keptEarlier {
 		t.Errorf("%s; %d denials", diff, len(e.Denials))
+	}
+}
+
+// At the end of a run in a cell that lives on, all that is to be told is told
+// too, and no connection is ended.
+func TestNetworkEventsOfACellThatLivesOn(t *testing.T) {
+	k := newKit(t)
+	n := k.talks()
+	k.startTwo("run", "sleep")
+	k.ok(Request{Op: "signal", Proc: "run", Signal: "SIGTERM"})
+	k.wait("run")
+	if kinds, sealed := k.events.all(); !sealed || !strings.HasSuffix(kinds, "process.signal flow process.exit") {
+		t.Errorf("events %q; sealed: %v", kinds, sealed)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Contains(n.did, "tell") || slices.Contains(n.did, "settle") {
+		t.Errorf("the network was told to %q", n.did)
 	}
 }

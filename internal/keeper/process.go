@@ -195,8 +195,8 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	p.status.Ended, p.status.LeftOver = ended, left
 	p.mu.Unlock()
 
-	if p.start.EndsCell {
-		p.talk.settle() // so that the end of what it said is in its stream
+	if p.start.EndsCell || p.events != nil {
+		p.talk.settle(p.start.EndsCell) // so that the end of what it said is in its stream
 	}
 	p.talk.leave(p)
 	out, errs := p.stdout.status(), p.stderr.status()

@@ -111,6 +111,8 @@ func (m *mirror) Try(list []cell.Access) (keeper.Trial, error) { return trial(le
 
 func (m *mirror) Settle(time.Duration) {}
 
+func (m *mirror) Tell(time.Duration) {}
+
 func (m *mirror) Close() error {
 	err := m.f.Close()
 	<-m.done
