@@ -273,7 +273,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	eng, err := engine.Open(ctx, engine.Config{
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
-		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), Resolvers: l.Resolvers, Roots: l.Roots,
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots,
 	})
 	if err != nil {
 		ledger.Close()

@@ -151,7 +151,7 @@ signed evidence.
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.forkCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd()}},
-		{"govern", "Govern", []*cobra.Command{a.approvalsCmd(), a.credentialCmd()}},
+		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd()}},
 		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.benchCmd(), a.versionCmd()}},
 	}
 	for _, g := range groups {

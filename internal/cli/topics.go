@@ -21,19 +21,6 @@ func topics() []*cobra.Command {
   4f3ac2…                   a checkpoint, by the beginning of its digest
 
 Where a cell or run may be left out, it is the latest from this directory.`},
-		{Use: "policy", Short: "The words of a policy file", Long: `A policy file is YAML. Every section may be left out; an unknown word is an error.
-
-  version: 1
-  files:
-    mounts:
-      - {source: ../shared, target: /srv/shared}
-      - {source: /data/out, target: /out, writable: true}
-  environment:
-    set: {CI: "true"}
-  limits: {cpus: 2, memory: 4G, pids: 512, disk: 10G, timeout: 30m}
-
-What a flag asks for may only be less than what the file allows. The digest of
-the effective policy is in every receipt.`},
 		{Use: "environment", Short: "Environment variables that pando obeys", Long: `Environment variables that pando obeys:
 
   PANDO_HOME   a directory for state, cache, keys, logs and the socket

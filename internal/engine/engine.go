@@ -44,22 +44,24 @@ type Config struct {
 	Version     string
 	User        cell.User // who cells belong to
 	Host        policy.Host
+	HostPolicy  string   // the policy file of the host; "" for none
 	Resolvers   []string // DNS servers that gateways ask, "address:port"; none: the host's
 	Roots       string   // certificates (PEM) that gateways trust besides the host's
 }
 
 // Engine runs the use cases. It is safe for concurrent use.
 type Engine struct {
-	cfg   Config
-	log   *slog.Logger
-	reg   *registry
-	turns *turns
-	trees *treeCache
-	under *underway       // stands before the objects
-	life  context.Context // ends with Close; work that outlives requests obeys it
-	end   context.CancelCauseFunc
-	work  sync.WaitGroup
-	space sync.Mutex // guards the file that keeps space free
+	cfg      Config
+	log      *slog.Logger
+	reg      *registry
+	turns    *turns
+	trees    *treeCache
+	under    *underway       // stands before the objects
+	life     context.Context // ends with Close; work that outlives requests obeys it
+	end      context.CancelCauseFunc
+	work     sync.WaitGroup
+	space    sync.Mutex // guards the file that keeps space free
+	policies sync.Mutex // guards the file of policies that were allowed
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
 	lending sync.Mutex

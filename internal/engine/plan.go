@@ -18,6 +18,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	}
 	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Enforced: []string{}, Downgrades: []string{}}
+	out.Notes = append(out.Notes, p.notes...)
 	c := Cell{Source: p.source}
 	if p.cell != nil {
 		c = *p.cell

@@ -185,7 +185,7 @@ func (e *Engine) writeManifest(run *Run, p *runPlan) error {
 		"run": run.ID, "cell": run.Cell, "cell_name": run.CellName, "created": run.Created, "command": run.Command, "source": run.Source,
 		"backend": run.Backend, "image": "host", "environment_names": orEmpty(run.In.EnvNames), "on_failure": run.In.OnFailure,
 		"on_success": run.In.OnSuccess, "check": run.In.Check, "tty": run.TTY, "limits_asked": run.In.Asked, "policy_digest": run.Policy,
-		"policy": json.RawMessage(p.policy.Canonical()), "pando": e.cfg.Version,
+		"policy": json.RawMessage(p.policy.Canonical()), "policy_origins": p.policy.Origins, "pando": e.cfg.Version,
 	}
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {

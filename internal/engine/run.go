@@ -15,7 +15,6 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
@@ -82,6 +81,7 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	run.In.CheckHidden = run.In.Check != req.Check
 	run.Folder = filepath.Join(e.cfg.Home.Runs(), run.ID)
 	p.run = run
+	run.Notes = append(run.Notes, p.notes...)
 	if r, ok := e.pendingFrom(p); ok {
 		run.Notes = append(run.Notes, "the result of "+r+" is still pending; this run starts from the source, without it")
 	}
@@ -120,6 +120,7 @@ type runPlan struct {
 	cell      *Cell // nil: to be made
 	backend   backend.Backend
 	policy    policy.Result
+	notes     []string // about policies that are not in force
 	with      secret.With
 	onFailure string
 	onSuccess string
@@ -151,32 +152,6 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	if p.with, err = secret.NewWith(req.WithSecret); err != nil {
 		return nil, err
 	}
-	var file *policy.File
-	if req.Policy != "" || req.PolicyName != "" { // an empty file is no policy, and not none
-		if file, err = policy.ParseFile(orElse(req.PolicyName, "policy"), []byte(req.Policy)); err != nil {
-			return nil, err
-		}
-	}
-	p.policy, err = policy.Merge(policy.Defaults(e.cfg.Host), file, policy.Flags{
-		Mounts: req.Mounts, Env: req.Env, Secrets: req.WithSecret,
-		Limits: policy.FileLimits(req.Limits), Allow: req.Allow, Credentials: req.Credentials,
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range p.policy.Handles() {
-		known, _, err := e.cfg.Credentials.Get(h)
-		if err != nil {
-			return nil, cannotLend(h, err)
-		}
-		var places []string
-		for _, l := range known.Lend("", credential.Secret{}) {
-			places = append(places, l.For...)
-		}
-		if err := p.policy.Lend(h, places); err != nil {
-			return nil, err
-		}
-	}
 	if req.Cell != "" {
 		if err := e.checkCellName(req.Cell); err != nil {
 			return nil, err
@@ -186,10 +161,13 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 		}
 	}
 	if p.cell != nil {
-		if err := e.mayRun(p.cell, budgetsOf(p.policy.Limits)); err != nil {
+		if err := e.planExisting(p); err != nil {
 			return nil, err
 		}
-		return p, e.planExisting(p)
+		if err := e.planPolicy(p); err != nil {
+			return nil, err
+		}
+		return p, e.mayRun(p.cell, budgetsOf(p.policy.Limits))
 	}
 	if p.source, err = workspace.CleanSource(orElse(req.From, ".")); err != nil {
 		return nil, err
@@ -209,8 +187,20 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 				"cannot let in %s: %w", w, err)
 		}
 	}
-	p.backend, err = e.backend(req.Backend)
-	return p, err
+	if p.backend, err = e.backend(req.Backend); err != nil {
+		return nil, err
+	}
+	return p, e.planPolicy(p)
+}
+
+// planPolicy makes the policy of the run.
+func (e *Engine) planPolicy(p *runPlan) error {
+	eff, err := e.effectivePolicy(p.req, p.source)
+	if err != nil {
+		return err
+	}
+	p.policy, p.notes = eff.Result, eff.notes
+	return nil
 }
 
 func (e *Engine) checkSource(at string) error {

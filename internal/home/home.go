@@ -15,7 +15,13 @@ type Home struct {
 	State string // cells, layers, runs, ledger, keys: what must not be lost
 	Cache string // what can be made again
 	Run   string // sockets and locks: gone after a reboot
+	// Policy is the user's policy file, "" where there is no place for one. It
+	// need not be there.
+	Policy string
 }
+
+// HostPolicy is the policy file of the host, for everybody on it.
+const HostPolicy = "/etc/pando/policy.yaml"
 
 // Find returns the directories: under PANDO_HOME when it is set, else
 // /var/lib/pando, /var/cache/pando and /run/pando for root, else the XDG
@@ -26,12 +32,20 @@ func Find(getenv func(string) string, uid int) (Home, error) {
 		if err != nil {
 			return Home{}, err
 		}
-		return Home{State: filepath.Join(abs, "state"), Cache: filepath.Join(abs, "cache"), Run: filepath.Join(abs, "run")}, nil
-	}
-	if uid == 0 {
-		return Home{State: "/var/lib/pando", Cache: "/var/cache/pando", Run: "/run/pando"}, nil
+		return Home{State: filepath.Join(abs, "state"), Cache: filepath.Join(abs, "cache"), Run: filepath.Join(abs, "run"), Policy: filepath.Join(abs, "policy.yaml")}, nil
 	}
 	user := getenv("HOME")
+	config := getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(config) && user != "" {
+		config = filepath.Join(user, ".config")
+	}
+	if uid == 0 {
+		h := Home{State: "/var/lib/pando", Cache: "/var/cache/pando", Run: "/run/pando"}
+		if filepath.IsAbs(config) {
+			h.Policy = filepath.Join(config, "pando", "policy.yaml")
+		}
+		return h, nil
+	}
 	if user == "" {
 		return Home{}, fmt.Errorf("cannot find a place for pando's state: neither PANDO_HOME nor HOME is set")
 	}
@@ -41,7 +55,7 @@ func Find(getenv func(string) string, uid int) (Home, error) {
 		}
 		return filepath.Join(user, dflt, "pando")
 	}
-	h := Home{State: pick("XDG_DATA_HOME", ".local/share"), Cache: pick("XDG_CACHE_HOME", ".cache")}
+	h := Home{State: pick("XDG_DATA_HOME", ".local/share"), Cache: pick("XDG_CACHE_HOME", ".cache"), Policy: filepath.Join(config, "pando", "policy.yaml")}
 	if d := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) && isDir(d) {
 		h.Run = filepath.Join(d, "pando")
 	} else {
@@ -70,6 +84,9 @@ func (h Home) Socket() string { return filepath.Join(h.Run, "pando.sock") }
 
 // Lock is held by the living daemon.
 func (h Home) Lock() string { return filepath.Join(h.Run, "pando.lock") }
+
+// Allowed says which policy files of projects the user has allowed.
+func (h Home) Allowed() string { return filepath.Join(h.State, "allowed-policies.json") }
 
 // Log is the daemon's own log.
 func (h Home) Log() string { return filepath.Join(h.State, "daemon.log") }

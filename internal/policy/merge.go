@@ -168,7 +168,11 @@ func (m *merger) mountBound(mt Mount, at string) error {
 }
 
 func tooWide(what, at, bound string) error {
-	return cell.Errorf(cell.Denied, "policy.Merge", "a lower layer can only narrow: take it out at "+at+", or add it at "+bound,
+	out := "take it out at " + at
+	if strings.HasPrefix(at, "--") {
+		out = "leave out " + at
+	}
+	return cell.Errorf(cell.Denied, "policy.Merge", "a lower layer can only narrow: "+out+", or add it at "+bound,
 		"cannot allow %s (%s): %s allows less", what, at, bound)
 }
 

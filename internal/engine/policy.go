@@ -1,0 +1,520 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// ProjectPolicy is the name of a project's policy file, at the top of its
+// source. It is repository content: it counts only after the user has allowed
+// its digest.
+const ProjectPolicy = "pando.policy.yaml"
+
+// effective is the policy of a run, with what made it.
+type effective struct {
+	policy.Result
+	layers []api.PolicyLayer
+	notes  []string // what is there and not in force
+}
+
+// effectivePolicy merges the layers of policies: of the host, of the user, of
+// the project at source ("" for none), and of the run itself.
+func (e *Engine) effectivePolicy(req api.RunRequest, source string) (*effective, error) {
+	out := &effective{}
+	var layers []policy.Layer
+	add := func(layer, name string, text []byte) error {
+		f, err := policy.ParseFile(name, text)
+		if err != nil {
+			return err
+		}
+		layers = append(layers, policy.Layer{Name: layer, File: f})
+		out.layers = append(out.layers, api.PolicyLayer{Layer: layer, File: name, Digest: cell.Sum(text).String()})
+		return nil
+	}
+	for _, f := range []struct{ layer, path string }{{policy.LayerHost, e.cfg.HostPolicy}, {policy.LayerUser, e.cfg.Home.Policy}} {
+		if f.path == "" {
+			continue
+		}
+		text, err := readPolicy(f.path, f.layer == policy.LayerHost)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = add(f.layer, f.path, text)
+		}
+		if err != nil { // a bound that can't be read is no reason to go without
+			return nil, err
+		}
+	}
+	text, note, err := e.projectPolicy(source)
+	switch {
+	case err != nil:
+		return nil, err
+	case note != "":
+		out.notes = append(out.notes, note)
+	case text != nil:
+		if err := add(policy.LayerProject, ProjectPolicy, text); err != nil {
+			return nil, err
+		}
+	}
+	if req.Policy != "" || req.PolicyName != "" { // an empty file is no policy, and not none
+		if err := add(policy.LayerRun, orElse(req.PolicyName, "policy"), []byte(req.Policy)); err != nil {
+			return nil, err
+		}
+	}
+	out.Result, err = policy.MergeLayers(policy.Defaults(e.cfg.Host), layers, policy.Flags{
+		Mounts: req.Mounts, Env: req.Env, Secrets: req.WithSecret,
+		Limits: policy.FileLimits(req.Limits), Allow: req.Allow, Credentials: req.Credentials,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range out.Handles() {
+		known, _, err := e.cfg.Credentials.Get(h)
+		if err != nil {
+			return nil, cannotLend(h, err)
+		}
+		var places []string
+		for _, l := range known.Lend("", credential.Secret{}) {
+			places = append(places, l.For...)
+		}
+		if err := out.Lend(h, places); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// maxPolicy bounds what is read of a policy file.
+const maxPolicy = 1 << 20
+
+// readPolicy reads a policy file of the host or the user. Others must not be
+// able to write to it.
+func readPolicy(path string, ofHost bool) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, syscall.ENOTDIR) {
+			return nil, fs.ErrNotExist
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, cell.Errorf(cell.Denied, "engine.readPolicy", "make it readable for you, or take it away", "cannot read policy %s: %w", path, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	owner, mine := st.Sys().(*syscall.Stat_t).Uid, uint32(os.Geteuid())
+	switch {
+	case !st.Mode().IsRegular():
+		return nil, cell.Errorf(cell.Invalid, "engine.readPolicy", "put a file there", "cannot read policy %s: it is no regular file", path)
+	case st.Mode().Perm()&0o022 != 0:
+		return nil, cell.Errorf(cell.Denied, "engine.readPolicy", "run chmod go-w "+path, "cannot trust policy %s: others can write to it", path)
+	case owner != 0 && (ofHost || owner != mine):
+		return nil, cell.Errorf(cell.Denied, "engine.readPolicy", "give it to root", "cannot trust policy %s: it belongs to user %d", path, owner)
+	}
+	return readAllPolicy(f, path)
+}
+
+func readAllPolicy(r io.Reader, path string) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxPolicy+1))
+	if err == nil && len(b) > maxPolicy {
+		err = cell.Errorf(cell.Invalid, "engine.readPolicy", "", "cannot read policy %s: it has more than %s", path, policy.FormatSize(maxPolicy))
+	}
+	return b, err
+}
+
+// projectPolicy reads the policy of the project at source, if it counts. Note
+// says why one that is there does not.
+func (e *Engine) projectPolicy(source string) (text []byte, note string, err error) {
+	if source == "" {
+		return nil, "", nil
+	}
+	path := filepath.Join(source, ProjectPolicy)
+	text, err = readProject(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, ProjectPolicy + " is there and not in force: " + err.Error(), nil
+	}
+	allowed, err := e.allowedPolicies()
+	if err != nil {
+		return nil, "", err
+	}
+	a, ok := allowed[path]
+	switch {
+	case !ok:
+		return nil, ProjectPolicy + " is there and not in force: look at it, then `pando policy allow`", nil
+	case a.Digest != cell.Sum(text):
+		return nil, ProjectPolicy + " has changed since you allowed it, and is not in force: look at it, then `pando policy allow`", nil
+	}
+	return text, "", nil
+}
+
+// readProject reads a file of a project, which could be anything.
+func readProject(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, errors.New("it is a symlink")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	return readAllPolicy(f, path)
+}
+
+// allowedPolicy is the record of a project's file that the user allowed.
+type allowedPolicy struct {
+	Digest cell.Digest `json:"digest"`
+	At     time.Time   `json:"at"`
+}
+
+// allowedPolicies reads which files the user allowed, by path. Damage is an
+// error: without the records nothing that was allowed counts, and nobody would
+// know why.
+func (e *Engine) allowedPolicies() (map[string]allowedPolicy, error) {
+	out := map[string]allowedPolicy{}
+	b, err := os.ReadFile(e.cfg.Home.Allowed())
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	if err != nil {
+		return nil, cell.Errorf(cell.Corrupt, "engine.allowedPolicies", "take the file away, and allow your projects' policies again",
+			"cannot read which policies you allowed (%s): %w", e.cfg.Home.Allowed(), err)
+	}
+	return out, nil
+}
+
+// AllowPolicy makes a project's policy file count, as it is now, or takes that
+// back.
+func (e *Engine) AllowPolicy(req api.PolicyAllowRequest) (api.PolicyAllowed, error) {
+	const op = "engine.AllowPolicy"
+	path := req.Path
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		path = filepath.Join(path, ProjectPolicy)
+	}
+	if !filepath.IsAbs(path) {
+		return api.PolicyAllowed{}, cell.Errorf(cell.Invalid, op, "", "cannot allow a policy: its path is not absolute")
+	}
+	// A source is known by its real path; so is what lies in it.
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	if filepath.Base(path) != ProjectPolicy {
+		return api.PolicyAllowed{}, cell.Errorf(cell.Invalid, op, "name it "+ProjectPolicy+" at the top of the project, or use it with --policy", "cannot allow %s: no run would use a file of this name by itself", path)
+	}
+	e.policies.Lock()
+	defer e.policies.Unlock()
+	all, err := e.allowedPolicies()
+	if err != nil {
+		return api.PolicyAllowed{}, err
+	}
+	out := api.PolicyAllowed{Path: path, At: time.Now().UTC()}
+	if req.Forget {
+		old, ok := all[path]
+		if !ok {
+			return out, cell.Errorf(cell.NotFound, op, "`pando policy allow --list` shows what is allowed", "cannot forget %s: it was not allowed", path)
+		}
+		delete(all, path)
+		out.Digest, out.State = old.Digest.String(), "forgotten"
+		return out, e.writeAllowed(all)
+	}
+	text, err := readProject(path)
+	if err != nil {
+		kind := cell.Invalid
+		if errors.Is(err, fs.ErrNotExist) {
+			kind = cell.NotFound
+		}
+		return out, cell.Errorf(kind, op, "write one with pando policy init > "+ProjectPolicy, "cannot allow %s: %w", path, err)
+	}
+	if _, err := policy.ParseFile(path, text); err != nil {
+		return out, err
+	}
+	sum := cell.Sum(text)
+	if req.Digest != "" && req.Digest != sum.String() {
+		return out, cell.Errorf(cell.Conflict, op, "look at it again", "cannot allow %s: it changed while you looked at it", path)
+	}
+	all[path] = allowedPolicy{sum, out.At}
+	out.Digest, out.State = sum.String(), "in force"
+	return out, e.writeAllowed(all)
+}
+
+func (e *Engine) writeAllowed(all map[string]allowedPolicy) error {
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	at := e.cfg.Home.Allowed()
+	return durable.WriteFile(durable.Disk(filepath.Dir(at)), filepath.Base(at), append(b, '\n'), 0o600)
+}
+
+// AllowedPolicies lists the files of projects that the user allowed.
+func (e *Engine) AllowedPolicies() ([]api.PolicyAllowed, error) {
+	all, err := e.allowedPolicies()
+	if err != nil {
+		return nil, err
+	}
+	out := []api.PolicyAllowed{}
+	for path, a := range all {
+		v := api.PolicyAllowed{Path: path, Digest: a.Digest.String(), At: a.At, State: "in force"}
+		text, err := readProject(path)
+		switch {
+		case err != nil:
+			v.State = "gone"
+		case cell.Sum(text) != a.Digest:
+			v.State = "changed"
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b api.PolicyAllowed) int { return strings.Compare(a.Path, b.Path) })
+	return out, nil
+}
+
+// CheckPolicy reads a policy file and says what is odd about it.
+func (e *Engine) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
+	out := api.PolicyCheck{Name: req.Name, Digest: cell.Sum([]byte(req.Text)).String(), Remarks: []string{}}
+	f, err := policy.ParseFile(orElse(req.Name, "policy"), []byte(req.Text))
+	if err != nil {
+		return out, err
+	}
+	r, err := policy.Merge(policy.Defaults(e.cfg.Host), f, policy.Flags{})
+	if err != nil {
+		return out, err
+	}
+	if _, err := r.Rules(); err != nil {
+		return out, err
+	}
+	out.Rules = len(r.Network.Allow) + len(r.Network.Ask) + len(r.Network.Deny)
+	out.Remarks = append(out.Remarks, r.Remarks(r.Origins)...)
+	for _, h := range r.Handles() {
+		if _, _, err := e.cfg.Credentials.Get(h); err != nil {
+			out.Remarks = append(out.Remarks, fmt.Sprintf("credential %s is not kept here: %s", h, cell.HintOf(err)))
+		}
+	}
+	return out, nil
+}
+
+// policyOf finds the policy that a request names.
+func (e *Engine) policyOf(req api.PolicyRequest) (what string, r *policy.Result, more *effective, err error) {
+	if req.Of == "" {
+		source := req.Run.From
+		if source == "" {
+			source = req.Dir
+		}
+		if source, err = filepath.EvalSymlinks(source); err != nil {
+			return "", nil, nil, cell.Errorf(cell.NotFound, "engine.policyOf", "", "cannot find the source: %w", err)
+		}
+		more, err = e.effectivePolicy(req.Run, source)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		return "a run from " + source, &more.Result, more, nil
+	}
+	if id, err := e.SelectRun(req.Of, req.Dir); err == nil && (strings.HasPrefix(req.Of, "r-") || strings.Contains(req.Of, ":")) {
+		run, err := e.reg.run(id)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		r, err := manifestPolicy(&run)
+		return "run " + run.ID, r, nil, err
+	}
+	id, err := e.SelectCell(req.Of, req.Dir)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if c.Setup.PolicyText == "" {
+		return "", nil, nil, cell.Errorf(cell.NotFound, "engine.policyOf", "", "cannot tell what governs cell %s: nothing ran in it yet", c.Title())
+	}
+	eff, err := policy.Parse([]byte(c.Setup.PolicyText))
+	return "cell " + c.Title(), &policy.Result{Effective: eff, Origins: c.Setup.Origins}, nil, err
+}
+
+// manifestPolicy is the policy of a run, as it was written down before the run
+// began. It must be the one that the run's record names.
+func manifestPolicy(run *Run) (*policy.Result, error) {
+	fail := func(err error) (*policy.Result, error) {
+		return nil, cell.Errorf(cell.Corrupt, "engine.manifestPolicy", "see what its receipt says: pando receipt show "+run.ID, "cannot read the policy of run %s: %w", run.ID, err)
+	}
+	b, err := os.ReadFile(filepath.Join(run.Folder, "manifest.json"))
+	if err != nil {
+		return fail(err)
+	}
+	var m struct {
+		Policy  json.RawMessage `json:"policy"`
+		Origins policy.Origins  `json:"policy_origins"`
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return fail(err)
+	}
+	var eff policy.Effective
+	if err := json.Unmarshal(m.Policy, &eff); err != nil {
+		return fail(err)
+	}
+	if d := eff.Digest().String(); d != run.Policy {
+		return fail(fmt.Errorf("it has the digest %s, and the record says %s", d, run.Policy))
+	}
+	return &policy.Result{Effective: eff, Origins: m.Origins}, nil
+}
+
+// ShowPolicy lists all that a policy says.
+func (e *Engine) ShowPolicy(req api.PolicyRequest) (api.Policy, error) {
+	what, r, more, err := e.policyOf(req)
+	if err != nil {
+		return api.Policy{}, err
+	}
+	rules, err := r.Rules()
+	if err != nil {
+		return api.Policy{}, err
+	}
+	out := api.Policy{Of: what, Digest: r.Digest().String(), Lines: []api.PolicyLine{}, Talks: r.Talks(), Bound: r.Origins.Bound, Text: r.Canonical(), Cedar: rules.Cedar()}
+	for _, l := range r.Show(r.Origins) {
+		out.Lines = append(out.Lines, api.PolicyLine(l))
+	}
+	if more != nil {
+		out.Layers, out.Skipped = more.layers, more.notes
+	}
+	return out, nil
+}
+
+// WhyPolicy says what a policy makes of a request.
+func (e *Engine) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
+	a, err := policy.ParseRequest(req.Request)
+	if err != nil {
+		return api.PolicyAnswer{}, err
+	}
+	_, r, _, err := e.policyOf(req)
+	if err != nil {
+		return api.PolicyAnswer{}, err
+	}
+	rules, err := r.Rules()
+	if err != nil {
+		return api.PolicyAnswer{}, err
+	}
+	steps, effect := rules.Why(a)
+	out := api.PolicyAnswer{Request: req.Request, Effect: string(effect), Digest: r.Digest().String()}
+	for _, s := range steps {
+		d := s.Decision
+		out.Steps = append(out.Steps, api.PolicyStep{Want: s.Want(), Effect: string(d.Effect), Rule: d.Rule, Origin: d.Origin, Reason: d.Reason,
+			Permit: d.Permit, Line: d.Line, Narrower: d.Narrower, Open: d.Open, Credential: d.Credential})
+	}
+	return out, nil
+}
+
+// DiffPolicies lists what only one of two policies says.
+func (e *Engine) DiffPolicies(req api.PolicyDiffRequest) (api.PolicyDiff, error) {
+	out := api.PolicyDiff{Changes: []api.PolicyChange{}}
+	a, ra, _, err := e.policyOf(req.A)
+	if err != nil {
+		return out, err
+	}
+	b, rb, _, err := e.policyOf(req.B)
+	if err != nil {
+		return out, err
+	}
+	out.A, out.B, out.DigestA, out.DigestB = a, b, ra.Digest().String(), rb.Digest().String()
+	la, lb := ra.Show(ra.Origins), rb.Show(rb.Origins)
+	only := func(mark string, of, than []policy.Shown) {
+		for _, l := range of {
+			if !slices.ContainsFunc(than, func(o policy.Shown) bool { return o.Section == l.Section && o.Text == l.Text }) {
+				out.Changes = append(out.Changes, api.PolicyChange{Change: mark, Section: l.Section, Text: l.Text, Origin: l.Origin})
+			}
+		}
+	}
+	only("-", la, lb)
+	only("+", lb, la)
+	slices.SortStableFunc(out.Changes, func(x, y api.PolicyChange) int { return strings.Compare(x.Section, y.Section) })
+	return out, nil
+}
+
+// ReplayPolicy makes the decisions of a run again, with another policy.
+func (e *Engine) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyReplayRequest) (api.PolicyReplay, error) {
+	run, err := e.reg.run(id)
+	if err != nil {
+		return api.PolicyReplay{}, err
+	}
+	out := api.PolicyReplay{Run: run.ID, Was: run.Policy, Flips: []api.PolicyFlip{}}
+	f, err := policy.ParseFile(orElse(req.Name, "policy"), []byte(req.Text))
+	if err != nil {
+		return out, err
+	}
+	r, err := policy.Merge(policy.Defaults(e.cfg.Host), f, policy.Flags{})
+	if err != nil {
+		return out, err
+	}
+	rules, err := r.Rules()
+	if err != nil {
+		return out, err
+	}
+	out.Now = rules.Digest().String()
+	events, err := e.Events(ctx, id, EventQuery{Kinds: []string{"decision"}})
+	if err != nil {
+		return out, err
+	}
+	at := map[string]int{}
+	for line, err := range events {
+		if err != nil {
+			return out, err
+		}
+		var ev struct {
+			Fields cell.Decided `json:"fields"`
+		}
+		if err := json.Unmarshal(line, &ev); err != nil {
+			return out, err
+		}
+		d := ev.Fields
+		times := max(d.Count, 1)
+		was := d.Decision.Effect
+		switch d.Decision.By {
+		case "person": // whatever they said, the policy had asked
+			was = cell.Ask
+		case "policy", "":
+		default:
+			out.Skipped += int(times)
+			continue
+		}
+		out.Decisions += int(times)
+		now := rules.Decide(d.Access)
+		if now.Effect == was {
+			continue
+		}
+		key := want(d.Access) + "\x00" + string(was) + "\x00" + string(now.Effect)
+		i, ok := at[key]
+		if !ok {
+			i = len(out.Flips)
+			at[key] = i
+			out.Flips = append(out.Flips, api.PolicyFlip{Want: want(d.Access), Was: string(was), Now: string(now.Effect), Rule: now.Rule, Origin: now.Origin, Reason: now.Reason})
+		}
+		out.Flips[i].Times += times
+	}
+	return out, nil
+}

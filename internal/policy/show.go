@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Shown is one thing that a policy says, for people.
+type Shown struct {
+	Section, Name, Text, Origin string
+	Force                       string // "enforced", "observed", "accounted"
+	How                         string // by what
+}
+
+// Parse reads the canonical form.
+func Parse(canonical []byte) (Effective, error) {
+	p, err := Compile(canonical)
+	if err != nil {
+		return Effective{}, err
+	}
+	return p.policy, nil
+}
+
+// Show lists all that a policy says, line by line, defaults included.
+func (e Effective) Show(o Origins) (out []Shown) {
+	add := func(section, name, text, force, how string) {
+		origin := o.Lines[name]
+		if origin == "" {
+			origin = "default"
+		}
+		out = append(out, Shown{section, name, text, origin, force, how})
+	}
+	const enforced = "enforced"
+	for _, m := range e.Files.Mounts {
+		add("files", "mount "+m.Target, "mount "+m.Source+" at "+m.Target+map[bool]string{true: ", writable", false: ""}[m.Writable], enforced, "mounts")
+	}
+	for _, s := range e.Files.Secrets {
+		add("files", "secret "+s, "import "+s, enforced, "import")
+	}
+	for _, s := range e.Files.Hidden {
+		add("files", "hidden "+s, "hide "+s, enforced, "mounts, where it is there when the cell starts")
+	}
+	for _, s := range e.Files.ReadOnly {
+		add("files", "read-only "+s, s+" is read-only", enforced, "mounts, where it is there when the cell starts")
+	}
+	for _, n := range e.Environment.Set {
+		add("environment", "variable "+n, n+" is set", enforced, "the keeper")
+	}
+	for _, p := range e.Processes.Deny {
+		add("processes", "deny program "+p, "deny "+p, enforced, "mounts over the programs that the image has; a copy under another name runs")
+	}
+	add("processes", "trace", "deny tracing", enforced, "seccomp")
+	add("processes", "nested namespaces", "deny nested namespaces", enforced, "seccomp")
+	n := e.Network
+	if !e.Talks() {
+		add("network", "network", "none: its own loopback only", enforced, "a network namespace without an interface")
+	}
+	for _, list := range []struct {
+		what  string
+		rules []Rule
+	}{{"allow", n.Allow}, {"ask", n.Ask}, {"deny", n.Deny}} {
+		for i, r := range list.rules {
+			add("network", list.what+" "+itoa(i+1), list.what+" "+r.String(), enforced, "the gateway")
+		}
+	}
+	if e.Talks() {
+		add("network", ruleSpecial, "deny loopback, private, link-local and metadata addresses that no rule names", enforced, "the gateway")
+		add("network", ruleDefault, "deny the rest", enforced, "the gateway")
+	}
+	for i, b := range n.Bounds {
+		for j, r := range b.Allow {
+			add("network", boundName(i, "allow", j), "at most: allow "+r.String(), enforced, "the gateway")
+		}
+		for j, r := range b.Ask {
+			add("network", boundName(i, "ask", j), "at most: ask "+r.String(), enforced, "the gateway")
+		}
+	}
+	for _, c := range e.Credentials {
+		text := "lend " + c.Handle
+		if len(c.For) > 0 {
+			text += " for " + strings.Join(c.For, ", ")
+		}
+		add("credentials", "credential "+c.Handle, text, enforced, "the gateway")
+	}
+	l := e.Limits
+	if l.CPUs > 0 {
+		add("limits", "limits.cpus", "cpus "+strconv.FormatFloat(l.CPUs, 'g', -1, 64), enforced, "cgroup")
+	}
+	add("limits", "limits.memory", "memory "+FormatSize(l.Memory), enforced, "cgroup")
+	add("limits", "limits.pids", "processes "+strconv.FormatInt(l.PIDs, 10), enforced, "cgroup")
+	force, how := "accounted", "sizes are measured at intervals"
+	if o.Lines["limits.disk"] != "" {
+		force, how = enforced, "a file system of its own, as root; else accounted"
+	}
+	add("limits", "limits.disk", "disk "+FormatSize(l.Disk), force, how)
+	if l.Timeout > 0 {
+		add("limits", "limits.timeout", "time "+(time.Duration(l.Timeout)*time.Millisecond).String(), enforced, "the keeper")
+	}
+	if l.Egress > 0 {
+		add("limits", "limits.egress", "egress "+FormatSize(l.Egress), enforced, "the gateway")
+	}
+	if l.Forks > 0 {
+		add("limits", "limits.forks", "forks "+strconv.FormatInt(l.Forks, 10), enforced, "the daemon")
+	}
+	if l.Execs > 0 {
+		add("limits", "limits.executions", "executions "+strconv.FormatInt(l.Execs, 10), enforced, "the daemon")
+	}
+	if len(n.Ask) > 0 {
+		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
+		if e.Approvals.Webhook != "" {
+			add("approvals", "approvals.webhook", "questions are told to "+e.Approvals.Webhook, enforced, "the daemon")
+		}
+	}
+	return out
+}
+
+// String says a rule in one line: "GET, POST api.github.com /repos/me/** on
+// port 443, except …".
+func (r Rule) String() string {
+	var parts []string
+	if len(r.Methods) > 0 {
+		parts = append(parts, strings.Join(r.Methods, ", "))
+	}
+	if len(r.Hosts) > 0 {
+		parts = append(parts, strings.Join(r.Hosts, ", "))
+	}
+	if len(r.Paths) > 0 {
+		parts = append(parts, strings.Join(r.Paths, ", "))
+	}
+	if len(r.Ports) > 0 {
+		parts = append(parts, "on "+portsText(r.Ports))
+	}
+	text := strings.Join(parts, " ")
+	for i, x := range r.Except {
+		if i == 0 {
+			text += ", except "
+		} else {
+			text += " and "
+		}
+		text += x.String()
+	}
+	if r.Credential != "" {
+		text += ", with " + r.Credential
+	}
+	return text
+}
+
+// Step is one decision of several that a request meets.
+type Step struct {
+	Access   cell.Access
+	Decision cell.Decision
+}
+
+// Want is the access in words that ParseRequest reads.
+func (s Step) Want() string {
+	q := question{Access: s.Access}
+	switch s.Access.Act {
+	case cell.Resolve, cell.Connect:
+		return string(s.Access.Act) + " " + q.what()
+	case cell.Sign:
+		return "sign " + q.whom()
+	case cell.Execute:
+		return "execute " + printable(s.Access.Program)
+	}
+	return q.what()
+}
+
+// Why decides on all that a request meets on its way: the name is looked up,
+// a connection opened, the request sent. The effect is the strictest; what
+// comes after a denial is not reached.
+func (p *Rules) Why(a cell.Access) (steps []Step, effect cell.Effect) {
+	acts := []cell.Access{a}
+	if a.Act == cell.Request {
+		acts = []cell.Access{{Act: cell.Connect, Host: a.Host, Addr: a.Addr, Port: a.Port, Transport: "tcp"}, a}
+	}
+	if a.Host != "" && (a.Act == cell.Connect || a.Act == cell.Request) {
+		acts = append([]cell.Access{{Act: cell.Resolve, Host: a.Host}}, acts...)
+	}
+	effect = cell.Allow
+	for _, one := range acts {
+		d := p.Decide(one)
+		steps = append(steps, Step{one, d})
+		if d.Effect == cell.Deny {
+			// What would permit the request is what is asked for, and not the
+			// step that fails first.
+			if last := p.Decide(a); one.Act != a.Act && last.Effect == cell.Deny && last.Rule == ruleDefault && d.Rule == ruleDefault {
+				steps[len(steps)-1].Decision.Line, steps[len(steps)-1].Decision.Narrower, steps[len(steps)-1].Decision.Permit = last.Line, last.Narrower, last.Permit
+			}
+			return steps, cell.Deny
+		}
+		if d.Effect == cell.Ask {
+			effect = cell.Ask
+		}
+	}
+	return steps, effect
+}
+
+// Remarks says what is odd about a policy: what has no effect, and what allows
+// more than it seems to.
+func (e Effective) Remarks(o Origins) []string {
+	out := []string{}
+	at := func(name string) string {
+		if l := o.Lines[name]; l != "" {
+			return " (" + l + ")"
+		}
+		return ""
+	}
+	for i, r := range e.Network.Allow {
+		name := "allow " + itoa(i+1)
+		for j, d := range e.Network.Deny {
+			if len(d.Except) == 0 && !d.inside() && len(r.Hosts) > 0 && covers(d, r) {
+				out = append(out, name+at(name)+" has no effect: deny "+itoa(j+1)+at("deny "+itoa(j+1))+" denies all of it")
+			}
+		}
+		for _, h := range r.Hosts {
+			n, isRange := parseRange(h)
+			switch {
+			case h == "*":
+				out = append(out, name+at(name)+" allows every name: whatever is in the cell can be sent anywhere")
+			case isRange && !n.IsSingleIP() && n.Bits() < 8:
+				out = append(out, name+at(name)+" allows most addresses, but not special ones (loopback, private, metadata), which must be named by ranges of their own")
+			case strings.HasPrefix(h, "*.") && strings.Count(h, ".") == 1:
+				out = append(out, name+at(name)+" allows every name below "+h[2:])
+			}
+		}
+	}
+	return out
+}
+
+// covers reports whether every host and port of r is one of d's.
+func covers(d, r Rule) bool {
+	a, _ := parseSpans(d.Ports)
+	b, _ := parseSpans(r.Ports)
+	if !coversSpans(a, b) {
+		return false
+	}
+	for _, h := range r.Hosts {
+		found := false
+		for _, o := range d.Hosts {
+			below, wild := strings.CutPrefix(o, "*")
+			found = found || h == o || wild && strings.HasSuffix(h, below) && !isRangeText(h)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func isRangeText(s string) bool { _, ok := parseRange(s); return ok }
