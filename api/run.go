@@ -191,9 +191,12 @@ type AppliedLimit struct {
 
 // Canaries is what was tried in the cell before the command.
 type Canaries struct {
-	Passed int      `json:"passed"` // how many were refused, as they should be
-	Total  int      `json:"total"`  // how many were tried
-	Bites  []string `json:"bites"`  // names of those that were not refused
+	Passed  int       `json:"passed"`            // how many were refused, as they should be
+	Total   int       `json:"total"`             // how many were tried
+	Bites   []string  `json:"bites"`             // the enforcements that one of them ran into: what is not listed was not seen to work
+	Skipped []string  `json:"skipped,omitempty"` // those that were not tried, because the policy allows what they would do
+	At      time.Time `json:"at,omitzero"`       // when they were tried
+	Fresh   bool      `json:"fresh,omitempty"`   // they were tried by this command's own process
 }
 
 // Plan is the answer to a dry run.

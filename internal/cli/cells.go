@@ -164,7 +164,12 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	field(w, "used", fmt.Sprintf("%.3f s of processor in %.3f s, %s of memory at most", float64(u.CPUMS)/1000, float64(u.WallMS)/1000, size(u.PeakMemory)))
 	field(w, "isolation", strings.Join(r.Assurance.Isolation, ", "))
 	if r.Assurance.Canaries.Total > 0 {
-		field(w, "canaries", fmt.Sprintf("%d/%d stopped", r.Assurance.Canaries.Passed, r.Assurance.Canaries.Total))
+		c := r.Assurance.Canaries
+		text := fmt.Sprintf("%d/%d stopped", c.Passed, c.Total)
+		if len(c.Skipped) > 0 {
+			text += "; allowed, so not tried: " + strings.Join(c.Skipped, ", ")
+		}
+		field(w, "canaries", text)
 	}
 	showNetwork(w, r.Network)
 	for _, d := range r.Downgrades {

@@ -104,7 +104,15 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	row(b, "backend", p.Backend+", image "+p.Image)
 	row(b, "measured", strings.Join(p.Assurance.Isolation, ", "))
 	if p.Assurance.Canaries.Total > 0 {
-		row(b, "canaries", fmt.Sprintf("%d/%d stopped, by %s", p.Assurance.Canaries.Passed, p.Assurance.Canaries.Total, strings.Join(p.Assurance.Canaries.Bites, ", ")))
+		c := p.Assurance.Canaries
+		text := fmt.Sprintf("%d/%d stopped, by %s", c.Passed, c.Total, strings.Join(c.Bites, ", "))
+		if c.Fresh && !c.At.IsZero() {
+			text += "; tried by the command's own process at " + c.At.UTC().Format(time.RFC3339)
+		}
+		if len(c.Skipped) > 0 {
+			text += "; allowed by the policy, so not tried: " + strings.Join(c.Skipped, ", ")
+		}
+		row(b, "canaries", text)
 	}
 	row(b, "network", p.Assurance.Network)
 	row(b, "users", p.Assurance.IDs)

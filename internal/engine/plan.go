@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -85,7 +86,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		add("timeout", strconv.FormatInt(l.Timeout, 10)+" ms", "", "the keeper")
 	}
 	if caps.Isolation == "" {
-		out.Enforced = append(out.Enforced, "user, mount, pid, network, ipc, uts and cgroup namespaces", "seccomp", "no network but loopback")
+		out.Enforced = append(out.Enforced, "user, mount, pid, network, ipc, uts and cgroup namespaces", "seccomp", reach(ctx, p.backend, p.policy.Talks()))
 		if caps.Landlock == "" {
 			out.Enforced = append(out.Enforced, "landlock")
 		}
@@ -97,6 +98,19 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	}
 	_, err = img.LookPath(req.Command[0], x.workdir())
 	return out, err
+}
+
+// reach says what a cell may talk with, and by what that is enforced.
+func reach(ctx context.Context, b backend.Backend, talks bool) string {
+	if !talks {
+		return "no network but loopback"
+	}
+	if c, ok := b.(backend.Connector); ok {
+		if link, err := c.Link(ctx); err == nil {
+			return "no network but through a gateway, over " + link
+		}
+	}
+	return "no network but through a gateway"
 }
 
 func lacking(sentences ...string) (out []string) {

@@ -105,7 +105,8 @@ func (e *Engine) checkpointView(k *Checkpoint, c *Cell) api.Checkpoint {
 
 func assuranceAPI(a cell.Assurance) api.Assurance {
 	v := api.Assurance{Isolation: orEmpty(a.Isolation), Limits: []api.AppliedLimit{}, Network: a.Network, IDs: a.IDs,
-		Canaries: api.Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: orEmpty(a.Canaries.Bites)}}
+		Canaries: api.Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: orEmpty(a.Canaries.Bites),
+			Skipped: a.Canaries.Skipped, At: a.Canaries.At, Fresh: a.Canaries.Fresh}}
 	for _, l := range a.Limits {
 		v.Limits = append(v.Limits, api.AppliedLimit(l))
 	}
