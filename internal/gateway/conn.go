@@ -187,6 +187,7 @@ func (c *conn) rejudge(l *law) {
 	}
 	c.mu.Unlock()
 	a := c.access
+	asks := d.Effect == cell.Ask
 	if ok && a.Host != "" && addr.IsValid() {
 		a.Addr = addr
 		d = l.decide(a)
@@ -198,7 +199,7 @@ func (c *conn) rejudge(l *law) {
 		}
 		a = x.access
 		d = l.decide(a)
-		ok = d.Effect == cell.Allow || d.Effect == cell.Ask && x.asked && x.l.policy == l.policy
+		ok = d.Effect == cell.Allow && !asks || d.Effect != cell.Deny && x.asked && x.l.policy == l.policy
 		if x.secret != nil {
 			if s := l.lentAs(x.secret.Handle); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret {
 				ok = false

@@ -49,7 +49,7 @@ func newWeb(g *Gateway) *web {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	w.server = &http.Server{
-		Handler: w, ReadHeaderTimeout: firstTimeout, IdleTimeout: webIdle, MaxHeaderBytes: maxHeader, ErrorLog: quiet, Protocols: &protocols,
+		Handler: w, ReadHeaderTimeout: firstTimeout, IdleTimeout: webIdle, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true, ErrorLog: quiet, Protocols: &protocols,
 		ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, connOf(nc))
 		},
@@ -312,6 +312,7 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	p.Out.URL.ForceQuery = p.In.URL.ForceQuery
 	p.Out.Host = p.In.Host
+	p.Out.Trailer = p.In.Trailer // filled when the body has been read
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
 			p.Out.Header[name] = v
@@ -354,12 +355,6 @@ func (w *web) modify(res *http.Response) error {
 		io.Reader
 		io.Closer
 	}{&countedReader{from, &x.received}, res.Body}
-	// What the host has not said, the server towards the cell must not add.
-	for _, name := range []string{"Content-Type", "Date"} {
-		if _, ok := res.Header[name]; !ok {
-			res.Header[name] = nil
-		}
-	}
 	return nil
 }
 
@@ -432,6 +427,14 @@ func (a *answerWriter) redact() {
 
 func (a *answerWriter) WriteHeader(code int) {
 	a.redact()
+	if code >= http.StatusOK {
+		// What the host has not said, the server must not add.
+		for _, name := range []string{"Content-Type", "Date"} {
+			if _, ok := a.Header()[name]; !ok {
+				a.Header()[name] = nil
+			}
+		}
+	}
 	a.ResponseWriter.WriteHeader(code)
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -187,7 +188,15 @@ func (in *Inside) Dial(ctx context.Context, network, address string) (net.Conn, 
 		}
 		return c, nil
 	case "udp":
-		return gonet.DialUDP(in.stack, nil, &to, proto)
+		c := &udpConn{to: net.UDPAddrFromAddrPort(ap)}
+		var terr tcpip.Error
+		if c.ep, terr = in.stack.NewEndpoint(udp.ProtocolNumber, proto, &c.wq); terr == nil {
+			terr = c.ep.Connect(to)
+		}
+		if terr != nil {
+			return nil, errors.New(terr.String())
+		}
+		return c, nil
 	}
 	return nil, fmt.Errorf("unknown network %s", network)
 }
@@ -220,8 +229,8 @@ func (in *Inside) Ping(ctx context.Context, addr netip.Addr) error {
 	}
 	select {
 	case <-ready:
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-time.After(300 * time.Millisecond): // this stack throws refusals away
+		return errors.New("no answer")
 	}
 	b := tcpip.SliceWriter(make([]byte, 64))
 	if _, terr := ep.Read(&b, tcpip.ReadOptions{}); terr != nil {
@@ -229,6 +238,58 @@ func (in *Inside) Ping(ctx context.Context, addr netip.Addr) error {
 	}
 	return nil
 }
+
+// udpConn is a connected UDP socket that hears of refusals, as one of a kernel
+// does.
+type udpConn struct {
+	ep   tcpip.Endpoint
+	wq   waiter.Queue
+	to   net.Addr
+	till time.Time
+}
+
+func (c *udpConn) Read(b []byte) (int, error) {
+	e, ready := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventErr)
+	c.wq.EventRegister(&e)
+	defer c.wq.EventUnregister(&e)
+	late := make(<-chan time.Time)
+	if !c.till.IsZero() {
+		late = time.After(time.Until(c.till))
+	}
+	for {
+		w := tcpip.SliceWriter(b)
+		res, err := c.ep.Read(&w, tcpip.ReadOptions{})
+		if err == nil {
+			return res.Count, nil
+		}
+		if _, ok := err.(*tcpip.ErrWouldBlock); !ok {
+			return 0, errors.New(err.String())
+		}
+		if err := c.ep.LastError(); err != nil {
+			return 0, errors.New(err.String())
+		}
+		select {
+		case <-ready:
+		case <-late:
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+func (c *udpConn) Write(b []byte) (int, error) {
+	n, err := c.ep.Write(&payload{b}, tcpip.WriteOptions{})
+	if err != nil {
+		return int(n), errors.New(err.String())
+	}
+	return int(n), nil
+}
+
+func (c *udpConn) Close() error                      { c.ep.Close(); return nil }
+func (c *udpConn) LocalAddr() net.Addr               { return &net.UDPAddr{} }
+func (c *udpConn) RemoteAddr() net.Addr              { return c.to }
+func (c *udpConn) SetDeadline(t time.Time) error     { c.till = t; return nil }
+func (c *udpConn) SetReadDeadline(t time.Time) error { c.till = t; return nil }
+func (c *udpConn) SetWriteDeadline(time.Time) error  { return nil }
 
 type payload struct{ b []byte }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"io"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -98,53 +97,31 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		f    func(t *testing.T, site func(t testing.TB) Site)
 	}{
 		{"Names", testNames},
-		{"TCP", testTCP},
+		{"NamesDenied", testNamesDenied},
+		{"NamesAsUpstreamTellsThem", testNamesAsTold},
+		{"NamesOfOtherTypes", testNamesOfOtherTypes},
+		{"NamesThatAreData", testNamesThatAreData},
+		{"Connect", testConnect},
+		{"ConnectDenied", testConnectDenied},
+		{"F10NothingElseLeaves", testNothingElse},
+		{"PrivateAddresses", testPrivate},
+		{"FloodsMakeFewEvents", testFlood},
+		{"TLSPassedThrough", testPassThrough},
+		{"TLSNames", testTLSNames},
+		{"TLSOpened", testOpened},
+		{"HTTP", testHTTP},
+		{"HTTPDenied", testHTTPDenied},
+		{"HTTPOfAnotherHost", testOtherHost},
+		{"Paths", testPaths},
+		{"Streams", testStreams},
+		{"WebSocket", testWebSocket},
+		{"OtherProtocols", testOther},
+		{"Credentials", testCredentials},
+		{"F68Asked", testAsked},
+		{"F67Govern", testGovern},
+		{"Budget", testBudget},
+		{"Trial", testTrial},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, site) })
-	}
-}
-
-func testNames(t *testing.T, site func(t testing.TB) Site) {
-	b := Join(t, site(t), With(Allow("a.test", "b.test")))
-	b.Record("a.test. 60 IN A 203.0.113.1")
-	b.Record("b.test. 60 IN A 203.0.113.1")
-	x, err := Lookup(b.Ctx(), b.Cell, b.Link, "a.test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := Lookup(b.Ctx(), b.Cell, b.Link, "b.test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if x == y {
-		t.Errorf("two names have one address, %s", x)
-	}
-	m := b.Ask("udp", new(dns.Msg).SetQuestion("c.test.", dns.TypeA))
-	if m.Rcode != dns.RcodeRefused {
-		t.Errorf("a denied name: %s", dns.RcodeToString[m.Rcode])
-	}
-	if b.Asked("c.test") > 0 {
-		t.Error("a denied name was asked for outside")
-	}
-	b.Decided(cell.Deny, func(a cell.Access) bool { return a.Act == cell.Resolve && a.Host == "c.test" })
-}
-
-func testTCP(t *testing.T, site func(t testing.TB) Site) {
-	b := Join(t, site(t), With(Allow("a.test")))
-	b.Record("a.test. 60 IN A 203.0.113.1")
-	b.HTTP("203.0.113.1:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "plain "+r.Host) }))
-	b.HTTPS("203.0.113.1:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "tls "+r.Proto) }), "a.test")
-	for url, want := range map[string]string{"http://a.test/x": "plain a.test", "https://a.test/": "tls HTTP/2.0"} {
-		_, body, err := b.Get(url)
-		if err != nil || body != want {
-			t.Errorf("%s: %q, %v", url, body, err)
-		}
-	}
-	for _, addr := range []string{"203.0.113.1:443", "[2001:db8::1]:443", b.Link.Gateway4.String() + ":22"} {
-		if _, err := b.Cell.Dial(b.Ctx(), "tcp", addr); !refused(err) {
-			t.Errorf("%s: %v", addr, err)
-		}
-		ap := netip.MustParseAddrPort(addr)
-		b.Decided(cell.Deny, func(a cell.Access) bool { return a.Act == cell.Connect && a.Addr == ap.Addr() && a.Port == ap.Port() })
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,13 +44,20 @@ type World struct {
 func NewWorld(t testing.TB) *World {
 	t.Helper()
 	w := &World{t: t, records: map[string][]dns.RR{}, rcodes: map[string]int{}, servers: map[netip.AddrPort]string{}, asked: map[string]int{}}
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var pc net.PacketConn
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 20 { // until a port is free for both
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pc, err = net.ListenPacket("udp", ln.Addr().String()); err == nil {
+			break
+		}
+		ln.Close()
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
 	}
-	ln, err := net.Listen("tcp", pc.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
+	if pc == nil {
+		t.Fatal("no port is free for both UDP and TCP")
 	}
 	w.Resolver = pc.LocalAddr().String()
 	h := dns.HandlerFunc(w.answer)
@@ -93,6 +101,13 @@ func (w *World) answer(rw dns.ResponseWriter, q *dns.Msg) {
 			break
 		}
 		name = next
+	}
+	if _, ok := rw.RemoteAddr().(*net.UDPAddr); ok {
+		size := dns.MinMsgSize
+		if o := q.IsEdns0(); o != nil {
+			size = int(o.UDPSize())
+		}
+		m.Truncate(size)
 	}
 	rw.WriteMsg(m)
 }
@@ -202,14 +217,8 @@ func (w *World) Dial(ctx context.Context, network, address string) (net.Conn, er
 	w.dialled = append(w.dialled, address)
 	real, ok := w.servers[netip.MustParseAddrPort(address)]
 	w.mu.Unlock()
-	if !ok {
-		// Nobody listens there: as on a port of this machine that nobody has.
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		real = ln.Addr().String()
-		ln.Close()
+	if !ok { // nobody listens there
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, network, real)
