@@ -119,6 +119,7 @@ func TestScripts(t *testing.T) {
 			"edit":            edit,
 			"setxattr":        setXAttr,
 			"upstream":        upstreamCmd,
+			"ocsf":            validOCSF,
 		},
 	})
 }

@@ -18,7 +18,7 @@ import (
 // A validator knows the part of the published schema that testdata has.
 type validator map[int]*jsonschema.Resolved
 
-func schema(t *testing.T) validator {
+func schema(t testing.TB) validator {
 	t.Helper()
 	text, err := os.ReadFile("testdata/ocsf-" + Version + ".schema.json")
 	if err != nil {
@@ -379,11 +379,11 @@ func FuzzMap(f *testing.F) {
 	f.Add("flow", `{"addr":"1.2.3.4","port":1,"method":"A B","ms":1e300}`)
 	f.Add("network.earlier", `{"denied":1,"denials":[{}]}`)
 	f.Add("process.exit", `{"code":1e99}`)
+	v := schema(f)
 	f.Fuzz(func(t *testing.T, kind, text string) {
 		if !json.Valid([]byte(text)) || strings.ContainsRune(kind, 0) {
 			return
 		}
-		v := schema(t)
 		for _, e := range NewMapper(facts()).Map(at(1, kind, text)) {
 			if err := v.check(t, e); err != nil {
 				t.Errorf("%s %s: %v", kind, text, err)
@@ -400,5 +400,21 @@ func TestEveryMethodHasItsActivity(t *testing.T) {
 	slices.Sort(ids)
 	if len(ids) != 40 || ids[0] != 1 || ids[39] != 40 || len(slices.Compact(ids)) != 40 {
 		t.Errorf("%v", ids)
+	}
+}
+
+func BenchmarkMap(b *testing.B) {
+	text, err := json.Marshal(cell.Decided{ID: "q-1", Access: cell.Access{Act: cell.Request, Host: "api.github.com", Port: 443, Scheme: "https", Method: "GET", Path: "/"},
+		Decision: cell.Decision{Effect: cell.Allow, Rule: "allow 1", Origin: "--allow @github", By: "policy"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := NewMapper(facts())
+	for b.Loop() {
+		for _, e := range m.Map(at(1, "decision", string(text))) {
+			if _, err := json.Marshal(e); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 }
