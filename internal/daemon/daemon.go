@@ -50,6 +50,7 @@ type Daemon struct {
 	open     int        // requests under way
 	lastSeen time.Time
 	stop     context.CancelFunc
+	life     context.Context // of Serve
 }
 
 // New makes a daemon.
@@ -57,7 +58,7 @@ func New(cfg Config) *Daemon {
 	if cfg.Idle == 0 {
 		cfg.Idle = IdleAfter
 	}
-	d := &Daemon{cfg: cfg, started: time.Now(), lastSeen: time.Now()}
+	d := &Daemon{cfg: cfg, started: time.Now(), lastSeen: time.Now(), life: context.Background()}
 	d.mux = d.routes()
 	return d
 }
@@ -136,7 +137,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	d.mu.Lock()
-	d.stop = stop
+	d.stop, d.life = stop, ctx
 	d.mu.Unlock()
 	srv := &http.Server{
 		Handler:           d.count(d.mux),

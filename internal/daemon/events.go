@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
 )
 
@@ -21,7 +23,15 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	if s := q.Get("kind"); s != "" {
 		kinds = strings.Split(s, ",")
 	}
-	events, err := d.cfg.Engine.Events(r.Context(), id, engine.EventQuery{
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	d.mu.Lock()
+	life := d.life
+	d.mu.Unlock()
+	defer context.AfterFunc(life, func() { // whoever follows does not keep the daemon from ending
+		cancel(cell.Errorf(cell.Unavailable, "daemon", "follow it again: pando events -f "+string(id), "the daemon has ended; run %s goes on", id))
+	})()
+	events, err := d.cfg.Engine.Events(ctx, id, engine.EventQuery{
 		Kinds: kinds, Denied: queryBool(r, "denied"), Follow: queryBool(r, "follow"), Format: q.Get("format"),
 	})
 	if err != nil {
