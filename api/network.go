@@ -11,6 +11,8 @@ type Network struct {
 	Requests  int    `json:"requests"`       // HTTP requests that were let through
 	Sent      int64  `json:"sent"`           // bytes out of the cell
 	Received  int64  `json:"received"`       // bytes into it
+	// Tried is how many packets of a cell without a network found nobody to go to.
+	Tried int64 `json:"tried,omitempty"`
 	// Peers are those it talked to, the most first; Denials what it was refused,
 	// in the order of their first time. Both are cut at 100; More counts the rest.
 	Peers   []Peer   `json:"peers,omitempty"`

@@ -13,6 +13,9 @@ func (a *app) denials(n *api.Network) {
 	if n == nil {
 		return
 	}
+	if n.Tried > 0 {
+		a.say("pando: the command looked for the network, and this cell has none: --allow HOST or --allow @PRESET opens a way (pando help policy)")
+	}
 	const shown = 8
 	for i, d := range n.Denials {
 		if i == shown {
@@ -38,6 +41,10 @@ func denialWords(d api.Denial) string {
 // showNetwork tells whom a run talked to, and what it was refused.
 func showNetwork(w io.Writer, n *api.Network) {
 	if n == nil {
+		return
+	}
+	if n.Tried > 0 {
+		field(w, "network", fmt.Sprintf("none; %s of the command found nobody to go to", plural(int(n.Tried), "packet")))
 		return
 	}
 	line := fmt.Sprintf("%s, %d denied", plural(n.Decisions, "decision"), n.Denied)

@@ -58,6 +58,9 @@ type (
 		Bytes int64 `json:"bytes"`
 		Kept  int64 `json:"kept"`
 	}
+	noneFields struct {
+		Tries int64 `json:"tries"`
+	}
 	earlierFields struct {
 		Allowed int64          `json:"allowed"`
 		Denied  int64          `json:"denied"`
@@ -101,6 +104,8 @@ func EventKinds() []EventKind {
 		{"network.earlier", "What the cell's processes did on the network while no run was there to record it.", []EventField{
 			{"allowed", "how many requests were allowed"}, {"denied", "how many were denied"}, {"asked", "how many waited for a person"},
 			{"flows", "how many connections and requests ended"}, {"denials", "the first of those that were denied, as decisions"}}},
+		{"network.none", "The command looked for the network of a cell that has none.", []EventField{
+			{"tries", "how many packets found nobody to go to, as the kernel counted"}}},
 	}
 }
 
@@ -108,7 +113,7 @@ func EventKinds() []EventKind {
 // that met a limit. What can't be read might be one.
 func refused(ev receipt.Event) bool {
 	switch ev.Kind {
-	case "limit.time", "limit.disk":
+	case "limit.time", "limit.disk", "network.none":
 		return true
 	case "decision":
 		f, ok := fieldsOf[cell.Decided](ev)
@@ -162,6 +167,10 @@ func eventText(ev receipt.Event) string {
 	case "flow":
 		if f, ok := fieldsOf[cell.Flow](ev); ok {
 			return flowText(f)
+		}
+	case "network.none":
+		if f, ok := fieldsOf[noneFields](ev); ok {
+			return fmt.Sprintf("looked for a network, and the cell has none: %d packets found nobody to go to", f.Tries)
 		}
 	case "network.earlier":
 		if f, ok := fieldsOf[earlierFields](ev); ok {

@@ -13,6 +13,10 @@ func networkMarkdown(b *strings.Builder, n *api.Network) {
 	if n == nil {
 		return
 	}
+	if n.Tried > 0 {
+		fmt.Fprintf(b, "\n## Network\n\nThe cell had none. %d packets of the command found nobody to go to.\n", n.Tried)
+		return
+	}
 	fmt.Fprintf(b, "\n## Network\n\n%d decisions: %d denied, %d allowed by a person. %s out of the cell, %s into it.\n",
 		n.Decisions, n.Denied, n.Approved, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
 	if len(n.Peers) > 0 {

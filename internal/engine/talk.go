@@ -91,6 +91,11 @@ func talk(folder string, run cell.RunID) (*api.Network, error) {
 				}
 				denials[key].Times += times
 			}
+		case "network.none":
+			if none, ok := fieldsOf[noneFields](ev); ok {
+				seen = true
+				n.Tried += none.Tries
+			}
 		case "flow":
 			var fl cell.Flow
 			if json.Unmarshal(ev.Fields, &fl) != nil {

@@ -61,6 +61,7 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 10, Received: 20})
 	emit("flow", cell.Flow{Host: "c.example", Port: 22, Sent: 100, Received: 200})
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 1, Received: 2})
+	emit("network.none", map[string]int{"tries": 4})
 	f.Close()
 
 	got, err := talk(dir, run)
@@ -68,7 +69,7 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect := &api.Network{
-		Decisions: 8, Denied: 5, Approved: 1, Requests: 2, Sent: 111, Received: 222,
+		Decisions: 8, Denied: 5, Approved: 1, Requests: 2, Sent: 111, Received: 222, Tried: 4,
 		Peers: []api.Peer{{Host: "c.example", Port: 22, Flows: 1, Sent: 100, Received: 200},
 			{Host: "a.example", Port: 443, Requests: 2, Flows: 2, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
 		Denials: []api.Denial{{Want: "resolve b.example", Times: 4, Rule: "default", Origin: "default", Reason: deny.Reason, Permit: deny.Permit, By: "policy"},

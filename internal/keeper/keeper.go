@@ -73,6 +73,12 @@ type Counter interface {
 	Counted(id cell.ID) (cell.Stats, error)
 }
 
+// A Seeker is a driver that can tell how often processes of a cell without a
+// network tried to reach somebody.
+type Seeker interface {
+	Tried(id cell.ID) int64
+}
+
 // Started is a process that a driver has started.
 type Started struct {
 	Process  Process

@@ -33,6 +33,7 @@ type Proc struct {
 	done    chan struct{} // closed when status is final
 	start   cell.Start
 	before  cell.Stats // of the cell, unless it was made for this process
+	tried   int64      // see Server.tried, when it began
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // it has ended
@@ -133,6 +134,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	if !req.EndsCell {
 		p.before, _ = s.counted(id)
 	}
+	p.tried = s.tried(p) // by the canaries, and by others before
 	p.status = cell.Status{Running: true, Started: time.Now()}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
 
@@ -179,6 +181,9 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	case p.wasEnded(): // whoever ended it wants nothing of it to go on
 		left, _ = p.started.Process.EndRest()
 	}
+	if n := s.tried(p) - p.tried; n > 0 {
+		p.emit("network.none", map[string]any{"tries": n})
+	}
 	p.stdout.finish(outR, drainGrace)
 	if errR != nil {
 		p.stderr.finish(errR, drainGrace)
@@ -214,6 +219,15 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	}
 	fault.Step("tell of an exit")
 	close(p.done)
+}
+
+// tried is how often processes of a cell without a network tried to reach
+// somebody.
+func (s *Server) tried(p *Proc) int64 {
+	if k, ok := s.Driver.(Seeker); ok && p.talk == nil {
+		return k.Tried(p.cell)
+	}
+	return 0
 }
 
 // counted is what a cell has used up to now, looking at no process where the
