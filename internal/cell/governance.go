@@ -19,6 +19,7 @@ type Governance struct {
 	// to the cell's lineage.
 	Authority   Authority  `json:"authority"`
 	Credentials []Lent     `json:"credentials,omitempty"`
+	Keys        []LentKey  `json:"keys,omitempty"`    // of SSH
 	Answers     []Answered `json:"answers,omitempty"` // of persons, still good
 	// Resolvers are the DNS servers that the gateway asks, "address:port". None:
 	// those of the host.
@@ -43,6 +44,22 @@ type Lent struct {
 	For []string `json:"for"`
 	// As is how it is put in: "Authorization: Bearer {secret}".
 	As string `json:"as"`
+}
+
+// LentKey is a key of the caller's SSH agent, lent to one cell. The key stays in
+// the agent; the cell may have it sign for these hosts.
+type LentKey struct {
+	Handle string      `json:"handle"`
+	Key    string      `json:"key"` // fingerprint, "SHA256:…"
+	Hosts  []KnownHost `json:"hosts"`
+}
+
+// KnownHost is a host with the keys that prove it, as the caller's known_hosts
+// has them.
+type KnownHost struct {
+	Host string   `json:"host"`
+	Port uint16   `json:"port"`
+	Keys []string `json:"keys"` // as in known_hosts: "ssh-ed25519 AAAA…"
 }
 
 // Answered is what a person said to a question.
