@@ -143,14 +143,27 @@ func (x *execution) lookForSecrets(ctx context.Context, after *Checkpoint) error
 	slices.Sort(s.NotScanned)
 	s.TookMS = ms(time.Since(began))
 	x.run.Secrets = &s.Secrets
-	for i, f := range s.Found {
-		if i == 5 {
-			x.run.Notes = append(x.run.Notes, fmt.Sprintf("SECRET FOUND in %d more places: pando receipt show %s", len(s.Found)-5+s.More, x.run.ID))
-			break
-		}
-		x.run.Notes = append(x.run.Notes, "SECRET FOUND: the value of "+f.Credential+" is in "+placeOf(f)+" ("+f.Encoding+"); change it, whoever reads that has it")
-	}
+	x.run.Notes = append(x.run.Notes, s.notes(x.run.ID)...)
 	return nil
+}
+
+// notes tells people what was found. That the patch has what a file has goes
+// without saying.
+func (s *search) notes(run string) (list []string) {
+	more := s.More
+	for _, f := range s.Found {
+		switch {
+		case f.In == "patch" && s.Found[0].In == "workspace":
+		case len(list) == 5:
+			more++
+		default:
+			list = append(list, "SECRET FOUND: the value of "+f.Credential+" is in "+placeOf(f)+" ("+f.Encoding+"); change it, whoever reads that has it")
+		}
+	}
+	if more > 0 {
+		list = append(list, fmt.Sprintf("SECRET FOUND in %d more places: pando receipt show %s", more, run))
+	}
+	return list
 }
 
 func placeOf(f api.SecretFound) string {
