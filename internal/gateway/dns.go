@@ -154,7 +154,8 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	}
 	question := q.Question[0]
 	l := g.law.Load()
-	a := cell.Access{Act: cell.Resolve, Host: hostOf(question.Name)}
+	host, service := serviceOf(hostOf(question.Name))
+	a := cell.Access{Act: cell.Resolve, Host: host}
 	d := g.decideQuery(l, a, q)
 	g.tell(l, a, d, "")
 	if d.Effect == cell.Deny {
@@ -165,6 +166,9 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 		}
 		explain(code, sentence(d))
 		return m
+	}
+	if service {
+		return m // has none: nobody is asked, and the host itself is tried next
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, resolveAll)
 	defer cancel()
@@ -228,6 +232,18 @@ func (g *Gateway) decideName(l *law, a cell.Access, count bool) cell.Decision {
 		return never("dns tunnel", reason)
 	}
 	return d
+}
+
+// serviceOf returns the host of a name such as _http._tcp.deb.debian.org, by
+// which programs (apt, git, mail) ask for the servers of a service (RFC 2782).
+// It is judged as that host, so that one rule is enough and a denial names it.
+func serviceOf(name string) (host string, service bool) {
+	first, rest, _ := strings.Cut(name, ".")
+	second, host, ok := strings.Cut(rest, ".")
+	if ok && strings.HasPrefix(first, "_") && (second == "_tcp" || second == "_udp") {
+		return host, true
+	}
+	return name, false
 }
 
 // hostOf makes a name of the question's: lower case, no final dot.
