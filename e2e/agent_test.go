@@ -1,12 +1,24 @@
 package e2e
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // claude is where Claude Code's program lies: E2E_CLAUDE, or on PATH.
@@ -69,4 +81,185 @@ func TestAgentScript(t *testing.T) {
 	if got := h.read("greet.sh"); got != "echo Hello, dear friend\n" {
 		t.Errorf("the file is %q", got)
 	}
+}
+
+// newAgentKey makes what a user would have from Anthropic, and a pattern that
+// finds it and not itself.
+func newAgentKey() (key, pattern string) {
+	var b [32]byte
+	rand.Read(b[:])
+	text := hex.EncodeToString(b[:])
+	return "sk-ant-api03-" + text + "-AA", "[" + text[:1] + "]" + text[1:40]
+}
+
+// TestRealAgent has Claude Code, as it comes from npm, work in a cell: it talks
+// to a model that poses as api.anthropic.com, over TLS that the gateway opens,
+// with a key that it does not have.
+func TestRealAgent(t *testing.T) {
+	prog := claude(t)
+	if !ownNetwork(t) {
+		return
+	}
+	world(t, inside4, "192.0.2.8")
+	h := newHost(t)
+	agentKey, pattern := newAgentKey()
+	m := &model{turns: greeting(h.src), key: agentKey}
+	ca := newAuthority(t)
+	ca.serveTLS(inside4+":443", m, "api.anthropic.com")
+	zone := newNames(t, "127.0.0.1:5300")
+	zone.set("api.anthropic.com", inside4)
+	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h), "KEY="+agentKey)
+	for i, kv := range h.env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			h.env[i] = "PATH=" + filepath.Dir(prog) + ":" + path
+		}
+	}
+	h.write("greet.sh", "echo Hello\n")
+	h.pando("credential", "add", "anthropic", "--from-env", "KEY")
+	h.env = h.env[:len(h.env)-1]
+
+	flags := []string{"run", "--cell", "agent", "--allow", "@anthropic", "--credential", "anthropic"}
+	for _, kv := range agentEnv {
+		flags = append(flags, "--env", kv)
+	}
+	o := h.exits(0, append(append(flags, "--", "claude"), agentArgs...)...)
+	if o.out != "The greeting is friendlier now.\n" {
+		t.Errorf("it said:\n%s%s", o.out, o.stderr)
+	}
+	run := h.run("agent:latest")
+
+	// It edited the file, in the cell, and only what it was asked to.
+	if got := h.inCell("agent", "cat greet.sh"); got != "echo Hello, dear friend\n" {
+		t.Errorf("the file in the cell is %q", got)
+	}
+	if got := h.read("greet.sh"); got != "echo Hello\n" {
+		t.Errorf("the source became %q", got)
+	}
+	if run.Changes.Files != 1 {
+		t.Errorf("%d files changed", run.Changes.Files)
+	}
+
+	// The model got the key, the agent had something else.
+	requests := m.requests()
+	if len(requests) < len(m.turns) {
+		t.Fatalf("the model was asked %d times", len(requests))
+	}
+	for _, r := range requests {
+		if r.header.Get("X-Api-Key") != agentKey {
+			t.Errorf("%s %s came with the key %q", r.method, r.path, r.header.Get("X-Api-Key"))
+		}
+		if strings.Contains(string(r.body), agentKey) {
+			t.Errorf("%s %s has the key in its body", r.method, r.path)
+		}
+	}
+	env := strings.Join(requests[len(requests)-1].results, "\n")
+	had := regexp.MustCompile(`ANTHROPIC_API_KEY=(sk-ant-api03-[\w-]+)`).FindStringSubmatch(env)
+	if had == nil || had[1] == agentKey {
+		t.Errorf("what the agent had for a key: %q\n%s", had, env)
+	}
+
+	// Each request is in the record, with what was put in and by which rule.
+	asked, answered := map[string]int{}, map[string]int{}
+	for _, d := range decisions(h, run.ID) {
+		if d.Access.Act != cell.Request {
+			continue
+		}
+		asked[d.Access.Method+" "+d.Access.Path]++
+		if !d.Decision.Allowed() || d.Access.Host != "api.anthropic.com" || d.Decision.Credential != "anthropic" || d.Decision.Origin != "--allow @anthropic" {
+			t.Errorf("a decision: %+v", d)
+		}
+	}
+	for _, f := range flows(h, run.ID) {
+		if f.Method == "" {
+			continue
+		}
+		answered[f.Method+" "+f.Path]++
+		if f.Host != "api.anthropic.com" || !f.Opened || (f.Status == 200) != (f.Path == "/v1/messages") || f.Secret != "anthropic" || f.Sent == 0 || f.Received == 0 || f.Addr.String() != inside4 {
+			t.Errorf("a flow: %+v", f)
+		}
+	}
+	came := map[string]int{}
+	for _, r := range requests {
+		path, _, _ := strings.Cut(r.path, "?")
+		came[r.method+" "+path]++
+	}
+	if d := cmp.Diff(came, asked) + cmp.Diff(came, answered); d != "" || came["POST /v1/messages"] < len(m.turns) {
+		t.Errorf("the requests that came are not those that were decided on and recorded:\n%s", d)
+	}
+	if v := h.verify(); !v.OK {
+		t.Errorf("the receipts do not verify: %+v", v)
+	}
+
+	// The key is nowhere: not in the cell (its files, its processes'
+	// environments), not in anything that was written down.
+	found := h.inCell("agent", `echo tried; grep -rIslE '`+pattern+`' . "$HOME" /tmp /run /etc /var/tmp /dev/shm; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -aoE '`+pattern+`'; true`)
+	if found != "tried\n" {
+		t.Errorf("the key is in the cell: %s", found)
+	}
+	for _, at := range holding(h, filepath.Join(h.work, ".pando"), agentKey) {
+		t.Errorf("the key is in %s", at)
+	}
+
+	// Another cell, which may not reach the model: it is said whom it lacks.
+	h.pando("run", "--cell", "mute", "--allow", "other.example", "--", "true")
+	flags = []string{"run", "--cell", "mute", "--allow", "other.example", "--env", "ANTHROPIC_API_KEY=" + had[1]}
+	for _, kv := range agentEnv {
+		flags = append(flags, "--env", kv)
+	}
+	before := len(m.requests())
+	o = h.try(append(append(flags, "--", "timeout", "6", "claude"), agentArgs...)...)
+	if o.code == 0 || !strings.Contains(o.stderr, "api.anthropic.com") || !strings.Contains(o.stderr, "--allow") {
+		t.Errorf("without the host: exit code %d\n%s%s", o.code, o.out, o.stderr)
+	}
+	if n := len(m.requests()); n != before {
+		t.Errorf("without the host it was reached %d times", n-before)
+	}
+
+	h.pando("accept", "agent", "--apply")
+	if got := h.read("greet.sh"); got != "echo Hello, dear friend\n" {
+		t.Errorf("the source became %q", got)
+	}
+	h.pando("rm", "agent", "mute", "--yes")
+	if left := h.leftovers(); len(left) > 0 {
+		t.Errorf("left over: %s", strings.Join(left, "; "))
+	}
+}
+
+// flows reads what a run's record says of connections and requests.
+func flows(h *host, run string) (list []cell.Flow) {
+	h.t.Helper()
+	for _, raw := range eventsOf(h, run, "flow") {
+		var f cell.Flow
+		h.must(json.Unmarshal(raw, &f))
+		list = append(list, f)
+	}
+	return list
+}
+
+// holding lists the files below a directory that hold a value, as it is or in
+// one of the encodings in which values travel.
+func holding(h *host, dir, value string) (found []string) {
+	h.t.Helper()
+	needles := [][]byte{[]byte(value), []byte(hex.EncodeToString([]byte(value)))}
+	for shift := range 3 { // wherever in a text base64 meets it
+		enc := base64.RawStdEncoding.EncodeToString([]byte(value)[shift:])
+		needles = append(needles, []byte(enc[:len(enc)/4*4-4]))
+	}
+	h.must(filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return nil
+		}
+		for _, n := range needles {
+			if bytes.Contains(b, n) {
+				found = append(found, p)
+				break
+			}
+		}
+		return nil
+	}))
+	return found
 }
