@@ -49,7 +49,7 @@ func MainWith(m *testing.M, drivers map[string]func() (keeper.Driver, error), ne
 }
 
 // ShowLog prints what keepers had to say, if the test fails.
-func ShowLog(t *testing.T, dir string) {
+func ShowLog(t testing.TB, dir string) {
 	t.Cleanup(func() {
 		if b, err := os.ReadFile(filepath.Join(dir, "keeper.log")); err == nil && t.Failed() {
 			t.Logf("keepers say:\n%s", b)

@@ -35,6 +35,9 @@ func vethDriver() (keeper.Driver, error) {
 type mirrors struct{ kept.Networks }
 
 func (m mirrors) Open(id cell.ID, l cell.NetworkLink, f *os.File, g cell.Governance, emit func(string, any)) (keeper.Network, error) {
+	if path, ok := lendPath(g.Policy); ok {
+		return lendTo(path, theDriver, id, l, f)
+	}
 	if string(g.Policy) != `"mirror"` {
 		m.Dial = func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("nothing leaves this test")

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: NewDriver, lax: laxDriver, vethOnly: vethDriver, capable: capableDriver}, mirrors{})
+	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: remembered(NewDriver), lax: laxDriver, vethOnly: remembered(vethDriver), capable: capableDriver}, mirrors{})
 }
 
 func TestConformance(t *testing.T) {
@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 }
 
 // config is that of an installation of its own.
-func config(t *testing.T) Config {
+func config(t testing.TB) Config {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), IDBase: 1 << 30,

@@ -34,7 +34,7 @@ func laxDriver() (keeper.Driver, error) {
 }
 
 // little is a cell with the host's programs and a folder of its own.
-func little(t *testing.T) cell.Spec {
+func little(t testing.TB) cell.Spec {
 	t.Helper()
 	dir := t.TempDir()
 	spec := cell.Spec{ID: cell.NewID(), Hostname: "x", User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "x", Home: "/home/x"}, Workdir: "/work",
