@@ -209,9 +209,9 @@ func decidedText(f cell.Decided) string {
 	case cell.Allow:
 		b.WriteString("allowed ")
 	case cell.Ask:
-		b.WriteString("asked   ")
+		b.WriteString("asked ")
 	default:
-		b.WriteString("denied  ")
+		b.WriteString("denied ")
 	}
 	b.WriteString(want(f.Access))
 	if f.Count > 1 {
