@@ -49,8 +49,8 @@ func newID(prefix string) string {
 // decided tells a decision.
 func (e *events) decided(d cell.Decided) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.closed || e.tried(d) {
-		e.mu.Unlock()
 		return
 	}
 	each := 1
@@ -68,19 +68,17 @@ func (e *events) decided(d cell.Decided) {
 		}
 		k = e.rest
 	}
-	differs := k.told > 0 && k.last.Decision != d.Decision && k != e.rest
-	if k.told < each || differs {
-		k.told++
-		k.last = d
-		e.emit("decision", d)
-	} else {
-		k.last = d
-		k.extra++
-	}
 	if e.timer == nil {
 		e.timer = time.AfterFunc(gatherFor, e.flush)
 	}
-	e.mu.Unlock()
+	differs := k.told > 0 && k.last.Decision != d.Decision && k != e.rest
+	k.last = d
+	if k.told >= each && !differs {
+		k.extra++
+		return
+	}
+	k.told++
+	e.emit("decision", d)
 }
 
 // flush tells what has gathered.

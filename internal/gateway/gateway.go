@@ -51,6 +51,7 @@ type Config struct {
 type Gateway struct {
 	cfg    Config
 	stack  *stack.Stack
+	door   *door
 	names  *names
 	conns  conns
 	events *events

@@ -62,7 +62,8 @@ func (g *Gateway) startStack() (err error) {
 			g.stopStack()
 		}
 	}()
-	if err := s.CreateNIC(nic, newDoor(g, end)); err != nil {
+	g.door = newDoor(g, end)
+	if err := s.CreateNIC(nic, g.door); err != nil {
 		return fmt.Errorf("attach the link: %s", err)
 	}
 	for _, a := range []netip.Addr{g.cfg.Link.Gateway4, g.cfg.Link.Gateway6} {
@@ -102,7 +103,13 @@ func (g *Gateway) startStack() (err error) {
 func (g *Gateway) stopStack() {
 	g.stopDNS()
 	if g.stack != nil {
-		g.stack.Destroy() // waits for the link's reader
+		// The stack would wait for the link's reader under a lock that the
+		// reader takes.
+		if g.door != nil {
+			g.door.Attach(nil)
+			g.door.Wait()
+		}
+		g.stack.Destroy()
 	}
 	if g.cfg.File != nil {
 		g.cfg.File.Close()

@@ -165,7 +165,11 @@ func Stack(t testing.TB) Site {
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1}, {Destination: header.IPv6EmptySubnet, NIC: 1}})
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
-	t.Cleanup(s.Destroy)
+	t.Cleanup(func() {
+		mine.Attach(nil) // or the stack waits for it under a lock that it takes
+		mine.Wait()
+		s.Destroy()
+	})
 	return Site{Link: link, Endpoint: theirs, Cell: &Inside{stack: s, link: link}}
 }
 
