@@ -90,6 +90,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine) {
 		{"F29TimeoutEndsTheGroup", testTimeout}, {"EndsCell", testEndsCell}, {"KillAll", testKillAll}, {"OrphansAreReaped", testOrphans},
 		{"Freeze", testFreeze}, {"Stats", testStats}, {"Terminal", testTerminal}, {"F27ReusedPIDIsNeverSignalled", testReusedPID},
 		{"Exists", testExists}, {"Attach", testAttach}, {"Remove", testRemove}, {"NotFound", testNotFound},
+		{"Network", testNetwork}, {"F65NoPolicyNoCell", testNetworkPolicy},
 		{"Isolation", testIsolation}, {"Mounts", testMounts}, {"Files", testFiles},
 		{"F33Limits", testLimits}, {"F33MemoryBites", testMemory}, {"F33ProcessesBite", testProcesses}, {"F33CPUsBite", testCPUs}, {"DiskBites", testDisk},
 	} {
