@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +93,116 @@ func newAgentKey() (key, pattern string) {
 	return "sk-ant-api03-" + text + "-AA", "[" + text[:1] + "]" + text[1:40]
 }
 
+// agentHost is an installation in a world in which m poses as Anthropic, with
+// Claude Code on its PATH.
+func agentHost(t *testing.T, prog string, key string) (*host, *model) {
+	t.Helper()
+	world(t, inside4, "192.0.2.8")
+	h := newHost(t)
+	m := &model{turns: greeting(h.src), key: key}
+	ca := newAuthority(t)
+	ca.serveTLS(inside4+":443", m, "api.anthropic.com")
+	zone := newNames(t, "127.0.0.1:5300")
+	zone.set("api.anthropic.com", inside4)
+	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h))
+	for i, kv := range h.env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			h.env[i] = "PATH=" + filepath.Dir(prog) + ":" + path
+		}
+	}
+	h.write("greet.sh", "echo Hello\n")
+	return h, m
+}
+
+// lend stores a credential without leaving its value in the environment.
+func (h *host) lend(name, value string) {
+	h.t.Helper()
+	c := h.cmd(h.bin, "credential", "add", name, "--from-env", "KEY")
+	c.Env = append(slices.Clone(h.env), "KEY="+value)
+	if o := h.exec(c); o.code != 0 {
+		h.t.Fatalf("credential add: exit code %d\n%s", o.code, o.stderr)
+	}
+}
+
+// askAgent are the arguments of a run of the agent with some flags.
+func askAgent(flags ...string) []string {
+	args := append([]string{"run"}, flags...)
+	for _, kv := range agentEnv {
+		args = append(args, "--env", kv)
+	}
+	return append(append(args, "--", "claude"), agentArgs...)
+}
+
+// TestAgentSubscription is the same with the token of a subscription, which
+// travels in another header, and in a fork, whose placeholder is its own.
+func TestAgentSubscription(t *testing.T) {
+	prog := claude(t)
+	if !ownNetwork(t) {
+		return
+	}
+	key, _ := newAgentKey()
+	key = "sk-ant-oat01-" + strings.TrimPrefix(key, "sk-ant-api03-")
+	h, m := agentHost(t, prog, key)
+	h.lend("anthropic", key)
+	flags := []string{"--allow", "@anthropic", "--credential", "anthropic"}
+	placeholder := func(cell string) string {
+		t.Helper()
+		o := h.exits(0, append(append([]string{"run", "--cell", cell}, flags...), "--", "sh", "-c", "echo $CLAUDE_CODE_OAUTH_TOKEN $ANTHROPIC_API_KEY")...)
+		p := strings.TrimSpace(o.out)
+		if !strings.HasPrefix(p, "sk-ant-oat01-") || strings.Contains(p, key) {
+			t.Errorf("cell %s has for a token: %q", cell, p)
+		}
+		return p
+	}
+	first := placeholder("one")
+	h.pando("fork", "one", "--name", "two")
+	second := placeholder("two")
+	if second == first {
+		t.Error("the fork has its parent's placeholder")
+	}
+	for _, name := range []string{"one", "two"} {
+		before := len(m.requests())
+		if o := h.exits(0, askAgent(append([]string{"--cell", name}, flags...)...)...); o.out != "The greeting is friendlier now.\n" {
+			t.Errorf("in cell %s it said:\n%s%s", name, o.out, o.stderr)
+		}
+		for _, r := range m.requests()[before:] {
+			if got := r.header.Get("Authorization"); r.path == "/v1/messages?beta=true" && got != "Bearer "+key {
+				t.Errorf("in cell %s: %s %s came with %q", name, r.method, r.path, got)
+			}
+		}
+		if got := h.inCell(name, "cat greet.sh"); got != "echo Hello, dear friend\n" {
+			t.Errorf("the file in cell %s is %q", name, got)
+		}
+	}
+
+	// Revoked, it is worth nothing at once, in all of them.
+	works := func(name, placeholder string) bool {
+		t.Helper()
+		before := len(m.requests())
+		h.try("exec", name, "--", "curl", "-s", "-m", "5", "-H", "Authorization: Bearer "+placeholder, "https://api.anthropic.com/v1/messages", "-d", "{}")
+		for _, r := range m.requests()[before:] {
+			if strings.Contains(r.header.Get("Authorization"), key) {
+				return true
+			}
+		}
+		return false
+	}
+	if !works("one", first) || !works("two", second) {
+		t.Error("a placeholder does not work before it is revoked")
+	}
+	if works("two", first) {
+		t.Error("a fork can use its parent's placeholder")
+	}
+	h.pando("credential", "revoke", "anthropic", "--all")
+	if works("one", first) || works("two", second) {
+		t.Error("a placeholder works after it was revoked")
+	}
+	h.pando("rm", "one", "two", "--yes")
+	if left := h.leftovers(); len(left) > 0 {
+		t.Errorf("left over: %s", strings.Join(left, "; "))
+	}
+}
+
 // TestRealAgent has Claude Code, as it comes from npm, work in a cell: it talks
 // to a model that poses as api.anthropic.com, over TLS that the gateway opens,
 // with a key that it does not have.
@@ -100,29 +211,10 @@ func TestRealAgent(t *testing.T) {
 	if !ownNetwork(t) {
 		return
 	}
-	world(t, inside4, "192.0.2.8")
-	h := newHost(t)
 	agentKey, pattern := newAgentKey()
-	m := &model{turns: greeting(h.src), key: agentKey}
-	ca := newAuthority(t)
-	ca.serveTLS(inside4+":443", m, "api.anthropic.com")
-	zone := newNames(t, "127.0.0.1:5300")
-	zone.set("api.anthropic.com", inside4)
-	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h), "KEY="+agentKey)
-	for i, kv := range h.env {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			h.env[i] = "PATH=" + filepath.Dir(prog) + ":" + path
-		}
-	}
-	h.write("greet.sh", "echo Hello\n")
-	h.pando("credential", "add", "anthropic", "--from-env", "KEY")
-	h.env = h.env[:len(h.env)-1]
-
-	flags := []string{"run", "--cell", "agent", "--allow", "@anthropic", "--credential", "anthropic"}
-	for _, kv := range agentEnv {
-		flags = append(flags, "--env", kv)
-	}
-	o := h.exits(0, append(append(flags, "--", "claude"), agentArgs...)...)
+	h, m := agentHost(t, prog, agentKey)
+	h.lend("anthropic", agentKey)
+	o := h.exits(0, askAgent("--cell", "agent", "--allow", "@anthropic", "--credential", "anthropic")...)
 	if o.out != "The greeting is friendlier now.\n" {
 		t.Errorf("it said:\n%s%s", o.out, o.stderr)
 	}
@@ -202,12 +294,8 @@ func TestRealAgent(t *testing.T) {
 
 	// Another cell, which may not reach the model: it is said whom it lacks.
 	h.pando("run", "--cell", "mute", "--allow", "other.example", "--", "true")
-	flags = []string{"run", "--cell", "mute", "--allow", "other.example", "--env", "ANTHROPIC_API_KEY=" + had[1]}
-	for _, kv := range agentEnv {
-		flags = append(flags, "--env", kv)
-	}
 	before := len(m.requests())
-	o = h.try(append(append(flags, "--", "timeout", "6", "claude"), agentArgs...)...)
+	o = h.try(append([]string{"run", "--cell", "mute", "--allow", "other.example", "--env", "ANTHROPIC_API_KEY=" + had[1], "--env", agentEnv[0], "--env", agentEnv[1], "--", "timeout", "6", "claude"}, agentArgs...)...)
 	if o.code == 0 || !strings.Contains(o.stderr, "api.anthropic.com") || !strings.Contains(o.stderr, "--allow") {
 		t.Errorf("without the host: exit code %d\n%s%s", o.code, o.out, o.stderr)
 	}

@@ -79,7 +79,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": text}})
 	}
-	if r.Header.Get("X-Api-Key") != m.key {
+	if r.Header.Get("X-Api-Key") != m.key && r.Header.Get("Authorization") != "Bearer "+m.key {
 		fail(http.StatusUnauthorized, "authentication_error", "invalid x-api-key")
 		return
 	}
