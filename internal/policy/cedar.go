@@ -21,8 +21,8 @@ import (
 //
 //	host     the name, "" when an address was asked for
 //	addr     the address, if it is known and a rule has ranges
-//	port     the port
-//	method   the HTTP method, GET for HEAD
+//	port     the port, if a rule has some
+//	method   the HTTP method, GET for HEAD, if a rule has some
 //	paths    those patterns of the policy that the path matches
 //	unnamed  the address leads to no host of the internet; whether no rule
 //	         names it
@@ -35,11 +35,11 @@ entity Target;
 action resolve appliesTo { principal: Cell, resource: Target, context: { host: String } };
 action connect, sign appliesTo {
   principal: Cell, resource: Target,
-  context: { host: String, addr?: ipaddr, port: Long, unnamed?: Bool }
+  context: { host: String, addr?: ipaddr, port?: Long, unnamed?: Bool }
 };
 action request appliesTo {
   principal: Cell, resource: Target,
-  context: { host: String, addr?: ipaddr, port: Long, unnamed?: Bool, method: String, paths?: Set<String> }
+  context: { host: String, addr?: ipaddr, port?: Long, unnamed?: Bool, method?: String, paths?: Set<String> }
 };
 action execute appliesTo { principal: Cell, resource: Target, context: { program: Set<String> } };
 `
@@ -216,13 +216,13 @@ func (c *compiled) onPorts() ast.Node {
 	if len(single) > 0 {
 		when = ast.Value(types.NewSet(single...)).Contains(ctx("port")).Or(when)
 	}
-	return when
+	return ast.Context().Has("port").And(when)
 }
 
 func (c *compiled) onRequests() ast.Node {
 	when := ast.True()
 	if len(c.rule.Methods) > 0 {
-		when = when.And(stringSet(c.rule.Methods).Contains(ctx("method")))
+		when = when.And(ast.Context().Has("method")).And(stringSet(c.rule.Methods).Contains(ctx("method")))
 	}
 	if len(c.rule.Paths) > 0 {
 		when = when.And(ast.Context().Has("paths")).And(ctx("paths").ContainsAny(stringSet(c.rule.Paths)))
@@ -271,6 +271,9 @@ func (p *Rules) Cedar() string {
 type candidates struct {
 	ids      []cedar.PolicyID
 	policies []*cedar.Policy
+	// Room for as many as there usually are.
+	fewIDs      [6]cedar.PolicyID
+	fewPolicies [6]*cedar.Policy
 }
 
 // All implements cedar.PolicyIterator.

@@ -52,6 +52,8 @@ type compiled struct {
 	// speak of such acts.
 	policies map[cell.Act]*cedar.Policy
 	except   []*compiled
+	// Whether it, or one of its exceptions, looks at these.
+	usesPorts, usesMethods bool
 }
 
 // Compile reads the canonical form of a policy. It accepts exactly what
@@ -174,6 +176,7 @@ func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
 	if c.spans, err = parseSpans(r.Ports); err != nil {
 		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %w", name, err)
 	}
+	c.usesPorts, c.usesMethods = len(r.Ports) > 0, len(r.Methods) > 0
 	for _, m := range r.Methods {
 		if !isMethod(m) {
 			return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %q is no method", name, m)
@@ -196,6 +199,7 @@ func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
 		}
 		c.except = append(c.except, e)
 		c.paths = append(c.paths, e.paths...)
+		c.usesPorts, c.usesMethods = c.usesPorts || e.usesPorts, c.usesMethods || e.usesMethods
 	}
 	if len(r.Hosts) == 0 && !strings.Contains(name, " except ") {
 		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: it names no host", name)

@@ -174,12 +174,13 @@ func (p *Rules) relevant(q *question) []*compiled {
 
 // ask asks Cedar which of the rules match. Failed is why that can't be said.
 func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, failed string) {
-	fixed := p.builtin[q.Act]
-	n := len(rules) + len(fixed.ids)
-	c := candidates{ids: make([]cedar.PolicyID, 0, n), policies: make([]*cedar.Policy, 0, n)}
+	c := &candidates{}
+	c.ids, c.policies = c.fewIDs[:0], c.fewPolicies[:0]
 	if q.isSpecial {
+		fixed := p.builtin[q.Act]
 		c.ids, c.policies = append(c.ids, fixed.ids...), append(c.policies, fixed.policies...)
 	}
+	ports, methods := false, false
 	var paths []types.Value
 	for _, r := range rules {
 		policy := r.policies[q.Act]
@@ -200,29 +201,31 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 				continue
 			}
 		}
+		ports, methods = ports || r.usesPorts, methods || r.usesMethods
 		c.ids, c.policies = append(c.ids, cedar.PolicyID(r.name)), append(c.policies, policy)
 	}
 	if len(c.ids) == 0 {
 		return nil, "" // nothing that could allow it
 	}
+	// Only what these rules look at: see schemaText.
 	context := make(types.RecordMap, 6)
 	context["host"] = types.String(q.Host)
-	if q.Act != cell.Resolve {
+	if ports && q.Act != cell.Resolve {
 		context["port"] = types.Long(q.Port)
-		if q.Addr.IsValid() && len(p.ranges) > 0 {
-			context["addr"] = ipOf(q.Addr)
-		}
-		if q.isSpecial {
-			context["unnamed"] = types.Boolean(!q.named)
-		}
 	}
-	if q.Act == cell.Request {
+	if q.Addr.IsValid() && len(p.ranges) > 0 {
+		context["addr"] = ipOf(q.Addr)
+	}
+	if q.isSpecial {
+		context["unnamed"] = types.Boolean(!q.named)
+	}
+	if methods && q.Act == cell.Request {
 		context["method"] = types.String(q.method)
-		if len(paths) > 0 {
-			context["paths"] = types.NewSet(paths...)
-		}
 	}
-	return authorize(&c, q.Act, context)
+	if len(paths) > 0 {
+		context["paths"] = types.NewSet(paths...)
+	}
+	return authorize(c, q.Act, context)
 }
 
 func authorize(c *candidates, act cell.Act, context types.RecordMap) ([]cedar.PolicyID, string) {

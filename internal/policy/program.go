@@ -73,7 +73,7 @@ func (p *Rules) decideExecute(a cell.Access) cell.Decision {
 		}
 	}
 	f := p.builtin[cell.Execute]
-	matched, failed := authorize(&candidates{f.ids, f.policies}, cell.Execute, types.RecordMap{"program": types.NewSet(hit...)})
+	matched, failed := authorize(&candidates{ids: f.ids, policies: f.policies}, cell.Execute, types.RecordMap{"program": types.NewSet(hit...)})
 	switch {
 	case a.Program == "" || failed != "" || len(matched) == 0:
 		return cell.Decision{Effect: cell.Deny, Rule: ruleError, Origin: "default", Reason: "the policy could not be evaluated: " + failed}
