@@ -257,7 +257,10 @@ func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 		}
 	}
 	var err error
-	if c.Setup.Mounts, err = e.mask(c, from, mounts); err != nil {
+	if mounts, err = e.mask(c, from, mounts); err != nil {
+		return err
+	}
+	if c.Setup.Mounts, err = e.denyPrograms(c, mounts); err != nil {
 		return err
 	}
 	if c.talks() {

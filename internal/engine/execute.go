@@ -74,7 +74,7 @@ func (x *execution) regovern(ctx context.Context) error {
 	}
 	what := ""
 	switch {
-	case len(pol.Files.Mounts) > 0, !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly):
+	case len(pol.Files.Mounts) > 0, !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
 		what = "mounts"
 	case pol.Talks() != s.Talks:
 		what = "network interface"
@@ -116,7 +116,7 @@ func (x *execution) setUp() error {
 		trust = x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
 	x.c.Setup = Setup{
-		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly,
+		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),

@@ -73,6 +73,7 @@ type Setup struct {
 	// them are not covered, and why.
 	Hidden   []string `json:"hidden,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
+	Programs []string `json:"programs,omitempty"` // that are denied
 	Unmasked []string `json:"unmasked,omitempty"`
 }
 

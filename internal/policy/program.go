@@ -30,6 +30,8 @@ func parseProgram(s string) (string, error) {
 		return bad("its one form is " + path.Clean(s))
 	case strings.Contains(s, "**"):
 		return bad("one * is enough")
+	case strings.Contains(path.Dir(s), "*"):
+		return bad("only the last part of a path can have a *")
 	}
 	return s, nil
 }
@@ -43,6 +45,10 @@ func compilePrograms(list []string) (out []program, err error) {
 	}
 	return out, nil
 }
+
+// MatchProgram reports whether the name of a program fits the last part of a
+// pattern.
+func MatchProgram(pattern, name string) bool { return matchSegment(pattern, name) }
 
 func (p program) match(name string) bool {
 	name = path.Clean(name)

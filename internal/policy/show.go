@@ -50,7 +50,7 @@ func (e Effective) Show(o Origins) (out []Shown) {
 		add("environment", "variable "+n, n+" is set", enforced, "the keeper")
 	}
 	for _, p := range e.Processes.Deny {
-		add("processes", "deny program "+p, "deny "+p, enforced, "mounts over the programs that the image has; a copy under another name runs")
+		add("processes", "deny program "+p, "deny "+p, enforced, "mounts over the programs of the image; a copy that a command makes runs")
 	}
 	add("processes", "trace", "deny tracing", enforced, "seccomp")
 	add("processes", "nested namespaces", "deny nested namespaces", enforced, "seccomp")

@@ -22,7 +22,7 @@ func (f *File) words() section {
 			{name: "set", about: "Variables with their values. The values are no part of the policy's digest.", shape: dictionary{f.variable}, must: true},
 		}}},
 		{name: "processes", about: "What may run.", shape: section{words: []word{
-			{name: "deny", about: "Programs that don't run: a name (in any directory) or a path; * stands for characters of one part.", shape: list{item: lines(&f.Deny, parseProgram)}, must: true},
+			{name: "deny", about: "Programs that don't run: a name (in any directory of PATH) or a path; * stands for any characters of the last part.", shape: list{item: lines(&f.Deny, parseProgram)}, must: true},
 		}}},
 		{name: "network", about: "Whom the cell may reach. Deny wins over ask, ask over allow; the rest is denied.", shape: section{words: []word{
 			{name: "allow", about: "What is allowed.", shape: f.ruleList(&f.Network.Allow, false), line: &f.Network.AllowLine},

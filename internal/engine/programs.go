@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+const whyDenied = "denied by the policy"
+
+// denyPrograms covers the programs that the policy denies with one that says
+// so. A mount covers the file itself, whatever path leads there. It covers what
+// the cell has of the host, in the directories of PATH and where a pattern is a
+// path; a copy that a command makes is another file.
+func (e *Engine) denyPrograms(c *Cell, mounts []cell.Mount) ([]cell.Mount, error) {
+	mounts = slices.DeleteFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied })
+	for _, pattern := range c.Setup.Programs {
+		rule := "deny program " + pattern
+		if at := c.Setup.Origins.Lines[rule]; at != "" {
+			rule += " (" + at + ")"
+		}
+		found, err := programs(mounts, pattern, searchPath(c.Setup.Env))
+		if err != nil {
+			return nil, err
+		}
+		covered := 0
+		for _, f := range found {
+			if f.why != "" {
+				c.Setup.Unmasked = append(c.Setup.Unmasked, f.at+" is not denied: "+f.why)
+				continue
+			}
+			source, err := e.deniedProgram(c, rule)
+			if err != nil {
+				return nil, err
+			}
+			covered++
+			if !slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied && m.Target == f.at }) {
+				mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: f.at, Source: source, ReadOnly: true, Owned: true, Why: whyDenied})
+			}
+		}
+		if covered == 0 && len(found) == 0 {
+			c.Setup.Unmasked = append(c.Setup.Unmasked, pattern+" is not denied: it is not among the programs of the image")
+		}
+	}
+	return mounts, nil
+}
+
+// deniedProgram writes what runs instead of a denied program.
+func (e *Engine) deniedProgram(c *Cell, rule string) (string, error) {
+	dir := filepath.Join(e.private(c.ID), "denied")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	at := filepath.Join(dir, cell.Sum([]byte(rule)).Short())
+	text := "#!/bin/sh\necho \"pando: $0: \"" + shellQuoted(rule+" denies executing it") + " >&2\nexit 126\n"
+	if old, err := os.ReadFile(at); err == nil && string(old) == text {
+		return at, nil
+	}
+	if err := os.WriteFile(at, []byte(text), 0o755); err != nil {
+		return "", err
+	}
+	return at, os.Chmod(at, 0o755)
+}
+
+func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// searchPath is where programs are looked for by name: PATH, and where they
+// are on every system.
+func searchPath(env []string) (dirs []string) {
+	add := func(list string) {
+		for _, d := range strings.Split(list, ":") {
+			if path.IsAbs(d) && !slices.Contains(dirs, path.Clean(d)) {
+				dirs = append(dirs, path.Clean(d))
+			}
+		}
+	}
+	for _, kv := range env {
+		if p, ok := strings.CutPrefix(kv, "PATH="); ok {
+			add(p)
+		}
+	}
+	add("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	return dirs
+}
+
+// foundProgram is a program of the cell that a pattern means; why says why it
+// can't be covered.
+type foundProgram struct{ at, why string }
+
+// programs finds what a pattern means among the host's files that a cell sees.
+func programs(mounts []cell.Mount, pattern string, dirs []string) (out []foundProgram, err error) {
+	name := path.Base(pattern)
+	if strings.Contains(pattern, "/") {
+		dirs = []string{path.Dir(pattern)}
+	}
+	for _, dir := range dirs {
+		in, disk, ok := onHost(mounts, dir)
+		if !ok {
+			continue
+		}
+		names := []string{name}
+		if strings.Contains(name, "*") {
+			entries, err := os.ReadDir(disk)
+			if err != nil {
+				continue
+			}
+			names = nil
+			for _, e := range entries {
+				if policy.MatchProgram(name, e.Name()) {
+					names = append(names, e.Name())
+				}
+			}
+		}
+		for _, n := range names {
+			st, err := os.Lstat(filepath.Join(disk, n))
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				continue
+			case err != nil:
+				return nil, err
+			}
+			f := foundProgram{at: path.Join(in, n)}
+			if st.Mode()&fs.ModeSymlink != 0 {
+				f = behindLink(mounts, f.at, filepath.Join(disk, n), name)
+			} else if !st.Mode().IsRegular() {
+				continue
+			}
+			if f.at != "" && !slices.Contains(out, f) {
+				out = append(out, f)
+			}
+		}
+	}
+	return out, nil
+}
+
+// behindLink is the program that a symlink leads to, if it goes by the name
+// too. Else covering it would take away what has other names, such as busybox.
+func behindLink(mounts []cell.Mount, at, disk, name string) foundProgram {
+	real, err := filepath.EvalSymlinks(disk)
+	if err != nil {
+		return foundProgram{} // it leads nowhere
+	}
+	if !policy.MatchProgram(name, filepath.Base(real)) {
+		return foundProgram{at, "it is a symlink to " + real + ", which has other names too; deny that"}
+	}
+	in, there, ok := onHost(mounts, real)
+	if !ok || there != real {
+		return foundProgram{at, "it is a symlink to what the cell has elsewhere"}
+	}
+	return foundProgram{at: in}
+}
+
+// onHost is the path that a path of the cell really is, after the symlinks that
+// its mounts make, and where that lies on the host; false for what is the
+// cell's own.
+func onHost(mounts []cell.Mount, p string) (in, disk string, ok bool) {
+	for range 8 {
+		var best *cell.Mount
+		for i := range mounts {
+			m := &mounts[i]
+			if (m.Target == p || strings.HasPrefix(p, strings.TrimSuffix(m.Target, "/")+"/")) && (best == nil || len(m.Target) >= len(best.Target)) {
+				best = m
+			}
+		}
+		if best == nil {
+			return "", "", false
+		}
+		rest := strings.TrimPrefix(p, best.Target)
+		switch best.Kind {
+		case cell.Link:
+			to := best.Source
+			if !path.IsAbs(to) {
+				to = path.Join(path.Dir(best.Target), to)
+			}
+			p = path.Join(to, rest)
+		case cell.Bind:
+			if best.Why == whyHome || best.Why == whyTmp || best.Why == whyWorkspace {
+				return "", "", false
+			}
+			return p, filepath.Join(best.Source, rest), true
+		default:
+			return "", "", false
+		}
+	}
+	return "", "", false
+}
