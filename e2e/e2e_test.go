@@ -256,6 +256,10 @@ func leftOn(work string) (found []string) {
 			found = append(found, names...)
 		}
 	}
+	// Interfaces of cells are in the cells' own namespaces, and go with them.
+	if b, err := os.ReadFile("/proc/self/net/dev"); err == nil && strings.Contains(string(b), "pando") {
+		found = append(found, "interfaces "+string(b))
+	}
 	return found
 }
 
