@@ -3,10 +3,12 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -296,4 +298,37 @@ func TestEventsAsOCSF(t *testing.T) {
 	}
 	run.Secrets, run.Error = nil, nil // as its receipt has it
 	b.must(b.reg.commit(&run))
+}
+
+// Whoever records a new kind of event says what it is: the reference, --kind and
+// OCSF go by the list.
+func TestEveryRecordedKindIsListed(t *testing.T) {
+	call := regexp.MustCompile(`\.[eE]mit\("([a-z.]+)"`)
+	listed := map[string]bool{}
+	for _, k := range EventKinds() {
+		listed[k.Kind] = false
+	}
+	for _, dir := range []string{"keeper", "gateway", "credential", "backend"} {
+		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range call.FindAllStringSubmatch(string(text), -1) {
+				if _, ok := listed[m[1]]; !ok {
+					t.Errorf("%s records %q, which EventKinds does not list", path, m[1])
+				}
+				listed[m[1]] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kind, recorded := range listed {
+		if !recorded {
+			t.Errorf("nobody records %q", kind)
+		}
+	}
 }

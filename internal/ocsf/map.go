@@ -79,6 +79,8 @@ func (m *Mapper) Map(s Source) []Event {
 		}
 	case "network.earlier":
 		return m.earlier(s)
+	case "network.none":
+		return []Event{m.none(s)}
 	}
 	return []Event{m.process(s)}
 }

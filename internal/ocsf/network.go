@@ -187,6 +187,20 @@ func (m *Mapper) earlier(s Source) []Event {
 	return out
 }
 
+// none maps that a command looked for the network of a cell that has none.
+func (m *Mapper) none(s Source) Event {
+	var f struct{ Tries int64 }
+	json.Unmarshal(s.Fields, &f)
+	e := m.begin(s)
+	e.is(networkActivity, failed)
+	e.SrcEndpoint = &Endpoint{UID: m.facts.Cell, Name: m.facts.CellName, Container: m.container()}
+	e.severity(low)
+	e.decided(blocked)
+	e.didNot("the cell has no network")
+	e.also("tries", f.Tries)
+	return e
+}
+
 // methodOf is the activity of a method.
 func methodOf(method string) activity {
 	if a, ok := methods()[method]; ok {

@@ -122,8 +122,9 @@ func sources(t *testing.T) (list []Source) {
 	add("process.exit", `{"code":137,"signal":"SIGKILL","cause":"memory limit"}`)
 	add("limit.time", `{"timeout_ms":100}`)
 	add("limit.disk", `{"limit":1,"used":2}`)
+	add("network.none", `{"tries":3}`)
 	add("kind.of.tomorrow", `{"a":1}`)
-	for _, kind := range []string{"process.start", "process.failed", "process.running", "process.exit", "limit.time", "kind", "decision", "flow", "network.earlier"} {
+	for _, kind := range []string{"process.start", "process.failed", "process.running", "process.exit", "limit.time", "kind", "decision", "flow", "network.earlier", "network.none"} {
 		add(kind, ``)
 		add(kind, `"text"`)
 		add(kind, `{}`)
