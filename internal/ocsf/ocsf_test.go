@@ -316,6 +316,19 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// What is told by one event has the time of the first of them.
+func TestAggregates(t *testing.T) {
+	m := NewMapper(facts())
+	for act, bounds := range map[cell.Act][3]int64{cell.Connect: {9_000, 9_000, 10_000}, cell.Sign: {10_000, 0, 10_000}} {
+		s := at(1, "decision", fields(t, cell.Decided{Access: cell.Access{Act: act, Host: "h"}, Count: 5}))
+		s.Time = time.UnixMilli(10_000)
+		e := m.Map(s)[0]
+		if got := [3]int64{e.Time, e.StartTime, e.EndTime}; got != bounds || e.Count != 5 {
+			t.Errorf("%s: %v, count %d", act, got, e.Count)
+		}
+	}
+}
+
 func TestFindings(t *testing.T) {
 	m := NewMapper(facts())
 	deny := func(rule, by string, a cell.Access) []Event {
