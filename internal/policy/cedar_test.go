@@ -129,6 +129,19 @@ func reference(n Network, a cell.Access) cell.Effect {
 	usesPaths := func(r Rule) bool {
 		return len(r.Paths) > 0 || slices.ContainsFunc(r.Except, func(x Rule) bool { return len(x.Paths) > 0 })
 	}
+	// Too late to ask, and to look into the connection.
+	if a.Act != cell.Resolve && a.Host != "" && a.Addr.IsValid() {
+		for _, r := range n.Ask {
+			if slices.ContainsFunc(r.Hosts, addr) && !slices.ContainsFunc(r.Hosts, name) && port(r) {
+				return cell.Deny
+			}
+		}
+		for _, r := range n.Deny {
+			if slices.ContainsFunc(r.Hosts, addr) && !slices.ContainsFunc(r.Hosts, name) && port(r) && (r.inside() || slices.ContainsFunc(r.Except, Rule.inside)) {
+				return cell.Deny
+			}
+		}
+	}
 	many := a.Act == cell.Request && !onePath
 	for _, r := range slices.Concat(n.Ask, n.Deny) {
 		if many && whom(r, false) && port(r) && usesPaths(r) {
@@ -174,7 +187,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 		case a.Act == cell.Request && looks:
 			return cell.Ask
 		case a.Act == cell.Connect && !looks:
-			if a.Host == "" || !a.Addr.IsValid() || slices.ContainsFunc(r.Hosts, addr) {
+			if a.Host == "" || !a.Addr.IsValid() {
 				return cell.Ask
 			}
 		}

@@ -29,6 +29,8 @@ type Rules struct {
 	below  map[string][]*compiled
 	any    []*compiled
 	ranges []*compiled
+	// Whether a rule, or an exception, has ranges.
+	usesAddrs bool
 	// What the layers above allow at most.
 	bounds []*Rules
 
@@ -148,6 +150,7 @@ func (p *Rules) index(c *compiled) {
 	if len(c.nets) > 0 {
 		p.ranges = append(p.ranges, c)
 	}
+	p.usesAddrs = p.usesAddrs || len(c.nets) > 0 || slices.ContainsFunc(c.except, func(x *compiled) bool { return len(x.nets) > 0 })
 }
 
 // compileRule checks one rule of a canonical policy.

@@ -17,9 +17,11 @@ import (
 // A name is judged three times: when it is looked up, when a connection to it
 // is opened (then by name alone, and once more with each address that it leads
 // to), and for each request. A rule of ask that does not look into connections
-// is asked once, at the connection by name; for an address that a name leads
-// to only when a rule names the address. One that does is asked at each
-// request.
+// is asked once, at the connection; one that does is asked at each request.
+//
+// When it is known which address a name leads to, nobody can be asked any more,
+// and the connection can't be opened: so a rule of ask that names the address,
+// and a rule of deny that names it and looks into connections, deny it.
 func (p *Rules) Decide(a cell.Access) cell.Decision {
 	d := p.decide(a)
 	d.By = "policy"
@@ -66,6 +68,13 @@ func (p *Rules) judge(q question) cell.Decision {
 		q.named = p.named(q.Addr, q.block, q.Port)
 	}
 	rules := p.relevant(&q)
+	if q.Host != "" && q.Addr.IsValid() {
+		for _, r := range rules {
+			if r.effect != cell.Allow && r.hasAddr(q.Addr) && !r.hasName(q.Host) && inSpans(r.spans, q.Port) && (r.effect == cell.Ask || r.looks()) {
+				return p.denyTooLate(q, r)
+			}
+		}
+	}
 	if q.manyPaths() && slices.ContainsFunc(rules, func(c *compiled) bool { return c.effect != cell.Allow && c.looksAtPaths(&q) }) {
 		return p.denyForm(q)
 	}
@@ -213,7 +222,7 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 	if ports && q.Act != cell.Resolve {
 		context["port"] = types.Long(q.Port)
 	}
-	if q.Addr.IsValid() && len(p.ranges) > 0 {
+	if q.Addr.IsValid() && p.usesAddrs {
 		context["addr"] = ipOf(q.Addr)
 	}
 	if q.isSpecial {
@@ -304,7 +313,7 @@ func (c *compiled) asks(q *question) bool {
 	case c.looks():
 		return q.Act == cell.Sign
 	}
-	return q.Host == "" || !q.Addr.IsValid() || c.hasAddr(q.Addr)
+	return q.Host == "" || !q.Addr.IsValid()
 }
 
 // mustOpen reports whether what is in an allowed connection makes a

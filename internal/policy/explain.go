@@ -79,6 +79,16 @@ func (p *Rules) denyForm(q question) cell.Decision {
 	return p.deny(q, ruleForm, "default", "a rule looks at paths, and the path "+clip(q.Path)+" has more than one meaning")
 }
 
+// denyTooLate is about an address that a name led to: see Decide.
+func (p *Rules) denyTooLate(q question, r *compiled) cell.Decision {
+	does := "asks about"
+	if r.effect == cell.Deny {
+		does = "denies some requests to"
+	}
+	return cell.Decision{Effect: cell.Deny, Rule: r.name, Origin: p.origin(r.name),
+		Reason: q.Host + " leads to " + addrText(q.Addr) + ", which " + p.from(r.name) + " " + does + "; name " + q.Host + " there, too"}
+}
+
 func (p *Rules) denyBy(q question, r *compiled) cell.Decision {
 	return cell.Decision{Effect: cell.Deny, Rule: r.name, Origin: p.origin(r.name), Reason: p.from(r.name) + " denies " + q.what()}
 }
