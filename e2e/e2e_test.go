@@ -123,6 +123,7 @@ func TestScripts(t *testing.T) {
 			"edit":            edit,
 			"setxattr":        setXAttr,
 			"upstream":        upstreamCmd,
+			"sshd":            sshdCmd,
 			"ocsf":            validOCSF,
 		},
 	})

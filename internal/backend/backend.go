@@ -128,6 +128,14 @@ type Process interface {
 // Offsets are positions in a process's output.
 type Offsets struct{ Stdout, Stderr int64 }
 
+// An Agency is an instance that can lend keys of the caller's SSH agent to its
+// cell, as its governance says (cell.LentKey). listener is the socket that the
+// cell sees, upstream a connection to the agent; both are duplicated, and
+// replace earlier ones.
+type Agency interface {
+	LendAgent(ctx context.Context, listener, upstream *os.File) error
+}
+
 // A Connector is a backend that can tell by what the cells that talk would be
 // connected to their gateways here: "tun", "veth". It fails as Create would.
 type Connector interface {

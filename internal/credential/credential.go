@@ -132,7 +132,7 @@ func (c Credential) checkSSH() error {
 // ParseHost reads a host that an SSH key is for: NAME or NAME:PORT.
 func ParseHost(s string) (cell.Place, error) {
 	p, err := cell.ParsePlace(s)
-	if err != nil || strings.ContainsAny(s, "/ ") {
+	if err != nil || strings.ContainsAny(s, "/ *") {
 		return p, invalid("write it like github.com, or git.example.com:2222", "%q is no host for a key of SSH", s)
 	}
 	if p.Port == 443 && !strings.HasSuffix(s, ":443") {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/image"
 )
 
 // Lending is what the registry keeps of a credential in the hands of a cell. It
@@ -41,6 +43,9 @@ func (e *Engine) lend(c *Cell, handles []string) ([]cell.Lent, []string, error) 
 	var fresh []any
 	for _, h := range handles {
 		known, secret, err := e.cfg.Credentials.Get(h)
+		if err == nil && known.Kind == credential.SSH {
+			_, err = e.knownHosts(known)
+		}
 		if err != nil {
 			return nil, nil, cannotLend(h, err)
 		}
@@ -81,10 +86,11 @@ func variables(c credential.Credential, l Lending) (env []string) {
 	return env
 }
 
-// lent is what a cell has now: what was lent to it and neither taken back nor
-// removed since. A gateway that is told anew is told this.
-func (e *Engine) lent(id cell.ID) (list []cell.Lent) {
-	for _, l := range e.reg.lendings(id) {
+// lent is what a cell has now: what its policy lends, what was lent to it, and
+// what was neither taken back nor removed since. A gateway that is told anew is
+// told this.
+func (e *Engine) lent(c *Cell) (list []cell.Lent) {
+	for _, l := range e.lendingsOf(c) {
 		if known, secret, err := e.cfg.Credentials.Get(l.Handle); err == nil && l.Revoked.IsZero() {
 			list = append(list, known.Lend(l.Placeholder, secret)...)
 		}
@@ -92,13 +98,24 @@ func (e *Engine) lent(id cell.ID) (list []cell.Lent) {
 	return list
 }
 
+// lendingsOf returns what was lent to a cell and its policy, as it is now, still
+// names.
+func (e *Engine) lendingsOf(c *Cell) []Lending {
+	return slices.DeleteFunc(e.reg.lendings(c.ID), func(l Lending) bool { return !slices.Contains(c.Setup.Handles, l.Handle) })
+}
+
 // lentEnv is the variables that hold placeholders in a cell. They stay when a
 // credential is taken back: what holds them goes on, and gets a denial.
-func (e *Engine) lentEnv(id cell.ID) (env []string) {
-	for _, l := range e.reg.lendings(id) {
+func (e *Engine) lentEnv(c *Cell) (env []string) {
+	ssh := false
+	for _, l := range e.lendingsOf(c) {
 		if known, _, err := e.cfg.Credentials.Get(l.Handle); err == nil {
 			env = append(env, variables(known, l)...)
+			ssh = ssh || known.Kind == credential.SSH
 		}
+	}
+	if ssh {
+		env = append(env, "SSH_AUTH_SOCK="+path.Join(image.TalkDir, agentName))
 	}
 	return env
 }
@@ -137,6 +154,11 @@ func (e *Engine) credentialView(c credential.Credential) api.Credential {
 // go on with the new value.
 func (e *Engine) AddCredential(ctx context.Context, req api.CredentialRequest) (api.Credential, error) {
 	secret := credential.NewSecret(req.Secret)
+	if req.Kind == credential.SSH {
+		if _, err := e.knownHosts(credential.Credential{For: req.For}); err != nil {
+			return api.Credential{}, err
+		}
+	}
 	c, err := e.cfg.Credentials.Add(credential.Credential{
 		Name: req.Name, Kind: req.Kind, For: req.For, As: req.As, Env: req.Env, Key: req.Key, Comment: redactor.String(req.Comment),
 	}, secret, req.Replace)

@@ -21,6 +21,7 @@ func (b *bed) storeToken(name, value string) {
 // lendTo lends to a cell and returns its placeholder.
 func (b *bed) lendTo(c *Cell, handle string) string {
 	b.Helper()
+	c.Setup.Handles = []string{handle} // as its policy would
 	lent, env, err := b.lend(c, []string{handle})
 	b.must(err)
 	if len(lent) != 1 || lent[0].Handle != handle || lent[0].Secret == lent[0].Placeholder || len(env) != 1 || env[0] != "TOKEN="+lent[0].Placeholder {
@@ -52,14 +53,15 @@ func TestLendKeepsThePlaceholder(t *testing.T) {
 	if again := b.lendTo(&c, "mine"); again != p {
 		t.Error("another placeholder after a restart")
 	}
-	if l := b.lent(c.ID); len(l) != 1 || l[0].Secret != testToken {
+	if l := b.lent(&c); len(l) != 1 || l[0].Secret != testToken {
 		t.Errorf("%+v", l)
 	}
 	f, err := b.Fork(b.ctx, c.ID, api.ForkRequest{Count: 1, Name: "child"})
 	b.must(err)
 	child, err := b.reg.cell(cell.ID(f.Cells[0].ID))
 	b.must(err)
-	if len(b.lent(child.ID)) != 0 || len(b.lentEnv(child.ID)) != 0 {
+	child.Setup.Handles = []string{"mine"}
+	if len(b.lent(&child)) != 0 || len(b.lentEnv(&child)) != 0 {
 		t.Error("a fork has what its parent has")
 	}
 	if b.lendTo(&child, "mine") == p {
@@ -68,7 +70,7 @@ func TestLendKeepsThePlaceholder(t *testing.T) {
 	// The value of one that is replaced is the new one at once.
 	_, err = b.AddCredential(b.ctx, api.CredentialRequest{Name: "mine", Secret: testToken + "2", For: []string{"https://api.example.com/**"}, Replace: true})
 	b.must(err)
-	if l := b.lent(c.ID); len(l) != 1 || l[0].Secret != testToken+"2" || l[0].Placeholder != p {
+	if l := b.lent(&c); len(l) != 1 || l[0].Secret != testToken+"2" || l[0].Placeholder != p {
 		t.Errorf("%+v", l)
 	}
 	if redactor.String("x "+testToken+"2 y") != "x [secret] y" {
@@ -98,7 +100,7 @@ func TestRevokeCredential(t *testing.T) {
 	}
 	has := func() (names []string) {
 		for _, c := range all {
-			if len(b.lent(c.ID)) > 0 {
+			if len(b.lent(c)) > 0 {
 				names = append(names, c.Name)
 			}
 		}

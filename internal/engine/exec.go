@@ -177,6 +177,9 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		e.reg.commit(&c)
 		return nil, nil, err
 	}
+	if err := e.lendAgent(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
+		e.log.Warn("cannot lend keys of SSH again", "cell", id, "error", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return inst, e.use(id), nil

@@ -57,6 +57,9 @@ func (x *execution) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := e.lendAgent(ctx, &x.c, x.inst, agentOf(x.p.req.CallerEnv)); err != nil {
+		return err
+	}
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
 	x.run.Assurance = assuranceAPI(x.inst.Assurance())
 	if err := x.awaitClient(ctx); err != nil {
@@ -244,7 +247,7 @@ func commandEnv(base, asked []string, u cell.User, tty bool, term string) []stri
 // cellEnv is what every command in a cell finds: the image's variables, and
 // placeholders of what the cell was lent.
 func (e *Engine) cellEnv(c *Cell) []string {
-	return append(slices.Clone(c.Setup.Env), e.lentEnv(c.ID)...)
+	return append(slices.Clone(c.Setup.Env), e.lentEnv(c)...)
 }
 
 // openLogs makes the files of a run's output and events.

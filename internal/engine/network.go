@@ -103,7 +103,7 @@ func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
 		return nil, err
 	}
 	return &cell.Governance{
-		Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Credentials: e.lent(c.ID), Answers: e.standing(c.ID, run),
+		Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Credentials: e.lent(c), Keys: e.lentKeys(c), Answers: e.standing(c.ID, run),
 		Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots,
 	}, nil
 }

@@ -43,6 +43,10 @@ type Cell struct {
 	// import, with what was applied since. Zero: that of the first checkpoint.
 	Known cell.Digest `json:"known,omitzero"`
 
+	// Agent is the socket of the SSH agent of whoever ran something in it last,
+	// if keys of it are lent.
+	Agent string `json:"agent,omitempty"`
+
 	// What commands in it get; set when it is made.
 	Setup Setup `json:"setup"`
 }

@@ -19,7 +19,8 @@
 //
 // A cell that may talk has a gateway in its keeper (Networks): "create" brings
 // what it goes by, "govern" replaces that, "asked" waits for what a person has
-// to decide and "answer" says what was decided.
+// to decide and "answer" says what was decided. "agent" brings two sockets: one
+// that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
 // Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. Output.mu.
 package keeper

@@ -35,6 +35,12 @@ type Network interface {
 	Close() error
 }
 
+// An Agency is a Network that can stand between a cell and the caller's SSH
+// agent. Lend owns the files, and replaces what was lent by earlier ones.
+type Agency interface {
+	Lend(listener, upstream *os.File) error
+}
+
 // Trial follows announced tries. Their denials are no events of the cell's: they
 // are what it was proven with.
 type Trial interface {
@@ -294,4 +300,19 @@ func (s *Server) network(req *Request) (resp Response, err error) {
 		return resp, malformed(req.Op)
 	}
 	return resp, t.n.Answer(*req.Answer)
+}
+
+// agent hands the sockets of an SSH agent to a cell's network.
+func (s *Server) agent(req *Request, files []*os.File) error {
+	t := s.talk(req.Cell)
+	if t == nil || len(files) != 2 {
+		closeAll(files)
+		return malformed(req.Op)
+	}
+	a, ok := t.n.(Agency)
+	if !ok {
+		closeAll(files)
+		return cell.Errorf(cell.Unsupported, "keeper.agent", "stop the cell and start it again", "this keeper can't lend keys of SSH")
+	}
+	return a.Lend(files[0], files[1])
 }

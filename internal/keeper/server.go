@@ -286,6 +286,9 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		}
 		taken = true
 		return resp, s.watch(req.Cell, *req.Watch, files)
+	case "agent":
+		taken = true
+		return resp, s.agent(req, files)
 	case "list":
 		resp.List, err = s.Driver.List(req.Cell)
 		return resp, err

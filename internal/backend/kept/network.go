@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
@@ -31,7 +32,7 @@ func (n Networks) Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.
 	if err != nil {
 		return nil, err
 	}
-	return network{w}, nil
+	return &network{Gateway: w, emit: emit, log: n.Log, governed: g}, nil
 }
 
 // compile makes a gateway's decider out of the canonical form of a policy.
@@ -43,11 +44,20 @@ func compile(g cell.Governance) (gateway.Decider, error) {
 	return r, nil
 }
 
-// network is a gateway as its keeper knows it.
-type network struct{ *gateway.Gateway }
+// network is a gateway as its keeper knows it, with the agent beside it. The
+// gateway's locks are taken under none of its own.
+type network struct {
+	*gateway.Gateway
+	emit func(kind string, fields any)
+	log  *slog.Logger
+
+	mu       sync.Mutex // guards what follows
+	governed cell.Governance
+	agent    *lentAgent // nil: nothing of an agent is lent
+}
 
 // Try implements keeper.Network.
-func (n network) Try(accesses []cell.Access) (keeper.Trial, error) {
+func (n *network) Try(accesses []cell.Access) (keeper.Trial, error) {
 	t, err := n.Gateway.Try(accesses)
 	if err != nil {
 		return nil, err
@@ -56,6 +66,7 @@ func (n network) Try(accesses []cell.Access) (keeper.Trial, error) {
 }
 
 var (
-	_ keeper.Network = network{}
+	_ keeper.Network = (*network)(nil)
+	_ keeper.Agency  = (*network)(nil)
 	_ keeper.Trial   = (*gateway.Trial)(nil)
 )

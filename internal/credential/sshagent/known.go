@@ -16,6 +16,11 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
+// Address writes a host as known_hosts does.
+func Address(host string, port uint16) string {
+	return knownhosts.Normalize(net.JoinHostPort(host, strconv.Itoa(int(port))))
+}
+
 // Known returns the keys that prove a host, from files as ssh keeps them
 // (known_hosts). Those that are not there are passed over. A host without any
 // key can't be lent a signature: that is an error that says what to do.
@@ -28,7 +33,7 @@ func Known(host string, port uint16, files ...string) (cell.KnownHost, error) {
 			have = append(have, f)
 		}
 	}
-	at := knownhosts.Normalize(net.JoinHostPort(host, strconv.Itoa(int(port))))
+	at := Address(host, port)
 	none := cell.Errorf(cell.NotFound, opName, fmt.Sprintf("log in once yourself (ssh -p %d %s), so that its key is in ~/.ssh/known_hosts", port, host),
 		"cannot lend a key for %s: its host key is not known", at)
 	if len(have) == 0 {

@@ -1,0 +1,112 @@
+package kept
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential/sshagent"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// lentAgent is what a cell sees of its caller's SSH agent: a socket, and a
+// filter behind it.
+type lentAgent struct {
+	filter   *sshagent.Filter
+	listener net.Listener
+	upstream net.Conn
+	done     chan struct{}
+}
+
+// Lend implements keeper.Agency.
+func (n *network) Lend(listener, upstream *os.File) error {
+	const opName = "kept.Lend"
+	defer listener.Close()
+	defer upstream.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rules, err := policy.Govern(n.governed)
+	if err != nil {
+		return err
+	}
+	a := &lentAgent{done: make(chan struct{})}
+	if a.listener, err = net.FileListener(listener); err != nil {
+		return cell.Errorf(cell.Internal, opName, "", "cannot serve an SSH agent: %w", err)
+	}
+	if a.upstream, err = net.FileConn(upstream); err != nil {
+		a.listener.Close()
+		return cell.Errorf(cell.Internal, opName, "", "cannot reach the SSH agent: %w", err)
+	}
+	a.filter, err = sshagent.New(sshagent.Config{Upstream: a.upstream, Keys: n.governed.Keys, Policy: rules, Emit: n.emit, Log: n.log})
+	if err != nil {
+		a.listener.Close()
+		a.upstream.Close()
+		return err
+	}
+	go func() {
+		a.filter.Serve(a.listener) // until it is closed
+		close(a.done)
+	}()
+	if n.agent != nil {
+		n.agent.close()
+	}
+	n.agent = a
+	return nil
+}
+
+func (a *lentAgent) close() {
+	a.listener.Close()
+	a.upstream.Close() // whoever waits for a signature waits no more
+	a.filter.Close()
+	<-a.done
+}
+
+// Govern implements keeper.Network: gateway and agent go by the same.
+func (n *network) Govern(g cell.Governance) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent != nil {
+		rules, err := policy.Govern(g)
+		if err != nil {
+			return err
+		}
+		if err := n.agent.filter.Govern(g.Keys, rules); err != nil {
+			return err
+		}
+	}
+	if err := n.Gateway.Govern(g); err != nil {
+		return err
+	}
+	n.governed = g
+	return nil
+}
+
+// Settle implements keeper.Network.
+func (n *network) Settle(d time.Duration) {
+	n.mu.Lock()
+	if n.agent != nil {
+		n.agent.filter.Flush()
+	}
+	n.mu.Unlock()
+	n.Gateway.Settle(d)
+}
+
+// Close implements keeper.Network.
+func (n *network) Close() error {
+	n.mu.Lock()
+	if n.agent != nil {
+		n.agent.close()
+		n.agent = nil
+	}
+	n.mu.Unlock()
+	return n.Gateway.Close()
+}
+
+// LendAgent implements backend.Agency.
+func (i *Instance) LendAgent(ctx context.Context, listener, upstream *os.File) error {
+	_, err := i.do(ctx, keeper.Request{Op: "agent"}, listener, upstream)
+	return err
+}

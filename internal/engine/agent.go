@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/credential/sshagent"
+)
+
+// agentName is the socket of a cell's SSH agent, beside what else it needs to
+// talk. Its other end is the keeper's; the caller's own socket is in no cell.
+const agentName = "agent.sock"
+
+// agentOf finds the caller's SSH agent in the caller's environment.
+func agentOf(env []string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "SSH_AUTH_SOCK="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// knownHosts returns the hosts that a key of SSH is for, with what proves them.
+func (e *Engine) knownHosts(c credential.Credential) (list []cell.KnownHost, err error) {
+	files := []string{filepath.Join(e.cfg.User.Home, ".ssh/known_hosts"), filepath.Join(e.cfg.User.Home, ".ssh/known_hosts2"), "/etc/ssh/ssh_known_hosts"}
+	for _, f := range c.For {
+		p, err := credential.ParseHost(f)
+		if err != nil {
+			return nil, err
+		}
+		h, err := sshagent.Known(p.Host, p.Port, files...)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+// lentKeys are the keys of the caller's SSH agent that a cell has now. A host
+// whose key is not known any more gets no signature.
+func (e *Engine) lentKeys(c *Cell) (list []cell.LentKey) {
+	for _, l := range e.lendingsOf(c) {
+		known, _, err := e.cfg.Credentials.Get(l.Handle)
+		if err != nil || known.Kind != credential.SSH || !l.Revoked.IsZero() {
+			continue
+		}
+		hosts, err := e.knownHosts(known)
+		if err != nil {
+			e.log.Warn("cannot lend a key of SSH", "cell", c.ID, "credential", l.Handle, "error", err)
+			continue
+		}
+		list = append(list, cell.LentKey{Handle: l.Handle, Key: known.Key, Hosts: hosts})
+	}
+	return list
+}
+
+// lendAgent connects a living cell to the caller's SSH agent, if keys of it are
+// lent to it: the cell gets a socket whose other end is its keeper's.
+func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, socket string) (err error) {
+	keys := e.lentKeys(c)
+	if len(keys) == 0 {
+		return nil
+	}
+	const opName = "engine.lendAgent"
+	fail := func(hint, format string, args ...any) error {
+		return cell.Errorf(cell.Unavailable, opName, hint, "cannot lend %s: %w", keys[0].Handle, fmt.Errorf(format, args...))
+	}
+	agency, ok := inst.(backend.Agency)
+	if !ok {
+		return cell.Errorf(cell.Unsupported, opName, "choose --backend namespace", "cannot lend %s: this backend has no SSH agent for its cells", keys[0].Handle)
+	}
+	const start = "start an agent and add the key: eval $(ssh-agent); ssh-add"
+	if socket == "" {
+		return fail(start, "you have no SSH agent: SSH_AUTH_SOCK is not set")
+	}
+	upstream, err := dialAgent(ctx, socket, keys)
+	if err != nil {
+		return fail(start, "%w", err)
+	}
+	defer upstream.Close()
+	listener, err := listenAgent(filepath.Join(e.private(c.ID), talkFolder))
+	if err != nil {
+		return fail("", "%w", err)
+	}
+	defer listener.Close()
+	if err := agency.LendAgent(ctx, listener, upstream); err != nil {
+		return err
+	}
+	c.Agent = socket
+	return e.writeKnownHosts(c, keys)
+}
+
+// dialAgent connects to the caller's agent, and makes sure that it has the keys.
+func dialAgent(ctx context.Context, socket string, keys []cell.LentKey) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var d net.Dialer
+	dial := func() (*net.UnixConn, error) {
+		c, err := d.DialContext(ctx, "unix", socket)
+		if err != nil {
+			return nil, fmt.Errorf("your SSH agent does not answer: %w", err)
+		}
+		return c.(*net.UnixConn), nil
+	}
+	ask, err := dial() // a connection of its own, so that nothing is under way on the other
+	if err != nil {
+		return nil, err
+	}
+	defer ask.Close()
+	if t, ok := ctx.Deadline(); ok {
+		ask.SetDeadline(t)
+	}
+	have, err := agent.NewClient(ask).List()
+	if err != nil {
+		return nil, fmt.Errorf("your SSH agent does not list its keys: %w", err)
+	}
+	for _, k := range keys {
+		if !slices.ContainsFunc(have, func(x *agent.Key) bool { return ssh.FingerprintSHA256(x) == k.Key }) {
+			return nil, fmt.Errorf("your SSH agent does not have the key %s", k.Key)
+		}
+	}
+	c, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.File()
+}
+
+// listenAgent makes the socket that a cell sees.
+func listenAgent(dir string) (*os.File, error) {
+	in, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	name := filepath.Join(dir, agentName)
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	// Through the descriptor: the path may be longer than an address can be.
+	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", in.Fd(), agentName))
+	if err != nil {
+		return nil, err
+	}
+	ul := l.(*net.UnixListener)
+	ul.SetUnlinkOnClose(false)
+	defer ul.Close()
+	// Whoever the cell's users are: the folder above is the caller's alone.
+	if err := os.Chmod(name, 0o666); err != nil {
+		return nil, err
+	}
+	return ul.File()
+}
+
+// writeKnownHosts puts the hosts that a cell may log in to into its own
+// known_hosts, so that its ssh asks nobody. The cell may change the file: what a
+// key is lent for, its keeper knows by itself.
+func (e *Engine) writeKnownHosts(c *Cell, keys []cell.LentKey) error {
+	i := slices.IndexFunc(c.Setup.Mounts, func(m cell.Mount) bool { return m.Why == whyHome })
+	if i < 0 {
+		return nil
+	}
+	home, err := os.OpenRoot(c.Setup.Mounts[i].Source) // the cell can't lead out of it
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	if _, err := home.Lstat(".ssh/known_hosts"); err == nil {
+		return nil
+	}
+	if err := home.Mkdir(".ssh", 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil // the cell has made something else of it
+	}
+	var text strings.Builder
+	for _, k := range keys {
+		for _, h := range k.Hosts {
+			for _, key := range h.Keys {
+				fmt.Fprintf(&text, "%s %s\n", sshagent.Address(h.Host, h.Port), key)
+			}
+		}
+	}
+	f, err := home.OpenFile(".ssh/known_hosts", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	_, err = f.WriteString(text.String())
+	return err
+}
