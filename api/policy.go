@@ -31,8 +31,8 @@ type Policy struct {
 
 // PolicyLayer is one source of a policy.
 type PolicyLayer struct {
-	Layer  string `json:"layer"` // "host", "user", "project", "run"
-	File   string `json:"file"`
+	Layer  string `json:"layer"`  // "host", "user", "project", "run"
+	File   string `json:"file"`   // where it stands
 	Digest string `json:"digest"` // of the file's bytes
 }
 
@@ -48,7 +48,7 @@ type PolicyLine struct {
 
 // PolicyAnswer says what a policy makes of a request.
 type PolicyAnswer struct {
-	Request string `json:"request"`
+	Request string `json:"request"`       // as it was understood
 	Effect  string `json:"effect"`        // "allow", "deny" or "ask": the strictest of all steps
 	Digest  string `json:"policy_digest"` // of the policy that was asked
 	// Steps are the decisions that the request would meet: the name, the
@@ -79,32 +79,32 @@ type PolicyCheckRequest struct {
 // PolicyCheck says that a policy file can be used, and what is odd about it.
 type PolicyCheck struct {
 	Name    string   `json:"name"`
-	Digest  string   `json:"digest"` // of the file's bytes
-	Rules   int      `json:"rules"`  // of the network
-	Remarks []string `json:"remarks"`
+	Digest  string   `json:"digest"`  // of the file's bytes
+	Rules   int      `json:"rules"`   // of the network
+	Remarks []string `json:"remarks"` // what is odd about it: rules without effect, rules that allow much
 }
 
 // PolicyDiffRequest names two policies.
 type PolicyDiffRequest struct {
-	A PolicyRequest `json:"a"`
-	B PolicyRequest `json:"b"`
+	A PolicyRequest `json:"a"` // one of them
+	B PolicyRequest `json:"b"` // the other
 }
 
 // PolicyDiff is what differs between two effective policies.
 type PolicyDiff struct {
-	A       string         `json:"a"`
-	B       string         `json:"b"`
-	DigestA string         `json:"digest_a"`
-	DigestB string         `json:"digest_b"`
-	Changes []PolicyChange `json:"changes"`
+	A       string         `json:"a"`        // name of one
+	B       string         `json:"b"`        // name of the other
+	DigestA string         `json:"digest_a"` // of the canonical form of A
+	DigestB string         `json:"digest_b"` // of the canonical form of B
+	Changes []PolicyChange `json:"changes"`  // none: they say the same
 }
 
 // PolicyChange is a line that only one of both has.
 type PolicyChange struct {
-	Change  string `json:"change"` // "+": only B has it, "-": only A
-	Section string `json:"section"`
+	Change  string `json:"change"`  // "+": only B has it, "-": only A
+	Section string `json:"section"` // "network", "limits", …
 	Text    string `json:"text"`
-	Origin  string `json:"origin"`
+	Origin  string `json:"origin"` // where it stands
 }
 
 // PolicyReplayRequest is a policy to try on what a run was decided.
@@ -127,7 +127,7 @@ type PolicyReplay struct {
 
 // PolicyFlip is a decision that would be another.
 type PolicyFlip struct {
-	Want   string `json:"want"`
+	Want   string `json:"want"`   // what was wanted: "connect api.github.com:443"
 	Times  int64  `json:"times"`  // how often it was made
 	Was    string `json:"was"`    // "allow", "deny", "ask"
 	Now    string `json:"now"`    // the same
