@@ -51,7 +51,7 @@ func (c claim) Seen() []bool {
 }
 
 // allowing is what a cell goes by that may reach what is allowed.
-func allowing(t *testing.T, allow ...string) *cell.Governance {
+func allowing(t testing.TB, allow ...string) *cell.Governance {
 	t.Helper()
 	r, err := policy.Merge(policy.Effective{}, nil, policy.Flags{Allow: allow})
 	if err != nil {

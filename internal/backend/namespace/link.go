@@ -198,9 +198,18 @@ func (b *Backend) tunNode() *os.File {
 	if !b.root {
 		return nil
 	}
-	f, err := linux.TunNode()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tun == nil {
+		f, err := linux.TunNode()
+		if err != nil {
+			return nil // the keeper will say what it lacks
+		}
+		b.tun = f
+	}
+	f, err := dup(b.tun)
 	if err != nil {
-		return nil // the keeper will say what it lacks
+		return nil
 	}
 	return f
 }

@@ -56,6 +56,7 @@ type Backend struct {
 	mu      sync.Mutex // guards what follows
 	ns      *linux.MountNS
 	keepers *os.File
+	tun     *os.File // made on first use, see tunNode
 }
 
 // New returns the backend. It starts nothing.
@@ -92,6 +93,10 @@ func (b *Backend) Close() {
 	if b.keepers != nil {
 		b.keepers.Close()
 		b.keepers = nil
+	}
+	if b.tun != nil {
+		b.tun.Close()
+		b.tun = nil
 	}
 	b.pruneCgroups()
 }
