@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 		probe() // inside a cell: see TestEscape
 		return
 	}
-	if os.Getenv(wayEnv) != "" {
-		goWays() // see TestWaysRound
+	if what := os.Getenv(wayEnv); what != "" {
+		goWays(what) // see TestWaysRound
 		return
 	}
 	os.Exit(func() int {

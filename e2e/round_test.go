@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,9 +169,28 @@ func TestWaysRound(t *testing.T) {
 		}
 	}
 
-	// Inside.
+	// The way that is open.
+	h.writeAt(filepath.Join(h.work, "repo/greeting"), "welcome\n")
+	h.sh("cd ../repo && git init -q && git add -A && git commit -q -m x && git clone -q --bare . ../repo.git && git -C ../repo.git update-server-info")
+	w.repo = filepath.Join(h.work, "repo.git")
 	h.writeAt(filepath.Join(h.work, "policy.yaml"), waysPolicy)
 	args := []string{"--policy", filepath.Join(h.work, "policy.yaml")}
+	for _, a := range through {
+		if _, err := exec.LookPath(a.prog); a.prog != "go" && err != nil {
+			continue
+		}
+		w.take()
+		got, run := inCell(h, "w", args, a.sh)
+		if !strings.Contains(got.out, "welcome") || strings.Contains(got.out, reached) {
+			t.Errorf("%s: does not get where it may\n%s", a.name, got.out)
+		}
+		if n := denials(h, run); n > 0 {
+			t.Errorf("%s: something was denied\n%s", a.name, got.out)
+		}
+	}
+	h.pando("rm", "w", "--yes")
+
+	// Inside.
 	h.pando(append(append([]string{"run", "--cell", "w"}, args...), "--", "true")...)
 	for _, a := range runnable {
 		w.take()
@@ -302,8 +323,18 @@ func (n *names) foreign() (list []string) {
 	return list
 }
 
-// goWays is the Go program: it dials and looks up what it must not.
-func goWays() {
+// goWays is the Go program: it dials and looks up what it must not, or what it
+// may.
+func goWays(what string) {
+	if what == "through" {
+		resp, err := http.Get("https://opened.example/open/x")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		io.Copy(os.Stdout, resp.Body)
+		return
+	}
 	var wg sync.WaitGroup
 	say := make(chan string, 16)
 	try := func(f func(ctx context.Context) string) {

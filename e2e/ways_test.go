@@ -29,8 +29,11 @@ var ways = []way{
 	{name: "curl --resolve the allowed elsewhere", prog: "curl", sh: `curl -sk --resolve allowed.example:443:192.0.2.8 https://allowed.example/`},
 	{name: "curl --connect-to: another SNI", prog: "curl", sh: `curl -sk --connect-to evil.example:443:allowed.example:443 https://evil.example/`},
 	{name: "curl: Host of another, plain", prog: "curl", sh: `curl -s -H 'Host: evil.example' http://allowed.example/`},
-	{name: "curl: Host of another, opened", prog: "curl", sh: `curl -sk -H 'Host: evil.example' https://opened.example/`},
-	{name: "curl: Host of another, opened, HTTP/1.1", prog: "curl", sh: `curl -sk --http1.1 -H 'Host: evil.example' https://opened.example/`},
+	{name: "curl: Host of another, opened", prog: "curl", sh: `curl -sk -H 'Host: evil.example' https://opened.example/open/x`},
+	{name: "curl: Host of another, opened, HTTP/1.1", prog: "curl", sh: `curl -sk --http1.1 -H 'Host: evil.example' https://opened.example/open/x`},
+	{name: "curl: Host of another, HTTP/2 without TLS", prog: "curl", sh: `curl -s --http2-prior-knowledge -H 'Host: evil.example' http://allowed.example/`},
+	{name: "curl: Host of another, upgraded", prog: "curl", sh: `curl -s --http2 -H 'Host: evil.example' http://allowed.example/`},
+	{name: "wget: another host", prog: "wget", sh: `wget -q -T 3 -t 1 --no-check-certificate -O - https://evil.example/`},
 	{name: "curl: a method that no rule has", prog: "curl", sh: `curl -sk -X POST -d x https://opened.example/`},
 	{name: "curl: a path that no rule has", prog: "curl", sh: `curl -sk https://opened.example/other/x`},
 	{name: "curl: a path behind dots", prog: "curl", sh: `curl -sk --path-as-is https://opened.example/open/../other/x`},
@@ -181,4 +184,29 @@ const s = require("dgram").createSocket("udp4"); s.on("message", m => { console.
 	{name: "ping", prog: "ping", sh: `ping -c 1 -W 2 192.0.2.8 && echo you were never here`, barred: true, silent: true},
 	{name: "ping: the allowed host", prog: "ping", sh: `ping -c 1 -W 2 192.0.2.7 && echo you were never here`, barred: true, silent: true},
 	{name: "ping: the metadata, IPv6", prog: "ping", sh: `ping -6 -c 1 -W 2 fd00:ec2::254 && echo you were never here`, barred: true, silent: true},
+}
+
+// through are the same tools on the way that is open: what they are refused
+// above is not refused because they don't work here. Those without -k trust the
+// cell's own authority, which they find in the usual places.
+var through = []way{
+	{name: "curl", prog: "curl", sh: `curl -sSk https://allowed.example/`},
+	{name: "curl: IPv6", prog: "curl", sh: `curl -sSk -6 https://allowed.example/`},
+	{name: "curl: HTTP/1.1", prog: "curl", sh: `curl -sSk --http1.1 https://allowed.example/`},
+	{name: "curl: plain", prog: "curl", sh: `curl -sS http://allowed.example/`},
+	{name: "curl: plain HTTP/2", prog: "curl", sh: `curl -sS --http2-prior-knowledge http://allowed.example/`},
+	{name: "curl: opened", prog: "curl", sh: `curl -sS https://opened.example/open/x`},
+	{name: "curl: opened, HTTP/1.1", prog: "curl", sh: `curl -sS --http1.1 https://opened.example/open/x`},
+	{name: "wget: opened", prog: "wget", sh: `wget -q -O - https://opened.example/open/x`},
+	{name: "openssl: opened", prog: "openssl", sh: `printf 'GET /open/x HTTP/1.0\r\nHost: opened.example\r\n\r\n' | openssl s_client -quiet -verify_return_error -servername opened.example -connect opened.example:443`},
+	{name: "python: opened", prog: "python3", sh: `python3 -c '
+import urllib.request
+print(urllib.request.urlopen("https://opened.example/open/x").read())'`},
+	{name: "node: opened", prog: "node", sh: `node -e 'fetch("https://opened.example/open/x").then(r => r.text()).then(console.log)'`},
+	{name: "go: opened", prog: "go", sh: wayEnv + `=through ./goprobe`},
+	{name: "git: opened", prog: "git", sh: `git -c http.proxy= clone -q https://opened.example/open/repo.git /tmp/repo && cat /tmp/repo/greeting`},
+	{name: "nc: plain", prog: "nc", sh: `printf 'GET / HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n' | nc -w 1 allowed.example 80`},
+	{name: "dig", prog: "dig", sh: `dig +short allowed.example | grep -q '^198.1[89]' && echo welcome`},
+	{name: "dig: by TCP", prog: "dig", sh: `dig +short +tcp AAAA allowed.example | grep -q '^fd70:616e:' && echo welcome`},
+	{name: "getent", prog: "getent", sh: `getent hosts allowed.example | grep -q . && echo welcome`},
 }

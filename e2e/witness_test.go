@@ -9,6 +9,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +26,7 @@ type witness struct {
 	t    *testing.T
 	ca   *authority
 	cert tls.Certificate
+	repo string            // a git repository, at /open/repo.git
 	dns  map[string]*names // DNS servers that a cell may try, by address
 	mu   sync.Mutex
 	saw  []visit
@@ -126,6 +129,10 @@ func (w *witness) http(rw http.ResponseWriter, r *http.Request) {
 	greeting := reached
 	if v.permitted() {
 		greeting = "welcome"
+	}
+	if file, ok := strings.CutPrefix(r.URL.Path, "/open/repo.git/"); ok && w.repo != "" {
+		http.ServeFile(rw, r, filepath.Join(w.repo, filepath.FromSlash(path.Clean("/"+file))))
+		return
 	}
 	fmt.Fprintf(rw, "%s: %s %s %s\n", greeting, r.Method, r.Host, r.URL.RequestURI())
 }
