@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -24,6 +28,8 @@ const (
 	// ignoredBudget is how many bytes of files that git ignores are searched
 	// after a run. What git would see is searched whatever it costs.
 	ignoredBudget = 1 << 30
+	// ownBudget is how many bytes of changed files in a cell's home and /tmp are.
+	ownBudget = 256 << 20
 	// inflateBudget is how many bytes of what is compressed are unpacked for
 	// it, in all.
 	inflateBudget = 1 << 30
@@ -133,10 +139,13 @@ func (x *execution) lookForSecrets(ctx context.Context, after *Checkpoint) error
 	if err := s.changes(ctx, from, to, ignoredBudget); err != nil {
 		return err
 	}
+	if err := x.searchOwn(ctx, s); err != nil {
+		return err
+	}
 	if err := x.searchRecords(ctx, s); err != nil {
 		return err
 	}
-	s.NotScanned = append(s.NotScanned, "the cell's own home and /tmp", "what is encrypted, or encoded in a way that is not known", "memory of processes that go on")
+	s.NotScanned = append(s.NotScanned, "what is encrypted, or encoded in a way that is not known", "memory of processes that go on")
 	for why, n := range s.unpacked {
 		s.NotScanned = append(s.NotScanned, fmt.Sprintf("what is packed in %d of the files: %s", n, why))
 	}
@@ -167,8 +176,11 @@ func (s *search) notes(run string) (list []string) {
 }
 
 func placeOf(f api.SecretFound) string {
-	if f.In == "workspace" {
+	switch f.In {
+	case "workspace":
 		return f.Path
+	case inHome, inTmp:
+		return f.Path + " in " + f.In
 	}
 	return "the run's " + f.In
 }
@@ -220,6 +232,80 @@ func (s *search) file(ctx context.Context, side workspace.Side, c workspace.Chan
 	}
 	defer r.Close()
 	return s.read(ctx, "workspace", c.Path, r)
+}
+
+// The cell's own folders, as they are named where something is found in them.
+const (
+	inHome = "the cell's home"
+	inTmp  = "the cell's /tmp"
+)
+
+// searchOwn searches what changed during the run in the cell's home and /tmp,
+// where agents keep their transcripts.
+func (x *execution) searchOwn(ctx context.Context, s *search) error {
+	budget := int64(ownBudget)
+	var files, left int
+	for _, m := range x.c.Setup.Mounts {
+		in := map[string]string{whyHome: inHome, whyTmp: inTmp}[m.Why]
+		if in == "" {
+			continue
+		}
+		root, err := os.OpenRoot(m.Source)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || ctx.Err() != nil {
+				return context.Cause(ctx) // what has gone meanwhile is not there
+			}
+			s.text(in, path, path)
+			if !d.Type().IsRegular() {
+				return nil
+			}
+			info, err := d.Info()
+			if err != nil || changed(info).Before(x.run.Started.Add(-time.Second)) {
+				return nil
+			}
+			if info.Size() > budget {
+				left++
+				return nil
+			}
+			budget -= info.Size()
+			// It may be another thing by now, and the cell may have made it.
+			f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+			if err != nil {
+				return nil
+			}
+			defer f.Close()
+			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+				return nil
+			}
+			files++
+			return s.read(ctx, in, path, io.LimitReader(f, info.Size()))
+		})
+		root.Close()
+		if err != nil {
+			return err
+		}
+	}
+	s.Scanned = append(s.Scanned, fmt.Sprintf("home and /tmp: %d changed files", files))
+	if left > 0 {
+		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d changed files in home and /tmp: they are beyond %s in all", left, policy.FormatSize(ownBudget)))
+	}
+	return nil
+}
+
+// changed is when the kernel saw a file or its attributes change last; a cell
+// can't set it.
+func changed(info fs.FileInfo) time.Time {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return time.Now()
+	}
+	return time.Unix(st.Ctim.Sec, st.Ctim.Nsec)
 }
 
 // searchRecords searches what is kept of a run, and counts on the way how often

@@ -36,6 +36,9 @@ func want(a cell.Access) string {
 	case cell.Request:
 		return a.Method + " " + cmp.Or(a.Scheme, "http") + "://" + host + port + a.Path
 	case cell.Sign:
+		if host == "" { // it was not proven, or not known
+			return "sign with " + a.Key
+		}
 		return "sign for " + host + " with " + a.Key
 	case cell.Execute:
 		return "execute " + a.Program
