@@ -64,6 +64,15 @@ type Mount struct {
 	// toolchains); other binds keep the host's ids.
 	Owned bool   `json:"owned,omitempty"`
 	Why   string `json:"why,omitempty"` // for people: "workspace", "toolchain go", "cache npm"
+	// Denies is the rule by which this file stands in the place of a program
+	// that the policy denies: whoever executes it is counted.
+	Denies *Denial `json:"denies,omitempty"`
+}
+
+// Denial is a rule that denies a program.
+type Denial struct {
+	Rule   string `json:"rule"`   // "deny program curl"
+	Origin string `json:"origin"` // where it stands
 }
 
 // Limits bound what a cell may use. Zero is never "unlimited": it means that

@@ -22,9 +22,10 @@ const whyDenied = "denied by the policy"
 func (e *Engine) denyPrograms(c *Cell, mounts []cell.Mount) ([]cell.Mount, error) {
 	mounts = slices.DeleteFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied })
 	for _, pattern := range c.Setup.Programs {
-		rule := "deny program " + pattern
-		if at := c.Setup.Origins.Lines[rule]; at != "" {
-			rule += " (" + at + ")"
+		denial := cell.Denial{Rule: "deny program " + pattern, Origin: c.Setup.Origins.Lines["deny program "+pattern]}
+		rule := denial.Rule
+		if denial.Origin != "" {
+			rule += " (" + denial.Origin + ")"
 		}
 		found, err := programs(mounts, pattern, searchPath(c.Setup.Env))
 		if err != nil {
@@ -36,13 +37,13 @@ func (e *Engine) denyPrograms(c *Cell, mounts []cell.Mount) ([]cell.Mount, error
 				c.Setup.Unmasked = append(c.Setup.Unmasked, f.at+" is not denied: "+f.why)
 				continue
 			}
-			source, err := e.deniedProgram(c, rule)
+			source, err := e.deniedProgram(c, rule, f.at)
 			if err != nil {
 				return nil, err
 			}
 			covered++
 			if !slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied && m.Target == f.at }) {
-				mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: f.at, Source: source, ReadOnly: true, Owned: true, Why: whyDenied})
+				mounts = append(mounts, cell.Mount{Kind: cell.Bind, Target: f.at, Source: source, ReadOnly: true, Owned: true, Why: whyDenied, Denies: &denial})
 			}
 		}
 		if covered == 0 && len(found) == 0 {
@@ -52,13 +53,14 @@ func (e *Engine) denyPrograms(c *Cell, mounts []cell.Mount) ([]cell.Mount, error
 	return mounts, nil
 }
 
-// deniedProgram writes what runs instead of a denied program.
-func (e *Engine) deniedProgram(c *Cell, rule string) (string, error) {
+// deniedProgram writes what runs instead of a denied program: a file for each,
+// so that they can be told apart when they are executed.
+func (e *Engine) deniedProgram(c *Cell, rule, target string) (string, error) {
 	dir := filepath.Join(e.private(c.ID), "denied")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	at := filepath.Join(dir, cell.Sum([]byte(rule)).Short())
+	at := filepath.Join(dir, cell.Sum([]byte(rule+"\x00"+target)).Short())
 	text := "#!/bin/sh\necho \"pando: $0: \"" + shellQuoted(rule+" denies executing it") + " >&2\nexit 126\n"
 	if old, err := os.ReadFile(at); err == nil && string(old) == text {
 		return at, nil

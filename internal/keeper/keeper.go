@@ -80,6 +80,18 @@ type Seeker interface {
 	Tried(id cell.ID) int64
 }
 
+// A Denier is a driver that can tell how often processes of a cell executed
+// programs that its policy denies, since the cell was made.
+type Denier interface {
+	DeniedPrograms(id cell.ID) map[Denied]int64
+}
+
+// Denied is a program that the policy of a cell denies.
+type Denied struct {
+	Program string // its path in the cell
+	cell.Denial
+}
+
 // Started is a process that a driver has started.
 type Started struct {
 	Process  Process

@@ -32,8 +32,9 @@ type Proc struct {
 	talk    *talk         // of the cell
 	done    chan struct{} // closed when status is final
 	start   cell.Start
-	before  cell.Stats // of the cell, unless it was made for this process
-	tried   int64      // see Server.tried, when it began
+	before  cell.Stats       // of the cell, unless it was made for this process
+	tried   int64            // see Server.tried, when it began
+	denied  map[Denied]int64 // see Server.denied, when it began
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // it has ended
@@ -134,6 +135,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	if !req.EndsCell {
 		p.before, _ = s.counted(id)
 	}
+	p.denied = s.denied(p)
 	p.tried = s.tried(p) // by the canaries, and by others before
 	p.status = cell.Status{Running: true, Started: time.Now()}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
@@ -181,6 +183,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	case p.wasEnded(): // whoever ended it wants nothing of it to go on
 		left, _ = p.started.Process.EndRest()
 	}
+	s.tellDenied(p)
 	if n := s.tried(p) - p.tried; n > 0 {
 		p.emit("network.none", map[string]any{"tries": n})
 	}

@@ -43,8 +43,9 @@ type liveCell struct {
 	enter    []*os.File // cgroup v1: written "0" to enter
 	cgroup   *linux.Cgroup
 	landlock *linux.LandlockRuleset
-	gone     chan struct{} // closed when the first process has ended
-	link     *link         // nil: loopback alone
+	gone     chan struct{}    // closed when the first process has ended
+	link     *link            // nil: loopback alone
+	denied   *linux.ExecWatch // nil: no program is denied, or this kernel doesn't tell
 }
 
 // NewDriver prepares what all cells of a keeper share.
@@ -118,6 +119,9 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	}
 	if err := c.takeCgroup(files); err != nil {
 		return nil, err
+	}
+	if err := c.watchDenied(mounts); err != nil {
+		fmt.Fprintln(os.Stderr, "executions of denied programs are not counted:", err)
 	}
 	first := firstProcess(&c.w, mounts, c.enter, d.program, d.seccomp)
 	d.forker.Do(func() { c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into}) })
@@ -244,6 +248,9 @@ func (c *liveCell) release() {
 	}
 	if c.init != nil {
 		c.init.PIDFD.Close()
+	}
+	if c.denied != nil {
+		c.denied.Close()
 	}
 	if c.link != nil && c.link.file != nil {
 		c.link.file.Close()
