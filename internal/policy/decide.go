@@ -261,15 +261,11 @@ func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) 
 	if slices.Contains(matched, ruleSpecial) {
 		return p.denySpecial(q)
 	}
-	// That a name leads to an address which a rule asks about is no permission
-	// for the name.
 	var allow, ask *compiled
-	granted := false
 	for _, r := range rules {
 		if !slices.Contains(matched, cedar.PolicyID(r.name)) {
 			continue
 		}
-		granted = granted || r.effect != cell.Deny && (q.Host == "" || r.hasName(q.Host))
 		switch {
 		case r.effect == cell.Deny:
 			return p.denyBy(q, r)
@@ -282,10 +278,10 @@ func (p *Rules) answer(q question, rules []*compiled, matched []cedar.PolicyID) 
 		}
 	}
 	switch {
-	case !granted:
-		return p.denyDefault(q, rules)
 	case ask != nil:
 		return p.askBy(q, ask)
+	case allow == nil:
+		return p.denyDefault(q, rules)
 	}
 	d := cell.Decision{Effect: cell.Allow, Rule: allow.name, Origin: p.origin(allow.name), Reason: allow.name + " allows it"}
 	switch q.Act {

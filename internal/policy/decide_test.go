@@ -43,16 +43,21 @@ func TestDecisions(t *testing.T) {
 			{Hosts: []string{"10.1.0.0/16"}, Ports: []string{"5432"}},
 			{Hosts: []string{"db.internal"}, Ports: []string{"5432", "5433"}},
 			{Hosts: []string{"0.0.0.0/0"}, Ports: []string{"8443"}},
+			{Hosts: []string{"wide.example"}, Ports: []string{"443"}, Except: []Rule{{Hosts: []string{"203.0.113.0/24"}}}},
+			{Hosts: []string{"half.example"}, Ports: []string{"443"}},
 			{Hosts: []string{"files.example.net"}, Ports: []string{"443"}, Except: []Rule{{Methods: []string{"PUT", "POST"}}}},
 		},
 		Ask: []Rule{
 			{Hosts: []string{"api.github.com"}, Ports: []string{"443"}, Methods: []string{"POST"}, Except: []Rule{{Paths: []string{"/graphql"}}}},
 			{Hosts: []string{"slow.example.org"}, Ports: []string{"443"}},
+			{Hosts: []string{"192.0.2.128/25"}, Ports: []string{"443"}},
 		},
 		Deny: []Rule{
 			{Hosts: []string{"evil.example.com"}},
 			{Hosts: []string{"registry.npmjs.org"}, Paths: []string{"/-/npm/**"}},
 			{Hosts: []string{"198.51.100.0/24"}},
+			{Hosts: []string{"half.example"}, Except: []Rule{{Hosts: []string{"203.0.113.0/24"}}}},
+			{Hosts: []string{"192.0.2.0/25"}, Methods: []string{"DELETE"}},
 		},
 	})
 	for _, c := range []struct {
@@ -108,6 +113,13 @@ func TestDecisions(t *testing.T) {
 		{"connect registry.npmjs.org:443=2002:7f00:1::", cell.Deny, false},
 		{"connect registry.npmjs.org:443=169.254.169.254", cell.Deny, false},
 		{"connect 93.184.216.34:8443", cell.Allow, false},
+		{"connect wide.example:443=93.184.216.34", cell.Allow, false},
+		{"connect wide.example:443=203.0.113.9", cell.Deny, false}, // what takes counts where a name leads
+		{"connect half.example:443=203.0.113.9", cell.Deny, false}, // what gives does not
+		{"connect wide.example:443=192.0.2.1", cell.Deny, false},   // too late to look into it
+		{"connect wide.example:443=192.0.2.129", cell.Deny, false}, // too late to ask
+		{"connect 192.0.2.129:443", cell.Ask, false},
+		{"GET https://192.0.2.129/x", cell.Allow, false},
 		{"connect 203.0.113.9:8443", cell.Allow, false},
 		{"connect 127.0.0.1:8443", cell.Deny, false}, // 0.0.0.0/0 does not name it
 		{"connect 169.254.169.254:8443", cell.Deny, false},
@@ -120,6 +132,34 @@ func TestDecisions(t *testing.T) {
 		}
 		if got.Rule == "" || got.Origin == "" || got.Reason == "" || got.By != "policy" {
 			t.Errorf("%s is not explained: %+v", c.access, got)
+		}
+	}
+}
+
+// What is in no form that rules have is denied, also where everything is
+// allowed.
+func TestWhatHasNoFormIsDenied(t *testing.T) {
+	p := rulesOf(t, Network{Allow: []Rule{{Hosts: []string{"*", "0.0.0.0/0", "::/0"}}}})
+	for _, a := range []cell.Access{
+		{},
+		{Act: "other", Host: "a.example"},
+		{Act: cell.Connect, Port: 443},
+		{Act: cell.Connect, Host: "A.example", Port: 443},
+		{Act: cell.Connect, Host: "a.example.", Port: 443},
+		{Act: cell.Connect, Host: "127.0.0.1", Port: 443},
+		{Act: cell.Connect, Host: "0x7f000001", Port: 443},
+		{Act: cell.Connect, Host: "a.1", Port: 443},
+		{Act: cell.Connect, Host: "[::1]", Port: 443},
+		{Act: cell.Connect, Host: "a.example", Port: 53, Transport: "udp"},
+		{Act: cell.Resolve, Addr: netip.MustParseAddr("93.184.216.34")},
+	} {
+		if d := p.Decide(a); d.Effect != cell.Deny {
+			t.Errorf("%+v: %+v", a, d)
+		}
+	}
+	for _, ok := range []string{"resolve a.example", "connect a.example:9", "connect 93.184.216.34:9", "connect [2600::1]:9", "GET https://a.example//x"} {
+		if d := p.Decide(asked(ok)); !d.Allowed() {
+			t.Errorf("%s: %+v", ok, d)
 		}
 	}
 }

@@ -133,6 +133,28 @@ func TestLayers(t *testing.T) {
 		}
 	}
 
+	// What a layer above asks about is asked about, whatever the one beneath
+	// allows; and a part of what is allowed above is cut out of it.
+	r, err = MergeLayers(Defaults(host), []Layer{
+		layer(t, LayerUser, "version: 1\nnetwork:\n  allow: [{host: a.example, methods: [GET]}]\n  ask: [{host: a.example, methods: [POST]}]\n"),
+		layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = r.Rules(); err != nil {
+		t.Fatal(err)
+	}
+	for access, want := range map[string]string{
+		"connect a.example:443":    "allow",
+		"GET https://a.example/":   "allow",
+		"POST https://a.example/x": "ask",
+		"PUT https://a.example/x":  "deny",
+	} {
+		if d := p.Decide(asked(access)); string(d.Effect) != want || access == "connect a.example:443" && !d.Open {
+			t.Errorf("%s: %+v; want %s", access, d, want)
+		}
+	}
+
 	for _, c := range []struct {
 		what   string
 		layers []Layer
@@ -225,6 +247,20 @@ func TestCredentialsGoWhereTheyMay(t *testing.T) {
 		if !d.Allowed() || d.Credential != want {
 			t.Errorf("%s: %+v; want credential %q", access, d, want)
 		}
+	}
+	wide, err := MergeLayers(Defaults(host), nil, Flags{Allow: []string{"api.github.com"}, Credentials: []string{"github"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wide.Lend("github", []string{"https://api.github.com/*"}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := wide.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := w.Decide(asked("GET https://api.github.com//")); d.Credential != "" {
+		t.Errorf("a path with two meanings got a credential: %+v", d)
 	}
 	if d := p.Decide(asked("connect api.github.com:443")); !d.Open {
 		t.Error("a credential goes in, and the connection stays closed")
