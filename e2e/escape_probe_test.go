@@ -24,6 +24,7 @@ type bait struct {
 	TCP       string   // a listener of the host
 	PIDs      []int    // of the host: this test, the daemon, keepers
 	SharedKey int      // of a System V segment of the host
+	Talks     bool     // the cell has a gateway
 	HomeFD    uint64   // inode of a host directory, for open_by_handle_at
 }
 
@@ -535,17 +536,51 @@ func socketTries(b bait) (list []try) {
 		try{"connect to an abstract socket of the host", func() error { return dial("unix", b.Abstract) }},
 		try{"connect to the host", func() error { return dial("tcp", b.TCP) }},
 		try{"connect to the world", func() error { return dial("tcp", "192.0.2.1:80") }},
-		try{"ask a name server", func() error { return dial("udp", "192.0.2.53:53") }},
-		try{"find an interface", func() error {
-			list, err := net.Interfaces()
-			if err != nil || len(list) > 1 || len(list) == 1 && list[0].Name != "lo" {
+		try{"ask a name server", func() error {
+			c, err := net.Dial("udp", "192.0.2.53:53")
+			if err != nil {
 				return err
 			}
-			return errors.New("there is loopback alone")
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(time.Second))
+			if _, err := c.Write(make([]byte, 12)); err != nil {
+				return err
+			}
+			_, err = c.Read(make([]byte, 12))
+			return err
 		}},
+		try{"find an interface", func() error {
+			list, err := net.Interfaces()
+			if err != nil {
+				return nil
+			}
+			for _, i := range list {
+				if i.Name != "lo" && !(b.Talks && i.Name == "pando0") {
+					return nil
+				}
+			}
+			return errors.New("there is nothing but the cell's own")
+		}},
+		try{"take its interface down", func() error { return setFlags("pando0", 0) }},
+		try{"take its loopback down", func() error { return setFlags("lo", 0) }},
 		try{"find the host's shared memory", func() error {
 			_, err := unix.SysvShmGet(b.SharedKey, 0, 0)
 			return err
 		}},
 	)
+}
+
+// setFlags sets the flags of an interface, as `ip link set` does.
+func setFlags(name string, flags uint16) error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(flags)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr)
 }

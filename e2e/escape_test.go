@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,11 @@ import (
 // out for it on the host is untouched. This test's own program is the one that
 // tries: see escape_probe_test.go.
 func TestEscape(t *testing.T) {
+	t.Run("silent", func(t *testing.T) { escape(t) })
+	t.Run("talking", func(t *testing.T) { escape(t, "--allow", "other.example") })
+}
+
+func escape(t *testing.T, flags ...string) {
 	h := newHost(t)
 	self, err := os.Executable()
 	h.must(err)
@@ -39,6 +45,7 @@ func TestEscape(t *testing.T) {
 		Abstract:  "@pando-escape-" + filepath.Base(h.work),
 		PIDs:      append(ours(h.work), os.Getpid()),
 		SharedKey: 0x70616e64,
+		Talks:     len(flags) > 0,
 	}
 	for _, at := range []string{b.Abstract, b.Sockets[2]} {
 		l, err := net.Listen("unix", at)
@@ -64,7 +71,7 @@ func TestEscape(t *testing.T) {
 
 	text, err := json.Marshal(b)
 	h.must(err)
-	o := h.try("run", "--cell", "c", "--env", probeEnv+"="+string(text), "--", "./probe")
+	o := h.try(slices.Concat([]string{"run", "--cell", "c", "--env", probeEnv + "=" + string(text)}, flags, []string{"--", "./probe"})...)
 	if o.code != 0 {
 		t.Fatalf("the probe: exit code %d\n%s%s", o.code, o.out, o.stderr)
 	}
