@@ -34,7 +34,7 @@ bench: build
 
 bench-results: build
 	mkdir -p bench/results
-	for a in run cli ledger checkpoint import; do \
+	for a in run cli ledger checkpoint import gateway; do \
 		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
 	done
 	$(GO) run ./tools/benchchart
@@ -46,6 +46,7 @@ soak: build
 	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
+	for f in FuzzDNS FuzzClientHello FuzzHTTP; do $(GO) test -run xxx -fuzz "^$$f\$$" -fuzztime 10m ./internal/gateway || exit 1; done
 	CGO_ENABLED=1 $(GO) test -race -timeout 2h -count=1 $$($(GO) list ./... | grep -v /e2e$$)
 
 clean:

@@ -41,7 +41,7 @@ type Axis struct {
 
 // Axes lists all axes in the order of PERFORMANCE.md.
 func Axes() []Axis {
-	return []Axis{runAxis, checkpointAxis, importAxis, ledgerAxis, policyAxis, cliAxis}
+	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, cliAxis}
 }
 
 // Enough is the least number of runs whose result may be published.

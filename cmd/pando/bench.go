@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/pando-dev/pando/bench"
 	"github.com/pando-dev/pando/internal/cli"
@@ -28,3 +29,6 @@ func (harness) Measure(ctx context.Context, r cli.BenchRequest) (cli.BenchResult
 	}
 	return res, err
 }
+
+// Load implements cli.Bench.
+func (harness) Load(args []string, out io.Writer) error { return bench.Load(args, out) }

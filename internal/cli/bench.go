@@ -19,6 +19,8 @@ type Bench interface {
 	// Measure measures. There may be a result although there is an error: it
 	// says how far it came.
 	Measure(ctx context.Context, req BenchRequest) (BenchResult, error)
+	// Load makes load for a measurement, from inside a cell or outside.
+	Load(args []string, out io.Writer) error
 }
 
 // BenchRequest says what is measured and how.
@@ -58,6 +60,9 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("say what to measure: %s", strings.Join(names, ", "))
+			}
+			if args[0] == "load" { // the harness itself, in a cell
+				return a.bench.Load(args[1:], a.stdout)
 			}
 			for _, n := range args {
 				if !slices.Contains(names, n) {
