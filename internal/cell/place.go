@@ -211,5 +211,9 @@ func fill(template, secret string) string {
 			return before + base64.StdEncoding.EncodeToString([]byte(user+":"+secret)) + after
 		}
 	}
-	return strings.ReplaceAll(template, "{secret}", secret)
+	out := strings.ReplaceAll(template, "{secret}", secret)
+	if scheme, rest, ok := strings.Cut(out, " "); ok && strings.EqualFold(scheme, "basic") && strings.Contains(rest, ":") {
+		return scheme + " " + base64.StdEncoding.EncodeToString([]byte(rest)) // USER:{secret} was meant
+	}
+	return out
 }

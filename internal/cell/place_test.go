@@ -77,9 +77,10 @@ func TestPlaceRefused(t *testing.T) {
 
 func TestLentHeader(t *testing.T) {
 	for as, want := range map[string][2]string{
-		"Authorization: Bearer {secret}":              {"Authorization", "Bearer s3cret"},
-		"x-api-key: {secret}":                         {"x-api-key", "s3cret"},
-		"Authorization: Basic {basic:x-access-token}": {"Authorization", "Basic eC1hY2Nlc3MtdG9rZW46czNjcmV0"},
+		"Authorization: Bearer {secret}":               {"Authorization", "Bearer s3cret"},
+		"x-api-key: {secret}":                          {"x-api-key", "s3cret"},
+		"Authorization: Basic x-access-token:{secret}": {"Authorization", "Basic eC1hY2Nlc3MtdG9rZW46czNjcmV0"},
+		"Authorization: Basic {basic:x-access-token}":  {"Authorization", "Basic eC1hY2Nlc3MtdG9rZW46czNjcmV0"},
 	} {
 		name, value := Lent{As: as, Secret: "s3cret"}.Header()
 		if name != want[0] || value != want[1] {

@@ -201,7 +201,7 @@ func (c *conn) rejudge(l *law) {
 		d = l.decide(a)
 		ok = d.Effect == cell.Allow && !asks || d.Effect != cell.Deny && x.asked && x.l.policy == l.policy
 		if x.secret != nil {
-			if s := l.lentAs(x.secret.Handle); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret {
+			if s, _ := l.lentAs(x.secret.Handle, a, x.c.host()); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret {
 				ok = false
 			}
 		}

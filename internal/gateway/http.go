@@ -287,17 +287,17 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) *cell.Decision {
 		return &out
 	}
 	if d.Credential != "" {
-		s := x.l.lentAs(d.Credential)
+		s, lent := x.l.lentAs(d.Credential, x.access, x.c.host())
 		switch {
-		case s == nil:
+		case !lent:
 			return no("the credential " + d.Credential + " is not lent to this cell, or not any more")
-		case !s.goes(x.access.Scheme, x.c.host(), x.access.Port):
-			return no("the credential " + d.Credential + " must not go to " + x.access.Scheme + "://" + x.c.host())
+		case s == nil:
+			return no("the credential " + d.Credential + " must not go to " + x.access.Method + " " + x.access.Scheme + "://" + x.c.host() + x.access.Path)
 		}
 		x.secret = s
 	}
 	for _, s := range x.l.lent {
-		if s != x.secret && s.carries(r) {
+		if (x.secret == nil || s.Placeholder != x.secret.Placeholder) && s.carries(r) {
 			return no("the placeholder of the credential " + s.Handle + " was sent where that may not go")
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -18,8 +16,7 @@ import (
 type lent struct {
 	cell.Lent
 	header string // where it is put when the cell has sent none
-	format string // with {secret}
-	where  []*url.URL
+	places []cell.Place
 	stand  []byte // as long as the value, for bodies
 }
 
@@ -34,21 +31,18 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 		}
 		s := &lent{Lent: c}
 		if c.As != "" {
-			name, format, ok := strings.Cut(c.As, ":")
-			if !ok || !strings.Contains(format, "{secret}") {
+			name, _ := c.Header()
+			if name == "" || !strings.Contains(c.As, "{secret}") && !strings.Contains(c.As, "{basic:") {
 				return nil, fmt.Errorf("the credential %q is put in as %q: that is no header with {secret}", c.Handle, c.As)
 			}
-			s.header, s.format = http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(format)
+			s.header = http.CanonicalHeaderKey(name)
 		}
 		for _, f := range c.For {
-			if !strings.Contains(f, "://") {
-				f = "https://" + f
+			p, err := cell.ParsePlace(f)
+			if err != nil {
+				return nil, fmt.Errorf("the credential %q can't be put in: %w", c.Handle, err)
 			}
-			u, err := url.Parse(f)
-			if err != nil || u.Host == "" {
-				return nil, fmt.Errorf("the credential %q is for %q: that is no pattern of addresses", c.Handle, f)
-			}
-			s.where = append(s.where, u)
+			s.places = append(s.places, p)
 		}
 		s.stand = bytes.Repeat([]byte("*"), len(c.Secret))
 		copy(s.stand, c.Placeholder)
@@ -57,37 +51,30 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 	return out, nil
 }
 
-func (l *law) lentAs(handle string) *lent {
+// lentAs finds the credential with a handle in the form in which it may go into
+// a request. There may be several: a token goes to one place as a bearer's, and
+// to another as a password. lent is false when there is none of that handle.
+func (l *law) lentAs(handle string, a cell.Access, host string) (s *lent, lent bool) {
 	for _, s := range l.lent {
 		if s.Handle == handle {
-			return s
+			if s.goes(a, host) {
+				return s, true
+			}
+			lent = true
 		}
 	}
-	return nil
+	return nil, lent
 }
 
-// goes reports whether the credential may go to the host at all. Paths are the
-// policy's.
-func (s *lent) goes(scheme, host string, port uint16) bool {
-	for _, u := range s.where {
-		want := u.Port()
-		if want == "" {
-			want = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-		}
-		if u.Scheme != scheme || want != "*" && want != fmt.Sprint(port) {
+// goes reports whether the credential may go into a request. A path that can be
+// read in more than one way is at no place that says something about paths.
+func (s *lent) goes(a cell.Access, host string) bool {
+	for _, p := range s.places {
+		if p.Path != "/**" && ambiguous(a.Path) {
 			continue
 		}
-		pattern := strings.ToLower(u.Hostname())
-		if pattern == host {
+		if p.Holds(a.Method, a.Scheme, strings.Trim(host, "[]"), a.Port, a.Path) {
 			return true
-		}
-		if under, ok := strings.CutPrefix(pattern, "*"); ok && strings.HasPrefix(under, ".") && strings.HasSuffix(host, under) {
-			return true
-		}
-		if a, err := netip.ParseAddr(pattern); err == nil {
-			if b, err := netip.ParseAddr(host); err == nil && a == b {
-				return true
-			}
 		}
 	}
 	return false
@@ -139,18 +126,9 @@ func (s *lent) putIn(h http.Header) {
 		}
 	}
 	if !put && s.header != "" && len(h.Values(s.header)) == 0 {
-		h.Set(s.header, s.value())
+		_, v := s.Header()
+		h.Set(s.header, v)
 	}
-}
-
-// value is the header's value. "Basic USER:{secret}" is encoded, as Basic is.
-func (s *lent) value() string {
-	v := strings.ReplaceAll(s.format, "{secret}", s.Secret)
-	if scheme, rest, ok := strings.Cut(s.format, " "); ok && strings.EqualFold(scheme, "basic") && strings.Contains(rest, ":") {
-		rest = strings.ReplaceAll(rest, "{secret}", s.Secret)
-		return scheme + " " + base64.StdEncoding.EncodeToString([]byte(rest))
-	}
-	return v
 }
 
 // redact takes the value out of headers that go back to the cell.
