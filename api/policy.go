@@ -42,8 +42,8 @@ type PolicyLine struct {
 	Name    string `json:"name"`    // "allow 2": as decisions name it
 	Text    string `json:"text"`
 	Origin  string `json:"origin"` // "pando.policy.yaml:31", "--allow @npm", "default"
-	Force   string `json:"force"`  // "enforced", "observed", "accounted"
-	How     string `json:"how"`    // by what
+	Force   string `json:"force"`  // "enforced", "accounted", "not enforced"
+	How     string `json:"how"`    // by what, or why not
 }
 
 // PolicyAnswer says what a policy makes of a request.

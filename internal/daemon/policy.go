@@ -21,7 +21,7 @@ func (d *Daemon) showPolicy(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.ShowPolicy(req)
+	return d.cfg.Engine.ShowPolicy(r.Context(), req)
 }
 
 func (d *Daemon) whyPolicy(w http.ResponseWriter, r *http.Request) (any, error) {

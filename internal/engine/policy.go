@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
@@ -386,9 +387,63 @@ func manifestPolicy(run *Run) (*policy.Result, error) {
 	return &policy.Result{Effective: eff, Origins: m.Origins}, nil
 }
 
-// ShowPolicy lists all that a policy says.
-func (e *Engine) ShowPolicy(req api.PolicyRequest) (api.Policy, error) {
+// lackingFor says why this host or backend can't enforce a line of a policy; ""
+// when it can.
+func lackingFor(l policy.Shown, caps backend.Caps) string {
+	switch l.Name {
+	case "limits.memory":
+		return caps.MemoryLimit
+	case "limits.cpus":
+		return caps.CPULimit
+	case "limits.pids":
+		return caps.ProcessLimit
+	case "trace", "nested namespaces":
+		return caps.Isolation
+	}
+	switch l.Section {
+	case "files", "processes":
+		if strings.HasPrefix(l.Name, "secret ") {
+			return "" // the import's doing
+		}
+		return caps.Mounts
+	case "network", "credentials":
+		if l.Name == "network" {
+			return caps.Isolation
+		}
+		return caps.Network
+	}
+	return ""
+}
+
+// backendOf is the name of the backend that a policy is for.
+func (e *Engine) backendOf(req api.PolicyRequest) string {
+	if req.Of == "" {
+		return req.Run.Backend
+	}
+	if id, err := e.SelectRun(req.Of, req.Dir); err == nil {
+		if run, err := e.reg.run(id); err == nil {
+			return run.Backend
+		}
+	}
+	if id, err := e.SelectCell(req.Of, req.Dir); err == nil {
+		if c, err := e.reg.cell(id); err == nil {
+			return c.Backend
+		}
+	}
+	return ""
+}
+
+// ShowPolicy lists all that a policy says, and what enforces it on this host.
+func (e *Engine) ShowPolicy(ctx context.Context, req api.PolicyRequest) (api.Policy, error) {
 	what, r, more, err := e.policyOf(req)
+	if err != nil {
+		return api.Policy{}, err
+	}
+	b, err := e.backend(e.backendOf(req))
+	if err != nil {
+		return api.Policy{}, err
+	}
+	caps, err := e.caps(ctx, b)
 	if err != nil {
 		return api.Policy{}, err
 	}
@@ -398,6 +453,9 @@ func (e *Engine) ShowPolicy(req api.PolicyRequest) (api.Policy, error) {
 	}
 	out := api.Policy{Of: what, Digest: r.Digest().String(), Lines: []api.PolicyLine{}, Talks: r.Talks(), Bound: r.Origins.Bound, Text: r.Canonical(), Cedar: rules.Cedar()}
 	for _, l := range r.Show(r.Origins) {
+		if why := lackingFor(l, caps); why != "" {
+			l.Force, l.How = "not enforced", why
+		}
 		out.Lines = append(out.Lines, api.PolicyLine(l))
 	}
 	if more != nil {

@@ -200,7 +200,16 @@ func (e *Engine) planPolicy(p *runPlan) error {
 		return err
 	}
 	p.policy, p.notes = eff.Result, eff.notes
-	return nil
+	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny) == 0 {
+		return nil
+	}
+	// What can't be enforced is no policy: nothing runs without it.
+	caps, err := e.caps(e.life, p.backend)
+	if err == nil && caps.Mounts != "" {
+		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out files and processes of the policy, or choose --backend namespace",
+			"cannot hide, protect or deny anything: %s", caps.Mounts)
+	}
+	return err
 }
 
 func (e *Engine) checkSource(at string) error {
