@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"compress/gzip"
 	"errors"
 	"io"
 	"net"
@@ -44,6 +45,21 @@ func (b *countedReader) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.n.n.Add(int64(n))
 	return n, err
+}
+
+// gunzip decodes as it is read: the first bytes may be long in coming.
+type gunzip struct {
+	from io.Reader
+	z    *gzip.Reader
+}
+
+func (g *gunzip) Read(p []byte) (n int, err error) {
+	if g.z == nil {
+		if g.z, err = gzip.NewReader(g.from); err != nil {
+			return 0, err
+		}
+	}
+	return g.z.Read(p)
 }
 
 // duplex is the outside's end of a connection in which HTTP is over.

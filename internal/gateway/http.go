@@ -22,6 +22,9 @@ const (
 	maxHeader   = 256 << 10
 	maxRequests = 2048 // under way at once
 	webIdle     = 5 * time.Minute
+	// flushAfter is how long a part of an answer of known length may be held
+	// back for more. Others are passed on as they come.
+	flushAfter = 5 * time.Millisecond
 )
 
 // web is the HTTP side that faces the cell: one server for all connections in
@@ -61,7 +64,7 @@ func newWeb(g *Gateway) *web {
 	}
 	w.proxy = &httputil.ReverseProxy{
 		Rewrite: w.rewrite, Transport: roundTripper{}, ModifyResponse: w.modify, ErrorHandler: w.fail,
-		FlushInterval: -1, ErrorLog: quiet, BufferPool: bufferPool{},
+		FlushInterval: flushAfter, ErrorLog: quiet, BufferPool: bufferPool{},
 	}
 	g.wg.Go(func() { w.server.Serve(w) })
 	return w
@@ -339,10 +342,17 @@ func (w *web) modify(res *http.Response) error {
 	x.flow.Status = res.StatusCode
 	var from io.Reader = res.Body
 	if x.secret != nil {
-		if enc := res.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-			return errors.New("the response to a request with a credential is encoded, though it must not be")
+		// Encoded as it must not be, but it happens: what is looked at is decoded.
+		if enc := res.Header.Get("Content-Encoding"); hasBody(res) && enc != "" && !strings.EqualFold(enc, "identity") {
+			if !strings.EqualFold(enc, "gzip") {
+				return errors.New("the answer to a request with a credential is encoded (" + printable(enc) + "), and can't be looked at")
+			}
+			from = &gunzip{from: from}
+			res.Header.Del("Content-Encoding")
+			res.Header.Del("Content-Length")
+			res.ContentLength = -1
 		}
-		from = &redactor{from: res.Body, secret: []byte(x.secret.Secret), stand: x.secret.stand}
+		from = &redactor{from: from, secret: []byte(x.secret.Secret), stand: x.secret.stand}
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.flow.Protocol = "websocket"
@@ -356,6 +366,11 @@ func (w *web) modify(res *http.Response) error {
 		io.Closer
 	}{&countedReader{from, &x.received}, res.Body}
 	return nil
+}
+
+// hasBody reports whether a response can have a body at all.
+func hasBody(res *http.Response) bool {
+	return res.Request.Method != http.MethodHead && res.StatusCode != http.StatusNoContent && res.StatusCode != http.StatusNotModified && res.ContentLength != 0
 }
 
 // fail answers for a host that can't be reached.

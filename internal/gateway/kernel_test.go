@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -252,5 +254,32 @@ func pass(c net.Conn, down bool) {
 		if err != nil {
 			return
 		}
+	}
+}
+
+func BenchmarkRequests(b *testing.B) {
+	for _, s := range []struct {
+		name string
+		site func(testing.TB) gatewaytest.Site
+	}{{"tun", tun}, {"veth", veth}} {
+		b.Run(s.name, func(b *testing.B) {
+			j := gatewaytest.Join(b, s.site(b), gatewaytest.With(gatewaytest.Allow("a.test")))
+			j.Record("a.test. 60 IN A 203.0.113.1")
+			body := strings.Repeat("x", 1024)
+			j.HTTP("203.0.113.1:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, body) }))
+			c := gatewaytest.Client(j.Cell, j.Link, nil)
+			b.SetParallelism(25) // of two processors: 50 connections
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					res, err := c.Get("http://a.test/")
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+			})
+		})
 	}
 }

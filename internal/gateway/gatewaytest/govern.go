@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"compress/gzip"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -33,8 +34,12 @@ func testCredentials(t *testing.T, site joins) {
 		got = r.Header.Clone()
 		w.Header().Set("X-Echo", r.Header.Get("Authorization"))
 		w.Header().Set("Trailer", "X-Late")
-		if r.URL.Query().Has("gzip") {
-			w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Encoding", r.URL.Query().Get("coding"))
+		if r.URL.Query().Get("coding") == "gzip" {
+			z := gzip.NewWriter(w)
+			io.WriteString(z, "packed "+value)
+			z.Close()
+			return
 		}
 		for i, c := range []byte("you are <" + value + "> and " + value + " it is") { // in pieces
 			w.Write([]byte{c})
@@ -106,8 +111,11 @@ func testCredentials(t *testing.T, site joins) {
 		}
 	}
 	// What can't be looked at doesn't come back.
-	if res, _ := do("https://api.test/repos/me?gzip", "", ""); res.StatusCode != 502 {
+	if res, _ := do("https://api.test/repos/me?coding=br", "", ""); res.StatusCode != 502 {
 		t.Errorf("an encoded answer: %d", res.StatusCode)
+	}
+	if res, body := do("https://api.test/repos/me?coding=gzip", "", ""); res.StatusCode != 200 || body != "packed "+held+"**" {
+		t.Errorf("a packed answer: %d %q", res.StatusCode, body)
 	}
 	if s := b.Events.Text(); strings.Contains(s, value) {
 		t.Error("the value is in the events")
