@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
@@ -62,7 +65,7 @@ with this key alone, and only for the hosts given with --for.`,
 				req.Kind = credential.SSH
 			} else {
 				var err error
-				if req.Secret, err = a.readSecret(req.Name, fromEnv, fromFile); err != nil {
+				if req.Secret, err = a.readSecret(cmd.Context(), req.Name, fromEnv, fromFile); err != nil {
 					return err
 				}
 			}
@@ -89,7 +92,7 @@ with this key alone, and only for the hosts given with --for.`,
 
 // readSecret gets a value from where it was said, without one line end after
 // it.
-func (a *app) readSecret(name, fromEnv, fromFile string) (string, error) {
+func (a *app) readSecret(ctx context.Context, name, fromEnv, fromFile string) (string, error) {
 	var b []byte
 	var err error
 	switch {
@@ -109,9 +112,7 @@ func (a *app) readSecret(name, fromEnv, fromFile string) (string, error) {
 		defer f.Close()
 		b, err = io.ReadAll(io.LimitReader(f, maxSecret))
 	case term.IsTerminal(int(a.stdin.Fd())):
-		fmt.Fprintf(a.stderr, "value of %s (not shown): ", name)
-		b, err = term.ReadPassword(int(a.stdin.Fd()))
-		fmt.Fprintln(a.stderr)
+		b, err = a.readHidden(ctx, fmt.Sprintf("value of %s (not shown): ", name))
 	default:
 		b, err = io.ReadAll(io.LimitReader(a.stdin, maxSecret))
 	}
@@ -123,6 +124,42 @@ func (a *app) readSecret(name, fromEnv, fromFile string) (string, error) {
 		return "", &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot store %s: there is no value", name), Hint: "use --from-env VARIABLE or --from-file FILE, or write the value to standard input"}
 	}
 	return string(b), nil
+}
+
+// readHidden asks for a line that the terminal does not show, not even what is
+// typed before the question is there.
+func (a *app) readHidden(ctx context.Context, prompt string) ([]byte, error) {
+	fd := int(a.stdin.Fd())
+	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	quiet := *old
+	quiet.Lflag &^= unix.ECHO
+	if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &quiet); err != nil {
+		return nil, err
+	}
+	defer fmt.Fprintln(a.stderr)
+	defer unix.IoctlSetTermios(fd, unix.TCSETSF, old)
+	fmt.Fprint(a.stderr, prompt)
+	type read struct {
+		b   []byte
+		err error
+	}
+	line := make(chan read, 1)
+	go func() { // which ends with the program when nothing comes
+		b, err := bufio.NewReader(io.LimitReader(a.stdin, maxSecret)).ReadBytes('\n')
+		if err == io.EOF {
+			err = nil
+		}
+		line <- read{b, err}
+	}()
+	select {
+	case r := <-line:
+		return r.b, r.err
+	case <-ctx.Done():
+		return nil, &api.Error{Kind: "interrupted", Message: "cannot store it: interrupted"}
+	}
 }
 
 // goesTo lists where a credential may go.

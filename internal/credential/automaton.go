@@ -9,6 +9,7 @@ type automaton struct {
 	// next holds, for each state times columns plus a column, the next state
 	// times columns, with ends in the top bit when a needle ends there.
 	next    []uint32
+	begins  [256]uint32      // where a byte leads from the beginning
 	endings map[uint32][]int // needles that end in a state (times columns)
 	needles []needle
 }
@@ -75,6 +76,9 @@ func newAutomaton(list []needle) *automaton {
 			a.next[i] |= ends
 		}
 	}
+	for c := range a.begins {
+		a.begins[c] = a.next[a.class[c]]
+	}
 	return a
 }
 
@@ -84,13 +88,15 @@ func (a *automaton) run(state uint32, text []byte, found func(needle, end int)) 
 	next, class := a.next, &a.class
 	for i := 0; i < len(text); i++ {
 		if state == 0 { // nearly always: what begins no needle is passed over
-			for next[class[text[i]]] == 0 {
+			for a.begins[text[i]] == 0 {
 				if i++; i == len(text) {
 					return 0
 				}
 			}
+			state = a.begins[text[i]]
+		} else {
+			state = next[state+uint32(class[text[i]])]
 		}
-		state = next[state+uint32(class[text[i]])]
 		if state >= ends {
 			state &^= ends
 			for _, n := range a.endings[state] {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -319,7 +320,11 @@ func (x *execution) searchRecords(ctx context.Context, s *search) error {
 		if err != nil {
 			return err
 		}
-		err = s.read(ctx, name, "", f)
+		var text io.Reader = f
+		if name == "patch" {
+			text = &patchText{in: bufio.NewReaderSize(f, 64<<10)}
+		}
+		err = s.read(ctx, name, "", text)
 		if err == nil && name == "events.jsonl" {
 			s.countUses(f)
 		}
@@ -341,6 +346,38 @@ func (x *execution) searchRecords(ctx context.Context, s *search) error {
 	s.text("receipt", "", string(about))
 	s.Scanned = append(s.Scanned, "receipt")
 	return nil
+}
+
+// patchText is a patch without the content of binary files, in an encoding that
+// is git's alone: it was searched in the files themselves.
+type patchText struct {
+	in       *bufio.Reader
+	line     []byte // read and not given
+	inside   bool   // of a line that was longer than the buffer
+	skipping bool
+}
+
+func (p *patchText) Read(b []byte) (int, error) {
+	for len(p.line) == 0 {
+		line, err := p.in.ReadSlice('\n')
+		if len(line) == 0 && err != nil {
+			return 0, err
+		}
+		if !p.inside { // what a file holds begins with a space, + or -
+			if bytes.HasPrefix(line, []byte("diff --git ")) {
+				p.skipping = false
+			} else if bytes.Equal(line, []byte("GIT binary patch\n")) {
+				p.skipping = true
+			}
+		}
+		p.inside = err == bufio.ErrBufferFull
+		if !p.skipping {
+			p.line = line
+		}
+	}
+	n := copy(b, p.line)
+	p.line = p.line[n:]
+	return n, nil
 }
 
 // countUses counts the requests that credentials were put into, and the

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"bufio"
 	"encoding/base64"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,5 +109,30 @@ func TestF9AcceptRefusesSecrets(t *testing.T) {
 	b.must(err)
 	if !strings.Contains(b.source("conf"), leak) {
 		t.Error("it was not applied by force")
+	}
+}
+
+// More than fit are counted, not cut in silence.
+func TestF8SearchCountsTheRest(t *testing.T) {
+	b, _ := lendingBed(t)
+	r := b.run("a", "i=0; while [ $i -lt 130 ]; do echo "+leak+" > n$i; i=$((i+1)); done")
+	if n := len(r.Secrets.Found); n != foundLimit || r.Secrets.More < 30 {
+		t.Errorf("%d are listed, %d more counted", n, r.Secrets.More)
+	}
+	if notes := strings.Join(r.Notes, "\n"); strings.Count(notes, "SECRET FOUND: ") != 5 || !strings.Contains(notes, "SECRET FOUND in 1") {
+		t.Errorf("%s", notes)
+	}
+	// One that is taken away is still in the patch, which says what was there.
+	if r = b.run("a", "rm n*; head -c 100000 /dev/urandom > bin"); len(r.Secrets.Found) != 1 || r.Secrets.Found[0].In != "patch" {
+		t.Errorf("%+v", r.Secrets.Found)
+	}
+}
+
+func TestPatchTextLeavesOutBinaryFiles(t *testing.T) {
+	text := "diff --git a/x b/x\n+a line\n+GIT binary patch\ndiff --git a/y b/y\nGIT binary patch\nliteral 9\nzcmV\n\ndiff --git a/z b/z\n+" + strings.Repeat("long ", 40000) + "\n+end"
+	got, err := io.ReadAll(&patchText{in: bufio.NewReaderSize(strings.NewReader(text), 4096)})
+	want := strings.Replace(text, "GIT binary patch\nliteral 9\nzcmV\n\n", "", 1)
+	if err != nil || string(got) != want {
+		t.Errorf("%v: %d bytes, want %d", err, len(got), len(want))
 	}
 }
