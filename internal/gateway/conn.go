@@ -145,7 +145,7 @@ func abort(out net.Conn) {
 
 // end closes what is left, and tells what it was.
 func (c *conn) end() {
-	c.g.conns.remove(c)
+	defer c.g.conns.remove(c) // once it is told: see Settle
 	c.mu.Lock()
 	c.over = true
 	in, out := c.in, c.out
@@ -257,30 +257,32 @@ func (s *conns) resetAll() {
 	}
 }
 
-// Settle waits, no longer than d, for connections whose process in the cell is
-// done with them, ends those that are left, and tells all that is still to be
-// told.
+// Settle is for a cell whose processes have all ended: it waits, no longer than
+// d, for their connections to end too, ends those that are left, and tells all
+// that is still to be told.
 func (g *Gateway) Settle(d time.Duration) {
-	for _, c := range g.hungUp(d) {
+	everything := func(*conn) bool { return true }
+	for _, c := range g.await(d, everything) {
 		c.reset("its process is gone")
 	}
+	g.await(d, everything)
 	g.events.flush()
 }
 
 // Tell is Settle for a cell that lives on: it ends no connection, because what
 // has hung up on one side may be read from by a process that goes on.
 func (g *Gateway) Tell(d time.Duration) {
-	g.hungUp(d)
+	g.await(d, func(c *conn) bool { return c.hungUp.Load() })
 	g.events.flush()
 }
 
-// hungUp waits, no longer than d, until no connection is left that its process
-// in the cell is done with, and returns those that are.
-func (g *Gateway) hungUp(d time.Duration) (left []*conn) {
+// await waits, no longer than d, until no connection is left of those that are
+// meant, and returns those that are.
+func (g *Gateway) await(d time.Duration, meant func(*conn) bool) (left []*conn) {
 	for end := time.Now().Add(d); ; time.Sleep(time.Millisecond) {
 		left = nil
 		for _, c := range g.conns.all() {
-			if c.hungUp.Load() {
+			if meant(c) {
 				left = append(left, c)
 			}
 		}

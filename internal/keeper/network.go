@@ -67,7 +67,7 @@ const (
 	askedWait = 30 * time.Second
 	// settleGrace is how long the end of a run waits for the last of its
 	// connections.
-	settleGrace = 50 * time.Millisecond
+	settleGrace = 100 * time.Millisecond
 	// keptEarlier is how many denials are kept while nobody records them.
 	keptEarlier = 64
 )
