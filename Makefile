@@ -2,7 +2,7 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS = -s -w -X main.version=$(VERSION)
 
-.PHONY: all build test lint generate bench bench-results soak clean
+.PHONY: all build test lint generate bench bench-results soak fuzz clean
 
 all: build
 
@@ -34,7 +34,7 @@ bench: build
 
 bench-results: build
 	mkdir -p bench/results
-	for a in run cli ledger checkpoint import gateway; do \
+	for a in run cli ledger checkpoint import gateway policy; do \
 		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
 	done
 	$(GO) run ./tools/benchchart
@@ -46,8 +46,17 @@ soak: build
 	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
-	for f in FuzzDNS FuzzClientHello FuzzHTTP; do $(GO) test -run xxx -fuzz "^$$f\$$" -fuzztime 10m ./internal/gateway || exit 1; done
+	$(MAKE) fuzz
 	CGO_ENABLED=1 $(GO) test -race -timeout 2h -count=1 $$($(GO) list ./... | grep -v /e2e$$)
+
+# Every parser of what others send, each for so long.
+FUZZTIME ?= 10m
+fuzz:
+	for d in $$(grep -rl '^func Fuzz' --include='*_test.go' internal | xargs -n1 dirname | sort -u); do \
+		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$d/*_test.go); do \
+			$(GO) test -run xxx -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$d || exit 1; \
+		done; \
+	done
 
 clean:
 	rm -rf bin
