@@ -213,3 +213,41 @@ func TestLink(t *testing.T) {
 		})
 	}
 }
+
+// linkless names a driver that can connect no cell.
+const linkless = "linkless"
+
+func linklessDriver() (keeper.Driver, error) {
+	d, err := NewDriver()
+	if err != nil {
+		return nil, err
+	}
+	d.(*Driver).connect = func(*liveCell, []*os.File) (*link, error) {
+		return nil, noLink(errors.New("no device"), errors.New("no module"))
+	}
+	return d, nil
+}
+
+// A cell that may talk and can't be connected is not made, and nothing of it is
+// left; one that may not is.
+func TestF65NoLinkNoCell(t *testing.T) {
+	cfg := config(t)
+	b := New(cfg)
+	defer b.Close()
+	b.host.Backend = linkless
+	spec := little(t)
+	spec.Network = &cell.Governance{Policy: []byte(`"mirror"`)}
+	i, err := b.Create(t.Context(), spec)
+	if err == nil {
+		i.Remove(t.Context(), "done")
+		t.Fatal("the cell was made")
+	}
+	refused(t, cfg, b, spec.ID, err, "no device", "no module")
+	spec = little(t)
+	if i, err = b.Create(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Remove(t.Context(), "done"); err != nil {
+		t.Error(err)
+	}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: remembered(NewDriver), lax: laxDriver, vethOnly: remembered(vethDriver), capable: capableDriver}, mirrors{})
+	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: remembered(NewDriver), lax: laxDriver, vethOnly: remembered(vethDriver), capable: capableDriver, linkless: linklessDriver}, mirrors{})
 }
 
 func TestConformance(t *testing.T) {
