@@ -209,6 +209,7 @@ type Plan struct {
 	Env        []string       `json:"env"`    // names
 	Notes      []string       `json:"notes"`
 	Limits     []AppliedLimit `json:"limits"`
+	Allowed    []string       `json:"allowed"`  // whom it might reach, what a person would be asked about, and what is lent to it
 	Enforced   []string       `json:"enforced"` // what would be in force
 	Downgrades []string       `json:"downgrades"`
 	Policy     string         `json:"policy_digest"`

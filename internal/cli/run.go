@@ -320,6 +320,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 			t.row("  "+m.Target, mode, m.Why)
 		}
 		t.flush()
+		section(w, "network and credentials", len(p.Allowed), func(i int) string { return printable(p.Allowed[i]) })
 		section(w, "limits", len(p.Limits), func(i int) string {
 			l := p.Limits[i]
 			if l.Applied == "" {

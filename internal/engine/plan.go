@@ -18,7 +18,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		return api.Plan{}, err
 	}
 	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Policy: p.policy.Digest().String(),
-		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Enforced: []string{}, Downgrades: []string{}}
+		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
 	c := Cell{Source: p.source}
 	if p.cell != nil {
@@ -60,6 +60,13 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	asked := map[string]bool{}
 	for _, a := range p.policy.Asked {
 		asked[a] = true
+	}
+	if p.policy.Talks() {
+		for _, line := range p.policy.Show(p.policy.Origins) {
+			if line.Section == "network" || line.Section == "credentials" {
+				out.Allowed = append(out.Allowed, line.Text+" ("+line.Origin+")")
+			}
+		}
 	}
 	l := p.policy.Limits
 	add := func(name, value, lacks, how string) {
