@@ -81,6 +81,10 @@ func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, 
 	fail := func(hint, format string, args ...any) error {
 		return cell.Errorf(cell.Unavailable, opName, hint, "cannot lend %s: %w", keys[0].Handle, fmt.Errorf(format, args...))
 	}
+	if !c.talks() {
+		h := keys[0].Hosts[0]
+		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell talk to anybody", keys[0].Handle)
+	}
 	agency, ok := inst.(backend.Agency)
 	if !ok {
 		return cell.Errorf(cell.Unsupported, opName, "choose --backend namespace", "cannot lend %s: this backend has no SSH agent for its cells", keys[0].Handle)

@@ -60,6 +60,9 @@ func (x *execution) start(ctx context.Context) error {
 	if err := e.lendAgent(ctx, &x.c, x.inst, agentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
+	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.talks() {
+		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anybody (--allow HOST)")
+	}
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
 	x.run.Assurance = assuranceAPI(x.inst.Assurance())
 	if err := x.awaitClient(ctx); err != nil {
