@@ -61,6 +61,21 @@ const (
 
 func actionOf(a cell.Act) cedar.EntityUID { return cedar.NewEntityUID("Action", cedar.String(a)) }
 
+// number numbers the acts that rules speak of, from 1; 0 is none of them.
+func number(a cell.Act) int {
+	switch a {
+	case cell.Resolve:
+		return 1
+	case cell.Connect:
+		return 2
+	case cell.Request:
+		return 3
+	case cell.Sign:
+		return 4
+	}
+	return 0
+}
+
 func ctx(attr string) ast.Node { return ast.Context().Access(types.String(attr)) }
 
 // fixedPolicies has them by act.
@@ -85,7 +100,6 @@ var fixedPolicies = sync.OnceValues(func() (map[cell.Act]fixed, error) {
 
 // toCedar makes the Cedar policies of a rule.
 func (c *compiled) toCedar() {
-	c.policies = map[cell.Act]*cedar.Policy{}
 	for _, act := range []cell.Act{cell.Resolve, cell.Connect, cell.Request, cell.Sign} {
 		as := act
 		if act == cell.Sign {
@@ -105,7 +119,7 @@ func (c *compiled) toCedar() {
 				p = p.Unless(unless)
 			}
 		}
-		c.policies[act] = cedar.NewPolicyFromAST(p)
+		c.policies[number(act)] = cedar.NewPolicyFromAST(p)
 	}
 }
 
@@ -257,7 +271,7 @@ func (p *Rules) Cedar() string {
 		}
 		for _, layer := range append([]*Rules{p}, p.bounds...) {
 			for _, c := range layer.rules {
-				if q := c.policies[act]; q != nil {
+				if q := c.policies[number(act)]; q != nil {
 					b.Write(q.MarshalCedar())
 					b.WriteString("\n\n")
 				}

@@ -111,7 +111,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 	}
 	within := func(r Rule) bool {
 		return (len(r.Methods) == 0 || slices.Contains(r.Methods, method)) &&
-			(len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, func(p string) bool { return newPathPattern(p).match(path) }))
+			(len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, func(s string) bool { p := newPathPattern(s); return p.match(path) }))
 	}
 	exceptAll := func(r Rule, literal bool) bool { // everything that may come is excepted
 		return slices.ContainsFunc(r.Except, func(x Rule) bool {
@@ -301,7 +301,7 @@ func TestF66AnErrorDuringEvaluationIsADenial(t *testing.T) {
 	broken := ast.Forbid().When(ast.Context().Access("nothing").Equal(ast.String("x")))
 	for _, r := range p.rules {
 		if r.effect == cell.Deny {
-			r.policies[cell.Connect] = cedar.NewPolicyFromAST(broken)
+			r.policies[number(cell.Connect)] = cedar.NewPolicyFromAST(broken)
 		}
 	}
 	d := p.Decide(cell.Access{Act: cell.Connect, Host: "a.example", Port: 443})

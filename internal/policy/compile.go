@@ -52,7 +52,7 @@ type compiled struct {
 	paths  []pathPattern // its own and those of its exceptions
 	// For each act the Cedar policy that the rule is then; nil: it does not
 	// speak of such acts.
-	policies map[cell.Act]*cedar.Policy
+	policies [5]*cedar.Policy // by number of the act
 	except   []*compiled
 	// Whether it, or one of its exceptions, looks at these.
 	usesPorts, usesMethods bool

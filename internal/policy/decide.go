@@ -151,11 +151,21 @@ func (q *question) prepare() string {
 // relevant finds the rules that can match: by name, by the names above it, and
 // by address. Those whose paths don't match can't.
 func (p *Rules) relevant(q *question) []*compiled {
-	out := make([]*compiled, 0, 16)
+	var out []*compiled
+	shared := false // out is a list of the index, which nobody may change
 	add := func(list []*compiled) {
-		for _, c := range list {
-			if !slices.Contains(out, c) {
-				out = append(out, c)
+		switch {
+		case len(list) == 0:
+		case len(out) == 0:
+			out, shared = list, true
+		default:
+			if shared {
+				out, shared = slices.Clone(out), false
+			}
+			for _, c := range list {
+				if !slices.Contains(out, c) {
+					out = append(out, c)
+				}
 			}
 		}
 	}
@@ -172,9 +182,9 @@ func (p *Rules) relevant(q *question) []*compiled {
 		add(p.any)
 	}
 	if q.Addr.IsValid() {
-		for _, c := range p.ranges {
-			if c.speaksOf(q.Host, q.Addr) && !slices.Contains(out, c) {
-				out = append(out, c)
+		for i, c := range p.ranges {
+			if c.speaksOf(q.Host, q.Addr) {
+				add(p.ranges[i : i+1])
 			}
 		}
 	}
@@ -191,8 +201,9 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 	}
 	ports, methods := false, false
 	var paths []types.Value
+	var alone types.Value
 	for _, r := range rules {
-		policy := r.policies[q.Act]
+		policy := r.policies[number(q.Act)]
 		if policy == nil || q.Act != cell.Resolve && !inSpans(r.spans, q.Port) {
 			continue
 		}
@@ -200,13 +211,18 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 			continue // an allow; see judge for the others
 		}
 		if q.Act == cell.Request && len(r.paths) > 0 {
-			before := len(paths)
-			for _, t := range r.paths {
-				if t.match(q.path) {
-					paths = append(paths, types.String(t.text))
+			any := false
+			for i := range r.paths {
+				if t := &r.paths[i]; t.match(q.path) {
+					any = true
+					if alone == nil {
+						alone = t.alone
+					} else {
+						paths = append(paths, t.value)
+					}
 				}
 			}
-			if len(paths) == before && len(r.rule.Paths) > 0 {
+			if !any && len(r.rule.Paths) > 0 {
 				continue
 			}
 		}
@@ -231,8 +247,14 @@ func (p *Rules) ask(q *question, rules []*compiled) (matched []cedar.PolicyID, f
 	if methods && q.Act == cell.Request {
 		context["method"] = types.String(q.method)
 	}
-	if len(paths) > 0 {
+	switch {
+	case len(paths) > 0:
+		for first := range alone.(types.Set).All() {
+			paths = append(paths, first)
+		}
 		context["paths"] = types.NewSet(paths...)
+	case alone != nil:
+		context["paths"] = alone
 	}
 	return authorize(c, q.Act, context)
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -162,4 +163,25 @@ func TestWhatHasNoFormIsDenied(t *testing.T) {
 			t.Errorf("%s: %+v", ok, d)
 		}
 	}
+}
+
+// Rules are never changed: any number may ask at once (with -race).
+func TestManyAskAtOnce(t *testing.T) {
+	p := rulesOf(t, Network{
+		Allow: []Rule{{Hosts: []string{"a.example", "*.example"}}, {Hosts: []string{"*"}, Methods: []string{"GET"}}, {Hosts: []string{"10.0.0.0/8", "10.1.0.0/16"}}},
+		Deny:  []Rule{{Hosts: []string{"a.example"}, Paths: []string{"/x/**", "/x/y"}}},
+	})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				for access, want := range map[string]cell.Effect{"resolve a.example": cell.Allow, "connect a.example:443=10.1.2.3": cell.Allow, "GET https://a.example/x/y": cell.Deny, "GET https://b.test/": cell.Allow} {
+					if d := p.Decide(asked(access)); d.Effect != want {
+						t.Errorf("%s: %+v", access, d)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -63,9 +63,11 @@ func pathsOverlap(a, b string) bool {
 	case !wildA && !wildB:
 		return a == b
 	case !wildA:
-		return newPathPattern(b).match(a)
+		p := newPathPattern(b)
+		return p.match(a)
 	case !wildB:
-		return newPathPattern(a).match(b)
+		p := newPathPattern(a)
+		return p.match(b)
 	}
 	// /x/** is also /x.
 	pa, pb = strings.TrimSuffix(pa, "/"), strings.TrimSuffix(pb, "/")

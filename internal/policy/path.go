@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 
+	"github.com/cedar-policy/cedar-go/types"
+
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -122,10 +124,12 @@ type pathPattern struct {
 	text  string
 	begin string   // all that comes before the first part with a wildcard
 	segs  []string // without the first, empty one; nil for a pattern without wildcards
+	// What Cedar is told when a path matches: this pattern, and it alone.
+	value, alone types.Value
 }
 
 func newPathPattern(text string) pathPattern {
-	p := pathPattern{text: text}
+	p := pathPattern{text: text, value: types.String(text), alone: types.NewSet(types.String(text))}
 	if strings.Contains(text, "*") {
 		p.segs = strings.Split(text[1:], "/")
 		before, _, _ := strings.Cut(text, "*")
@@ -135,7 +139,7 @@ func newPathPattern(text string) pathPattern {
 }
 
 // match reports whether a canonical path matches.
-func (p pathPattern) match(path string) bool {
+func (p *pathPattern) match(path string) bool {
 	if p.segs == nil {
 		return p.text == path
 	}

@@ -208,6 +208,9 @@ func (e Effective) Remarks(o Origins) []string {
 		}
 		return ""
 	}
+	if e.Approvals.Webhook != "" {
+		out = append(out, "the address of approvals.webhook is in the policy, and so in every receipt: a secret in it is none"+at("approvals.webhook"))
+	}
 	for i, r := range e.Network.Allow {
 		name := "allow " + itoa(i+1)
 		for j, d := range e.Network.Deny {
