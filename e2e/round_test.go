@@ -73,7 +73,11 @@ func waysWorld(h *host) (w *witness, zone *names) {
 	b, _ := os.ReadFile("/etc/resolv.conf")
 	for l := range strings.Lines(string(b)) {
 		if f := strings.Fields(l); len(f) == 2 && f[0] == "nameserver" && w.dns[f[1]] == nil {
-			if ip := net.ParseIP(f[1]); ip != nil && !ip.IsLoopback() {
+			ip := net.ParseIP(f[1])
+			if ip == nil {
+				continue
+			}
+			if !ip.IsLoopback() {
 				world(h.t, f[1])
 			}
 			w.resolve(f[1], zone)
@@ -205,7 +209,7 @@ func TestWaysRound(t *testing.T) {
 		if strings.Contains(got.out, reached) {
 			t.Errorf("%s: worked\n%s", a.name, got.out)
 		}
-		if got.took > 4*time.Second {
+		if got.took > 6*time.Second {
 			t.Errorf("%s: took %v to be refused\n%s", a.name, got.took.Round(time.Millisecond), got.out)
 		}
 		if n := denials(h, run); n == 0 && !a.silent {
