@@ -97,14 +97,21 @@ type first struct {
 
 // see reads until it is clear what is spoken. With must, it waits for it as long
 // as the deadline that is set allows; without, a line that has begun and doesn't
-// go on is no HTTP.
+// go on is no HTTP. A ClientHello that has begun is one, however slowly it
+// comes: nobody gets round its server name by waiting.
 func (f *first) see(must bool) (said, error) {
 	buf := make([]byte, 4<<10)
+	hello := false
 	for {
 		if len(f.b) > 0 {
 			switch what, err := f.look(); {
 			case what != saidNothing:
 				return what, err
+			case errors.Is(err, errShort):
+				if !must && !hello {
+					f.c.in.SetReadDeadline(time.Now().Add(firstTimeout))
+				}
+				hello = true
 			case !must:
 				f.c.in.SetReadDeadline(time.Now().Add(lineTimeout))
 			}
@@ -117,7 +124,10 @@ func (f *first) see(must bool) (said, error) {
 		if err == nil {
 			err = io.ErrNoProgress
 		}
-		if len(f.b) > 0 {
+		switch {
+		case hello && len(f.b) > 1:
+			return saidBad, errors.New("the ClientHello has no end")
+		case len(f.b) > 0:
 			return saidOther, err
 		}
 		return saidNothing, err
@@ -135,7 +145,7 @@ func (f *first) look() (said, error) {
 		if len(f.b) > maxHello+maxHello/8 {
 			return saidBad, errors.New("the ClientHello is too long")
 		}
-		return saidNothing, nil
+		return saidNothing, errShort
 	case !errors.Is(err, errNotTLS):
 		return saidBad, err
 	}
