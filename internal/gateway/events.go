@@ -22,10 +22,16 @@ type events struct {
 
 	mu     sync.Mutex // guards what follows
 	gather map[cell.Access]*gathered
-	rest   *gathered // beyond maxGather
+	rest   map[restKey]*gathered // beyond maxGather
 	trials []*Trial
 	timer  *time.Timer
 	closed bool
+}
+
+// restKey keeps what was allowed apart from what was denied.
+type restKey struct {
+	act    cell.Act
+	effect cell.Effect
 }
 
 // gathered are decisions that are alike. The first was told at once.
@@ -36,7 +42,7 @@ type gathered struct {
 }
 
 func newEvents(emit func(string, any)) *events {
-	return &events{emit: emit, gather: map[cell.Access]*gathered{}}
+	return &events{emit: emit, gather: map[cell.Access]*gathered{}, rest: map[restKey]*gathered{}}
 }
 
 // newID makes the id of a request.
@@ -57,21 +63,23 @@ func (e *events) decided(d cell.Decided) {
 	if d.Decision.Effect != cell.Deny {
 		each = eachTold
 	}
-	k := e.gather[d.Access]
+	k, rest := e.gather[d.Access], false
 	switch {
 	case k == nil && len(e.gather) < maxGather:
 		k = &gathered{}
 		e.gather[d.Access] = k
 	case k == nil:
-		if e.rest == nil {
-			e.rest = &gathered{}
+		rest = true
+		by := restKey{d.Access.Act, d.Decision.Effect}
+		if k = e.rest[by]; k == nil {
+			k = &gathered{}
+			e.rest[by] = k
 		}
-		k = e.rest
 	}
 	if e.timer == nil {
 		e.timer = time.AfterFunc(gatherFor, e.flush)
 	}
-	differs := k.told > 0 && k.last.Decision != d.Decision && k != e.rest
+	differs := k.told > 0 && k.last.Decision != d.Decision && !rest
 	k.last = d
 	if k.told >= each && !differs {
 		k.extra++
@@ -97,13 +105,15 @@ func (e *events) tell() {
 		}
 		delete(e.gather, a)
 	}
-	if k := e.rest; k != nil && k.extra > 0 {
-		k.last.Count = k.extra
-		k.last.Access = cell.Access{Act: k.last.Access.Act}
-		k.last.Decision.Reason = "more was asked for than is told one by one"
-		e.emit("decision", k.last)
+	for by, k := range e.rest {
+		if k.extra > 0 {
+			k.last.Count = k.extra
+			k.last.Access = cell.Access{Act: by.act}
+			k.last.Decision = cell.Decision{Effect: by.effect, Rule: "rest", Origin: "gateway", By: k.last.Decision.By, Reason: "more was asked for than is told one by one"}
+			e.emit("decision", k.last)
+		}
+		delete(e.rest, by)
 	}
-	e.rest = nil
 }
 
 func (e *events) flow(f cell.Flow) {

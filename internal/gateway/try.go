@@ -70,18 +70,19 @@ func (t *Trial) End() {
 	e.trials = slices.DeleteFunc(e.trials, func(o *Trial) bool { return o == t })
 }
 
-// tried notes a denial that was announced. e.mu is held.
+// tried notes a denial that was announced. Each that was announced is one: what
+// else in the cell tries the same while a trial lasts is told. e.mu is held.
 func (e *events) tried(d cell.Decided) (announced bool) {
 	if d.Decision.Effect != cell.Deny {
 		return false
 	}
 	for _, t := range e.trials {
 		for i, a := range t.accesses {
-			if a == d.Access {
+			if a == d.Access && !t.seen[i] {
 				t.seen[i] = true
-				announced = true
+				return true
 			}
 		}
 	}
-	return announced
+	return false
 }
