@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,6 +133,7 @@ type exchange struct {
 	access  cell.Access
 	asked   bool // a person has allowed it
 	secret  *lent
+	hide    []*lent // whose values must not come back
 	cancel  context.CancelFunc
 	id      string
 	started time.Time
@@ -167,6 +169,9 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	x.access.Path = forms[0]
 	d, ok := w.decide(l, x.access, forms)
+	if ok && d.Effect != cell.Deny {
+		d, ok = overridden(l, x.access, forms, r.Header, d)
+	}
 	if !ok {
 		x.refuse(rw, r, d, http.StatusBadRequest)
 		return
@@ -228,6 +233,12 @@ func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Dec
 	if r.Method == http.MethodConnect {
 		return no("method", "the gateway is no proxy: connect to the host itself")
 	}
+	if strings.ContainsFunc(r.Method, func(c rune) bool { return c >= 'a' && c <= 'z' }) {
+		return no("method", "methods are written in capitals: some hosts take post for POST")
+	}
+	if r.URL.Opaque != "" {
+		return no("path", "the request is for something that is no path")
+	}
 	if r.URL.Host != "" && !strings.EqualFold(r.URL.Host, r.Host) {
 		return no("host", "the request is for another host than its Host header says")
 	}
@@ -255,6 +266,39 @@ func (w *web) decide(l *law, a cell.Access, forms []string) (d cell.Decision, ok
 		a.Path = f
 		if e := l.decide(a); e.Effect != d.Effect || e.Rule != d.Rule || e.Credential != d.Credential {
 			return never("path", "the path can be read in more than one way, and the policy decides by it"), false
+		}
+	}
+	return d, true
+}
+
+// overridden asks once more where headers ask the host to take a request for
+// another one: what is allowed must be so as both.
+func overridden(l *law, a cell.Access, forms []string, h http.Header, d cell.Decision) (cell.Decision, bool) {
+	methods := []string{a.Method}
+	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+		for _, v := range h[name] {
+			methods = append(methods, strings.ToUpper(strings.TrimSpace(v)))
+		}
+	}
+	paths := forms
+	for _, name := range []string{"X-Original-Url", "X-Rewrite-Url"} {
+		for _, v := range h[name] {
+			v, _, _ = strings.Cut(v, "?")
+			more, ok := pathForms(v)
+			if !ok {
+				return never("path", "the header "+name+" names no path of a resource"), false
+			}
+			paths = append(slices.Clip(paths), more...)
+		}
+	}
+	if len(methods) == 1 && len(paths) == len(forms) {
+		return d, true
+	}
+	for _, a.Method = range methods {
+		for _, a.Path = range paths {
+			if e := l.decide(a); e.Effect != d.Effect || e.Credential != d.Credential {
+				return never("override", "a header asks the host to take the request for another one, and the policy decides by it"), false
+			}
 		}
 	}
 	return d, true
@@ -297,6 +341,9 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) *cell.Decision {
 		case s == nil:
 			return no("the credential " + d.Credential + " must not go to " + x.access.Method + " " + x.access.Scheme + "://" + x.c.host() + x.access.Path)
 		}
+		if name := s.astray(r.Header); name != "" {
+			return no("the placeholder of the credential " + d.Credential + " was sent in the header " + name + ", where it is not put in")
+		}
 		x.secret = s
 	}
 	for _, s := range x.l.lent {
@@ -304,6 +351,7 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) *cell.Decision {
 			return no("the placeholder of the credential " + s.Handle + " was sent where that may not go")
 		}
 	}
+	x.hide = x.l.known(x.access.Scheme, x.c.host(), x.access.Port)
 	return nil
 }
 
@@ -328,7 +376,9 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Del("Connection")
 	}
 	if x.secret != nil {
-		x.secret.putIn(p.Out.Header)
+		x.hide = append(x.hide, x.secret.putIn(p.Out.Header))
+	}
+	if len(x.hide) > 0 {
 		p.Out.Header.Set("Accept-Encoding", "identity") // what comes back is looked at
 	}
 	if p.Out.Body != nil && p.Out.Body != http.NoBody {
@@ -343,7 +393,7 @@ func (w *web) modify(res *http.Response) error {
 	var from io.Reader = res.Body
 	if x.secret != nil {
 		// Encoded as it must not be, but it happens: what is looked at is decoded.
-		if enc := res.Header.Get("Content-Encoding"); hasBody(res) && enc != "" && !strings.EqualFold(enc, "identity") {
+		if enc := strings.Join(res.Header.Values("Content-Encoding"), ","); hasBody(res) && enc != "" && !strings.EqualFold(enc, "identity") {
 			if !strings.EqualFold(enc, "gzip") {
 				return errors.New("the answer to a request with a credential is encoded (" + printable(enc) + "), and can't be looked at")
 			}
@@ -352,7 +402,13 @@ func (w *web) modify(res *http.Response) error {
 			res.Header.Del("Content-Length")
 			res.ContentLength = -1
 		}
-		from = &redactor{from: from, secret: []byte(x.secret.Secret), stand: x.secret.stand}
+	}
+	if len(x.hide) > 0 {
+		from = newRedactor(from, x.hide)
+		for _, s := range x.hide {
+			s.redact(res.Header) // also of an upgrade, which is written as it is
+		}
+		res.Status = ""
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.flow.Protocol = "websocket"
@@ -435,8 +491,8 @@ type answerWriter struct {
 }
 
 func (a *answerWriter) redact() {
-	if a.x.secret != nil {
-		a.x.secret.redact(a.Header())
+	for _, s := range a.x.hide {
+		s.redact(a.Header())
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 // pathForms makes an escaped path canonical: what need not be escaped is not,
 // and hexadecimal digits are upper case. A path that servers read in more than
-// one way (escaped slashes, dot segments, empty segments, backslashes, what is
-// escaped twice) has several forms: the one that is sent on, and what may be made
+// one way (escaped slashes, dot segments, empty segments, backslashes, parameters
+// of segments, what is escaped twice) has several forms: the one that is sent on, and what may be made
 // of it. ok is false for what is no path at all.
 func pathForms(escaped string) (forms []string, ok bool) {
 	if escaped == "" {
@@ -89,7 +89,7 @@ func hexDigit(c byte) int {
 
 // ambiguous reports whether a canonical path can be read in more than one way.
 func ambiguous(p string) bool {
-	if strings.Contains(p, "//") || strings.Contains(p, "%2F") || strings.Contains(p, "%5C") {
+	if strings.Contains(p, "//") || strings.Contains(p, "%2F") || strings.Contains(p, "%5C") || strings.Contains(p, ";") || strings.Contains(p, "%3B") {
 		return true
 	}
 	for rest := p; ; {

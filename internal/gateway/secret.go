@@ -3,22 +3,31 @@ package gateway
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// lent is a credential as the gateway uses it. Its value is in requests that go
-// out, and in nothing that is told or sent back.
+// lent is a credential as the gateway uses it, for some of the places where it
+// may go. Its value is in requests that go out, and in nothing that is told or
+// sent back.
 type lent struct {
 	cell.Lent
 	header string // where it is put when the cell has sent none
+	put    string // what is put there
 	places []cell.Place
-	stand  []byte // as long as the value, for bodies
+	hidden []hidden
 }
+
+// hidden is a text that gives the value away, and what the cell sees instead. It
+// is as long, for bodies.
+type hidden struct{ text, stand []byte }
 
 func newLent(list []cell.Lent) ([]*lent, error) {
 	out := make([]*lent, 0, len(list))
@@ -31,24 +40,42 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 		}
 		s := &lent{Lent: c}
 		if c.As != "" {
-			name, _ := c.Header()
-			if name == "" || !strings.Contains(c.As, "{secret}") && !strings.Contains(c.As, "{basic:") {
+			if !strings.Contains(c.As, ":") || !strings.Contains(c.As, "{secret}") && !strings.Contains(c.As, "{basic:") {
 				return nil, fmt.Errorf("the credential %q is put in as %q: that is no header with {secret}", c.Handle, c.As)
 			}
-			s.header = http.CanonicalHeaderKey(name)
+			s.header, s.put = c.Header()
+			s.header = http.CanonicalHeaderKey(s.header)
 		}
 		for _, f := range c.For {
 			p, err := cell.ParsePlace(f)
 			if err != nil {
-				return nil, fmt.Errorf("the credential %q can't be put in: %w", c.Handle, err)
+				return nil, fmt.Errorf("the credential %q: %w", c.Handle, err)
 			}
 			s.places = append(s.places, p)
 		}
-		s.stand = bytes.Repeat([]byte("*"), len(c.Secret))
-		copy(s.stand, c.Placeholder)
+		s.hide(c.Secret)
+		s.hide(url.QueryEscape(c.Secret))
+		if j, err := json.Marshal(c.Secret); err == nil {
+			s.hide(string(j[1 : len(j)-1]))
+		}
+		if _, enc, ok := strings.Cut(s.put, " "); ok && !strings.Contains(s.put, c.Secret) {
+			s.hide(enc) // what Basic makes of it
+		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// hide adds a text that gives the value away.
+func (s *lent) hide(text string) {
+	for _, h := range s.hidden {
+		if string(h.text) == text {
+			return
+		}
+	}
+	stand := bytes.Repeat([]byte("*"), len(text))
+	copy(stand, s.Placeholder)
+	s.hidden = append(s.hidden, hidden{[]byte(text), stand})
 }
 
 // lentAs finds the credential with a handle in the form in which it may go into
@@ -78,6 +105,39 @@ func (s *lent) goes(a cell.Access, host string) bool {
 		}
 	}
 	return false
+}
+
+// known are the credentials that some request to a host may carry: it may have
+// kept their values, and tell them when it is asked without.
+func (l *law) known(scheme, host string, port uint16) (list []*lent) {
+	for _, s := range l.lent {
+		if slices.ContainsFunc(s.places, func(p cell.Place) bool { return p.Scheme == scheme && p.Port == port && p.HoldsHost(host) }) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// mayHold reports whether a header is one for credentials: there a placeholder
+// is replaced. In others a host might take the value for something that it keeps
+// and shows to others.
+func (s *lent) mayHold(name string) bool {
+	switch name {
+	case s.header, "Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token", "Job-Token", "X-Auth-Token":
+		return true
+	}
+	return false
+}
+
+// astray is the header with the placeholder in it that is none for credentials,
+// "" when there is none.
+func (s *lent) astray(h http.Header) string {
+	for name, values := range h {
+		if !s.mayHold(name) && slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, s.Placeholder) }) {
+			return name
+		}
+	}
+	return ""
 }
 
 // carries reports whether a request has the placeholder somewhere in its line
@@ -111,49 +171,67 @@ func basic(v string) (scheme, decoded string, ok bool) {
 }
 
 // putIn puts the value into a request's headers: in place of the placeholder,
-// or as it is meant to be put in where the cell has sent nothing.
-func (s *lent) putIn(h http.Header) {
+// or as it is meant to be put in where the cell has sent nothing. It returns the
+// credential as it has to be looked for in the response.
+func (s *lent) putIn(h http.Header) *lent {
 	put := false
-	for _, values := range h {
+	as := *s
+	as.hidden = slices.Clone(s.hidden)
+	for name, values := range h {
+		if !s.mayHold(name) {
+			continue
+		}
 		for i, v := range values {
 			if strings.Contains(v, s.Placeholder) {
 				values[i] = strings.ReplaceAll(v, s.Placeholder, s.Secret)
 				put = true
 			} else if scheme, dec, ok := basic(v); ok && strings.Contains(dec, s.Placeholder) {
-				values[i] = scheme + " " + base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(dec, s.Placeholder, s.Secret)))
+				enc := base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(dec, s.Placeholder, s.Secret)))
+				as.hide(enc)
+				values[i] = scheme + " " + enc
 				put = true
 			}
 		}
 	}
 	if !put && s.header != "" && len(h.Values(s.header)) == 0 {
-		_, v := s.Header()
-		h.Set(s.header, v)
+		h.Set(s.header, s.put)
 	}
+	return &as
 }
 
 // redact takes the value out of headers that go back to the cell.
 func (s *lent) redact(h http.Header) {
 	for name, values := range h {
-		for i, v := range values {
-			if strings.Contains(v, s.Secret) {
-				values[i] = strings.ReplaceAll(v, s.Secret, s.Placeholder)
+		for _, x := range s.hidden {
+			text := string(x.text)
+			for i, v := range values {
+				if strings.Contains(v, text) {
+					values[i] = strings.ReplaceAll(v, text, s.Placeholder)
+				}
 			}
-		}
-		if strings.Contains(strings.ToLower(name), strings.ToLower(s.Secret)) {
-			delete(h, name)
+			if strings.Contains(strings.ToLower(name), strings.ToLower(text)) {
+				delete(h, name)
+			}
 		}
 	}
 }
 
-// redactor takes the value out of a body as it passes. What it puts in its place
+// redactor takes values out of a body as it passes. What it puts in their place
 // is as long, so that lengths and ranges stay right.
 type redactor struct {
-	from   io.Reader
-	secret []byte
-	stand  []byte
-	buf    []byte // read and not given
-	ready  int    // of it, so much can be given
-	err    error
+	from  io.Reader
+	hide  []hidden
+	buf   []byte // read and not given
+	ready int    // of it, so much can be given
+	err   error
+}
+
+func newRedactor(from io.Reader, list []*lent) *redactor {
+	r := &redactor{from: from}
+	for _, s := range list {
+		r.hide = append(r.hide, s.hidden...)
+	}
+	return r
 }
 
 func (r *redactor) Read(p []byte) (int, error) {
@@ -169,14 +247,21 @@ func (r *redactor) Read(p []byte) (int, error) {
 		r.buf = append(r.buf, make([]byte, max(4096, min(len(p), pieceSize)))...)
 		n, err := r.from.Read(r.buf[start:])
 		r.buf, r.err = r.buf[:start+n], err
-		for {
-			i := bytes.Index(r.buf, r.secret)
-			if i < 0 {
-				break
+		keep := 0
+		for _, h := range r.hide {
+			for rest := r.buf; ; {
+				i := bytes.Index(rest, h.text)
+				if i < 0 {
+					break
+				}
+				copy(rest[i:], h.stand)
+				rest = rest[i+len(h.text):]
 			}
-			copy(r.buf[i:], r.stand)
 		}
-		r.ready = len(r.buf) - overlap(r.buf, r.secret)
+		for _, h := range r.hide {
+			keep = max(keep, overlap(r.buf, h.text))
+		}
+		r.ready = len(r.buf) - keep
 	}
 	n := copy(p, r.buf[:r.ready])
 	r.buf = r.buf[n:]

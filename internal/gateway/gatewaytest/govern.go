@@ -446,7 +446,10 @@ func testTrial(t *testing.T, site joins) {
 	if s := b.Events.Text(); s != "" {
 		t.Errorf("events: %s", s)
 	}
-	trial.End()
+	// Whoever does the same meanwhile hides behind no canary.
 	b.Cell.Dial(b.Ctx(), "tcp", "192.0.2.1:443")
 	b.Decided(cell.Deny, func(a cell.Access) bool { return a.Addr == addr })
+	trial.End()
+	b.Cell.Dial(b.Ctx(), "tcp", "192.0.2.1:444")
+	b.Decided(cell.Deny, func(a cell.Access) bool { return a.Addr == addr && a.Port == 444 })
 }
