@@ -292,7 +292,7 @@ func (f flushing) Write(b []byte) (int, error) {
 // testWebSocket: messages go both ways, in a connection that was judged as the
 // request that began it.
 func testWebSocket(t *testing.T, site joins) {
-	p := Allow("a.test")
+	p := Allow("a.test", "up.test")
 	p.Rules[0].Open = true
 	b := Join(t, site(t), With(p))
 	b.Record("a.test. 60 IN A 203.0.113.1")
@@ -338,8 +338,20 @@ func testWebSocket(t *testing.T, site joins) {
 		}
 	}
 	// Another protocol is not upgraded to: nobody would judge what is said then.
-	out := b.exchange("a.test:80", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
-	if strings.Contains(out, "101") {
+	b.Record("up.test. 60 IN A 203.0.113.2")
+	b.Raw("203.0.113.2:80", func(c net.Conn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		if up := r.Header.Get("Upgrade"); up != "" {
+			fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\nunseen", up)
+			return
+		}
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nseen")
+	})
+	out := b.exchange("up.test:80", "GET / HTTP/1.1\r\nHost: up.test\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
+	if !strings.HasSuffix(out, "\r\n\r\nseen") {
 		t.Errorf("upgraded to h2c: %q", out)
 	}
 }
