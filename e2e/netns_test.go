@@ -28,6 +28,7 @@ func ownNetwork(t *testing.T) bool {
 	if os.Getenv(netnsEnv) != "" {
 		return true
 	}
+	t.Parallel() // it shares nothing with the others
 	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=9m")
 	c.Env = append(os.Environ(), netnsEnv+"=1", "PANDO_BIN="+built)
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}

@@ -53,6 +53,7 @@ var registries = map[string]registry{
 func TestPackages(t *testing.T) {
 	for name, r := range registries {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			need.Program(t, r.prog)
 			reachable(t, r.url)
 			h := newHost(t)

@@ -259,7 +259,14 @@ func inCell(h *host, name string, args []string, script string) (got tried, run 
 	h.t.Helper()
 	wrap := `s=$(date +%s%N); timeout 8 sh -c "$0" 2>&1; c=$?; e=$(date +%s%N); echo; echo "ended $c $(( (e - s) / 1000000 ))"`
 	args = append(append([]string{"run", "--cell", name, "--env", wayEnv + "=1"}, args...), "--", "sh", "-c", wrap, script)
+	before, _ := os.ReadDir(h.state("runs"))
 	o := h.exits(0, args...)
+	after, _ := os.ReadDir(h.state("runs"))
+	for _, d := range after {
+		if !slices.ContainsFunc(before, func(b os.DirEntry) bool { return b.Name() == d.Name() }) {
+			run = d.Name()
+		}
+	}
 	i := strings.LastIndex(o.out, "ended ")
 	if i < 0 {
 		h.t.Fatalf("%s: %s%s", script, o.out, o.stderr)
@@ -267,7 +274,7 @@ func inCell(h *host, name string, args []string, script string) (got tried, run 
 	var ms int
 	fmt.Sscanf(o.out[i:], "ended %d %d", &got.code, &ms)
 	got.out, got.took = o.out+o.stderr, time.Duration(ms)*time.Millisecond
-	return got, h.run(name + ":latest").ID
+	return got, run
 }
 
 // eventsOf reads the events of one kind that a run's record has.
