@@ -107,7 +107,9 @@ func (w *World) answer(rw dns.ResponseWriter, q *dns.Msg) {
 		if o := q.IsEdns0(); o != nil {
 			size = int(o.UDPSize())
 		}
-		m.Truncate(size)
+		if m.Truncate(size); m.Truncated {
+			m.Answer = nil // as many servers do: it has to be asked for by TCP
+		}
 	}
 	rw.WriteMsg(m)
 }
