@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"syscall"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -138,6 +137,3 @@ func (g *Gateway) account(n int64) (ok bool) {
 	}
 	return false
 }
-
-// refused reports whether an error is that of a host where nobody listens.
-func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

@@ -195,7 +195,6 @@ func (r *reader) none(n ast.Node) bool {
 
 // section is a mapping with known words.
 type section struct {
-	about string
 	words []word
 }
 
@@ -304,7 +303,6 @@ func orFile(path string) string {
 type list struct {
 	item func(i int) shape // i: how many were there before
 	one  bool              // one item may stand without the list
-	same bool              // nothing may be in it twice
 }
 
 func (l list) read(r *reader, n ast.Node, path string) {
