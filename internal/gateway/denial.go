@@ -34,7 +34,7 @@ const (
 func (x *exchange) refuse(rw http.ResponseWriter, r *http.Request, d cell.Decision, status int) {
 	if x.access.Path == "" {
 		if forms, ok := pathForms(r.URL.EscapedPath()); ok {
-			x.access.Path = forms[0]
+			x.access.Path = forms[0][:min(len(forms[0]), maxPath)]
 		}
 	}
 	x.id = x.c.g.tell(x.l, x.access, d, x.c.id)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,7 +117,14 @@ func (e *events) tell() {
 	}
 }
 
+// maxError is how much is told of an error: hosts can make them long, and an
+// event that is too long is none.
+const maxError = 1 << 10
+
 func (e *events) flow(f cell.Flow) {
+	if len(f.Error) > maxError {
+		f.Error = strings.ToValidUTF8(f.Error[:maxError], "") + "…"
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {

@@ -21,7 +21,9 @@ import (
 
 const (
 	maxHeader   = 256 << 10
-	maxRequests = 2048 // under way at once
+	maxRequests = 2048    // under way at once
+	maxPath     = 8 << 10 // what is longer than most hosts take is too long to be told in events
+	maxMethod   = 32
 	webIdle     = 5 * time.Minute
 	// flushAfter is how long a part of an answer of known length may be held
 	// back for more. Others are passed on as they come.
@@ -233,6 +235,10 @@ func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Dec
 	if r.Method == http.MethodConnect {
 		return no("method", "the gateway is no proxy: connect to the host itself")
 	}
+	if len(r.Method) > maxMethod {
+		x.access.Method = printable(r.Method)
+		return no("method", "the method is longer than any that there is")
+	}
 	if strings.ContainsFunc(r.Method, func(c rune) bool { return c >= 'a' && c <= 'z' }) {
 		return no("method", "methods are written in capitals: some hosts take post for POST")
 	}
@@ -248,7 +254,11 @@ func (w *web) shape(x *exchange, r *http.Request) (forms []string, bad *cell.Dec
 	if !sameHost(r.Host, x.access) {
 		return no("host", "the request is for "+strconv.Quote(printable(r.Host))+" on a connection to "+x.c.host())
 	}
-	forms, ok := pathForms(r.URL.EscapedPath())
+	escaped := r.URL.EscapedPath()
+	if len(escaped) > maxPath {
+		return no("path", "the path is longer than "+strconv.Itoa(maxPath)+" bytes")
+	}
+	forms, ok := pathForms(escaped)
 	if !ok {
 		return no("path", "the path can't be one of a resource")
 	}

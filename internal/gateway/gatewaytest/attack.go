@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -59,6 +60,43 @@ func testDisguised(t *testing.T, site joins) {
 		out := b.exchange("a.test:80", c.line+"\r\nHost: a.test\r\n"+c.header+"Connection: close\r\n\r\n")
 		if _, rest, _ := strings.Cut(out, " "); !strings.HasPrefix(rest, c.status) || (c.status == "200") != (len(arrived) == 1) {
 			t.Errorf("%q with %q: %.60q, want %s; arrived %q", c.line, c.header, out, c.status, arrived)
+		}
+	}
+}
+
+// testLongRequests: no request is so long, and no host's answer, that nothing is
+// told of it: an event has at most a megabyte.
+func testLongRequests(t *testing.T, site joins) {
+	b := Join(t, site(t), With(Allow("a.test", "b.test")))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	b.Record("b.test. 60 IN A 203.0.113.2")
+	b.HTTP("203.0.113.1:80", whole)
+	b.Raw("203.0.113.2:80", func(c net.Conn) {
+		bufio.NewReader(c).ReadString('\n')
+		io.WriteString(c, strings.Repeat("\x01", 1<<20)+"\r\n\r\n")
+	})
+	amps := strings.Repeat("&", 200<<10) // each is six bytes in JSON
+	for _, r := range []struct{ host, line, status string }{
+		{"a.test", "GET /" + amps, "400"},
+		{"a.test", strings.Repeat("M", 200<<10) + " /", "400"},
+		{"a.test", "GET /" + amps[:8000] + "?" + amps, "200"},
+		{"b.test", "GET /", "502"},
+	} {
+		send := r.line + " HTTP/1.1\r\nHost: " + r.host + "\r\nConnection: close\r\n\r\n"
+		if r.host == "a.test" { // as the second in its connection
+			send = "HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n" + send
+		}
+		out := b.exchange(r.host+":80", send)
+		if i := strings.LastIndex("\n"+out, "\nHTTP/1.1 "); i < 0 || !strings.HasPrefix(out[i+9:], r.status) && !strings.HasPrefix(out[i+9:], "a.test ") {
+			t.Errorf("%.40q: %.300q, want %s", r.line, out, r.status)
+		}
+	}
+	b.Events.Wait(t, "the last flow", func(e Event) bool { return e.Flow.Host == "b.test" && e.Flow.Method == "GET" })
+	for _, e := range b.Events.All(func(Event) bool { return true }) {
+		for _, fields := range []any{e.Decided, e.Flow} {
+			if j, err := json.Marshal(fields); err != nil || len(j) > 512<<10 {
+				t.Errorf("an event has %d bytes (%v): %.300s", len(j), err, j)
+			}
 		}
 	}
 }

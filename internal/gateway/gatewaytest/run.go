@@ -117,6 +117,7 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		{"WebSocket", testWebSocket},
 		{"OtherProtocols", testOther},
 		{"Disguised", testDisguised},
+		{"LongRequests", testLongRequests},
 		{"TLSThatComesSlowly", testSlowHello},
 		{"Credentials", testCredentials},
 		{"CredentialsStayInPlace", testCredentialsStayInPlace},
