@@ -101,6 +101,7 @@ type listed struct {
 }
 
 type listedMounts struct {
+	layer  string
 	at     string
 	mounts []Mount
 }
@@ -135,7 +136,7 @@ func (m *merger) files(l Layer) error {
 		m.origin("mount "+mt.Target, f.at(mt.Line))
 	}
 	if len(mounts) > 0 {
-		m.mounts = append(m.mounts, listedMounts{f.at(f.Mounts[0].Line), mounts})
+		m.mounts = append(m.mounts, listedMounts{l.Name, f.at(f.Mounts[0].Line), mounts})
 		m.r.Files.Mounts = mounts
 		if l.Name == LayerHost {
 			m.r.Files.Mounts = []Mount{}
@@ -302,6 +303,9 @@ func (m *merger) network(l Layer) error {
 				if err := m.networkBound(rule, ruleOrigin(f, fr)); err != nil {
 					return err
 				}
+				if err := m.ruleLentBound(rule, ruleOrigin(f, fr)); err != nil {
+					return err
+				}
 				*list.dst = append(*list.dst, rule)
 				li.words[list.what+" "+rule.key()] = ruleOrigin(f, fr)
 			}
@@ -386,12 +390,71 @@ func (m *merger) lentBound(c Credential, at string) (Credential, error) {
 	return c, nil
 }
 
+// ruleLentBound refuses a rule that puts in a credential which the layers above
+// don't lend, or not for all that the rule allows.
+func (m *merger) ruleLentBound(r Rule, at string) error {
+	if r.Credential == "" {
+		return nil
+	}
+	for _, b := range m.lent {
+		i := slices.IndexFunc(b.lent, func(o Credential) bool { return o.Handle == r.Credential })
+		if i < 0 {
+			return tooWide("credential "+r.Credential, at, b.at)
+		}
+		if upper := b.lent[i].For; len(upper) > 0 && !ruleWithin(r, upper) {
+			return tooWide("credential "+r.Credential+" by a rule that is not within the places it may go to", at, b.at)
+		}
+	}
+	return nil
+}
+
+// ruleWithin reports whether all requests that a rule matches are at one of some
+// places. It may say no where yes is true. Port 80, which hosts have beside 443
+// when none was given, counts where a secret may travel in the clear.
+func ruleWithin(r Rule, places []string) bool {
+	paths, methods := r.Paths, ""
+	if len(paths) == 0 {
+		paths = []string{"/**"}
+	}
+	if len(r.Methods) > 0 {
+		methods = strings.Join(r.Methods, ",") + " "
+	}
+	inClear := slices.ContainsFunc(places, func(p string) bool { return strings.Contains(p, "http://") })
+	within := func(host, port, path string) bool {
+		one := methods + "https://" + host + ":" + port + path
+		if port == "80" && len(r.Ports) > 1 {
+			if !inClear {
+				return true
+			}
+			one = methods + "http://" + host + path
+		}
+		return slices.ContainsFunc(places, func(p string) bool { return placeWithin(one, p) })
+	}
+	for _, h := range r.Hosts {
+		if strings.Contains(h, ":") {
+			h = "[" + h + "]"
+		}
+		for _, port := range r.Ports {
+			if slices.ContainsFunc(paths, func(path string) bool { return !within(h, port, path) }) {
+				return false
+			}
+		}
+	}
+	return len(r.Ports) > 0
+}
+
 // flags is the lowest layer. With a FILE of the same run it is one layer: what
 // both list is allowed; of limits only less.
 func (m *merger) flags(flags Flags) error {
 	for _, s := range flags.Mounts {
 		mt, err := ParseMount(s)
 		if err != nil {
+			return err
+		}
+		if n := len(m.mounts); n > 0 && m.mounts[n-1].layer == LayerRun { // one layer with the flags
+			m.mounts = m.mounts[:n-1]
+		}
+		if err := m.mountBound(mt, "--mount "+s); err != nil {
 			return err
 		}
 		m.r.Files.Mounts = append(slices.Clone(m.r.Files.Mounts), mt)

@@ -155,6 +155,7 @@ func TestLayers(t *testing.T) {
 		}
 	}
 
+	lends := layer(t, LayerUser, "version: 1\ncredentials: [{name: mine, for: ['https://a.example/me/**']}]\n")
 	for _, c := range []struct {
 		what   string
 		layers []Layer
@@ -165,6 +166,11 @@ func TestLayers(t *testing.T) {
 		{"a flag on another port", []Layer{project}, Flags{Allow: []string{"a.example:22"}}, []string{"port 22", "project.yaml:3"}},
 		{"a file outside of the host's", []Layer{hostLayer, layer(t, LayerRun, "version: 1\nnetwork: {allow: [other.net]}\n")}, Flags{}, []string{"other.net", "run.yaml:2", "host.yaml:3"}},
 		{"a credential", []Layer{hostLayer}, Flags{Credentials: []string{"anthropic"}}, []string{"credential anthropic", "host.yaml:6"}},
+		{"a mount by a flag", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, Flags{Mounts: []string{"/etc:/x"}}, []string{"--mount /etc:/x", "user.yaml:2"}},
+		{"a writable mount by a flag", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, Flags{Mounts: []string{"/data/x:/x:rw"}}, []string{"--mount /data/x:/x:rw", "user.yaml:2"}},
+		{"a credential by a rule", []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, credential: other}]}\n")}, Flags{}, []string{"credential other", "project.yaml:2", "user.yaml:2"}},
+		{"a credential by a rule elsewhere", []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: b.example, credential: mine}]}\n")}, Flags{}, []string{"credential mine", "project.yaml:2", "user.yaml:2"}},
+		{"a credential by a rule with more paths", []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, credential: mine}]}\n")}, Flags{}, []string{"credential mine", "project.yaml:2", "user.yaml:2"}},
 		{"a mount", []Layer{layer(t, LayerUser, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n"), layer(t, LayerProject, "version: 1\nfiles: {mounts: [{source: /data/x, target: /x, writable: true}]}\n")}, Flags{}, []string{"/data/x", "user.yaml:2", "project.yaml:2"}},
 	} {
 		_, err := MergeLayers(Defaults(host), c.layers, c.flags)
@@ -179,7 +185,14 @@ func TestLayers(t *testing.T) {
 		}
 	}
 
+	// A rule may put in what is within what was lent above.
+	if _, err := MergeLayers(Defaults(host), []Layer{lends, layer(t, LayerProject, "version: 1\nnetwork: {allow: [{host: a.example, paths: /me/x/*, credential: mine}]}\n")}, Flags{}); err != nil {
+		t.Error(err)
+	}
 	// A file of the run and its flags are one layer.
+	if _, err := MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nfiles: {mounts: [{source: /data, target: /data}]}\n")}, Flags{Mounts: []string{"/srv:/srv", "/opt:/opt"}}); err != nil {
+		t.Error(err)
+	}
 	r, err = MergeLayers(Defaults(host), []Layer{layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\n")}, Flags{Allow: []string{"@npm"}, Credentials: []string{"npm"}})
 	if err != nil {
 		t.Fatal(err)
