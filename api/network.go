@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Network is what a run said to the outside, and what it was refused.
 type Network struct {
@@ -43,6 +46,19 @@ type Denial struct {
 	Line     string `json:"line,omitempty"`     // what to write into a policy file
 	Narrower string `json:"narrower,omitempty"` // the least grant that would do
 	By       string `json:"by"`                 // "policy", "person", "gateway", "budget"
+}
+
+// String is the denial in one line.
+func (d Denial) String() string {
+	s := d.Want
+	if d.Times > 1 {
+		s += fmt.Sprintf(" (%d times)", d.Times)
+	}
+	s += ", " + d.Reason
+	if d.Permit != "" {
+		s += ": " + d.Permit + " would allow it"
+	}
+	return s
 }
 
 // Approval is something that a cell wants and a person decides on.

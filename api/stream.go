@@ -83,6 +83,10 @@ func (f Frame) OutputData() (offset int64, data []byte, err error) {
 // answer.
 const StepAsking = "asking"
 
+// StepDenied is the step of a run that was just refused something, the first
+// time; the note says what, as the run's denials do at its end.
+const StepDenied = "denied"
+
 // Progress is what long work reports on its way.
 type Progress struct {
 	Step  string `json:"step"`            // "importing"

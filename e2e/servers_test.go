@@ -113,18 +113,6 @@ func (n *names) let(name string, addrs func() []string) {
 	n.zone[name] = addrs
 }
 
-// asked lists the questions so far that have a text in their name.
-func (n *names) asked(text string) (list []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, q := range n.saw {
-		if strings.Contains(q, text) {
-			list = append(list, q)
-		}
-	}
-	return list
-}
-
 func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	m := new(dns.Msg)
 	m.SetReply(q)

@@ -44,12 +44,14 @@ type app struct {
 	terminalOut bool
 	isTTY       bool // stderr is a terminal: progress is drawn
 
+	told map[string]bool // denials that were told while the run went on
+
 	exit int // exit code of a command that was run in a cell
 }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, version string, start Start, bench Bench) int {
-	a := &app{version: version, start: start, bench: bench, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &app{version: version, start: start, bench: bench, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
 	if len(args) == 1 && args[0] == "--version" { // nothing else is needed for it
 		fmt.Fprintln(a.stdout, "pando", version)
 		return 0

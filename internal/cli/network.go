@@ -22,20 +22,13 @@ func (a *app) denials(n *api.Network) {
 			a.say("pando: and %s more; pando show RUN lists them", plural(len(n.Denials)+n.More-shown, "denial"))
 			break
 		}
-		a.say("pando: denied: %s", denialWords(d))
+		once := d
+		once.Times = 0
+		if a.told[once.String()] {
+			continue
+		}
+		a.say("pando: denied: %s", printable(d.String()))
 	}
-}
-
-func denialWords(d api.Denial) string {
-	s := printable(d.Want)
-	if d.Times > 1 {
-		s += fmt.Sprintf(" (%d times)", d.Times)
-	}
-	s += ", " + printable(d.Reason)
-	if d.Permit != "" {
-		s += ": " + printable(d.Permit) + " would allow it"
-	}
-	return s
 }
 
 // showNetwork tells whom a run talked to, and what it was refused.
@@ -66,7 +59,7 @@ func showNetwork(w io.Writer, n *api.Network) {
 		field(w, "talked to", s)
 	}
 	for _, d := range n.Denials {
-		field(w, "denied", denialWords(d))
+		field(w, "denied", printable(d.String()))
 	}
 	if n.More > 0 {
 		field(w, "more", fmt.Sprintf("%d that are not listed: pando events", n.More))

@@ -165,6 +165,13 @@ func (p *progress) show(s api.Progress) {
 	if p.since.IsZero() {
 		p.since = time.Now()
 	}
+	if s.Step == api.StepDenied {
+		if !p.a.told[s.Note] {
+			p.a.told[s.Note] = true
+			p.a.say("pando: denied: %s", printable(s.Note))
+		}
+		return
+	}
 	if (s.Step == "waiting" || s.Step == api.StepAsking) && s.Note != p.note {
 		p.note = s.Note
 		p.a.say("pando: %s%s", s.Note, p.end)

@@ -226,12 +226,13 @@ func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets)
 	}
 }
 
-// ask tells the client what waits for a person while the command runs.
+// ask tells the client what waits for a person, and what was denied, while the
+// command runs.
 func (s *stream) ask(ctx context.Context) {
 	for {
 		select {
 		case p := <-s.a.Progress:
-			if p.Step == api.StepAsking && s.sendJSON(ctx, api.FrameProgress, p) != nil {
+			if (p.Step == api.StepAsking || p.Step == api.StepDenied) && s.sendJSON(ctx, api.FrameProgress, p) != nil {
 				return
 			}
 		case <-ctx.Done():

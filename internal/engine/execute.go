@@ -277,6 +277,9 @@ func closeLogs(logs [3]*os.File) {
 // command is ended and waited for.
 func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 	x.l.report(api.Progress{Step: "running"})
+	if x.c.talks() && !x.run.TTY {
+		defer x.tellDenials(ctx)()
+	}
 	return x.e.waitFor(ctx, x.proc)
 }
 

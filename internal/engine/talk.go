@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -50,6 +51,40 @@ func want(a cell.Access) string {
 		port = ":" + strconv.Itoa(int(a.Port))
 	}
 	return "connect " + host + port
+}
+
+// toldAtOnce is how many denials a run tells while it goes on.
+const toldAtOnce = 20
+
+// tellDenials tells whoever watches the run what it is refused on the network,
+// each thing once, while its command may still try for minutes. The end tells
+// all. stop ends it.
+func (x *execution) tellDenials(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		t := newEventTail(ctx, filepath.Join(x.run.Folder, eventsFile), nil, true)
+		defer t.close()
+		told := map[string]bool{}
+		for ev, err := range receipt.ReadEvents(t, x.run.RunID()) {
+			if err != nil || len(told) == toldAtOnce {
+				return
+			}
+			d, ok := fieldsOf[cell.Decided](ev)
+			if ev.Kind != "decision" || !ok || d.Decision.Effect != cell.Deny || d.Access.Act == cell.Execute {
+				continue
+			}
+			if w := want(d.Access); !told[w] {
+				told[w] = true
+				x.l.report(api.Progress{Step: api.StepDenied, Note: api.Denial{Want: w, Reason: d.Decision.Reason, Permit: d.Decision.Permit}.String()})
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-over
+	}
 }
 
 // talk reads a run's event stream for what was said to the outside. nil: there
