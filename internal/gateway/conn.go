@@ -241,6 +241,12 @@ func (s *conns) remove(c *conn) {
 	delete(s.open, c)
 }
 
+func (s *conns) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
 func (s *conns) all() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

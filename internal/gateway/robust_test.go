@@ -133,6 +133,38 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
+// TestACrowdStaysSmall: a cell that takes thousands of streams and reads none of
+// them doesn't fill the host's memory.
+func TestACrowdStaysSmall(t *testing.T) {
+	p := gatewaytest.Policy{Rules: []gatewaytest.Rule{{Effect: cell.Allow, Host: "a.test", Ports: []uint16{9000}}}}
+	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(p))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	b.Raw("203.0.113.1:9000", func(c net.Conn) { io.Copy(io.Discard, c) })
+	addr, err := gatewaytest.Lookup(b.Ctx(), b.Cell, b.Link, "a.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range gateway.Crowd + 64 {
+		c, err := b.Cell.Dial(b.Ctx(), "tcp", addr.String()+":9000")
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		defer c.Close()
+	}
+	small := 0
+	for end := time.Now().Add(5 * time.Second); small < 64 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		small = 0
+		for _, n := range b.Gateway.Buffers() {
+			if n <= 512<<10 {
+				small++
+			}
+		}
+	}
+	if small < 64 {
+		t.Errorf("of %d connections %d are small", gateway.Crowd+64, small)
+	}
+}
+
 // TestSlowAndLong: what a cell can make the gateway keep is bounded.
 func TestSlowAndLong(t *testing.T) {
 	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Allow("a.test")))

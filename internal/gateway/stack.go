@@ -29,6 +29,10 @@ const (
 	bufferMin     = 4 << 10
 	bufferDefault = 512 << 10
 	bufferMax     = 4 << 20
+	// A cell that doesn't read what it is sent has them all full. So those that
+	// come beyond a crowd stay small: 16384 cost 2 GiB then, and not 60.
+	crowd       = 256
+	bufferCrowd = 128 << 10
 )
 
 // startStack makes the TCP/IP stack whose one neighbour is the cell.

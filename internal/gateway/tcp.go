@@ -83,6 +83,10 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 	}
 	finish(false)
 	ep.SocketOptions().SetKeepAlive(true)
+	if g.conns.count() > crowd {
+		ep.SocketOptions().SetSendBufferSize(bufferCrowd, true)
+		ep.SocketOptions().SetReceiveBufferSize(bufferCrowd, true)
+	}
 	if !c.setIn(ep, &wq, gonet.NewTCPConn(&wq, ep)) {
 		return
 	}

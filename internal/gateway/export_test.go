@@ -1,0 +1,17 @@
+package gateway
+
+// Crowd is how many connections may have large buffers.
+const Crowd = crowd
+
+// Buffers returns the sizes of the buffers of all connections.
+func (g *Gateway) Buffers() (list []int64) {
+	for _, c := range g.conns.all() {
+		c.mu.Lock()
+		if c.ep != nil {
+			o := c.ep.SocketOptions()
+			list = append(list, o.GetSendBufferSize()+o.GetReceiveBufferSize())
+		}
+		c.mu.Unlock()
+	}
+	return list
+}
