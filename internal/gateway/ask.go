@@ -16,6 +16,7 @@ const (
 	maxAsked   = 64               // questions that wait for a person
 	maxHeld    = 256              // connections and requests that wait for an answer
 	maxAnswers = 1024
+	maxNew     = 128 // questions within a minute: each is recorded, and told to the person
 )
 
 // Bind is the digest that an answer is bound to: the sum of what was asked for
@@ -43,6 +44,8 @@ type asks struct {
 	used    map[string]bool // answers that were good once, by the id of the question
 	changed chan struct{}   // closed and replaced when waiting has changed
 	closed  bool
+	minute  time.Time // since when questions are counted
+	fresh   int
 }
 
 // question is one that waits. All that would do the same wait together.
@@ -221,6 +224,13 @@ func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision
 			return deny("too much waits for a person already")
 		}
 		now := time.Now()
+		if now.Sub(a.minute) > time.Minute {
+			a.minute, a.fresh = now, 0
+		}
+		if a.fresh++; a.fresh > maxNew {
+			a.mu.Unlock()
+			return deny("too much was asked for within a minute")
+		}
 		q = &question{Asked: cell.Asked{ID: id, Cell: a.g.cfg.Cell, Access: acc, Reason: d.Reason, Rule: d.Rule, Origin: d.Origin,
 			Policy: l.policy, Digest: digest, At: now, Expires: now.Add(l.askFor)}}
 		a.waiting = append(a.waiting, q)

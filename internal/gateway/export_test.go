@@ -3,6 +3,9 @@ package gateway
 // Crowd is how many connections may have large buffers.
 const Crowd = crowd
 
+// MaxNew is how many questions a cell may have within a minute.
+const MaxNew = maxNew
+
 // Buffers returns the sizes of the buffers of all connections.
 func (g *Gateway) Buffers() (list []int64) {
 	for _, c := range g.conns.all() {

@@ -165,6 +165,34 @@ func TestACrowdStaysSmall(t *testing.T) {
 	}
 }
 
+// TestQuestionsAreFew: who asks and gives up at once, again and again, floods
+// neither the person nor what is recorded.
+func TestQuestionsAreFew(t *testing.T) {
+	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Policy{Rules: []gatewaytest.Rule{{Effect: cell.Ask, Host: "a.test"}}}))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	b.HTTP("203.0.113.1:80", http.NotFoundHandler())
+	addr, err := gatewaytest.Lookup(b.Ctx(), b.Cell, b.Link, "a.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range gateway.MaxNew + 10 {
+		c, err := b.Cell.Dial(b.Ctx(), "tcp", addr.String()+":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := fmt.Sprint("/", i)
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a.test\r\n\r\n", path)
+		e := b.Events.Wait(t, path, func(e gatewaytest.Event) bool { return e.Decided.Access.Path == path })
+		c.Close()
+		if over := strings.Contains(e.Decided.Decision.Reason, "within a minute"); over != (i >= gateway.MaxNew) {
+			t.Fatalf("question %d: %+v", i, e.Decided.Decision)
+		}
+		b.Events.Wait(t, path+" in vain", func(e gatewaytest.Event) bool {
+			return e.Decided.Access.Path == path && e.Decided.Decision.Effect == cell.Deny
+		})
+	}
+}
+
 // TestSlowAndLong: what a cell can make the gateway keep is bounded.
 func TestSlowAndLong(t *testing.T) {
 	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Allow("a.test")))
