@@ -218,6 +218,8 @@ func (c *conn) rejudge(l *law) {
 
 // conns are the open connections.
 type conns struct {
+	max int // at once; not changed
+
 	mu   sync.Mutex
 	open map[*conn]bool
 }
@@ -225,7 +227,7 @@ type conns struct {
 func (s *conns) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.open) >= maxConns {
+	if len(s.open) >= s.max {
 		return false
 	}
 	if s.open == nil {

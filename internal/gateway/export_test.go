@@ -18,3 +18,6 @@ func (g *Gateway) Buffers() (list []int64) {
 	}
 	return list
 }
+
+// Most returns how many connections and requests there may be at once.
+func (g *Gateway) Most() (conns, requests int) { return g.conns.max, cap(g.web.busy) }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -96,6 +97,7 @@ func Open(cfg Config) (*Gateway, error) {
 		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
 	g := &Gateway{cfg: cfg, names: newNames(cfg.Link)}
+	g.conns.max = share(maxConns, 2)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.events = newEvents(cfg.Emit)
 	g.asks = newAsks(g)
@@ -119,6 +121,16 @@ func Open(cfg Config) (*Gateway, error) {
 		return fail(cell.Errorf(cell.Unsupported, "gateway.Open", "run pando doctor to see what this host lacks", "cannot open the network of cell %s: %w", cfg.Cell, err))
 	}
 	return g, nil
+}
+
+// share is n, or one part of so many of the files that this process may have
+// open: a cell must not leave it without one to hear its daemon by.
+func share(n int, parts uint64) int {
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err == nil && lim.Cur/parts < uint64(n) {
+		return int(lim.Cur / parts)
+	}
+	return n
 }
 
 // Close ends the cell's network: connections are reset, and what waits for a

@@ -48,7 +48,7 @@ type (
 )
 
 func newWeb(g *Gateway) *web {
-	w := &web{g: g, conns: make(chan net.Conn), quit: make(chan struct{}), busy: make(chan struct{}, maxRequests)}
+	w := &web{g: g, conns: make(chan net.Conn), quit: make(chan struct{}), busy: make(chan struct{}, share(maxRequests, 8))}
 	quiet := log.New(io.Discard, "", 0)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
@@ -190,6 +192,25 @@ func TestQuestionsAreFew(t *testing.T) {
 		b.Events.Wait(t, path+" in vain", func(e gatewaytest.Event) bool {
 			return e.Decided.Access.Path == path && e.Decided.Decision.Effect == cell.Deny
 		})
+	}
+}
+
+// TestFilesAreLeft: a keeper that may have few files open has some left, whatever
+// its cell does.
+func TestFilesAreLeft(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	few := old
+	few.Cur = 1024
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &old)
+	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Allow("a.test")))
+	if conns, requests := b.Gateway.Most(); conns != 512 || requests != 128 {
+		t.Errorf("of 1024 files, %d are for connections and %d for requests", conns, requests)
 	}
 }
 
