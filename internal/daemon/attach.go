@@ -200,9 +200,15 @@ func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	go s.feed(ctx, conn)
-	pumped, end := context.WithCancel(ctx)
-	defer end()
-	go s.ask(pumped)
+	over, asked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(asked)
+		s.ask(ctx, over)
+	}()
+	defer func() {
+		close(over)
+		<-asked
+	}()
 	var buf []byte
 	for {
 		f, err := api.ReadFrame(conn, &buf)
@@ -227,14 +233,17 @@ func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets)
 }
 
 // ask tells the client what waits for a person, and what was denied, while the
-// command runs.
-func (s *stream) ask(ctx context.Context) {
+// command runs. A write that is under way is never cut short: that would end
+// the connection.
+func (s *stream) ask(ctx context.Context, over <-chan struct{}) {
 	for {
 		select {
 		case p := <-s.a.Progress:
 			if (p.Step == api.StepAsking || p.Step == api.StepDenied) && s.sendJSON(ctx, api.FrameProgress, p) != nil {
 				return
 			}
+		case <-over:
+			return
 		case <-ctx.Done():
 			return
 		}
