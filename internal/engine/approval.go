@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sort"
 	"time"
 
@@ -220,6 +221,22 @@ func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 		}
 	}
 	return out
+}
+
+// dropAnswers takes from a living cell's gateway what was approved for runs
+// other than run: "" when its run has ended, and what it left behind goes on.
+func (e *Engine) dropAnswers(ctx context.Context, c *Cell, run cell.RunID) error {
+	inst := e.instance(c.ID)
+	if inst == nil || !c.talks() || !slices.ContainsFunc(e.approvals(), func(a Approval) bool {
+		return a.Ask.Cell == c.ID && a.State == approved && a.Answer != nil && a.Answer.Scope == scopeRun && a.Ask.Policy == c.Setup.Policy && (run == "" || a.Ask.Run != run)
+	}) {
+		return nil
+	}
+	g, err := e.governance(c, run)
+	if err != nil || g == nil {
+		return err
+	}
+	return inst.Govern(ctx, *g)
 }
 
 // expireAsks ends approvals of an earlier daemon whose cells are gone.

@@ -76,7 +76,7 @@ func (x *execution) start(ctx context.Context) error {
 func (x *execution) regovern(ctx context.Context) error {
 	pol, s := x.p.policy, &x.c.Setup
 	if pol.Digest() == s.Policy {
-		return nil
+		return x.e.dropAnswers(ctx, &x.c, x.run.RunID()) // a daemon before this one may not have come to it
 	}
 	what := ""
 	switch {

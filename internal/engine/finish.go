@@ -58,6 +58,9 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if err := x.recordExit(status, waitErr); err != nil {
 		return err
 	}
+	if err := x.e.dropAnswers(ctx, &x.c, ""); err != nil { // the next run does it, or does not begin
+		x.e.log.Error("cannot take back what was approved for a run", "run", x.run.ID, "error", err)
+	}
 	fp := x.lookAgain(ctx)
 	t := time.Now()
 	if err := x.quiesce(ctx); err != nil {
