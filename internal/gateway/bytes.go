@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 )
@@ -23,13 +24,19 @@ func (c *counter) add(g *Gateway, n int64) bool {
 // countedBody is a request's body on its way out.
 type countedBody struct {
 	io.ReadCloser
-	x *exchange
-	n *counter
+	x  *exchange
+	n  *counter
+	in *http.Request // its trailers are there at the end
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if n > 0 && !b.n.add(b.x.c.g, int64(n)) {
+	count := int64(n)
+	if err == io.EOF && b.in != nil {
+		count += headerSize(b.in.Trailer)
+		b.in = nil
+	}
+	if count > 0 && !b.n.add(b.x.c.g, count) {
 		return 0, errBudget
 	}
 	return n, err

@@ -392,7 +392,7 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Set("Accept-Encoding", "identity") // what comes back is looked at
 	}
 	if p.Out.Body != nil && p.Out.Body != http.NoBody {
-		p.Out.Body = &countedBody{ReadCloser: p.Out.Body, x: x, n: &x.sent}
+		p.Out.Body = &countedBody{ReadCloser: p.Out.Body, x: x, n: &x.sent, in: p.In}
 	}
 }
 
@@ -485,13 +485,16 @@ func (x *exchange) end() {
 
 // requestSize is about how many bytes a request without its body is.
 func requestSize(r *http.Request) int64 {
-	n := len(r.Method) + len(r.RequestURI) + len(r.Host) + 20
-	for name, values := range r.Header {
+	return int64(len(r.Method)+len(r.RequestURI)+len(r.Host)+20) + headerSize(r.Header)
+}
+
+func headerSize(h http.Header) (n int64) {
+	for name, values := range h {
 		for _, v := range values {
-			n += len(name) + len(v) + 4
+			n += int64(len(name) + len(v) + 4)
 		}
 	}
-	return int64(n)
+	return n
 }
 
 // answerWriter takes values out of what is sent back, whatever sets it.

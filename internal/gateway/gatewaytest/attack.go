@@ -183,6 +183,36 @@ func testCredentialsStayInPlace(t *testing.T, site joins) {
 	}
 }
 
+// testTrailersCount: what comes after a body leaves the cell, too.
+func testTrailersCount(t *testing.T, site joins) {
+	p := Allow("a.test")
+	p.Budget = 64 << 10
+	b := Join(t, site(t), With(p))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	arrived := 0
+	b.HTTP("203.0.113.1:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		for _, v := range r.Trailer {
+			arrived += len(v[0])
+		}
+	}))
+	c := Client(b.Cell, b.Link, nil)
+	var two http.Protocols
+	two.SetUnencryptedHTTP2(true)
+	c.Transport.(*http.Transport).Protocols = &two
+	for range 4 {
+		req, _ := http.NewRequestWithContext(b.Ctx(), "POST", "http://a.test/", io.NopCloser(strings.NewReader("x")))
+		req.Trailer = http.Header{"X-Much": {strings.Repeat("x", 40<<10)}}
+		if res, err := c.Do(req); err == nil {
+			io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+	}
+	if arrived == 0 || arrived > int(p.Budget) {
+		t.Errorf("%d bytes arrived, and %d may leave", arrived, p.Budget)
+	}
+}
+
 // testSlowHello: a ClientHello that comes slowly is one.
 func testSlowHello(t *testing.T, site joins) {
 	b := Join(t, site(t), With(Policy{Rules: []Rule{{Effect: cell.Allow, Host: "a.test", Ports: []uint16{8443}}}}))

@@ -124,6 +124,7 @@ func Run(t *testing.T, site func(t testing.TB) Site) {
 		{"F68Asked", testAsked},
 		{"F67Govern", testGovern},
 		{"Budget", testBudget},
+		{"BudgetCountsTrailers", testTrailersCount},
 		{"Trial", testTrial},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, site) })
