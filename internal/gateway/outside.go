@@ -27,9 +27,11 @@ func newOutside(g *Gateway, l *law) *outside {
 			MaxIdleConnsPerHost:   64,
 			IdleConnTimeout:       90 * time.Second,
 			ExpectContinueTimeout: time.Second,
-			ReadBufferSize:        16 << 10,
-			WriteBufferSize:       16 << 10,
-			ForceAttemptHTTP2:     true,
+			// A host's 10 MiB, times all requests, would be the end of this one.
+			MaxResponseHeaderBytes: 1 << 20,
+			ReadBufferSize:         16 << 10,
+			WriteBufferSize:        16 << 10,
+			ForceAttemptHTTP2:      true,
 		}
 	}
 	o := &outside{normal: make(), clear2: make()}

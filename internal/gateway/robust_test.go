@@ -195,6 +195,29 @@ func TestQuestionsAreFew(t *testing.T) {
 	}
 }
 
+// TestAHostThatNeverEnds: what a host can make the gateway keep of the head of an
+// answer is bounded.
+func TestAHostThatNeverEnds(t *testing.T) {
+	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Allow("a.test")))
+	b.Record("a.test. 60 IN A 203.0.113.1")
+	b.Raw("203.0.113.1:80", func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
+			return
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+		line := "X-Header: " + strings.Repeat("x", 64<<10) + "\r\n"
+		for range (3 << 20) / len(line) {
+			io.WriteString(c, line)
+		}
+		io.WriteString(c, "Content-Length: 0\r\n\r\n")
+		io.Copy(io.Discard, c)
+	})
+	res, _, err := b.Get("http://a.test/")
+	if err != nil || res.StatusCode != http.StatusBadGateway {
+		t.Errorf("3 MiB of headers: %v, %v", res, err)
+	}
+}
+
 // TestFilesAreLeft: a keeper that may have few files open has some left, whatever
 // its cell does.
 func TestFilesAreLeft(t *testing.T) {
