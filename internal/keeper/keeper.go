@@ -115,6 +115,12 @@ type Process interface {
 	EndRest() (int, error)
 }
 
+// A Releaser is a process that holds something until nobody will ask to end
+// what it left behind. Release is called once, at the end.
+type Releaser interface {
+	Release()
+}
+
 // Events receives what happened, in order. Emit is safe for concurrent use;
 // what it could not write makes Seal fail.
 type Events interface {

@@ -183,6 +183,9 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	case p.wasEnded(): // whoever ended it wants nothing of it to go on
 		left, _ = p.started.Process.EndRest()
 	}
+	if r, ok := p.started.Process.(Releaser); ok {
+		r.Release()
+	}
 	s.tellDenied(p)
 	if n := s.tried(p) - p.tried; n > 0 {
 		p.emit("network.none", map[string]any{"tries": n})

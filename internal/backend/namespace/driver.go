@@ -311,7 +311,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	made.At = time.Now().UTC()
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return keeper.Started{Process: &process{child: child, cell: c, family: child.Captured[familyLink], group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
+	return keeper.Started{Process: &process{child: child, cell: c, family: holdFamily(child), group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
 }
 
 // explainStart says what a command that did not start means.
@@ -513,7 +513,7 @@ type process struct {
 	child  *linux.Child
 	group  linux.Group
 	cell   *liveCell
-	family string // the namespace that it shares with all that it started, and with nothing else
+	family *family // what it shares with all that it started, and with nothing else; nil: not known
 }
 
 func (p *process) PID() int { return p.child.PID }

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -8,11 +9,42 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // familyLink names the namespace by which a command and everything that it
 // started are known.
 const familyLink = "/proc/self/ns/cgroup"
+
+// family is the namespace of a command, held open: its number is given to no
+// other as long as it is asked by it who belongs to the command.
+type family struct {
+	name string // as familyLink says
+	hold *os.File
+}
+
+// holdFamily opens the namespace of a command that was just started. It is not
+// there when the command has ended already.
+func holdFamily(child *linux.Child) *family {
+	f, err := os.Open(procPath(child.PID, "ns/cgroup"))
+	if err != nil {
+		return nil
+	}
+	name := child.Captured[familyLink]
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || name != fmt.Sprintf("cgroup:[%d]", st.Ino) {
+		f.Close()
+		return nil
+	}
+	return &family{name, f}
+}
+
+// Release implements keeper.Releaser.
+func (p *process) Release() {
+	if p.family != nil {
+		p.family.hold.Close()
+	}
+}
 
 // calm is how long processes may go on forking faster than they are killed
 // before the whole cell is frozen for it.
@@ -20,7 +52,7 @@ const calm = time.Second
 
 // EndRest implements keeper.Process.
 func (p *process) EndRest() (int, error) {
-	if p.family == "" {
+	if p.family == nil {
 		return 0, cell.Errorf(cell.Internal, "namespace.EndRest", "", "cannot tell what the command started")
 	}
 	ended := map[int]bool{}
@@ -31,7 +63,7 @@ func (p *process) EndRest() (int, error) {
 		}
 	}()
 	for {
-		found, err := p.cell.endFamily(p.family, ended)
+		found, err := p.cell.endFamily(p.family.name, ended)
 		if err != nil || found == 0 {
 			return len(ended), err
 		}
