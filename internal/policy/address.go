@@ -33,6 +33,7 @@ var blocks = sync.OnceValue(func() []block {
 	add("a link-local address", "169.254.0.0/16", "fe80::/10")
 	add("a multicast group", "224.0.0.0/4", "ff00::/8")
 	add("a reserved address", "192.0.0.0/24", "240.0.0.0/4", "::/96", "100::/64")
+	add("a tunnel's address", "2001::/32") // Teredo (RFC 4380): what it leads to is masked in it
 	return out
 })
 

@@ -112,6 +112,7 @@ func TestDecisions(t *testing.T) {
 		{"connect registry.npmjs.org:443=::ffff:127.0.0.1", cell.Deny, false},
 		{"connect registry.npmjs.org:443=64:ff9b::7f00:1", cell.Deny, false},
 		{"connect registry.npmjs.org:443=2002:7f00:1::", cell.Deny, false},
+		{"connect registry.npmjs.org:443=2001:0:7f00:1::1", cell.Deny, false},
 		{"connect registry.npmjs.org:443=169.254.169.254", cell.Deny, false},
 		{"connect 93.184.216.34:8443", cell.Allow, false},
 		{"connect wide.example:443=93.184.216.34", cell.Allow, false},
