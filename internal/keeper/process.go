@@ -120,6 +120,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	p.talk = s.talk(id)
 	p.talk.join(p)
 	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
+	p.denied = s.denied(p) // before it can do anything: it may be denied itself
 	p.started, err = s.Driver.Start(id, req.Process, theirs)
 	closeAll(theirs[:])
 	if err != nil {
@@ -135,7 +136,6 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	if !req.EndsCell {
 		p.before, _ = s.counted(id)
 	}
-	p.denied = s.denied(p)
 	p.tried = s.tried(p) // by the canaries, and by others before
 	p.status = cell.Status{Running: true, Started: time.Now()}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
