@@ -25,6 +25,10 @@ func NewRunID() RunID { return RunID("r-" + randomHex()) }
 // NewCheckpointID returns a random checkpoint identifier.
 func NewCheckpointID() CheckpointID { return CheckpointID("k-" + randomHex()) }
 
+// NewRequestID returns a random identifier of one request to a policy: "q-" and
+// 16 hexadecimal digits.
+func NewRequestID() string { return "q-" + randomHex() }
+
 func randomHex() string {
 	var b [8]byte
 	rand.Read(b[:]) // never fails: crypto/rand.Read ends the process instead

@@ -94,7 +94,7 @@ type Status struct {
 	Running  bool         `json:"running"`
 	Exit     *Exit        `json:"exit,omitempty"`
 	Usage    Usage        `json:"usage"`
-	Stats    Stats        `json:"stats"` // of the cell, when the process ended
+	Stats    Stats        `json:"stats"` // of the cell, when the process ended; of one without events, nothing
 	Stdout   StreamStatus `json:"stdout"`
 	Stderr   StreamStatus `json:"stderr"`
 	Started  time.Time    `json:"started"`

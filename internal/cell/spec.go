@@ -6,7 +6,13 @@ import "time"
 // is plain data: it goes to the keeper as JSON, and its policy part is what
 // the policy digest covers.
 type Spec struct {
-	ID       ID      `json:"id"`
+	ID ID `json:"id"`
+	// Family is the cell whose keeper holds this one; "": its own. (A cell that
+	// comes to life anew while branches of it live in the keeper of its name
+	// gets a family with a name of its own.) Layer is its
+	// workspace's writable layer, for whoever attaches to it later.
+	Family   ID      `json:"family,omitempty"`
+	Layer    string  `json:"layer,omitempty"`
 	Hostname string  `json:"hostname"`
 	User     User    `json:"user"`
 	Mounts   []Mount `json:"mounts"` // in the order they are made

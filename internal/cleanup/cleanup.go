@@ -52,6 +52,3 @@ func (s *Stack) Run(ctx context.Context) error {
 	s.undos = nil
 	return errors.Join(failed...)
 }
-
-// Release empties the stack without undoing: the work is complete.
-func (s *Stack) Release() { s.undos = nil }

@@ -109,6 +109,17 @@ func (g *Cgroups) Caps() CgroupCaps { return g.caps }
 // decide. When Create fails, nothing remains. A second Create of a name fails
 // with cell.Exists.
 func (g *Cgroups) Create(name string, want CgroupLimits) (_ *Cgroup, _ []Unapplied, err error) {
+	return g.create(name, want, true)
+}
+
+// CreateAside is Create without the hierarchy of version 2 where that does the
+// grouping alone: for processes that enter by themselves and not by being born
+// there. Moving one into version 2 takes a lock that waits for all processors.
+func (g *Cgroups) CreateAside(name string, want CgroupLimits) (*Cgroup, []Unapplied, error) {
+	return g.create(name, want, false)
+}
+
+func (g *Cgroups) create(name string, want CgroupLimits, grouped bool) (_ *Cgroup, _ []Unapplied, err error) {
 	if err := errors.Join(checkCgroupName("a cgroup", name), want.Check()); err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +130,7 @@ func (g *Cgroups) Create(name string, want CgroupLimits) (_ *Cgroup, _ []Unappli
 	defer undo.OnError(context.Background(), &err)
 	c := &Cgroup{Name: name}
 	for _, t := range g.trees {
-		if !t.neededFor(want) {
+		if !t.neededFor(want) || !grouped && t.v2 && len(g.trees) > 1 && !slices.ContainsFunc(t.controllers, func(c string) bool { return c == "memory" || c == "pids" }) {
 			continue
 		}
 		dir, err := g.makeDir(t, name)

@@ -44,6 +44,15 @@ func until(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
+// Freezes reports whether the cgroup is in a hierarchy that can stop processes.
+func (c *Cgroup) Freezes() bool {
+	if _, ok := c.v2(); ok {
+		return true
+	}
+	_, ok := c.with("freezer")
+	return ok
+}
+
 // Freeze stops all processes of the cgroup and returns when the last one has
 // stopped. When it fails, they run on. It is idempotent.
 func (c *Cgroup) Freeze(ctx context.Context) error {

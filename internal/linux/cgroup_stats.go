@@ -27,24 +27,14 @@ type CgroupStats struct {
 
 // Stats reads all figures.
 func (c *Cgroup) Stats() CgroupStats {
-	s := CgroupStats{NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured}
+	s := c.Used()
 	if d, ok := c.with("memory"); ok && d.tree.v2 {
-		s.Memory, s.MemoryPeak = figure(d.path, "memory.current"), figure(d.path, "memory.peak")
 		s.Swap = figure(d.path, "memory.swap.current")
-		s.OOMKills = keyed(d.path, "memory.events", "oom_kill")
 	} else if ok {
-		s.Memory, s.MemoryPeak = figure(d.path, "memory.usage_in_bytes"), figure(d.path, "memory.max_usage_in_bytes")
 		s.Swap = keyed(d.path, "memory.stat", "total_swap")
-		s.OOMKills = keyed(d.path, "memory.oom_control", "oom_kill")
 	}
 	if d, ok := c.with("pids"); ok {
-		s.PIDs, s.PIDsPeak = figure(d.path, "pids.current"), figure(d.path, "pids.peak")
-		s.PIDsRefused = keyed(d.path, "pids.events", "max")
-	}
-	if d, ok := c.v2(); ok { // counted without a controller
-		s.CPUUsec = keyed(d.path, "cpu.stat", "usage_usec")
-	} else if d, ok := c.with("cpuacct"); ok {
-		s.CPUUsec = per1000(figure(d.path, "cpuacct.usage"))
+		s.PIDs, s.PIDsRefused = figure(d.path, "pids.current"), keyed(d.path, "pids.events", "max")
 	}
 	if d, ok := c.with("cpu"); ok {
 		s.Throttled = keyed(d.path, "cpu.stat", "nr_throttled")
@@ -52,12 +42,46 @@ func (c *Cgroup) Stats() CgroupStats {
 			s.ThrottledUsec = per1000(keyed(d.path, "cpu.stat", "throttled_time"))
 		}
 	}
+	return s
+}
+
+// Used reads what a process is charged with: memory, processor time, processes
+// at the peak, bytes to disks. The rest is NotMeasured: it is read twice for
+// every command, and adding up memory.stat takes longer than all of it.
+func (c *Cgroup) Used() CgroupStats {
+	s := CgroupStats{NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured, NotMeasured}
+	if d, ok := c.with("memory"); ok && d.tree.v2 {
+		s.Memory, s.MemoryPeak = figure(d.path, "memory.current"), figure(d.path, "memory.peak")
+	} else if ok {
+		s.Memory, s.MemoryPeak = figure(d.path, "memory.usage_in_bytes"), figure(d.path, "memory.max_usage_in_bytes")
+	}
+	s.OOMKills = c.OOMKills()
+	if d, ok := c.with("pids"); ok {
+		s.PIDsPeak = figure(d.path, "pids.peak")
+	}
+	if d, ok := c.v2(); ok { // counted without a controller
+		s.CPUUsec = keyed(d.path, "cpu.stat", "usage_usec")
+	} else if d, ok := c.with("cpuacct"); ok {
+		s.CPUUsec = per1000(figure(d.path, "cpuacct.usage"))
+	}
 	if d, ok := c.with("io"); ok {
 		if text, err := readCgroup(d.path, "io.stat"); err == nil {
 			s.ReadBytes, s.WrittenBytes = sumIO(text)
 		}
 	}
 	return s
+}
+
+// OOMKills is how many processes were ended for the limit on memory.
+func (c *Cgroup) OOMKills() int64 {
+	d, ok := c.with("memory")
+	switch {
+	case !ok:
+		return NotMeasured
+	case d.tree.v2:
+		return keyed(d.path, "memory.events", "oom_kill")
+	}
+	return keyed(d.path, "memory.oom_control", "oom_kill")
 }
 
 func per1000(n int64) int64 {

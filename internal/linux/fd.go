@@ -30,13 +30,3 @@ func reportPipe() (r, w *os.File, err error) {
 	}
 	return os.NewFile(uintptr(p[0]), "report"), w, nil
 }
-
-// leavePIDNS makes this thread fork into its own pid namespace again.
-func leavePIDNS() error {
-	fd, err := unix.Open("/proc/thread-self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Setns(fd, unix.CLONE_NEWPID)
-}

@@ -2,8 +2,10 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,11 +29,18 @@ func there(path string) bool { _, err := os.Stat(path); return err == nil }
 // A child waits at its gate until it is let go on, and never goes on when it is
 // not: nothing that stands behind the gate has happened then.
 func TestSpawnGate(t *testing.T) {
+	for _, share := range []bool{false, true} {
+		t.Run(fmt.Sprint("share ", share), func(t *testing.T) { testGate(t, share) })
+	}
+}
+
+func testGate(t *testing.T, share bool) {
 	dir := t.TempDir()
-	c, err := Spawn(gated(dir), SpawnOptions{Gate: func() error {
+	c, err := Spawn(gated(dir), SpawnOptions{Share: share, Gate: func() error {
 		if !there(filepath.Join(dir, "before")) || there(filepath.Join(dir, "after")) {
 			t.Error("the child is not at its gate")
 		}
+		runtime.GC() // whoever stands still meanwhile stops nobody
 		return nil
 	}})
 	if err != nil {
@@ -44,14 +53,14 @@ func TestSpawnGate(t *testing.T) {
 
 	dir = t.TempDir()
 	no := errors.New("no")
-	if _, err := Spawn(gated(dir), SpawnOptions{Gate: func() error { return no }}); !errors.Is(err, no) {
+	if _, err := Spawn(gated(dir), SpawnOptions{Share: share, Gate: func() error { return no }}); !errors.Is(err, no) {
 		t.Errorf("stopped at the gate: %v", err)
 	}
 	if !there(filepath.Join(dir, "before")) || there(filepath.Join(dir, "after")) {
 		t.Error("the child went on")
 	}
 
-	if c, err := Spawn(gated(t.TempDir()), SpawnOptions{}); err != nil { // nobody holds it
+	if c, err := Spawn(gated(t.TempDir()), SpawnOptions{Share: share}); err != nil { // nobody holds it
 		t.Error(err)
 	} else {
 		c.Wait()

@@ -38,6 +38,11 @@ func Processes(proc string) []cell.ProcessInfo {
 	return list
 }
 
+// ReadProcess describes one process. ok is false when it is gone.
+func ReadProcess(pid int) (p cell.ProcessInfo, ok bool) {
+	return readProcess("/proc/"+strconv.Itoa(pid), pid, bootTime())
+}
+
 // readProcess parses proc_pid_stat(5). ok is false for one that is gone.
 func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, ok bool) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -64,6 +69,25 @@ func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, ok bo
 		p.Command = strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
 	}
 	return p, true
+}
+
+// MemoryOf is what a process that a /proc shows has in memory, in bytes, as the
+// named lines of proc_pid_smaps_rollup(5) say: "Pss" counts of pages that it
+// shares with others its share. Where that can't be seen it is all that it has.
+func MemoryOf(proc string, p cell.ProcessInfo, lines ...string) (n int64) {
+	b, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(p.PID), "smaps_rollup"))
+	if err != nil {
+		return p.RSS
+	}
+	for _, l := range lines {
+		kib, _, _ := strings.Cut(StatusField(b, l), " ")
+		v, err := strconv.ParseInt(kib, 10, 64)
+		if err != nil {
+			return p.RSS
+		}
+		n += v << 10
+	}
+	return n
 }
 
 // dying reports whether a process is on its way out: it has been sent SIGKILL,

@@ -219,12 +219,22 @@ func (s *Script) In(path string, act func(dir Slot, name string)) {
 	s.Call("close", unix.SYS_CLOSE, at)
 }
 
-// Attach moves the detached mount fd to target, which must exist and be
+// Attach moves the detached mount fd (a number, or a Slot) to target, which must exist and be
 // reached without any symlink.
-func (s *Script) Attach(fd int, target string) {
+func (s *Script) Attach(fd any, target string) {
 	at := s.OpenPlain(target)
 	s.Call("attach "+target, unix.SYS_MOVE_MOUNT, fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	s.Call("close", unix.SYS_CLOSE, at)
+}
+
+// FSMount makes a detached mount of a new file system, whose namespaces are those
+// that the child is in at this place of the script.
+func (s *Script) FSMount(fstype string, attr int) Slot {
+	fs := s.Call("open "+fstype, unix.SYS_FSOPEN, fstype, unix.FSOPEN_CLOEXEC)
+	s.Call("make "+fstype, unix.SYS_FSCONFIG, fs, unix.FSCONFIG_CMD_CREATE, nil, nil, 0)
+	at := s.Call("mount "+fstype, unix.SYS_FSMOUNT, fs, unix.FSMOUNT_CLOEXEC, attr)
+	s.Call("close", unix.SYS_CLOSE, fs)
+	return at
 }
 
 // Report sends the outcome of every Probe so far to the parent. It must stand

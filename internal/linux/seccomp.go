@@ -18,11 +18,21 @@ import (
 type SeccompOptions struct {
 	AllowPtrace       bool // debuggers: ptrace, process_vm_readv, process_vm_writev
 	AllowNestedUserNS bool // inner sandboxes: clone and unshare with CLONE_NEW*, setns, mounts, chroot
+	AllowFork         bool // interpreters: clone with exactly ForkFlags or GoOnFlags
 }
 
 func (o SeccompOptions) has(opt SeccompOption) bool {
-	return opt == optPtrace && o.AllowPtrace || opt == optNestedUserNS && o.AllowNestedUserNS
+	return opt == optPtrace && o.AllowPtrace || opt == optNestedUserNS && o.AllowNestedUserNS || opt == optFork && o.AllowFork
 }
+
+// What an interpreter's clone may say, and nothing else: a fork has namespaces
+// of its own of every kind; a source that goes on keeps its network, and what
+// else is no way to those that were forked from it. Both come to life only while
+// the limit of user namespaces lets them.
+const (
+	ForkFlags = GoOnFlags | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	GoOnFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_CHILD_SETTID | unix.CLONE_CHILD_CLEARTID | uint32(unix.SIGCHLD)
+)
 
 // A SeccompArch is an architecture as the kernel's audit code numbers it.
 type SeccompArch uint32
@@ -120,6 +130,13 @@ func seccompPlan(arch SeccompArch, opts SeccompOptions) ([]seccompRule, map[stri
 			default:
 				plan[n] = seccompRule{fate: g.Fate, check: name}
 				g.Check = slices.DeleteFunc(slices.Clone(g.Check), func(c SeccompCheck) bool { return opts.has(c.Opens) })
+				for i, c := range g.Check {
+					if c.Except != nil && opts.has(c.Excepts) {
+						other := *c.Except
+						other.Not = !other.Not
+						g.Check[i].If = &other
+					}
+				}
 				checked[name] = g
 			}
 		}

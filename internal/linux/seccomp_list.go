@@ -47,6 +47,7 @@ type SeccompOption string
 const (
 	optPtrace       SeccompOption = "AllowPtrace"
 	optNestedUserNS SeccompOption = "AllowNestedUserNS"
+	optFork         SeccompOption = "AllowFork"
 )
 
 // A SeccompMatch holds when the low 32 bits of an argument, masked, are one of
@@ -69,6 +70,12 @@ type SeccompCheck struct {
 	Else  SeccompFate
 	Says  string        // the check in words
 	Opens SeccompOption // the downgrade that lifts this check
+
+	// Except are the calls that the downgrade Excepts frees of this check, which
+	// then has no If of its own. Exempt is that in words.
+	Except  *SeccompMatch
+	Excepts SeccompOption
+	Exempt  string
 }
 
 // Namespace flags of clone. CLONE_NEWTIME is not among them: clone takes that
@@ -152,7 +159,9 @@ var seccompTable = []SeccompGroup{
 		Calls: "clone",
 		Check: []SeccompCheck{
 			{Must: SeccompMatch{Arg: 0, Mask: unix.CLONE_PARENT, In: []uint32{0}}, Else: failEPERM, Says: "flags without CLONE_PARENT"},
-			{Must: SeccompMatch{Arg: 0, Mask: cloneNewFlags, In: []uint32{0}}, Else: failEPERM, Says: "flags without CLONE_NEW*", Opens: optNestedUserNS}}},
+			{Must: SeccompMatch{Arg: 0, Mask: cloneNewFlags, In: []uint32{0}}, Else: failEPERM, Says: "flags without CLONE_NEW*", Opens: optNestedUserNS,
+				Except: &SeccompMatch{Arg: 0, In: []uint32{ForkFlags, GoOnFlags}}, Excepts: optFork,
+				Exempt: "exactly those of a fork (every CLONE_NEW*) or of a source that goes on (CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNS), for as long as the limit of user namespaces is not 0"}}},
 	{Name: "terminals and devices", Fate: SeccompAllow,
 		Why:   "ioctl is what terminals, sockets and file systems answer to; typing into a terminal and changing its driver are not",
 		Calls: "ioctl",

@@ -21,7 +21,7 @@ import (
 var seccompArches = []SeccompArch{AMD64, ARM64}
 
 func allSeccompOptions() []SeccompOptions {
-	return []SeccompOptions{{}, {AllowPtrace: true}, {AllowNestedUserNS: true}, {AllowPtrace: true, AllowNestedUserNS: true}}
+	return []SeccompOptions{{}, {AllowPtrace: true}, {AllowNestedUserNS: true}, {AllowPtrace: true, AllowNestedUserNS: true}, {AllowFork: true}, {AllowFork: true, AllowNestedUserNS: true}}
 }
 
 // The numbers are those of golang.org/x/sys, both ways, for both architectures.
@@ -180,7 +180,7 @@ func seccompOracle(arch SeccompArch, opts SeccompOptions) func(nr int, args []ui
 		return slices.Contains(m.In, v) != m.Not
 	}
 	lifted := func(o SeccompOption) bool {
-		return o == "AllowPtrace" && opts.AllowPtrace || o == "AllowNestedUserNS" && opts.AllowNestedUserNS
+		return o == "AllowPtrace" && opts.AllowPtrace || o == "AllowNestedUserNS" && opts.AllowNestedUserNS || o == "AllowFork" && opts.AllowFork
 	}
 	return func(nr int, args []uint64) SeccompFate {
 		g, known := byNumber[nr]
@@ -191,7 +191,8 @@ func seccompOracle(arch SeccompArch, opts SeccompOptions) func(nr int, args []ui
 			return SeccompAllow
 		}
 		for _, c := range g.Check {
-			if !lifted(c.Opens) && (c.If == nil || holds(*c.If, args)) && !holds(c.Must, args) {
+			excepted := c.Except != nil && lifted(c.Excepts) && holds(*c.Except, args)
+			if !lifted(c.Opens) && !excepted && (c.If == nil || holds(*c.If, args)) && !holds(c.Must, args) {
 				return c.Else
 			}
 		}
@@ -260,6 +261,9 @@ func eachArgs(checks []SeccompCheck, f func([]uint64)) {
 		add(c.Must)
 		if c.If != nil {
 			add(*c.If)
+		}
+		if c.Except != nil {
+			add(*c.Except)
 		}
 	}
 	args := make([]uint64, 6)
@@ -381,6 +385,44 @@ func TestSeccompPromises(t *testing.T) {
 		if nested(arch, nums["clone"], unix.CLONE_NEWUSER) != SeccompAllow || nested(arch, nums["unshare"]) != SeccompAllow ||
 			nested(arch, nums["ptrace"]) == SeccompAllow || nested(arch, nums["bpf"]) == SeccompAllow || nested(arch, nums["clone"], unix.CLONE_PARENT) == SeccompAllow {
 			t.Errorf("%s: AllowNestedUserNS", arch)
+		}
+	}
+}
+
+// An interpreter may clone itself into exactly the namespaces of a fork, or of a
+// source that goes on; every other combination is refused, as without.
+func TestSeccompForkIsExact(t *testing.T) {
+	const news = uint64(cloneNewFlags)
+	exact := []uint64{uint64(ForkFlags), uint64(GoOnFlags)}
+	for _, arch := range seccompArches {
+		fork, strict, clone := newSeccompVM(t, arch, SeccompOptions{AllowFork: true}), newSeccompVM(t, arch, SeccompOptions{}), SeccompNumbers(arch)["clone"]
+		for _, flags := range exact {
+			if fork(arch, clone, flags) != SeccompAllow || strict(arch, clone, flags) != failEPERM {
+				t.Errorf("%s: clone(%#x): %s, without the exception %s", arch, flags, fork(arch, clone, flags), strict(arch, clone, flags))
+			}
+			for bit := range 32 { // one more, or one less
+				other := flags ^ 1<<bit
+				want := failEPERM
+				if other&news == 0 {
+					want = SeccompAllow
+				}
+				if got := fork(arch, clone, other); got != want {
+					t.Errorf("%s: clone(%#x) → %s, want %s", arch, other, got, want)
+				}
+			}
+		}
+		for sub := news; sub != 0; sub = (sub - 1) & news { // each set of namespaces, with what a fork has beside them
+			flags := sub | exact[0]&^news
+			want := failEPERM
+			if slices.Contains(exact, flags) {
+				want = SeccompAllow
+			}
+			if got := fork(arch, clone, flags); got != want {
+				t.Errorf("%s: clone(%#x) → %s, want %s", arch, flags, got, want)
+			}
+		}
+		if fork(arch, SeccompNumbers(arch)["unshare"], uint64(unix.CLONE_NEWUSER)) == SeccompAllow || fork(arch, SeccompNumbers(arch)["clone3"]) == SeccompAllow {
+			t.Errorf("%s: AllowFork opens more than clone", arch)
 		}
 	}
 }

@@ -2,11 +2,17 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 func TestSpawnExitCodeAndOutput(t *testing.T) {
@@ -119,16 +125,181 @@ func TestInitReapsAndWaits(t *testing.T) {
 	}
 }
 
-func BenchmarkSpawnTrue(b *testing.B) {
-	for b.Loop() {
-		var s Script
-		s.Stdio([3]*os.File{})
-		s.Exec([]string{"/bin/true"}, []string{"true"}, nil)
-		c, err := Spawn(&s, SpawnOptions{})
-		if err != nil {
-			b.Fatal(err)
+// Children that share our memory do what forked ones do, many at once, while
+// the garbage collector runs.
+func TestSpawnShared(t *testing.T) {
+	if _, err := Spawn(failing(), SpawnOptions{Share: true}); err == nil || err.Error() != "open the impossible: no such file or directory" {
+		t.Errorf("a call that fails: %v", err)
+	}
+	stop := make(chan struct{})
+	var collecting, spawning sync.WaitGroup
+	collecting.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
 		}
-		c.Wait()
-		c.PIDFD.Close()
+	})
+	for n := range 8 {
+		spawning.Go(func() {
+			for range 50 {
+				var s Script
+				s.Stdio([3]*os.File{})
+				s.Probe("closed", unix.SYS_CLOSE, 77)
+				s.Capture("/proc/self/stat", 4096)
+				s.Report()
+				s.Exec([]string{"/nonexistent", "/bin/sh"}, []string{"sh", "-c", fmt.Sprintf("exit %d", n)}, nil)
+				c, err := Spawn(&s, SpawnOptions{Share: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ws, _, err := c.Wait()
+				c.PIDFD.Close()
+				if err != nil || ws.ExitStatus() != n || len(c.Probes) != 1 || c.Probes[0].Errno != unix.EBADF || !strings.HasPrefix(c.Captured["/proc/self/stat"], fmt.Sprint(c.PID, " ")) {
+					t.Errorf("%v, %v, %v, %q", ws, err, c.Probes, c.Captured)
+				}
+			}
+		})
+	}
+	spawning.Wait()
+	close(stop)
+	collecting.Wait()
+}
+
+// Who stops a child that shares our memory holds up whoever spawned it, and
+// nobody else: not even the garbage collector.
+func TestSpawnSharedChildIsStopped(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if w, err = Raise(w); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var s Script
+	pid := s.Call("getpid", unix.SYS_GETPID)
+	s.WriteTo("say", int(w.Fd()), "!")
+	s.Call("stop", unix.SYS_KILL, pid, int(unix.SIGSTOP))
+	s.Exec([]string{"/bin/true"}, []string{"true"}, nil)
+	spawned := make(chan *Child)
+	go func() {
+		c, err := Spawn(&s, SpawnOptions{Share: true})
+		if err != nil {
+			t.Error(err)
+		}
+		spawned <- c
+	}()
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	runtime.GC()
+	var stopped int
+	for stopped == 0 {
+		children, err := os.ReadFile("/proc/thread-self/children")
+		if err != nil {
+			t.Skip("this kernel does not list children")
+		}
+		tasks, _ := filepath.Glob("/proc/self/task/*/children")
+		for _, f := range tasks {
+			b, _ := os.ReadFile(f)
+			children = append(children, b...)
+		}
+		for _, n := range strings.Fields(string(children)) {
+			b, _ := os.ReadFile("/proc/" + n + "/stat")
+			if strings.Contains(string(b), ") T ") {
+				fmt.Sscan(n, &stopped)
+			}
+		}
+	}
+	select {
+	case <-spawned:
+		t.Error("Spawn came back from a child that is stopped")
+	default:
+	}
+	unix.Kill(stopped, unix.SIGCONT)
+	c := <-spawned
+	if c.PID != stopped {
+		t.Errorf("%d was stopped, %d spawned", stopped, c.PID)
+	}
+	c.Wait()
+	c.PIDFD.Close()
+}
+
+// failing is a script that comes to no end.
+func failing() *Script {
+	var s Script
+	s.Call("open the impossible", unix.SYS_OPENAT, AtCWD, "/nonexistent/file", 0, 0)
+	s.Exec([]string{"/bin/true"}, []string{"true"}, nil)
+	return &s
+}
+
+func BenchmarkSpawnTrue(b *testing.B) {
+	for _, share := range []bool{false, true} {
+		b.Run(fmt.Sprint("share ", share), func(b *testing.B) {
+			for b.Loop() {
+				var s Script
+				s.Stdio([3]*os.File{})
+				s.Exec([]string{"/bin/true"}, []string{"true"}, nil)
+				c, err := Spawn(&s, SpawnOptions{Share: share})
+				if err != nil {
+					b.Fatal(err)
+				}
+				c.Wait()
+				c.PIDFD.Close()
+			}
+		})
+	}
+}
+
+// After a child was born in another pid namespace, also one that came to no end,
+// the next of the same goroutine is born in ours.
+func TestSpawnElsewhereAndHere(t *testing.T) {
+	need.Root(t)
+	first := &Script{}
+	first.Stdio([3]*os.File{})
+	first.Exec([]string{"/bin/sleep"}, []string{"sleep", "60"}, nil)
+	p, err := Spawn(first, SpawnOptions{Flags: unix.CLONE_NEWPID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.PIDFD.Close()
+	for _, fails := range []bool{false, true} {
+		s := failing()
+		if !fails {
+			s = &Script{}
+			s.Stdio([3]*os.File{})
+			s.Exit()
+		}
+		c, err := Spawn(s, SpawnOptions{PIDNS: int(p.PIDFD.Fd()), Share: true})
+		if _, ok := errors.AsType[*ScriptError](err); ok != fails || err != nil && !ok {
+			t.Fatalf("in another namespace: %v", err)
+		}
+		if c != nil {
+			c.Wait()
+			c.PIDFD.Close()
+		}
+	}
+	p.Kill()
+	p.Wait()
+	s := &Script{}
+	s.Stdio([3]*os.File{})
+	s.CaptureLink("/proc/self/ns/pid", 64)
+	s.Report()
+	s.Exit()
+	c, err := Spawn(s, SpawnOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	c.PIDFD.Close()
+	if own, _ := os.Readlink("/proc/self/ns/pid"); c.Captured["/proc/self/ns/pid"] != own {
+		t.Errorf("born in %s, not in %s", c.Captured["/proc/self/ns/pid"], own)
 	}
 }

@@ -61,6 +61,11 @@ type SpawnOptions struct {
 	Flags    uintptr  // CLONE_NEW*
 	PIDNS    int      // pidfd of a process whose pid namespace the child shall be in; 0 for our own
 	CgroupFD *os.File // CLONE_INTO_CGROUP (v2); nil to stay
+	// Share lets the child share this process's memory until it executes its
+	// program, which is faster than copying it, and holds the calling thread for
+	// as long. Whoever may look into such a child looks into this process: see
+	// PR_SET_DUMPABLE.
+	Share bool
 	// Gate is called when the child waits at its gate: it goes on if Gate
 	// returns nil, else it is ended, and Spawn fails with that error.
 	Gate func() error
@@ -71,13 +76,26 @@ type SpawnOptions struct {
 // failed (*ScriptError). The caller must be the only one that waits for the
 // child, and must wait for it.
 //
-// The child is a plain copy-on-write fork of this process, made without the
-// Go runtime knowing; in it only runScript runs, which makes raw system calls
-// and touches nothing but the script.
-func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+// The child is a plain copy-on-write fork of this process, or one that shares
+// its memory (Share), made without the Go runtime knowing; in it only runScript
+// runs, which makes raw system calls and touches nothing but the script.
+func Spawn(script *Script, opt SpawnOptions) (c *Child, err error) {
+	if opt.PIDNS == 0 {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		return spawn(script, opt)
+	}
+	elsewhere(func() {
+		if serr := unix.Setns(opt.PIDNS, unix.CLONE_NEWPID); serr != nil {
+			err = os.NewSyscallError("setns pid", serr)
+			return
+		}
+		c, err = spawn(script, opt)
+	})
+	return c, err
+}
 
+func spawn(script *Script, opt SpawnOptions) (*Child, error) {
 	r, w, err := reportPipe()
 	if err != nil {
 		return nil, err
@@ -96,18 +114,6 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 		gateNumber = gate[0].Fd()
 	}
 
-	if opt.PIDNS != 0 {
-		if err := unix.Setns(opt.PIDNS, unix.CLONE_NEWPID); err != nil {
-			return nil, os.NewSyscallError("setns pid", err)
-		}
-		defer func() {
-			if restoreErr := leavePIDNS(); restoreErr != nil {
-				// The thread would fork into the wrong namespace: end it with its goroutine.
-				runtime.LockOSThread()
-			}
-		}()
-	}
-
 	var pidfd int32 = -1
 	args := cloneArgs{
 		flags:      uint64(opt.Flags) | unix.CLONE_PIDFD,
@@ -118,14 +124,7 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.cgroup = uint64(opt.CgroupFD.Fd())
 	}
-	pid, errno := forkAndRun(&args, script.ops, w.Fd(), gateNumber)
-	runtime.KeepAlive(script)
-	runtime.KeepAlive(opt)
-	if errno != 0 {
-		return nil, os.NewSyscallError("clone3", errno)
-	}
-	w.Close()
-	c := &Child{PID: int(pid), PIDFD: os.NewFile(uintptr(pidfd), "pidfd")}
+	c := &Child{}
 	pass := func() error {
 		if opt.Gate != nil {
 			if err := opt.Gate(); err != nil {
@@ -135,7 +134,39 @@ func Spawn(script *Script, opt SpawnOptions) (*Child, error) {
 		_, err := gate[1].Write([]byte{1})
 		return err
 	}
-	if err := c.readReport(r, script, pass); err != nil {
+	var pid uintptr
+	var errno syscall.Errno
+	report := func() error { return c.readReport(r, script, pass) }
+	if opt.Share {
+		args.flags |= unix.CLONE_VM | unix.CLONE_VFORK
+		if script.Gated { // it comes back from its gate before we come back from clone3
+			told := make(chan error, 1)
+			go func() {
+				err := c.readReport(r, script, pass)
+				if err != nil {
+					gate[1].Close() // nothing comes any more: it ends
+				}
+				told <- err
+			}()
+			report = func() error { return <-told }
+		}
+		pid, errno = shareAndRun(&args, script.ops, w.Fd(), gateNumber)
+	} else {
+		pid, errno = forkAndRun(&args, script.ops, w.Fd(), gateNumber)
+	}
+	runtime.KeepAlive(script)
+	runtime.KeepAlive(opt)
+	w.Close()
+	if errno != 0 {
+		report() // nobody writes one: it is empty
+		return nil, os.NewSyscallError("clone3", errno)
+	}
+	c.PID, c.PIDFD = int(pid), os.NewFile(uintptr(pidfd), "pidfd")
+	// Other children are given it: it must be above their own numbers.
+	if f, err := Raise(c.PIDFD); err == nil {
+		c.PIDFD = f
+	}
+	if err := report(); err != nil {
 		c.Kill()
 		c.Wait()
 		c.PIDFD.Close()

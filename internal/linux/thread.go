@@ -5,8 +5,7 @@ import "runtime"
 // A Thread runs functions on one thread of the operating system, which lives
 // as long as the process: for what the kernel ties to a thread. A child that
 // asked for a signal at its parent's death gets it when the thread that forked
-// it ends, and the threads of the Go runtime come and go (one that Spawn could
-// not bring back from another pid namespace is thrown away).
+// it ends, and the threads of the Go runtime come and go.
 type Thread struct{ work chan func() }
 
 // NewThread starts a thread.
@@ -28,5 +27,22 @@ func (t *Thread) Do(f func()) {
 		defer close(done)
 		f()
 	}
+	<-done
+}
+
+// Close ends the thread, when it has done what it does.
+func (t *Thread) Close() { close(t.work) }
+
+// elsewhere runs f on a thread of its own, which may go into any pid namespace. A
+// process that has no rights in its own, as keepers have none in the host's,
+// can't bring a thread back: whatever else was forked from it would be born in
+// the wrong place.
+func elsewhere(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with this
+		f()
+	}()
 	<-done
 }

@@ -34,3 +34,13 @@ func Program(t testing.TB, name string) string {
 	}
 	return path
 }
+
+// Python skips unless the host has Python 3, and returns where: the one that
+// cells see, if it is there.
+func Python(t testing.TB) string {
+	t.Helper()
+	if _, err := os.Stat("/usr/bin/python3"); err == nil {
+		return "/usr/bin/python3"
+	}
+	return Program(t, "python3")
+}

@@ -1,0 +1,48 @@
+package linux
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The end of a process is waited for without a thread and without reaping it; a
+// kernel that can says what it ended with, to whoever asks.
+func TestTheEndOfAProcess(t *testing.T) {
+	own := exec.Command("sleep", "60")
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenProcess(own.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- WaitGone(f) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("it has ended before it did: %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	if _, known := ExitStatus(f); known {
+		t.Error("the exit of a process that runs is known")
+	}
+	own.Process.Signal(unix.SIGTERM)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("its end is not noticed")
+	}
+	own.Wait()
+	if ws, known := ExitStatus(f); known && ws.Signal() != unix.SIGTERM {
+		t.Errorf("it ended with %v", ws)
+	} else if !known {
+		t.Log("this kernel doesn't tell")
+	}
+}
