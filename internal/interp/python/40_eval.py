@@ -1,0 +1,193 @@
+# Evaluation: code, its last expression, what it raised.
+
+import ast
+import __future__
+import builtins
+import linecache
+import traceback
+
+AWAIT = getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
+COROUTINE = 0x80  # of a code's flags
+FUTURES = 0
+for _name in __future__.all_feature_names:
+    FUTURES |= getattr(__future__, _name).compiler_flag
+
+MAX_TRACEBACK = 256 << 10
+MAX_SOURCES = 16 << 20  # of code that is kept for tracebacks
+
+MAIN = sys.modules["__main__"]
+
+
+@one
+class State:
+    count = 0  # evaluations so far
+    running = False  # SIGINT means something
+    futures = 0  # from __future__ imports so far
+    sources = 0
+    names = []
+    loop = None
+
+
+def on_interrupt(number, frame):
+    if State.running:
+        raise KeyboardInterrupt
+
+
+def keep_source(name, code):
+    """Tracebacks show lines of code that was evaluated, also long ago."""
+    lines = code.splitlines(True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"  # as in a file: where the marks below a line stand depends on it
+    linecache.cache[name] = (len(code), None, lines, name)
+    State.names.append((name, len(code)))
+    State.sources += len(code)
+    while State.sources > MAX_SOURCES and len(State.names) > 1:
+        old, size = State.names.pop(0)
+        linecache.cache.pop(old, None)
+        State.sources -= size
+
+
+def compiled(node, name, mode):
+    code = compile(node, name, mode, AWAIT | State.futures, dont_inherit=True)
+    State.futures |= code.co_flags & FUTURES
+    return code
+
+
+def execute(code):
+    result = eval(code, MAIN.__dict__)
+    if code.co_flags & COROUTINE:
+        return run_async(result)
+    return result
+
+
+def run_async(coroutine):
+    """Top-level await. The loop lasts: what was made in one evaluation can be
+    awaited in the next."""
+    import asyncio
+    if State.loop is None or State.loop.is_closed():
+        State.loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(State.loop)
+    task = State.loop.create_task(coroutine)
+    try:
+        return State.loop.run_until_complete(task)
+    except BaseException:
+        if not task.done():  # interrupted: give it a chance to clean up
+            task.cancel()
+            State.loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        raise
+
+
+def run(code, name):
+    """Evaluate code: the value if it ended with an expression, else None."""
+    if "\n" not in code and code[:1] not in " \t\f" and "=" not in code:  # an expression alone, most likely
+        try:
+            expression = compiled(code, name, "eval")
+        except (SyntaxError, ValueError):
+            expression = None
+        if expression is not None:
+            return execute(expression)
+    tree = compile(code, name, "exec", ast.PyCF_ONLY_AST | AWAIT | State.futures, dont_inherit=True)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = ast.Expression(tree.body.pop().value)
+    if tree.body:
+        execute(compiled(tree, name, "exec"))
+    if last is None:
+        return None
+    return execute(compiled(last, name, "eval"))
+
+
+def error_of(e, name):
+    """An exception as cell.EvalError."""
+    tb, line = e.__traceback__, 0
+    while tb is not None and tb.tb_frame.f_code.co_filename == SELF:
+        tb = tb.tb_next
+    t, theirs = tb, None
+    while t is not None:
+        if t.tb_frame.f_code.co_filename == name:
+            line = t.tb_lineno
+        if t.tb_frame.f_code.co_filename != SELF:
+            theirs = t
+        t = t.tb_next
+    if theirs is not None:
+        theirs.tb_next = None  # what interrupted it is none of theirs
+    if isinstance(e, SyntaxError) and e.filename == name:
+        line = e.lineno or line
+    try:
+        text = "".join(traceback.format_exception(type(e), e, tb))
+    except BaseException as worse:
+        text = "%s: <its traceback can't be written: %s>\n" % (type(e).__name__, type(worse).__name__)
+    if len(text) > MAX_TRACEBACK:
+        half = MAX_TRACEBACK // 2
+        text = text[:half] + "\n  … %d characters …\n" % (len(text) - 2 * half) + text[-half:]
+    try:
+        message = str(e)
+    except BaseException:
+        message = "<its text can't be had>"
+    return {"type": type_name(type(e)), "message": message[:1 << 16], "traceback": text, "line": line}
+
+
+def value_text(v, limit):
+    """A value as cell.Value, with a comma before it."""
+    text, cut = repr_of(v, limit)
+    out = ',"value":{"type":' + quote(type_name(type(v))) + ',"repr":' + quote(text)
+    if cut:
+        out += ',"repr_cut":%d' % cut
+    exact = json_of(v)
+    if exact:
+        out += ',"json":' + exact
+    mime = bundle_of(v)
+    if mime:
+        out += ',"mime":' + json.dumps(mime)
+    return out + "}"
+
+
+def work(code, name, limit):
+    keep_source(name, code)
+    v = run(code, name)
+    return "" if v is None else value_text(v, limit)
+
+
+def finish(*_):
+    show_figures()
+    flush()
+
+
+def guard(part, *args):
+    """What a part of an evaluation returns, and the exception that ended it."""
+    try:
+        try:
+            State.running = True
+            return part(*args), None
+        finally:
+            State.running = False
+    except BaseException as e:
+        State.running = False
+        return "", e
+
+
+def evaluate(req):
+    """The answer to "eval", as text."""
+    name = req.get("name")
+    if not name:
+        State.count += 1
+        name = "<eval %d>" % State.count
+    limit = Shown.limit = max(0, min(int(req.get("limit", MAX_FORM)), MAX_FORM))
+    if _signal.getsignal(_signal.SIGINT) is not on_interrupt:
+        _signal.signal(_signal.SIGINT, on_interrupt)
+    began = time.perf_counter()
+    value, error = guard(work, req.get("code", ""), name, limit)
+    _, late = guard(finish)
+    error = error or late
+    out = '{"id":%d,"evaluated":{"took_ms":%.4f,"n":%d,"ok":%s' % (
+        req["id"], (time.perf_counter() - began) * 1000, State.count, "false" if error else "true")
+    if error is not None:
+        out += ',"error":' + json.dumps(error_of(error, name))
+        error.__traceback__ = None  # it would keep what the frames hold
+    if Shown.bundles or Shown.left_out:
+        display = ',"display":' + json.dumps(shown())
+        if len(out) + len(display) + len(value) < MAX_LINE:
+            out += display
+    if len(out) + len(value) > MAX_LINE:
+        value = ',"value":{"type":"?","repr":"<too much to show>"}'
+    return out + value + "}}"

@@ -1,0 +1,335 @@
+# What a fork does when it becomes a cell of its own: nothing that it has in
+# common with those that were forked from the same memory may stay so.
+
+LANDLOCK_RESTRICT_SELF = 446
+PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 23, 24, 47, 4
+PR_SET_DUMPABLE, PR_SET_NAME = 4, 15
+MT_WORDS = 624  # of the Mersenne twister's state
+
+try:
+    from _sha256 import sha256
+except ImportError:
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        from hashlib import sha256
+
+
+def prctl(*args):
+    return LIBC.prctl(*[ctypes.c_long(x) for x in args])
+
+
+@one
+class Hooks:
+    list = []  # of pando.at_fork
+
+
+def settle(req, files):
+    """What need not wait until it is known who this fork is to be."""
+    confine(req, files)
+    os.chdir(req.get("workdir") or Trunk.cwd)
+    dropped = Fork.dropped = []
+    if Trunk.children is not None:
+        _signal.signal(_signal.SIGCHLD, Trunk.children)
+        Trunk.children = None
+    if Fork.was:
+        restore(Fork.was, dropped)
+    if not AtFork.complete:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    Held.files, Held.plan = {}, None
+    Fork.mode = "settled"
+    if sys.stdout is STDOUT:
+        touch()
+    return {"settled": True}
+
+
+def touch():
+    """Use what an adoption and a first evaluation will use: the pages that they
+    write to are copied now, and nobody waits for that then."""
+    req, _ = decode_json(REHEARSAL, 0)
+    become(req)
+    adopted(req, [], renew() + hooks_ran())
+    os.environ.pop("PANDO_REHEARSAL", None)
+    guard(work, "1+1", "<rehearsal>", 1000)
+    flush()
+    linecache.cache.pop("<rehearsal>", None)
+    State.sources -= State.names.pop()[1]
+
+
+REHEARSAL = '{"argv0":"waiting","caps":0,"env":{"PANDO_REHEARSAL":"x"},"id":1,"op":"adopt","workdir":"/"}'
+
+
+def become(req):
+    """Take on the name and the environment of a cell."""
+    set_environment(req.get("env"))
+    if req.get("argv0"):
+        LIBC.prctl(ctypes.c_int(PR_SET_NAME), ctypes.c_char_p(req["argv0"].encode()[:15]), 0, 0, 0)
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._main_thread._set_native_id()
+
+
+def adopt(req, files):
+    hazards = ""
+    if Fork.mode == "fork":
+        settle(req, files)
+    elif Fork.mode != "settled":
+        confine(req, files)
+        os.chdir(req.get("workdir") or Trunk.cwd)
+    become(req)
+    if Fork.mode == "settled":
+        hazards = renew()
+        call_all([f for f in AtFork.child if not known(f)])
+        State.count = 0
+        hazards += run_hooks()
+    else:  # the source itself, elsewhere: to its code nothing was forked
+        Fork.dropped = []
+        for o in Fork.was:
+            if o.kind == "file" and not o.deleted:
+                try:
+                    o.reopen()
+                except OSError as e:
+                    Fork.dropped.append("file %s: %s" % (o.path, e.strerror))
+                    dead(o)
+        if not AtFork.complete:
+            ctypes.pythonapi.PyOS_AfterFork_Parent()
+        go_on()
+    AtFork.ours = False
+    Fork.was, Fork.filled, Fork.mode = None, False, ""
+    return adopted(req, Fork.dropped, hazards)
+
+
+def set_environment(env):
+    for name, value in (env or {}).items():
+        if value == "":
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def adopted(req, dropped, hazards):
+    return '{"id":%d,"adopted":{"dropped":%s,"hazards":[%s]}}' % (req["id"], json.dumps(dropped) if dropped else "[]", hazards[1:])
+
+
+def known(f):
+    """Hooks of the standard library for what a fork of one thread does not have:
+    locks that others held, threads that are gone."""
+    if getattr(f, "__module__", "") == "threading":
+        return True
+    random = sys.modules.get("random")
+    return random is not None and getattr(f, "__self__", None) is random._inst
+
+
+def must(result, what):
+    if result != 0:
+        raise Refused("%s: %s" % (what, os.strerror(ctypes.get_errno())))
+
+
+def confine(req, files):
+    """Landlock, identity, capabilities: only ever less than before."""
+    if files:
+        must(syscall(LANDLOCK_RESTRICT_SELF, files[0], 0), "landlock")
+    caps = req.get("caps") or 0
+    uid, gid = req.get("uid"), req.get("gid")
+    if Fork.filled and caps == Stand.kept and uid is None and gid is None:
+        return
+    call, drop, number, none = LIBC.prctl, ctypes.c_long(PR_CAPBSET_DROP), ctypes.c_long(0), ctypes.c_long(0)
+    for b in Trunk.caps:
+        if not caps >> b & 1:
+            number.value = b
+            if call(drop, number, none, none, none) != 0 and prctl(PR_CAPBSET_READ, b, 0, 0, 0) != 0:
+                break  # who has no capabilities can't drop any; the keeper looks at what is left
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    if gid is not None and os.getresgid() != (gid, gid, gid):
+        try:
+            os.setgroups([])
+        except PermissionError:
+            pass  # an id map of one
+        os.setresgid(gid, gid, gid)
+    if uid is not None and os.getresuid() != (uid, uid, uid):
+        os.setresuid(uid, uid, uid)
+    low, high = caps & 0xffffffff, caps >> 32
+    must(LIBC.capset(struct.pack("Ii", 0x20080522, 0), struct.pack("6I", low, low, 0, high, high, 0)), "capset")
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def digest(data):
+    return "fresh, sha256 " + sha256(b"pando" + data).hexdigest()[:16]
+
+
+def hazard(name, value):
+    return ',{"name":"%s","value":%s}' % (name, quote(value))
+
+
+def generators():
+    """Find the states of the common generators, so that a fork can fill them
+    with randomness as they lie. Where that does not go, it seeds them."""
+    random, numpy_random = sys.modules.get("random"), sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+        state = random.getstate()[1]
+        position = id(random._inst) + object.__basicsize__
+        at = position + 4
+        if len(state) == MT_WORDS + 1 and tuple((ctypes.c_uint32 * MT_WORDS).from_address(at)) == state[:-1] and \
+                ctypes.c_int.from_address(position).value == state[-1]:
+            ctypes.c_int.from_address(position).value = MT_WORDS  # all of it is used up
+            Trunk.words.append(("randomness", at))
+    try:
+        numpy_random.seed()
+        generator = numpy_random.mtrand._rand._bit_generator
+        at = generator.ctypes.state_address
+        state = generator.state["state"]
+        position = at + 4 * MT_WORDS
+        if list((ctypes.c_uint32 * MT_WORDS).from_address(at)) == state["key"].tolist() and ctypes.c_int.from_address(position).value == state["pos"]:
+            ctypes.c_int.from_address(position).value = MT_WORDS
+            Trunk.words.append(("numpy randomness", at))
+    except Exception:
+        pass  # not there, or made otherwise: it is seeded
+
+    if Trunk.state is None:
+        Trunk.state = ctypes.create_string_buffer(4 + 4 * MT_WORDS)
+        LIBC.initstate(ctypes.c_uint(1), Trunk.state, ctypes.c_size_t(C_STATE))
+    Trunk.words.append((C_RANDOM, ctypes.addressof(Trunk.state) + 4))
+
+
+MANY = 1 << 18  # objects that are looked at while a source stands still
+
+
+def seeded(template):
+    """Say how many generators code has made itself (random.Random,
+    numpy.random.default_rng and their like): each fork has a copy, which goes on
+    from the same state. It is found out before anything is forked."""
+    try:
+        return seeded_text(gc.get_objects(), template)
+    except Exception as e:
+        return hazard(SEEDED, "cannot be counted: " + describe(e))
+
+
+def seeded_text(objects, template):
+    random, numpy_random = sys.modules.get("random"), sys.modules.get("numpy.random")
+    bases = tuple(getattr(m, n) for m, n in ((random, "Random"), (numpy_random, "BitGenerator")) if hasattr(m, n))
+    if not bases:
+        return ""
+    if not template and len(objects) > MANY:
+        return hazard(SEEDED, "not counted: there are more than %d objects" % MANY)
+    renewed = [getattr(random, "_inst", None)]
+    try:
+        renewed.append(numpy_random.mtrand._rand._bit_generator)
+    except AttributeError:
+        pass
+    try:
+        renewed.append(sys.modules["tempfile"]._name_sequence._rng)
+    except (AttributeError, KeyError):
+        pass
+    system = getattr(random, "SystemRandom", ())  # has no state
+    kinds = {t for t in set(map(type, objects)) if issubclass(t, bases) and not issubclass(t, system)}
+    found = dict(Trunk.frozen)
+    for o in [o for o in objects if type(o) in kinds]:
+        if not any(o is x for x in renewed):
+            module = type(o).__module__
+            name = ("numpy.random" if module.startswith("numpy.random.") else module) + "." + type(o).__qualname__
+            found[name] = found.get(name, 0) + 1
+    Trunk.frozen = found
+    if not found:
+        return hazard(SEEDED, "none that code has made")
+    return hazard(SEEDED, "%d that code has made: in each fork they go on from the same state, unless a hook renews them (%s)" % (
+        sum(found.values()), ", ".join("%d %s" % (found[k], k[:80]) for k in sorted(found)[:8])))
+
+
+SEEDED = "seeded generators"
+C_RANDOM = "randomness of C"
+C_STATE = 128  # bytes, of which the first four say what it is
+
+
+def renew():
+    """Renew the generators and identities that memory holds. What was done, as
+    cell.Hazard's text, each with a comma before it."""
+    out = hazard("kernel randomness", digest(os.urandom(16)))
+    done = []
+    for name, at in Trunk.words:
+        if not Fork.filled:
+            ctypes.memmove(at, os.urandom(4 * MT_WORDS), 4 * MT_WORDS)
+        done.append(name)
+        if name != C_RANDOM:
+            out += hazard(name, digest(ctypes.string_at(at, 32)))
+    modules = sys.modules
+    for name, module, f in RENEWALS:
+        if name not in done and module in modules:
+            try:
+                out += hazard(name, f(modules[module]))
+            except Exception as e:
+                out += hazard(name, "cannot be renewed: " + describe(e))
+    if C_RANDOM not in done:
+        LIBC.srandom(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))
+    if State.loop is not None:
+        asyncio = modules["asyncio"]
+        if not State.loop.is_closed() and not asyncio.all_tasks(State.loop):
+            State.loop.close()
+            State.loop = None
+    return out + Trunk.seeded + hazard("hash seed", "inherited: sets of strings have the order that they have in what it was forked from") + \
+        hazard("clock", "%.3f" % time.time())
+
+
+def renew_random(random):
+    data = os.urandom(32)
+    random.seed(data)
+    return digest(data)
+
+
+def renew_numpy(numpy_random):
+    data = os.urandom(32)
+    numpy_random.seed(list(struct.unpack("8I", data)))
+    return digest(data)
+
+
+def renew_uuid(uuid):
+    data = os.urandom(6)
+    uuid._node = int.from_bytes(data, "big") | 1 << 40  # multicast: no card's
+    uuid._last_timestamp = None
+    for name in ("_generate_time_safe", "_uuid_generate_time"):
+        if hasattr(uuid, name):
+            setattr(uuid, name, None)  # libuuid's keeps a state of its own
+    return digest(data)
+
+
+def renew_ssl(ssl):
+    ssl.RAND_add(os.urandom(48), 48.0)  # OpenSSL itself only looks at the process's number
+    return digest(ssl.RAND_bytes(32))
+
+
+def renew_key(process):
+    data = os.urandom(32)
+    process.current_process().authkey = data
+    return digest(data)
+
+
+def renew_names(tempfile):
+    tempfile._name_sequence = None
+    return "made anew"
+
+
+RENEWALS = (
+    ("randomness", "random", renew_random),
+    ("numpy randomness", "numpy.random", renew_numpy),
+    ("uuid", "uuid", renew_uuid),
+    ("ssl randomness", "_ssl", renew_ssl),
+    ("multiprocessing key", "multiprocessing.process", renew_key),
+    ("names of temporary files", "tempfile", renew_names),
+)
+
+
+def run_hooks():
+    """What code has asked for with pando.at_fork."""
+    for f in Hooks.list:
+        try:
+            f()
+        except BaseException as e:
+            raise Refused("a hook of pando.at_fork failed:\n" + error_of(e, "")["traceback"])
+    return hooks_ran()
+
+
+def hooks_ran():
+    return hazard("hooks", "%d ran" % len(Hooks.list))
+
+
+OPS.update(settle=settle, adopt=adopt)
