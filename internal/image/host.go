@@ -17,9 +17,12 @@ type HostRequest struct {
 	Source  string    // the source directory; "" for a cell without one
 	Workdir string    // where the command will run
 	Command []string  // the command, whose program must be reachable
-	Mounts  []string  // --mount SRC:DST[:rw]
-	EtcDir  string    // on the real disk: where filtered /etc directories are kept
-	State   []string  // pando's own directories: never mounted, nor one above them
+	// Place is where the workspace belongs when no directory of the host is its
+	// source.
+	Place  string
+	Mounts []string // --mount SRC:DST[:rw]
+	EtcDir string   // on the real disk: where filtered /etc directories are kept
+	State  []string // pando's own directories: never mounted, nor one above them
 }
 
 // HostPlan is a root file system as data. Mounts are in the order in which
@@ -35,8 +38,10 @@ type HostPlan struct {
 	Workdir    string   // Workdir without symlinks
 	Notes      []Note
 	Downgrades []string
+	Seeds      []Seed // files that the cell finds over an image
 
-	find *finder
+	find   *finder // of the host image
+	rooted *rooted // of another
 }
 
 // A Note names, before anything starts, something that the project or the
@@ -140,6 +145,10 @@ func newPlanner(req HostRequest) (*planner, error) {
 			return nil, err
 		}
 		p.source = p.g.source
+		p.own(p.source)
+	}
+	if req.Source == "" && req.Place != "" {
+		p.source = path.Clean(req.Place)
 		p.own(p.source)
 	}
 	p.own(p.home)

@@ -38,6 +38,9 @@ func (f *finder) now() *planner {
 // of what the cell shares with the host, only a file that is there and can be
 // executed. With nothing to try the error is NotFound's.
 func (h *HostPlan) LookPath(name, workdir string) ([]string, error) {
+	if h.rooted != nil {
+		return h.rooted.lookPath(name, workdir)
+	}
 	f, p := h.find, h.find.now()
 	if name == "" {
 		return nil, cell.Errorf(cell.Invalid, "image.LookPath", "", "cannot run a command without a name")

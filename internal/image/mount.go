@@ -21,38 +21,11 @@ func (p *planner) asked() error {
 
 func (p *planner) askedMount(text string) error {
 	const op = "image.Host"
-	src, dst, writable, ok := splitMount(text)
-	if !ok {
-		return cell.Errorf(cell.Invalid, op, "write it as SRC:DST or SRC:DST:rw", "cannot read --mount %s", text)
+	a, err := p.askedSource(text)
+	if err != nil {
+		return err
 	}
-	if rest, ok := strings.CutPrefix(src, "~/"); ok {
-		src = join(p.req.Home, rest)
-	}
-	if !path.IsAbs(src) {
-		if !path.IsAbs(p.req.Cwd) {
-			return cell.Errorf(cell.Invalid, op, "give an absolute source", "cannot mount %s: it is relative, and the current directory is not known", src)
-		}
-		src = p.req.Cwd + "/" + src // not cleaned: ".." after a symlink is the kernel's
-	}
-	// What /proc and /dev show depends on who looks.
-	for _, dir := range []string{"/proc", "/dev", "/sys"} {
-		if p.passes(src, dir) {
-			return cell.Errorf(cell.Denied, op, "name the file by its own path", "cannot mount %s: it goes through %s", src, dir)
-		}
-	}
-	pl := p.t.resolve(src)
-	if !pl.exists() {
-		return cell.Errorf(cell.NotFound, op, "", "cannot mount %s: there is no such file or directory", src)
-	}
-	if why := p.refuseAsked(pl); why != "" {
-		return cell.Errorf(cell.Denied, op, p.askedHint(pl), "cannot mount %s: %s", src, why)
-	}
-	if writable && p.source != "" && within(p.source, pl.path) {
-		return cell.Errorf(cell.Denied, op, "leave out :rw", "cannot mount %s writable: it is part of the source, which a cell never changes", src)
-	}
-	if !path.IsAbs(dst) || path.Clean(dst) != dst {
-		return cell.Errorf(cell.Invalid, op, "write the target as an absolute path without \".\" and \"..\"", "cannot mount at %s: it is not an absolute, clean path", dst)
-	}
+	pl, dst, writable := a.at, a.dst, a.writable
 	// Symlinks of the host that lead to the target are made in the cell too:
 	// the mount lies where they end.
 	at := p.t.resolve(dst)
@@ -76,6 +49,51 @@ func (p *planner) askedMount(text string) error {
 		p.note(hidden, "is empty in the cell: it is a socket, or its name is a secret's", "")
 	}
 	return nil
+}
+
+// asked is one --mount: what of the host it would show, and where.
+type asked struct {
+	at       place
+	dst      string
+	writable bool
+}
+
+// askedSource reads one --mount and judges what it would show.
+func (p *planner) askedSource(text string) (asked, error) {
+	const op = "image.Host"
+	src, dst, writable, ok := splitMount(text)
+	if !ok {
+		return asked{}, cell.Errorf(cell.Invalid, op, "write it as SRC:DST or SRC:DST:rw", "cannot read --mount %s", text)
+	}
+	if rest, ok := strings.CutPrefix(src, "~/"); ok {
+		src = join(p.req.Home, rest)
+	}
+	if !path.IsAbs(src) {
+		if !path.IsAbs(p.req.Cwd) {
+			return asked{}, cell.Errorf(cell.Invalid, op, "give an absolute source", "cannot mount %s: it is relative, and the current directory is not known", src)
+		}
+		src = p.req.Cwd + "/" + src // not cleaned: ".." after a symlink is the kernel's
+	}
+	// What /proc and /dev show depends on who looks.
+	for _, dir := range []string{"/proc", "/dev", "/sys"} {
+		if p.passes(src, dir) {
+			return asked{}, cell.Errorf(cell.Denied, op, "name the file by its own path", "cannot mount %s: it goes through %s", src, dir)
+		}
+	}
+	pl := p.t.resolve(src)
+	if !pl.exists() {
+		return asked{}, cell.Errorf(cell.NotFound, op, "", "cannot mount %s: there is no such file or directory", src)
+	}
+	if why := p.refuseAsked(pl); why != "" {
+		return asked{}, cell.Errorf(cell.Denied, op, p.askedHint(pl), "cannot mount %s: %s", src, why)
+	}
+	if writable && p.source != "" && within(p.source, pl.path) {
+		return asked{}, cell.Errorf(cell.Denied, op, "leave out :rw", "cannot mount %s writable: it is part of the source, which a cell never changes", src)
+	}
+	if !path.IsAbs(dst) || path.Clean(dst) != dst {
+		return asked{}, cell.Errorf(cell.Invalid, op, "write the target as an absolute path without \".\" and \"..\"", "cannot mount at %s: it is not an absolute, clean path", dst)
+	}
+	return asked{pl, dst, writable}, nil
 }
 
 // splitMount takes SRC:DST[:rw|:ro] apart.

@@ -43,8 +43,11 @@ var trustVars = []string{"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "NIX_SSL_CERT_F
 // Talk gives the plan of a cell that talks the places in which what it needs
 // for that is seen: who answers names, and whom it trusts, in all the usual
 // places. What is seen there WriteTalk writes to dir, which belongs to the cell.
-// lists are the files of the host that the caller's own variables name.
+// lists are the files of the image that the caller's own variables name.
 func (h *HostPlan) Talk(dir string) (lists []string) {
+	if h.rooted != nil {
+		return h.rooted.talk(h, dir)
+	}
 	p := h.find.now()
 	bind := func(target, name string) {
 		h.Insert(cell.Mount{Kind: cell.Bind, Target: target, Source: filepath.Join(dir, name), ReadOnly: true, Owned: true, Why: WhyNetwork})
@@ -79,7 +82,9 @@ const (
 )
 
 // WriteTalk writes what a cell that talks sees to dir: root's own list of
-// authorities, with those of other lists and that of the cell's lineage (PEM),
+// authorities, with the image's, those of other lists and that of the cell's
+// lineage (PEM). The host's are in every cell: where a proxy opens all
+// connections, nothing works without its authority. Beside it there is
 // the same for Java where a mount shows it, and who answers names.
 func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers []netip.Addr, authority string) error {
 	fail := func(err error) error {
@@ -96,12 +101,13 @@ func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers 
 		}
 		list = append(list, text...)
 	}
-	own := ""
-	for _, at := range bundles {
-		if pl := t.resolve(at); pl.isFile() {
-			own = pl.path
-			add(t.read(own, maxEtcFile))
-			break
+	own := t.bundle()
+	add(t.read(own, maxEtcFile))
+	if image := RootOf(mounts); image != "/" {
+		t = newTree(image)
+		own = t.bundle()
+		if text := t.read(own, maxEtcFile); !bytes.Equal(text, list) {
+			add(text)
 		}
 	}
 	for _, at := range lists {
@@ -134,6 +140,16 @@ func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers 
 		}
 	}
 	return nil
+}
+
+// bundle is where a tree's list of authorities is; "" if there is none.
+func (t *tree) bundle() string {
+	for _, at := range bundles {
+		if pl := t.resolve(at); pl.isFile() {
+			return pl.path
+		}
+	}
+	return ""
 }
 
 // javaStore is where the Java of JAVA_HOME keeps its authorities.
