@@ -117,7 +117,7 @@ func (g *Gateway) Answer(ans cell.Answered) error {
 		q.waiters[0] <- ans
 		q.waiters = q.waiters[1:]
 		if len(q.waiters) > 0 { // the next is a question of its own
-			q.ID = newID("q-")
+			q.ID = cell.NewRequestID()
 		} else {
 			a.waiting = slices.Delete(a.waiting, i, i+1)
 		}
@@ -191,7 +191,7 @@ func (a *asks) find(d cell.Digest) (ans cell.Answered, ok bool) {
 // ask holds the caller until a person has answered, the question expires, or ctx
 // ends. It returns the id of the question and the decision, which it has told.
 func (a *asks) ask(ctx context.Context, l *law, acc cell.Access, d cell.Decision, conn string) (id string, out cell.Decision) {
-	id = newID("q-")
+	id = cell.NewRequestID()
 	digest := Bind(acc, l.policy)
 	told := func(d cell.Decision) (string, cell.Decision) {
 		a.g.events.decided(cell.Decided{ID: id, Access: acc, Decision: d, Policy: l.policy, Conn: conn})

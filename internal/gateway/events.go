@@ -46,11 +46,11 @@ func newEvents(emit func(string, any)) *events {
 	return &events{emit: emit, gather: map[cell.Access]*gathered{}, rest: map[restKey]*gathered{}}
 }
 
-// newID makes the id of a request.
-func newID(prefix string) string {
+// connID makes the id of a connection.
+func connID() string {
 	var b [8]byte
 	rand.Read(b[:])
-	return prefix + hex.EncodeToString(b[:])
+	return "n-" + hex.EncodeToString(b[:])
 }
 
 // decided tells a decision.
@@ -144,7 +144,7 @@ func (e *events) close() {
 
 // tell makes an event of a decision, and returns its id.
 func (g *Gateway) tell(l *law, a cell.Access, d cell.Decision, conn string) string {
-	id := newID("q-")
+	id := cell.NewRequestID()
 	g.events.decided(cell.Decided{ID: id, Access: a, Decision: d, Policy: l.policy, Conn: conn})
 	return id
 }

@@ -43,7 +43,7 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 	}
 	l := g.law.Load()
 	d := g.decideConnect(l, a)
-	c := &conn{g: g, id: newID("n-"), access: a, decision: d, policy: l.policy, started: time.Now()}
+	c := &conn{g: g, id: connID(), access: a, decision: d, policy: l.policy, started: time.Now()}
 	if d.Effect == cell.Deny {
 		g.tell(l, a, d, c.id)
 		return

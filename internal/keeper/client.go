@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -25,6 +27,7 @@ type Client struct {
 
 	mu     sync.Mutex // guards what follows; closed is written under both
 	idle   []*reexec.Conn
+	users  int // that share it
 	closed bool
 }
 
@@ -34,7 +37,7 @@ func Dial(ctx context.Context, dir, name string) (*Client, *Response, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &Client{dir: d, path: "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + name}
+	c := &Client{users: 1, dir: d, path: "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + name}
 	resp, err := c.Do(ctx, Request{Op: "hello", Version: Version})
 	if err != nil {
 		c.Close()
@@ -43,12 +46,28 @@ func Dial(ctx context.Context, dir, name string) (*Client, *Response, error) {
 	return c, resp, nil
 }
 
-// Close hangs up. The keeper goes on.
+// Share returns the client for one more user, who closes it too: the cells of a
+// family are many, and their keeper is one. It is nil when the last has closed
+// it already.
+func (c *Client) Share() *Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.users++
+	return c
+}
+
+// Close hangs up, when its last user has closed it. The keeper goes on.
 func (c *Client) Close() {
 	c.open.Lock()
 	defer c.open.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.users--; c.users > 0 || c.closed {
+		return
+	}
 	for _, i := range c.idle {
 		i.Close()
 	}
@@ -82,6 +101,29 @@ func (c *Client) fresh(ctx context.Context) (*reexec.Conn, error) {
 	return reexec.NewConn(nc.(*net.UnixConn)), nil
 }
 
+// Alive reports whether the keeper is there: a connection that it keeps open
+// says so without being asked.
+func (c *Client) Alive(ctx context.Context) bool {
+	k, err := c.conn(ctx)
+	if err != nil {
+		return false
+	}
+	raw, err := k.Raw().SyscallConn()
+	there := false
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			there = err == unix.EAGAIN
+		})
+	}
+	if err != nil || !there {
+		k.Close()
+		return false
+	}
+	c.put(k)
+	return true
+}
+
 func (c *Client) put(k *reexec.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,23 +137,79 @@ func (c *Client) put(k *reexec.Conn) {
 // Do sends one request with files and returns its answer. A keeper that is
 // gone is an Unavailable error.
 func (c *Client) Do(ctx context.Context, req Request, files ...*os.File) (*Response, error) {
+	return c.exchange(ctx, req.Op, func(k *reexec.Conn) { k.Raw().SetDeadline(time.Unix(1, 0)) }, func(k *reexec.Conn) (*Response, error) {
+		return roundTrip(k, req, files)
+	})
+}
+
+// Stream sends a request whose answer comes after pieces of output, which out
+// gets. When ctx ends the keeper interrupts what it does for it.
+func (c *Client) Stream(ctx context.Context, req Request, out func(cell.Output)) (*Response, error) {
+	return c.exchange(ctx, req.Op, func(k *reexec.Conn) { k.Close() }, func(k *reexec.Conn) (*Response, error) {
+		resp, err := roundTrip(k, req, nil)
+		for err == nil && resp.Output != nil {
+			if out != nil {
+				out(*resp.Output)
+			}
+			resp = &Response{}
+			_, err = k.Recv(resp)
+		}
+		return resp, err
+	})
+}
+
+// exchange lets talk have a connection to itself for one request. When ctx ends
+// meanwhile, cut makes it end.
+func (c *Client) exchange(ctx context.Context, op string, cut func(*reexec.Conn), talk func(*reexec.Conn) (*Response, error)) (*Response, error) {
 	k, err := c.conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { k.Raw().SetDeadline(time.Unix(1, 0)) })
-	if changes(req.Op) {
-		fault.Step("ask the keeper to " + req.Op)
+	stop := context.AfterFunc(ctx, func() { cut(k) })
+	if changes(op) {
+		fault.Step("ask the keeper to " + op)
 	}
-	resp, err := roundTrip(k, req, files)
-	if changes(req.Op) {
-		fault.Step("hear that the keeper did " + req.Op)
+	resp, err := talk(k)
+	if changes(op) {
+		fault.Step("hear that the keeper did " + op)
 	}
 	if !stop() || err != nil {
 		k.Close()
 	} else {
 		c.put(k)
 	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, cell.Errorf(cell.Unavailable, "keeper."+op, "", "cannot talk to the cell's keeper: %w", err)
+	}
+	if resp.Error != nil {
+		return nil, resp.Error.err(op)
+	}
+	return resp, nil
+}
+
+// A Session is a connection of the caller's own, for several requests that belong
+// together.
+type Session struct{ k *reexec.Conn }
+
+// Session opens one.
+func (c *Client) Session(ctx context.Context) (*Session, error) {
+	k, err := c.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{k}, nil
+}
+
+// Do sends one request and returns its answer. After an error the session is over.
+func (x *Session) Do(ctx context.Context, req Request, files ...*os.File) (*Response, error) {
+	stop := context.AfterFunc(ctx, func() { x.k.Close() })
+	defer stop()
+	fault.Step("ask the keeper to " + req.Op)
+	resp, err := roundTrip(x.k, req, files)
+	fault.Step("hear that the keeper did " + req.Op)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -124,10 +222,13 @@ func (c *Client) Do(ctx context.Context, req Request, files ...*os.File) (*Respo
 	return resp, nil
 }
 
+// Close hangs up.
+func (x *Session) Close() { x.k.Close() }
+
 // changes reports whether a request does something that can be half done.
 func changes(op string) bool {
 	switch op {
-	case "hello", "status", "wait", "note", "list", "stats", "asked":
+	case "hello", "status", "wait", "note", "list", "stats", "asked", "deaths", "mounts", "warmth", "interrupt":
 		return false
 	}
 	return true

@@ -1,8 +1,6 @@
 package keeper
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -27,10 +25,8 @@ func (s *Server) tellDenied(p *Proc) {
 		if n <= 0 {
 			continue
 		}
-		var id [8]byte
-		rand.Read(id[:])
 		p.emit("decision", cell.Decided{
-			ID: "q-" + hex.EncodeToString(id[:]), Count: n,
+			ID: cell.NewRequestID(), Count: n,
 			Access:   cell.Access{Act: cell.Execute, Program: k.Program},
 			Decision: cell.Decision{Effect: cell.Deny, Rule: k.Rule, Origin: k.Origin, Reason: k.Rule + " denies executing it", By: "policy"},
 		})

@@ -32,6 +32,8 @@ type fakeDriver struct {
 	cells map[cell.ID][]*fakeProcess
 	asked []string
 	pids  int
+
+	mayFork chan struct{} // each fork takes one
 }
 
 type fakeProcess struct {

@@ -22,7 +22,15 @@
 // to decide and "answer" says what was decided. "agent" brings two sockets: one
 // that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
-// Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. Output.mu.
+// "warm" starts the cell's interpreter, "eval" evaluates in it: what the code
+// writes comes in Responses of its own before the answer, and a client that hangs
+// up interrupts it (see eval.go).
+//
+// A keeper holds a family: the cell that it was started for, and those that were
+// forked or branched from it. It ends with the last of them.
+//
+// Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. Output.mu, 5. deaths.mu; warm.mu
+// and drain.mu are held while nothing else is taken.
 package keeper
 
 import (
@@ -30,12 +38,13 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/interp"
 )
 
 // Version is that of the protocol. A keeper serves this version and the one
 // before; a daemon is served by both, too: what an old keeper has never heard of
-// is Unsupported. Version 2 has cells that talk.
-const Version = 2
+// is Unsupported. Version 2 has cells that talk, version 3 families.
+const Version = 3
 
 // A Driver runs cells with one isolation technology, inside the keeper. It is
 // safe for concurrent use.
@@ -72,6 +81,9 @@ type Holder interface {
 // made, which are cheaper to read than Stats.
 type Counter interface {
 	Counted(id cell.ID) (cell.Stats, error)
+	// Killed is how many processes of a cell the kernel has ended for the cell's
+	// limit on memory.
+	Killed(id cell.ID) int64
 }
 
 // A Seeker is a driver that can tell how often processes of a cell without a
@@ -119,6 +131,70 @@ type Process interface {
 // what it left behind. Release is called once, at the end.
 type Releaser interface {
 	Release()
+}
+
+// An Interpreting driver can start interpreters: processes that are asked over a
+// socket.
+type Interpreting interface {
+	// StartInterpreter is Start of a process whose descriptor 3 is control, and
+	// sets i.Process. i is the driver's, too, as long as the process lives.
+	StartInterpreter(id cell.ID, p cell.Process, i *Interpreter, stdio [3]*os.File, control *os.File) error
+}
+
+// Interpreter is the process of a cell that evaluates.
+type Interpreter struct {
+	Process        Process
+	Conn           *interp.Conn
+	Stdout, Stderr *os.File // the keeper's ends
+	Depth          int      // forks and branches between it and the first of its family
+	IsCell         bool     // its cell ends with it
+	Layer          string   // the writable layer that it works on, if that is known
+}
+
+// A Forker is a driver that can fork interpreters.
+type Forker interface {
+	// Seal makes a cell's interpreter one that is only forked.
+	Seal(id cell.ID) error
+	// Fork makes a cell out of a sealed interpreter, and sets i, which waits to
+	// be adopted. spec and files are as with Create.
+	Fork(trunk, id cell.ID, spec json.RawMessage, i *Interpreter, files []*os.File) (measured json.RawMessage, err error)
+	// Adopt makes a fork a cell's own interpreter.
+	Adopt(id cell.ID, a cell.Adoption) (cell.Certificate, error)
+}
+
+// A Brancher is a driver that can fork an interpreter in the middle of its life.
+type Brancher interface {
+	// Branch begins a branch of a cell, of which the cell notices nothing. What
+	// could not be branched now is refused.
+	Branch(id cell.ID) (Branch, error)
+}
+
+// A Branch is one of a cell that is under way. One goroutine calls its methods, in
+// their order here; End after any of them, once.
+type Branch interface {
+	// Source says what the source goes on with, and Add a branch; spec and files
+	// are as with Create.
+	Source(spec json.RawMessage, files []*os.File) error
+	Add(id cell.ID, spec json.RawMessage, files []*os.File) error
+	// Hold makes the source stand still, and has it and its branches forked. It
+	// returns what branches will have to leave behind.
+	Hold() (dropped []string, err error)
+	// GoOn lets the source go on in its fork. What its interpreter could not keep
+	// is returned. From here on the source is what it is, whatever fails.
+	GoOn(i *Interpreter) (lost []string, err error)
+	// Settle puts away what the source was until then.
+	Settle() error
+	// Complete makes a branch that waits to be adopted. It may be called for
+	// several at a time.
+	Complete(id cell.ID, i *Interpreter) (measured json.RawMessage, err error)
+	// End takes away what was not completed. A source that has not gone on goes on
+	// as it was.
+	End() error
+}
+
+// An Interrupter is a process that alone can be interrupted, without its group.
+type Interrupter interface {
+	Interrupt() error
 }
 
 // Events receives what happened, in order. Emit is safe for concurrent use;

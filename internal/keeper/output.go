@@ -71,13 +71,16 @@ func newOutput(name string, file *os.File, start *cell.Start) *Output {
 	return o
 }
 
-// copyFrom reads r to its end.
+// copyFrom reads r to its end. Most processes write little, and many nothing.
 func (o *Output) copyFrom(r *os.File) {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 2<<10)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {
 			o.add(buf[:n])
+		}
+		if n == len(buf) && n < 64<<10 {
+			buf = make([]byte, 64<<10)
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) { // finish has set it
 			r.SetReadDeadline(time.Time{})
@@ -253,6 +256,13 @@ func (o *Output) unsubscribe(s *subscriber) {
 	s.gone, s.queue = true, nil
 	delete(o.subs, s)
 	o.moved.Broadcast()
+}
+
+// all is what is kept in memory.
+func (o *Output) all() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.memory
 }
 
 // readKept returns what is kept from offset on, at most len(buf) bytes.

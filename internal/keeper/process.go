@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
@@ -95,7 +97,7 @@ func (p *Proc) snapshot() cell.Status {
 }
 
 // startProc starts a process and everything that follows it.
-func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.File) (*Proc, error) {
+func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.File, input bool) (*Proc, error) {
 	for len(logs) < 3 {
 		logs = append(logs, nil)
 	}
@@ -116,6 +118,9 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 			closeAll(logs)
 			return nil, err
 		}
+		if !input {
+			p.closeInput()
+		}
 	}
 	p.talk = s.talk(id)
 	p.talk.join(p)
@@ -133,8 +138,12 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		closeAll(logs)
 		return nil, err
 	}
-	if !req.EndsCell {
+	switch {
+	case req.EndsCell: // the cell was made for it
+	case p.events != nil:
 		p.before, _ = s.counted(id)
+	default: // nobody is told
+		p.before.OOMKills = s.killed(id)
 	}
 	p.tried = s.tried(p) // by the canaries, and by others before
 	p.status = cell.Status{Running: true, Started: time.Now()}
@@ -152,7 +161,10 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 			outR.Close()
 		}
 	}()
-	go s.follow(p, outR, errR)
+	go func() {
+		defer s.use(id)()
+		s.follow(p, outR, errR)
+	}()
 	return p, nil
 }
 
@@ -172,9 +184,15 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	ended := time.Now()
 	p.closeInput()
 	s.lookAtEnd(p.cell)
-	stats, _ := s.counted(p.cell)
-	if !p.start.EndsCell {
+	var stats cell.Stats
+	switch {
+	case p.start.EndsCell:
+		stats, _ = s.counted(p.cell)
+	case p.events != nil:
+		stats, _ = s.counted(p.cell)
 		stats = stats.Since(p.before)
+	case exit.Signal == "SIGKILL":
+		stats.OOMKills = s.killed(p.cell) - p.before.OOMKills
 	}
 	left := 0
 	switch {
@@ -230,6 +248,9 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 // tried is how often processes of a cell without a network tried to reach
 // somebody.
 func (s *Server) tried(p *Proc) int64 {
+	if p.events == nil {
+		return 0 // nobody is told
+	}
 	if k, ok := s.Driver.(Seeker); ok && p.talk == nil {
 		return k.Tried(p.cell)
 	}
@@ -245,23 +266,39 @@ func (s *Server) counted(id cell.ID) (cell.Stats, error) {
 	return s.Driver.Stats(id)
 }
 
+// killed is how many processes of a cell have ended for its limit on memory.
+func (s *Server) killed(id cell.ID) int64 {
+	if c, ok := s.Driver.(Counter); ok {
+		return c.Killed(id)
+	}
+	st, _ := s.Driver.Stats(id)
+	return st.OOMKills
+}
+
 func (p *Proc) emit(kind string, fields any) {
 	if p.events != nil {
 		p.events.Emit(kind, fields)
 	}
 }
 
-// stdioPipes makes the pipes of a process without a terminal.
+// stdioPipes makes the pipes of a process without a terminal. Our ends can be
+// waited for; theirs block, as programs expect, and are never waited for here.
 func stdioPipes() (theirs [3]*os.File, in, out, errs *os.File, err error) {
-	var rs, ws [3]*os.File
-	for i := range 3 {
-		if rs[i], ws[i], err = os.Pipe(); err != nil {
-			for j := range i {
-				rs[j].Close()
-				ws[j].Close()
+	var ours [3]*os.File
+	for i, mine := range [3]int{1, 0, 0} { // which end of it is ours
+		var p [2]int
+		if err = unix.Pipe2(p[:], unix.O_CLOEXEC); err == nil {
+			if err = unix.SetNonblock(p[mine], true); err != nil {
+				unix.Close(p[0])
+				unix.Close(p[1])
 			}
-			return theirs, nil, nil, nil, err
 		}
+		if err != nil {
+			closeAll(theirs[:])
+			closeAll(ours[:])
+			return [3]*os.File{}, nil, nil, nil, os.NewSyscallError("pipe2", err)
+		}
+		ours[i], theirs[i] = os.NewFile(uintptr(p[mine]), "pipe"), os.NewFile(uintptr(p[1-mine]), "pipe")
 	}
-	return [3]*os.File{rs[0], ws[1], ws[2]}, ws[0], rs[1], rs[2], nil
+	return theirs, ours[0], ours[1], ours[2], nil
 }

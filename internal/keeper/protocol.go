@@ -17,6 +17,7 @@ type Request struct {
 	Spec   json.RawMessage `json:"spec,omitempty"`    // create; files: the driver's
 	Note   json.RawMessage `json:"note,omitempty"`    // annotate: handed back by "note", for the daemon's own use
 	Start  *cell.Start     `json:"start,omitempty"`   // start; files: stdout, stderr, events
+	Whole  bool            `json:"whole,omitempty"`   // start: answer at its end, with its status and output, and forget it
 	NoLogs []int           `json:"no_logs,omitempty"` // start: which of the files are only placeholders
 	Attach *AttachRequest  `json:"attach,omitempty"`  // attach
 	Signal string          `json:"signal,omitempty"`  // signal: "SIGTERM"
@@ -27,6 +28,12 @@ type Request struct {
 	Network *cell.Governance `json:"network,omitempty"` // create, of a cell that may talk; govern
 	Since   int64            `json:"since,omitempty"`   // asked: the version that is known already
 	Answer  *cell.Answered   `json:"answer,omitempty"`  // answer
+
+	Warm *cell.Warm `json:"warm,omitempty"` // warm
+	Eval *cell.Eval `json:"eval,omitempty"` // eval
+
+	Trunk cell.ID        `json:"trunk,omitempty"` // fork: the cell whose interpreter is forked
+	Adopt *cell.Adoption `json:"adopt,omitempty"` // adopt
 }
 
 // AttachRequest says from where output is wanted.
@@ -40,6 +47,9 @@ type AttachRequest struct {
 type WatchRequest struct {
 	Limit int64 `json:"limit"`
 	Exact bool  `json:"exact,omitempty"` // was asked for: count at the end of every command, too
+	// Quiet looks only while something is evaluated or run, and when that ends:
+	// forks are many, and most of them wait.
+	Quiet bool `json:"quiet,omitempty"`
 }
 
 // Response answers a request.
@@ -50,13 +60,25 @@ type Response struct {
 	Measured json.RawMessage    `json:"measured,omitempty"` // create, start, status
 	Note     json.RawMessage    `json:"note,omitempty"`     // note
 	Status   *cell.Status       `json:"status,omitempty"`
+	Stdout   []byte             `json:"stdout,omitempty"` // start, when whole: what is kept of it
+	Stderr   []byte             `json:"stderr,omitempty"`
 	List     []cell.ProcessInfo `json:"list,omitempty"`
 	Stats    *cell.Stats        `json:"stats,omitempty"`
-	Procs    []string           `json:"procs,omitempty"` // hello: known processes
-	Cells    []cell.ID          `json:"cells,omitempty"` // hello: living cells
-	Count    int                `json:"count,omitempty"`
+	Procs    []string           `json:"procs,omitempty"`    // hello: known processes
+	Cells    []cell.ID          `json:"cells,omitempty"`    // hello: living cells
+	Count    int                `json:"count,omitempty"`    // killall: processes; remove: cells that are left
 	Asked    []cell.Asked       `json:"asked,omitempty"`    // asked
 	AskedAt  int64              `json:"asked_at,omitempty"` // asked: the version of that list
+
+	Output    *cell.Output    `json:"output,omitempty"`    // warm, eval: a piece, before the answer
+	Warmth    *cell.Warmth    `json:"warmth,omitempty"`    // warm, warmth
+	Evaluated *cell.Evaluated `json:"evaluated,omitempty"` // eval
+
+	Mounts      []cell.Mount      `json:"mounts,omitempty"`      // mounts: those of the cell
+	Certificate *cell.Certificate `json:"certificate,omitempty"` // adopt
+	Pause       *cell.Pause       `json:"pause,omitempty"`       // branch
+	Deaths      []cell.Death      `json:"deaths,omitempty"`      // deaths
+	DeathsAt    int64             `json:"deaths_at,omitempty"`   // deaths: the version of that list
 }
 
 // WireError is a cell.Error on its way.

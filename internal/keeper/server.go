@@ -29,6 +29,7 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	cells    map[cell.ID]*kept
 	procs    map[string]*Proc
+	due      []*watch // whose cells are looked at soon
 	conns    int
 	lastSeen time.Time
 	over     chan struct{}
@@ -37,6 +38,8 @@ type Server struct {
 	drained  chan struct{} // closed when the server has ended and nobody is attached
 
 	closing sync.WaitGroup // gateways that end
+	deaths  deaths
+	buffers sync.Pool // of drains
 }
 
 // kept is a living cell.
@@ -44,6 +47,9 @@ type kept struct {
 	note  json.RawMessage
 	watch *watch
 	talk  *talk // nil: loopback only
+
+	warming bool  // an interpreter is being started
+	warm    *warm // nil: it has none
 }
 
 // Serve answers on l until a daemon sends "shutdown", or until nothing lives
@@ -178,6 +184,20 @@ func (s *Server) serve(uc *net.UnixConn) {
 			s.files(c, &req)
 			return
 		}
+		if req.Op == "branch" {
+			closeAll(files)
+			if !s.branch(c, &req) {
+				return
+			}
+			continue
+		}
+		if req.Op == "warm" || req.Op == "eval" {
+			closeAll(files)
+			if !s.streamed(c, &req) {
+				return
+			}
+			continue
+		}
 		if changes(req.Op) {
 			fault.Step("begin to " + req.Op)
 		}
@@ -189,6 +209,9 @@ func (s *Server) serve(uc *net.UnixConn) {
 			fault.Step("answer to " + req.Op)
 		}
 		if err := c.Send(resp); err != nil {
+			if req.Op == "fork" && resp.Error == nil { // whoever asked has died, and nobody knows of it
+				s.remove(req.Cell, "nobody was there for it")
+			}
 			return
 		}
 		if req.Op == "shutdown" {
@@ -213,7 +236,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		resp.Version = Version
+		resp.Version, resp.PID = Version, os.Getpid()
 		for n := range s.procs {
 			resp.Procs = append(resp.Procs, n)
 		}
@@ -239,6 +262,9 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		p, err := s.startNamed(req, files)
 		if err != nil {
 			return resp, err
+		}
+		if req.Whole {
+			return s.whole(p)
 		}
 		return Response{PID: p.started.Process.PID(), Measured: p.started.Measured}, nil
 	case "status", "wait":
@@ -290,7 +316,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		taken = true
 		return resp, s.agent(req, files)
 	case "list":
-		resp.List, err = s.Driver.List(req.Cell)
+		resp.List, err = s.list(req.Cell)
 		return resp, err
 	case "stats":
 		st, err := s.Driver.Stats(req.Cell)
@@ -307,7 +333,42 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		resp.Count, err = s.Driver.KillAll(req.Cell)
 		return resp, err
 	case "remove":
-		return resp, s.remove(req.Cell, req.Cause)
+		resp.Count, err = s.remove(req.Cell, req.Cause)
+		return resp, err
+	case "warmth":
+		w, err := s.interpreter(req.Cell)
+		if err == nil {
+			resp.Warmth = w.warmth()
+		}
+		return resp, err
+	case "interrupt":
+		w, err := s.interpreter(req.Cell)
+		if err == nil {
+			w.interrupt()
+		}
+		return resp, err
+	case "dismiss":
+		return resp, s.dismiss(req.Cell)
+	case "seal":
+		resp.Warmth, err = s.seal(req.Cell)
+		return resp, err
+	case "fork":
+		taken = true
+		resp.Measured, err = s.fork(req, files)
+		return resp, err
+	case "adopt":
+		resp.Certificate, err = s.adopt(req)
+		return resp, err
+	case "mounts":
+		if m, ok := s.Driver.(interface {
+			Mounts(cell.ID) ([]cell.Mount, error)
+		}); ok {
+			resp.Mounts, err = m.Mounts(req.Cell)
+		}
+		return resp, err
+	case "deaths":
+		resp.Deaths, resp.DeathsAt = s.deaths.wait(req.Since, s.over)
+		return resp, nil
 	case "shutdown":
 		s.mu.Lock()
 		ids := make([]cell.ID, 0, len(s.cells))
@@ -317,7 +378,8 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		s.mu.Unlock()
 		var errs []error
 		for _, id := range ids {
-			errs = append(errs, s.remove(id, "stopped"))
+			_, err := s.remove(id, "stopped")
+			errs = append(errs, err)
 		}
 		return resp, errors.Join(errs...)
 	}
@@ -356,7 +418,7 @@ func (s *Server) startNamed(req *Request, files []*os.File) (*Proc, error) {
 		closeAll(files)
 		return nil, cell.Errorf(cell.Exists, "keeper.start", "", "process %q exists", req.Proc)
 	}
-	p, err := s.startProc(req.Proc, req.Cell, *req.Start, files)
+	p, err := s.startProc(req.Proc, req.Cell, *req.Start, files, !req.Whole)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -386,6 +448,15 @@ func (s *Server) forget(name string) error {
 	return nil
 }
 
+// whole waits for a process that nobody attaches to, and hands over all there is
+// of it.
+func (s *Server) whole(p *Proc) (Response, error) {
+	<-p.done
+	st := p.snapshot()
+	resp := Response{Status: &st, PID: p.started.Process.PID(), Stdout: p.stdout.all(), Stderr: p.stderr.all()}
+	return resp, s.forget(p.name)
+}
+
 // blame makes cause that of every process of the cell which ends from now on.
 func (s *Server) blame(id cell.ID, cause string) {
 	s.mu.Lock()
@@ -399,28 +470,33 @@ func (s *Server) blame(id cell.ID, cause string) {
 			p.mu.Unlock()
 		}
 	}
+	if k := s.cells[id]; k != nil && k.warm != nil && cause != "" {
+		k.warm.blame(cause)
+	}
 }
 
-func (s *Server) remove(id cell.ID, cause string) error {
+// remove takes a cell down, and returns how many are left in the family.
+func (s *Server) remove(id cell.ID, cause string) (left int, err error) {
 	s.blame(id, cause)
 	s.mu.Lock()
 	k, there := s.cells[id]
 	delete(s.cells, id)
+	left = len(s.cells)
 	s.mu.Unlock()
 	if !there {
-		return cell.Errorf(cell.NotFound, "keeper.remove", "", "no cell %s", id)
+		return left, cell.Errorf(cell.NotFound, "keeper.remove", "", "no cell %s", id)
 	}
 	if k.watch != nil {
 		k.watch.stop()
 	}
-	err := s.Driver.Remove(id)
+	err = s.Driver.Remove(id)
 	// After those who talk; nobody waits for it: the kernel takes its time to
 	// take an interface away.
 	s.closing.Go(k.talk.close)
 	if err != nil {
-		return fmt.Errorf("cannot remove cell %s: %w", id, err)
+		return left, fmt.Errorf("cannot remove cell %s: %w", id, err)
 	}
-	return nil
+	return left, nil
 }
 
 // create makes a cell, and the gateway of one that may talk. A gateway that

@@ -318,6 +318,40 @@ func TestF08OutputIsBoundedAndCounted(t *testing.T) {
 	}
 }
 
+// A process that is asked for as a whole is answered at its end, with what is
+// kept of its output, has no input, and is forgotten.
+func TestWholeProcesses(t *testing.T) {
+	k := newKit(t)
+	whole := func(name, prog string, limit int64) *Response {
+		return k.ok(Request{Op: "start", Cell: one, Proc: name, Whole: true, Start: &cell.Start{Process: cell.Process{Args: []string{prog}}, LogLimit: limit}})
+	}
+	resp := whole("p", "flood", 5000)
+	if st := resp.Status; st == nil || st.Running || st.Exit == nil || st.Stdout.Bytes != 1<<20 || len(resp.Stdout) != 5000 || len(resp.Stderr) != 0 {
+		t.Errorf("%d and %d bytes came, %+v", len(resp.Stdout), len(resp.Stderr), resp.Status)
+	}
+	k.fails(Request{Op: "status", Proc: "p"}, cell.NotFound)
+	if resp = whole("p", "cat", 100); resp.Status.Exit.Code != 0 {
+		t.Errorf("who reads to the end of no input: %+v", resp.Status.Exit)
+	}
+	if resp = whole("p", "seven", 100); resp.Status.Exit.Code != 7 {
+		t.Errorf("%+v", resp.Status.Exit)
+	}
+}
+
+// Whether a keeper is there is known without asking it.
+func TestAliveIsSeen(t *testing.T) {
+	k := newKit(t)
+	c := k.dial()
+	defer c.Close()
+	for range 3 {
+		if !c.Alive(k.ctx) {
+			t.Error("it is there")
+		}
+	}
+	c.Do(k.ctx, Request{Op: "shutdown"})
+	k.until("it was gone", func() bool { return !c.Alive(k.ctx) })
+}
+
 // Held output waits for who wants it, and for nobody longer than a while.
 func TestHeldOutputWaitsForItsListener(t *testing.T) {
 	k := newKit(t)

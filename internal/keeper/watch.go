@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type watch struct {
 	cell  cell.ID
 	limit int64
 	exact bool // somebody asked for this limit: a command's end counts whatever it wrote
+	quiet bool // only looked at while it is used
 	quit  chan struct{}
 	once  sync.Once
 
@@ -34,9 +36,64 @@ type watch struct {
 	dirs    []*os.File
 	free    int64 // when the directories were counted last, or more
 	counted time.Time
+	users   int // commands and evaluations that are under way
 }
 
-func (w *watch) stop() { w.once.Do(func() { close(w.quit) }) }
+func (w *watch) stop() {
+	w.once.Do(func() {
+		close(w.quit)
+		if w.quiet {
+			w.close()
+		}
+	})
+}
+
+func (w *watch) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	closeAll(w.dirs)
+	w.dirs = nil
+}
+
+// quietTick is how often a quiet watch looks while its cell is used.
+const quietTick = time.Second
+
+// use begins to look at a cell whose watch is quiet, until the function is called
+// that it returns.
+func (s *Server) use(id cell.ID) (done func()) {
+	s.mu.Lock()
+	var w *watch
+	if k := s.cells[id]; k != nil {
+		w = k.watch
+	}
+	s.mu.Unlock()
+	if w == nil || !w.quiet {
+		return func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.users++; w.users == 1 {
+		time.AfterFunc(quietTick, func() { s.lookAgain(w) })
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.users--
+	}
+}
+
+// lookAgain looks at a quiet watch, and again after a while if its cell is used
+// still.
+func (s *Server) lookAgain(w *watch) {
+	w.mu.Lock()
+	over := w.users == 0 || w.dirs == nil
+	w.mu.Unlock()
+	if over {
+		return
+	}
+	s.look(w, false)
+	time.AfterFunc(quietTick, func() { s.lookAgain(w) })
+}
 
 // watch begins or replaces the accounting of a cell over dirs, which it takes.
 func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
@@ -44,7 +101,7 @@ func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
 		closeAll(dirs)
 		return malformed("watch")
 	}
-	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quit: make(chan struct{}), dirs: dirs, free: freeBytes(dirs), counted: time.Now()}
+	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quiet: req.Quiet, quit: make(chan struct{}), dirs: dirs, free: freeBytes(dirs), counted: time.Now()}
 	s.mu.Lock()
 	var old *watch
 	k, there := s.cells[id]
@@ -59,16 +116,16 @@ func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
 		closeAll(dirs)
 		return cell.Errorf(cell.NotFound, "keeper.watch", "", "no cell %s", id)
 	}
+	if w.quiet {
+		return nil
+	}
 	go func() {
 		tick := time.NewTicker(watchTick)
 		defer tick.Stop()
 		for {
 			select {
 			case <-w.quit:
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				closeAll(w.dirs)
-				w.dirs = nil
+				w.close()
 				return
 			case <-tick.C:
 				s.look(w, false)
@@ -78,18 +135,82 @@ func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
 	return nil
 }
 
+// watchOf is the accounting of a cell, nil if there is none.
+func (s *Server) watchOf(id cell.ID) *watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.cells[id]; k != nil {
+		return k.watch
+	}
+	return nil
+}
+
 // lookAtEnd accounts for what a command wrote that has just ended.
 func (s *Server) lookAtEnd(id cell.ID) {
-	s.mu.Lock()
-	k := s.cells[id]
-	var w *watch
-	if k != nil {
-		w = k.watch
-	}
-	s.mu.Unlock()
-	if w != nil {
+	if w := s.watchOf(id); w != nil {
 		s.look(w, w.exact)
 	}
+}
+
+// lookAfter accounts for what an evaluation wrote: at once if it was much, and
+// what may have come together in a while soon. Hundreds that answer at one time
+// are looked at one after the other.
+func (s *Server) lookAfter(id cell.ID) {
+	w := s.watchOf(id)
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	much, some := w.lost(freeBytes(w.dirs), w.exact)
+	w.mu.Unlock()
+	if much {
+		s.look(w, w.exact)
+		return
+	}
+	if !some {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.due, w) {
+		return
+	}
+	if s.due = append(s.due, w); len(s.due) == 1 {
+		go s.lookAround()
+	}
+}
+
+// lookAroundShare is how much of its time lookAround rests, for each part that it
+// looks.
+const lookAroundShare = 20
+
+// lookAround looks at the cells that are due, until there are none.
+func (s *Server) lookAround() {
+	for {
+		s.mu.Lock()
+		w := s.due[0]
+		s.mu.Unlock()
+		began := time.Now()
+		s.look(w, false)
+		time.Sleep(lookAroundShare * time.Since(began))
+		s.mu.Lock()
+		s.due = s.due[1:]
+		over := len(s.due) == 0
+		s.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+// lost says whether so much free space is gone since the files were counted that
+// they must be counted now, or, with all, anything; and whether something is and
+// it is long ago. The caller holds w.mu.
+func (w *watch) lost(now int64, all bool) (much, some bool) {
+	if now == w.free {
+		return false, false
+	}
+	return all || w.free-now >= max(w.limit/16, 1<<20), time.Since(w.counted) >= watchWalk
 }
 
 // look counts, if enough was written since that was done last, or with all
@@ -101,8 +222,7 @@ func (s *Server) look(w *watch, all bool) {
 		return
 	}
 	now := freeBytes(w.dirs)
-	step := max(w.limit/16, 1<<20)
-	if now == w.free || (!all && w.free-now < step && time.Since(w.counted) < watchWalk) {
+	if much, some := w.lost(now, all); !much && !some {
 		w.free = max(w.free, now)
 		return
 	}

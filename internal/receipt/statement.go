@@ -20,6 +20,7 @@ const (
 	StatementType    = "https://in-toto.io/Statement/v1"
 	PredicateRun     = "https://pando.dev/run/v1"     // one run, or one fork with its children
 	PredicateVerdict = "https://pando.dev/verdict/v1" // a verdict on a run
+	PredicateFork    = "https://pando.dev/fork/v1"    // a template, forks of one, or branches, with what was measured of each
 	PayloadType      = "application/vnd.in-toto+json"
 )
 

@@ -2,9 +2,7 @@ package sshagent
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -267,7 +265,7 @@ func (s *session) sign(key ssh.PublicKey, data []byte, flags agent.SignatureFlag
 	if d.Effect == cell.Ask {
 		d.Effect, d.Reason = cell.Deny, "a person would have to be asked, and a log-in does not wait: "+d.Reason
 	}
-	s.f.tell(cell.Decided{ID: newID(), Access: a, Decision: d, Policy: policy.Digest()})
+	s.f.tell(cell.Decided{ID: cell.NewRequestID(), Access: a, Decision: d, Policy: policy.Digest()})
 	if !d.Allowed() {
 		return nil, errRefused
 	}
@@ -318,10 +316,4 @@ func hostNames(list []cell.KnownHost) string {
 		names = append(names, h.Host)
 	}
 	return strings.Join(names, ", ")
-}
-
-func newID() string {
-	var b [8]byte
-	rand.Read(b[:])
-	return "q-" + hex.EncodeToString(b[:])
 }
