@@ -33,8 +33,8 @@ type Backend interface {
 	Create(ctx context.Context, spec cell.Spec) (Instance, error)
 
 	// Attach returns the instance an earlier process created, or fails with
-	// cell.NotFound when it is gone.
-	Attach(ctx context.Context, id cell.ID) (Instance, error)
+	// cell.NotFound when it is gone. family is its spec's.
+	Attach(ctx context.Context, id, family cell.ID) (Instance, error)
 
 	// Leftovers removes what dead instances left on the host, and says what
 	// it was; with dry it only says.
@@ -48,12 +48,21 @@ type Instance interface {
 	// Assurance is what was measured when the cell was made.
 	Assurance() cell.Assurance
 
+	// Alive reports whether whoever holds the cell is there. It is asked before
+	// each command, and so quick.
+	Alive(ctx context.Context) bool
+
 	// Start runs a process. logs are files for stdout, stderr and events,
 	// each may be nil; they are duplicated. name is new in this instance,
 	// else cell.Exists. A program that is not there fails with
 	// cell.NoSuchBinary, one that can't be executed with cell.NotRunnable, and a
 	// working directory that is not there with cell.NotFound.
 	Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (Process, error)
+
+	// Do is Start, Wait, reading what is kept of both streams (up to
+	// s.LogLimit each), and Forget, in one exchange where that is possible. The
+	// process's input is empty. It goes on when ctx ends: find it by its name.
+	Do(ctx context.Context, name string, s cell.Start) (Done, error)
 
 	// Process returns one that was started earlier and not forgotten, or
 	// fails with cell.NotFound.
@@ -125,6 +134,12 @@ type Process interface {
 	Forget(ctx context.Context) error
 }
 
+// Done is a process that has ended, and what is kept of its output.
+type Done struct {
+	Status         cell.Status
+	Stdout, Stderr []byte
+}
+
 // Offsets are positions in a process's output.
 type Offsets struct{ Stdout, Stderr int64 }
 
@@ -150,6 +165,8 @@ type Caps struct {
 	Files        string // ReadFiles and WriteFiles
 	Terminal     string // cell.Process.TTY
 	Memory       string // captures memory in checkpoints
+	Eval         string // keeps an interpreter: Warmer
+	Fork         string // forks a sealed one
 	LiveBranch   string // forks a running cell
 	Freeze       string
 	MemoryLimit  string

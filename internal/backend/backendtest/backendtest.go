@@ -59,7 +59,7 @@ func ShowLog(t testing.TB, dir string) {
 
 // Removable lets the test's folders be removed at its end: overlayfs makes some
 // below a layer's work directory for itself alone.
-func Removable(t *testing.T, work string) {
+func Removable(t testing.TB, work string) {
 	t.Cleanup(func() {
 		for _, d := range []string{"", "/incompat", "/incompat/volatile"} {
 			os.Chmod(work+"/work"+d, 0o700)
@@ -86,12 +86,16 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine) {
 		f    func(*bench)
 	}{
 		{"Exit", testExit}, {"Streams", testStreams}, {"Input", testInput}, {"Environment", testEnvironment}, {"Workdir", testWorkdir},
-		{"Names", testNames}, {"Programs", testPrograms}, {"Signals", testSignals}, {"WaitObeysItsContext", testWaitContext},
+		{"Names", testNames}, {"Programs", testPrograms}, {"Signals", testSignals}, {"WaitObeysItsContext", testWaitContext}, {"Do", testDo},
 		{"F29TimeoutEndsTheGroup", testTimeout}, {"EndsCell", testEndsCell}, {"KillAll", testKillAll}, {"OrphansAreReaped", testOrphans},
 		{"Freeze", testFreeze}, {"Stats", testStats}, {"Terminal", testTerminal}, {"F27ReusedPIDIsNeverSignalled", testReusedPID},
 		{"Exists", testExists}, {"Attach", testAttach}, {"Remove", testRemove}, {"NotFound", testNotFound},
 		{"Network", testNetwork}, {"F65NoPolicyNoCell", testNetworkPolicy},
 		{"Isolation", testIsolation}, {"Mounts", testMounts}, {"Files", testFiles},
+		{"EvalKeepsState", testEvalKeepsState}, {"F48EvalValues", testEvalValues}, {"EvalOutput", testEvalOutput}, {"F49EvalTimeout", testEvalTimeout},
+		{"EvalOneAtATime", testEvalWaits}, {"EvalAttach", testEvalAttach}, {"EvalDeaths", testEvalDeaths}, {"WarmFails", testWarmFails},
+		{"F50EvalSocketIsItsOwn", testEvalSocketIsItsOwn}, {"EvalMemoryBites", testEvalMemory},
+		{"D34Fork", testFork}, {"D40Branch", testBranch},
 		{"F33Limits", testLimits}, {"F33MemoryBites", testMemory}, {"F33ProcessesBite", testProcesses}, {"F33CPUsBite", testCPUs}, {"DiskBites", testDisk},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -216,7 +216,7 @@ func testLimits(k *bench) {
 			if cell.HintOf(err) == "" {
 				k.Errorf("no remedy in %v", err)
 			}
-			if _, err := k.b.Attach(k.ctx, s.ID); cell.KindOf(err) != cell.NotFound {
+			if _, err := k.b.Attach(k.ctx, s.ID, ""); cell.KindOf(err) != cell.NotFound {
 				k.Errorf("a cell without its %s limit is there: %v", l.name, err)
 			}
 			continue
@@ -239,9 +239,22 @@ func testMemory(k *bench) {
 	}
 	s := k.limitedSpec("memory")
 	s.Limits.Memory = 64 << 20
-	c := k.start(k.create(s), hungry("x=0123456789abcdef; while :; do x=$x$x; done"))
+	i, eats := k.create(s), hungry("x=0123456789abcdef; while :; do x=$x$x; done")
+	c := k.start(i, eats)
 	if st := c.wait(); st.Exit.Cause != "memory limit" || st.Exit.Signal != "SIGKILL" {
 		k.Errorf("ended as %+v (%s)", *st.Exit, c.stderr())
+	}
+	// One that nobody is told of knows what it died of, too, and who ends
+	// itself afterwards did not die of it.
+	for name, x := range map[string]struct {
+		start cell.Start
+		cause string
+	}{"again": {eats, "memory limit"}, "itself": {sh("kill -9 $$"), ""}} {
+		d, err := i.Do(k.ctx, name, x.start)
+		k.must(err)
+		if d.Status.Exit.Signal != "SIGKILL" || d.Status.Exit.Cause != x.cause {
+			k.Errorf("%s: ended as %+v", name, *d.Status.Exit)
+		}
 	}
 }
 

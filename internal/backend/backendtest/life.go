@@ -41,7 +41,7 @@ func testExists(k *bench) {
 	if st, _ := k.run(winner, "exit 4"); st.Exit.Code != 4 {
 		k.Errorf("in the winner's cell: %+v", *st.Exit)
 	}
-	again, err := k.b.Attach(k.ctx, s.ID)
+	again, err := k.b.Attach(k.ctx, s.ID, "")
 	k.must(err)
 	again.Close()
 }
@@ -65,7 +65,7 @@ func testAttach(k *bench) {
 	}
 	_, err = k.b.Create(k.ctx, s)
 	k.wantKind("making a cell that another daemon made", err, cell.Exists)
-	i, err = k.b.Attach(k.ctx, s.ID)
+	i, err = k.b.Attach(k.ctx, s.ID, "")
 	k.must(err)
 	k.made = append(k.made, i)
 	if now, _ := json.Marshal(i.Assurance()); string(now) != string(was) || i.ID() != s.ID {
@@ -105,7 +105,7 @@ func testRemove(k *bench) {
 	}
 	k.must(os.Remove(filepath.Join(k.folder(s), "live")))
 	k.must(i.Remove(k.ctx, "again"))
-	_, err := k.b.Attach(k.ctx, s.ID)
+	_, err := k.b.Attach(k.ctx, s.ID, "")
 	k.wantKind("a removed cell", err, cell.NotFound)
 	for _, dry := range []bool{true, false} {
 		if found, err := k.b.Leftovers(k.ctx, dry); err != nil || len(found) > 0 {
@@ -128,10 +128,10 @@ func testRemove(k *bench) {
 }
 
 func testNotFound(k *bench) {
-	_, err := k.b.Attach(k.ctx, cell.NewID())
+	_, err := k.b.Attach(k.ctx, cell.NewID(), "")
 	k.wantKind("a cell that never was", err, cell.NotFound)
 	i, s := k.cell()
-	other, err := k.b.Attach(k.ctx, s.ID)
+	other, err := k.b.Attach(k.ctx, s.ID, "")
 	k.must(err)
 	defer other.Close()
 	k.must(i.Remove(k.ctx, "removed"))

@@ -74,7 +74,7 @@ func testNetwork(k *bench) {
 	// What was in force before still is, for this daemon and the next.
 	k.end()
 	k.open()
-	i, err = k.b.Attach(k.ctx, i.ID())
+	i, err = k.b.Attach(k.ctx, i.ID(), "")
 	k.must(err)
 	k.made[len(k.made)-1] = i
 	_, c = k.run(i, "true")

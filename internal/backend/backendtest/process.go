@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -252,6 +253,47 @@ func testWaitContext(k *bench) {
 
 // A time-out reaches what ignores the polite signal, and what its leader left
 // behind, with isolation wherever that went; what others started goes on.
+// A process can be done in one exchange, and leaves no record; when whoever
+// asked goes away it goes on, and is found.
+func testDo(k *bench) {
+	i, _ := k.cell()
+	if !i.Alive(k.ctx) {
+		k.Error("a cell that was just made is not alive")
+	}
+	s := sh("cat; echo out; echo err >&2; exit 7")
+	s.LogLimit = 3
+	d, err := i.Do(k.ctx, "whole", s)
+	k.must(err)
+	if e := d.Status.Exit; d.Status.Running || e == nil || e.Code != 7 || string(d.Stdout) != "out" || string(d.Stderr) != "err" || d.Status.Stdout.Bytes != 4 {
+		k.Errorf("%q, %q, %+v", d.Stdout, d.Stderr, d.Status)
+	}
+	if _, err := i.Process(k.ctx, "whole"); cell.KindOf(err) != cell.NotFound {
+		k.Errorf("its record: %v", err)
+	}
+	missing := sh("")
+	missing.Process.Path = []string{"/nowhere"}
+	if _, err := i.Do(k.ctx, "whole", missing); cell.KindOf(err) != cell.NoSuchBinary {
+		k.Errorf("a program that is not there: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, err := i.Do(ctx, "left", sh("sleep 300")); err == nil {
+		k.Error("it ended with who asked")
+	}
+	p, err := i.Process(k.ctx, "left")
+	k.must(err)
+	k.must(p.End(k.ctx, "interrupted"))
+	k.eventually("it ended, and its record with it", func() bool {
+		_, err := i.Process(k.ctx, "left")
+		return cell.KindOf(err) == cell.NotFound
+	})
+	if !i.Alive(k.ctx) {
+		k.Error("the cell is not alive any more")
+	}
+	k.must(i.Remove(k.ctx, "removed"))
+	k.eventually("nobody holds it", func() bool { return !i.Alive(k.ctx) })
+}
+
 func testTimeout(k *bench) {
 	i, s := k.cell()
 	script := sh("(trap '' TERM; while :; do echo x >> beat; sleep 0.02; done) & wait")
@@ -372,10 +414,8 @@ func testStats(k *bench) {
 	if st.Processes != 1 || len(st.Measured) == 0 || st.Measured[0] != "processes" {
 		k.Errorf("stats %+v", st)
 	}
-	for _, m := range st.Measured {
-		if m == "memory" && st.Memory <= 0 {
-			k.Errorf("memory is measured, as %d", st.Memory)
-		}
+	if !slices.Contains(st.Measured, "memory") || st.Memory <= 0 {
+		k.Errorf("its memory is %d bytes, measured were %v", st.Memory, st.Measured)
 	}
 }
 

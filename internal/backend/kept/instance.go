@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
@@ -19,20 +21,32 @@ type Instance struct {
 	Client *keeper.Client
 	Known  cell.Assurance
 	Cell   cell.ID
+	// Family is the cell that the keeper was started for.
+	Family cell.ID
 	// AfterRemove takes down what the daemon made for the cell (cgroups).
-	AfterRemove func(ctx context.Context) error
+	AfterRemove func(ctx context.Context, last bool) error // last: its family is gone
+	// Forks makes forks and branches; nil where there can be none.
+	Forks Forking
 	// Refine turns what a process measured into assurance.
 	Refine func(a cell.Assurance, measured json.RawMessage) cell.Assurance
 
 	removing sync.Mutex // held by Remove
 	removed  bool       // guarded by removing: whoever has the cell's ID now is another
+	closing  sync.Once
+
+	looking sync.Mutex // guards what follows
+	mounts  []cell.Mount
+	keeper  int // process
 }
 
 func (i *Instance) ID() cell.ID { return i.Cell }
 
 func (i *Instance) Assurance() cell.Assurance { return i.Known }
 
-func (i *Instance) Close() { i.Client.Close() }
+func (i *Instance) Close() { i.closing.Do(i.Client.Close) }
+
+// Alive reports whether the keeper is there.
+func (i *Instance) Alive(ctx context.Context) bool { return i.Client.Alive(ctx) }
 
 func (i *Instance) do(ctx context.Context, req keeper.Request, files ...*os.File) (*keeper.Response, error) {
 	req.Cell = i.Cell
@@ -40,29 +54,48 @@ func (i *Instance) do(ctx context.Context, req keeper.Request, files ...*os.File
 }
 
 func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (backend.Process, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
 	req := keeper.Request{Op: "start", Proc: name, Start: &s}
 	var files []*os.File
-	for n, f := range logs {
-		if f == nil {
-			req.NoLogs = append(req.NoLogs, n)
-			f = null
+	if logs != [3]*os.File{} {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
 		}
-		files = append(files, f)
+		defer null.Close()
+		for n, f := range logs {
+			if f == nil {
+				req.NoLogs = append(req.NoLogs, n)
+				f = null
+			}
+			files = append(files, f)
+		}
 	}
 	resp, err := i.do(ctx, req, files...)
 	if err != nil {
 		return nil, err
 	}
+	return i.process(name, resp), nil
+}
+
+// Do asks the keeper to answer when the process has ended.
+func (i *Instance) Do(ctx context.Context, name string, s cell.Start) (backend.Done, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "start", Proc: name, Start: &s, Whole: true})
+	if err != nil {
+		return backend.Done{}, err
+	}
+	if resp.Status == nil { // a keeper from before that
+		return i.process(name, resp).read(ctx, s.LogLimit)
+	}
+	return backend.Done{Status: *resp.Status, Stdout: resp.Stdout, Stderr: resp.Stderr}, nil
+}
+
+// process is what the keeper's answer describes.
+func (i *Instance) process(name string, resp *keeper.Response) *process {
 	p := &process{i: i, name: name, pid: resp.PID, known: i.Known}
 	if i.Refine != nil && resp.Measured != nil {
 		p.known = i.Refine(i.Known, resp.Measured)
 	}
-	return p, nil
+	return p
 }
 
 func (i *Instance) Process(ctx context.Context, name string) (backend.Process, error) {
@@ -70,11 +103,7 @@ func (i *Instance) Process(ctx context.Context, name string) (backend.Process, e
 	if err != nil {
 		return nil, err
 	}
-	p := &process{i: i, name: name, pid: resp.PID, known: i.Known}
-	if i.Refine != nil && resp.Measured != nil {
-		p.known = i.Refine(i.Known, resp.Measured)
-	}
-	return p, nil
+	return i.process(name, resp), nil
 }
 
 func (i *Instance) ReadFiles(ctx context.Context, path string, w io.Writer) error {
@@ -137,7 +166,7 @@ func (i *Instance) Answer(ctx context.Context, a cell.Answered) error {
 	return err
 }
 
-// Remove ends the cell and its keeper.
+// Remove ends the cell, and its keeper with the last of the family.
 func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 	i.removing.Lock()
 	defer i.removing.Unlock()
@@ -145,20 +174,58 @@ func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 		return nil
 	}
 	defer func() { i.removed = err == nil }()
-	_, err = i.do(ctx, keeper.Request{Op: "remove", Cause: cause})
-	if cell.KindOf(err) == cell.Unavailable || cell.KindOf(err) == cell.NotFound {
-		err = nil // gone already
+	remove := func() (*keeper.Response, error) { return i.do(ctx, keeper.Request{Op: "remove", Cause: cause}) }
+	resp, err := remove()
+	for began := time.Now(); cell.KindOf(err) == cell.Unavailable && i.Host.Alive(i.family()) && time.Since(began) < going; resp, err = remove() {
+		time.Sleep(time.Millisecond) // one broken connection, or a keeper that is dying and has its lock still
 	}
-	if err != nil {
+	left := 0
+	switch cell.KindOf(err) {
+	case "":
+		left = resp.Count
+	case cell.Unavailable:
+		if i.Host.Alive(i.family()) {
+			return err
+		}
+	case cell.NotFound: // it alone, perhaps
+		if resp, err := i.do(ctx, keeper.Request{Op: "hello", Version: keeper.Version}); err == nil {
+			left = len(resp.Cells)
+		}
+	default:
 		return err
 	}
-	i.do(ctx, keeper.Request{Op: "shutdown"})
-	i.Client.Close()
-	i.Host.Release(i.Cell)
+	if left == 0 {
+		i.do(ctx, keeper.Request{Op: "shutdown"})
+	}
+	i.Close()
+	if left == 0 {
+		i.Host.Release(i.family())
+	}
 	if i.AfterRemove != nil {
-		return i.AfterRemove(ctx)
+		return i.AfterRemove(ctx, left == 0)
 	}
 	return nil
+}
+
+// KeeperPID is the process of the keeper.
+func (i *Instance) KeeperPID(ctx context.Context) (int, error) {
+	i.looking.Lock()
+	defer i.looking.Unlock()
+	if i.keeper == 0 {
+		resp, err := i.do(ctx, keeper.Request{Op: "hello", Version: keeper.Version})
+		if err != nil {
+			return 0, err
+		}
+		i.keeper = resp.PID
+	}
+	return i.keeper, nil
+}
+
+func (i *Instance) family() cell.ID {
+	if i.Family != "" {
+		return i.Family
+	}
+	return i.Cell
 }
 
 type process struct {
@@ -201,6 +268,43 @@ func (p *process) status(ctx context.Context, op string) (cell.Status, error) {
 		return cell.Status{}, err
 	}
 	return *resp.Status, nil
+}
+
+// read waits for the end of a process that was started with its input open, as
+// its only client, reads what it writes up to a limit, and forgets it.
+func (p *process) read(ctx context.Context, limit int64) (d backend.Done, err error) {
+	c, err := p.Attach(ctx, backend.Offsets{}, true)
+	if err != nil {
+		return d, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	_, err = c.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdinEOF}))
+	var buf []byte
+	for err == nil {
+		var f api.Frame
+		if f, err = api.ReadFrame(c, &buf); err != nil || f.Type == api.FrameExit {
+			break
+		}
+		to := &d.Stdout
+		switch f.Type {
+		case api.FrameStdout:
+		case api.FrameStderr:
+			to = &d.Stderr
+		default:
+			continue
+		}
+		if _, b, err := f.OutputData(); err == nil {
+			*to = append(*to, b[:max(0, min(int64(len(b)), limit-int64(len(*to))))]...)
+		}
+	}
+	if ctx.Err() != nil {
+		return d, context.Cause(ctx)
+	}
+	if d.Status, err = p.Wait(ctx); err != nil { // which says, too, why there was no end
+		return d, err
+	}
+	return d, p.Forget(ctx)
 }
 
 func (p *process) Forget(ctx context.Context) error {

@@ -28,7 +28,6 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -62,6 +61,7 @@ type Host struct {
 	copied *os.File   // FromMemory: made on first use
 	from   string     // what to execute
 	spares []*Keeper
+	shared map[cell.ID]*keeper.Client // by family
 	closed bool
 	filler sync.WaitGroup
 }
@@ -215,53 +215,10 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 	lf.Close()
 	lock.Close()
 	c, _, err := keeper.Dial(ctx, h.Dir, h.socket(id))
+	if err == nil {
+		h.share(id, c)
+	}
 	return c, err
-}
-
-// Reach connects to the keeper of a living cell, NotFound if there is none. A
-// keeper whose cell was never complete, or is gone already, has nothing to live
-// for: the daemon that was to send it away died. It is sent away now.
-func (h *Host) Reach(ctx context.Context, id cell.ID) (*keeper.Client, error) {
-	if !h.Alive(id) {
-		return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s has no keeper", id)
-	}
-	c, resp, err := keeper.Dial(ctx, h.Dir, h.socket(id))
-	if err != nil {
-		return nil, err
-	}
-	if slices.Contains(resp.Cells, id) {
-		if note, err := c.Do(ctx, keeper.Request{Op: "note", Cell: id}); err == nil && len(note.Note) > 0 {
-			return c, nil
-		}
-	}
-	defer c.Close()
-	if _, err := c.Do(ctx, keeper.Request{Op: "shutdown"}); err != nil {
-		return nil, err
-	}
-	for began := time.Now(); h.Alive(id) && time.Since(began) < cleanup.Grace && ctx.Err() == nil; {
-		time.Sleep(5 * time.Millisecond)
-	}
-	h.Release(id)
-	return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s was not complete", id)
-}
-
-// Attach returns the instance of a living cell.
-func (h *Host) Attach(ctx context.Context, id cell.ID) (*Instance, error) {
-	client, err := h.Reach(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(ctx, keeper.Request{Op: "note", Cell: id})
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
-	i := &Instance{Host: h, Client: client, Cell: id}
-	if err := json.Unmarshal(resp.Note, &i.Known); err != nil {
-		client.Close()
-		return nil, err
-	}
-	return i, nil
 }
 
 // OpenDir opens a directory as the caller may.
@@ -272,29 +229,38 @@ func OpenDir(path string) (*os.File, error) {
 // WatchDisk has the keeper account for what a cell writes. open gives the
 // keeper a directory that it can read.
 func WatchDisk(ctx context.Context, client *keeper.Client, spec cell.Spec, open func(path string) (*os.File, error)) (cell.AppliedLimit, error) {
-	lim := cell.AppliedLimit{Name: "disk", Applied: strconv.FormatInt(spec.Limits.Disk, 10), How: "accounted: what is written is counted, and a cell above its limit is ended"}
-	if slices.Contains(spec.Asked, "disk") {
-		lim.Asked = lim.Applied
-	}
-	if spec.Sized {
-		lim.How = "a file system of its own"
-		return lim, nil
-	}
-	var dirs []*os.File
+	lim, dirs, err := DiskWatch(spec, open)
 	defer func() {
 		for _, d := range dirs {
 			d.Close()
 		}
 	}()
+	if err != nil || spec.Sized {
+		return lim, err
+	}
+	_, err = client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &keeper.WatchRequest{Limit: spec.Limits.Disk, Exact: lim.Asked != ""}}, dirs...)
+	return lim, err
+}
+
+// DiskWatch says how a cell's limit on disk space is applied, and opens the
+// directories that its keeper must count for that; the caller closes them.
+func DiskWatch(spec cell.Spec, open func(path string) (*os.File, error)) (lim cell.AppliedLimit, dirs []*os.File, err error) {
+	lim = cell.AppliedLimit{Name: "disk", Applied: strconv.FormatInt(spec.Limits.Disk, 10), How: "accounted: what is written is counted, and a cell above its limit is ended"}
+	if slices.Contains(spec.Asked, "disk") {
+		lim.Asked = lim.Applied
+	}
+	if spec.Sized {
+		lim.How = "a file system of its own"
+		return lim, nil, nil
+	}
 	for _, p := range spec.Writes {
 		f, err := open(p)
 		if err != nil {
-			return lim, err
+			return lim, dirs, err
 		}
 		dirs = append(dirs, f)
 	}
-	_, err := client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &keeper.WatchRequest{Limit: spec.Limits.Disk, Exact: lim.Asked != ""}}, dirs...)
-	return lim, err
+	return lim, dirs, nil
 }
 
 // Close ends the processes that wait for a cell. Cells live on.

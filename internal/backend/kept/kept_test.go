@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -249,7 +251,7 @@ func TestF26LeftoversOfDeadKeepers(t *testing.T) {
 		t.Errorf("found again: %v, %v", found, err)
 	}
 	h.Release(living) // somebody is mistaken
-	if i, err := h.Attach(t.Context(), living); err != nil || i.Known.Backend != "empty" {
+	if i, err := h.Attach(t.Context(), living, ""); err != nil || i.Known.Backend != "empty" {
 		t.Errorf("attach: %v, %v", i, err)
 	} else {
 		i.Close()
@@ -265,7 +267,7 @@ func TestF28HalfMadeCellsAreSentAway(t *testing.T) {
 			id := cell.NewID()
 			k, c := keep(t, h, id, ops...)
 			c.Close()
-			_, err := h.Attach(t.Context(), id)
+			_, err := h.Attach(t.Context(), id, "")
 			if cell.KindOf(err) != cell.NotFound {
 				t.Errorf("attach: %v", err)
 			}
@@ -291,7 +293,7 @@ func TestF28AttachAfterTheDaemon(t *testing.T) {
 	c.Close()
 	h.Close()
 	next := newHost(t, dir)
-	i, err := next.Attach(t.Context(), id)
+	i, err := next.Attach(t.Context(), id, "")
 	must(t, err)
 	if i.ID() != id || i.Assurance().Backend != "empty" {
 		t.Errorf("attached to %s, %+v", i.ID(), i.Assurance())
@@ -301,7 +303,7 @@ func TestF28AttachAfterTheDaemon(t *testing.T) {
 		t.Errorf("left are %v", left)
 	}
 	<-k.alive
-	_, err = next.Attach(t.Context(), id)
+	_, err = next.Attach(t.Context(), id, "")
 	if cell.KindOf(err) != cell.NotFound {
 		t.Errorf("attach to what was removed: %v", err)
 	}
@@ -411,7 +413,128 @@ func TestLongPaths(t *testing.T) {
 	id := cell.NewID()
 	_, c := keep(t, h, id, "create", "annotate")
 	defer c.Close()
-	i, err := h.Attach(t.Context(), id)
+	i, err := h.Attach(t.Context(), id, "")
 	must(t, err)
 	must(t, i.Remove(t.Context(), "removed"))
+}
+
+// A keeper from before answers a whole process when it has started: the rest is
+// asked for as it always was.
+func TestWholeOfAnOlderKeeper(t *testing.T) {
+	dir := t.TempDir()
+	l, err := listen(dir, "s")
+	must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			uc, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			go older(uc)
+		}
+	}()
+	c, _, err := keeper.Dial(t.Context(), dir, "s")
+	must(t, err)
+	defer c.Close()
+	d, err := (&Instance{Client: c, Cell: "c-1"}).Do(t.Context(), "p", cell.Start{LogLimit: 5})
+	must(t, err)
+	if string(d.Stdout) != "12345" || string(d.Stderr) != "no" || d.Status.Exit == nil || d.Status.Exit.Code != 3 {
+		t.Errorf("%q, %q, %+v", d.Stdout, d.Stderr, d.Status)
+	}
+}
+
+// older is a keeper that has one process, and knows no whole ones.
+func older(uc *net.UnixConn) {
+	c := reexec.NewConn(uc)
+	defer c.Close()
+	for {
+		var req keeper.Request
+		if _, err := c.Recv(&req); err != nil {
+			return
+		}
+		switch req.Op {
+		case "hello":
+			c.Send(keeper.Response{Version: keeper.Version})
+		case "start", "forget":
+			c.Send(keeper.Response{PID: 1})
+		case "wait":
+			c.Send(keeper.Response{Status: &cell.Status{Exit: &cell.Exit{Code: 3}}})
+		case "attach":
+			c.Send(keeper.Response{})
+			var buf []byte
+			if f, err := api.ReadFrame(uc, &buf); err != nil || f.Type != api.FrameStdinEOF || !req.Attach.Input {
+				return
+			}
+			for _, f := range []api.Frame{api.Output(api.FrameStdout, 0, []byte("1234")), api.Output(api.FrameStderr, 0, []byte("no")),
+				api.Output(api.FrameStdout, 4, []byte("5678")), {Type: api.FrameExit, Payload: []byte("{}")}} {
+				uc.Write(api.AppendFrame(nil, f))
+			}
+			return
+		}
+	}
+}
+
+// dying makes a keeper that dies over a request, bit by bit: first its answer
+// fails to come, later its socket is gone, last its lock.
+func dying(t *testing.T, h *Host, id cell.ID) {
+	t.Helper()
+	lock, err := h.lock(id, os.O_CREATE)
+	must(t, err)
+	l, err := net.Listen("unix", filepath.Join(h.Dir, h.socket(id)))
+	must(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	var begun sync.Once
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				k := reexec.NewConn(c.(*net.UnixConn))
+				defer k.Close()
+				var req keeper.Request
+				if _, err := k.Recv(&req); err == nil && req.Op == "hello" {
+					k.Send(keeper.Response{})
+					k.Recv(&req)
+				}
+				begun.Do(func() {
+					time.AfterFunc(50*time.Millisecond, func() { l.Close() })
+					time.AfterFunc(100*time.Millisecond, func() { lock.Close() })
+				})
+			}()
+		}
+	}()
+}
+
+// The cell of a dying keeper is removed all the same.
+func TestF19RemoveOfADyingKeeper(t *testing.T) {
+	h := newHost(t, t.TempDir())
+	id := cell.NewID()
+	dying(t, h, id)
+	c, _, err := keeper.Dial(t.Context(), h.Dir, h.socket(id))
+	must(t, err)
+	after := false
+	i := &Instance{Host: h, Cell: id, Client: c, AfterRemove: func(_ context.Context, last bool) error {
+		after = last
+		return nil
+	}}
+	must(t, i.Remove(t.Context(), "removed"))
+	if left := files(t, h); len(left) > 0 || !after {
+		t.Errorf("left are %v; what comes after was done: %v", left, after)
+	}
+}
+
+// A cell whose keeper dies while it is looked for is not there.
+func TestF19AttachToADyingKeeper(t *testing.T) {
+	h := newHost(t, t.TempDir())
+	id := cell.NewID()
+	dying(t, h, id)
+	if _, err := h.Attach(t.Context(), id, id); cell.KindOf(err) != cell.NotFound {
+		t.Errorf("attached to a keeper that dies: %v", err)
+	}
+	if found, err := h.Leftovers(false); err != nil || len(found) != 1 {
+		t.Errorf("left over are %v, %v", found, err)
+	}
 }

@@ -61,6 +61,18 @@ func (d *driver) real(p string) string {
 
 // Start implements keeper.Driver.
 func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+	return d.startWith(id, p, stdio)
+}
+
+// StartInterpreter implements keeper.Interpreting.
+func (d *driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+	started, err := d.startWith(id, p, stdio, control)
+	i.Process = started.Process
+	return err
+}
+
+// startWith starts a command with more files after its streams.
+func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more ...*os.File) (keeper.Started, error) {
 	if err := d.check(id); err != nil {
 		return keeper.Started{}, err
 	}
@@ -82,7 +94,7 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		if _, serr := os.Stat(d.real(candidate)); serr != nil {
 			continue
 		}
-		c := &exec.Cmd{Path: d.real(candidate), Args: p.Args, Env: env, Dir: d.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
+		c := &exec.Cmd{Path: d.real(candidate), Args: p.Args, Env: env, Dir: d.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], ExtraFiles: more,
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 		if err = c.Start(); err == nil {
 			k := &process{d: d, cmd: c, group: linux.Group{PID: c.Process.Pid}}
@@ -233,6 +245,9 @@ type process struct {
 	reaped atomic.Bool
 }
 
+// Interrupt implements keeper.Interrupter.
+func (p *process) Interrupt() error { return p.cmd.Process.Signal(unix.SIGINT) }
+
 func (p *process) PID() int { return p.cmd.Process.Pid }
 
 func (p *process) Signal(name string) error {
@@ -246,6 +261,7 @@ func (p *process) Signal(name string) error {
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	p.group.Wait(ended, func() { p.cmd.Wait() })
 	p.reaped.Store(true)
+	p.d.List(p.d.id) // an empty session is forgotten before its number is another's
 	st := p.cmd.ProcessState
 	return linux.ExitOf(st.Sys().(syscall.WaitStatus)), cell.Usage{UserMS: st.UserTime().Milliseconds(), SystemMS: st.SystemTime().Milliseconds(),
 		MaxRSS: st.SysUsage().(*syscall.Rusage).Maxrss * 1024}

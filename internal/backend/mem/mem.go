@@ -117,7 +117,7 @@ func (b *Backend) Name() string { return Name }
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	lacks := "backend mem can't"
 	return backend.Caps{
-		Isolation: noIsolation, Mounts: "backend mem shows the host's own files", Files: lacks, Terminal: lacks, Memory: lacks, LiveBranch: lacks,
+		Isolation: noIsolation, Mounts: "backend mem shows the host's own files", Files: lacks, Terminal: lacks, Memory: lacks, Fork: lacks, LiveBranch: lacks,
 		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks, Network: lacks,
 	}, nil
 }
@@ -170,11 +170,11 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 
 func (b *Backend) instance(client *keeper.Client, id cell.ID, a cell.Assurance) backend.Instance {
 	return &kept.Instance{Host: &kept.Host{Dir: b.host.Dir}, Client: client, Cell: id, Known: a,
-		AfterRemove: func(ctx context.Context) error { return b.host.gone(ctx, id) }}
+		AfterRemove: func(ctx context.Context, last bool) error { return b.host.gone(ctx, id) }}
 }
 
 // Attach implements backend.Backend.
-func (b *Backend) Attach(ctx context.Context, id cell.ID) (backend.Instance, error) {
+func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
 	if !b.host.living(id) {
 		return nil, cell.Errorf(cell.NotFound, "mem.Attach", "", "cell %s has no keeper", id)
 	}

@@ -20,7 +20,7 @@ type canary struct {
 	nr      uintptr
 	args    []any
 	prepare func(s *linux.Script) linux.Slot // result becomes the first argument
-	path    string                           // that it reads: left out where the cell itself may have written it
+	path    string                           // that it is about: left out where the cell itself may write, or its image is what is there
 }
 
 var (
@@ -47,11 +47,11 @@ var battery = []canary{
 	{name: "raw socket", bites: "capabilities", errnos: perm, nr: unix.SYS_SOCKET, args: []any{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}},
 	{name: "packet socket", bites: "seccomp", errnos: []unix.Errno{unix.EPERM, unix.EAFNOSUPPORT}, nr: unix.SYS_SOCKET, args: []any{unix.AF_PACKET, unix.SOCK_RAW, 0}},
 	{name: "device node", bites: "capabilities", errnos: perm, nr: unix.SYS_MKNODAT, args: []any{linux.AtCWD, canaryDir + "/mem", unix.S_IFCHR | 0o600, 0x101}},
-	{name: "write to /usr", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/usr/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}},
+	{name: "write to /usr", bites: "read-only root", errnos: []unix.Errno{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT}, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/usr/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}, path: "/usr/.pando-canary"},
 	{name: "write to /", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}},
 	{name: "write a kernel setting", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/proc/sys/kernel/core_pattern", unix.O_WRONLY, 0}},
-	{name: "read /etc/shadow", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/shadow", unix.O_RDONLY, 0}},
-	{name: "Docker's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/var/run/docker.sock", unix.O_PATH, 0}},
+	{name: "read /etc/shadow", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/shadow", unix.O_RDONLY, 0}, path: "/etc/shadow"},
+	{name: "Docker's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/var/run/docker.sock", unix.O_PATH, 0}, path: "/var/run/docker.sock"},
 	{name: "take back a capability", bites: "capabilities", errnos: perm, nr: unix.SYS_PRCTL, args: []any{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_ADMIN, 0, 0}},
 	{name: "raise a limit", bites: "limits", errnos: perm, nr: unix.SYS_PRLIMIT64, args: []any{0, unix.RLIMIT_CORE, rlimit(1 << 20), nil}},
 	{name: "write a cgroup's limits", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/sys/fs/cgroup/cgroup.procs", unix.O_WRONLY, 0}},
@@ -60,7 +60,7 @@ var battery = []canary{
 	{name: "containerd's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/containerd/containerd.sock", unix.O_PATH, 0}},
 	{name: "Podman's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/podman/podman.sock", unix.O_PATH, 0}},
 	{name: "D-Bus", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/dbus/system_bus_socket", unix.O_PATH, 0}},
-	{name: "the host's SSH key", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/ssh/ssh_host_ed25519_key", unix.O_RDONLY, 0}},
+	{name: "the host's SSH key", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/ssh/ssh_host_ed25519_key", unix.O_RDONLY, 0}, path: "/etc/ssh/ssh_host_ed25519_key"},
 	{name: "root's .netrc", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/root/.netrc", unix.O_RDONLY, 0}, path: "/root/.netrc"},
 	{name: "the host's memory", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/dev/mem", unix.O_RDONLY, 0}},
 }
@@ -85,10 +85,10 @@ func (m *madeProcess) add(name, bites string) string {
 	return canaryOp + name
 }
 
-// canaries adds all that need no gateway.
-func (c *liveCell) canaries(s *linux.Script, made *madeProcess) {
+// canaries adds all that need no gateway; with landlock the one that needs it.
+func (c *liveCell) canaries(s *linux.Script, made *madeProcess, landlock bool) {
 	list := slices.Clone(battery)
-	if c.w.Landlock {
+	if landlock {
 		list = append(list, landlockCanary)
 	}
 	list = append(list,

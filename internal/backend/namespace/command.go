@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -26,23 +27,36 @@ const workdirOp = "enter "
 // command is the script of a process in a cell. In a talking cell it waits at a
 // gate before it becomes the program, where proof says whether its canaries have
 // proven what they are to prove.
-func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (s *linux.Script, made madeProcess, proof *proof, err error) {
+// An interpreter gets control as its descriptor 3. It has no Landlock domain: its
+// rules would bind its forks to the files that it sees itself.
+func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File) (s *linux.Script, made madeProcess, proof *proof, err error) {
+	if err := c.rules(); err != nil { // a fork's are made when they are needed
+		return nil, made, nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
+	}
 	s = &linux.Script{Gated: c.link != nil}
 	keep := append([]*os.File{c.init.PIDFD}, c.enter...)
 	var later []*os.File
-	if c.landlock != nil {
+	landlock := c.landlock != nil && control == nil
+	if landlock {
 		later = append(later, c.landlock.File)
+	}
+	if control != nil {
+		later = append(later, control)
 	}
 	s.Stdio(stdio, append(keep, later...)...)
 	for _, f := range c.enter {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
-	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), joinFlags)
+	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags())
 	// A cgroup namespace of its own shows nothing else than the cell's does, and
 	// nobody can leave it: it tells what this command has started.
 	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	s.CaptureLink(familyLink, 64)
 	s.CloseOthers(3, later...)
+	if control != nil {
+		s.Call("hand over the socket", unix.SYS_DUP3, int(control.Fd()), 3, 0)
+		s.Call("close", unix.SYS_CLOSE, int(control.Fd()))
+	}
 	s.Call("setsid", unix.SYS_SETSID)
 	if p.TTY {
 		s.Call("take the terminal", unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
@@ -57,7 +71,34 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (s *linux.Script, 
 		s.Limit("processes", unix.RLIMIT_NPROC, uint64(n), uint64(n))
 	}
 
-	caps := uint64(0)
+	caps := c.become(s)
+	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)
+	shed(s, caps)
+	c.confine(s, landlock, control != nil)
+	c.canaries(s, &made, landlock)
+	if proof, err = c.talkingCanaries(s, &made); err != nil {
+		return nil, made, nil, err
+	}
+	s.Capture("/proc/self/status", 4096)
+	s.Report()
+	if s.Gated {
+		s.Gate()
+	}
+	s.Exec(p.Path, p.Args, p.Env)
+	return s, made, proof, nil
+}
+
+// joinFlags are the namespaces that a command of this cell enters.
+func (c *liveCell) joinFlags() int {
+	if c.fork != nil {
+		return joinFlags | unix.CLONE_NEWUSER
+	}
+	return joinFlags
+}
+
+// become makes a script the cell's user, who may never have more capabilities
+// than those that are returned.
+func (c *liveCell) become(s *linux.Script) (caps uint64) {
 	if c.w.Spec.User.UID == 0 {
 		caps = c.d.rootCaps
 	}
@@ -71,32 +112,28 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File) (s *linux.Script, 
 		s.Call("setresgid", unix.SYS_SETRESGID, u.GID, u.GID, u.GID)
 		s.Call("setresuid", unix.SYS_SETRESUID, u.UID, u.UID, u.UID)
 	}
-	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)
+	return caps
+}
+
+// shed drops all capabilities but caps, for good.
+func shed(s *linux.Script, caps uint64) {
 	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	s.SetCaps(caps)
 	s.NoNewPrivs()
-	c.confine(s)
-	c.canaries(s, &made)
-	if proof, err = c.talkingCanaries(s, &made); err != nil {
-		return nil, made, nil, err
-	}
-	s.Capture("/proc/self/status", 4096)
-	s.Report()
-	if s.Gated {
-		s.Gate()
-	}
-	s.Exec(p.Path, p.Args, p.Env)
-	return s, made, proof, nil
 }
 
-// confine adds Landlock and seccomp.
-func (c *liveCell) confine(s *linux.Script) {
-	if c.landlock != nil {
+// confine adds Landlock and seccomp. An interpreter may make forks of itself.
+func (c *liveCell) confine(s *linux.Script, landlock, forks bool) {
+	if landlock {
 		fd := int(c.landlock.File.Fd())
 		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0)
 		s.Call("close", unix.SYS_CLOSE, fd)
 	}
-	address, _ := c.d.seccomp.Prog() // open as long as the keeper lives
+	filter := c.d.seccomp
+	if forks {
+		filter = c.d.forking
+	}
+	address, _ := filter.Prog() // open as long as the keeper lives
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 }
 
@@ -104,6 +141,11 @@ func (c *liveCell) confine(s *linux.Script) {
 // them, and makes the ruleset that all its commands share.
 func (c *liveCell) rules() error {
 	if !c.w.Landlock {
+		return nil
+	}
+	c.ruling.Lock()
+	defer c.ruling.Unlock()
+	if c.landlock != nil {
 		return nil
 	}
 	var files linux.LandlockFiles

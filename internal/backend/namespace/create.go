@@ -22,14 +22,18 @@ import (
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instance, err error) {
-	if b.host.Alive(spec.ID) {
+	family := spec.ID // whose name the keeper has
+	if spec.Family != "" {
+		family = spec.Family
+	}
+	if b.host.Alive(family) {
 		return nil, cell.Errorf(cell.Exists, "namespace.Create", "", "cell %s is alive already", spec.ID)
 	}
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 
 	a := cell.Assurance{Backend: Name, Network: "none"}
-	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: linux.LandlockABI() > 0, Talks: spec.Network != nil}
+	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}
 	w.Spec.Network = nil // the gateway's alone
 	if !w.Landlock {
 		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
@@ -41,11 +45,11 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	undo.Add("end the keeper", func(context.Context) error {
 		k.Kill()
 		if cell.KindOf(err) != cell.Exists { // then the files are another keeper's
-			b.host.Release(spec.ID)
+			b.host.Release(family)
 		}
 		return nil
 	})
-	client, err := b.host.Assign(ctx, k, spec.ID)
+	client, err := b.host.Assign(ctx, k, family)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +57,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err := b.limit(ctx, &w, &a, &undo); err != nil {
 		return nil, err
 	}
-	files, err := b.openMounts(&w, k.PID)
+	files, err := b.openMounts(&w, k.PID, nil)
 	defer func() {
 		for _, f := range files {
 			f.Close()
@@ -96,16 +100,21 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if _, err := client.Do(ctx, keeper.Request{Op: "annotate", Cell: spec.ID, Note: kept.Describe(a)}); err != nil {
 		return nil, err
 	}
-	i := &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Known: a}
+	i := &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Family: family, Known: a}
 	b.dress(i)
 	return i, nil
 }
 
 // openMounts opens, as root, what only root can: id-mapped views of the
-// caller's files, and overlays that the cell's own ids could not make.
-func (b *Backend) openMounts(w *wire, keeperPID int) (files []*os.File, err error) {
+// caller's files, and overlays that the cell's own ids could not make. Of a fork
+// only those are opened that are its own, mine; nil means all.
+func (b *Backend) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.File, err error) {
 	w.Mounts = make([]mount, len(w.Spec.Mounts))
 	for i, m := range w.Spec.Mounts {
+		if mine != nil && !mine[i] {
+			w.Mounts[i].File = -1
+			continue
+		}
 		w.Mounts[i] = mount{File: -1, Dir: isDir(m)}
 		if m.Kind == cell.Cache {
 			if err := os.MkdirAll(filepath.Join(m.Upper, "fs"), 0o755); err != nil {
@@ -129,7 +138,7 @@ func (b *Backend) openMounts(w *wire, keeperPID int) (files []*os.File, err erro
 	}
 	defer ids.Close()
 	for i, m := range w.Spec.Mounts {
-		if madeInside(m) {
+		if madeInside(m) || mine != nil && !mine[i] {
 			continue
 		}
 		f, err := openMount(ns, m, ids)
@@ -226,7 +235,12 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 	want := linux.CgroupLimits{Memory: l.Memory, PIDs: l.PIDs, CPUs: l.CPUs}
 	var missing map[string]string
 	if b.cgroups != nil {
-		g, unapplied, err := b.cgroups.Create(string(w.Spec.ID), want)
+		name := cgroupName(w.Spec.ID, w.Spec.Family)
+		create := b.cgroups.Create
+		if name != string(w.Spec.ID) {
+			create = b.cgroups.CreateAside
+		}
+		g, unapplied, err := create(name, want)
 		if err != nil {
 			return fmt.Errorf("cannot make the cell's cgroup: %w", err)
 		}
@@ -309,6 +323,9 @@ func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
 	made.Namespaces["user"] = made.UserNS
 	if made.Link != "" {
 		a.Network = "gateway over " + made.Link
+	}
+	if made.Untold != "" {
+		a.Downgrades = append(a.Downgrades, "that a denied program was started is not recorded: "+made.Untold)
 	}
 	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		ours, err := os.Readlink("/proc/self/ns/" + n)

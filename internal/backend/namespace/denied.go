@@ -10,7 +10,7 @@ import (
 
 // watchDenied begins to count executions of what stands in the place of denied
 // programs. That they don't run is the mounts' doing: a kernel that can't count
-// them takes nothing away.
+// them takes nothing away from that; the error is why it can't, for the receipt.
 func (c *liveCell) watchDenied(mounts []*os.File) error {
 	for i, m := range c.w.Spec.Mounts {
 		if m.Denies == nil || mounts[i] == nil {

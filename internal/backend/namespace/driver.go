@@ -27,11 +27,15 @@ type Driver struct {
 	rootCaps  uint64 // of commands that are root in their cell
 	seccomp   *linux.SeccompProgram
 	forker    *linux.Thread // first processes follow its death
+	namer     *linux.Thread // is in the uts namespace of some fork
+	tracer    *linux.Thread // holds what stands still
 	connect   func(*liveCell, []*os.File) (*link, error)
 	bait      bait
+	forking   *linux.SeccompProgram // of interpreters
 
-	mu    sync.Mutex // guards cells
+	mu    sync.Mutex // guards what follows
 	cells map[cell.ID]*liveCell
+	limit *limit // nil until something is sealed
 }
 
 // liveCell is a cell that has its first process.
@@ -46,6 +50,14 @@ type liveCell struct {
 	gone     chan struct{}    // closed when the first process has ended
 	link     *link            // nil: loopback alone
 	denied   *linux.ExecWatch // nil: no program is denied, or this kernel doesn't tell
+	fork     *fork            // nil: it was made from nothing
+	prog     *twig            // its interpreter
+
+	// guarded by Driver.mu:
+	sealed *trunk // its interpreter is one
+	still  bool   // it is being branched
+
+	ruling sync.Mutex // guards landlock while it is made
 }
 
 // NewDriver prepares what all cells of a keeper share.
@@ -55,7 +67,7 @@ func NewDriver() (keeper.Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
-	d := &Driver{lastCap: linux.LastCap(), rootCaps: rootCaps, forker: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
+	d := &Driver{lastCap: linux.LastCap(), rootCaps: rootCaps, forker: linux.NewThread(), namer: linux.NewThread(), tracer: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
@@ -66,6 +78,12 @@ func NewDriver() (keeper.Driver, error) {
 		return nil, err
 	}
 	if d.seccomp, err = linux.NewSeccompProgram(filter); err != nil {
+		return nil, err
+	}
+	if filter, err = linux.SeccompFilter(linux.SeccompOptions{AllowFork: true}); err != nil {
+		return nil, err
+	}
+	if d.forking, err = linux.NewSeccompProgram(filter); err != nil {
 		return nil, err
 	}
 	if d.bait, err = newBait(); err != nil {
@@ -105,7 +123,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if there {
 		return nil, cell.Errorf(cell.Exists, "namespace.Create", "", "cell %s exists", id)
 	}
-	mounts, err := c.openMounts(files)
+	mounts, err := c.openMounts(files, nil)
 	defer func() {
 		for _, f := range present(mounts) {
 			f.Close()
@@ -120,11 +138,11 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if err := c.takeCgroup(files); err != nil {
 		return nil, err
 	}
-	if err := c.watchDenied(mounts); err != nil {
-		fmt.Fprintln(os.Stderr, "executions of denied programs are not counted:", err)
-	}
+	untold := c.watchDenied(mounts)
 	first := firstProcess(&c.w, mounts, c.enter, d.program, d.seccomp)
-	d.forker.Do(func() { c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into}) })
+	d.forker.Do(func() {
+		c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into, Share: true})
+	})
 	if err != nil {
 		return nil, explainSetup(err)
 	}
@@ -149,6 +167,9 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if c.link != nil {
 		made.Link = c.link.Kind
 	}
+	if untold != nil {
+		made.Untold = untold.Error()
+	}
 	for _, n := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		if made.Namespaces[n], err = os.Readlink(procPath(c.init.PID, "ns/"+n)); err != nil {
 			d.Remove(id)
@@ -163,15 +184,16 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 }
 
 // openMounts returns a raised file for each mount that needs one: those the
-// daemon opened, and those that this keeper opens itself.
-func (c *liveCell) openMounts(files []*os.File) ([]*os.File, error) {
+// daemon opened, and those that this keeper opens itself. Of a fork these are
+// the mounts that are made anew in it, mine; nil means all.
+func (c *liveCell) openMounts(files []*os.File, mine []bool) ([]*os.File, error) {
 	mounts := make([]*os.File, len(c.w.Spec.Mounts))
 	if len(c.w.Mounts) != len(mounts) {
 		return nil, fmt.Errorf("cannot read the cell's mounts")
 	}
 	var ns *linux.MountNS
 	for i, m := range c.w.Spec.Mounts {
-		if madeInside(m) {
+		if madeInside(m) || mine != nil && !mine[i] {
 			continue
 		}
 		var f *os.File
@@ -276,6 +298,9 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	if err != nil {
 		return keeper.Started{}, err
 	}
+	if err := c.startable(); err != nil {
+		return keeper.Started{}, err
+	}
 	var term *os.File
 	if p.TTY {
 		var slave *os.File
@@ -285,8 +310,24 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		defer slave.Close()
 		stdio = [3]*os.File{slave, slave, slave}
 	}
-	var high [3]*os.File
-	for i, f := range stdio {
+	started, err := c.start(p, stdio, nil)
+	if err != nil {
+		if term != nil {
+			term.Close()
+		}
+		return started, err
+	}
+	started.Terminal = term
+	return started, nil
+}
+
+// start starts a process with files as its streams; control is an interpreter's.
+func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File) (keeper.Started, error) {
+	var high [4]*os.File
+	for i, f := range append(stdio[:], control) {
+		if f == nil {
+			continue
+		}
 		g, err := dup(f)
 		if err != nil {
 			return keeper.Started{}, err
@@ -296,22 +337,19 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		}
 		defer high[i].Close()
 	}
-	script, made, proof, err := c.command(p, high)
+	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3])
 	var child *linux.Child
 	if err == nil {
-		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Gate: proof.complete})
+		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true, Gate: proof.complete})
 		proof.end()
 	}
 	if err != nil {
-		if term != nil {
-			term.Close()
-		}
 		return keeper.Started{}, c.explainStart(err, p)
 	}
 	made.At = time.Now().UTC()
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return keeper.Started{Process: &process{child: child, cell: c, family: holdFamily(child), group: linux.Group{PID: child.PID}}, Terminal: term, Measured: measured}, nil
+	return keeper.Started{Process: &process{child: child, cell: c, family: holdFamily(child), group: linux.Group{PID: child.PID}}, Measured: measured}, nil
 }
 
 // explainStart says what a command that did not start means.
@@ -384,10 +422,37 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(list) == 0 {
+	if len(list) == 0 || c.isSealed() { // who is there belongs to those that were forked from it, too
 		return 0, nil
 	}
+	if c.fork != nil { // all end with the first
+		if err := c.init.Kill(); err != nil && err != unix.ESRCH {
+			return 0, err
+		}
+		<-c.gone
+		return len(list), nil
+	}
 	return len(list), c.signalAll(unix.SIGKILL)
+}
+
+// startable says why nothing can be started in a cell.
+func (c *liveCell) startable() error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	switch {
+	case c.sealed != nil:
+		return cell.Errorf(cell.Conflict, "namespace.Start", "fork it, and run the command in the fork", "cannot start anything in cell %s: it is only forked", c.w.Spec.ID)
+	case c.still:
+		return cell.Errorf(cell.Conflict, "namespace.Start", "try again when it was branched", "cannot start anything in cell %s: it is being branched", c.w.Spec.ID)
+	}
+	return nil
+}
+
+// isSealed reports whether the cell's interpreter is only forked.
+func (c *liveCell) isSealed() bool {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.sealed != nil
 }
 
 // signalAll sends sig to every process of the cell except its first: kill(-1)
@@ -417,10 +482,18 @@ func (d *Driver) Freeze(id cell.ID) error {
 }
 
 func (c *liveCell) freeze() error {
-	if c.cgroup != nil {
+	if c.isSealed() {
+		return nil // it stands still
+	}
+	if c.cgroup != nil && c.cgroup.Freezes() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		return c.cgroup.Freeze(ctx)
+	}
+	if c.fork != nil { // which kill(-1) doesn't reach
+		if err := c.init.Signal(unix.SIGSTOP); err != nil {
+			return err
+		}
 	}
 	return c.signalAll(unix.SIGSTOP)
 }
@@ -435,8 +508,16 @@ func (d *Driver) Thaw(id cell.ID) error {
 }
 
 func (c *liveCell) thaw() error {
-	if c.cgroup != nil {
+	if c.isSealed() {
+		return nil
+	}
+	if c.cgroup != nil && c.cgroup.Freezes() {
 		return c.cgroup.Thaw()
+	}
+	if c.fork != nil {
+		if err := c.init.Signal(unix.SIGCONT); err != nil {
+			return err
+		}
 	}
 	return c.signalAll(unix.SIGCONT)
 }
@@ -454,9 +535,19 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	st := c.counted()
 	st.Processes, st.Measured = len(list), append([]string{"processes"}, st.Measured...)
 	if c.cgroup == nil {
+		dir, sealed := procPath(c.init.PID, "root/proc"), c.isSealed()
 		for _, p := range list {
-			st.Memory += p.RSS
+			switch {
+			case sealed: // what its forks have of it is its own, too
+				st.Memory += p.RSS
+			case c.fork != nil && p.PID == 1:
+				st.Memory += linux.MemoryOf(dir, p, "Private_Clean", "Private_Dirty")
+			default:
+				st.Memory += linux.MemoryOf(dir, p, "Pss")
+			}
+			st.CPU += p.CPU * 1000
 		}
+		st.Measured = append(st.Measured, "memory")
 	}
 	return st, nil
 }
@@ -470,12 +561,21 @@ func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	return c.counted(), nil
 }
 
+// Killed implements keeper.Counter.
+func (d *Driver) Killed(id cell.ID) int64 {
+	c, err := d.cell(id)
+	if err != nil || c.cgroup == nil {
+		return 0
+	}
+	return max(c.cgroup.OOMKills(), 0) // or not measured
+}
+
 // counted is what the cell's cgroup says.
 func (c *liveCell) counted() (st cell.Stats) {
 	if c.cgroup == nil {
 		return st
 	}
-	g := c.cgroup.Stats()
+	g := c.cgroup.Used()
 	for _, x := range []struct {
 		name string
 		from int64
@@ -491,6 +591,7 @@ func (c *liveCell) counted() (st cell.Stats) {
 }
 
 // Remove ends the first process, and with it the pid namespace and all in it.
+// What was forked from the cell's interpreter lives on, and with it that.
 func (d *Driver) Remove(id cell.ID) error {
 	c, err := d.cell(id)
 	if err != nil {
@@ -499,11 +600,24 @@ func (d *Driver) Remove(id cell.ID) error {
 	if c.cgroup != nil {
 		c.cgroup.Thaw() // frozen processes don't die on cgroups v1
 	}
+	d.mu.Lock()
+	if d.cells[id] != c {
+		d.mu.Unlock()
+		return nil // somebody else has removed it meanwhile
+	}
+	delete(d.cells, id)
+	t := c.sealed
+	d.mu.Unlock()
+	if t != nil {
+		t.let()
+		return nil
+	}
 	c.init.Kill()
 	<-c.gone
-	d.mu.Lock()
-	delete(d.cells, id)
-	d.mu.Unlock()
+	if c.fork != nil {
+		c.fall()
+		return nil
+	}
 	c.release()
 	return nil
 }
@@ -517,6 +631,9 @@ type process struct {
 }
 
 func (p *process) PID() int { return p.child.PID }
+
+// InnerPID is its number in its cell.
+func (p *process) InnerPID() int { return innerPID(p.child.PID) }
 
 // Signal reaches the command's process group, which it leads, and itself.
 func (p *process) Signal(name string) error {

@@ -7,15 +7,24 @@ import (
 
 // List reads the cell's own /proc, which shows its processes with their
 // numbers inside. The first process is not one of the cell's, and what has
-// ended and waits to be reaped is none any more.
+// ended and waits to be reaped is none any more. In a fork the first process is
+// the interpreter; a sealed cell has its interpreter alone, whatever was forked
+// from that.
 func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return nil, err
 	}
 	var list []cell.ProcessInfo
+	if c.isSealed() { // whose /proc is covered
+		if p, ok := linux.ReadProcess(c.prog.proc.PID); ok && p.State != "Z" && p.State != "X" {
+			p.PID = c.innerPID()
+			list = append(list, p)
+		}
+		return list, nil
+	}
 	for _, p := range linux.Processes(procPath(c.init.PID, "root/proc")) {
-		if p.PID != 1 && p.State != "Z" && p.State != "X" {
+		if (p.PID != 1 || c.fork != nil) && p.State != "Z" && p.State != "X" {
 			list = append(list, p)
 		}
 	}

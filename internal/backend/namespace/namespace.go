@@ -52,6 +52,8 @@ type Backend struct {
 	host    *kept.Host
 	cgroups *linux.Cgroups
 	noCg    string // why there are no cgroups
+	// landlock: the kernel has it.
+	landlock bool
 
 	mu      sync.Mutex // guards what follows
 	ns      *linux.MountNS
@@ -61,8 +63,8 @@ type Backend struct {
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
-	b := &Backend{cfg: cfg, root: os.Geteuid() == 0}
-	b.host = &kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: linux.LandlockABI() == 0}
+	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, landlock: linux.LandlockABI() > 0}
+	b.host = &kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock}
 	g, err := linux.FindCgroups(cfg.Installation)
 	switch {
 	case err != nil:
@@ -181,8 +183,8 @@ func (b *Backend) keepersCgroup() *os.File {
 }
 
 // Attach implements backend.Backend.
-func (b *Backend) Attach(ctx context.Context, id cell.ID) (backend.Instance, error) {
-	i, err := b.host.Attach(ctx, id)
+func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
+	i, err := b.host.Attach(ctx, id, family)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +195,8 @@ func (b *Backend) Attach(ctx context.Context, id cell.ID) (backend.Instance, err
 // dress adds what this backend knows of an instance.
 func (b *Backend) dress(i *kept.Instance) {
 	i.Refine = refine
-	i.AfterRemove = func(ctx context.Context) error { return b.dropCgroup(ctx, i.Cell) }
+	i.Forks = b
+	i.AfterRemove = func(ctx context.Context, last bool) error { return b.dropCgroups(ctx, i.Cell, i.Family, last) }
 }
 
 // Leftovers implements backend.Backend: locks, sockets and cgroups of keepers
@@ -212,12 +215,14 @@ func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 		return found, err
 	}
 	for _, n := range names {
-		if id := cell.ID(n); n == keepersName || b.host.Alive(id) {
+		// Those of a fork stay as long as its family: somebody may be about to
+		// make it, or a trunk lives on in it.
+		if _, family := cgroupOf(n); n == keepersName || b.host.Alive(family) {
 			continue
 		}
 		found = append(found, "cgroup "+n)
 		if !dry {
-			if err := b.dropCgroup(ctx, cell.ID(n)); err != nil {
+			if err := b.dropCgroup(ctx, n); err != nil {
 				return found, err
 			}
 		}
@@ -225,11 +230,11 @@ func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 	return found, nil
 }
 
-func (b *Backend) dropCgroup(ctx context.Context, id cell.ID) error {
+func (b *Backend) dropCgroup(ctx context.Context, name string) error {
 	if b.cgroups == nil {
 		return nil
 	}
-	g, err := b.cgroups.Attach(string(id))
+	g, err := b.cgroups.Attach(name)
 	if err != nil || g == nil {
 		return nil // never made, or gone
 	}

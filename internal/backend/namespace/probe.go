@@ -16,8 +16,7 @@ import (
 // namespaces work, and asks the kernel for the rest.
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	caps := backend.Caps{
-		Memory:     "backend namespace keeps files in checkpoints, not memory",
-		LiveBranch: "backend namespace can't fork a running cell",
+		Memory: "backend namespace keeps files in checkpoints, not memory",
 	}
 	k, err := b.host.Take()
 	if err != nil {

@@ -67,7 +67,7 @@ func refused(t *testing.T, cfg Config, b *Backend, id cell.ID, err error, words 
 			t.Errorf("no %q in: %v", w, err)
 		}
 	}
-	if _, err := b.Attach(t.Context(), id); cell.KindOf(err) != cell.NotFound {
+	if _, err := b.Attach(t.Context(), id, ""); cell.KindOf(err) != cell.NotFound {
 		t.Errorf("the cell is there: %v", err)
 	}
 	if list := left(t, cfg); len(list) > 0 {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -49,7 +50,14 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "oldroot")
 	s.Call("chdir", unix.SYS_CHDIR, "/")
 
-	proc(s, w.Talks)
+	s.Mkdir("/proc", 0o555)
+	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	settings(s, w.Talks)
+	s.Mkdir("/dev", 0o755)
+	s.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k")
+	node(s, "null")
+	s.Mkdir("/dev/.empty", 0o555)
+	cover(s)
 	dev(s)
 	s.Mkdir("/run", 0o755)
 	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, "/run": true}}
@@ -87,13 +95,15 @@ func present(files []*os.File) (out []*os.File) {
 	return out
 }
 
-// proc mounts /proc while the host's is still visible (the kernel wants to
-// see one that hides nothing), writes the sysctls that are the cell's own, and
-// takes the rest away.
-func proc(s *linux.Script, talks bool) {
-	s.Mkdir("/proc", 0o555)
-	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+// settings writes the sysctls that are the cell's own. /proc was mounted while
+// the host's was still visible: the kernel wants to see one that hides nothing.
+func settings(s *linux.Script, talks bool) {
 	s.WriteFile("/proc/sys/user/max_user_namespaces", "0")
+	network(s, talks)
+}
+
+// network writes those of the cell's network namespace.
+func network(s *linux.Script, talks bool) {
 	tryWrite(s, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
 	tryWrite(s, "/proc/sys/net/ipv4/ping_group_range", "0 0")
 	if talks { // nobody on its link but the gateway, and nothing to find out about it
@@ -102,10 +112,11 @@ func proc(s *linux.Script, talks bool) {
 			tryWrite(s, "/proc/sys/net/ipv6/conf/default/"+x[0], x[1])
 		}
 	}
-	s.Mkdir("/dev", 0o755)
-	s.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k")
-	node(s, "null")
-	s.Mkdir("/dev/.empty", 0o555)
+}
+
+// cover takes the rest of /proc away that is not the cell's. /dev has what to
+// cover it with.
+func cover(s *linux.Script) {
 	for _, p := range hidden {
 		// A file is covered by /dev/null, a directory by an empty one; what
 		// this kernel doesn't have is covered by nothing.
@@ -125,8 +136,8 @@ func dev(s *linux.Script) {
 		}
 	}
 	s.Mkdir("/dev/pts", 0o755)
-	s.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 	s.Mkdir("/dev/shm", 0o1777)
+	terminals(s)
 	s.Mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
 	s.Symlink("pts/ptmx", "/dev/ptmx")
 	s.Symlink("/proc/self/fd", "/dev/fd")
@@ -134,6 +145,11 @@ func dev(s *linux.Script) {
 	s.Symlink("/proc/self/fd/1", "/dev/stdout")
 	s.Symlink("/proc/self/fd/2", "/dev/stderr")
 	remount(s, "/dev", unix.MS_RDONLY|unix.MS_NOSUID)
+}
+
+// terminals mounts what makes a cell's own.
+func terminals(s *linux.Script) {
+	s.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 }
 
 // node shows a device of the host; a user namespace can't make its own.
@@ -164,6 +180,7 @@ func tryWrite(s *linux.Script, p, text string) {
 type builder struct {
 	s    *linux.Script
 	made map[string]bool // directories that are there
+	full []string        // in a fork: what in memory has something in it that stays
 }
 
 // dirs makes the directories that lead to target.
@@ -201,6 +218,10 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 			mode = "mode=0755"
 		}
 		b.dir(m.Target)
+		if slices.Contains(b.full, m.Target) {
+			layered(b.s, m.Target, mode)
+			break
+		}
 		at := b.s.OpenPlain(m.Target)
 		b.s.Call("enter "+m.Target, unix.SYS_FCHDIR, at)
 		b.s.Mount("tmpfs", ".", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, mode)
@@ -239,18 +260,26 @@ func madeInside(m cell.Mount) bool {
 	return m.Kind == cell.Link || m.Kind == cell.Tmpfs || m.Kind == cell.Protect
 }
 
+// An idFile is one of those by which a machine is known.
+type idFile struct{ path, text string }
+
+// idFiles are those of a cell.
+func idFiles(id cell.ID, hostname string) []idFile {
+	sum := sha256.Sum256([]byte("pando machine " + id))
+	return []idFile{
+		{"/etc/hostname", hostname + "\n"},
+		{"/etc/hosts", "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost\n"},
+		{"/etc/machine-id", hex.EncodeToString(sum[:16]) + "\n"},
+	}
+}
+
 // identity gives the cell a name and a machine-id of its own.
 func identity(s *linux.Script, spec cell.Spec) {
 	name := []byte(spec.Hostname)
 	s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
 	s.Mkdir(canaryDir, 0o777)
 	s.Call("chmod", unix.SYS_FCHMODAT, linux.AtCWD, canaryDir, 0o777)
-	sum := sha256.Sum256([]byte("pando machine " + spec.ID))
-	for _, f := range []struct{ path, text string }{
-		{"/etc/hostname", spec.Hostname + "\n"},
-		{"/etc/hosts", "127.0.0.1 localhost " + spec.Hostname + "\n::1 localhost ip6-localhost\n"},
-		{"/etc/machine-id", hex.EncodeToString(sum[:16]) + "\n"},
-	} {
+	for _, f := range idFiles(spec.ID, spec.Hostname) {
 		at := canaryDir + "/" + strings.TrimPrefix(f.path, "/etc/")
 		fd := s.Call("create "+at, unix.SYS_OPENAT, linux.AtCWD, at, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
 		b := []byte(f.text)

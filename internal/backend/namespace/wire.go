@@ -38,6 +38,9 @@ type madeCell struct {
 	Namespaces map[string]string `json:"namespaces"` // of the first process: "pid" → "pid:[4026…]"
 	UserNS     string            `json:"user_ns"`
 	Link       string            `json:"link,omitempty"` // "tun", "veth"; "" for loopback alone
+	// Untold is why executions of denied programs are not counted here, "" if
+	// they are.
+	Untold string `json:"untold,omitempty"`
 }
 
 // madeProcess is what a command's own process showed just before it executed

@@ -84,6 +84,18 @@ func (s specPaths) real(p string) string {
 type specPaths cell.Spec
 
 func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+	return d.startWith(id, p, stdio)
+}
+
+// StartInterpreter implements keeper.Interpreting.
+func (d *driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+	started, err := d.startWith(id, p, stdio, control)
+	i.Process = started.Process
+	return err
+}
+
+// startWith starts a command with more files after its streams.
+func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more ...*os.File) (keeper.Started, error) {
 	spec, err := d.spec(id)
 	if err != nil {
 		return keeper.Started{}, err
@@ -107,7 +119,7 @@ func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		master, stdio = m, [3]*os.File{slave, slave, slave}
 		attr.Setctty, attr.Ctty = true, 0
 	}
-	cmd := &exec.Cmd{Args: p.Args, Env: env, Dir: paths.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], SysProcAttr: attr}
+	cmd := &exec.Cmd{Args: p.Args, Env: env, Dir: paths.real(p.Workdir), Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], ExtraFiles: more, SysProcAttr: attr}
 	if st, serr := os.Stat(cmd.Dir); serr != nil || !st.IsDir() {
 		if master != nil {
 			master.Close()
@@ -292,6 +304,9 @@ type process struct {
 	cmd   *exec.Cmd
 	group linux.Group
 }
+
+// Interrupt implements keeper.Interrupter.
+func (p *process) Interrupt() error { return p.cmd.Process.Signal(unix.SIGINT) }
 
 func (p *process) PID() int { return p.cmd.Process.Pid }
 

@@ -51,7 +51,7 @@ func (b *Backend) Close() { b.host.Close() }
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	lacks := "backend none can't"
 	return backend.Caps{
-		Isolation: noIsolation, Mounts: "backend none shows the host's own files", Files: "without isolation a cell's files are the host's: use cp", Memory: lacks, LiveBranch: lacks,
+		Isolation: noIsolation, Mounts: "backend none shows the host's own files", Files: "without isolation a cell's files are the host's: use cp", Memory: lacks, Fork: lacks, LiveBranch: lacks,
 		MemoryLimit: lacks, CPULimit: lacks, ProcessLimit: lacks, DiskLimit: lacks, ManyIDs: lacks, Landlock: lacks, Network: noGateway,
 	}, nil
 }
@@ -109,8 +109,8 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 }
 
 // Attach implements backend.Backend.
-func (b *Backend) Attach(ctx context.Context, id cell.ID) (backend.Instance, error) {
-	return b.host.Attach(ctx, id)
+func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
+	return b.host.Attach(ctx, id, family)
 }
 
 // Leftovers implements backend.Backend.

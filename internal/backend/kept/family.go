@@ -1,0 +1,150 @@
+package kept
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// A family is a cell with those that were forked from it. One keeper holds them
+// all; its lock and socket have the name of the first, also when that is gone.
+// The cells of a family share one client of it.
+
+// share makes c the client of whoever reaches the family from now on.
+func (h *Host) share(family cell.ID, c *keeper.Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shared == nil {
+		h.shared = map[cell.ID]*keeper.Client{}
+	}
+	for id, old := range h.shared { // those that nobody uses any more
+		if s := old.Share(); s == nil {
+			delete(h.shared, id)
+		} else {
+			s.Close()
+		}
+	}
+	h.shared[family] = c
+}
+
+// client returns a client of a family's keeper, which the caller closes.
+func (h *Host) client(ctx context.Context, family cell.ID) (*keeper.Client, error) {
+	h.mu.Lock()
+	c := h.shared[family]
+	h.mu.Unlock()
+	if c != nil {
+		if c = c.Share(); c != nil {
+			return c, nil
+		}
+	}
+	c, _, err := keeper.Dial(ctx, h.Dir, h.socket(family))
+	if err == nil {
+		h.share(family, c)
+	}
+	return c, err
+}
+
+// Reach connects to the keeper of a living cell, NotFound if there is none. A
+// keeper none of whose cells was ever complete, or that has none any more, has
+// nothing to live for: the daemon that was to send it away died. It is sent away
+// now.
+func (h *Host) Reach(ctx context.Context, id, family cell.ID) (*keeper.Client, error) {
+	if family == "" {
+		family = id
+	}
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		c, err := h.reach(ctx, id, family)
+		if cell.KindOf(err) != cell.Unavailable || ctx.Err() != nil || time.Since(began) > going {
+			return c, err
+		} // else one broken connection, or a keeper that is dying and has its lock still
+	}
+}
+
+func (h *Host) reach(ctx context.Context, id, family cell.ID) (*keeper.Client, error) {
+	if !h.Alive(family) {
+		return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s has no keeper", id)
+	}
+	c, err := h.client(ctx, family)
+	if err != nil {
+		return nil, err
+	}
+	note, err := c.Do(ctx, keeper.Request{Op: "note", Cell: id})
+	if err == nil && len(note.Note) > 0 {
+		return c, nil
+	}
+	defer c.Close()
+	if err != nil && cell.KindOf(err) != cell.NotFound {
+		return nil, err
+	}
+	hello, herr := c.Do(ctx, keeper.Request{Op: "hello", Version: keeper.Version})
+	if herr != nil {
+		return nil, herr
+	}
+	others := slices.DeleteFunc(hello.Cells, func(c cell.ID) bool { return c == id })
+	if len(others) > 0 {
+		if err == nil { // it is there, and not complete
+			if _, err := c.Do(ctx, keeper.Request{Op: "remove", Cell: id}); err != nil && cell.KindOf(err) != cell.NotFound {
+				return nil, err
+			}
+		}
+		return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s is not with its family", id)
+	}
+	if _, err := c.Do(ctx, keeper.Request{Op: "shutdown"}); err != nil {
+		return nil, err
+	}
+	for began := time.Now(); h.Alive(family) && time.Since(began) < cleanup.Grace && ctx.Err() == nil; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	h.Release(family)
+	return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s was not complete", id)
+}
+
+// Attach returns the instance of a living cell.
+func (h *Host) Attach(ctx context.Context, id, family cell.ID) (*Instance, error) {
+	client, err := h.Reach(ctx, id, family)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(ctx, keeper.Request{Op: "note", Cell: id})
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	i := &Instance{Host: h, Client: client, Cell: id, Family: family}
+	if err := json.Unmarshal(resp.Note, &i.Known); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// Members are the cells that a family's keeper holds, none if there is no keeper.
+func (h *Host) Members(ctx context.Context, family cell.ID) []cell.ID {
+	if !h.Alive(family) {
+		return nil
+	}
+	c, err := h.client(ctx, family)
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	hello, err := c.Do(ctx, keeper.Request{Op: "hello", Version: keeper.Version})
+	if err != nil {
+		return nil
+	}
+	return hello.Cells
+}
+
+// Deaths implements backend.Warmer.
+func (i *Instance) Deaths(ctx context.Context, since int64) ([]cell.Death, int64, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "deaths", Since: since})
+	if err != nil {
+		return nil, since, err
+	}
+	return resp.Deaths, resp.DeathsAt, nil
+}

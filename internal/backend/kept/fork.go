@@ -1,0 +1,105 @@
+package kept
+
+import (
+	"context"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// Forking is what a backend adds to instances whose interpreters can be forked.
+type Forking interface {
+	// Fork makes a fork of a sealed instance.
+	Fork(ctx context.Context, of *Instance, spec cell.Spec) (*Instance, error)
+	// Branch branches an instance.
+	Branch(ctx context.Context, of *Instance, b cell.Branching) ([]*Instance, cell.Pause, error)
+}
+
+func unforked(op string) error {
+	return cell.Errorf(cell.Unsupported, "kept."+op, "choose --backend namespace", "cannot fork an interpreter: this backend can't")
+}
+
+// Seal implements backend.Warmer.
+func (i *Instance) Seal(ctx context.Context) (cell.Warmth, error) {
+	if i.Forks == nil {
+		return cell.Warmth{}, unforked("Seal")
+	}
+	resp, err := i.do(ctx, keeper.Request{Op: "seal"})
+	if err != nil {
+		return cell.Warmth{}, err
+	}
+	return warmthOf(resp), nil
+}
+
+// Fork implements backend.Warmer.
+func (i *Instance) Fork(ctx context.Context, spec cell.Spec) (backend.Warmer, error) {
+	if i.Forks == nil {
+		return nil, unforked("Fork")
+	}
+	f, err := i.Forks.Fork(ctx, i, spec)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Adopt implements backend.Warmer.
+func (i *Instance) Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error) {
+	if i.Forks == nil {
+		return cell.Certificate{}, unforked("Adopt")
+	}
+	resp, err := i.do(ctx, keeper.Request{Op: "adopt", Adopt: &a})
+	if err != nil {
+		return cell.Certificate{}, err
+	}
+	if resp.Certificate == nil {
+		return cell.Certificate{}, cell.Errorf(cell.Internal, "kept.Adopt", "", "cannot read what was measured of the fork")
+	}
+	return *resp.Certificate, nil
+}
+
+// Branch implements backend.Warmer.
+func (i *Instance) Branch(ctx context.Context, b cell.Branching) ([]backend.Warmer, cell.Pause, error) {
+	if i.Forks == nil {
+		return nil, cell.Pause{}, unforked("Branch")
+	}
+	made, pause, err := i.Forks.Branch(ctx, i, b)
+	if err != nil {
+		return nil, pause, err
+	}
+	list := make([]backend.Warmer, len(made))
+	for n, m := range made {
+		list[n] = m
+	}
+	return list, pause, nil
+}
+
+// Mounts are those of the cell, as its keeper has them: of a trunk they don't
+// change.
+func (i *Instance) Mounts(ctx context.Context) ([]cell.Mount, error) {
+	i.looking.Lock()
+	defer i.looking.Unlock()
+	if i.mounts == nil {
+		resp, err := i.do(ctx, keeper.Request{Op: "mounts"})
+		if err != nil {
+			return nil, err
+		}
+		i.mounts = resp.Mounts
+	}
+	return i.mounts, nil
+}
+
+// Changed forgets what was known of the mounts: the cell was branched.
+func (i *Instance) Changed() {
+	i.looking.Lock()
+	defer i.looking.Unlock()
+	i.mounts = nil
+}
+
+// Relative returns an instance of the same family.
+func (i *Instance) Relative(id cell.ID, known cell.Assurance) *Instance {
+	return &Instance{Host: i.Host, Client: i.Client.Share(), Cell: id, Family: i.family(), Known: known}
+}
+
+var _ backend.Warmer = (*Instance)(nil)

@@ -1,0 +1,264 @@
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// adoptGrace is how long a fork may take to become a cell's interpreter, with
+// the hooks of its code.
+const adoptGrace = 60 * time.Second
+
+// Seal implements keeper.Forker.
+func (d *Driver) Seal(id cell.ID) error {
+	c, err := d.cell(id)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	sealed := c.sealed != nil
+	d.mu.Unlock()
+	if sealed {
+		return nil
+	}
+	if c.prog == nil {
+		return cell.Errorf(cell.Conflict, "namespace.Seal", "warm the cell first", "cannot seal cell %s: it has no interpreter", id)
+	}
+	t, _, err := c.trunk(cell.Unsupported)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
+	defer cancel()
+	t.conn.Stand(ctx, uintptr(linux.ForkFlags)) // while it sees /proc
+	if err := c.seclude(true); err != nil {
+		return c.unhold(fmt.Errorf("cannot take /proc from the interpreter: %w", err))
+	}
+	if err := c.secluded(); err != nil {
+		return c.unhold(errors.Join(err, c.seclude(false)))
+	}
+	t.cull()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.sealed = t
+	t.hold()
+	return nil
+}
+
+// Mounts says what a cell sees, so that a fork is given the rest alone.
+func (d *Driver) Mounts(id cell.ID) ([]cell.Mount, error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return nil, err
+	}
+	return c.w.Spec.Mounts, nil
+}
+
+// obstructed says what stands in the way of a fork.
+func obstructed(kind cell.Kind, o interp.Obstacles) error {
+	for _, x := range []struct {
+		what string
+		list []string
+	}{{"threads are alive in it", o.Threads}, {"processes of it are alive", o.Processes}, {"it shares writable memory", o.Shared}, {"it has deleted files open", o.Deleted}} {
+		if len(x.list) > 0 {
+			return cell.Errorf(kind, "namespace.Fork", "end them before, or choose a backend that forks whole machines: --backend microvm",
+				"cannot fork the interpreter: %s: %s", x.what, strings.Join(x.list, ", "))
+		}
+	}
+	return nil
+}
+
+// trunk makes the cell's interpreter one that can be forked: it lets go of files
+// that it writes to, and what it sees can't be changed any more. When it fails
+// all is as it was.
+func (c *liveCell) trunk(kind cell.Kind) (_ *trunk, sockets []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
+	defer cancel()
+	o, err := c.prog.conn.Check(ctx)
+	if err == nil {
+		err = obstructed(kind, o)
+	}
+	if err == nil { // whatever it says
+		err = c.lonely(kind)
+	}
+	full := c.filled()
+	if err == nil {
+		err = c.covered(kind, full)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.d.openLimit(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := c.prog.conn.Hold(ctx, kind == cell.Unsupported); err != nil {
+		return nil, nil, err
+	}
+	if err := c.seal(true); err != nil {
+		err = c.explainSeal(kind, err) // before it opens again what it has let go of
+		c.seal(false)
+		c.prog.conn.Resume(ctx)
+		return nil, nil, err
+	}
+	return c.newTrunk(full), o.Sockets, nil
+}
+
+// newTrunk is the cell's interpreter as one that can be forked.
+func (c *liveCell) newTrunk(full []string) *trunk {
+	t := &trunk{d: c.d, of: c.w.Spec.ID, first: c.init, prog: c.prog.proc, conn: c.prog.conn, mounts: c.w.Spec.Mounts, full: full, twigs: map[int]bool{}}
+	if c.fork != nil {
+		t.up, t.depth = c.fork.up, c.depth()
+	}
+	t.drop = func() {
+		<-c.gone
+		t.reap()
+		c.release()
+		c.prog.drop()
+	}
+	return t
+}
+
+// explainSeal says what it means that a cell's files can't be made immutable,
+// and which of them are open for writing.
+func (c *liveCell) explainSeal(kind cell.Kind, err error) error {
+	s, ok := errors.AsType[*linux.ScriptError](err)
+	if !ok || s.Errno != unix.EBUSY || !strings.HasPrefix(s.Call, sealOp) {
+		return cell.Errorf(kind, "namespace.Seal", "", "cannot make the cell's files immutable: %w", err)
+	}
+	place := strings.TrimPrefix(s.Call, sealOp)
+	const hint = "close them before, or let go of them when asked to hold (docs/reference/eval-protocol.md)"
+	if files := linux.OpenForWriting(c.prog.proc.PID, place); len(files) > 0 {
+		return cell.Errorf(kind, "namespace.Seal", hint, "cannot fork the interpreter: it has files open for writing: %s", strings.Join(files, ", "))
+	}
+	return cell.Errorf(kind, "namespace.Seal", hint, "cannot fork the interpreter: something in %s is open for writing", place)
+}
+
+// Adopt implements keeper.Forker.
+func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (cert cell.Certificate, err error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return cert, err
+	}
+	d.mu.Lock()
+	f := c.fork
+	var fs *os.File
+	if f != nil {
+		fs, f.id = f.id, nil
+	}
+	d.mu.Unlock()
+	if fs == nil {
+		return cert, cell.Errorf(cell.Conflict, "namespace.Adopt", "", "cannot adopt cell %s: it is no fork that waits for it", id)
+	}
+	defer func() { go fs.Close() }()
+	if a.Hostname != "" && a.Hostname != c.w.Spec.Hostname {
+		if err := d.rename(c, a.Hostname); err != nil {
+			return cert, err
+		}
+		if err := identify(fs, id, c.w.Spec.Hostname, a.Hostname); err != nil {
+			return cert, err
+		}
+		c.w.Spec.Hostname = a.Hostname
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
+	defer cancel()
+	if !f.settled {
+		if err := c.settle(ctx); err != nil {
+			return cert, err
+		}
+	}
+	if !f.settled {
+		c.init.Signal(unix.SIGCONT)
+	}
+	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Workdir: c.w.Spec.Workdir, Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
+	if err == nil && !f.settled {
+		err = c.inspect()
+	}
+	if err == nil && c.link != nil {
+		err = c.proveNetwork(&f.made)
+	}
+	if err != nil {
+		return cert, err
+	}
+	m := f.made
+	return cell.Certificate{Cell: id, At: time.Now().UTC(), Dropped: got.Dropped, Hazards: append(c.seen(), got.Hazards...),
+		Battery: cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites, Skipped: m.Skipped, At: m.At, Fresh: time.Since(m.At) < time.Second}}, nil
+}
+
+// settle lets a fork that was looked at while it was stopped do what need not wait
+// for its identity, and looks at what it is then. It waits for its adoption with no
+// more rights than it will have, and gets none later.
+func (c *liveCell) settle(ctx context.Context) (err error) {
+	c.init.Signal(unix.SIGCONT) // see bare
+	c.fork.settled, err = c.prog.conn.Settle(ctx, interp.Adoption{Workdir: c.w.Spec.Workdir, Caps: c.caps()})
+	switch {
+	case err != nil:
+		return err
+	case !c.fork.settled: // its protocol has no such thing
+		return c.init.Signal(unix.SIGSTOP)
+	}
+	return c.inspect()
+}
+
+// caps are the capabilities that a fork's interpreter may have, in its own user
+// namespace.
+func (c *liveCell) caps() uint64 {
+	if c.w.Spec.User.UID == 0 {
+		return c.d.rootCaps
+	}
+	return 0
+}
+
+// proveNetwork has a process of the fork try what its gateway must deny, now that
+// it goes by the policy that the fork was adopted with.
+func (c *liveCell) proveNetwork(made *madeProcess) error {
+	s := &linux.Script{Gated: true}
+	s.Stdio([3]*os.File{}, c.init.PIDFD)
+	s.Call("join the fork", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWNET)
+	shed(s, c.become(s))
+	address, _ := c.d.forking.Prog()
+	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
+	proof, err := c.talkingCanaries(s, made)
+	defer proof.end()
+	if err != nil {
+		return err
+	}
+	s.Report()
+	s.Gate()
+	s.Exit()
+	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), Share: true, Gate: proof.complete})
+	if u, ok := errors.AsType[*unseen](err); ok {
+		return cell.Errorf(cell.Denied, "namespace.Adopt", "report this: the cell's isolation does not hold on this host",
+			"cannot adopt the fork: the canary %q was stopped, but nothing of it came to the gateway", u.name)
+	}
+	if err != nil {
+		return explainSlot(err)
+	}
+	child.Wait()
+	return child.PIDFD.Close()
+}
+
+// rename gives a fork its hostname. One thread goes from fork to fork for that:
+// it may not come back to the host's namespace.
+func (d *Driver) rename(c *liveCell, hostname string) (err error) {
+	d.namer.Do(func() {
+		if err = unix.Setns(int(c.init.PIDFD.Fd()), unix.CLONE_NEWUTS); err == nil {
+			err = unix.Sethostname([]byte(hostname))
+		}
+		runtime.KeepAlive(c)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot name the fork: %w", err)
+	}
+	return nil
+}

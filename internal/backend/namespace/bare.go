@@ -1,0 +1,321 @@
+package namespace
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// A fork begins with all that its trunk had. What it may not keep its own end
+// lets go of; that it did is seen here, while it is stopped: what is not there
+// then can't come back. Later it may be anywhere: in a message under way, in
+// another process, under another number.
+
+// stopGrace is how long a process may take to stand still.
+const stopGrace = 5 * time.Second
+
+// still stops a process, looks, and makes sure that it stood still meanwhile. It
+// stays stopped.
+func still(p *linux.Child, look func(status []byte) error) error {
+	if err := p.Signal(unix.SIGSTOP); err != nil {
+		return not("it ended while it was looked at")
+	}
+	path := procPath(p.PID, "status")
+	for until, wait := time.Now().Add(stopGrace), 10*time.Microsecond; time.Now().Before(until); wait = min(2*wait, time.Millisecond) {
+		status, err := os.ReadFile(path)
+		if err != nil {
+			return not("it ended while it was looked at")
+		}
+		if !stopped(status) {
+			time.Sleep(wait)
+			continue
+		}
+		if err := look(status); err != nil {
+			return err
+		}
+		again, err := os.ReadFile(path)
+		if err == nil && stopped(again) && switches(again) == switches(status) {
+			return nil
+		}
+	}
+	return not("it does not stand still")
+}
+
+func stopped(status []byte) bool {
+	s := linux.StatusField(status, "State")
+	return strings.HasPrefix(s, "T") || strings.HasPrefix(s, "t")
+}
+
+// switches changes whenever a process has run.
+func switches(status []byte) string {
+	return linux.StatusField(status, "voluntary_ctxt_switches") + " " + linux.StatusField(status, "nonvoluntary_ctxt_switches")
+}
+
+// bare makes sure that a fork that was not adopted has one thread, nobody below
+// it or in its process group, no descriptor but those that it was given, no memory in common with others
+// that can ever be written, and is where its limits are. It stays stopped until
+// it is adopted. A source that goes on keeps what it has open.
+func (c *liveCell) bare() error {
+	return still(c.init, func(status []byte) error {
+		if n := linux.StatusField(status, "Threads"); n != "1" {
+			return not("it has %s threads", n)
+		}
+		if list, err := c.below(); err != nil || len(list) > 0 {
+			return not("it has started another process (%v %v)", list, err)
+		}
+		const hint = "a program with a fork of its own must call setsid in the child: see docs/reference/eval-protocol.md"
+		group, terminal := group(c.init.PID)
+		if group != strconv.Itoa(c.init.PID) {
+			return cell.Errorf(cell.Denied, "namespace.Fork", hint,
+				"cannot fork the interpreter: the fork has stayed in the process group of what it was forked from, and could signal that")
+		}
+		if err := c.placed(); err != nil || c.fork.source {
+			return err
+		}
+		if terminal != "0" {
+			return cell.Errorf(cell.Denied, "namespace.Fork", hint, "cannot fork the interpreter: the fork has kept the terminal of what it was forked from")
+		}
+		files, err := openFiles(c.init.PID)
+		if err != nil {
+			return err
+		}
+		for fd, what := range files {
+			if fd >= len(c.prog.given) || what != c.prog.given[fd] {
+				return not("it has kept its descriptor %d (%s)", fd, what)
+			}
+		}
+		shared, n, err := sharedMemory(c.init.PID)
+		if err != nil || len(shared) > 0 {
+			return not("it shares memory: %s (%v)", strings.Join(shared, ", "), err)
+		}
+		c.fork.files, c.fork.maps = strconv.Itoa(len(files))+" when it was forked, all its own", strconv.Itoa(n)+", none shared and writable"
+		return nil
+	})
+}
+
+// group is the process group of a process and its controlling terminal, "0" for
+// none. A signal to a group reaches all of it, whatever their pid namespaces are,
+// and one who is there alone can go to no other that he doesn't see.
+func group(pid int) (group, terminal string) {
+	b, _ := os.ReadFile(procPath(pid, "stat"))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // state, parent, group, session, terminal
+	if len(f) < 5 {
+		return "", ""
+	}
+	return f[2], f[4]
+}
+
+// below are the processes in a fork's pid namespace but its first.
+func (c *liveCell) below() (list []string, err error) {
+	b, err := os.ReadFile(procPath(c.init.PID, "task/"+strconv.Itoa(c.init.PID)+"/children"))
+	if err == nil { // who has lost his parent is there, too
+		return strings.Fields(string(b)), nil
+	}
+	names, err := filepath.Glob(procPath(c.init.PID, "root/proc/[0-9]*"))
+	for _, n := range names { // a kernel without such lists
+		if n = filepath.Base(n); n != "1" {
+			list = append(list, n)
+		}
+	}
+	return list, err
+}
+
+// placed makes sure that a fork is in its cgroups, which it has entered by itself.
+func (c *liveCell) placed() error {
+	if c.cgroup == nil {
+		return nil
+	}
+	b, err := os.ReadFile(procPath(c.init.PID, "cgroup"))
+	if err != nil {
+		return not("it ended while it was looked at")
+	}
+	for _, d := range c.w.cgroupDirs() {
+		found := false
+		for l := range strings.Lines(string(b)) {
+			f := strings.SplitN(strings.TrimSpace(l), ":", 3)
+			if len(f) == 3 && (d.V2 && f[0] == "0" || !d.V2 && f[0] != "0" && slices.ContainsFunc(strings.Split(f[1], ","), func(x string) bool { return slices.Contains(d.Controllers, x) })) {
+				found = found || strings.HasSuffix(d.Path, f[2]) && filepath.Base(d.Path) == filepath.Base(f[2]) || strings.HasSuffix(f[2], "/"+filepath.Base(d.Path))
+			}
+		}
+		if !found {
+			return not("it did not enter its cgroup %s", d.Path)
+		}
+	}
+	return nil
+}
+
+// cgroupDirs are those in which a fork's limits are.
+func (w *wire) cgroupDirs() []linux.CgroupDir {
+	if w.Cgroup == nil {
+		return nil
+	}
+	return w.Cgroup.Dirs
+}
+
+// sharedMemory lists mappings of a process that others may write to, and counts
+// all. What it can't write now it can later. Files that have a name are as
+// immutable as what they lie on.
+func sharedMemory(pid int) (list []string, n int, err error) {
+	b, err := os.ReadFile(procPath(pid, "maps"))
+	if err != nil {
+		return nil, 0, not("it ended while it was looked at")
+	}
+	for l := range bytes.Lines(b) { // from-to rwxs offset device inode name
+		n++
+		at := bytes.IndexByte(l, ' ')
+		if at < 0 || len(l) < at+6 || l[at+4] != 's' {
+			continue
+		}
+		w := strings.Fields(string(l))
+		what := strings.Join(w[5:], " ")
+		file := strings.HasPrefix(what, "/") && !strings.HasSuffix(what, " (deleted)") && !strings.HasPrefix(what, "/SYSV") && !strings.HasPrefix(what, "/memfd:")
+		if w[1][1] == 'w' || !file {
+			if what == "" {
+				what = "anonymous memory"
+			}
+			list = append(list, what)
+		}
+	}
+	return list, n, nil
+}
+
+// lonely makes sure that beside a trunk nobody lives and that no way leads from
+// it to the processes below it. What its own end says of that is not looked at.
+func (c *liveCell) lonely(kind cell.Kind) error {
+	if err := c.alone(kind); err != nil {
+		return err
+	}
+	if err := c.single(kind); err != nil {
+		return err
+	}
+	shared, _, err := sharedMemory(c.prog.proc.PID)
+	if err != nil {
+		return err
+	}
+	return obstructed(kind, interp.Obstacles{Shared: shared})
+}
+
+// secluded makes sure that a template's interpreter has no way to /proc, which
+// the caller has covered, and no descriptors where they can't be seen.
+func (c *liveCell) secluded() error {
+	pid := c.prog.proc.PID
+	files, err := openFiles(pid)
+	if err != nil {
+		return err
+	}
+	names := []string{"cwd"}
+	for fd := range files {
+		names = append(names, "fd/"+strconv.Itoa(fd))
+	}
+	for _, n := range names {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(procPath(pid, n), &fs); err == nil && (fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.NSFS_MAGIC) {
+			return cell.Errorf(cell.Unsupported, "namespace.Seal", "close it before", "cannot fork the interpreter: it has something of /proc open (%s)", n)
+		}
+		if b, err := os.ReadFile(procPath(pid, strings.Replace(n, "fd/", "fdinfo/", 1))); err == nil {
+			if k := linux.StatusField(b, "scm_fds"); k != "" && k != "0" {
+				return cell.Errorf(cell.Unsupported, "namespace.Seal", "receive them before", "cannot fork the interpreter: descriptors are under way in a socket of it (%s)", n)
+			}
+		}
+	}
+	return nil
+}
+
+// letGo makes sure that a trunk has not kept what it was sent for a fork: by that
+// it could hear what is asked of it, and answer.
+func (t *trunk) letGo(given [4]string) error {
+	err := still(t.prog, func([]byte) error { return hasNot(t.prog.PID, "its trunk", given[:]) })
+	t.prog.Signal(unix.SIGCONT)
+	return err
+}
+
+// hasNot makes sure that a process that stands still has none of what was given
+// to others, nor can receive it.
+func hasNot(pid int, who string, given []string) error {
+	files, err := openFiles(pid)
+	for fd, what := range files {
+		if slices.Contains(given, what) {
+			return not("%s has kept its descriptor (%d, %s)", who, fd, what)
+		}
+		if !strings.HasPrefix(what, "socket:") {
+			continue
+		}
+		if b, err := os.ReadFile(procPath(pid, "fdinfo/"+strconv.Itoa(fd))); err == nil {
+			if n := linux.StatusField(b, "scm_fds"); n != "" && n != "0" {
+				return not("%s has descriptors under way in a socket (%d)", who, fd)
+			}
+		}
+	}
+	return err
+}
+
+// cull ends what a trunk has made beside the forks that were asked for.
+func (t *trunk) cull() {
+	for _, of := range []*linux.Child{t.prog, t.first} {
+		b, err := os.ReadFile(procPath(of.PID, "task/"+strconv.Itoa(of.PID)+"/children"))
+		if err != nil {
+			continue
+		}
+		for _, s := range strings.Fields(string(b)) {
+			pid, _ := strconv.Atoi(s)
+			t.d.mu.Lock()
+			known := t.twigs[pid] || pid == t.prog.PID
+			t.d.mu.Unlock()
+			if known || pid <= 0 {
+				continue
+			}
+			f, err := linux.OpenProcess(pid)
+			if err != nil {
+				continue
+			}
+			if st, err := os.ReadFile(procPath(pid, "status")); err == nil && linux.StatusField(st, "PPid") == strconv.Itoa(of.PID) {
+				unix.PidfdSendSignal(int(f.Fd()), unix.SIGKILL, nil, 0)
+			}
+			f.Close()
+		}
+	}
+}
+
+// freeze makes a trunk that is never forked again stand still for good: it ends
+// where nothing needs it, and else a thread of this process holds it, which no
+// signal that it has sent itself wakes.
+func (t *trunk) freeze() error {
+	if t.prog.PID != t.first.PID {
+		return t.prog.Kill()
+	}
+	t.prog.Signal(unix.SIGSTOP)
+	var err error
+	t.d.tracer.Do(func() {
+		pid := t.prog.PID
+		if err = unix.PtraceSeize(pid); err != nil {
+			return
+		}
+		t.traced = true
+		if err = unix.PtraceInterrupt(pid); err == nil {
+			_, err = unix.Wait4(pid, nil, unix.WALL, nil)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("cannot hold what was branched: %w", err)
+	}
+	return nil
+}
+
+// reap takes the end of a process that is held by this one, which nobody else
+// can see before.
+func (t *trunk) reap() {
+	if t.traced {
+		t.d.tracer.Do(func() { unix.Wait4(t.prog.PID, nil, unix.WALL, nil) })
+	}
+}

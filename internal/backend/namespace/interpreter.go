@@ -1,0 +1,45 @@
+package namespace
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// StartInterpreter implements keeper.Interpreting. An interpreter is a command
+// like any other: its namespaces, its filter, no capability but those that the
+// cell's user has. The filter lets it fork itself, which fails all the same as
+// long as the limit of user namespaces is 0.
+func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+	c, err := d.cell(id)
+	if err != nil {
+		return err
+	}
+	if err := c.startable(); err != nil {
+		return err
+	}
+	started, err := c.start(p, stdio, control)
+	if err != nil {
+		return err
+	}
+	i.Process, i.Layer = started.Process, c.w.Spec.Layer
+	c.prog = &twig{proc: started.Process.(*process).child, conn: i.Conn}
+	return nil
+}
+
+// Interrupt implements keeper.Interrupter.
+func (p *process) Interrupt() error {
+	raw, err := p.child.PIDFD.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) { serr = unix.PidfdSendSignal(int(fd), unix.SIGINT, nil, 0) })
+	if err != nil {
+		return err
+	}
+	return serr
+}
