@@ -154,6 +154,10 @@ func (e *Engine) mayAccept(run *Run, c *Cell, req api.AcceptRequest) error {
 	if c.State == cell.Removed && !run.neverStarted() && (req.Apply || run.Verdict != string(cell.Accepted)) {
 		return resultGone(run, c)
 	}
+	if req.Apply && c.NoSource {
+		return cell.Errorf(cell.Conflict, opName, "accept it without --apply, and take the files with pando cp or pando diff --patch",
+			"cannot apply run %s: cell %s began with an empty workspace, so there is no source to apply it to", run.ID, c.Title())
+	}
 	if latest := e.latestResult(c.ID); latest != run.RunID() && !run.neverStarted() {
 		return cell.Errorf(cell.Conflict, opName, "accept the latest run, or fork the checkpoint: pando fork "+fmt.Sprintf("%s@%d", c.Title(), numberOf(run.After)),
 			"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest)

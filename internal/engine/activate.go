@@ -25,20 +25,9 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return nil, err
 	}
-	spec := cell.Spec{
-		ID: c.ID, Hostname: hostname(c), User: c.Setup.User, Mounts: c.Setup.Mounts, Workdir: c.Source,
-		Limits: c.Setup.Limits, Asked: c.Setup.Asked, Writes: []string{e.private(c.ID)},
-	}
+	spec := e.spec(c, c.Setup.Mounts)
 	if spec.Network, err = e.governance(c, e.runNow(c.ID)); err != nil {
 		return nil, err
-	}
-	if c.Volume > 0 {
-		spec.Sized, spec.Limits.Disk = true, c.Volume
-	}
-	for _, m := range c.Setup.Mounts {
-		if m.Why == whyWorkspace {
-			spec.Writes = append(spec.Writes, orElse(m.Upper, m.Source))
-		}
 	}
 	if err := e.makeWay(c); err != nil {
 		return nil, err
@@ -63,6 +52,27 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 		e.followAsks(inst)
 	}
 	return inst, nil
+}
+
+// spec is what a cell is made of, but for what its gateway goes by.
+func (e *Engine) spec(c *Cell, mounts []cell.Mount) cell.Spec {
+	s := cell.Spec{
+		ID: c.ID, Family: c.Family, Hostname: hostname(c), User: c.Setup.User, Mounts: mounts, Workdir: c.Source,
+		Limits: c.Setup.Limits, Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
+	}
+	if c.Gen != nil {
+		s.Layer = c.Gen.Layer
+	}
+	if c.Volume > 0 {
+		s.Sized, s.Limits.Disk = true, c.Volume
+	}
+	for i := range s.Mounts {
+		switch m := &s.Mounts[i]; {
+		case m.Why == whyWorkspace, m.Why == whyHome && c.Home != nil, m.Why == whyTmp && c.Tmp != nil:
+			s.Writes = append(s.Writes, writable(m))
+		}
+	}
+	return s
 }
 
 // watchTick is how often a living cell is looked at.
@@ -94,7 +104,12 @@ func (e *Engine) deactivate(ctx context.Context, id cell.ID, cause string) error
 	e.mu.Lock()
 	inst := e.instances[id]
 	delete(e.instances, id)
+	lived := e.interps[id] != nil
+	delete(e.interps, id)
 	e.mu.Unlock()
+	if lived {
+		e.endInterp(id, cause)
+	}
 	if inst == nil {
 		return nil
 	}
@@ -110,7 +125,7 @@ const quiet = 2 * time.Second
 func (e *Engine) takeDown(ctx context.Context, inst backend.Instance, cause string) error {
 	empty := func() bool {
 		list, err := inst.List(ctx)
-		return err == nil && len(list) == 0
+		return err == nil && len(list) == 0 || cell.KindOf(err) == cell.NotFound // its keeper has it no more
 	}
 	if !empty() {
 		if _, err := inst.KillAll(ctx, cause); err == nil {

@@ -54,8 +54,10 @@ func (e *Engine) knownHosts(c credential.Credential) (list []cell.KnownHost, err
 
 // lentKeys are the keys of the caller's SSH agent that a cell has now. A host
 // whose key is not known any more gets no signature.
-func (e *Engine) lentKeys(c *Cell) (list []cell.LentKey) {
-	for _, l := range e.lendingsOf(c) {
+func (e *Engine) lentKeys(c *Cell) []cell.LentKey { return e.keysOf(c, e.lendingsOf(c)) }
+
+func (e *Engine) keysOf(c *Cell, lendings []Lending) (list []cell.LentKey) {
+	for _, l := range lendings {
 		known, _, err := e.cfg.Credentials.Get(l.Handle)
 		if err != nil || known.Kind != credential.SSH || !l.Revoked.IsZero() {
 			continue
@@ -177,11 +179,11 @@ func listenAgent(dir string) (*os.File, error) {
 // known_hosts, so that its ssh asks nobody. The cell may change the file: what a
 // key is lent for, its keeper knows by itself.
 func (e *Engine) writeKnownHosts(c *Cell, keys []cell.LentKey) error {
-	i := slices.IndexFunc(c.Setup.Mounts, func(m cell.Mount) bool { return m.Why == whyHome })
-	if i < 0 {
+	dir := e.ownDir(c, whyHome)
+	if dir == "" || c.Home != nil && len(c.Home.Base.Layers) > 0 { // a fork has those of whom it was forked from
 		return nil
 	}
-	home, err := os.OpenRoot(c.Setup.Mounts[i].Source) // the cell can't lead out of it
+	home, err := os.OpenRoot(dir) // the cell can't lead out of it
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,12 @@ import (
 
 // bed is an engine in a home of its own, over a fake backend and real files.
 type bed struct {
-	*testing.T
+	testing.TB
 	*Engine
 	ctx     context.Context
 	home    home.Home
 	host    *mem.Host
+	toys    *toyHost
 	src     string
 	wrap    func(store.Store) store.Store // what stands before the objects, if anything
 	objects *disk.Store
@@ -42,14 +43,14 @@ type bed struct {
 }
 
 // newBed makes a source with the files given, as "path: content".
-func newBed(t *testing.T, files ...string) *bed { return newBedWith(t, nil, files...) }
+func newBed(t testing.TB, files ...string) *bed { return newBedWith(t, nil, files...) }
 
-func newBedWith(t *testing.T, wrap func(store.Store) store.Store, files ...string) *bed {
+func newBedWith(t testing.TB, wrap func(store.Store) store.Store, files ...string) *bed {
 	t.Helper()
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	b := &bed{T: t, ctx: ctx, wrap: wrap, src: filepath.Join(dir, "src"),
+	b := &bed{TB: t, ctx: ctx, wrap: wrap, src: filepath.Join(dir, "src"),
 		home: home.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
 	b.must(os.Mkdir(b.src, 0o755))
 	for _, f := range files {
@@ -58,9 +59,15 @@ func newBedWith(t *testing.T, wrap func(store.Store) store.Store, files ...strin
 	}
 	b.must(b.home.Make())
 	b.host = &mem.Host{Dir: b.home.Keepers(), Log: slog.New(slog.DiscardHandler), Events: events}
+	b.toys = newToyHost(b.host)
 	b.open()
 	t.Cleanup(func() {
 		if !b.closed {
+			for _, tm := range b.Templates() {
+				if _, err := b.RemoveTemplate(context.Background(), tm.Name, api.TemplateRemoval{Force: true}); err != nil {
+					t.Errorf("cannot remove template %s at the end: %v", tm.Name, err)
+				}
+			}
 			for _, c := range b.reg.listCells() {
 				if _, err := b.Remove(context.Background(), c.ID, false); err != nil {
 					t.Errorf("cannot remove cell %s at the end: %v", c.Title(), err)
@@ -110,7 +117,7 @@ func (b *bed) open() {
 	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys())})
 	b.must(err)
 	b.Engine, err = Open(b.ctx, Config{
-		Home: b.home, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{b.host.Open()},
+		Home: b.home, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},
 		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Credentials: credentials, Version: "test",
 		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: filepath.Dir(b.src) + "/home"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
 	})

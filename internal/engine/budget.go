@@ -29,8 +29,11 @@ func (e *Engine) mayFork(c *Cell, count int) error {
 		return nil
 	}
 	had := int64(0)
+	if t, err := e.reg.template(c.Template); err == nil {
+		had = t.Forks
+	}
 	for _, o := range e.reg.everyCell() { // those that are gone count, too
-		if o.Parent != nil && o.Parent.Cell == c.ID {
+		if c.Template == "" && o.Parent != nil && o.Parent.Cell == c.ID {
 			had++
 		}
 	}

@@ -33,7 +33,8 @@ type checkArgs struct {
 func (x *execution) check(ctx context.Context, after *Checkpoint) error {
 	x.l.report(api.Progress{Step: "checking", Note: x.run.In.Check})
 	c := x.c
-	c.ID, c.Name, c.Gen, c.Volume = cell.NewID(), "", nil, 0
+	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
+	c.Setup.Mounts = x.e.stackedOf(&x.c)
 	return x.e.operate(ctx, opCheck, checkArgs{c.ID, c.Backend}, func(ctx context.Context) error { return x.checkIn(ctx, &c, after) })
 }
 

@@ -89,8 +89,10 @@ func variables(c credential.Credential, l Lending) (env []string) {
 // lent is what a cell has now: what its policy lends, what was lent to it, and
 // what was neither taken back nor removed since. A gateway that is told anew is
 // told this.
-func (e *Engine) lent(c *Cell) (list []cell.Lent) {
-	for _, l := range e.lendingsOf(c) {
+func (e *Engine) lent(c *Cell) []cell.Lent { return e.valuesOf(e.lendingsOf(c)) }
+
+func (e *Engine) valuesOf(lendings []Lending) (list []cell.Lent) {
+	for _, l := range lendings {
 		if known, secret, err := e.cfg.Credentials.Get(l.Handle); err == nil && l.Revoked.IsZero() {
 			list = append(list, known.Lend(l.Placeholder, secret)...)
 		}
@@ -106,9 +108,11 @@ func (e *Engine) lendingsOf(c *Cell) []Lending {
 
 // lentEnv is the variables that hold placeholders in a cell. They stay when a
 // credential is taken back: what holds them goes on, and gets a denial.
-func (e *Engine) lentEnv(c *Cell) (env []string) {
+func (e *Engine) lentEnv(c *Cell) []string { return e.envOf(e.lendingsOf(c)) }
+
+func (e *Engine) envOf(lendings []Lending) (env []string) {
 	ssh := false
-	for _, l := range e.lendingsOf(c) {
+	for _, l := range lendings {
 		if known, _, err := e.cfg.Credentials.Get(l.Handle); err == nil {
 			env = append(env, variables(known, l)...)
 			ssh = ssh || known.Kind == credential.SSH

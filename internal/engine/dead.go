@@ -12,8 +12,7 @@ const causeKeeperLost = "its processes ended with their keeper"
 
 // dead reports whether an instance's keeper is gone.
 func dead(ctx context.Context, inst backend.Instance) bool {
-	_, err := inst.Process(ctx, "")
-	return cell.KindOf(err) == cell.Unavailable
+	return ctx.Err() == nil && !inst.Alive(ctx)
 }
 
 // living returns a cell's instance, nil when it is at rest. One whose keeper

@@ -17,6 +17,8 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/store"
@@ -47,6 +50,7 @@ type Config struct {
 	HostPolicy  string   // the policy file of the host; "" for none
 	Resolvers   []string // DNS servers that gateways ask, "address:port"; none: the host's
 	Roots       string   // certificates (PEM) that gateways trust besides the host's
+	Pool        *int     // how many forks are made ahead at most, of all templates; nil: as many as pay
 }
 
 // Engine runs the use cases. It is safe for concurrent use.
@@ -60,18 +64,24 @@ type Engine struct {
 	life     context.Context // ends with Close; work that outlives requests obeys it
 	end      context.CancelCauseFunc
 	work     sync.WaitGroup
-	space    sync.Mutex // guards the file that keeps space free
+	watching sync.WaitGroup // what goes on as long as the daemon
+	space    sync.Mutex     // guards the file that keeps space free
+	images   *oci.Store
 	policies sync.Mutex // guards the file of policies that were allowed
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
 	lending sync.Mutex
 	// spending is held while commands are counted. It stands before registry.mu.
 	spending sync.Mutex
+	// interping is held while the record of an interpreter is changed. It stands
+	// before registry.mu.
+	interping sync.Mutex
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
 	ending    map[cell.ID]chan struct{} // instances that are being taken down
 	uses      map[cell.ID]int           // who needs an instance to stay: see hold
+	resting   map[cell.ID]bool          // that are looked at soon: see restSoon
 	live      map[cell.RunID]*liveRun
 	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
 	execs     map[string]*liveExec
@@ -79,6 +89,21 @@ type Engine struct {
 	probed    map[string]backend.Caps
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
+
+	names    map[string]bool       // of cells that are being forked
+	building map[string]bool       // templates that are being built, warmed or removed
+	interps  map[cell.ID]*interp   // that live, as far as is known
+	families map[cell.ID]*family   // whose deaths are followed
+	pools    map[string]*pool      // by template
+	promised needs                 // to forks under way
+	measured map[string]*footprint // what forks of each template took
+	sights   map[cell.ID]sight     // of templates' files
+	forkings int                   // requests for forks under way
+	filling  bool                  // somebody fills pools
+	// forgotten are removed forks whose records may go, and forgetting that
+	// somebody sees to it.
+	forgotten  []cell.ID
+	forgetting bool
 }
 
 // errClosing is the cause of work that ends because the daemon does.
@@ -98,8 +123,13 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = under
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
-		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
+		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, started: time.Now(),
+		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
+	}
+	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
+		reg.close()
+		return nil, err
 	}
 	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := e.knowAll(); err != nil {
@@ -110,13 +140,19 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		reg.close()
 		return nil, err
 	}
+	e.watching.Go(e.keepHouse)
 	return e, nil
 }
 
-// Close lets go: cells and their commands live on in their keepers.
+// Close lets go: cells and their commands live on in their keepers. What was
+// made ahead goes.
 func (e *Engine) Close() error {
 	e.end(errClosing)
+	e.watching.Wait()
 	e.work.Wait()
+	for _, t := range e.reg.listTemplates() {
+		e.drain(context.Background(), t.Name, "the daemon ends")
+	}
 	e.mu.Lock()
 	for _, i := range e.instances {
 		i.Close()
@@ -225,9 +261,14 @@ func (e *Engine) use(id cell.ID) (release func()) {
 			if idle {
 				delete(e.uses, id)
 			}
+			// The end of an interpreter is told; who looks already looks once more.
+			look := idle && e.interps[id] == nil && !e.resting[id] && e.life.Err() == nil
+			if look {
+				e.resting[id] = true
+			}
 			e.mu.Unlock()
-			if idle && e.life.Err() == nil {
-				e.background(func(ctx context.Context) { e.restIfEmpty(ctx, id) })
+			if look {
+				e.background(func(ctx context.Context) { e.restSoon(ctx, id) })
 			}
 		})
 	}

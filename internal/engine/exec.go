@@ -36,64 +36,142 @@ type liveExec struct {
 	result api.Exec // valid when done is closed
 }
 
-// StartExec starts a command in a cell, which becomes live if it is at rest.
-func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (api.Exec, error) {
+// readyExec is a command that may start: its cell lives until release is called.
+type readyExec struct {
+	id      string
+	cell    cell.ID
+	inst    backend.Instance
+	release func()
+	start   cell.Start
+}
+
+// readyExec checks what is asked for, and makes the cell live if it is at rest.
+func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest) (x *readyExec, err error) {
 	const opName = "engine.StartExec"
 	if len(req.Command) == 0 || req.Command[0] == "" {
-		return api.Exec{}, cell.Errorf(cell.Invalid, opName, "say what to run: pando exec CELL -- COMMAND", "cannot run: no command given")
+		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando exec CELL -- COMMAND", "cannot run: no command given")
+	}
+	if req.Wait && (req.Attach || req.TTY) {
+		return nil, cell.Errorf(cell.Invalid, opName, "leave out wait, and attach", "cannot wait for a command that a client attaches to")
 	}
 	var timeout time.Duration
 	if req.Timeout != "" {
 		var err error
 		if timeout, err = policy.ParseTimeout(req.Timeout); err != nil {
-			return api.Exec{}, err
+			return nil, err
 		}
 	}
 	for _, kv := range req.Env {
 		if _, err := policy.CheckEnv(kv); err != nil {
-			return api.Exec{}, err
+			return nil, err
 		}
 	}
 	inst, c, release, err := e.ensureLive(ctx, id)
 	if err != nil {
-		return api.Exec{}, err
+		return nil, err
 	}
-	started := false
 	defer func() {
-		if !started {
+		if err != nil {
 			release()
 		}
 	}()
 	if c.State == cell.Paused {
-		return api.Exec{}, cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+		return nil, cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 	}
 	if err := e.spendExec(&c); err != nil {
-		return api.Exec{}, err
+		return nil, err
 	}
 	var b [8]byte
 	rand.Read(b[:])
-	x := &liveExec{id: "e-" + hex.EncodeToString(b[:]), cell: c.ID, began: time.Now(), done: make(chan struct{}), read: make(chan struct{})}
-	x.ctx, x.stop = context.WithCancelCause(e.life)
 	env := commandEnv(e.cellEnv(&c), req.Env, c.Setup.User, req.TTY, termIn(req.CallerEnv))
 	workdir := orElse(req.Workdir, c.Source)
 	if !filepath.IsAbs(workdir) {
 		workdir = filepath.Join(c.Source, workdir)
 	}
-	x.proc, err = inst.Start(ctx, x.id, cell.Start{
+	return &readyExec{id: "e-" + hex.EncodeToString(b[:]), cell: c.ID, inst: inst, release: release, start: cell.Start{
 		Process: cell.Process{Args: req.Command, Env: env, Path: candidates(req.Command[0], env, workdir), Workdir: workdir,
 			TTY: req.TTY, Rows: req.Rows, Cols: req.Cols},
 		Timeout: timeout, LogLimit: execLimit, Hold: req.Attach,
-	}, [3]*os.File{})
+	}}, nil
+}
+
+// StartExec starts a command in a cell, which becomes live if it is at rest.
+// With req.Wait it returns when the command has ended.
+func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (api.Exec, error) {
+	r, err := e.readyExec(ctx, id, &req)
 	if err != nil {
-		x.stop(nil)
 		return api.Exec{}, err
 	}
-	started = true
+	if req.Wait {
+		return e.wholeExec(ctx, r)
+	}
+	x := &liveExec{id: r.id, cell: r.cell, began: time.Now(), done: make(chan struct{}), read: make(chan struct{})}
+	x.ctx, x.stop = context.WithCancelCause(e.life)
+	x.proc, err = r.inst.Start(ctx, x.id, r.start, [3]*os.File{})
+	if err != nil {
+		x.stop(nil)
+		r.release()
+		return api.Exec{}, err
+	}
 	e.mu.Lock()
 	e.execs[x.id] = x
 	e.mu.Unlock()
-	e.background(func(ctx context.Context) { e.followExec(x, req.Attach, release) })
-	return api.Exec{ID: x.id, Cell: string(c.ID), Running: true, Notes: e.takeMoved(c.ID)}, nil
+	e.background(func(ctx context.Context) { e.followExec(x, req.Attach, r.release) })
+	return api.Exec{ID: x.id, Cell: string(x.cell), Running: true, Notes: e.takeMoved(x.cell)}, nil
+}
+
+// wholeExec does a command from its start to its end, with one question to who
+// holds the cell. Nobody can attach to it.
+func (e *Engine) wholeExec(ctx context.Context, x *readyExec) (api.Exec, error) {
+	began := time.Now()
+	e.work.Add(1)
+	defer e.work.Done()
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		e.background(func(life context.Context) { endWhole(life, x, over) })
+	})
+	d, err := x.inst.Do(e.life, x.id, x.start)
+	stop()
+	close(over)
+	if e.life.Err() != nil {
+		return api.Exec{}, errClosing // the command goes on, and its cell with it
+	}
+	x.release()
+	if err != nil {
+		return api.Exec{}, err
+	}
+	r := endedExec(x.id, x.cell, began, d.Status)
+	r.Stdout, r.Stderr, r.Notes = d.Stdout, d.Stderr, e.takeMoved(x.cell)
+	return r, nil
+}
+
+// endWhole ends a command that nobody waits for any more, unless it is over.
+func endWhole(ctx context.Context, x *readyExec, over <-chan struct{}) {
+	for {
+		if p, err := x.inst.Process(ctx, x.id); err == nil {
+			p.End(ctx, "interrupted")
+			return
+		}
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond): // it is just being started
+		}
+	}
+}
+
+// endedExec is what is told of a command that has ended.
+func endedExec(id string, of cell.ID, began time.Time, st cell.Status) api.Exec {
+	r := api.Exec{ID: id, Cell: string(of), WallMS: ms(time.Since(began))}
+	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
+	if st.Exit != nil {
+		exit = *st.Exit
+	}
+	r.ExitCode, r.Signal, r.Cause = &exit.Code, exit.Signal, exit.Cause
+	r.Output = api.Outputs{Stdout: outputAPI(st.Stdout), Stderr: outputAPI(st.Stderr)}
+	return r
 }
 
 // execLimit is how much output of an exec its keeper holds for whoever
@@ -158,6 +236,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	} else if err := p.Resume(ctx, *c.Gen); err != nil {
 		return nil, nil, err
 	}
+	c.Family = e.freeKeeper(id)
 	if err := e.refit(&c, p, nil); err != nil {
 		return nil, nil, err
 	}
@@ -168,6 +247,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		return nil, nil, err
 	}
 	c.Cause = ""
+	e.endInterp(id, causeAtRest)
 	if err := e.reg.commit(changed...); err != nil {
 		return nil, nil, err
 	}
@@ -232,15 +312,10 @@ const (
 func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 	private := e.private(c.ID)
 	fault.Step("make the folders of a cell")
-	if err := e.makeHome(private); err != nil {
+	if err := e.makeFolders(c, p, private); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(private, "tmp"), 0o700); err != nil {
-		return err
-	}
-	if err := os.Chmod(filepath.Join(private, "tmp"), 0o777|os.ModeSticky); err != nil {
-		return err
-	}
+	c.Shared = cell.Digest{} // its setup is its own from here on
 	mounts := append([]cell.Mount(nil), c.Setup.Mounts...)
 	caches := 0
 	for i := range mounts {
@@ -249,17 +324,20 @@ func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 		case m.Why == whyWorkspace:
 			*m = p.Mount(*c.Gen, m.Target)
 		case m.Why == whyHome:
-			m.Source = filepath.Join(private, "home")
+			*m = ownMount(m, p, c.Home, filepath.Join(private, "home"))
 		case m.Why == whyTmp:
-			m.Source = filepath.Join(private, "tmp")
+			*m = ownMount(m, p, c.Tmp, filepath.Join(private, "tmp"))
 		case m.Why == image.WhyNetwork:
 			m.Source = filepath.Join(private, talkFolder, talkName(m))
 		case m.Kind == cell.Cache:
-			m.Upper = filepath.Join(private, "cache", strconv.Itoa(caches))
+			m.Upper = cachePath(private, c.Roots, caches)
 			caches++
 		}
 	}
-	var err error
+	err := e.layImage(c, mounts)
+	if err != nil {
+		return err
+	}
 	if mounts, err = e.mask(c, from, mounts); err != nil {
 		return err
 	}
@@ -272,19 +350,66 @@ func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 	return nil
 }
 
-// makeHome makes a cell's home when it first starts. In it git finds who
-// commits, as the host's git would: that is no secret, and without it no
-// commit can be made. What the cell makes of it later is its own affair.
-func (e *Engine) makeHome(private string) error {
-	home := filepath.Join(private, "home")
+// cachePath is where a cell's layer over a cache is.
+func cachePath(private string, roots, n int) string {
+	return filepath.Join(private, "cache", numbered(strconv.Itoa(n), roots))
+}
+
+// makeFolders makes what belongs to a cell alone, when it first starts.
+func (e *Engine) makeFolders(c *Cell, p workspace.Provider, private string) error {
 	if err := os.MkdirAll(private, 0o700); err != nil {
 		return err
 	}
-	if err := os.Mkdir(home, 0o700); errors.Is(err, fs.ErrExist) {
-		return nil
-	} else if err != nil {
+	if err := e.moveOwn(c, p); err != nil {
 		return err
 	}
+	for _, g := range []*workspace.Generation{c.Home, c.Tmp} {
+		if g != nil {
+			if err := p.Resume(e.life, *g); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Home == nil {
+		home := filepath.Join(private, "home")
+		err := os.Mkdir(home, 0o700)
+		if err == nil {
+			err = e.fillHome(home)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if c.Tmp != nil {
+		return nil
+	}
+	tmp := filepath.Join(private, "tmp")
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(tmp, 0o777|os.ModeSticky)
+}
+
+// ownMount shows a cell its home or /tmp: a layer, or a directory of its own.
+func ownMount(m *cell.Mount, p workspace.Provider, g *workspace.Generation, dir string) cell.Mount {
+	own := cell.Mount{Kind: cell.Bind, Target: m.Target, Source: dir, Owned: true}
+	if g != nil {
+		if own = p.Mount(*g, m.Target); len(g.Base.Layers) == 0 {
+			own = cell.Mount{Kind: cell.Bind, Target: m.Target, Source: writable(&own), Owned: true}
+		}
+	}
+	own.Why = m.Why
+	return own
+}
+
+// writable is the directory of the host that holds what a cell writes below a
+// mount.
+func writable(m *cell.Mount) string { return orElse(m.Upper, m.Source) }
+
+// fillHome gives a new home what git needs to know who commits, as the host's
+// git would: that is no secret, and without it no commit can be made. What the
+// cell makes of it later is its own affair.
+func (e *Engine) fillHome(home string) error {
 	if conf := gitdir.IdentityConfig(gitdir.Identity(e.cfg.User.Home)); conf != nil {
 		return os.WriteFile(filepath.Join(home, ".gitconfig"), conf, 0o644)
 	}
@@ -298,14 +423,10 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 	if err == errClosing {
 		return
 	}
-	r := api.Exec{ID: x.id, Cell: string(x.cell), WallMS: ms(time.Since(x.began))}
-	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
-	if err == nil && st.Exit != nil {
-		exit = *st.Exit
+	if err != nil {
+		st.Exit = nil
 	}
-	r.ExitCode, r.Signal, r.Cause = &exit.Code, exit.Signal, exit.Cause
-	r.Output = api.Outputs{Stdout: outputAPI(st.Stdout), Stderr: outputAPI(st.Stderr)}
-	x.result = r
+	x.result = endedExec(x.id, x.cell, x.began, st)
 	close(x.done)
 	if attach { // its keeper holds the last output until the client has read it
 		select {
@@ -330,6 +451,26 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 // execMemory is how long the result of an exec can be asked for.
 const execMemory = time.Minute
 
+// restGrace is how long a cell that nobody uses any more is left alone. Whoever
+// has done one thing in it often does another.
+const restGrace = 5 * time.Millisecond
+
+// restSoon puts a cell to rest after a while, if nothing happens in it then.
+func (e *Engine) restSoon(ctx context.Context, id cell.ID) {
+	select {
+	case <-time.After(restGrace):
+	case <-ctx.Done():
+		return
+	}
+	e.mu.Lock()
+	delete(e.resting, id) // whoever lets go of it from now on has it looked at again
+	used := e.uses[id] > 0
+	e.mu.Unlock()
+	if !used {
+		e.restIfEmpty(ctx, id)
+	}
+}
+
 // restIfEmpty takes a cell's instance down when nothing happens in it.
 func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
 	release, err := e.turns.take(ctx, id, "rest", nil)
@@ -344,6 +485,9 @@ func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
 		return
 	}
 	e.mu.Unlock()
+	if e.interpreter(id) { // its end is told
+		return
+	}
 	list, err := inst.List(ctx)
 	if err == nil && len(list) > 0 {
 		return

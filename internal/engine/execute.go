@@ -44,6 +44,9 @@ func (x *execution) start(ctx context.Context) error {
 			x.c.State = cell.Running
 		}
 	}
+	if x.inst == nil {
+		x.c.Family = e.freeKeeper(x.c.ID)
+	}
 	x.c.LastRun = x.run.RunID()
 	if x.p.cell.State != cell.Creating {
 		x.c.Runs++
@@ -53,6 +56,7 @@ func (x *execution) start(ctx context.Context) error {
 		return err
 	}
 	if x.inst == nil {
+		x.e.endInterp(x.c.ID, causeAtRest)
 		if x.inst, err = e.activate(ctx, &x.c); err != nil {
 			return err
 		}
@@ -89,6 +93,7 @@ func (x *execution) regovern(ctx context.Context) error {
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "stop the cell first: pando stop "+x.c.Title(),
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
+	x.c.Shared = cell.Digest{}
 	s.Budgets = budgetsOf(pol.Limits)
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
@@ -121,10 +126,11 @@ func (x *execution) setUp() error {
 	if pol.Talks() {
 		trust = x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
+	x.c.Shared = cell.Digest{}
 	x.c.Setup = Setup{
 		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
-		User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
+		Seeds: x.plan.Seeds, User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),
 	}
 	if x.c.Gen == nil {

@@ -66,7 +66,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 	now := time.Now().UTC()
 	for _, name := range names {
 		c := &Cell{
-			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, Backend: src.Backend, Image: src.Image, Created: now, Next: 2,
+			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
 			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
 			Agent: src.Agent, Setup: src.Setup,
 		}
@@ -83,9 +83,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 	}
 	e.mu.Lock()
 	for _, name := range names { // somebody else may have come first
-		if _, taken := e.reg.named(name); taken {
+		if what := e.taken(name); what != "" {
 			e.mu.Unlock()
-			return api.ForkResult{}, cell.Errorf(cell.Exists, opName, "choose another --name", "cannot fork %s: cell %s exists", src.Title(), name)
+			return api.ForkResult{}, cell.Errorf(cell.Exists, opName, "choose another --name", "cannot fork %s: %s %s exists", src.Title(), what, name)
 		}
 	}
 	d, err := e.seal(ctx, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), endPredicate{
@@ -96,7 +96,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 	if err != nil {
 		return api.ForkResult{}, err
 	}
-	res := api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: "memory, processes, home and /tmp",
+	res := api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: dropped(&src),
 		TookMS: ms(time.Since(began)), Receipt: d.String()}
 	for _, c := range cells {
 		res.Cells = append(res.Cells, e.cellView(c))

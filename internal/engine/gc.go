@@ -55,6 +55,10 @@ func (e *Engine) GC(ctx context.Context, dry bool) (api.GCResult, error) {
 		return res, err
 	}
 	add(items...)
+	if items, err = e.expireImages(dry, now); err != nil {
+		return res, err
+	}
+	add(items...)
 	if items, err = e.collectLayers(dry, nil); err != nil {
 		return res, err
 	}
@@ -102,7 +106,7 @@ func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (
 	if err != nil || !e.expired(&c, now) {
 		return false, err
 	}
-	return true, e.operate(ctx, opRemove, removeArgs{id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
+	return true, e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
 }
 
 // hasPending reports whether a cell has a run that waits for a person.
@@ -192,15 +196,25 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 		if c.State == cell.Removed {
 			continue
 		}
-		if c.Gen != nil {
-			layers[c.Gen.Layer] = true
-			need(c.Gen.Base)
+		for _, g := range c.gens() {
+			layers[g.Layer] = true
+			need(g.Base)
 		}
 		// What its source was, in whatever cell that was recorded: without it
 		// the changes of a fork would be changes of nothing.
 		if k := e.reg.founder(c.Head); k != nil {
 			need(k.State)
 			trees[k.Tree] = true
+		}
+	}
+	for _, o := range e.reg.ops {
+		var a branchArgs
+		if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
+			continue
+		}
+		for _, g := range a.Source.gens() { // it may be there already
+			layers[g.Layer] = true
+			need(g.Base)
 		}
 	}
 	e.reg.mu.RUnlock()

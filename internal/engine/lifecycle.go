@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -113,7 +115,8 @@ func (e *Engine) Interrupt(id cell.RunID, why string) error {
 }
 
 type removeArgs struct {
-	Cell cell.ID `json:"cell"`
+	Cell  cell.ID   `json:"cell,omitempty"`
+	Cells []cell.ID `json:"cells,omitempty"` // several at once
 }
 
 // Remove takes a cell away with its processes, files and checkpoints. The
@@ -121,6 +124,9 @@ type removeArgs struct {
 func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, error) {
 	c, err := e.reg.cell(id)
 	if err != nil {
+		return api.Cell{}, err
+	}
+	if err := c.forkedOnly(); err != nil && c.State != cell.Removed {
 		return api.Cell{}, err
 	}
 	if dry {
@@ -145,11 +151,15 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if c.State == cell.Removed {
 		return e.cellView(&c), nil
 	}
-	err = e.operate(ctx, opRemove, removeArgs{id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
+	err = e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
 	if err != nil {
 		return api.Cell{}, err
 	}
-	c, _ = e.reg.cell(id)
+	if now, err := e.reg.cell(id); err == nil {
+		c = now
+	} else { // nothing is left to tell of it
+		c.State = cell.Removed
+	}
 	return e.cellView(&c), nil
 }
 
@@ -183,6 +193,91 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	return nil
 }
 
+// doRemoveAll removes cells that no run was in yet, with one record for all.
+func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
+	var workers errgroup.Group
+	workers.SetLimit(4)
+	var objects []any
+	var gone []*Cell
+	for _, id := range ids {
+		c, err := e.reg.cell(id)
+		if err != nil || c.State == cell.Removed {
+			continue
+		}
+		workers.Go(func() error { return e.deactivate(ctx, id, "removed") })
+		c.State = cell.Removed
+		gone = append(gone, &c)
+		objects = append(objects, &c)
+		for _, k := range e.reg.listCheckpoints(id) {
+			k.Gone = true
+			objects = append(objects, &k)
+		}
+	}
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	if err := e.reg.commit(objects...); err != nil {
+		return err
+	}
+	for _, c := range gone {
+		e.dropCell(c)
+	}
+	return nil
+}
+
+// forgetFork drops the records of a removed fork in which nothing was ever run
+// and from which nothing was forked: its receipt says that it was there. A
+// hundred thousand forks would fill the registry with cells that nobody asks
+// for.
+func (e *Engine) forgetFork(c *Cell) {
+	e.mu.Lock()
+	e.forgotten = append(e.forgotten, c.ID)
+	busy := e.forgetting
+	e.forgetting = true
+	e.mu.Unlock()
+	if !busy {
+		e.background(e.forgetForks)
+	}
+}
+
+func (e *Engine) forgetForks(ctx context.Context) {
+	for {
+		e.mu.Lock()
+		list := e.forgotten
+		e.forgotten = nil
+		e.forgetting = len(list) > 0
+		e.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		var objects []any
+		e.reg.mu.RLock()
+		parents := map[cell.ID]bool{}
+		for _, c := range e.reg.cells {
+			if c.Parent != nil {
+				parents[c.Parent.Cell] = true
+			}
+		}
+		for _, id := range list {
+			c := e.reg.cells[id]
+			if i := e.reg.interps[id]; c == nil || i == nil || i.Batch == "" || parents[id] || len(e.reg.runsOf[id]) > 0 {
+				continue
+			}
+			for _, k := range e.reg.numbered[id] {
+				objects = append(objects, forget(k))
+			}
+			objects = append(objects, forget(id))
+		}
+		e.reg.mu.RUnlock()
+		if len(objects) == 0 {
+			continue
+		}
+		if err := e.reg.commit(objects...); err != nil {
+			e.log.Warn("cannot forget removed forks", "error", err)
+		}
+	}
+}
+
 // discardWith writes the receipts of the results that nobody can accept any
 // more when their cell goes, and returns the runs as they are then.
 func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err error) {
@@ -211,18 +306,20 @@ func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err erro
 // dropCell frees what a removed cell held, as far as nobody else needs it,
 // behind whoever removed it. What it misses, gc finds.
 func (e *Engine) dropCell(c *Cell) {
-	id, gen, provider := c.ID, c.Gen, c.Provider
-	shared := len(e.reg.listAll(id)) <= 1 // a base, which other cells of the source have too
+	id, gone := c.ID, *c
+	shared := len(e.reg.listAll(id)) <= 1 && !e.orphaned(c) // a base, which other cells of the source have too
 	e.background(func(ctx context.Context) {
 		if err := e.awaitGone(context.WithoutCancel(ctx), id); err != nil {
 			return
 		}
-		if err := e.removePrivate(id); err != nil {
-			e.log.Warn("cannot remove a cell's files", "cell", id, "error", err)
+		if !e.lowers(id) {
+			if err := e.removePrivate(id); err != nil {
+				e.log.Warn("cannot remove a cell's files", "cell", id, "error", err)
+			}
 		}
-		if gen != nil {
-			e.dropLayer(provider, gen.Layer)
-		}
+		e.dropLayers(&gone)
+		defer e.keepReserve() // there may be room for it again
+		defer e.forgetFork(&gone)
 		if shared {
 			return
 		}
@@ -230,6 +327,60 @@ func (e *Engine) dropCell(c *Cell) {
 			e.log.Warn("cannot free a cell's layers", "cell", id, "error", err)
 		}
 	})
+}
+
+// dropLayers removes the writable layers of a cell that is gone, and those
+// below its home and /tmp, which no checkpoint names, as far as no fork or
+// branch needs them. (While the cell that it was forked from is there, that
+// needs them.)
+func (e *Engine) dropLayers(c *Cell) {
+	shared := c.Template != ""
+	if c.Home != nil && !shared {
+		shared = true
+		if c.Parent != nil && !e.orphaned(c) {
+			up, err := e.reg.cell(c.Parent.Cell)
+			shared = err != nil || !onLayersOf(c.Home, up.Home)
+		}
+	}
+	if !shared {
+		for _, g := range c.gens() {
+			e.dropLayer(c.Provider, g.Layer)
+		}
+		return
+	}
+	needed, _, _ := e.needed()
+	for _, g := range c.gens() {
+		layers := []string{g.Layer}
+		if g != c.Gen {
+			layers = append(layers, g.Base.Layers...)
+		}
+		for _, l := range layers {
+			if !needed[l] {
+				e.dropLayer(c.Provider, l)
+			}
+		}
+	}
+}
+
+// orphaned reports whether what a cell was forked from is gone: it may be the
+// last that needs what is below it.
+func (e *Engine) orphaned(c *Cell) bool {
+	if c.Parent == nil {
+		return false
+	}
+	up, err := e.reg.cell(c.Parent.Cell)
+	return err != nil || up.State == cell.Removed
+}
+
+// onLayersOf reports whether all that lies below a layer is another's, too. Of a
+// cell that was branched it is not.
+func onLayersOf(g, up *workspace.Generation) bool {
+	if up == nil {
+		return false
+	}
+	all := append(slices.Clone(up.Base.Layers), up.Layer)
+	n := len(g.Base.Layers)
+	return n <= len(all) && slices.Equal(g.Base.Layers, all[:n])
 }
 
 // dropLayer removes a layer that nothing names.
@@ -283,6 +434,9 @@ func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 	inst := e.instance(id)
 	if inst == nil {
 		return s, nil
+	}
+	if !slices.ContainsFunc(inst.Assurance().Limits, func(l cell.AppliedLimit) bool { return l.Name == "memory" && l.Applied != "" }) {
+		s.MemoryMax = 0
 	}
 	st, err := inst.Stats(ctx)
 	if err != nil {

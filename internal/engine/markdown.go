@@ -30,6 +30,12 @@ func receiptMarkdown(entry receipt.Entry, s receipt.Statement, later []api.Recei
 			return "", err
 		}
 		endMarkdown(&b, &p)
+	case receipt.PredicateFork:
+		var p forkPredicate
+		if err := unmarshal(s.Predicate, &p); err != nil {
+			return "", err
+		}
+		batchMarkdown(&b, &p)
 	}
 	fmt.Fprintf(&b, "\n## Evidence\n\n| | |\n|---|---|\n")
 	row(&b, "receipt", entry.ID.String())
@@ -101,7 +107,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 
 	b.WriteString("\n## Isolation\n\n| | |\n|---|---|\n")
-	row(b, "backend", p.Backend+", image "+p.Image)
+	row(b, "backend", p.Backend+", image "+p.Image+strings.TrimRight(" "+p.ImageID, " "))
 	row(b, "measured", strings.Join(p.Assurance.Isolation, ", "))
 	if p.Assurance.Canaries.Total > 0 {
 		c := p.Assurance.Canaries

@@ -95,17 +95,20 @@ func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
 	if err != nil {
 		return nil, err
 	}
-	origins, err := json.Marshal(c.Setup.Origins)
-	if err != nil {
-		return nil, err
-	}
 	if err := e.lendAnew(c); err != nil {
 		return nil, err
 	}
-	return &cell.Governance{
-		Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Credentials: e.lent(c), Keys: e.lentKeys(c), Answers: e.standing(c.ID, run),
-		Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots,
-	}, nil
+	g, err := e.rules(c, a)
+	if err == nil {
+		g.Credentials, g.Keys, g.Answers = e.lent(c), e.lentKeys(c), e.standing(c.ID, run)
+	}
+	return g, err
+}
+
+// rules is what the gateway of a cell goes by that was lent nothing.
+func (e *Engine) rules(c *Cell, a cell.Authority) (*cell.Governance, error) {
+	origins, err := json.Marshal(c.Setup.Origins)
+	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots}, err
 }
 
 // lendAnew lends a cell what its policy says and it never had: a fork starts

@@ -92,11 +92,11 @@ func TestF19InterruptedRemoveIsCompleted(t *testing.T) {
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f")
 	id := b.id("w")
-	b.interrupted(opRemove, removeArgs{id})
+	b.interrupted(opRemove, removeArgs{Cell: id})
 	if c, err := b.reg.cell(id); err != nil || c.State != cell.Removed {
 		t.Errorf("%+v, %v", c, err)
 	}
-	b.interrupted(opRemove, removeArgs{"c-00000000000000ff"}) // never was
+	b.interrupted(opRemove, removeArgs{Cell: "c-00000000000000ff"}) // never was
 }
 
 // What an operation can't do leaves everything as it was, and nothing open.

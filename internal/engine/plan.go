@@ -17,10 +17,10 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if err != nil {
 		return api.Plan{}, err
 	}
-	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Policy: p.policy.Digest().String(),
+	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Image: p.image.String(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
-	c := Cell{Source: p.source}
+	c := Cell{Source: p.source, Image: p.image.String()}
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
@@ -34,7 +34,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		out.Notes = append(out.Notes, s.Notes...)
 	}
 	x := &execution{e: e, p: p, c: c, run: &Run{}}
-	img, err := x.planImage()
+	img, err := x.planImage(ctx)
 	if err != nil {
 		return out, err
 	}

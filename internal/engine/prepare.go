@@ -61,7 +61,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	var g errgroup.Group
 	if e.instance(x.c.ID) == nil {
 		g.Go(func() (err error) {
-			x.plan, err = x.planImage()
+			x.plan, err = x.planImage(ctx)
 			return err
 		})
 	}
@@ -118,7 +118,7 @@ func (x *execution) source(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	im, key, err := e.importSource(ctx, p, x.p.source, x.p.with, x.p.req.WithSecret, x.made, func(files, bytes int64) {
+	im, key, err := e.importSource(ctx, p, orElse(x.p.from, x.p.source), x.p.with, x.p.req.WithSecret, x.made, func(files, bytes int64) {
 		x.l.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
 	})
 	if err != nil {
@@ -131,15 +131,27 @@ func (x *execution) source(ctx context.Context) error {
 	return nil
 }
 
-// planImage finds out what the cell will see of the host.
-func (x *execution) planImage() (*image.HostPlan, error) {
+// planImage finds out what the cell will see of the host, or of its image.
+func (x *execution) planImage(ctx context.Context) (plan *image.HostPlan, err error) {
 	e, req := x.e, x.p.req
-	plan, err := image.Host(image.HostRequest{
+	root, err := x.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := image.HostRequest{
 		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
 		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
 		Mounts: mountFlags(x.p), EtcDir: filepath.Join(e.cfg.Home.Images(), "etc"),
 		State: e.ownDirs(),
-	})
+	}
+	if x.c.NoSource {
+		r.Source, r.Place = "", x.c.Source
+	}
+	if root.dir == "" {
+		plan, err = image.Host(r)
+	} else {
+		plan, err = image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -146,6 +147,11 @@ func programs(mounts []cell.Mount, pattern string, dirs []string) (out []foundPr
 // too. Else covering it would take away what has other names, such as busybox.
 func behindLink(mounts []cell.Mount, at, disk, name string) foundProgram {
 	real, err := filepath.EvalSymlinks(disk)
+	root := image.RootOf(mounts)
+	if root != "/" {
+		real = image.Inside(root, at)
+		_, err = os.Lstat(filepath.Join(root, real))
+	}
 	if err != nil {
 		return foundProgram{} // it leads nowhere
 	}
@@ -153,7 +159,7 @@ func behindLink(mounts []cell.Mount, at, disk, name string) foundProgram {
 		return foundProgram{at, "it is a symlink to " + real + ", which has other names too; deny that"}
 	}
 	in, there, ok := onHost(mounts, real)
-	if !ok || there != real {
+	if !ok || there != filepath.Join(root, real) {
 		return foundProgram{at, "it is a symlink to what the cell has elsewhere"}
 	}
 	return foundProgram{at: in}
@@ -187,6 +193,15 @@ func onHost(mounts []cell.Mount, p string) (in, disk string, ok bool) {
 				return "", "", false
 			}
 			return p, filepath.Join(best.Source, rest), true
+		case cell.Overlay:
+			if best.Why != image.WhyImage {
+				return "", "", false
+			}
+			real, disk := onImage(mounts, best, p)
+			if real == p {
+				return p, disk, true
+			}
+			p = real
 		default:
 			return "", "", false
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -26,6 +27,7 @@ type runPredicate struct {
 	Source      sourceFacts            `json:"source"`
 	Workspace   api.Provider           `json:"workspace"`
 	Image       string                 `json:"image"`
+	ImageID     string                 `json:"image_digest,omitempty"`
 	Backend     string                 `json:"backend"`
 	Assurance   api.Assurance          `json:"assurance"`
 	Downgrades  []string               `json:"downgrades"`
@@ -94,7 +96,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 	p := runPredicate{
 		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: e.cfg.Version, Command: run.Command, EnvNames: orEmpty(run.In.EnvNames),
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
-		Workspace: run.Provider, Image: "host", Backend: run.Backend, Assurance: run.Assurance, Downgrades: run.Downgrades,
+		Workspace: run.Provider, Image: orElse(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes,
 		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Secrets: run.Secrets,
 		Verdict: verdictFacts{run.Verdict, run.Reason, run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
@@ -183,7 +185,7 @@ func (e *Engine) endReceipt(ctx context.Context, key string, p endPredicate) (ce
 func (e *Engine) writeManifest(run *Run, p *runPlan) error {
 	m := map[string]any{
 		"run": run.ID, "cell": run.Cell, "cell_name": run.CellName, "created": run.Created, "command": run.Command, "source": run.Source,
-		"backend": run.Backend, "image": "host", "environment_names": orEmpty(run.In.EnvNames), "on_failure": run.In.OnFailure,
+		"backend": run.Backend, "image": run.Image, "environment_names": orEmpty(run.In.EnvNames), "on_failure": run.In.OnFailure,
 		"on_success": run.In.OnSuccess, "check": run.In.Check, "tty": run.TTY, "limits_asked": run.In.Asked, "policy_digest": run.Policy,
 		"policy": json.RawMessage(p.policy.Canonical()), "policy_origins": p.policy.Origins, "pando": e.cfg.Version,
 	}

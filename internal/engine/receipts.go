@@ -93,6 +93,9 @@ func (e *Engine) findReceipt(sel, dir string) (receipt.Entry, error) {
 	}
 	id, err := e.SelectRun(sel, dir)
 	if err != nil {
+		if entry, ok := e.batchOf(sel, dir); ok {
+			return entry, nil
+		}
 		return receipt.Entry{}, err
 	}
 	r, err := e.reg.run(id)
@@ -139,6 +142,18 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 			v.Summary = fmt.Sprintf("%s to @%d", p.Act, p.To.Number)
 		case len(p.Applied) > 0:
 			v.Summary = fmt.Sprintf("accept, %d files applied", len(p.Applied))
+			if len(p.Applied) == 1 {
+				v.Summary = "accept, 1 file applied"
+			}
+		}
+	case receipt.PredicateFork:
+		var p forkPredicate
+		if err := unmarshal(s.Predicate, &p); err != nil {
+			return v, err
+		}
+		v.Cell, v.At, v.Summary = orElse(p.CellName, p.Cell), p.At, p.summary()
+		if p.Template != "" && p.Act != actBranch {
+			v.Cell = p.Template
 		}
 	}
 	return v, nil
@@ -185,12 +200,14 @@ func (e *Engine) Verify(ctx context.Context, sel, dir string) (api.Verification,
 	}
 	var rep *receipt.Report
 	var runs []Run
+	var batches []api.Problem
 	if sel == "all" {
 		known := e.cfg.Ledger.Head()
 		if rep, err = receipt.VerifyLedger(durable.Disk(e.cfg.Home.Ledger()), key, &known); err != nil {
 			return api.Verification{}, err
 		}
 		runs = e.reg.listRuns("")
+		batches = e.verifyBatches()
 	} else {
 		entry, err := e.findReceipt(sel, dir)
 		if err != nil {
@@ -213,6 +230,7 @@ func (e *Engine) Verify(ctx context.Context, sel, dir string) (api.Verification,
 	for _, p := range rep.Problems {
 		out.Problems = append(out.Problems, api.Problem{Reason: string(p.Reason), Index: p.Index, File: p.File, What: p.What})
 	}
+	out.Problems = append(out.Problems, batches...)
 	for i := range runs {
 		n, problems := e.verifyRun(&runs[i])
 		out.Files += n

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/op"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -19,6 +20,9 @@ type Cell struct {
 	Source    string              `json:"source"`
 	Backend   string              `json:"backend"`
 	Image     string              `json:"image"`
+	ImageKey  cell.Digest         `json:"image_key,omitzero"`     // of an OCI image: by which it is kept
+	ImageID   string              `json:"image_digest,omitempty"` // of the image that its name meant when the cell was made
+	Family    cell.ID             `json:"family,omitempty"`       // whose keeper holds it; "": its own
 	Created   time.Time           `json:"created"`
 	Expires   time.Time           `json:"expires,omitzero"`
 	LastRun   cell.RunID          `json:"last_run,omitempty"`
@@ -47,8 +51,40 @@ type Cell struct {
 	// if keys of it are lent.
 	Agent string `json:"agent,omitempty"`
 
+	// Home and Tmp are writable layers that take the place of home and tmp in
+	// the cell's own folder: of templates and of what was forked in memory.
+	Home *workspace.Generation `json:"home,omitempty"`
+	Tmp  *workspace.Generation `json:"tmp,omitempty"`
+	// Roots counts the layers over its image and caches that it has used up.
+	Roots int `json:"roots,omitempty"`
+
+	// Template is the template whose warm parent this cell is: it is not listed,
+	// and goes with it. NoSource says that no directory of the host is its source.
+	Template string `json:"template,omitempty"`
+	NoSource bool   `json:"no_source,omitempty"`
+
+	// Shared names the record that holds Setup and LeftOut, which a hundred
+	// forks have in common; zero: they are here.
+	Shared cell.Digest `json:"shared,omitzero"`
+
 	// What commands in it get; set when it is made.
-	Setup Setup `json:"setup"`
+	Setup Setup `json:"setup,omitzero"`
+}
+
+// Interp is what the registry keeps of a cell's latest interpreter. The
+// interpreter itself is in the keeper, and gone with it. It is a record of its
+// own, and not a part of the cell's: it begins and ends while a run holds the
+// cell's turn.
+type Interp struct {
+	Cell     cell.ID   `json:"cell"`
+	Kind     string    `json:"kind"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Depth    int       `json:"depth,omitempty"`
+	Template string    `json:"template,omitempty"` // that it was forked from
+	Former   string    `json:"former,omitempty"`   // the template that an earlier interpreter of the cell was forked from
+	Batch    string    `json:"batch,omitempty"`    // key of the receipt with its certificate
+	Ended    string    `json:"ended,omitempty"`    // why it is gone
 }
 
 // Origin is where a forked cell comes from.
@@ -62,7 +98,8 @@ type Setup struct {
 	Policy     cell.Digest    `json:"policy"`
 	PolicyText string         `json:"policy_text"` // canonical form: these bytes are what was digested
 	Mounts     []cell.Mount   `json:"mounts"`
-	Env        []string       `json:"env"` // from the image, never values the user gave
+	Seeds      []image.Seed   `json:"seeds,omitempty"` // what it finds over an image
+	Env        []string       `json:"env"`             // from the image, never values the user gave
 	User       cell.User      `json:"user"`
 	Limits     cell.Limits    `json:"limits"`
 	Asked      []string       `json:"asked,omitempty"`
@@ -81,15 +118,25 @@ type Setup struct {
 	Unmasked []string `json:"unmasked,omitempty"`
 }
 
+// gens are the writable layers that a cell has now.
+func (c *Cell) gens() (list []*workspace.Generation) {
+	for _, g := range []*workspace.Generation{c.Gen, c.Home, c.Tmp} {
+		if g != nil {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
 // Anonymous reports whether the cell has no name of its own.
 func (c *Cell) Anonymous() bool { return c.Name == "" }
 
 // Title is the cell's name for people.
 func (c *Cell) Title() string {
-	if c.Name == "" {
-		return string(c.ID)
+	if c.Name != "" {
+		return c.Name
 	}
-	return c.Name
+	return orElse(c.Template, string(c.ID))
 }
 
 // Checkpoint is what the registry keeps of a state.
@@ -118,6 +165,8 @@ const (
 	kindAfter  = "after"
 	kindManual = "manual"
 	kindFork   = "fork"
+	kindSealed = "template"
+	kindBranch = "branch"
 )
 
 // Run is what the registry keeps of a run: what the API shows, and what a
@@ -168,5 +217,8 @@ type record struct {
 	Lending    *Lending    `json:"lending,omitempty"`
 	Approval   *Approval   `json:"approval,omitempty"`
 	Spent      *Spent      `json:"spent,omitempty"`
+	Template   *Template   `json:"template,omitempty"`
+	Interp     *Interp     `json:"interp,omitempty"`
+	Shared     *Shared     `json:"shared,omitempty"`
 	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 )
@@ -33,6 +34,8 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.endOrphan(ctx, c)
 		}
 	}
+	e.endPooled(ctx, strays.folders)
+	e.endReplaced()
 	for _, b := range e.cfg.Backends { // before a run goes on, which may make a cell for its check
 		if _, err := b.Leftovers(ctx, false); err != nil {
 			e.log.Warn("cannot clean up after dead keepers", "backend", b.Name(), "error", err)
@@ -50,6 +53,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	e.expireAsks()
+	e.fillPools()
 	e.background(func(context.Context) { strays.remove(e) })
 	return nil
 }
@@ -79,7 +83,7 @@ func (e *Engine) recoverApplies(ctx context.Context) {
 func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 	b, err := e.backend(c.Backend)
 	if err == nil {
-		inst, aerr := b.Attach(ctx, c.ID)
+		inst, aerr := b.Attach(ctx, c.ID, c.Family)
 		if aerr == nil {
 			// It may have been frozen for a moment, or about to be.
 			still := inst.Thaw
@@ -92,7 +96,9 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 			e.mu.Lock()
 			e.instances[c.ID] = inst
 			e.mu.Unlock()
-			e.watch(inst)
+			if !e.recoverInterp(ctx, &c, inst) {
+				e.watch(inst)
+			}
 			if c.talks() {
 				e.followAsks(inst)
 			}
@@ -111,6 +117,77 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 	if err := e.reg.commit(&c); err != nil {
 		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
 	}
+	e.endInterp(c.ID, c.Cause)
+}
+
+// recoverInterp finds the interpreter of a living cell, if it has one, and
+// reports whether it does.
+func (e *Engine) recoverInterp(ctx context.Context, c *Cell, inst backend.Instance) bool {
+	i := e.reg.interp(c.ID)
+	if i == nil || i.Ended != "" {
+		return false
+	}
+	w, err := e.warmer(inst)
+	if err != nil {
+		return false
+	}
+	st, err := w.Warmth(ctx)
+	if err != nil {
+		e.endInterp(c.ID, "it ended while no daemon was there")
+		return false
+	}
+	e.mu.Lock()
+	e.interps[c.ID] = &interp{template: orElse(c.Template, i.Template), sealed: st.Sealed, used: time.Now()}
+	if st.Sealed && e.warmParentOf(c) {
+		e.poolOf(c.Template, c.ID)
+	}
+	e.mu.Unlock()
+	e.followDeaths(c)
+	return true
+}
+
+// endPooled ends what an earlier daemon had made ahead: cells with a folder and
+// no record, in the keepers of cells that there are.
+func (e *Engine) endPooled(ctx context.Context, folders []cell.ID) {
+	type keeper struct {
+		backend string
+		family  cell.ID
+	}
+	families := map[keeper]bool{}
+	if len(folders) > 0 {
+		for _, c := range e.reg.everyCell() { // also of those that are removed: the keeper lives as long as what it made ahead
+			families[keeper{c.Backend, c.keeper()}] = true
+		}
+	}
+	for _, id := range folders {
+		if _, err := e.reg.cell(id); err == nil {
+			continue
+		}
+		for k := range families {
+			e.endOrphan(ctx, Cell{ID: id, Backend: k.backend, Family: k.family})
+		}
+	}
+}
+
+// warmParentOf reports whether a cell is the present one of its template.
+func (e *Engine) warmParentOf(c *Cell) bool {
+	t, err := e.reg.template(c.Template)
+	return c.Template != "" && err == nil && t.Cell == c.ID
+}
+
+// endReplaced removes the cells of templates that were built anew, or removed,
+// when the daemon ended before it could.
+func (e *Engine) endReplaced() {
+	for _, c := range e.reg.everyCell() {
+		if c.Template == "" || c.State == cell.Removed || c.State == cell.Creating || e.warmParentOf(&c) {
+			continue
+		}
+		e.background(func(ctx context.Context) {
+			if err := e.removeCell(ctx, c.ID); err != nil {
+				e.log.Warn("cannot remove the cell of a template that is gone", "template", c.Template, "cell", c.ID, "error", err)
+			}
+		})
+	}
 }
 
 // endOrphan ends the keeper of a cell that has no business to live: the daemon
@@ -120,7 +197,7 @@ func (e *Engine) endOrphan(ctx context.Context, c Cell) {
 	if err != nil {
 		return
 	}
-	inst, err := b.Attach(ctx, c.ID)
+	inst, err := b.Attach(ctx, c.ID, c.Family)
 	if err != nil {
 		return // as it should be
 	}
@@ -246,7 +323,7 @@ func exitFromEvents(run *Run) (cell.Status, error) {
 // removeUnmade takes away a cell whose making never came to an end.
 func (e *Engine) removeUnmade(c Cell) {
 	c.State = cell.Removed
-	if err := e.reg.commit(&c); err != nil {
+	if err := e.freeing(func() error { return e.reg.commit(&c) }); err != nil {
 		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
 		return
 	}

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -40,7 +43,10 @@ type registry struct {
 	ops         map[string]*op.Record
 	approvals   map[string]*Approval
 	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
-	appended    int64             // bytes since the last rewrite
+	interps     map[cell.ID]*Interp
+	templates   map[string]*Template
+	shared      map[cell.Digest]*Shared
+	appended    int64 // bytes since the last rewrite
 }
 
 // rewriteAfter is how much the journal grows before it is written anew.
@@ -51,7 +57,7 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{},
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: map[cell.ID]*Interp{}, templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{},
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -97,12 +103,20 @@ func (r *registry) commit(objects ...any) error {
 		case *Spent:
 			c := *v
 			recs[i].Spent = &c
+		case *Template:
+			c := *v
+			recs[i].Template = &c
+		case *Interp:
+			c := *v
+			recs[i].Interp = &c
+		case *Shared:
+			recs[i].Shared = v
 		case forget:
 			recs[i].Forget = string(v)
 		default:
 			return fmt.Errorf("cannot commit a %T", o)
 		}
-		b, err := json.Marshal(recs[i])
+		b, err := recs[i].encode()
 		if err != nil {
 			return err
 		}
@@ -148,6 +162,19 @@ func (r *registry) rewrite() error {
 	return r.log.Rewrite(r.all())
 }
 
+// encode is a record's line in the journal.
+func (rec record) encode() ([]byte, error) {
+	if rec.Cell != nil && !rec.Cell.Shared.IsZero() {
+		c := *rec.Cell
+		c.Setup, c.LeftOut = Setup{}, nil
+		rec.Cell = &c
+	}
+	return json.Marshal(rec)
+}
+
+// forgetTemplate begins the id of a template that is forgotten.
+const forgetTemplate = "template "
+
 // forget is committed to drop the record of an id.
 type forget string
 
@@ -158,6 +185,9 @@ func (r *registry) apply(rec *record) {
 	switch {
 	case rec.Cell != nil:
 		c := rec.Cell
+		if s := r.shared[c.Shared]; s != nil {
+			c.Setup, c.LeftOut = s.Setup, s.LeftOut
+		}
 		if old := r.cells[c.ID]; old != nil && old.Name != "" && r.names[old.Name] == c.ID {
 			delete(r.names, old.Name)
 		}
@@ -199,6 +229,12 @@ func (r *registry) apply(rec *record) {
 		r.approvals[rec.Approval.Ask.ID] = rec.Approval
 	case rec.Spent != nil:
 		r.execs[rec.Spent.Cell] = rec.Spent.Execs
+	case rec.Template != nil:
+		r.templates[rec.Template.Name] = rec.Template
+	case rec.Interp != nil:
+		r.interps[rec.Interp.Cell] = rec.Interp
+	case rec.Shared != nil:
+		r.shared[rec.Shared.Digest] = rec.Shared
 	case rec.Forget != "":
 		r.drop(rec.Forget)
 	}
@@ -206,6 +242,9 @@ func (r *registry) apply(rec *record) {
 
 func (r *registry) drop(id string) {
 	delete(r.approvals, id)
+	if name, ok := strings.CutPrefix(id, forgetTemplate); ok {
+		delete(r.templates, name)
+	}
 	if c := r.cells[cell.ID(id)]; c != nil {
 		if c.Name != "" && r.names[c.Name] == c.ID {
 			delete(r.names, c.Name)
@@ -214,6 +253,7 @@ func (r *registry) drop(id string) {
 		delete(r.numbered, c.ID)
 		delete(r.runsOf, c.ID)
 		delete(r.execs, c.ID)
+		delete(r.interps, c.ID)
 		delete(r.lent, c.ID)
 	}
 	if k := r.checkpoints[cell.CheckpointID(id)]; k != nil {
@@ -237,6 +277,18 @@ func (r *registry) drop(id string) {
 func (r *registry) all() iter.Seq[[]byte] {
 	r.mu.RLock()
 	var recs []record
+	used := map[cell.Digest]bool{}
+	for _, c := range r.cells {
+		used[c.Shared] = true
+	}
+	for d, s := range r.shared {
+		if used[d] { // before the cells that need it
+			recs = append(recs, record{Shared: s})
+		}
+	}
+	for _, t := range r.templates {
+		recs = append(recs, record{Template: t})
+	}
 	for _, c := range r.cells {
 		recs = append(recs, record{Cell: c})
 	}
@@ -262,13 +314,16 @@ func (r *registry) all() iter.Seq[[]byte] {
 	for id, n := range r.execs {
 		recs = append(recs, record{Spent: &Spent{id, n}})
 	}
+	for _, i := range r.interps {
+		recs = append(recs, record{Interp: i})
+	}
 	for _, a := range r.approvals {
 		recs = append(recs, record{Approval: a})
 	}
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {
 		for i := range recs {
-			b, err := json.Marshal(recs[i])
+			b, err := recs[i].encode()
 			if err != nil || !yield(b) {
 				return
 			}
@@ -283,6 +338,17 @@ func (r *registry) cell(id cell.ID) (Cell, error) {
 		return *c, nil
 	}
 	return Cell{}, cell.Errorf(cell.NotFound, "engine.cell", "run `pando ls` to see the cells there are", "no cell %s", id)
+}
+
+// interp is the latest interpreter of a cell; nil if it never had one.
+func (r *registry) interp(id cell.ID) *Interp {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if i := r.interps[id]; i != nil {
+		c := *i
+		return &c
+	}
+	return nil
 }
 
 // spent is how many commands ran in a cell outside of runs, while they were
@@ -341,7 +407,8 @@ func (r *registry) run(id cell.RunID) (Run, error) {
 	return Run{}, cell.Errorf(cell.NotFound, "engine.run", "run `pando runs` to see the runs there are", "no run %s", id)
 }
 
-// listCells returns the cells that are not removed, newest first.
+// listCells returns the cells that are not removed, newest first, those that were
+// made together by their names.
 func (r *registry) listCells() []Cell {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -351,7 +418,9 @@ func (r *registry) listCells() []Cell {
 			out = append(out, *c)
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Created.After(out[j].Created) })
+	slices.SortFunc(out, func(a, b Cell) int {
+		return cmp.Or(b.Created.Compare(a.Created), cell.CompareNames(a.Name, b.Name), strings.Compare(string(a.ID), string(b.ID)))
+	})
 	return out
 }
 

@@ -264,6 +264,9 @@ func (e *Engine) usable(id cell.ID) (Cell, error) {
 	case cell.Creating, cell.Removing, cell.Removed:
 		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s is %s", c.Title(), c.State)
 	}
+	if err := c.forkedOnly(); err != nil {
+		return c, err
+	}
 	if c.Head == "" {
 		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s has no workspace: %s", c.Title(), orElse(c.Cause, "it was never complete"))
 	}

@@ -68,7 +68,7 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	run := &Run{Run: api.Run{
 		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(),
 		Phase: string(cell.Preparing), Created: time.Now().UTC(), LeftOut: []api.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
-		Policy: p.policy.Digest().String(),
+		Policy: p.policy.Digest().String(), Image: p.image.String(),
 	}, In: runInternal{
 		OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
 		Timeout: p.policy.Limits.CellLimits().Timeout, EnvNames: p.policy.Environment.Set, Asked: req.Limits,
@@ -117,8 +117,10 @@ func (e *Engine) ended(l *liveRun) {
 type runPlan struct {
 	req       api.RunRequest
 	source    string
-	cell      *Cell // nil: to be made
+	from      string // what is imported, when that is not the source
+	cell      *Cell  // nil: to be made
 	backend   backend.Backend
+	image     image.Name
 	policy    policy.Result
 	notes     []string // about policies that are not in force
 	with      secret.With
@@ -128,7 +130,11 @@ type runPlan struct {
 }
 
 // plan checks everything about a request that can be checked without work.
-func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
+func (e *Engine) plan(req api.RunRequest) (*runPlan, error) { return e.planFrom(req, "") }
+
+// planFrom is plan, for a workspace that is empty and seen at a path of its own
+// when empty is not "".
+func (e *Engine) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	const opName = "engine.StartRun"
 	if len(req.Command) == 0 || req.Command[0] == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
@@ -145,9 +151,6 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	if !slices.Contains([]string{"pending", "accept", "apply", "ask"}, p.onSuccess) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use pending, accept, apply or ask", "%q is no answer to a success", p.onSuccess)
 	}
-	if img := orElse(req.Image, "host"); img != "host" {
-		return nil, cell.Errorf(cell.Unsupported, opName, "leave out --image", "this pando has no image %q, only host", img)
-	}
 	var err error
 	if p.with, err = secret.NewWith(req.WithSecret); err != nil {
 		return nil, err
@@ -160,6 +163,9 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 			p.cell = &c
 		}
 	}
+	if err := e.planImageName(p); err != nil {
+		return nil, err
+	}
 	if p.cell != nil {
 		if err := e.planExisting(p); err != nil {
 			return nil, err
@@ -168,6 +174,18 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 			return nil, err
 		}
 		return p, e.mayRun(p.cell, budgetsOf(p.policy.Limits))
+	}
+	if empty != "" {
+		if p.source, p.from, err = empty, e.emptySource(), os.MkdirAll(e.emptySource(), 0o755); err != nil {
+			return nil, full(err)
+		}
+		if p.backend, err = e.backend(req.Backend); err != nil {
+			return nil, err
+		}
+		if err := e.mayHaveImage(p); err != nil {
+			return nil, err
+		}
+		return p, e.planPolicy(p)
 	}
 	if p.source, err = workspace.CleanSource(orElse(req.From, ".")); err != nil {
 		return nil, err
@@ -190,12 +208,19 @@ func (e *Engine) plan(req api.RunRequest) (*runPlan, error) {
 	if p.backend, err = e.backend(req.Backend); err != nil {
 		return nil, err
 	}
+	if err := e.mayHaveImage(p); err != nil {
+		return nil, err
+	}
 	return p, e.planPolicy(p)
 }
 
 // planPolicy makes the policy of the run.
 func (e *Engine) planPolicy(p *runPlan) error {
-	eff, err := e.effectivePolicy(p.req, p.source)
+	source := p.source
+	if p.from != "" {
+		source = ""
+	}
+	eff, err := e.effectivePolicy(p.req, source)
 	if err != nil {
 		return err
 	}
@@ -211,6 +236,9 @@ func (e *Engine) planPolicy(p *runPlan) error {
 	}
 	return err
 }
+
+// emptySource is a directory in which there is nothing.
+func (e *Engine) emptySource() string { return filepath.Join(e.cfg.Home.State, "empty") }
 
 func (e *Engine) checkSource(at string) error {
 	if !filepath.IsAbs(at) {
@@ -228,6 +256,9 @@ func (e *Engine) ownDirs() []string {
 func (e *Engine) planExisting(p *runPlan) error {
 	const opName = "engine.StartRun"
 	c := p.cell
+	if err := c.forkedOnly(); err != nil {
+		return err
+	}
 	if c.State == cell.Creating || c.State == cell.Removing || c.State == cell.Removed {
 		return cell.Errorf(cell.Conflict, opName, "wait a moment and try again", "cell %s is %s", c.Title(), c.State)
 	}
@@ -267,7 +298,7 @@ func (e *Engine) record(p *runPlan) error {
 	if p.cell != nil {
 		return e.reg.commit(p.run)
 	}
-	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Backend: p.backend.Name(), Image: "host",
+	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Backend: p.backend.Name(), Image: p.image.String(),
 		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1}
 	p.cell = c
 	if c.Name == "" {
@@ -275,8 +306,12 @@ func (e *Engine) record(p *runPlan) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, ok := e.reg.named(c.Name); ok {
+	switch what := e.taken(c.Name); what {
+	case "":
+	case takenByCell:
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "try again in a moment", "cell %s is being made by another run", c.Name)
+	default:
+		return cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make cell %s: %s has that name", c.Name, what)
 	}
 	return e.reg.commit(c, p.run)
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func TestBadRequestsAreRefusedBeforeAnythingHappens(t *testing.T) {
 		"another source":       {api.RunRequest{Command: []string{"true"}, From: filepath.Dir(b.src), Cell: "w"}, cell.Conflict},
 		"another backend":      {api.RunRequest{Command: []string{"true"}, From: b.src, Cell: "w", Backend: "namespace"}, cell.Conflict},
 		"an unknown backend":   {api.RunRequest{Command: []string{"true"}, From: b.src, Backend: "x"}, cell.Unsupported},
-		"an unknown image":     {api.RunRequest{Command: []string{"true"}, From: b.src, Image: "oci:x"}, cell.Unsupported},
+		"an unknown image":     {api.RunRequest{Command: []string{"true"}, From: b.src, Image: "vm:x"}, cell.Invalid},
 		"a name that is none":  {b.request("../x", "true"), cell.Invalid},
 		"a bad on-failure":     {api.RunRequest{Command: []string{"true"}, From: b.src, OnFailure: "accept"}, cell.Invalid},
 		"a bad on-success":     {api.RunRequest{Command: []string{"true"}, From: b.src, OnSuccess: "restore"}, cell.Invalid},
@@ -243,6 +244,28 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 	if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 || !strings.Contains(list[0].Command, "sleep 300") {
 		t.Errorf("after a restart, of %s: %+v, %v", y.ID, list, err)
 	}
+}
+
+// An exec that is waited for is answered with its end and its output; who goes
+// away ends it.
+func TestExecAsAWhole(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "true")
+	id := b.id("w")
+	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "cat; cat f; echo no >&2; exit 5"}, Wait: true})
+	b.must(err)
+	if x.Running || x.ExitCode == nil || *x.ExitCode != 5 || string(x.Stdout) != "0" || string(x.Stderr) != "no\n" || x.Output.Stderr.Bytes != 3 {
+		t.Errorf("%+v", x)
+	}
+	b.until("the cell rested", func() bool { return b.instance(id) == nil })
+	_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true, Attach: true})
+	b.wantKind("both", err, cell.Invalid, "attaches")
+	ctx, cancel := context.WithCancel(b.ctx)
+	time.AfterFunc(300*time.Millisecond, cancel)
+	if x, err = b.StartExec(ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}, Wait: true}); err != nil || x.Cause != "interrupted" {
+		t.Errorf("%+v, %v", x, err)
+	}
+	b.until("the cell rested", func() bool { return b.instance(id) == nil })
 }
 
 func (b *bed) until(what string, so func() bool) {

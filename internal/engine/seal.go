@@ -19,6 +19,7 @@ const (
 	opAccept = "accept"
 	opRemove = "remove"
 	opCheck  = "check"
+	opBranch = "branch"
 )
 
 // sealArgs is an act with everything that it makes durable: its receipt, and
@@ -84,7 +85,13 @@ func (e *Engine) doSeal(ctx context.Context, args *sealArgs) (cell.Digest, error
 func (e *Engine) operate(ctx context.Context, kind string, args any, do func(context.Context) error) error {
 	var b [8]byte
 	rand.Read(b[:])
-	return op.Run(ctx, e.reg, "o-"+hex.EncodeToString(b[:]), kind, args, op.Step{Name: kind, Do: do})
+	carryOut := func() error {
+		return op.Run(ctx, e.reg, "o-"+hex.EncodeToString(b[:]), kind, args, op.Step{Name: kind, Do: do})
+	}
+	if kind == opRemove {
+		return e.freeing(carryOut)
+	}
+	return carryOut()
 }
 
 // acceptArgs is an accept that was begun.
@@ -115,7 +122,24 @@ func (e *Engine) resume(ctx context.Context, rec op.Record) error {
 		if err := json.Unmarshal(rec.Args, &args); err != nil {
 			return err
 		}
-		do = func(ctx context.Context) error { return e.doRemove(ctx, args.Cell) }
+		do = func(ctx context.Context) error {
+			if len(args.Cells) > 0 {
+				return e.doRemoveAll(ctx, args.Cells)
+			}
+			return e.doRemove(ctx, args.Cell)
+		}
+	case opBranch:
+		var args branchArgs
+		if err := json.Unmarshal(rec.Args, &args); err != nil {
+			return err
+		}
+		do = func(ctx context.Context) error { return e.resumeBranch(ctx, args) }
+	case opBatch:
+		var args batchArgs
+		if err := json.Unmarshal(rec.Args, &args); err != nil {
+			return err
+		}
+		do = func(ctx context.Context) error { return e.resumeBatch(ctx, args) }
 	case opCheck: // the run that it belongs to checks again
 		var args checkArgs
 		if err := json.Unmarshal(rec.Args, &args); err != nil {

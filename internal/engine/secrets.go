@@ -251,7 +251,7 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 		if in == "" {
 			continue
 		}
-		root, err := os.OpenRoot(m.Source)
+		root, err := os.OpenRoot(x.e.ownDir(&x.c, m.Why))
 		if os.IsNotExist(err) {
 			continue
 		}

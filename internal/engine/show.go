@@ -1,15 +1,18 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -20,14 +23,20 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 	if err != nil {
 		return api.Cell{}, err
 	}
-	return e.cellView(&c), nil
+	v := e.cellView(&c)
+	if v.Interpreter != nil {
+		e.lookInside(&c, v.Interpreter)
+	}
+	return v, nil
 }
 
 // Cells lists the cells there are, newest first.
 func (e *Engine) Cells() []api.Cell {
 	out := []api.Cell{}
 	for _, c := range e.reg.listCells() {
-		out = append(out, e.cellView(&c))
+		if c.Template == "" { // a template's is listed with it
+			out = append(out, e.cellView(&c))
+		}
 	}
 	return out
 }
@@ -63,7 +72,7 @@ func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
 func (e *Engine) cellView(c *Cell) api.Cell {
 	v := api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
-		Backend: c.Backend, Image: c.Image, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
+		Backend: c.Backend, Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
 		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
@@ -71,15 +80,7 @@ func (e *Engine) cellView(c *Cell) api.Cell {
 	if r, err := e.reg.run(cell.RunID(v.LatestRun)); err == nil {
 		v.Verdict = r.Verdict
 	}
-	if c.Parent != nil {
-		v.Parent = &api.Parent{Cell: string(c.Parent.Cell), Checkpoint: string(c.Parent.Checkpoint)}
-		if up, err := e.reg.cell(c.Parent.Cell); err == nil {
-			v.Parent.Name = up.Title()
-		}
-		if k, err := e.reg.checkpoint(c.Parent.Checkpoint); err == nil {
-			v.Parent.Number = k.Number
-		}
-	}
+	v.Parent, v.Interpreter, v.Template = e.parentView(c), e.interpView(c), c.Template
 	if inst := e.instance(c.ID); inst != nil {
 		a := assuranceAPI(inst.Assurance())
 		v.Assurance = &a
@@ -151,7 +152,9 @@ func (e *Engine) Tree(id cell.ID) ([]api.TreeNode, error) {
 		roots = []cell.ID{c.ID}
 	}
 	older := func(list []cell.ID) {
-		sort.Slice(list, func(i, j int) bool { return all[list[i]].Created.Before(all[list[j]].Created) })
+		slices.SortFunc(list, func(a, b cell.ID) int {
+			return cmp.Or(all[a].Created.Compare(all[b].Created), cell.CompareNames(all[a].Name, all[b].Name))
+		})
 	}
 	var build func(cell.ID) (api.TreeNode, bool)
 	build = func(cid cell.ID) (api.TreeNode, bool) {
@@ -236,4 +239,55 @@ func join(list []string) string {
 		list = append(append([]string{}, list[:5]...), "…")
 	}
 	return strings.Join(list, ", ")
+}
+
+// briefView is a cell that was just made, without looking into it.
+func (e *Engine) briefView(c *Cell) api.Cell {
+	return api.Cell{
+		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Image: c.Image,
+		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut),
+		Policy: c.Setup.Policy.String(), Checkpoints: 1, Head: 1, Parent: e.parentView(c), Interpreter: e.interpView(c),
+	}
+}
+
+// interpView is what is recorded of a cell's interpreter.
+func (e *Engine) interpView(c *Cell) *api.Interpreter {
+	i := e.reg.interp(c.ID)
+	if i == nil {
+		return nil
+	}
+	v := &api.Interpreter{Kind: i.Kind, Version: i.Version, Started: i.Started, Depth: i.Depth, Ended: i.Ended, Template: i.Template}
+	if v.Ended == "" && e.instance(c.ID) == nil {
+		v.Ended = orElse(c.Cause, causeAtRest)
+	}
+	return v
+}
+
+// lookInside adds what the interpreter itself says, and its certificate.
+func (e *Engine) lookInside(c *Cell, v *api.Interpreter) {
+	if cert := e.certificate(c); cert != nil {
+		v.Certificate, _ = json.Marshal(cert)
+	}
+	w, ok := e.instance(c.ID).(backend.Warmer)
+	if !ok || v.Ended != "" {
+		return
+	}
+	if st, err := w.Warmth(e.life); err == nil {
+		v.PID, v.Evals, v.Depth, v.Memory, v.Busy = st.PID, st.Evals, st.Depth, st.Memory, st.Busy
+	}
+}
+
+// parentView is where a cell was forked from.
+func (e *Engine) parentView(c *Cell) *api.Parent {
+	if c.Parent == nil {
+		return nil
+	}
+	v := &api.Parent{Cell: string(c.Parent.Cell), Checkpoint: string(c.Parent.Checkpoint)}
+	if up, err := e.reg.cell(c.Parent.Cell); err == nil {
+		v.Name = up.Title()
+	}
+	if k, err := e.reg.checkpoint(c.Parent.Checkpoint); err == nil {
+		v.Number = k.Number
+	}
+	return v
 }

@@ -50,6 +50,16 @@ func (e *Engine) spendReserve() bool {
 	return os.Remove(e.reservePath()) == nil
 }
 
+// freeing does what gives space back. Its records need some: on a full disk it
+// is done again, with the reserve.
+func (e *Engine) freeing(do func() error) error {
+	err := do()
+	if isFull(err) && e.spendReserve() {
+		err = do()
+	}
+	return err
+}
+
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // full says what a full disk means to the person who waits.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -53,7 +54,7 @@ func clearTargets(mounts []cell.Mount) (moved []string, err error) {
 			if !below || covered(mounts, own.Target, m.Target) {
 				continue
 			}
-			at, aside, err := clearPath(own.Source, rel, m)
+			at, aside, err := clearPath(writable(&own), rel, m)
 			if err != nil {
 				return moved, err
 			}
@@ -89,6 +90,9 @@ func clearPath(root, rel string, m cell.Mount) (at, aside string, err error) {
 		if err != nil {
 			return "", "", err
 		}
+		if whitedOut(st) {
+			return "", "", nil
+		}
 		fits := st.IsDir()
 		if i == len(parts)-1 {
 			if fits, err = fitsTarget(st, m); err != nil {
@@ -116,6 +120,12 @@ func fitsTarget(st fs.FileInfo, m cell.Mount) (bool, error) {
 		return src.IsDir() && st.IsDir() || src.Mode().IsRegular() && st.Mode().IsRegular(), nil
 	}
 	return st.IsDir(), nil
+}
+
+// whitedOut reports whether a thing in a layer says that there is nothing.
+func whitedOut(st fs.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && st.Mode()&fs.ModeCharDevice != 0 && sys.Rdev == 0
 }
 
 // moveAside gives what is at path another name in its directory.

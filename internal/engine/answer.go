@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// answer lets a fork evaluate, or run, what was asked for, and tells of it.
+func (f *forking) answer(ctx context.Context, ch *child) {
+	switch {
+	case f.req.Eval != "":
+		ch.err = f.evalIn(ctx, ch)
+	case len(f.req.Command) > 0:
+		ch.err = f.runIn(ctx, ch)
+	}
+	f.say(ch)
+}
+
+func (f *forking) evalIn(ctx context.Context, ch *child) error {
+	if err := f.e.spendExec(ch.c); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var streams [2]strings.Builder
+	done, err := f.e.evaluate(ctx, ch.c.ID, ch.w, f.ev, func(l api.StreamLine) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i, b := range [][]byte{l.Stdout, l.Stderr} {
+			streams[i].Write(b[:min(len(b), forkOutput-streams[i].Len())])
+		}
+	})
+	if err != nil {
+		return err
+	}
+	mu.Lock()
+	ch.res.Stdout, ch.res.Stderr = strings.ToValidUTF8(streams[0].String(), "�"), strings.ToValidUTF8(streams[1].String(), "�")
+	mu.Unlock()
+	ch.res.Result, err = json.Marshal(done)
+	return err
+}
+
+// runIn runs the command in a fork to its end.
+func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
+	e, c := f.e, ch.c
+	if err := e.spendExec(c); err != nil {
+		return err
+	}
+	inst, release := e.hold(c.ID)
+	if inst == nil {
+		return cell.Errorf(cell.Conflict, "engine.ForkTemplate", "", "cannot run in %s: its interpreter ended", c.Title())
+	}
+	defer release()
+	var logs [3]*os.File
+	for i, name := range []string{"stdout", "stderr"} {
+		fd, err := unix.MemfdCreate("pando "+name, unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		logs[i] = os.NewFile(uintptr(fd), name)
+		defer logs[i].Close()
+	}
+	env := commandEnv(e.cellEnv(c), f.par.env(), c.Setup.User, false, "")
+	proc, err := inst.Start(ctx, "fork-"+string(c.ID), cell.Start{
+		Process: cell.Process{Args: f.req.Command, Env: env, Path: candidates(f.req.Command[0], env, c.Source), Workdir: c.Source},
+		Timeout: f.limit, LogLimit: forkOutput,
+	}, logs)
+	if err != nil {
+		return err
+	}
+	st, err := e.waitFor(ctx, proc)
+	if err != nil {
+		return err
+	}
+	ch.res.Stdout, ch.res.Stderr = textOf(logs[0]), textOf(logs[1])
+	code := 255
+	if st.Exit != nil {
+		code = st.Exit.Code
+		if st.Exit.Cause != "" {
+			ch.res.Error = &api.Error{Kind: api.Kind(cell.Conflict), Message: "cannot say that it ended by itself: " + st.Exit.Cause}
+			if st.Exit.Cause == "timeout" {
+				ch.res.Error = &api.Error{Kind: api.Kind(cell.Timeout), Message: "cannot let it go on: its time is over"}
+			}
+		}
+	}
+	ch.res.Exit = &code
+	return proc.Forget(ctx)
+}
+
+func textOf(f *os.File) string {
+	b, _ := io.ReadAll(io.NewSectionReader(f, 0, forkOutput)) // in memory
+	return strings.ToValidUTF8(string(b), "�")
+}
+
+// env is what the user gave the commands of a template's cells.
+func (par *warmParent) env() []string { return par.t.Spec.Env }

@@ -1,0 +1,551 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// What branches of a cell have, and have not.
+const tookLive = "memory, files, home and /tmp of one instant"
+
+// Branch forks a cell's interpreter in the middle of its life. Until then its
+// files are a checkpoint of it; the source and the branches go on over them, each
+// in layers of its own. When it fails, the source goes on where it was.
+func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
+	const opName = "engine.Branch"
+	began := time.Now()
+	res := api.BranchResult{Source: string(id), Cells: []api.Cell{}, Dropped: []string{}, Took: tookLive}
+	count := max(req.Count, 1)
+	if req.Count < 0 || count > maxFork {
+		return res, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
+	}
+	if err := e.still(id); err != nil { // before it is waited for
+		return res, err
+	}
+	release, err := e.turns.take(ctx, id, "branch", nil)
+	if err != nil {
+		return res, err
+	}
+	defer release()
+	defer e.under.begin().end()
+	if err := e.still(id); err != nil {
+		return res, err
+	}
+	inst, let := e.hold(id)
+	defer let()
+	b := &branching{e: e, began: began, count: count}
+	if err := b.check(ctx, id, inst); err != nil {
+		return res, err
+	}
+	names, done, err := e.claimBranches(&b.src, req.Name, count)
+	if err != nil {
+		return res, err
+	}
+	defer done()
+	promised, err := e.promise(count)
+	if err != nil {
+		return res, err
+	}
+	defer promised()
+	if err := b.carryOut(ctx, names); err != nil {
+		return res, err
+	}
+	for _, ch := range b.all {
+		res.Cells = append(res.Cells, e.briefView(ch.c))
+		res.Depth = ch.depth
+	}
+	res.Checkpoint, res.PauseMS, res.Receipt = b.at.Number, ms(b.pause.Gap), b.receipt.String()
+	res.Dropped = append(res.Dropped, b.pause.Dropped...)
+	for _, ch := range b.all {
+		for _, d := range ch.cert.Dropped {
+			if !slices.Contains(res.Dropped, d) {
+				res.Dropped = append(res.Dropped, d)
+			}
+		}
+	}
+	res.TookMS = ms(time.Since(began))
+	return res, nil
+}
+
+// still refuses what needs a cell in which nothing but its interpreter works.
+func (e *Engine) still(id cell.ID) error {
+	c, err := e.usable(id)
+	if err != nil {
+		return err
+	}
+	busy := ""
+	if l := e.runIn(id); l != nil {
+		busy = "run " + string(l.id)
+	}
+	e.mu.Lock()
+	for _, x := range e.execs {
+		select {
+		case <-x.done:
+		default:
+			if x.cell == id {
+				busy = "a command (" + x.id + ")"
+			}
+		}
+	}
+	e.mu.Unlock()
+	if busy != "" {
+		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or fork its files: pando fork "+c.Title(),
+			"cannot branch %s: %s is under way in it", c.Title(), busy)
+	}
+	return nil
+}
+
+// claimBranches is claimNames for branches: CELL-b1, CELL-b2.
+func (e *Engine) claimBranches(src *Cell, asked string, count int) ([]string, func(), error) {
+	if asked != "" {
+		return e.claimNames(src.Title(), asked, count)
+	}
+	return e.claimNumbered(src.Title(), src.Title()+"-b", "", count)
+}
+
+// branching is one request for branches on its way.
+type branching struct {
+	e       *Engine
+	began   time.Time
+	count   int
+	src     Cell // as it goes on
+	p       workspace.Provider
+	w       backend.Warmer
+	interp  Interp
+	shared  *Shared
+	at      Checkpoint // of the source's files, as the branches begin
+	all     []*child
+	modes   map[string]uint32 // of the tops of its layers, as they were when layers were made over them
+	pause   cell.Pause
+	receipt cell.Digest
+}
+
+func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance) (err error) {
+	const opName = "engine.Branch"
+	e := b.e
+	if b.src, err = e.usable(id); err != nil {
+		return err
+	}
+	c := &b.src
+	i := e.reg.interp(id)
+	if i == nil {
+		return cell.Errorf(cell.Conflict, opName, "evaluate something in it first (pando eval "+c.Title()+"), or fork its files: pando fork "+c.Title(),
+			"cannot branch %s: it has no interpreter", c.Title())
+	}
+	b.interp = *i
+	if inst == nil || i.Ended != "" {
+		return cell.Errorf(cell.Conflict, opName, "fork its files: pando fork "+c.Title(), "cannot branch %s: its interpreter is gone (%s)", c.Title(), orElse(i.Ended, orElse(c.Cause, causeAtRest)))
+	}
+	if c.State == cell.Paused {
+		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	}
+	if c.Volume > 0 {
+		return cell.Errorf(cell.Unsupported, opName, "fork its files ("+c.Title()+"@N), or make it without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
+	}
+	back, err := e.backend(c.Backend)
+	if err != nil {
+		return err
+	}
+	caps, err := e.caps(ctx, back)
+	if err != nil {
+		return err
+	}
+	if caps.LiveBranch != "" {
+		return cell.Errorf(cell.Unsupported, opName, "choose --backend namespace", "cannot branch %s: %s", c.Title(), caps.LiveBranch)
+	}
+	if b.w, err = e.warmer(inst); err != nil {
+		return err
+	}
+	if b.p, err = e.providerOf(c.Provider); err != nil {
+		return err
+	}
+	if n := len(c.Gen.Base.Layers); b.p.Mounts() && n >= maxBranchLayers {
+		return cell.Errorf(cell.Unsupported, opName, "stop it and go on in a fork of its files: pando fork "+c.Title(),
+			"cannot branch %s: its files are %d layers, and no more can be put on each other", c.Title(), n)
+	}
+	return e.mayFork(c, b.count)
+}
+
+// maxBranchLayers is how many layers a workspace may have below a branch. What
+// lives can't have its layers merged.
+const maxBranchLayers = 150
+
+// carryOut branches, and records what came of it.
+func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
+	e := b.e
+	if err := b.ownLayers(ctx); err != nil {
+		return err
+	}
+	spec, err := b.prepare(ctx, names)
+	if err != nil {
+		b.dropFiles()
+		return err
+	}
+	args := b.args()
+	finish, err := e.beginBranch(args)
+	if err != nil {
+		b.dropFiles()
+		return err
+	}
+	fault.Step("branch an interpreter")
+	ws, pause, err := b.w.Branch(ctx, spec)
+	b.pause = pause
+	if err != nil && pause.Gap == 0 {
+		b.dropFiles()
+		return errors.Join(err, finish())
+	}
+	if err != nil { // the source has gone on, and nobody beside it
+		for _, ch := range b.all {
+			e.dropFiles(ch.c)
+		}
+		b.all = nil
+		err = cell.Errorf(cell.KindOf(err), "engine.Branch", cell.HintOf(err), "%w; %s itself goes on, and where it was branched is its checkpoint %d", err, b.src.Title(), b.at.Number)
+		return errors.Join(err, b.record(ctx, args))
+	}
+	if st, err := b.w.Warmth(ctx); err == nil {
+		for _, ch := range b.all {
+			ch.depth = st.Depth
+		}
+	}
+	for i, ch := range b.all {
+		ch.w = ws[i]
+	}
+	aerr := b.adopt(ctx, names)
+	if aerr != nil {
+		for _, ch := range b.all {
+			e.dropChild(ctx, ch, "its batch could not be adopted")
+		}
+		b.all = nil
+	}
+	if err := b.record(ctx, args); err != nil {
+		for _, ch := range b.all {
+			e.dropChild(ctx, ch, "it could not be recorded")
+		}
+		return errors.Join(err, aerr)
+	}
+	return aerr
+}
+
+// ownLayers makes home and /tmp of an ordinary cell layers, on which branches
+// can begin. They move while they are in use: what has them open keeps them.
+func (b *branching) ownLayers(ctx context.Context) error {
+	for _, to := range []func(*Cell) **workspace.Generation{func(c *Cell) **workspace.Generation { return &c.Home }, func(c *Cell) **workspace.Generation { return &c.Tmp }} {
+		c := b.src
+		if *to(&c) != nil {
+			continue
+		}
+		g, err := b.p.Begin(ctx, workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o700}, "")
+		if err != nil {
+			return full(err)
+		}
+		*to(&c) = &g
+		if err := b.e.reg.commit(&c); err != nil { // a daemon that finds this moves it
+			return err
+		}
+		if err := b.e.moveOwn(&c, b.p); err != nil {
+			return errors.Join(err, b.e.reg.commit(&b.src))
+		}
+		b.src = c
+	}
+	return nil
+}
+
+// next makes layers over those that a cell has now, which become immutable.
+func (b *branching) next(ctx context.Context, of *Cell, to *Cell) error {
+	for _, g := range []struct {
+		from *workspace.Generation
+		to   **workspace.Generation
+	}{{of.Gen, &to.Gen}, {of.Home, &to.Home}, {of.Tmp, &to.Tmp}} {
+		base := frozen(b.p, g.from)
+		m := b.p.Mount(*g.from, "/")
+		like, err := topOf(writable(&m))
+		if err != nil {
+			return err
+		}
+		if b.modes == nil {
+			b.modes = map[string]uint32{}
+		}
+		b.modes[writable(&m)] = like.Mode
+		begin := base
+		if !b.p.Mounts() {
+			begin = workspace.State{} // it is copied in the pause
+		}
+		n, err := b.p.Begin(ctx, begin, like, "")
+		if err != nil {
+			return full(err)
+		}
+		n.Base = base
+		*g.to = &n
+	}
+	return nil
+}
+
+// topOf is what the top directory of a layer looks like.
+func topOf(dir string) (workspace.Entry, error) {
+	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return workspace.Entry{}, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return workspace.Entry{}, err
+	}
+	e := workspace.Entry{Type: workspace.Folder, Mode: st.Mode & 0o7777, MTime: st.Mtim.Nano()}
+	e.XAttrs, err = workspace.ReadXAttrs(int(f.Fd()), workspace.KeptXAttr)
+	return e, err
+}
+
+// prepare makes all that can be made before the pause.
+func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branching, err error) {
+	e, was := b.e, b.src
+	b.at = Checkpoint{ID: cell.NewCheckpointID(), Cell: was.ID, Number: was.Next, Parent: was.Head, Kind: kindBranch, Created: time.Now().UTC(),
+		State: frozen(b.p, was.Gen), Under: "its interpreter, which went on"}
+	self := was
+	self.Gen, self.Home, self.Tmp = nil, nil, nil
+	self.Next++
+	self.Head = b.at.ID
+	if layered(was.Setup.Mounts) {
+		self.Roots++
+		self.Shared, self.Setup.Mounts = cell.Digest{}, e.stackedOf(&was)
+	}
+	b.src = self
+	if err := b.next(ctx, &was, &b.src); err != nil {
+		return out, err
+	}
+	mounts, err := e.forkMounts(&b.src, b.p)
+	if err != nil {
+		return out, err
+	}
+	out.Self = e.spec(&b.src, mounts)
+	if b.shared, _, err = e.sharedOf(&b.src); err != nil {
+		return out, err
+	}
+	for range names {
+		ch, spec, err := b.child(ctx, &was)
+		if ch != nil {
+			b.all = append(b.all, ch)
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Cells = append(out.Cells, spec)
+	}
+	out.Paused = func() error { return b.paused(ctx, &was) }
+	return out, nil
+}
+
+// layered reports whether a cell has layers over its image or caches, whose
+// place its own folder is.
+func layered(mounts []cell.Mount) bool {
+	return slices.ContainsFunc(mounts, func(m cell.Mount) bool {
+		return m.Kind == cell.Cache || m.Why == image.WhyImage && m.Kind == cell.Overlay
+	})
+}
+
+// child prepares one branch.
+func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, error) {
+	e, src := b.e, &b.src
+	c := &Cell{
+		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
+		Family: src.keeper(), Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
+		ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Shared: b.shared.Digest, Setup: b.shared.Setup,
+	}
+	ch := &child{c: c}
+	fault.Step("make the folder of a branch")
+	if err := os.Mkdir(e.private(c.ID), 0o700); err != nil {
+		return ch, cell.Spec{}, full(err)
+	}
+	if err := b.next(ctx, was, c); err != nil {
+		return ch, cell.Spec{}, err
+	}
+	mounts, err := e.forkMounts(c, b.p)
+	if err != nil {
+		return ch, cell.Spec{}, err
+	}
+	spec := e.spec(c, mounts)
+	if spec.Network, err = e.pooledGovernance(c); err != nil {
+		return ch, spec, err
+	}
+	ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State}
+	c.Head = ch.first.ID
+	return ch, spec, nil
+}
+
+// paused is what is done while the source stands still: with layers, seeing that
+// their tops are as they were; with copies, copying.
+func (b *branching) paused(ctx context.Context, was *Cell) error {
+	cells := []*Cell{&b.src}
+	for _, ch := range b.all {
+		cells = append(cells, ch.c)
+	}
+	for i, from := range []*workspace.Generation{was.Gen, was.Home, was.Tmp} {
+		old := b.p.Mount(*from, "/")
+		var top workspace.Entry
+		if b.p.Mounts() {
+			var err error
+			if top, err = topOf(writable(&old)); err != nil {
+				return err
+			}
+			if top.Mode != b.modes[writable(&old)] { // what is mounted over it goes by that
+				return cell.Errorf(cell.Conflict, "engine.Branch", "try again", "cannot branch %s: the mode of a folder of it has just been changed", b.src.Title())
+			}
+		}
+		for _, c := range cells {
+			m := b.p.Mount(*[]*workspace.Generation{c.Gen, c.Home, c.Tmp}[i], "/")
+			if !b.p.Mounts() {
+				if err := workspace.CopyTree(ctx, writable(&old), writable(&m), workspace.CopyOptions{}); err != nil {
+					return full(err)
+				}
+				continue
+			}
+			if err := redress(writable(&m), top); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// redress makes a layer's top as old as the one below it.
+func redress(dir string, top workspace.Entry) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return err
+	}
+	if st.Mtim.Nano() == top.MTime {
+		return nil
+	}
+	return os.Chtimes(dir, time.Time{}, time.Unix(0, top.MTime))
+}
+
+// dropFiles takes away what was prepared for a branch that did not come to be.
+func (b *branching) dropFiles() {
+	for _, ch := range b.all {
+		b.e.dropFiles(ch.c)
+	}
+	for _, g := range b.src.gens() {
+		if was, err := b.e.reg.cell(b.src.ID); err == nil && !slices.ContainsFunc(was.gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
+			b.e.dropLayer(b.src.Provider, g.Layer)
+		}
+	}
+}
+
+// adopt gives the branches their identities; all or none.
+func (b *branching) adopt(ctx context.Context, names []string) error {
+	errs := make([]error, len(b.all))
+	var all sync.WaitGroup
+	for i, ch := range b.all {
+		all.Go(func() { errs[i] = b.e.adopt(ctx, ch, names[i], b.began) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record makes the source's new state and its branches durable.
+func (b *branching) record(ctx context.Context, args branchArgs) error {
+	e, src := b.e, &b.src
+	key := fmt.Sprintf("%s/branch/%d", src.ID, b.began.UnixNano())
+	pred := forkPredicate{Act: actBranch, Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend,
+		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: tookLive, PauseMS: ms(b.pause.Gap)}
+	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
+	objects := []any{args.over(), src, &b.at, b.shared}
+	for _, ch := range b.all {
+		for _, l := range ch.lendings {
+			objects = append(objects, l)
+		}
+		objects = append(objects, ch.c, ch.first, &Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth,
+			Template: b.interp.Template, Batch: key})
+		pred.Cells = append(pred.Cells, forkedFacts{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
+	}
+	fault.Step("record branches")
+	seal, err := e.commitBatch(ctx, key, pred, objects...)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	for _, ch := range b.all {
+		e.instances[ch.c.ID] = ch.w
+		e.interps[ch.c.ID] = &interp{template: b.interp.Template, used: time.Now()}
+	}
+	e.mu.Unlock()
+	e.followDeaths(src)
+	for _, ch := range b.all {
+		e.settleIn(ctx, ch)
+	}
+	if b.receipt, err = seal(); err != nil {
+		return err
+	}
+	at, firsts := b.at.ID, make([]cell.CheckpointID, len(b.all))
+	for i, ch := range b.all {
+		firsts[i] = ch.first.ID
+	}
+	e.background(func(ctx context.Context) { e.digestBranch(ctx, at, firsts) })
+	return nil
+}
+
+// digestBranch computes the digests of the state that branches began on.
+func (e *Engine) digestBranch(ctx context.Context, at cell.CheckpointID, firsts []cell.CheckpointID) {
+	defer e.under.begin().end()
+	k, err := e.reg.checkpoint(at)
+	if err == nil {
+		_, err = e.headTree(ctx, &k)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			e.log.Warn("cannot compute the digest of a branch", "checkpoint", at, "error", err)
+		}
+		return
+	}
+	var objects []any
+	for _, id := range firsts {
+		if f, err := e.reg.checkpoint(id); err == nil && f.Tree.IsZero() && !f.Gone {
+			f.Tree, f.Content = k.Tree, k.Content
+			objects = append(objects, &f)
+		}
+	}
+	if len(objects) > 0 {
+		if err := e.reg.commit(objects...); err != nil {
+			e.log.Warn("cannot record digests", "error", err)
+		}
+	}
+}
+
+// headTree is tree, at the cost of what the topmost layer changed where that
+// can be had.
+func (e *Engine) headTree(ctx context.Context, k *Checkpoint) (*workspace.Tree, error) {
+	if k.Tree.IsZero() {
+		if p, err := e.providerOf(k.State.Provider); err == nil && p.Mounts() && len(k.State.Layers) > 1 {
+			base := workspace.State{Provider: k.State.Provider, Layers: k.State.Layers[:len(k.State.Layers)-1]}
+			t, err := e.treeAbove(ctx, p, k, base)
+			if err != nil {
+				return nil, err
+			}
+			if k.Tree, err = e.trees.put(t); err != nil {
+				return nil, err
+			}
+			k.Content = t.ContentDigest()
+			return t, e.reg.commit(k)
+		}
+	}
+	return e.tree(ctx, k)
+}

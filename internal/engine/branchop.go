@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// branchArgs is a branch that was begun: where the source goes on if it comes
+// to be. A daemon that finds it asks the source's keeper on which layer the
+// source is.
+type branchArgs struct {
+	Source   Cell       `json:"source"`
+	At       Checkpoint `json:"at"`
+	Shared   *Shared    `json:"shared,omitempty"`
+	Branches []cell.ID  `json:"branches"`
+
+	id string
+}
+
+func (b *branching) args() branchArgs {
+	var r [8]byte
+	rand.Read(r[:])
+	a := branchArgs{Source: b.src, At: b.at, id: "o-" + hex.EncodeToString(r[:])}
+	for _, ch := range b.all {
+		a.Branches = append(a.Branches, ch.c.ID)
+	}
+	return a
+}
+
+// beginBranch writes down that a branch is about to be made. What it returns
+// writes down that it was not.
+func (e *Engine) beginBranch(a branchArgs) (given func() error, err error) {
+	args := a
+	args.Source.Shared = cell.Digest{}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	rec := op.Record{ID: a.id, Kind: opBranch, Args: raw, Phase: op.Doing}
+	return func() error { return e.reg.commit(a.over()) }, e.reg.commit(&rec)
+}
+
+// over is the record that a branch needs nothing more.
+func (a branchArgs) over() *op.Record { return &op.Record{ID: a.id, Kind: opBranch, Phase: op.Done} }
+
+// resumeBranch finds out what became of a branch under which a daemon died. The
+// branches themselves go: nobody was told of them.
+func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
+	for _, id := range a.Branches {
+		e.endOrphan(ctx, Cell{ID: id, Backend: a.Source.Backend, Family: a.Source.keeper()})
+	}
+	c, err := e.reg.cell(a.Source.ID)
+	if err != nil || c.State == cell.Removed || c.Next != a.At.Number {
+		return nil // it was recorded, or is gone
+	}
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return err
+	}
+	// Without its keeper nobody knows. What lies in layers is there either way:
+	// the upper one is empty when the source never came to write to it.
+	on := p.Mounts()
+	if layer, ok := e.layerOf(ctx, &c); ok {
+		on = layer == a.Source.Gen.Layer
+	}
+	if !on {
+		for _, g := range a.Source.gens() {
+			if !slices.ContainsFunc(c.gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
+				e.dropLayer(c.Provider, g.Layer)
+			}
+		}
+		return nil
+	}
+	now := a.Source
+	now.State, now.Cause, now.Shared = c.State, c.Cause, cell.Digest{}
+	a.At.Created = time.Now().UTC()
+	return e.reg.commit(&now, &a.At)
+}
+
+// layerOf asks a living cell on which layer its interpreter works.
+func (e *Engine) layerOf(ctx context.Context, c *Cell) (string, bool) {
+	b, err := e.backend(c.Backend)
+	if err != nil {
+		return "", false
+	}
+	inst, err := b.Attach(ctx, c.ID, c.Family)
+	if err != nil {
+		return "", false
+	}
+	defer inst.Close()
+	w, err := e.warmer(inst)
+	if err != nil {
+		return "", false
+	}
+	st, err := w.Warmth(ctx)
+	return st.Layer, err == nil && st.Layer != ""
+}

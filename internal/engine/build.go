@@ -1,0 +1,349 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// BuildTemplate makes a template, or makes one anew: a cell as for a run, in
+// which an interpreter is warmed and sealed. A template of that name stays what
+// it was until the new one is complete; when building fails nothing remains of
+// the new one.
+func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine)) (api.Template, error) {
+	p, err := e.planTemplate(req)
+	if err != nil {
+		return api.Template{}, err
+	}
+	release, err := e.claimTemplate(req.Name, "build")
+	if err != nil {
+		return api.Template{}, err
+	}
+	defer release()
+	b := &build{e: e, p: p, out: out, began: time.Now()}
+	if req.DryRun {
+		return b.dryRun(ctx)
+	}
+	ctx, cancel := e.bound(ctx)
+	defer cancel()
+	if err = b.make(ctx); err == nil {
+		_, err = b.publish(ctx)
+	}
+	if err != nil {
+		b.undo(ctx)
+		switch {
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+		case cell.HintOf(err) == "":
+			err = full(err)
+		}
+		return api.Template{}, err
+	}
+	release()
+	e.fillPools()
+	return e.Template(req.Name)
+}
+
+// bound returns a context that ends with the request and with the daemon.
+func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	c, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.life, func() { cancel(context.Cause(e.life)) })
+	return c, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// build is a template on its way.
+type build struct {
+	e     *Engine
+	p     *templatePlan
+	out   func(api.StreamLine)
+	began time.Time
+
+	again  *Template // what is warmed again; nil for a new one
+	x      *execution
+	paths  []string
+	warmth cell.Warmth
+	prog   program
+	notes  []string
+}
+
+func (b *build) report(step, note string) {
+	if b.out != nil {
+		b.out(api.StreamLine{Progress: &api.Progress{Step: step, Note: note}})
+	}
+}
+
+// outputTo passes on what an interpreter writes.
+func outputTo(out func(api.StreamLine)) func(cell.Output) {
+	if out == nil {
+		return nil
+	}
+	return func(o cell.Output) {
+		if o.Stream == 2 {
+			out(api.StreamLine{Stderr: o.Data})
+		} else {
+			out(api.StreamLine{Stdout: o.Data})
+		}
+	}
+}
+
+// execution is what a run would be that works in the template's cell.
+func (b *build) execution(ctx context.Context) *execution {
+	p := b.p.run
+	l := &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}
+	x := &execution{e: b.e, p: p, l: l, run: &Run{}, began: b.began, made: b.e.under.begin()}
+	x.c = Cell{ID: cell.NewID(), State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
+		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Template: b.p.req.Name}
+	return x
+}
+
+func (b *build) dryRun(ctx context.Context) (api.Template, error) {
+	b.x = b.execution(ctx)
+	defer b.x.made.end()
+	plan, err := b.x.planImage(ctx)
+	if err != nil {
+		return api.Template{}, err
+	}
+	if _, err := plan.LookPath(b.p.run.req.Command[0], b.x.workdir()); err != nil {
+		return api.Template{}, err
+	}
+	spec, unkept := keepable(b.p.req)
+	t := Template{Name: spec.Name, Spec: spec, Unkept: unkept, Notes: append(b.x.run.Notes, b.p.run.notes...)}
+	v := b.e.templateView(&t)
+	v.Policy = b.p.run.policy.Digest().String()
+	return v, nil
+}
+
+// make brings the template's cell to the state in which it can be forked.
+func (b *build) make(ctx context.Context) error {
+	e := b.e
+	x := b.execution(ctx)
+	b.x = x
+	defer x.made.end()
+	if err := e.keepReserve(); err != nil {
+		return full(err)
+	}
+	if err := e.reg.commit(&x.c); err != nil { // what a crash leaves of it is known by this
+		return err
+	}
+	var err error
+	b.report("preparing", "")
+	if x.plan, err = x.planImage(ctx); err != nil {
+		return err
+	}
+	b.report("importing", x.p.source)
+	if err := x.source(ctx); err != nil {
+		return err
+	}
+	if err := x.firstCheckpoint(); err != nil {
+		return err
+	}
+	x.c.Parent = nil
+	prov, err := e.providerOf(x.c.Provider)
+	if err != nil {
+		return err
+	}
+	if err := e.ownLayers(ctx, &x.c, prov, nil); err != nil {
+		return err
+	}
+	if err := x.setUp(); err != nil {
+		return err
+	}
+	if err := e.reg.commit(&x.c, &x.before); err != nil {
+		return err
+	}
+	inst, err := e.activate(ctx, &x.c)
+	if err != nil {
+		return err
+	}
+	if err := e.lendAgent(ctx, &x.c, inst, agentOf(x.p.req.CallerEnv)); err != nil {
+		return err
+	}
+	b.notes = append(append(b.notes, x.run.Notes...), x.p.notes...)
+	env := commandEnv(e.cellEnv(&x.c), x.p.policy.Env, x.c.Setup.User, false, "")
+	path, err := x.plan.LookPath(x.p.req.Command[0], x.resolvedWorkdir())
+	if err != nil {
+		return err
+	}
+	return b.warm(ctx, inst, cell.Process{Args: x.p.req.Command, Env: env, Path: path, Workdir: x.resolvedWorkdir()})
+}
+
+// warm starts the interpreter, waits until it is ready, and seals it.
+func (b *build) warm(ctx context.Context, inst backend.Instance, proc cell.Process) (err error) {
+	w, err := b.e.warmer(inst)
+	if err != nil {
+		return err
+	}
+	b.report("warming", b.p.req.Warm)
+	spec := b.p.warm
+	spec.Process, b.paths = proc, proc.Path
+	if spec.Kind == cell.WarmCommand {
+		spec.Name = strings.TrimSpace(b.p.req.Warm)
+	}
+	if b.warmth, err = w.Warm(ctx, spec, outputTo(b.out)); err != nil {
+		return err
+	}
+	if b.prog, err = programAt(b.x.c.Setup.Mounts, proc.Path); err != nil {
+		return err
+	}
+	b.report("sealing", b.warmth.Version)
+	if b.warmth, err = w.Seal(ctx); err != nil {
+		return err
+	}
+	return b.seal(ctx)
+}
+
+// seal makes what the set-up wrote the state that forks begin on.
+func (b *build) seal(ctx context.Context) error {
+	e, c := b.e, &b.x.c
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: c.Head, Kind: kindSealed, Created: began.UTC()}
+	if k.State, err = p.Freeze(ctx, *c.Gen); err != nil {
+		return err
+	}
+	t, err := e.treeAbove(ctx, p, &k, c.Gen.Base)
+	if err != nil {
+		return err
+	}
+	if k.Tree, err = e.trees.put(t); err != nil {
+		return err
+	}
+	if looks, err := e.looksOfState(ctx, k.State); err == nil {
+		e.mu.Lock()
+		e.sights[c.ID] = sight{looks, time.Now()}
+		e.mu.Unlock()
+	}
+	k.Content, k.TookMS = t.ContentDigest(), ms(time.Since(began))
+	c.Next++
+	c.Head = k.ID
+	b.x.before = k
+	return nil
+}
+
+// ownLayers gives a cell a home and a /tmp that can be forked: over those of
+// another, or empty ones.
+func (e *Engine) ownLayers(ctx context.Context, c *Cell, p workspace.Provider, of *Cell) error {
+	for _, own := range []struct {
+		to   **workspace.Generation
+		mode uint32
+	}{{&c.Home, 0o700}, {&c.Tmp, 0o1777}} {
+		var base workspace.State
+		if of != nil {
+			base = sealedState(p, own.to, c, of)
+		}
+		g, err := p.Begin(ctx, base, workspace.Entry{Type: workspace.Folder, Mode: own.mode, MTime: time.Now().UnixNano()}, "")
+		if err != nil {
+			return full(err)
+		}
+		*own.to = &g
+	}
+	if of != nil {
+		return nil
+	}
+	m := p.Mount(*c.Tmp, "/tmp")
+	if err := os.Chmod(writable(&m), 0o777|os.ModeSticky); err != nil {
+		return err
+	}
+	m = p.Mount(*c.Home, "/")
+	return e.fillHome(writable(&m))
+}
+
+// sealedState is the state that a fork's home or /tmp begins on.
+func sealedState(p workspace.Provider, to **workspace.Generation, c, of *Cell) workspace.State {
+	g := of.Tmp
+	if to == &c.Home {
+		g = of.Home
+	}
+	return frozen(p, g)
+}
+
+// frozen is the state that a generation is which nothing writes to any more.
+func frozen(p workspace.Provider, g *workspace.Generation) workspace.State {
+	if !p.Mounts() { // each layer is whole
+		return workspace.State{Provider: p.Name(), Layers: []string{g.Layer}}
+	}
+	return workspace.State{Provider: p.Name(), Layers: append(slices.Clone(g.Base.Layers), g.Layer)}
+}
+
+// publish makes the new template the one of its name, and its receipt.
+func (b *build) publish(ctx context.Context) (Template, error) {
+	e, c := b.e, &b.x.c
+	spec, unkept := keepable(b.p.req)
+	t := Template{Name: spec.Name, Cell: c.ID, Spec: spec, Unkept: unkept, Built: time.Now().UTC(), TookMS: ms(time.Since(b.began)),
+		Version: b.warmth.Version, Program: b.prog, Paths: b.paths, Slow: b.warmth.Slow, Notes: b.notes}
+	first, err := e.reg.number(c.ID, 1)
+	if err != nil {
+		return t, err
+	}
+	if t.Digest, err = templateDigest(spec, first.Tree, c.Image+c.ImageID, b.prog.Sum, b.warmth.Version); err != nil {
+		return t, err
+	}
+	old, had := e.reg.template(t.Name)
+	if had == nil {
+		t.Forks = old.Forks
+	}
+	c.State = cell.Running
+	act := actBuild
+	if b.again != nil {
+		act, t.Built, t.Unkept = actWarm, b.again.Built, b.again.Unkept
+	}
+	pred := forkPredicate{Act: act, Template: t.Name, Digest: t.Digest.String(), Cell: string(c.ID), From: point(&b.x.before), Backend: c.Backend,
+		Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), Policy: policyOf(c), Downgrades: c.Setup.Downgrades}
+	if inst := e.instance(c.ID); inst != nil {
+		a := assuranceAPI(inst.Assurance())
+		pred.Assurance = &a
+	}
+	receipt, err := e.commitBatch(ctx, fmt.Sprintf("%s/%s/%d", c.ID, act, b.began.UnixNano()), pred, c, &b.x.before, &t,
+		&Interp{Cell: c.ID, Kind: b.warmth.Kind, Version: b.warmth.Version, Started: b.warmth.Started, Depth: b.warmth.Depth})
+	if err != nil {
+		return t, err
+	}
+	d, err := receipt()
+	if err != nil {
+		return t, err
+	}
+	t.Receipt = d.String()
+	e.mu.Lock()
+	e.interps[c.ID] = &interp{template: t.Name, sealed: true, used: time.Now()}
+	delete(e.measured, t.Name)
+	e.mu.Unlock()
+	e.followDeaths(c)
+	if had == nil && old.Cell != c.ID {
+		e.drain(ctx, t.Name, "its template was built anew")
+		if err := e.removeCell(context.WithoutCancel(ctx), old.Cell); err != nil {
+			e.log.Warn("cannot remove the cell of a template that was built anew", "template", t.Name, "error", err)
+		}
+	}
+	e.mu.Lock()
+	e.poolOf(t.Name, t.Cell)
+	e.mu.Unlock()
+	return t, e.reg.commit(&t)
+}
+
+// undo takes away what was made of a template that failed.
+func (b *build) undo(ctx context.Context) {
+	if b.x == nil {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	e, c := b.e, b.x.c
+	if err := e.deactivate(ctx, c.ID, "its template failed"); err != nil {
+		e.log.Warn("cannot take down the cell of a template that failed", "cell", c.ID, "error", err)
+	}
+	c.Head = ""
+	e.removeUnmade(c)
+}

@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// evalTimeout is how long an evaluation may take, unless it is said.
+const evalTimeout = time.Minute
+
+const (
+	// evalLimit is how much is kept of the repr of an evaluation's value, in bytes.
+	evalLimit = 1 << 20
+	// evalOutput is how much an evaluation may write to each stream, in bytes. It
+	// is kept nowhere, but code that writes without end should not fill what its
+	// output goes to.
+	evalOutput = 64 << 20
+)
+
+// Eval evaluates code in a cell's interpreter, which is started if the cell
+// never had one. Like a command beside a run it has no receipt: what it changed
+// is in the next checkpoint, and what it said to the outside in the gateway's
+// decisions.
+func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
+	began := time.Now()
+	res := api.EvalResult{Cell: string(id)}
+	ev, err := evalOf(req.Code, req.Timeout)
+	if err != nil {
+		return res, err
+	}
+	inst, release := e.hold(id)
+	if inst == nil || req.Fresh || !e.interpreter(id) {
+		release()
+		if inst, release, res.Notes, err = e.interpreterOf(ctx, id, req.Fresh, ev, out); err != nil {
+			return res, err
+		}
+	}
+	defer release()
+	c, err := e.usable(id)
+	if err != nil {
+		return res, err
+	}
+	res.Name = c.Title()
+	if c.State == cell.Paused {
+		return res, cell.Errorf(cell.Conflict, "engine.Eval", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	}
+	if err := e.spendExec(&c); err != nil {
+		return res, err
+	}
+	w, err := e.warmer(inst)
+	if err != nil {
+		return res, err
+	}
+	done, err := e.evaluate(ctx, id, w, ev, out)
+	if cell.KindOf(err) == cell.Unavailable {
+		if gone := e.gone(&c, false); gone != nil {
+			err = cell.Errorf(cell.Unavailable, "engine.Eval", cell.HintOf(gone), "%w", gone)
+		}
+	}
+	if err != nil {
+		return res, err
+	}
+	res.Result, err = json.Marshal(done)
+	res.Notes = append(res.Notes, e.takeMoved(id)...)
+	res.WallMS = ms(time.Since(began))
+	return res, err
+}
+
+// evalOf checks what is asked of an evaluation.
+func evalOf(code, timeout string) (cell.Eval, error) {
+	ev := cell.Eval{Code: code, Timeout: evalTimeout, Limit: evalLimit, Output: evalOutput}
+	if code == "" {
+		return ev, cell.Errorf(cell.Invalid, "engine.Eval", "say what to evaluate: pando eval CELL CODE", "cannot evaluate: no code given")
+	}
+	var err error
+	if timeout != "" {
+		ev.Timeout, err = policy.ParseTimeout(timeout)
+	}
+	return ev, err
+}
+
+// evaluate evaluates in a living interpreter, and notes when that ends it.
+func (e *Engine) evaluate(ctx context.Context, id cell.ID, w backend.Warmer, ev cell.Eval, out func(api.StreamLine)) (cell.Evaluated, error) {
+	done, err := w.Eval(ctx, ev, outputTo(out))
+	switch {
+	case err == nil && done.Cause == "ended":
+		e.interpreterEnded(ctx, id, endedCause(done))
+	case cell.KindOf(err) == cell.Unavailable:
+		e.interpreterEnded(ctx, id, causeKeeperLost)
+	}
+	return done, err
+}
+
+// endedCause is what an interpreter that ended in an evaluation says of it.
+func endedCause(done cell.Evaluated) string {
+	if done.Error != nil && done.Error.Message != "" {
+		return done.Error.Message
+	}
+	return "it ended in an evaluation"
+}
+
+// interpreterOf brings a cell to life and gives it an interpreter, if it never
+// had one or a fresh one is wanted.
+func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, fresh bool, ev cell.Eval, out func(api.StreamLine)) (inst backend.Instance, release func(), notes []string, err error) {
+	c, err := e.usable(id)
+	if err != nil { // before anything is started for it
+		return nil, nil, nil, err
+	}
+	if err := e.gone(&c, fresh); err != nil {
+		return nil, nil, nil, err
+	}
+	if fresh {
+		if notes, err = e.dismiss(ctx, &c); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	inst, c, let, err := e.ensureLive(ctx, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			let()
+		}
+	}()
+	w, err := e.warmer(inst)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if st, err := w.Warmth(ctx); err == nil { // somebody else was first, or an earlier daemon
+		return inst, let, notes, e.hasInterpreter(&c, st)
+	}
+	env := commandEnv(e.cellEnv(&c), nil, c.Setup.User, false, "")
+	_, err = w.Warm(ctx, cell.Warm{Kind: cell.WarmPython, Timeout: setupTimeout, Process: cell.Process{
+		Args: []string{pythonName}, Env: env, Path: candidates(pythonName, env, c.Source), Workdir: c.Source,
+	}}, outputTo(out))
+	if err != nil && cell.KindOf(err) != cell.Exists {
+		return nil, nil, nil, err
+	}
+	st, err := w.Warmth(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if i := e.reg.interp(id); fresh && i != nil && i.Template != "" {
+		notes = append(notes, "a new interpreter: the set-up of template "+i.Template+" was not evaluated in it")
+	}
+	return inst, let, notes, e.hasInterpreter(&c, st)
+}
+
+// dismiss ends the interpreter of a cell, if one lives, for a new one. What runs
+// beside it goes on, but in a cell that was forked or branched: there the
+// interpreter is the first process, and all others end with it. The cell rests
+// then; its files stay.
+func (e *Engine) dismiss(ctx context.Context, c *Cell) (notes []string, err error) {
+	const cause = "a new one was asked for"
+	refuse := func(hint string, why error) error {
+		return cell.Errorf(cell.Conflict, "engine.Eval", hint, "cannot begin with a new interpreter in %s: %w", c.Title(), why)
+	}
+	inst, release := e.hold(c.ID)
+	defer release()
+	if inst == nil || dead(ctx, inst) {
+		return nil, nil
+	}
+	w, err := e.warmer(inst)
+	if err != nil {
+		return nil, err
+	}
+	st, err := w.Warmth(ctx)
+	if cell.KindOf(err) == cell.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.State == cell.Paused {
+		return nil, refuse("run `pando resume "+c.Title()+"` first", errors.New("the cell is paused"))
+	}
+	if st.IsCell {
+		if e.runIn(c.ID) != nil {
+			return nil, refuse("wait for it, or end all that runs in the cell: pando stop "+c.Title(), errors.New("a run is under way in it, which would end with the old one"))
+		}
+		turn, err := e.turns.take(ctx, c.ID, "begin anew", nil)
+		if err != nil {
+			return nil, err
+		}
+		defer turn()
+		notes = endedWith(ctx, inst, st.PID)
+	}
+	was := e.reg.interp(c.ID)
+	e.endInterp(c.ID, cause) // before it has ended: a daemon that comes next must not take a new one for it
+	if err := w.Dismiss(ctx); err != nil && cell.KindOf(err) != cell.NotFound {
+		if was != nil {
+			e.interping.Lock()
+			err = errors.Join(err, e.reg.commit(was))
+			e.interping.Unlock()
+		}
+		if cell.KindOf(err) == cell.Conflict {
+			return nil, refuse(cell.HintOf(err)+", or end all that runs in the cell: pando stop "+c.Title(), err)
+		}
+		return nil, err
+	}
+	e.mu.Lock()
+	delete(e.interps, c.ID)
+	e.mu.Unlock()
+	if !st.IsCell {
+		return nil, nil
+	}
+	if err := e.deactivate(ctx, c.ID, cause); err != nil {
+		return nil, err
+	}
+	now, err := e.reg.cell(c.ID)
+	if err != nil {
+		return nil, err
+	}
+	if now.State == cell.Running {
+		now.State = cell.Idle
+	}
+	return notes, e.reg.commit(&now)
+}
+
+// endedWith says which commands are in a cell beside its interpreter.
+func endedWith(ctx context.Context, inst backend.Instance, pid int) []string {
+	list, err := inst.List(ctx)
+	var names []string
+	for _, p := range list {
+		if p.PID != pid {
+			names = append(names, p.Command)
+		}
+	}
+	if err != nil || len(names) == 0 {
+		return nil
+	}
+	const shown = 5
+	if n := len(names) - shown; n > 0 {
+		names = append(names[:shown], "and "+strconv.Itoa(n)+" more")
+	}
+	return []string{"what ran in the cell ended with its old interpreter: " + strings.Join(names, ", ")}
+}
+
+// gone refuses to evaluate where an interpreter was and is no more: its
+// variables would be missing, and nobody would know why.
+func (e *Engine) gone(c *Cell, fresh bool) error {
+	i := e.reg.interp(c.ID)
+	if fresh || i == nil || i.Ended == "" && e.instance(c.ID) != nil {
+		return nil
+	}
+	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: pando eval --fresh "+c.Title(),
+		"cannot evaluate in %s: its interpreter is gone, and its variables with it (%s)", c.Title(), orElse(i.Ended, orElse(c.Cause, causeAtRest)))
+}
+
+// hasInterpreter records an interpreter that was found living.
+func (e *Engine) hasInterpreter(c *Cell, st cell.Warmth) error {
+	e.interping.Lock()
+	defer e.interping.Unlock()
+	i := e.reg.interp(c.ID)
+	if i == nil || i.Ended != "" || !i.Started.Equal(st.Started) {
+		former := ""
+		if i != nil {
+			former = orElse(i.Template, i.Former)
+		}
+		i = &Interp{Cell: c.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth, Former: former}
+		if err := e.reg.commit(i); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	e.interps[c.ID] = &interp{template: i.Template, used: time.Now()}
+	e.mu.Unlock()
+	e.followDeaths(c)
+	return nil
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/image"
+)
+
+// What a fork of an interpreter needs to talk is its lineage's, but for
+// placeholders and sockets.
+
+// pooledGovernance is what the gateway of a fork goes by that has no identity
+// yet: the policy, and nothing that was lent. nil for one that does not talk.
+func (e *Engine) pooledGovernance(c *Cell) (*cell.Governance, error) {
+	if !c.talks() {
+		return nil, nil
+	}
+	a, err := e.lineage(c)
+	if err != nil {
+		return nil, err
+	}
+	return e.rules(c, a)
+}
+
+// lineage reads the authority of the cell that a fork was made from.
+func (e *Engine) lineage(c *Cell) (cell.Authority, error) {
+	from, err := e.reg.cell(c.Parent.Cell)
+	if err != nil {
+		return cell.Authority{}, err
+	}
+	return e.authority(&from)
+}
+
+// copyTalk gives a fork files of its own for what it sees of its resolver and
+// its authorities: the same ones, which nobody writes to, in a directory in
+// which sockets are its own.
+func (e *Engine) copyTalk(c *Cell, mounts []cell.Mount) error {
+	if !c.talks() {
+		return nil
+	}
+	to := filepath.Join(e.private(c.ID), talkFolder)
+	for i := range mounts {
+		if m := &mounts[i]; m.Why == image.WhyNetwork {
+			m.Source = filepath.Join(to, talkName(m))
+		}
+	}
+	if err := os.Mkdir(to, 0o755); errors.Is(err, fs.ErrExist) {
+		return nil // of a source that goes on in a branch
+	} else if err != nil {
+		return full(err)
+	}
+	from := filepath.Join(e.private(c.Parent.Cell), talkFolder)
+	names, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if n.Type().IsRegular() {
+			if err := os.Link(filepath.Join(from, n.Name()), filepath.Join(to, n.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Link(filepath.Join(e.private(c.Parent.Cell), authorityFile), filepath.Join(e.private(c.ID), authorityFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// lendFork lends a fork what its policy says, with placeholders of its own: the
+// records are to be made durable with it. a gets its variables, and what its
+// gateway goes by.
+func (e *Engine) lendFork(c *Cell, a *cell.Adoption) ([]*Lending, error) {
+	var lendings []Lending
+	var out []*Lending
+	for _, h := range c.Setup.Handles {
+		known, _, err := e.cfg.Credentials.Get(h)
+		if err != nil {
+			return nil, cannotLend(h, err)
+		}
+		if l, had := e.reg.lending(c.Parent.Cell, h); had && !l.Revoked.IsZero() {
+			continue // taken back from the cell that it was forked from
+		}
+		l := Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
+		if known.Kind == credential.Token {
+			l.Placeholder = credential.Placeholder(known.Shape)
+		}
+		lendings = append(lendings, l)
+		out = append(out, &l)
+	}
+	for _, kv := range e.envOf(lendings) {
+		name, value, _ := strings.Cut(kv, "=")
+		a.Env[name] = value
+	}
+	if !c.talks() {
+		return out, nil
+	}
+	au, err := e.lineage(c)
+	if err != nil {
+		return nil, err
+	}
+	if a.Network, err = e.rules(c, au); err != nil {
+		return nil, err
+	}
+	a.Network.Credentials, a.Network.Keys = e.valuesOf(lendings), e.keysOf(c, lendings)
+	return out, nil
+}

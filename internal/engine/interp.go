@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// interp is what is known of an interpreter that lives. What is not here is
+// gone, or was never there.
+type interp struct {
+	template string // that it was forked from, or is the warm parent of
+	sealed   bool   // a template's: it is only forked
+	used     time.Time
+}
+
+// family is a keeper whose interpreters are followed.
+type family struct {
+	stop context.CancelFunc
+}
+
+// causeAtRest is why a cell at rest has no interpreter.
+const causeAtRest = "the cell was put to rest"
+
+// warmer is the part of an instance that keeps an interpreter.
+func (e *Engine) warmer(inst backend.Instance) (backend.Warmer, error) {
+	if w, ok := inst.(backend.Warmer); ok {
+		return w, nil
+	}
+	return nil, cell.Errorf(cell.Unsupported, "engine.warmer", "choose --backend namespace", "cannot keep an interpreter: this backend has none")
+}
+
+// interpreter reports whether an interpreter is known to live in a cell.
+func (e *Engine) interpreter(id cell.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.interps[id] != nil
+}
+
+// keeper names the family of a cell.
+func (c *Cell) keeper() cell.ID {
+	if c.Family != "" {
+		return c.Family
+	}
+	return c.ID
+}
+
+// freeKeeper is the family of a cell that comes to life anew, with a keeper of
+// its own: a name of its own while the one that it had, with its name, holds
+// branches of it.
+func (e *Engine) freeKeeper(id cell.ID) cell.ID {
+	for _, c := range e.reg.listCells() {
+		if c.ID != id && c.keeper() == id && (c.State == cell.Running || c.State == cell.Paused) {
+			return cell.NewID()
+		}
+	}
+	return ""
+}
+
+// followDeaths makes sure that the interpreters of a cell's family are watched:
+// one look for all of them, whatever their number.
+func (e *Engine) followDeaths(c *Cell) {
+	id := c.keeper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.families[id] != nil || e.life.Err() != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(e.life)
+	e.families[id] = &family{stop}
+	e.watching.Go(func() {
+		defer stop()
+		e.deaths(ctx, id)
+	})
+}
+
+// deaths waits for ends of interpreters in a family, until none is left.
+func (e *Engine) deaths(ctx context.Context, id cell.ID) {
+	var since int64
+	for {
+		w := e.anyOf(id)
+		if w == nil {
+			return
+		}
+		list, version, err := w.Deaths(ctx, since)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil { // its cell was removed, or the keeper is gone
+			if cell.KindOf(err) != cell.NotFound {
+				e.lostFamily(ctx, id)
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		for _, d := range list {
+			if w, ok := e.instance(d.Cell).(backend.Warmer); ok {
+				if _, err := w.Warmth(ctx); err == nil {
+					continue // an earlier one ended, which a daemon before this one was told
+				}
+			}
+			e.interpreterEnded(ctx, d.Cell, d.Cause)
+		}
+		since = version
+	}
+}
+
+// anyOf returns the instance of some cell of a family that has an interpreter;
+// nil, and forgets the family, when there is none.
+func (e *Engine) anyOf(id cell.ID) backend.Warmer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for cid := range e.interps {
+		inst := e.instances[cid]
+		if inst == nil {
+			continue
+		}
+		if c, err := e.reg.cell(cid); err != nil || c.keeper() != id {
+			continue
+		}
+		if w, ok := inst.(backend.Warmer); ok {
+			return w
+		}
+	}
+	delete(e.families, id)
+	return nil
+}
+
+// lostFamily looks which cells of a family are gone with their keeper.
+func (e *Engine) lostFamily(ctx context.Context, id cell.ID) {
+	e.mu.Lock()
+	var list []cell.ID
+	for cid := range e.interps {
+		if c, err := e.reg.cell(cid); err == nil && c.keeper() == id {
+			list = append(list, cid)
+		}
+	}
+	e.mu.Unlock()
+	for _, cid := range list {
+		if inst := e.instance(cid); inst != nil && dead(ctx, inst) {
+			e.interpreterEnded(ctx, cid, causeKeeperLost)
+		}
+	}
+}
+
+// interpreterEnded records that a cell's interpreter is gone, and why. The cell
+// rests, if nothing else runs in it.
+func (e *Engine) interpreterEnded(ctx context.Context, id cell.ID, cause string) {
+	e.mu.Lock()
+	it := e.interps[id]
+	delete(e.interps, id)
+	e.mu.Unlock()
+	if it == nil {
+		return
+	}
+	e.endInterp(id, cause)
+	e.background(func(ctx context.Context) {
+		release, err := e.turns.take(ctx, id, "clean up", nil)
+		if err != nil {
+			return
+		}
+		defer release()
+		c, err := e.reg.cell(id)
+		if err != nil || c.State == cell.Removed || e.interpreter(id) {
+			return
+		}
+		if it.sealed {
+			e.wentCold(it.template, cause)
+		}
+		inst := e.instance(id)
+		if inst == nil {
+			return
+		}
+		if !it.sealed && !e.empty(ctx, inst) {
+			e.watch(inst)
+			return
+		}
+		if err := e.deactivate(ctx, id, cause); err != nil {
+			e.log.Warn("cannot take down a cell whose interpreter ended", "cell", id, "error", err)
+		}
+		if c.State == cell.Running || c.State == cell.Paused {
+			c.State, c.Cause = cell.Idle, "its interpreter ended: "+cause
+		}
+		if err := e.reg.commit(&c); err != nil {
+			e.log.Error("cannot record a cell", "cell", id, "error", err)
+		}
+	})
+}
+
+// endInterp writes down why a cell's interpreter is gone, if it has one.
+func (e *Engine) endInterp(id cell.ID, cause string) {
+	e.interping.Lock()
+	defer e.interping.Unlock()
+	i := e.reg.interp(id)
+	if i == nil || i.Ended != "" {
+		return
+	}
+	i.Ended = cause
+	if err := e.reg.commit(i); err != nil {
+		e.log.Error("cannot record the end of an interpreter", "cell", id, "error", err)
+	}
+}
+
+// empty reports whether nothing runs in an instance.
+func (e *Engine) empty(ctx context.Context, inst backend.Instance) bool {
+	list, err := inst.List(ctx)
+	return err != nil || len(list) == 0
+}

@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// What a fork takes, before one of its template was measured. In bytes.
+const (
+	assumedMemory = 4 << 20
+	assumedDisk   = 64 << 10
+)
+
+// needs are resources of the host.
+type needs struct {
+	memory, disk, processes int64
+}
+
+// footprint is what a fork of a template took, as measured, in bytes. 0: not
+// measured.
+type footprint struct {
+	memory, disk int64
+}
+
+// reserve finds out what the forks need and what the host has, refuses what is
+// beyond it, and promises the rest to nobody else until release is called.
+func (f *forking) reserve(template string) (release func(), err error) {
+	e := f.e
+	host, err := e.hostHas()
+	if err != nil {
+		return nil, err
+	}
+	n := int64(f.count)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	one := footprint{memory: assumedMemory, disk: assumedDisk}
+	f.res.Needs.Measured = []string{}
+	if m := e.measured[template]; m != nil && m.memory > 0 {
+		one.memory = m.memory
+		f.res.Needs.Measured = append(f.res.Needs.Measured, "memory")
+	}
+	if m := e.measured[template]; m != nil && m.disk > 0 {
+		one.disk = m.disk
+		f.res.Needs.Measured = append(f.res.Needs.Measured, "disk")
+	}
+	want := needs{memory: n * one.memory, disk: n * one.disk, processes: n}
+	if len(f.req.Command) > 0 {
+		want.processes *= 2
+	}
+	left := needs{host.memory - e.promised.memory, host.disk - e.promised.disk, host.processes - e.promised.processes}
+	r := &f.res.Needs
+	r.Cells, r.Memory, r.MemoryAvailable, r.Disk, r.DiskAvailable, r.Processes, r.ProcessesLeft = f.count, want.memory, left.memory, want.disk, left.disk, want.processes, left.processes
+	what := ""
+	switch {
+	case want.memory > left.memory:
+		what = fmt.Sprintf("they would take %s of memory, and %s may be used", policy.FormatSize(want.memory), policy.FormatSize(max(left.memory, 0)))
+	case want.disk > left.disk:
+		what = fmt.Sprintf("they would take %s of disk, and %s may be used", policy.FormatSize(want.disk), policy.FormatSize(max(left.disk, 0)))
+	case want.processes > left.processes:
+		what = fmt.Sprintf("they would be %d processes, and %d more may be", want.processes, max(left.processes, 0))
+	}
+	if what != "" {
+		r.Refused = what
+		if f.req.DryRun {
+			return func() {}, nil
+		}
+		return nil, cell.Errorf(cell.Unavailable, "engine.ForkTemplate", "ask for fewer, or remove cells that nobody needs: pando ls",
+			"cannot make %d forks%s: %s", f.count, ofTemplate(template), what)
+	}
+	if f.req.DryRun {
+		return func() {}, nil
+	}
+	e.promised.memory += want.memory
+	e.promised.disk += want.disk
+	e.promised.processes += want.processes
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.promised.memory -= want.memory
+		e.promised.disk -= want.disk
+		e.promised.processes -= want.processes
+	}, nil
+}
+
+// promise is reserve for branches: what they take is what forks are assumed to.
+func (e *Engine) promise(count int) (release func(), err error) {
+	f := &forking{e: e, count: count}
+	return f.reserve("")
+}
+
+// keepBack is what forks leave of the host's memory, in bytes: its page cache
+// and everything else need some, too.
+const keepBack = 256 << 20
+
+// hostHas is what forks may use of the host now.
+func (e *Engine) hostHas() (needs, error) {
+	var h needs
+	available, _, err := memory()
+	if err != nil {
+		return h, err
+	}
+	h.memory = available - keepBack
+	var st unix.Statfs_t
+	if err := unix.Statfs(e.cfg.Home.State, &st); err != nil {
+		return h, err
+	}
+	h.disk = int64(st.Bavail)*st.Bsize - reserveSize
+	used, most := processes()
+	h.processes = most - used
+	return h, nil
+}
+
+// memory is what programs can have of the host's memory, and all of it.
+func memory() (available, total int64, err error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		name, rest, _ := strings.Cut(sc.Text(), ":")
+		n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "MemAvailable":
+			available = n << 10
+		case "MemTotal":
+			total = n << 10
+		}
+	}
+	return available, total, nil
+}
+
+// processes is how many threads there are on the host, and how many there may
+// be: by the kernel's limits, and by the user's own, who has most of them.
+func processes() (used, most int64) {
+	b, _ := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(b)); len(fields) > 3 {
+		_, all, _ := strings.Cut(fields[3], "/")
+		used, _ = strconv.ParseInt(all, 10, 64)
+	}
+	most = 1 << 22
+	for _, name := range []string{"kernel/pid_max", "kernel/threads-max", "user/max_user_namespaces", "user/max_pid_namespaces", "user/max_net_namespaces", "user/max_mnt_namespaces"} {
+		b, err := os.ReadFile("/proc/sys/" + name)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			most = min(most, n)
+		}
+	}
+	var lim unix.Rlimit
+	if os.Getuid() != 0 && unix.Getrlimit(unix.RLIMIT_NPROC, &lim) == nil && lim.Cur < uint64(most) {
+		most = int64(lim.Cur)
+	}
+	return used, most
+}
+
+// sampled is how many forks of a batch are measured.
+const sampled = 3
+
+// measure notes what forks of a template take, by a sample of them.
+func (e *Engine) measure(ctx context.Context, template string, made []*child) {
+	var memory, disk []int64
+	for _, ch := range made[:min(len(made), sampled)] {
+		if st, err := ch.w.Warmth(ctx); err == nil && st.Memory > 0 {
+			memory = append(memory, st.Memory)
+		}
+		if n := e.diskOf(ch.c); n > 0 {
+			disk = append(disk, n)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.measured[template]
+	if m == nil {
+		m = &footprint{}
+		e.measured[template] = m
+	}
+	m.memory, m.disk = usual(memory, m.memory), usual(disk, m.disk)
+}
+
+// usual is what a sample took on average, or three quarters of what was usual
+// before: what was once much may be so again.
+func usual(sample []int64, before int64) int64 {
+	if len(sample) == 0 {
+		return before
+	}
+	sum := int64(0)
+	for _, n := range sample {
+		sum += n
+	}
+	return max(sum/int64(len(sample)), before*3/4)
+}
+
+// diskOf is what a fork has written, in bytes; 0 if that can't be seen.
+func (e *Engine) diskOf(c *Cell) int64 {
+	sum, err := workspace.DiskUse(e.private(c.ID))
+	if err != nil {
+		return 0
+	}
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return 0
+	}
+	for _, g := range c.gens() {
+		n, err := p.Size(g.Layer)
+		if err != nil {
+			return 0
+		}
+		sum += n
+	}
+	return sum
+}
+
+func ofTemplate(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " of template " + name
+}

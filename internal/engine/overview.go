@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// AllStats is what everything uses now, and what the host has.
+func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
+	out := api.Overview{Templates: []api.TemplateUse{}, Cells: map[string]int{}, Stats: []api.Stats{}}
+	for _, t := range e.reg.listTemplates() {
+		v := e.templateView(&t)
+		u := api.TemplateUse{Template: t.Name, State: v.State, Cells: len(v.Cells)}
+		if inst := e.instance(t.Cell); inst != nil {
+			if st, err := inst.Stats(ctx); err == nil {
+				u.Memory = st.Memory
+			}
+		}
+		e.mu.Lock()
+		if m := e.measured[t.Name]; m != nil {
+			u.PerCell = m.memory
+		}
+		if p := e.pools[t.Name]; p != nil {
+			u.Ready, u.Wanted, u.Hits, u.Misses = len(p.slots), p.want(time.Now()), p.hits, p.misses
+			if len(p.slots) > 0 {
+				u.OldestMS = time.Since(p.slots[0].made).Milliseconds()
+			}
+			u.IdleMS = time.Since(p.used).Milliseconds()
+			out.Host.Pooled += len(p.slots)
+		}
+		e.mu.Unlock()
+		out.Templates = append(out.Templates, u)
+	}
+	for _, c := range e.reg.listCells() {
+		if c.Template != "" {
+			continue
+		}
+		out.Cells[string(c.State)]++
+		if e.instance(c.ID) == nil {
+			continue
+		}
+		if s, err := e.Stats(ctx, c.ID); err == nil {
+			out.Stats = append(out.Stats, s)
+		} else if cell.KindOf(err) == cell.Interrupted {
+			return out, err
+		}
+	}
+	out.Host.PooledMax = e.mayPool()
+	var err error
+	if out.Host.MemoryAvailable, out.Host.Memory, err = memory(); err != nil {
+		return out, err
+	}
+	out.Host.Processes, out.Host.ProcessesMax = processes()
+	e.mu.Lock()
+	out.Host.Reserved = e.promised.memory
+	e.mu.Unlock()
+	return out, nil
+}

@@ -1,0 +1,358 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Template is what the registry keeps of a template: what it was built from,
+// and its present cell. Whether it is warm, its cell says.
+type Template struct {
+	Name    string              `json:"name"`
+	Cell    cell.ID             `json:"cell"`
+	Spec    api.TemplateRequest `json:"spec"` // without the caller's environment
+	Digest  cell.Digest         `json:"digest"`
+	Built   time.Time           `json:"built"`
+	TookMS  float64             `json:"took_ms"`
+	Version string              `json:"version"`
+	Program program             `json:"program"`
+	Paths   []string            `json:"paths"` // of the interpreter in a cell, to be tried
+	Forks   int64               `json:"forks,omitempty"`
+	Failed  string              `json:"failed,omitempty"` // why its last warming failed
+	Cold    string              `json:"cold,omitempty"`   // why it was let go of
+	Receipt string              `json:"receipt,omitempty"`
+	Notes   []string            `json:"notes,omitempty"`
+	Slow    string              `json:"slow,omitempty"` // why forks of it take longer than they could
+	// Unkept are the variables whose values look like secrets, and are in no
+	// record.
+	Unkept []string `json:"unkept,omitempty"`
+}
+
+// The states of a template.
+const (
+	templateBuilding = "building"
+	templateWarm     = "warm"
+	templateCold     = "cold"
+	templateFailed   = "failed"
+)
+
+// emptyWorkspace is where the cells of a template without a source work.
+const emptyWorkspace = "/workspace"
+
+// setupTimeout is how long set-up and probe may take, unless it is said.
+const setupTimeout = 2 * time.Minute
+
+// templatePlan is a checked request for a template.
+type templatePlan struct {
+	req  api.TemplateRequest
+	run  *runPlan
+	warm cell.Warm // without its process
+}
+
+// planTemplate checks everything about a request that can be checked without
+// work.
+func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
+	const opName = "engine.BuildTemplate"
+	if err := cell.CheckName(req.Name); err != nil {
+		return nil, err
+	}
+	for _, s := range []string{req.Warm, req.Setup, req.Ready} {
+		if strings.ContainsRune(s, 0) {
+			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot build template %s: its code contains a NUL", req.Name)
+		}
+	}
+	p := &templatePlan{req: req, warm: cell.Warm{Kind: cell.WarmPython, Setup: req.Setup, Ready: req.Ready, Timeout: setupTimeout}}
+	if req.Timeout != "" {
+		var err error
+		if p.warm.Timeout, err = policy.ParseTimeout(req.Timeout); err != nil {
+			return nil, err
+		}
+	}
+	run := api.RunRequest{
+		From: req.From, Backend: req.Backend, Image: req.Image, Policy: req.Policy, Env: req.Env, WithSecret: req.WithSecret,
+		Allow: req.Allow, Credentials: req.Credential, Limits: req.Limits, CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
+	}
+	if req.Policy != "" {
+		run.PolicyName = "the policy of template " + req.Name
+	}
+	if req.Limits.Timeout != "" {
+		return nil, cell.Errorf(cell.Invalid, opName, "give --timeout to each evaluation", "cannot build template %s: a template has no limit on time", req.Name)
+	}
+	run.Command = p.command()
+	if run.Command[0] != pythonName {
+		p.warm.Kind = cell.WarmCommand
+	}
+	empty := ""
+	if req.From == "" {
+		empty = emptyWorkspace
+	}
+	var err error
+	if p.run, err = e.planFrom(run, empty); err != nil {
+		return nil, err
+	}
+	return p, e.canFork(p.run.backend)
+}
+
+// command is what a template's interpreter is started by.
+func (p *templatePlan) command() []string {
+	if w := strings.TrimSpace(orElse(p.req.Warm, cell.WarmPython)); w != cell.WarmPython {
+		return []string{"sh", "-c", "exec " + w}
+	}
+	return []string{pythonName}
+}
+
+// pythonName is the interpreter's name in a cell.
+const pythonName = "python3"
+
+// canFork says why a backend can't keep templates.
+func (e *Engine) canFork(b backend.Backend) error {
+	caps, err := e.caps(e.life, b)
+	if err != nil {
+		return err
+	}
+	for _, why := range []string{caps.Eval, caps.Fork} {
+		if why != "" {
+			return cell.Errorf(cell.Unsupported, "engine.BuildTemplate", "choose --backend namespace", "cannot keep a template on backend %s: %s", b.Name(), why)
+		}
+	}
+	return nil
+}
+
+// forkedOnly refuses work in the cell of a template: whatever it changed would
+// be in forks that nobody expects it in.
+func (c *Cell) forkedOnly() error {
+	if c.Template == "" {
+		return nil
+	}
+	return cell.Errorf(cell.Conflict, "engine", "fork it: pando fork "+c.Template+"; remove it: pando template rm "+c.Template,
+		"cannot work in cell %s: it is the warm parent of template %s", c.ID, c.Template)
+}
+
+// What may have a name already: see taken.
+const (
+	takenByCell     = "cell"
+	takenByTemplate = "template"
+)
+
+// taken says what has a name; "" for nothing. The caller holds e.mu.
+func (e *Engine) taken(name string) string {
+	if _, ok := e.reg.named(name); ok || e.names[name] {
+		return takenByCell
+	}
+	if _, err := e.reg.template(name); err == nil || e.building[name] {
+		return takenByTemplate
+	}
+	return ""
+}
+
+// claimTemplate makes sure that one piece of work at a time changes a template.
+func (e *Engine) claimTemplate(name, act string) (release func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.building[name] {
+		return nil, cell.Errorf(cell.Conflict, "engine.claimTemplate", "wait until that has ended", "cannot %s template %s: it is being built, warmed or removed", act, name)
+	}
+	if e.taken(name) == takenByCell {
+		return nil, cell.Errorf(cell.Exists, "engine.claimTemplate", "choose another name", "cannot %s template %s: cell %s exists", act, name, name)
+	}
+	e.building[name] = true
+	return sync.OnceFunc(func() {
+		e.mu.Lock()
+		delete(e.building, name)
+		e.mu.Unlock()
+		e.fillPools()
+	}), nil
+}
+
+func (r *registry) template(name string) (Template, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if t := r.templates[name]; t != nil {
+		return *t, nil
+	}
+	return Template{}, cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %s", clip(name))
+}
+
+func (r *registry) listTemplates() []Template {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Template, 0, len(r.templates))
+	for _, t := range r.templates {
+		out = append(out, *t)
+	}
+	slices.SortFunc(out, func(a, b Template) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Templates lists the templates there are.
+func (e *Engine) Templates() []api.Template {
+	out := []api.Template{}
+	for _, t := range e.reg.listTemplates() {
+		out = append(out, e.templateView(&t))
+	}
+	e.mu.Lock()
+	var building []string
+	for name := range e.building {
+		if _, err := e.reg.template(name); err != nil {
+			building = append(building, name)
+		}
+	}
+	e.mu.Unlock()
+	for _, name := range building {
+		out = append(out, api.Template{Name: name, State: templateBuilding, Spec: api.TemplateRequest{Name: name}, Cells: []string{}})
+	}
+	slices.SortFunc(out, func(a, b api.Template) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Template shows a template.
+func (e *Engine) Template(name string) (api.Template, error) {
+	t, err := e.reg.template(name)
+	if err != nil {
+		return api.Template{}, err
+	}
+	v := e.templateView(&t)
+	if inst := e.instance(t.Cell); inst != nil {
+		if st, err := inst.Stats(e.life); err == nil {
+			v.Memory = st.Memory
+		}
+	}
+	return v, nil
+}
+
+func (e *Engine) templateView(t *Template) api.Template {
+	v := api.Template{Name: t.Name, Cell: string(t.Cell), Spec: t.Spec, Digest: t.Digest.String(), Built: t.Built, TookMS: t.TookMS, Version: t.Version,
+		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Cells: []string{}}
+	e.mu.Lock()
+	_, warm := e.interps[t.Cell]
+	busy := e.building[t.Name]
+	v.Ready = e.pools[t.Name].size()
+	e.mu.Unlock()
+	switch {
+	case warm:
+		v.State = templateWarm
+		if busy {
+			v.Notes = append(v.Notes, "it is being built anew")
+		}
+	case busy:
+		v.State = templateBuilding
+	case t.Failed != "":
+		v.State, v.Cause = templateFailed, t.Failed
+	default:
+		v.State, v.Cause = templateCold, t.Cold
+	}
+	if c, err := e.reg.cell(t.Cell); err == nil {
+		if v.State == templateCold {
+			v.Cause = orElse(v.Cause, c.Cause)
+		}
+		v.Policy = c.Setup.Policy.String()
+	}
+	for _, c := range e.dependents(t.Name) {
+		v.Cells = append(v.Cells, c.Title())
+	}
+	if t.Slow != "" {
+		v.Notes = append(v.Notes, "each fork takes longer and has more memory of its own: Python makes it, not machine code beside it ("+t.Slow+")")
+	}
+	if len(t.Unkept) > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("the values of %s look like secrets and are in no record: it can't be warmed again without them", join(t.Unkept)))
+	}
+	return v
+}
+
+// dependents are the cells that were forked from a template, oldest first,
+// whatever became of their interpreters.
+func (e *Engine) dependents(name string) []Cell {
+	var out []Cell
+	for _, c := range e.reg.listCells() {
+		if i := e.reg.interp(c.ID); i != nil && orElse(i.Template, i.Former) == name && c.Template == "" {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b Cell) int {
+		return cmp.Or(a.Created.Compare(b.Created), cell.CompareNames(a.Name, b.Name))
+	})
+	return out
+}
+
+// templateDigest is of all that a template was built from.
+func templateDigest(spec api.TemplateRequest, tree cell.Digest, image string, sum cell.Digest, version string) (cell.Digest, error) {
+	spec.CallerEnv, spec.CallerDir, spec.DryRun = nil, "", false
+	b, err := json.Marshal(struct {
+		Spec    api.TemplateRequest `json:"spec"`
+		Tree    cell.Digest         `json:"tree"`
+		Image   string              `json:"image"`
+		Program cell.Digest         `json:"program"`
+		Version string              `json:"version"`
+	}{spec, tree, image, sum, version})
+	return cell.Sum(b), err
+}
+
+// keepable takes what must not be written down out of a request: the values of
+// variables that look like secrets, which are named.
+func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []string) {
+	spec = req
+	spec.CallerEnv, spec.CallerDir, spec.DryRun = nil, "", false
+	spec.Env = nil
+	for _, kv := range req.Env {
+		if name, _, _ := strings.Cut(kv, "="); redactor.String(kv) != kv {
+			unkept = append(unkept, name)
+		} else {
+			spec.Env = append(spec.Env, kv)
+		}
+	}
+	spec.Setup, spec.Ready, spec.Warm = redactor.String(req.Setup), redactor.String(req.Ready), redactor.String(req.Warm)
+	if spec.Setup != req.Setup || spec.Ready != req.Ready || spec.Warm != req.Warm {
+		unkept = append(unkept, "its code")
+	}
+	return spec, unkept
+}
+
+// RemoveTemplate takes a template away. Its living forks are named, and go with
+// it, or stay, only when that is asked for.
+func (e *Engine) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
+	const opName = "engine.RemoveTemplate"
+	t, err := e.reg.template(name)
+	if err != nil {
+		return api.Template{}, err
+	}
+	v := e.templateView(&t)
+	if req.DryRun {
+		return v, nil
+	}
+	if req.Cascade && req.Force {
+		return v, cell.Errorf(cell.Invalid, opName, "choose --cascade or --force", "cannot remove template %s: its cells can't both go and stay", name)
+	}
+	release, err := e.claimTemplate(name, "remove")
+	if err != nil {
+		return v, err
+	}
+	defer release()
+	cells := e.dependents(name)
+	if len(cells) > 0 && !req.Cascade && !req.Force {
+		return v, cell.Errorf(cell.Conflict, opName, "remove them, too, with --cascade, or leave them with --force: the template's memory stays until the last is gone",
+			"cannot remove template %s: cells live that were forked from it: %s", name, join(v.Cells))
+	}
+	e.drain(ctx, name, "its template was removed")
+	if req.Cascade {
+		for _, c := range cells {
+			if _, err := e.Remove(ctx, c.ID, false); err != nil {
+				return v, err
+			}
+		}
+	}
+	if err := e.freeing(func() error { return e.reg.commit(forget(forgetTemplate + name)) }); err != nil {
+		return v, err
+	}
+	return v, e.removeCell(ctx, t.Cell)
+}

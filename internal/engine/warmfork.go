@@ -1,0 +1,619 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// What forks of a template have, and have not.
+const (
+	tookMemory    = "memory, files, home and /tmp as they were when the template was sealed"
+	droppedByFork = "connections, terminals, processes beside the interpreter, credentials' placeholders: each has its own"
+)
+
+// warmParent is a warm template, with what its forks have in common.
+type warmParent struct {
+	t      Template
+	c      Cell
+	at     Checkpoint
+	p      workspace.Provider
+	w      backend.Warmer
+	root   workspace.Entry // of the workspace
+	shared *Shared
+	known  bool // shared is in the registry
+	depth  int  // of its interpreter
+}
+
+// Shared is what the registry keeps once for all forks of a template.
+type Shared struct {
+	Digest  cell.Digest         `json:"digest"`
+	Setup   Setup               `json:"setup"`
+	LeftOut []workspace.LeftOut `json:"left_out,omitempty"`
+}
+
+// warmParent returns what a template's forks need, of one that is warm.
+func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error) {
+	par := &warmParent{t: t}
+	inst := e.instance(t.Cell)
+	var err error
+	if par.c, err = e.reg.cell(t.Cell); err != nil {
+		return nil, err
+	}
+	if inst == nil {
+		return nil, cell.Errorf(cell.Conflict, "engine.ForkTemplate", "try again", "cannot fork template %s: it went cold in this moment", t.Name)
+	}
+	if par.w, err = e.warmer(inst); err != nil {
+		return nil, err
+	}
+	if par.p, err = e.providerOf(par.c.Provider); err != nil {
+		return nil, err
+	}
+	if par.at, err = e.reg.checkpoint(par.c.Head); err != nil {
+		return nil, err
+	}
+	if i := e.reg.interp(par.c.ID); i != nil {
+		par.depth = i.Depth
+	}
+	tree, err := e.tree(ctx, &par.at)
+	if err != nil {
+		return nil, err
+	}
+	par.root = tree.Root
+	par.shared, par.known, err = e.sharedOf(&par.c)
+	return par, err
+}
+
+// sharedOf is the record that forks of a cell have in common, and whether it is
+// in the registry.
+func (e *Engine) sharedOf(c *Cell) (*Shared, bool, error) {
+	s := &Shared{Setup: c.Setup, LeftOut: c.LeftOut}
+	s.Setup.Mounts = e.stackedOf(c)
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, false, err
+	}
+	s.Digest = cell.Sum(b)
+	e.reg.mu.RLock()
+	_, known := e.reg.shared[s.Digest]
+	e.reg.mu.RUnlock()
+	return s, known, nil
+}
+
+// child is one fork on its way.
+type child struct {
+	c        *Cell
+	first    *Checkpoint
+	w        backend.Warmer
+	made     time.Time
+	hit      bool
+	lendings []*Lending
+	cert     cell.Certificate
+	depth    int
+	err      error
+	res      api.WarmFork
+}
+
+// makeChild makes a fork that is complete but for its identity.
+func (e *Engine) makeChild(ctx context.Context, par *warmParent) (_ *child, err error) {
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
+	c := &Cell{
+		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
+		Family: par.c.keeper(), Next: 2, Parent: &Origin{par.c.ID, par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
+		ImportKey: par.c.ImportKey, Known: par.c.Known, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
+	}
+	private := e.private(c.ID)
+	fault.Step("make the folder of a fork")
+	if err := os.Mkdir(private, 0o700); err != nil {
+		return nil, full(err)
+	}
+	undo.Add("remove the fork's folder", func(context.Context) error { return e.removePrivate(c.ID) })
+	undo.Add("drop the fork's layers", func(context.Context) error {
+		for _, g := range c.gens() {
+			e.dropLayer(c.Provider, g.Layer)
+		}
+		return nil
+	})
+	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
+	if err != nil {
+		return nil, full(err)
+	}
+	c.Gen = &g
+	if err := e.ownLayers(ctx, c, par.p, &par.c); err != nil {
+		return nil, err
+	}
+	mounts, err := e.forkMounts(c, par.p)
+	if err != nil {
+		return nil, err
+	}
+	spec := e.spec(c, mounts)
+	if spec.Network, err = e.pooledGovernance(c); err != nil {
+		return nil, err
+	}
+	ch := &child{c: c, made: time.Now(), depth: par.depth + 1}
+	fault.Step("fork an interpreter")
+	if ch.w, err = par.w.Fork(ctx, spec); err != nil {
+		return nil, err
+	}
+	ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: par.at.ID, Kind: kindFork,
+		State: par.at.State, Tree: par.at.Tree, Content: par.at.Content}
+	c.Head = ch.first.ID
+	return ch, nil
+}
+
+// forkMounts are a fork's mounts: those of its parent, with layers of its own in
+// the places that can be written.
+func (e *Engine) forkMounts(c *Cell, p workspace.Provider) ([]cell.Mount, error) {
+	mounts := slices.Clone(c.Setup.Mounts)
+	caches := 0
+	for i := range mounts {
+		m := &mounts[i]
+		switch {
+		case m.Why == whyWorkspace:
+			*m = p.Mount(*c.Gen, m.Target)
+		case m.Why == whyHome:
+			*m = ownMount(m, p, c.Home, "")
+		case m.Why == whyTmp:
+			*m = ownMount(m, p, c.Tmp, "")
+		case m.Kind == cell.Cache:
+			m.Upper = cachePath(e.private(c.ID), c.Roots, caches)
+			caches++
+			if c.Roots > 0 { // a branch that was given up has left one that was mounted
+				if err := workspace.RemoveTree(m.Upper); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if err := e.layImage(c, mounts); err != nil {
+		return nil, err
+	}
+	return mounts, e.copyTalk(c, mounts)
+}
+
+// dropChild takes a fork away that no record names.
+func (e *Engine) dropChild(ctx context.Context, ch *child, cause string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup.Grace)
+	defer cancel()
+	if err := ch.w.Remove(ctx, cause); err != nil {
+		e.log.Warn("cannot remove a fork", "cell", ch.c.ID, "error", err)
+	}
+	e.dropFiles(ch.c)
+}
+
+func (e *Engine) dropFiles(c *Cell) {
+	if err := e.removePrivate(c.ID); err != nil {
+		e.log.Warn("cannot remove the files of a fork", "cell", c.ID, "error", err)
+	}
+	for _, g := range c.gens() {
+		e.dropLayer(c.Provider, g.Layer)
+	}
+}
+
+// adopt gives a fork its identity.
+func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
+	c := ch.c
+	c.Name, c.Created = name, began.UTC()
+	ch.first.Created = c.Created
+	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}}
+	var err error
+	if ch.lendings, err = e.lendFork(c, &a); err != nil {
+		return err
+	}
+	fault.Step("adopt a fork")
+	if ch.cert, err = ch.w.Adopt(ctx, a); err != nil {
+		return err
+	}
+	return nil
+}
+
+// ForkTemplate makes cells out of a template, and evaluates or runs something
+// in each. One that fails does not fail the others: its error is in its place.
+func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (api.WarmForkResult, error) {
+	f := &forking{e: e, req: req, out: out, began: time.Now()}
+	f.res = api.WarmForkResult{Template: name, Forks: []api.WarmFork{}, Took: tookMemory, Dropped: droppedByFork}
+	if err := f.check(name); err != nil {
+		return f.res, err
+	}
+	ctx, cancel := e.bound(ctx)
+	defer cancel()
+	defer e.under.begin().end()
+	defer e.forkBegins()()
+	release, err := f.reserve(name)
+	if err != nil {
+		return f.res, err
+	}
+	defer release()
+	if out != nil {
+		out(api.StreamLine{Needs: &f.res.Needs})
+	}
+	if req.DryRun {
+		return f.res, nil
+	}
+	err = f.once(ctx, name)
+	if err != nil && f.keeperLost(ctx) {
+		err = f.once(ctx, name)
+	}
+	return f.res, err
+}
+
+// once makes the forks, of a template that is warm or is warmed for it.
+func (f *forking) once(ctx context.Context, name string) error {
+	e := f.e
+	t, err := e.ensureWarm(ctx, name, f.out)
+	if err != nil {
+		return err
+	}
+	if f.par, err = e.warmParent(ctx, t); err != nil {
+		return err
+	}
+	if err := e.mayFork(&f.par.c, f.count); err != nil {
+		return err
+	}
+	names, done, err := e.claimNames(name, f.req.Name, f.count)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return f.carryOut(ctx, names)
+}
+
+// keeperLost reports whether no fork could be made because the template's keeper
+// was gone, which nobody had noted before. The template is cold then.
+func (f *forking) keeperLost(ctx context.Context) bool {
+	if f.par == nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !dead(ctx, f.par.w) {
+		return false
+	}
+	f.e.interpreterEnded(ctx, f.par.c.ID, causeKeeperLost)
+	return true
+}
+
+// forking is one request for forks on its way.
+type forking struct {
+	e     *Engine
+	req   api.WarmForkRequest
+	out   func(api.StreamLine)
+	began time.Time
+	count int
+	ev    cell.Eval
+	limit time.Duration // of the command
+	par   *warmParent
+	all   []*child
+	said  sync.Mutex // held while a line is said
+	res   api.WarmForkResult
+}
+
+func (f *forking) check(name string) (err error) {
+	const opName = "engine.ForkTemplate"
+	f.count = max(f.req.Count, 1)
+	if f.req.Count < 0 || f.count > maxFork {
+		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", f.req.Count)
+	}
+	if f.req.Eval != "" && len(f.req.Command) > 0 {
+		return cell.Errorf(cell.Invalid, opName, "give --eval or a command", "cannot fork %s: it was said to evaluate code and to run a command", name)
+	}
+	if len(f.req.Command) > 0 && f.req.Command[0] == "" {
+		return cell.Errorf(cell.Invalid, opName, "say what to run: pando fork TEMPLATE -- COMMAND", "cannot run: no command given")
+	}
+	if f.req.Timeout != "" {
+		if f.limit, err = policy.ParseTimeout(f.req.Timeout); err != nil {
+			return err
+		}
+	}
+	if f.req.Eval != "" {
+		if f.ev, err = evalOf(f.req.Eval, f.req.Timeout); err != nil {
+			return err
+		}
+		f.ev.Limit, f.ev.Output = forkOutput, forkOutput
+	}
+	_, err = f.e.reg.template(name)
+	return err
+}
+
+// forkOutput is how much of each fork's output is in the answer, of each
+// stream. In bytes.
+const forkOutput = 64 << 10
+
+// claimNames chooses the names of forks and keeps others from taking them until
+// done is called.
+func (e *Engine) claimNames(of, asked string, count int) (names []string, done func(), err error) {
+	return e.claimNumbered(of, of+"-", asked, count)
+}
+
+// claimNumbered is claimNames, with numbers behind stem when no name is asked
+// for.
+func (e *Engine) claimNumbered(of, stem, asked string, count int) (names []string, done func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if asked != "" {
+		stem = asked + "-"
+	}
+	if asked != "" && count == 1 {
+		names = append(names, asked)
+	}
+	for i := 1; len(names) < count; i++ {
+		n := fmt.Sprintf("%s%d", stem, i)
+		if asked == "" && e.taken(n) != "" {
+			continue
+		}
+		names = append(names, n)
+	}
+	for _, n := range names {
+		if err := cell.CheckName(n); err != nil {
+			return nil, nil, err
+		}
+		if what := e.taken(n); what != "" {
+			kind := cell.Exists
+			if e.names[n] {
+				kind = cell.Conflict
+			}
+			return nil, nil, cell.Errorf(kind, "engine.claimNames", "choose another --name", "cannot fork %s: %s %s exists", of, what, n)
+		}
+	}
+	for _, n := range names {
+		e.names[n] = true
+	}
+	return names, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, n := range names {
+			delete(e.names, n)
+		}
+	}, nil
+}
+
+// carryOut makes the cells, records them at once, and lets them answer.
+func (f *forking) carryOut(ctx context.Context, names []string) error {
+	e := f.e
+	whole := make(chan error, 1)
+	go func() { whole <- e.whole(ctx, f.par) }()
+	f.makeAll(ctx, names)
+	var made []*child
+	for _, ch := range f.all {
+		if ch.err == nil {
+			made = append(made, ch)
+		}
+	}
+	err := <-whole
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err == nil && len(made) == 0 {
+		return f.all[0].err
+	}
+	var seal func() (cell.Digest, error)
+	if err == nil {
+		seal, err = f.record(ctx, made)
+	}
+	if err != nil {
+		f.drop(ctx, made)
+		return err
+	}
+	f.res.ReadyMS = ms(time.Since(f.began))
+	for _, ch := range f.all {
+		if ch.err != nil {
+			f.say(ch)
+		}
+	}
+	sealed := make(chan error, 1)
+	go func() {
+		d, err := seal()
+		f.res.Receipt = d.String()
+		sealed <- err
+	}()
+	var answers sync.WaitGroup
+	for _, ch := range made {
+		answers.Go(func() { f.answer(ctx, ch) })
+	}
+	answers.Wait()
+	f.res.TookMS = ms(time.Since(f.began))
+	err = <-sealed
+	f.finish()
+	if cause := context.Cause(ctx); cause != nil { // whoever asked is gone
+		return errors.Join(cause, f.removeAll(context.WithoutCancel(ctx), made))
+	}
+	e.used(f.par, f.count, f.res.Hits)
+	if f.req.Remove { // afterwards there is nothing to measure
+		e.measure(ctx, f.par.t.Name, made)
+		return errors.Join(err, f.removeAll(ctx, made))
+	}
+	e.background(func(ctx context.Context) { e.measure(ctx, f.par.t.Name, made) })
+	return err
+}
+
+// makeAll takes forks from the pool and makes the rest, and gives each its
+// identity.
+func (f *forking) makeAll(ctx context.Context, names []string) {
+	e := f.e
+	f.all = make([]*child, len(names))
+	ready := e.takeSlots(f.par, len(names))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(len(names), 2*runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := range next {
+				var ready1 *child
+				if i < len(ready) {
+					ready1 = ready[i]
+				}
+				f.all[i] = f.makeOne(ctx, names[i], ready1)
+			}
+		})
+	}
+	for i := range names {
+		if ctx.Err() != nil {
+			f.all[i] = &child{c: &Cell{Name: names[i]}, err: context.Cause(ctx)}
+			if i < len(ready) {
+				e.dropChild(ctx, ready[i], "the fork was given up")
+			}
+			continue
+		}
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+}
+
+// makeOne gives a fork its identity: one that was made ahead, or a new one. The
+// first may have died unseen.
+func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child {
+	e := f.e
+	if ready != nil {
+		if err := e.adopt(ctx, ready, name, f.began); err == nil {
+			ready.hit = true
+			return ready
+		}
+		e.dropChild(ctx, ready, "it could not be adopted")
+	}
+	ch, err := e.makeChild(ctx, f.par)
+	if err == nil {
+		if err = e.adopt(ctx, ch, name, f.began); err == nil {
+			return ch
+		}
+		e.dropChild(ctx, ch, "it could not be adopted")
+	}
+	return &child{c: &Cell{Name: name}, err: err}
+}
+
+// record makes all cells of the batch durable at once.
+func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Digest, error), error) {
+	e, par := f.e, f.par
+	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
+	pred := forkPredicate{Act: actFork, Template: par.t.Name, Digest: par.t.Digest.String(), Cell: string(par.c.ID), From: point(&par.at), Backend: par.c.Backend,
+		Interpreter: par.t.Version, Program: par.t.Program.Sum.String(), Policy: policyOf(&par.c), Downgrades: par.c.Setup.Downgrades, Took: tookMemory, Dropped: droppedByFork}
+	a := assuranceAPI(made[0].w.Assurance())
+	pred.Assurance = &a
+	var objects []any
+	if !par.known {
+		objects = append(objects, par.shared)
+	}
+	for _, ch := range made {
+		for _, l := range ch.lendings {
+			objects = append(objects, l)
+		}
+		objects = append(objects, ch.c, ch.first,
+			&Interp{Cell: ch.c.ID, Kind: par.t.kind(), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
+		pred.Cells = append(pred.Cells, forkedFacts{string(ch.c.ID), ch.c.Name, ch.hit, &ch.cert})
+	}
+	for _, ch := range f.all {
+		if ch.err != nil {
+			pred.Failed = append(pred.Failed, ch.c.Name+": "+ch.err.Error())
+		}
+	}
+	t, err := e.reg.template(par.t.Name) // others may have forked meanwhile
+	if err != nil {
+		return nil, err
+	}
+	t.Forks += int64(len(made))
+	fault.Step("record forks")
+	seal, err := e.commitBatch(ctx, key, pred, append(objects, &t)...)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	for _, ch := range made {
+		e.instances[ch.c.ID] = ch.w
+		e.interps[ch.c.ID] = &interp{template: par.t.Name, used: time.Now()}
+	}
+	e.mu.Unlock()
+	e.followDeaths(made[0].c)
+	for _, ch := range made {
+		e.settleIn(ctx, ch)
+	}
+	return seal, nil
+}
+
+// settleIn does what a fork that talks needs beside its gateway.
+func (e *Engine) settleIn(ctx context.Context, ch *child) {
+	if !ch.c.talks() {
+		return
+	}
+	e.followAsks(ch.w)
+	if err := e.lendAgent(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
+		e.log.Warn("cannot lend keys of SSH to a fork", "cell", ch.c.ID, "error", err)
+	}
+}
+
+// drop takes away what was made and is in no record.
+func (f *forking) drop(ctx context.Context, made []*child) {
+	var all sync.WaitGroup
+	for _, ch := range made {
+		all.Go(func() { f.e.dropChild(ctx, ch, "the fork was given up") })
+	}
+	all.Wait()
+}
+
+// removeAll removes the cells of a batch that was recorded.
+func (f *forking) removeAll(ctx context.Context, made []*child) error {
+	args := removeArgs{}
+	for _, ch := range made {
+		release, err := f.e.turns.take(ctx, ch.c.ID, "remove", nil)
+		if err != nil {
+			return err
+		}
+		defer release()
+		args.Cells = append(args.Cells, ch.c.ID)
+	}
+	return f.e.operate(ctx, opRemove, args, func(ctx context.Context) error { return f.e.doRemoveAll(ctx, args.Cells) })
+}
+
+// say tells of one cell that has answered, or could not be made.
+func (f *forking) say(ch *child) {
+	ch.res.Hit, ch.res.MS = ch.hit, ms(time.Since(f.began))
+	if ch.err != nil {
+		ch.res.Error = errorAPI(ch.err)
+	}
+	if ch.c.ID == "" {
+		ch.res.Cell = api.Cell{Name: ch.c.Name, State: string(cell.Failed), Downgrades: []string{}, LeftOut: []api.LeftOut{}}
+	} else {
+		ch.res.Cell = f.e.briefView(ch.c)
+	}
+	if f.out == nil {
+		return
+	}
+	f.said.Lock()
+	defer f.said.Unlock()
+	f.out(api.StreamLine{Fork: &ch.res})
+}
+
+func (f *forking) finish() {
+	for _, ch := range f.all {
+		f.res.Forks = append(f.res.Forks, ch.res)
+		if ch.hit && ch.err == nil {
+			f.res.Hits++
+		}
+	}
+}
+
+// kind is the kind of a template's interpreter.
+func (t *Template) kind() string {
+	if t.Spec.Warm == "" || t.Spec.Warm == cell.WarmPython {
+		return cell.WarmPython
+	}
+	return cell.WarmCommand
+}
+
+// removeCell removes a cell, whatever it is the warm parent of.
+func (e *Engine) removeCell(ctx context.Context, id cell.ID) error {
+	release, err := e.turns.take(ctx, id, "remove", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })
+}
