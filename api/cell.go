@@ -4,29 +4,32 @@ import "time"
 
 // Cell is an isolated place where commands run.
 type Cell struct {
-	ID          string     `json:"cell"`
-	Name        string     `json:"name"`      // the id when it has none
-	Anonymous   bool       `json:"anonymous"` // made by a run without --cell; it goes with its run
-	State       string     `json:"state"`
-	Cause       string     `json:"cause,omitempty"` // of state failed, or of the last end of its processes
-	Source      string     `json:"source,omitempty"`
-	Backend     string     `json:"backend"`
-	Image       string     `json:"image"`
-	Created     time.Time  `json:"created"`
-	Expires     time.Time  `json:"expires,omitzero"`
-	Head        int        `json:"head"` // number of the checkpoint its workspace started from or is at
-	Checkpoints int        `json:"checkpoints"`
-	Runs        int        `json:"runs"`                 // how many it had
-	LatestRun   string     `json:"latest_run,omitempty"` // id of its latest run
-	Verdict     string     `json:"verdict,omitempty"`    // of the latest run
-	Parent      *Parent    `json:"parent,omitempty"`     // where it was forked from
-	Provider    Provider   `json:"workspace"`
-	Assurance   *Assurance `json:"assurance,omitempty"` // while it has processes
-	Downgrades  []string   `json:"downgrades"`
-	Processes   int        `json:"processes"`      // how many run in it now
-	Disk        int64      `json:"disk,omitempty"` // bytes of its own layers
-	Policy      string     `json:"policy_digest,omitempty"`
-	LeftOut     []LeftOut  `json:"left_out"`
+	ID          string       `json:"cell"`
+	Name        string       `json:"name"`      // the id when it has none
+	Anonymous   bool         `json:"anonymous"` // made by a run without --cell; it goes with its run
+	State       string       `json:"state"`
+	Cause       string       `json:"cause,omitempty"` // of state failed, or of the last end of its processes
+	Source      string       `json:"source,omitempty"`
+	Backend     string       `json:"backend"`
+	Image       string       `json:"image"`                  // "host", "dir:PATH", "oci:REF"
+	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	Created     time.Time    `json:"created"`
+	Expires     time.Time    `json:"expires,omitzero"`
+	Head        int          `json:"head"` // number of the checkpoint its workspace started from or is at
+	Checkpoints int          `json:"checkpoints"`
+	Runs        int          `json:"runs"`                 // how many it had
+	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
+	Verdict     string       `json:"verdict,omitempty"`    // of the latest run
+	Parent      *Parent      `json:"parent,omitempty"`     // where it was forked from
+	Provider    Provider     `json:"workspace"`
+	Assurance   *Assurance   `json:"assurance,omitempty"` // while it has processes
+	Downgrades  []string     `json:"downgrades"`
+	Processes   int          `json:"processes"`      // how many run in it now
+	Disk        int64        `json:"disk,omitempty"` // bytes of its own layers
+	Policy      string       `json:"policy_digest,omitempty"`
+	LeftOut     []LeftOut    `json:"left_out"`
+	Interpreter *Interpreter `json:"interpreter,omitempty"` // of a cell that has, or had, one
+	Template    string       `json:"template,omitempty"`    // the template that it is the cell of; such a cell is only forked
 }
 
 // Parent is where a forked cell comes from.
@@ -43,7 +46,7 @@ type Checkpoint struct {
 	Cell          string    `json:"cell"`
 	Number        int       `json:"number"`
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
-	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork"
+	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork", "branch", "template"
 	Run           string    `json:"run,omitempty"`
 	Message       string    `json:"message,omitempty"` // what the person said who made it
 	Created       time.Time `json:"created"`
@@ -142,14 +145,17 @@ type DiscardRequest struct {
 
 // ExecRequest runs a command in a living or idle cell, outside any run.
 type ExecRequest struct {
-	Command   []string `json:"command"`
-	Env       []string `json:"env,omitempty"`
-	Workdir   string   `json:"workdir,omitempty"`
-	Timeout   string   `json:"timeout,omitempty"`
-	TTY       bool     `json:"tty,omitempty"`
-	Rows      uint16   `json:"rows,omitempty"`
-	Cols      uint16   `json:"cols,omitempty"`
-	Attach    bool     `json:"attach,omitempty"` // the command starts when a client attaches, and ends with it
+	Command []string `json:"command"`
+	Env     []string `json:"env,omitempty"`
+	Workdir string   `json:"workdir,omitempty"`
+	Timeout string   `json:"timeout,omitempty"`
+	TTY     bool     `json:"tty,omitempty"`
+	Rows    uint16   `json:"rows,omitempty"`
+	Cols    uint16   `json:"cols,omitempty"`
+	Attach  bool     `json:"attach,omitempty"` // the command starts when a client attaches, and ends with it
+	// Wait: the answer comes when the command has ended, and has what it wrote.
+	// Its input is empty; it is ended when the client goes away.
+	Wait      bool     `json:"wait,omitempty"`
 	CallerEnv []string `json:"caller_env,omitempty"`
 }
 
@@ -165,6 +171,10 @@ type Exec struct {
 	WallMS   float64 `json:"wall_ms"`         // how long it ran, in milliseconds
 	// Notes are said once, by the answer that starts it.
 	Notes []string `json:"notes,omitempty"`
+	// Stdout and Stderr are what it wrote, up to a mebibyte each, when the
+	// answer was waited for; base64.
+	Stdout []byte `json:"stdout,omitempty"`
+	Stderr []byte `json:"stderr,omitempty"` // the same of standard error
 }
 
 // Process is one process of a cell.

@@ -11,7 +11,7 @@ type RunRequest struct {
 	// a new anonymous cell that starts from the source.
 	Cell       string   `json:"cell,omitempty"`
 	Backend    string   `json:"backend,omitempty"`     // "auto", "namespace", "none"
-	Image      string   `json:"image,omitempty"`       // "host"
+	Image      string   `json:"image,omitempty"`       // "host" (default), "dir:PATH", "oci:REF"; empty with a cell that exists
 	Policy     string   `json:"policy,omitempty"`      // text of a policy file
 	PolicyName string   `json:"policy_name,omitempty"` // name of the policy's file, for messages
 	Mounts     []string `json:"mounts,omitempty"`      // SRC:DST[:rw]
@@ -56,7 +56,9 @@ type Run struct {
 	Command   []string  `json:"command"`             // redacted
 	Source    string    `json:"source"`
 	Backend   string    `json:"backend"`
-	Phase     string    `json:"phase"` // preparing, executing, finishing, ended
+	Image     string    `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
+	ImageID   string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	Phase     string    `json:"phase"`                  // preparing, executing, finishing, ended
 	Created   time.Time `json:"created"`
 	Started   time.Time `json:"started,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"` // when it ended
@@ -214,6 +216,7 @@ type Plan struct {
 	Downgrades []string       `json:"downgrades"`
 	Policy     string         `json:"policy_digest"`
 	Backend    string         `json:"backend"`
+	Image      string         `json:"image"` // the root file system
 	Command    []string       `json:"command"`
 }
 

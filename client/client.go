@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,17 +38,21 @@ type Config struct {
 
 // Client calls the API. It is safe for concurrent use.
 type Client struct {
-	cfg  Config
-	http *http.Client
+	cfg    Config
+	direct direct
+	http   *http.Client // for bodies that are streamed, and for connections that become something else
+
+	answered atomic.Int64 // when the daemon answered last, in nanoseconds
 }
 
 // New returns a client. Nothing is contacted yet.
 func New(cfg Config) *Client {
 	c := &Client{cfg: cfg}
+	c.direct.dial = c.dial
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 		// One caller, one socket: nothing to keep alive for long.
-		MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, DisableCompression: true,
+		MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}
 	return c
 }
@@ -103,17 +108,23 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, in, 
 	if err := json.NewDecoder(body).Decode(out); err != nil {
 		return &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot read the daemon's answer to %s %s: %v", method, path, err)}
 	}
+	io.Copy(io.Discard, body) // the end of the answer: so that the connection can be used again
 	return nil
 }
 
 // raw sends a request and returns the body of its answer.
 func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in any) (io.ReadCloser, error) {
+	return c.accept(ctx, "", method, path, q, in)
+}
+
+// accept is raw with the media type that the answer shall have.
+func (c *Client) accept(ctx context.Context, media, method, path string, q url.Values, in any) (io.ReadCloser, error) {
 	var body io.Reader
-	kind := "application/json"
+	kind, send := "application/json", sender(c.direct.do)
 	switch v := in.(type) {
 	case nil:
 	case io.Reader:
-		body, kind = v, "application/x-tar"
+		body, kind, send = v, "application/x-tar", c.http.Do
 	default:
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -121,6 +132,14 @@ func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in 
 		}
 		body = bytes.NewReader(b)
 	}
+	return c.ask(ctx, send, media, method, path, q, body, kind)
+}
+
+// A sender sends a request and reads the head of its answer.
+type sender func(*http.Request) (*http.Response, error)
+
+// ask is accept with the body as it is sent, of a kind, and by whom.
+func (c *Client) ask(ctx context.Context, send sender, media, method, path string, q url.Values, body io.Reader, kind string) (io.ReadCloser, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -130,10 +149,10 @@ func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in 
 	if c.cfg.Dir != "" {
 		q.Set("dir", c.cfg.Dir)
 	}
-	if method != http.MethodGet {
+	if method != http.MethodGet && time.Since(time.Unix(0, c.answered.Load())) > lately {
 		// What changes something is sent once. So that it isn't sent to a daemon
 		// that is just ending, one that answers is looked for first.
-		if err := c.greet(ctx); err != nil {
+		if err := c.greet(ctx, send); err != nil {
 			return nil, err
 		}
 	}
@@ -144,13 +163,17 @@ func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in 
 	if body != nil {
 		req.Header.Set("Content-Type", kind)
 	}
-	resp, err := c.http.Do(req)
+	if media != "" {
+		req.Header.Set("Accept", media)
+	}
+	resp, err := send(req)
 	for tries := 1; err != nil && method == http.MethodGet && tries < 3 && ctx.Err() == nil && hungUp(err); tries++ {
-		resp, err = c.http.Do(req)
+		resp, err = send(req)
 	}
 	if err != nil {
 		return nil, unwrap(ctx, err)
 	}
+	c.answered.Store(time.Now().UnixNano())
 	if resp.StatusCode/100 == 2 {
 		return resp.Body, nil
 	}
@@ -158,10 +181,13 @@ func (c *Client) raw(ctx context.Context, method, path string, q url.Values, in 
 	return nil, readError(resp.Status, resp.Body)
 }
 
+// lately is how long after an answer a daemon is not thought to be ending.
+const lately = time.Second
+
 // greet makes sure that a daemon answers, and leaves a connection to it behind
 // for the request that follows.
-func (c *Client) greet(ctx context.Context) error {
-	body, err := c.raw(ctx, http.MethodGet, "/v1/daemon", nil, nil)
+func (c *Client) greet(ctx context.Context, send sender) error {
+	body, err := c.ask(ctx, send, "", http.MethodGet, "/v1/daemon", nil, nil, "")
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,15 @@ func (c *Client) Discard(ctx context.Context, sel string, req api.DiscardRequest
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/discard", nil, req, &out)
 }
 
+// RunExec runs a command in a cell, outside any run, and returns when it has
+// ended, with what it wrote up to a mebibyte of each stream. It is one exchange
+// with the daemon, where StartExec and AttachExec are several. The command has
+// no input, and is ended when ctx ends.
+func (c *Client) RunExec(ctx context.Context, sel string, req api.ExecRequest) (out api.Exec, err error) {
+	req.Wait = true
+	return c.StartExec(ctx, sel, req)
+}
+
 // StartExec starts a command in a cell, outside any run.
 func (c *Client) StartExec(ctx context.Context, sel string, req api.ExecRequest) (out api.Exec, err error) {
 	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/execs", nil, req, &out)

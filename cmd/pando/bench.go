@@ -22,7 +22,7 @@ func (harness) Axes() (out [][2]string) {
 // Measure implements cli.Bench.
 func (harness) Measure(ctx context.Context, r cli.BenchRequest) (cli.BenchResult, error) {
 	res, err := bench.Run(ctx, bench.Options{
-		Axes: r.Axes, Runs: r.Runs, Quick: r.Quick, Keep: r.Keep, Dir: r.Dir, Log: r.Log, Version: version,
+		Axes: r.Axes, Runs: r.Runs, Quick: r.Quick, Keep: r.Keep, Dir: r.Dir, N: r.N, Limit: r.Limit, Log: r.Log, Version: version,
 	})
 	if res == nil {
 		return nil, err

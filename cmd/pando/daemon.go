@@ -51,9 +51,10 @@ type launch struct {
 	// OwnMounts: it has a mount namespace of its own, in which to open volumes.
 	OwnMounts bool          `json:"own_mounts,omitempty"`
 	Idle      time.Duration `json:"idle,omitempty"`
-	// Resolvers and Roots: see engine.Config.
+	// Resolvers, Roots and Pool: see engine.Config.
 	Resolvers []string `json:"resolvers,omitempty"`
 	Roots     string   `json:"roots,omitempty"`
+	Pool      *int     `json:"pool,omitempty"`
 }
 
 // launched is its answer.
@@ -134,6 +135,13 @@ func launchDaemon(h home.Home) error {
 		if l.Idle, err = time.ParseDuration(s); err != nil || l.Idle <= 0 {
 			return fmt.Errorf("cannot start the daemon: PANDO_IDLE=%q is no duration", s)
 		}
+	}
+	if s := os.Getenv("PANDO_POOL"); s != "" { // of measurements, which tell what was made ahead from what was not
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			return fmt.Errorf("cannot start the daemon: PANDO_POOL=%q is no number of forks", s)
+		}
+		l.Pool = &n
 	}
 	if l.Resolvers, l.Roots, err = outside(); err != nil {
 		return err
@@ -273,7 +281,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	eng, err := engine.Open(ctx, engine.Config{
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
-		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots,
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Pool: l.Pool,
 	})
 	if err != nil {
 		ledger.Close()

@@ -29,7 +29,12 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 		if kind == cell.Internal {
 			d.cfg.Log.Error("request failed", "method", r.Method, "path", route.Path, "error", err)
 		}
-		writeError(w, route.explain(r, err))
+		err = route.explain(r, err)
+		if s, ok := out.(*liner); ok { // the answer has begun
+			s.put(api.StreamLine{Error: errorOf(err)})
+			return
+		}
+		writeError(w, err)
 		return
 	}
 	if _, ok := out.(done); ok {
@@ -57,7 +62,7 @@ func (route Route) explain(r *http.Request, err error) error {
 
 // pathWord is a part of a path in Route.cannot, with the word for it.
 var pathWord = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(cell |run |receipt |credential )?\{[a-z]+\}`)
+	return regexp.MustCompile(`(cell |run |receipt |credential |template )?\{[a-z]+\}`)
 })
 
 func clip(s string) string {

@@ -25,7 +25,7 @@ type Route struct {
 	In     any    // a value of the type of the request's JSON body; nil for none
 	Out    any    // the same of the answer
 	Takes  string // media type of the request's body, when it is not JSON
-	Gives  string // media type of the answer, when it is not JSON, or WebSocket
+	Gives  string // media type of the answer, when it is not JSON, or WebSocket or Lines
 	cannot string // what an error says can't be done; {cell} and the like are filled in
 	handle func(*Daemon, http.ResponseWriter, *http.Request) (any, error)
 }
@@ -38,6 +38,10 @@ const (
 	jsonLines = "application/jsonl"
 )
 
+// Lines in Route.Gives: the answer is Out, or with Accept: application/jsonl
+// lines (api.StreamLine) while the work goes on, the last of which has Out.
+const Lines = "lines"
+
 // Routes is the API, version 1.
 var Routes = []Route{
 	{"GET", "/v1/daemon", Read, "Says who answers.", nil, api.Daemon{}, "", "", "look at the daemon", (*Daemon).getDaemon},
@@ -48,7 +52,7 @@ var Routes = []Route{
 	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", "", "free disk space", (*Daemon).gc},
 	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 
-	{"GET", "/v1/cells", Read, "Lists the cells there are, newest first.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
+	{"GET", "/v1/cells", Read, "Lists the cells there are, newest first; those that were made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
 	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
 	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Admin, "Removes a cell with its processes, files and checkpoints.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
 	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Freezes a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
@@ -68,6 +72,19 @@ var Routes = []Route{
 	{"POST", "/v1/cells/{cell}/execs?dir", Act, "Starts a command in a cell, outside any run.", api.ExecRequest{}, api.Exec{}, "", "", "run a command in cell {cell}", (*Daemon).startExec},
 	{"GET", "/v1/execs/{exec}", Read, "Shows a command that was started in a cell.", nil, api.Exec{}, "", "", "show exec {exec}", (*Daemon).getExec},
 	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr", Act, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
+	{"POST", "/v1/cells/{cell}/eval?dir", Act, "Evaluates code in a cell's interpreter, which is started if there never was one.", api.EvalRequest{}, api.EvalResult{}, "", Lines, "evaluate in cell {cell}", (*Daemon).eval},
+	{"POST", "/v1/cells/{cell}/branch?dir", Act, "Forks a running cell with its interpreter as it is now; the cell goes on.", api.BranchRequest{}, api.BranchResult{}, "", "", "branch cell {cell}", (*Daemon).branch},
+
+	{"GET", "/v1/templates", Read, "Lists templates.", nil, []api.Template{}, "", "", "list templates", (*Daemon).listTemplates},
+	{"POST", "/v1/templates", Act, "Builds a template: a cell with a warmed interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
+	{"GET", "/v1/templates/{template}", Read, "Shows a template.", nil, api.Template{}, "", "", "show template {template}", (*Daemon).getTemplate},
+	{"DELETE", "/v1/templates/{template}?cascade&force&dry_run", Admin, "Removes a template.", nil, api.Template{}, "", "", "remove template {template}", (*Daemon).removeTemplate},
+	{"POST", "/v1/templates/{template}/fork", Act, "Makes cells out of a template, and has each evaluate or run something.", api.WarmForkRequest{}, api.WarmForkResult{}, "", Lines, "fork template {template}", (*Daemon).forkTemplate},
+	{"GET", "/v1/stats", Read, "Tells what templates, pools and cells use now, and what the host has.", nil, api.Overview{}, "", "", "measure what is used", (*Daemon).getOverview},
+
+	{"GET", "/v1/images", Read, "Lists the OCI images that are unpacked here.", nil, []api.Image{}, "", "", "list images", (*Daemon).listImages},
+	{"POST", "/v1/images", Act, "Fetches and unpacks an OCI image, or sees whether its name means another one now.", api.ImagePullRequest{}, api.Image{}, "", Lines, "pull the image", (*Daemon).pullImage},
+	{"DELETE", "/v1/images?image&dry_run&dir", Admin, "Removes an image that no cell is made from.", nil, api.Image{}, "", "", "remove the image", (*Daemon).removeImage},
 
 	{"POST", "/v1/plans", Read, "Says what a run would import, mount and enforce; starts nothing.", api.RunRequest{}, api.Plan{}, "", "", "plan the run", (*Daemon).planRun},
 	{"POST", "/v1/runs", Act, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},

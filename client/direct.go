@@ -1,0 +1,147 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// maxIdle is how many connections wait for the next request.
+const maxIdle = 8
+
+// direct sends requests whose bodies lie in memory, over connections that it
+// keeps. The goroutine that asks writes and reads by itself: net/http's own
+// transport has two goroutines for each connection, and every hand-over between
+// them is a wait for the scheduler that is longer than what the daemon takes to
+// answer.
+type direct struct {
+	dial func(ctx context.Context) (net.Conn, error)
+
+	mu   sync.Mutex // guards what follows
+	idle []*wire
+}
+
+// wire is a connection and what was read ahead from it.
+type wire struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// do sends a request and reads the head of the answer. When the request's
+// context ends, reading and writing do.
+func (d *direct) do(req *http.Request) (*http.Response, error) {
+	var b bytes.Buffer
+	if err := req.Write(&b); err != nil {
+		return nil, err
+	}
+	w, stop, err := d.send(req.Context(), b.Bytes())
+	if w == nil {
+		return nil, err
+	}
+	resp, rerr := http.ReadResponse(w.in, req)
+	if rerr != nil {
+		stop()
+		w.Close()
+		if err == nil {
+			err = rerr
+		}
+		return nil, err
+	}
+	// It is an answer also when the request was not taken to its end.
+	resp.Body = &answer{ReadCloser: resp.Body, d: d, w: w, stop: stop, last: resp.Close || err != nil}
+	return resp, nil
+}
+
+// send writes a request to a connection that waits, or else to a new one. With an
+// error and a connection, a part of it was sent. stop lets go of ctx, and reports
+// whether it had not ended.
+func (d *direct) send(ctx context.Context, b []byte) (w *wire, stop func() bool, err error) {
+	for {
+		waited := true
+		if w = d.take(); w == nil {
+			c, err := d.dial(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			w, waited = &wire{Conn: c, in: bufio.NewReader(c)}, false
+		}
+		c := w.Conn
+		stop = context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+		n, err := w.Write(b)
+		if err == nil || n > 0 {
+			return w, stop, err
+		}
+		stop()
+		w.Close()
+		// A daemon that ended meanwhile has got nothing of it.
+		if !waited || ctx.Err() != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+func (d *direct) take() *wire {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(d.idle)
+	if n == 0 {
+		return nil
+	}
+	w := d.idle[n-1]
+	d.idle = d.idle[:n-1]
+	return w
+}
+
+func (d *direct) put(w *wire) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.idle) == maxIdle || w.in.Buffered() > 0 {
+		w.Close()
+		return
+	}
+	d.idle = append(d.idle, w)
+}
+
+// answer is the body of an answer. One that was read to its end leaves its
+// connection to the next request.
+type answer struct {
+	io.ReadCloser
+	d    *direct
+	w    *wire
+	stop func() bool
+	last bool // nothing can be asked after it
+	over bool
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	if a.over {
+		return 0, io.EOF
+	}
+	n, err := a.ReadCloser.Read(p)
+	if err == io.EOF {
+		a.end(!a.last)
+	}
+	return n, err
+}
+
+// Close hangs up if there is more to read.
+func (a *answer) Close() error {
+	if !a.over {
+		a.end(false)
+	}
+	return nil
+}
+
+func (a *answer) end(again bool) {
+	a.over = true
+	if a.stop() && again {
+		a.d.put(a.w)
+	} else {
+		a.w.Close()
+	}
+}

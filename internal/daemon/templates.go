@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+func (d *Daemon) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.cfg.Engine.Templates(), nil
+}
+
+// templateOf is the template that a path names, once it is a name.
+func templateOf(r *http.Request) (string, error) {
+	name := r.PathValue("template")
+	return name, cell.CheckName(name)
+}
+
+func (d *Daemon) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	name, err := templateOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Template(name)
+}
+
+func (d *Daemon) buildTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.TemplateRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.BuildTemplate(ctx, req, out)
+	})
+}
+
+func (d *Daemon) removeTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	name, err := templateOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.RemoveTemplate(r.Context(), name, api.TemplateRemoval{
+		Cascade: queryBool(r, "cascade"), Force: queryBool(r, "force"), DryRun: queryBool(r, "dry_run"),
+	})
+}
+
+func (d *Daemon) forkTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.WarmForkRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	name, err := templateOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.ForkTemplate(ctx, name, req, out)
+	})
+}
+
+func (d *Daemon) getOverview(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.cfg.Engine.AllStats(r.Context())
+}
