@@ -29,6 +29,8 @@ type BenchRequest struct {
 	Runs        int // 0: as many as it takes
 	Quick, Keep bool
 	Dir         string
+	N           []int // of spawn; nil: as it is published
+	Limit       int   // of density; 0: none
 	Log         func(line string)
 }
 
@@ -72,6 +74,9 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 			if req.Runs < 0 {
 				return usage("--runs must be at least 1")
 			}
+			if req.Limit < 0 || slices.ContainsFunc(req.N, func(n int) bool { return n < 1 }) {
+				return usage("--n and --limit must be at least 1")
+			}
 			req.Axes = args
 			if !quiet {
 				req.Log = func(line string) { a.say("%s", line) }
@@ -98,6 +103,8 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 	f.BoolVar(&req.Quick, "quick", false, "small trees and few rounds: to see that it works, not how fast it is")
 	f.BoolVar(&req.Keep, "keep", false, "leave its installation and trees where they are")
 	f.StringVar(&req.Dir, "dir", "", "where to make them (default: the directory for temporary files)")
+	f.IntSliceVar(&req.N, "n", nil, "spawn: how many cells at once (default 1,10,100,1000, with --quick 1,10)")
+	f.IntVar(&req.Limit, "limit", 0, "density: how many cells at most (default as many as fit into 4 GiB, with --quick 50)")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,14 @@ func (a *app) lsCmd() *cobra.Command {
 					return
 				}
 				t := a.newTable(w)
-				t.row("CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
+				warm := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Interpreter != nil })
+				row := func(interpreter string, words ...string) {
+					if warm { // a column that is there when somebody is in it
+						words = slices.Insert(words, 4, interpreter)
+					}
+					t.row(words...)
+				}
+				row("INTERPRETER", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
 				for _, c := range cells {
 					latest := "–"
 					if c.LatestRun != "" {
@@ -36,7 +44,7 @@ func (a *app) lsCmd() *cobra.Command {
 					if c.Processes > 0 {
 						procs = fmt.Sprint(c.Processes)
 					}
-					t.row(c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
+					row(interpreterWord(c.Interpreter), c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
 				}
 				t.flush()
 			})
@@ -90,7 +98,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	if c.Parent != nil {
 		field(w, "forked from", fmt.Sprintf("%s@%d", c.Parent.Name, c.Parent.Number))
 	}
-	field(w, "backend", c.Backend+", image "+c.Image)
+	field(w, "backend", c.Backend+", "+imageWords(c.Image, c.ImageID))
 	ws := c.Provider.Name
 	if c.Provider.Why != "" {
 		ws += " (" + c.Provider.Why + ")"
@@ -104,6 +112,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	if c.Processes > 0 {
 		field(w, "processes", fmt.Sprint(c.Processes))
 	}
+	a.showInterpreter(w, c.Interpreter)
 	if c.Assurance != nil {
 		field(w, "isolation", strings.Join(c.Assurance.Isolation, ", "))
 		field(w, "network", c.Assurance.Network)
@@ -130,6 +139,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	field(w, "cell", name)
 	field(w, "command", strings.Join(r.Command, " "))
 	field(w, "source", r.Source)
+	field(w, "backend", r.Backend+", "+imageWords(r.Image, r.ImageID))
 	field(w, "phase", r.Phase)
 	if r.ExitCode != nil {
 		how := fmt.Sprintf("exit %d", *r.ExitCode)
@@ -253,42 +263,20 @@ func (a *app) psCmd() *cobra.Command {
 
 func (a *app) statsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "stats [CELL]", Short: "Tell what cells use now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "stats [CELL]", Short: "Tell what cells, templates and pools use now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var names []string
-			if len(args) == 1 {
-				names = args
-			} else {
-				cells, err := a.client.Cells(cmd.Context())
+			if len(args) == 0 {
+				o, err := a.client.Overview(cmd.Context())
 				if err != nil {
 					return err
 				}
-				for _, c := range cells {
-					if c.State == "running" || c.State == "paused" {
-						names = append(names, c.ID)
-					}
-				}
+				return a.print(o, func(w io.Writer) { a.showOverview(w, o) })
 			}
-			stats := []api.Stats{}
-			for _, n := range names {
-				s, err := a.client.Stats(cmd.Context(), n)
-				if err != nil {
-					return err
-				}
-				stats = append(stats, s)
+			s, err := a.client.Stats(cmd.Context(), args[0])
+			if err != nil {
+				return err
 			}
-			return a.print(stats, func(w io.Writer) {
-				if len(stats) == 0 {
-					a.say("no cell has processes")
-					return
-				}
-				t := a.newTable(w)
-				t.row("CELL", "STATE", "PROCESSES", "MEMORY", "PEAK", "LIMIT", "CPU", "DISK")
-				for _, s := range stats {
-					t.row(s.Name, s.State, fmt.Sprint(s.Processes), size(s.Memory), size(s.PeakMemory), size(s.MemoryMax), fmt.Sprintf("%.2f s", float64(s.CPU)/1e6), size(s.Disk))
-				}
-				t.flush()
-			})
+			return a.print([]api.Stats{s}, func(w io.Writer) { a.showStats(w, []api.Stats{s}) })
 		},
 	}
 }

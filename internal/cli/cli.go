@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,10 +12,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
@@ -80,8 +83,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 			e.Kind, e.Hint = "invalid", "run `"+cmd.CommandPath()+" --help`"
 		}
 	}
+	e.Message = strings.TrimPrefix(e.Message, errUsage.Error()+": ")
 	if !strings.HasPrefix(e.Message, "cannot ") {
-		e.Message = "cannot " + cannot(cmd) + ": " + strings.TrimPrefix(e.Message, errUsage.Error()+": ")
+		e.Message = "cannot " + cannot(cmd) + ": " + e.Message
 	}
 	if a.json {
 		b, _ := json.Marshal(map[string]*api.Error{"error": e})
@@ -137,22 +141,30 @@ signed evidence.
   pando accept --apply          take it, or
   pando discard                 throw it away`,
 		SilenceErrors: true, SilenceUsage: true,
-		Version: a.version,
+		Version: a.version, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return a.prepare()
 		},
 	}
 	root.SetVersionTemplate("pando {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && (errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange)) {
+			takes := map[string]string{"int": "a number", "bool": "true or false"}[bad.GetFlag().Value.Type()]
+			return usage("--%s takes %s, not %q", bad.GetFlag().Name, cmp.Or(takes, "something else"), bad.GetValue())
+		}
+		return fmt.Errorf("%w: %w", errUsage, err)
+	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "one JSON document on stdout (JSON Lines where it streams)")
 	groups := []struct {
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.cpCmd(), a.logsCmd()}},
-		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.forkCmd(), a.checkpointCmd()}},
+		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.evalCmd(), a.cpCmd(), a.logsCmd()}},
+		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
+		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
-		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd()}},
+		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
 		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd()}},
 		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.benchCmd(), a.versionCmd()}},
 	}
@@ -165,7 +177,6 @@ signed evidence.
 	}
 	root.AddCommand(topics()...)
 	root.SetHelpCommand(helpCmd())
-	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")
 	wrongArgs(root)
@@ -179,6 +190,9 @@ func wrongArgs(c *cobra.Command) {
 			if check(cmd, args) == nil {
 				return nil
 			}
+			if cmd.HasAvailableSubCommands() {
+				return usage("cannot run `%s %s`: there is no such command%s", cmd.CommandPath(), printable(args[0]), instead(cmd, args[0]))
+			}
 			if _, takes, ok := strings.Cut(strings.Replace(cmd.Use, " [flags]", "", 1), " "); ok {
 				return usage("it takes %s, not %s", takes, plural(len(args), "argument"))
 			}
@@ -188,6 +202,24 @@ func wrongArgs(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		wrongArgs(sub)
 	}
+}
+
+// instead says what somebody may have meant, or what there is.
+func instead(cmd *cobra.Command, word string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	if !cmd.HasParent() {
+		return ""
+	}
+	var all []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, c.Name())
+		}
+	}
+	return "; there is " + strings.Join(all, ", ")
 }
 
 // helpCmd is cobra's, but for what it says about words it doesn't know.

@@ -3,11 +3,13 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (a *app) historyCmd() *cobra.Command {
@@ -52,6 +54,10 @@ func describe(k api.Checkpoint, runs []api.Run) string {
 		words = append(words, "before "+k.Run)
 	case "fork":
 		words = append(words, "where the cell was forked")
+	case "branch":
+		words = append(words, "where the cell was branched")
+	case "template":
+		words = append(words, "as the set-up left it")
 	case "after":
 		for _, r := range runs {
 			if r.ID == k.Run {
@@ -94,8 +100,14 @@ func (a *app) treeCmd() *cobra.Command {
 
 func nodeTitle(n api.TreeNode) string {
 	title := n.Cell.Name + "  " + n.Cell.State
+	if n.Cell.Template != "" {
+		title = "template " + n.Cell.Template + "  " + n.Cell.State
+	}
 	if n.Cell.Verdict != "" {
 		title += ", latest run " + n.Cell.Verdict
+	}
+	if i := n.Cell.Interpreter; i != nil {
+		title += ", " + interpreterWord(i)
 	}
 	return printable(title)
 }
@@ -144,8 +156,17 @@ func drawTree(w io.Writer, n api.TreeNode, indent string) {
 			}
 			return indent + "├─ ", indent + "│  "
 		}
-		for _, c := range forks[at] {
+		for _, c := range alike(forks[at]) {
 			line, next := branch()
+			if len(c) > 1 {
+				left -= len(c) - 1
+				if left == 0 {
+					line = indent + "└─ "
+				}
+				fmt.Fprintln(w, line+alikeTitle(c))
+				continue
+			}
+			c := c[0]
 			fmt.Fprintln(w, line+nodeTitle(c))
 			drawTree(w, c, next)
 		}
@@ -172,8 +193,67 @@ func checkpointTitle(k api.Checkpoint) string {
 	case k.Run != "":
 		text += "  " + k.Kind + " " + k.Run
 	}
+	switch {
+	case k.Message != "":
+	case k.Kind == "template":
+		text += "  as the set-up left it"
+	case k.Kind == "branch":
+		text += "  where it was branched"
+	}
 	if !k.Expires.IsZero() {
 		text += "  (kept until " + k.Expires.Local().Format("Jan 2") + ")"
 	}
 	return printable(text)
+}
+
+// manyAlike is from how many on cells that differ in their names alone are told of
+// in one line.
+const manyAlike = 4
+
+// alike puts cells together that have nothing of their own yet: no runs, no
+// children, one checkpoint. The order of the first of each stays.
+func alike(list []api.TreeNode) (groups [][]api.TreeNode) {
+	at := map[string]int{}
+	for _, n := range list {
+		c := n.Cell
+		key := ""
+		if len(n.Children) == 0 && len(n.Checkpoints) == 1 && c.Runs == 0 {
+			key = c.State + " " + interpreterWord(c.Interpreter) + " " + n.Checkpoints[0].TreeDigest
+		}
+		i, ok := at[key]
+		if !ok || key == "" {
+			at[key] = len(groups)
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], n)
+	}
+	for i := 0; i < len(groups); i++ {
+		if g := groups[i]; len(g) > 1 && len(g) < manyAlike {
+			var single [][]api.TreeNode
+			for _, n := range g {
+				single = append(single, []api.TreeNode{n})
+			}
+			groups = slices.Replace(groups, i, i+1, single...)
+			i += len(g) - 1
+		}
+	}
+	return groups
+}
+
+// alikeTitle is one line about cells that are alike.
+func alikeTitle(g []api.TreeNode) string {
+	var names []string
+	for _, n := range g {
+		names = append(names, n.Cell.Name)
+	}
+	slices.SortFunc(names, cell.CompareNames)
+	if len(names) > 6 {
+		names = append(append(names[:3:3], "…"), names[len(names)-1])
+	}
+	title := plural(len(g), "cell") + "  " + g[0].Cell.State
+	if i := g[0].Cell.Interpreter; i != nil {
+		title += ", " + interpreterWord(i)
+	}
+	return printable(title + ": " + strings.Join(names, " "))
 }

@@ -305,43 +305,6 @@ func (a *app) undoCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) forkCmd() *cobra.Command {
-	var req api.ForkRequest
-	c := &cobra.Command{
-		Use:   "fork CELL[@N]",
-		Short: "Make new cells from a checkpoint",
-		Long: `Make new cells from a checkpoint of a cell. They have its files, as of then, and
-no processes; each writes into a layer of its own.`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, num, has := strings.Cut(args[0], "@")
-			if has && num != "latest" {
-				n, err := strconv.Atoi(num)
-				if err != nil || n < 1 {
-					return usage("%q is no checkpoint; write CELL@N", args[0])
-				}
-				req.Number = n
-			}
-			if cmd.Flags().Changed("count") && req.Count < 1 {
-				return usage("-n must be at least 1")
-			}
-			res, err := a.client.Fork(cmd.Context(), name, req)
-			if err != nil {
-				return err
-			}
-			return a.print(res, func(w io.Writer) {
-				for _, c := range res.Cells {
-					fmt.Fprintln(w, c.Name)
-				}
-				a.say("%s with %s, without %s, in %.1f ms", plural(len(res.Cells), "cell"), res.Took, res.Dropped, res.TookMS)
-			})
-		},
-	}
-	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names")
-	c.Flags().IntVarP(&req.Count, "count", "n", 1, "how many")
-	return c
-}
-
 func (a *app) checkpointCmd() *cobra.Command {
 	var req api.CheckpointRequest
 	c := &cobra.Command{

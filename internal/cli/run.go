@@ -70,7 +70,7 @@ ended. Without, each run starts from the directory.`,
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
 	f.StringVar(&req.Backend, "backend", "auto", "isolation: auto, namespace, none")
-	f.StringVar(&req.Image, "image", "host", "root file system: host")
+	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&policyFile, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback)")
 	f.StringArrayVar(&req.Allow, "allow", nil, "whom the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
@@ -302,7 +302,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 	return a.print(p, func(w io.Writer) {
 		fmt.Fprintf(w, "would run   %s\n", printable(strings.Join(p.Command, " ")))
 		fmt.Fprintf(w, "source      %s: %s, %s\n", p.Source, plural(p.Files, "file"), size(p.Bytes))
-		fmt.Fprintf(w, "backend     %s, policy %s\n", p.Backend, short(p.Policy))
+		fmt.Fprintf(w, "backend     %s, %s, policy %s\n", p.Backend, imageWords(p.Image, ""), short(p.Policy))
 		section(w, "left out", len(p.LeftOut), func(i int) string { return printable(p.LeftOut[i].Path) + ": " + p.LeftOut[i].Why })
 		fmt.Fprintln(w, "\nvisible in the cell:")
 		t := a.newTable(w)

@@ -153,6 +153,8 @@ type progress struct {
 	mu    sync.Mutex // guards what follows
 	since time.Time
 	drawn bool
+	later string // what is drawn when the work has taken long enough
+	timer *time.Timer
 	note  string
 	end   string // of a line: a terminal in raw mode needs a carriage return, too
 }
@@ -176,26 +178,48 @@ func (p *progress) show(s api.Progress) {
 		p.note = s.Note
 		p.a.say("pando: %s%s", s.Note, p.end)
 	}
-	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || s.Step == api.StepAsking || time.Since(p.since) < noticeable {
+	p.later = ""
+	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || s.Step == api.StepAsking {
 		return
 	}
 	line := s.Step
-	if s.Done > 0 {
+	if s.Unit == "bytes" && s.Total > 0 {
+		line += fmt.Sprintf(" %s of %s", size(s.Done), size(s.Total))
+	} else if s.Done > 0 {
 		line += fmt.Sprintf(" %d %s", s.Done, s.Unit)
 	}
 	if s.Note != "" {
 		line += " " + s.Note
 	}
-	if len(line) > p.a.width-2 {
+	if line = printable(line); len(line) > p.a.width-2 {
 		line = line[:p.a.width-2]
 	}
-	fmt.Fprintf(p.a.stderr, "\r\x1b[K%s", line)
-	p.drawn = true
+	p.later = line
+	if wait := noticeable - time.Since(p.since); wait > 0 {
+		if p.timer == nil {
+			p.timer = time.AfterFunc(wait, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.draw()
+			})
+		}
+		return
+	}
+	p.draw()
+}
+
+// draw shows the line that waits. The caller holds the lock.
+func (p *progress) draw() {
+	if p.later != "" {
+		fmt.Fprintf(p.a.stderr, "\r\x1b[K%s", p.later)
+		p.later, p.drawn = "", true
+	}
 }
 
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.later = ""
 	if p.drawn {
 		io.WriteString(p.a.stderr, "\r\x1b[K")
 		p.drawn = false

@@ -19,8 +19,10 @@ func topics() []*cobra.Command {
   web@3  web@latest         a checkpoint of it
   web:latest  r-1a2b        a run, by its cell or by its id or the beginning of it
   4f3ac2…                   a checkpoint, by the beginning of its digest
+  pyagent                   a template; it shares its names with cells
 
 Where a cell or run may be left out, it is the latest from this directory.`},
+		{Use: "templates", Short: "Warm cells that are forked", Long: templatesHelp},
 		{Use: "environment", Short: "Environment variables that pando obeys", Long: `Environment variables that pando obeys:
 
   PANDO_HOME   a directory for state, cache, keys, logs and the socket

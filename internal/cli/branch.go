@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) branchCmd() *cobra.Command {
+	var req api.BranchRequest
+	c := &cobra.Command{
+		Use:   "branch [flags] CELL",
+		Short: "Fork a running cell with its interpreter as it is; it goes on",
+		Long: `Fork a running cell in the middle of its life: its interpreter's variables and
+modules and its files, all of one instant. The cell itself stands still for a
+moment and goes on. Neither it nor a sibling can reach a branch, and removing it
+leaves its branches.
+
+What can't be in two places is refused or left behind, and named: threads and
+subprocesses refuse the branch, connections are cut in the branches.`,
+		Example: `  pando branch web-17 -n 5
+  pando eval web-17-b3 'x + 1'`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("count") && req.Count < 1 {
+				return usage("-n must be at least 1")
+			}
+			res, err := a.client.Branch(cmd.Context(), args[0], req)
+			if err != nil {
+				return err
+			}
+			return a.print(res, func(w io.Writer) {
+				for _, c := range res.Cells {
+					fmt.Fprintln(w, c.Name)
+				}
+				n := "branches"
+				if len(res.Cells) == 1 {
+					n = "branch"
+				}
+				a.say("%d %s with %s, in %s; %s stood still for %s", len(res.Cells), n, printable(res.Took), took(res.TookMS), args[0], took(res.PauseMS))
+				if len(res.Dropped) > 0 {
+					a.say("left behind: %s", printable(strings.Join(res.Dropped, ", ")))
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names (default: CELL-b)")
+	c.Flags().IntVarP(&req.Count, "count", "n", 1, "how many")
+	return c
+}

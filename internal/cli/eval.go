@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+func (a *app) evalCmd() *cobra.Command {
+	var req api.EvalRequest
+	var save string
+	c := &cobra.Command{
+		Use:   "eval [flags] CELL [CODE]",
+		Short: "Evaluate code in a cell's interpreter, whose state lasts",
+		Long: `Evaluate code in a cell's interpreter. Variables, modules and open files last from
+one evaluation to the next; a cell that never had an interpreter gets one.
+
+CODE is the code itself, @FILE, or - for standard input. Without it, at a terminal,
+you get a prompt. The value of a last expression is printed as the language shows
+it; --json has it typed, with what JSON has no word for told apart (NaN, large
+integers, bytes).
+
+What the code throws is on stderr, and the exit code is 1. Time that is up
+interrupts the evaluation: the exit code is 124, and the interpreter can be used
+again. --fresh ends the interpreter that the cell has and begins with a new one,
+unless an evaluation is under way in it. What else runs in the cell goes on; but
+a fork or branch is its interpreter, and its other commands end with the old
+one. Files stay. An evaluation has no checkpoint and no receipt of its own, like a command
+of ` + "`pando exec`" + `.`,
+		Example: `  pando eval web 'x = 41'
+  pando eval web 'x + 1'
+  pando eval web @analysis.py --timeout 10m --save figures`,
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeCells,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				code, err := a.code(args[1], "code")
+				if err != nil {
+					return err
+				}
+				req.Code = code
+				return a.evalOnce(cmd.Context(), args[0], req, save)
+			}
+			if tty, _, _ := a.terminal(); tty && !a.json {
+				return a.prompt(cmd.Context(), args[0], req, save)
+			}
+			if term.IsTerminal(int(a.stdin.Fd())) {
+				return usage("say what to evaluate: pando eval CELL CODE")
+			}
+			code, err := a.code("-", "code")
+			if err != nil {
+				return err
+			}
+			req.Code = code
+			return a.evalOnce(cmd.Context(), args[0], req, save)
+		},
+	}
+	c.Flags().StringVar(&req.Timeout, "timeout", "", "interrupt it after this time, such as 10m (default: 1m)")
+	c.Flags().BoolVar(&req.Fresh, "fresh", false, "begin with a new interpreter; what the old one knew is lost")
+	c.Flags().StringVar(&save, "save", "", "write figures and other rich results into this directory")
+	return c
+}
+
+// evalOnce evaluates, shows what came of it, and sets the exit code.
+func (a *app) evalOnce(ctx context.Context, sel string, req api.EvalRequest, save string) error {
+	res, ev, err := a.evaluate(ctx, sel, req)
+	if err != nil {
+		return err
+	}
+	a.exit = evalExit(ev)
+	if a.json {
+		if err := a.print(res, nil); err != nil {
+			return err
+		}
+		return a.saveRich(ev, save, io.Discard)
+	}
+	return a.showEvaluated(sel, ev, save)
+}
+
+// evaluate does one evaluation; what it writes is shown as it comes.
+func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (res api.EvalResult, ev cell.Evaluated, err error) {
+	stdout := a.stdout
+	if a.json {
+		stdout = a.stderr
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var got [2]int64 // bytes of stdout and stderr
+	write := func(i int, w io.Writer) func([]byte) {
+		return func(b []byte) {
+			got[i] += int64(len(b))
+			if _, err := w.Write(b); err != nil && errors.Is(err, unix.EPIPE) {
+				cancel(err) // nobody reads it any more
+			}
+		}
+	}
+	res, err = a.client.Eval(ctx, sel, req, client.Listener{Stdout: write(0, stdout), Stderr: write(1, a.stderr)})
+	if err != nil {
+		if errors.Is(context.Cause(ctx), unix.EPIPE) {
+			err = &exitError{api.ExitInterrupted}
+		}
+		return res, ev, err
+	}
+	for _, n := range res.Notes {
+		a.say("pando: note: %s", printable(n))
+	}
+	if err := json.Unmarshal(res.Result, &ev); err != nil {
+		return res, ev, &api.Error{Kind: "internal", Message: "cannot read the evaluation's result: " + err.Error()}
+	}
+	for i, wrote := range []int64{ev.Stdout, ev.Stderr} {
+		if left := wrote - got[i]; left > 0 {
+			a.say("pando: %s more of %s were left out: have the code write to a file", size(left), []string{"stdout", "stderr"}[i])
+		}
+	}
+	return res, ev, nil
+}
+
+// evalExit is the exit code that goes with an evaluation.
+func evalExit(ev cell.Evaluated) int {
+	switch {
+	case ev.Cause == "timeout" || ev.Cause == "stuck":
+		return api.ExitTimeout
+	case ev.Cause == "interrupted":
+		return api.ExitInterrupted
+	case !ev.OK:
+		return 1
+	}
+	return 0
+}
+
+// showEvaluated shows a value on stdout, and what went wrong on stderr.
+func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
+	if e := ev.Error; e != nil {
+		text := e.Traceback
+		if text == "" {
+			text = e.Type + ": " + e.Message
+		}
+		io.WriteString(a.stderr, a.text(strings.TrimRight(text, "\n"), a.isTTY)+"\n")
+	}
+	switch ev.Cause {
+	case "":
+	case "timeout":
+		a.say("pando: its time was up, and it was interrupted; the interpreter can be used again")
+	case "stuck":
+		a.say("pando: its time was up, and it does not let itself be interrupted: pando eval --fresh %s CODE ends it, and begins with a new interpreter", sel)
+	case "interrupted":
+		a.say("pando: interrupted")
+	case "ended":
+		if ev.Error != nil && ev.Error.Message == "removed" { // the cell, by somebody else
+			a.say("pando: cell %s was removed meanwhile", sel)
+			break
+		}
+		a.say("pando: the interpreter has ended: pando eval --fresh %s CODE starts another", sel)
+	default:
+		a.say("pando: the evaluation was ended: %s", printable(ev.Cause))
+	}
+	if err := a.saveRich(ev, save, a.stderr); err != nil {
+		return err
+	}
+	if v := ev.Value; v != nil {
+		fmt.Fprintln(a.stdout, a.text(v.Repr, a.terminalOut))
+		if v.Cut > 0 {
+			a.say("pando: %d more characters were left out", v.Cut)
+		}
+	}
+	return nil
+}
+
+// text is text from a cell: harmless where it goes to a terminal, else as it is.
+func (a *app) text(s string, terminal bool) string {
+	if !terminal {
+		return s
+	}
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		parts := strings.Split(l, "\t")
+		for j := range parts {
+			parts[j] = printable(parts[j])
+		}
+		lines[i] = strings.Join(parts, "\t")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+)
+
+func (a *app) imageCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "image", Short: "List, pull and remove OCI images that cells are made from", Args: cobra.NoArgs,
+		Long: `An image is where a cell's root file system comes from:
+
+  host         the host's own system directories, read-only (the default)
+  dir:PATH     a directory that holds a root file system
+  oci:REF      an OCI image: of a registry, a layout directory, or an archive
+
+  pando run --image oci:docker.io/library/python:3.12-slim -- python3 -V
+  pando run --image oci:./layout:v1 -- ./test.sh
+  pando run --image oci:saved.tar -- ./test.sh       (docker save app > saved.tar)
+
+OCI images are pulled when they are first used, verified, and kept. A name is
+looked up in its registry once; pando image pull looks again. Cells keep the image
+that its name meant when they were made.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(a.imageLsCmd(), a.imagePullCmd(), a.imageRmCmd())
+	return c
+}
+
+func (a *app) imageLsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "List images", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client.Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				if len(list) == 0 {
+					a.say("no images yet: pando image pull REF fetches one")
+					return
+				}
+				t := a.newTable(w)
+				t.row("IMAGE", "DIGEST", "SIZE", "CELLS", "USED", "PULLED")
+				for _, i := range list {
+					refs := i.Refs
+					if len(refs) == 0 {
+						refs = []string{"–"}
+					}
+					for _, r := range refs {
+						t.row(printable(r), short(i.Digest), size(i.Bytes), fmt.Sprint(len(i.Cells)), ago(i.Used), ago(i.Pulled))
+					}
+				}
+				t.flush()
+			})
+		},
+	}
+}
+
+func (a *app) imagePullCmd() *cobra.Command {
+	var req api.ImagePullRequest
+	var docker, fromStdin bool
+	c := &cobra.Command{
+		Use: "pull REF", Short: "Fetch and unpack an image, or see whether its name means another one now", Args: cobra.ExactArgs(1),
+		Example: `  pando image pull docker.io/library/python:3.12-slim
+  pando image pull ghcr.io/me/private:1 --docker-login
+  pando image pull registry.example.com/app:1 --user me --password-stdin < token`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Image, req.CallerDir = args[0], a.dir
+			if docker {
+				var err error
+				if req.User, req.Password, err = dockerLogin(req.Image); err != nil {
+					return err
+				}
+			}
+			if fromStdin {
+				line, err := bufio.NewReader(io.LimitReader(a.stdin, 64<<10)).ReadString('\n')
+				if err != nil && err != io.EOF {
+					return err
+				}
+				req.Password = strings.TrimRight(line, "\r\n")
+			}
+			if (req.User == "") != (req.Password == "") {
+				return &api.Error{Kind: "invalid", Message: "cannot log in: user and password come together", Hint: "give --user NAME --password-stdin"}
+			}
+			p := &progress{a: a}
+			img, err := a.client.PullImage(cmd.Context(), req, client.Listener{Progress: p.show})
+			p.clear()
+			if err != nil {
+				return err
+			}
+			return a.print(img, func(w io.Writer) {
+				for _, n := range img.Notes {
+					a.say("pando: note: %s", n)
+				}
+				fmt.Fprintln(w, img.Digest)
+				a.say("%s: %s in %s; use it with --image oci:%s", printable(args[0]), size(img.Bytes), plural(img.Files, "file"), printable(strings.TrimPrefix(args[0], "oci:")))
+			})
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&docker, "docker-login", false, "use what docker login has stored in ~/.docker/config.json for this registry")
+	f.StringVar(&req.User, "user", "", "log in to the registry as this user")
+	f.BoolVar(&fromStdin, "password-stdin", false, "with the password, or token, that is on standard input")
+	c.MarkFlagsMutuallyExclusive("docker-login", "user")
+	c.MarkFlagsMutuallyExclusive("docker-login", "password-stdin")
+	return c
+}
+
+func (a *app) imageRmCmd() *cobra.Command {
+	var dry bool
+	c := &cobra.Command{
+		Use: "rm IMAGE…", Short: "Remove images that no cell is made from", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var gone []api.Image
+			for _, sel := range args {
+				img, err := a.client.RemoveImage(cmd.Context(), sel, dry)
+				if err != nil {
+					return err
+				}
+				gone = append(gone, img)
+			}
+			return a.print(gone, func(io.Writer) {
+				for i, img := range gone {
+					switch {
+					case len(img.Refs) > 0:
+						a.say("forgot %s; the image is still known as %s", printable(args[i]), printable(img.Refs[0]))
+					case dry:
+						a.say("would remove %s and free %s", printable(args[i]), size(img.Bytes))
+					default:
+						a.say("removed %s, freed %s", printable(args[i]), size(img.Bytes))
+					}
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed")
+	return c
+}
+
+// dockerLogin reads what `docker login` has stored for the registry of an image.
+func dockerLogin(ref string) (user, password string, err error) {
+	dir := os.Getenv("DOCKER_CONFIG")
+	if dir == "" {
+		dir = filepath.Join(os.Getenv("HOME"), ".docker")
+	}
+	file := filepath.Join(dir, "config.json")
+	const hint = "log in with --user NAME --password-stdin"
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", "", &api.Error{Kind: "not-found", Message: "cannot use what docker login has stored: " + err.Error(), Hint: hint}
+	}
+	var conf struct {
+		Auths map[string]struct {
+			Auth string `json:"auth"`
+		} `json:"auths"`
+	}
+	if err := json.Unmarshal(b, &conf); err != nil {
+		return "", "", &api.Error{Kind: "invalid", Message: "cannot read " + file + ": " + err.Error(), Hint: hint}
+	}
+	registry, _, ok := strings.Cut(strings.TrimPrefix(ref, "oci:"), "/")
+	if !ok || !strings.ContainsAny(registry, ".:") && registry != "localhost" {
+		registry = "docker.io"
+	}
+	for key, entry := range conf.Auths {
+		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://"), "/")
+		if host == "index.docker.io" || host == "registry-1.docker.io" {
+			host = "docker.io"
+		}
+		if host != registry || entry.Auth == "" {
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(entry.Auth)
+		if user, password, ok = strings.Cut(string(raw), ":"); err == nil && ok {
+			return user, strings.TrimRight(password, "\x00"), nil
+		}
+	}
+	return "", "", &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot find credentials for %s in %s: there are none, or a helper program keeps them, which pando does not run", registry, file), Hint: hint}
+}
+
+// imageWords names an image for people.
+func imageWords(name, digest string) string {
+	if name == "" {
+		name = "host"
+	}
+	if digest != "" {
+		return "image " + printable(name) + " " + short(digest)
+	}
+	return "image " + printable(name)
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// interpreterWord is an interpreter in a word or two.
+func interpreterWord(i *api.Interpreter) string {
+	switch {
+	case i == nil:
+		return "–"
+	case i.Ended != "":
+		return "ended"
+	case i.Busy:
+		return i.Version + ", busy"
+	}
+	return i.Version
+}
+
+// showInterpreter writes how a cell's interpreter stands, and what was measured
+// when it was forked.
+func (a *app) showInterpreter(w io.Writer, i *api.Interpreter) {
+	if i == nil {
+		return
+	}
+	text := interpreterWord(i)
+	if i.Ended != "" {
+		text = strings.TrimSpace(i.Version+" ended: ") + " " + i.Ended
+	} else {
+		text += fmt.Sprintf(", process %d, since %s", i.PID, ago(i.Started))
+	}
+	text += ", " + plural(int(i.Evals), "evaluation")
+	if i.Memory > 0 {
+		text += ", " + size(i.Memory) + " of its own"
+	}
+	field(w, "interpreter", text)
+	if i.Template != "" {
+		field(w, "template", i.Template)
+	}
+	if i.Depth > 0 {
+		field(w, "depth", fmt.Sprintf("%d below the first of its family", i.Depth))
+	}
+	var c cell.Certificate
+	if len(i.Certificate) == 0 || json.Unmarshal(i.Certificate, &c) != nil {
+		return
+	}
+	a.showCertificate(w, c)
+}
+
+// showCertificate writes what was measured of a fork, with who saw it.
+func (a *app) showCertificate(w io.Writer, c cell.Certificate) {
+	text := ago(c.At)
+	if b := c.Battery; b.Total > 0 {
+		text += fmt.Sprintf("; %d/%d canaries stopped", b.Passed, b.Total)
+		if !b.At.IsZero() && c.At.Sub(b.At) > time.Second {
+			text += fmt.Sprintf(", %s before", c.At.Sub(b.At).Round(time.Second))
+		}
+	}
+	field(w, "forked", text)
+	t := &table{w: w} // what was measured is never cut
+	for _, h := range c.Hazards {
+		t.row("  "+h.Name, h.Seen, h.Value)
+	}
+	t.flush()
+	for _, d := range c.Dropped {
+		field(w, "left behind", d)
+	}
+}
+
+// showOverview writes what templates, pools and cells use.
+func (a *app) showOverview(w io.Writer, o api.Overview) {
+	h := o.Host
+	if h.Memory > 0 {
+		text := fmt.Sprintf("%s of %s available", size(h.MemoryAvailable), size(h.Memory))
+		if h.Reserved > 0 {
+			text += ", " + size(h.Reserved) + " promised"
+		}
+		field(w, "memory", text)
+	}
+	if h.ProcessesMax > 0 {
+		field(w, "processes", fmt.Sprintf("%d of %d", h.Processes, h.ProcessesMax))
+	}
+	if h.PooledMax > 0 {
+		field(w, "pools", fmt.Sprintf("%d of at most %d ready", h.Pooled, h.PooledMax))
+	}
+	var states []string
+	for s, n := range o.Cells {
+		states = append(states, fmt.Sprintf("%d %s", n, s))
+	}
+	sort.Strings(states)
+	if len(states) == 0 {
+		states = []string{"none"}
+	}
+	field(w, "cells", strings.Join(states, ", "))
+	if len(o.Templates) > 0 {
+		fmt.Fprintln(w)
+		t := a.newTable(w)
+		t.row("TEMPLATE", "STATE", "MEMORY", "CELLS", "PER CELL", "READY", "HITS", "OLDEST", "IDLE")
+		for _, x := range o.Templates {
+			hits, per, oldest := "–", "–", "–"
+			if n := x.Hits + x.Misses; n > 0 {
+				hits = fmt.Sprintf("%d of %d", x.Hits, n)
+			}
+			if x.PerCell > 0 {
+				per = size(x.PerCell)
+			}
+			if x.Ready > 0 {
+				oldest = (time.Duration(x.OldestMS) * time.Millisecond).Round(time.Second).String()
+			}
+			t.row(x.Template, x.State, size(x.Memory), fmt.Sprint(x.Cells), per, fmt.Sprintf("%d/%d", x.Ready, x.Wanted), hits, oldest,
+				(time.Duration(x.IdleMS) * time.Millisecond).Round(time.Second).String())
+		}
+		t.flush()
+	}
+	if len(o.Stats) > 0 {
+		fmt.Fprintln(w)
+		list, more := slices.Clone(o.Stats), 0
+		slices.SortStableFunc(list, func(x, y api.Stats) int { return cmp.Compare(y.Memory, x.Memory) })
+		if a.terminalOut && len(list) > fewStats {
+			list, more = list[:fewStats], len(list)-fewStats
+		}
+		a.showStats(w, list)
+		if more > 0 {
+			fmt.Fprintf(w, "and %d more, with less memory\n", more)
+		}
+	}
+}
+
+// fewStats is how many cells a person is told of at a terminal.
+const fewStats = 20
+
+func (a *app) showStats(w io.Writer, stats []api.Stats) {
+	t := a.newTable(w)
+	t.row("CELL", "STATE", "PROCESSES", "MEMORY", "PEAK", "LIMIT", "CPU", "DISK")
+	for _, s := range stats {
+		counted := func(name, value string) string {
+			if slices.Contains(s.Measured, name) {
+				return value
+			}
+			return "–"
+		}
+		limit := "–"
+		if s.MemoryMax > 0 {
+			limit = size(s.MemoryMax)
+		}
+		t.row(s.Name, s.State, fmt.Sprint(s.Processes), counted("memory", size(s.Memory)), counted("peak_memory", size(s.PeakMemory)), limit,
+			fmt.Sprintf("%.2f s", float64(s.CPU)/1e6), size(s.Disk))
+	}
+	t.flush()
+}

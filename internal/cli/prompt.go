@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// prompt reads code at a terminal, evaluates it and shows its value, until the
+// person has had enough. A line that opens something goes on until it is closed,
+// one that ends in a colon until an empty line. Ctrl-C throws away what was
+// typed, or interrupts what was begun.
+func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save string) error {
+	// Ctrl-C is the evaluation's from now on, not ours.
+	ctx = context.WithoutCancel(ctx)
+	c, err := a.client.Cell(ctx, sel)
+	if err != nil {
+		return err
+	}
+	if i := c.Interpreter; i != nil && i.Ended == "" && !req.Fresh {
+		a.say("%s, %s; Ctrl-D ends this, the interpreter stays", i.Version, plural(int(i.Evals), "evaluation"))
+	} else {
+		a.say("a new interpreter in cell %s; Ctrl-D ends this, the interpreter stays", c.Name)
+	}
+	keys := &keyboard{in: a.stdin}
+	t := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{keys, a.stdin}, "")
+	var code []string
+	for {
+		if t.SetPrompt(">>> "); len(code) > 0 {
+			t.SetPrompt("... ")
+		}
+		line, err := a.readLine(t)
+		if keys.interrupted {
+			keys.interrupted, code = false, nil
+			a.say("KeyboardInterrupt")
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			fmt.Fprintln(a.stderr)
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read from the terminal: %w", err)
+		}
+		if code = append(code, line); !whole(code) {
+			continue
+		}
+		req.Code, code = strings.Join(code, "\n"), nil
+		switch strings.TrimSpace(req.Code) {
+		case "":
+			continue
+		case "exit", "quit", "exit()", "quit()": // who types that wants to leave
+			return nil
+		}
+		if err := a.evalLine(ctx, sel, req, save); err != nil {
+			return err
+		}
+		req.Fresh = false
+	}
+}
+
+// readLine reads with the terminal in raw mode, and only then.
+func (a *app) readLine(t *term.Terminal) (string, error) {
+	fd := int(a.stdin.Fd())
+	old, err := term.MakeRaw(fd)
+	if err != nil {
+		return "", err
+	}
+	defer term.Restore(fd, old)
+	if w, h, err := term.GetSize(fd); err == nil && w > 0 {
+		t.SetSize(w, h)
+	}
+	t.SetBracketedPasteMode(true)
+	defer t.SetBracketedPasteMode(false)
+	line, err := t.ReadLine()
+	if errors.Is(err, term.ErrPasteIndicator) {
+		err = nil
+	}
+	return line, err
+}
+
+// evalLine evaluates what was typed. What goes wrong there is shown; an error is
+// what ends the prompt.
+func (a *app) evalLine(ctx context.Context, sel string, req api.EvalRequest, save string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	_, ev, err := a.evaluate(ctx, sel, req)
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		switch e.Kind {
+		case "interrupted":
+			a.say("KeyboardInterrupt")
+			return nil
+		case "conflict", "timeout", "invalid":
+			a.say("pando: %s", printable(e.Message))
+			if e.Hint != "" {
+				a.say("hint: %s", printable(e.Hint))
+			}
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.showEvaluated(sel, ev, save)
+}
+
+// keyboard reads keys. Ctrl-C ends the line that was begun, and is noted; lines
+// that were complete before it, and what was typed after it, are kept.
+type keyboard struct {
+	in          io.Reader
+	interrupted bool
+
+	rest   []byte // read, and not handed out
+	escape bool   // what was handed out last ended within the sequence of a key
+}
+
+func (k *keyboard) Read(b []byte) (int, error) {
+	if len(b) < 2 {
+		return 0, io.ErrShortBuffer
+	}
+	if len(k.rest) == 0 {
+		buf := make([]byte, len(b))
+		n, err := k.in.Read(buf)
+		if k.rest = buf[:n]; n == 0 {
+			return 0, err
+		}
+	}
+	n := bytes.IndexByte(k.rest, keyInterrupt)
+	if n == 0 {
+		k.rest = k.rest[1:]
+		k.interrupted = true
+		end := "\r"
+		if k.escape { // it would be part of that key
+			end = "~\r"
+		}
+		k.escape = false
+		return copy(b, end), nil
+	}
+	if n < 0 {
+		n = len(k.rest)
+	}
+	n = copy(b, k.rest[:n])
+	k.rest = k.rest[n:]
+	if e := bytes.LastIndexByte(b[:n], keyEscape); e >= 0 {
+		letter := bytes.IndexFunc(b[e+1:n], func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '~' })
+		k.escape = letter < 0
+	}
+	return n, nil
+}
+
+const (
+	keyInterrupt = 0x03 // Ctrl-C
+	keyEscape    = 0x1b
+)
+
+// whole reports whether lines can be evaluated as they are: nothing is open,
+// and a block was ended by an empty line.
+func whole(lines []string) bool {
+	last := strings.TrimSpace(lines[len(lines)-1])
+	if open(strings.Join(lines, "\n")) || strings.HasSuffix(last, "\\") {
+		return false
+	}
+	block := false
+	for _, l := range lines {
+		l = strings.TrimSpace(l)
+		block = block || strings.HasSuffix(l, ":") || strings.HasPrefix(l, "@")
+	}
+	return !block || last == ""
+}
+
+// open reports whether brackets or a text of several lines are open in code. It
+// is about Python's, and takes what it doesn't know for closed.
+func open(code string) bool {
+	depth := 0
+	for i := 0; i < len(code); i++ {
+		switch c := code[i]; c {
+		case '#':
+			n := strings.IndexByte(code[i:], '\n')
+			if n < 0 {
+				return depth > 0
+			}
+			i += n
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		case '\'', '"':
+			end := string(c)
+			if strings.HasPrefix(code[i:], strings.Repeat(end, 3)) {
+				end = strings.Repeat(end, 3)
+			}
+			i += len(end)
+			for !strings.HasPrefix(code[min(i, len(code)):], end) {
+				if i >= len(code) {
+					return len(end) == 3 || depth > 0
+				}
+				if len(end) == 1 && code[i] == '\n' {
+					break // an error, which the language explains better
+				}
+				if code[i] == '\\' {
+					i++
+				}
+				i++
+			}
+			i += len(end) - 1
+		}
+	}
+	return depth > 0
+}
