@@ -41,7 +41,7 @@ type Axis struct {
 
 // Axes lists all axes in the order of PERFORMANCE.md.
 func Axes() []Axis {
-	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, cliAxis}
+	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, execAxis, spawnAxis, evalAxis, branchAxis, chainAxis, densityAxis, cliAxis}
 }
 
 // Enough is the least number of runs whose result may be published.
@@ -53,6 +53,8 @@ type Options struct {
 	Exe     string        // the pando that is measured (default: this executable)
 	Version string        // of it
 	Runs    int           // rounds that count (default: 10; quick: 3)
+	N       []int         // spawn: how many cells at once (default: 1, 10, 100, 1000; quick: 1, 10)
+	Limit   int           // density: how many cells at most (default: no bound; quick: 50)
 	Quick   bool          // small trees, few rounds: to see that it works
 	Keep    bool          // leave installations and trees where they are
 	Dir     string        // where to make them (default: the directory for temporary files)

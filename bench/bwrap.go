@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -11,41 +12,53 @@ import (
 // bwrap is bubblewrap with the mounts, namespaces and filter of our cells. It
 // needs no privilege, and does nothing but start a program.
 func (l *lab) bwrap(ctx context.Context, out *AxisResult, inst *installation, source string, cases ...string) (list []contestant, err error) {
-	const name = "bwrap"
-	p := l.find(ctx, name)
+	c, once, err := l.bwrapOnce(ctx, out, inst, source, "true")
+	if once == nil || err != nil {
+		return nil, err
+	}
+	return repeat(cases, contestant{name: bwrapName, command: c, lacks: slices.Concat(bwrapLacks, []string{lacksImport})},
+		func(ctx context.Context) error { _, err := once(ctx); return err }), nil
+}
+
+const bwrapName = "bwrap"
+
+// bwrapLacks is what it doesn't do.
+var bwrapLacks = []string{lacksTransaction, lacksEvidence, lacksLandlock, lacksLimits,
+	"one user id instead of 65,536", "no overlays: the workspace is a plain copy, caches are read-only", "nothing of /proc is hidden"}
+
+// bwrapOnce prepares bwrap for a command: how one would type it, and a function
+// that runs it once and may be called by several. It is nil, and said in out,
+// where there is none.
+func (l *lab) bwrapOnce(ctx context.Context, out *AxisResult, inst *installation, source string, args ...string) (typed string, once func(context.Context) ([]byte, error), err error) {
+	p := l.find(ctx, bwrapName)
 	if p.why != "" {
-		out.absent(name, p.why)
-		return nil, nil
+		out.absent(bwrapName, p.why)
+		return "", nil, nil
 	}
 	v, err := l.view(ctx, inst, source, os.Geteuid())
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	filter, err := l.filterFile()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	copied := filepath.Join(v.dir, "workspace")
 	if err := os.CopyFS(copied, os.DirFS(source)); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	c := command{env: v.env, args: append([]string{p.path}, v.bwrapArgs(copied)...)}
-	c.args = append(c.args, "--seccomp", "3", "--chdir", source, "--", "true")
-	once := func(ctx context.Context) error {
+	c.args = append(append(c.args, "--seccomp", "3", "--chdir", source, "--"), args...)
+	return c.words() + " 3<seccomp.bpf", func(ctx context.Context) ([]byte, error) {
 		f, err := os.Open(filter) // it reads to the end: each time a new one
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer f.Close()
 		c := c
 		c.files = []*os.File{f}
-		_, err = c.run(ctx)
-		return err
-	}
-	return repeat(cases, contestant{name: name, command: c.words() + " 3<seccomp.bpf", lacks: []string{
-		lacksTransaction, lacksEvidence, lacksLandlock, lacksLimits, lacksImport,
-		"one user id instead of 65,536", "no overlays: the workspace is a plain copy, caches are read-only", "nothing of /proc is hidden",
-	}}, once), nil
+		return c.run(ctx)
+	}, nil
 }
 
 func (v *cellView) bwrapArgs(workspace string) []string {

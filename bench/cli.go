@@ -3,14 +3,11 @@ package bench
 import (
 	"context"
 	"fmt"
-
-	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/client"
 )
 
 var cliAxis = Axis{
 	Name:    "cli",
-	About:   "the command line alone, and a command in a cell that lives",
+	About:   "the command line alone",
 	measure: measureCLI,
 }
 
@@ -32,10 +29,7 @@ func measureCLI(ctx context.Context, l *lab, out *AxisResult) error {
 			return err
 		}
 	}
-	if err := l.commandLine(ctx, out, inst, dir); err != nil {
-		return err
-	}
-	return l.execute(ctx, out, inst, dir)
+	return l.commandLine(ctx, out, inst, dir)
 }
 
 // plain is a contestant that runs one command.
@@ -70,82 +64,4 @@ func (l *lab) commandLine(ctx context.Context, out *AxisResult, inst *installati
 		{Name: version, What: "from starting the program to its end", Goals: []Goal{{Series: "pando --version", AtMost: 5}}},
 		{Name: ls, What: fmt.Sprintf("the same, daemon up, %d cells", cellsListed), Goals: []Goal{{Series: "pando ls", AtMost: 15}}},
 	}})
-}
-
-// execute measures a command in a cell that has processes.
-func (l *lab) execute(ctx context.Context, out *AxisResult, inst *installation, dir string) error {
-	const once, row, name, cell = "execute", "execute, in a row", "client", "cell0"
-	if err := inst.keepAlive(ctx, cell); err != nil {
-		return err
-	}
-	typed := inst.pando(dir, "exec", cell, "--", "/bin/true")
-	list := repeat([]string{once, row}, contestant{name: name, ours: true, command: "client.StartExec, client.AttachExec until the result"},
-		func(ctx context.Context) error { _, err := inst.exec(ctx, cell, "/bin/true"); return err })
-	list = append(list, repeat([]string{once, row}, contestant{name: "pando exec", ours: true, command: typed.words()},
-		func(ctx context.Context) error { return all(ctx, typed) })...)
-	x, end := l.crunExec(ctx, out, inst, dir, once, row)
-	defer end()
-	list = append(list, x...)
-	for _, name := range []string{"docker", "podman"} {
-		x, end := l.engineExec(ctx, out, name, inst, dir, once, row)
-		defer end()
-		list = append(list, x...)
-	}
-	for i := range list {
-		if !list[i].ours {
-			list[i].against = "pando exec"
-		}
-	}
-	runs := l.runs
-	if !l.quick {
-		runs = max(runs, 30) // it is short
-	}
-	return l.hold(ctx, out, contest{contestants: list, runs: runs, cases: []Case{
-		{Name: once, What: fmt.Sprintf("/bin/true in a living cell after %v of rest: client from the request to the exit code, others from starting the program to its end", l.pause),
-			Goals: []Goal{{Series: name, AtMost: 2.5}}},
-		{Name: row, What: fmt.Sprintf("%d in a row without rest, a tenth of all", inRow)},
-	}})
-}
-
-// keepAlive starts a process in a cell that outlives everything here.
-func (i *installation) keepAlive(ctx context.Context, cell string) error {
-	_, err := i.client.StartExec(ctx, cell, api.ExecRequest{Command: []string{"sleep", "86400"}})
-	return err
-}
-
-// exec runs a command in a cell through the client and returns what it wrote.
-func (i *installation) exec(ctx context.Context, cell string, args ...string) ([]byte, error) {
-	x, err := i.client.StartExec(ctx, cell, api.ExecRequest{Command: args, Attach: true})
-	if err != nil {
-		return nil, err
-	}
-	at, err := i.client.AttachExec(ctx, x.ID, true)
-	if err != nil {
-		return nil, err
-	}
-	defer at.Close()
-	var wrote []byte
-	for {
-		f, err := at.Recv(ctx)
-		if err != nil {
-			return nil, err
-		}
-		switch f.Type {
-		case api.FrameStdout, api.FrameStderr:
-			_, b, err := f.OutputData()
-			if err != nil {
-				return nil, err
-			}
-			wrote = append(wrote, b...)
-		case api.FrameResult, api.FrameError:
-			x, err := client.DecodeResult[api.Exec](f)
-			if err != nil {
-				return nil, err
-			}
-			if x.ExitCode == nil || *x.ExitCode != 0 {
-				return nil, fmt.Errorf("cannot run %v in cell %s: %v: %s", args, cell, x.ExitCode, wrote)
-			}
-			return wrote, nil
-		}
-	}
 }

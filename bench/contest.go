@@ -23,6 +23,7 @@ type contestant struct {
 	command string   // what anyone can repeat
 	lacks   []string // what it doesn't do that ours does
 	against string   // the series of ours that it is compared with
+	every   int      // takes part in every so many rounds alone; 0: in all
 	// round does the work once and records what it measured.
 	round func(ctx context.Context, r *recorder) error
 }
@@ -97,7 +98,7 @@ func (l *lab) hold(ctx context.Context, out *AxisResult, c contest) (err error) 
 		l.log("%s: round %d of %d", out.Axis, n, runs)
 		for k := range c.contestants {
 			i := (k + n) % len(c.contestants)
-			if gone[i] {
+			if gone[i] || c.contestants[i].every > 1 && n%c.contestants[i].every != 0 {
 				continue
 			}
 			if c.settle {

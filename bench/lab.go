@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/home"
 )
@@ -26,6 +27,8 @@ type lab struct {
 	quick bool
 	keep  bool
 	pause time.Duration
+	n     []int
+	limit int
 	sink  func(string)
 
 	installed []*installation
@@ -58,7 +61,7 @@ func newLab(o Options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{dir: dir, exe: exe, path: o.Path, runs: o.Runs, quick: o.Quick, keep: o.Keep, pause: o.Pause, sink: o.Log,
+	l := &lab{dir: dir, exe: exe, path: o.Path, runs: o.Runs, quick: o.Quick, keep: o.Keep, pause: o.Pause, sink: o.Log, n: o.N, limit: o.Limit,
 		programs: map[string]*program{}, trees: map[string]string{}}
 	if l.path == "" {
 		l.path = os.Getenv("PATH")
@@ -68,6 +71,15 @@ func newLab(o Options) (*lab, error) {
 		if o.Quick {
 			l.runs = 3
 		}
+	}
+	if len(l.n) == 0 {
+		l.n = []int{1, 10, 100, 1000}
+		if o.Quick {
+			l.n = []int{1, 10}
+		}
+	}
+	if l.limit == 0 && o.Quick {
+		l.limit = 50
 	}
 	if l.pause == 0 {
 		l.pause = 150 * time.Millisecond
@@ -251,6 +263,12 @@ func (i *installation) close(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if i.client.Alive(ctx) {
+		templates, err := i.client.Templates(ctx) // with which keepers live on
+		errs = append(errs, err)
+		for _, t := range templates {
+			_, err = i.client.RemoveTemplate(ctx, t.Name, api.TemplateRemoval{Cascade: true})
+			errs = append(errs, err)
+		}
 		cells, err := i.client.Cells(ctx)
 		errs = append(errs, err)
 		for _, c := range cells {

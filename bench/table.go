@@ -13,6 +13,8 @@ func number(v float64, unit string) string {
 	switch {
 	case unit == "×":
 		return fmt.Sprintf("%.3g ×", v)
+	case unit != "ms" && v >= 1000:
+		return fmt.Sprintf("%.0f %s", v, unit)
 	case unit != "ms":
 		return fmt.Sprintf("%.3g %s", v, unit)
 	case v == math.Trunc(v) && v < 1000:
