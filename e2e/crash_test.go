@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,11 +22,15 @@ type act struct {
 	may     []string // what the file f of the cell may hold afterwards; "-" when the cell may be gone
 	applies bool     // the source may hold it, too
 	root    bool     // only root can do it
+	needs   string   // a program
+	asks    string   // what is evaluated in the cells afterwards…
+	says    []string // …and what it may say
+	keeps   bool     // a template must be there afterwards
 }
 
-// acts are what issue and FAILURES name. Each begins with the source's f saying
+// acts are what issues and FAILURES name. Each begins with the source's f saying
 // "old"; what a run changes says "new".
-var acts = []act{
+var acts = append([]act{
 	{name: "run", may: []string{"-", "old", "new"}, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
 		return h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f")
 	}},
@@ -40,6 +45,9 @@ var acts = []act{
 	}},
 	{name: "run on a disk of its own", root: true, may: []string{"-", "old", "new"}, prepare: func(h *host, c string) {}, do: func(h *host, c string) outcome {
 		return h.try("run", "--cell", c, "--disk", "8M", "--", "sh", "-c", "echo new > f")
+	}},
+	{name: "run in an image", needs: "busybox", may: []string{"-", "old", "new"}, prepare: unpulled, do: func(h *host, c string) outcome {
+		return h.try("run", "--cell", c, "--image", "oci:"+filepath.Join(h.work, "layout"), "--", "sh", "-c", "echo new > f; echo new > /etc/f")
 	}},
 	{name: "exec", may: []string{"old", "new"}, prepare: made, do: func(h *host, c string) outcome {
 		return h.try("exec", c, "--", "sh", "-c", "echo new > f")
@@ -64,7 +72,7 @@ var acts = []act{
 		return h.try("fork", c, "-n", "2", "--name", c+"-f")
 	}},
 	{name: "rm", may: []string{"-", "new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("rm", "--yes", c) }},
-}
+}, warmActs...)
 
 func made(h *host, c string)   { h.pando("run", "--cell", c, "--", "true") }
 func worked(h *host, c string) { h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f") }
@@ -90,6 +98,9 @@ func TestF19KillAtEveryStep(t *testing.T) {
 	for _, role := range []string{"daemon", "keeper"} {
 		for _, a := range acts {
 			if a.root && os.Geteuid() != 0 {
+				continue
+			}
+			if _, err := exec.LookPath(a.needs); a.needs != "" && err != nil {
 				continue
 			}
 			t.Run(role+"/"+strings.ReplaceAll(a.name, " ", "-"), func(t *testing.T) {
@@ -218,6 +229,7 @@ func (c *crash) afterwards(a act, name, when string) {
 		case cl.State != "idle" && cl.State != "running":
 			bad("cell %s is %s", cl.Name, cl.State)
 		case cl.Name == name || strings.HasPrefix(cl.Name, name+"-f"):
+			c.asked(a, cl, bad)
 			o := h.try("exec", cl.ID, "--", "cat", "f")
 			got := strings.TrimSpace(o.out)
 			cut := got == "" && c.role == "keeper" // the command was killed with its keeper, in the middle of writing
@@ -230,6 +242,7 @@ func (c *crash) afterwards(a act, name, when string) {
 			bad("cell %s can't be removed: %s", cl.ID, o.stderr)
 		}
 	}
+	c.templates(a, bad)
 	if !found && !slices.Contains(a.may, "-") {
 		bad("the cell is gone")
 	}
@@ -263,6 +276,7 @@ func (c *crash) source(a act, bad func(string, ...any)) {
 func (c *crash) files() (left []string) {
 	for range 100 {
 		left, _ = filepath.Glob(c.state("cells", "*"))
+		left = append(left, must1(filepath.Glob(filepath.Join(c.images(), "*.partial")))...)
 		layers, _ := filepath.Glob(c.state("layers", "*"))
 		sources := ""
 		for _, n := range must1(filepath.Glob(c.state("sources", "*.json"))) {

@@ -125,6 +125,11 @@ func TestScripts(t *testing.T) {
 			"upstream":        upstreamCmd,
 			"sshd":            sshdCmd,
 			"ocsf":            validOCSF,
+			"registry":        registryCmd,
+			"asked":           askedCmd,
+			"packimage":       packImage,
+			"noimages":        noImages,
+			"holdings":        holdings,
 		},
 	})
 }
@@ -284,13 +289,21 @@ func killKeeper(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: killkeeper CELL-ID")
 	}
-	for _, p := range ours(ts.Getenv("WORK")) {
-		if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p)); strings.TrimSpace(string(comm)) == args[0][:commLength] {
-			kill(p)
-			return
-		}
+	if p := keeperOf(ts.Getenv("WORK"), args[0]); p != 0 {
+		kill(p)
+		return
 	}
 	ts.Fatalf("cell %s has no keeper", args[0])
+}
+
+// keeperOf finds the process that keeps a cell; 0 if there is none.
+func keeperOf(work, id string) int {
+	for _, p := range ours(work) {
+		if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p)); strings.TrimSpace(string(comm)) == id[:commLength] {
+			return p
+		}
+	}
+	return 0
 }
 
 // kill ends a process and waits until it is gone with all its threads and

@@ -218,6 +218,16 @@ func (h *host) request(method, path, body string) (int, string) {
 	return resp.StatusCode, b.String()
 }
 
+// killKeeper ends the keeper of a cell, which must have one.
+func (h *host) killKeeper(id string) {
+	h.t.Helper()
+	p := keeperOf(h.work, id)
+	if p == 0 {
+		h.t.Fatalf("cell %s has no keeper", id)
+	}
+	kill(p)
+}
+
 // leftovers lists what of the installation is left on the host.
 func (h *host) leftovers() (found []string) {
 	for range 100 {

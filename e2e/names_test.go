@@ -28,7 +28,8 @@ func TestF24NamesOnEveryVerb(t *testing.T) {
 		{"logs", "NAME"}, {"pause", "NAME"}, {"resume", "NAME"}, {"stop", "NAME"}, {"rm", "--yes", "NAME"}, {"checkpoint", "NAME"},
 		{"restore", "--yes", "NAME"}, {"undo", "--yes", "NAME"}, {"fork", "NAME"}, {"fork", "web", "--name", "NAME"}, {"fork", "web", "-n", "2", "--name", "NAME"},
 		{"accept", "NAME"}, {"discard", "NAME"}, {"receipt", "show", "NAME"}, {"receipt", "verify", "NAME"}, {"receipt", "export", "NAME", "-o", "-"},
-		{"cp", "NAME:x", "/dev/null"},
+		{"cp", "NAME:x", "/dev/null"}, {"eval", "NAME", "1"}, {"branch", "NAME"}, {"branch", "web", "--name", "NAME"},
+		{"template", "build", "NAME"}, {"template", "show", "NAME"}, {"template", "rm", "NAME"}, {"fork", "NAME", "--eval", "1"},
 	}
 	for _, verb := range verbs {
 		for _, name := range badNames {
@@ -84,6 +85,9 @@ func TestF24NamesOnEveryEndpoint(t *testing.T) {
 		{"GET", "/v1/runs?cell=NAME", ""}, {"GET", "/v1/runs/NAME", ""}, {"GET", "/v1/runs/NAME/attach", ""}, {"POST", "/v1/runs/NAME/interrupt", ""},
 		{"GET", "/v1/runs/NAME/diff", ""}, {"GET", "/v1/runs/NAME/files/stdout", ""}, {"GET", "/v1/runs/web:latest/files/NAME", ""},
 		{"GET", "/v1/runs/NAME/export", ""}, {"POST", "/v1/runs/NAME/accept", "{}"}, {"POST", "/v1/runs/NAME/discard", "{}"},
+		{"POST", "/v1/cells/NAME/eval", `{"code":"1"}`}, {"POST", "/v1/cells/NAME/branch", "{}"}, {"POST", "/v1/cells/web/branch", `{"name":JSON}`},
+		{"POST", "/v1/templates", `{"name":JSON}`}, {"GET", "/v1/templates/NAME", ""}, {"DELETE", "/v1/templates/NAME", ""},
+		{"POST", "/v1/templates/NAME/fork", "{}"},
 		{"GET", "/v1/receipts/NAME", ""}, {"GET", "/v1/receipts/NAME/bundle", ""}, {"POST", "/v1/receipts/NAME/verify", ""},
 	}
 	for _, e := range endpoints {
