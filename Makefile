@@ -34,7 +34,7 @@ bench: build
 
 bench-results: build
 	mkdir -p bench/results
-	for a in run cli ledger checkpoint import gateway policy; do \
+	for a in run exec spawn eval branch chain density cli ledger checkpoint import gateway policy; do \
 		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
 	done
 	$(GO) run ./tools/benchchart
@@ -44,6 +44,7 @@ bench-results: build
 # packages (whose tests fork; the binary itself is not built with it).
 soak: build
 	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
+	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 -run TestForksLeaveNothing ./internal/backend/namespace
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
 	$(MAKE) fuzz

@@ -87,6 +87,10 @@ func operation(r daemon.Route, path string, query []string) (object, error) {
 	switch {
 	case r.Gives == daemon.WebSocket:
 		answers["101"] = object{"description": "A WebSocket of binary messages: one byte of frame type, then its payload."}
+	case r.Gives == daemon.Lines:
+		both := content("application/json", schemaOf(reflect.TypeOf(r.Out)))
+		both["application/jsonl"] = object{"schema": ref("StreamLine")}
+		answers["200"] = object{"description": "Done; or, when asked for, lines while it is done, the last of which has the result.", "content": both}
 	case r.Gives != "":
 		answers["200"] = object{"description": "The bytes.", "content": content(r.Gives, binary)}
 	case r.Out != nil:

@@ -56,6 +56,9 @@ Where a path has ` + "`{cell}` or `{run}`" + `, ` + "`-`" + ` is the latest of t
 }
 
 func body(v any, kind string) string {
+	if kind == daemon.Lines {
+		return body(v, "") + " or [lines](#answers-in-lines)"
+	}
 	if kind != "" {
 		return kind
 	}
@@ -95,4 +98,10 @@ type, then the payload. Numbers in payloads are 8 bytes, big endian.
 | ` + "`!`" + ` | pando | an [Error](#error); the last frame |
 
 The offsets let a client that lost its connection go on where it was: ` + "`?stdout=N&stderr=N`" + `.
+
+## Answers in lines
+
+Long work answers with its result alone, or, to a request with
+` + "`Accept: application/jsonl`" + `, with a [StreamLine](#streamline) per line while it goes
+on. The last line is the result or an error. Work whose caller hangs up is given up.
 `

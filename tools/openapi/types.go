@@ -69,12 +69,13 @@ func readTypes(dir string, routes []daemon.Route) ([]typ, error) {
 			}
 		}
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[api.Error](), reflect.TypeFor[api.Progress](), reflect.TypeFor[api.Resize](), reflect.TypeFor[api.Gap]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[api.StreamLine](), reflect.TypeFor[api.Error](), reflect.TypeFor[api.Progress](), reflect.TypeFor[api.Resize](), reflect.TypeFor[api.Gap]()} {
 		visit(t)
 	}
 	refs := map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {Types: []string{"object"}},
 		reflect.TypeFor[time.Time]():       {Type: "string", Format: "date-time"},
+		reflect.TypeFor[[]byte]():          {Type: "string", ContentEncoding: "base64"},
 	}
 	for _, t := range order {
 		refs[t] = ref(t.Name())
@@ -152,12 +153,16 @@ func words(t reflect.Type) string {
 		return "time"
 	case t == reflect.TypeFor[json.RawMessage]():
 		return "object"
+	case t == reflect.TypeFor[[]byte]():
+		return "bytes"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return words(t.Elem()) + " or null"
 	case reflect.Slice:
 		return "list of " + words(t.Elem())
+	case reflect.Map:
+		return "object of " + words(t.Elem())
 	case reflect.Struct:
 		return fmt.Sprintf("[%s](#%s)", t.Name(), strings.ToLower(t.Name()))
 	case reflect.Bool:

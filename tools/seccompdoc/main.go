@@ -73,7 +73,7 @@ Each process of a namespace cell runs under a seccomp filter, set after no_new_p
 			}
 		}
 	}
-	fmt.Fprint(w, "\n## Downgrades\n\nEach is asked for by name and recorded in the cell's assurance.\n\n| downgrade | opens |\n|---|---|\n")
+	fmt.Fprint(w, "\n## Downgrades\n\nAllowFork is what a kept interpreter has and no other process of a cell; the others are asked for by name. Each is recorded in the cell's assurance.\n\n| downgrade | opens |\n|---|---|\n")
 	var names []linux.SeccompOption
 	opens := map[linux.SeccompOption][]string{}
 	add := func(o linux.SeccompOption, what string) {
@@ -89,6 +89,7 @@ Each process of a namespace cell runs under a seccomp filter, set after no_new_p
 		add(g.Opens, calls(g))
 		for _, c := range g.Check {
 			add(c.Opens, calls(g)+" also without the check “"+c.Says+"”")
+			add(c.Excepts, calls(g)+" also with "+c.Exempt)
 		}
 	}
 	slices.Sort(names)
