@@ -13,7 +13,7 @@ build:
 # the reason; with SKIPS=FILE a skip that the file doesn't list is a failure.
 test:
 	$(GO) vet ./...
-	$(GO) test -json ./... | $(GO) run ./tools/skips $(if $(SKIPS),-known $(SKIPS))
+	$(GO) test -json -timeout 25m ./... | $(GO) run ./tools/skips $(if $(SKIPS),-known $(SKIPS))
 
 # Formatting, static analysis, and that nothing generated is out of date.
 lint:
