@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -68,7 +67,7 @@ func (p *Proc) feed(c net.Conn) {
 		case api.FrameResize:
 			var r api.Resize
 			if json.Unmarshal(f.Payload, &r) == nil && p.started.Terminal != nil {
-				resize(p.started.Terminal, r)
+				p.resize(r)
 			}
 		case api.FrameSignal:
 			p.emit("process.signal", map[string]any{"signal": string(f.Payload)})
@@ -78,8 +77,12 @@ func (p *Proc) feed(c net.Conn) {
 }
 
 // resize tells a terminal its size. (Fd would make it blocking.)
-func resize(t *os.File, r api.Resize) {
-	if c, err := t.SyscallConn(); err == nil {
+func (p *Proc) resize(r api.Resize) {
+	if elsewhere, ok := p.started.Process.(Resizer); ok {
+		elsewhere.Resize(r.Rows, r.Cols)
+		return
+	}
+	if c, err := p.started.Terminal.SyscallConn(); err == nil {
 		c.Control(func(fd uintptr) {
 			unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: r.Rows, Col: r.Cols})
 		})

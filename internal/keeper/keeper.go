@@ -133,6 +133,12 @@ type Releaser interface {
 	Release()
 }
 
+// A Resizer is a process whose terminal is elsewhere: what its keeper has of it is
+// a socket.
+type Resizer interface {
+	Resize(rows, cols uint16) error
+}
+
 // An Interpreting driver can start interpreters: processes that are asked over a
 // socket.
 type Interpreting interface {

@@ -36,7 +36,7 @@ func TestSpawnGate(t *testing.T) {
 
 func testGate(t *testing.T, share bool) {
 	dir := t.TempDir()
-	c, err := Spawn(gated(dir), SpawnOptions{Share: share, Gate: func() error {
+	c, err := Spawn(gated(dir), SpawnOptions{Share: share, Gate: func(int) error {
 		if !there(filepath.Join(dir, "before")) || there(filepath.Join(dir, "after")) {
 			t.Error("the child is not at its gate")
 		}
@@ -53,7 +53,7 @@ func testGate(t *testing.T, share bool) {
 
 	dir = t.TempDir()
 	no := errors.New("no")
-	if _, err := Spawn(gated(dir), SpawnOptions{Share: share, Gate: func() error { return no }}); !errors.Is(err, no) {
+	if _, err := Spawn(gated(dir), SpawnOptions{Share: share, Gate: func(int) error { return no }}); !errors.Is(err, no) {
 		t.Errorf("stopped at the gate: %v", err)
 	}
 	if !there(filepath.Join(dir, "before")) || there(filepath.Join(dir, "after")) {

@@ -67,8 +67,9 @@ type SpawnOptions struct {
 	// PR_SET_DUMPABLE.
 	Share bool
 	// Gate is called when the child waits at its gate: it goes on if Gate
-	// returns nil, else it is ended, and Spawn fails with that error.
-	Gate func() error
+	// returns nil, else it is ended, and Spawn fails with that error. pid is the
+	// child's; with Share it is not known yet, and 0.
+	Gate func(pid int) error
 }
 
 // Spawn forks and lets the child run script, which must end by executing
@@ -127,7 +128,7 @@ func spawn(script *Script, opt SpawnOptions) (*Child, error) {
 	c := &Child{}
 	pass := func() error {
 		if opt.Gate != nil {
-			if err := opt.Gate(); err != nil {
+			if err := opt.Gate(c.PID); err != nil {
 				return err
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -221,11 +222,11 @@ func (c *liveCell) caps() uint64 {
 
 // proveNetwork has a process of the fork try what its gateway must deny, now that
 // it goes by the policy that the fork was adopted with.
-func (c *liveCell) proveNetwork(made *madeProcess) error {
+func (c *liveCell) proveNetwork(made *confine.Measured) error {
 	s := &linux.Script{Gated: true}
 	s.Stdio([3]*os.File{}, c.init.PIDFD)
 	s.Call("join the fork", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWNET)
-	shed(s, c.become(s))
+	confine.Shed(s, c.become(s))
 	address, _ := c.d.forking.Prog()
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 	proof, err := c.talkingCanaries(s, made)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -45,7 +46,7 @@ type proof struct {
 
 // talkingCanaries adds what is tried against the gateway of a talking cell, as
 // far as its policy denies it.
-func (c *liveCell) talkingCanaries(s *linux.Script, made *madeProcess) (*proof, error) {
+func (c *liveCell) talkingCanaries(s *linux.Script, made *confine.Measured) (*proof, error) {
 	p := &proof{wants: map[int]string{}}
 	if c.link == nil {
 		return p, nil
@@ -71,7 +72,7 @@ func (c *liveCell) talkingCanaries(s *linux.Script, made *madeProcess) (*proof, 
 			if !found && denied[at+i] {
 				found = true
 				p.wants[at+i] = t.name
-				settle = append(settle, t.try(s, made.add(t.name, "gateway"), a))
+				settle = append(settle, t.try(s, made.Add(t.name, "gateway"), a))
 			}
 		}
 		if !found {
@@ -87,7 +88,7 @@ func (c *liveCell) talkingCanaries(s *linux.Script, made *madeProcess) (*proof, 
 
 // complete waits until the gateway has seen all that was tried: a canary that
 // something else stopped says nothing about the gateway.
-func (p *proof) complete() error {
+func (p *proof) complete(int) error {
 	if p.trial == nil {
 		return nil
 	}

@@ -7,15 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/linux"
 )
-
-// rootCaps are what root of a cell may do inside it: own and give away files,
-// change to another of the cell's users, end its processes, listen on low
-// ports. Nothing here reaches the host: the capabilities are the user
-// namespace's.
-const rootCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
-	1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SETFCAP
 
 // joinFlags are the namespaces a command enters through its cell's first
 // process; the pid namespace it is born in.
@@ -29,7 +23,7 @@ const workdirOp = "enter "
 // proven what they are to prove.
 // An interpreter gets control as its descriptor 3. It has no Landlock domain: its
 // rules would bind its forks to the files that it sees itself.
-func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File) (s *linux.Script, made madeProcess, proof *proof, err error) {
+func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File) (s *linux.Script, made confine.Measured, proof *proof, err error) {
 	if err := c.rules(); err != nil { // a fork's are made when they are needed
 		return nil, made, nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
@@ -62,18 +56,11 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File) 
 		s.Call("take the terminal", unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
 	s.Call("umask", unix.SYS_UMASK, 0o022)
-	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
-	s.Limit("open files", unix.RLIMIT_NOFILE, min(c.d.openFiles, 65536), c.d.openFiles)
-	if n := c.w.Spec.Limits.Disk; n > 0 { // holes are free on a disk, but not to whoever reads them
-		s.Limit("file size", unix.RLIMIT_FSIZE, uint64(n), uint64(n))
-	}
-	if n := c.w.MaxProcs; n > 0 {
-		s.Limit("processes", unix.RLIMIT_NPROC, uint64(n), uint64(n))
-	}
+	confine.Limits{OpenFiles: c.d.openFiles, FileSize: c.w.Spec.Limits.Disk, Processes: c.w.MaxProcs}.Apply(s)
 
 	caps := c.become(s)
 	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)
-	shed(s, caps)
+	confine.Shed(s, caps)
 	c.confine(s, landlock, control != nil)
 	c.canaries(s, &made, landlock)
 	if proof, err = c.talkingCanaries(s, &made); err != nil {
@@ -99,27 +86,19 @@ func (c *liveCell) joinFlags() int {
 // become makes a script the cell's user, who may never have more capabilities
 // than those that are returned.
 func (c *liveCell) become(s *linux.Script) (caps uint64) {
-	if c.w.Spec.User.UID == 0 {
-		caps = c.d.rootCaps
-	}
-	for b := 0; b <= c.d.lastCap; b++ {
-		if caps&(1<<b) == 0 {
-			s.Call("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, b, 0, 0, 0)
-		}
-	}
-	if u := c.w.Spec.User; u.UID != os.Getuid() || u.GID != os.Getgid() {
-		s.Call("setgroups", unix.SYS_SETGROUPS, 0, nil)
-		s.Call("setresgid", unix.SYS_SETRESGID, u.GID, u.GID, u.GID)
-		s.Call("setresuid", unix.SYS_SETRESUID, u.UID, u.UID, u.UID)
-	}
-	return caps
+	u := c.w.Spec.User
+	return confine.Identity{User: u, RootCaps: c.d.rootCaps, LastCap: c.d.lastCap, Switch: u.UID != os.Getuid() || u.GID != os.Getgid()}.Become(s)
 }
 
-// shed drops all capabilities but caps, for good.
-func shed(s *linux.Script, caps uint64) {
-	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	s.SetCaps(caps)
-	s.NoNewPrivs()
+// canaries adds those that need no gateway; with landlock the one that needs it.
+func (c *liveCell) canaries(s *linux.Script, made *confine.Measured, landlock bool) {
+	p := c.place(landlock)
+	p.Canaries(s, made)
+}
+
+// place is what a battery in this cell must know.
+func (c *liveCell) place(landlock bool) confine.Place {
+	return confine.Place{Landlock: landlock, Silent: c.link == nil, Writable: c.writable(), State: c.w.Scratch, Bait: c.d.bait.address}
 }
 
 // confine adds Landlock and seccomp. An interpreter may make forks of itself.
@@ -133,8 +112,7 @@ func (c *liveCell) confine(s *linux.Script, landlock, forks bool) {
 	if forks {
 		filter = c.d.forking
 	}
-	address, _ := filter.Prog() // open as long as the keeper lives
-	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
+	confine.Filter(s, filter)
 }
 
 // rules opens the places that Landlock lets a command use, as the cell sees

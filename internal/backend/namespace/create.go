@@ -32,10 +32,13 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 
-	a := cell.Assurance{Backend: Name, Network: "none"}
+	a := cell.Assurance{Backend: b.cfg.name(), Network: "none"}
 	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}
 	w.Spec.Network = nil // the gateway's alone
-	if !w.Landlock {
+	if b.cfg.Above != nil {
+		w.UserNS, w.Veth = b.cfg.Above.UserNS, b.cfg.Above.Veth
+	}
+	if !w.Landlock && b.cfg.Above == nil {
 		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
 	}
 	k, err := b.host.Take()
@@ -66,7 +69,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err != nil {
 		return nil, err
 	}
-	if w.Talks {
+	if w.Talks && !w.Veth {
 		if f := b.tunNode(); f != nil {
 			at := len(files)
 			w.Tun, files = &at, append(files, f)
@@ -81,9 +84,22 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err != nil {
 		return nil, err
 	}
+	all := append(files, entry.files...)
+	if b.cfg.Above != nil {
+		programs, err := b.cfg.Above.open()
+		defer closeFiles(programs)
+		if err != nil {
+			return nil, err
+		}
+		if body, err = json.Marshal(Inner{Wire: body, Spec: w.Spec, Talks: w.Talks, Programs: len(programs)}); err != nil {
+			return nil, err
+		}
+		all = append(programs, all...)
+		a.Isolation = slices.Clone(b.cfg.Above.Isolation)
+	}
 	// The keeper's namespaces are known only when they are made, and the note
 	// must say so too: it is set by a second request.
-	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network}, append(files, entry.files...)...)
+	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network}, all...)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +162,17 @@ func (b *Backend) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.F
 			return files, err
 		}
 		w.Mounts[i].File = len(files)
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func (a *Above) open() (files []*os.File, err error) {
+	for _, p := range a.Programs {
+		f, err := os.Open(p)
+		if err != nil {
+			return files, cell.Errorf(cell.Unsupported, a.Backend+".Create", "build or install it: `make` puts it beside pando", "cannot start a cell: %w", err)
+		}
 		files = append(files, f)
 	}
 	return files, nil
@@ -233,6 +260,9 @@ func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) 
 func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *cleanup.Stack) error {
 	l := w.Spec.Limits
 	want := linux.CgroupLimits{Memory: l.Memory, PIDs: l.PIDs, CPUs: l.CPUs}
+	if b.cfg.Above != nil && l.PIDs > 0 {
+		want.PIDs = b.cfg.Above.PIDs(l.PIDs)
+	}
 	var missing map[string]string
 	if b.cgroups != nil {
 		name := cgroupName(w.Spec.ID, w.Spec.Family)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -67,7 +68,7 @@ func NewDriver() (keeper.Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
-	d := &Driver{lastCap: linux.LastCap(), rootCaps: rootCaps, forker: linux.NewThread(), namer: linux.NewThread(), tracer: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
+	d := &Driver{lastCap: linux.LastCap(), rootCaps: confine.RootCaps, forker: linux.NewThread(), namer: linux.NewThread(), tracer: linux.NewThread(), connect: (*liveCell).connect, cells: map[cell.ID]*liveCell{}}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
@@ -367,9 +368,9 @@ func (c *liveCell) explainStart(err error, p cell.Process) error {
 		return err
 	}
 	switch {
-	case strings.HasPrefix(se.Call, canaryOp):
+	case strings.HasPrefix(se.Call, confine.CanaryOp):
 		return cell.Errorf(cell.Denied, "namespace.Start", "report this: the cell's isolation does not hold on this host",
-			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, canaryOp), se.Errno)
+			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, confine.CanaryOp), se.Errno)
 	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !c.hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "namespace.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
 	case se.Call == workdirOp+p.Workdir:

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
@@ -24,8 +25,8 @@ type fork struct {
 	up     *trunk
 	id     *os.File // the file system of its identity, until it is adopted
 	when   time.Time
-	made   madeProcess // what the battery in its slot showed
-	source bool        // it is a source that goes on after it was branched
+	made   confine.Measured // what the battery in its slot showed
+	source bool             // it is a source that goes on after it was branched
 	// settled: it has done, and was seen to have done, all that need not wait for
 	// its identity.
 	settled bool
@@ -329,9 +330,9 @@ func explainSlot(err error) error {
 	if !ok {
 		return err
 	}
-	if len(se.Call) > len(canaryOp) && se.Call[:len(canaryOp)] == canaryOp {
+	if len(se.Call) > len(confine.CanaryOp) && se.Call[:len(confine.CanaryOp)] == confine.CanaryOp {
 		return cell.Errorf(cell.Denied, "namespace.Fork", "report this: the cell's isolation does not hold on this host",
-			"cannot fork the interpreter: the canary %q was not stopped as it must be (%v)", se.Call[len(canaryOp):], se.Errno)
+			"cannot fork the interpreter: the canary %q was not stopped as it must be (%v)", se.Call[len(confine.CanaryOp):], se.Errno)
 	}
 	return cell.Errorf(cell.Unsupported, "namespace.Fork", "run `pando doctor`", "cannot set up the fork: %w", se)
 }
@@ -339,7 +340,7 @@ func explainSlot(err error) error {
 // furnish is the script that makes a cell around a process that was forked: in
 // its namespaces, with the keeper's rights there. Then it becomes what a command
 // of the cell is, and tries what must be refused.
-func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *madeProcess) *linux.Script {
+func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Measured) *linux.Script {
 	s := &linux.Script{}
 	x := int(c.init.PIDFD.Fd())
 	s.Stdio([3]*os.File{}, append(append([]*os.File{c.init.PIDFD}, present(mounts)...), ids...)...)
@@ -381,8 +382,8 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *madeProces
 		s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
 		s.Loopback()
 	}
-	s.Mkdir(canaryDir, 0o777)
-	s.Try("chmod", unix.SYS_FCHMODAT, linux.AtCWD, canaryDir, 0o777)
+	s.Mkdir(confine.CanaryDir, 0o777)
+	s.Try("chmod", unix.SYS_FCHMODAT, linux.AtCWD, confine.CanaryDir, 0o777)
 	for i, f := range idFiles(c.w.Spec.ID, "") {
 		// Where the image has no such file, there is nothing to replace.
 		at := s.Try("open "+f.path, unix.SYS_OPENAT, linux.AtCWD, f.path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -392,11 +393,11 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *madeProces
 	s.CloseOthers(0)
 	s.Call("setsid", unix.SYS_SETSID)
 	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
-	shed(s, c.become(s))
+	confine.Shed(s, c.become(s))
 	address, _ := c.d.forking.Prog()
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 	c.canaries(s, made, false)
-	s.Refused(made.add("one more user namespace", "limits"), []unix.Errno{unix.ENOSPC, unix.EPERM}, unix.SYS_CLONE, int(linux.ForkFlags), nil, nil, nil, nil)
+	s.Refused(made.Add("one more user namespace", "limits"), []unix.Errno{unix.ENOSPC, unix.EPERM}, unix.SYS_CLONE, int(linux.ForkFlags), nil, nil, nil, nil)
 	s.Capture("/proc/self/status", 4096)
 	s.Report()
 	s.Exit()

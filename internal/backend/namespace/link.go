@@ -36,6 +36,13 @@ var (
 // connect gives the cell its interface: a TUN where one can be made, else a
 // veth pair.
 func (c *liveCell) connect(files []*os.File) (*link, error) {
+	if c.w.Veth {
+		l, err := c.veth()
+		if err != nil {
+			return nil, cell.Errorf(cell.Unsupported, "namespace.Create", "load a module: sudo modprobe veth", "cannot connect a cell to a gateway: no veth pair: %w", err)
+		}
+		return l, nil
+	}
 	path := linux.TunPath
 	if c.w.Tun != nil {
 		if n := *c.w.Tun; n < 0 || n >= len(files) {

@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -43,6 +43,35 @@ type Config struct {
 	Installation string // names our cgroups: letters and digits
 	IDBase       int    // first host id of the range that cells of root use
 	Log          *slog.Logger
+	Above        *Above // nil: commands run on the host's kernel
+}
+
+// Above is what a backend adds whose cells are those of this one, with a kernel
+// of their own in them (see Stage). Its driver wraps Driver, and unpacks Inner.
+type Above struct {
+	Backend   string   // its word
+	Isolation []string // what it puts between commands and the cell, for the assurance
+	Programs  []string // opened for each cell; they come to its driver as the first files
+	PIDs      func(asked int64) (cgroup int64)
+	UserNS    int  // how many user namespaces it makes in one cell
+	Veth      bool // a cell that talks is connected by a veth pair
+}
+
+// Inner is how a cell reaches a driver that wraps Driver: what it wraps gets Wire,
+// and the files after Programs.
+type Inner struct {
+	Wire     json.RawMessage `json:"wire"`
+	Spec     cell.Spec       `json:"spec"`
+	Talks    bool            `json:"talks,omitempty"` // it gets an interface
+	Programs int             `json:"programs"`
+}
+
+// name is the backend's word.
+func (c *Config) name() string {
+	if c.Above != nil {
+		return c.Above.Backend
+	}
+	return Name
 }
 
 // Backend runs cells in namespaces.
@@ -63,8 +92,8 @@ type Backend struct {
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
-	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, landlock: linux.LandlockABI() > 0}
-	b.host = &kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock}
+	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, landlock: cfg.Above == nil && linux.LandlockABI() > 0}
+	b.host = &kept.Host{Backend: cfg.name(), Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock}
 	g, err := linux.FindCgroups(cfg.Installation)
 	switch {
 	case err != nil:
@@ -78,7 +107,7 @@ func New(cfg Config) *Backend {
 }
 
 // Name implements backend.Backend.
-func (b *Backend) Name() string { return Name }
+func (b *Backend) Name() string { return b.cfg.name() }
 
 // Warm starts a keeper ahead.
 func (b *Backend) Warm() { b.host.Fill() }
@@ -194,7 +223,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 
 // dress adds what this backend knows of an instance.
 func (b *Backend) dress(i *kept.Instance) {
-	i.Refine = refine
+	i.Refine = confine.Refine
 	i.Forks = b
 	i.AfterRemove = func(ctx context.Context, last bool) error { return b.dropCgroups(ctx, i.Cell, i.Family, last) }
 }
@@ -239,35 +268,4 @@ func (b *Backend) dropCgroup(ctx context.Context, name string) error {
 		return nil // never made, or gone
 	}
 	return g.Remove(ctx)
-}
-
-// refine adds what the command's own process showed.
-func refine(a cell.Assurance, measured json.RawMessage) cell.Assurance {
-	var m madeProcess
-	if json.Unmarshal(measured, &m) != nil {
-		return a
-	}
-	a.Canaries = cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites, Skipped: m.Skipped, At: m.At, Fresh: true}
-	a.Isolation = append([]string(nil), a.Isolation...)
-	for _, l := range strings.Split(m.Status, "\n") {
-		k, v, _ := strings.Cut(l, ":")
-		switch v = strings.TrimSpace(v); {
-		case k == "NoNewPrivs" && v == "1":
-			a.Isolation = append(a.Isolation, "no_new_privs")
-		case k == "Seccomp" && v == "2":
-			a.Isolation = append(a.Isolation, "seccomp filter")
-		case k == "CapEff":
-			held := "no capabilities"
-			if v = strings.TrimLeft(v, "0"); v != "" {
-				held = "capabilities " + v + " of the cell's own user namespace"
-			}
-			a.Isolation = append(a.Isolation, held)
-		}
-	}
-	for _, b := range m.Bites {
-		if b == "landlock" {
-			a.Isolation = append(a.Isolation, "landlock")
-		}
-	}
-	return a
 }

@@ -11,15 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
 // stage is covered by the new root while it is built. It exists on every
 // host, and what is below it has been opened before.
 const stage = "/usr"
-
-// canaryDir is writable as far as mounts go, and forbidden by Landlock.
-const canaryDir = "/run/pando"
 
 // hidden are the parts of /proc that say or do something about the host;
 // readOnly are those that only root's sysctls live in. (The same as Docker's.)
@@ -52,7 +50,7 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 
 	s.Mkdir("/proc", 0o555)
 	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-	settings(s, w.Talks)
+	settings(s, w.Talks, w.UserNS)
 	s.Mkdir("/dev", 0o755)
 	s.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k")
 	node(s, "null")
@@ -97,8 +95,8 @@ func present(files []*os.File) (out []*os.File) {
 
 // settings writes the sysctls that are the cell's own. /proc was mounted while
 // the host's was still visible: the kernel wants to see one that hides nothing.
-func settings(s *linux.Script, talks bool) {
-	s.WriteFile("/proc/sys/user/max_user_namespaces", "0")
+func settings(s *linux.Script, talks bool, users int) {
+	s.WriteFile("/proc/sys/user/max_user_namespaces", strconv.Itoa(users))
 	network(s, talks)
 }
 
@@ -277,10 +275,10 @@ func idFiles(id cell.ID, hostname string) []idFile {
 func identity(s *linux.Script, spec cell.Spec) {
 	name := []byte(spec.Hostname)
 	s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
-	s.Mkdir(canaryDir, 0o777)
-	s.Call("chmod", unix.SYS_FCHMODAT, linux.AtCWD, canaryDir, 0o777)
+	s.Mkdir(confine.CanaryDir, 0o777)
+	s.Call("chmod", unix.SYS_FCHMODAT, linux.AtCWD, confine.CanaryDir, 0o777)
 	for _, f := range idFiles(spec.ID, spec.Hostname) {
-		at := canaryDir + "/" + strings.TrimPrefix(f.path, "/etc/")
+		at := confine.CanaryDir + "/" + strings.TrimPrefix(f.path, "/etc/")
 		fd := s.Call("create "+at, unix.SYS_OPENAT, linux.AtCWD, at, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
 		b := []byte(f.text)
 		s.Call("write "+at, unix.SYS_WRITE, fd, b, len(b))

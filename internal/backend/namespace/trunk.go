@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -187,7 +188,7 @@ func (c *liveCell) inMemory(place string) (names []string) {
 	entries, _ := os.ReadDir(procPath(c.init.PID, "root"+place))
 	for _, e := range entries {
 		at := place + "/" + e.Name()
-		if at != canaryDir && !slices.ContainsFunc(c.w.Spec.Mounts, func(m cell.Mount) bool { return m.Target == at }) {
+		if at != confine.CanaryDir && !slices.ContainsFunc(c.w.Spec.Mounts, func(m cell.Mount) bool { return m.Target == at }) {
 			names = append(names, e.Name())
 		}
 	}

@@ -1,8 +1,6 @@
 package namespace
 
 import (
-	"time"
-
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -19,8 +17,10 @@ type wire struct {
 	Tasks    int                `json:"tasks,omitempty"` // then so many tasks files
 	Scratch  string             `json:"scratch"`         // a directory for mount points, when the keeper mounts
 	Landlock bool               `json:"landlock"`
-	Talks    bool               `json:"talks,omitempty"` // it gets an interface
-	Tun      *int               `json:"tun,omitempty"`   // index of the passed file that TUNs can be made from
+	Talks    bool               `json:"talks,omitempty"`   // it gets an interface
+	Veth     bool               `json:"veth,omitempty"`    // a veth pair, where else a TUN would do, too
+	Tun      *int               `json:"tun,omitempty"`     // index of the passed file that TUNs can be made from
+	UserNS   int                `json:"user_ns,omitempty"` // how many more user namespaces there may be
 	// MaxProcs is the limit on processes where only a resource limit can
 	// apply it; 0 when a cgroup does.
 	MaxProcs int64 `json:"max_procs,omitempty"`
@@ -41,14 +41,4 @@ type madeCell struct {
 	// Untold is why executions of denied programs are not counted here, "" if
 	// they are.
 	Untold string `json:"untold,omitempty"`
-}
-
-// madeProcess is what a command's own process showed just before it executed
-// the program.
-type madeProcess struct {
-	Status   string    `json:"status"` // its /proc/self/status
-	Canaries int       `json:"canaries"`
-	At       time.Time `json:"at"` // when they were tried
-	Bites    []string  `json:"bites"`
-	Skipped  []string  `json:"skipped,omitempty"` // not tried: the policy allows them
 }

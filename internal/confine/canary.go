@@ -1,4 +1,4 @@
-package namespace
+package confine
 
 import (
 	"encoding/binary"
@@ -9,6 +9,9 @@ import (
 
 	"github.com/pando-dev/pando/internal/linux"
 )
+
+// CanaryDir is writable as far as mounts go, and forbidden by Landlock.
+const CanaryDir = "/run/pando"
 
 // A canary is a call that must be refused, made by the very process that then
 // becomes the command, with everything in force. A call that is not refused
@@ -27,6 +30,7 @@ var (
 	perm     = []unix.Errno{unix.EPERM}
 	readonly = []unix.Errno{unix.EROFS, unix.EACCES, unix.EPERM}
 	absent   = []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOTDIR}
+	noIoctl  = []unix.Errno{unix.EPERM, unix.ENOTTY} // gVisor has none that change anything
 	noRoute  = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}
 )
 
@@ -46,17 +50,17 @@ var battery = []canary{
 	{name: "userfaultfd", bites: "seccomp", errnos: perm, nr: unix.SYS_USERFAULTFD, args: []any{0}},
 	{name: "raw socket", bites: "capabilities", errnos: perm, nr: unix.SYS_SOCKET, args: []any{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}},
 	{name: "packet socket", bites: "seccomp", errnos: []unix.Errno{unix.EPERM, unix.EAFNOSUPPORT}, nr: unix.SYS_SOCKET, args: []any{unix.AF_PACKET, unix.SOCK_RAW, 0}},
-	{name: "device node", bites: "capabilities", errnos: perm, nr: unix.SYS_MKNODAT, args: []any{linux.AtCWD, canaryDir + "/mem", unix.S_IFCHR | 0o600, 0x101}},
+	{name: "device node", bites: "capabilities", errnos: perm, nr: unix.SYS_MKNODAT, args: []any{linux.AtCWD, CanaryDir + "/mem", unix.S_IFCHR | 0o600, 0x101}},
 	{name: "write to /usr", bites: "read-only root", errnos: []unix.Errno{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT}, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/usr/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}, path: "/usr/.pando-canary"},
 	{name: "write to /", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/.pando-canary", unix.O_CREAT | unix.O_WRONLY, 0o600}},
-	{name: "write a kernel setting", bites: "read-only root", errnos: readonly, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/proc/sys/kernel/core_pattern", unix.O_WRONLY, 0}},
+	{name: "write a kernel setting", bites: "read-only root", errnos: append(readonly, unix.ENOENT), nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/proc/sys/kernel/core_pattern", unix.O_WRONLY, 0}},
 	{name: "read /etc/shadow", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/etc/shadow", unix.O_RDONLY, 0}, path: "/etc/shadow"},
 	{name: "Docker's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/var/run/docker.sock", unix.O_PATH, 0}, path: "/var/run/docker.sock"},
 	{name: "take back a capability", bites: "capabilities", errnos: perm, nr: unix.SYS_PRCTL, args: []any{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_ADMIN, 0, 0}},
 	{name: "raise a limit", bites: "limits", errnos: perm, nr: unix.SYS_PRLIMIT64, args: []any{0, unix.RLIMIT_CORE, rlimit(1 << 20), nil}},
 	{name: "write a cgroup's limits", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/sys/fs/cgroup/cgroup.procs", unix.O_WRONLY, 0}},
-	{name: "change an interface", bites: "capabilities", errnos: perm, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCSIFFLAGS, ifreq("lo")}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
-	{name: "change a route", bites: "capabilities", errnos: perm, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCADDRT, make([]byte, 128)}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
+	{name: "change an interface", bites: "capabilities", errnos: noIoctl, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCSIFFLAGS, ifreq("lo")}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
+	{name: "change a route", bites: "capabilities", errnos: noIoctl, nr: unix.SYS_IOCTL, args: []any{nil, unix.SIOCADDRT, make([]byte, 128)}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
 	{name: "containerd's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/containerd/containerd.sock", unix.O_PATH, 0}},
 	{name: "Podman's socket", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/podman/podman.sock", unix.O_PATH, 0}},
 	{name: "D-Bus", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/run/dbus/system_bus_socket", unix.O_PATH, 0}},
@@ -67,7 +71,7 @@ var battery = []canary{
 
 // landlockCanary is made only where there is Landlock.
 var landlockCanary = canary{name: "write where only Landlock forbids it", bites: "landlock", errnos: []unix.Errno{unix.EACCES},
-	nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, canaryDir + "/canary", unix.O_CREAT | unix.O_WRONLY, 0o600}}
+	nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, CanaryDir + "/canary", unix.O_CREAT | unix.O_WRONLY, 0o600}}
 
 // silent are the canaries of a cell that has loopback alone.
 var silent = []canary{
@@ -76,46 +80,54 @@ var silent = []canary{
 	{name: "metadata service", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet4(169, 254, 169, 254), 16}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
 }
 
-// add counts a canary, and returns the name of its call.
-func (m *madeProcess) add(name, bites string) string {
+// Add counts a canary, and returns the name of its call.
+func (m *Measured) Add(name, bites string) string {
 	m.Canaries++
 	if !slices.Contains(m.Bites, bites) {
 		m.Bites = append(m.Bites, bites)
 	}
-	return canaryOp + name
+	return CanaryOp + name
 }
 
-// canaries adds all that need no gateway; with landlock the one that needs it.
-func (c *liveCell) canaries(s *linux.Script, made *madeProcess, landlock bool) {
+// Place is what a battery must know of the cell that it is run in.
+type Place struct {
+	Landlock bool     `json:"landlock,omitempty"` // a domain is in force
+	Silent   bool     `json:"silent,omitempty"`   // it has loopback alone
+	Writable []string `json:"writable"`           // where its commands may write as far as mounts go
+	State    string   `json:"state"`              // a folder of pando's own on the host
+	Bait     []byte   `json:"bait"`               // address of a socket that listens on the host
+}
+
+// Canaries adds all that need no gateway.
+func (p *Place) Canaries(s *linux.Script, made *Measured) {
 	list := slices.Clone(battery)
-	if landlock {
+	if p.Landlock {
 		list = append(list, landlockCanary)
 	}
 	list = append(list,
-		canary{name: "pando's own state", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, c.w.Scratch, unix.O_PATH, 0}, path: c.w.Scratch},
+		canary{name: "pando's own state", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, p.State, unix.O_PATH, 0}, path: p.State},
 		canary{name: "a socket of the host", bites: "network namespace", errnos: []unix.Errno{unix.ECONNREFUSED}, nr: unix.SYS_CONNECT,
-			args: []any{nil, c.d.bait.address, len(c.d.bait.address)}, prepare: socket(unix.AF_UNIX, unix.SOCK_STREAM)})
-	if c.link == nil {
+			args: []any{nil, p.Bait, len(p.Bait)}, prepare: socket(unix.AF_UNIX, unix.SOCK_STREAM)})
+	if p.Silent {
 		list = append(list, silent...)
 	}
-	own := c.writable()
 	for _, k := range list {
-		if k.path != "" && slices.ContainsFunc(own, func(p string) bool { return k.path == p || strings.HasPrefix(k.path, p+"/") }) {
+		if k.path != "" && slices.ContainsFunc(p.Writable, func(w string) bool { return k.path == w || strings.HasPrefix(k.path, w+"/") }) {
 			continue
 		}
 		args := k.args
 		if k.prepare != nil {
 			args = append([]any{k.prepare(s)}, k.args[1:]...)
 		}
-		s.Refused(made.add(k.name, k.bites), k.errnos, k.nr, args...)
+		s.Refused(made.Add(k.name, k.bites), k.errnos, k.nr, args...)
 		if k.prepare != nil {
 			s.Try("close", unix.SYS_CLOSE, args[0])
 		}
 	}
 }
 
-// canaryOp begins the names of canaries in a script.
-const canaryOp = "canary: "
+// CanaryOp begins the names of canaries in a script.
+const CanaryOp = "canary: "
 
 func socket(family, kind int) func(*linux.Script) linux.Slot {
 	return func(s *linux.Script) linux.Slot {

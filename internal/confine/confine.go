@@ -1,0 +1,123 @@
+// Package confine is what binds a command, said in the process that becomes it: its
+// user, its capabilities, its limits, the filter of system calls, and the canaries
+// that prove all that before the command begins. It is the same wherever a command
+// is started: in a namespace cell by its keeper, in a gVisor cell by the guest.
+package confine
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// RootCaps are what root of a cell may do inside it: own and give away files,
+// change to another of the cell's users, end its processes, listen on low
+// ports. Nothing here reaches the host: the capabilities are the user
+// namespace's.
+const RootCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
+	1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SETFCAP
+
+// Identity is who a command runs as.
+type Identity struct {
+	User     cell.User
+	RootCaps uint64 // of one whose UID is 0
+	LastCap  int    // the highest capability of this kernel
+	Switch   bool   // the process that becomes it is another user yet
+}
+
+// Become makes a script the user, who may never have more capabilities than those
+// that are returned.
+func (id Identity) Become(s *linux.Script) (caps uint64) {
+	if id.User.UID == 0 {
+		caps = id.RootCaps
+	}
+	for b := 0; b <= id.LastCap; b++ {
+		if caps&(1<<b) == 0 {
+			s.Call("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, b, 0, 0, 0)
+		}
+	}
+	if u := id.User; id.Switch {
+		s.Call("setgroups", unix.SYS_SETGROUPS, 0, nil)
+		s.Call("setresgid", unix.SYS_SETRESGID, u.GID, u.GID, u.GID)
+		s.Call("setresuid", unix.SYS_SETRESUID, u.UID, u.UID, u.UID)
+	}
+	return caps
+}
+
+// Shed drops all capabilities but caps, for good.
+func Shed(s *linux.Script, caps uint64) {
+	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	s.SetCaps(caps)
+	s.NoNewPrivs()
+}
+
+// Limits are the resource limits of a command. Zero: none.
+type Limits struct {
+	OpenFiles uint64 `json:"open_files"` // the hard one
+	FileSize  int64  `json:"file_size"`  // holes are free on a disk, but not to whoever reads them
+	Processes int64  `json:"processes"`  // of its user, where no cgroup counts them
+}
+
+// Apply adds them to a script.
+func (l Limits) Apply(s *linux.Script) {
+	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
+	s.Limit("open files", unix.RLIMIT_NOFILE, min(l.OpenFiles, 65536), l.OpenFiles)
+	if n := l.FileSize; n > 0 {
+		s.Limit("file size", unix.RLIMIT_FSIZE, uint64(n), uint64(n))
+	}
+	if n := l.Processes; n > 0 {
+		s.Limit("processes", unix.RLIMIT_NPROC, uint64(n), uint64(n))
+	}
+}
+
+// Filter adds the filter of system calls, which stays open as long as the program
+// that is loaded.
+func Filter(s *linux.Script, filter *linux.SeccompProgram) {
+	address, _ := filter.Prog()
+	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
+}
+
+// Measured is what a command's own process showed just before it executed the
+// program.
+type Measured struct {
+	Status   string    `json:"status"` // its /proc/self/status
+	Canaries int       `json:"canaries"`
+	At       time.Time `json:"at"` // when they were tried
+	Bites    []string  `json:"bites"`
+	Skipped  []string  `json:"skipped,omitempty"` // not tried: the policy allows them
+}
+
+// Refine adds what the command's own process showed.
+func Refine(a cell.Assurance, measured json.RawMessage) cell.Assurance {
+	var m Measured
+	if json.Unmarshal(measured, &m) != nil {
+		return a
+	}
+	a.Canaries = cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites, Skipped: m.Skipped, At: m.At, Fresh: true}
+	a.Isolation = slices.Clone(a.Isolation)
+	for l := range strings.SplitSeq(m.Status, "\n") {
+		k, v, _ := strings.Cut(l, ":")
+		switch v = strings.TrimSpace(v); {
+		case k == "NoNewPrivs" && v == "1":
+			a.Isolation = append(a.Isolation, "no_new_privs")
+		case k == "Seccomp" && v == "2":
+			a.Isolation = append(a.Isolation, "seccomp filter")
+		case k == "CapEff":
+			held := "no capabilities"
+			if v = strings.TrimLeft(v, "0"); v != "" {
+				held = "capabilities " + v + " of the cell's own user namespace"
+			}
+			a.Isolation = append(a.Isolation, held)
+		}
+	}
+	if slices.Contains(m.Bites, "landlock") {
+		a.Isolation = append(a.Isolation, "landlock")
+	}
+	return a
+}
