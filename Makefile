@@ -2,12 +2,17 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS = -s -w -X main.version=$(VERSION)
 
-.PHONY: all build test lint generate bench bench-results soak fuzz clean
+.PHONY: all build runsc test lint generate bench bench-results soak fuzz clean
 
 all: build
 
-build:
+build: runsc
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pando ./cmd/pando
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/pando-guest ./cmd/pando-guest
+
+# gVisor's runtime, a module of its own: a minute or two the first time.
+runsc:
+	CGO_ENABLED=0 $(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/pando-runsc .
 
 # Every test that this machine can run. What it can't is listed at the end, with
 # the reason; with SKIPS=FILE a skip that the file doesn't list is a failure.
@@ -21,6 +26,7 @@ lint:
 	$(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
+	cd cmd/pando-runsc && $(GO) mod verify
 
 # The documents and schemas made from the code.
 generate:

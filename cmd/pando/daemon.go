@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/none"
 	"github.com/pando-dev/pando/internal/cell"
@@ -272,14 +273,16 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		objects.Close()
 		return p, nil, err
 	}
-	ns := namespace.New(namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log})
+	cells := namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
+	ns := namespace.New(cells)
+	gv := gvisor.New(gvisor.Config{Config: cells, Runsc: beside("pando-runsc"), Guest: beside("pando-guest")})
 	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
 	whyNot := map[string]string{}
 	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
 		whyNot[overlay.Name] = why
 	}
 	eng, err := engine.Open(ctx, engine.Config{
-		Home: l.Home, Log: log, Backends: []backend.Backend{ns, no},
+		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Pool: l.Pool,
 	})
@@ -289,12 +292,13 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)
 		}
 		ns.Close()
+		gv.Close()
 		no.Close()
 	}, nil
 }
@@ -345,6 +349,15 @@ func hostSize() policy.Host {
 		h.Memory = int64(si.Totalram) * int64(si.Unit)
 	}
 	return h
+}
+
+// beside is the path of a program that is built and installed beside this one.
+func beside(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(filepath.Dir(self), name)
 }
 
 func namespaceDriver() (keeper.Driver, error) { return namespace.NewDriver() }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/keeper"
@@ -23,6 +24,7 @@ func main() {
 	switch role {
 	case kept.Role:
 		err = kept.Main(map[string]func() (keeper.Driver, error){
+			"gvisor":    gvisor.NewDriver,
 			"namespace": namespaceDriver,
 			"none":      noneDriver,
 		}, newEvents, kept.Networks{})

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ import (
 type Config struct {
 	Home    home.Home
 	Backend backend.Backend // the default one
+	Gvisor  backend.Backend // that of gVisor; nil: not looked at
 	Disk    func(context.Context) (api.Disk, error)
 	Overlay string // why overlayfs can't be used; "" when it can
 }
@@ -66,6 +68,7 @@ func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	x.files(ctx)
 	x.limits(caps)
 	x.ids()
+	x.gvisor(ctx)
 	x.virtual(ctx)
 	x.out.OK = true
 	for _, f := range x.out.Checks {
@@ -205,6 +208,18 @@ func (x *examination) ids() {
 		return
 	}
 	x.add("users in cells", note, "a cell has one user, you: chown and package managers don't work in it", "", "")
+}
+
+// gvisor says whether cells can have a kernel of their own.
+func (x *examination) gvisor(ctx context.Context) {
+	if x.cfg.Gvisor == nil {
+		return
+	}
+	if _, err := x.cfg.Gvisor.Probe(ctx); err != nil {
+		x.add("gvisor", missing, err.Error(), "cells with a kernel of their own: --backend gvisor", cmp.Or(cell.HintOf(err), "build pando with `make`"))
+		return
+	}
+	x.add("gvisor", ok, "cells can have gVisor's application kernel: --backend gvisor", "", "")
 }
 
 // virtual looks at what later, stronger backends would need.

@@ -1,0 +1,27 @@
+// Command pando-runsc is gVisor's runtime for the cells of backend gvisor. It is a
+// module of its own, since gVisor pins versions of libraries that the rest of pando
+// need not follow, and an executable of its own, since gVisor executes itself anew
+// under other names. It knows the commands that cells need; the stock runtime also
+// carries a prebuilt program of 47 MB for checkpoints in a cloud's storage, which
+// nobody here could look into.
+package main
+
+import (
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/alias"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+)
+
+func main() {
+	alias.HandleAlias()
+	commands := map[util.SubCommand]string{}
+	for _, c := range []util.SubCommand{
+		new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Checkpoint), new(cmd.Restore), new(cmd.Delete), new(cmd.State), // what the keeper asks for
+		new(sentrycmd.Boot), new(cmd.Gofer), new(sentrycmd.Umount), // what it executes itself
+	} {
+		commands[c] = ""
+	}
+	cli.Run(nil, commands, nil)
+}

@@ -1,0 +1,124 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// bootGrace is how long a sandbox may take until its guest answers.
+const bootGrace = 30 * time.Second
+
+// sandbox is the running application kernel of a cell.
+type sandbox struct {
+	id    cell.ID
+	spec  cell.Spec
+	stage *namespace.Stage
+	runsc *os.File
+	log   *os.File // what gVisor says when it fails
+	guest *guest.Client
+	token [32]byte     // what guest and keeper know each other by
+	procs atomic.Int64 // started so far
+}
+
+// boot starts gVisor on the cell's stage, and its guest.
+func (s *sandbox) boot(talks bool) (err error) {
+	rand.Read(s.token[:])
+	if s.log, err = logFile(); err != nil {
+		return err
+	}
+	theirs, ours, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	defer func() {
+		if err != nil {
+			ours.Close()
+		}
+	}()
+	child, err := s.stage.Start(s.runsc, append(runscArgs(talks), "run", "-detach", "-bundle", bundleDir, string(s.id)), theirs, s.log, s.log)
+	if err != nil {
+		return fmt.Errorf("cannot start gVisor: %w", err)
+	}
+	theirs.Close()
+	failed := make(chan error, 1)
+	go func() { failed <- s.started(child) }()
+	connected := make(chan error, 1)
+	go func() {
+		var err error
+		s.guest, err = guest.Boot(context.Background(), ours, s.token[:])
+		connected <- err
+	}()
+	late := time.After(bootGrace)
+	for {
+		select {
+		case err := <-failed:
+			if err != nil {
+				return err
+			}
+			failed = nil
+		case err := <-connected:
+			return err
+		case <-late:
+			return cell.Errorf(cell.Unavailable, "gvisor.boot", "try again when the machine is less busy", "cannot start gVisor: its guest does not answer in %v: %s", bootGrace, s.said())
+		}
+	}
+}
+
+// started waits for a command of pando-runsc, and says why it failed.
+func (s *sandbox) started(child *linux.Child) error {
+	defer child.PIDFD.Close()
+	ws, _, err := child.Wait()
+	if err == nil && ws.ExitStatus() != 0 {
+		err = cell.Errorf(cell.Unsupported, "gvisor.boot", "run `pando doctor`, or choose --backend namespace", "cannot start gVisor: %s", s.said())
+	}
+	return err
+}
+
+// said is what gVisor wrote before it gave up.
+func (s *sandbox) said() string {
+	b := make([]byte, 4096)
+	n, _ := s.log.ReadAt(b, 0)
+	if text := strings.TrimSpace(string(b[:n])); text != "" {
+		return text
+	}
+	return "it does not say why"
+}
+
+func logFile() (*os.File, error) {
+	fd, err := unix.MemfdCreate("pando-runsc", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	return os.NewFile(uintptr(fd), "gVisor's log"), nil
+}
+
+// socketPair is the guest's only connection, and ours.
+func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(fds[0]), "guest")
+	mine := os.NewFile(uintptr(fds[1]), "guest")
+	defer mine.Close()
+	c, err := net.FileConn(mine)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return theirs, c.(*net.UnixConn), nil
+}

@@ -1,0 +1,96 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Where things are on a cell's stage.
+const (
+	bundleDir = "/bundle"
+	stateDir  = "/state"
+)
+
+// bundle is the part of an OCI runtime configuration (runtime-spec 1.2) that a
+// sandbox needs.
+type bundle struct {
+	Version  string        `json:"ociVersion"`
+	Process  bundleProcess `json:"process"`
+	Root     bundleRoot    `json:"root"`
+	Hostname string        `json:"hostname"`
+	Mounts   []bundleMount `json:"mounts"`
+	Linux    bundleLinux   `json:"linux"`
+}
+
+type bundleProcess struct {
+	User         map[string]int      `json:"user"`
+	Args         []string            `json:"args"`
+	Env          []string            `json:"env"`
+	Cwd          string              `json:"cwd"`
+	Capabilities map[string][]string `json:"capabilities"`
+}
+
+type bundleRoot struct {
+	Path string `json:"path"`
+}
+
+type bundleMount struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Source      string   `json:"source,omitempty"`
+	Options     []string `json:"options,omitempty"`
+}
+
+type bundleLinux struct {
+	Namespaces []bundleNamespace `json:"namespaces"`
+}
+
+type bundleNamespace struct {
+	Type string `json:"type"`
+	Path string `json:"path,omitempty"`
+}
+
+// guestCaps are the capabilities of the guest, in the sandbox: it changes users,
+// ends processes, names the cell. The sandbox's own process has the same in the
+// cell's user namespace, in which it owns nothing but the cell.
+var guestCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
+	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_SETFCAP"}
+
+// bundleOf describes a cell's sandbox to gVisor: its root is what the namespace
+// cell shows, without the parts that are the kernel's own.
+func bundleOf(spec *cell.Spec) ([]byte, error) {
+	b := bundle{
+		Version: "1.2.1",
+		Process: bundleProcess{
+			User: map[string]int{"uid": 0, "gid": 0}, Args: []string{guestPath}, Env: []string{}, Cwd: "/",
+			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps},
+		},
+		Root:     bundleRoot{namespace.StageRoot},
+		Hostname: spec.Hostname,
+		Mounts: []bundleMount{
+			{Destination: "/proc", Type: "proc"},
+			{Destination: "/sys", Type: "sysfs", Options: []string{"ro"}},
+			{Destination: "/dev", Type: "tmpfs"},
+			{Destination: "/dev/shm", Type: "tmpfs", Options: []string{"mode=1777"}},
+			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: []string{"rw"}},
+		},
+		Linux: bundleLinux{[]bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
+	}
+	out, err := json.Marshal(b)
+	if err != nil {
+		return nil, fmt.Errorf("cannot describe the sandbox: %w", err)
+	}
+	return out, nil
+}
+
+// runscArgs are the arguments of pando-runsc before its command.
+func runscArgs(talks bool) []string {
+	network := "none"
+	if talks {
+		network = "sandbox"
+	}
+	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--ignore-cgroups", "--overlay2=none"}
+}

@@ -1,0 +1,214 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// Driver is the keeper's side: a namespace driver, whose cells have a sandbox each.
+type Driver struct {
+	cells *namespace.Driver
+
+	mu        sync.Mutex // guards what follows
+	sandboxes map[cell.ID]*sandbox
+}
+
+// NewDriver prepares what all cells of a keeper share.
+func NewDriver() (keeper.Driver, error) {
+	d, err := namespace.NewDriver()
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{cells: d.(*namespace.Driver), sandboxes: map[cell.ID]*sandbox{}}, nil
+}
+
+func (d *Driver) sandbox(id cell.ID) (*sandbox, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sandboxes[id]; s != nil {
+		return s, nil
+	}
+	return nil, cell.Errorf(cell.NotFound, "gvisor", "", "no cell %s in this keeper", id)
+}
+
+// Create implements keeper.Driver.
+func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error) {
+	var in namespace.Inner
+	if err := json.Unmarshal(spec, &in); err != nil || in.Programs != 1 || len(files) < 1 {
+		closeAll(files)
+		return nil, cell.Errorf(cell.Invalid, "gvisor.Create", "", "cannot read what to make: %w", err)
+	}
+	s := &sandbox{id: id, spec: in.Spec, runsc: files[0]}
+	if measured, err = d.cells.Create(id, in.Wire, files[1:]); err != nil {
+		s.close()
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.cells.Remove(id))
+			s.close()
+		}
+	}()
+	body, err := bundleOf(&s.spec)
+	if err != nil {
+		return nil, err
+	}
+	if s.stage, err = d.cells.Stage(id, map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}); err != nil {
+		return nil, err
+	}
+	if err := s.boot(in.Talks); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sandboxes[id] = s
+	return measured, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+func (s *sandbox) close() {
+	if s.guest != nil {
+		s.guest.Close()
+	}
+	if s.stage != nil {
+		s.stage.Close()
+	}
+	closeAll([]*os.File{s.runsc, s.log})
+}
+
+// Start implements keeper.Driver.
+func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return keeper.Started{}, err
+	}
+	proc, err := s.start(p, stdio, nil)
+	if err != nil {
+		return keeper.Started{}, err
+	}
+	return keeper.Started{Process: proc, Terminal: proc.Terminal(), Measured: proc.Measured()}, nil
+}
+
+// StartInterpreter implements keeper.Interpreting.
+func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	proc, err := s.start(p, stdio, control)
+	if err != nil {
+		return err
+	}
+	i.Process, i.Layer = proc, s.spec.Layer
+	return nil
+}
+
+// start asks the guest for a process.
+func (s *sandbox) start(p cell.Process, stdio [3]*os.File, control *os.File) (*guest.Process, error) {
+	u := s.spec.User
+	caps := uint64(0)
+	if u.UID == 0 {
+		caps = confine.RootCaps
+	}
+	return s.guest.Start(context.Background(), guest.Command{
+		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: p, UID: u.UID, GID: u.GID, Caps: caps,
+		Limits: guest.Limits{OpenFiles: openFiles, FileSize: uint64(s.spec.Limits.Disk), Processes: uint64(s.spec.Limits.PIDs)},
+	}, stdio, control)
+}
+
+// openFiles is how many files a process may have open, which the application kernel
+// bounds.
+const openFiles = 65536
+
+// List implements keeper.Driver: what the application kernel says.
+func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.guest.List(context.Background())
+}
+
+// KillAll implements keeper.Driver.
+func (d *Driver) KillAll(id cell.ID) (int, error) {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return 0, err
+	}
+	return s.guest.KillAll(context.Background())
+}
+
+// Freeze implements keeper.Driver. What commands have written is with the cell's
+// files then, where whoever freezes it looks for it.
+func (d *Driver) Freeze(id cell.ID) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	if err := s.guest.Sync(context.Background()); err != nil {
+		return err
+	}
+	return d.cells.Freeze(id)
+}
+
+// Thaw implements keeper.Driver.
+func (d *Driver) Thaw(id cell.ID) error { return d.cells.Thaw(id) }
+
+// Root implements keeper.Driver.
+func (d *Driver) Root(id cell.ID) (*os.File, error) { return d.cells.Root(id) }
+
+// Stats implements keeper.Driver: of the cell with its application kernel.
+func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
+	list, err := d.List(id)
+	if err != nil {
+		return cell.Stats{}, err
+	}
+	st, err := d.cells.Counted(id)
+	st.Processes, st.Measured = len(list), append([]string{"processes"}, st.Measured...)
+	return st, err
+}
+
+// Counted implements keeper.Counter.
+func (d *Driver) Counted(id cell.ID) (cell.Stats, error) { return d.cells.Counted(id) }
+
+// Killed implements keeper.Counter.
+func (d *Driver) Killed(id cell.ID) int64 { return d.cells.Killed(id) }
+
+// Held implements keeper.Holder.
+func (d *Driver) Held(id cell.ID) int64 { return d.cells.Held(id) }
+
+// Link implements keeper.Linker.
+func (d *Driver) Link(id cell.ID) (cell.NetworkLink, *os.File, error) { return d.cells.Link(id) }
+
+// Witness implements keeper.Linker.
+func (d *Driver) Witness(id cell.ID, n keeper.Network) { d.cells.Witness(id, n) }
+
+// Remove implements keeper.Driver.
+func (d *Driver) Remove(id cell.ID) error {
+	d.mu.Lock()
+	s := d.sandboxes[id]
+	delete(d.sandboxes, id)
+	d.mu.Unlock()
+	err := d.cells.Remove(id)
+	if s != nil {
+		s.close()
+	}
+	return err
+}

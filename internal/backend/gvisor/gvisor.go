@@ -1,0 +1,82 @@
+// Package gvisor is the backend of gVisor: an application kernel in user space
+// between a cell's commands and the host. It needs no KVM and no root.
+//
+// A gVisor cell is a namespace cell with a sandbox in it, instead of commands:
+// namespaces, mounts, cgroups, disk limit and link are package namespace's, and the
+// sandbox runs on the cell's Stage. Who breaks out of the application kernel is in
+// a namespace cell. For that reason this package stands above that one.
+//
+// The first process in the sandbox is pando-guest, which starts the commands
+// (package guest).
+//
+//	daemon: Create ── namespace.Create ──▶ keeper: Driver.Create ── namespace.Driver.Create, boot
+//	daemon: Start ────────────────────────▶ keeper: Driver.Start ─── guest.Client.Start
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Name is the backend's word.
+const Name = "gvisor"
+
+// Config says where a Backend works.
+type Config struct {
+	namespace.Config
+	Runsc string // path of pando-runsc
+	Guest string // path of pando-guest
+}
+
+// Backend runs cells on gVisor.
+type Backend struct {
+	*namespace.Backend
+	cfg Config
+}
+
+// New returns the backend. It starts nothing.
+func New(cfg Config) *Backend {
+	cfg.Above = &namespace.Above{
+		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Programs: []string{cfg.Runsc},
+		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Veth: true,
+	}
+	return &Backend{namespace.New(cfg.Config), cfg}
+}
+
+// sentryThreads is how many threads gVisor has at most that are nobody's. Each
+// thread of the cell has up to four of its own on the host.
+const sentryThreads = 512
+
+// Probe implements backend.Backend.
+func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
+	caps, err := b.Backend.Probe(ctx)
+	if err != nil {
+		return caps, err
+	}
+	for _, p := range []string{b.cfg.Runsc, b.cfg.Guest} {
+		if _, err := os.Stat(p); err != nil {
+			return caps, cell.Errorf(cell.Unsupported, "gvisor.Probe", "build it with `make`, or install it beside pando", "cannot find %s: %w", p, err)
+		}
+	}
+	caps.Landlock = "gVisor has no Landlock: its mounts say what can be written"
+	return caps, nil
+}
+
+// Create implements backend.Backend.
+func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
+	spec.Mounts = append([]cell.Mount(nil), spec.Mounts...)
+	spec.Mounts = append(spec.Mounts, cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: guestPath, ReadOnly: true, Why: "guest"})
+	i, err := b.Backend.Create(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a gVisor cell: %w", err)
+	}
+	return i, nil
+}
+
+// guestPath is where a cell sees pando-guest.
+const guestPath = "/run/pando-guest"
