@@ -20,7 +20,7 @@ const module = "github.com/pando-dev/pando/"
 // lower rows only. See docs/design/0001-house.md for the rows that the first plan
 // did not have (5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
-	{"cmd/pando", "tools/seccompdoc", "tools/benchchart", "tools/openapi", "tools/skips"},
+	{"cmd/pando", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/openapi", "tools/skips"},
 	{"internal/cli", "internal/daemon", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
@@ -28,10 +28,10 @@ var rows = [][]string{
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/backend/kept", "internal/workspace/apply"},
 	{"internal/workspace/diff"},
-	{"internal/backend", "internal/keeper", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/ocsf", "internal/oci"},
+	{"internal/backend", "internal/keeper", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/ocsf", "internal/oci"},
 	{"internal/secret"},
 	{"internal/gitdir"},
-	{"internal/reexec", "internal/interp", "internal/confine"},
+	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }

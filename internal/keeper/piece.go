@@ -9,12 +9,21 @@ import (
 	"net"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/archive"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
 // An archive travels as frames: FrameStdin or FrameStdout with a piece of it,
 // then FrameResult, or FrameError when it can't be completed.
+
+// FilesRequest names a path inside the cell, absolute.
+type FilesRequest struct {
+	Path  string `json:"path"`
+	Write bool   `json:"write"`         // extract the archive that follows; else send one
+	UID   int    `json:"uid,omitempty"` // who written files belong to
+	GID   int    `json:"gid,omitempty"`
+}
 
 // pieces turns what is written into frames.
 type pieces struct {
@@ -96,12 +105,12 @@ func (s *Server) files(c *reexec.Conn, req *Request) {
 	defer root.Close()
 	if req.Files.Write {
 		in := &assembled{c: raw}
-		err = takeFiles(root, *req.Files, in)
+		err = archive.Take(root, req.Files.Path, req.Files.UID, req.Files.GID, in)
 		if err == nil { // padding after the archive
 			_, err = io.Copy(io.Discard, in)
 		}
 	} else {
-		err = sendFiles(root, req.Files.Path, out)
+		err = archive.Send(root, req.Files.Path, out)
 	}
 	out.end(err)
 }

@@ -1,4 +1,7 @@
-package keeper
+// Package archive copies files of a cell out of it and into it, as tar. It
+// trusts neither side: every path is resolved inside the cell's root, and of an
+// archive only files, folders and symlinks are taken.
+package archive
 
 import (
 	"archive/tar"
@@ -14,14 +17,6 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 )
-
-// FilesRequest names a path inside the cell, absolute.
-type FilesRequest struct {
-	Path  string `json:"path"`
-	Write bool   `json:"write"`         // extract the archive that follows; else send one
-	UID   int    `json:"uid,omitempty"` // who written files belong to
-	GID   int    `json:"gid,omitempty"`
-}
 
 // Every path is resolved as a process of the cell would, inside its root:
 // symlinks lead to places of the cell, never out of it.
@@ -51,9 +46,12 @@ func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	}
 }
 
-// sendFiles writes what lies at p into a tar archive whose names begin with
-// p's last component.
-func sendFiles(root *os.File, p string, w io.Writer) error {
+// owner is who written files belong to.
+type owner struct{ uid, gid int }
+
+// Send writes what lies at p below root into a tar archive whose names begin
+// with p's last component.
+func Send(root *os.File, p string, w io.Writer) error {
 	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return notInCell(err)
@@ -139,10 +137,12 @@ func sendDir(t *tar.Writer, root *os.File, p, name string) error {
 	return nil
 }
 
-// takeFiles extracts an archive below p, which is made if need be.
-func takeFiles(root *os.File, req FilesRequest, r io.Reader) error {
-	base := path.Clean("/" + req.Path)
-	if err := mkdirs(root, base, req); err != nil {
+// Take extracts an archive below p, which is made if need be. What it makes
+// belongs to uid and gid.
+func Take(root *os.File, p string, uid, gid int, r io.Reader) error {
+	who := owner{uid, gid}
+	base := path.Clean("/" + p)
+	if err := mkdirs(root, base, who); err != nil {
 		return err
 	}
 	t := tar.NewReader(r)
@@ -152,26 +152,26 @@ func takeFiles(root *os.File, req FilesRequest, r io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return cell.Errorf(cell.Invalid, "keeper.files", "", "cannot read the archive: %w", err)
+			return cell.Errorf(cell.Invalid, "archive", "", "cannot read the archive: %w", err)
 		}
 		name := path.Clean("/" + h.Name)
 		if name == "/" {
 			continue
 		}
-		if err := takeOne(root, base+name, h, t, req); err != nil {
+		if err := takeOne(root, base+name, h, t, who); err != nil {
 			return err
 		}
 	}
 }
 
-func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, req FilesRequest) error {
-	if err := mkdirs(root, path.Dir(p), req); err != nil {
+func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) error {
+	if err := mkdirs(root, path.Dir(p), who); err != nil {
 		return err
 	}
 	mode := uint32(h.Mode & 0o777)
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return mkdirs(root, p, req)
+		return mkdirs(root, p, who)
 	case tar.TypeReg:
 		f, err := openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NONBLOCK, mode)
 		if err != nil {
@@ -183,7 +183,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, req FilesReque
 			return err
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return cell.Errorf(cell.Conflict, "keeper.files", "", "cannot write %s: it is no regular file", p)
+			return cell.Errorf(cell.Conflict, "archive", "", "cannot write %s: it is no regular file", p)
 		}
 		if _, err := io.Copy(f, r); err != nil {
 			return fmt.Errorf("cannot write %s: %w", p, err)
@@ -191,7 +191,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, req FilesReque
 		if err := f.Chmod(os.FileMode(mode)); err != nil {
 			return err
 		}
-		return own(f, req)
+		return own(f, who)
 	case tar.TypeSymlink:
 		dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -202,13 +202,13 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, req FilesReque
 		if err := unix.Symlinkat(h.Linkname, int(dir.Fd()), path.Base(p)); err != nil {
 			return notInCell(&os.PathError{Op: "symlink", Path: p, Err: err})
 		}
-		return os.NewSyscallError("chown", unix.Fchownat(int(dir.Fd()), path.Base(p), req.UID, req.GID, unix.AT_SYMLINK_NOFOLLOW))
+		return os.NewSyscallError("chown", unix.Fchownat(int(dir.Fd()), path.Base(p), who.uid, who.gid, unix.AT_SYMLINK_NOFOLLOW))
 	}
-	return cell.Errorf(cell.Unsupported, "keeper.files", "", "cannot copy %s: only files, folders and symlinks can be copied", p)
+	return cell.Errorf(cell.Unsupported, "archive", "", "cannot copy %s: only files, folders and symlinks can be copied", p)
 }
 
 // mkdirs makes a directory and those above it.
-func mkdirs(root *os.File, p string, req FilesRequest) error {
+func mkdirs(root *os.File, p string, who owner) error {
 	d, err := openIn(root, p, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil {
 		return d.Close()
@@ -216,7 +216,7 @@ func mkdirs(root *os.File, p string, req FilesRequest) error {
 	if !errors.Is(err, os.ErrNotExist) || p == "/" {
 		return notInCell(err)
 	}
-	if err := mkdirs(root, path.Dir(p), req); err != nil {
+	if err := mkdirs(root, path.Dir(p), who); err != nil {
 		return err
 	}
 	up, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -227,17 +227,17 @@ func mkdirs(root *os.File, p string, req FilesRequest) error {
 	if err := unix.Mkdirat(int(up.Fd()), path.Base(p), 0o755); err != nil && err != unix.EEXIST {
 		return notInCell(&os.PathError{Op: "mkdir", Path: p, Err: err})
 	}
-	return os.NewSyscallError("chown", unix.Fchownat(int(up.Fd()), path.Base(p), req.UID, req.GID, unix.AT_SYMLINK_NOFOLLOW))
+	return os.NewSyscallError("chown", unix.Fchownat(int(up.Fd()), path.Base(p), who.uid, who.gid, unix.AT_SYMLINK_NOFOLLOW))
 }
 
-func own(f *os.File, req FilesRequest) error { return f.Chown(req.UID, req.GID) }
+func own(f *os.File, who owner) error { return f.Chown(who.uid, who.gid) }
 
 func notInCell(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return cell.Errorf(cell.NotFound, "keeper.files", "", "no such path in the cell: %w", err)
+		return cell.Errorf(cell.NotFound, "archive", "", "no such path in the cell: %w", err)
 	case errors.Is(err, os.ErrPermission), errors.Is(err, unix.EROFS):
-		return cell.Errorf(cell.Denied, "keeper.files", "write below the workspace, the home directory or /tmp", "the cell may not be written there: %w", err)
+		return cell.Errorf(cell.Denied, "archive", "write below the workspace, the home directory or /tmp", "the cell may not be written there: %w", err)
 	}
 	return err
 }
