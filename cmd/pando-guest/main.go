@@ -1,0 +1,17 @@
+// Command pando-guest is the first process inside a sandbox: it starts the
+// commands of its cell, as the keeper at the other end of its standard input asks.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/pando-dev/pando/internal/guest"
+)
+
+func main() {
+	if err := guest.Serve(0); err != nil {
+		fmt.Fprintln(os.Stderr, "pando-guest:", err)
+		os.Exit(1)
+	}
+}

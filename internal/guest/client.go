@@ -1,0 +1,331 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// greetLimit bounds a greeting for whom no context does: a sandbox that boots on
+// a busy machine takes its time.
+const greetLimit = 30 * time.Second
+
+// Client is the keeper's end. It is safe for concurrent use.
+type Client struct {
+	c net.Conn
+	m *mux
+
+	mu    sync.Mutex // guards what follows
+	last  uint32     // number of a question or stream
+	asked map[uint32]chan answer
+	procs map[string]*Process
+	held  bool
+}
+
+// Boot greets the guest of a sandbox that has just been started and gives it its
+// token. Nobody else may have the socket.
+func Boot(ctx context.Context, c net.Conn, token []byte) (*Client, error) {
+	return connect(ctx, c, token, true)
+}
+
+// Connect greets a guest that has the token, and refuses any other. It belongs to
+// Connect to close c when it fails.
+func Connect(ctx context.Context, c net.Conn, token []byte) (*Client, error) {
+	return connect(ctx, c, token, false)
+}
+
+func connect(ctx context.Context, c net.Conn, token []byte, boot bool) (*Client, error) {
+	if len(token) == 0 {
+		c.Close()
+		return nil, cell.Errorf(cell.Internal, "guest.Connect", "", "cannot talk to the cell's guest without a token")
+	}
+	c.SetDeadline(time.Now().Add(greetLimit))
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	err := greetGuest(c, token, boot)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		c.Close()
+		if cell.KindOf(err) == cell.Internal {
+			err = cell.Errorf(cell.Unavailable, "guest.Connect", "", "cannot greet the cell's guest: %w", err)
+		}
+		return nil, err
+	}
+	c.SetDeadline(time.Time{})
+	cl := &Client{c: c, m: newMux(bufio.NewReaderSize(c, maxPayload), c), asked: map[uint32]chan answer{}, procs: map[string]*Process{}}
+	go cl.read()
+	return cl, nil
+}
+
+// read takes what the guest says, and never waits for anybody else.
+func (c *Client) read() {
+	buf := make([]byte, maxPayload)
+	for {
+		t, id, b, err := c.m.next(buf)
+		if err == nil {
+			err = c.hear(t, id, b)
+		}
+		if err != nil {
+			c.lose()
+			return
+		}
+	}
+}
+
+func (c *Client) hear(t frameType, id uint32, b []byte) error {
+	switch t {
+	case frameAnswer:
+		var a answer
+		if err := decode(b, &a); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		ch := c.asked[id]
+		delete(c.asked, id)
+		c.mu.Unlock()
+		if ch != nil {
+			ch <- a
+		}
+	case frameNote:
+		var n note
+		if err := decode(b, &n); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		p := c.procs[n.Ended]
+		c.mu.Unlock()
+		if p != nil {
+			p.end()
+		}
+	default:
+		return errProtocol("a frame of type %d", t)
+	}
+	return nil
+}
+
+// lose ends everything that waits.
+func (c *Client) lose() {
+	c.m.fail(errGone)
+	c.c.Close()
+}
+
+// Close ends the connection, and with it the guest, unless it is held.
+func (c *Client) Close() error {
+	c.lose()
+	return nil
+}
+
+// Done is closed when the connection is lost; whoever waits gets an error of the
+// kind unavailable then.
+func (c *Client) Done() <-chan struct{} { return c.m.gone }
+
+func (c *Client) number() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	return c.last
+}
+
+// expect makes room for an answer.
+func (c *Client) expect() (uint32, chan answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	ch := make(chan answer, 1)
+	c.asked[c.last] = ch
+	return c.last, ch
+}
+
+// ask asks a question and waits for its answer. With a ctx that ends it returns;
+// the guest goes on nevertheless.
+func (c *Client) ask(ctx context.Context, q question) (answer, error) {
+	id, ch := c.expect()
+	if err := c.m.writeJSON(frameAsk, id, q); err != nil {
+		return answer{}, err
+	}
+	return c.wait(ctx, id, ch)
+}
+
+func (c *Client) wait(ctx context.Context, id uint32, ch chan answer) (a answer, err error) {
+	select {
+	case a = <-ch:
+	case <-c.m.gone:
+		select {
+		case a = <-ch:
+		default:
+			return a, c.m.err()
+		}
+	case <-ctx.Done():
+		c.mu.Lock()
+		delete(c.asked, id)
+		c.mu.Unlock()
+		return a, context.Cause(ctx)
+	}
+	if a.Error != nil {
+		return a, a.Error.err()
+	}
+	return a, nil
+}
+
+// List is what `ps` shows: all processes of the cell but the first.
+func (c *Client) List(ctx context.Context) ([]cell.ProcessInfo, error) {
+	a, err := c.ask(ctx, question{Op: opList})
+	return a.List, err
+}
+
+// KillAll ends every process of the cell and returns how many there were.
+func (c *Client) KillAll(ctx context.Context) (int, error) {
+	a, err := c.ask(ctx, question{Op: opKillAll})
+	return a.Count, err
+}
+
+// Sync is sync(2) in the sandbox.
+func (c *Client) Sync(ctx context.Context) error {
+	_, err := c.ask(ctx, question{Op: opSync})
+	return err
+}
+
+// Processes lists what was started and not released: in a restored copy, what the
+// source's keeper had started.
+func (c *Client) Processes(ctx context.Context) ([]Known, error) {
+	a, err := c.ask(ctx, question{Op: opKnown})
+	return a.Known, err
+}
+
+// ReadFiles writes what lies at path into a tar archive.
+func (c *Client) ReadFiles(ctx context.Context, path string, w io.Writer) error {
+	s := c.m.open(c.number())
+	defer c.m.forget(s)
+	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
+	defer stop()
+	id, ch := c.expect()
+	if err := c.m.writeJSON(frameAsk, id, question{Op: opRead, Path: path, Streams: []uint32{s.id}}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, s); err != nil {
+		s.CloseRead()
+		return err
+	}
+	_, err := c.wait(ctx, id, ch)
+	return err
+}
+
+// WriteFiles extracts a tar archive below path; what it makes belongs to who.
+func (c *Client) WriteFiles(ctx context.Context, path string, who cell.User, r io.Reader) error {
+	s := c.m.open(c.number())
+	defer c.m.forget(s)
+	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
+	defer stop()
+	id, ch := c.expect()
+	if err := c.m.writeJSON(frameAsk, id, question{Op: opWrite, Path: path, UID: who.UID, GID: who.GID, Streams: []uint32{s.id}}); err != nil {
+		return err
+	}
+	read := &noted{r: r}
+	go func() { // what is wrong at the other end is known before all has been read
+		io.Copy(struct{ io.Writer }{s}, read)
+		s.CloseWrite()
+	}()
+	_, err := c.wait(ctx, id, ch)
+	if rerr := read.failed(); rerr != nil {
+		return rerr
+	}
+	return err
+}
+
+// noted keeps the error of a reader that another goroutine reads.
+type noted struct {
+	r   io.Reader
+	mu  sync.Mutex // guards err
+	err error
+}
+
+func (n *noted) Read(b []byte) (int, error) {
+	k, err := n.r.Read(b)
+	if err != nil && err != io.EOF {
+		n.mu.Lock()
+		n.err = err
+		n.mu.Unlock()
+	}
+	return k, err
+}
+
+func (n *noted) failed() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// Dial connects to a port of the cell's loopback.
+func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
+	s := c.m.open(c.number())
+	if _, err := c.ask(ctx, question{Op: opDial, Port: port, Streams: []uint32{s.id}}); err != nil {
+		c.m.forget(s)
+		return nil, err
+	}
+	mine, theirs, err := socketPair()
+	if err != nil {
+		s.CloseRead()
+		s.CloseWrite()
+		c.m.forget(s)
+		return nil, err
+	}
+	c.both(s, theirs)
+	conn, err := net.FileConn(mine)
+	mine.Close()
+	return conn, err
+}
+
+// Hold brings the guest to stand still at the border of a frame, for a checkpoint.
+// Until GoOn nothing is sent in either direction; whoever asks waits.
+func (c *Client) Hold(ctx context.Context) error {
+	if err := c.m.take(); err != nil {
+		return err
+	}
+	err := c.still(ctx, opHold)
+	if err != nil {
+		c.m.give()
+		return err
+	}
+	c.mu.Lock()
+	c.held = true
+	c.mu.Unlock()
+	return nil
+}
+
+// GoOn ends Hold on the connection that began it.
+func (c *Client) GoOn(ctx context.Context) error {
+	c.mu.Lock()
+	held := c.held
+	c.held = false
+	c.mu.Unlock()
+	if !held {
+		return cell.Errorf(cell.Conflict, "guest.GoOn", "", "cannot let the cell go on: it does not stand still")
+	}
+	defer c.m.give()
+	return c.still(ctx, opGoOn)
+}
+
+// still asks a question while holding the turn.
+func (c *Client) still(ctx context.Context, op string) error {
+	id, ch := c.expect()
+	if err := c.m.writeNow(frameAsk, id, []byte(`{"op":"`+op+`"}`)); err != nil {
+		return err
+	}
+	_, err := c.wait(ctx, id, ch)
+	if err != nil && ctx.Err() != nil { // it may stand still, or not
+		c.lose()
+	}
+	return err
+}
+
+// Adopt tells a restored copy who it is. Its processes go on then.
+func (c *Client) Adopt(ctx context.Context, a Adoption) ([]cell.Hazard, error) {
+	r, err := c.ask(ctx, question{Op: opAdopt, Adopt: &a})
+	return r.Hazards, err
+}

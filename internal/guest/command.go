@@ -1,0 +1,146 @@
+package guest
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// workdirOp begins the name of the call that enters the working directory.
+const workdirOp = "enter "
+
+// selfLink says which number a command has in its cell.
+const selfLink = "/proc/self"
+
+// spawn starts a command in a cgroup of its own with files as its streams.
+func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (child *linux.Child, inner int, g *group, err error) {
+	if g, err = p.all.sub(strconv.FormatInt(p.groups.Add(1), 10)); err != nil {
+		return nil, 0, nil, err
+	}
+	defer func() {
+		if err != nil {
+			g.remove()
+			g.dir.Close()
+		}
+	}()
+	var high [4]*os.File
+	for i, f := range append(stdio[:], control) {
+		if f == nil {
+			continue
+		}
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		if high[i], err = linux.Raise(os.NewFile(uintptr(fd), f.Name())); err != nil {
+			return nil, 0, nil, err
+		}
+		defer high[i].Close()
+	}
+	first, err := p.firstProcess()
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	s := p.script(c, [3]*os.File(high[:3]), high[3])
+	child, err = linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd()), CgroupFD: g.dir, Share: true})
+	if err != nil {
+		return nil, 0, nil, explainStart(err, c.Process)
+	}
+	inner, _ = strconv.Atoi(child.Captured[selfLink])
+	return child, inner, g, nil
+}
+
+// script is what a command does before it becomes its program.
+func (p *place) script(c *Command, stdio [3]*os.File, control *os.File) *linux.Script {
+	s := &linux.Script{}
+	var later []*os.File
+	if control != nil {
+		later = append(later, control)
+	}
+	s.Stdio(stdio, later...)
+	// It sees its cgroup as the root of all, and so does whatever it starts.
+	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	s.CaptureLink(selfLink, 32)
+	if control != nil {
+		s.Call("hand over the socket", unix.SYS_DUP3, int(control.Fd()), 3, 0)
+		s.Call("close", unix.SYS_CLOSE, int(control.Fd()))
+	}
+	s.Call("setsid", unix.SYS_SETSID)
+	if c.Process.TTY {
+		s.Call("take the terminal", unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	}
+	s.Call("umask", unix.SYS_UMASK, 0o022)
+	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
+	for _, l := range []struct {
+		name     string
+		resource int
+		value    uint64
+	}{{"open files", unix.RLIMIT_NOFILE, c.Limits.OpenFiles}, {"file size", unix.RLIMIT_FSIZE, c.Limits.FileSize}, {"processes", unix.RLIMIT_NPROC, c.Limits.Processes}} {
+		if l.value > 0 {
+			s.Limit(l.name, l.resource, l.value, l.value)
+		}
+	}
+	caps := uint64(0)
+	if c.UID == 0 {
+		caps = c.Caps
+	}
+	for b := 0; b <= p.lastCap; b++ {
+		if caps&(1<<b) == 0 {
+			s.Call("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, b, 0, 0, 0)
+		}
+	}
+	var groups []byte
+	for _, g := range c.Groups {
+		groups = binary.NativeEndian.AppendUint32(groups, uint32(g))
+	}
+	s.Call("setgroups", unix.SYS_SETGROUPS, len(c.Groups), groups)
+	s.Call("setresgid", unix.SYS_SETRESGID, c.GID, c.GID, c.GID)
+	s.Call("setresuid", unix.SYS_SETRESUID, c.UID, c.UID, c.UID)
+	s.Call(workdirOp+c.Process.Workdir, unix.SYS_CHDIR, c.Process.Workdir)
+	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	s.SetCaps(caps)
+	s.NoNewPrivs()
+	s.Report()
+	s.Exec(c.Process.Path, c.Process.Args, c.Process.Env)
+	return s
+}
+
+// explainStart says what a command that did not start means.
+func explainStart(err error, p cell.Process) error {
+	name := "the command"
+	if len(p.Args) > 0 {
+		name = p.Args[0]
+	}
+	se, ok := errors.AsType[*linux.ScriptError](err)
+	if !ok {
+		return err
+	}
+	switch {
+	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !hasAny(p.Path)):
+		return cell.Errorf(cell.NoSuchBinary, "guest.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
+	case se.Call == workdirOp+p.Workdir:
+		return cell.Errorf(cell.NotFound, "guest.Start", "give a folder that is in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
+	case se.IsExec():
+		return cell.Errorf(cell.NotRunnable, "guest.Start", "", "cannot execute %s: %w", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
+	}
+	return cell.Errorf(cell.Internal, "guest.Start", "", "cannot start %s: %w", name, se)
+}
+
+// hasAny reports whether one of paths is there: below a folder that may not be
+// searched the kernel says of everything that it may not be executed.
+func hasAny(paths []string) bool {
+	for _, p := range paths {
+		if fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
+			unix.Close(fd)
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,86 @@
+package guest
+
+import (
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// glance is how long a guest that stands still looks away from its socket: a
+// sandbox that restores it may put another there without waking it.
+const glance = 10 * time.Millisecond
+
+// door is the guest's end of the socket. It is a number, not an open file: behind
+// it is another socket in each restored copy.
+type door struct{ fd int }
+
+func newDoor(fd int) (*door, error) {
+	unix.CloseOnExec(fd)
+	if err := unix.SetNonblock(fd, false); err != nil {
+		return nil, err
+	}
+	return &door{fd}, nil
+}
+
+func (d *door) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(d.fd, b)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			d.poll(unix.POLLIN, -1)
+		case err != nil:
+			return 0, err
+		case n == 0 && len(b) > 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+func (d *door) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		k, err := unix.Write(d.fd, b[n:])
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			d.poll(unix.POLLOUT, -1)
+		case err != nil:
+			return n, err
+		default:
+			n += k
+		}
+	}
+	return n, nil
+}
+
+// poll waits for events, at most for a while.
+func (d *door) poll(events int16, most time.Duration) bool {
+	p := []unix.PollFd{{Fd: int32(d.fd), Events: events}}
+	ms := -1
+	if most >= 0 {
+		ms = int(most / time.Millisecond)
+	}
+	n, err := unix.Poll(p, ms)
+	return err == nil && n > 0
+}
+
+// socket tells one socket from another.
+func (d *door) socket() (id [2]uint64) {
+	var st unix.Stat_t
+	if unix.Fstat(d.fd, &st) == nil {
+		id = [2]uint64{uint64(st.Dev), st.Ino}
+	}
+	return id
+}
+
+// await waits until there is something to read. It never trusts that it is woken,
+// and calls each after every glance.
+func (d *door) await(each func()) {
+	for !d.poll(unix.POLLIN, glance) {
+		each()
+	}
+	each()
+}

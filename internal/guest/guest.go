@@ -1,0 +1,167 @@
+// Package guest is the protocol with the program inside a sandbox, both ends. The
+// program (cmd/pando-guest, Serve) is the sandbox's first process and starts the
+// commands of its cell; the keeper holds the other end of its one socket (Client).
+//
+// A connection begins with a greeting, in which each side proves that it knows
+// the cell's token without saying it:
+//
+//	keeper                                   guest
+//	  │ version, nonce ──────────────────▶     │   (at boot, with the token itself)
+//	  │ ◀── version, nonce, HMAC(token, …)     │
+//	  │ HMAC(token, …) ──────────────────▶     │
+//	  │ ◀── welcome                            │
+//	  │ ask ─────────────────────────────▶     │   JSON, any number under way
+//	  │ ◀── answer                             │
+//	  │ ◀── note                               │   a process has ended
+//	  │ ◀═════ data, end, room, stop ════▶     │   streams
+//
+// All that follows are frames (frame.go): questions of the keeper with their
+// answers, and streams, whose sender sends no more than its receiver has room
+// for, so that none stops another. Both ends read their socket always.
+//
+// After "hold" neither side sends anything, and the guest waits for one of two
+// things: "goon", with which all goes on as if nothing had happened; or a new
+// greeting. Then it is a restored copy of itself, on another keeper's socket. It
+// stops the processes of the cell until that keeper has said who they are
+// ("adopt"); what they write is kept, a little of it, until somebody takes their
+// streams ("reattach").
+//
+// Commands live in a pid namespace below the guest's, whose first process only
+// waits: none of them, root or not, sees the guest or can signal it. Each is in a
+// cgroup of its own, which is the root of its cgroup namespace: whatever it starts
+// stays in there, in other sessions and user namespaces, too, because nothing
+// outside of it has a name there.
+//
+// Lock order: 1. inside.mu, 2. task.mu, 3. mux.mu, 4. stream.mu; the turn to write
+// is taken while none of them is held.
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Version is that of the protocol. Both ends serve this one and the one before.
+const Version = 1
+
+// Command is a process to start.
+type Command struct {
+	ID      string       `json:"id"` // the keeper's name for it, used once
+	Process cell.Process `json:"process"`
+	UID     int          `json:"uid"`
+	GID     int          `json:"gid"`
+	Groups  []int        `json:"groups,omitempty"`
+	Caps    uint64       `json:"caps,omitempty"` // what root may ever have; others have none
+	Limits  Limits       `json:"limits"`
+}
+
+// Limits are those of one process. 0 leaves what the guest has itself. Core files
+// are never written.
+type Limits struct {
+	OpenFiles uint64 `json:"open_files,omitempty"`
+	FileSize  uint64 `json:"file_size,omitempty"` // bytes
+	Processes uint64 `json:"processes,omitempty"` // of the user
+}
+
+// Known is a process of the guest's that was started and not released.
+type Known struct {
+	ID    string `json:"id"`
+	PID   int    `json:"pid"` // in the cell
+	TTY   bool   `json:"tty,omitempty"`
+	Ended bool   `json:"ended,omitempty"` // it waits to be waited for
+	// Control says that it has a descriptor 3, as interpreters do.
+	Control bool `json:"control,omitempty"`
+}
+
+// Adoption is who a restored copy is from now on.
+type Adoption struct {
+	Hostname string            `json:"hostname"`
+	Files    map[string][]byte `json:"files"` // by path: /etc/machine-id and the like
+	Token    []byte            `json:"token"` // of its own from now on
+}
+
+// The operations of questions.
+const (
+	opStart     = "start"
+	opReattach  = "reattach"
+	opReap      = "reap"
+	opRelease   = "release"
+	opSignal    = "signal"
+	opInterrupt = "interrupt"
+	opEndRest   = "endrest"
+	opResize    = "resize"
+	opKnown     = "known"
+	opList      = "list"
+	opKillAll   = "killall"
+	opSync      = "sync"
+	opRead      = "read"
+	opWrite     = "write"
+	opDial      = "dial"
+	opHold      = "hold"
+	opGoOn      = "goon"
+	opAdopt     = "adopt"
+)
+
+// question is one of the keeper's.
+type question struct {
+	Op      string    `json:"op"`
+	ID      string    `json:"id,omitempty"`
+	Command *Command  `json:"command,omitempty"`
+	Streams []uint32  `json:"streams,omitempty"` // start, reattach: stdin, stdout, stderr, control; 0 for none. read, write, dial: one
+	Signal  string    `json:"signal,omitempty"`
+	Path    string    `json:"path,omitempty"`
+	UID     int       `json:"uid,omitempty"`
+	GID     int       `json:"gid,omitempty"`
+	Port    int       `json:"port,omitempty"`
+	Rows    uint16    `json:"rows,omitempty"`
+	Cols    uint16    `json:"cols,omitempty"`
+	Adopt   *Adoption `json:"adopt,omitempty"`
+}
+
+// answer is the guest's.
+type answer struct {
+	Error   *wireError         `json:"error,omitempty"`
+	PID     int                `json:"pid,omitempty"`
+	Count   int                `json:"count,omitempty"`
+	Exit    cell.Exit          `json:"exit,omitzero"`
+	Usage   cell.Usage         `json:"usage,omitzero"`
+	List    []cell.ProcessInfo `json:"list,omitempty"`
+	Known   []Known            `json:"known,omitempty"`
+	Hazards []cell.Hazard      `json:"hazards,omitempty"`
+}
+
+// note is what the guest says unasked: a process has ended, and keeps its number
+// until it is reaped.
+type note struct {
+	Ended string `json:"ended"`
+}
+
+// wireError is a cell.Error on its way.
+type wireError struct {
+	Kind    cell.Kind `json:"kind"`
+	Op      string    `json:"op,omitempty"`
+	Message string    `json:"message"`
+	Hint    string    `json:"hint,omitempty"`
+}
+
+func toWire(err error) *wireError {
+	w := &wireError{Kind: cell.KindOf(err), Op: "guest", Message: err.Error(), Hint: cell.HintOf(err)}
+	if e, ok := errors.AsType[*cell.Error](err); ok {
+		w.Op = e.Op
+	}
+	return w
+}
+
+func (w *wireError) err() error {
+	return &cell.Error{Op: w.Op, Kind: w.Kind, Hint: w.Hint, Err: errors.New(w.Message)}
+}
+
+// decode reads JSON that the other end sent.
+func decode(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return errProtocol("%v", err)
+	}
+	return nil
+}

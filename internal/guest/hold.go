@@ -1,0 +1,182 @@
+package guest
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// lostLimit is how long a guest that stands still waits for somebody to come when
+// nobody is there: the socket of a restored copy may not be there at once.
+const lostLimit = 10 * time.Second
+
+// hold stands still until it may go on, and reports whether the connection is the
+// same.
+func (g *inside) hold(m *mux, id uint32) (same bool, err error) {
+	if err := m.take(); err != nil {
+		return false, err
+	}
+	at := g.door.socket()
+	if err := m.writeNow(frameAnswer, id, []byte("{}")); err != nil {
+		return false, err
+	}
+	buf := make([]byte, maxPayload)
+	var lost time.Time
+	for {
+		g.door.await(func() {
+			if g.door.socket() != at { // this is a copy
+				g.stop()
+			}
+		})
+		t, id, b, err := readFrame(g.door, buf)
+		switch {
+		case err != nil:
+			if lost.IsZero() {
+				lost = time.Now()
+			}
+			if time.Since(lost) > lostLimit {
+				return false, err
+			}
+			time.Sleep(glance)
+			continue
+		case t == frameAsk:
+			var q question
+			if err := decode(b, &q); err != nil {
+				return false, err
+			}
+			if q.Op != opGoOn {
+				return false, errProtocol("%s of who stands still", q.Op)
+			}
+			g.goOn()
+			if err := m.writeNow(frameAnswer, id, []byte("{}")); err != nil {
+				return false, err
+			}
+			m.give()
+			return true, nil
+		}
+		theirs, err := asGreeting(t, b)
+		if err != nil {
+			return false, err
+		}
+		g.stop()
+		theirs.Token = nil // who comes must know it
+		if _, err := greetKeeper(g.door, theirs, g.token, nil); err != nil {
+			continue
+		}
+		g.mu.Lock()
+		for _, t := range g.tasks {
+			t.detach()
+		}
+		g.mu.Unlock()
+		return false, nil
+	}
+}
+
+// stop lets all processes of the cell stand still, once.
+func (g *inside) stop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.still {
+		return
+	}
+	g.still, g.stopped = true, nil
+	for _, p := range linux.Processes("/proc") {
+		if p.State == "T" {
+			g.stopped = append(g.stopped, p.PID)
+		}
+	}
+	g.place.signal(unix.SIGSTOP, -1)
+}
+
+// goOn lets those go on that stop has stopped.
+func (g *inside) goOn() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.still {
+		return nil
+	}
+	g.still = false
+	if len(g.stopped) == 0 {
+		return g.place.signal(unix.SIGCONT, -1)
+	}
+	var pids []int
+	for _, p := range others(linux.Processes("/proc")) {
+		if !slices.Contains(g.stopped, p.PID) {
+			pids = append(pids, p.PID)
+		}
+	}
+	return g.place.signal(unix.SIGCONT, pids...)
+}
+
+// adopt gives a restored copy its identity, measures it, and lets it go on.
+func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
+	seen := func(name, value string) { list = append(list, cell.Hazard{Name: name, Seen: "inside", Value: value}) }
+	if a.Hostname != "" {
+		if err := unix.Sethostname([]byte(a.Hostname)); err != nil {
+			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot name the copy: %w", err)
+		}
+		var u unix.Utsname
+		if err := unix.Uname(&u); err != nil {
+			return nil, err
+		}
+		seen("hostname", unix.ByteSliceToString(u.Nodename[:]))
+	}
+	for _, path := range slices.Sorted(maps.Keys(a.Files)) {
+		if err := overwrite(path, a.Files[path]); err != nil {
+			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot give the copy its own %s: %w", path, err)
+		}
+		if path == "/etc/machine-id" {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			seen("machine-id", strings.TrimSpace(string(b)))
+		}
+	}
+	fresh := make([]byte, 32)
+	if f, err := os.Open("/dev/urandom"); err == nil {
+		_, err = f.Read(fresh)
+		f.Close()
+		if err == nil {
+			sum := sha256.Sum256(fresh)
+			seen("randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
+		}
+	} else { // the call that programs use
+		rand.Read(fresh)
+		sum := sha256.Sum256(fresh)
+		seen("randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
+	}
+	seen("clock", time.Now().UTC().Format(time.RFC3339Nano))
+	if s := connections(); s != "" {
+		seen("descriptors", s)
+	}
+	if len(a.Token) > 0 {
+		g.mu.Lock()
+		g.token = a.Token
+		g.mu.Unlock()
+	}
+	return list, g.goOn()
+}
+
+// overwrite changes a file in place, because something may be mounted there.
+func overwrite(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,233 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/archive"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// dialLimit bounds how long a connection inside the sandbox may take.
+const dialLimit = 10 * time.Second
+
+// inside is the guest.
+type inside struct {
+	door  *door
+	place *place
+	token []byte
+
+	mu      sync.Mutex // guards what follows
+	m       *mux       // the connection there is
+	tasks   map[string]*task
+	stopped []int // what Adopt does not let go on: it stood still before
+	still   bool  // the cell stands still, and waits to be adopted
+}
+
+// Serve is all that the program inside a sandbox does: it talks to the keeper at
+// the other end of the socket fd until that is gone. It must be the first process
+// of its pid namespace, and root.
+func Serve(fd int) error {
+	d, err := newDoor(fd)
+	if err != nil {
+		return err
+	}
+	g := &inside{door: d, tasks: map[string]*task{}}
+	var ready error
+	g.place, ready = newPlace()
+	defer g.place.remove()
+	theirs, err := readGreeting(d)
+	if err != nil {
+		return err
+	}
+	if g.token, err = greetKeeper(d, theirs, nil, ready); err != nil {
+		return err
+	}
+	for {
+		m := newMux(bufio.NewReaderSize(d, maxPayload), d)
+		g.mu.Lock()
+		g.m = m
+		g.mu.Unlock()
+		if err := g.talk(m); err != nil {
+			m.fail(errGone)
+			return err
+		}
+		// A restored copy: what was sent for the old connection is for nobody.
+		m.fail(errDetached)
+	}
+}
+
+// talk serves a connection until it is lost, which is an error, or another.
+func (g *inside) talk(m *mux) error {
+	buf := make([]byte, maxPayload)
+	for {
+		t, id, b, err := m.next(buf)
+		if err != nil {
+			return err
+		}
+		if t != frameAsk {
+			return errProtocol("a frame of type %d", t)
+		}
+		var q question
+		if err := decode(b, &q); err != nil {
+			return err
+		}
+		if q.Op == opHold {
+			again, err := g.hold(m, id)
+			if err != nil || !again {
+				return err
+			}
+			continue
+		}
+		go func() {
+			a, err := g.serve(m, &q)
+			if err != nil {
+				a = answer{Error: toWire(err)}
+			}
+			if err := m.writeJSON(frameAnswer, id, a); err != nil && cell.KindOf(err) == cell.Invalid {
+				m.writeJSON(frameAnswer, id, answer{Error: toWire(err)})
+			}
+		}()
+	}
+}
+
+func malformed(op string) error {
+	return cell.Errorf(cell.Invalid, "guest", "", "cannot %s: the question is incomplete", op)
+}
+
+func (g *inside) serve(m *mux, q *question) (a answer, err error) {
+	stream := func() *stream {
+		if len(q.Streams) > 0 && q.Streams[0] != 0 {
+			return m.open(q.Streams[0])
+		}
+		return nil
+	}
+	switch q.Op {
+	case opStart:
+		if q.Command == nil || len(q.Streams) != 4 {
+			return a, malformed(q.Op)
+		}
+		return g.start(m, q)
+	case opReattach, opReap, opRelease, opSignal, opInterrupt, opEndRest, opResize:
+		g.mu.Lock()
+		t := g.tasks[q.ID]
+		g.mu.Unlock()
+		if t == nil {
+			return a, cell.Errorf(cell.NotFound, "guest", "", "cannot %s %s: there is no such process", q.Op, q.ID)
+		}
+		return t.serve(m, q)
+	case opKnown:
+		return answer{Known: g.known()}, nil
+	case opList:
+		return answer{List: others(linux.Processes("/proc"))}, nil
+	case opKillAll:
+		n, err := g.place.all.end()
+		return answer{Count: n}, err
+	case opSync:
+		unix.Sync()
+	case opRead, opWrite:
+		s := stream()
+		if s == nil {
+			return a, malformed(q.Op)
+		}
+		defer m.forget(s)
+		return a, files(s, q)
+	case opDial:
+		s := stream()
+		if s == nil {
+			return a, malformed(q.Op)
+		}
+		if err := dial(s, q.Port); err != nil {
+			m.forget(s)
+			return a, err
+		}
+	case opAdopt:
+		if q.Adopt == nil {
+			return a, malformed(q.Op)
+		}
+		a.Hazards, err = g.adopt(*q.Adopt)
+	default:
+		err = cell.Errorf(cell.Unsupported, "guest", "use the pando-guest of this pando", "cannot %s: this guest has never heard of it", q.Op)
+	}
+	return a, err
+}
+
+// others leaves out the first process, which is the guest's.
+func others(list []cell.ProcessInfo) []cell.ProcessInfo {
+	return slices.DeleteFunc(list, func(p cell.ProcessInfo) bool { return p.PID == 1 })
+}
+
+func (g *inside) known() (list []Known) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.tasks {
+		if t.id != "" {
+			list = append(list, t.known())
+		}
+	}
+	slices.SortFunc(list, func(a, b Known) int { return a.PID - b.PID })
+	return list
+}
+
+// files serves the two questions about archives.
+func files(s *stream, q *question) error {
+	root, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if q.Op == opRead {
+		w := bufio.NewWriterSize(s, maxPayload)
+		if err = archive.Send(root, q.Path, w); err == nil {
+			err = w.Flush()
+		}
+		s.CloseWrite()
+		return err
+	}
+	r := bufio.NewReaderSize(s, maxPayload)
+	err = archive.Take(root, q.Path, q.UID, q.GID, r)
+	if err == nil { // padding after the archive
+		_, err = io.Copy(io.Discard, r)
+	}
+	s.CloseRead()
+	return err
+}
+
+// dial joins a stream with a connection to a port of the sandbox's loopback.
+func dial(s *stream, port int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return cell.Errorf(cell.Unavailable, "guest.Dial", "", "cannot reach port %d in the cell: %w", port, err)
+	}
+	t := c.(*net.TCPConn)
+	var both sync.WaitGroup
+	both.Go(func() {
+		if _, err := io.Copy(struct{ io.Writer }{t}, struct{ io.Reader }{s}); err != nil {
+			s.CloseRead()
+		}
+		t.CloseWrite()
+	})
+	both.Go(func() {
+		s.whenStopped(func() { t.CloseRead() })
+		io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{t})
+		s.CloseWrite()
+	})
+	go func() {
+		both.Wait()
+		t.Close()
+		s.m.forget(s)
+	}()
+	return nil
+}

@@ -1,0 +1,256 @@
+package guest
+
+import (
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// firstUser is who the first process of the cell's pid namespace is: nobody of the
+// cell, whose root could signal what is its own.
+const firstUser = 1<<31 - 2
+
+// place is where commands live: their pid namespace, and a cgroup for each.
+type place struct {
+	program *os.File // of the first process
+	all     *group   // of all commands
+	lastCap int
+
+	mu    sync.Mutex // guards what follows
+	first *linux.Child
+	gone  chan struct{} // closed when first has ended
+	left  []*group      // of commands that were released, with what they left behind
+
+	groups atomic.Int64 // how many were made
+}
+
+// newPlace prepares what commands need. The guest must not be looked into by what
+// it forks: for a moment that shares its memory.
+func newPlace() (*place, error) {
+	p := &place{lastCap: linux.LastCap()}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return p, os.NewSyscallError("prctl", err)
+	}
+	root, err := cgroups()
+	if err != nil {
+		return p, cell.Errorf(cell.Unsupported, "guest.Serve", "start the sandbox with cgroups of version 2 inside", "cannot tell the processes of commands apart: %w", err)
+	}
+	if p.all, err = (&group{dir: root}).sub("pando-" + strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
+		return p, err
+	}
+	f, err := linux.InitProgram()
+	if err != nil {
+		return p, err
+	}
+	if p.program, err = linux.Raise(f); err != nil {
+		return p, err
+	}
+	// It is executed by another user, and gVisor reads what it executes as that.
+	if err := p.program.Chmod(0o555); err != nil {
+		return p, err
+	}
+	_, err = p.firstProcess()
+	return p, err
+}
+
+func (p *place) remove() {
+	if p.all != nil {
+		p.all.end()
+		p.all.remove()
+	}
+}
+
+// firstProcess returns the process whose pid namespace is the cell's, and starts
+// it if there is none: root of the cell may have ended it, and with it all others.
+func (p *place) firstProcess() (*linux.Child, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first != nil {
+		select {
+		case <-p.gone:
+			p.first.PIDFD.Close()
+			p.first = nil
+		default:
+			return p.first, nil
+		}
+	}
+	s := &linux.Script{}
+	s.Stdio([3]*os.File{}, p.program)
+	// Over the one that shows the guest; a proc shows the namespace of who mounts it.
+	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	s.Call("setsid", unix.SYS_SETSID)
+	s.Call("setgroups", unix.SYS_SETGROUPS, 0, nil)
+	s.Call("setresgid", unix.SYS_SETRESGID, firstUser, firstUser, firstUser)
+	s.Call("setresuid", unix.SYS_SETRESUID, firstUser, firstUser, firstUser)
+	s.SetCaps(0)
+	s.NoNewPrivs()
+	s.IgnoreSIGCHLD()
+	s.ExecFD(int(p.program.Fd()), []string{"pando-init"}, nil)
+	c, err := linux.Spawn(s, linux.SpawnOptions{Flags: unix.CLONE_NEWPID})
+	if err != nil {
+		return nil, cell.Errorf(cell.Unsupported, "guest.Serve", "", "cannot start the cell's first process: %w", err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		c.Wait()
+		close(gone)
+	}()
+	p.first, p.gone = c, gone
+	return c, nil
+}
+
+// signal sends sig to processes by their numbers in the cell; -1 is all of them.
+func (p *place) signal(sig unix.Signal, pids ...int) error {
+	first, err := p.firstProcess()
+	if err != nil {
+		return err
+	}
+	s := &linux.Script{}
+	s.Stdio([3]*os.File{})
+	for _, pid := range pids {
+		s.Try("signal", unix.SYS_KILL, pid, int(sig)) // or it is gone
+	}
+	s.Exit()
+	c, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd())})
+	if err != nil {
+		return err
+	}
+	defer c.PIDFD.Close()
+	_, _, err = c.Wait()
+	return err
+}
+
+// cgroups mounts the hierarchy of version 2 where nobody else sees it.
+func cgroups() (*os.File, error) {
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsopen cgroup2", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, os.NewSyscallError("fsconfig cgroup2", err)
+	}
+	at, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsmount cgroup2", err)
+	}
+	return os.NewFile(uintptr(at), "cgroup2"), nil
+}
+
+// group is a cgroup, and all below it.
+type group struct {
+	dir  *os.File
+	up   *group
+	name string
+}
+
+func (g *group) sub(name string) (*group, error) {
+	at := int(g.dir.Fd())
+	if err := unix.Mkdirat(at, name, 0o755); err != nil {
+		return nil, &os.PathError{Op: "mkdir", Path: "cgroup " + name, Err: err}
+	}
+	return g.open(name)
+}
+
+func (g *group) open(name string) (*group, error) {
+	fd, err := unix.Openat(int(g.dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "cgroup " + name, Err: err}
+	}
+	f, err := linux.Raise(os.NewFile(uintptr(fd), name))
+	return &group{f, g, name}, err
+}
+
+func (g *group) file(name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(g.dir.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// below calls f for every cgroup below g.
+func (g *group) below(f func(name string, sub *group)) {
+	d, err := g.file(".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	entries, _ := d.ReadDir(-1)
+	d.Close()
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if sub, err := g.open(e.Name()); err == nil {
+			f(e.Name(), sub)
+			sub.dir.Close()
+		}
+	}
+}
+
+// count is how many processes are in g that have not ended.
+func (g *group) count() (n int) {
+	if f, err := g.file("cgroup.procs", unix.O_RDONLY); err == nil {
+		b, _ := io.ReadAll(f)
+		f.Close()
+		n = strings.Count(string(b), "\n")
+	}
+	g.below(func(_ string, sub *group) { n += sub.count() })
+	return n
+}
+
+// endLimit bounds how long it is waited for processes that were killed.
+const endLimit = 5 * time.Second
+
+// end kills all processes of a group, also those that are just being forked, and
+// returns how many there were when all are gone.
+func (g *group) end() (int, error) {
+	n := g.count()
+	if n == 0 {
+		return 0, nil
+	}
+	f, err := g.file("cgroup.kill", unix.O_WRONLY)
+	if err == nil {
+		_, err = f.WriteString("1")
+		f.Close()
+	}
+	if err != nil {
+		return 0, cell.Errorf(cell.Internal, "guest.end", "", "cannot end the processes of a command: %w", err)
+	}
+	for wait, began := 100*time.Microsecond, time.Now(); g.count() > 0; wait = min(2*wait, 5*time.Millisecond) {
+		if time.Since(began) > endLimit {
+			return n, cell.Errorf(cell.Unavailable, "guest.end", "", "cannot end the processes of a command: %d are left", g.count())
+		}
+		time.Sleep(wait)
+	}
+	return n, nil
+}
+
+// remove takes a group without processes away, and those below it.
+func (g *group) remove() error {
+	g.below(func(_ string, sub *group) { sub.remove() })
+	return unix.Unlinkat(int(g.up.dir.Fd()), g.name, unix.AT_REMOVEDIR)
+}
+
+// abandon takes a command's cgroup away when it is empty, now or later.
+func (p *place) abandon(g *group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = slices.DeleteFunc(append(p.left, g), func(g *group) bool {
+		if g.remove() != nil {
+			return false
+		}
+		g.dir.Close()
+		return true
+	})
+}

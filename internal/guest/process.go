@@ -1,0 +1,339 @@
+package guest
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// flushStill is how long the end of a process waits for output that came before
+// it, when nobody takes any of it.
+const flushStill = 50 * time.Millisecond
+
+// Process is one that a client started, or took over.
+type Process struct {
+	c        *Client
+	id       string
+	pid      int
+	terminal *os.File
+	outs     []*out
+
+	once  sync.Once
+	ended chan struct{}
+}
+
+// Start starts a command. stdio are the child's ends of its streams, control, for
+// an interpreter, of the socket that it has as descriptor 3; the caller may close
+// them when Start has returned. With a terminal all are nil.
+func (c *Client) Start(ctx context.Context, cmd Command, stdio [3]*os.File, control *os.File) (*Process, error) {
+	return c.attach(ctx, question{Op: opStart, Command: &cmd, ID: cmd.ID}, cmd.Process.TTY, stdio, control)
+}
+
+// Reattach takes over a process of a restored copy, or one whose streams another
+// keeper had.
+func (c *Client) Reattach(ctx context.Context, id string, tty bool, stdio [3]*os.File, control *os.File) (*Process, error) {
+	return c.attach(ctx, question{Op: opReattach, ID: id}, tty, stdio, control)
+}
+
+func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.File, control *os.File) (p *Process, err error) {
+	p = &Process{c: c, id: q.ID, ended: make(chan struct{})}
+	var streams [4]*stream
+	var files [4]*os.File // ours
+	q.Streams = make([]uint32, 4)
+	defer func() {
+		if err == nil {
+			return
+		}
+		c.mu.Lock()
+		delete(c.procs, q.ID)
+		c.mu.Unlock()
+		for i := range streams {
+			if streams[i] != nil {
+				c.m.forget(streams[i])
+			}
+			if files[i] != nil {
+				files[i].Close()
+			}
+		}
+		if p.terminal != nil {
+			p.terminal.Close()
+		}
+	}()
+	given := [4]*os.File{stdio[0], stdio[1], stdio[2], control}
+	if tty {
+		mine, theirs, err := socketPair()
+		if err != nil {
+			return nil, err
+		}
+		p.terminal, files[0], given = mine, theirs, [4]*os.File{}
+	}
+	for i, f := range given {
+		if f == nil {
+			continue
+		}
+		if files[i], err = ownCopy(f); err != nil {
+			return nil, err
+		}
+	}
+	for i, f := range files {
+		if f != nil {
+			streams[i] = c.m.open(c.number())
+			q.Streams[i] = streams[i].id
+		}
+	}
+	c.mu.Lock()
+	_, twice := c.procs[q.ID]
+	if !twice {
+		c.procs[q.ID] = p
+	}
+	c.mu.Unlock()
+	if twice {
+		id := q.ID
+		q.ID = "" // it is not ours to delete
+		return nil, cell.Errorf(cell.Exists, "guest.Start", "", "cannot start %s: it was started already", id)
+	}
+	a, err := c.ask(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	p.pid = a.PID
+	switch {
+	case tty:
+		p.outs = append(p.outs, c.both(streams[0], files[0]))
+	default:
+		if streams[0] != nil {
+			go c.input(streams[0], files[0])
+		}
+		for i := 1; i <= 2; i++ {
+			if streams[i] != nil {
+				o := &out{s: streams[i], f: files[i]}
+				p.outs = append(p.outs, o)
+				go func() {
+					o.copy()
+					o.f.Close()
+					c.m.forget(o.s)
+				}()
+			}
+		}
+	}
+	if streams[3] != nil {
+		c.both(streams[3], files[3])
+	}
+	return p, nil
+}
+
+// PID is the process's number in its cell.
+func (p *Process) PID() int { return p.pid }
+
+// InnerPID is the same.
+func (p *Process) InnerPID() int { return p.pid }
+
+// Terminal is the keeper's end of a terminal, nil without one.
+func (p *Process) Terminal() *os.File { return p.terminal }
+
+// Resize sets the size of its terminal.
+func (p *Process) Resize(rows, cols uint16) error {
+	return p.ask(question{Op: opResize, Rows: rows, Cols: cols})
+}
+
+func (p *Process) ask(q question) error {
+	q.ID = p.id
+	_, err := p.c.ask(context.Background(), q)
+	return err
+}
+
+// Signal reaches the process's group and itself. When it has been waited for it
+// reaches nobody.
+func (p *Process) Signal(name string) error { return p.ask(question{Op: opSignal, Signal: name}) }
+
+// Interrupt sends SIGINT to the process alone.
+func (p *Process) Interrupt() error { return p.ask(question{Op: opInterrupt}) }
+
+// EndRest ends what the process has started and left behind.
+func (p *Process) EndRest() (int, error) {
+	a, err := p.c.ask(context.Background(), question{Op: opEndRest, ID: p.id})
+	return a.Count, err
+}
+
+// Release lets go of what EndRest needs.
+func (p *Process) Release() {
+	p.ask(question{Op: opRelease})
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.c.procs[p.id] == p {
+		delete(p.c.procs, p.id)
+	}
+}
+
+func (p *Process) end() { p.once.Do(func() { close(p.ended) }) }
+
+// Wait returns when the process has ended. What it had written by then has been
+// handed on, unless somebody does not take it.
+func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
+	lost := cell.Exit{Code: 255, Cause: "keeper lost"}
+	select {
+	case <-p.ended:
+	case <-p.c.m.gone:
+		ended()
+		return lost, cell.Usage{}
+	}
+	for _, o := range p.outs {
+		o.flush()
+	}
+	ended()
+	a, err := p.c.ask(context.Background(), question{Op: opReap, ID: p.id})
+	if err != nil {
+		return lost, cell.Usage{}
+	}
+	return a.Exit, a.Usage
+}
+
+// out hands on what comes on a stream.
+type out struct {
+	s *stream
+	f *os.File
+
+	mu   sync.Mutex // guards what follows
+	n    int64      // bytes handed on
+	busy bool       // some are in hand
+	over bool
+}
+
+// copy returns at the end of the stream, or when nobody reads f any more. The
+// stream is told then.
+func (o *out) copy() {
+	buf := make([]byte, maxPayload)
+	for {
+		o.s.wait()
+		o.set(true, 0)
+		n, err := o.s.Read(buf)
+		if n > 0 {
+			if _, werr := o.f.Write(buf[:n]); werr != nil {
+				o.s.CloseRead()
+				err = werr
+			}
+		}
+		o.set(false, n)
+		if err != nil {
+			break
+		}
+	}
+	o.mu.Lock()
+	o.over = true
+	o.mu.Unlock()
+}
+
+func (o *out) set(busy bool, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.busy = busy
+	o.n += int64(n)
+}
+
+// flush returns when what has come until now has been handed on, or when nothing
+// has been for a while.
+func (o *out) flush() {
+	last, since := int64(-1), time.Now()
+	for {
+		o.mu.Lock()
+		n, idle := o.n, o.over || !o.busy && o.s.left() == 0
+		o.mu.Unlock()
+		switch {
+		case idle:
+			return
+		case n != last:
+			last, since = n, time.Now()
+		case time.Since(since) > flushStill:
+			return
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+}
+
+// input sends what comes from f.
+func (c *Client) input(s *stream, f *os.File) {
+	s.whenStopped(func() { f.Close() })
+	send(s, f)
+	f.Close()
+	c.m.forget(s)
+}
+
+// send copies f to a stream.
+func send(s *stream, f *os.File) {
+	buf := make([]byte, maxPayload)
+	for {
+		n, err := f.Read(buf)
+		if n > 0 {
+			if _, werr := s.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			s.CloseWrite()
+			return
+		}
+	}
+}
+
+// both joins a stream and a socket, in both directions, and closes the socket.
+func (c *Client) both(s *stream, f *os.File) *out {
+	o := &out{s: s, f: f}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		o.copy()
+		shutdown(f, unix.SHUT_WR)
+	})
+	wg.Go(func() {
+		s.whenStopped(func() { shutdown(f, unix.SHUT_RD) })
+		send(s, f)
+	})
+	go func() {
+		wg.Wait()
+		f.Close()
+		c.m.forget(s)
+	}()
+	return o
+}
+
+func shutdown(f *os.File, how int) {
+	if c, err := f.SyscallConn(); err == nil {
+		c.Control(func(fd uintptr) { unix.Shutdown(int(fd), how) })
+	}
+}
+
+// ownCopy is a duplicate of f that can be waited for.
+func ownCopy(f *os.File) (*os.File, error) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if cerr := c.Control(func(old uintptr) {
+		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			err = unix.SetNonblock(fd, true)
+		}
+	}); cerr != nil {
+		return nil, cerr
+	}
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// socketPair is two ends of a stream that can be waited for.
+func socketPair() (a, b *os.File, err error) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(p[0]), "socket"), os.NewFile(uintptr(p[1]), "socket"), nil
+}

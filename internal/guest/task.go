@@ -1,0 +1,322 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// task is a command that was started, inside.
+type task struct {
+	g       *inside
+	id      string
+	child   *linux.Child
+	inner   int // its number in the cell
+	cgroup  *group
+	leader  linux.Group
+	tty     *os.File  // our end of its terminal
+	in      *inlet    // of stdin or the terminal
+	outs    []*outlet // stdout and stderr, or the terminal
+	asks    *inlet    // of control
+	answers *outlet   // of control
+
+	reap   chan struct{} // closed when its exit is asked for
+	reaped chan struct{} // closed when it is known
+
+	mu       sync.Mutex // guards what follows
+	asked    bool       // reap is closed
+	ended    bool       // it is dead, and has its number
+	released bool
+	exit     cell.Exit
+	usage    cell.Usage
+}
+
+// start starts a command whose streams are q's.
+func (g *inside) start(m *mux, q *question) (a answer, err error) {
+	c := q.Command
+	t := &task{g: g, id: c.ID, reap: make(chan struct{}), reaped: make(chan struct{})}
+	if len(c.Process.Args) == 0 || len(c.Process.Path) == 0 || c.ID == "" {
+		return a, malformed(q.Op)
+	}
+	g.mu.Lock()
+	_, twice := g.tasks[c.ID]
+	if !twice {
+		g.tasks[c.ID] = &task{} // nobody else takes the name meanwhile
+	}
+	g.mu.Unlock()
+	if twice {
+		return a, cell.Errorf(cell.Exists, "guest.Start", "", "cannot start %s: it was started already", c.ID)
+	}
+	var theirs [4]*os.File
+	defer func() {
+		for _, f := range theirs {
+			if f != nil {
+				f.Close()
+			}
+		}
+		if err != nil {
+			t.close()
+			g.mu.Lock()
+			delete(g.tasks, c.ID)
+			g.mu.Unlock()
+		}
+	}()
+	if err := t.openStreams(c, q.Streams, &theirs); err != nil {
+		return a, err
+	}
+	t.child, t.inner, t.cgroup, err = g.place.spawn(c, [3]*os.File(theirs[:3]), theirs[3])
+	if err != nil {
+		return a, err
+	}
+	t.leader.PID = t.child.PID
+	g.mu.Lock()
+	g.tasks[c.ID] = t
+	g.mu.Unlock()
+	t.attach(m, q.Streams)
+	t.run()
+	return answer{PID: t.inner}, nil
+}
+
+// openStreams makes the pipes or the terminal of a command.
+func (t *task) openStreams(c *Command, want []uint32, theirs *[4]*os.File) error {
+	if c.Process.TTY {
+		master, slave, err := linux.OpenTerminal("/dev/pts/ptmx", c.Process.Rows, c.Process.Cols)
+		if err != nil {
+			return err
+		}
+		t.tty = master
+		hangUp := func() { master.Close() }
+		t.in, t.outs = newInlet(master, hangUp), []*outlet{{f: master, done: hangUp}}
+		for i := range 3 {
+			fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+			if err != nil {
+				slave.Close()
+				return err
+			}
+			theirs[i] = os.NewFile(uintptr(fd), "terminal")
+		}
+		return slave.Close()
+	}
+	for i := range 3 {
+		if want[i] == 0 {
+			f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			theirs[i] = f
+			continue
+		}
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return os.NewSyscallError("pipe2", err)
+		}
+		mine := 1
+		if i > 0 {
+			mine = 0
+		}
+		unix.SetNonblock(p[mine], true)
+		ours := os.NewFile(uintptr(p[mine]), "pipe")
+		theirs[i] = os.NewFile(uintptr(p[1-mine]), "pipe")
+		if i == 0 {
+			t.in = newInlet(ours, func() { ours.Close() })
+		} else {
+			t.outs = append(t.outs, &outlet{f: ours, done: func() { ours.Close() }})
+		}
+	}
+	if want[3] == 0 {
+		return nil
+	}
+	mine, other, err := socketPair()
+	if err != nil {
+		return err
+	}
+	theirs[3] = other
+	blocks, err := other.SyscallConn()
+	if err == nil {
+		blocks.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), false) })
+	}
+	var half sync.Mutex
+	halves := 2
+	done := func(how int) func() {
+		return func() {
+			half.Lock()
+			defer half.Unlock()
+			if shutdown(mine, how); halves == 1 {
+				mine.Close()
+			}
+			halves--
+		}
+	}
+	t.asks = newInlet(mine, done(unix.SHUT_WR))
+	t.answers = &outlet{f: mine, done: done(unix.SHUT_RD)}
+	return err
+}
+
+// each calls f for every stream with its place in the list of a question.
+func (t *task) each(in func(int, *inlet), out func(int, *outlet)) {
+	if t.in != nil {
+		in(0, t.in)
+	}
+	at := 1
+	if t.tty != nil {
+		at = 0
+	}
+	for i, o := range t.outs {
+		out(at+i, o)
+	}
+	if t.asks != nil {
+		in(3, t.asks)
+		out(3, t.answers)
+	}
+}
+
+// attach gives a command's streams to a connection.
+func (t *task) attach(m *mux, want []uint32) {
+	var open [4]*stream
+	get := func(i int) *stream {
+		if want[i] != 0 && open[i] == nil {
+			open[i] = m.open(want[i])
+		}
+		return open[i]
+	}
+	t.each(func(i int, in *inlet) { in.attach(get(i)) }, func(i int, o *outlet) { o.attach(get(i)) })
+}
+
+// detach takes them from the connection that is no more.
+func (t *task) detach() {
+	t.each(func(_ int, in *inlet) { in.attach(nil) }, func(_ int, o *outlet) { o.attach(nil) })
+}
+
+func (t *task) run() {
+	t.each(func(_ int, in *inlet) { go in.run() }, func(_ int, o *outlet) { go o.run() })
+	go t.follow()
+}
+
+// close closes what was opened for a command that did not start.
+func (t *task) close() {
+	t.each(func(_ int, in *inlet) { in.f.Close() }, func(_ int, o *outlet) { o.f.Close() })
+}
+
+// follow waits for the command, and keeps its number for it until its exit is
+// asked for.
+func (t *task) follow() {
+	var ws syscall.WaitStatus
+	var ru syscall.Rusage
+	var rerr error
+	err := t.leader.Wait(func() {
+		for _, o := range t.outs {
+			o.drain()
+		}
+		t.mu.Lock()
+		t.ended = true
+		t.mu.Unlock()
+		t.tell()
+		<-t.reap
+	}, func() { ws, ru, rerr = t.child.Wait() })
+	t.mu.Lock()
+	if err = errors.Join(err, rerr); err != nil {
+		t.exit = cell.Exit{Code: 255, Cause: "keeper lost"}
+	} else {
+		t.exit = linux.ExitOf(ws)
+		t.usage = cell.Usage{
+			UserMS: ru.Utime.Sec*1000 + ru.Utime.Usec/1000, SystemMS: ru.Stime.Sec*1000 + ru.Stime.Usec/1000,
+			MaxRSS: ru.Maxrss * 1024,
+		}
+	}
+	t.mu.Unlock()
+	close(t.reaped)
+}
+
+// tell says that the command has ended, to whoever is there.
+func (t *task) tell() {
+	t.g.mu.Lock()
+	m := t.g.m
+	t.g.mu.Unlock()
+	m.writeJSON(frameNote, 0, note{Ended: t.id})
+}
+
+func (t *task) known() Known {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Known{ID: t.id, PID: t.inner, TTY: t.tty != nil, Ended: t.ended, Control: t.asks != nil}
+}
+
+func (t *task) serve(m *mux, q *question) (a answer, err error) {
+	switch q.Op {
+	case opReattach:
+		if len(q.Streams) != 4 {
+			return a, malformed(q.Op)
+		}
+		t.attach(m, q.Streams)
+		t.mu.Lock()
+		ended := t.ended
+		t.mu.Unlock()
+		if ended {
+			defer func() { go t.tell() }()
+		}
+		return answer{PID: t.inner}, nil
+	case opReap:
+		t.mu.Lock()
+		if !t.asked {
+			t.asked = true
+			close(t.reap)
+		}
+		t.mu.Unlock()
+		<-t.reaped
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return answer{Exit: t.exit, Usage: t.usage}, nil
+	case opRelease:
+		t.g.release(t)
+	case opSignal:
+		sig := unix.SignalNum(q.Signal)
+		if sig == 0 {
+			return a, cell.Errorf(cell.Invalid, "guest.Signal", "use a name such as SIGTERM", "%q is no signal", q.Signal)
+		}
+		return a, t.leader.Signal(sig)
+	case opInterrupt:
+		if err := t.child.Signal(unix.SIGINT); err != unix.ESRCH {
+			return a, err
+		}
+	case opEndRest:
+		a.Count, err = t.cgroup.end()
+	case opResize:
+		if t.tty == nil {
+			return a, cell.Errorf(cell.Invalid, "guest.Resize", "", "cannot resize %s: it has no terminal", t.id)
+		}
+		c, err := t.tty.SyscallConn()
+		if err != nil {
+			return a, err
+		}
+		var ierr error
+		if err := c.Control(func(fd uintptr) {
+			ierr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: q.Rows, Col: q.Cols})
+		}); err != nil {
+			return a, err
+		}
+		return a, ierr
+	}
+	return a, err
+}
+
+// release lets go of a command that has been waited for. What it left behind goes
+// on; its cgroup is taken away when the last of it has ended.
+func (g *inside) release(t *task) {
+	t.mu.Lock()
+	again := t.released
+	t.released = true
+	t.mu.Unlock()
+	if again {
+		return
+	}
+	g.mu.Lock()
+	delete(g.tasks, t.id)
+	g.mu.Unlock()
+	g.place.abandon(t.cgroup)
+}
