@@ -1,15 +1,16 @@
 package guest
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -20,9 +21,9 @@ const workdirOp = "enter "
 const selfLink = "/proc/self"
 
 // spawn starts a command in a cgroup of its own with files as its streams.
-func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (child *linux.Child, inner int, g *group, err error) {
+func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (child *linux.Child, inner int, g *group, made confine.Measured, err error) {
 	if g, err = p.all.sub(strconv.FormatInt(p.groups.Add(1), 10)); err != nil {
-		return nil, 0, nil, err
+		return nil, 0, nil, made, err
 	}
 	defer func() {
 		if err != nil {
@@ -37,28 +38,29 @@ func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (child *l
 		}
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			return nil, 0, nil, err
+			return nil, 0, nil, made, err
 		}
 		if high[i], err = linux.Raise(os.NewFile(uintptr(fd), f.Name())); err != nil {
-			return nil, 0, nil, err
+			return nil, 0, nil, made, err
 		}
 		defer high[i].Close()
 	}
 	first, err := p.firstProcess()
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, 0, nil, made, err
 	}
-	s := p.script(c, [3]*os.File(high[:3]), high[3])
+	s := p.script(c, [3]*os.File(high[:3]), high[3], &made)
 	child, err = linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd()), CgroupFD: g.dir, Share: true})
 	if err != nil {
-		return nil, 0, nil, explainStart(err, c.Process)
+		return nil, 0, nil, made, explainStart(err, c.Process)
 	}
 	inner, _ = strconv.Atoi(child.Captured[selfLink])
-	return child, inner, g, nil
+	made.At, made.Status = time.Now().UTC(), child.Captured["/proc/self/status"]
+	return child, inner, g, made, nil
 }
 
 // script is what a command does before it becomes its program.
-func (p *place) script(c *Command, stdio [3]*os.File, control *os.File) *linux.Script {
+func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *confine.Measured) *linux.Script {
 	s := &linux.Script{}
 	var later []*os.File
 	if control != nil {
@@ -77,36 +79,13 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File) *linux.S
 		s.Call("take the terminal", unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
 	s.Call("umask", unix.SYS_UMASK, 0o022)
-	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
-	for _, l := range []struct {
-		name     string
-		resource int
-		value    uint64
-	}{{"open files", unix.RLIMIT_NOFILE, c.Limits.OpenFiles}, {"file size", unix.RLIMIT_FSIZE, c.Limits.FileSize}, {"processes", unix.RLIMIT_NPROC, c.Limits.Processes}} {
-		if l.value > 0 {
-			s.Limit(l.name, l.resource, l.value, l.value)
-		}
-	}
-	caps := uint64(0)
-	if c.UID == 0 {
-		caps = c.Caps
-	}
-	for b := 0; b <= p.lastCap; b++ {
-		if caps&(1<<b) == 0 {
-			s.Call("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, b, 0, 0, 0)
-		}
-	}
-	var groups []byte
-	for _, g := range c.Groups {
-		groups = binary.NativeEndian.AppendUint32(groups, uint32(g))
-	}
-	s.Call("setgroups", unix.SYS_SETGROUPS, len(c.Groups), groups)
-	s.Call("setresgid", unix.SYS_SETRESGID, c.GID, c.GID, c.GID)
-	s.Call("setresuid", unix.SYS_SETRESUID, c.UID, c.UID, c.UID)
+	c.Limits.Apply(s)
+	caps := confine.Identity{User: cell.User{UID: c.UID, GID: c.GID}, RootCaps: c.Caps, LastCap: p.lastCap, Switch: true}.Become(s)
 	s.Call(workdirOp+c.Process.Workdir, unix.SYS_CHDIR, c.Process.Workdir)
-	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	s.SetCaps(caps)
-	s.NoNewPrivs()
+	confine.Shed(s, caps)
+	confine.Filter(s, p.filter)
+	c.Place.Canaries(s, made)
+	s.Capture("/proc/self/status", 4096)
 	s.Report()
 	s.Exec(c.Process.Path, c.Process.Args, c.Process.Env)
 	return s
@@ -123,6 +102,9 @@ func explainStart(err error, p cell.Process) error {
 		return err
 	}
 	switch {
+	case strings.HasPrefix(se.Call, confine.CanaryOp):
+		return cell.Errorf(cell.Denied, "guest.Start", "report this: the cell's isolation does not hold on this host",
+			"cannot start %s: the canary %q was not stopped as it must be (%v)", name, strings.TrimPrefix(se.Call, confine.CanaryOp), se.Errno)
 	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "guest.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
 	case se.Call == workdirOp+p.Workdir:

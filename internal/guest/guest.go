@@ -41,6 +41,7 @@ import (
 	"errors"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 )
 
 // Version is that of the protocol. Both ends serve this one and the one before.
@@ -48,21 +49,13 @@ const Version = 1
 
 // Command is a process to start.
 type Command struct {
-	ID      string       `json:"id"` // the keeper's name for it, used once
-	Process cell.Process `json:"process"`
-	UID     int          `json:"uid"`
-	GID     int          `json:"gid"`
-	Groups  []int        `json:"groups,omitempty"`
-	Caps    uint64       `json:"caps,omitempty"` // what root may ever have; others have none
-	Limits  Limits       `json:"limits"`
-}
-
-// Limits are those of one process. 0 leaves what the guest has itself. Core files
-// are never written.
-type Limits struct {
-	OpenFiles uint64 `json:"open_files,omitempty"`
-	FileSize  uint64 `json:"file_size,omitempty"` // bytes
-	Processes uint64 `json:"processes,omitempty"` // of the user
+	ID      string         `json:"id"` // the keeper's name for it, used once
+	Process cell.Process   `json:"process"`
+	UID     int            `json:"uid"`
+	GID     int            `json:"gid"`
+	Caps    uint64         `json:"caps,omitempty"` // what root may ever have; others have none
+	Limits  confine.Limits `json:"limits"`
+	Place   confine.Place  `json:"place"` // for its canaries
 }
 
 // Known is a process of the guest's that was started and not released.
@@ -124,6 +117,7 @@ type question struct {
 type answer struct {
 	Error   *wireError         `json:"error,omitempty"`
 	PID     int                `json:"pid,omitempty"`
+	Made    *confine.Measured  `json:"made,omitempty"` // start
 	Count   int                `json:"count,omitempty"`
 	Exit    cell.Exit          `json:"exit,omitzero"`
 	Usage   cell.Usage         `json:"usage,omitzero"`

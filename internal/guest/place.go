@@ -25,6 +25,7 @@ type place struct {
 	program *os.File // of the first process
 	all     *group   // of all commands
 	lastCap int
+	filter  *linux.SeccompProgram
 
 	mu    sync.Mutex // guards what follows
 	first *linux.Child
@@ -40,6 +41,13 @@ func newPlace() (*place, error) {
 	p := &place{lastCap: linux.LastCap()}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return p, os.NewSyscallError("prctl", err)
+	}
+	filter, err := linux.SeccompFilter(linux.SeccompOptions{})
+	if err != nil {
+		return p, err
+	}
+	if p.filter, err = linux.NewSeccompProgram(filter); err != nil {
+		return p, err
 	}
 	root, err := cgroups()
 	if err != nil {

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 )
 
 // flushStill is how long the end of a process waits for output that came before
@@ -20,6 +22,7 @@ type Process struct {
 	c        *Client
 	id       string
 	pid      int
+	made     *confine.Measured
 	terminal *os.File
 	outs     []*out
 
@@ -101,7 +104,7 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 	if err != nil {
 		return nil, err
 	}
-	p.pid = a.PID
+	p.pid, p.made = a.PID, a.Made
 	switch {
 	case tty:
 		p.outs = append(p.outs, c.both(streams[0], files[0]))
@@ -132,6 +135,12 @@ func (p *Process) PID() int { return p.pid }
 
 // InnerPID is the same.
 func (p *Process) InnerPID() int { return p.pid }
+
+// Measured is what the process showed just before it became its program.
+func (p *Process) Measured() json.RawMessage {
+	b, _ := json.Marshal(p.made)
+	return b
+}
 
 // Terminal is the keeper's end of a terminal, nil without one.
 func (p *Process) Terminal() *os.File { return p.terminal }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -70,7 +71,8 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	if err := t.openStreams(c, q.Streams, &theirs); err != nil {
 		return a, err
 	}
-	t.child, t.inner, t.cgroup, err = g.place.spawn(c, [3]*os.File(theirs[:3]), theirs[3])
+	var made confine.Measured
+	t.child, t.inner, t.cgroup, made, err = g.place.spawn(c, [3]*os.File(theirs[:3]), theirs[3])
 	if err != nil {
 		return a, err
 	}
@@ -80,7 +82,7 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	g.mu.Unlock()
 	t.attach(m, q.Streams)
 	t.run()
-	return answer{PID: t.inner}, nil
+	return answer{PID: t.inner, Made: &made}, nil
 }
 
 // openStreams makes the pipes or the terminal of a command.

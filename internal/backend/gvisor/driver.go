@@ -129,7 +129,7 @@ func (s *sandbox) start(p cell.Process, stdio [3]*os.File, control *os.File) (*g
 	}
 	return s.guest.Start(context.Background(), guest.Command{
 		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: p, UID: u.UID, GID: u.GID, Caps: caps,
-		Limits: guest.Limits{OpenFiles: openFiles, FileSize: uint64(s.spec.Limits.Disk), Processes: uint64(s.spec.Limits.PIDs)},
+		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: s.stage.Place(),
 	}, stdio, control)
 }
 
