@@ -21,8 +21,9 @@ const workdirOp = "enter "
 const selfLink = "/proc/self"
 
 // spawn starts a command in a cgroup of its own with files as its streams.
-func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (child *linux.Child, inner int, g *group, made confine.Measured, err error) {
-	if g, err = p.all.sub(strconv.FormatInt(p.groups.Add(1), 10)); err != nil {
+func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (_ *linux.Child, inner int, _ *group, made confine.Measured, err error) {
+	g, err := p.all.sub(strconv.FormatInt(p.groups.Add(1), 10))
+	if err != nil {
 		return nil, 0, nil, made, err
 	}
 	defer func() {
@@ -50,7 +51,7 @@ func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (child *l
 		return nil, 0, nil, made, err
 	}
 	s := p.script(c, [3]*os.File(high[:3]), high[3], &made)
-	child, err = linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd()), CgroupFD: g.dir, Share: true})
+	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd()), CgroupFD: g.dir, Share: true})
 	if err != nil {
 		return nil, 0, nil, made, explainStart(err, c.Process)
 	}

@@ -60,6 +60,9 @@ func Serve(fd int) error {
 		g.mu.Unlock()
 		if err := g.talk(m); err != nil {
 			m.fail(errGone)
+			if err == io.EOF { // the keeper wants nothing more
+				err = nil
+			}
 			return err
 		}
 		// A restored copy: what was sent for the old connection is for nobody.
@@ -89,8 +92,15 @@ func (g *inside) talk(m *mux) error {
 			}
 			continue
 		}
+		var s *stream
+		switch q.Op {
+		case opRead, opWrite, opDial: // what comes on it follows at once
+			if len(q.Streams) > 0 && q.Streams[0] != 0 {
+				s = m.open(q.Streams[0])
+			}
+		}
 		go func() {
-			a, err := g.serve(m, &q)
+			a, err := g.serve(m, &q, s)
 			if err != nil {
 				a = answer{Error: toWire(err)}
 			}
@@ -105,13 +115,7 @@ func malformed(op string) error {
 	return cell.Errorf(cell.Invalid, "guest", "", "cannot %s: the question is incomplete", op)
 }
 
-func (g *inside) serve(m *mux, q *question) (a answer, err error) {
-	stream := func() *stream {
-		if len(q.Streams) > 0 && q.Streams[0] != 0 {
-			return m.open(q.Streams[0])
-		}
-		return nil
-	}
+func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 	switch q.Op {
 	case opStart:
 		if q.Command == nil || len(q.Streams) != 4 {
@@ -136,14 +140,12 @@ func (g *inside) serve(m *mux, q *question) (a answer, err error) {
 	case opSync:
 		unix.Sync()
 	case opRead, opWrite:
-		s := stream()
 		if s == nil {
 			return a, malformed(q.Op)
 		}
 		defer m.forget(s)
 		return a, files(s, q)
 	case opDial:
-		s := stream()
 		if s == nil {
 			return a, malformed(q.Op)
 		}

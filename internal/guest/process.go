@@ -43,8 +43,8 @@ func (c *Client) Reattach(ctx context.Context, id string, tty bool, stdio [3]*os
 	return c.attach(ctx, question{Op: opReattach, ID: id}, tty, stdio, control)
 }
 
-func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.File, control *os.File) (p *Process, err error) {
-	p = &Process{c: c, id: q.ID, ended: make(chan struct{})}
+func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.File, control *os.File) (_ *Process, err error) {
+	p := &Process{c: c, id: q.ID, ended: make(chan struct{})}
 	var streams [4]*stream
 	var files [4]*os.File // ours
 	q.Streams = make([]uint32, 4)
