@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 				println(err.Error())
 				os.Exit(1)
 			}
+			go receiveSockets()
 		}
 		if err := Serve(0); err != nil {
 			println("guest:", err.Error())
@@ -34,6 +35,22 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// receiveSockets puts sockets that come over descriptor 3 in the place of the
+// guest's, as a restored copy finds another one there.
+func receiveSockets() {
+	for {
+		oob := make([]byte, 64)
+		_, n, _, _, err := unix.Recvmsg(3, make([]byte, 1), oob, 0)
+		if err != nil || n == 0 {
+			return
+		}
+		m, _ := unix.ParseSocketControlMessage(oob[:n])
+		fds, _ := unix.ParseUnixRights(&m[0])
+		unix.Dup3(fds[0], 0, unix.O_CLOEXEC)
+		unix.Close(fds[0])
+	}
 }
 
 var testToken = []byte("0123456789abcdef0123456789abcdef")
@@ -59,7 +76,8 @@ func sockets(t testing.TB) (net.Conn, *os.File) {
 type bed struct {
 	*Client
 	conn net.Conn
-	gv   *gvisor // nil on plain Linux
+	gv   *gvisor  // nil on plain Linux
+	swap *os.File // to a guest on plain Linux
 	ctx  context.Context
 }
 
@@ -76,8 +94,18 @@ func onLinux(t testing.TB) *bed {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"PANDO_TEST_GUEST=linux", "PATH=/usr/bin:/bin"}
 	cmd.Stdin, cmd.Stderr = theirs, os.Stderr
+	swap, swap2, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(int(swap2.Fd()), false)
+	t.Cleanup(func() { swap.Close() })
+	defer swap2.Close()
+	cmd.ExtraFiles = []*os.File{swap2}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
-	return start(t, cmd, c, theirs)
+	b := start(t, cmd, c, theirs)
+	b.swap = swap
+	return b
 }
 
 func start(t testing.TB, cmd *exec.Cmd, c net.Conn, theirs *os.File) *bed {

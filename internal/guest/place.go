@@ -103,6 +103,10 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	s.SetCaps(0)
 	s.NoNewPrivs()
 	s.IgnoreSIGCHLD()
+	act := linux.AddressOf(s, &[4]uint64{1}) // SIG_IGN, which survives an exec
+	for sig := 1; sig <= 64; sig++ {         // gVisor protects a first process from nothing; SIGKILL and SIGSTOP stay
+		s.Try("ignore a signal", unix.SYS_RT_SIGACTION, sig, act, 0, 8)
+	}
 	s.ExecFD(int(p.program.Fd()), []string{"pando-init"}, nil)
 	c, err := linux.Spawn(s, linux.SpawnOptions{Flags: unix.CLONE_NEWPID})
 	if err != nil {
@@ -152,7 +156,12 @@ func cgroups() (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsmount cgroup2", err)
 	}
-	return os.NewFile(uintptr(at), "cgroup2"), nil
+	defer unix.Close(at) // gVisor can't keep one in a checkpoint; a directory it can
+	dir, err := unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open cgroup2", err)
+	}
+	return os.NewFile(uintptr(dir), "cgroup2"), nil
 }
 
 // group is a cgroup, and all below it.

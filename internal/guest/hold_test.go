@@ -1,0 +1,308 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
+)
+
+// Nothing that is under way is lost or doubled when the guest stands still and
+// goes on, and nothing is said meanwhile.
+func TestHoldAndGoOn(t *testing.T) {
+	beds(t, func(t *testing.T, b *bed) {
+		r, err := b.start(t, sh("a", "exec cat"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const lines = 200000
+		go func() {
+			for i := range lines {
+				fmt.Fprintf(r.in, "%d\n", i)
+			}
+			r.in.Close()
+		}()
+		done := make(chan string, 1)
+		go func() { done <- readAll(r.out) }()
+		for range 5 {
+			time.Sleep(5 * time.Millisecond)
+			if err := b.Hold(b.ctx); err != nil {
+				t.Fatal(err)
+			}
+			asked := make(chan error, 1)
+			go func() { _, err := b.List(b.ctx); asked <- err }()
+			select {
+			case err := <-asked:
+				t.Errorf("answered while it stands still: %v", err)
+			case <-time.After(20 * time.Millisecond):
+			}
+			if err := b.GoOn(b.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-asked; err != nil {
+				t.Error(err)
+			}
+		}
+		var want strings.Builder
+		for i := range lines {
+			fmt.Fprintf(&want, "%d\n", i)
+		}
+		if out := <-done; out != want.String() {
+			t.Errorf("%d bytes came back of %d", len(out), want.Len())
+		}
+		if exit, _ := r.Wait(func() {}); exit.Code != 0 {
+			t.Errorf("ended with %+v", exit)
+		}
+		if err := b.GoOn(b.ctx); cell.KindOf(err) != cell.Conflict {
+			t.Errorf("goes on without standing still: %v", err)
+		}
+	})
+}
+
+// copied is a connection to a copy of a guest: in gVisor a real one; on Linux the
+// guest itself, on another socket.
+func (b *bed) copied(t *testing.T) net.Conn {
+	t.Helper()
+	c, theirs := sockets(t)
+	if b.gv == nil {
+		if err := unix.Sendmsg(int(b.swap.Fd()), []byte{1}, unix.UnixRights(int(theirs.Fd())), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		return c
+	}
+	image := filepath.Join(b.gv.dir, "image")
+	if out, err := b.gv.command("checkpoint", "--leave-running", "--image-path", image, b.gv.id).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := b.GoOn(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	cmd := b.gv.command("restore", "--bundle", filepath.Join(b.gv.dir, "bundle"), "--image-path", image, "copy")
+	cmd.Stdin, cmd.Stderr = theirs, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	t.Cleanup(func() {
+		c.Close()
+		b.gv.command("delete", "--force", "copy").Run()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return c
+}
+
+// A copy is another's: who comes must know the token. Its processes stand still
+// until it is adopted, what they wrote is kept, and they go on with new streams.
+func TestCopy(t *testing.T) {
+	beds(t, func(t *testing.T, b *bed) {
+		dir := filepath.Join("/tmp", fmt.Sprintf("pando-copy-%d-%v", os.Getpid(), b.gv != nil))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		r, err := b.start(t, sh("a", "echo began; read x; echo got $x; read y; echo got $y; exit 7"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, r.out)
+		stopped, err := b.start(t, sh("stopped", "echo here; kill -STOP $$; echo awake"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, stopped.out)
+		ended, err := b.start(t, sh("ended", "exit 8"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-ended.ended
+		r.in.WriteString("one\n")
+		readLine(t, r.out)
+		if err := b.Hold(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		conn := b.copied(t)
+		if b.gv == nil { // the guest itself is the copy, and refuses strangers
+			if _, err := Connect(b.ctx, conn, []byte("another token")); cell.KindOf(err) != cell.Denied {
+				t.Errorf("a stranger: %v", err)
+			}
+			time.Sleep(50 * time.Millisecond) // it has seen that the stranger is gone
+			conn = b.copied(t)
+		}
+		c, err := Connect(b.ctx, conn, testToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := c.List(b.ctx)
+		if err != nil || len(list) < 2 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		for _, p := range list {
+			if p.State != "T" && p.State != "Z" {
+				t.Errorf("before it is adopted, %s (%d) is in state %s", p.Command, p.PID, p.State)
+			}
+		}
+		token := []byte("the token of the copy")
+		hazards, err := c.Adopt(b.ctx, Adoption{Hostname: "copy", Files: map[string][]byte{dir + "/hosts": []byte("127.0.0.1 copy\n")}, Token: token})
+		t.Logf("%+v %v", hazards, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(dir + "/hosts"); string(got) != "127.0.0.1 copy\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+		known, err := c.Processes(b.ctx)
+		if len(known) != 3 || err != nil || known[0].ID != "a" || known[0].PID != r.PID() || known[0].Ended || known[2].ID != "ended" || !known[2].Ended {
+			t.Fatalf("%+v, %v", known, err)
+		}
+		copied := &bed{Client: c, ctx: b.ctx}
+		again := copied.reattach(t, "a")
+		again.in.WriteString("two\n")
+		if exit, _ := again.Wait(func() {}); exit.Code != 7 {
+			t.Errorf("the copy's ended with %+v", exit)
+		}
+		if out := readAll(again.out); out != "got two\n" {
+			t.Errorf("the copy's wrote %q", out)
+		}
+		if exit, _ := copied.reattach(t, "ended").Wait(func() {}); exit.Code != 8 {
+			t.Errorf("what had ended did with %+v", exit)
+		}
+		if _, out, _ := copied.run(t, sh("b", "hostname; ps -o state= -p "+fmt.Sprint(stopped.PID())), ""); out != "copy\nT\n" {
+			t.Errorf("in the copy: %q", out)
+		}
+		if b.gv == nil {
+			return
+		}
+		// The source has noticed nothing.
+		r.in.WriteString("three\n")
+		if exit, _ := r.Wait(func() {}); exit.Code != 7 {
+			t.Errorf("the source's ended with %+v", exit)
+		}
+		if out := readAll(r.out); out != "got three\n" {
+			t.Errorf("the source's wrote %q", out)
+		}
+		if _, out, _ := b.run(t, sh("b", "hostname"), ""); out != "cell\n" {
+			t.Errorf("in the source: %q", out)
+		}
+	})
+}
+
+func (b *bed) reattach(t *testing.T, id string) *running {
+	t.Helper()
+	in, in2 := pipe(t, 1)
+	out, out2 := pipe(t, 0)
+	errs, errs2 := pipe(t, 0)
+	p, err := b.Reattach(b.ctx, id, false, [3]*os.File{in2, out2, errs2}, nil)
+	in2.Close()
+	out2.Close()
+	errs2.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &running{p, in, out, errs}
+}
+
+// What nobody takes is kept, a little of it, and the program goes on.
+func TestKeptAndDropped(t *testing.T) {
+	need.Root(t)
+	b := onLinux(t)
+	_, err := b.start(t, sh("loud", "sleep 0.1; head -c 1000000 /dev/zero; echo wrote >&2; read x; echo end"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Hold(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(b.ctx, b.copied(t), testToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Adopt(b.ctx, Adoption{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(400 * time.Millisecond)
+	again := (&bed{Client: c, ctx: b.ctx}).reattach(t, "loud")
+	if l := readLine(t, again.errs); l != "wrote" {
+		t.Errorf("it says %q", l)
+	}
+	again.in.WriteString("\n")
+	out := readAll(again.out)
+	if len(out) != keptLimit+len("end\n") || !strings.HasSuffix(out, "end\n") {
+		t.Errorf("%d bytes were kept", len(out))
+	}
+	again.Wait(func() {})
+}
+
+// A lost connection ends all that waits, on both sides.
+func TestLost(t *testing.T) {
+	b := onLinux(t)
+	r, err := b.start(t, sh("a", "sleep 60"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan cell.Exit, 1)
+	go func() { exit, _ := r.Wait(func() {}); waited <- exit }()
+	time.Sleep(10 * time.Millisecond)
+	b.Close()
+	select {
+	case exit := <-waited:
+		if exit.Cause == "" {
+			t.Errorf("ended with %+v", exit)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("Wait does not return")
+	}
+	<-b.Done()
+	if _, err := b.List(b.ctx); cell.KindOf(err) != cell.Unavailable {
+		t.Errorf("a question: %v", err)
+	}
+	if out := readAll(r.out); out != "" {
+		t.Errorf("wrote %q", out)
+	}
+	if _, err := Connect(context.Background(), b.conn, testToken); err == nil {
+		t.Error("greeted over a closed connection")
+	}
+}
+
+// A guest is refused that does not know the token, and so is a keeper, who then
+// can do nothing.
+func TestStrangers(t *testing.T) {
+	c, theirs := net.Pipe()
+	go func() {
+		g, _ := readGreeting(theirs)
+		greetKeeper(theirs, g, []byte("another"), nil)
+	}()
+	if _, err := Connect(t.Context(), c, testToken); cell.KindOf(err) != cell.Denied {
+		t.Errorf("a guest of another cell: %v", err)
+	}
+	c, theirs = net.Pipe()
+	refused := make(chan error, 1)
+	go func() {
+		g, _ := readGreeting(theirs)
+		if g.Token != nil {
+			refused <- fmt.Errorf("it was told the token")
+		}
+		_, err := greetKeeper(theirs, g, testToken, nil)
+		refused <- err
+	}()
+	go func() { // a keeper that believes every guest
+		sendGreeting(c, greeting{Version: Version, Nonce: newNonce()})
+		readGreeting(c)
+		sendGreeting(c, greeting{Proof: make([]byte, 32)})
+		readGreeting(c)
+	}()
+	if err := <-refused; cell.KindOf(err) != cell.Denied {
+		t.Errorf("a keeper of another cell: %v", err)
+	}
+}
+
