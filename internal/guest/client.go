@@ -287,8 +287,16 @@ func (c *Client) Hold(ctx context.Context) error {
 	if err := c.m.take(); err != nil {
 		return err
 	}
-	err := c.still(ctx, opHold)
+	id, ch := c.expect()
+	err := c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opHold+`"}`))
+	if err == nil {
+		_, err = c.wait(ctx, id, ch)
+	}
 	if err != nil {
+		if ctx.Err() != nil { // it may stand still in a moment
+			id, _ = c.expect()
+			c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opGoOn+`"}`))
+		}
 		c.m.give()
 		return err
 	}
@@ -307,19 +315,11 @@ func (c *Client) GoOn(ctx context.Context) error {
 	if !held {
 		return cell.Errorf(cell.Conflict, "guest.GoOn", "", "cannot let the cell go on: it does not stand still")
 	}
-	defer c.m.give()
-	return c.still(ctx, opGoOn)
-}
-
-// still asks a question while holding the turn.
-func (c *Client) still(ctx context.Context, op string) error {
 	id, ch := c.expect()
-	if err := c.m.writeNow(frameAsk, id, []byte(`{"op":"`+op+`"}`)); err != nil {
-		return err
-	}
-	_, err := c.wait(ctx, id, ch)
-	if err != nil && ctx.Err() != nil { // it may stand still, or not
-		c.lose()
+	err := c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opGoOn+`"}`))
+	c.m.give()
+	if err == nil {
+		_, err = c.wait(ctx, id, ch)
 	}
 	return err
 }
@@ -327,5 +327,8 @@ func (c *Client) still(ctx context.Context, op string) error {
 // Adopt tells a restored copy who it is. Its processes go on then.
 func (c *Client) Adopt(ctx context.Context, a Adoption) ([]cell.Hazard, error) {
 	r, err := c.ask(ctx, question{Op: opAdopt, Adopt: &a})
+	for i := range r.Hazards {
+		r.Hazards[i].Seen = "inside" // whatever it says
+	}
 	return r.Hazards, err
 }

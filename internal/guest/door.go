@@ -76,11 +76,18 @@ func (d *door) socket() (id [2]uint64) {
 	return id
 }
 
-// await waits until there is something to read. It never trusts that it is woken,
-// and calls each after every glance.
-func (d *door) await(each func()) {
-	for !d.poll(unix.POLLIN, glance) {
-		each()
+// await waits until there is something to read. It never trusts that it is woken.
+// When it finds another socket than at it calls moved, once.
+func (d *door) await(at [2]uint64, moved func()) {
+	look := glance
+	for {
+		ready := d.poll(unix.POLLIN, look)
+		if look == glance && d.socket() != at {
+			moved()
+			look *= 10
+		}
+		if ready {
+			return
+		}
 	}
-	each()
 }

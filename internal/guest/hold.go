@@ -33,11 +33,7 @@ func (g *inside) hold(m *mux, id uint32) (same bool, err error) {
 	buf := make([]byte, maxPayload)
 	var lost time.Time
 	for {
-		g.door.await(func() {
-			if g.door.socket() != at { // this is a copy
-				g.stop()
-			}
-		})
+		g.door.await(at, g.stop) // which is when this is a copy
 		t, id, b, err := readFrame(g.door, buf)
 		switch {
 		case err != nil:

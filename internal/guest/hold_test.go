@@ -305,4 +305,3 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("a keeper of another cell: %v", err)
 	}
 }
-

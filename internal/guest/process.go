@@ -102,6 +102,9 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 	}
 	a, err := c.ask(ctx, q)
 	if err != nil {
+		if ctx.Err() != nil && q.Op == opStart {
+			go c.undo(q.ID)
+		}
 		return nil, err
 	}
 	p.pid, p.made = a.PID, a.Made
@@ -128,6 +131,24 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 		c.both(streams[3], files[3])
 	}
 	return p, nil
+}
+
+// undo ends a process that nobody waited for to start. The guest answers in no
+// order: it may not have started yet.
+func (c *Client) undo(id string) {
+	for range 100 {
+		if _, err := c.ask(context.Background(), question{Op: opSignal, ID: id, Signal: "SIGKILL"}); err == nil {
+			break
+		}
+		select {
+		case <-c.m.gone:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	for _, op := range []string{opReap, opEndRest, opRelease} {
+		c.ask(context.Background(), question{Op: op, ID: id})
+	}
 }
 
 // PID is the process's number in its cell.
@@ -199,7 +220,17 @@ func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	if err != nil {
 		return lost, cell.Usage{}
 	}
-	return a.Exit, a.Usage
+	return plain(a.Exit), a.Usage
+}
+
+// plain is an exit as it can be: a guest that is not what it was may say anything.
+func plain(e cell.Exit) cell.Exit {
+	e.Code &= 0xff
+	e.Cause = ""
+	if unix.SignalNum(e.Signal) == 0 {
+		e.Signal = ""
+	}
+	return e
 }
 
 // out hands on what comes on a stream.

@@ -223,7 +223,7 @@ func (t *task) follow() {
 	}, func() { ws, ru, rerr = t.child.Wait() })
 	t.mu.Lock()
 	if err = errors.Join(err, rerr); err != nil {
-		t.exit = cell.Exit{Code: 255, Cause: "keeper lost"}
+		t.exit = cell.Exit{Code: 255}
 	} else {
 		t.exit = linux.ExitOf(ws)
 		t.usage = cell.Usage{
