@@ -85,7 +85,9 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *co
 	s.Call(workdirOp+c.Process.Workdir, unix.SYS_CHDIR, c.Process.Workdir)
 	confine.Shed(s, caps)
 	confine.Filter(s, p.filter)
-	c.Place.Canaries(s, made)
+	if c.Place != nil {
+		c.Place.Canaries(s, made)
+	}
 	s.Capture("/proc/self/status", 4096)
 	s.Report()
 	s.Exec(c.Process.Path, c.Process.Args, c.Process.Env)

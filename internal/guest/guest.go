@@ -55,7 +55,7 @@ type Command struct {
 	GID     int            `json:"gid"`
 	Caps    uint64         `json:"caps,omitempty"` // what root may ever have; others have none
 	Limits  confine.Limits `json:"limits"`
-	Place   confine.Place  `json:"place"` // for its canaries
+	Place   *confine.Place `json:"place,omitempty"` // for its canaries; nil: there are none
 }
 
 // Known is a process of the guest's that was started and not released.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 )
 
 // A command gets its input, and what it writes, its exit, its identity and its
@@ -30,14 +31,14 @@ func TestCommands(t *testing.T) {
 		if out != want {
 			t.Errorf("wrote %q, want %q", out, want)
 		}
-		c := sh("b", "id -u; id -g; id -G; grep CapEff /proc/self/status; pwd; ulimit -n; ulimit -f; kill -TERM $$")
-		c.UID, c.GID, c.Groups, c.Process.Workdir = 1000, 1001, []int{1001, 7}, "/tmp"
-		c.Limits = Limits{OpenFiles: 777, FileSize: 1 << 20, Processes: 50}
+		c := sh("b", "id -u; id -g; grep CapEff /proc/self/status; pwd; ulimit -n; ulimit -f; kill -TERM $$")
+		c.UID, c.GID, c.Process.Workdir = 1000, 1001, "/tmp"
+		c.Limits = confine.Limits{OpenFiles: 777, FileSize: 1 << 20, Processes: 50}
 		exit, out, errs = b.run(t, c, "")
 		if exit.Code != 128+15 || exit.Signal != "SIGTERM" || errs != "" {
 			t.Errorf("%+v, stderr %q", exit, errs)
 		}
-		if want := "1000\n1001\n1001 7\nCapEff:\t0000000000000000\n/tmp\n777\n2048\n"; out != want {
+		if want := "1000\n1001\nCapEff:\t0000000000000000\n/tmp\n777\n2048\n"; out != want {
 			t.Errorf("wrote %q, want %q", out, want)
 		}
 	})

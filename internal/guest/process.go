@@ -128,7 +128,7 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 		}
 	}
 	if streams[3] != nil {
-		c.both(streams[3], files[3])
+		c.both(streams[3], files[3], p.outs...)
 	}
 	return p, nil
 }
@@ -235,8 +235,9 @@ func plain(e cell.Exit) cell.Exit {
 
 // out hands on what comes on a stream.
 type out struct {
-	s *stream
-	f *os.File
+	s      *stream
+	f      *os.File
+	behind []*out // what came on these before is handed on first
 
 	mu   sync.Mutex // guards what follows
 	n    int64      // bytes handed on
@@ -252,6 +253,9 @@ func (o *out) copy() {
 		o.s.wait()
 		o.set(true, 0)
 		n, err := o.s.Read(buf)
+		for _, first := range o.behind {
+			first.flush()
+		}
 		if n > 0 {
 			if _, werr := o.f.Write(buf[:n]); werr != nil {
 				o.s.CloseRead()
@@ -321,8 +325,8 @@ func send(s *stream, f *os.File) {
 }
 
 // both joins a stream and a socket, in both directions, and closes the socket.
-func (c *Client) both(s *stream, f *os.File) *out {
-	o := &out{s: s, f: f}
+func (c *Client) both(s *stream, f *os.File, behind ...*out) *out {
+	o := &out{s: s, f: f, behind: behind}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		o.copy()

@@ -22,6 +22,9 @@ var longAgo = time.Unix(1, 0)
 type outlet struct {
 	f    *os.File
 	done func() // nothing more is read from f
+	// behind are those whose output is sent first, as far as it was written before:
+	// an answer of an interpreter says that the output is complete.
+	behind []*outlet
 
 	mu      sync.Mutex // guards what follows
 	s       *stream
@@ -86,8 +89,10 @@ func (o *outlet) run() {
 				err = o.hand(nil)
 			}
 		case err == nil && (rerr != nil || n <= 0):
+			o.fallBehind()
 			err = io.EOF
 		case err == nil:
+			o.fallBehind()
 			err = o.hand(buf[:n])
 		}
 	}
@@ -98,6 +103,12 @@ func (o *outlet) run() {
 	o.mu.Unlock()
 	if s != nil {
 		o.settle(s)
+	}
+}
+
+func (o *outlet) fallBehind() {
+	for _, first := range o.behind {
+		first.drain()
 	}
 }
 

@@ -156,7 +156,7 @@ func (t *task) openStreams(c *Command, want []uint32, theirs *[4]*os.File) error
 		}
 	}
 	t.asks = newInlet(mine, done(unix.SHUT_WR))
-	t.answers = &outlet{f: mine, done: done(unix.SHUT_RD)}
+	t.answers = &outlet{f: mine, done: done(unix.SHUT_RD), behind: t.outs}
 	return err
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,10 +33,17 @@ type sandbox struct {
 	guest *guest.Client
 	token [32]byte     // what guest and keeper know each other by
 	procs atomic.Int64 // started so far
+	talks bool
+	boots int // how many application kernels it has had; guarded by reviving
+
+	reviving sync.Mutex
+	freezing sync.Mutex // guards frozen
+	frozen   bool
 }
 
 // boot starts gVisor on the cell's stage, and its guest.
-func (s *sandbox) boot(talks bool) (err error) {
+func (s *sandbox) boot() (err error) {
+	s.boots++
 	rand.Read(s.token[:])
 	if s.log, err = logFile(); err != nil {
 		return err
@@ -49,7 +58,7 @@ func (s *sandbox) boot(talks bool) (err error) {
 			ours.Close()
 		}
 	}()
-	child, err := s.stage.Start(s.runsc, append(runscArgs(talks), "run", "-detach", "-bundle", bundleDir, string(s.id)), theirs, s.log, s.log)
+	child, err := s.stage.Start(s.runsc, append(runscArgs(s.talks), "run", "-detach", "-bundle", bundleDir, s.name()), theirs, s.log, s.log)
 	if err != nil {
 		return fmt.Errorf("cannot start gVisor: %w", err)
 	}
@@ -76,6 +85,25 @@ func (s *sandbox) boot(talks bool) (err error) {
 			return cell.Errorf(cell.Unavailable, "gvisor.boot", "try again when the machine is less busy", "cannot start gVisor: its guest does not answer in %v: %s", bootGrace, s.said())
 		}
 	}
+}
+
+// name is that of the application kernel, to gVisor.
+func (s *sandbox) name() string { return string(s.id) + "-" + strconv.Itoa(s.boots) }
+
+// revive makes sure that there is an application kernel.
+func (s *sandbox) revive() error {
+	s.reviving.Lock()
+	defer s.reviving.Unlock()
+	if !s.lost() {
+		return nil
+	}
+	select {
+	case <-s.stage.Gone():
+		return cell.Errorf(cell.NotFound, "gvisor.Start", "", "cell %s has ended", s.id)
+	default:
+	}
+	s.log.Close()
+	return s.boot()
 }
 
 // started waits for a command of pando-runsc, and says why it failed.

@@ -92,5 +92,5 @@ func runscArgs(talks bool) []string {
 	if talks {
 		network = "sandbox"
 	}
-	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--ignore-cgroups", "--overlay2=none", "--in-sandbox-cgroup=v2"}
+	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--ignore-cgroups", "--overlay2=none", "--file-access=shared", "--file-access-mounts=shared", "--in-sandbox-cgroup=v2"}
 }

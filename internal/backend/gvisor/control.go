@@ -15,7 +15,7 @@ import (
 // the argument. The protocol is gVisor's urpc (pkg/urpc, pkg/control/server): one
 // JSON object each way, files with its first byte.
 func (s *sandbox) control(method string, arg any, files ...*os.File) error {
-	c, err := s.stage.Dial(stateDir + "/runsc-" + string(s.id) + ".sock")
+	c, err := s.stage.Dial(stateDir + "/runsc-" + s.name() + ".sock")
 	if err != nil {
 		return cell.Errorf(cell.Unavailable, "gvisor.control", "", "cannot reach the sandbox: %w", err)
 	}

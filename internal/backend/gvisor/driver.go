@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
@@ -48,7 +50,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		closeAll(files)
 		return nil, cell.Errorf(cell.Invalid, "gvisor.Create", "", "cannot read what to make: %w", err)
 	}
-	s := &sandbox{id: id, spec: in.Spec, runsc: files[0]}
+	s := &sandbox{id: id, spec: in.Spec, runsc: files[0], talks: in.Talks}
 	if measured, err = d.cells.Create(id, in.Wire, files[1:]); err != nil {
 		s.close()
 		return nil, err
@@ -66,7 +68,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 	if s.stage, err = d.cells.Stage(id, map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}); err != nil {
 		return nil, err
 	}
-	if err := s.boot(in.Talks); err != nil {
+	if err := s.boot(); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
@@ -120,18 +122,77 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	return nil
 }
 
-// start asks the guest for a process.
-func (s *sandbox) start(p cell.Process, stdio [3]*os.File, control *os.File) (*guest.Process, error) {
+// lost reports whether the application kernel has ended, and all in it: it took
+// more memory than the cell may have, or failed.
+func (s *sandbox) lost() bool {
+	select {
+	case <-s.guest.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// start asks the guest for a process. One whose application kernel is lost gets
+// another: the cell's files are there.
+func (s *sandbox) start(what cell.Process, stdio [3]*os.File, control *os.File) (*process, error) {
+	if err := s.revive(); err != nil {
+		return nil, err
+	}
 	u := s.spec.User
 	caps := uint64(0)
 	if u.UID == 0 {
 		caps = confine.RootCaps
 	}
-	return s.guest.Start(context.Background(), guest.Command{
-		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: p, UID: u.UID, GID: u.GID, Caps: caps,
-		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: s.stage.Place(),
+	at := s.stage.Place()
+	p, err := s.guest.Start(context.Background(), guest.Command{
+		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, UID: u.UID, GID: u.GID, Caps: caps,
+		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at,
 	}, stdio, control)
+	if err != nil {
+		return nil, err
+	}
+	return &process{p, s, s.guest}, nil
 }
+
+// process is one of the guest's, which has no number on the host.
+type process struct {
+	*guest.Process
+	s *sandbox
+	g *guest.Client
+}
+
+// Wait implements keeper.Process.
+func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
+	exit, usage := p.Process.Wait(ended)
+	select {
+	case <-p.g.Done(): // with its kernel, which is killed for the cell's memory, or fails
+		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL"}
+	default:
+	}
+	return exit, usage
+}
+
+// Signal implements keeper.Process.
+func (p *process) Signal(name string) error {
+	err := p.Process.Signal(name)
+	if k := cell.KindOf(err); k == cell.NotFound || k == cell.Unavailable { // it has ended
+		return nil
+	}
+	return err
+}
+
+// EndRest implements keeper.Process.
+func (p *process) EndRest() (int, error) {
+	n, err := p.Process.EndRest()
+	if cell.KindOf(err) == cell.Unavailable { // all have ended
+		return 0, nil
+	}
+	return n, err
+}
+
+// PID implements keeper.Process.
+func (p *process) PID() int { return 0 }
 
 // openFiles is how many files a process may have open, which the application kernel
 // bounds.
@@ -143,6 +204,9 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.lost() {
+		return nil, nil
+	}
 	return s.guest.List(context.Background())
 }
 
@@ -151,6 +215,12 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return 0, err
+	}
+	if err := d.Thaw(id); err != nil { // who stands still can't be asked to end anybody
+		return 0, err
+	}
+	if s.lost() {
+		return 0, nil
 	}
 	return s.guest.KillAll(context.Background())
 }
@@ -162,14 +232,32 @@ func (d *Driver) Freeze(id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	if err := s.guest.Sync(context.Background()); err != nil {
-		return err
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	if s.frozen {
+		return nil
 	}
-	return d.cells.Freeze(id)
+	if !s.lost() {
+		if err := s.guest.Sync(context.Background()); err != nil {
+			return err
+		}
+	}
+	err = d.cells.Freeze(id)
+	s.frozen = err == nil
+	return err
 }
 
 // Thaw implements keeper.Driver.
-func (d *Driver) Thaw(id cell.ID) error { return d.cells.Thaw(id) }
+func (d *Driver) Thaw(id cell.ID) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	s.frozen = false
+	return d.cells.Thaw(id)
+}
 
 // Root implements keeper.Driver.
 func (d *Driver) Root(id cell.ID) (*os.File, error) { return d.cells.Root(id) }

@@ -63,9 +63,13 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 			return caps, cell.Errorf(cell.Unsupported, "gvisor.Probe", "build it with `make`, or install it beside pando", "cannot find %s: %w", p, err)
 		}
 	}
+	caps.Fork, caps.LiveBranch = notYet, notYet
 	caps.Landlock = "gVisor has no Landlock: its mounts say what can be written"
 	return caps, nil
 }
+
+// notYet is why nothing is forked here in this version.
+const notYet = "forks of gVisor cells are not built yet"
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
