@@ -98,10 +98,13 @@ func (c *Client) hear(t frameType, id uint32, b []byte) error {
 			return err
 		}
 		c.mu.Lock()
-		p := c.procs[n.Ended]
+		ended, waits := c.procs[n.Ended], c.procs[n.Gate]
 		c.mu.Unlock()
-		if p != nil {
-			p.end()
+		if ended != nil {
+			ended.end()
+		}
+		if waits != nil {
+			go waits.pass()
 		}
 	default:
 		return errProtocol("a frame of type %d", t)

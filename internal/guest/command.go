@@ -20,8 +20,9 @@ const workdirOp = "enter "
 // selfLink says which number a command has in its cell.
 const selfLink = "/proc/self"
 
-// spawn starts a command in a cgroup of its own with files as its streams.
-func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (_ *linux.Child, inner int, _ *group, made confine.Measured, err error) {
+// spawn starts a command in a cgroup of its own with files as its streams. pass is
+// waited for at its gate.
+func (p *place) spawn(c *Command, pass func() error, stdio [3]*os.File, control *os.File) (_ *linux.Child, inner int, _ *group, made confine.Measured, err error) {
 	g, err := p.all.sub(strconv.FormatInt(p.groups.Add(1), 10))
 	if err != nil {
 		return nil, 0, nil, made, err
@@ -51,7 +52,7 @@ func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (_ *linux
 		return nil, 0, nil, made, err
 	}
 	s := p.script(c, [3]*os.File(high[:3]), high[3], &made)
-	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd()), CgroupFD: g.dir, Share: true})
+	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd()), CgroupFD: g.dir, Share: true, Gate: func(int) error { return pass() }})
 	if err != nil {
 		return nil, 0, nil, made, explainStart(err, c.Process)
 	}
@@ -62,7 +63,7 @@ func (p *place) spawn(c *Command, stdio [3]*os.File, control *os.File) (_ *linux
 
 // script is what a command does before it becomes its program.
 func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *confine.Measured) *linux.Script {
-	s := &linux.Script{}
+	s := &linux.Script{Gated: len(c.Attempts) > 0}
 	var later []*os.File
 	if control != nil {
 		later = append(later, control)
@@ -88,8 +89,13 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *co
 	if c.Place != nil {
 		c.Place.Canaries(s, made)
 	}
+	made.Skipped = c.Skipped
+	confine.Attempts(s, made, c.Attempts)
 	s.Capture("/proc/self/status", 4096)
 	s.Report()
+	if s.Gated {
+		s.Gate()
+	}
 	s.Exec(c.Process.Path, c.Process.Args, c.Process.Env)
 	return s
 }

@@ -56,6 +56,11 @@ type Command struct {
 	Caps    uint64         `json:"caps,omitempty"` // what root may ever have; others have none
 	Limits  confine.Limits `json:"limits"`
 	Place   *confine.Place `json:"place,omitempty"` // for its canaries; nil: there are none
+	// Attempts are canaries that a gateway must deny, Skipped those that it would not.
+	// With attempts the command waits at a gate before it becomes its program.
+	Attempts []confine.Attempt `json:"attempts,omitempty"`
+	Skipped  []string          `json:"skipped,omitempty"`
+	Gate     func() error      `json:"-"` // the keeper's: whether it may begin
 }
 
 // Known is a process of the guest's that was started and not released.
@@ -95,22 +100,24 @@ const (
 	opHold      = "hold"
 	opGoOn      = "goon"
 	opAdopt     = "adopt"
+	opPass      = "pass"
 )
 
 // question is one of the keeper's.
 type question struct {
-	Op      string    `json:"op"`
-	ID      string    `json:"id,omitempty"`
-	Command *Command  `json:"command,omitempty"`
-	Streams []uint32  `json:"streams,omitempty"` // start, reattach: stdin, stdout, stderr, control; 0 for none. read, write, dial: one
-	Signal  string    `json:"signal,omitempty"`
-	Path    string    `json:"path,omitempty"`
-	UID     int       `json:"uid,omitempty"`
-	GID     int       `json:"gid,omitempty"`
-	Port    int       `json:"port,omitempty"`
-	Rows    uint16    `json:"rows,omitempty"`
-	Cols    uint16    `json:"cols,omitempty"`
-	Adopt   *Adoption `json:"adopt,omitempty"`
+	Op      string     `json:"op"`
+	ID      string     `json:"id,omitempty"`
+	Command *Command   `json:"command,omitempty"`
+	Streams []uint32   `json:"streams,omitempty"` // start, reattach: stdin, stdout, stderr, control; 0 for none. read, write, dial: one
+	Signal  string     `json:"signal,omitempty"`
+	Path    string     `json:"path,omitempty"`
+	UID     int        `json:"uid,omitempty"`
+	GID     int        `json:"gid,omitempty"`
+	Port    int        `json:"port,omitempty"`
+	Rows    uint16     `json:"rows,omitempty"`
+	Cols    uint16     `json:"cols,omitempty"`
+	Adopt   *Adoption  `json:"adopt,omitempty"`
+	Refused *wireError `json:"refused,omitempty"` // pass: why it may not begin
 }
 
 // answer is the guest's.
@@ -127,9 +134,10 @@ type answer struct {
 }
 
 // note is what the guest says unasked: a process has ended, and keeps its number
-// until it is reaped.
+// until it is reaped; or one waits for "pass" before it begins.
 type note struct {
-	Ended string `json:"ended"`
+	Ended string `json:"ended,omitempty"`
+	Gate  string `json:"gate,omitempty"` // one waits at its gate
 }
 
 // wireError is a cell.Error on its way.

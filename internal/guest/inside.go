@@ -122,6 +122,17 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 			return a, malformed(q.Op)
 		}
 		return g.start(m, q)
+	case opPass:
+		g.mu.Lock()
+		t := g.tasks[q.ID]
+		g.mu.Unlock()
+		if t == nil || t.passed == nil {
+			return a, cell.Errorf(cell.NotFound, "guest", "", "cannot let %s pass: it does not wait", q.ID)
+		}
+		select {
+		case t.passed <- q.Refused:
+		default: // it was said already
+		}
 	case opReattach, opReap, opRelease, opSignal, opInterrupt, opEndRest, opResize:
 		g.mu.Lock()
 		t := g.tasks[q.ID]

@@ -23,6 +23,7 @@ type Process struct {
 	id       string
 	pid      int
 	made     *confine.Measured
+	gate     func() error // nil: it may begin
 	terminal *os.File
 	outs     []*out
 
@@ -45,6 +46,9 @@ func (c *Client) Reattach(ctx context.Context, id string, tty bool, stdio [3]*os
 
 func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.File, control *os.File) (_ *Process, err error) {
 	p := &Process{c: c, id: q.ID, ended: make(chan struct{})}
+	if q.Command != nil {
+		p.gate = q.Command.Gate
+	}
 	var streams [4]*stream
 	var files [4]*os.File // ours
 	q.Streams = make([]uint32, 4)
@@ -198,6 +202,17 @@ func (p *Process) Release() {
 	if p.c.procs[p.id] == p {
 		delete(p.c.procs, p.id)
 	}
+}
+
+// pass lets the process begin, or not.
+func (p *Process) pass() {
+	q := question{Op: opPass}
+	if p.gate != nil {
+		if err := p.gate(); err != nil {
+			q.Refused = toWire(err)
+		}
+	}
+	p.ask(q)
 }
 
 func (p *Process) end() { p.once.Do(func() { close(p.ended) }) }

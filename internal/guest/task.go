@@ -27,8 +27,9 @@ type task struct {
 	asks    *inlet    // of control
 	answers *outlet   // of control
 
-	reap   chan struct{} // closed when its exit is asked for
-	reaped chan struct{} // closed when it is known
+	passed chan *wireError // says whether it may begin
+	reap   chan struct{}   // closed when its exit is asked for
+	reaped chan struct{}   // closed when it is known
 
 	mu       sync.Mutex // guards what follows
 	asked    bool       // reap is closed
@@ -41,14 +42,14 @@ type task struct {
 // start starts a command whose streams are q's.
 func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	c := q.Command
-	t := &task{g: g, id: c.ID, reap: make(chan struct{}), reaped: make(chan struct{})}
+	t := &task{g: g, id: c.ID, passed: make(chan *wireError, 1), reap: make(chan struct{}), reaped: make(chan struct{})}
 	if len(c.Process.Args) == 0 || len(c.Process.Path) == 0 || c.ID == "" {
 		return a, malformed(q.Op)
 	}
 	g.mu.Lock()
 	_, twice := g.tasks[c.ID]
 	if !twice {
-		g.tasks[c.ID] = &task{} // nobody else takes the name meanwhile
+		g.tasks[c.ID] = &task{g: g, passed: t.passed} // nobody else takes the name meanwhile
 	}
 	g.mu.Unlock()
 	if twice {
@@ -72,7 +73,7 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 		return a, err
 	}
 	var made confine.Measured
-	t.child, t.inner, t.cgroup, made, err = g.place.spawn(c, [3]*os.File(theirs[:3]), theirs[3])
+	t.child, t.inner, t.cgroup, made, err = g.place.spawn(c, t.waitForPass, [3]*os.File(theirs[:3]), theirs[3])
 	if err != nil {
 		return a, err
 	}
@@ -83,6 +84,25 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	t.attach(m, q.Streams)
 	t.run()
 	return answer{PID: t.inner, Made: &made}, nil
+}
+
+// waitForPass asks the keeper whether the command may begin.
+func (t *task) waitForPass() error {
+	t.g.mu.Lock()
+	m := t.g.m
+	t.g.mu.Unlock()
+	if err := m.writeJSON(frameNote, 0, note{Gate: t.id}); err != nil {
+		return err
+	}
+	select {
+	case refused := <-t.passed:
+		if refused != nil {
+			return refused.err()
+		}
+		return nil
+	case <-m.gone:
+		return m.err()
+	}
 }
 
 // openStreams makes the pipes or the terminal of a command.

@@ -145,9 +145,14 @@ func (s *sandbox) start(what cell.Process, stdio [3]*os.File, control *os.File) 
 		caps = confine.RootCaps
 	}
 	at := s.stage.Place()
+	proof, err := s.stage.Announce()
+	if err != nil {
+		return nil, err
+	}
+	defer proof.End()
 	p, err := s.guest.Start(context.Background(), guest.Command{
 		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, UID: u.UID, GID: u.GID, Caps: caps,
-		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at,
+		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: proof.Complete,
 	}, stdio, control)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -108,6 +109,37 @@ func (st *Stage) Dial(path string) (*net.UnixConn, error) {
 
 // Place is what the battery of a command must know that is started on the stage.
 func (st *Stage) Place() confine.Place { return st.c.place(false) }
+
+// A Proof is what the gateway of a talking cell must have seen of a command's
+// canaries.
+type Proof struct {
+	Attempts []confine.Attempt // what is to be tried
+	Skipped  []string          // what is not: the policy allows it
+	p        *proof
+}
+
+// Announce tells the cell's gateway what the canaries of a command will try.
+func (st *Stage) Announce() (*Proof, error) {
+	list, skipped, p, err := st.c.announce()
+	if err != nil {
+		return nil, err
+	}
+	return &Proof{list, skipped, p}, nil
+}
+
+// Complete waits until the gateway has seen all that was tried; Denied if it has
+// not.
+func (p *Proof) Complete() error {
+	err := p.p.complete(0)
+	if u, ok := errors.AsType[*unseen](err); ok {
+		return cell.Errorf(cell.Denied, "namespace.Start", "report this: the cell's isolation does not hold on this host",
+			"the canary %q was stopped, but nothing of it came to the gateway", u.name)
+	}
+	return err
+}
+
+// End has the gateway forget them.
+func (p *Proof) End() { p.p.end() }
 
 // Gone is closed when the cell's first process has ended, and all with it.
 func (st *Stage) Gone() <-chan struct{} { return st.c.gone }
