@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -80,6 +81,13 @@ func (s *sandbox) boot() (err error) {
 			}
 			failed = nil
 		case err := <-connected:
+			if err != nil && failed != nil { // which says more
+				select {
+				case why := <-failed:
+					err = cmp.Or(why, err)
+				case <-time.After(time.Second):
+				}
+			}
 			return err
 		case <-late:
 			return cell.Errorf(cell.Unavailable, "gvisor.boot", "try again when the machine is less busy", "cannot start gVisor: its guest does not answer in %v: %s", bootGrace, s.said())

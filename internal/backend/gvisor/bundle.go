@@ -75,7 +75,7 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 			{Destination: "/sys", Type: "sysfs", Options: []string{"ro"}},
 			{Destination: "/dev", Type: "tmpfs"},
 			{Destination: "/dev/shm", Type: "tmpfs", Options: []string{"mode=1777"}},
-			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: []string{"rw"}},
+			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: []string{"rbind", "rw"}},
 		},
 		Linux: bundleLinux{[]bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
 	}
