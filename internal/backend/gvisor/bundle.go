@@ -3,6 +3,7 @@ package gvisor
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
@@ -65,8 +66,9 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 	b := bundle{
 		Version: "1.2.1",
 		Process: bundleProcess{
-			User: map[string]int{"uid": 0, "gid": 0}, Args: []string{guestPath}, Env: []string{}, Cwd: "/",
-			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps},
+			User: map[string]int{"uid": os.Getuid(), "gid": os.Getgid()}, // whom the keeper's user namespace has
+			Args: []string{guestPath}, Env: []string{}, Cwd: "/",
+			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps, "inheritable": guestCaps, "ambient": guestCaps},
 		},
 		Root:     bundleRoot{namespace.StageRoot},
 		Hostname: spec.Hostname,
