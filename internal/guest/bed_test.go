@@ -140,19 +140,6 @@ type gvisor struct {
 	runsc, dir, id string
 }
 
-func runsc(t testing.TB) string {
-	t.Helper()
-	need.Root(t)
-	path := os.Getenv("PANDO_RUNSC")
-	if path == "" {
-		path = "/tmp/pando-runsc"
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("needs pando-runsc: PANDO_RUNSC")
-	}
-	return path
-}
-
 func (g *gvisor) command(args ...string) *exec.Cmd {
 	return exec.Command(g.runsc, append([]string{"--root", filepath.Join(g.dir, "root"), "--platform=systrap", "--network=none", "--ignore-cgroups",
 		"--overlay2=none", "--in-sandbox-cgroup=v2", "--log", filepath.Join(g.dir, "log")}, args...)...)
@@ -190,7 +177,7 @@ func (g *gvisor) config(t testing.TB) {
 
 func inGvisor(t testing.TB) *bed {
 	t.Helper()
-	g := &gvisor{runsc: runsc(t), dir: t.TempDir(), id: "guest"}
+	g := &gvisor{runsc: need.Runsc(t), dir: t.TempDir(), id: "guest"}
 	g.config(t)
 	c, theirs := sockets(t)
 	cmd := g.command("run", "--bundle", filepath.Join(g.dir, "bundle"), g.id)

@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -60,7 +61,7 @@ func Serve(fd int) error {
 		g.mu.Unlock()
 		if err := g.talk(m); err != nil {
 			m.fail(errGone)
-			if err == io.EOF { // the keeper wants nothing more
+			if err == io.EOF || errors.Is(err, unix.ECONNRESET) { // the keeper wants nothing more
 				err = nil
 			}
 			return err

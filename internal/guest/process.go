@@ -194,9 +194,9 @@ func (p *Process) EndRest() (int, error) {
 	return a.Count, err
 }
 
-// Release lets go of what EndRest needs.
+// Release lets go of what EndRest needs, without waiting for the guest.
 func (p *Process) Release() {
-	p.ask(question{Op: opRelease})
+	p.c.m.writeJSON(frameAsk, p.c.number(), question{Op: opRelease, ID: p.id})
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	if p.c.procs[p.id] == p {

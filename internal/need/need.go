@@ -6,6 +6,7 @@ package need
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -43,4 +44,26 @@ func Python(t testing.TB) string {
 		return "/usr/bin/python3"
 	}
 	return Program(t, "python3")
+}
+
+// Runsc skips unless the gVisor runtime is there, and returns where: in
+// PANDO_RUNSC, or where make puts it.
+func Runsc(t testing.TB) string {
+	t.Helper()
+	Root(t)
+	path := os.Getenv("PANDO_RUNSC")
+	if path == "" {
+		dir, _ := os.Getwd()
+		for dir != "/" {
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+				break
+			}
+			dir = filepath.Dir(dir)
+		}
+		path = filepath.Join(dir, "bin/pando-runsc")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("needs pando-runsc: PANDO_RUNSC")
+	}
+	return path
 }
