@@ -98,8 +98,10 @@ func TestStreamsEndAsInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go r.Wait(func() { time.AfterFunc(100*time.Millisecond, func() { r.out.SetReadDeadline(time.Unix(1, 0)) }) })
-		if got := readAll(r.out); len(got) != n {
+		// What comes later than 100 ms after the end is lost
+		many := r.out
+		go r.Wait(func() { time.AfterFunc(100*time.Millisecond, func() { many.SetReadDeadline(time.Unix(1, 0)) }) })
+		if got := readAll(many); len(got) != n {
 			t.Errorf("%d bytes of %d", len(got), n)
 		}
 		// Nobody reads: the program is told, as by a pipe.
