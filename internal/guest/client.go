@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"sync"
@@ -33,8 +34,9 @@ func Boot(ctx context.Context, c net.Conn, token []byte) (*Client, error) {
 	return connect(ctx, c, token, true)
 }
 
-// Connect greets a guest that has the token, and refuses any other. It belongs to
-// Connect to close c when it fails.
+// Connect greets a guest that has the token, and refuses any other. For a copy it
+// is called before the copy is restored: the first thing that it does then is to
+// find the greeting, and to stop its processes. c is closed when Connect fails.
 func Connect(ctx context.Context, c net.Conn, token []byte) (*Client, error) {
 	return connect(ctx, c, token, false)
 }
@@ -285,13 +287,19 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 }
 
 // Hold brings the guest to stand still at the border of a frame, for a checkpoint.
-// Until GoOn nothing is sent in either direction; whoever asks waits.
-func (c *Client) Hold(ctx context.Context) error {
+// Until GoOn nothing is sent in either direction; whoever asks waits. With stop the
+// processes stand still, too, by SIGSTOP: copies have not run at all before they
+// are adopted then. But a parent can see that its child was stopped, which a
+// source that goes on may not want.
+func (c *Client) Hold(ctx context.Context, stop bool) error {
 	if err := c.m.take(); err != nil {
 		return err
 	}
 	id, ch := c.expect()
-	err := c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opHold+`"}`))
+	q, err := json.Marshal(question{Op: opHold, Stop: stop})
+	if err == nil {
+		err = c.m.writeNow(frameAsk, id, q)
+	}
 	if err == nil {
 		_, err = c.wait(ctx, id, ch)
 	}

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// glance is how long a guest that stands still looks away from its socket: a
-// sandbox that restores it may put another there without waking it.
-const glance = 10 * time.Millisecond
+// glance is how long a guest that stands still looks away from its socket.
+const glance = 50 * time.Millisecond
 
 // door is the guest's end of the socket. It is a number, not an open file: behind
 // it is another socket in each restored copy.
@@ -67,27 +66,9 @@ func (d *door) poll(events int16, most time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// socket tells one socket from another.
-func (d *door) socket() (id [2]uint64) {
-	var st unix.Stat_t
-	if unix.Fstat(d.fd, &st) == nil {
-		id = [2]uint64{uint64(st.Dev), st.Ino}
-	}
-	return id
-}
-
-// await waits until there is something to read. It never trusts that it is woken.
-// When it finds another socket than at it calls moved, once.
-func (d *door) await(at [2]uint64, moved func()) {
-	look := glance
-	for {
-		ready := d.poll(unix.POLLIN, look)
-		if look == glance && d.socket() != at {
-			moved()
-			look *= 10
-		}
-		if ready {
-			return
-		}
+// await waits until there is something to read. It does not trust that it is
+// woken: the socket may be another one now.
+func (d *door) await() {
+	for !d.poll(unix.POLLIN, glance) {
 	}
 }

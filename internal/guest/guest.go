@@ -118,6 +118,7 @@ type question struct {
 	Cols    uint16     `json:"cols,omitempty"`
 	Adopt   *Adoption  `json:"adopt,omitempty"`
 	Refused *wireError `json:"refused,omitempty"` // pass: why it may not begin
+	Stop    bool       `json:"stop,omitempty"`    // hold: the processes, too
 }
 
 // answer is the guest's.

@@ -22,18 +22,20 @@ const lostLimit = 10 * time.Second
 
 // hold stands still until it may go on, and reports whether the connection is the
 // same.
-func (g *inside) hold(m *mux, id uint32) (same bool, err error) {
+func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	if err := m.take(); err != nil {
 		return false, err
 	}
-	at := g.door.socket()
+	if stop {
+		g.stop()
+	}
 	if err := m.writeNow(frameAnswer, id, []byte("{}")); err != nil {
 		return false, err
 	}
 	buf := make([]byte, maxPayload)
 	var lost time.Time
 	for {
-		g.door.await(at, g.stop) // which is when this is a copy
+		g.door.await()
 		t, id, b, err := readFrame(g.door, buf)
 		switch {
 		case err != nil:
@@ -78,7 +80,8 @@ func (g *inside) hold(m *mux, id uint32) (same bool, err error) {
 	}
 }
 
-// stop lets all processes of the cell stand still, once.
+// stop lets all processes of the cell stand still, once. In a copy they have run
+// since it was restored, so it takes the shortest way.
 func (g *inside) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +94,7 @@ func (g *inside) stop() {
 			g.stopped = append(g.stopped, p.PID)
 		}
 	}
-	g.place.signal(unix.SIGSTOP, -1)
+	g.place.all.signal(unix.SIGSTOP)
 }
 
 // goOn lets those go on that stop has stopped.
@@ -103,7 +106,8 @@ func (g *inside) goOn() error {
 	}
 	g.still = false
 	if len(g.stopped) == 0 {
-		return g.place.signal(unix.SIGCONT, -1)
+		g.place.all.signal(unix.SIGCONT)
+		return nil
 	}
 	var pids []int
 	for _, p := range others(linux.Processes("/proc")) {

@@ -35,7 +35,7 @@ func TestHoldAndGoOn(t *testing.T) {
 		go func() { done <- readAll(r.out) }()
 		for range 5 {
 			time.Sleep(5 * time.Millisecond)
-			if err := b.Hold(b.ctx); err != nil {
+			if err := b.Hold(b.ctx, false); err != nil {
 				t.Fatal(err)
 			}
 			asked := make(chan error, 1)
@@ -65,6 +65,45 @@ func TestHoldAndGoOn(t *testing.T) {
 		if err := b.GoOn(b.ctx); cell.KindOf(err) != cell.Conflict {
 			t.Errorf("goes on without standing still: %v", err)
 		}
+	})
+}
+
+// Where it is asked for, the processes stand still, too, and those go on that did
+// not stand still before.
+func TestHoldStops(t *testing.T) {
+	beds(t, func(t *testing.T, b *bed) {
+		r, err := b.start(t, sh("a", "while :; do echo tick; sleep 0.01; done"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		self, err := b.start(t, sh("self", "echo here; kill -STOP $$; echo awake"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, self.out)
+		readLine(t, r.out)
+		time.Sleep(20 * time.Millisecond) // until it has stopped itself
+		if err := b.Hold(b.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		r.out.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		readAll(r.out)
+		r.out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if more := readAll(r.out); more != "" {
+			t.Errorf("it goes on while it stands still: %q", more)
+		}
+		if err := b.GoOn(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, r.out)
+		self.out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if out := readAll(self.out); out != "" {
+			t.Errorf("who had stopped itself goes on: %q", out)
+		}
+		b.KillAll(b.ctx)
+		r.Wait(func() {})
+		self.Wait(func() {})
 	})
 }
 
@@ -128,7 +167,7 @@ func TestCopy(t *testing.T) {
 		<-ended.ended
 		r.in.WriteString("one\n")
 		readLine(t, r.out)
-		if err := b.Hold(b.ctx); err != nil {
+		if err := b.Hold(b.ctx, false); err != nil {
 			t.Fatal(err)
 		}
 		conn := b.copied(t)
@@ -220,7 +259,7 @@ func TestKeptAndDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Hold(b.ctx); err != nil {
+	if err := b.Hold(b.ctx, false); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Connect(b.ctx, b.copied(t), testToken)

@@ -87,7 +87,7 @@ func (g *inside) talk(m *mux) error {
 			return err
 		}
 		if q.Op == opHold {
-			again, err := g.hold(m, id)
+			again, err := g.hold(m, id, q.Stop)
 			if err != nil || !again {
 				return err
 			}

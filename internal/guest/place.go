@@ -121,7 +121,7 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	return c, nil
 }
 
-// signal sends sig to processes by their numbers in the cell; -1 is all of them.
+// signal sends sig to processes by their numbers in the cell.
 func (p *place) signal(sig unix.Signal, pids ...int) error {
 	first, err := p.firstProcess()
 	if err != nil {
@@ -215,15 +215,35 @@ func (g *group) below(f func(name string, sub *group)) {
 	}
 }
 
-// count is how many processes are in g that have not ended.
-func (g *group) count() (n int) {
+// pids are the processes in g that have not ended, by the guest's numbers.
+func (g *group) pids() (list []int) {
 	if f, err := g.file("cgroup.procs", unix.O_RDONLY); err == nil {
 		b, _ := io.ReadAll(f)
 		f.Close()
-		n = strings.Count(string(b), "\n")
+		for l := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(l); err == nil && pid > 1 {
+				list = append(list, pid)
+			}
+		}
 	}
-	g.below(func(_ string, sub *group) { n += sub.count() })
-	return n
+	g.below(func(_ string, sub *group) { list = append(list, sub.pids()...) })
+	return list
+}
+
+func (g *group) count() int { return len(g.pids()) }
+
+// signal reaches all of g, also what is forked meanwhile.
+func (g *group) signal(sig unix.Signal) {
+	reached := map[int]bool{}
+	for again := true; again; {
+		again = false
+		for _, pid := range g.pids() {
+			if !reached[pid] {
+				reached[pid], again = true, true
+				unix.Kill(pid, sig)
+			}
+		}
+	}
 }
 
 // endLimit bounds how long it is waited for processes that were killed.
