@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -26,6 +27,10 @@ func TestMain(m *testing.M) {
 				println(err.Error())
 				os.Exit(1)
 			}
+			if err := errors.Join(loopback(), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+				println(err.Error())
+				os.Exit(1)
+			}
 			go receiveSockets()
 		}
 		if err := Serve(0); err != nil {
@@ -35,6 +40,21 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// loopback brings the interface of a network of its own up.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
 // receiveSockets puts sockets that come over descriptor 3 in the place of the
@@ -102,7 +122,7 @@ func onLinux(t testing.TB) *bed {
 	t.Cleanup(func() { swap.Close() })
 	defer swap2.Close()
 	cmd.ExtraFiles = []*os.File{swap2}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
 	b := start(t, cmd, c, theirs)
 	b.swap = swap
 	return b

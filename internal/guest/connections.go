@@ -1,56 +1,92 @@
 package guest
 
 import (
-	"bytes"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/linux"
 )
 
-// connections says which TCP connections to others are open: the source goes on
-// with the same ones. "" is none.
-func connections() string {
-	var open []string
-	for _, f := range []string{"tcp", "tcp6"} {
-		b, err := os.ReadFile("/proc/1/net/" + f)
+// disconnect ends the connections to others that a copy's processes have open,
+// because those belong to its source, and returns to whom they were. It asks each
+// process for its sockets: gVisor has no sock_diag(7) that could end them.
+func (p *place) disconnect() (ended []string) {
+	for _, pid := range p.all.pids() {
+		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			continue
+			continue // it is gone
 		}
-		for l := range bytes.Lines(b) {
-			if to, ok := established(string(l)); ok {
-				open = append(open, "socket "+to)
+		for _, n := range p.sockets(pid) {
+			s, err := unix.PidfdGetfd(fd, n, 0)
+			if err != nil {
+				continue
 			}
+			if to, ok := peer(s); ok && end(s) == nil {
+				ended = append(ended, "socket "+to)
+			}
+			unix.Close(s)
 		}
+		unix.Close(fd)
 	}
-	if len(open) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d open: %s", len(open), strings.Join(open, ", "))
+	return ended
 }
 
-// established reads one line of proc_net_tcp(5), and returns whom a connection
-// that is open leads to, unless that is the sandbox itself.
-func established(line string) (string, bool) {
-	f := strings.Fields(line)
-	if len(f) < 4 || f[3] != "01" {
+// sockets are the descriptors of a process that are sockets.
+func (p *place) sockets(pid int) (list []int) {
+	fd, err := unix.Openat(int(p.proc.Fd()), strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	d := os.NewFile(uintptr(fd), "fd")
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, name := range names {
+		buf := make([]byte, 64)
+		k, err := unix.Readlinkat(fd, name, buf)
+		if err != nil || !strings.HasPrefix(string(buf[:k]), "socket:") {
+			continue
+		}
+		if n, err := strconv.Atoi(name); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// peer is the other end of a TCP connection, unless that is the sandbox itself.
+func peer(s int) (string, bool) {
+	if kind, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
 		return "", false
 	}
-	host, port, ok := strings.Cut(f[2], ":")
-	b, err := hex.DecodeString(host)
-	if !ok || err != nil || len(b)%4 != 0 {
+	to, err := unix.Getpeername(s)
+	if err != nil {
 		return "", false
 	}
-	for i := 0; i < len(b); i += 4 { // words of the host's order
-		slices.Reverse(b[i : i+4])
-	}
-	addr, ok := netip.AddrFromSlice(b)
-	n, err := strconv.ParseUint(port, 16, 16)
-	if !ok || err != nil || addr.Unmap().IsLoopback() {
+	var at netip.AddrPort
+	switch a := to.(type) {
+	case *unix.SockaddrInet4:
+		at = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		at = netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port))
+	default:
 		return "", false
 	}
-	return netip.AddrPortFrom(addr.Unmap(), uint16(n)).String(), true
+	return at.String(), !at.Addr().IsLoopback()
+}
+
+// end resets a connection; where the kernel can't, whoever reads gets the end, and
+// whoever writes an error.
+func end(s int) error {
+	if linux.Disconnect(s) == nil {
+		return nil
+	}
+	if err := unix.Shutdown(s, unix.SHUT_RDWR); err != nil {
+		return fmt.Errorf("cannot end a connection: %w", err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -157,8 +158,10 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 		seen("randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
 	}
 	seen("clock", time.Now().UTC().Format(time.RFC3339Nano))
-	if s := connections(); s != "" {
-		seen("descriptors", s)
+	ended := g.place.disconnect()
+	seen("descriptors", fmt.Sprintf("%d connections ended", len(ended)))
+	for _, to := range ended {
+		seen("descriptors", "ended "+to)
 	}
 	if len(a.Token) > 0 {
 		g.mu.Lock()

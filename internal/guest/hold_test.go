@@ -236,6 +236,66 @@ func TestCopy(t *testing.T) {
 	})
 }
 
+// A copy's connections to others end, so that nothing hangs on them; those inside
+// stay.
+func TestCopyDisconnects(t *testing.T) {
+	beds(t, func(t *testing.T, b *bed) {
+		need.Program(t, "ip")
+		c := sh("net", "ip addr add 198.51.100.7/32 dev lo")
+		c.Caps |= 1 << unix.CAP_NET_ADMIN
+		if exit, _, errs := b.run(t, c, ""); exit.Code != 0 {
+			t.Fatalf("%+v %s", exit, errs)
+		}
+		c = sh("a", "")
+		c.Process.Path = []string{"/usr/bin/python3"}
+		c.Process.Args = []string{"python3", "-u", "-c", `
+import socket
+s = socket.create_server(("0.0.0.0", 0)); port = s.getsockname()[1]
+out = socket.create_connection(("198.51.100.7", port)); out2 = s.accept()[0]
+ins = socket.create_connection(("127.0.0.1", port)); ins2 = s.accept()[0]
+print("ready")
+try: print("out", out.recv(10))
+except OSError as e: print("out", e.strerror)
+ins2.sendall(b"hello"); print("in", ins.recv(10))
+`}
+		r, err := b.start(t, c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, r.out)
+		if err := b.Hold(b.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		cl, err := Connect(b.ctx, b.copied(t), testToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hazards, err := cl.Adopt(b.ctx, Adoption{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, h := range hazards {
+			if h.Name == "descriptors" && strings.HasPrefix(h.Value, "ended socket 198.51.100.7:") {
+				found++
+			}
+		}
+		if found == 0 && b.gv == nil {
+			t.Errorf("nothing was ended: %+v", hazards)
+		}
+		again := (&bed{Client: cl, ctx: b.ctx}).reattach(t, "a")
+		l := readLine(t, again.out)
+		t.Logf("%s; %+v", l, hazards)
+		if !strings.HasPrefix(l, "out ") {
+			t.Errorf("it says %q", l)
+		}
+		if l := readLine(t, again.out); l != "in b'hello'" {
+			t.Errorf("it says %q", l)
+		}
+		again.Wait(func() {})
+	})
+}
+
 func (b *bed) reattach(t *testing.T, id string) *running {
 	t.Helper()
 	in, in2 := pipe(t, 1)

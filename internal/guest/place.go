@@ -26,6 +26,7 @@ type place struct {
 	all     *group   // of all commands
 	lastCap int
 	filter  *linux.SeccompProgram
+	proc    *os.File // the one that shows the guest's own namespace
 
 	mu    sync.Mutex // guards what follows
 	first *linux.Child
@@ -49,6 +50,11 @@ func newPlace() (*place, error) {
 	if p.filter, err = linux.NewSeccompProgram(filter); err != nil {
 		return p, err
 	}
+	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return p, &os.PathError{Op: "open", Path: "/proc", Err: err}
+	}
+	p.proc = os.NewFile(uintptr(proc), "/proc")
 	root, err := cgroups()
 	if err != nil {
 		return p, cell.Errorf(cell.Unsupported, "guest.Serve", "start the sandbox with cgroups of version 2 inside", "cannot tell the processes of commands apart: %w", err)
