@@ -213,8 +213,12 @@ func TestCopy(t *testing.T) {
 		if out := readAll(again.out); out != "got two\n" {
 			t.Errorf("the copy's wrote %q", out)
 		}
-		if exit, _ := copied.reattach(t, "ended").Wait(func() {}); exit.Code != 8 {
+		was := copied.reattach(t, "ended")
+		if exit, _ := was.Wait(func() {}); exit.Code != 8 {
 			t.Errorf("what had ended did with %+v", exit)
+		}
+		if out := readAll(was.out); out != "" {
+			t.Errorf("what had ended writes %q", out)
 		}
 		if _, out, _ := copied.run(t, sh("b", "hostname; ps -o state= -p "+fmt.Sprint(stopped.PID())), ""); out != "copy\nT\n" {
 			t.Errorf("in the copy: %q", out)
@@ -335,6 +339,7 @@ func TestKeptAndDropped(t *testing.T) {
 		t.Errorf("it says %q", l)
 	}
 	again.in.WriteString("\n")
+	again.in.Close()
 	out := readAll(again.out)
 	if len(out) != keptLimit+len("end\n") || !strings.HasSuffix(out, "end\n") {
 		t.Errorf("%d bytes were kept", len(out))

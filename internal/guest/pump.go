@@ -195,6 +195,7 @@ type inlet struct {
 	mu    sync.Mutex // guards what follows
 	moved sync.Cond
 	s     *stream
+	over  bool // the command reads no more
 }
 
 func newInlet(f *os.File, done func()) *inlet {
@@ -206,17 +207,27 @@ func newInlet(f *os.File, done func()) *inlet {
 func (i *inlet) attach(s *stream) {
 	i.mu.Lock()
 	i.s = s
+	over := i.over
 	i.moved.Broadcast()
 	i.mu.Unlock()
-	if s != nil {
-		s.use()
+	if s == nil {
+		return
+	}
+	s.use()
+	if over {
+		go func() { s.CloseRead(); s.drop() }()
 	}
 }
 
 // run hands on until the stream says that there is no more, or the command reads
 // no more. Another stream may follow one whose connection is lost.
 func (i *inlet) run() {
-	defer i.done()
+	defer func() {
+		i.mu.Lock()
+		i.over = true
+		i.mu.Unlock()
+		i.done()
+	}()
 	buf := make([]byte, maxPayload)
 	for {
 		i.mu.Lock()
