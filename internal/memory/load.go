@@ -112,9 +112,6 @@ func load(ctx context.Context, st Store, root cell.Digest, open func(string, int
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, s := range stretches {
 		g.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
 			return s.load(ctx, st, dec)
 		})
 	}
@@ -137,6 +134,9 @@ func (s stretch) load(ctx context.Context, st Store, dec *zstd.Decoder) error {
 		return err
 	}
 	for i := range spans {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		sp := &spans[i]
 		if sp.hole() || len(buf)+int(sp.size) > cap(buf) {
 			if err := flush(); err != nil {
@@ -144,9 +144,6 @@ func (s stretch) load(ctx context.Context, st Store, dec *zstd.Decoder) error {
 			}
 		}
 		if !sp.hole() {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
 			if buf, err = unpack(st, dec, sp, buf); err != nil {
 				return s.named("chunk", sp.stored, off, err)
 			}

@@ -97,6 +97,10 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("a leaf is accepted for %d bytes", n)
 		}
 	}
+	long := append([]byte(rootHeader), 0x80, 0) // no files, in two bytes
+	if _, err := decodeRoot(long); err == nil {
+		t.Error("a number that is longer than need be is accepted")
+	}
 	d := cell.Sum(nil)
 	for _, m := range []manifest{
 		{files: []file{{name: "b"}, {name: "a"}}},
@@ -113,5 +117,31 @@ func TestMalformed(t *testing.T) {
 	}
 	if _, err := decodeLeaf(encodeLeaf([]*span{{size: maxChunk + 1, stored: d}}), maxChunk+1); err == nil {
 		t.Error("a chunk larger than any is accepted")
+	}
+}
+
+// One span more at the beginning changes the leaves there, and no other.
+func TestLeavesFindTheirBordersAgain(t *testing.T) {
+	spans := []*span{{size: page, plain: cell.Sum(nil), stored: cell.Sum(nil)}}
+	for i := range 10000 {
+		d := cell.Sum([]byte{byte(i), byte(i >> 8)})
+		spans = append(spans, &span{size: page, plain: d, stored: d})
+	}
+	old := map[string]bool{}
+	for _, l := range split(spans[1:]) {
+		old[string(encodeLeaf(l))] = true
+	}
+	total, fresh := 0, 0
+	for _, l := range split(spans) {
+		total += len(l)
+		if len(l) > maxLeaf {
+			t.Errorf("a leaf of %d", len(l))
+		}
+		if !old[string(encodeLeaf(l))] {
+			fresh++
+		}
+	}
+	if total != len(spans) || len(old) < 50 || fresh > 5 {
+		t.Errorf("%d of %d spans in leaves; %d of %d leaves are new", total, len(spans), fresh, len(old))
 	}
 }

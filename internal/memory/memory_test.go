@@ -5,16 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
@@ -224,12 +227,45 @@ func TestRoundTrip(t *testing.T) {
 		if most := stats.Bytes - stats.Zeros + 2*page*int64(len(es)); blocks > most+most/8 {
 			t.Fatalf("%d bytes take %d on disk, %d are zeros", stats.Bytes, blocks, stats.Zeros)
 		}
+		readsAnywhere(r, st, root, read(t, dir))
 		again, more, err := memory.SaveDir(context.Background(), st, dir, root)
 		must(t, err)
 		if again != root || more.NewChunks != 0 || more.Written != 0 || more.Chunks != stats.Chunks {
 			t.Fatalf("saved again it is %v, %+v; was %v, %+v", again, more, root, stats)
 		}
 	})
+}
+
+// readsAnywhere reads parts of an open image, some at once.
+func readsAnywhere(r *rapid.T, st memory.Store, root cell.Digest, c content) {
+	im, err := memory.Open(st, root)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer im.Close()
+	if _, err := im.File("no such"); cell.KindOf(err) != cell.NotFound {
+		r.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for name, b := range c {
+		f, err := im.File(name)
+		if err != nil || f.Size() != int64(len(b)) {
+			r.Fatalf("%s: %v", name, err)
+		}
+		for range 6 {
+			off := rapid.IntRange(0, len(b)).Draw(r, "offset")
+			n := rapid.SampledFrom([]int{0, 1, page, 5 * page, 70 * page}).Draw(r, "length")
+			wg.Go(func() {
+				p := bytes.Repeat([]byte{0xff}, n)
+				got, err := f.ReadAt(p, int64(off))
+				want := b[off:min(off+n, len(b))]
+				if !bytes.Equal(p[:got], want) || (err == io.EOF) != (len(want) < n) || err != nil && err != io.EOF {
+					r.Errorf("%d bytes at %d of %d: %d, %v", n, off, len(b), got, err)
+				}
+			})
+		}
+	}
 }
 
 // A second image of the same cell shares nearly all of the first, also where
@@ -267,9 +303,11 @@ func TestEqualChunksOnce(t *testing.T) {
 	loads(t, st, root, content{"pages.img": b})
 }
 
-// failing refuses the nth Put and all that follow, as a full disk does.
+// failing refuses the nth Put, as a full disk does; and all that follow,
+// unless there is space again.
 type failing struct {
 	memory.Store
+	once bool
 	mu   sync.Mutex // guards left
 	left int
 }
@@ -277,7 +315,7 @@ type failing struct {
 func (f *failing) Put(d cell.Digest, b []byte) error {
 	f.mu.Lock()
 	f.left--
-	full := f.left < 0
+	full := f.left < 0 && !f.once || f.left == -1
 	f.mu.Unlock()
 	if full {
 		return fmt.Errorf("write: %w", unix.ENOSPC)
@@ -293,10 +331,10 @@ func TestD38FailedSaveLeavesTheImageBefore(t *testing.T) {
 	base, _ := save(t, st, image(first))
 	next := image(touch(first, 1, 10))
 	for n := 0; ; n++ {
-		_, _, err := memory.Save(context.Background(), &failing{Store: st, left: n}, next.files(), base)
+		_, _, err := memory.Save(context.Background(), &failing{Store: st, left: n, once: n%2 == 0}, next.files(), base)
 		loads(t, st, base, image(first))
 		if err == nil {
-			if n < 10 {
+			if n < 15 {
 				t.Fatalf("only %d writes", n)
 			}
 			break
@@ -515,6 +553,15 @@ func TestD47DamagedOrMissingPart(t *testing.T) {
 		must(t, err)
 		_, err = f.WriteAt([]byte{x[len(x)/2] ^ 1}, at+int64(len(x)/2))
 		must(t, err)
+		opens(t, st, root, append(words, "damaged")...)
+		_, err = f.WriteAt(x, at)
+		must(t, err)
+		must(t, st.Put(d, x))
+		pack, err = os.ReadFile(filepath.Join(dir, "000001.pack"))
+		must(t, err)
+		at = int64(bytes.LastIndex(pack, x))
+		_, err = f.WriteAt([]byte{x[len(x)/2] ^ 1}, at+int64(len(x)/2))
+		must(t, err)
 		refuses(t, st, root, append(words, "damaged")...)
 		refuses(t, st, root, append(words, "missing")...) // the store has forgotten it
 		if shared[d] {
@@ -523,6 +570,7 @@ func TestD47DamagedOrMissingPart(t *testing.T) {
 			loads(t, st, child, fork)
 		}
 		loads(t, st, alone, other)
+		opens(t, st, root, append(words, "missing")...)
 		if d != root && bytes.HasPrefix(x, []byte("pando ")) {
 			if err := memory.Reach(st, root, map[cell.Digest]bool{}); cell.KindOf(err) != cell.Corrupt {
 				t.Errorf("what a collection keeps: %v", err)
@@ -532,6 +580,34 @@ func TestD47DamagedOrMissingPart(t *testing.T) {
 		must(t, errors.Join(err, f.Close()))
 		must(t, st.Put(d, x))
 		loads(t, st, root, c)
+	}
+}
+
+// opens fails unless opening the image, or reading all of it then, is a Corrupt
+// error that says all of words; reading notes it.
+func opens(t *testing.T, st memory.Store, root cell.Digest, words ...string) {
+	t.Helper()
+	im, err := memory.Open(st, root)
+	if err == nil {
+		defer im.Close()
+		f, _ := im.File("pages.img")
+		for off := int64(0); off < f.Size() && err == nil; off += page {
+			_, err = f.ReadAt(make([]byte, page), off)
+		}
+		if im.Err() == nil || im.Err() != err {
+			t.Errorf("noted: %v", im.Err())
+		}
+		if _, err := f.ReadAt(make([]byte, f.Size()), 0); cell.KindOf(err) != cell.Corrupt {
+			t.Errorf("read as a whole: %v", err)
+		}
+	}
+	if cell.KindOf(err) != cell.Corrupt {
+		t.Fatalf("opening it: %v", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
 	}
 }
 
@@ -550,7 +626,12 @@ func TestD47OffsetOfMissingPart(t *testing.T) {
 		}
 	}
 	st.Keep(func(d cell.Digest) bool { return d != gone })
-	refuses(t, st, root, "chunk "+gone.Short(), fmt.Sprintf("at offset %d ", 1000*page))
+	where := []string{"chunk " + gone.Short(), fmt.Sprintf("pages.img at offset %d is missing", 1000*page)}
+	refuses(t, st, root, where...)
+	im, err := memory.Open(st, root)
+	if im != nil || cell.KindOf(err) != cell.Corrupt || !strings.Contains(err.Error(), where[0]) || !strings.Contains(err.Error(), where[1]) {
+		t.Errorf("opening it: %v", err)
+	}
 }
 
 // Objects that have their digests and are not what the image says, as a pack
@@ -577,6 +658,28 @@ func TestD47ForgedPart(t *testing.T) {
 			if cell.KindOf(err) != cell.Corrupt {
 				t.Errorf("forgery %d of %.12q: %v", i, x, err)
 			}
+		}
+	}
+}
+
+// A chunk that would decompress to far more than its leaf says is not.
+func TestBomb(t *testing.T) {
+	enc, err := zstd.NewWriter(nil, zstd.WithWindowSize(64<<10), zstd.WithSingleSegment(false))
+	must(t, err)
+	bomb := enc.EncodeAll(make([]byte, 256<<20), nil)
+	enc.Close()
+	st := mem.New()
+	root, _ := save(t, st, content{"pages.img": pages(1, 2)})
+	for d, x := range objects(t, st, root) {
+		if bytes.HasPrefix(x, []byte("pando ")) {
+			continue
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		refuses(t, forging{st, d, bomb}, root, "chunk "+d.Short())
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 32<<20 {
+			t.Errorf("%d bytes were allocated for it", n)
 		}
 	}
 }

@@ -201,6 +201,9 @@ func (s *saver) cut(files []File) (all [][]*span, err error) {
 		g.Go(func() error {
 			var packed []byte
 			for j := range jobs {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
 				var err error
 				if packed, err = s.chunk(j, packed[:0]); err != nil {
 					return err
