@@ -31,12 +31,14 @@ const (
 
 // Store implements store.Store.
 type Store struct {
-	dir string
+	dir  string
+	full int64 // packSize
 
 	mu    sync.RWMutex // guards what follows
 	index map[cell.Digest]row
 	packs map[int]*pack
-	cur   *pack
+	cur   *pack // takes what is put, if it has room
+	last  int   // the highest number that a pack has had
 }
 
 type row struct {
@@ -49,7 +51,8 @@ type pack struct {
 	n    int
 	data *os.File
 	idx  *os.File
-	size int64
+	size int64 // of data
+	rows int64 // in idx
 }
 
 // Open reads the indexes of the packs in dir, which is made if need be.
@@ -57,7 +60,7 @@ func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, index: map[cell.Digest]row{}, packs: map[int]*pack{}}
+	s := &Store{dir: dir, full: packSize, index: map[cell.Digest]row{}, packs: map[int]*pack{}}
 	names, err := filepath.Glob(filepath.Join(dir, "*.pack"))
 	if err != nil {
 		return nil, err
@@ -118,12 +121,34 @@ func (s *Store) load(n int) error {
 	if err := p.idx.Truncate(int64(good * rowSize)); err != nil {
 		return err
 	}
-	if _, err := p.idx.Seek(0, io.SeekEnd); err != nil {
+	p.size, p.rows = st.Size(), int64(good)
+	s.packs[n], s.cur, s.last = p, p, max(s.last, n)
+	return nil
+}
+
+// begin makes a new pack the one that takes what is put.
+func (s *Store) begin() error {
+	p, err := s.openPack(s.last + 1)
+	if err != nil {
 		return err
 	}
-	p.size = st.Size()
-	s.packs[n], s.cur = p, p
+	if err := errors.Join(p.data.Truncate(0), p.idx.Truncate(0)); err != nil { // what a crash left of one that was dropped
+		p.data.Close()
+		p.idx.Close()
+		return err
+	}
+	s.last++
+	s.packs[p.n], s.cur = p, p
 	return nil
+}
+
+// end removes a pack.
+func (s *Store) end(p *pack) {
+	p.data.Close()
+	p.idx.Close()
+	os.Remove(s.path(p.n, "pack"))
+	os.Remove(s.path(p.n, "idx"))
+	delete(s.packs, p.n)
 }
 
 // Close closes the files.
@@ -163,16 +188,10 @@ func (s *Store) Put(d cell.Digest, b []byte) error {
 }
 
 func (s *Store) append(d cell.Digest, b []byte) error {
-	if s.cur == nil || s.cur.size > packSize {
-		n := 1
-		if s.cur != nil {
-			n = s.cur.n + 1
-		}
-		p, err := s.openPack(n)
-		if err != nil {
+	if s.cur == nil || s.cur.size > s.full {
+		if err := s.begin(); err != nil {
 			return err
 		}
-		s.packs[n], s.cur = p, p
 	}
 	p := s.cur
 	fault.Step("write an object")
@@ -184,9 +203,10 @@ func (s *Store) append(d cell.Digest, b []byte) error {
 	binary.BigEndian.PutUint64(r[32:], uint64(p.size))
 	binary.BigEndian.PutUint32(r[40:], uint32(len(b)))
 	fault.Step("index an object")
-	if _, err := p.idx.Write(r[:]); err != nil {
+	if _, err := p.idx.WriteAt(r[:], p.rows*rowSize); err != nil { // what was written of it is written over
 		return err
 	}
+	p.rows++
 	s.index[d] = row{p.n, p.size, len(b)}
 	p.size += int64(len(b))
 	return nil
@@ -228,65 +248,56 @@ func (s *Store) forget(d cell.Digest) {
 	delete(s.index, d)
 }
 
-// Keep implements store.Store: what stays is written into new packs, then the
-// old ones go.
+// Keep implements store.Store. A pack in which everything stays is left as it
+// is; what stays of the others is written into new ones, then they go.
 func (s *Store) Keep(keep func(cell.Digest) bool) (freed int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.packs
-	oldIndex := s.index
-	var before int64
-	for _, p := range old {
-		before += p.size
-	}
-	last := 0
-	if s.cur != nil {
-		last = s.cur.n
-	}
-	next, err := s.openPack(last + 1)
-	if err != nil {
-		return 0, err
-	}
-	s.packs = map[int]*pack{}
-	for n, p := range old {
-		s.packs[n] = p
-	}
-	s.packs[next.n], s.cur = next, next
-	s.index = map[cell.Digest]row{}
-	restore := func(err error) (int64, error) {
-		for n, p := range s.packs {
-			if _, was := old[n]; !was {
-				p.data.Close()
-				p.idx.Close()
-				os.Remove(s.path(n, "pack"))
-				os.Remove(s.path(n, "idx"))
-			}
+	live := map[int]int64{} // bytes that stay, by pack
+	kept := map[cell.Digest]row{}
+	for d, r := range s.index {
+		if keep(d) {
+			kept[d] = r
+			live[r.pack] += int64(r.length)
 		}
-		s.packs, s.index, s.cur = old, oldIndex, old[last]
-		return 0, err
 	}
-	for d, r := range oldIndex {
-		if !keep(d) {
+	old, was, cur := map[int]*pack{}, s.index, s.cur
+	var before, after int64
+	for n, p := range s.packs {
+		before += p.size
+		if live[n] < p.size || p.size == 0 {
+			old[n] = p
+		}
+	}
+	if cur != nil && old[cur.n] != nil {
+		s.cur = nil
+	}
+	first := s.last + 1 // of the packs made here
+	s.index = map[cell.Digest]row{}
+	for d, r := range kept {
+		p := old[r.pack]
+		if p == nil {
+			s.index[d] = r
 			continue
 		}
 		b := make([]byte, r.length)
-		if _, err := old[r.pack].data.ReadAt(b, r.offset); err != nil {
+		if _, err := p.data.ReadAt(b, r.offset); err != nil {
 			continue // damaged: as good as gone
 		}
 		if err := s.append(d, b); err != nil {
-			return restore(err)
+			for n, p := range s.packs {
+				if n >= first {
+					s.end(p)
+				}
+			}
+			s.index, s.cur = was, cur
+			return 0, err
 		}
 	}
-	var after int64
-	for n, p := range s.packs {
-		if _, was := old[n]; was {
-			p.data.Close()
-			p.idx.Close()
-			os.Remove(s.path(n, "pack"))
-			os.Remove(s.path(n, "idx"))
-			delete(s.packs, n)
-			continue
-		}
+	for _, p := range old {
+		s.end(p)
+	}
+	for _, p := range s.packs {
 		after += p.size
 	}
 	return before - after, nil
