@@ -17,11 +17,12 @@ import (
 
 const partial = ".partial"
 
-// LoadDir makes a directory of an image's files. They are complete, or the
-// directory is not there: they are written beside it, into a directory whose
-// name ends with ".partial", which the next LoadDir removes if a crash left it.
-// One LoadDir of a directory runs at a time. An existing directory is an Exists
-// error. Nothing is synced: after the power was lost the image is loaded again.
+// LoadDir makes a directory of an image's files, which nobody may write: many
+// cells begin from one. They are complete, or the directory is not there: they
+// are written beside it, into a directory whose name ends with ".partial", which
+// the next LoadDir removes if a crash left it. One LoadDir of a directory runs
+// at a time. An existing directory is an Exists error. Nothing is synced: after
+// the power was lost the image is loaded again.
 func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err error) {
 	fail := func(err error) error {
 		return cell.Errorf(cell.KindOf(err), "memory.Load", cell.HintOf(err), "cannot load memory image %s: %w", root.Short(), err)
@@ -45,7 +46,7 @@ func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err e
 		}
 	}()
 	if err := Load(ctx, st, root, func(name string, size int64) (*os.File, error) {
-		return os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	}); err != nil {
 		return err
 	}

@@ -303,6 +303,21 @@ func TestEqualChunksOnce(t *testing.T) {
 	loads(t, st, root, content{"pages.img": b})
 }
 
+// What many cells begin from none of them writes to by mistake.
+func TestD34LoadedFilesAreReadOnly(t *testing.T) {
+	st := mem.New()
+	root, _ := save(t, st, image(pages(1, 10)))
+	dir := filepath.Join(t.TempDir(), "image")
+	must(t, memory.LoadDir(context.Background(), st, root, dir))
+	for name := range read(t, dir) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		must(t, err)
+		if info.Mode().Perm() != 0o400 {
+			t.Errorf("%s is %v", name, info.Mode())
+		}
+	}
+}
+
 // failing refuses the nth Put, as a full disk does; and all that follow,
 // unless there is space again.
 type failing struct {
@@ -387,7 +402,7 @@ func TestD39CrashWhileLoading(t *testing.T) {
 		t.Errorf("loading over it: %v", err)
 	}
 	must(t, os.Rename(dir, dir+".partial")) // as a crash leaves it
-	must(t, os.Truncate(filepath.Join(dir+".partial", "pages.img"), 5000))
+	must(t, os.Remove(filepath.Join(dir+".partial", "pages.img")))
 	must(t, os.WriteFile(filepath.Join(dir+".partial", "stray"), nil, 0o600))
 	must(t, memory.LoadDir(context.Background(), st, root, dir))
 	if !equal(read(t, dir), c) {
