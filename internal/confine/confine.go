@@ -67,7 +67,9 @@ type Limits struct {
 // Apply adds them to a script.
 func (l Limits) Apply(s *linux.Script) {
 	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
-	s.Limit("open files", unix.RLIMIT_NOFILE, min(l.OpenFiles, 65536), l.OpenFiles)
+	if n := l.OpenFiles; n > 0 {
+		s.Limit("open files", unix.RLIMIT_NOFILE, min(n, 65536), n)
+	}
 	if n := l.FileSize; n > 0 {
 		s.Limit("file size", unix.RLIMIT_FSIZE, uint64(n), uint64(n))
 	}
