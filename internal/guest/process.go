@@ -17,6 +17,10 @@ import (
 // it, when nobody takes any of it.
 const flushStill = 50 * time.Millisecond
 
+// behindStill is how long an interpreter's answer waits for the output before it,
+// when nobody takes any of that: whoever is slow holds the interpreter back.
+const behindStill = 30 * time.Second
+
 // Process is one that a client started, or took over.
 type Process struct {
 	c        *Client
@@ -228,7 +232,7 @@ func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
 		return lost, cell.Usage{}
 	}
 	for _, o := range p.outs {
-		o.flush()
+		o.flush(flushStill)
 	}
 	ended()
 	a, err := p.c.ask(context.Background(), question{Op: opReap, ID: p.id})
@@ -269,7 +273,7 @@ func (o *out) copy() {
 		o.set(true, 0)
 		n, err := o.s.Read(buf)
 		for _, first := range o.behind {
-			first.flush()
+			first.flush(behindStill)
 		}
 		if n > 0 {
 			if _, werr := o.f.Write(buf[:n]); werr != nil {
@@ -296,7 +300,7 @@ func (o *out) set(busy bool, n int) {
 
 // flush returns when what has come until now has been handed on, or when nothing
 // has been for a while.
-func (o *out) flush() {
+func (o *out) flush(still time.Duration) {
 	last, since := int64(-1), time.Now()
 	for {
 		o.mu.Lock()
@@ -307,7 +311,7 @@ func (o *out) flush() {
 			return
 		case n != last:
 			last, since = n, time.Now()
-		case time.Since(since) > flushStill:
+		case time.Since(since) > still:
 			return
 		}
 		time.Sleep(200 * time.Microsecond)

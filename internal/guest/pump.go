@@ -108,7 +108,7 @@ func (o *outlet) run() {
 
 func (o *outlet) fallBehind() {
 	for _, first := range o.behind {
-		first.drain()
+		first.drain(true)
 	}
 }
 
@@ -165,9 +165,9 @@ func (o *outlet) settle(s *stream) {
 	s.drop()
 }
 
-// drain returns when everything that was written until now has been sent, or when
-// nobody takes it.
-func (o *outlet) drain() {
+// drain returns when everything that was written until now has been sent; without
+// patience also when nobody takes it.
+func (o *outlet) drain(patient bool) {
 	c, err := o.f.SyscallConn()
 	if err != nil {
 		return
@@ -178,7 +178,7 @@ func (o *outlet) drain() {
 		if !o.over && !o.busy {
 			c.Control(func(fd uintptr) { rest, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 		}
-		idle := o.over || !o.busy && rest == 0 || o.s != nil && o.s.full()
+		idle := o.over || !o.busy && rest == 0 || !patient && o.s != nil && o.s.full()
 		o.mu.Unlock()
 		if idle {
 			return

@@ -233,7 +233,7 @@ func (t *task) follow() {
 	var rerr error
 	err := t.leader.Wait(func() {
 		for _, o := range t.outs {
-			o.drain()
+			o.drain(false)
 		}
 		t.mu.Lock()
 		t.ended = true

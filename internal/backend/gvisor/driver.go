@@ -273,8 +273,8 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	if err != nil {
 		return cell.Stats{}, err
 	}
-	st, err := d.cells.Counted(id)
-	st.Processes, st.Measured = len(list), append([]string{"processes"}, st.Measured...)
+	st, err := d.cells.Stats(id)
+	st.Processes = len(list)
 	return st, err
 }
 
