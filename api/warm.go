@@ -13,7 +13,7 @@ type TemplateRequest struct {
 	From       string            `json:"from,omitempty"`       // source directory; "": an empty workspace
 	Backend    string            `json:"backend,omitempty"`    // default auto
 	Image      string            `json:"image,omitempty"`      // default host
-	Warm       string            `json:"warm,omitempty"`       // "python" (default), or a command that speaks the protocol of evaluations
+	Warm       string            `json:"warm,omitempty"`       // "python" (default), "node", "java", or a command that speaks the protocol of evaluations
 	Setup      string            `json:"setup,omitempty"`      // code that is evaluated once; its imports and variables stay
 	Ready      string            `json:"ready,omitempty"`      // an expression that is evaluated until it is true
 	Timeout    string            `json:"timeout,omitempty"`    // of set-up and probe; default 2m
@@ -112,6 +112,7 @@ type EvalRequest struct {
 	Code    string `json:"code"`              // what is evaluated
 	Timeout string `json:"timeout,omitempty"` // default 1m
 	Fresh   bool   `json:"fresh,omitempty"`   // begin with a new interpreter
+	Kind    string `json:"kind,omitempty"`    // python, node or java; default what the cell has or had, else python
 }
 
 // EvalResult is what came of an evaluation: the members of Evaluated
@@ -157,7 +158,7 @@ type BranchResult struct {
 
 // Interpreter is what `show` says of a cell's interpreter.
 type Interpreter struct {
-	Kind        string          `json:"kind"`                  // python or command
+	Kind        string          `json:"kind"`                  // python, node, java or command
 	Version     string          `json:"version"`               // as it says itself
 	PID         int             `json:"pid"`                   // in its cell
 	Started     time.Time       `json:"started"`               // when it began, or was forked

@@ -8,17 +8,20 @@ import (
 // Warm says which interpreter a cell keeps: one process whose state lasts from
 // one evaluation to the next, and which can be forked with it.
 type Warm struct {
-	Kind    string        `json:"kind"`            // WarmPython or WarmCommand
-	Process Process       `json:"process"`         // the program; of Python, its path and environment
-	Name    string        `json:"name,omitempty"`  // what messages call it; "": the first of its arguments
-	Setup   string        `json:"setup,omitempty"` // evaluated once, before anything else
-	Ready   string        `json:"ready,omitempty"` // evaluated until it is true; "": ready when the set-up has ended
-	Timeout time.Duration `json:"timeout"`         // of set-up and probe together
+	Kind    string        `json:"kind"`              // one of those below
+	Process Process       `json:"process"`           // the program; of what is built in, its path and environment
+	Name    string        `json:"name,omitempty"`    // what messages call it; "": the first of its arguments
+	Setup   string        `json:"setup,omitempty"`   // evaluated once, before anything else
+	Ready   string        `json:"ready,omitempty"`   // evaluated until it is true; "": ready when the set-up has ended
+	Timeout time.Duration `json:"timeout"`           // of set-up and probe together
+	ToFork  bool          `json:"to_fork,omitempty"` // it is to be forked by itself: what can't be is refused before its set-up
 }
 
 // The kinds of interpreters.
 const (
-	WarmPython  = "python"  // the built-in one: Python 3.8 and later
+	WarmPython  = "python"  // built in: Python 3.8 and later
+	WarmNode    = "node"    // built in: Node 18 and later
+	WarmJava    = "java"    // built in: Java 11 and later, with jdk.jshell
 	WarmCommand = "command" // a program that speaks the protocol in docs/reference/eval-protocol.md
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/interp"
 )
 
 func (a *app) evalCmd() *cobra.Command {
@@ -24,7 +25,8 @@ func (a *app) evalCmd() *cobra.Command {
 		Use:   "eval [flags] CELL [CODE]",
 		Short: "Evaluate code in a cell's interpreter, whose state lasts",
 		Long: `Evaluate code in a cell's interpreter. Variables, modules and open files last from
-one evaluation to the next; a cell that never had an interpreter gets one.
+one evaluation to the next; a cell that never had an interpreter gets one, of
+Python, or of what --kind says, and stays with it.
 
 CODE is the code itself, @FILE, or - for standard input. Without it, at a terminal,
 you get a prompt. The value of a last expression is printed as the language shows
@@ -40,6 +42,7 @@ one. Files stay. An evaluation has no checkpoint and no receipt of its own, like
 of ` + "`pando exec`" + `.`,
 		Example: `  pando eval web 'x = 41'
   pando eval web 'x + 1'
+  pando eval --kind node api 'const x = await fetch(url); x.status'
   pando eval web @analysis.py --timeout 10m --save figures`,
 		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +70,8 @@ of ` + "`pando exec`" + `.`,
 	}
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "interrupt it after this time, such as 10m (default: 1m)")
 	c.Flags().BoolVar(&req.Fresh, "fresh", false, "begin with a new interpreter; what the old one knew is lost")
+	c.Flags().StringVar(&req.Kind, "kind", "", "the interpreter's language: "+strings.Join(interp.KindNames(), ", ")+" (default: what the cell has, else python)")
+	complete(c, "kind", interp.KindNames()...)
 	c.Flags().StringVar(&save, "save", "", "write figures and other rich results into this directory")
 	return c
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/interp"
 )
 
 func (a *app) templateCmd() *cobra.Command {
@@ -130,7 +131,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: an empty workspace)")
 	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH or oci:REF (default: host)")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace")
-	f.StringVar(&req.Warm, "warm", "", "what is kept warm: python, or a command that speaks the protocol (default: python)")
+	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interp.KindNames(), ", ")+", or a command that speaks the protocol (default: python)")
 	f.StringVar(&req.Setup, "setup", "", "code that is evaluated once; @FILE for a file's, - for standard input's")
 	f.StringVar(&req.Ready, "ready", "", "an expression; the template is ready when it is true")
 	f.StringVar(&req.Timeout, "timeout", "", "limit of set-up and readiness together (default: 2m)")
@@ -145,7 +146,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
 	f.BoolVar(&req.DryRun, "dry-run", false, "check everything, build nothing")
 	complete(c, "backend", "auto", "namespace")
-	complete(c, "warm", "python")
+	complete(c, "warm", interp.KindNames()...)
 	return c
 }
 

@@ -23,7 +23,7 @@ type templateFile struct {
 	From        string            `yaml:"from,omitempty" about:"Source directory or repository; without it the workspace is empty."`
 	Image       string            `yaml:"image,omitempty" about:"Root file system: host (the default), dir:PATH or oci:REF."`
 	Backend     string            `yaml:"backend,omitempty" about:"Isolation: auto (the default) or namespace."`
-	Warm        string            `yaml:"warm,omitempty" about:"What is kept warm: python (the default), or a command that speaks the protocol of evaluations."`
+	Warm        string            `yaml:"warm,omitempty" about:"What is kept warm: python (the default), node, java, or a command that speaks the protocol of evaluations."`
 	Setup       string            `yaml:"setup,omitempty" about:"Code that is evaluated once; what it leaves behind is in every fork."`
 	SetupFile   string            `yaml:"setup_file,omitempty" about:"A file with that code."`
 	Ready       string            `yaml:"ready,omitempty" about:"An expression; the template is ready when it is true."`

@@ -114,7 +114,7 @@ func (b *build) dryRun(ctx context.Context) (api.Template, error) {
 	if err != nil {
 		return api.Template{}, err
 	}
-	if _, err := plan.LookPath(b.p.run.req.Command[0], b.x.workdir()); err != nil {
+	if _, err := b.p.programs(func(name string) ([]string, error) { return plan.LookPath(name, b.x.workdir()) }); err != nil {
 		return api.Template{}, err
 	}
 	spec, unkept := keepable(b.p.req)
@@ -171,7 +171,7 @@ func (b *build) make(ctx context.Context) error {
 	}
 	b.notes = append(append(b.notes, x.run.Notes...), x.p.notes...)
 	env := commandEnv(e.cellEnv(&x.c), x.p.policy.Env, x.c.Setup.User, false, "")
-	path, err := x.plan.LookPath(x.p.req.Command[0], x.resolvedWorkdir())
+	path, err := b.p.programs(func(name string) ([]string, error) { return x.plan.LookPath(name, x.resolvedWorkdir()) })
 	if err != nil {
 		return err
 	}
@@ -191,14 +191,14 @@ func (b *build) warm(ctx context.Context, inst backend.Instance, proc cell.Proce
 		spec.Name = strings.TrimSpace(b.p.req.Warm)
 	}
 	if b.warmth, err = w.Warm(ctx, spec, outputTo(b.out)); err != nil {
-		return err
+		return b.unforkable(err)
 	}
 	if b.prog, err = programAt(b.x.c.Setup.Mounts, proc.Path); err != nil {
 		return err
 	}
 	b.report("sealing", b.warmth.Version)
 	if b.warmth, err = w.Seal(ctx); err != nil {
-		return err
+		return b.unforkable(err)
 	}
 	return b.seal(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	interpreters "github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -34,13 +35,16 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	began := time.Now()
 	res := api.EvalResult{Cell: string(id)}
 	ev, err := evalOf(req.Code, req.Timeout)
+	if err == nil {
+		err = knownKind(req.Kind)
+	}
 	if err != nil {
 		return res, err
 	}
 	inst, release := e.hold(id)
 	if inst == nil || req.Fresh || !e.interpreter(id) {
 		release()
-		if inst, release, res.Notes, err = e.interpreterOf(ctx, id, req.Fresh, ev, out); err != nil {
+		if inst, release, res.Notes, err = e.interpreterOf(ctx, id, req, out); err != nil {
 			return res, err
 		}
 	}
@@ -50,6 +54,9 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 		return res, err
 	}
 	res.Name = c.Title()
+	if err := e.sameKind(&c, req.Kind); err != nil {
+		return res, err
+	}
 	if c.State == cell.Paused {
 		return res, cell.Errorf(cell.Conflict, "engine.Eval", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 	}
@@ -62,7 +69,7 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	}
 	done, err := e.evaluate(ctx, id, w, ev, out)
 	if cell.KindOf(err) == cell.Unavailable {
-		if gone := e.gone(&c, false); gone != nil {
+		if gone := e.gone(&c, false, req.Kind); gone != nil {
 			err = cell.Errorf(cell.Unavailable, "engine.Eval", cell.HintOf(gone), "%w", gone)
 		}
 	}
@@ -108,14 +115,53 @@ func endedCause(done cell.Evaluated) string {
 	return "it ended in an evaluation"
 }
 
+// knownKind refuses a kind of interpreter that there is not.
+func knownKind(kind string) error {
+	if _, ok := interpreters.KindOf(kind); kind == "" || ok {
+		return nil
+	}
+	return cell.Errorf(cell.Invalid, "engine.Eval", "choose one of "+join(interpreters.KindNames()), "cannot evaluate: no kind %s of interpreter", clip(kind))
+}
+
+// sameKind refuses code of one language for the interpreter of another.
+func (e *Engine) sameKind(c *Cell, kind string) error {
+	i := e.reg.interp(c.ID)
+	if kind == "" || i == nil || i.Kind == kind {
+		return nil
+	}
+	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind), "cannot evaluate %s in %s: it has an interpreter already, of kind %s (%s)", kind, c.Title(), i.Kind, i.Version)
+}
+
+// freshCommand is how a person begins with a new interpreter.
+func freshCommand(c *Cell, kind string) string {
+	if kind != "" {
+		kind = " --kind " + kind
+	}
+	return "pando eval --fresh" + kind + " " + c.Title()
+}
+
+// kindOf is the kind of interpreter that a cell gets: the one that is asked for,
+// else that which it had, if that is built in, else Python.
+func (e *Engine) kindOf(id cell.ID, asked string) interpreters.Kind {
+	if i := e.reg.interp(id); asked == "" && i != nil {
+		asked = i.Kind
+	}
+	k, ok := interpreters.KindOf(asked)
+	if !ok {
+		k, _ = interpreters.KindOf(cell.WarmPython)
+	}
+	return k
+}
+
 // interpreterOf brings a cell to life and gives it an interpreter, if it never
 // had one or a fresh one is wanted.
-func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, fresh bool, ev cell.Eval, out func(api.StreamLine)) (inst backend.Instance, release func(), notes []string, err error) {
+func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (inst backend.Instance, release func(), notes []string, err error) {
+	fresh := req.Fresh
 	c, err := e.usable(id)
 	if err != nil { // before anything is started for it
 		return nil, nil, nil, err
 	}
-	if err := e.gone(&c, fresh); err != nil {
+	if err := e.gone(&c, fresh, req.Kind); err != nil {
 		return nil, nil, nil, err
 	}
 	if fresh {
@@ -140,8 +186,13 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, fresh bool, ev c
 		return inst, let, notes, e.hasInterpreter(&c, st)
 	}
 	env := commandEnv(e.cellEnv(&c), nil, c.Setup.User, false, "")
-	_, err = w.Warm(ctx, cell.Warm{Kind: cell.WarmPython, Timeout: setupTimeout, Process: cell.Process{
-		Args: []string{pythonName}, Env: env, Path: candidates(pythonName, env, c.Source), Workdir: c.Source,
+	kind := e.kindOf(id, req.Kind)
+	var files []string
+	for _, name := range kind.Programs {
+		files = append(files, candidates(name, env, c.Source)...)
+	}
+	_, err = w.Warm(ctx, cell.Warm{Kind: kind.Name, Timeout: setupTimeout, Process: cell.Process{
+		Args: kind.Programs[:1], Env: env, Path: files, Workdir: c.Source,
 	}}, outputTo(out))
 	if err != nil && cell.KindOf(err) != cell.Exists {
 		return nil, nil, nil, err
@@ -248,12 +299,12 @@ func endedWith(ctx context.Context, inst backend.Instance, pid int) []string {
 
 // gone refuses to evaluate where an interpreter was and is no more: its
 // variables would be missing, and nobody would know why.
-func (e *Engine) gone(c *Cell, fresh bool) error {
+func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
 	i := e.reg.interp(c.ID)
 	if fresh || i == nil || i.Ended == "" && e.instance(c.ID) != nil {
 		return nil
 	}
-	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: pando eval --fresh "+c.Title(),
+	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind),
 		"cannot evaluate in %s: its interpreter is gone, and its variables with it (%s)", c.Title(), orElse(i.Ended, orElse(c.Cause, causeAtRest)))
 }
 

@@ -73,7 +73,7 @@ func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine
 	if err != nil {
 		return t, err
 	}
-	p := &templatePlan{req: t.Spec, run: &runPlan{source: was.Source, backend: backend}, warm: cell.Warm{Kind: t.kind(), Setup: t.Spec.Setup, Ready: t.Spec.Ready, Timeout: setupTimeout}}
+	p := &templatePlan{req: t.Spec, run: &runPlan{source: was.Source, backend: backend}, warm: cell.Warm{Kind: t.kind(), Setup: t.Spec.Setup, Ready: t.Spec.Ready, Timeout: setupTimeout, ToFork: true}}
 	if t.Spec.Timeout != "" {
 		if p.warm.Timeout, err = policy.ParseTimeout(t.Spec.Timeout); err != nil {
 			return t, err
@@ -161,8 +161,11 @@ func (b *build) makeAgain(ctx context.Context, was *Cell, base *Checkpoint) erro
 		return err
 	}
 	env := commandEnv(e.cellEnv(c), b.p.req.Env, c.Setup.User, false, "")
-	args := b.p.command()
-	return b.warm(ctx, inst, cell.Process{Args: args, Env: env, Path: orPaths(b.again.Paths, candidates(args[0], env, c.Source)), Workdir: c.Source})
+	paths, err := b.p.programs(func(name string) ([]string, error) { return candidates(name, env, c.Source), nil })
+	if err != nil {
+		return err
+	}
+	return b.warm(ctx, inst, cell.Process{Args: b.p.command(), Env: env, Path: orPaths(b.again.Paths, paths), Workdir: c.Source})
 }
 
 func orPaths(known, other []string) []string {

@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	interpreters "github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -72,7 +73,7 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot build template %s: its code contains a NUL", req.Name)
 		}
 	}
-	p := &templatePlan{req: req, warm: cell.Warm{Kind: cell.WarmPython, Setup: req.Setup, Ready: req.Ready, Timeout: setupTimeout}}
+	p := &templatePlan{req: req, warm: cell.Warm{Kind: warmKind(req.Warm), Setup: req.Setup, Ready: req.Ready, Timeout: setupTimeout, ToFork: true}}
 	if req.Timeout != "" {
 		var err error
 		if p.warm.Timeout, err = policy.ParseTimeout(req.Timeout); err != nil {
@@ -90,9 +91,6 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 		return nil, cell.Errorf(cell.Invalid, opName, "give --timeout to each evaluation", "cannot build template %s: a template has no limit on time", req.Name)
 	}
 	run.Command = p.command()
-	if run.Command[0] != pythonName {
-		p.warm.Kind = cell.WarmCommand
-	}
 	empty := ""
 	if req.From == "" {
 		empty = emptyWorkspace
@@ -104,16 +102,43 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 	return p, e.canFork(p.run.backend)
 }
 
-// command is what a template's interpreter is started by.
-func (p *templatePlan) command() []string {
-	if w := strings.TrimSpace(orElse(p.req.Warm, cell.WarmPython)); w != cell.WarmPython {
-		return []string{"sh", "-c", "exec " + w}
+// warmKind is the kind of interpreter that a template asks for.
+func warmKind(warm string) string {
+	kind := strings.TrimSpace(orElse(warm, cell.WarmPython))
+	if _, builtIn := interpreters.KindOf(kind); builtIn {
+		return kind
 	}
-	return []string{pythonName}
+	return cell.WarmCommand
 }
 
-// pythonName is the interpreter's name in a cell.
-const pythonName = "python3"
+// command is what a template's interpreter is started by; of one that is built
+// in, by the first of its names.
+func (p *templatePlan) command() []string {
+	if k, builtIn := interpreters.KindOf(p.warm.Kind); builtIn {
+		return k.Programs[:1]
+	}
+	return []string{"sh", "-c", "exec " + strings.TrimSpace(p.req.Warm)}
+}
+
+// programs are the files to try as the interpreter's program, by each of its
+// names.
+func (p *templatePlan) programs(look func(name string) ([]string, error)) (files []string, err error) {
+	names := p.command()[:1]
+	if k, builtIn := interpreters.KindOf(p.warm.Kind); builtIn {
+		names = k.Programs
+	}
+	for _, name := range names {
+		more, lerr := look(name)
+		files = append(files, more...)
+		if lerr != nil && err == nil {
+			err = lerr
+		}
+	}
+	if len(files) > 0 {
+		return files, nil
+	}
+	return nil, err
+}
 
 // canFork says why a backend can't keep templates.
 func (e *Engine) canFork(b backend.Backend) error {

@@ -602,10 +602,7 @@ func (f *forking) finish() {
 
 // kind is the kind of a template's interpreter.
 func (t *Template) kind() string {
-	if t.Spec.Warm == "" || t.Spec.Warm == cell.WarmPython {
-		return cell.WarmPython
-	}
-	return cell.WarmCommand
+	return warmKind(t.Spec.Warm)
 }
 
 // removeCell removes a cell, whatever it is the warm parent of.

@@ -87,10 +87,29 @@ func pipe(t *testing.T) (*tail, *os.File) {
 
 func startPython(t *testing.T, env ...string) *python {
 	t.Helper()
-	return startProgram(t, nil, env, PythonProgram(), append([]string{need.Python(t)}, PythonArgs()...)...)
+	return startKind(t, cell.WarmPython, need.Python(t), nil, env...)
+}
+
+// startKind starts a built-in interpreter.
+func startKind(t *testing.T, name, program string, own *syscall.SysProcAttr, env ...string) *python {
+	t.Helper()
+	k, ok := KindOf(name)
+	if !ok {
+		t.Fatalf("there is no kind %s", name)
+	}
+	var first []byte
+	if k.First != nil {
+		first = k.First()
+	}
+	return startFrom(t, own, env, k.Stdin, first, append([]string{program}, k.Args...)...)
 }
 
 func startProgram(t *testing.T, own *syscall.SysProcAttr, env []string, program []byte, args ...string) *python {
+	t.Helper()
+	return startFrom(t, own, env, nil, program, args...)
+}
+
+func startFrom(t *testing.T, own *syscall.SysProcAttr, env []string, stdin, program []byte, args ...string) *python {
 	t.Helper()
 	conn, theirs, err := Pair()
 	if err != nil {
@@ -105,6 +124,14 @@ func startProgram(t *testing.T, own *syscall.SysProcAttr, env []string, program 
 	p.cmd.ExtraFiles, p.cmd.Stdout, p.cmd.Stderr = []*os.File{theirs}, stdout, stderr
 	p.cmd.Env = append(append(os.Environ(), "PANDO_EVAL_FD=3"), env...)
 	p.cmd.Dir, p.cmd.SysProcAttr = t.TempDir(), own
+	if stdin != nil {
+		f, err := File(stdin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		p.cmd.Stdin = f
+	}
 	err = p.cmd.Start()
 	for _, f := range []*os.File{theirs, stdout, stderr} {
 		f.Close()
@@ -515,7 +542,7 @@ func TestPythonIsOldEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		in.Write(pythonSource())
+		in.Write(pythonProgram()[16:])
 		in.Close()
 	}()
 	if out, err := cmd.CombinedOutput(); err != nil {

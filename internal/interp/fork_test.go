@@ -208,7 +208,7 @@ func TestD42RandomnessDiffers(t *testing.T) {
 	own := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), ContainerID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), ContainerID: os.Getgid(), Size: 1}}}
-	trunk := startProgram(t, own, nil, PythonProgram(), append([]string{need.Python(t)}, PythonArgs()...)...)
+	trunk := startKind(t, cell.WarmPython, need.Python(t), own)
 	trunk.run(`import random, uuid, ssl, secrets, os, tempfile, multiprocessing
 try:
     import numpy

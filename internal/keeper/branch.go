@@ -82,7 +82,7 @@ func (s *Server) beginBranch(id cell.ID) (*branching, error) {
 	}
 	h, err := s.interpreter(id)
 	if err == nil && h.cannotFork != "" {
-		err = cell.Errorf(cell.Unsupported, "keeper.branch", "choose a backend that forks whole machines: --backend qemu", "cannot fork the interpreter: %s", h.cannotFork)
+		err = cannotFork("keeper.branch", h.cannotFork)
 	}
 	if err == nil {
 		err = h.free(id)

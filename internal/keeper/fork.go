@@ -32,7 +32,7 @@ func (s *Server) seal(id cell.ID) (*cell.Warmth, error) {
 		return nil, err
 	}
 	if h.cannotFork != "" {
-		return nil, cell.Errorf(cell.Unsupported, "keeper.seal", "choose a backend that forks whole machines: --backend microvm", "cannot fork the interpreter: %s", h.cannotFork)
+		return nil, cannotFork("keeper.seal", h.cannotFork)
 	}
 	if err := f.Seal(id); err != nil {
 		return nil, err

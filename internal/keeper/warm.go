@@ -71,7 +71,7 @@ func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(
 	if !ok {
 		return nil, cell.Errorf(cell.Unsupported, "keeper.warm", "choose --backend namespace", "cannot start an interpreter: this backend keeps none")
 	}
-	if w.Timeout <= 0 || (w.Kind != cell.WarmPython && w.Kind != cell.WarmCommand) || len(w.Process.Args) == 0 {
+	if _, builtIn := interp.KindOf(w.Kind); w.Timeout <= 0 || (!builtIn && w.Kind != cell.WarmCommand) || len(w.Process.Args) == 0 {
 		return nil, malformed("warm")
 	}
 	s.mu.Lock()
@@ -102,7 +102,8 @@ func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(
 		go s.attend(id, k, h)
 	}
 	if err == nil {
-		err = h.prepare(ctx, w, sink)
+		_, forks := s.Driver.(Forker)
+		err = h.prepare(ctx, w, forks, sink)
 	}
 	if err != nil {
 		if h != nil {
@@ -123,9 +124,9 @@ func (s *Server) startWarm(driver Interpreting, id cell.ID, w cell.Warm) (*warm,
 	p.TTY = false
 	p.Env = slices.Clone(p.Env)
 	p.Args = slices.Clone(p.Args)
-	if w.Kind == cell.WarmPython {
-		p.Args = append(p.Args, interp.PythonArgs()...)
-	} else {
+	kind, builtIn := interp.KindOf(w.Kind)
+	p.Args = append(p.Args, kind.Args...)
+	if !builtIn {
 		p.Env = append(p.Env, "PANDO_EVAL_FD=3")
 	}
 	for _, kv := range quiet {
@@ -145,6 +146,16 @@ func (s *Server) startWarm(driver Interpreting, id cell.ID, w cell.Warm) (*warm,
 		return nil, err
 	}
 	in.Close() // whoever reads is at the end
+	if kind.Stdin != nil {
+		f, err := interp.File(kind.Stdin)
+		if err != nil {
+			conn.Close()
+			closeAll(append(theirs[:], out, errs))
+			return nil, err
+		}
+		theirs[0].Close()
+		theirs[0] = f
+	}
 	h := &warm{kind: w.Kind, started: time.Now(), gone: make(chan struct{}), in: Interpreter{Conn: conn, Stdout: out, Stderr: errs}}
 	err = driver.StartInterpreter(id, p, &h.in, theirs, control)
 	closeAll(theirs[:])
@@ -282,8 +293,9 @@ func (s *Server) dismiss(id cell.ID) error {
 	return nil
 }
 
-// prepare reads the greeting, evaluates the set-up and waits for the probe.
-func (h *warm) prepare(ctx context.Context, w cell.Warm, sink func(cell.Output) error) error {
+// prepare reads the greeting, evaluates the set-up and waits for the probe. forks
+// tells that it would be forked by itself.
+func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(cell.Output) error) error {
 	until := time.Now().Add(w.Timeout)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -291,9 +303,13 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, sink func(cell.Output) 
 		o.begin(sink, setupOutput)
 	}
 	defer h.settle()
+	kind, builtIn := interp.KindOf(w.Kind)
+	if !builtIn {
+		kind.Unsound = "SyntaxError"
+	}
 	var program []byte
-	if w.Kind == cell.WarmPython {
-		program = interp.PythonProgram()
+	if kind.First != nil {
+		program = kind.First()
 	}
 	ready, err := h.in.Conn.Ready(ctx, program)
 	if err != nil {
@@ -302,6 +318,9 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, sink func(cell.Output) 
 	h.mu.Lock()
 	h.version, h.cannotFork = ready.Version, ready.Reason
 	h.mu.Unlock()
+	if w.ToFork && forks && ready.Reason != "" {
+		return cannotFork("keeper.warm", ready.Reason)
+	}
 	if w.Setup != "" {
 		ev, err := h.in.Conn.Eval(ctx, interp.Evaluation{Code: w.Setup, Name: "<setup>", Limit: setupLimit, Interrupt: h.interrupt})
 		if err != nil {
@@ -322,7 +341,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, sink func(cell.Output) 
 		if ev.OK && holds(ev.Value) {
 			return nil
 		}
-		if ev.Cause != "" || (ev.Error != nil && ev.Error.Type == "SyntaxError") {
+		if ev.Cause != "" || (ev.Error != nil && ev.Error.Type == kind.Unsound) {
 			return unready("its readiness probe failed", ev, w.Timeout)
 		}
 		select {
@@ -331,6 +350,11 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, sink func(cell.Output) 
 			return cell.Errorf(cell.Timeout, "keeper.warm", moreTime, "cannot warm the cell: its readiness probe did not hold within %v: %s", w.Timeout, failure(ev, "it is not true"))
 		}
 	}
+}
+
+// cannotFork refuses to fork an interpreter that says why it can't be.
+func cannotFork(op, reason string) error {
+	return cell.Errorf(cell.Unsupported, op, "choose a backend that forks whole sandboxes: --backend gvisor", "cannot fork the interpreter: %s", reason)
 }
 
 // mute says why a program did not say that it is ready.
