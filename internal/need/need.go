@@ -67,3 +67,13 @@ func Runsc(t testing.TB) string {
 	}
 	return path
 }
+
+// JShell skips unless the host has a Java that evaluates code: a JDK's, not that
+// of a run-time alone.
+func JShell(t testing.TB) {
+	t.Helper()
+	Program(t, "java")
+	if err := exec.Command("java", "--describe-module", "jdk.jshell").Run(); err != nil {
+		t.Skip("needs a Java with the module jdk.jshell")
+	}
+}

@@ -290,8 +290,10 @@ const session = new inspector.Session();
 session.connect();
 
 // What both threads see: how many interruptions there were, how many of them this
-// one has seen to, and a number that never changes.
-const shared = new Int32Array(new SharedArrayBuffer(12));
+// one has seen to, a number that never changes; and when an evaluation began, 0 when
+// there is none. An interruption that is noticed just after was sent before, for the
+// one that was; if not, it is sent again.
+const shared = new Int32Array(new SharedArrayBuffer(24)), since = new BigInt64Array(shared.buffer, 16);
 const ASKED = 0, SEEN = 1;
 
 // watcher is the other thread. SIGINT ends its script and nothing else. It then
@@ -299,10 +301,13 @@ const ASKED = 0, SEEN = 1;
 // ended by V8.
 const watcher = `
 const { workerData: shared, parentPort } = require("worker_threads"), vm = require("vm"), inspector = require("inspector");
+const since = new BigInt64Array(shared.buffer, 16);
 const wait = vm.runInThisContext("(a, i, v, t) => Atomics.wait(a, i, v, t)");
 globalThis.__wait = () => { for (;;) wait(shared, 2, 0); };
 for (;;) {
   try { vm.runInThisContext("__wait()", { breakOnSigint: true }); } catch { }
+  const began = Atomics.load(since, 0);
+  if (began && process.hrtime.bigint() - began < 20000000n) continue;
   const n = Atomics.add(shared, 0, 1) + 1;
   parentPort.postMessage(0);
   if (wait(shared, 1, n - 1, 50) !== "timed-out") continue;
@@ -404,6 +409,7 @@ function evaluate(q, done) {
     if (over) return;
     over = true;
     interrupt = null;
+    Atomics.store(since, 0, 0n);
     const took = performance.now() - began;
     setImmediate(() => { // behind what is left of its stack
       writing = () => {
@@ -416,6 +422,7 @@ function evaluate(q, done) {
     });
   };
   interrupt = () => end(null, null);
+  Atomics.store(since, 0, process.hrtime.bigint());
   session.post("Runtime.evaluate", {
     expression: `${withImports(asExpression(code))}\n//# sourceURL=${name}`, replMode: true, objectGroup: "pando",
   }, end);

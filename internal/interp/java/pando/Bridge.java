@@ -50,6 +50,13 @@ public final class Bridge {
     private final Map<String, Place> places = new HashMap<>();
     private int count;
     private volatile boolean evaluating, interrupted;
+    private volatile long began;
+
+    /**
+     * EARLY is how long after its beginning an evaluation is not interrupted, in nanoseconds: what comes
+     * then was sent before, for the one that was. If not, it is sent again.
+     */
+    private static final long EARLY = 50_000_000;
 
     /** Place is where a snippet stood: a JShell of many snippets knows only the lines of each. */
     private static final class Place {
@@ -158,7 +165,7 @@ public final class Bridge {
     }
 
     private void interrupt() {
-        if (evaluating) {
+        if (evaluating && System.nanoTime() - began > EARLY) {
             interrupted = true;
             shell.stop();
         }
@@ -200,7 +207,7 @@ public final class Bridge {
             name = "<eval " + ++count + ">";
         }
         int limit = (int) Math.min(q.containsKey("limit") ? (Double) q.get("limit") : MAX_LINE, MAX_LINE / 2);
-        long began = System.nanoTime();
+        began = System.nanoTime();
         Failure failed = null;
         interrupted = false;
         evaluating = true;
