@@ -71,7 +71,7 @@ func TestWhole(t *testing.T) {
 		{"'''a", false}, {"'''a\nb'''", true}, {`"""`, false}, {"'a", true}, {"1 + \\", false}, {"f('''(''',", false}, {"'\\", false}, {"{1: 2}", true},
 		{"x = 'it''s'", true}, {"(]", true},
 	} {
-		if got := whole(strings.Split(c.code, "\n")); got != c.want {
+		if got := whole(strings.Split(c.code, "\n"), true); got != c.want {
 			t.Errorf("%q: %v", c.code, got)
 		}
 	}
@@ -139,5 +139,16 @@ func TestTreeOfManyForks(t *testing.T) {
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestWholeInOtherLanguages(t *testing.T) {
+	for code, want := range map[string]bool{
+		"f({": false, "f({\n})": true, "x // (": true, "/* (": false, "/* ( */ x": true, "`a\n(": false, "`a (`": true, "this.#x": true,
+		"case 1:": true, "'/*'": true, "a[\"]\"": false, "int f() {": false,
+	} {
+		if got := whole(strings.Split(code, "\n"), false); got != want {
+			t.Errorf("%q: %v", code, got)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // prompt reads code at a terminal, evaluates it and shows its value, until the
@@ -30,6 +31,10 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 		a.say("%s, %s; Ctrl-D ends this, the interpreter stays", i.Version, plural(int(i.Evals), "evaluation"))
 	} else {
 		a.say("a new interpreter in cell %s; Ctrl-D ends this, the interpreter stays", c.Name)
+	}
+	python := req.Kind == "" || req.Kind == cell.WarmPython
+	if i := c.Interpreter; i != nil && req.Kind == "" {
+		python = i.Kind != cell.WarmNode && i.Kind != cell.WarmJava
 	}
 	keys := &keyboard{in: a.stdin}
 	t := term.NewTerminal(struct {
@@ -54,7 +59,7 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 		if err != nil {
 			return fmt.Errorf("cannot read from the terminal: %w", err)
 		}
-		if code = append(code, line); !whole(code) {
+		if code = append(code, line); !whole(code, python) {
 			continue
 		}
 		req.Code, code = strings.Join(code, "\n"), nil
@@ -166,10 +171,16 @@ const (
 )
 
 // whole reports whether lines can be evaluated as they are: nothing is open,
-// and a block was ended by an empty line.
-func whole(lines []string) bool {
+// and, in Python, a block was ended by an empty line.
+func whole(lines []string, python bool) bool {
 	last := strings.TrimSpace(lines[len(lines)-1])
-	if open(strings.Join(lines, "\n")) || strings.HasSuffix(last, "\\") {
+	if open(strings.Join(lines, "\n"), python) {
+		return false
+	}
+	if !python {
+		return true
+	}
+	if strings.HasSuffix(last, "\\") {
 		return false
 	}
 	block := false
@@ -180,18 +191,40 @@ func whole(lines []string) bool {
 	return !block || last == ""
 }
 
-// open reports whether brackets or a text of several lines are open in code. It
-// is about Python's, and takes what it doesn't know for closed.
-func open(code string) bool {
+// open reports whether brackets or a text of several lines are open in code: of
+// Python, or of languages that write as C does. What it doesn't know it takes for
+// closed.
+func open(code string, python bool) bool {
 	depth := 0
 	for i := 0; i < len(code); i++ {
-		switch c := code[i]; c {
-		case '#':
-			n := strings.IndexByte(code[i:], '\n')
+		c, rest := code[i], code[i:]
+		switch {
+		case c == '#' && python, !python && strings.HasPrefix(rest, "//"):
+			n := strings.IndexByte(rest, '\n')
 			if n < 0 {
 				return depth > 0
 			}
 			i += n
+			continue
+		case !python && strings.HasPrefix(rest, "/*"):
+			n := strings.Index(rest[2:], "*/")
+			if n < 0 {
+				return true
+			}
+			i += n + 3
+			continue
+		case !python && c == '`':
+			for i++; i < len(code) && code[i] != '`'; i++ {
+				if code[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(code) {
+				return true
+			}
+			continue
+		}
+		switch c {
 		case '(', '[', '{':
 			depth++
 		case ')', ']', '}':
