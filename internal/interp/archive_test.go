@@ -43,8 +43,8 @@ func TestJavaArchive(t *testing.T) {
 	}
 	sources := fmt.Sprintf("%x\n", sum.Sum(nil))
 	if os.Getenv("PANDO_UPDATE") != "" {
-		compiler, classes := compileJava(t)
-		classes[javaSources], classes[javaCompiler] = []byte(sources), []byte(compiler)
+		classes := compileJava(t)
+		classes[javaSources], classes[javaCompiler] = []byte(sources), []byte(compiler())
 		if err := os.WriteFile("java/bridge.jar", archive(t, classes), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -54,11 +54,10 @@ func TestJavaArchive(t *testing.T) {
 	if string(held[javaSources]) != sources {
 		t.Fatal("java/bridge.jar was not made of java/pando/*.java: PANDO_UPDATE=1 go test ./internal/interp -run TestJavaArchive")
 	}
-	out, err := exec.Command("javac", "-version").Output()
-	if err != nil || string(out) != string(held[javaCompiler]) {
-		t.Skipf("needs the compiler %s", bytes.TrimSpace(held[javaCompiler]))
+	if compiler() != string(held[javaCompiler]) {
+		return // another would make others; that the sources are the same is known
 	}
-	_, classes := compileJava(t)
+	classes := compileJava(t)
 	for name, data := range classes {
 		if !bytes.Equal(held[name], data) {
 			t.Errorf("%s of java/bridge.jar is not what the compiler makes of the sources", name)
@@ -72,8 +71,15 @@ func TestJavaArchive(t *testing.T) {
 	}
 }
 
+// compiler is the host's, such as "javac 17"; "" if there is none.
+func compiler() string {
+	out, _ := exec.Command("javac", "-version").Output()
+	name, _, _ := strings.Cut(strings.TrimSpace(string(out)), ".")
+	return name
+}
+
 // compileJava returns the classes, by their names in the archive.
-func compileJava(t *testing.T) (compiler string, classes map[string][]byte) {
+func compileJava(t *testing.T) map[string][]byte {
 	t.Helper()
 	javac, dir := need.Program(t, "javac"), t.TempDir()
 	rest, _ := filepath.Glob(javaFolder + "/*.java")
@@ -87,18 +93,16 @@ func compileJava(t *testing.T) (compiler string, classes map[string][]byte) {
 			t.Fatalf("%s: %v\n%s", cmd, err, out)
 		}
 	}
-	out, err := exec.Command(javac, "-version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	classes = map[string][]byte{}
+	classes := map[string][]byte{}
 	files, _ := filepath.Glob(dir + "/pando/*.class")
 	for _, f := range files {
-		if classes["pando/"+filepath.Base(f)], err = os.ReadFile(f); err != nil {
+		data, err := os.ReadFile(f)
+		if err != nil {
 			t.Fatal(err)
 		}
+		classes["pando/"+filepath.Base(f)] = data
 	}
-	return string(out), classes
+	return classes
 }
 
 func archive(t *testing.T, files map[string][]byte) []byte {
