@@ -92,7 +92,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine) {
 		{"Exists", testExists}, {"Attach", testAttach}, {"Remove", testRemove}, {"NotFound", testNotFound},
 		{"Network", testNetwork}, {"F65NoPolicyNoCell", testNetworkPolicy},
 		{"Isolation", testIsolation}, {"Mounts", testMounts}, {"Files", testFiles},
-		{"EvalKeepsState", testEvalKeepsState}, {"F48EvalValues", testEvalValues}, {"EvalOutput", testEvalOutput}, {"F49EvalTimeout", testEvalTimeout},
+		{"EvalKeepsState", testEvalKeepsState}, {"F48EvalValues", testEvalValues}, {"EvalOutput", testEvalOutput}, {"F49EvalTimeout", testEvalTimeout}, {"EvalNode", testEvalNode}, {"EvalJava", testEvalJava},
 		{"EvalOneAtATime", testEvalWaits}, {"EvalAttach", testEvalAttach}, {"EvalDeaths", testEvalDeaths}, {"WarmFails", testWarmFails},
 		{"F50EvalSocketIsItsOwn", testEvalSocketIsItsOwn}, {"EvalMemoryBites", testEvalMemory},
 		{"D34Fork", testFork}, {"D40Branch", testBranch},
