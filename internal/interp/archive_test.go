@@ -148,3 +148,24 @@ func members(t *testing.T, data []byte) map[string][]byte {
 	}
 	return out
 }
+
+func TestFile(t *testing.T) {
+	f, err := File([]byte("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if b, err := io.ReadAll(f); err != nil || len(b) > 0 {
+		t.Errorf("it is not at its end: %q, %v", b, err)
+	}
+	again := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	if b, err := os.ReadFile(again); err != nil || string(b) != "content" {
+		t.Errorf("opened again it is %q, %v", b, err)
+	}
+	if err := os.WriteFile(again, []byte("another"), 0); err == nil {
+		t.Error("it can be changed")
+	}
+	if _, err := f.WriteAt([]byte("x"), 0); err == nil {
+		t.Error("it can be written to")
+	}
+}

@@ -50,21 +50,21 @@ func TestNodeKeepsItsState(t *testing.T) {
 	if diff := cmp.Diff(want, p.value("new B().v()")); diff != "" {
 		t.Error(diff)
 	}
-	for code, want := range map[string]string{
-		"f() instanceof A && [] instanceof Array":                    "true",
-		"await new Promise(r => setTimeout(r, 5, 7))":                "7",
-		"const w = await Promise.resolve(8); w":                      "8",
-		"w + x":                                                      "48",
-		"for (const i of [1]) await i; 'done'":                       "'done'",
-		"require('path').join('a', 'b')":                             "'a/b'",
-		"path.basename('/a/b')":                                      "'b'",
-		"(await import('node:os')).EOL":                              `'\n'`,
-		"`${1}import(` + 'import(' + /import\\(/.source + 4 / 2 / 1": `'1import(import(import\\(2'`,
-		"const m = async () => (await import(`${'node:'}url`)); typeof (await m()).URL": "'function'",
-		"typeof process.stdin.read()": "'object'",
+	for _, x := range [][2]string{
+		{"f() instanceof A && [] instanceof Array", "true"},
+		{"await new Promise(r => setTimeout(r, 5, 7))", "7"},
+		{"const w = await Promise.resolve(8); w", "8"},
+		{"w + x", "48"},
+		{"for (const i of [1]) await i; 'done'", "'done'"},
+		{"require('path').join('a', 'b')", "'a/b'"},
+		{"path.basename('/a/b')", "'b'"},
+		{"(await import('node:os')).EOL", `'\n'`},
+		{"`${1}import(` + 'import(' + /import\\(/.source + 4 / 2 / 1", `'1import(import(import\\(2'`},
+		{"const m = async () => (await import(`${'node:'}url`)); typeof (await m()).URL", "'function'"},
+		{"typeof process.stdin.read()", "'object'"},
 	} {
-		if v := p.value(code); v.Repr != want {
-			t.Errorf("%s is %s, want %s", code, v.Repr, want)
+		if v := p.value(x[0]); v.Repr != x[1] {
+			t.Errorf("%s is %s, want %s", x[0], v.Repr, x[1])
 		}
 	}
 	for _, code := range []string{"undefined", "if (0) 1", "let q", ""} {
@@ -226,6 +226,18 @@ func TestNodeIsInterrupted(t *testing.T) {
 	if v := p.value("x"); v.Repr != "3" {
 		t.Errorf("x is %s", v.Repr)
 	}
+	// What can't go on says so, and ends.
+	if ev := p.within("await new Promise(() => setImmediate(() => { for (;;); }))", 150*time.Millisecond); ev.Cause == "" {
+		t.Errorf("in an immediate: %s", show(ev))
+	}
+	for range 2 {
+		if ev := p.within("await new Promise((r) => setImmediate(r, 5))", 2*time.Second); ev.Cause == CauseEnded {
+			p.err.until(t, "Node does not survive")
+			break
+		} else if ev.Value == nil || ev.Value.Repr != "5" {
+			t.Errorf("the next immediate: %s", show(ev))
+		}
+	}
 }
 
 func TestNodeIsAdopted(t *testing.T) {
@@ -234,7 +246,7 @@ func TestNodeIsAdopted(t *testing.T) {
 		p.refuses(op, "Node has threads of its own")
 	}
 	p.refuses("dance", "does not know")
-	p.run("const { randomUUID } = require('crypto'), cr = require('crypto'), old = [Math.random, cr.randomBytes]; let bytes = (n) => cr.randomBytes(n).toString('hex')")
+	p.run("const early = await import('crypto'), cr = require('crypto'), old = [Math.random, cr.randomBytes]; let bytes = (n) => cr.randomBytes(n).toString('hex')")
 	dir := t.TempDir()
 	got, err := p.Adopt(p.ctx, Adoption{Workdir: dir, Env: map[string]string{"PANDO_CELL": "web", "HOME": ""}, UID: -1, GID: -1})
 	if err != nil {
@@ -267,5 +279,5 @@ assert.strictEqual(cr.webcrypto.getRandomValues(new Uint16Array(4)).length, 4);
 assert.throws(() => cr.webcrypto.getRandomValues(new Float64Array(1)));
 assert.strictEqual((await new Promise((r) => cr.randomBytes(4, (e, x) => r(x)))).length, 4);
 assert.strictEqual((await new Promise((r) => cr.randomInt(1, (e, x) => r(x)))), 0);
-assert.strictEqual((await import("crypto")).randomBytes, cr.randomBytes);`)
+assert.strictEqual(early.randomBytes, cr.randomBytes);`)
 }

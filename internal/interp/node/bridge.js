@@ -301,16 +301,15 @@ const ASKED = 0, SEEN = 1;
 // ended by V8.
 const watcher = `
 const { workerData: shared, parentPort } = require("worker_threads"), vm = require("vm"), inspector = require("inspector");
-const since = new BigInt64Array(shared.buffer, 16);
+const since = new BigInt64Array(shared.buffer, 16), early = (began) => began && process.hrtime.bigint() - began < 70000000n;
 const wait = vm.runInThisContext("(a, i, v, t) => Atomics.wait(a, i, v, t)");
 globalThis.__wait = () => { for (;;) wait(shared, 2, 0); };
 for (;;) {
   try { vm.runInThisContext("__wait()", { breakOnSigint: true }); } catch { }
   const began = Atomics.load(since, 0);
-  if (began && process.hrtime.bigint() - began < 20000000n) continue;
   const n = Atomics.add(shared, 0, 1) + 1;
-  parentPort.postMessage(0);
-  if (wait(shared, 1, n - 1, 50) !== "timed-out") continue;
+  parentPort.postMessage(process.hrtime.bigint());
+  if (wait(shared, 1, n - 1, 50) !== "timed-out" || Atomics.load(since, 0) !== began || early(began)) continue;
   const s = new inspector.Session();
   s.connectToMainThread();
   s.post("Runtime.terminateExecution");
@@ -318,17 +317,28 @@ for (;;) {
   s.disconnect();
 }`;
 
-process.on("SIGINT", () => interrupted()); // until the watcher has begun
+process.on("SIGINT", () => interrupted(process.hrtime.bigint())); // until the watcher has begun
 let interrupt = null; // ends the wait for what is evaluated
 let writing = null; // gives up an answer that is being written, and calls into the code's own objects
+
+// soon calls f when nothing else is on the stack, in a callback that can be ended:
+// setImmediate is not one.
+const { port1, port2 } = new MessageChannel(), waiting = [];
+port2.on("message", () => waiting.shift()());
+function soon(f) {
+  waiting.push(f);
+  port1.postMessage(0);
+}
 
 function seen() {
   Atomics.store(shared, SEEN, Atomics.load(shared, ASKED));
   Atomics.notify(shared, SEEN);
 }
 
-function interrupted() {
+function interrupted(at) {
   seen();
+  const began = Atomics.load(since, 0);
+  if (began && at - began < 20000000n) return;
   if (interrupt) interrupt();
   else if (writing) writing(); // it was ended: this is called when nothing else runs
 }
@@ -411,7 +421,7 @@ function evaluate(q, done) {
     interrupt = null;
     Atomics.store(since, 0, 0n);
     const took = performance.now() - began;
-    setImmediate(() => { // behind what is left of its stack
+    soon(() => { // behind what is left of its stack
       writing = () => {
         writing = null;
         done(answerOf(q, name, code, limit, null, null, took));
@@ -604,7 +614,7 @@ function next() {
   answer(JSON.parse(asked.shift()), (text) => {
     say(text);
     answering = false;
-    setImmediate(next);
+    soon(next);
   });
 }
 
@@ -615,13 +625,19 @@ wire.on("data", (data) => {
     rest = [];
   }
   if (data.length) rest.push(data);
-  next();
+  soon(next);
 });
 wire.on("error", () => process.exit(0));
 wire.on("close", () => process.exit(0)); // nobody will ask any more
 
 // What code throws on its own, behind an evaluation, is told and ends nothing.
-process.on("uncaughtException", (e) => process.stderr.write(thrown(e) + "\n"));
+process.on("uncaughtException", (e) => {
+  if (isNativeError(e) && /_idleNext/.test(e.message) && /^.*\n\s+at process\.processImmediate \(node:/.test(e.stack)) {
+    fs.writeSync(2, "a callback of setImmediate was interrupted, which Node does not survive\n");
+    process.exit(1);
+  }
+  process.stderr.write(thrown(e) + "\n");
+});
 process.on("unhandledRejection", (e) => process.stderr.write(thrown(e).replace("Uncaught", "Uncaught (in promise)") + "\n"));
 
 for (const s of [process.stdout, process.stderr]) s.on("error", () => {}); // nobody reads
