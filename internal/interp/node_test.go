@@ -227,17 +227,10 @@ func TestNodeIsInterrupted(t *testing.T) {
 		t.Errorf("x is %s", v.Repr)
 	}
 	// What can't go on says so, and ends.
-	if ev := p.within("await new Promise(() => setImmediate(() => { for (;;); }))", 150*time.Millisecond); ev.Cause == "" {
-		t.Errorf("in an immediate: %s", show(ev))
+	if ev := p.within("await new Promise(() => { setImmediate(() => { }); setImmediate(() => { for (;;); }) })", 150*time.Millisecond); ev.OK || ev.Cause == "" {
+		t.Errorf("in the second of two immediates: %s", show(ev))
 	}
-	for range 2 {
-		if ev := p.within("await new Promise((r) => setImmediate(r, 5))", 2*time.Second); ev.Cause == CauseEnded {
-			p.err.until(t, "Node does not survive")
-			break
-		} else if ev.Value == nil || ev.Value.Repr != "5" {
-			t.Errorf("the next immediate: %s", show(ev))
-		}
-	}
+	p.err.until(t, "Node does not survive")
 }
 
 func TestNodeIsAdopted(t *testing.T) {
