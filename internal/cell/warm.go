@@ -25,6 +25,10 @@ const (
 	WarmCommand = "command" // a program that speaks the protocol in docs/reference/eval-protocol.md
 )
 
+// ForkSandbox ends the hint of a refusal to fork an interpreter that could be
+// forked with all that it runs in.
+const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor"
+
 // Warmth is what is known of a cell's interpreter.
 type Warmth struct {
 	Kind    string    `json:"kind"`

@@ -6,16 +6,16 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	interpreters "github.com/pando-dev/pando/internal/interp"
 )
 
-// unforkable adds to a refusal of what can't be forked by itself how the same
-// template is built where it can be.
+// unforkable makes the hint of a refusal that names the backend which could do it
+// the whole command.
 func (b *build) unforkable(err error) error {
-	if _, builtIn := interpreters.KindOf(b.p.warm.Kind); cell.KindOf(err) != cell.Unsupported || !builtIn || b.p.warm.Kind == cell.WarmPython {
+	before, ok := strings.CutSuffix(cell.HintOf(err), cell.ForkSandbox)
+	if !ok {
 		return err
 	}
-	return cell.Errorf(cell.Unsupported, "engine.BuildTemplate", "fork its whole sandbox: "+buildCommand(b.p.req, "gvisor"), "%w", err)
+	return cell.Errorf(cell.KindOf(err), "engine.BuildTemplate", before+"fork its whole sandbox: "+buildCommand(b.p.req, "gvisor"), "%w", err)
 }
 
 // longArgument is how long an argument may be that is repeated to a person.
@@ -48,8 +48,10 @@ func buildCommand(req api.TemplateRequest, backend string) string {
 	add("pids", req.Limits.PIDs)
 	add("disk", req.Limits.Disk)
 	for _, kv := range req.Env {
-		name, _, _ := strings.Cut(kv, "=")
-		add("env", name+"=…")
+		if name, _, _ := strings.Cut(kv, "="); redactor.String(kv) != kv {
+			kv = name // the caller's own has the secret
+		}
+		add("env", kv)
 	}
 	add("with-secret", req.WithSecret...)
 	if req.Policy != "" {

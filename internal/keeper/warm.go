@@ -354,7 +354,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 
 // cannotFork refuses to fork an interpreter that says why it can't be.
 func cannotFork(op, reason string) error {
-	return cell.Errorf(cell.Unsupported, op, "choose a backend that forks whole sandboxes: --backend gvisor", "cannot fork the interpreter: %s", reason)
+	return cell.Errorf(cell.Unsupported, op, cell.ForkSandbox, "cannot fork the interpreter: %s", reason)
 }
 
 // mute says why a program did not say that it is ready.

@@ -73,7 +73,7 @@ func obstructed(kind cell.Kind, o interp.Obstacles) error {
 		list []string
 	}{{"threads are alive in it", o.Threads}, {"processes of it are alive", o.Processes}, {"it shares writable memory", o.Shared}, {"it has deleted files open", o.Deleted}} {
 		if len(x.list) > 0 {
-			return cell.Errorf(kind, "namespace.Fork", "end them before, or choose a backend that forks whole machines: --backend microvm",
+			return cell.Errorf(kind, "namespace.Fork", "end them before, or "+cell.ForkSandbox,
 				"cannot fork the interpreter: %s: %s", x.what, strings.Join(x.list, ", "))
 		}
 	}
