@@ -419,6 +419,7 @@ function evaluate(q, done) {
     if (over) return;
     over = true;
     interrupt = null;
+    if (Atomics.load(shared, ASKED) !== Atomics.load(shared, SEEN)) failed = null; // V8 has ended it, whatever it calls that
     Atomics.store(since, 0, 0n);
     const took = performance.now() - began;
     soon(() => { // behind what is left of its stack
@@ -442,8 +443,7 @@ function answerOf(q, name, code, limit, failed, got, took) {
   const out = { took_ms: took, n: count, ok: true };
   let value = "";
   if (!got || !got.result) {
-    const message = failed && !/terminated/.test(failed.message) ? failed.message : "the evaluation was interrupted";
-    const type = failed && message === failed.message ? "Error" : "Interrupted";
+    const [type, message] = failed ? ["Error", failed.message] : ["Interrupted", "the evaluation was interrupted"];
     out.ok = false;
     out.error = { type, message, traceback: `Uncaught ${type}: ${message}` };
   } else if (got.exceptionDetails) {
