@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ ended. Without, each run starts from the directory.`,
 	f.SetInterspersed(false)
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
-	f.StringVar(&req.Backend, "backend", "auto", "isolation: auto, namespace, none")
+	f.StringVar(&req.Backend, "backend", cmp.Or(os.Getenv("PANDO_BACKEND"), "auto"), "isolation: auto, namespace, gvisor, none (default: PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&policyFile, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback)")
@@ -88,7 +89,7 @@ ended. Without, each run starts from the directory.`,
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
 	f.BoolVar(&req.DryRun, "dry-run", false, "say what would be imported, mounted and enforced; start nothing")
 	f.BoolVarP(&detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
-	complete(c, "backend", "auto", "namespace", "none")
+	complete(c, "backend", "auto", "namespace", "gvisor", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
 	complete(c, "on-success", "pending", "accept", "apply", "ask")
 	c.RegisterFlagCompletionFunc("cell", a.completeCells)
