@@ -72,11 +72,6 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		if _, err := greetKeeper(g.door, theirs, g.token, nil); err != nil {
 			continue
 		}
-		g.mu.Lock()
-		for _, t := range g.tasks {
-			t.detach()
-		}
-		g.mu.Unlock()
 		return false, nil
 	}
 }

@@ -72,7 +72,16 @@ func TestHoldAndGoOn(t *testing.T) {
 // not stand still before.
 func TestHoldStops(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
-		r, err := b.start(t, sh("a", "while :; do echo tick; sleep 0.01; done"), nil)
+		ticks := filepath.Join("/tmp", fmt.Sprintf("pando-ticks-%d-%v", os.Getpid(), b.gv != nil))
+		t.Cleanup(func() { os.Remove(ticks) })
+		size := func() int64 {
+			st, err := os.Stat(ticks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st.Size()
+		}
+		r, err := b.start(t, sh("a", "while :; do echo tick >> "+ticks+"; echo; sleep 0.01; done"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,16 +96,22 @@ func TestHoldStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
-		r.out.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		readAll(r.out)
-		r.out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		if more := readAll(r.out); more != "" {
-			t.Errorf("it goes on while it stands still: %q", more)
+		then := size()
+		time.Sleep(100 * time.Millisecond)
+		if now := size(); now != then {
+			t.Errorf("%d bytes more while it stands still", now-then)
 		}
 		if err := b.GoOn(b.ctx); err != nil {
 			t.Fatal(err)
 		}
-		readLine(t, r.out)
+		for range 100 {
+			if time.Sleep(10 * time.Millisecond); size() > then {
+				break
+			}
+		}
+		if size() == then {
+			t.Error("it does not go on")
+		}
 		self.out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		if out := readAll(self.out); out != "" {
 			t.Errorf("who had stopped itself goes on: %q", out)
@@ -389,21 +404,31 @@ func TestStrangers(t *testing.T) {
 	if _, err := Connect(t.Context(), c, testToken); cell.KindOf(err) != cell.Denied {
 		t.Errorf("a guest of another cell: %v", err)
 	}
-	c, theirs = net.Pipe()
+	c2, theirs2 := net.Pipe()
+	go func() { // a guest that believes every keeper
+		readGreeting(theirs2)
+		sendGreeting(theirs2, greeting{Version: Version, Nonce: newNonce(), Proof: make([]byte, 32)})
+		readGreeting(theirs2)
+		sendGreeting(theirs2, greeting{})
+	}()
+	if _, err := Connect(t.Context(), c2, testToken); cell.KindOf(err) != cell.Denied {
+		t.Errorf("a guest that can prove nothing: %v", err)
+	}
+	c3, theirs3 := net.Pipe()
 	refused := make(chan error, 1)
 	go func() {
-		g, _ := readGreeting(theirs)
+		g, _ := readGreeting(theirs3)
 		if g.Token != nil {
 			refused <- fmt.Errorf("it was told the token")
 		}
-		_, err := greetKeeper(theirs, g, testToken, nil)
+		_, err := greetKeeper(theirs3, g, testToken, nil)
 		refused <- err
 	}()
 	go func() { // a keeper that believes every guest
-		sendGreeting(c, greeting{Version: Version, Nonce: newNonce()})
-		readGreeting(c)
-		sendGreeting(c, greeting{Proof: make([]byte, 32)})
-		readGreeting(c)
+		sendGreeting(c3, greeting{Version: Version, Nonce: newNonce()})
+		readGreeting(c3)
+		sendGreeting(c3, greeting{Proof: make([]byte, 32)})
+		readGreeting(c3)
 	}()
 	if err := <-refused; cell.KindOf(err) != cell.Denied {
 		t.Errorf("a keeper of another cell: %v", err)

@@ -26,12 +26,11 @@ type outlet struct {
 	// an answer of an interpreter says that the output is complete.
 	behind []*outlet
 
-	mu      sync.Mutex // guards what follows
-	s       *stream
-	kept    []byte
-	busy    bool // something was read and not handed on
-	over    bool // nothing more is read
-	refused bool // nobody wants more
+	mu   sync.Mutex // guards what follows
+	s    *stream
+	kept []byte
+	busy bool // something was read and not handed on
+	over bool // nothing more is read
 }
 
 // attach makes s, or nothing, what takes the output from now on, first of all
@@ -49,14 +48,6 @@ func (o *outlet) attach(s *stream) {
 		go o.settle(s)
 		return
 	}
-	s.whenStopped(func() {
-		if s.stoppedBy() {
-			o.mu.Lock()
-			o.refused = true
-			o.mu.Unlock()
-			o.f.SetReadDeadline(longAgo)
-		}
-	})
 	o.f.SetReadDeadline(longAgo) // so that it looks at what was kept
 }
 
@@ -81,13 +72,8 @@ func (o *outlet) run() {
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			o.mu.Lock()
-			refused := o.refused
-			o.mu.Unlock()
-			if !refused {
-				o.f.SetReadDeadline(time.Time{})
-				err = o.hand(nil)
-			}
+			o.f.SetReadDeadline(time.Time{})
+			err = o.hand(nil)
 		case err == nil && (rerr != nil || n <= 0):
 			o.fallBehind()
 			err = io.EOF

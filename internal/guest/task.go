@@ -210,11 +210,6 @@ func (t *task) attach(m *mux, want []uint32) {
 	t.each(func(i int, in *inlet) { in.attach(get(i)) }, func(i int, o *outlet) { o.attach(get(i)) })
 }
 
-// detach takes them from the connection that is no more.
-func (t *task) detach() {
-	t.each(func(_ int, in *inlet) { in.attach(nil) }, func(_ int, o *outlet) { o.attach(nil) })
-}
-
 func (t *task) run() {
 	t.each(func(_ int, in *inlet) { go in.run() }, func(_ int, o *outlet) { go o.run() })
 	go t.follow()
