@@ -315,6 +315,82 @@ ins2.sendall(b"hello"); print("in", ins.recv(10))
 	})
 }
 
+// A copy's terminals and interpreters go on, on sockets of the keeper that took
+// them over, in as many copies as are made.
+func TestCopiedTerminalsAndInterpreters(t *testing.T) {
+	beds(t, func(t *testing.T, b *bed) {
+		c := sh("tty", "echo ready; while read x; do echo got $x; done")
+		c.Process.TTY = true
+		p, err := b.Start(b.ctx, c, [3]*os.File{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, p.Terminal())
+		c = sh("interpreter", "")
+		c.Process.Path = []string{"/usr/bin/python3"}
+		c.Process.Args = []string{"python3", "-u", "-c", "import socket\ns=socket.socket(fileno=3)\nn=0\nwhile True:\n  b=s.recv(100)\n  if not b: break\n  n+=1; s.sendall(b'%d\\n' % n)\nprint('over', n)"}
+		mine, theirs, err := socketPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mine.Close()
+		_, err = b.start(t, c, theirs)
+		theirs.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine.WriteString("x")
+		readLine(t, mine)
+		if err := b.Hold(b.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		cl, err := Connect(b.ctx, b.copied(t), testToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cl.Adopt(b.ctx, Adoption{}); err != nil {
+			t.Fatal(err)
+		}
+		known, err := cl.Processes(b.ctx)
+		if len(known) != 2 || err != nil || !known[0].TTY || !known[1].Control {
+			t.Fatalf("%+v, %v", known, err)
+		}
+		if p, err = cl.Reattach(b.ctx, "tty", true, [3]*os.File{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.Terminal().WriteString("two\n")
+		if l := readLine(t, p.Terminal()) + readLine(t, p.Terminal()); l != "two\rgot two\r" {
+			t.Errorf("the terminal says %q", l)
+		}
+		if err := p.Resize(10, 20); err != nil {
+			t.Error(err)
+		}
+		mine, theirs, err = socketPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mine.Close()
+		out, out2 := pipe(t, 0)
+		i, err := cl.Reattach(b.ctx, "interpreter", false, [3]*os.File{nil, out2, nil}, theirs)
+		out2.Close()
+		theirs.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine.WriteString("x")
+		if l := readLine(t, mine); l != "2" {
+			t.Errorf("the interpreter says %q", l)
+		}
+		mine.Close()
+		if exit, _ := i.Wait(func() {}); exit.Code != 0 {
+			t.Errorf("it ended with %+v", exit)
+		}
+		if l := readAll(out); l != "over 2\n" {
+			t.Errorf("it wrote %q", l)
+		}
+	})
+}
+
 func (b *bed) reattach(t *testing.T, id string) *running {
 	t.Helper()
 	in, in2 := pipe(t, 1)
