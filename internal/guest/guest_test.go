@@ -16,7 +16,15 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/keeper"
 )
+
+// A process is what a driver of the keeper returns.
+var _ interface {
+	keeper.Process
+	keeper.Releaser
+	keeper.Interrupter
+} = (*Process)(nil)
 
 // A command gets its input, and what it writes, its exit, its identity and its
 // privileges are as asked for.

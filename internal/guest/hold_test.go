@@ -355,7 +355,7 @@ func TestCopiedTerminalsAndInterpreters(t *testing.T) {
 		if len(known) != 2 || err != nil || !known[0].TTY || !known[1].Control {
 			t.Fatalf("%+v, %v", known, err)
 		}
-		if p, err = cl.Reattach(b.ctx, "tty", true, [3]*os.File{}, nil); err != nil {
+		if p, err = cl.Reattach(b.ctx, known[0], [3]*os.File{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		p.Terminal().WriteString("two\n")
@@ -371,7 +371,7 @@ func TestCopiedTerminalsAndInterpreters(t *testing.T) {
 		}
 		defer mine.Close()
 		out, out2 := pipe(t, 0)
-		i, err := cl.Reattach(b.ctx, "interpreter", false, [3]*os.File{nil, out2, nil}, theirs)
+		i, err := cl.Reattach(b.ctx, known[1], [3]*os.File{nil, out2, nil}, theirs)
 		out2.Close()
 		theirs.Close()
 		if err != nil {
@@ -396,7 +396,7 @@ func (b *bed) reattach(t *testing.T, id string) *running {
 	in, in2 := pipe(t, 1)
 	out, out2 := pipe(t, 0)
 	errs, errs2 := pipe(t, 0)
-	p, err := b.Reattach(b.ctx, id, false, [3]*os.File{in2, out2, errs2}, nil)
+	p, err := b.Reattach(b.ctx, Known{ID: id}, [3]*os.File{in2, out2, errs2}, nil)
 	in2.Close()
 	out2.Close()
 	errs2.Close()

@@ -42,10 +42,10 @@ func (c *Client) Start(ctx context.Context, cmd Command, stdio [3]*os.File, cont
 	return c.attach(ctx, question{Op: opStart, Command: &cmd, ID: cmd.ID}, cmd.Process.TTY, stdio, control)
 }
 
-// Reattach takes over a process of a restored copy, or one whose streams another
-// keeper had.
-func (c *Client) Reattach(ctx context.Context, id string, tty bool, stdio [3]*os.File, control *os.File) (*Process, error) {
-	return c.attach(ctx, question{Op: opReattach, ID: id}, tty, stdio, control)
+// Reattach takes over a process that Processes names: of a restored copy, whose
+// source's keeper had its streams. They are as with Start.
+func (c *Client) Reattach(ctx context.Context, k Known, stdio [3]*os.File, control *os.File) (*Process, error) {
+	return c.attach(ctx, question{Op: opReattach, ID: k.ID}, k.TTY, stdio, control)
 }
 
 func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.File, control *os.File) (_ *Process, err error) {
@@ -179,9 +179,16 @@ func (p *Process) Resize(rows, cols uint16) error {
 	return p.ask(question{Op: opResize, Rows: rows, Cols: cols})
 }
 
+// answerLimit is how long it is waited for what takes no time. A guest whose cell
+// stands still, or that does not want to, does it later or never.
+const answerLimit = 10 * time.Second
+
 func (p *Process) ask(q question) error {
 	q.ID = p.id
-	_, err := p.c.ask(context.Background(), q)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), answerLimit,
+		cell.Errorf(cell.Unavailable, "guest", "", "cannot %s a process: the cell's guest does not answer", q.Op))
+	defer cancel()
+	_, err := p.c.ask(ctx, q)
 	return err
 }
 
