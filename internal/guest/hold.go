@@ -69,7 +69,10 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		}
 		g.stop()
 		theirs.Token = nil // who comes must know it
-		if _, err := greetKeeper(g.door, theirs, g.token, nil); err != nil {
+		g.mu.Lock()
+		token := g.token
+		g.mu.Unlock()
+		if _, err := greetKeeper(g.door, theirs, token, nil); err != nil {
 			continue
 		}
 		return false, nil
