@@ -274,9 +274,10 @@ func TestWhatACommandLeaves(t *testing.T) {
 		}
 		// They hide as well as they can: as root, orphaned, in sessions of their own. A
 		// namespace of its own, to leave its cgroup in, the filter gives to none.
-		r, err := b.start(t, sh("a", `setsid setsid sleep 62 >/dev/null 2>&1 &
-			setsid sh -c 'unshare -r -m -C mount -t cgroup2 none /tmp && echo unshared; (setsid sleep 63 &)' >/tmp/hidden 2>&1 &
-			sleep 0.4; ps ax >&2; grep 0:: /proc/self/cgroup`), nil)
+		dir := t.TempDir()
+		r, err := b.start(t, sh("a", strings.ReplaceAll(`setsid setsid sleep 62 >/dev/null 2>&1 &
+			setsid sh -c 'unshare -r -m -C mount -t cgroup2 none DIR && echo unshared; (setsid sleep 63 &)' >DIR/hidden 2>&1 &
+			sleep 0.4; ps ax >&2; grep 0:: /proc/self/cgroup`, "DIR", dir)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,7 @@ func TestWhatACommandLeaves(t *testing.T) {
 		if l := readLine(t, r.out); l != "0::/" {
 			t.Errorf("it sees itself in %q", l)
 		}
-		hidden, _ := b.read(t, "/tmp/hidden")
+		hidden, _ := b.read(t, dir+"/hidden")
 		if strings.Contains(hidden, "unshared") || !strings.Contains(hidden, "unshare failed") {
 			t.Errorf("who hides: %s", hidden)
 		}

@@ -59,7 +59,7 @@ func newPlace() (*place, error) {
 	if err != nil {
 		return p, cell.Errorf(cell.Unsupported, "guest.Serve", "start the sandbox with cgroups of version 2 inside", "cannot tell the processes of commands apart: %w", err)
 	}
-	if p.all, err = (&group{dir: root}).sub("pando-" + strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
+	if p.all, err = (&group{dir: root}).sub("pando-guest-" + strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
 		return p, err
 	}
 	f, err := linux.InitProgram()
