@@ -55,7 +55,9 @@ type Command struct {
 	GID     int            `json:"gid"`
 	Caps    uint64         `json:"caps,omitempty"` // what root may ever have; others have none
 	Limits  confine.Limits `json:"limits"`
-	Place   *confine.Place `json:"place,omitempty"` // for its canaries; nil: there are none
+	// Input is a file that the command has as its standard input, where that is no stream.
+	Input []byte         `json:"input,omitempty"`
+	Place *confine.Place `json:"place,omitempty"` // for its canaries; nil: there are none
 	// Attempts are canaries that a gateway must deny, Skipped those that it would not.
 	// With attempts the command waits at a gate before it becomes its program.
 	Attempts []confine.Attempt `json:"attempts,omitempty"`

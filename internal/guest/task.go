@@ -126,6 +126,14 @@ func (t *task) openStreams(c *Command, want []uint32, theirs *[4]*os.File) error
 		return slave.Close()
 	}
 	for i := range 3 {
+		if i == 0 && c.Input != nil {
+			f, err := fileOf(c.Input)
+			if err != nil {
+				return err
+			}
+			theirs[i] = f
+			continue
+		}
 		if want[i] == 0 {
 			f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 			if err != nil {
@@ -178,6 +186,20 @@ func (t *task) openStreams(c *Command, want []uint32, theirs *[4]*os.File) error
 	t.asks = newInlet(mine, done(unix.SHUT_WR))
 	t.answers = &outlet{f: mine, done: done(unix.SHUT_RD), behind: t.outs}
 	return err
+}
+
+// fileOf is a file in memory, at its end.
+func fileOf(b []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("input", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "input")
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // each calls f for every stream with its place in the list of a question.

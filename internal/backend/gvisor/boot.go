@@ -38,8 +38,9 @@ type sandbox struct {
 	boots int // how many application kernels it has had; guarded by reviving
 
 	reviving sync.Mutex
-	freezing sync.Mutex // guards frozen
+	freezing sync.Mutex // guards frozen and still
 	frozen   bool
+	still    []cell.ProcessInfo // what there was when it was frozen
 }
 
 // boot starts gVisor on the cell's stage, and its guest.

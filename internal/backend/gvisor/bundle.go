@@ -47,6 +47,14 @@ type bundleMount struct {
 
 type bundleLinux struct {
 	Namespaces []bundleNamespace `json:"namespaces"`
+	UIDs       []bundleIDs       `json:"uidMappings,omitempty"`
+	GIDs       []bundleIDs       `json:"gidMappings,omitempty"`
+}
+
+type bundleIDs struct {
+	Inside  int `json:"containerID"`
+	Outside int `json:"hostID"`
+	Size    int `json:"size"`
 }
 
 type bundleNamespace struct {
@@ -79,7 +87,11 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 			{Destination: "/dev/shm", Type: "tmpfs", Options: []string{"mode=1777"}},
 			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: []string{"rbind", "rw"}},
 		},
-		Linux: bundleLinux{[]bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
+		Linux: bundleLinux{Namespaces: []bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
+	}
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 { // the one id that there is
+		b.Linux.Namespaces = append(b.Linux.Namespaces, bundleNamespace{"user", ""})
+		b.Linux.UIDs, b.Linux.GIDs = []bundleIDs{{uid, uid, 1}}, []bundleIDs{{gid, gid, 1}}
 	}
 	out, err := json.Marshal(b)
 	if err != nil {
@@ -94,5 +106,5 @@ func runscArgs(talks bool) []string {
 	if talks {
 		network = "sandbox"
 	}
-	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--ignore-cgroups", "--overlay2=none", "--file-access=shared", "--file-access-mounts=shared", "--in-sandbox-cgroup=v2"}
+	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--ignore-cgroups", "--overlay2=none", "--directfs=false", "--file-access=shared", "--file-access-mounts=shared", "--in-sandbox-cgroup=v2"}
 }

@@ -101,7 +101,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 	if err != nil {
 		return keeper.Started{}, err
 	}
-	proc, err := s.start(p, stdio, nil)
+	proc, err := s.start(p, nil, stdio, nil)
 	if err != nil {
 		return keeper.Started{}, err
 	}
@@ -114,7 +114,14 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	if err != nil {
 		return err
 	}
-	proc, err := s.start(p, stdio, control)
+	input, err := contents(stdio[0])
+	if err != nil {
+		return err
+	}
+	if input != nil {
+		stdio[0] = nil
+	}
+	proc, err := s.start(p, input, stdio, control)
 	if err != nil {
 		return err
 	}
@@ -135,7 +142,7 @@ func (s *sandbox) lost() bool {
 
 // start asks the guest for a process. One whose application kernel is lost gets
 // another: the cell's files are there.
-func (s *sandbox) start(what cell.Process, stdio [3]*os.File, control *os.File) (*process, error) {
+func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
 	if err := s.revive(); err != nil {
 		return nil, err
 	}
@@ -151,7 +158,7 @@ func (s *sandbox) start(what cell.Process, stdio [3]*os.File, control *os.File) 
 	}
 	defer proof.End()
 	p, err := s.guest.Start(context.Background(), guest.Command{
-		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, UID: u.UID, GID: u.GID, Caps: caps,
+		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps,
 		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: proof.Complete,
 	}, stdio, control)
 	if err != nil {
@@ -203,13 +210,32 @@ func (p *process) PID() int { return 0 }
 // bounds.
 const openFiles = 65536
 
+// contents is what is in a regular file; nil, if it is none.
+func contents(f *os.File) ([]byte, error) {
+	if f == nil {
+		return nil, nil
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return nil, err
+	}
+	b := make([]byte, st.Size())
+	_, err = f.ReadAt(b, 0)
+	return b, err
+}
+
 // List implements keeper.Driver: what the application kernel says.
 func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return nil, err
 	}
-	if s.lost() {
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	switch {
+	case s.frozen: // and the guest with it
+		return s.still, nil
+	case s.lost():
 		return nil, nil
 	}
 	return s.guest.List(context.Background())
@@ -244,6 +270,9 @@ func (d *Driver) Freeze(id cell.ID) error {
 	}
 	if !s.lost() {
 		if err := s.guest.Sync(context.Background()); err != nil {
+			return err
+		}
+		if s.still, err = s.guest.List(context.Background()); err != nil {
 			return err
 		}
 	}
