@@ -27,20 +27,6 @@ func InNetNS(pidfd int, f func() error) error {
 	})
 }
 
-// InMountNS runs f on a thread that is in a mount namespace, at its root. The thread
-// is thrown away.
-func InMountNS(ns *os.File, f func() error) error {
-	return onThrownAway(func() error {
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			return os.NewSyscallError("unshare fs", err)
-		}
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
-			return os.NewSyscallError("setns mnt", err)
-		}
-		return f()
-	})
-}
-
 // onThrownAway runs f on a thread that ends with it, and that is never the
 // process's first: that one can't end, and would show f's namespaces as the
 // process's own ever after.

@@ -3,7 +3,6 @@ package namespace
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path"
 
@@ -83,28 +82,6 @@ func (d *Driver) Stage(id cell.ID, files map[string][]byte) (*Stage, error) {
 	defer child.PIDFD.Close()
 	child.Wait()
 	return st, nil
-}
-
-// Dial connects to a unix socket on the stage.
-func (st *Stage) Dial(path string) (*net.UnixConn, error) {
-	var c net.Conn
-	err := linux.InMountNS(st.mount, func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return os.NewSyscallError("socket", err)
-		}
-		f := os.NewFile(uintptr(fd), path)
-		defer f.Close()
-		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-			return &os.PathError{Op: "connect", Path: path, Err: err}
-		}
-		c, err = net.FileConn(f)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
 }
 
 // Place is what the battery of a command must know that is started on the stage.
