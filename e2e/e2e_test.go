@@ -75,7 +75,7 @@ func TestScripts(t *testing.T) { runScripts(t, testscript.Params{Dir: "testdata"
 
 // onGvisor are the scripts that are run again with gVisor cells: what was promised of
 // cells does not depend on what they run on.
-var onGvisor = []string{"run", "named", "terminal", "f01-exit-code-from-kernel", "f02-events-are-ours", "f10-policy-is-what-was-digested", "f13-checkpoints-hold-their-moment", "f15-restore-proven-from-inside", "f16-symlinks-lead-nowhere", "f25-liveness-is-a-held-lock", "f28-after-a-restart", "f30-output-is-streamed", "f64-masks", "f65-no-enforcement-no-start", "f66-network-rules", "escape-sparse-file", "escape-held-disk", "escape-home-symlink"}
+var onGvisor = []string{"run", "named", "terminal", "f01-exit-code-from-kernel", "f02-events-are-ours", "f10-policy-is-what-was-digested", "f13-checkpoints-hold-their-moment", "f15-restore-proven-from-inside", "f16-symlinks-lead-nowhere", "f25-liveness-is-a-held-lock", "f26-nothing-is-left-behind", "f28-after-a-restart", "f30-output-is-streamed", "f64-masks", "f65-no-enforcement-no-start", "f66-network-rules", "escape-sparse-file", "escape-held-disk", "escape-home-symlink"}
 
 func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {
