@@ -47,6 +47,7 @@ func TestPoolFollowsUse(t *testing.T) {
 			t.Errorf("after %v %d are wanted, want %d", c.idle, got, c.want)
 		}
 	}
+	b.ready("warm", 5) // what is being made now would come after it
 	b.shrinkPools(b.ctx, time.Now().Add(2*poolIdle))
 	b.ready("warm", 0)
 }

@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -300,6 +301,9 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	// Whoever started pando may have ignored it, as shells do for what runs in the
+	// background; what is handled here is the default in what is executed from here.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	var a Assign
 	files, err := conn.Recv(&a)
 	if err != nil {
