@@ -84,9 +84,9 @@ func stride() int {
 	case os.Getenv("E2E_SOAK") != "":
 		return 1
 	case os.Geteuid() != 0:
-		return 14
+		return 28
 	}
-	return 7
+	return 14
 }
 
 func TestF19KillAtEveryStep(t *testing.T) {
