@@ -162,7 +162,7 @@ func TestErrorsOfNode(t *testing.T) {
 		t.Errorf("a cause: %s", show(ev))
 	}
 	for code, want := range map[string]string{"throw null": "null", "throw 'text'": "string", "throw { a: 1 }": "Object", "(function r() { r() })()": "RangeError", "JSON.parse('{')": "SyntaxError",
-		"class E extends Error { constructor(m) { super(m); this.name = 'E' } }; throw new E('own')": "E", "await Promise.reject(new E('again'))": "E"} {
+		"class E extends Error { constructor(m) { super(m); this.name = 'E' } }; throw new E('own')": "E", "class F extends Error { constructor(m) { super(m); this.name = 'F' } }; await Promise.reject(new F('again'))": "F"} {
 		if ev := p.eval(code); ev.OK || ev.Error == nil || ev.Error.Type != want {
 			t.Errorf("%s: %s", code, show(ev))
 		}
