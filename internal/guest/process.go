@@ -228,10 +228,13 @@ func (p *Process) pass() {
 
 func (p *Process) end() { p.once.Do(func() { close(p.ended) }) }
 
+// CauseLost is that of a process whose guest was lost before it said how it ended.
+const CauseLost = "guest lost"
+
 // Wait returns when the process has ended. What it had written by then has been
 // handed on, unless somebody does not take it.
 func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
-	lost := cell.Exit{Code: 255, Cause: "keeper lost"}
+	lost := cell.Exit{Code: 255, Cause: CauseLost}
 	select {
 	case <-p.ended:
 	case <-p.c.m.gone:

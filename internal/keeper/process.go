@@ -216,9 +216,11 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	<-p.stderr.over
 
 	p.mu.Lock()
-	exit.Cause = p.cause
-	if exit.Cause == "" && exit.Signal == "SIGKILL" && stats.OOMKills > 0 {
+	if exit.Signal == "SIGKILL" && stats.OOMKills > 0 {
 		exit.Cause = api.CauseMemoryLimit
+	}
+	if p.cause != "" { // we ended it
+		exit.Cause = p.cause
 	}
 	p.status.Running, p.status.Exit, p.status.Usage, p.status.Stats = false, &exit, usage, stats
 	p.status.Ended, p.status.LeftOver = ended, left

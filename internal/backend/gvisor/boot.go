@@ -26,16 +26,17 @@ const bootGrace = 30 * time.Second
 
 // sandbox is the running application kernel of a cell.
 type sandbox struct {
-	id    cell.ID
-	spec  cell.Spec
-	stage *namespace.Stage
-	runsc *os.File
-	log   *os.File // what gVisor says when it fails
-	guest *guest.Client
-	token [32]byte     // what guest and keeper know each other by
-	procs atomic.Int64 // started so far
-	talks bool
-	boots int // how many application kernels it has had; guarded by reviving
+	id      cell.ID
+	spec    cell.Spec
+	stage   *namespace.Stage
+	counted func() (cell.Stats, error) // what the cell has used, by its cgroup
+	runsc   *os.File
+	log     *os.File                     // what gVisor says when it fails
+	now     atomic.Pointer[guest.Client] // that of the application kernel that there is, or was last
+	token   [32]byte                     // what guest and keeper know each other by
+	procs   atomic.Int64                 // started so far
+	talks   bool
+	boots   int // how many application kernels it has had; guarded by reviving
 
 	reviving sync.Mutex
 	freezing sync.Mutex // guards frozen and still
@@ -69,8 +70,10 @@ func (s *sandbox) boot() (err error) {
 	go func() { failed <- s.started(child) }()
 	connected := make(chan error, 1)
 	go func() {
-		var err error
-		s.guest, err = guest.Boot(context.Background(), ours, s.token[:])
+		g, err := guest.Boot(context.Background(), ours, s.token[:])
+		if err == nil {
+			s.now.Store(g)
+		}
 		connected <- err
 	}()
 	late := time.After(bootGrace)
@@ -99,20 +102,39 @@ func (s *sandbox) boot() (err error) {
 // name is that of the application kernel, to gVisor.
 func (s *sandbox) name() string { return string(s.id) + "-" + strconv.Itoa(s.boots) }
 
-// revive makes sure that there is an application kernel.
-func (s *sandbox) revive() error {
+// revive returns the guest of the application kernel, and starts another one where
+// that is lost.
+func (s *sandbox) revive() (*guest.Client, error) {
 	s.reviving.Lock()
 	defer s.reviving.Unlock()
-	if !s.lost() {
-		return nil
+	if g := s.guest(); g != nil {
+		return g, nil
 	}
 	select {
 	case <-s.stage.Gone():
-		return cell.Errorf(cell.NotFound, "gvisor.Start", "", "cell %s has ended", s.id)
+		return nil, cell.Errorf(cell.NotFound, "gvisor.Start", "", "cell %s has ended", s.id)
 	default:
 	}
 	s.log.Close()
-	return s.boot()
+	if err := s.boot(); err != nil {
+		return nil, err
+	}
+	return s.now.Load(), nil
+}
+
+// guest is that of the application kernel; nil when that has ended, and all in it:
+// it took more memory than the cell may have, or failed.
+func (s *sandbox) guest() *guest.Client {
+	g := s.now.Load()
+	if g == nil {
+		return nil
+	}
+	select {
+	case <-g.Done():
+		return nil
+	default:
+		return g
+	}
 }
 
 // started waits for a command of pando-runsc, and says why it failed.

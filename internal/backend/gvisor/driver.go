@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -50,7 +51,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		closeAll(files)
 		return nil, cell.Errorf(cell.Invalid, "gvisor.Create", "", "cannot read what to make: %w", err)
 	}
-	s := &sandbox{id: id, spec: in.Spec, runsc: files[0], talks: in.Talks}
+	s := &sandbox{id: id, spec: in.Spec, runsc: files[0], talks: in.Talks, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
 	if measured, err = d.cells.Create(id, in.Wire, files[1:]); err != nil {
 		s.close()
 		return nil, err
@@ -86,8 +87,8 @@ func closeAll(files []*os.File) {
 }
 
 func (s *sandbox) close() {
-	if s.guest != nil {
-		s.guest.Close()
+	if g := s.now.Load(); g != nil {
+		g.Close()
 	}
 	if s.stage != nil {
 		s.stage.Close()
@@ -129,21 +130,11 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	return nil
 }
 
-// lost reports whether the application kernel has ended, and all in it: it took
-// more memory than the cell may have, or failed.
-func (s *sandbox) lost() bool {
-	select {
-	case <-s.guest.Done():
-		return true
-	default:
-		return false
-	}
-}
-
 // start asks the guest for a process. One whose application kernel is lost gets
 // another: the cell's files are there.
 func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
-	if err := s.revive(); err != nil {
+	g, err := s.revive()
+	if err != nil {
 		return nil, err
 	}
 	u := s.spec.User
@@ -157,32 +148,50 @@ func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, cont
 		return nil, err
 	}
 	defer proof.End()
-	p, err := s.guest.Start(context.Background(), guest.Command{
+	before, _ := s.counted()
+	p, err := g.Start(context.Background(), guest.Command{
 		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps,
 		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: proof.Complete,
 	}, stdio, control)
 	if err != nil {
 		return nil, err
 	}
-	return &process{p, s, s.guest}, nil
+	return &process{p, s.counted, before}, nil
 }
 
 // process is one of the guest's, which has no number on the host.
 type process struct {
 	*guest.Process
-	s *sandbox
-	g *guest.Client
+	counted func() (cell.Stats, error)
+	before  cell.Stats
 }
+
+// causeKernel is why a process ended whose application kernel did, unless a limit
+// says more.
+const causeKernel = "gVisor ended"
 
 // Wait implements keeper.Process.
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	exit, usage := p.Process.Wait(ended)
-	select {
-	case <-p.g.Done(): // with its kernel, which is killed for the cell's memory, or fails
-		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL"}
-	default:
+	if exit.Cause == guest.CauseLost { // with its kernel, which was killed for the cell's memory, or failed
+		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL", Cause: causeKernel}
+	}
+	if after, err := p.counted(); err == nil {
+		usage = bounded(usage, p.before, after)
 	}
 	return exit, usage
+}
+
+// bounded is what a process used by its kernel's clock, which goes on for a thread
+// that the host holds back: no more than the cell used by the host's.
+func bounded(u cell.Usage, before, after cell.Stats) cell.Usage {
+	all, most := u.UserMS+u.SystemMS, (after.CPU-before.CPU)/1000
+	if !slices.Contains(after.Measured, "cpu_us") || all <= most {
+		return u
+	}
+	u.UserMS = u.UserMS * most / all
+	u.SystemMS = most - u.UserMS
+	return u
 }
 
 // Signal implements keeper.Process.
@@ -232,13 +241,14 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	}
 	s.freezing.Lock()
 	defer s.freezing.Unlock()
+	g := s.guest()
 	switch {
 	case s.frozen: // and the guest with it
 		return s.still, nil
-	case s.lost():
+	case g == nil:
 		return nil, nil
 	}
-	return s.guest.List(context.Background())
+	return g.List(context.Background())
 }
 
 // KillAll implements keeper.Driver.
@@ -250,10 +260,11 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	if err := d.Thaw(id); err != nil { // who stands still can't be asked to end anybody
 		return 0, err
 	}
-	if s.lost() {
+	g := s.guest()
+	if g == nil {
 		return 0, nil
 	}
-	return s.guest.KillAll(context.Background())
+	return g.KillAll(context.Background())
 }
 
 // Freeze implements keeper.Driver. What commands have written is with the cell's
@@ -268,11 +279,12 @@ func (d *Driver) Freeze(id cell.ID) error {
 	if s.frozen {
 		return nil
 	}
-	if !s.lost() {
-		if err := s.guest.Sync(context.Background()); err != nil {
+	s.still = nil
+	if g := s.guest(); g != nil {
+		if err := g.Sync(context.Background()); err != nil {
 			return err
 		}
-		if s.still, err = s.guest.List(context.Background()); err != nil {
+		if s.still, err = g.List(context.Background()); err != nil {
 			return err
 		}
 	}
