@@ -162,6 +162,7 @@ type Connector interface {
 type Caps struct {
 	Isolation    string // separates cells from the host at all
 	Mounts       string // shows files at other places than they lie
+	Refuses      string // says so when it does not change a mode on a read-only mount
 	Files        string // ReadFiles and WriteFiles
 	Terminal     string // cell.Process.TTY
 	Memory       string // captures memory in checkpoints

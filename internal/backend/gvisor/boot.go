@@ -61,7 +61,7 @@ func (s *sandbox) boot() (err error) {
 			ours.Close()
 		}
 	}()
-	child, err := s.stage.Start(s.runsc, append(runscArgs(s.talks), "run", "-detach", "-bundle", bundleDir, s.name()), theirs, s.log, s.log)
+	child, err := s.stage.Start(s.runsc, append(runscArgs(s.talks), "run", "-detach", "-bundle", bundleDir, s.name()), [3]*os.File{theirs, s.log, s.log})
 	if err != nil {
 		return fmt.Errorf("cannot start gVisor: %w", err)
 	}

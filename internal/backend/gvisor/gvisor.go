@@ -63,6 +63,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 			return caps, cell.Errorf(cell.Unsupported, "gvisor.Probe", "build it with `make`, or install it beside pando", "cannot find %s: %w", p, err)
 		}
 	}
+	caps.Refuses = "gVisor says that a chmod on a read-only mount worked, and does nothing"
 	caps.Fork, caps.LiveBranch = notYet, notYet
 	caps.Landlock = "gVisor has no Landlock: its mounts say what can be written"
 	return caps, nil

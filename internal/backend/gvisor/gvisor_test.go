@@ -22,7 +22,15 @@ func TestConformance(t *testing.T) {
 		cfg := config(t)
 		return &backendtest.Machine{
 			Open: func() (backend.Backend, func()) { b := New(cfg); return b, b.Close },
-			Left: func() []string { return backendtest.KeeperFiles(cfg.Keepers) },
+			Left: func() []string {
+				b := New(cfg)
+				defer b.Close()
+				found, err := b.Leftovers(t.Context(), true)
+				if err != nil {
+					t.Error(err)
+				}
+				return append(found, backendtest.KeeperFiles(cfg.Keepers)...)
+			},
 		}
 	})
 }

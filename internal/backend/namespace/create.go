@@ -36,6 +36,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}
 	w.Spec.Network = nil // the gateway's alone
 	if b.cfg.Above != nil {
+		w.Staged = true
 		w.UserNS, w.Veth = b.cfg.Above.UserNS, b.cfg.Above.Veth
 	}
 	if !w.Landlock && b.cfg.Above == nil {
@@ -310,6 +311,9 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 		if lacks && x.name == "pids" {
 			// A user namespace counts its own processes.
 			w.MaxProcs, lim.How, lacks = l.PIDs, "RLIMIT_NPROC of the user namespace", false
+		}
+		if x.name == "pids" && b.cfg.Above != nil {
+			lim.How, lacks, w.MaxProcs = "RLIMIT_NPROC of the cell's own kernel", false, 0
 		}
 		if lacks {
 			if asked {

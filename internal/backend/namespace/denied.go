@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -15,6 +16,9 @@ func (c *liveCell) watchDenied(mounts []*os.File) error {
 	for i, m := range c.w.Spec.Mounts {
 		if m.Denies == nil || mounts[i] == nil {
 			continue
+		}
+		if c.w.Staged {
+			return errors.New("commands run on a kernel of their own, which does not tell")
 		}
 		if c.denied == nil {
 			w, err := linux.NewExecWatch()

@@ -129,40 +129,30 @@ func above(p string) (list []string) {
 	return append(above(p), p)
 }
 
-// Start runs program on the stage, with files as its descriptors from 0 on.
-func (st *Stage) Start(program *os.File, args []string, files ...*os.File) (*linux.Child, error) {
+// Start runs program on the stage.
+func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File) (*linux.Child, error) {
 	c := st.c
-	raised := make([]*os.File, len(files))
-	for i, f := range append([]*os.File{program}, files...) {
+	var high [4]*os.File
+	for i, f := range append(stdio[:], program) {
 		g, err := dup(f)
 		if err != nil {
 			return nil, err
 		}
-		if g, err = linux.Raise(g); err != nil {
+		if high[i], err = linux.Raise(g); err != nil {
 			return nil, err
 		}
-		defer g.Close()
-		if i == 0 {
-			program = g
-		} else {
-			raised[i-1] = g
-		}
+		defer high[i].Close()
 	}
-	var stdio [3]*os.File
-	copy(stdio[:], raised)
-	more := raised[min(3, len(raised)):]
+	program = high[3]
 	s := &linux.Script{}
-	s.Stdio(stdio, append(append([]*os.File{c.init.PIDFD, st.mount, program}, more...), c.enter...)...)
+	s.Stdio([3]*os.File(high[:3]), append([]*os.File{c.init.PIDFD, st.mount, program}, c.enter...)...)
 	for _, f := range c.enter {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags()&^unix.CLONE_NEWNS)
 	s.Call("join the stage", unix.SYS_SETNS, int(st.mount.Fd()), unix.CLONE_NEWNS)
 	s.Call("setsid", unix.SYS_SETSID)
-	for i, f := range more {
-		s.Call("pass a file", unix.SYS_DUP3, int(f.Fd()), 3+i, 0)
-	}
-	s.CloseOthers(3+len(more), program)
+	s.CloseOthers(3, program)
 	s.ExecFD(int(program.Fd()), args, nil)
 	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true})
 }

@@ -20,6 +20,7 @@ type wire struct {
 	Talks    bool               `json:"talks,omitempty"`   // it gets an interface
 	Veth     bool               `json:"veth,omitempty"`    // a veth pair, where else a TUN would do, too
 	Tun      *int               `json:"tun,omitempty"`     // index of the passed file that TUNs can be made from
+	Staged   bool               `json:"staged,omitempty"`  // its commands run on another kernel, see Stage
 	UserNS   int                `json:"user_ns,omitempty"` // how many more user namespaces there may be
 	// MaxProcs is the limit on processes where only a resource limit can
 	// apply it; 0 when a cgroup does.
