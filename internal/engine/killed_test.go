@@ -12,7 +12,7 @@ import (
 // returns it.
 func (b *bed) lost(name string) []*child {
 	b.Helper()
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	slots := b.pools[name].slots
@@ -55,7 +55,7 @@ func TestF19TemplateReplacedByADeadDaemon(t *testing.T) {
 	if r := b.fork("warm", api.WarmForkRequest{Eval: "x + 1", Remove: true}); repr(r.Forks[0].Result) != "42" {
 		t.Errorf("%+v", r)
 	}
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.ready("warm", minPooled)
 	b.nothingLeft("after the restart")
 }
 
@@ -122,7 +122,7 @@ func TestEvalWithoutAKeeper(t *testing.T) {
 func TestF19ForkOfATemplateWhoseKeeperJustDied(t *testing.T) {
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+
 	b.toys.lose()
 	r := b.fork("warm", api.WarmForkRequest{Count: 3, Eval: "x + 1"})
 	for _, f := range r.Forks {

@@ -8,13 +8,15 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// ready waits until a pool has this many forks.
+// ready waits until a pool has this many forks, and nobody fills it any more.
 func (b *bed) ready(name string, n int) {
 	b.Helper()
 	b.until("the pool is full", func() bool {
 		tm, err := b.Engine.Template(name)
 		b.must(err)
-		return tm.Ready == n
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return tm.Ready == n && !b.filling
 	})
 }
 
