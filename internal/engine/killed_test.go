@@ -12,7 +12,7 @@ import (
 // returns it.
 func (b *bed) lost(name string) []*child {
 	b.Helper()
-
+	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	slots := b.pools[name].slots
