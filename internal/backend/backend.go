@@ -165,10 +165,10 @@ type Caps struct {
 	Refuses      string // says so when it does not change a mode on a read-only mount
 	Files        string // ReadFiles and WriteFiles
 	Terminal     string // cell.Process.TTY
-	Memory       string // captures memory in checkpoints
+	Memory       string // captures memory: Capturer
 	Eval         string // keeps an interpreter: Warmer
 	Fork         string // forks a sealed one
-	LiveBranch   string // forks a running cell
+	LiveBranch   string // forks a running one: Warmer.Branch
 	Freeze       string
 	MemoryLimit  string
 	CPULimit     string

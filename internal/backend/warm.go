@@ -66,3 +66,20 @@ type Warmer interface {
 	// the version, when there are any, or after half a minute.
 	Deaths(ctx context.Context, since int64) (list []cell.Death, version int64, err error)
 }
+
+// A Capturer is an instance whose memory can be captured, with all that runs in
+// it. Backends whose Caps.Memory is "" have instances that implement it.
+type Capturer interface {
+	Instance
+
+	// Capture writes an image of what a frozen instance has in memory into dir, an
+	// empty directory of the caller's. A cell that is created with it as its
+	// Spec.Memory, and has the same files at the same places, is a copy of the
+	// instance: its processes go on where they were, once it is adopted. While its
+	// interpreter evaluates it is a Conflict.
+	Capture(ctx context.Context, dir string) error
+
+	// Adopt gives a copy its identity, handles its hazards, lets it go on, and
+	// returns what was measured. It is called once.
+	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)
+}

@@ -30,6 +30,10 @@ type Spec struct {
 	// Private is a folder of the host that belongs to this cell alone.
 	Private string `json:"private"`
 
+	// Memory is a directory with an image of a cell's memory (backend.Capturer):
+	// this one goes on as that one was. "": it begins with no processes.
+	Memory string `json:"memory,omitempty"`
+
 	// Network is what the gateway of a cell goes by that may talk; nil: the cell
 	// has loopback alone. It holds secrets: a spec is written nowhere.
 	Network *Governance `json:"network,omitempty"`

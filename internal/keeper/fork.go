@@ -89,9 +89,9 @@ func (s *Server) settle(req *Request, in Interpreter, of *warm, trunk cell.ID) (
 
 // adopt gives a fork its identity. One that can't take it is removed.
 func (s *Server) adopt(req *Request) (*cell.Certificate, error) {
-	f, err := s.forker("adopt")
-	if err != nil {
-		return nil, err
+	f, ok := s.Driver.(Adopter)
+	if !ok {
+		return nil, cell.Errorf(cell.Unsupported, "keeper.adopt", "", "cannot adopt a fork: this backend makes none")
 	}
 	if req.Adopt == nil {
 		return nil, malformed(req.Op)

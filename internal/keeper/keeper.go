@@ -22,6 +22,10 @@
 // to decide and "answer" says what was decided. "agent" brings two sockets: one
 // that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
+// "capture" writes what a frozen cell has in memory into files. A cell that is
+// created from that is a copy: its interpreter is taken over, and it stands still
+// until "adopt" says who it is.
+//
 // "warm" starts the cell's interpreter, "eval" evaluates in it: what the code
 // writes comes in Responses of its own before the answer, and a client that hangs
 // up interrupts it (see eval.go).
@@ -164,8 +168,26 @@ type Forker interface {
 	// Fork makes a cell out of a sealed interpreter, and sets i, which waits to
 	// be adopted. spec and files are as with Create.
 	Fork(trunk, id cell.ID, spec json.RawMessage, i *Interpreter, files []*os.File) (measured json.RawMessage, err error)
-	// Adopt makes a fork a cell's own interpreter.
+	Adopter
+}
+
+// An Adopter is a driver of cells that are copies of others, and stand still until
+// they are adopted.
+type Adopter interface {
+	// Adopt gives a copy its identity, and measures it.
 	Adopt(id cell.ID, a cell.Adoption) (cell.Certificate, error)
+}
+
+// A Capturer is a driver that can capture what a cell has in memory. A cell that
+// is created from that is a copy.
+type Capturer interface {
+	Adopter
+	// Capture writes the memory of a frozen cell into files. What it returns is
+	// needed, beside them, to create a copy.
+	Capture(id cell.ID, files []*os.File) (more json.RawMessage, err error)
+	// Resume takes over the interpreter that a copy came with, with streams of its
+	// own, and sets i.Process.
+	Resume(id cell.ID, i *Interpreter, stdio [3]*os.File, control *os.File) error
 }
 
 // A Brancher is a driver that can fork an interpreter in the middle of its life.

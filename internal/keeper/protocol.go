@@ -29,6 +29,8 @@ type Request struct {
 	Since   int64            `json:"since,omitempty"`   // asked: the version that is known already
 	Answer  *cell.Answered   `json:"answer,omitempty"`  // answer
 
+	Warmth *cell.Warmth `json:"warmth,omitempty"` // create, of a copy that has an interpreter: as it was
+
 	Warm *cell.Warm `json:"warm,omitempty"` // warm
 	Eval *cell.Eval `json:"eval,omitempty"` // eval
 
@@ -58,6 +60,7 @@ type Response struct {
 	Version  int                `json:"version,omitempty"`
 	PID      int                `json:"pid,omitempty"`
 	Measured json.RawMessage    `json:"measured,omitempty"` // create, start, status
+	Captured json.RawMessage    `json:"captured,omitempty"` // capture
 	Note     json.RawMessage    `json:"note,omitempty"`     // note
 	Status   *cell.Status       `json:"status,omitempty"`
 	Stdout   []byte             `json:"stdout,omitempty"` // start, when whole: what is kept of it
@@ -71,7 +74,7 @@ type Response struct {
 	AskedAt  int64              `json:"asked_at,omitempty"` // asked: the version of that list
 
 	Output    *cell.Output    `json:"output,omitempty"`    // warm, eval: a piece, before the answer
-	Warmth    *cell.Warmth    `json:"warmth,omitempty"`    // warm, warmth
+	Warmth    *cell.Warmth    `json:"warmth,omitempty"`    // warm, warmth, capture
 	Evaluated *cell.Evaluated `json:"evaluated,omitempty"` // eval
 
 	Mounts      []cell.Mount      `json:"mounts,omitempty"`      // mounts: those of the cell

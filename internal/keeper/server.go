@@ -356,6 +356,9 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		taken = true
 		resp.Measured, err = s.fork(req, files)
 		return resp, err
+	case "capture":
+		resp.Captured, resp.Warmth, err = s.capture(req.Cell, files)
+		return resp, err
 	case "adopt":
 		resp.Certificate, err = s.adopt(req)
 		return resp, err
@@ -510,6 +513,13 @@ func (s *Server) create(req *Request, files []*os.File) (measured json.RawMessag
 		if k.talk, err = s.open(req.Cell, *req.Network); err != nil {
 			return nil, errors.Join(err, s.Driver.Remove(req.Cell))
 		}
+	}
+	if req.Warmth != nil {
+		if k.warm, err = s.resume(req.Cell, req.Warmth); err != nil {
+			s.closing.Go(k.talk.close)
+			return nil, errors.Join(err, s.Driver.Remove(req.Cell))
+		}
+		go s.attend(req.Cell, k, k.warm)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

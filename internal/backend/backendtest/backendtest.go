@@ -95,7 +95,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine) {
 		{"EvalKeepsState", testEvalKeepsState}, {"F48EvalValues", testEvalValues}, {"EvalOutput", testEvalOutput}, {"F49EvalTimeout", testEvalTimeout}, {"EvalNode", testEvalNode}, {"EvalJava", testEvalJava},
 		{"EvalOneAtATime", testEvalWaits}, {"EvalAttach", testEvalAttach}, {"EvalDeaths", testEvalDeaths}, {"WarmFails", testWarmFails},
 		{"F50EvalSocketIsItsOwn", testEvalSocketIsItsOwn}, {"EvalMemoryBites", testEvalMemory},
-		{"D34Fork", testFork}, {"D40Branch", testBranch},
+		{"D34Fork", testFork}, {"D40Branch", testBranch}, {"D35Copies", testCopies}, {"D42CopiedInterpreter", testCopiedInterpreter},
 		{"F33Limits", testLimits}, {"F33MemoryBites", testMemory}, {"F33ProcessesBite", testProcesses}, {"F33CPUsBite", testCPUs}, {"DiskBites", testDisk},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -34,9 +35,13 @@ type sandbox struct {
 	log     *os.File                     // what gVisor says when it fails
 	now     atomic.Pointer[guest.Client] // that of the application kernel that there is, or was last
 	token   [32]byte                     // what guest and keeper know each other by
+	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
 	procs   atomic.Int64                 // started so far
 	talks   bool
 	boots   int // how many application kernels it has had; guarded by reviving
+
+	interpreter guest.Known // of a copy
+	in          *keeper.Interpreter
 
 	reviving sync.Mutex
 	freezing sync.Mutex // guards frozen and still
@@ -44,10 +49,17 @@ type sandbox struct {
 	still    []cell.ProcessInfo // what there was when it was frozen
 }
 
-// boot starts gVisor on the cell's stage, and its guest.
-func (s *sandbox) boot() (err error) {
+// boot starts gVisor on the cell's stage, with its guest, or with all that is in
+// the image whose directory is given. Then the token is that of the image.
+func (s *sandbox) boot(image *os.File) (err error) {
 	s.boots++
-	rand.Read(s.token[:])
+	args, greet, more := []string{"run"}, guest.Boot, []*os.File(nil)
+	if image == nil {
+		s.token = newToken()
+	} else {
+		args, greet, more = []string{"restore", "-image-path", "/proc/self/fd/3"}, guest.Connect, []*os.File{image}
+	}
+	args = append(append(runscArgs(s.talks), args...), "-detach", "-bundle", bundleDir, s.name())
 	if s.log, err = logFile(); err != nil {
 		return err
 	}
@@ -61,21 +73,21 @@ func (s *sandbox) boot() (err error) {
 			ours.Close()
 		}
 	}()
-	child, err := s.stage.Start(s.runsc, append(runscArgs(s.talks), "run", "-detach", "-bundle", bundleDir, s.name()), [3]*os.File{theirs, s.log, s.log})
+	connected := make(chan error, 1)
+	go func() { // before a copy goes on: the first thing that it does is to look who is there
+		g, err := greet(context.Background(), ours, s.token[:])
+		if err == nil {
+			s.now.Store(g)
+		}
+		connected <- err
+	}()
+	child, err := s.stage.Start(s.runsc, args, [3]*os.File{theirs, s.log, s.log}, more...)
 	if err != nil {
 		return fmt.Errorf("cannot start gVisor: %w", err)
 	}
 	theirs.Close()
 	failed := make(chan error, 1)
 	go func() { failed <- s.started(child) }()
-	connected := make(chan error, 1)
-	go func() {
-		g, err := guest.Boot(context.Background(), ours, s.token[:])
-		if err == nil {
-			s.now.Store(g)
-		}
-		connected <- err
-	}()
 	late := time.After(bootGrace)
 	for {
 		select {
@@ -116,7 +128,7 @@ func (s *sandbox) revive() (*guest.Client, error) {
 	default:
 	}
 	s.log.Close()
-	if err := s.boot(); err != nil {
+	if err := s.boot(nil); err != nil {
 		return nil, err
 	}
 	return s.now.Load(), nil
@@ -155,6 +167,11 @@ func (s *sandbox) said() string {
 		return text
 	}
 	return "it does not say why"
+}
+
+func newToken() (t [32]byte) {
+	rand.Read(t[:])
+	return t
 }
 
 func logFile() (*os.File, error) {

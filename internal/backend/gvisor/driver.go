@@ -47,12 +47,17 @@ func (d *Driver) sandbox(id cell.ID) (*sandbox, error) {
 // Create implements keeper.Driver.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error) {
 	var in namespace.Inner
-	if err := json.Unmarshal(spec, &in); err != nil || in.Programs != 1 || len(files) < 1 {
+	if err := json.Unmarshal(spec, &in); err != nil || in.Files < 1 || in.Files > 2 || len(files) < in.Files {
 		closeAll(files)
 		return nil, cell.Errorf(cell.Invalid, "gvisor.Create", "", "cannot read what to make: %w", err)
 	}
 	s := &sandbox{id: id, spec: in.Spec, runsc: files[0], talks: in.Talks, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
-	if measured, err = d.cells.Create(id, in.Wire, files[1:]); err != nil {
+	var image *os.File // of memory that the cell goes on with
+	if in.Files == 2 {
+		image = files[1]
+		defer image.Close()
+	}
+	if measured, err = d.cells.Create(id, in.Wire, files[in.Files:]); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -69,13 +74,32 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 	if s.stage, err = d.cells.Stage(id, map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}); err != nil {
 		return nil, err
 	}
-	if err := s.boot(); err != nil {
+	if err := s.begin(image, in.More); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sandboxes[id] = s
 	return measured, nil
+}
+
+// begin boots a cell, or lets it go on where its image was captured: it stands
+// still until it is adopted.
+func (s *sandbox) begin(image *os.File, more json.RawMessage) error {
+	if image == nil {
+		return s.boot(nil)
+	}
+	var k known
+	if err := json.Unmarshal(more, &k); err != nil || len(k.Token) != len(s.token) {
+		return cell.Errorf(cell.Corrupt, "gvisor.Create", "", "cannot read whose memory it is")
+	}
+	copy(s.token[:], k.Token)
+	s.procs.Store(k.Procs)
+	if err := s.boot(image); err != nil {
+		return err
+	}
+	s.copied.Store(true)
+	return s.disown(s.now.Load())
 }
 
 func closeAll(files []*os.File) {
@@ -287,10 +311,12 @@ func (d *Driver) Freeze(id cell.ID) error {
 		if s.still, err = g.List(context.Background()); err != nil {
 			return err
 		}
+		if err := s.stop(g); err != nil {
+			return err
+		}
 	}
-	err = d.cells.Freeze(id)
-	s.frozen = err == nil
-	return err
+	s.frozen = true
+	return nil
 }
 
 // Thaw implements keeper.Driver.
@@ -301,8 +327,14 @@ func (d *Driver) Thaw(id cell.ID) error {
 	}
 	s.freezing.Lock()
 	defer s.freezing.Unlock()
+	if !s.frozen {
+		return nil
+	}
 	s.frozen = false
-	return d.cells.Thaw(id)
+	if g := s.guest(); g != nil {
+		return s.goOn(g)
+	}
+	return nil
 }
 
 // Root implements keeper.Driver.

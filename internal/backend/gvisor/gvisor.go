@@ -19,6 +19,7 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -42,7 +43,7 @@ type Backend struct {
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
 	cfg.Above = &namespace.Above{
-		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Programs: []string{cfg.Runsc},
+		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Open: cfg.open,
 		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Veth: true,
 	}
 	return &Backend{namespace.New(cfg.Config), cfg}
@@ -64,13 +65,14 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 		}
 	}
 	caps.Refuses = "gVisor says that a chmod on a read-only mount worked, and does nothing"
-	caps.Fork, caps.LiveBranch = notYet, notYet
+	caps.Memory = ""
+	caps.Fork, caps.LiveBranch = notYet, "a whole gVisor cell is branched, by its memory"
 	caps.Landlock = "gVisor has no Landlock: its mounts say what can be written"
 	return caps, nil
 }
 
-// notYet is why nothing is forked here in this version.
-const notYet = "forks of gVisor cells are not built yet"
+// notYet is why no template is sealed here in this version.
+const notYet = "templates of gVisor cells are not built yet"
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
@@ -80,7 +82,23 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a gVisor cell: %w", err)
 	}
-	return i, nil
+	return b.dress(i), nil
+}
+
+// Attach implements backend.Backend.
+func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
+	i, err := b.Backend.Attach(ctx, id, family)
+	if err != nil {
+		return nil, err
+	}
+	return b.dress(i), nil
+}
+
+// dress adds what this backend can do beside package namespace.
+func (b *Backend) dress(i backend.Instance) backend.Instance {
+	k := i.(*kept.Instance)
+	k.Memory = b
+	return k
 }
 
 // guestPath is where a cell sees pando-guest.

@@ -27,6 +27,8 @@ type Instance struct {
 	AfterRemove func(ctx context.Context, last bool) error // last: its family is gone
 	// Forks makes forks and branches; nil where there can be none.
 	Forks Forking
+	// Memory captures memory; nil where that can't be.
+	Memory Capturing
 	// Refine turns what a process measured into assurance.
 	Refine func(a cell.Assurance, measured json.RawMessage) cell.Assurance
 

@@ -86,21 +86,22 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		return nil, err
 	}
 	all := append(files, entry.files...)
+	var above Opened
 	if b.cfg.Above != nil {
-		programs, err := b.cfg.Above.open()
-		defer closeFiles(programs)
+		above, err = b.cfg.Above.Open(&w.Spec)
+		defer closeFiles(above.Files)
 		if err != nil {
 			return nil, err
 		}
-		if body, err = json.Marshal(Inner{Wire: body, Spec: w.Spec, Talks: w.Talks, Programs: len(programs)}); err != nil {
+		if body, err = json.Marshal(Inner{Wire: body, Spec: w.Spec, Talks: w.Talks, Files: len(above.Files), More: above.More}); err != nil {
 			return nil, err
 		}
-		all = append(programs, all...)
+		all = append(slices.Clip(above.Files), all...)
 		a.Isolation = slices.Clone(b.cfg.Above.Isolation)
 	}
 	// The keeper's namespaces are known only when they are made, and the note
 	// must say so too: it is set by a second request.
-	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network}, all...)
+	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network, Warmth: above.Warm}, all...)
 	if err != nil {
 		return nil, err
 	}
@@ -163,17 +164,6 @@ func (b *Backend) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.F
 			return files, err
 		}
 		w.Mounts[i].File = len(files)
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-func (a *Above) open() (files []*os.File, err error) {
-	for _, p := range a.Programs {
-		f, err := os.Open(p)
-		if err != nil {
-			return files, cell.Errorf(cell.Unsupported, a.Backend+".Create", "build or install it: `make` puts it beside pando", "cannot start a cell: %w", err)
-		}
 		files = append(files, f)
 	}
 	return files, nil

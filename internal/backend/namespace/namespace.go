@@ -51,19 +51,28 @@ type Config struct {
 type Above struct {
 	Backend   string   // its word
 	Isolation []string // what it puts between commands and the cell, for the assurance
-	Programs  []string // opened for each cell; they come to its driver as the first files
 	PIDs      func(asked int64) (cgroup int64)
 	UserNS    int  // how many user namespaces it makes in one cell
 	Veth      bool // a cell that talks is connected by a veth pair
+	// Open says what its driver gets for a cell.
+	Open func(spec *cell.Spec) (Opened, error)
+}
+
+// Opened is what a driver that wraps Driver gets for a cell, before all else.
+type Opened struct {
+	Files []*os.File      // closed when they are sent
+	More  json.RawMessage // its own
+	Warm  *cell.Warmth    // of the interpreter that the cell has from the beginning
 }
 
 // Inner is how a cell reaches a driver that wraps Driver: what it wraps gets Wire,
-// and the files after Programs.
+// and the files after the first Files.
 type Inner struct {
-	Wire     json.RawMessage `json:"wire"`
-	Spec     cell.Spec       `json:"spec"`
-	Talks    bool            `json:"talks,omitempty"` // it gets an interface
-	Programs int             `json:"programs"`
+	Wire  json.RawMessage `json:"wire"`
+	Spec  cell.Spec       `json:"spec"`
+	Talks bool            `json:"talks,omitempty"` // it gets an interface
+	Files int             `json:"files"`
+	More  json.RawMessage `json:"more,omitempty"`
 }
 
 // name is the backend's word.

@@ -3,6 +3,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path"
 
@@ -21,6 +22,7 @@ import (
 type Stage struct {
 	c     *liveCell
 	mount *os.File // its mount namespace
+	root  *os.File // its topmost directory, as a path (O_PATH)
 }
 
 // StageRoot is where a cell's root lies on its stage; beside it are /proc, /dev,
@@ -73,10 +75,13 @@ func (d *Driver) Stage(id cell.ID, files map[string][]byte) (*Stage, error) {
 	s.Exit()
 	st := &Stage{c: c}
 	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Gate: func(pid int) (err error) {
-		st.mount, err = os.Open(procPath(pid, "ns/mnt"))
+		if st.mount, err = os.Open(procPath(pid, "ns/mnt")); err == nil {
+			st.root, err = os.OpenFile(procPath(pid, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
 		return err
 	}})
 	if err != nil {
+		st.Close()
 		return nil, fmt.Errorf("cannot make the cell's stage: %w", err)
 	}
 	defer child.PIDFD.Close()
@@ -129,11 +134,12 @@ func above(p string) (list []string) {
 	return append(above(p), p)
 }
 
-// Start runs program on the stage.
-func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File) (*linux.Child, error) {
+// Start runs program on the stage. more are its descriptors from 3 on.
+func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File, more ...*os.File) (*linux.Child, error) {
 	c := st.c
-	var high [4]*os.File
-	for i, f := range append(stdio[:], program) {
+	given := append(append(stdio[:], program), more...)
+	high := make([]*os.File, len(given))
+	for i, f := range given {
 		g, err := dup(f)
 		if err != nil {
 			return nil, err
@@ -143,19 +149,35 @@ func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File) (*lin
 		}
 		defer high[i].Close()
 	}
-	program = high[3]
+	program, more = high[3], high[4:]
 	s := &linux.Script{}
-	s.Stdio([3]*os.File(high[:3]), append([]*os.File{c.init.PIDFD, st.mount, program}, c.enter...)...)
+	s.Stdio([3]*os.File(high[:3]), append(append([]*os.File{c.init.PIDFD, st.mount, program}, more...), c.enter...)...)
 	for _, f := range c.enter {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags()&^unix.CLONE_NEWNS)
 	s.Call("join the stage", unix.SYS_SETNS, int(st.mount.Fd()), unix.CLONE_NEWNS)
 	s.Call("setsid", unix.SYS_SETSID)
-	s.CloseOthers(3, program)
+	s.CloseOthers(3, high[3:]...) // the files of the cell are above what more becomes
+	for i, f := range more {
+		s.Call("dup3", unix.SYS_DUP3, int(f.Fd()), 3+i, 0)
+	}
+	s.CloseOthers(3+len(more), program)
 	s.ExecFD(int(program.Fd()), args, nil)
 	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true})
 }
 
+// Dial connects to a socket on the stage.
+func (st *Stage) Dial(path string) (*net.UnixConn, error) {
+	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d%s", st.root.Fd(), path))
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
 // Close lets go of the stage. What runs there goes on.
-func (st *Stage) Close() error { return st.mount.Close() }
+func (st *Stage) Close() error {
+	closeFiles([]*os.File{st.mount, st.root})
+	return nil
+}

@@ -71,6 +71,9 @@ def become(req):
 
 def adopt(req, files):
     hazards = ""
+    if not Fork.mode:  # all that it runs in was copied
+        become(req)
+        return adopted(req, [], renew() + run_hooks())
     if Fork.mode == "fork":
         settle(req, files)
     elif Fork.mode != "settled":

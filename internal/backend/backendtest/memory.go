@@ -1,0 +1,169 @@
+package backendtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// copy is one of a cell.
+type copy struct {
+	backend.Capturer
+	spec cell.Spec
+}
+
+// copied captures a cell, with copies of its files for each copy of it, all of one
+// instant. The copies wait to be adopted.
+func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
+	k.Helper()
+	src, ok := i.(backend.Capturer)
+	if !ok {
+		k.Fatal("Caps say that memory can be captured, and this is no Capturer")
+	}
+	dir := filepath.Join(k.dir, string(of.ID)+".memory."+strconv.Itoa(len(k.made)))
+	k.must(os.Mkdir(dir, 0o700))
+	k.must(src.Freeze(k.ctx))
+	k.must(src.Capture(k.ctx, dir))
+	specs := make([]cell.Spec, n)
+	for j := range specs {
+		specs[j] = k.spec()
+		for _, to := range specs[j].Mounts {
+			for _, from := range of.Mounts {
+				if to.Owned && to.Target == from.Target {
+					k.must(os.CopyFS(to.Source, os.DirFS(from.Source)))
+				}
+			}
+		}
+		specs[j].Memory = dir
+	}
+	k.must(src.Thaw(k.ctx))
+	for _, s := range specs {
+		list = append(list, copy{k.create(s).(backend.Capturer), s})
+	}
+	return list
+}
+
+// A copy goes on where its source was, with the files of that instant, apart from
+// it and from other copies, also when the source is gone.
+func testCopies(k *bench) {
+	i, spec := k.cell()
+	if k.caps.Memory != "" {
+		if c, ok := i.(backend.Capturer); ok {
+			k.must(c.Freeze(k.ctx))
+			k.wantKind("a capture that Caps deny", c.Capture(k.ctx, k.TempDir()), cell.Unsupported)
+		}
+		return
+	}
+	// Who counts in memory and writes each number to a file, and then to another.
+	k.start(i, sh("n=0; while :; do n=$((n+1)); echo $n > a; echo $n > b; cat go >> said 2>/dev/null && echo $n >> said && rm go; sleep 0.01; done"))
+	number := func(dir, name string) int {
+		b, _ := os.ReadFile(filepath.Join(dir, name))
+		n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		return n
+	}
+	k.eventually("it counts", func() bool { return number(k.folder(spec), "b") > 5 })
+	copies := k.copied(i, spec, 2)
+	at := number(k.folder(copies[0].spec), "a")
+	for _, c := range copies {
+		if _, err := c.List(k.ctx); err != nil {
+			k.Error(err)
+		}
+		dir := k.folder(c.spec)
+		if a, b := number(dir, "a"), number(dir, "b"); a != at || a-b > 1 || a < b {
+			k.Errorf("a copy's files say %d and %d, another's %d", a, b, at)
+		}
+	}
+	for n, c := range copies {
+		cert, err := c.Adopt(k.ctx, cell.Adoption{Hostname: fmt.Sprint("copy-", n)})
+		k.must(err)
+		if cert.Cell != c.ID() || len(cert.Hazards) == 0 {
+			k.Errorf("what was measured: %+v", cert)
+		}
+		dir := k.folder(c.spec)
+		k.eventually("the copy goes on", func() bool { return number(dir, "b") > at })
+		if _, err := c.Adopt(k.ctx, cell.Adoption{}); cell.KindOf(err) != cell.Conflict {
+			k.Errorf("adopted twice: %v", err)
+		}
+	}
+	first := k.folder(copies[0].spec)
+	k.must(os.WriteFile(filepath.Join(first, "go"), []byte("memory says\n"), 0o666))
+	k.eventually("a copy says what it has in memory", func() bool {
+		b, _ := os.ReadFile(filepath.Join(first, "said"))
+		return strings.Count(string(b), "\n") == 2
+	})
+	k.must(i.Remove(k.ctx, "removed"))
+	for n, c := range copies {
+		dir := k.folder(c.spec)
+		was := number(dir, "b")
+		k.eventually("the copy goes on without its source", func() bool { return number(dir, "b") > was })
+		st, out := k.run(c.Capturer, "hostname; cat said 2>/dev/null | head -1")
+		want := fmt.Sprintf("copy-%d\n", n)
+		if n == 0 {
+			want += "memory says\n"
+		}
+		if st.Exit == nil || st.Exit.Code != 0 || out.stdout() != want {
+			k.Errorf("a command in a copy: %+v, %q, want %q", st.Exit, out.stdout(), want)
+		}
+	}
+	// A copy of a copy.
+	again := k.copied(copies[1].Capturer, copies[1].spec, 1)[0]
+	_, err := again.Adopt(k.ctx, cell.Adoption{Hostname: "again"})
+	k.must(err)
+	dir := k.folder(again.spec)
+	was := number(dir, "b")
+	k.eventually("the copy of a copy goes on", func() bool { return number(dir, "b") > was })
+	if n, err := again.KillAll(k.ctx, "stopped"); err != nil || n == 0 {
+		k.Errorf("%d processes ended, %v", n, err)
+	}
+	k.eventually("all have ended", func() bool { return k.empty(again.Capturer) })
+}
+
+// An interpreter's copies have what it had, and nothing that must be each one's
+// own.
+func testCopiedInterpreter(k *bench) {
+	p := k.snake("import os, random, threading, uuid\nx = [41]\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()")
+	if k.caps.Memory != "" {
+		return
+	}
+	p.is("x.append(1) or len(x)", "2")
+	copies := k.copied(p.Warmer, p.spec, 2)
+	seen := map[string]bool{}
+	for n, c := range copies {
+		cert, err := c.Adopt(k.ctx, cell.Adoption{Hostname: "copy", Env: map[string]string{"NAME": fmt.Sprint("copy-", n)}})
+		k.must(err)
+		if len(cert.Hazards) < 5 {
+			k.Errorf("what was measured: %+v", cert.Hazards)
+		}
+		s := &snake{bench: k, Warmer: k.warmer(c.Capturer)}
+		s.is("x[0] += 1; x, t.is_alive(), os.environ['NAME']", fmt.Sprintf("([42, 1], True, 'copy-%d')", n))
+		for _, code := range []string{"random.random()", "uuid.uuid4()", "os.urandom(8)"} {
+			ev, _, _ := s.eval(code)
+			if ev.Value == nil || seen[ev.Value.Repr] {
+				k.Errorf("two copies have the same of %s: %+v", code, ev.Value)
+			} else {
+				seen[ev.Value.Repr] = true
+			}
+		}
+		if w, err := s.Warmth(k.ctx); err != nil || w.Kind != cell.WarmPython || !strings.HasPrefix(w.Version, "Python 3") || w.Depth != 1 {
+			k.Errorf("the interpreter of a copy is %+v, %v", w, err)
+		}
+	}
+	p.is("x", "[41, 1]")
+	// While it evaluates there is nobody whom a copy could answer.
+	done := make(chan bool)
+	go func() {
+		p.evalFor(k.ctx, "import time; time.sleep(2)", 10*time.Second)
+		close(done)
+	}()
+	k.eventually("it evaluates", func() bool { w, err := p.Warmth(k.ctx); return err == nil && w.Busy })
+	k.must(p.Freeze(k.ctx))
+	k.wantKind("a capture of who evaluates", p.Warmer.(backend.Capturer).Capture(k.ctx, k.TempDir()), cell.Conflict)
+	k.must(p.Thaw(k.ctx))
+	<-done
+}

@@ -1,0 +1,61 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// control calls a method of the application kernel over its control socket, with
+// files beside the argument. The protocol is gVisor's urpc (pkg/urpc): one JSON
+// object each way, files with its first byte. The methods are those of
+// containerManager in runsc/boot/controller.go.
+func (s *sandbox) control(method string, arg any, files ...*os.File) error {
+	c, err := s.stage.Dial(stateDir + "/runsc-" + s.name() + ".sock")
+	if err != nil {
+		return cell.Errorf(cell.Unavailable, "gvisor.control", "", "cannot reach gVisor: %w", err)
+	}
+	defer c.Close()
+	if err := call(c, "containerManager."+method, arg, files); err != nil {
+		return fmt.Errorf("cannot have gVisor do %s: %w", method, err)
+	}
+	return nil
+}
+
+func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
+	b, err := json.Marshal(map[string]any{"method": method, "arg": arg})
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	n, _, err := c.WriteMsgUnix(b, rights, nil)
+	if err == nil && n < len(b) {
+		_, err = c.Write(b[n:])
+	}
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Success bool   `json:"success"`
+		Err     string `json:"err"`
+	}
+	if err := json.NewDecoder(c).Decode(&answer); err != nil {
+		return err
+	}
+	if !answer.Success {
+		return cell.Errorf(cell.Internal, "gvisor.control", "", "gVisor says: %s", answer.Err)
+	}
+	return nil
+}

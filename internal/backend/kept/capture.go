@@ -1,0 +1,37 @@
+package kept
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// Capturing is what a backend adds to instances whose memory can be captured.
+type Capturing interface {
+	// Capture is that of backend.Capturer.
+	Capture(ctx context.Context, of *Instance, dir string) error
+}
+
+// Capture implements backend.Capturer.
+func (i *Instance) Capture(ctx context.Context, dir string) error {
+	if i.Memory == nil {
+		return cell.Errorf(cell.Unsupported, "kept.Capture", "choose --backend gvisor", "cannot capture memory: this backend can't")
+	}
+	return i.Memory.Capture(ctx, i, dir)
+}
+
+// CaptureTo has the keeper write the cell's memory into files. It returns what the
+// keeper of a copy must know.
+func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMessage, *cell.Warmth, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "capture"}, files...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return resp.Captured, resp.Warmth, nil
+}
+
+var _ backend.Capturer = (*Instance)(nil)
