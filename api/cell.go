@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Cell is an isolated place where commands run.
 type Cell struct {
@@ -29,7 +32,10 @@ type Cell struct {
 	Policy      string       `json:"policy_digest,omitempty"`
 	LeftOut     []LeftOut    `json:"left_out"`
 	Interpreter *Interpreter `json:"interpreter,omitempty"` // of a cell that has, or had, one
-	Template    string       `json:"template,omitempty"`    // the template that it is the cell of; such a cell is only forked
+	// Certificate is what was measured of the hazards of a cell that was forked with
+	// its memory (type Certificate).
+	Certificate json.RawMessage `json:"certificate,omitempty"`
+	Template    string          `json:"template,omitempty"` // the template that it is the cell of; such a cell is only forked
 }
 
 // Parent is where a forked cell comes from.
@@ -56,7 +62,9 @@ type Checkpoint struct {
 	Layers        int       `json:"layers"` // how deep its stack of layers is
 	Head          bool      `json:"head"`   // the workspace started from it or is at it
 	TookMS        float64   `json:"took_ms,omitempty"`
-	Under         string    `json:"under,omitempty"` // "living processes": the top layer was copied
+	Under         string    `json:"under,omitempty"`    // "living processes": the top layer was copied
+	Memory        bool      `json:"memory,omitempty"`   // it has what ran in the cell, too
+	PauseMS       float64   `json:"pause_ms,omitempty"` // for which the cell stood still for it
 }
 
 // CheckpointRequest asks for a checkpoint.
@@ -86,7 +94,12 @@ type RestoreResult struct {
 	TookMS     float64  `json:"took_ms"`
 	Receipt    string   `json:"receipt,omitempty"`
 	Reopened   string   `json:"reopened,omitempty"` // a run that is pending again
+	Memory     string   `json:"memory,omitempty"`   // of a checkpoint with memory: "restored", or why it was not and nothing runs
+	Resumed    int      `json:"resumed,omitempty"`  // processes that go on
 }
+
+// MemoryRestored is RestoreResult.Memory when it was.
+const MemoryRestored = "restored"
 
 // UndoRequest asks to go back before the latest run, or to step To.
 type UndoRequest struct {

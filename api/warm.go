@@ -158,17 +158,16 @@ type BranchResult struct {
 
 // Interpreter is what `show` says of a cell's interpreter.
 type Interpreter struct {
-	Kind        string          `json:"kind"`                  // python, node, java or command
-	Version     string          `json:"version"`               // as it says itself
-	PID         int             `json:"pid"`                   // in its cell
-	Started     time.Time       `json:"started"`               // when it began, or was forked
-	Evals       int64           `json:"evals"`                 // evaluations it has answered
-	Depth       int             `json:"depth"`                 // forks and branches between it and the first of its family
-	Memory      int64           `json:"memory"`                // bytes of its own
-	Busy        bool            `json:"busy"`                  // an evaluation is under way
-	Ended       string          `json:"ended,omitempty"`       // why it is gone
-	Template    string          `json:"template,omitempty"`    // that it was forked from
-	Certificate json.RawMessage `json:"certificate,omitempty"` // what was measured of its hazards (type Certificate)
+	Kind     string    `json:"kind"`               // python, node, java or command
+	Version  string    `json:"version"`            // as it says itself
+	PID      int       `json:"pid"`                // in its cell
+	Started  time.Time `json:"started"`            // when it began, or was forked
+	Evals    int64     `json:"evals"`              // evaluations it has answered
+	Depth    int       `json:"depth"`              // forks and branches between it and the first of its family
+	Memory   int64     `json:"memory"`             // bytes of its own
+	Busy     bool      `json:"busy"`               // an evaluation is under way
+	Ended    string    `json:"ended,omitempty"`    // why it is gone
+	Template string    `json:"template,omitempty"` // that it was forked from
 }
 
 // Overview is what everything uses now, and what this host has.

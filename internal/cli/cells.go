@@ -113,6 +113,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 		field(w, "processes", fmt.Sprint(c.Processes))
 	}
 	a.showInterpreter(w, c.Interpreter)
+	a.showCertificate(w, c.Certificate)
 	if c.Assurance != nil {
 		field(w, "isolation", strings.Join(c.Assurance.Isolation, ", "))
 		field(w, "network", c.Assurance.Network)

@@ -200,6 +200,9 @@ func checkpointTitle(k api.Checkpoint) string {
 	case k.Kind == "branch":
 		text += "  where it was branched"
 	}
+	if k.Memory {
+		text += "  with its memory"
+	}
 	if !k.Expires.IsZero() {
 		text += "  (kept until " + k.Expires.Local().Format("Jan 2") + ")"
 	}

@@ -27,8 +27,7 @@ func interpreterWord(i *api.Interpreter) string {
 	return i.Version
 }
 
-// showInterpreter writes how a cell's interpreter stands, and what was measured
-// when it was forked.
+// showInterpreter writes how a cell's interpreter stands.
 func (a *app) showInterpreter(w io.Writer, i *api.Interpreter) {
 	if i == nil {
 		return
@@ -50,15 +49,14 @@ func (a *app) showInterpreter(w io.Writer, i *api.Interpreter) {
 	if i.Depth > 0 {
 		field(w, "depth", fmt.Sprintf("%d below the first of its family", i.Depth))
 	}
-	var c cell.Certificate
-	if len(i.Certificate) == 0 || json.Unmarshal(i.Certificate, &c) != nil {
-		return
-	}
-	a.showCertificate(w, c)
 }
 
 // showCertificate writes what was measured of a fork, with who saw it.
-func (a *app) showCertificate(w io.Writer, c cell.Certificate) {
+func (a *app) showCertificate(w io.Writer, raw []byte) {
+	var c cell.Certificate
+	if len(raw) == 0 || json.Unmarshal(raw, &c) != nil {
+		return
+	}
 	text := ago(c.At)
 	if b := c.Battery; b.Total > 0 {
 		text += fmt.Sprintf("; %d/%d canaries stopped", b.Passed, b.Total)

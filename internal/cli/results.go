@@ -273,6 +273,13 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 		return
 	}
 	a.say("cell %s is at @%d again (tree %s, %.1f ms; proven by %s)", res.Cell.Name, res.Number, short(res.TreeDigest), res.TookMS, strings.SplitN(res.Proof, ":", 2)[0])
+	switch res.Memory {
+	case "":
+	case api.MemoryRestored:
+		a.say("what ran in it goes on (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
+	default:
+		a.say("its memory could not be restored, and nothing runs: %s", res.Memory)
+	}
 	if res.Ended > 0 {
 		a.say("%s ended", plural(res.Ended, "process"))
 	}
@@ -316,6 +323,9 @@ func (a *app) checkpointCmd() *cobra.Command {
 			}
 			return a.print(k, func(io.Writer) {
 				a.say("%s@%d %s (%.1f ms)", args[0], k.Number, short(k.TreeDigest), k.TookMS)
+				if k.Memory {
+					a.say("what runs in it is in it, too: memory, home and /tmp of one instant; %s stood still for %s", args[0], took(k.PauseMS))
+				}
 			})
 		},
 	}

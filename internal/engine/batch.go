@@ -136,11 +136,14 @@ func (e *Engine) batchReceipt(ctx context.Context, key string, p forkPredicate) 
 
 // certificate returns what was measured of a cell when it was forked.
 func (e *Engine) certificate(c *Cell) *cell.Certificate {
-	i := e.reg.interp(c.ID)
-	if i == nil || i.Batch == "" {
+	batch := c.Batch
+	if i := e.reg.interp(c.ID); i != nil && batch == "" {
+		batch = i.Batch
+	}
+	if batch == "" {
 		return nil
 	}
-	entry, err := e.cfg.Ledger.Lookup(i.Batch)
+	entry, err := e.cfg.Ledger.Lookup(batch)
 	if err != nil {
 		return nil
 	}

@@ -51,6 +51,10 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if err := b.check(ctx, id, inst); err != nil {
 		return res, err
 	}
+	carryOut := b.carryOut
+	if b.whole {
+		carryOut = b.copyOut
+	}
 	names, done, err := e.claimBranches(&b.src, req.Name, count)
 	if err != nil {
 		return res, err
@@ -61,7 +65,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 		return res, err
 	}
 	defer promised()
-	if err := b.carryOut(ctx, names); err != nil {
+	if err := carryOut(ctx, names); err != nil {
 		return res, err
 	}
 	for _, ch := range b.all {
@@ -125,7 +129,8 @@ type branching struct {
 	src     Cell // as it goes on
 	p       workspace.Provider
 	w       backend.Warmer
-	interp  Interp
+	whole   bool   // the cell is copied with all that runs in it, and not its interpreter forked
+	interp  Interp // zero: there is none
 	shared  *Shared
 	at      Checkpoint // of the source's files, as the branches begin
 	all     []*child
@@ -141,19 +146,24 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 		return err
 	}
 	c := &b.src
+	if b.whole, err = e.captures(ctx, c); err != nil {
+		return err
+	}
 	i := e.reg.interp(id)
-	if i == nil {
+	if i != nil && (i.Ended == "" || !b.whole) {
+		b.interp = *i
+	}
+	switch {
+	case b.whole && inst == nil:
+		return cell.Errorf(cell.Conflict, opName, "fork its files: pando fork "+c.Title(), "cannot branch %s: nothing runs in it", c.Title())
+	case i == nil && !b.whole:
 		return cell.Errorf(cell.Conflict, opName, "evaluate something in it first (pando eval "+c.Title()+"), or fork its files: pando fork "+c.Title(),
 			"cannot branch %s: it has no interpreter", c.Title())
-	}
-	b.interp = *i
-	if inst == nil || i.Ended != "" {
+	case !b.whole && (inst == nil || i.Ended != ""):
 		return cell.Errorf(cell.Conflict, opName, "fork its files: pando fork "+c.Title(), "cannot branch %s: its interpreter is gone (%s)", c.Title(), orElse(i.Ended, orElse(c.Cause, causeAtRest)))
-	}
-	if c.State == cell.Paused {
+	case c.State == cell.Paused:
 		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
-	}
-	if c.Volume > 0 {
+	case c.Volume > 0:
 		return cell.Errorf(cell.Unsupported, opName, "fork its files ("+c.Title()+"@N), or make it without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
 	}
 	back, err := e.backend(c.Backend)
@@ -164,7 +174,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	if err != nil {
 		return err
 	}
-	if caps.LiveBranch != "" {
+	if caps.LiveBranch != "" && !b.whole {
 		return cell.Errorf(cell.Unsupported, opName, "choose --backend namespace", "cannot branch %s: %s", c.Title(), caps.LiveBranch)
 	}
 	if b.w, err = e.warmer(inst); err != nil {
@@ -187,7 +197,7 @@ const maxBranchLayers = 150
 // carryOut branches, and records what came of it.
 func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	e := b.e
-	if err := b.ownLayers(ctx); err != nil {
+	if err := e.layOwn(ctx, &b.src, b.p); err != nil {
 		return err
 	}
 	spec, err := b.prepare(ctx, names)
@@ -214,7 +224,7 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 		}
 		b.all = nil
 		err = cell.Errorf(cell.KindOf(err), "engine.Branch", cell.HintOf(err), "%w; %s itself goes on, and where it was branched is its checkpoint %d", err, b.src.Title(), b.at.Number)
-		return errors.Join(err, b.record(ctx, args))
+		return errors.Join(err, b.record(ctx, args.over()))
 	}
 	if st, err := b.w.Warmth(ctx); err == nil {
 		for _, ch := range b.all {
@@ -231,7 +241,7 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 		}
 		b.all = nil
 	}
-	if err := b.record(ctx, args); err != nil {
+	if err := b.record(ctx, args.over()); err != nil {
 		for _, ch := range b.all {
 			e.dropChild(ctx, ch, "it could not be recorded")
 		}
@@ -240,26 +250,26 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	return aerr
 }
 
-// ownLayers makes home and /tmp of an ordinary cell layers, on which branches
-// can begin. They move while they are in use: what has them open keeps them.
-func (b *branching) ownLayers(ctx context.Context) error {
+// layOwn makes home and /tmp of an ordinary cell layers, on which others can begin.
+// They move while they are in use: what has them open keeps them. c is committed.
+func (e *Engine) layOwn(ctx context.Context, c *Cell, p workspace.Provider) error {
 	for _, to := range []func(*Cell) **workspace.Generation{func(c *Cell) **workspace.Generation { return &c.Home }, func(c *Cell) **workspace.Generation { return &c.Tmp }} {
-		c := b.src
-		if *to(&c) != nil {
+		next := *c
+		if *to(&next) != nil {
 			continue
 		}
-		g, err := b.p.Begin(ctx, workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o700}, "")
+		g, err := p.Begin(ctx, workspace.State{}, workspace.Entry{Type: workspace.Folder, Mode: 0o700}, "")
 		if err != nil {
 			return full(err)
 		}
-		*to(&c) = &g
-		if err := b.e.reg.commit(&c); err != nil { // a daemon that finds this moves it
+		*to(&next) = &g
+		if err := e.reg.commit(&next); err != nil { // a daemon that finds this moves it
 			return err
 		}
-		if err := b.e.moveOwn(&c, b.p); err != nil {
-			return errors.Join(err, b.e.reg.commit(&b.src))
+		if err := e.moveOwn(&next, p); err != nil {
+			return errors.Join(err, e.reg.commit(c))
 		}
-		b.src = c
+		*c = next
 	}
 	return nil
 }
@@ -462,19 +472,25 @@ func (b *branching) adopt(ctx context.Context, names []string) error {
 }
 
 // record makes the source's new state and its branches durable.
-func (b *branching) record(ctx context.Context, args branchArgs) error {
+func (b *branching) record(ctx context.Context, more ...any) error {
 	e, src := b.e, &b.src
 	key := fmt.Sprintf("%s/branch/%d", src.ID, b.began.UnixNano())
 	pred := forkPredicate{Act: actBranch, Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend,
 		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: tookLive, PauseMS: ms(b.pause.Gap)}
 	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
-	objects := []any{args.over(), src, &b.at, b.shared}
+	objects := append(more, src, &b.at, b.shared)
 	for _, ch := range b.all {
 		for _, l := range ch.lendings {
 			objects = append(objects, l)
 		}
-		objects = append(objects, ch.c, ch.first, &Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth,
-			Template: b.interp.Template, Batch: key})
+		if b.whole {
+			ch.c.Batch = key
+		}
+		objects = append(objects, ch.c, ch.first)
+		if b.interp.Cell != "" {
+			objects = append(objects, &Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth,
+				Template: b.interp.Template, Batch: key})
+		}
 		pred.Cells = append(pred.Cells, forkedFacts{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
 	}
 	fault.Step("record branches")
@@ -485,11 +501,17 @@ func (b *branching) record(ctx context.Context, args branchArgs) error {
 	e.mu.Lock()
 	for _, ch := range b.all {
 		e.instances[ch.c.ID] = ch.w
-		e.interps[ch.c.ID] = &interp{template: b.interp.Template, used: time.Now()}
+		if b.interp.Cell != "" {
+			e.interps[ch.c.ID] = &interp{template: b.interp.Template, used: time.Now()}
+		}
 	}
 	e.mu.Unlock()
-	e.followDeaths(src)
 	for _, ch := range b.all {
+		if b.interp.Cell != "" {
+			e.followDeaths(ch.c)
+		} else {
+			e.watch(ch.w)
+		}
 		e.settleIn(ctx, ch)
 	}
 	if b.receipt, err = seal(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -64,7 +65,7 @@ func (e *Engine) GC(ctx context.Context, dry bool) (api.GCResult, error) {
 	}
 	add(items...)
 	if !dry {
-		freed, err := e.collectTrees()
+		freed, err := e.collectObjects()
 		if err != nil {
 			return res, err
 		}
@@ -187,7 +188,9 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 	e.reg.mu.RLock()
 	for _, k := range e.reg.checkpoints {
 		if !k.Gone {
-			need(k.State)
+			for _, s := range k.states() {
+				need(s)
+			}
 			trees[k.Tree] = true
 		}
 	}
@@ -254,8 +257,10 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 		e.reg.mu.RLock()
 		for _, k := range e.reg.checkpoints {
 			if owned(k.Cell) {
-				for _, l := range k.State.Layers {
-					candidates[l] = true
+				for _, s := range k.states() {
+					for _, l := range s.Layers {
+						candidates[l] = true
+					}
 				}
 			}
 		}
@@ -291,8 +296,20 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 	return items, nil
 }
 
-// collectTrees drops the directory objects that no tree reaches.
-func (e *Engine) collectTrees() (int64, error) {
+// memories are the roots of the images that checkpoints name.
+func (e *Engine) memories() (roots []cell.Digest) {
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	for _, k := range e.reg.checkpoints {
+		if !k.Gone && k.Memory != nil {
+			roots = append(roots, k.Memory.Root)
+		}
+	}
+	return roots
+}
+
+// collectObjects drops the objects that no tree and no memory image reaches.
+func (e *Engine) collectObjects() (int64, error) {
 	done := e.under.collect()
 	defer done()
 	_, trees, held := e.needed()
@@ -314,6 +331,14 @@ func (e *Engine) collectTrees() (int64, error) {
 			delete(reach, t.Digest()) // a part of it is lost: it is computed again, too
 		} else if err != nil {
 			return 0, err
+		}
+	}
+	for _, root := range e.memories() {
+		if err := memory.Reach(e.cfg.Objects, root, reach); err != nil {
+			if k := cell.KindOf(err); k != cell.NotFound && k != cell.Corrupt {
+				return 0, err
+			}
+			e.log.Warn("a memory image is damaged", "root", root, "error", err)
 		}
 	}
 	defer e.trees.forget()

@@ -105,7 +105,7 @@ const keepBack = 256 << 20
 // hostHas is what forks may use of the host now.
 func (e *Engine) hostHas() (needs, error) {
 	var h needs
-	available, _, err := memory()
+	available, _, err := hostMemory()
 	if err != nil {
 		return h, err
 	}
@@ -120,8 +120,8 @@ func (e *Engine) hostHas() (needs, error) {
 	return h, nil
 }
 
-// memory is what programs can have of the host's memory, and all of it.
-func memory() (available, total int64, err error) {
+// hostMemory is what programs can have of the host's memory, and all of it.
+func hostMemory() (available, total int64, err error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
 		return 0, 0, err

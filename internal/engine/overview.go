@@ -50,7 +50,7 @@ func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 	}
 	out.Host.PooledMax = e.mayPool()
 	var err error
-	if out.Host.MemoryAvailable, out.Host.Memory, err = memory(); err != nil {
+	if out.Host.MemoryAvailable, out.Host.Memory, err = hostMemory(); err != nil {
 		return out, err
 	}
 	out.Host.Processes, out.Host.ProcessesMax = processes()

@@ -187,7 +187,7 @@ func (e *Engine) makeAhead(ctx context.Context, name string, id cell.ID) (*child
 // mayPool is how many forks may wait in all pools: as many as fit into a share
 // of the memory and of the open files that can be had.
 func (e *Engine) mayPool() int {
-	available, _, err := memory()
+	available, _, err := hostMemory()
 	if err != nil {
 		return 0
 	}

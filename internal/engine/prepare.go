@@ -236,8 +236,7 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 		return head, err
 	}
 	if inst != nil {
-		k.Under = "living processes: the top layer was copied"
-		k.State, err = e.snapshot(ctx, p, inst, c)
+		err = e.underLiving(ctx, p, inst, c, &k)
 	} else {
 		if err = affordable(ctx, p, c); err == nil {
 			k.State, err = p.Freeze(ctx, *c.Gen)
@@ -250,6 +249,9 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 	same, err := e.sameAsHead(ctx, p, &k, &head, c.Gen.Base)
 	if err != nil {
 		return head, err
+	}
+	if k.Memory != nil { // which is not the same
+		same = false
 	}
 	if same {
 		// The layer goes after the record has stopped naming it.
@@ -287,6 +289,7 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 // sameAsHead computes the new state's tree and compares it with the head's.
 func (e *Engine) sameAsHead(ctx context.Context, p workspace.Provider, k, head *Checkpoint, base workspace.State) (bool, error) {
 	if k.State.Same(head.State) {
+		k.Tree, k.Content = head.Tree, head.Content
 		return true, nil
 	}
 	t, err := e.treeAbove(ctx, p, k, base)
@@ -322,6 +325,40 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpo
 	}
 	return p.Walk(ctx, k.State, e.cfg.Objects)
 }
+
+// underLiving fills a checkpoint of a cell in which something runs: with what it has
+// in memory, when it was asked for and can be had; with its files else.
+func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, k *Checkpoint) error {
+	k.Under = underFiles
+	ok, err := e.captures(ctx, c)
+	if err != nil {
+		return err
+	}
+	if ok && k.Kind == kindManual && !e.empty(ctx, inst) {
+		t, err := e.instantOf(ctx, p, inst, c)
+		if err == nil {
+			defer t.forget()
+			if err = t.keep(ctx, k); err != nil {
+				t.drop()
+				return err
+			}
+			k.Under = underMemory
+			return nil
+		}
+		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
+			return err
+		}
+		k.Under += "; not their memory: " + err.Error()
+	}
+	k.State, err = e.snapshot(ctx, p, inst, c)
+	return err
+}
+
+// What a checkpoint under living processes has of them.
+const (
+	underFiles  = "living processes: the top layer was copied"
+	underMemory = "living processes: with their memory, home and /tmp"
+)
 
 // snapshot copies a generation that is in use, with its processes frozen.
 func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell) (s workspace.State, err error) {

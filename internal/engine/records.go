@@ -58,6 +58,10 @@ type Cell struct {
 	// Roots counts the layers over its image and caches that it has used up.
 	Roots int `json:"roots,omitempty"`
 
+	// Batch is the key of the receipt with the certificate of a copy. (That of a
+	// forked interpreter is with its record.)
+	Batch string `json:"batch,omitempty"`
+
 	// Template is the template whose warm parent this cell is: it is not listed,
 	// and goes with it. NoSource says that no directory of the host is its source.
 	Template string `json:"template,omitempty"`
@@ -155,7 +159,31 @@ type Checkpoint struct {
 	Content cell.Digest       `json:"content,omitzero"`
 	Under   string            `json:"under,omitempty"`
 	TookMS  float64           `json:"took_ms,omitempty"`
-	Gone    bool              `json:"gone,omitempty"` // collected; the record explains old receipts
+	// Memory is what ran in the cell; nil: files alone. The cell stood still for PauseMS.
+	Memory  *Remembered `json:"memory,omitempty"`
+	PauseMS float64     `json:"pause_ms,omitempty"`
+	Gone    bool        `json:"gone,omitempty"` // collected; the record explains old receipts
+}
+
+// Remembered is what belongs to a cell's memory: the root of its image in the
+// store, and the files of the same instant that are not the workspace's.
+type Remembered struct {
+	Root  cell.Digest                `json:"root"`
+	Home  workspace.State            `json:"home"`
+	Tmp   workspace.State            `json:"tmp"`
+	Above map[string]workspace.State `json:"above,omitempty"` // over its image and caches, by mount point
+}
+
+// states are the files of a checkpoint.
+func (k *Checkpoint) states() []workspace.State {
+	list := []workspace.State{k.State}
+	if m := k.Memory; m != nil {
+		list = append(list, m.Home, m.Tmp)
+		for _, s := range m.Above {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // The kinds of checkpoints.

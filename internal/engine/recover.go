@@ -35,6 +35,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	e.endPooled(ctx, strays.folders)
+	e.forgetMemory()
 	e.endReplaced()
 	for _, b := range e.cfg.Backends { // before a run goes on, which may make a cell for its check
 		if _, err := b.Leftovers(ctx, false); err != nil {
@@ -165,6 +166,19 @@ func (e *Engine) endPooled(ctx context.Context, folders []cell.ID) {
 		}
 		for k := range families {
 			e.endOrphan(ctx, Cell{ID: id, Backend: k.backend, Family: k.family})
+		}
+		for _, b := range e.cfg.Backends { // a copy, which has a keeper of its own
+			e.endOrphan(ctx, Cell{ID: id, Backend: b.Name()})
+		}
+	}
+}
+
+// forgetMemory removes the images of captures, and of copies that were begun.
+func (e *Engine) forgetMemory() {
+	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Memory(), "*"))
+	for _, n := range names {
+		if err := os.RemoveAll(n); err != nil {
+			e.log.Warn("cannot remove an image of memory", "path", n, "error", err)
 		}
 	}
 }

@@ -93,6 +93,12 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		return res, err
 	}
 	res.Receipt = d.String()
+	if k.Memory != nil {
+		res.Memory = api.MemoryRestored
+		if res.Resumed, err = e.goOnAt(ctx, &c, &k); err != nil {
+			res.Memory = err.Error()
+		}
+	}
 	res.Cell, res.TreeDigest, res.TookMS = e.cellView(&c), k.Tree.String(), ms(time.Since(began))
 	return res, nil
 }

@@ -24,6 +24,9 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	v := e.cellView(&c)
+	if cert := e.certificate(&c); cert != nil {
+		v.Certificate, _ = json.Marshal(cert)
+	}
 	if v.Interpreter != nil {
 		e.lookInside(&c, v.Interpreter)
 	}
@@ -96,7 +99,7 @@ func (e *Engine) checkpointView(k *Checkpoint, c *Cell) api.Checkpoint {
 	v := api.Checkpoint{
 		ID: string(k.ID), Cell: string(k.Cell), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
 		Expires: k.Expires, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String(), Layers: len(k.State.Layers), Head: c.Head == k.ID,
-		TookMS: k.TookMS, Under: k.Under,
+		TookMS: k.TookMS, Under: k.Under, Memory: k.Memory != nil, PauseMS: k.PauseMS,
 	}
 	if up, err := e.reg.checkpoint(k.Parent); err == nil && up.Cell == k.Cell {
 		v.Parent = up.Number
@@ -263,11 +266,8 @@ func (e *Engine) interpView(c *Cell) *api.Interpreter {
 	return v
 }
 
-// lookInside adds what the interpreter itself says, and its certificate.
+// lookInside adds what the interpreter itself says.
 func (e *Engine) lookInside(c *Cell, v *api.Interpreter) {
-	if cert := e.certificate(c); cert != nil {
-		v.Certificate, _ = json.Marshal(cert)
-	}
 	w, ok := e.instance(c.ID).(backend.Warmer)
 	if !ok || v.Ended != "" {
 		return

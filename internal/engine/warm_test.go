@@ -302,7 +302,7 @@ func TestD43ForkSaysWhatItTook(t *testing.T) {
 	}
 	c, err := b.Cell(b.id("warm-2"))
 	b.must(err)
-	if c.Interpreter == nil || c.Interpreter.Template != "warm" || !strings.Contains(string(c.Interpreter.Certificate), `"value":"warm-2"`) || c.Parent == nil || c.Parent.Name != "warm" {
+	if c.Interpreter == nil || c.Interpreter.Template != "warm" || !strings.Contains(string(c.Certificate), `"value":"warm-2"`) || c.Parent == nil || c.Parent.Name != "warm" {
 		t.Errorf("cell %+v", c)
 	}
 	rc, err := b.Receipt("warm-2", b.src)
@@ -506,7 +506,7 @@ func TestF19InterruptedBranch(t *testing.T) {
 		br := &branching{e: b.Engine, began: time.Now(), count: 1}
 		inst, let := b.hold(id)
 		b.must(br.check(b.ctx, id, inst))
-		b.must(br.ownLayers(b.ctx))
+		b.must(b.layOwn(b.ctx, &br.src, br.p))
 		spec, err := br.prepare(b.ctx, []string{"web-b1"})
 		b.must(err)
 		if _, err := b.beginBranch(br.args()); err != nil {

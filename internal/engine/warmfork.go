@@ -81,17 +81,23 @@ func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error
 // sharedOf is the record that forks of a cell have in common, and whether it is
 // in the registry.
 func (e *Engine) sharedOf(c *Cell) (*Shared, bool, error) {
-	s := &Shared{Setup: c.Setup, LeftOut: c.LeftOut}
-	s.Setup.Mounts = e.stackedOf(c)
-	b, err := json.Marshal(s)
+	s, err := sharedAs(c, e.stackedOf(c))
 	if err != nil {
 		return nil, false, err
 	}
-	s.Digest = cell.Sum(b)
 	e.reg.mu.RLock()
 	_, known := e.reg.shared[s.Digest]
 	e.reg.mu.RUnlock()
 	return s, known, nil
+}
+
+// sharedAs is that record for cells with these mounts.
+func sharedAs(c *Cell, mounts []cell.Mount) (*Shared, error) {
+	s := &Shared{Setup: c.Setup, LeftOut: c.LeftOut}
+	s.Setup.Mounts = mounts
+	b, err := json.Marshal(s)
+	s.Digest = cell.Sum(b)
+	return s, err
 }
 
 // child is one fork on its way.

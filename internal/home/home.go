@@ -71,7 +71,7 @@ func isDir(p string) bool {
 
 // Make creates the directories, each with mode 0700.
 func (h Home) Make() error {
-	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Cells(), h.Runs(), h.Layers(), h.Ledger(), h.Keepers(), h.Scratch()} {
+	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Cells(), h.Runs(), h.Layers(), h.Memory(), h.Ledger(), h.Keepers(), h.Scratch()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("cannot create %s: %w", d, err)
 		}
@@ -109,6 +109,9 @@ func (h Home) Runs() string { return filepath.Join(h.State, "runs") }
 
 // Layers holds the layers of workspaces.
 func (h Home) Layers() string { return filepath.Join(h.State, "layers") }
+
+// Memory is where memory images are while a cell is captured, or begins with one.
+func (h Home) Memory() string { return filepath.Join(h.State, "memory") }
 
 // Trees holds the objects that tree digests are made of.
 func (h Home) Trees() string { return filepath.Join(h.State, "trees") }

@@ -18,7 +18,8 @@ import (
 const partial = ".partial"
 
 // LoadDir makes a directory of an image's files, which nobody may write: many
-// cells begin from one. They are complete, or the directory is not there: they
+// cells begin from one. Whoever comes to the directory may read them, since a
+// runtime that is nobody on the host must; the one above it is to be closed. They are complete, or the directory is not there: they
 // are written beside it, into a directory whose name ends with ".partial", which
 // the next LoadDir removes if a crash left it. One LoadDir of a directory runs
 // at a time. An existing directory is an Exists error. Nothing is synced: after
@@ -45,8 +46,15 @@ func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err e
 			err = errors.Join(err, os.RemoveAll(tmp))
 		}
 	}()
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return fail(err)
+	}
 	if err := Load(ctx, st, root, func(name string, size int64) (*os.File, error) {
-		return os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+		f, err := os.OpenFile(filepath.Join(tmp, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+		if err == nil {
+			err = f.Chmod(0o444)
+		}
+		return f, err
 	}); err != nil {
 		return err
 	}

@@ -312,7 +312,7 @@ func TestD34LoadedFilesAreReadOnly(t *testing.T) {
 	for name := range read(t, dir) {
 		info, err := os.Stat(filepath.Join(dir, name))
 		must(t, err)
-		if info.Mode().Perm() != 0o400 {
+		if info.Mode().Perm() != 0o444 {
 			t.Errorf("%s is %v", name, info.Mode())
 		}
 	}

@@ -85,7 +85,7 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 			{Destination: "/sys", Type: "sysfs", Options: []string{"ro"}},
 			{Destination: "/dev", Type: "tmpfs"},
 			{Destination: "/dev/shm", Type: "tmpfs", Options: []string{"mode=1777"}},
-			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: []string{"rbind", "rw"}},
+			{Destination: "/tmp", Type: "bind", Source: namespace.StageRoot + "/tmp", Options: tmpOptions(spec)},
 		},
 		Linux: bundleLinux{Namespaces: []bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
 	}
@@ -98,6 +98,19 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 		return nil, fmt.Errorf("cannot describe the sandbox: %w", err)
 	}
 	return out, nil
+}
+
+// tmpOptions are those of /tmp. gVisor adds one of them where that is an overlay. A
+// copy of the cell must have the same, and may have its /tmp as a layer where the
+// cell has a directory.
+func tmpOptions(spec *cell.Spec) []string {
+	options := []string{"rbind", "rw"}
+	for _, m := range spec.Mounts {
+		if m.Target == "/tmp" && m.Kind == cell.Overlay {
+			return options
+		}
+	}
+	return append(options, "overlayfs_stale_read")
 }
 
 // runscArgs are the arguments of pando-runsc before its command.

@@ -86,6 +86,9 @@ func (b *Backend) Capture(ctx context.Context, of *kept.Instance, dir string) (e
 			return err
 		}
 		files = append(files, f)
+		if err := f.Chmod(0o644); err != nil {
+			return err
+		}
 	}
 	var x facts
 	more, warmth, err := of.CaptureTo(ctx, files)

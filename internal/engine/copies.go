@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// copiesAtOnce is how many copies of a cell are made at a time.
+const copiesAtOnce = 4
+
+// copyOut branches a cell whose backend captures all that runs in it: the branches
+// are copies of one instant, each with a keeper of its own. The source stands still
+// for that, and goes on as it was.
+func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
+	e := b.e
+	t, err := e.instantOf(ctx, b.p, b.w, &b.src)
+	if err != nil {
+		return err
+	}
+	defer t.forget()
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
+	undo.Add("drop the copied layers", func(context.Context) error { t.drop(); return nil })
+	b.pause.Gap = t.pause
+	src := &b.src
+	b.at = Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: kindBranch, Created: time.Now().UTC(),
+		State: t.state, Under: underFiles, PauseMS: ms(t.pause)}
+	before := *src
+	src.Next++
+	src.Head = b.at.ID
+	if b.shared, err = sharedAs(src, src.Setup.Mounts); err != nil {
+		return err
+	}
+	like, err := e.rootOf(ctx, &before)
+	if err != nil {
+		return err
+	}
+	depth := 0
+	if b.interp.Cell != "" {
+		depth = b.interp.Depth + 1
+	}
+	for range names {
+		c := &Cell{
+			ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
+			Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
+			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Shared: b.shared.Digest, Setup: b.shared.Setup,
+		}
+		ch := &child{c: c, depth: depth}
+		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State}
+		c.Head = ch.first.ID
+		b.all = append(b.all, ch)
+	}
+	undo.Add("remove the copies", func(ctx context.Context) error {
+		for _, ch := range b.all {
+			if ch.w != nil {
+				e.dropChild(ctx, ch, "the branch was given up")
+			} else {
+				e.dropFiles(ch.c)
+			}
+		}
+		return nil
+	})
+	var g errgroup.Group
+	g.SetLimit(copiesAtOnce)
+	for i, ch := range b.all {
+		g.Go(func() error { return b.copy(ctx, t, ch, names[i], like) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return b.record(ctx)
+}
+
+// copy makes one of the branches.
+func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string, like workspace.Entry) error {
+	e := b.e
+	fault.Step("make the folder of a branch")
+	if err := os.Mkdir(e.private(ch.c.ID), 0o700); err != nil {
+		return full(err)
+	}
+	if err := t.begin(ctx, ch.c, like); err != nil {
+		return err
+	}
+	mounts, err := e.forkMounts(ch.c, b.p)
+	if err != nil {
+		return err
+	}
+	n, err := e.pooledGovernance(ch.c)
+	if err != nil {
+		return err
+	}
+	if ch.w, err = t.copy(ctx, ch.c, mounts, n); err != nil {
+		return err
+	}
+	return e.adopt(ctx, ch, name, b.began)
+}
+
+// rootOf is what the top of a cell's workspace looked like at its head.
+func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
+	head, err := e.reg.checkpoint(c.Head)
+	if err != nil {
+		return workspace.Entry{}, err
+	}
+	t, err := e.headTree(ctx, &head)
+	if err != nil {
+		return workspace.Entry{}, err
+	}
+	return t.Root, nil
+}
+
+// goOnAt lets a cell at rest go on at a checkpoint with memory: its processes, its
+// interpreter, and files of its own over those of that instant. It returns how many
+// processes those are. c is committed.
+func (e *Engine) goOnAt(ctx context.Context, c *Cell, k *Checkpoint) (resumed int, err error) {
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return 0, err
+	}
+	if err := e.awaitGone(ctx, c.ID); err != nil {
+		return 0, err
+	}
+	tree, err := e.tree(ctx, k)
+	if err != nil {
+		return 0, err
+	}
+	t, err := e.instantAt(ctx, p, k)
+	if err != nil {
+		return 0, err
+	}
+	defer t.forget()
+	next := *c
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
+	undo.Add("drop the cell's layers", func(context.Context) error {
+		for _, g := range next.gens() {
+			if !named(c, g) {
+				e.dropLayer(c.Provider, g.Layer)
+			}
+		}
+		return nil
+	})
+	next.Home, next.Tmp = nil, nil
+	if err := t.begin(ctx, &next, tree.Root); err != nil {
+		return 0, err
+	}
+	next.Family = e.freeKeeper(c.ID)
+	if err := e.refit(&next, p, nil); err != nil {
+		return 0, err
+	}
+	n, err := e.governance(&next, "")
+	if err != nil {
+		return 0, err
+	}
+	if err := e.makeWay(&next); err != nil {
+		return 0, err
+	}
+	w, err := t.copy(ctx, &next, next.Setup.Mounts, n)
+	if err != nil {
+		return 0, err
+	}
+	undo.Add("remove the copy", func(ctx context.Context) error { return e.removeInstance(ctx, w, "it could not go on") })
+	if _, err := w.Adopt(ctx, cell.Adoption{Hostname: hostname(&next)}); err != nil {
+		return 0, err
+	}
+	next.State, next.Cause = cell.Running, ""
+	objects := []any{&next}
+	st, werr := w.Warmth(ctx)
+	if werr == nil {
+		objects = append(objects, &Interp{Cell: next.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth})
+	}
+	fault.Step("record a cell that goes on")
+	if err := e.reg.commit(objects...); err != nil {
+		return 0, err
+	}
+	old := c.gens()
+	*c = next
+	e.mu.Lock()
+	e.instances[c.ID] = w
+	if werr == nil {
+		e.interps[c.ID] = &interp{used: time.Now()}
+	}
+	e.mu.Unlock()
+	if werr == nil {
+		e.followDeaths(c)
+	} else {
+		e.watch(w)
+	}
+	if c.talks() {
+		e.followAsks(w)
+		if err := e.lendAgent(ctx, c, w, c.Agent); err != nil {
+			e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
+		}
+	}
+	for _, g := range old {
+		if !named(c, g) {
+			e.dropLayer(c.Provider, g.Layer)
+		}
+	}
+	if list, err := w.List(ctx); err == nil {
+		resumed = len(list)
+	}
+	return resumed, nil
+}
+
+// named reports whether a cell has a layer.
+func named(c *Cell, g *workspace.Generation) bool {
+	for _, o := range c.gens() {
+		if o.Layer == g.Layer {
+			return true
+		}
+	}
+	return false
+}
