@@ -60,7 +60,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 		return res, err
 	}
 	defer done()
-	promised, err := e.promise(count)
+	promised, err := e.promise(count, b.whole)
 	if err != nil {
 		return res, err
 	}

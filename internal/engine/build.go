@@ -75,6 +75,8 @@ type build struct {
 	warmth cell.Warmth
 	prog   program
 	notes  []string
+
+	assurance *api.Assurance // of a whole template's cell, which is gone
 }
 
 func (b *build) report(step, note string) {
@@ -180,6 +182,9 @@ func (b *build) make(ctx context.Context) error {
 
 // warm starts the interpreter, waits until it is ready, and seals it.
 func (b *build) warm(ctx context.Context, inst backend.Instance, proc cell.Process) (err error) {
+	if b.p.whole {
+		return b.warmWhole(ctx, inst, proc)
+	}
 	w, err := b.e.warmer(inst)
 	if err != nil {
 		return err
@@ -297,12 +302,16 @@ func (b *build) publish(ctx context.Context) (Template, error) {
 		t.Forks = old.Forks
 	}
 	c.State = cell.Running
+	if b.p.whole {
+		c.State = cell.Idle
+	}
 	act := actBuild
 	if b.again != nil {
 		act, t.Built, t.Unkept = actWarm, b.again.Built, b.again.Unkept
 	}
 	pred := forkPredicate{Act: act, Template: t.Name, Digest: t.Digest.String(), Cell: string(c.ID), From: point(&b.x.before), Backend: c.Backend,
 		Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), Policy: policyOf(c), Downgrades: c.Setup.Downgrades}
+	pred.Assurance = b.assurance
 	if inst := e.instance(c.ID); inst != nil {
 		a := assuranceAPI(inst.Assurance())
 		pred.Assurance = &a
@@ -318,10 +327,12 @@ func (b *build) publish(ctx context.Context) (Template, error) {
 	}
 	t.Receipt = d.String()
 	e.mu.Lock()
-	e.interps[c.ID] = &interp{template: t.Name, sealed: true, used: time.Now()}
+	e.interps[c.ID] = &interp{template: t.Name, sealed: true, whole: b.p.whole, used: time.Now()}
 	delete(e.measured, t.Name)
 	e.mu.Unlock()
-	e.followDeaths(c)
+	if !b.p.whole {
+		e.followDeaths(c)
+	}
 	if had == nil && old.Cell != c.ID {
 		e.drain(ctx, t.Name, "its template was built anew")
 		if err := e.removeCell(context.WithoutCancel(ctx), old.Cell); err != nil {

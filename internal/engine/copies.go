@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -152,6 +153,11 @@ func (e *Engine) goOnAt(ctx context.Context, c *Cell, k *Checkpoint) (resumed in
 		return 0, err
 	}
 	next.Family = e.freeKeeper(c.ID)
+	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} { // what it wrote there since
+		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
+			return 0, err
+		}
+	}
 	if err := e.refit(&next, p, nil); err != nil {
 		return 0, err
 	}

@@ -36,8 +36,12 @@ func (e *Engine) captures(ctx context.Context, c *Cell) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	return e.capturesOn(ctx, b)
+}
+
+func (e *Engine) capturesOn(ctx context.Context, b backend.Backend) (bool, error) {
 	caps, err := e.caps(ctx, b)
-	return caps.Memory == "", err
+	return err == nil && caps.Memory == "", err
 }
 
 // instantOf captures a living cell. Its home and /tmp become layers of their own,
@@ -103,14 +107,14 @@ func (t *instant) take(ctx context.Context, src backend.Capturer, c *Cell) error
 				t.made = append(t.made, s.Layers[len(s.Layers)-1])
 			}
 		}
-		return t.takeAbove(ctx, c)
+		return t.takeAbove(ctx, t.e.uppers(c))
 	})
 	return g.Wait()
 }
 
-// takeAbove copies what a cell wrote over its image and over caches.
-func (t *instant) takeAbove(ctx context.Context, c *Cell) error {
-	for target, upper := range t.e.uppers(c) {
+// takeAbove copies layers over an image and over caches.
+func (t *instant) takeAbove(ctx context.Context, uppers map[string]string) error {
+	for target, upper := range uppers {
 		if list, err := os.ReadDir(upper); err != nil || len(list) == 0 {
 			continue // it was never written to
 		}
@@ -240,13 +244,11 @@ func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cel
 	if err != nil {
 		return nil, err
 	}
-	for target, upper := range e.uppers(c) {
+	uppers := e.uppers(c)
+	for target, s := range t.above {
+		upper := uppers[target]
 		if err := workspace.RemoveTree(upper); err != nil {
 			return nil, err
-		}
-		s, ok := t.above[target]
-		if !ok {
-			continue
 		}
 		if err := os.MkdirAll(upper, 0o755); err != nil {
 			return nil, full(err)

@@ -13,6 +13,7 @@ import (
 type interp struct {
 	template string // that it was forked from, or is the warm parent of
 	sealed   bool   // a template's: it is only forked
+	whole    bool   // a template's that is an image: nothing of it lives
 	used     time.Time
 }
 

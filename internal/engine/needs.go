@@ -19,6 +19,7 @@ import (
 const (
 	assumedMemory = 4 << 20
 	assumedDisk   = 64 << 10
+	assumedWhole  = 48 << 20 // memory of a copy, with a kernel of its own
 )
 
 // needs are resources of the host.
@@ -34,7 +35,7 @@ type footprint struct {
 
 // reserve finds out what the forks need and what the host has, refuses what is
 // beyond it, and promises the rest to nobody else until release is called.
-func (f *forking) reserve(template string) (release func(), err error) {
+func (f *forking) reserve(template string, whole bool) (release func(), err error) {
 	e := f.e
 	host, err := e.hostHas()
 	if err != nil {
@@ -44,6 +45,9 @@ func (f *forking) reserve(template string) (release func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	one := footprint{memory: assumedMemory, disk: assumedDisk}
+	if whole {
+		one.memory = assumedWhole
+	}
 	f.res.Needs.Measured = []string{}
 	if m := e.measured[template]; m != nil && m.memory > 0 {
 		one.memory = m.memory
@@ -93,9 +97,9 @@ func (f *forking) reserve(template string) (release func(), err error) {
 }
 
 // promise is reserve for branches: what they take is what forks are assumed to.
-func (e *Engine) promise(count int) (release func(), err error) {
+func (e *Engine) promise(count int, whole bool) (release func(), err error) {
 	f := &forking{e: e, count: count}
-	return f.reserve("")
+	return f.reserve("", whole)
 }
 
 // keepBack is what forks leave of the host's memory, in bytes: its page cache

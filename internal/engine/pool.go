@@ -194,8 +194,13 @@ func (e *Engine) mayPool() int {
 	one := int64(0)
 	e.mu.Lock()
 	for name, p := range e.pools {
-		if m := e.measured[name]; m != nil && p.want(time.Now()) > 0 {
+		if p.want(time.Now()) == 0 {
+			continue
+		}
+		if m := e.measured[name]; m != nil && m.memory > 0 {
 			one = max(one, m.memory)
+		} else if it := e.interps[p.cell]; it != nil && it.whole {
+			one = max(one, assumedWhole)
 		}
 	}
 	available -= e.promised.memory
@@ -282,7 +287,7 @@ func (e *Engine) chill(ctx context.Context, now time.Time) {
 	for _, t := range e.reg.listTemplates() {
 		e.mu.Lock()
 		it := e.interps[t.Cell]
-		idle := it != nil && now.Sub(it.used) > coldAfter
+		idle := it != nil && !it.whole && now.Sub(it.used) > coldAfter
 		e.mu.Unlock()
 		if !idle || len(e.dependents(t.Name)) > 0 {
 			continue

@@ -58,9 +58,10 @@ type Cell struct {
 	// Roots counts the layers over its image and caches that it has used up.
 	Roots int `json:"roots,omitempty"`
 
-	// Batch is the key of the receipt with the certificate of a copy. (That of a
-	// forked interpreter is with its record.)
+	// Batch is the key of the receipt with the certificate of a cell that was forked
+	// with its memory, Of the template that it was forked from.
 	Batch string `json:"batch,omitempty"`
+	Of    string `json:"of,omitempty"`
 
 	// Template is the template whose warm parent this cell is: it is not listed,
 	// and goes with it. NoSource says that no directory of the host is its source.

@@ -36,6 +36,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.endPooled(ctx, strays.folders)
 	e.forgetMemory()
+	e.recoverWhole()
 	e.endReplaced()
 	for _, b := range e.cfg.Backends { // before a run goes on, which may make a cell for its check
 		if _, err := b.Leftovers(ctx, false); err != nil {

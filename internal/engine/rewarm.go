@@ -79,6 +79,9 @@ func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine
 			return t, err
 		}
 	}
+	if p.whole, err = e.capturesOn(ctx, backend); err != nil {
+		return t, err
+	}
 	b := &build{e: e, p: p, out: out, began: time.Now(), again: &t, notes: t.Notes}
 	b.report("warming again", fmt.Sprintf("template %s is cold: %s; its source as it was %s", t.Name, orElse(t.Cold, orElse(was.Cause, "it was not used")), t.Built.Format(time.DateTime)))
 	ctx, cancel := e.bound(ctx)

@@ -59,6 +59,8 @@ type templatePlan struct {
 	req  api.TemplateRequest
 	run  *runPlan
 	warm cell.Warm // without its process
+	// whole: the template is an image of all that runs in a cell.
+	whole bool
 }
 
 // planTemplate checks everything about a request that can be checked without
@@ -98,6 +100,9 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 	var err error
 	if p.run, err = e.planFrom(run, empty); err != nil {
 		return nil, err
+	}
+	if p.whole, err = e.capturesOn(e.life, p.run.backend); err != nil || p.whole {
+		return p, err
 	}
 	return p, e.canFork(p.run.backend)
 }
@@ -300,7 +305,11 @@ func (e *Engine) templateView(t *Template) api.Template {
 func (e *Engine) dependents(name string) []Cell {
 	var out []Cell
 	for _, c := range e.reg.listCells() {
-		if i := e.reg.interp(c.ID); i != nil && orElse(i.Template, i.Former) == name && c.Template == "" {
+		of := c.Of
+		if i := e.reg.interp(c.ID); i != nil && of == "" { // a record from before Of
+			of = orElse(i.Template, i.Former)
+		}
+		if of == name && c.Template == "" {
 			out = append(out, c)
 		}
 	}

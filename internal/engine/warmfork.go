@@ -28,6 +28,7 @@ const (
 
 // warmParent is a warm template, with what its forks have in common.
 type warmParent struct {
+	e      *Engine
 	t      Template
 	c      Cell
 	at     Checkpoint
@@ -35,8 +36,9 @@ type warmParent struct {
 	w      backend.Warmer
 	root   workspace.Entry // of the workspace
 	shared *Shared
-	known  bool // shared is in the registry
-	depth  int  // of its interpreter
+	known  bool     // shared is in the registry
+	depth  int      // of its interpreter
+	whole  *instant // of a template that is an image; then w is nil
 }
 
 // Shared is what the registry keeps once for all forks of a template.
@@ -48,23 +50,31 @@ type Shared struct {
 
 // warmParent returns what a template's forks need, of one that is warm.
 func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error) {
-	par := &warmParent{t: t}
+	par := &warmParent{e: e, t: t}
 	inst := e.instance(t.Cell)
 	var err error
 	if par.c, err = e.reg.cell(t.Cell); err != nil {
 		return nil, err
 	}
-	if inst == nil {
+	whole := e.hasImage(&par.c)
+	if inst == nil && !whole {
 		return nil, cell.Errorf(cell.Conflict, "engine.ForkTemplate", "try again", "cannot fork template %s: it went cold in this moment", t.Name)
 	}
-	if par.w, err = e.warmer(inst); err != nil {
-		return nil, err
+	if !whole {
+		if par.w, err = e.warmer(inst); err != nil {
+			return nil, err
+		}
 	}
 	if par.p, err = e.providerOf(par.c.Provider); err != nil {
 		return nil, err
 	}
 	if par.at, err = e.reg.checkpoint(par.c.Head); err != nil {
 		return nil, err
+	}
+	if whole {
+		if par.whole, err = e.wholeOf(&par.c, &par.at); err != nil {
+			return nil, err
+		}
 	}
 	if i := e.reg.interp(par.c.ID); i != nil {
 		par.depth = i.Depth
@@ -76,6 +86,12 @@ func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error
 	par.root = tree.Root
 	par.shared, par.known, err = e.sharedOf(&par.c)
 	return par, err
+}
+
+// mute reports whether nothing can be evaluated in forks: what was kept warm is a
+// program that isn't asked anything.
+func (par *warmParent) mute() bool {
+	return par.whole != nil && par.t.kind() == cell.WarmCommand && par.t.Spec.Ready != ""
 }
 
 // sharedOf is the record that forks of a cell have in common, and whether it is
@@ -128,6 +144,9 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent) (_ *child, err 
 	if err := os.Mkdir(private, 0o700); err != nil {
 		return nil, full(err)
 	}
+	if par.whole != nil {
+		c.Family = "" // a keeper of its own
+	}
 	undo.Add("remove the fork's folder", func(context.Context) error { return e.removePrivate(c.ID) })
 	undo.Add("drop the fork's layers", func(context.Context) error {
 		for _, g := range c.gens() {
@@ -135,6 +154,24 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent) (_ *child, err 
 		}
 		return nil
 	})
+	ch := &child{c: c, made: time.Now(), depth: par.depth + 1}
+	if par.whole != nil {
+		ch.w, err = par.makeCopy(ctx, c)
+	} else {
+		ch.w, err = par.makeFork(ctx, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: par.at.ID, Kind: kindFork,
+		State: par.at.State, Tree: par.at.Tree, Content: par.at.Content}
+	c.Head = ch.first.ID
+	return ch, nil
+}
+
+// makeFork forks the template's interpreter.
+func (par *warmParent) makeFork(ctx context.Context, c *Cell) (backend.Warmer, error) {
+	e := par.e
 	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
 	if err != nil {
 		return nil, full(err)
@@ -151,15 +188,8 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent) (_ *child, err 
 	if spec.Network, err = e.pooledGovernance(c); err != nil {
 		return nil, err
 	}
-	ch := &child{c: c, made: time.Now(), depth: par.depth + 1}
 	fault.Step("fork an interpreter")
-	if ch.w, err = par.w.Fork(ctx, spec); err != nil {
-		return nil, err
-	}
-	ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: par.at.ID, Kind: kindFork,
-		State: par.at.State, Tree: par.at.Tree, Content: par.at.Content}
-	c.Head = ch.first.ID
-	return ch, nil
+	return par.w.Fork(ctx, spec)
 }
 
 // forkMounts are a fork's mounts: those of its parent, with layers of its own in
@@ -240,7 +270,7 @@ func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmFork
 	defer cancel()
 	defer e.under.begin().end()
 	defer e.forkBegins()()
-	release, err := f.reserve(name)
+	release, err := f.reserve(name, e.isWhole(name))
 	if err != nil {
 		return f.res, err
 	}
@@ -282,7 +312,7 @@ func (f *forking) once(ctx context.Context, name string) error {
 // keeperLost reports whether no fork could be made because the template's keeper
 // was gone, which nobody had noted before. The template is cold then.
 func (f *forking) keeperLost(ctx context.Context) bool {
-	if f.par == nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !dead(ctx, f.par.w) {
+	if f.par == nil || f.par.whole != nil || f.res.ReadyMS != 0 || ctx.Err() != nil || !dead(ctx, f.par.w) {
 		return false
 	}
 	f.e.interpreterEnded(ctx, f.par.c.ID, causeKeeperLost)
@@ -512,8 +542,11 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		for _, l := range ch.lendings {
 			objects = append(objects, l)
 		}
-		objects = append(objects, ch.c, ch.first,
-			&Interp{Cell: ch.c.ID, Kind: par.t.kind(), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
+		ch.c.Batch, ch.c.Of = key, par.t.Name
+		objects = append(objects, ch.c, ch.first)
+		if !par.mute() {
+			objects = append(objects, &Interp{Cell: ch.c.ID, Kind: par.t.kind(), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
+		}
 		pred.Cells = append(pred.Cells, forkedFacts{string(ch.c.ID), ch.c.Name, ch.hit, &ch.cert})
 	}
 	for _, ch := range f.all {
@@ -534,11 +567,17 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	e.mu.Lock()
 	for _, ch := range made {
 		e.instances[ch.c.ID] = ch.w
-		e.interps[ch.c.ID] = &interp{template: par.t.Name, used: time.Now()}
+		if !par.mute() {
+			e.interps[ch.c.ID] = &interp{template: par.t.Name, used: time.Now()}
+		}
 	}
 	e.mu.Unlock()
-	e.followDeaths(made[0].c)
 	for _, ch := range made {
+		if par.mute() {
+			e.watch(ch.w)
+		} else {
+			e.followDeaths(ch.c)
+		}
 		e.settleIn(ctx, ch)
 	}
 	return seal, nil

@@ -164,6 +164,11 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	if g == nil || !s.copied.CompareAndSwap(true, false) {
 		return c, cell.Errorf(cell.Conflict, "gvisor.Adopt", "", "cell %s is no copy that waits to be adopted", id)
 	}
+	if a.Hostname != "" && a.Hostname != s.spec.Hostname {
+		if err := s.stage.Identify(a.Hostname); err != nil {
+			return c, err
+		}
+	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
 	if c.Hazards, err = g.Adopt(context.Background(), guest.Adoption{Hostname: a.Hostname, Token: fresh[:]}); err != nil {

@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// A whole template is one on a backend that captures memory: not an interpreter
+// that is forked, but an image of all that ran in a cell, in the cell's folder. The
+// cell itself is at rest, and each fork is a copy. So any program can be kept warm,
+// and the template is warm again after a restart of the host.
+
+// imageFolder is where the image of a whole template is, in its cell's folder.
+const imageFolder = "memory"
+
+// wholeFile has what is known of it beside the image; it is written last.
+const wholeFile = "template.json"
+
+// wholeFacts is what it says.
+type wholeFacts struct {
+	Home  workspace.State            `json:"home"`
+	Tmp   workspace.State            `json:"tmp"`
+	Above map[string]workspace.State `json:"above,omitempty"`
+}
+
+// program reports whether what is kept warm is a program that isn't asked anything:
+// its readiness is what a command in its cell says.
+func (p *templatePlan) program() bool {
+	return p.whole && p.warm.Kind == cell.WarmCommand && p.warm.Ready != ""
+}
+
+// warmWhole warms what is to be captured, and captures it.
+func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.Process) (err error) {
+	b.report("warming", b.p.req.Warm)
+	spec := b.p.warm
+	spec.ToFork = false
+	spec.Process, b.paths = proc, proc.Path
+	if b.p.program() {
+		err = b.startProgram(ctx, inst, spec)
+	} else {
+		var w backend.Warmer
+		if w, err = b.e.warmer(inst); err != nil {
+			return err
+		}
+		if spec.Kind == cell.WarmCommand {
+			spec.Name = b.p.req.Warm
+		}
+		b.warmth, err = w.Warm(ctx, spec, outputTo(b.out))
+	}
+	if err != nil {
+		return err
+	}
+	if b.prog, err = programAt(b.x.c.Setup.Mounts, proc.Path); err != nil {
+		return err
+	}
+	a := assuranceAPI(inst.Assurance())
+	b.assurance = &a
+	b.report("capturing", orElse(b.warmth.Version, b.p.req.Warm))
+	return b.captureWhole(ctx, inst)
+}
+
+// startProgram runs the set-up as a command, starts the program, and asks the probe
+// until it says yes.
+func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.Warm) error {
+	const opName = "engine.BuildTemplate"
+	name := b.p.req.Name
+	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, cell.Errorf(cell.Timeout, opName, "give it more time with --timeout, or mend the set-up or its probe",
+		"cannot build template %s: it was not ready within %v", name, w.Timeout))
+	defer cancel()
+	shell := func(id, code string) (backend.Done, error) {
+		p := w.Process
+		p.Args, p.Path, p.TTY = []string{"sh", "-c", code}, []string{"/bin/sh", "/usr/bin/sh"}, false
+		d, err := inst.Do(ctx, id, cell.Start{Process: p, LogLimit: forkOutput, Timeout: w.Timeout})
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return d, err
+	}
+	if w.Setup != "" {
+		d, err := shell("setup", w.Setup)
+		if err != nil {
+			return err
+		}
+		if b.out != nil {
+			b.out(api.StreamLine{Stdout: d.Stdout})
+			b.out(api.StreamLine{Stderr: d.Stderr})
+		}
+		if exit := d.Status.Exit; exit == nil || exit.Code != 0 {
+			return cell.Errorf(cell.Invalid, opName, "mend the set-up", "cannot build template %s: its set-up failed: %s", name, endOf(d))
+		}
+	}
+	log, err := os.OpenFile(filepath.Join(b.e.private(b.x.c.ID), "program.log"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	proc, err := inst.Start(ctx, "program", cell.Start{Process: w.Process, LogLimit: forkOutput}, [3]*os.File{log, log, nil})
+	if err != nil {
+		return err
+	}
+	alive := func() error {
+		st, err := proc.Status(ctx)
+		if err != nil || st.Exit == nil {
+			return err
+		}
+		return cell.Errorf(cell.Invalid, opName, "see what it says", "cannot build template %s: %s ended (%d) before it was ready: %s", name, b.p.req.Warm, st.Exit.Code, tail(log))
+	}
+	said := "nothing yet"
+	for wait, n := 50*time.Millisecond, 0; ; wait, n = min(2*wait, time.Second), n+1 {
+		if err := alive(); err != nil {
+			return err
+		}
+		d, err := shell(fmt.Sprintf("ready-%d", n), w.Ready)
+		if err != nil {
+			if cell.KindOf(err) == cell.Timeout {
+				err = cell.Errorf(cell.Timeout, opName, cell.HintOf(err), "%w; its probe said: %s; the program: %s", err, said, tail(log))
+			}
+			return err
+		}
+		if exit := d.Status.Exit; exit != nil && exit.Code == 0 {
+			b.warmth = cell.Warmth{Kind: cell.WarmCommand, Version: b.p.req.Warm, Started: time.Now().UTC()}
+			return alive()
+		}
+		said = endOf(d)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// endOf is how a command ended that was to succeed, in words.
+func endOf(d backend.Done) string {
+	code := -1
+	if d.Status.Exit != nil {
+		code = d.Status.Exit.Code
+	}
+	text := redactor.String(string(d.Stderr))
+	if text == "" {
+		text = redactor.String(string(d.Stdout))
+	}
+	return fmt.Sprintf("exit %d %s", code, clip(text))
+}
+
+// captureWhole captures the template's cell, and ends it where it stands: what it
+// wrote until then is what its forks begin on.
+func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
+	e, c := b.e, &b.x.c
+	src, ok := inst.(backend.Capturer)
+	if !ok {
+		return cell.Errorf(cell.Internal, "engine.BuildTemplate", "", "cannot capture template %s: its backend says that it can, and doesn't", c.Template)
+	}
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return err
+	}
+	t := &instant{e: e, provider: p, above: map[string]workspace.State{}, dir: filepath.Join(e.private(c.ID), imageFolder)}
+	if err := os.Mkdir(t.dir, 0o700); err != nil {
+		return full(err)
+	}
+	if err := src.Freeze(ctx); err != nil {
+		return err
+	}
+	fault.Step("capture a template")
+	if err := src.Capture(ctx, t.dir); err != nil {
+		return full(err)
+	}
+	e.mu.Lock()
+	delete(e.instances, c.ID)
+	e.mu.Unlock()
+	if err := e.removeStill(ctx, inst); err != nil {
+		return err
+	}
+	if err := b.seal(ctx); err != nil {
+		return err
+	}
+	caches := map[string]string{}
+	for i := range c.Setup.Mounts {
+		if m := &c.Setup.Mounts[i]; m.Kind == cell.Cache {
+			caches[m.Target] = e.uppers(c)[m.Target]
+		}
+	}
+	if err := t.takeAbove(ctx, caches); err != nil {
+		return err
+	}
+	facts, err := json.Marshal(wholeFacts{frozen(p, c.Home), frozen(p, c.Tmp), t.above})
+	if err != nil {
+		return err
+	}
+	return full(os.WriteFile(filepath.Join(t.dir, wholeFile), facts, 0o600))
+}
+
+// removeStill removes an instance whose processes stand still, without letting them
+// go on before they end.
+func (e *Engine) removeStill(ctx context.Context, inst backend.Instance) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawGrace)
+	defer cancel()
+	return inst.Remove(ctx, "it was captured")
+}
+
+// wholeOf is the instant that a whole template's forks begin at; nil if it is none,
+// or not complete.
+func (e *Engine) wholeOf(c *Cell, at *Checkpoint) (*instant, error) {
+	dir := filepath.Join(e.private(c.ID), imageFolder)
+	b, err := os.ReadFile(filepath.Join(dir, wholeFile))
+	if err != nil {
+		return nil, nil
+	}
+	var f wholeFacts
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
+	}
+	p, err := e.providerOf(c.Provider)
+	if err != nil {
+		return nil, err
+	}
+	return &instant{e: e, provider: p, state: at.State, home: f.Home, tmp: f.Tmp, above: f.Above, dir: dir}, nil
+}
+
+// recoverWhole makes the templates known that are images.
+func (e *Engine) recoverWhole() {
+	for _, t := range e.reg.listTemplates() {
+		c, err := e.reg.cell(t.Cell)
+		if err != nil || !e.hasImage(&c) {
+			continue
+		}
+		e.mu.Lock()
+		e.interps[c.ID] = &interp{template: t.Name, sealed: true, whole: true, used: time.Now()}
+		e.poolOf(t.Name, c.ID)
+		e.mu.Unlock()
+	}
+}
+
+// isWhole reports whether a template is a whole one.
+func (e *Engine) isWhole(name string) bool {
+	t, err := e.reg.template(name)
+	if err != nil {
+		return false
+	}
+	c, err := e.reg.cell(t.Cell)
+	return err == nil && e.hasImage(&c)
+}
+
+// hasImage reports whether a cell is a whole template's, complete.
+func (e *Engine) hasImage(c *Cell) bool {
+	if c.Template == "" {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(e.private(c.ID), imageFolder, wholeFile))
+	return err == nil
+}
+
+// makeCopy makes a fork of a whole template that is complete but for its identity.
+func (par *warmParent) makeCopy(ctx context.Context, c *Cell) (backend.Warmer, error) {
+	e := par.whole.e
+	if err := par.whole.begin(ctx, c, par.root); err != nil {
+		return nil, err
+	}
+	mounts, err := e.forkMounts(c, par.p)
+	if err != nil {
+		return nil, err
+	}
+	n, err := e.pooledGovernance(c)
+	if err != nil {
+		return nil, err
+	}
+	return par.whole.copy(ctx, c, mounts, n)
+}
