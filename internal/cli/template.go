@@ -245,7 +245,11 @@ func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error 
 		if t.Memory > 0 {
 			say += ", " + size(t.Memory)
 		}
-		a.say("%s, in %s: pando fork %s -n 10 --eval CODE", printable(say), took(t.TookMS), t.Name)
+		does := "--eval CODE"
+		if _, builtIn := interp.KindOf(strings.TrimSpace(t.Spec.Warm)); t.Spec.Warm != "" && !builtIn { // it may answer nothing
+			does = "-- COMMAND"
+		}
+		a.say("%s, in %s: pando fork %s -n 10 %s", printable(say), took(t.TookMS), t.Name, does)
 	})
 }
 
