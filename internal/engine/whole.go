@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,22 +75,25 @@ func (b *build) warmWhole(ctx context.Context, inst backend.Instance, proc cell.
 func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.Warm) error {
 	const opName = "engine.BuildTemplate"
 	name := b.p.req.Name
-	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, cell.Errorf(cell.Timeout, opName, "give it more time with --timeout, or mend the set-up or its probe",
-		"cannot build template %s: it was not ready within %v", name, w.Timeout))
+	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
 	shell := func(id, code string) (backend.Done, error) {
 		p := w.Process
 		p.Args, p.Path, p.TTY = []string{"sh", "-c", code}, []string{"/bin/sh", "/usr/bin/sh"}, false
-		d, err := inst.Do(ctx, id, cell.Start{Process: p, LogLimit: forkOutput, Timeout: w.Timeout})
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
+		return inst.Do(ctx, id, cell.Start{Process: p, LogLimit: forkOutput, Timeout: w.Timeout})
+	}
+	said, program := "was not asked", "was not started"
+	late := func(err error) error {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return err
 		}
-		return d, err
+		return cell.Errorf(cell.Timeout, opName, "give it more time with --timeout, or mend the set-up or its probe",
+			"cannot build template %s: it was not ready within %v; its probe %s; the program %s", name, w.Timeout, said, program)
 	}
 	if w.Setup != "" {
 		d, err := shell("setup", w.Setup)
 		if err != nil {
-			return err
+			return late(err)
 		}
 		if b.out != nil {
 			b.out(api.StreamLine{Stdout: d.Stdout})
@@ -106,32 +110,29 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 	defer log.Close()
 	proc, err := inst.Start(ctx, "program", cell.Start{Process: w.Process, LogLimit: forkOutput}, [3]*os.File{log, log, nil})
 	if err != nil {
-		return err
+		return late(err)
 	}
 	alive := func() error {
+		program = "says: " + orElse(tail(log), "nothing")
 		st, err := proc.Status(ctx)
 		if err != nil || st.Exit == nil {
 			return err
 		}
 		return cell.Errorf(cell.Invalid, opName, "see what it says", "cannot build template %s: %s ended (%d) before it was ready: %s", name, b.p.req.Warm, st.Exit.Code, tail(log))
 	}
-	said := "nothing yet"
 	for wait, n := 50*time.Millisecond, 0; ; wait, n = min(2*wait, time.Second), n+1 {
 		if err := alive(); err != nil {
-			return err
+			return late(err)
 		}
 		d, err := shell(fmt.Sprintf("ready-%d", n), w.Ready)
 		if err != nil {
-			if cell.KindOf(err) == cell.Timeout {
-				err = cell.Errorf(cell.Timeout, opName, cell.HintOf(err), "%w; its probe said: %s; the program: %s", err, said, tail(log))
-			}
-			return err
+			return late(err)
 		}
 		if exit := d.Status.Exit; exit != nil && exit.Code == 0 {
 			b.warmth = cell.Warmth{Kind: cell.WarmCommand, Version: b.p.req.Warm, Started: time.Now().UTC()}
 			return alive()
 		}
-		said = endOf(d)
+		said = "ended with " + endOf(d)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
