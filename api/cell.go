@@ -113,6 +113,7 @@ type ForkRequest struct {
 	Number int    `json:"number,omitempty"` // 0: the cell's present state
 	Name   string `json:"name,omitempty"`
 	Count  int    `json:"count,omitempty"` // default 1
+	Files  bool   `json:"files,omitempty"` // of a checkpoint with memory, its files alone
 }
 
 // ForkResult lists the new cells.

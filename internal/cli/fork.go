@@ -19,6 +19,7 @@ import (
 
 func (a *app) forkCmd() *cobra.Command {
 	var req api.WarmForkRequest
+	var files bool
 	c := &cobra.Command{
 		Use:   "fork [flags] TEMPLATE|CELL[@N] [-- COMMAND…]",
 		Short: "Make new cells: out of a template with its memory, or out of a checkpoint",
@@ -27,8 +28,10 @@ answer at once: --eval evaluates in each, -- COMMAND runs in each, and what they
 answer is a table. Before any is made, what they will need is said, and compared
 with what this host has.
 
-Out of a cell they have its files as of a checkpoint, and no processes. A cell that
-is running is forked with its memory by pando branch.`,
+Out of a cell they have its files as of a checkpoint, and no processes; if the
+checkpoint has memory (pando checkpoint, of a running gVisor cell), they go on there
+with all that ran, unless --files is given. A cell that is running is forked with its
+memory by pando branch.`,
 		Example: `  pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'
   pando fork tests -n 16 --name shard -- sh -c 'pytest $(sed -n ${PANDO_CELL##*-}p shards)'
   pando fork web@3 --name try`,
@@ -65,7 +68,7 @@ is running is forked with its memory by pando branch.`,
 			if len(req.Command) > 0 {
 				return a.noTemplate(ctx, args[0], "a command")
 			}
-			return a.forkCell(ctx, args[0], req)
+			return a.forkCell(ctx, args[0], req, files)
 		},
 	}
 	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names")
@@ -74,6 +77,7 @@ is running is forked with its memory by pando branch.`,
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "limit of each evaluation or command, such as 10s")
 	c.Flags().BoolVar(&req.Remove, "rm", false, "remove each cell when it has answered")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what they would need")
+	c.Flags().BoolVar(&files, "files", false, "of a checkpoint with memory, fork its files alone")
 	return c
 }
 
@@ -92,8 +96,8 @@ func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 }
 
 // forkCell makes cells out of a checkpoint.
-func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest) error {
-	req := api.ForkRequest{Name: w.Name, Count: w.Count}
+func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, files bool) error {
+	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files}
 	name, num, has := strings.Cut(sel, "@")
 	if has && num != "latest" {
 		n, err := strconv.Atoi(num)

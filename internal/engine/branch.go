@@ -130,6 +130,8 @@ type branching struct {
 	p       workspace.Provider
 	w       backend.Warmer
 	whole   bool   // the cell is copied with all that runs in it, and not its interpreter forked
+	act     string // "": a branch
+	took    string
 	interp  Interp // zero: there is none
 	shared  *Shared
 	at      Checkpoint // of the source's files, as the branches begin
@@ -474,23 +476,26 @@ func (b *branching) adopt(ctx context.Context, names []string) error {
 // record makes the source's new state and its branches durable.
 func (b *branching) record(ctx context.Context, more ...any) error {
 	e, src := b.e, &b.src
-	key := fmt.Sprintf("%s/branch/%d", src.ID, b.began.UnixNano())
-	pred := forkPredicate{Act: actBranch, Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend,
-		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: tookLive, PauseMS: ms(b.pause.Gap)}
+	key := fmt.Sprintf("%s/%s/%d", src.ID, orElse(b.act, "branch"), b.began.UnixNano())
+	pred := forkPredicate{Act: orElse(b.act, actBranch), Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend,
+		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: orElse(b.took, tookLive), PauseMS: ms(b.pause.Gap)}
 	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
 	objects := append(more, src, &b.at, b.shared)
 	for _, ch := range b.all {
 		for _, l := range ch.lendings {
 			objects = append(objects, l)
 		}
+		i := ch.interp
 		if b.whole {
 			ch.c.Batch = key
+		} else {
+			i = &Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth, Template: b.interp.Template, Batch: key}
 		}
 		objects = append(objects, ch.c, ch.first)
-		if b.interp.Cell != "" {
-			objects = append(objects, &Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth,
-				Template: b.interp.Template, Batch: key})
+		if i != nil {
+			objects = append(objects, i)
 		}
+		ch.interp = i
 		pred.Cells = append(pred.Cells, forkedFacts{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
 	}
 	fault.Step("record branches")
@@ -501,13 +506,13 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 	e.mu.Lock()
 	for _, ch := range b.all {
 		e.instances[ch.c.ID] = ch.w
-		if b.interp.Cell != "" {
+		if ch.interp != nil {
 			e.interps[ch.c.ID] = &interp{template: b.interp.Template, used: time.Now()}
 		}
 	}
 	e.mu.Unlock()
 	for _, ch := range b.all {
-		if b.interp.Cell != "" {
+		if ch.interp != nil {
 			e.followDeaths(ch.c)
 		} else {
 			e.watch(ch.w)

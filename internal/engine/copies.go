@@ -21,8 +21,8 @@ const copiesAtOnce = 4
 // are copies of one instant, each with a keeper of its own. The source stands still
 // for that, and goes on as it was.
 func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
-	e := b.e
-	t, err := e.instantOf(ctx, b.p, b.w, &b.src)
+	e, src := b.e, &b.src
+	t, err := e.instantOf(ctx, b.p, b.w, src)
 	if err != nil {
 		return err
 	}
@@ -31,22 +31,26 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	defer undo.OnError(ctx, &err)
 	undo.Add("drop the copied layers", func(context.Context) error { t.drop(); return nil })
 	b.pause.Gap = t.pause
-	src := &b.src
+	before := *src
 	b.at = Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: kindBranch, Created: time.Now().UTC(),
 		State: t.state, Under: underFiles, PauseMS: ms(t.pause)}
-	before := *src
 	src.Next++
 	src.Head = b.at.ID
-	if b.shared, err = sharedAs(src, src.Setup.Mounts); err != nil {
-		return err
-	}
 	like, err := e.rootOf(ctx, &before)
 	if err != nil {
 		return err
 	}
-	depth := 0
-	if b.interp.Cell != "" {
-		depth = b.interp.Depth + 1
+	return b.copies(ctx, t, names, like)
+}
+
+// copies makes the branches out of an instant, and records them; all or none. like
+// is the top of their workspace.
+func (b *branching) copies(ctx context.Context, t *instant, names []string, like workspace.Entry) (err error) {
+	e, src := b.e, &b.src
+	var undo cleanup.Stack
+	defer undo.OnError(ctx, &err)
+	if b.shared, err = sharedAs(src, src.Setup.Mounts); err != nil {
+		return err
 	}
 	for range names {
 		c := &Cell{
@@ -54,8 +58,8 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 			Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Shared: b.shared.Digest, Setup: b.shared.Setup,
 		}
-		ch := &child{c: c, depth: depth}
-		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State}
+		ch := &child{c: c}
+		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
 		c.Head = ch.first.ID
 		b.all = append(b.all, ch)
 	}
@@ -101,7 +105,14 @@ func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string
 	if ch.w, err = t.copy(ctx, ch.c, mounts, n); err != nil {
 		return err
 	}
-	return e.adopt(ctx, ch, name, b.began)
+	if err := e.adopt(ctx, ch, name, b.began); err != nil {
+		return err
+	}
+	if st, err := ch.w.Warmth(ctx); err == nil {
+		ch.depth = st.Depth
+		ch.interp = &Interp{Cell: ch.c.ID, Kind: st.Kind, Version: st.Version, Started: b.began.UTC(), Depth: st.Depth, Template: b.interp.Template}
+	}
+	return nil
 }
 
 // rootOf is what the top of a cell's workspace looked like at its head.

@@ -38,7 +38,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 		if inst := e.instance(src.ID); inst != nil {
 			if list, err := inst.List(ctx); err == nil && len(list) > 0 {
 				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName,
-					fmt.Sprintf("fork its files as of a checkpoint: pando fork %s@%d, or make one now: pando checkpoint %s", src.Title(), e.headNumber(&src), src.Title()),
+					fmt.Sprintf("branch it: pando branch %s; or fork its files as of a checkpoint: pando fork %s@%d, or make one now: pando checkpoint %s", src.Title(), src.Title(), e.headNumber(&src), src.Title()),
 					"cannot fork %s: it has processes, whose memory a fork of files would leave behind", src.Title())
 			}
 		}
@@ -55,6 +55,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 	}
 	if err := e.mayFork(&src, count); err != nil {
 		return api.ForkResult{}, err
+	}
+	if k.Memory != nil && !req.Files {
+		return e.forkWhole(ctx, &src, &k, req.Name, count, began)
 	}
 	names, err := e.forkNames(&src, req.Name, count)
 	if err != nil {
@@ -103,6 +106,46 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 	}
 	return res, nil
 }
+
+// forkWhole makes cells that go on at a checkpoint with memory.
+func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name string, count int, began time.Time) (api.ForkResult, error) {
+	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
+	b := &branching{e: e, began: began, count: count, src: *src, whole: true, act: actFork, took: took, at: *k}
+	res := api.ForkResult{Took: took}
+	names, done, err := e.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)
+	if err != nil {
+		return res, err
+	}
+	defer done()
+	promised, err := e.promise(count, true)
+	if err != nil {
+		return res, err
+	}
+	defer promised()
+	if b.p, err = e.providerOf(src.Provider); err != nil {
+		return res, err
+	}
+	tree, err := e.tree(ctx, k)
+	if err != nil {
+		return res, err
+	}
+	t, err := e.instantAt(ctx, b.p, k)
+	if err != nil {
+		return res, err
+	}
+	defer t.forget()
+	if err := b.copies(ctx, t, names, tree.Root); err != nil {
+		return res, err
+	}
+	for _, ch := range b.all {
+		res.Cells = append(res.Cells, e.briefView(ch.c))
+	}
+	res.Dropped, res.TookMS, res.Receipt = droppedByCopy, ms(time.Since(began)), b.receipt.String()
+	return res, nil
+}
+
+// droppedByCopy is what a copy of a whole cell has not.
+const droppedByCopy = "connections, terminals, credentials' placeholders: each has its own"
 
 // pendingOf returns the run whose pending result k is.
 func (e *Engine) pendingOf(k *Checkpoint) (*Run, bool) {

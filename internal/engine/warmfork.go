@@ -126,6 +126,7 @@ type child struct {
 	lendings []*Lending
 	cert     cell.Certificate
 	depth    int
+	interp   *Interp // of a copy that has one
 	err      error
 	res      api.WarmFork
 }
