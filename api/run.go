@@ -90,9 +90,12 @@ type Run struct {
 	Interactive bool     `json:"interactive,omitempty"`
 	Downgrades  []string `json:"downgrades"`
 	Network     *Network `json:"network,omitempty"` // what it said to the outside; null for a cell that does not talk
-	Error       *Error   `json:"error,omitempty"`   // why it failed to start
-	Folder      string   `json:"folder,omitempty"`  // where its records are
-	Secrets     *Secrets `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
+	// MissingCalls are the system calls that it made and the cell's kernel, which is
+	// not the host's, does not have, by name. Not all that failed for that are known.
+	MissingCalls []string `json:"missing_calls,omitempty"`
+	Error        *Error   `json:"error,omitempty"`   // why it failed to start
+	Folder       string   `json:"folder,omitempty"`  // where its records are
+	Secrets      *Secrets `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
 }
 
 // Point is the state of a workspace at one end of a run.

@@ -7,6 +7,9 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/alias"
@@ -16,6 +19,10 @@ import (
 
 func main() {
 	alias.HandleAlias()
+	if err := tellMissing(); err != nil {
+		fmt.Fprintln(os.Stderr, "pando-runsc:", err)
+		os.Exit(1)
+	}
 	commands := map[util.SubCommand]string{}
 	for _, c := range []util.SubCommand{
 		new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Checkpoint), new(cmd.Restore), new(cmd.Delete), new(cmd.State), // what the keeper asks for

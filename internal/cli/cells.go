@@ -183,6 +183,9 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		field(w, "canaries", text)
 	}
 	showNetwork(w, r.Network)
+	if len(r.MissingCalls) > 0 {
+		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, and the cell's kernel does not have it")
+	}
 	for _, d := range r.Downgrades {
 		field(w, "weaker", d)
 	}

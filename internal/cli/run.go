@@ -231,6 +231,9 @@ func (a *app) lastLine(run api.Run) {
 		a.say("pando: %s was left out of the import and made anew in the cell: accept --apply will refuse it", printable(p))
 	}
 	a.denials(run.Network)
+	if len(run.MissingCalls) > 0 && run.ExitCode != nil && *run.ExitCode != 0 {
+		a.say("pando: it called %s, which the cell's kernel does not have; if it failed for that, the host's kernel may do: --backend namespace", strings.Join(run.MissingCalls, ", "))
+	}
 	n := len(run.LeftOut)
 	if n > 0 {
 		var names []string

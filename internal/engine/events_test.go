@@ -207,6 +207,7 @@ func TestEventText(t *testing.T) {
 		{"flow", `{"conn":"1","addr":"::1","port":22,"sent":1,"received":2,"ms":1,"error":"budget"}`, "connect [::1]:22, 1 B out, 2 B in, 1ms, ended: budget", false},
 		{"network.none", `{"tries":3}`, "looked for a network, and the cell has none: 3 packets found nobody to go to", true},
 		{"network.earlier", `{"allowed":1,"denied":2,"asked":3,"flows":4}`, "while no run was there: 1 allowed, 2 denied, 3 asked, 4 ended", true},
+		{"kernel.missing", `{"calls":["mseal","prctl 0x3b"],"others":0}`, "called what the cell's kernel does not have: mseal, prctl 0x3b", false},
 		{"kind.of.tomorrow", `{"a":1}`, `{"a":1}`, false},
 	} {
 		ev := receipt.Event{Kind: c.kind, Fields: json.RawMessage(c.fields)}
@@ -238,7 +239,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 		}
 	}
 	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(keeper.Earlier{}),
-		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{})}
+		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "kernel.missing": tags(keeper.Missing{})}
 	b := newBed(t, "f: x")
 	list, err := b.told(b.run("c", "true"), EventQuery{})
 	b.must(err)

@@ -58,6 +58,10 @@ type (
 		Bytes int64 `json:"bytes"`
 		Kept  int64 `json:"kept"`
 	}
+	missingFields struct {
+		Calls  []string `json:"calls"`
+		Others int64    `json:"others"`
+	}
 	noneFields struct {
 		Tries int64 `json:"tries"`
 	}
@@ -104,6 +108,9 @@ func EventKinds() []EventKind {
 		{"network.earlier", "What the cell's processes did on the network while no run was there to record it.", []EventField{
 			{"allowed", "how many requests were allowed"}, {"denied", "how many were denied"}, {"asked", "how many waited for a person"},
 			{"flows", "how many connections and requests ended"}, {"denials", "the first of those that were denied, as decisions"}}},
+		{"kernel.missing", "The command made system calls that the cell's kernel does not have, and got an error for an answer.", []EventField{
+			{"calls", "which, by name; what was asked for stands behind the name where the kernel has the call, but not for that"},
+			{"others", "how many calls there were besides, when there were too many different ones to tell apart"}}},
 		{"network.none", "The command looked for the network of a cell that has none.", []EventField{
 			{"tries", "how many packets found nobody to go to, as the kernel counted"}}},
 	}
@@ -167,6 +174,10 @@ func eventText(ev receipt.Event) string {
 	case "flow":
 		if f, ok := fieldsOf[cell.Flow](ev); ok {
 			return flowText(f)
+		}
+	case "kernel.missing":
+		if f, ok := fieldsOf[missingFields](ev); ok {
+			return "called what the cell's kernel does not have: " + strings.Join(missingCalls(f), ", ")
 		}
 	case "network.none":
 		if f, ok := fieldsOf[noneFields](ev); ok {

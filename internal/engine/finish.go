@@ -141,7 +141,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.Usage = usageAPI(status)
 	run.Output = api.Outputs{Stdout: outputAPI(status.Stdout), Stderr: outputAPI(status.Stderr)}
 	var err error
-	if run.Network, err = talk(run.Folder, run.RunID()); err != nil {
+	if run.Network, run.MissingCalls, err = talk(run.Folder, run.RunID()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
 	}
 	if status.Unsealed != "" {

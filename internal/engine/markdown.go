@@ -122,6 +122,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 	row(b, "network", p.Assurance.Network)
 	row(b, "users", p.Assurance.IDs)
+	row(b, "called, and not there", strings.Join(p.Missing, ", "))
 	row(b, "policy", short(p.Policy.Digest))
 	row(b, "environment", strings.Join(p.EnvNames, ", "))
 	for _, l := range p.Assurance.Limits {

@@ -50,6 +50,7 @@ type runPredicate struct {
 	Verdict     verdictFacts           `json:"verdict"`
 	Restore     *restoreFacts          `json:"restore,omitempty"`
 	Network     *api.Network           `json:"network,omitempty"` // from the event stream, whose digest is in Files
+	Missing     []string               `json:"missing_calls,omitempty"`
 	Timings     api.Timings            `json:"timings_ms"`
 	// Bound: the receipt names both a checkpoint before the run and the policy
 	// that governed it.
@@ -98,7 +99,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
 		Workspace: run.Provider, Image: orElse(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes,
-		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Secrets: run.Secrets,
+		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Secrets: run.Secrets,
 		Verdict: verdictFacts{run.Verdict, run.Reason, run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
 	}
 	p.Source.Untouched = !run.In.SourceFP.IsZero() && run.In.SourceFP == run.In.SourceFP2

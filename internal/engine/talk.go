@@ -90,15 +90,15 @@ func (x *execution) tellDenials(ctx context.Context) (stop func()) {
 	}
 }
 
-// talk reads a run's event stream for what was said to the outside. nil: there
-// is nothing of that kind in it.
-func talk(folder string, run cell.RunID) (*api.Network, error) {
+// talk reads a run's event stream for what was said to the outside; nil: there is
+// nothing of that kind in it. And for the system calls that were missing.
+func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ error) {
 	f, err := os.Open(filepath.Join(folder, "events.jsonl"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	n := &api.Network{}
@@ -107,7 +107,7 @@ func talk(folder string, run cell.RunID) (*api.Network, error) {
 	seen := false
 	for ev, err := range receipt.ReadEvents(f, run) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		switch ev.Kind {
 		case "decision":
@@ -131,6 +131,10 @@ func talk(folder string, run cell.RunID) (*api.Network, error) {
 					order = append(order, denials[key])
 				}
 				denials[key].Times += times
+			}
+		case "kernel.missing":
+			if f, ok := fieldsOf[missingFields](ev); ok {
+				missing = append(missing, missingCalls(f)...)
 			}
 		case "network.none":
 			if none, ok := fieldsOf[noneFields](ev); ok {
@@ -169,7 +173,7 @@ func talk(folder string, run cell.RunID) (*api.Network, error) {
 		}
 	}
 	if !seen {
-		return nil, nil
+		return nil, missing, nil
 	}
 	for _, p := range peers {
 		n.Peers = append(n.Peers, *p)
@@ -186,7 +190,15 @@ func talk(folder string, run cell.RunID) (*api.Network, error) {
 	if x := len(n.Denials) - listed; x > 0 {
 		n.Denials, n.More = n.Denials[:listed], n.More+x
 	}
-	return n, nil
+	return n, missing, nil
+}
+
+// missingCalls are the words for system calls that a kernel does not have.
+func missingCalls(f missingFields) []string {
+	if f.Others > 0 {
+		return append(f.Calls, "and others")
+	}
+	return f.Calls
 }
 
 // networkMarkdown tells what a run said to the outside.

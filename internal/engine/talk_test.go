@@ -62,9 +62,10 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	emit("flow", cell.Flow{Host: "c.example", Port: 22, Sent: 100, Received: 200})
 	emit("flow", cell.Flow{Host: "a.example", Port: 443, Method: "GET", Opened: true, Secret: "key", Sent: 1, Received: 2})
 	emit("network.none", map[string]int{"tries": 4})
+	emit("kernel.missing", missingFields{[]string{"mseal", "prctl 0x3b"}, 2})
 	f.Close()
 
-	got, err := talk(dir, run)
+	got, missing, err := talk(dir, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +79,13 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	if d := cmp.Diff(expect, got); d != "" {
 		t.Error(d)
 	}
-	if n, err := talk(dir, "r-ffffffffffffffff"); err == nil {
+	if d := cmp.Diff([]string{"mseal", "prctl 0x3b", "and others"}, missing); d != "" {
+		t.Error(d)
+	}
+	if n, _, err := talk(dir, "r-ffffffffffffffff"); err == nil {
 		t.Errorf("another run's stream was taken: %+v", n)
 	}
-	if n, err := talk(t.TempDir(), run); n != nil || err != nil {
+	if n, missing, err := talk(t.TempDir(), run); n != nil || missing != nil || err != nil {
 		t.Errorf("%+v %v from no stream", n, err)
 	}
 }

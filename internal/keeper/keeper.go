@@ -102,6 +102,14 @@ type Denier interface {
 	DeniedPrograms(id cell.ID) map[Denied]int64
 }
 
+// A Lacking driver runs a cell's processes on a kernel that does not have every
+// system call of Linux, and can tell how often they called what is missing since the
+// cell was made: by its name, and with it what was asked for where only that is
+// missing. There are few names; what else was called is MissingOthers.
+type Lacking interface {
+	MissingCalls(id cell.ID) map[string]int64
+}
+
 // Denied is a program that the policy of a cell denies.
 type Denied struct {
 	Program string // its path in the cell

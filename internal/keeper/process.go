@@ -37,6 +37,7 @@ type Proc struct {
 	before  cell.Stats       // of the cell, unless it was made for this process
 	tried   int64            // see Server.tried, when it began
 	denied  map[Denied]int64 // see Server.denied, when it began
+	missing map[string]int64 // see Server.missing, when it began
 
 	mu     sync.Mutex // guards what follows
 	gone   bool       // it has ended
@@ -126,6 +127,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	p.talk.join(p)
 	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
 	p.denied = s.denied(p) // before it can do anything: it may be denied itself
+	p.missing = s.missing(p)
 	p.started, err = s.Driver.Start(id, req.Process, theirs)
 	closeAll(theirs[:])
 	if err != nil {
@@ -205,6 +207,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 		r.Release()
 	}
 	s.tellDenied(p)
+	s.tellMissing(p)
 	if n := s.tried(p) - p.tried; n > 0 {
 		p.emit("network.none", map[string]any{"tries": n})
 	}

@@ -38,6 +38,7 @@ type sandbox struct {
 	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
 	procs   atomic.Int64                 // started so far
 	talks   bool
+	missing *missing
 	boots   int // how many application kernels it has had; guarded by reviving
 
 	interpreter guest.Known // of a copy
@@ -53,13 +54,13 @@ type sandbox struct {
 // the image whose directory is given. Then the token is that of the image.
 func (s *sandbox) boot(image *os.File) (err error) {
 	s.boots++
-	args, greet, more := []string{"run"}, guest.Boot, []*os.File(nil)
+	args, greet, more := []string{"run"}, guest.Boot, []*os.File{s.missing.theirs}
 	if image == nil {
 		s.token = newToken()
 	} else {
-		args, greet, more = []string{"restore", "-image-path", "/proc/self/fd/3"}, guest.Connect, []*os.File{image}
+		args, greet, more = []string{"restore", "-image-path", "/proc/self/fd/4"}, guest.Connect, append(more, image)
 	}
-	args = append(append(runscArgs(s.talks), args...), "-detach", "-bundle", bundleDir, s.name())
+	args = append(append(runscArgs(s.talks), args...), "-user-log", "/proc/self/fd/3", "-detach", "-bundle", bundleDir, s.name())
 	if s.log, err = logFile(); err != nil {
 		return err
 	}

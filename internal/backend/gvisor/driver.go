@@ -57,7 +57,12 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		image = files[1]
 		defer image.Close()
 	}
-	if measured, err = d.cells.Create(id, in.Wire, files[in.Files:]); err != nil {
+	if s.missing, err = newMissing(); err == nil {
+		measured, err = d.cells.Create(id, in.Wire, files[in.Files:])
+	} else {
+		closeAll(files[in.Files:])
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -116,6 +121,9 @@ func (s *sandbox) close() {
 	}
 	if s.stage != nil {
 		s.stage.Close()
+	}
+	if s.missing != nil {
+		s.missing.close()
 	}
 	closeAll([]*os.File{s.runsc, s.log})
 }

@@ -1,0 +1,64 @@
+package gvisor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+func TestMissingCallsAreNamed(t *testing.T) {
+	call := func(nr int, args ...uint64) string {
+		return fmt.Sprintf("%d %d %d %d\n", nr, args[0], args[1], args[2])
+	}
+	m := &missing{counts: map[string]int64{}}
+	text := `{"msg":"Unsupported syscall vmsplice(` + strings.Repeat("0x0,", 50) + `","level":"info"}` + "\n" +
+		call(unix.SYS_VMSPLICE, 0, 0, 0) + call(unix.SYS_RSEQ, 1, 2, 3) + call(unix.SYS_PRCTL, 59, 0, 0) + call(unix.SYS_IOCTL, 3, 0x8914, 0) +
+		call(unix.SYS_SETSOCKOPT, 3, 1, 1<<40|62) + call(unix.SYS_VMSPLICE, 9, 9, 9) + call(1<<20, 0, 0, 0) + "278\n278 0 0\n278 0 0 0 0\n-1 0 0 0\nx y z a\n\n" +
+		strings.Repeat("1", 4*missingLine) + "\n" + call(unix.SYS_MSEAL, 0, 0, 0) + "278 0 0" // what is not ended yet
+	want := map[string]int64{"vmsplice": 2, "prctl 0x3b": 1, "ioctl 0x8914": 1, "setsockopt 0x1 0x3e": 1, "mseal": 1}
+	for i := range text { // whatever comes at a time
+		m.take([]byte{text[i]})
+	}
+	if d := cmp.Diff(want, m.counts); d != "" {
+		t.Error(d)
+	}
+	m = &missing{counts: map[string]int64{}}
+	m.take([]byte(text))
+	if d := cmp.Diff(want, m.counts); d != "" {
+		t.Error("at once:", d)
+	}
+	for i := range 1000 {
+		m.take([]byte(call(unix.SYS_PRCTL, uint64(i), 0, 0)))
+	}
+	m.take([]byte(call(unix.SYS_PRCTL, 59, 0, 0)))
+	if len(m.counts) != missingKinds+1 || m.counts[keeper.MissingOthers] < 900 {
+		t.Errorf("%d kinds, %d others", len(m.counts), m.counts[keeper.MissingOthers])
+	}
+	if m.counts["prctl 0x3b"] < 2 {
+		t.Error("what has a name is not counted by it any more")
+	}
+}
+
+// FuzzMissing is whoever has broken out of the application kernel.
+func FuzzMissing(f *testing.F) {
+	f.Add([]byte("278 0 0 0\n157 59 0 0\n"))
+	f.Add([]byte("{\"msg\":\"Unsupported\"}\n334 18446744073709551615 1 2\n99999999999999999999 0 0 0\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := &missing{counts: map[string]int64{}}
+		m.take(b[:len(b)/2])
+		m.take(b[len(b)/2:])
+		if len(m.counts) > missingKinds+1 || len(m.line) > missingLine+1 {
+			t.Fatalf("%d kinds, a line of %d", len(m.counts), len(m.line))
+		}
+		for name := range m.counts {
+			if len(name) > 64 {
+				t.Fatalf("%q", name)
+			}
+		}
+	})
+}
