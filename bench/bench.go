@@ -37,6 +37,7 @@ type Axis struct {
 	// measure adds cases, absences and notes to out. What it adds before it
 	// fails is kept.
 	measure func(ctx context.Context, l *lab, out *AxisResult) error
+	gvisor  func(ctx context.Context, l *lab, out *AxisResult) error // on that backend; nil if nothing differs there
 }
 
 // Axes lists all axes in the order of PERFORMANCE.md.
@@ -50,6 +51,7 @@ const Enough = 10
 // Options say what is measured and how.
 type Options struct {
 	Axes    []string      // names; "all" is all of them
+	Backend string        // of the cells: "gvisor", or "" for the one that pando chooses
 	Exe     string        // the pando that is measured (default: this executable)
 	Version string        // of it
 	Runs    int           // rounds that count (default: 10; quick: 3)
@@ -66,7 +68,7 @@ type Options struct {
 // Run measures. The result is complete, as far as it goes, also when there is
 // an error; an axis that failed says so in the result too.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	axes, err := choose(o.Axes)
+	axes, err := choose(o.Axes, o.Backend)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +86,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	var failed []error
 	for _, a := range axes {
 		l.log("%s: %s", a.Name, a.About)
-		out := AxisResult{Axis: a.Name, About: a.About, LoadBefore: load(), Cases: []Case{}, Absent: []Absent{}, Notes: []string{}}
+		out := AxisResult{Axis: a.Name, Backend: o.Backend, About: a.About, LoadBefore: load(), Cases: []Case{}, Absent: []Absent{}, Notes: []string{}}
 		stolen, t := stealTime(), time.Now()
 		if err := a.measure(ctx, l, &out); err != nil {
 			out.Error = err.Error()
@@ -110,30 +112,39 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, errors.Join(append(failed, l.close(ctx))...)
 }
 
-// choose resolves names of axes.
-func choose(names []string) (out []Axis, err error) {
-	all := Axes()
+// choose resolves names of axes on a backend.
+func choose(names []string, backend string) (out []Axis, err error) {
+	all, err := AxesOn(backend)
+	if err != nil {
+		return nil, err
+	}
+	list := strings.Join(namesOf(all), ", ")
 	for _, n := range names {
 		if n == "all" {
 			return all, nil
 		}
 		i := slices.IndexFunc(all, func(a Axis) bool { return a.Name == n })
 		if i < 0 {
-			return nil, fmt.Errorf("cannot measure %q: the axes are %s", n, strings.Join(Names(), ", "))
+			if backend != "" && slices.Contains(Names(), n) {
+				return nil, fmt.Errorf("cannot measure %s on backend %s: it is the same code there; the axes of that backend are %s", n, backend, list)
+			}
+			return nil, fmt.Errorf("cannot measure %q: the axes are %s", n, list)
 		}
 		if !slices.ContainsFunc(out, func(a Axis) bool { return a.Name == n }) {
 			out = append(out, all[i])
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("cannot measure nothing: the axes are %s", strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("cannot measure nothing: the axes are %s", list)
 	}
 	return out, nil
 }
 
 // Names lists the names of all axes.
-func Names() (out []string) {
-	for _, a := range Axes() {
+func Names() []string { return namesOf(Axes()) }
+
+func namesOf(axes []Axis) (out []string) {
+	for _, a := range axes {
 		out = append(out, a.Name)
 	}
 	return out

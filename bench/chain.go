@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pando-dev/pando/api"
 )
@@ -12,6 +13,7 @@ var chainAxis = Axis{
 	Name:    "chain",
 	About:   "branches of branches: what depth costs",
 	measure: measureChain,
+	gvisor:  measureChainOfCells,
 }
 
 // depths are how many branches lie between a source and the first.
@@ -30,7 +32,12 @@ func measureChain(ctx context.Context, l *lab, out *AxisResult) error {
 		return err
 	}
 	c := contest{contestants: []contestant{{name: name, ours: true, command: "client.Branch, then client.Eval in the branch",
-		round: func(ctx context.Context, r *recorder) error { return inst.chain(ctx, r) }}}}
+		round: func(ctx context.Context, r *recorder) error {
+			return inst.chainOf(ctx, r, func() (string, error) {
+				f, err := inst.fork(ctx, templateName, 1, map[string]bool{})
+				return strings.Join(f.cells, ""), err
+			})
+		}}}}
 	for _, d := range depths {
 		c.cases = append(c.cases, Case{Name: atDepth(d), What: "from the request for one branch until it has computed with a variable of its source"})
 	}
@@ -44,12 +51,15 @@ func measureChain(ctx context.Context, l *lab, out *AxisResult) error {
 
 func atDepth(n int) string { return fmt.Sprintf("depth %d", n) }
 
-// chain makes a chain, each the branch of the one before, and times the
+// chainOf makes a chain that begins with a new cell, each the branch of the one before, and times the
 // branches of some of them. A source is branched once: its own depth grows by
 // that, too.
-func (i *installation) chain(ctx context.Context, r *recorder) (err error) {
-	f, err := i.fork(ctx, templateName, 1, map[string]bool{})
-	made := f.cells
+func (i *installation) chainOf(ctx context.Context, r *recorder, first func() (string, error)) (err error) {
+	made := []string{}
+	source, err := first()
+	if source != "" {
+		made = append(made, source)
+	}
 	defer func() { err = errors.Join(err, i.remove(ctx, made)) }()
 	if err != nil {
 		return err

@@ -161,18 +161,3 @@ func tarOf(dir, name string) error {
 	}
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
-
-// runsc is `runsc do`: gVisor on the host's own root, read-only, with what is
-// written kept in memory.
-func (l *lab) runsc(ctx context.Context, out *AxisResult, inst *installation, source string, cases ...string) ([]contestant, error) {
-	const name = "runsc do"
-	p := l.find(ctx, "runsc")
-	if p.why != "" {
-		out.absent(name, p.why)
-		return nil, nil
-	}
-	c := command{dir: source, args: []string{p.path, "--network=none", "--platform=systrap", "do", "--cwd=" + source, "true"}}
-	return repeat(cases, contestant{name: name, command: c.words(), lacks: []string{
-		lacksTransaction, lacksEvidence, lacksLimits, "the whole host is readable in it", "another isolation: a kernel of its own, which ours here has not",
-	}}, func(ctx context.Context) error { _, err := c.run(ctx); return err }), nil
-}

@@ -13,6 +13,7 @@ var execAxis = Axis{
 	Name:    "exec",
 	About:   "a command in a cell that lives",
 	measure: measureExec,
+	gvisor:  measureExec,
 }
 
 func measureExec(ctx context.Context, l *lab, out *AxisResult) error {
@@ -26,7 +27,10 @@ func measureExec(ctx context.Context, l *lab, out *AxisResult) error {
 	if err != nil {
 		return err
 	}
-	if _, err := inst.pando(dir, "run", "--cell", cell, "--", "true").run(ctx); err != nil {
+	if ok, err := inst.works(ctx, out, name); !ok || err != nil {
+		return err
+	}
+	if _, err := inst.pando(dir, l.run("--cell", cell, "--", "true")...).run(ctx); err != nil {
 		return err
 	}
 	if err := inst.keepAlive(ctx, cell); err != nil {
@@ -40,13 +44,19 @@ func measureExec(ctx context.Context, l *lab, out *AxisResult) error {
 			func(ctx context.Context) error { _, err := inst.exec(ctx, cell, "/bin/true"); return err }),
 		repeat([]string{once, row}, contestant{name: "pando exec", ours: true, command: typed.words()},
 			func(ctx context.Context) error { return all(ctx, typed) }))
-	x, end := l.crunExec(ctx, out, inst, dir, once, row)
-	defer end()
-	list = append(list, x...)
-	for _, name := range []string{"docker", "podman"} {
-		x, end := l.engineExec(ctx, out, name, inst, dir, once, row)
+	if l.backend == gvisor {
+		x, end := l.runscExec(ctx, out, inst, dir, once, row)
 		defer end()
 		list = append(list, x...)
+	} else {
+		x, end := l.crunExec(ctx, out, inst, dir, once, row)
+		defer end()
+		list = append(list, x...)
+		for _, name := range []string{"docker", "podman"} {
+			x, end := l.engineExec(ctx, out, name, inst, dir, once, row)
+			defer end()
+			list = append(list, x...)
+		}
 	}
 	for i := range list {
 		if !list[i].ours {

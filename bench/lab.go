@@ -20,16 +20,17 @@ import (
 // lab is the place where everything happens: one temporary directory with
 // trees, installations and the peers' belongings.
 type lab struct {
-	dir   string
-	exe   string
-	path  string
-	runs  int
-	quick bool
-	keep  bool
-	pause time.Duration
-	n     []int
-	limit int
-	sink  func(string)
+	dir     string
+	backend string // of cells; "" as pando chooses
+	exe     string
+	path    string
+	runs    int
+	quick   bool
+	keep    bool
+	pause   time.Duration
+	n       []int
+	limit   int
+	sink    func(string)
 
 	installed []*installation
 	programs  map[string]*program
@@ -61,7 +62,7 @@ func newLab(o Options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{dir: dir, exe: exe, path: o.Path, runs: o.Runs, quick: o.Quick, keep: o.Keep, pause: o.Pause, sink: o.Log, n: o.N, limit: o.Limit,
+	l := &lab{dir: dir, backend: o.Backend, exe: exe, path: o.Path, runs: o.Runs, quick: o.Quick, keep: o.Keep, pause: o.Pause, sink: o.Log, n: o.N, limit: o.Limit,
 		programs: map[string]*program{}, trees: map[string]string{}}
 	if l.path == "" {
 		l.path = os.Getenv("PATH")
@@ -241,7 +242,7 @@ func (i *installation) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = i.pando(dir, "run", "--", "true").run(ctx)
+	_, err = i.pando(dir, i.l.run("--", "true")...).run(ctx)
 	return err
 }
 

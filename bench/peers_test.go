@@ -20,7 +20,7 @@ import (
 func TestAbsentPeersAreNamed(t *testing.T) {
 	l := testLab(t, Options{Path: t.TempDir()})
 	ctx, out := t.Context(), &AxisResult{}
-	for _, peer := range []func(context.Context, *AxisResult, *installation, string, ...string) ([]contestant, error){l.bwrap, l.crunRun, l.runsc, l.engines} {
+	for _, peer := range []func(context.Context, *AxisResult, *installation, string, ...string) ([]contestant, error){l.bwrap, l.crunRun, l.runscDo, l.engines} {
 		if list, err := peer(ctx, out, nil, l.dir, "x", "y"); err != nil || len(list) > 0 {
 			t.Errorf("got %v, %v", list, err)
 		}
@@ -311,7 +311,7 @@ func TestLabRemovesOnlyItsOwn(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	for _, names := range [][]string{{"nothing"}, {"run", "nothing"}, {}} {
-		if _, err := choose(names); err == nil || !strings.Contains(err.Error(), strings.Join(Names(), ", ")) {
+		if _, err := choose(names); err == nil || !strings.Contains(err.Error(), strings.Join(Names(), ", "), "") {
 			t.Errorf("%v: %v", names, err)
 		}
 	}

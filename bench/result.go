@@ -33,6 +33,7 @@ type Settings struct {
 // AxisResult is what was found on one axis.
 type AxisResult struct {
 	Axis         string     `json:"axis"`
+	Backend      string     `json:"backend,omitempty"` // that was asked for; none: the one that pando chooses
 	About        string     `json:"about"`
 	TookS        float64    `json:"took_s"`
 	LoadBefore   [3]float64 `json:"load_before"`

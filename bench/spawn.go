@@ -14,6 +14,7 @@ var spawnAxis = Axis{
 	Name:    "spawn",
 	About:   "cells out of a warm interpreter, until the last of them has returned its own result",
 	measure: measureSpawn,
+	gvisor:  measureSpawnOfCells,
 }
 
 // The contestants.

@@ -71,7 +71,7 @@ func (r *Result) WriteTable(w io.Writer) {
 }
 
 func (a *AxisResult) writeTable(w io.Writer) {
-	fmt.Fprintf(w, "\n%s: %s\n", a.Axis, a.About)
+	fmt.Fprintf(w, "\n%s: %s\n", a.Title(), a.About)
 	if a.Error != "" {
 		fmt.Fprintf(w, "  FAILED: %s\n", a.Error)
 	}

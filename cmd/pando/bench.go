@@ -19,10 +19,13 @@ func (harness) Axes() (out [][2]string) {
 	return out
 }
 
+// Backends implements cli.Bench.
+func (harness) Backends() map[string][]string { return bench.Backends() }
+
 // Measure implements cli.Bench.
 func (harness) Measure(ctx context.Context, r cli.BenchRequest) (cli.BenchResult, error) {
 	res, err := bench.Run(ctx, bench.Options{
-		Axes: r.Axes, Runs: r.Runs, Quick: r.Quick, Keep: r.Keep, Dir: r.Dir, N: r.N, Limit: r.Limit, Log: r.Log, Version: version,
+		Axes: r.Axes, Backend: r.Backend, Runs: r.Runs, Quick: r.Quick, Keep: r.Keep, Dir: r.Dir, N: r.N, Limit: r.Limit, Log: r.Log, Version: version,
 	})
 	if res == nil {
 		return nil, err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 type Bench interface {
 	// Axes lists what can be measured: name and one sentence.
 	Axes() [][2]string
+	// Backends lists those that can be asked for, each with the axes that it has.
+	Backends() map[string][]string
 	// Measure measures. There may be a result although there is an error: it
 	// says how far it came.
 	Measure(ctx context.Context, req BenchRequest) (BenchResult, error)
@@ -26,7 +29,8 @@ type Bench interface {
 // BenchRequest says what is measured and how.
 type BenchRequest struct {
 	Axes        []string
-	Runs        int // 0: as many as it takes
+	Backend     string // of the cells; "": the one that pando chooses
+	Runs        int    // 0: as many as it takes
 	Quick, Keep bool
 	Dir         string
 	N           []int // of spawn; nil: as it is published
@@ -57,7 +61,7 @@ absent.
 ` + list + `  all         every one of them
 
 What is published takes at least 10 rounds on a quiet machine, without --quick.`,
-		Example:   "  pando bench run --json > run.json\n  pando bench --quick all",
+		Example:   "  pando bench run --json > run.json\n  pando bench --quick all\n  pando bench branch exec --backend gvisor",
 		ValidArgs: names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -70,6 +74,11 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 				if !slices.Contains(names, n) {
 					return usage("%q is no axis: %s", n, strings.Join(names, ", "))
 				}
+			}
+			if has, ok := a.bench.Backends()[req.Backend]; req.Backend != "" && !ok {
+				return usage("--backend %s: there is %s", req.Backend, strings.Join(slices.Sorted(maps.Keys(a.bench.Backends())), ", "))
+			} else if i := slices.IndexFunc(args, func(n string) bool { return n != "all" && !slices.Contains(has, n) }); ok && i >= 0 {
+				return usage("%s is not measured on %s, where it is the same code: %s", args[i], req.Backend, strings.Join(has, ", "))
 			}
 			if req.Runs < 0 {
 				return usage("--runs must be at least 1")
@@ -99,6 +108,7 @@ What is published takes at least 10 rounds on a quiet machine, without --quick.`
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&req.Backend, "backend", "", "backend of the cells: "+strings.Join(slices.Sorted(maps.Keys(a.bench.Backends())), ", ")+" (default the one that pando chooses)")
 	f.IntVar(&req.Runs, "runs", 0, "rounds that count (default 10, with --quick 3)")
 	f.BoolVar(&req.Quick, "quick", false, "small trees and few rounds: to see that it works, not how fast it is")
 	f.BoolVar(&req.Keep, "keep", false, "leave its installation and trees where they are")
