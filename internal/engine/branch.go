@@ -33,7 +33,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if req.Count < 0 || count > maxFork {
 		return res, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
 	}
-	if err := e.still(id); err != nil { // before it is waited for
+	if err := e.still(ctx, id); err != nil { // before it is waited for
 		return res, err
 	}
 	release, err := e.turns.take(ctx, id, "branch", nil)
@@ -42,7 +42,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	}
 	defer release()
 	defer e.under.begin().end()
-	if err := e.still(id); err != nil {
+	if err := e.still(ctx, id); err != nil {
 		return res, err
 	}
 	inst, let := e.hold(id)
@@ -85,9 +85,15 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	return res, nil
 }
 
-// still refuses what needs a cell in which nothing but its interpreter works.
-func (e *Engine) still(id cell.ID) error {
+// still refuses what needs a cell in which nothing but its interpreter works. Where
+// all that runs is captured, commands may, too, but for a run: its end decides what
+// becomes of the cell.
+func (e *Engine) still(ctx context.Context, id cell.ID) error {
 	c, err := e.usable(id)
+	if err != nil {
+		return err
+	}
+	whole, err := e.captures(ctx, &c)
 	if err != nil {
 		return err
 	}
@@ -100,7 +106,7 @@ func (e *Engine) still(id cell.ID) error {
 		select {
 		case <-x.done:
 		default:
-			if x.cell == id {
+			if x.cell == id && !whole {
 				busy = "a command (" + x.id + ")"
 			}
 		}
