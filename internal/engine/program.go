@@ -8,8 +8,9 @@ import (
 	"github.com/pando-dev/pando/internal/image"
 )
 
-// program is the file of a template's interpreter: where it lies on the host,
-// what it holds, and what it looked like when that was found out.
+// program is a file that a template is made of, such as that of its interpreter:
+// where it lies on the host, what it holds, and what it looked like when that was
+// found out.
 type program struct {
 	Path  string      `json:"path"` // on the host
 	Sum   cell.Digest `json:"sum"`
@@ -38,10 +39,19 @@ func programAt(mounts []cell.Mount, paths []string) (program, error) {
 		if err := syscall.Stat(host, &st); err != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
 			continue
 		}
-		sum, err := sumFile(host)
-		return program{host, sum, looksOf(&st)}, err
+		return fileAt(host)
 	}
 	return program{}, nil // in a part of the cell that is its own
+}
+
+// fileAt is what a file of the host is now.
+func fileAt(path string) (program, error) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return program{}, err
+	}
+	sum, err := sumFile(path)
+	return program{path, sum, looksOf(&st)}, err
 }
 
 // changed reports what the file is now, if it is not what it was.

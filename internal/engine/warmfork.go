@@ -72,7 +72,7 @@ func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error
 		return nil, err
 	}
 	if whole {
-		if par.whole, err = e.wholeOf(&par.c, &par.at); err != nil {
+		if par.whole, err = e.wholeOf(&t, &par.c, &par.at); err != nil {
 			return nil, err
 		}
 	}

@@ -32,6 +32,7 @@ type wholeFacts struct {
 	Home  workspace.State            `json:"home"`
 	Tmp   workspace.State            `json:"tmp"`
 	Above map[string]workspace.State `json:"above,omitempty"`
+	Files []program                  `json:"files"` // the image, as it was written
 }
 
 // program reports whether what is kept warm is a program that isn't asked anything:
@@ -194,7 +195,19 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 	if err := t.takeAbove(ctx, caches); err != nil {
 		return err
 	}
-	facts, err := json.Marshal(wholeFacts{frozen(p, c.Home), frozen(p, c.Tmp), t.above})
+	x := wholeFacts{Home: frozen(p, c.Home), Tmp: frozen(p, c.Tmp), Above: t.above}
+	names, err := os.ReadDir(t.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		f, err := fileAt(filepath.Join(t.dir, n.Name()))
+		if err != nil {
+			return err
+		}
+		x.Files = append(x.Files, f)
+	}
+	facts, err := json.Marshal(x)
 	if err != nil {
 		return err
 	}
@@ -209,17 +222,22 @@ func (e *Engine) removeStill(ctx context.Context, inst backend.Instance) error {
 	return inst.Remove(ctx, "it was captured")
 }
 
-// wholeOf is the instant that a whole template's forks begin at; nil if it is none,
-// or not complete.
-func (e *Engine) wholeOf(c *Cell, at *Checkpoint) (*instant, error) {
+// wholeOf is the instant that a whole template's forks begin at. An image that is not
+// what was captured is refused.
+func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error) {
 	dir := filepath.Join(e.private(c.ID), imageFolder)
 	b, err := os.ReadFile(filepath.Join(dir, wholeFile))
-	if err != nil {
-		return nil, nil
-	}
 	var f wholeFacts
-	if err := json.Unmarshal(b, &f); err != nil {
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err != nil {
 		return nil, cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
+	}
+	for _, x := range f.Files {
+		if now, changed := x.changed(); changed {
+			return nil, changedParent(t, "the image of its memory ("+filepath.Base(x.Path)+")", x.Sum, now)
+		}
 	}
 	p, err := e.providerOf(c.Provider)
 	if err != nil {

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"cmp"
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,8 +31,23 @@ const factsFile = "cell.json"
 
 // facts is what it says.
 type facts struct {
+	GVisor string       `json:"gvisor"` // the version that captured it; no other can read it
 	Guest  known        `json:"guest"`
 	Warmth *cell.Warmth `json:"interpreter,omitempty"`
+}
+
+// version is that of gVisor in a program file; "" if it doesn't say.
+func version(program string) string {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return ""
+	}
+	for _, d := range info.Deps {
+		if d.Path == "gvisor.dev/gvisor" {
+			return d.Version
+		}
+	}
+	return ""
 }
 
 // known is what a keeper must know to talk to a guest that another had.
@@ -54,6 +70,10 @@ func (c *Config) open(spec *cell.Spec) (o namespace.Opened, err error) {
 	var x facts
 	if err == nil {
 		err = json.Unmarshal(b, &x)
+	}
+	if now := version(c.Runsc); err == nil && x.GVisor != now {
+		return o, cell.Errorf(cell.Unsupported, "gvisor.Create", "fork its files, or build the template anew",
+			"cannot go on with what gVisor %s has captured: this is gVisor %s", x.GVisor, now)
 	}
 	if err == nil {
 		o.More, err = json.Marshal(x.Guest)
@@ -98,7 +118,7 @@ func (b *Backend) Capture(ctx context.Context, of *kept.Instance, dir string) (e
 	if err != nil {
 		return err
 	}
-	x.Warmth = warmth
+	x.Warmth, x.GVisor = warmth, version(b.cfg.Runsc)
 	text, err := json.Marshal(x)
 	if err != nil {
 		return err
