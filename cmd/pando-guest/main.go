@@ -10,6 +10,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "nothing" { // for who wants to know whether a program runs at all
+		return
+	}
 	if err := guest.Serve(0); err != nil {
 		fmt.Fprintln(os.Stderr, "pando-guest:", err)
 		os.Exit(1)

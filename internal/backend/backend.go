@@ -157,6 +157,13 @@ type Connector interface {
 	Link(ctx context.Context) (string, error)
 }
 
+// A Trier is a backend whose Probe, which is asked often, doesn't start all that a
+// cell needs. Try does: it makes a cell, runs a command in it and removes it, within
+// half a minute. When it fails, cells can't be had, and the error says why.
+type Trier interface {
+	Try(ctx context.Context) error
+}
+
 // Caps has one entry per optional ability: "" means present, anything else is
 // the sentence shown to the user.
 type Caps struct {

@@ -56,7 +56,7 @@ func (x *examination) add(name, status, found, adds, fix string) {
 }
 
 func examine(ctx context.Context, cfg *Config) api.Diagnosis {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	x := &examination{cfg: cfg, host: host{kernel: kernel()}, root: os.Geteuid() == 0}
 	x.out.Checks, x.out.Backend = []api.Finding{}, cfg.Backend.Name()
@@ -210,16 +210,20 @@ func (x *examination) ids() {
 	x.add("users in cells", note, "a cell has one user, you: chown and package managers don't work in it", "", "")
 }
 
-// gvisor says whether cells can have a kernel of their own.
+// gvisor says whether cells can have a kernel of their own, by making one.
 func (x *examination) gvisor(ctx context.Context) {
 	if x.cfg.Gvisor == nil {
 		return
 	}
-	if _, err := x.cfg.Gvisor.Probe(ctx); err != nil {
+	_, err := x.cfg.Gvisor.Probe(ctx)
+	if t, can := x.cfg.Gvisor.(backend.Trier); can && err == nil {
+		err = t.Try(ctx)
+	}
+	if err != nil {
 		x.add("gvisor", missing, err.Error(), "cells with a kernel of their own: --backend gvisor", cmp.Or(cell.HintOf(err), "build pando with `make`"))
 		return
 	}
-	x.add("gvisor", ok, "cells can have gVisor's application kernel: --backend gvisor", "", "")
+	x.add("gvisor", ok, "a cell with gVisor's application kernel was made, and ran a command: --backend gvisor", "", "")
 }
 
 // virtual looks at what later, stronger backends would need.

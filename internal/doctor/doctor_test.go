@@ -186,3 +186,31 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 }
+
+// tried is a backend of gVisor that is there, and works or fails when it is tried.
+type tried struct {
+	healthy
+	err error
+}
+
+func (t tried) Try(context.Context) error { return t.err }
+
+// That the programs of gVisor are there is not enough: doctor makes a cell, and
+// hands on why it can't. A host without is no broken one.
+func TestGvisorIsTried(t *testing.T) {
+	why := cell.Errorf(cell.Unsupported, "test", "allow it", "cannot start gVisor: nobody may trace")
+	for _, c := range []struct {
+		err  error
+		want api.Finding
+	}{
+		{nil, api.Finding{Name: "gvisor", Status: ok, Found: "a cell with gVisor's application kernel was made, and ran a command: --backend gvisor"}},
+		{why, api.Finding{Name: "gvisor", Status: missing, Found: "cannot start gVisor: nobody may trace", Adds: "cells with a kernel of their own: --backend gvisor", Fix: "allow it"}},
+	} {
+		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: healthy{}, Gvisor: tried{err: c.err},
+			Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
+		i := slices.IndexFunc(d.Checks, func(f api.Finding) bool { return f.Name == "gvisor" })
+		if i < 0 || d.Checks[i] != c.want || !d.OK {
+			t.Errorf("%v: ok %v, %+v", c.err, d.OK, d.Checks)
+		}
+	}
+}

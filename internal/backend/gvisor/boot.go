@@ -155,9 +155,19 @@ func (s *sandbox) started(child *linux.Child) error {
 	defer child.PIDFD.Close()
 	ws, _, err := child.Wait()
 	if err == nil && ws.ExitStatus() != 0 {
-		err = cell.Errorf(cell.Unsupported, "gvisor.boot", "run `pando doctor`, or choose --backend namespace", "cannot start gVisor: %s", s.said())
+		err = s.why()
 	}
 	return err
+}
+
+// why is the reason why gVisor does not start: what it said, or, where it dies
+// without a word, what it lacks.
+func (s *sandbox) why() error {
+	if err := linux.ProbeTrace(); err != nil {
+		return cell.Errorf(cell.Unsupported, "gvisor.boot", "choose --backend namespace, or allow it: a container needs --cap-add SYS_PTRACE or --security-opt seccomp=unconfined, a host kernel.yama.ptrace_scope below 3",
+			"cannot start gVisor: it runs a cell's programs by tracing them, and this machine lets no program trace another: %w", err)
+	}
+	return cell.Errorf(cell.Unsupported, "gvisor.boot", "choose --backend namespace; `pando doctor` says what works on this machine", "cannot start gVisor: %s", s.said())
 }
 
 // said is what gVisor wrote before it gave up.

@@ -53,7 +53,7 @@ func New(cfg Config) *Backend {
 // thread of the cell has up to four of its own on the host.
 const sentryThreads = 512
 
-// Probe implements backend.Backend.
+// Probe implements backend.Backend. It starts nothing: see Try.
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	caps, err := b.Backend.Probe(ctx)
 	if err != nil {

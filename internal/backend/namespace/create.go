@@ -61,6 +61,10 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err := b.limit(ctx, &w, &a, &undo); err != nil {
 		return nil, err
 	}
+	undo.Add("end what runs", func(context.Context) error { // nobody's cgroup is removed with him in it
+		k.Kill()
+		return nil
+	})
 	files, err := b.openMounts(&w, k.PID, nil)
 	defer func() {
 		for _, f := range files {
