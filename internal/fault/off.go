@@ -4,3 +4,6 @@ package fault
 
 // Step says that what is about to be changed.
 func Step(what string) {}
+
+// Program is what a copy in memory of this program is called: short.
+func Program(short string) string { return short }

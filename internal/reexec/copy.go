@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // Copy returns a copy of this executable that lies in memory and can't be
@@ -21,9 +23,10 @@ func Copy() (f *os.File, path string, err error) {
 		return nil, "", err
 	}
 	defer src.Close()
-	fd, err := unix.MemfdCreate("pando", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	name := fault.Program("pando")
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC, and no need for it
-		fd, err = unix.MemfdCreate("pando", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return nil, "", os.NewSyscallError("memfd_create", err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/guest"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
@@ -82,6 +83,7 @@ func (s *sandbox) boot(image *os.File) (err error) {
 		}
 		connected <- err
 	}()
+	fault.Step("start gVisor")
 	child, err := s.stage.Start(s.runsc, args, [3]*os.File{theirs, s.log, s.log}, more...)
 	if err != nil {
 		return fmt.Errorf("cannot start gVisor: %w", err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
 )
 
 // control calls a method of the application kernel over its control socket, with
@@ -21,6 +22,7 @@ func (s *sandbox) control(method string, arg any, files ...*os.File) error {
 		return cell.Errorf(cell.Unavailable, "gvisor.control", "", "cannot reach gVisor: %w", err)
 	}
 	defer c.Close()
+	fault.Step("have gVisor do " + method)
 	if err := call(c, "containerManager."+method, arg, files); err != nil {
 		return fmt.Errorf("cannot have gVisor do %s: %w", method, err)
 	}
