@@ -325,6 +325,8 @@ func (a *app) checkpointCmd() *cobra.Command {
 				a.say("%s@%d %s (%.1f ms)", args[0], k.Number, short(k.TreeDigest), k.TookMS)
 				if k.Memory {
 					a.say("what runs in it is in it, too: memory, home and /tmp of one instant; %s stood still for %s", args[0], took(k.PauseMS))
+				} else if k.Under != "" {
+					a.say("taken under %s", k.Under)
 				}
 			})
 		},

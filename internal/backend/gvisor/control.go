@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -57,7 +58,18 @@ func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
 		return err
 	}
 	if !answer.Success {
-		return cell.Errorf(cell.Internal, "gvisor.control", "", "gVisor says: %s", answer.Err)
+		return refused(answer.Err)
 	}
 	return nil
+}
+
+// refused is the error of what gVisor says, which may have the stack of its failure
+// behind it, line by line.
+func refused(text string) error {
+	text, _, _ = strings.Cut(text, "\n")
+	text = strings.TrimSuffix(text, ":")
+	if strings.Contains(text, unix.ENOSPC.Error()) {
+		return unix.ENOSPC
+	}
+	return cell.Errorf(cell.Internal, "gvisor.control", "", "gVisor says: %s", text)
 }

@@ -142,6 +142,9 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 	}
 	arg := map[string]any{"metadata": map[string]string{"compression": "none"}, "have_pages_file": true, "Resume": true}
 	if err := s.control("Checkpoint", arg, files...); err != nil {
+		if errors.Is(err, unix.ENOSPC) {
+			return nil, cell.Errorf(cell.Unavailable, "gvisor.Capture", "free some space (`pando gc` shows what pando can free), then try again", "cannot capture the memory of cell %s: %w", id, unix.ENOSPC)
+		}
 		return nil, cell.Errorf(cell.Unsupported, "gvisor.Capture", "its files can be had: pando fork", "cannot capture the memory of cell %s: %w", id, err)
 	}
 	return json.Marshal(known{s.token[:], s.procs.Load()})
