@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 // gvisor is the backend that has axes of its own: what differs there is measured
@@ -150,15 +148,6 @@ func (i *installation) computes(ctx context.Context, name, code string, want any
 		err = fmt.Errorf("in cell %s, %s is %v, not %v", name, code, v, want)
 	}
 	return err
-}
-
-// unsupported is what is said of something that can't be done here; "" for
-// another error.
-func unsupported(err error) string {
-	if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == api.Kind(cell.Unsupported) {
-		return strings.TrimSpace(e.Message)
-	}
-	return ""
 }
 
 // Title names an axis for people: "branch", "branch on gvisor".

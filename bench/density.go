@@ -14,7 +14,7 @@ var densityAxis = Axis{
 	Name:    "density",
 	About:   "idle cells, until 4 GiB are used, and what each takes",
 	measure: measureDensity,
-	gvisor:  measureDensityOfCells,
+	gvisor:  measureDensity,
 }
 
 const (
@@ -22,14 +22,14 @@ const (
 	densityBatch  = 100
 	densityGoal   = 5000.0
 	// The same for cells of gVisor, each with a kernel of its own.
-	densityBatchOfCells = 10
-	densityGoalOfCells  = 100.0
-	kibPerCell          = 0.5 * 1024 // at birth, all told
-	afterWork           = "numpy.ones((512, 512)).sum()"
-	caseIdle            = "idle cells"
-	caseBirth           = "memory at birth"
-	caseWorked          = "memory after work"
-	settleFor           = 2 * time.Second // what was freed or made behind the last answer
+	densityBatchOnGvisor = 10
+	densityGoalOnGvisor  = 100.0
+	kibPerCell           = 0.5 * 1024 // at birth, all told
+	afterWork            = "numpy.ones((512, 512)).sum()"
+	caseIdle             = "idle cells"
+	caseBirth            = "memory at birth"
+	caseWorked           = "memory after work"
+	settleFor            = 2 * time.Second // what was freed or made behind the last answer
 )
 
 func measureDensity(ctx context.Context, l *lab, out *AxisResult) error {
@@ -46,34 +46,10 @@ func measureDensity(ctx context.Context, l *lab, out *AxisResult) error {
 	if err = errors.Join(err, inst.remove(ctx, f.cells)); err != nil {
 		return err
 	}
-	d := density{inst: inst, settle: settleFor, batch: densityBatch, goal: densityGoal, kib: kibPerCell, command: "client.ForkTemplate (" + noPool + ")", name: forkNow,
-		make: func(ctx context.Context, n int) ([]string, error) {
-			f, err := inst.fork(ctx, templateName, n, seen)
-			return f.cells, err
-		}}
-	return d.measure(ctx, l, out)
-}
-
-// measureDensityOfCells is the same with branches of one cell of gVisor.
-func measureDensityOfCells(ctx context.Context, l *lab, out *AxisResult) error {
-	const name, source = "branch", "source"
-	p, inst, err := l.inhabited(ctx, out, name)
-	if inst == nil || err != nil {
-		return err
+	d := density{inst: inst, seen: seen, settle: settleFor, batch: densityBatch, goal: densityGoal, kib: kibPerCell}
+	if l.backend == gvisor {
+		d.batch, d.goal, d.kib = densityBatchOnGvisor, densityGoalOnGvisor, 0
 	}
-	defer inst.close(ctx)
-	if err := inst.living(ctx, p, source); err != nil {
-		return err
-	}
-	if _, err := inst.eval(ctx, source, setupCode); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	d := density{inst: inst, settle: settleFor, batch: densityBatchOfCells, goal: densityGoalOfCells, command: "client.Branch, then client.Eval in each branch", name: name,
-		make: func(ctx context.Context, n int) ([]string, error) {
-			made, _, err := inst.branchOf(ctx, source, n)
-			return made, errors.Join(err, inst.answer(ctx, made, seen))
-		}}
 	return d.measure(ctx, l, out)
 }
 
@@ -99,17 +75,15 @@ func (l *lab) most() int {
 
 // density is the cells that were made, and the memory that there was before.
 type density struct {
-	inst    *installation
-	make    func(ctx context.Context, n int) ([]string, error) // cells that have answered
-	name    string                                             // of that
-	command string
-	batch   int     // how many at a time
-	goal    float64 // how many fit into 4 GiB
-	kib     float64 // for one at birth; 0: no goal
-	settle  time.Duration
-	cells   []string
-	before  int64
-	used    int64
+	inst   *installation
+	seen   map[string]bool
+	batch  int     // how many at a time
+	goal   float64 // how many fit into 4 GiB
+	kib    float64 // for one at birth; 0: no goal
+	settle time.Duration
+	cells  []string
+	before int64
+	used   int64
 }
 
 // fill makes cells until the memory is used, or the limit reached, or no more
@@ -121,8 +95,8 @@ func (d *density) fill(ctx context.Context, l *lab, out *AxisResult) (err error)
 	began := now()
 	why := ""
 	for why == "" {
-		made, err := d.make(ctx, min(d.batch, l.most()-len(d.cells)))
-		d.cells = append(d.cells, made...)
+		f, err := d.inst.fork(ctx, templateName, min(d.batch, l.most()-len(d.cells)), d.seen)
+		d.cells = append(d.cells, f.cells...)
 		if err != nil {
 			if len(d.cells) < d.batch {
 				return err
@@ -151,12 +125,12 @@ func (d *density) fill(ctx context.Context, l *lab, out *AxisResult) (err error)
 	each := float64(d.used) / float64(len(d.cells)) / 1024
 	out.note("%d cells were made in %s, each of which had answered once; %s were used; it ended because %s", len(d.cells), number(took, "ms"), bytesWord(d.used), why)
 	fit := float64(densityBudget) / 1024 / each
-	goals := []Goal{{Series: d.name, AtMost: d.kib}}
+	goals := []Goal{{Series: forkNow, AtMost: d.kib}}
 	if d.kib == 0 {
 		goals = nil
 	}
-	d.single(out, caseIdle, "cells that have answered once and are idle, in 4 GiB by the fall of MemAvailable; where fewer were made, by what each took", "cells", round(fit), nil)
-	d.single(out, caseBirth, "the fall of MemAvailable over the number of cells, everything included: pages, page tables, network namespace, mounts, what daemon and keeper hold", "KiB", round(each), goals)
+	out.single(caseIdle, "cells that have answered once and are idle, in 4 GiB by the fall of MemAvailable; where fewer were made, by what each took", "cells", round(fit), nil)
+	out.single(caseBirth, "the fall of MemAvailable over the number of cells, everything included: pages, page tables, network namespace, mounts, what daemon and keeper hold", "KiB", round(each), goals)
 	if fit < d.goal {
 		out.note("the goal of at least %g idle cells in 4 GiB is not met", d.goal)
 	} else {
@@ -188,7 +162,7 @@ func (d *density) work(ctx context.Context, out *AxisResult) error {
 	}
 	more := float64(before-now) / float64(len(some)) / 1024
 	each := float64(d.used)/float64(len(d.cells))/1024 + more
-	d.single(out, caseWorked, fmt.Sprintf("the same after %s in %d of them", afterWork, len(some)), "KiB", round(each), nil)
+	out.single(caseWorked, fmt.Sprintf("the same after %s in %d of them", afterWork, len(some)), "KiB", round(each), nil)
 	// Nothing that was made before is broken by how many there are.
 	for _, id := range []string{d.cells[0], d.cells[len(d.cells)-1]} {
 		if _, err := d.inst.eval(ctx, id, "1+1"); err != nil {
@@ -215,10 +189,10 @@ func memAvailable() (int64, error) {
 }
 
 // single adds a case that is one value.
-func (d *density) single(a *AxisResult, name, what, unit string, v float64, goals []Goal) {
+func (a *AxisResult) single(name, what, unit string, v float64, goals []Goal) {
 	if goals == nil {
 		goals = []Goal{}
 	}
 	a.Cases = append(a.Cases, Case{Name: name, What: what, Unit: unit, Goals: goals, Series: []Series{
-		{Name: d.name, Ours: true, Command: d.command, Summary: Summary{Median: v, P90: v, Min: v, Max: v}, Samples: []float64{v}}}})
+		{Name: forkNow, Ours: true, Command: "client.ForkTemplate (" + noPool + ")", Summary: Summary{Median: v, P90: v, Min: v, Max: v}, Samples: []float64{v}}}})
 }

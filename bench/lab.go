@@ -33,6 +33,7 @@ type lab struct {
 	sink    func(string)
 
 	installed []*installation
+	runscs    []*runscPeer
 	programs  map[string]*program
 	hosts     *privateHost // see crun; nil until it is needed
 	trees     map[string]string
@@ -176,6 +177,9 @@ func (l *lab) close(ctx context.Context) error {
 	var errs []error
 	for _, i := range l.installed {
 		errs = append(errs, i.close(ctx))
+	}
+	for _, p := range l.runscs {
+		errs = append(errs, p.close())
 	}
 	if l.hosts != nil {
 		l.hosts.close()

@@ -311,14 +311,14 @@ func TestLabRemovesOnlyItsOwn(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	for _, names := range [][]string{{"nothing"}, {"run", "nothing"}, {}} {
-		if _, err := choose(names); err == nil || !strings.Contains(err.Error(), strings.Join(Names(), ", "), "") {
+		if _, err := choose(names, ""); err == nil || !strings.Contains(err.Error(), strings.Join(Names(), ", ")) {
 			t.Errorf("%v: %v", names, err)
 		}
 	}
-	if axes, err := choose([]string{"cli", "run", "cli"}); err != nil || len(axes) != 2 || axes[0].Name != "cli" {
+	if axes, err := choose([]string{"cli", "run", "cli"}, ""); err != nil || len(axes) != 2 || axes[0].Name != "cli" {
 		t.Errorf("got %v, %v", axes, err)
 	}
-	if axes, err := choose([]string{"all"}); err != nil || len(axes) != len(Axes()) {
+	if axes, err := choose([]string{"all"}, ""); err != nil || len(axes) != len(Axes()) {
 		t.Errorf("got %v, %v", axes, err)
 	}
 }

@@ -71,7 +71,11 @@ func (l *lab) warmed(ctx context.Context, out *AxisResult, name, env string, cha
 		inst.env = append(inst.env, env)
 	}
 	var t api.Template
-	if err = inst.start(ctx); err == nil {
+	ok, err := inst.works(ctx, out, name)
+	if err == nil && !ok {
+		return p, nil, inst.close(ctx)
+	}
+	if err == nil {
 		t, err = inst.build(ctx, p, templateName, change...)
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == api.Kind(cell.Unsupported) {
@@ -91,7 +95,7 @@ func (i *installation) build(ctx context.Context, p python, name string, change 
 	if err != nil {
 		return api.Template{}, err
 	}
-	req := api.TemplateRequest{Name: name, From: dir, Warm: "python", Setup: setupCode, CallerEnv: p.env, CallerDir: dir}
+	req := api.TemplateRequest{Name: name, From: dir, Backend: i.l.backend, Warm: "python", Setup: setupCode, CallerEnv: p.env, CallerDir: dir}
 	for _, c := range change {
 		c(&req)
 	}

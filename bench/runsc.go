@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -87,6 +89,7 @@ func (l *lab) runscIn(ctx context.Context, out *AxisResult, inst *installation, 
 		return nil, err
 	}
 	r := &runscPeer{path: p.path, bundle: v.dir, state: filepath.Join(v.dir, "state"), lacks: runscLacks}
+	l.runscs = append(l.runscs, r)
 	return r, os.Mkdir(r.state, 0o700)
 }
 
@@ -115,7 +118,16 @@ func (p *runscPeer) command(args ...string) command {
 	return command{dir: p.bundle, args: slices.Concat([]string{p.path, "--root", p.state, "--platform=systrap", "--network=none", "--ignore-cgroups", "--overlay2=none"}, args)}
 }
 
-// words is how its command is told.
+// close undoes what it leaves mounted.
+func (p *runscPeer) close() error {
+	err := unix.Unmount(filepath.Join(p.state, "null-netns"), unix.MNT_DETACH)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // none was started
+		return nil
+	}
+	return err
+}
+
+// runscWords is how its command is told.
 const runscWords = "runsc --platform=systrap --network=none --ignore-cgroups --overlay2=none "
 
 // next is a name that no container had.

@@ -14,7 +14,7 @@ var spawnAxis = Axis{
 	Name:    "spawn",
 	About:   "cells out of a warm interpreter, until the last of them has returned its own result",
 	measure: measureSpawn,
-	gvisor:  measureSpawnOfCells,
+	gvisor:  measureSpawn,
 }
 
 // The contestants.
@@ -31,8 +31,11 @@ const (
 	stepPool    = 50 * time.Millisecond
 )
 
-// spawnGoals are those of the design, in ms, by number of cells.
-var spawnGoals = map[int]float64{1: 3, 100: 60, 1000: 1000}
+// spawnGoals are those of the design, in ms, by backend and number of cells.
+var spawnGoals = map[string]map[int][]Goal{
+	"":     {1: {{Series: forkAhead, AtMost: 3}}, 100: {{Series: forkAhead, AtMost: 60}}, 1000: {{Series: forkAhead, AtMost: 1000}}},
+	gvisor: {100: {{Series: forkAhead, AtMost: 2500}, {Series: forkNow, AtMost: 5500}}},
+}
 
 func measureSpawn(ctx context.Context, l *lab, out *AxisResult) error {
 	ours := []*spawner{{name: forkAhead}, {name: forkNow, env: noPool}}
@@ -45,11 +48,28 @@ func measureSpawn(ctx context.Context, l *lab, out *AxisResult) error {
 		defer s.inst.close(ctx)
 		s.seen = map[string]bool{}
 	}
-	peers, err := l.coldPeers(ctx, out, ours[0].inst, p)
-	if err != nil {
-		return err
+	var peers []spawnPeer
+	if l.backend == gvisor {
+		peer, end, err := l.runscSpawn(ctx, out, ours[0].inst, p)
+		if err != nil {
+			return err
+		}
+		defer end()
+		peers = append(peers, peer...)
+	} else {
+		cold, err := l.coldPeers(ctx, out, ours[0].inst, p)
+		if err != nil {
+			return err
+		}
+		for i := range cold {
+			peers = append(peers, cold[i].contestant)
+		}
 	}
 	for _, n := range l.n {
+		if l.backend == gvisor && n > peersAtAll {
+			out.note("%s were not measured: each has a kernel of its own", cells(n))
+			continue
+		}
 		if err := l.spawning(ctx, out, ours, peers, n); err != nil {
 			return err
 		}
@@ -66,20 +86,25 @@ func cells(n int) string {
 	return fmt.Sprintf("%d cells", n)
 }
 
+// spawnPeer is a peer as a contestant in the case of n cells.
+type spawnPeer func(name string, n int) contestant
+
 // spawning is the contest of n cells.
-func (l *lab) spawning(ctx context.Context, out *AxisResult, ours []*spawner, peers []coldPeer, n int) error {
+func (l *lab) spawning(ctx context.Context, out *AxisResult, ours []*spawner, peers []spawnPeer, n int) error {
 	name := cells(n)
-	c := contest{cases: []Case{{Name: name, What: fmt.Sprintf("%s with numpy from the request to the last distinct result and the receipt, by the client; peers: programs that import it, until the last has ended", name)}}}
-	if g, ok := spawnGoals[n]; ok {
-		c.cases[0].Goals = []Goal{{Series: forkAhead, AtMost: g}}
+	they := "programs that import it, until the last has ended"
+	if l.backend == gvisor {
+		they = "copies of one that has imported it, until the last has said something"
 	}
+	c := contest{cases: []Case{{Name: name, What: fmt.Sprintf("%s with numpy from the request to the last distinct result and the receipt, by the client; peers: %s", name, they),
+		Goals: slices.Clone(spawnGoals[l.backend][n])}}}
 	for _, s := range ours {
 		s.n, s.hits, s.forks = n, 0, 0
 		c.contestants = append(c.contestants, s.contestant(l, name))
 	}
 	if n <= peersAtAll {
 		for _, p := range peers {
-			x := p.contestant(name, n)
+			x := p(name, n)
 			if n >= peersSparse {
 				x.every = peersEvery
 				out.note("%s: peers took part in every %drd round", name, peersEvery)
