@@ -2,7 +2,7 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS = -s -w -X main.version=$(VERSION)
 
-.PHONY: all build runsc test lint generate bench bench-results soak fuzz clean
+.PHONY: all build runsc test lint generate bench bench-results peers soak fuzz clean
 
 all: build
 
@@ -37,13 +37,22 @@ generate:
 # on a quiet machine.
 bench: build
 	bin/pando bench --quick all
+	bin/pando bench --quick all --backend gvisor
 
-bench-results: build
+bench-results: build peers
 	mkdir -p bench/results
 	for a in run exec spawn eval branch chain density cli ledger checkpoint import gateway policy; do \
 		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
 	done
+	for a in run exec spawn eval branch chain density; do \
+		PATH=$(CURDIR)/bin/peers:$$PATH bin/pando bench $$a --backend gvisor --json > bench/results/$$a-gvisor.json.new && mv bench/results/$$a-gvisor.json.new bench/results/$$a-gvisor.json || exit 1; \
+	done
 	$(GO) run ./tools/benchchart
+
+# gVisor's own runtime, of the same version as ours and with all its commands: a
+# peer of the cells that run on gVisor. Nothing but the benchmarks uses it.
+peers:
+	CGO_ENABLED=0 $(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/peers/runsc gvisor.dev/gvisor/runsc
 
 # What takes too long for every change: the heavy tests, with a kill at every step
 # of every act, twice over with the processors busy, and the race detector over the

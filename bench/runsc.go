@@ -247,11 +247,14 @@ func (c *runscContainer) gaps(ctx context.Context, after int64) (list []float64,
 	if err != nil {
 		return nil, err
 	}
+	if after > 0 { // the first line may be the rest of one
+		_, text, _ = strings.Cut(text, "\n")
+	}
 	last := int64(0)
 	for s := bufio.NewScanner(strings.NewReader(text[:strings.LastIndexByte(text, '\n')])); s.Scan(); {
 		at, err := strconv.ParseInt(s.Text(), 10, 64)
-		if err != nil { // the rest of a line
-			continue
+		if err != nil {
+			return nil, fmt.Errorf("the heart said %q", s.Text())
 		}
 		if last > 0 && at > last {
 			list = append(list, round(float64(at-last)/1e6))

@@ -64,7 +64,7 @@ func draw(dir string) (map[string][]byte, error) {
 		return nil, err
 	}
 	files := map[string][]byte{}
-	for _, name := range bench.Names() {
+	for _, name := range bench.Keys() {
 		block := "Not measured yet.\n"
 		if a, ok := axes[name]; ok {
 			chart := filepath.Join("charts", name+".svg")
@@ -100,9 +100,9 @@ func read(dir string) (map[string]found, error) {
 			return nil, fmt.Errorf("%s has schema %d, not %d", name, r.Schema, bench.Schema)
 		}
 		for _, a := range r.Axes {
-			old, ok := out[a.Axis]
+			old, ok := out[a.Key()]
 			if a.Error == "" && (!ok || r.Started.After(old.of.Started)) {
-				out[a.Axis] = found{a, r, filepath.Base(name)}
+				out[a.Key()] = found{a, r, filepath.Base(name)}
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func markdown(a found, chart string) string {
 	if why := r.Publishable(); why != "" {
 		fmt.Fprintf(&b, "> Not for publishing: %s.\n\n", why)
 	}
-	fmt.Fprintf(&b, "![%s: %s](%s)\n\n", a.Axis, a.About, chart)
+	fmt.Fprintf(&b, "![%s: %s](%s)\n\n", a.Title(), a.About, chart)
 	fmt.Fprintf(&b, "Measured %s with pando %s on %s, %d cores, %s, kernel %s, %s, as %s; %d rounds after %d that did not count; load %.2f before, %.2f after; %.1f %% of the processors' time stolen. Samples: [results/%s](results/%s).\n\n",
 		r.Started.Format("2006-01-02"), r.Versions["pando"], r.Machine.CPU, r.Machine.Cores, memory(r.Machine.Memory), r.Machine.Kernel, r.Machine.FileSystem, user(r.Machine.Root),
 		r.Settings.Runs, r.Settings.Warmup, a.LoadBefore[0], a.LoadAfter[0], a.StealPercent, a.file, a.file)

@@ -40,7 +40,7 @@ const style = `
 func svg(a found) string {
 	var body strings.Builder
 	y := 24
-	text(&body, "head", 0, y, a.Axis)
+	text(&body, "head", 0, y, a.Title())
 	for _, l := range wrap(a.About, letters) {
 		y += lineHigh
 		text(&body, "small", 0, y, l)
@@ -65,7 +65,7 @@ func svg(a found) string {
 <title>%s</title>
 <style>%s</style>
 %s</svg>
-`, wide+24, y+14, wide+24, y+14, html.EscapeString(a.Axis+": "+a.About), html.EscapeString(a.file), html.EscapeString(a.Axis+": "+a.About), style, body.String())
+`, wide+24, y+14, wide+24, y+14, html.EscapeString(a.Title()+": "+a.About), html.EscapeString(a.file), html.EscapeString(a.Title()+": "+a.About), style, body.String())
 }
 
 func text(b *strings.Builder, class string, x float64, y int, s string) {
