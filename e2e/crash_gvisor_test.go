@@ -33,7 +33,7 @@ const counter = `n=$1; (while sleep 0.02; do test -e /tmp/ask && { rm /tmp/ask; 
 // ask lets it answer.
 const ask = `rm -f /tmp/said; : >/tmp/ask; for i in $(seq 150); do test -s /tmp/said && exec cat /tmp/said; sleep 0.02; done; exit 9`
 
-// What is killed at each step, or, where it takes too long, at each so-manieth: the daemon or the keeper whose step it is; or the
+// What is killed at a step; all of them are tried under soak. The daemon or the keeper whose step it is; or the
 // application kernel or the gofer of the cell, or all those of others, while the
 // daemon or a keeper is at a step.
 var memoryVictims = []struct {
@@ -64,7 +64,7 @@ func TestF19KillMemoryAtEveryStep(t *testing.T) {
 	}
 	soak := os.Getenv("E2E_SOAK") != ""
 	for i, v := range memoryVictims {
-		stride := map[string]int{"daemon": 60, "keeper": 12}[v.steps]
+		stride := map[string]int{"daemon": 90, "keeper": 16}[v.steps]
 		for j, a := range memoryActs {
 			switch {
 			case soak && v.program == "":
