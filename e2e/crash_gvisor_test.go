@@ -33,7 +33,7 @@ const counter = `n=$1; (while sleep 0.02; do test -e /tmp/ask && { rm /tmp/ask; 
 // ask lets it answer.
 const ask = `rm -f /tmp/said; : >/tmp/ask; for i in $(seq 150); do test -s /tmp/said && exec cat /tmp/said; sleep 0.02; done; exit 9`
 
-// What is killed at a step; all of them are tried under soak. The daemon or the keeper whose step it is; or the
+// What is killed at a step: the daemon or the keeper whose step it is; or the
 // application kernel or the gofer of the cell, or all those of others, while the
 // daemon or a keeper is at a step.
 var memoryVictims = []struct {
@@ -71,7 +71,7 @@ func TestF19KillMemoryAtEveryStep(t *testing.T) {
 				stride = 1
 			case soak:
 				stride = 3
-			case i%len(memoryActs) != j: // under load, each with each
+			case i%len(memoryActs) != j: // each with each under soak
 				continue
 			}
 			t.Run(v.name+"/"+a.name, func(t *testing.T) {
