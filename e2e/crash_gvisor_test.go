@@ -73,6 +73,8 @@ func TestF19KillMemoryAtEveryStep(t *testing.T) {
 				stride = 3
 			case i%len(memoryActs) != j: // each with each under soak
 				continue
+			case os.Getuid() != 0 && v.program != "": // root kills these
+				continue
 			}
 			t.Run(v.name+"/"+a.name, func(t *testing.T) {
 				t.Parallel()

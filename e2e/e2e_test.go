@@ -82,7 +82,10 @@ func TestScriptsOnGvisor(t *testing.T) {
 		t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
 	}
 	var files []string
-	for _, name := range onGvisor {
+	for i, name := range onGvisor {
+		if i%2 > 0 && os.Getuid() != 0 && os.Getenv("E2E_SOAK") == "" { // root has run all of them
+			continue
+		}
 		files = append(files, filepath.Join("testdata", name+".txt"))
 	}
 	own, err := filepath.Glob("testdata/gvisor/*.txt") // what only they can do
