@@ -79,6 +79,7 @@ type RestoreRequest struct {
 	// Lose confirms that the results of later runs leave the cell's workspace.
 	Lose   bool `json:"lose,omitempty"`
 	Verify bool `json:"verify,omitempty"` // prove by walking everything
+	Files  bool `json:"files,omitempty"`  // of a checkpoint with memory, its files alone
 	DryRun bool `json:"dry_run,omitempty"`
 }
 

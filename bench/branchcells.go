@@ -44,7 +44,7 @@ threading.Thread(target=beat, daemon=True).start()
 	// outsideCode is the same program without anybody who asks.
 	outsideCode = `
 import os
-def note(at): os.write(1, b"%%d\n" %% at)
+def note(at): os.write(1, b"%d\n" % at)
 beat()
 `
 	rowCase     = "in a row, "
@@ -218,7 +218,7 @@ func (i *installation) branchesInRow(ctx context.Context, l *lab, out *AxisResul
 // with the same heart, which prints each beat.
 func (l *lab) runscBranch(ctx context.Context, out *AxisResult, inst *installation, p python, w burden) ([]contestant, func(), error) {
 	const name = "runsc checkpoint, restore"
-	peer, source, err := l.runscPython(ctx, out, inst, p, name, fmt.Sprintf(heartCode, w.mib)+fmt.Sprintf(outsideCode))
+	peer, source, err := l.runscPython(ctx, out, inst, p, name, fmt.Sprintf(heartCode, w.mib)+outsideCode)
 	if source == nil || err != nil {
 		return nil, func() {}, err
 	}

@@ -128,14 +128,10 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 	return t.Root, nil
 }
 
-// goOnAt lets a cell at rest go on at a checkpoint with memory: its processes, its
+// goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its processes, its
 // interpreter, and files of its own over those of that instant. It returns how many
 // processes those are. c is committed.
-func (e *Engine) goOnAt(ctx context.Context, c *Cell, k *Checkpoint) (resumed int, err error) {
-	p, err := e.providerOf(c.Provider)
-	if err != nil {
-		return 0, err
-	}
+func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint) (resumed int, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return 0, err
 	}
@@ -143,11 +139,6 @@ func (e *Engine) goOnAt(ctx context.Context, c *Cell, k *Checkpoint) (resumed in
 	if err != nil {
 		return 0, err
 	}
-	t, err := e.instantAt(ctx, p, k)
-	if err != nil {
-		return 0, err
-	}
-	defer t.forget()
 	next := *c
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
@@ -169,7 +160,7 @@ func (e *Engine) goOnAt(ctx context.Context, c *Cell, k *Checkpoint) (resumed in
 			return 0, err
 		}
 	}
-	if err := e.refit(&next, p, nil); err != nil {
+	if err := e.refit(&next, t.provider, nil); err != nil {
 		return 0, err
 	}
 	n, err := e.governance(&next, "")

@@ -46,6 +46,18 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		res.Cell = e.cellView(&c)
 		return res, nil
 	}
+	var at *instant
+	if k.Memory != nil && !req.Files { // before what runs now ends
+		p, err := e.providerOf(c.Provider)
+		if err != nil {
+			return res, err
+		}
+		if at, err = e.instantAt(ctx, p, &k); err != nil {
+			return res, cell.Errorf(cell.KindOf(err), "engine.Restore", fmt.Sprintf("restore its files alone: pando restore %s@%d --files", c.Title(), k.Number),
+				"cannot restore %s@%d with its memory, and nothing was changed: %w", c.Title(), k.Number, err)
+		}
+		defer at.forget()
+	}
 	if inst := e.instance(c.ID); inst != nil {
 		if list, err := inst.List(ctx); err == nil {
 			res.Ended = len(list)
@@ -93,9 +105,9 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		return res, err
 	}
 	res.Receipt = d.String()
-	if k.Memory != nil {
+	if at != nil {
 		res.Memory = api.MemoryRestored
-		if res.Resumed, err = e.goOnAt(ctx, &c, &k); err != nil {
+		if res.Resumed, err = e.goOnAt(ctx, at, &c, &k); err != nil {
 			res.Memory = err.Error()
 		}
 	}
