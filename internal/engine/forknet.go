@@ -80,16 +80,25 @@ func (e *Engine) copyTalk(c *Cell, mounts []cell.Mount) error {
 func (e *Engine) lendFork(c *Cell, a *cell.Adoption) ([]*Lending, error) {
 	var lendings []Lending
 	var out []*Lending
+	whole, err := e.captures(e.life, c)
+	if err != nil {
+		return nil, err
+	}
 	for _, h := range c.Setup.Handles {
 		known, _, err := e.cfg.Credentials.Get(h)
 		if err != nil {
 			return nil, cannotLend(h, err)
 		}
-		if l, had := e.reg.lending(c.Parent.Cell, h); had && !l.Revoked.IsZero() {
+		was, had := e.reg.lending(c.Parent.Cell, h)
+		if had && !was.Revoked.IsZero() {
 			continue // taken back from the cell that it was forked from
 		}
 		l := Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
-		if known.Kind == credential.Token {
+		switch {
+		case known.Kind != credential.Token:
+		case had && whole: // what runs in a copy has it in its memory
+			l.Placeholder = was.Placeholder
+		default:
 			l.Placeholder = credential.Placeholder(known.Shape)
 		}
 		lendings = append(lendings, l)

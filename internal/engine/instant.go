@@ -74,14 +74,14 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 	if c.State == cell.Paused {
 		return t, t.take(ctx, src, c)
 	}
-	began := time.Now()
-	if err := src.Freeze(ctx); err != nil {
-		return nil, err
+	err = src.Freeze(ctx)
+	began := time.Now() // that it stands still is the last that Freeze does
+	if err == nil {
+		err = t.take(ctx, src, c)
 	}
-	err = t.take(ctx, src, c)
 	w, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawGrace)
 	defer cancel()
-	terr := src.Thaw(w)
+	terr := src.Thaw(w) // also what was frozen when nobody waited for it any more
 	t.pause = time.Since(began)
 	return t, errors.Join(err, terr)
 }

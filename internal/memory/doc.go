@@ -28,8 +28,9 @@
 //
 // # What it leaves to the caller
 //
-// Save syncs nothing: as with layers, the file system of the store is synced
-// before the root is recorded. Bases are kept from collection until then. What
+// Save syncs nothing, as with layers: who wants a root to survive a loss of power
+// syncs the store's file system before it is recorded. Without that a chunk may be
+// missing then, which Load finds. Bases are kept from collection by the caller. What
 // is restored with an image (files, processor, version of the runtime) is the
 // caller's, too: it may add a file of its own that says so.
 package memory

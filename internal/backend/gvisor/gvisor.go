@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/kept"
@@ -37,16 +38,19 @@ type Config struct {
 // Backend runs cells on gVisor.
 type Backend struct {
 	*namespace.Backend
-	cfg Config
+	cfg   Config
+	build func() (string, error) // which one of gVisor it is
 }
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
+	b := &Backend{cfg: cfg, build: sync.OnceValues(func() (string, error) { return buildOf(cfg.Runsc) })}
 	cfg.Above = &namespace.Above{
-		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Open: cfg.open,
+		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Open: b.open,
 		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Veth: true,
 	}
-	return &Backend{namespace.New(cfg.Config), cfg}
+	b.Backend = namespace.New(cfg.Config)
+	return b
 }
 
 // sentryThreads is how many threads gVisor has at most that are nobody's. Each

@@ -3,7 +3,6 @@ package gvisor
 import (
 	"cmp"
 	"context"
-	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,23 +30,20 @@ const factsFile = "cell.json"
 
 // facts is what it says.
 type facts struct {
-	GVisor string       `json:"gvisor"` // the version that captured it; no other can read it
+	GVisor string       `json:"gvisor"` // the build that captured it; no other is let go on with it
 	Guest  known        `json:"guest"`
 	Warmth *cell.Warmth `json:"interpreter,omitempty"`
 }
 
-// version is that of gVisor in a program file; "" if it doesn't say.
-func version(program string) string {
-	info, err := buildinfo.ReadFile(program)
+// buildOf tells builds of gVisor apart: the digest of the program's file.
+func buildOf(program string) (string, error) {
+	f, err := os.Open(program)
 	if err != nil {
-		return ""
+		return "", err
 	}
-	for _, d := range info.Deps {
-		if d.Path == "gvisor.dev/gvisor" {
-			return d.Version
-		}
-	}
-	return ""
+	defer f.Close()
+	d, err := cell.SumReader(f)
+	return d.String(), err
 }
 
 // known is what a keeper must know to talk to a guest that another had.
@@ -57,8 +53,8 @@ type known struct {
 }
 
 // open opens what a cell's driver gets: the runtime, and an image's directory.
-func (c *Config) open(spec *cell.Spec) (o namespace.Opened, err error) {
-	f, err := os.Open(c.Runsc)
+func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
+	f, err := os.Open(b.cfg.Runsc)
 	if err != nil {
 		return o, cell.Errorf(cell.Unsupported, "gvisor.Create", "build or install it: `make` puts it beside pando", "cannot start a cell: %w", err)
 	}
@@ -66,16 +62,20 @@ func (c *Config) open(spec *cell.Spec) (o namespace.Opened, err error) {
 	if spec.Memory == "" {
 		return o, nil
 	}
-	b, err := os.ReadFile(filepath.Join(spec.Memory, factsFile))
+	text, err := os.ReadFile(filepath.Join(spec.Memory, factsFile))
 	var x facts
 	if err == nil {
-		err = json.Unmarshal(b, &x)
-	}
-	if now := version(c.Runsc); err == nil && x.GVisor != now {
-		return o, cell.Errorf(cell.Unsupported, "gvisor.Create", "fork its files, or build the template anew",
-			"cannot go on with what gVisor %s has captured: this is gVisor %s", x.GVisor, now)
+		err = json.Unmarshal(text, &x)
 	}
 	if err == nil {
+		now, berr := b.build()
+		if berr != nil {
+			return o, berr
+		}
+		if x.GVisor != now {
+			return o, cell.Errorf(cell.Unsupported, "gvisor.Create", "fork its files, or build the template anew",
+				"cannot go on with what another build of gVisor has captured: expected %s, found %s", x.GVisor, now)
+		}
 		o.More, err = json.Marshal(x.Guest)
 	}
 	if err != nil {
@@ -118,7 +118,10 @@ func (b *Backend) Capture(ctx context.Context, of *kept.Instance, dir string) (e
 	if err != nil {
 		return err
 	}
-	x.Warmth, x.GVisor = warmth, version(b.cfg.Runsc)
+	if x.GVisor, err = b.build(); err != nil {
+		return err
+	}
+	x.Warmth = warmth
 	text, err := json.Marshal(x)
 	if err != nil {
 		return err
