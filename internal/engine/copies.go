@@ -40,7 +40,11 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	if err != nil {
 		return err
 	}
-	return b.copies(ctx, t, names, like)
+	if err := b.copies(ctx, t, names, like); err != nil {
+		return err
+	}
+	t.dropAbove()
+	return nil
 }
 
 // copies makes the branches out of an instant, and records them; all or none. like
@@ -56,7 +60,7 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 		c := &Cell{
 			ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 			Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Shared: b.shared.Digest, Setup: b.shared.Setup,
+			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup,
 		}
 		ch := &child{c: c}
 		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
@@ -128,9 +132,9 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 	return t.Root, nil
 }
 
-// goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its processes, its
-// interpreter, and files of its own over those of that instant. It returns how many
-// processes those are. c is committed.
+// goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its
+// processes, its interpreter, and files of its own over those of that instant. It
+// returns how many processes those are. c is committed.
 func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint) (resumed int, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return 0, err

@@ -145,7 +145,7 @@ func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name s
 }
 
 // droppedByCopy is what a copy of a whole cell has not.
-const droppedByCopy = "connections, terminals, credentials' placeholders: each has its own"
+const droppedByCopy = "connections to others, terminals"
 
 // pendingOf returns the run whose pending result k is.
 func (e *Engine) pendingOf(k *Checkpoint) (*Run, bool) {

@@ -184,6 +184,7 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 			layers[l] = true
 		}
 	}
+	var parents []cell.ID        // of templates
 	imports := e.under.imports() // before the records, which what ends meanwhile is in
 	e.reg.mu.RLock()
 	for _, k := range e.reg.checkpoints {
@@ -203,6 +204,9 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 			layers[g.Layer] = true
 			need(g.Base)
 		}
+		if c.Template != "" {
+			parents = append(parents, c.ID)
+		}
 		// What its source was, in whatever cell that was recorded: without it
 		// the changes of a fork would be changes of nothing.
 		if k := e.reg.founder(c.Head); k != nil {
@@ -221,6 +225,13 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 		}
 	}
 	e.reg.mu.RUnlock()
+	for _, id := range parents {
+		if x, err := e.readWhole(id); err == nil {
+			for _, s := range x.Above {
+				need(s)
+			}
+		}
+	}
 	e.mu.Lock()
 	for _, im := range e.sources {
 		imports = append(imports, im)

@@ -175,6 +175,16 @@ func (t *instant) drop() {
 	}
 }
 
+// dropAbove takes away what nobody begins on once the copies are made: each has its
+// own of it.
+func (t *instant) dropAbove() {
+	for _, s := range t.above {
+		for _, l := range s.Layers {
+			t.e.dropLayer(t.provider.Name(), l)
+		}
+	}
+}
+
 // keep puts the image of the memory into the store. What of it is in an earlier
 // checkpoint of the cell costs nothing.
 func (t *instant) keep(ctx context.Context, k *Checkpoint) error {

@@ -299,6 +299,9 @@ func (f *forking) once(ctx context.Context, name string) error {
 	if f.par, err = e.warmParent(ctx, t); err != nil {
 		return err
 	}
+	if f.par.whole != nil {
+		f.res.Dropped = droppedByCopy
+	}
 	if err := e.mayFork(&f.par.c, f.count); err != nil {
 		return err
 	}
@@ -532,7 +535,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	e, par := f.e, f.par
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
 	pred := forkPredicate{Act: actFork, Template: par.t.Name, Digest: par.t.Digest.String(), Cell: string(par.c.ID), From: point(&par.at), Backend: par.c.Backend,
-		Interpreter: par.t.Version, Program: par.t.Program.Sum.String(), Policy: policyOf(&par.c), Downgrades: par.c.Setup.Downgrades, Took: tookMemory, Dropped: droppedByFork}
+		Interpreter: par.t.Version, Program: par.t.Program.Sum.String(), Policy: policyOf(&par.c), Downgrades: par.c.Setup.Downgrades, Took: tookMemory, Dropped: f.res.Dropped}
 	a := assuranceAPI(made[0].w.Assurance())
 	pred.Assurance = &a
 	var objects []any

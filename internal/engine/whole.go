@@ -225,12 +225,7 @@ func (e *Engine) removeStill(ctx context.Context, inst backend.Instance) error {
 // wholeOf is the instant that a whole template's forks begin at. An image that is not
 // what was captured is refused.
 func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error) {
-	dir := filepath.Join(e.private(c.ID), imageFolder)
-	b, err := os.ReadFile(filepath.Join(dir, wholeFile))
-	var f wholeFacts
-	if err == nil {
-		err = json.Unmarshal(b, &f)
-	}
+	f, err := e.readWhole(c.ID)
 	if err != nil {
 		return nil, cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
 	}
@@ -243,7 +238,16 @@ func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error)
 	if err != nil {
 		return nil, err
 	}
-	return &instant{e: e, provider: p, state: at.State, home: f.Home, tmp: f.Tmp, above: f.Above, dir: dir}, nil
+	return &instant{e: e, provider: p, state: at.State, home: f.Home, tmp: f.Tmp, above: f.Above, dir: filepath.Join(e.private(c.ID), imageFolder)}, nil
+}
+
+// readWhole reads what is known of a whole template beside its image.
+func (e *Engine) readWhole(id cell.ID) (f wholeFacts, err error) {
+	b, err := os.ReadFile(filepath.Join(e.private(id), imageFolder, wholeFile))
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	return f, err
 }
 
 // recoverWhole makes the templates known that are images.

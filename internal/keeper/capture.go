@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
 )
 
 // capture writes what a frozen cell has in memory into files, and says how its
@@ -34,26 +33,10 @@ func (s *Server) resume(id cell.ID, was *cell.Warmth) (*warm, error) {
 	if !ok {
 		return nil, malformed("create")
 	}
-	conn, control, err := interp.Pair()
-	if err != nil {
-		return nil, err
-	}
-	defer control.Close()
-	theirs, in, out, errs, err := stdioPipes()
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	in.Close()
 	h := &warm{kind: was.Kind, version: was.Version, cannotFork: was.CannotFork, started: was.Started, evals: was.Evals, gone: make(chan struct{}),
-		in: Interpreter{Conn: conn, Stdout: out, Stderr: errs, Depth: was.Depth + 1}}
-	err = d.Resume(id, &h.in, theirs, control)
-	closeAll(theirs[:])
-	if err != nil {
-		conn.Close()
-		closeAll([]*os.File{out, errs})
+		in: Interpreter{Depth: was.Depth + 1}}
+	if err := s.connect(h, func(theirs [3]*os.File, control *os.File) error { return d.Resume(id, &h.in, theirs, control) }); err != nil {
 		return nil, err
 	}
-	h.out = [2]*drain{s.drain(out, 1), s.drain(errs, 2)}
 	return h, nil
 }

@@ -135,37 +135,49 @@ func (s *Server) startWarm(driver Interpreting, id cell.ID, w cell.Warm) (*warm,
 			p.Env = append(p.Env, kv)
 		}
 	}
-	conn, control, err := interp.Pair()
+	h := &warm{kind: w.Kind, started: time.Now(), gone: make(chan struct{})}
+	err := s.connect(h, func(theirs [3]*os.File, control *os.File) error {
+		if kind.Stdin == nil {
+			return driver.StartInterpreter(id, p, &h.in, theirs, control)
+		}
+		f, err := interp.File(kind.Stdin)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return driver.StartInterpreter(id, p, &h.in, [3]*os.File{f, theirs[1], theirs[2]}, control)
+	})
 	if err != nil {
 		return nil, err
+	}
+	return h, nil
+}
+
+// connect makes what an interpreter is asked over and writes to, and hands its ends
+// to start, which does not keep them. Its input is at its end. When start fails
+// nothing of it remains.
+func (s *Server) connect(h *warm, start func(theirs [3]*os.File, control *os.File) error) error {
+	conn, control, err := interp.Pair()
+	if err != nil {
+		return err
 	}
 	defer control.Close()
 	theirs, in, out, errs, err := stdioPipes()
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return err
 	}
 	in.Close() // whoever reads is at the end
-	if kind.Stdin != nil {
-		f, err := interp.File(kind.Stdin)
-		if err != nil {
-			conn.Close()
-			closeAll(append(theirs[:], out, errs))
-			return nil, err
-		}
-		theirs[0].Close()
-		theirs[0] = f
-	}
-	h := &warm{kind: w.Kind, started: time.Now(), gone: make(chan struct{}), in: Interpreter{Conn: conn, Stdout: out, Stderr: errs}}
-	err = driver.StartInterpreter(id, p, &h.in, theirs, control)
+	h.in.Conn, h.in.Stdout, h.in.Stderr = conn, out, errs
+	err = start(theirs, control)
 	closeAll(theirs[:])
 	if err != nil {
 		conn.Close()
 		closeAll([]*os.File{out, errs})
-		return nil, err
+		return err
 	}
 	h.out = [2]*drain{s.drain(out, 1), s.drain(errs, 2)}
-	return h, nil
+	return nil
 }
 
 // graft makes the interpreter of a fork of another, which attend follows then.
