@@ -44,6 +44,7 @@ func Serve(fd int) error {
 		return err
 	}
 	g := &inside{door: d, tasks: map[string]*task{}}
+	trim()
 	var ready error
 	g.place, ready = newPlace()
 	defer g.place.remove()
