@@ -9,6 +9,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
+	"time"
 
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
@@ -17,12 +19,17 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 )
 
+// leanAfter is how long a sandbox or a gofer lives before it gives back what it
+// needed only to start, or to load its memory: many of them wait for a long time.
+const leanAfter = 3 * time.Second
+
 func main() {
 	alias.HandleAlias()
 	if err := tellMissing(); err != nil {
 		fmt.Fprintln(os.Stderr, "pando-runsc:", err)
 		os.Exit(1)
 	}
+	time.AfterFunc(leanAfter, debug.FreeOSMemory)
 	commands := map[util.SubCommand]string{}
 	for _, c := range []util.SubCommand{
 		new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Checkpoint), new(cmd.Restore), new(cmd.Delete), new(cmd.State), // what the keeper asks for
