@@ -288,8 +288,9 @@ type Daemon struct {
 	Version string    `json:"version"` // of the program that answers
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	Home    string    `json:"home"`   // directory of its state
-	Socket  string    `json:"socket"` // path of its unix socket
+	Home    string    `json:"home"`             // directory of its state
+	Socket  string    `json:"socket"`           // path of its unix socket
+	Listen  []string  `json:"listen,omitempty"` // URLs at which it answers besides, to who has a token
 	Cells   int       `json:"cells"`
 	Alive   int       `json:"alive"` // with processes
 }

@@ -46,6 +46,8 @@ var Reasons = []Reason{
 	{"interrupted", 499, ExitInterrupted, "somebody stopped it"},
 	{"not-runnable", http.StatusUnprocessableEntity, ExitNotRunnable, "the program exists but can't be executed"},
 	{"no-such-binary", http.StatusUnprocessableEntity, ExitNotFound, "the program was not found"},
+	{"unauthenticated", http.StatusUnauthorized, 5, "no token, or one that is wrong, expired or removed"},
+	{"limited", http.StatusTooManyRequests, 1, "too many requests in a short time"},
 	{"internal", http.StatusInternalServerError, 1, "a defect of pando"},
 }
 

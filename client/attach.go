@@ -42,8 +42,10 @@ func (c *Client) attach(ctx context.Context, path string, input bool, stdout, st
 	if c.cfg.Dir != "" {
 		q.Set("dir", c.cfg.Dir)
 	}
-	ws, resp, err := websocket.Dial(ctx, "ws://pando"+path+"?"+q.Encode(), &websocket.DialOptions{
-		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
+	head := http.Header{}
+	c.sign(head)
+	ws, resp, err := websocket.Dial(ctx, c.url("ws", path, q), &websocket.DialOptions{
+		HTTPClient: c.http, HTTPHeader: head, CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil {

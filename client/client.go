@@ -1,8 +1,9 @@
 // Package client is the Go SDK of pando's HTTP API, and all that pando's own
 // command line uses: what it can do, any program can do.
 //
-// A Client talks to the daemon of this user on its unix socket. The caller
-// starts a daemon when none answers (see Config.Start).
+// A Client talks to the daemon of this user on its unix socket, or to one
+// elsewhere (Config.Host). The caller starts a daemon when none answers (see
+// Config.Start).
 package client
 
 import (
@@ -29,6 +30,11 @@ import (
 // Config says how to reach the daemon.
 type Config struct {
 	Socket string // path of its unix socket
+	// Host is the address of a daemon that is reached by TCP, "" for Socket:
+	// http://HOST:PORT (this host alone) or https://HOST:PORT, with
+	// #sha256=FINGERPRINT for a certificate that no authority has signed.
+	Host  string
+	Token string // that the daemon at Host knows: pando_…
 	// Start starts a daemon and returns when it can be expected to answer
 	// soon; nil to fail instead when none answers.
 	Start func(ctx context.Context) error
@@ -40,6 +46,7 @@ type Config struct {
 type Client struct {
 	cfg    Config
 	direct direct
+	remote *remote      // nil for the socket
 	http   *http.Client // for bodies that are streamed, and for connections that become something else
 
 	answered atomic.Int64 // when the daemon answered last, in nanoseconds
@@ -48,6 +55,10 @@ type Client struct {
 // New returns a client. Nothing is contacted yet.
 func New(cfg Config) *Client {
 	c := &Client{cfg: cfg}
+	if cfg.Host != "" {
+		c.remote = parseHost(cfg.Host)
+		c.cfg.Start = nil
+	}
 	c.direct.dial = c.dial
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
@@ -70,6 +81,9 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 }
 
 func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+	if c.remote != nil {
+		return c.remote.connect(ctx)
+	}
 	dir, err := os.Open(filepath.Dir(c.cfg.Socket))
 	if err != nil {
 		return nil, &api.Error{Kind: "unavailable", Message: "cannot reach the daemon: " + err.Error()}
@@ -156,10 +170,11 @@ func (c *Client) ask(ctx context.Context, send sender, media, method, path strin
 			return nil, err
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://pando"+path+"?"+q.Encode(), body)
+	req, err := http.NewRequestWithContext(ctx, method, c.url("http", path, q), body)
 	if err != nil {
 		return nil, err
 	}
+	c.sign(req.Header)
 	if body != nil {
 		req.Header.Set("Content-Type", kind)
 	}
@@ -179,6 +194,30 @@ func (c *Client) ask(ctx context.Context, send sender, media, method, path strin
 	}
 	defer resp.Body.Close()
 	return nil, readError(resp.Status, resp.Body)
+}
+
+// url is what is asked for. The connection is not made by it: see dial.
+func (c *Client) url(scheme, path string, q url.Values) string {
+	host := "pando"
+	if c.remote != nil && c.remote.err == nil {
+		host = c.remote.addr
+	}
+	return scheme + "://" + host + path + "?" + q.Encode()
+}
+
+// sign puts the token into a request.
+func (c *Client) sign(h http.Header) {
+	if c.remote != nil && c.cfg.Token != "" {
+		h.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+}
+
+// asAPI is the error in the words of the API that an error is made of, if any.
+func asAPI(err error) *api.Error {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	return nil
 }
 
 // lately is how long after an answer a daemon is not thought to be ending.

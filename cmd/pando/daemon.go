@@ -20,11 +20,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/none"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/doctor"
@@ -56,6 +58,8 @@ type launch struct {
 	Resolvers []string `json:"resolvers,omitempty"`
 	Roots     string   `json:"roots,omitempty"`
 	Pool      *int     `json:"pool,omitempty"`
+	// Serve: it answers callers from elsewhere, and ends with who started it.
+	Serve *serving `json:"serve,omitempty"`
 }
 
 // launched is its answer.
@@ -63,6 +67,8 @@ type launched struct {
 	Kind  cell.Kind `json:"kind,omitempty"`
 	Error string    `json:"error,omitempty"`
 	Hint  string    `json:"hint,omitempty"`
+	// Served: of launch.Serve.
+	Served *cli.Served `json:"served,omitempty"`
 }
 
 // another is how long a daemon that holds the lock may take to answer, or to be
@@ -117,7 +123,27 @@ func launchDaemon(h home.Home) error {
 		return err
 	}
 	defer log.Close()
-	l := launch{Home: h, UserHome: os.Getenv("HOME"), Version: version, OwnMounts: os.Geteuid() == 0}
+	p, err := begin(h, log, nil, nil)
+	if err != nil {
+		return err
+	}
+	p.conn.Close()
+	go p.wait() // reaped if it ends while we live
+	return nil
+}
+
+// process is a daemon that was started by this process.
+type process struct {
+	pid    *os.Process
+	wait   func() error
+	conn   *reexec.Conn
+	answer launched
+}
+
+// begin starts a daemon and returns when it answers. With serve, it answers on
+// sockets, too, and ends when the connection to it does.
+func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *process, err error) {
+	l := launch{Home: h, UserHome: os.Getenv("HOME"), Version: version, OwnMounts: os.Geteuid() == 0, Serve: serve}
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if l.OwnMounts {
 		attr.Cloneflags = syscall.CLONE_NEWNS
@@ -128,36 +154,40 @@ func launchDaemon(h home.Home) error {
 		cmd, conn, err = reexec.Start(daemonRole, attr, log)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer conn.Close()
-	go cmd.Wait() // reaped if it ends while we live
+	defer func() {
+		if err != nil {
+			conn.Close()
+			go cmd.Wait()
+		}
+	}()
 	if s := os.Getenv("PANDO_IDLE"); s != "" {
 		if l.Idle, err = time.ParseDuration(s); err != nil || l.Idle <= 0 {
-			return fmt.Errorf("cannot start the daemon: PANDO_IDLE=%q is no duration", s)
+			return nil, fmt.Errorf("cannot start the daemon: PANDO_IDLE=%q is no duration", s)
 		}
 	}
 	if s := os.Getenv("PANDO_POOL"); s != "" { // of measurements, which tell what was made ahead from what was not
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
-			return fmt.Errorf("cannot start the daemon: PANDO_POOL=%q is no number of forks", s)
+			return nil, fmt.Errorf("cannot start the daemon: PANDO_POOL=%q is no number of forks", s)
 		}
 		l.Pool = &n
 	}
 	if l.Resolvers, l.Roots, err = outside(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := conn.Send(l); err != nil {
-		return fmt.Errorf("cannot start the daemon: %w", err)
+	if err := conn.Send(l, sockets...); err != nil {
+		return nil, fmt.Errorf("cannot start the daemon: %w", err)
 	}
 	var answer launched
 	if _, err := conn.Recv(&answer); err != nil {
-		return fmt.Errorf("cannot start the daemon: it ended at once; see %s", h.Log())
+		return nil, fmt.Errorf("cannot start the daemon: it ended at once; see %s", h.Log())
 	}
 	if answer.Error == "" {
-		return nil
+		return &process{cmd.Process, cmd.Wait, conn, answer}, nil
 	}
-	return &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
+	return nil, &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
 }
 
 // outside reads how gateways find and trust the outside, where that is not as
@@ -196,7 +226,8 @@ func daemonMain() error {
 		return err
 	}
 	var l launch
-	if _, err := conn.Recv(&l); err != nil {
+	sockets, err := conn.Recv(&l)
+	if err != nil {
 		return err
 	}
 	fail := func(err error) error {
@@ -215,7 +246,9 @@ func daemonMain() error {
 			return fail(err)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	caught, release := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer release()
+	ctx, stop := context.WithCancel(caught)
 	defer stop()
 	eng, closeAll, err := assemble(ctx, l, log)
 	if err != nil {
@@ -226,11 +259,29 @@ func daemonMain() error {
 	if err != nil {
 		return fail(err)
 	}
-	d := daemon.New(daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle})
-	if err := conn.Send(launched{}); err != nil {
+	cfg := daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle}
+	if cfg.Tokens, err = access.Open(durable.Disk(l.Home.Tokens())); err != nil {
+		return fail(err)
+	}
+	var answer launched
+	if l.Serve != nil {
+		if cfg.Listen, answer.Served, err = l.Serve.open(l.Home, cfg.Tokens, sockets); err != nil {
+			return fail(err)
+		}
+	}
+	d := daemon.New(cfg)
+	if err := conn.Send(answer); err != nil {
 		log.Warn("whoever started the daemon is gone")
 	}
-	conn.Close()
+	if l.Serve == nil {
+		conn.Close()
+	} else {
+		go func() { // in the foreground: it ends with who started it
+			conn.Recv(&struct{}{})
+			log.Info("whoever started the daemon has ended")
+			stop()
+		}()
+	}
 	log.Info("daemon is ready", "version", l.Version, "pid", os.Getpid())
 	defer os.Remove(l.Home.Socket())
 	return d.Serve(ctx, ln)

@@ -24,6 +24,9 @@ const (
 	NotRunnable  Kind = "not-runnable"   // the program exists but can't be executed
 	NoSuchBinary Kind = "no-such-binary" // the program was not found
 	Internal     Kind = "internal"       // a defect of ours
+
+	Unauthenticated Kind = "unauthenticated" // who asks is not known
+	Limited         Kind = "limited"         // too much was asked in a short time
 )
 
 // Error is the one error type that crosses package boundaries with a meaning.

@@ -32,9 +32,11 @@ type Start func(ctx context.Context, h home.Home) error
 type app struct {
 	version string
 	start   Start
+	serve   Serve
 	bench   Bench
 	home    home.Home
 	client  *client.Client
+	remote  bool   // the daemon is elsewhere: PANDO_HOST
 	dir     string // where the person is
 
 	stdin  *os.File
@@ -53,8 +55,8 @@ type app struct {
 }
 
 // Main runs the command line and returns the exit code.
-func Main(args []string, version string, start Start, bench Bench) int {
-	a := &app{version: version, start: start, bench: bench, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
+func Main(args []string, version string, start Start, serve Serve, bench Bench) int {
+	a := &app{version: version, start: start, serve: serve, bench: bench, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
 	if len(args) == 1 && args[0] == "--version" { // nothing else is needed for it
 		fmt.Fprintln(a.stdout, "pando", version)
 		return 0
@@ -166,7 +168,7 @@ signed evidence.
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
 		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd()}},
-		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.benchCmd(), a.versionCmd()}},
+		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.benchCmd(), a.versionCmd()}},
 	}
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
@@ -258,7 +260,9 @@ func (a *app) prepare() error {
 	if a.dir, err = os.Getwd(); err != nil {
 		return fmt.Errorf("cannot tell which directory this is: %w", err)
 	}
-	a.client = client.New(client.Config{Socket: a.home.Socket(), Dir: a.dir, Start: func(ctx context.Context) error {
+	host := os.Getenv("PANDO_HOST")
+	a.remote = host != ""
+	a.client = client.New(client.Config{Socket: a.home.Socket(), Host: host, Token: os.Getenv("PANDO_TOKEN"), Dir: a.dir, Start: func(ctx context.Context) error {
 		if err := a.home.Make(); err != nil {
 			return err
 		}

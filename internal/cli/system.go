@@ -102,6 +102,9 @@ func (a *app) daemonCmd() *cobra.Command {
 			return a.print(d, func(w io.Writer) {
 				fmt.Fprintf(w, "running     version %s, pid %d, since %s\n", d.Version, d.PID, ago(d.Started))
 				fmt.Fprintf(w, "cells       %d, %d of them with processes\n", d.Cells, d.Alive)
+				for _, u := range d.Listen {
+					fmt.Fprintf(w, "answers     %s\n", u)
+				}
 				fmt.Fprintf(w, "state       %s\nsocket      %s\nlog         %s\n", d.Home, d.Socket, a.home.Log())
 			})
 		},
@@ -125,6 +128,9 @@ func (a *app) daemonCmd() *cobra.Command {
 // awaitGone waits until the daemon has let go of everything: its lock is the
 // last thing it holds.
 func (a *app) awaitGone(ctx context.Context) {
+	if a.remote {
+		return
+	}
 	f, err := os.Open(a.home.Lock())
 	if err != nil {
 		return

@@ -29,6 +29,10 @@ Where a cell or run may be left out, it is the latest from this directory.`},
                (default: the XDG directories; for root /var/lib/pando,
                /var/cache/pando and /run/pando)
   PANDO_IDLE   how long a daemon without work stays, such as 1h (default: 10m)
+  PANDO_HOST   a daemon elsewhere, as pando serve prints it:
+               http://HOST:PORT (this host alone) or https://HOST:PORT, with
+               #sha256=FINGERPRINT where it has a certificate of its own making
+  PANDO_TOKEN  the token to show there (pando token create)
   NO_COLOR     no colours
   PAGER        shows long output (default: less)`},
 	}

@@ -23,7 +23,11 @@ type done struct{}
 
 // answer runs a route's handler and writes what it returns.
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
-	out, err := route.handle(d, w, r)
+	var out any
+	err := allowed(r, route.Access)
+	if err == nil {
+		out, err = route.handle(d, w, r)
+	}
 	if err != nil {
 		kind := cell.KindOf(err)
 		if kind == cell.Internal {
@@ -62,7 +66,7 @@ func (route Route) explain(r *http.Request, err error) error {
 
 // pathWord is a part of a path in Route.cannot, with the word for it.
 var pathWord = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(cell |run |receipt |credential |template )?\{[a-z]+\}`)
+	return regexp.MustCompile(`(cell |run |receipt |credential |template |token )?\{[a-z]+\}`)
 })
 
 func clip(s string) string {

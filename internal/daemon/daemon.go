@@ -16,12 +16,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
 	"github.com/pando-dev/pando/internal/home"
@@ -38,6 +38,13 @@ type Config struct {
 	Version string
 	Doctor  Doctor
 	Idle    time.Duration // 0: IdleAfter
+	// Tokens are how callers of Listen are recognised.
+	Tokens *access.Store
+	// Listen is where the daemon answers besides its socket. One that listens
+	// anywhere does not end when it is idle.
+	Listen []Open
+	// Fronts are other APIs at the same addresses.
+	Fronts []Front
 }
 
 // Daemon serves the API.
@@ -59,7 +66,7 @@ func New(cfg Config) *Daemon {
 		cfg.Idle = IdleAfter
 	}
 	d := &Daemon{cfg: cfg, started: time.Now(), lastSeen: time.Now(), life: context.Background()}
-	d.mux = d.routes()
+	d.mux = d.routes(Routes)
 	return d
 }
 
@@ -139,27 +146,12 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	d.mu.Lock()
 	d.stop, d.life = stop, ctx
 	d.mu.Unlock()
-	srv := &http.Server{
-		Handler:           d.count(d.mux),
-		ReadHeaderTimeout: 10 * time.Second,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(d.cfg.Log.Handler(), slog.LevelWarn),
-	}
 	var wg sync.WaitGroup
-	wg.Go(func() { d.watchIdle(ctx) })
-	wg.Go(func() {
-		<-ctx.Done()
-		c, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		srv.Shutdown(c)
-		srv.Close()
-	})
-	err := srv.Serve(l)
-	stop()
-	wg.Wait()
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
+	if len(d.cfg.Listen) == 0 {
+		wg.Go(func() { d.watchIdle(ctx) })
 	}
+	err := d.serve(ctx, stop, l)
+	wg.Wait()
 	return err
 }
 
@@ -175,23 +167,8 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 			d.lastSeen = time.Now()
 			d.mu.Unlock()
 		}()
-		if crooked(r.URL.Path) {
-			// The mux would send the client elsewhere, and a name be part of a way up.
-			writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", clip(r.URL.Path)))
-			return
-		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// crooked reports whether a path is not what it looks like.
-func crooked(p string) bool {
-	for _, s := range strings.Split(strings.TrimPrefix(p, "/"), "/") {
-		if s == "" || s == "." || s == ".." {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *Daemon) watchIdle(ctx context.Context) {

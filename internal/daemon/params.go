@@ -19,6 +19,7 @@ var Params = map[string]Param{
 	"run":        {"string", "a run's id or CELL:latest; - for the latest from dir"},
 	"receipt":    {"string", "a receipt's digest, or a run's id for the one it left when it ended; all for the whole ledger where that makes sense"},
 	"credential": {"string", "a credential's name"},
+	"token":      {"string", "a token's name or id"},
 	"template":   {"string", "a template's name"},
 	"image":      {"string", "an image: a reference by which it was pulled, or the beginning of its id or digest"},
 	"cascade":    {"boolean", "remove the cells that were forked from it, too"},

@@ -4,16 +4,18 @@ import (
 	"net/http"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 )
 
-// Access is what a caller needs to be allowed to do.
-type Access string
+// Access is what a caller needs to be allowed to do. On the unix socket every
+// caller is.
+type Access = access.Level
 
-// The levels of access. On the unix socket every caller has all of them.
+// The levels of access.
 const (
-	Read  Access = "read"  // look
-	Act   Access = "run"   // start and change things in cells
-	Admin Access = "admin" // write to sources, remove, stop the daemon
+	Read  = access.Read
+	Act   = access.Run
+	Admin = access.Admin
 )
 
 // Route is one row of the table: everything the API can do.
@@ -47,6 +49,9 @@ var Routes = []Route{
 	{"GET", "/v1/daemon", Read, "Says who answers.", nil, api.Daemon{}, "", "", "look at the daemon", (*Daemon).getDaemon},
 	{"POST", "/v1/daemon/stop", Admin, "Ends the daemon; cells live on.", nil, api.Daemon{}, "", "", "stop the daemon", (*Daemon).stopDaemon},
 	{"GET", "/v1/openapi.json", Read, "Describes this API.", nil, nil, "", "application/json", "describe the API", (*Daemon).getOpenAPI},
+	{"GET", "/v1/tokens", Admin, "Lists the tokens by which callers from elsewhere are recognised, oldest first.", nil, []api.Token{}, "", "", "list tokens", (*Daemon).listTokens},
+	{"POST", "/v1/tokens", Admin, "Makes a token; the answer alone has its secret.", api.TokenRequest{}, api.Token{}, "", "", "make the token", (*Daemon).createToken},
+	{"DELETE", "/v1/tokens/{token}", Admin, "Makes a token worthless, at once, and ends what was begun with it.", nil, api.Token{}, "", "", "remove token {token}", (*Daemon).removeToken},
 	{"GET", "/v1/doctor", Read, "Tells what works on this host and what each missing thing would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
 	{"GET", "/v1/disk", Read, "Tells what pando holds on disk.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
 	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", "", "free disk space", (*Daemon).gc},
@@ -123,9 +128,10 @@ var Routes = []Route{
 	{"GET", "/v1/key", Read, "Gives the installation's public key.", nil, nil, "", "application/x-pem-file", "show the public key", (*Daemon).getKey},
 }
 
-func (d *Daemon) routes() *http.ServeMux {
+// routes makes the mux of a table of routes.
+func (d *Daemon) routes(table []Route) *http.ServeMux {
 	mux := http.NewServeMux()
-	for _, r := range Routes {
+	for _, r := range table {
 		path, _ := r.Split()
 		mux.HandleFunc(r.Method+" "+path, func(w http.ResponseWriter, req *http.Request) {
 			d.answer(w, req, r)

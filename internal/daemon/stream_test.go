@@ -15,19 +15,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
 // serve answers requests with work.
 func serve(t *testing.T, do work) (*Daemon, *httptest.Server) {
 	d := &Daemon{cfg: Config{Log: slog.New(slog.DiscardHandler)}, life: t.Context()}
-	route := Route{cannot: "do it", handle: func(d *Daemon, w http.ResponseWriter, r *http.Request) (any, error) {
+	route := Route{Access: Act, cannot: "do it", handle: func(d *Daemon, w http.ResponseWriter, r *http.Request) (any, error) {
 		if _, err := decode[api.EvalRequest](w, r); err != nil {
 			return nil, err
 		}
 		return d.stream(w, r, do)
 	}}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.answer(w, r, route) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.answer(w, r.WithContext(access.With(r.Context(), access.Local)), route)
+	}))
 	t.Cleanup(srv.Close)
 	return d, srv
 }

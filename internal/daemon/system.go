@@ -15,7 +15,14 @@ type Doctor func(ctx context.Context) api.Diagnosis
 func (d *Daemon) getDaemon(w http.ResponseWriter, r *http.Request) (any, error) {
 	cells, alive := d.cfg.Engine.Count()
 	return api.Daemon{Version: d.cfg.Version, PID: os.Getpid(), Started: d.started.UTC(), Home: d.cfg.Home.State,
-		Socket: d.cfg.Home.Socket(), Cells: cells, Alive: alive}, nil
+		Socket: d.cfg.Home.Socket(), Listen: d.urls(), Cells: cells, Alive: alive}, nil
+}
+
+func (d *Daemon) urls() (list []string) {
+	for _, o := range d.cfg.Listen {
+		list = append(list, o.URL)
+	}
+	return list
 }
 
 func (d *Daemon) stopDaemon(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -71,7 +71,7 @@ func isDir(p string) bool {
 
 // Make creates the directories, each with mode 0700.
 func (h Home) Make() error {
-	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Cells(), h.Runs(), h.Layers(), h.Memory(), h.Ledger(), h.Keepers(), h.Scratch()} {
+	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Tokens(), h.Cells(), h.Runs(), h.Layers(), h.Memory(), h.Ledger(), h.Keepers(), h.Scratch()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("cannot create %s: %w", d, err)
 		}
@@ -96,6 +96,12 @@ func (h Home) Registry() string { return filepath.Join(h.State, "registry.log") 
 
 // Credentials holds what is lent to cells, encrypted.
 func (h Home) Credentials() string { return filepath.Join(h.State, "credentials") }
+
+// Tokens holds what is known of tokens: whose they are and their digests.
+func (h Home) Tokens() string { return filepath.Join(h.State, "tokens") }
+
+// Audit is the log of who asked for what.
+func (h Home) Audit() string { return filepath.Join(h.State, "audit.jsonl") }
 
 // Keys holds the installation's keys: the one that signs, and the one that
 // credentials are encrypted for.

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cli"
+	"github.com/pando-dev/pando/internal/daemon"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/home"
+)
+
+// serving is what a daemon is told that answers callers from elsewhere. Its
+// sockets come beside it.
+type serving struct {
+	TLS   bool         `json:"tls,omitempty"`  // also where only this host can connect
+	Cert  string       `json:"cert,omitempty"` // files of the own certificate and key; "" for one that the daemon makes
+	Key   string       `json:"key,omitempty"`
+	First access.Level `json:"first,omitempty"` // of the token that is made when there is none; "" for none
+}
+
+// serveDaemon runs a daemon in the foreground. ready is called when it answers.
+func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready func(cli.Served) error) error {
+	if err := h.Make(); err != nil {
+		return err
+	}
+	sockets, err := listen(r.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, s := range sockets {
+			s.Close()
+		}
+	}()
+	log := os.Stderr
+	if os.Getenv("JOURNAL_STREAM") == "" { // systemd sets it where standard error is its journal
+		if log, err = os.OpenFile(h.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			return err
+		}
+		defer log.Close()
+	}
+	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope)}
+	p, err := begin(h, log, s, sockets)
+	if err != nil {
+		return err
+	}
+	defer p.conn.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- p.wait() }()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	if err := ready(*p.answer.Served); err != nil {
+		p.pid.Signal(syscall.SIGTERM)
+		<-ended
+		return err
+	}
+	stop := ctx.Done()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return fmt.Errorf("the daemon has failed: %w; see %s", err, h.Log())
+			}
+			return nil
+		case <-hup:
+			p.pid.Signal(syscall.SIGHUP)
+		case <-stop:
+			p.pid.Signal(syscall.SIGTERM)
+			stop = nil
+		}
+	}
+}
+
+// listen opens sockets at addresses, or takes those that systemd has opened.
+func listen(addrs []string) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+		}
+	}()
+	if n, _ := strconv.Atoi(os.Getenv("LISTEN_FDS")); n > 0 && os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) {
+		for i := range n {
+			syscall.CloseOnExec(3 + i)
+			files = append(files, os.NewFile(uintptr(3+i), "socket of systemd"))
+		}
+		return files, nil
+	}
+	for _, a := range addrs {
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			return files, cell.Errorf(cell.Unavailable, "listen", "choose another with --listen ADDRESS:PORT", "cannot listen at %s: %w", a, errors.Unwrap(err))
+		}
+		f, err := l.(*net.TCPListener).File()
+		l.Close()
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// open makes listeners of the sockets, and the first token.
+func (s *serving) open(h home.Home, tokens *access.Store, sockets []*os.File) (list []daemon.Open, out *cli.Served, err error) {
+	out = &cli.Served{}
+	var conf *tls.Config
+	for _, f := range sockets {
+		l, err := net.FileListener(f)
+		f.Close()
+		if err != nil {
+			return nil, nil, fmt.Errorf("cannot listen: %w", err)
+		}
+		if l.Addr().Network() != "tcp" {
+			return nil, nil, cell.Errorf(cell.Invalid, "serve", "give TCP sockets alone", "cannot listen at %s: it is no TCP socket", l.Addr())
+		}
+		o := daemon.Open{Listener: l, URL: "http://" + l.Addr().String()}
+		if s.TLS || s.Cert != "" || !daemon.Loopback(l.Addr()) {
+			if conf == nil {
+				if conf, out.Fingerprint, err = s.certificate(h); err != nil {
+					return nil, nil, err
+				}
+			}
+			o.TLS, o.URL = conf, "https://"+l.Addr().String()
+		}
+		list = append(list, o)
+		out.URLs = append(out.URLs, o.URL)
+	}
+	if len(list) == 0 {
+		return nil, nil, cell.Errorf(cell.Invalid, "serve", "say where with --listen ADDRESS:PORT", "cannot serve: there is nowhere to listen")
+	}
+	if s.First != "" && len(tokens.List()) == 0 {
+		if _, out.Token, err = tokens.Create("first", s.First, time.Time{}); err != nil {
+			return nil, nil, err
+		}
+	}
+	return list, out, nil
+}
+
+// certificate loads the certificate: the user's, or the daemon's own, which is
+// made once. fingerprint is of the latter.
+func (s *serving) certificate(h home.Home) (conf *tls.Config, fingerprint string, err error) {
+	var cert tls.Certificate
+	if s.Cert != "" {
+		if cert, err = tls.LoadX509KeyPair(s.Cert, s.Key); err != nil {
+			return nil, "", cell.Errorf(cell.Invalid, "serve", "give both as PEM: --tls-cert FILE --tls-key FILE", "cannot use the certificate: %w", err)
+		}
+	} else {
+		if cert, err = ownCertificate(durable.Disk(h.Keys())); err != nil {
+			return nil, "", err
+		}
+		sum := sha256.Sum256(cert.Certificate[0])
+		fingerprint = hex.EncodeToString(sum[:])
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, fingerprint, nil
+}
+
+// ownFile holds the daemon's own certificate and its key, PEM.
+const ownFile = "tls.pem"
+
+// ownCertificate reads the daemon's own certificate. It is recognised by its
+// fingerprint and by nothing else, so it stays the same for long.
+func ownCertificate(keys durable.FS) (tls.Certificate, error) {
+	b, err := durable.ReadFile(keys, ownFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		if b, err = makeCertificate(); err == nil {
+			err = durable.WriteFile(keys, ownFile, b, 0o600)
+		}
+	}
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	cert, err := tls.X509KeyPair(b, b)
+	if err != nil {
+		return cert, cell.Errorf(cell.Corrupt, "serve", "remove it, and tell those who connect the new fingerprint", "cannot read keys/%s: %w", ownFile, err)
+	}
+	return cert, nil
+}
+
+func makeCertificate() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	names := []string{"localhost", "*.localhost"}
+	if host, err := os.Hostname(); err == nil && !strings.EqualFold(host, "localhost") {
+		names = append(names, host)
+	}
+	now := time.Now()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "pando"}, DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "pando"}}, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	k, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: k})...), nil
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/home"
+)
+
+// ServeRequest says how to answer callers from elsewhere.
+type ServeRequest struct {
+	Listen     []string // addresses with ports
+	TLS        bool     // also at addresses that only this host can connect to
+	Cert, Key  string   // files; "" for a certificate of the daemon's own
+	FirstScope string   // of the token that is made when there is none; "" for none
+}
+
+// Served is what came of it.
+type Served struct {
+	URLs        []string `json:"urls"`
+	Token       string   `json:"token,omitempty"`       // the first, if it was made now
+	Fingerprint string   `json:"fingerprint,omitempty"` // of the daemon's own certificate: SHA-256, in hex
+}
+
+// Serve runs a daemon in the foreground until ctx ends or it is stopped, and
+// calls ready when it answers.
+type Serve func(ctx context.Context, h home.Home, r ServeRequest, ready func(Served) error) error
+
+func (a *app) serveCmd() *cobra.Command {
+	var r ServeRequest
+	c := &cobra.Command{
+		Use: "serve", Short: "Run the daemon in the foreground, for callers from elsewhere, too", Args: cobra.NoArgs,
+		Long: `Run the daemon in the foreground. Beside its own socket it answers at a TCP
+address: to the command line (PANDO_HOST), to SDKs, and to programs written for
+E2B. Everybody who connects there needs a token; the first is made and printed
+when there is none, others with pando token create.
+
+An address that other hosts can reach is served with TLS: with your certificate,
+or with one of the daemon's own, whose fingerprint is printed for clients to pin.
+
+A daemon that runs already hands over to this one; cells live on. They also do
+when this one ends.`,
+		Example: `  pando serve &
+  pando serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (r.Cert == "") != (r.Key == "") {
+				return usage("--tls-cert and --tls-key go together")
+			}
+			switch r.FirstScope {
+			case "none":
+				r.FirstScope = ""
+			case "read", "run", "admin":
+			default:
+				return usage("--first-token takes read, run, admin or none, not %q", r.FirstScope)
+			}
+			if a.remote {
+				return usage("it serves this host's installation: unset PANDO_HOST")
+			}
+			if err := a.takeOver(cmd.Context()); err != nil {
+				return err
+			}
+			return apiError(a.serve(cmd.Context(), a.home, r, a.served))
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&r.Listen, "listen", []string{"127.0.0.1:7070"}, "address and port; more than one with commas. Sockets of systemd come in their place")
+	f.BoolVar(&r.TLS, "tls", false, "TLS also where only this host can connect")
+	f.StringVar(&r.Cert, "tls-cert", "", "file with your certificate, PEM")
+	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM")
+	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
+	complete(c, "first-token", "read", "run", "admin", "none")
+	return c
+}
+
+// takeOver ends a daemon that serves nobody else.
+func (a *app) takeOver(ctx context.Context) error {
+	if !a.client.Alive(ctx) {
+		return nil
+	}
+	d, err := a.client.Daemon(ctx)
+	if err != nil {
+		return err
+	}
+	if len(d.Listen) > 0 {
+		return &api.Error{Kind: "exists", Message: fmt.Sprintf("cannot serve: daemon %d does, at %s", d.PID, strings.Join(d.Listen, ", ")), Hint: "end it first: pando daemon stop"}
+	}
+	if _, err := a.client.StopDaemon(ctx); err != nil {
+		return err
+	}
+	a.awaitGone(ctx)
+	a.say("daemon %d has handed over", d.PID)
+	return nil
+}
+
+// served tells how to connect.
+func (a *app) served(s Served) error {
+	err := a.print(s, func(w io.Writer) {
+		url, host := s.URLs[0], s.URLs[0]
+		for _, u := range s.URLs {
+			fmt.Fprintf(w, "pando answers at %s\n", u)
+		}
+		if s.Fingerprint != "" {
+			fmt.Fprintf(w, "certificate      sha256=%s\n", s.Fingerprint)
+			host += "#sha256=" + s.Fingerprint
+		}
+		key := "pando_…"
+		if s.Token != "" {
+			fmt.Fprintf(w, "token            %s   (shown this once)\n", s.Token)
+			key = s.Token
+		} else {
+			fmt.Fprintf(w, "token            the one that you have; another: pando token create\n")
+		}
+		fmt.Fprintf(w, "\nfor pando elsewhere:\n  export PANDO_HOST='%s' PANDO_TOKEN=%s\n", host, key)
+		fmt.Fprintf(w, "\nfor programs written for E2B:\n  export E2B_API_URL=%s\n  export E2B_SANDBOX_URL=%s\n  export E2B_API_KEY=%s\n", url, url, "e2b_"+strings.TrimPrefix(key, "pando_"))
+	})
+	return err
+}

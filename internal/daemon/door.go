@@ -1,0 +1,203 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A Front is another API over the same cells, at the same address. Where there
+// are several the first that matches answers, before the routes of this API.
+type Front struct {
+	// Match reports whether a request is for it. It is asked before anything is
+	// known of who asks.
+	Match func(*http.Request) bool
+	// Needs is what a caller must be allowed to do for a request; "" when the
+	// front itself finds out whether to answer, as for a link that is signed. A
+	// token that is presented must be right all the same.
+	Needs func(*http.Request) access.Level
+	// Refuse says in the words of that API why a request is not answered; nil
+	// for the words of this one.
+	Refuse func(http.ResponseWriter, *http.Request, error)
+	// Handler answers. access.From tells it who asks, where that is known.
+	Handler http.Handler
+}
+
+// Open is a Listener for callers from elsewhere, who need a token.
+type Open struct {
+	net.Listener
+	URL string
+	TLS *tls.Config // nil for plain HTTP
+}
+
+// server makes the server of one kind of listener.
+func (d *Daemon) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(d.cfg.Log.Handler(), slog.LevelWarn),
+	}
+}
+
+// local is the door for callers on the unix socket: the user, and root.
+func (d *Daemon) local() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.enter(w, r.WithContext(access.With(r.Context(), access.Local)))
+	})
+}
+
+// remote is the door for everybody else.
+func (d *Daemon) remote() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		front := d.frontOf(r)
+		refuse := func(err error) {
+			if front != nil && front.Refuse != nil {
+				front.Refuse(w, r, err)
+				return
+			}
+			writeError(w, err)
+		}
+		secret := access.Presented(r)
+		if secret == "" {
+			if front == nil || front.Needs(r) != "" {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="pando"`)
+				refuse(cell.Errorf(cell.Unauthenticated, "daemon", "send Authorization: Bearer pando_…; make a token where the daemon runs: pando token create",
+					"cannot answer without a token"))
+				return
+			}
+			d.enter(w, r)
+			return
+		}
+		p, life, expires, err := d.cfg.Tokens.Recognise(secret)
+		if err != nil {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="pando", error="invalid_token"`)
+			refuse(cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
+			return
+		}
+		ctx, cancel := context.WithCancelCause(access.With(r.Context(), p))
+		defer cancel(nil)
+		defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
+		if !expires.IsZero() {
+			defer time.AfterFunc(time.Until(expires), func() {
+				cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
+			}).Stop()
+		}
+		d.enter(w, r.WithContext(ctx))
+	})
+}
+
+// enter hands a request to the front that it is for, or to the routes.
+func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
+	if f := d.frontOf(r); f != nil {
+		if need := f.Needs(r); need != "" {
+			if err := allowed(r, need); err != nil {
+				if f.Refuse != nil {
+					f.Refuse(w, r, err)
+				} else {
+					writeError(w, err)
+				}
+				return
+			}
+		}
+		f.Handler.ServeHTTP(w, r)
+		return
+	}
+	if crooked(r.URL.Path) {
+		// The mux would send the client elsewhere, and a name be part of a way up.
+		writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", clip(r.URL.Path)))
+		return
+	}
+	d.mux.ServeHTTP(w, r)
+}
+
+func (d *Daemon) frontOf(r *http.Request) *Front {
+	for i := range d.cfg.Fronts {
+		if d.cfg.Fronts[i].Match(r) {
+			return &d.cfg.Fronts[i]
+		}
+	}
+	return nil
+}
+
+// allowed reports whether whoever asks may do what needs need.
+func allowed(r *http.Request, need access.Level) error {
+	p, ok := access.From(r.Context())
+	switch {
+	case !ok:
+		return cell.Errorf(cell.Unauthenticated, "daemon", "", "nobody is known to ask")
+	case !p.Level.Allows(need):
+		return cell.Errorf(cell.Denied, "daemon", "make one that may, where the daemon runs: pando token create --scope "+string(need),
+			"the token %s is of scope %s, and this needs %s", p.Name, p.Level, need)
+	}
+	return nil
+}
+
+// crooked reports whether a path is not what it looks like.
+func crooked(p string) bool {
+	for s := range strings.SplitSeq(strings.TrimPrefix(p, "/"), "/") {
+		if s == "" || s == "." || s == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// Loopback reports whether only this host can connect to an address.
+func Loopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}
+
+// serve answers on all listeners until ctx ends or one of them fails.
+func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Listener) error {
+	type pair struct {
+		srv *http.Server
+		l   net.Listener
+	}
+	servers := []pair{{d.server(d.count(d.local())), l}}
+	for _, o := range d.cfg.Listen {
+		srv, l := d.server(d.count(d.remote())), o.Listener
+		if o.TLS != nil {
+			l = tls.NewListener(l, o.TLS)
+		}
+		servers = append(servers, pair{srv, l})
+	}
+	ended := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() {
+			err := s.srv.Serve(s.l)
+			stop()
+			if errors.Is(err, http.ErrServerClosed) {
+				err = nil
+			}
+			ended <- err
+		}()
+	}
+	<-ctx.Done()
+	c, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range servers {
+		wg.Go(func() {
+			s.srv.Shutdown(c)
+			s.srv.Close()
+		})
+	}
+	wg.Wait()
+	var all []error
+	for range servers {
+		all = append(all, <-ended)
+	}
+	return errors.Join(all...)
+}

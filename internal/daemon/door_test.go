@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/durable"
+)
+
+// house is a daemon whose routes answer with nothing but that they were reached.
+func house(t *testing.T, cfg Config) (d *Daemon, remote *httptest.Server) {
+	t.Helper()
+	tokens, err := access.Open(durable.Disk(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Log, cfg.Tokens = slog.New(slog.DiscardHandler), tokens
+	d = New(cfg)
+	table := make([]Route, len(Routes))
+	for i, r := range Routes {
+		table[i] = r
+		table[i].handle = func(*Daemon, http.ResponseWriter, *http.Request) (any, error) { return "reached", nil }
+	}
+	d.mux = d.routes(table)
+	remote = httptest.NewServer(d.remote())
+	t.Cleanup(remote.Close)
+	return d, remote
+}
+
+func token(t *testing.T, d *Daemon, level access.Level, expires time.Time) string {
+	t.Helper()
+	_, secret, err := d.cfg.Tokens.Create("", level, expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+func call(t *testing.T, srv *httptest.Server, method, path, secret string) (status int, body string, head http.Header) {
+	t.Helper()
+	r, err := http.NewRequest(method, srv.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secret != "" {
+		r.Header.Set("Authorization", "Bearer "+secret)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b), resp.Header
+}
+
+// Each route, for each caller: no token, a wrong one, one that has expired, one
+// that was removed, and one of each scope.
+func TestEveryRouteAsksWhoCalls(t *testing.T) {
+	d, srv := house(t, Config{})
+	old := token(t, d, Admin, time.Now().Add(1100*time.Millisecond))
+	gone := token(t, d, Admin, time.Time{})
+	for _, u := range d.cfg.Tokens.List() {
+		if u.Expires.IsZero() {
+			d.cfg.Tokens.Remove(u.ID)
+		}
+	}
+	of := map[access.Level]string{}
+	for _, l := range access.Levels {
+		of[l] = token(t, d, l, time.Time{})
+	}
+	time.Sleep(1200 * time.Millisecond)
+	for _, route := range Routes {
+		path, _ := route.Split()
+		for _, w := range PathWords(path) {
+			path = strings.Replace(path, "{"+w+"}", "x", 1)
+		}
+		if route.Access == "" {
+			t.Errorf("%s %s needs nothing", route.Method, path)
+		}
+		for who, secret := range map[string]string{"nobody": "", "a wrong token": of[Admin] + "0", "an expired token": old, "a removed token": gone} {
+			status, body, head := call(t, srv, route.Method, path, secret)
+			var e api.Error
+			if json.Unmarshal([]byte(body), &e); status != http.StatusUnauthorized || e.Kind != "unauthenticated" || e.Hint == "" || head.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s %s for %s: %d %s", route.Method, path, who, status, body)
+			}
+		}
+		for _, l := range access.Levels {
+			want := http.StatusForbidden
+			if l.Allows(route.Access) {
+				want = http.StatusOK
+			}
+			if status, body, _ := call(t, srv, route.Method, path, of[l]); status != want || strings.Contains(body, "reached") != (want == http.StatusOK) {
+				t.Errorf("%s %s for scope %s: %d %s", route.Method, path, l, status, body)
+			}
+		}
+	}
+	// What there is not is not told to who is not known.
+	if status, _, _ := call(t, srv, "GET", "/v1/nothing", ""); status != http.StatusUnauthorized {
+		t.Errorf("an unknown path says %d", status)
+	}
+}
+
+// Callers of a front are recognised before it is asked, and refused in its words.
+func TestFrontsAreBehindTheDoor(t *testing.T) {
+	front := Front{
+		Match: func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/other/") },
+		Needs: func(r *http.Request) access.Level {
+			if strings.HasSuffix(r.URL.Path, "/signed") {
+				return ""
+			}
+			return access.Run
+		},
+		Refuse: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "other: "+err.Error(), http.StatusTeapot)
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p, ok := access.From(r.Context())
+			json.NewEncoder(w).Encode([]any{p.Level, ok})
+		}),
+	}
+	d, srv := house(t, Config{Fronts: []Front{front}})
+	run, read := token(t, d, access.Run, time.Time{}), token(t, d, access.Read, time.Time{})
+	for _, x := range []struct{ path, secret, want string }{
+		{"/other/a", "", "other: cannot answer without a token"},
+		{"/other/a", "pando_0", "other: cannot answer: the token is wrong, has expired or was removed"},
+		{"/other/a", read, "is of scope read, and this needs run"},
+		{"/other/a", run, `["run",true]`},
+		{"/other/signed", "", `["",false]`},
+		{"/other/signed", "pando_0", "other: cannot answer: the token is wrong, has expired or was removed"},
+		{"/other/signed", read, `["read",true]`},
+		{"/other//b/../c", run, `["run",true]`}, // paths are the front's own
+	} {
+		if _, body, _ := call(t, srv, "GET", x.path, x.secret); !strings.Contains(body, x.want) {
+			t.Errorf("%s with %q: %s", x.path, x.secret, body)
+		}
+	}
+}
+
+// What was begun with a token ends when it is removed, or expires.
+func TestRemovingATokenEndsWhatItBegan(t *testing.T) {
+	begun, ended := make(chan bool, 1), make(chan error, 1)
+	front := Front{
+		Match: func(*http.Request) bool { return true }, Needs: func(*http.Request) access.Level { return access.Read },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			select {
+			case <-r.Context().Done():
+				ended <- nil
+			case <-time.After(20 * time.Second):
+				ended <- io.ErrNoProgress
+			}
+		}),
+	}
+	d, srv := house(t, Config{Fronts: []Front{front}})
+	for name, end := range map[string]func(access.Token){
+		"removed": func(k access.Token) { d.cfg.Tokens.Remove(k.ID) },
+		"expired": func(access.Token) {},
+	} {
+		k, secret, err := d.cfg.Tokens.Create(name, access.Read, time.Now().Add(1500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go call(t, srv, "GET", "/", secret)
+		<-begun
+		end(k)
+		if err := <-ended; err != nil {
+			t.Errorf("%s: it goes on", name)
+		}
+	}
+}
