@@ -18,7 +18,9 @@ func TestStartIsLean(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	const most = 200 << 10 // bytes
+	// The protocol of agents (package mcp) takes 120 KiB of it and, measured, 0.7 ms:
+	// it is in the same program so that every installation and the daemon have it.
+	const most = 340 << 10 // bytes
 	sum := 0
 	lines := regexp.MustCompile(`(?m)^init \S+ .* (\d+) bytes`).FindAllSubmatch(out, -1)
 	for _, l := range lines {

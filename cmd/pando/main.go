@@ -31,7 +31,7 @@ func main() {
 	case daemonRole:
 		err = daemonMain()
 	default: // whatever somebody called the file
-		os.Exit(cli.Main(os.Args[1:], version, startDaemon, serveDaemon, harness{}))
+		os.Exit(cli.Main(os.Args[1:], version, cli.Parts{Start: startDaemon, Serve: serveDaemon, Bench: harness{}, MCP: serveAgents}))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pando:", err)

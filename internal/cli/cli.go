@@ -34,6 +34,7 @@ type app struct {
 	start   Start
 	serve   Serve
 	bench   Bench
+	mcp     MCP
 	home    home.Home
 	client  *client.Client
 	remote  bool   // the daemon is elsewhere: PANDO_HOST
@@ -54,9 +55,17 @@ type app struct {
 	exit int // exit code of a command that was run in a cell
 }
 
+// Parts is what the command line runs and the executable brings.
+type Parts struct {
+	Start Start
+	Serve Serve
+	Bench Bench
+	MCP   MCP
+}
+
 // Main runs the command line and returns the exit code.
-func Main(args []string, version string, start Start, serve Serve, bench Bench) int {
-	a := &app{version: version, start: start, serve: serve, bench: bench, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
+func Main(args []string, version string, p Parts) int {
+	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
 	if len(args) == 1 && args[0] == "--version" { // nothing else is needed for it
 		fmt.Fprintln(a.stdout, "pando", version)
 		return 0
@@ -168,7 +177,7 @@ signed evidence.
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
 		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd()}},
-		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.benchCmd(), a.versionCmd()}},
+		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.mcpCmd(), a.benchCmd(), a.versionCmd()}},
 	}
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})

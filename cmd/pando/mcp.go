@@ -1,0 +1,16 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/mcp"
+)
+
+// serveAgents is package mcp as the command line knows it.
+func serveAgents(ctx context.Context, c *client.Client, version, dir string) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return mcp.New(mcp.Config{Client: c, Version: version, Dir: dir, Log: log}).Run(ctx)
+}

@@ -1,0 +1,328 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// cellView is what an agent wants to know of a cell.
+type cellView struct {
+	Cell        string   `json:"cell"` // its name, by which it is called
+	ID          string   `json:"id"`
+	State       string   `json:"state"`
+	Cause       string   `json:"cause,omitempty"`
+	Source      string   `json:"source,omitempty"` // where the workspace is, in the cell, too
+	Backend     string   `json:"backend"`
+	Head        int      `json:"head"` // number of the checkpoint it is at
+	Checkpoints int      `json:"checkpoints"`
+	Processes   int      `json:"processes"`
+	LatestRun   string   `json:"latest_run,omitempty"`
+	Verdict     string   `json:"verdict,omitempty"`
+	Parent      string   `json:"parent,omitempty"` // CELL@N
+	Interpreter string   `json:"interpreter,omitempty"`
+	Network     string   `json:"network,omitempty"`
+	Weaker      []string `json:"weaker,omitempty"` // what isolates less than it could
+}
+
+func viewCell(c api.Cell) cellView {
+	v := cellView{Cell: c.Name, ID: c.ID, State: c.State, Cause: c.Cause, Source: c.Source, Backend: c.Backend, Head: c.Head,
+		Checkpoints: c.Checkpoints, Processes: c.Processes, LatestRun: c.LatestRun, Verdict: c.Verdict, Weaker: c.Downgrades}
+	if c.Parent != nil {
+		v.Parent = fmt.Sprintf("%s@%d", c.Parent.Name, c.Parent.Number)
+	}
+	if i := c.Interpreter; i != nil {
+		v.Interpreter = i.Version
+		if i.Ended != "" {
+			v.Interpreter += ", ended: " + i.Ended
+		}
+	}
+	if c.Assurance != nil {
+		v.Network = c.Assurance.Network
+	}
+	return v
+}
+
+func (v cellView) line() string {
+	text := fmt.Sprintf("%s: %s, at checkpoint %d", v.Cell, v.State, v.Head)
+	if v.Interpreter != "" {
+		text += ", " + v.Interpreter
+	}
+	if v.Parent != "" {
+		text += ", from " + v.Parent
+	}
+	if v.Source != "" {
+		text += ", workspace " + v.Source
+	}
+	return text
+}
+
+// place says what a new cell is made of.
+type place struct {
+	From    string   `json:"from,omitempty" jsonschema:"directory to copy into the cell, absolute; it is seen at the same path there. Default: the directory this server was started in"`
+	Backend string   `json:"backend,omitempty" jsonschema:"auto (default), namespace, or gvisor: a kernel of its own, whose running programs can be checkpointed and branched"`
+	Image   string   `json:"image,omitempty" jsonschema:"root file system: host (default) or oci:REFERENCE"`
+	Allow   []string `json:"allow,omitempty" jsonschema:"whom the cell may reach: HOST[:PORT], *.HOST, or a preset such as @npm or @pypi; default nobody"`
+	Env     []string `json:"env,omitempty" jsonschema:"variables, as NAME=value"`
+	CPUs    string   `json:"cpus,omitempty" jsonschema:"limit: cores, such as 1.5"`
+	Memory  string   `json:"memory,omitempty" jsonschema:"limit: bytes, such as 512M"`
+	PIDs    string   `json:"pids,omitempty" jsonschema:"limit: processes and threads"`
+	Disk    string   `json:"disk,omitempty" jsonschema:"limit: bytes written and kept, such as 10G"`
+}
+
+// request makes a run's request of it. What only a person may ask for is no
+// argument of ours, and what would isolate nothing is refused.
+func (s *Server) request(p place) (api.RunRequest, error) {
+	req := api.RunRequest{From: p.From, Backend: p.Backend, Image: p.Image, Allow: p.Allow, Env: p.Env, CallerDir: s.cfg.Dir,
+		Limits: api.Limits{CPUs: p.CPUs, Memory: p.Memory, PIDs: p.PIDs, Disk: p.Disk}}
+	switch p.Backend {
+	case "", "auto", "namespace", "gvisor":
+	default:
+		return req, invalid("leave backend out, or use auto, namespace or gvisor", fmt.Sprintf("cannot make cells with backend %q for an agent", p.Backend))
+	}
+	if p.Image != "" && p.Image != "host" && !strings.HasPrefix(p.Image, "oci:") {
+		return req, invalid("leave image out, or use host or oci:REFERENCE", fmt.Sprintf("cannot make cells from image %q for an agent", p.Image))
+	}
+	if req.From == "" {
+		req.From = s.cfg.Dir
+	}
+	if req.From != "" && !filepath.IsAbs(req.From) {
+		if s.cfg.Dir == "" {
+			return req, invalid("give the directory as an absolute path", fmt.Sprintf("cannot tell where %q is", req.From))
+		}
+		req.From = filepath.Join(s.cfg.Dir, req.From)
+	}
+	return req, nil
+}
+
+// newName is a name for a cell that was given none.
+func newName() string {
+	var b [4]byte
+	rand.Read(b[:])
+	return "mcp-" + hex.EncodeToString(b[:])
+}
+
+type createIn struct {
+	Name     string `json:"name,omitempty" jsonschema:"the cell's name; default one that is made up"`
+	Template string `json:"template,omitempty" jsonschema:"fork it out of this warm template, with its interpreter; what it is made of is then the template's"`
+	place
+}
+
+func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, error) {
+	if in.Template != "" {
+		return s.createWarm(ctx, c, in)
+	}
+	req, err := s.request(in.place)
+	if err != nil {
+		return answer{}, err
+	}
+	if req.From == "" {
+		return answer{}, invalid("give from, an absolute directory, or template (list shows templates)", "cannot make a cell: it is not said what is in it")
+	}
+	if req.Cell = in.Name; req.Cell == "" {
+		req.Cell = newName()
+	}
+	if _, err := s.cfg.Client.Cell(ctx, req.Cell); err == nil {
+		return answer{}, &api.Error{Kind: "exists", Message: fmt.Sprintf("cannot make cell %s: it exists", req.Cell), Hint: "use another name, or kill it first"}
+	} else if e, ok := errors.AsType[*api.Error](err); !ok || e.Kind != "not-found" {
+		return answer{}, err
+	}
+	// A cell is made by its first run.
+	req.Command, req.OnSuccess = []string{"true"}, "accept"
+	run, _, _, err := s.governed(ctx, c, req)
+	if err != nil {
+		return answer{}, err
+	}
+	if run.ExitCode == nil || *run.ExitCode != 0 {
+		return answer{}, &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot make cell %s: its first command (true) %s", req.Cell, outcome(run)), Hint: "show the run " + run.ID}
+	}
+	made, err := s.cfg.Client.Cell(ctx, req.Cell)
+	if err != nil {
+		return answer{}, err
+	}
+	v := viewCell(made)
+	text := v.line()
+	for _, l := range run.LeftOut {
+		text += fmt.Sprintf("\nleft out: %s (%s)", l.Path, l.Why)
+	}
+	return answer{text: text, data: v}, nil
+}
+
+func (s *Server) createWarm(ctx context.Context, c *call, in createIn) (answer, error) {
+	p := in.place
+	if p.From+p.Backend+p.Image+p.CPUs+p.Memory+p.PIDs+p.Disk != "" || len(p.Allow)+len(p.Env) > 0 {
+		return answer{}, invalid("leave out all but name and template", "cannot change what a cell of a template is made of")
+	}
+	res, err := s.cfg.Client.ForkTemplate(ctx, in.Template, api.WarmForkRequest{Name: in.Name}, c.listener())
+	if err != nil {
+		return answer{}, err
+	}
+	if len(res.Forks) != 1 {
+		return answer{}, &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot fork template %s: it made %d cells", in.Template, len(res.Forks))}
+	}
+	if e := res.Forks[0].Error; e != nil {
+		return answer{}, e
+	}
+	v := viewCell(res.Forks[0].Cell)
+	return answer{text: v.line(), data: v}, nil
+}
+
+type cellIn struct {
+	Cell string `json:"cell" jsonschema:"name or id of the cell"`
+}
+
+type killIn struct {
+	Cell string `json:"cell" jsonschema:"name or id of the cell"`
+	Keep bool   `json:"keep,omitempty" jsonschema:"only end its processes: its files and checkpoints stay"`
+}
+
+func (s *Server) kill(ctx context.Context, _ *call, in killIn) (answer, error) {
+	if err := needed("cell", in.Cell); err != nil {
+		return answer{}, err
+	}
+	if in.Keep {
+		c, err := s.cfg.Client.Stop(ctx, in.Cell)
+		if err != nil {
+			return answer{}, err
+		}
+		v := viewCell(c)
+		return answer{text: v.line(), data: v}, nil
+	}
+	c, err := s.cfg.Client.Remove(ctx, in.Cell, false)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{text: c.Name + " is removed, with its processes, files and checkpoints", data: map[string]any{"cell": c.Name, "id": c.ID, "removed": true}}, nil
+}
+
+// needed refuses "", which the daemon would take for the latest cell of a
+// directory: an agent says which one it means.
+func needed(what, value string) error {
+	if value == "" || value == "-" {
+		return invalid("give its name or id; list shows what there is", "cannot tell which "+what+" is meant")
+	}
+	return nil
+}
+
+type listIn struct {
+	What string `json:"what,omitempty" jsonschema:"cells (default), templates or runs"`
+	Cell string `json:"cell,omitempty" jsonschema:"of runs: those of this cell alone"`
+}
+
+// listed is how many things a list has at most.
+const listed = 200
+
+func (s *Server) list(ctx context.Context, _ *call, in listIn) (answer, error) {
+	switch in.What {
+	case "", "cells":
+		cells, err := s.cfg.Client.Cells(ctx)
+		if err != nil {
+			return answer{}, err
+		}
+		return enumerate("cells", cells, viewCell, cellView.line), nil
+	case "templates":
+		templates, err := s.cfg.Client.Templates(ctx)
+		if err != nil {
+			return answer{}, err
+		}
+		return enumerate("templates", templates, viewTemplate, templateView.line), nil
+	case "runs":
+		var of *string
+		if in.Cell != "" {
+			of = &in.Cell
+		}
+		runs, err := s.cfg.Client.Runs(ctx, of)
+		if err != nil {
+			return answer{}, err
+		}
+		return enumerate("runs", runs, viewRun, runView.line), nil
+	}
+	return answer{}, invalid("use cells, templates or runs", fmt.Sprintf("cannot list %q", in.What))
+}
+
+// enumerate makes an answer of the first of a list.
+func enumerate[T, V any](what string, all []T, view func(T) V, line func(V) string) answer {
+	views, text := []V{}, []string{}
+	for _, x := range all[:min(len(all), listed)] {
+		v := view(x)
+		views, text = append(views, v), append(text, line(v))
+	}
+	data := map[string]any{what: views, "total": len(all)}
+	if len(all) > listed {
+		text = append(text, fmt.Sprintf("… and %d more, older ones", len(all)-listed))
+	}
+	if len(all) == 0 {
+		text = append(text, "there are no "+what)
+	}
+	return answer{text: lines(text...), data: data}
+}
+
+type templateView struct {
+	Template string   `json:"template"`
+	State    string   `json:"state"`
+	Version  string   `json:"version"`
+	Cells    []string `json:"cells"`
+}
+
+func viewTemplate(t api.Template) templateView {
+	return templateView{Template: t.Name, State: t.State, Version: t.Version, Cells: t.Cells}
+}
+
+func (v templateView) line() string { return fmt.Sprintf("%s: %s, %s", v.Template, v.State, v.Version) }
+
+type showIn struct {
+	ID string `json:"id" jsonschema:"name or id of a cell, name of a template, or id of a run (r-…)"`
+}
+
+func (s *Server) showTool(ctx context.Context, _ *call, in showIn) (answer, error) {
+	if err := needed("cell or run", in.ID); err != nil {
+		return answer{}, err
+	}
+	if strings.HasPrefix(in.ID, "r-") {
+		r, err := s.cfg.Client.Run(ctx, in.ID, false)
+		if err != nil {
+			return answer{}, err
+		}
+		return s.detailed(viewRun(r).line(), r), nil
+	}
+	c, err := s.cfg.Client.Cell(ctx, in.ID)
+	if err == nil {
+		history, herr := s.cfg.Client.History(ctx, c.ID)
+		if herr != nil {
+			return answer{}, herr
+		}
+		text := []string{viewCell(c).line()}
+		for _, p := range history[max(len(history)-listed, 0):] {
+			text = append(text, viewCheckpoint(p).line())
+		}
+		return s.detailed(lines(text...), struct {
+			api.Cell
+			History []api.Checkpoint `json:"history"`
+		}{c, history}), nil
+	}
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == "not-found" {
+		if t, terr := s.cfg.Client.Template(ctx, in.ID); terr == nil {
+			return s.detailed(viewTemplate(t).line(), t), nil
+		}
+	}
+	return answer{}, err
+}
+
+// detailed is an answer with all that the daemon says, when that is not too much.
+func (s *Server) detailed(text string, v any) answer {
+	b, err := json.Marshal(v)
+	if err != nil || len(b) <= Limit {
+		return answer{text: text, data: v}
+	}
+	c := &collector{}
+	c.add(b)
+	uri := s.out.put(c.b)
+	return answer{text: lines(text, "all of it: read "+uri), data: map[string]any{"rest": uri, "bytes": len(b)}}
+}

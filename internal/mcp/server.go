@@ -1,0 +1,87 @@
+package mcp
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/pando-dev/pando/client"
+)
+
+// Limit is how many bytes of one text an answer has, when the caller did not ask
+// for fewer or more.
+const Limit = 24 << 10
+
+// maxLimit is the most that a caller may ask for.
+const maxLimit = 256 << 10
+
+// Beat is how long nothing is told about long work at most.
+const Beat = 5 * time.Second
+
+// Config says for whom a server works.
+type Config struct {
+	Client  *client.Client
+	Version string
+	// Dir is what a new cell begins with when nobody says it: the directory
+	// that an agent works in. "" when there is none, as for callers over HTTP.
+	Dir string
+	Log *slog.Logger // of the protocol's own troubles; nil: nowhere
+}
+
+// A Server answers agents. It is safe for concurrent use.
+type Server struct {
+	cfg Config
+	out outputs
+	mcp *sdk.Server
+}
+
+const instructions = `pando runs commands and code in cells: isolated places with a copy of a directory,
+which fork like processes and roll back like transactions. The directory itself is
+never written.
+
+create makes a cell; exec runs a command in it, eval evaluates code in its
+interpreter, whose variables last. Before something risky: checkpoint, and restore
+if it went wrong. To try several ways at once: branch (a running interpreter with
+its memory) or fork (files, or a warm template). run is one governed command: a
+failure is rolled back by itself, and a signed receipt says what happened. kill
+removes a cell. Every tool takes the cell's name or id.
+
+Cells reach no network unless allow says whom; policy_why says what would be let
+through, and what would have to be allowed. Results are brought into the user's
+directory by the user alone (pando accept --apply).
+
+Long outputs are cut; the answer names a resource with all of it, which the tool
+read gives in parts, too.`
+
+// New returns a server. Nothing is contacted yet.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg}
+	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "pando", Title: "pando", Version: cfg.Version}, &sdk.ServerOptions{
+		Instructions: instructions, Logger: cfg.Log,
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
+	})
+	s.addTools()
+	s.addResources()
+	return s
+}
+
+// Run answers on standard input and output until that ends, or ctx does.
+func (s *Server) Run(ctx context.Context) error {
+	err := s.mcp.Run(ctx, &sdk.StdioTransport{})
+	if ctx.Err() != nil {
+		return nil // it was told to end
+	}
+	return err
+}
+
+// Handler answers over streamable HTTP. It remembers no sessions, so that both
+// generations work and nothing is lost with a daemon. Who may call is for the
+// caller to check.
+func (s *Server) Handler() http.Handler {
+	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp }, &sdk.StreamableHTTPOptions{
+		Stateless: true, Logger: s.cfg.Log, PropagateRequestCancellation: true, MaxRequestBodyBytes: 16 << 20,
+	})
+}

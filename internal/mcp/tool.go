@@ -1,0 +1,85 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// answer is what a tool says: the same as text and as data.
+type answer struct {
+	text  string
+	data  any // a struct or map of ours
+	links []*sdk.ResourceLink
+	more  []sdk.Content // pictures and the like
+}
+
+// manner is how a tool behaves, for clients that ask a person first.
+type manner int
+
+const (
+	looks   manner = iota // changes nothing
+	makes                 // adds things
+	changes               // may end or overwrite something inside cells
+)
+
+// add registers a tool. What it returns as an error is for the agent to read: the
+// call itself has worked.
+func add[In any](s *Server, name, title string, how manner, about string, do func(ctx context.Context, c *call, in In) (answer, error)) {
+	destructive, closed := how == changes, false
+	sdk.AddTool(s.mcp, &sdk.Tool{Name: name, Title: title, Description: about, Annotations: &sdk.ToolAnnotations{
+		Title: title, ReadOnlyHint: how == looks, IdempotentHint: how == looks, DestructiveHint: &destructive, OpenWorldHint: &closed,
+	}}, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
+		c := newCall(ctx, req)
+		defer c.end()
+		a, err := do(ctx, c, in)
+		if err != nil {
+			return failed(err), nil, nil
+		}
+		res := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: a.text}}}
+		res.Content = append(res.Content, a.more...)
+		for _, l := range a.links {
+			res.Content = append(res.Content, l)
+		}
+		return res, a.data, nil
+	})
+}
+
+// failed is an error as an agent reads it: what could not be done, and what to do
+// about it.
+func failed(err error) *sdk.CallToolResult {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		e = &api.Error{Kind: "internal", Message: err.Error()}
+	}
+	text := e.Message
+	if !strings.HasPrefix(text, "cannot ") {
+		text = "cannot do it: " + text
+	}
+	if e.Hint != "" {
+		text += "\nhint: " + e.Hint
+	}
+	return &sdk.CallToolResult{
+		IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: map[string]*api.Error{"error": e},
+	}
+}
+
+// invalid is an error about arguments.
+func invalid(hint, message string) error {
+	return &api.Error{Kind: "invalid", Message: message, Hint: hint}
+}
+
+// lines joins what is not empty.
+func lines(parts ...string) string {
+	var out []string
+	for _, p := range parts {
+		if p = strings.TrimRight(p, "\n"); p != "" {
+			out = append(out, p)
+		}
+	}
+	return strings.Join(out, "\n")
+}
