@@ -10,7 +10,8 @@ type RunRequest struct {
 	// Cell names the cell to work in; it is created if there is none. Empty:
 	// a new anonymous cell that starts from the source.
 	Cell       string   `json:"cell,omitempty"`
-	Backend    string   `json:"backend,omitempty"`     // "auto", "namespace", "none"
+	Backend    string   `json:"backend,omitempty"`     // "auto", "namespace", "gvisor", "none"; an existing cell's must be the same
+	Prefer     string   `json:"prefer,omitempty"`      // backend of a new cell where Backend is not given
 	Image      string   `json:"image,omitempty"`       // "host" (default), "dir:PATH", "oci:REF"; empty with a cell that exists
 	Policy     string   `json:"policy,omitempty"`      // text of a policy file
 	PolicyName string   `json:"policy_name,omitempty"` // name of the policy's file, for messages

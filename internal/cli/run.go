@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -59,7 +58,7 @@ ended. Without, each run starts from the directory.`,
 			} else {
 				req.From = "" // an existing cell knows its source; a new one is made from here
 			}
-			req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+			req.CallerEnv, req.CallerDir, req.Prefer = os.Environ(), a.dir, os.Getenv(backendVar)
 			if req.DryRun {
 				return a.planRun(cmd.Context(), req)
 			}
@@ -70,7 +69,7 @@ ended. Without, each run starts from the directory.`,
 	f.SetInterspersed(false)
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
-	f.StringVar(&req.Backend, "backend", cmp.Or(os.Getenv("PANDO_BACKEND"), "auto"), "isolation: auto, namespace, gvisor, none (default: PANDO_BACKEND, or auto)")
+	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, none (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&policyFile, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback)")
@@ -95,6 +94,9 @@ ended. Without, each run starts from the directory.`,
 	c.RegisterFlagCompletionFunc("cell", a.completeCells)
 	return c
 }
+
+// backendVar names the backend of cells for which none is chosen.
+const backendVar = "PANDO_BACKEND"
 
 // passEnv makes NAME=value of NAME.
 func passEnv(list []string) ([]string, error) {

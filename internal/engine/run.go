@@ -179,7 +179,7 @@ func (e *Engine) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if p.source, p.from, err = empty, e.emptySource(), os.MkdirAll(e.emptySource(), 0o755); err != nil {
 			return nil, full(err)
 		}
-		if p.backend, err = e.backend(req.Backend); err != nil {
+		if p.backend, err = e.backend(orElse(req.Backend, req.Prefer)); err != nil {
 			return nil, err
 		}
 		if err := e.mayHaveImage(p); err != nil {
@@ -205,7 +205,7 @@ func (e *Engine) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 				"cannot let in %s: %w", w, err)
 		}
 	}
-	if p.backend, err = e.backend(req.Backend); err != nil {
+	if p.backend, err = e.backend(orElse(req.Backend, req.Prefer)); err != nil {
 		return nil, err
 	}
 	if err := e.mayHaveImage(p); err != nil {
