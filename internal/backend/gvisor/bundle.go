@@ -115,9 +115,9 @@ func tmpOptions(spec *cell.Spec) []string {
 
 // runscArgs are the arguments of pando-runsc before its command.
 func runscArgs(talks bool) []string {
-	network := "none"
-	if talks {
-		network = "sandbox"
+	network, sockets := "none", "none"
+	if talks { // with the keeper's SSH agent, too; the mounts have no other socket that anybody listens at
+		network, sockets = "sandbox", "open"
 	}
-	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--ignore-cgroups", "--overlay2=none", "--directfs=false", "--file-access=shared", "--file-access-mounts=shared", "--in-sandbox-cgroup=v2"}
+	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--host-uds=" + sockets, "--ignore-cgroups", "--overlay2=none", "--directfs=false", "--file-access=shared", "--file-access-mounts=shared", "--in-sandbox-cgroup=v2"}
 }

@@ -29,6 +29,10 @@ type Stage struct {
 // an empty /tmp, and what Stage was given.
 const StageRoot = "/cell"
 
+// inEveryCell is a directory that every cell's root has, whatever its image: it is
+// covered by the stage while that is built.
+const inEveryCell = "/run"
+
 // Stage makes a cell's stage, with files in it by their absolute paths. The
 // directories on the way are made.
 func (d *Driver) Stage(id cell.ID, files map[string][]byte) (*Stage, error) {
@@ -44,8 +48,8 @@ func (d *Driver) Stage(id cell.ID, files map[string][]byte) (*Stage, error) {
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags())
 	s.Call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWNS)
 	tree := s.Call("take the cell's root", unix.SYS_OPEN_TREE, linux.AtCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	s.Mount("tmpfs", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755")
-	s.Call("chdir", unix.SYS_CHDIR, stage)
+	s.Mount("tmpfs", inEveryCell, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755")
+	s.Call("chdir", unix.SYS_CHDIR, inEveryCell)
 	s.Mkdir("oldroot", 0o700)
 	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "oldroot")
 	s.Call("chdir", unix.SYS_CHDIR, "/")
