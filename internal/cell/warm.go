@@ -81,6 +81,10 @@ type Evaluated struct {
 	// Stdout and Stderr are how much it wrote.
 	Stdout int64 `json:"stdout_bytes"`
 	Stderr int64 `json:"stderr_bytes"`
+	// MissingCalls are the system calls that processes of the cell made meanwhile and
+	// its kernel, which is not the host's, does not have, by name; "others" stands for
+	// those that are not told apart any more.
+	MissingCalls []string `json:"missing_calls,omitempty"`
 }
 
 // Value is a value of the interpreter's language.

@@ -169,6 +169,9 @@ func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 	default:
 		a.say("pando: the evaluation was ended: %s", printable(ev.Cause))
 	}
+	if !ev.OK {
+		a.sayMissing(ev.MissingCalls)
+	}
 	if err := a.saveRich(ev, save, a.stderr); err != nil {
 		return err
 	}

@@ -221,6 +221,13 @@ func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run
 	return run, err
 }
 
+// sayMissing names the system calls that what failed made in vain.
+func (a *app) sayMissing(calls []string) {
+	if len(calls) > 0 {
+		a.say("pando: it called %s, which the cell's kernel does not have; if it failed for that, the host's kernel may do: --backend namespace", printable(strings.Join(calls, ", ")))
+	}
+}
+
 // lastLine is what a run says at its end, on stderr.
 func (a *app) lastLine(run api.Run) {
 	for _, l := range run.Notes {
@@ -233,8 +240,8 @@ func (a *app) lastLine(run api.Run) {
 		a.say("pando: %s was left out of the import and made anew in the cell: accept --apply will refuse it", printable(p))
 	}
 	a.denials(run.Network)
-	if len(run.MissingCalls) > 0 && run.ExitCode != nil && *run.ExitCode != 0 {
-		a.say("pando: it called %s, which the cell's kernel does not have; if it failed for that, the host's kernel may do: --backend namespace", strings.Join(run.MissingCalls, ", "))
+	if run.ExitCode != nil && *run.ExitCode != 0 {
+		a.sayMissing(run.MissingCalls)
 	}
 	n := len(run.LeftOut)
 	if n > 0 {

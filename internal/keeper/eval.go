@@ -130,6 +130,7 @@ func (s *Server) evaluate(ctx context.Context, req *Request, sink func(cell.Outp
 		return nil, cell.Errorf(cell.Conflict, "keeper.eval", "end it, and begin with a new interpreter: pando eval --fresh CELL CODE",
 			"cannot evaluate: an earlier evaluation, which could not be interrupted, still goes on")
 	}
+	before := s.missingIn(req.Cell)
 	ev, err := h.in.Conn.Eval(ctx, interp.Evaluation{
 		Code: req.Eval.Code, Limit: req.Eval.Limit, Timeout: req.Eval.Timeout, Interrupt: h.interrupt,
 		Begin: func() {
@@ -142,6 +143,10 @@ func (s *Server) evaluate(ctx context.Context, req *Request, sink func(cell.Outp
 		return nil, err
 	}
 	ev.Stdout, ev.Stderr = h.settle()
+	var others int64
+	if ev.MissingCalls, others = missed(before, s.missingIn(req.Cell)); others > 0 { // whatever the interpreter says
+		ev.MissingCalls = append(ev.MissingCalls, MissingOthers)
+	}
 	h.mu.Lock()
 	h.evals++
 	h.stuck = ev.Cause == interp.CauseStuck
