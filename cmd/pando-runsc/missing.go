@@ -38,6 +38,7 @@ func tellMissing() error {
 			return fmt.Errorf("cannot write to the log for users: %w", err)
 		}
 		eventchannel.AddEmitter(missing{fd})
+		watch{fd: fd}.begin()
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type sandbox struct {
 	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
 	procs   atomic.Int64                 // started so far
 	talks   bool
-	missing *missing
+	told    *told
 	boots   int // how many application kernels it has had; guarded by reviving
 
 	interpreter guest.Known // of a copy
@@ -55,7 +55,7 @@ type sandbox struct {
 // the image whose directory is given. Then the token is that of the image.
 func (s *sandbox) boot(image *os.File) (err error) {
 	s.boots++
-	args, greet, more := []string{"run"}, guest.Boot, []*os.File{s.missing.theirs}
+	args, greet, more := []string{"run"}, guest.Boot, []*os.File{s.told.theirs}
 	if image == nil {
 		s.token = newToken()
 	} else {

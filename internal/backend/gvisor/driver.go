@@ -57,7 +57,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		image = files[1]
 		defer image.Close()
 	}
-	if s.missing, err = newMissing(); err == nil {
+	if s.told, err = newTold(in.Spec.Mounts); err == nil {
 		measured, err = d.cells.Create(id, in.Wire, files[in.Files:])
 	} else {
 		closeAll(files[in.Files:])
@@ -122,8 +122,8 @@ func (s *sandbox) close() {
 	if s.stage != nil {
 		s.stage.Close()
 	}
-	if s.missing != nil {
-		s.missing.close()
+	if s.told != nil {
+		s.told.close()
 	}
 	closeAll([]*os.File{s.runsc, s.log})
 }

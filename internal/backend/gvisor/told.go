@@ -2,10 +2,8 @@ package gvisor
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,49 +12,59 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
-	"github.com/pando-dev/pando/internal/linux"
 )
 
-// missing counts the system calls that a cell's commands made and gVisor does not
-// have. pando-runsc writes a line for each into a pipe: number and arguments. Who
-// broke out of the application kernel may write there whatever he likes, and as
+// told counts what a cell's application kernel tells of the cell's commands, for
+// which pando-runsc writes a line each into a pipe: system calls that they made and
+// gVisor does not have (number and arguments), programs that they executed ("exec"
+// and the quoted path), connections to somebody outside that found no way ("away").
+// Who broke out of the application kernel may write there whatever he likes, and as
 // much; so names are ours, and few.
-type missing struct {
+type told struct {
 	ours, theirs *os.File
+	denies       map[string]cell.Denial // what stands in the place of denied programs, by its path
 
-	mu     sync.Mutex // guards what follows
-	line   []byte     // what came since the end of the last one
-	counts map[string]int64
+	mu      sync.Mutex // guards what follows
+	line    []byte     // what came since the end of the last one
+	missing map[string]int64
+	denied  map[string]int64 // executions, by path
+	away    int64
 }
 
 const (
-	missingKinds = 32  // that one cell's are told apart, and no more
-	missingLine  = 128 // bytes of a line that is ours; gVisor's own are longer, and say no more
+	missingKinds = 32                  // that one cell's are told apart, and no more
+	missingLine  = 128                 // bytes of a line that tells of one; gVisor's own are longer, and say no more
+	toldLine     = 4*unix.PathMax + 16 // bytes of a line that is ours
 )
 
-// newMissing makes the pipe and counts what comes until it is closed.
-func newMissing() (*missing, error) {
+// newTold makes the pipe and counts what comes until it is closed.
+func newTold(mounts []cell.Mount) (*told, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	m := &missing{ours: r, theirs: w, counts: map[string]int64{}}
+	t := &told{ours: r, theirs: w, denies: map[string]cell.Denial{}, missing: map[string]int64{}, denied: map[string]int64{}}
+	for _, m := range mounts {
+		if m.Denies != nil {
+			t.denies[m.Target] = *m.Denies
+		}
+	}
 	raw, err := r.SyscallConn()
 	if err != nil {
-		m.close()
+		t.close()
 		return nil, err
 	}
 	go raw.Read(func(fd uintptr) bool { // until it is closed
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.drain(int(fd))
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.drain(int(fd))
 		return false
 	})
-	return m, nil
+	return t, nil
 }
 
 // drain takes what is in the pipe now.
-func (m *missing) drain(fd int) {
+func (t *told) drain(fd int) {
 	var b [4096]byte
 	for {
 		n, err := unix.Read(fd, b[:])
@@ -66,99 +74,88 @@ func (m *missing) drain(fd int) {
 		if n <= 0 {
 			return
 		}
-		m.take(b[:n])
+		t.take(b[:n])
 	}
 }
 
 // take counts the lines of what came.
-func (m *missing) take(b []byte) {
+func (t *told) take(b []byte) {
 	for len(b) > 0 {
 		part, rest, ended := bytes.Cut(b, []byte{'\n'})
 		b = rest
-		m.line = append(m.line, part[:min(len(part), missingLine+1-len(m.line))]...)
+		t.line = append(t.line, part[:min(len(part), toldLine+1-len(t.line))]...)
 		if !ended {
 			return
 		}
-		if name := missingName(string(m.line)); name != "" {
-			if m.counts[name] == 0 && len(m.counts) >= missingKinds {
-				name = keeper.MissingOthers
-			}
-			m.counts[name]++
+		if len(t.line) <= toldLine {
+			t.count(string(t.line))
 		}
-		m.line = m.line[:0]
+		t.line = t.line[:0]
 	}
 }
 
-// missingName is the call that a line tells of; "" if it tells of none.
-func missingName(line string) string {
-	f := strings.Fields(line)
-	if len(line) > missingLine || len(f) != 4 {
-		return ""
-	}
-	var n [4]uint64
-	for i := range n {
-		v, err := strconv.ParseUint(f[i], 10, 64)
-		if err != nil {
-			return ""
+func (t *told) count(line string) {
+	if quoted, ok := strings.CutPrefix(line, "exec "); ok {
+		path, err := strconv.Unquote(quoted)
+		if _, denied := t.denies[path]; err == nil && denied {
+			t.denied[path]++
 		}
-		n[i] = v
+		return
 	}
-	if n[0] >= uint64(len(callNames())) {
-		return ""
+	if line == "away" {
+		t.away++
+		return
 	}
-	switch name := callNames()[n[0]]; name {
-	case "rseq": // glibc makes it for each thread that it starts, and does without
-		return ""
-	// gVisor has those that follow, but not for everything that can be asked with them.
-	case "prctl", "arch_prctl", "membarrier":
-		return fmt.Sprintf("%s %#x", name, uint32(n[1]))
-	case "ioctl", "futex", "shmctl", "fallocate":
-		return fmt.Sprintf("%s %#x", name, uint32(n[2]))
-	case "setsockopt", "getsockopt":
-		return fmt.Sprintf("%s %#x %#x", name, uint32(n[2]), uint32(n[3]))
-	case "semctl":
-		return fmt.Sprintf("%s %#x", name, uint32(n[3]))
-	default:
-		return name
+	if name := missingName(line); name != "" {
+		if t.missing[name] == 0 && len(t.missing) >= missingKinds {
+			name = keeper.MissingOthers
+		}
+		t.missing[name]++
 	}
 }
 
-// callNames are the names of system calls by their numbers.
-var callNames = sync.OnceValue(func() []string {
-	arch := linux.AMD64
-	if runtime.GOARCH == "arm64" {
-		arch = linux.ARM64
+// now calls f with what has been counted, all that was written until now with it.
+func (t *told) now(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if raw, err := t.ours.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { t.drain(int(fd)) })
 	}
-	var list []string
-	for name, nr := range linux.SeccompNumbers(arch) {
-		if nr >= len(list) {
-			list = append(list, make([]string, nr+1-len(list))...)
-		}
-		list[nr] = name
-	}
-	return list
-})
-
-// now is what has been counted, all that was written until now with it.
-func (m *missing) now() map[string]int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if raw, err := m.ours.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { m.drain(int(fd)) })
-	}
-	return maps.Clone(m.counts)
+	f()
 }
 
-func (m *missing) close() {
-	m.ours.Close()
-	m.theirs.Close()
+func (t *told) close() {
+	t.ours.Close()
+	t.theirs.Close()
 }
 
 // MissingCalls implements keeper.Lacking.
-func (d *Driver) MissingCalls(id cell.ID) map[string]int64 {
+func (d *Driver) MissingCalls(id cell.ID) (calls map[string]int64) {
+	if s, err := d.sandbox(id); err == nil {
+		s.told.now(func() { calls = maps.Clone(s.told.missing) })
+	}
+	return calls
+}
+
+// DeniedPrograms implements keeper.Denier.
+func (d *Driver) DeniedPrograms(id cell.ID) map[keeper.Denied]int64 {
 	s, err := d.sandbox(id)
-	if err != nil {
+	if err != nil || len(s.told.denies) == 0 {
 		return nil
 	}
-	return s.missing.now()
+	out := map[keeper.Denied]int64{}
+	s.told.now(func() {
+		for path, n := range s.told.denied {
+			out[keeper.Denied{Program: path, Denial: s.told.denies[path]}] = n
+		}
+	})
+	return out
+}
+
+// Tried implements keeper.Seeker.
+func (d *Driver) Tried(id cell.ID) (n int64) {
+	if s, err := d.sandbox(id); err == nil {
+		s.told.now(func() { n = s.told.away })
+	}
+	return n
 }

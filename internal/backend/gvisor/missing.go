@@ -1,0 +1,61 @@
+package gvisor
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// missingName is the call that a line tells of; "" if it tells of none.
+func missingName(line string) string {
+	f := strings.Fields(line)
+	if len(line) > missingLine || len(f) != 4 {
+		return ""
+	}
+	var n [4]uint64
+	for i := range n {
+		v, err := strconv.ParseUint(f[i], 10, 64)
+		if err != nil {
+			return ""
+		}
+		n[i] = v
+	}
+	if n[0] >= uint64(len(callNames())) {
+		return ""
+	}
+	switch name := callNames()[n[0]]; name {
+	case "rseq": // glibc makes it for each thread that it starts, and does without
+		return ""
+	// gVisor has those that follow, but not for everything that can be asked with them.
+	case "prctl", "arch_prctl", "membarrier":
+		return fmt.Sprintf("%s %#x", name, uint32(n[1]))
+	case "ioctl", "futex", "shmctl", "fallocate":
+		return fmt.Sprintf("%s %#x", name, uint32(n[2]))
+	case "setsockopt", "getsockopt":
+		return fmt.Sprintf("%s %#x %#x", name, uint32(n[2]), uint32(n[3]))
+	case "semctl":
+		return fmt.Sprintf("%s %#x", name, uint32(n[3]))
+	default:
+		return name
+	}
+}
+
+// callNames are the names of system calls by their numbers.
+var callNames = sync.OnceValue(func() []string {
+	arch := linux.AMD64
+	if runtime.GOARCH == "arm64" {
+		arch = linux.ARM64
+	}
+	var list []string
+	for name, nr := range linux.SeccompNumbers(arch) {
+		if nr >= len(list) {
+			list = append(list, make([]string, nr+1-len(list))...)
+		}
+		list[nr] = name
+	}
+	return list
+})
