@@ -32,6 +32,7 @@ type sandbox struct {
 	spec    cell.Spec
 	stage   *namespace.Stage
 	counted func() (cell.Stats, error) // what the cell has used, by its cgroup
+	booted  int64                      // microseconds of processors until it could be used
 	runsc   *os.File
 	log     *os.File                     // what gVisor says when it fails
 	now     atomic.Pointer[guest.Client] // that of the application kernel that there is, or was last

@@ -82,6 +82,9 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 	if err := s.begin(image, in.More); err != nil {
 		return nil, err
 	}
+	if st, err := s.counted(); err == nil {
+		s.booted = st.CPU
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sandboxes[id] = s
@@ -359,8 +362,15 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	return st, err
 }
 
-// Counted implements keeper.Counter.
-func (d *Driver) Counted(id cell.ID) (cell.Stats, error) { return d.cells.Counted(id) }
+// Counted implements keeper.Counter. What it took to start the application kernel is
+// no command's.
+func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
+	st, err := d.cells.Counted(id)
+	if s, serr := d.sandbox(id); serr == nil {
+		st.CPU -= min(st.CPU, s.booted)
+	}
+	return st, err
+}
 
 // Killed implements keeper.Counter.
 func (d *Driver) Killed(id cell.ID) int64 { return d.cells.Killed(id) }
