@@ -285,12 +285,18 @@ type Disk struct {
 
 // Daemon says who answers.
 type Daemon struct {
-	Version string    `json:"version"` // of the program that answers
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
-	Home    string    `json:"home"`             // directory of its state
-	Socket  string    `json:"socket"`           // path of its unix socket
-	Listen  []string  `json:"listen,omitempty"` // URLs at which it answers besides, to who has a token
-	Cells   int       `json:"cells"`
-	Alive   int       `json:"alive"` // with processes
+	Version  string    `json:"version"` // of the program that answers
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Home     string    `json:"home"`             // directory of its state
+	Socket   string    `json:"socket"`           // path of its unix socket
+	Listen   []string  `json:"listen,omitempty"` // URLs at which it answers besides, to who has a token
+	Cells    int       `json:"cells"`
+	Alive    int       `json:"alive"`              // with processes
+	Draining bool      `json:"draining,omitempty"` // it takes no new work
+}
+
+// DrainRequest has a daemon take no new work.
+type DrainRequest struct {
+	Undo bool `json:"undo,omitempty"` // take work again
 }

@@ -18,6 +18,21 @@ func (c *Client) StopDaemon(ctx context.Context) (out api.Daemon, err error) {
 	return out, c.do(ctx, "POST", "/v1/daemon/stop", nil, nil, &out)
 }
 
+// DrainDaemon has the daemon take no new work, or with undo take it again.
+func (c *Client) DrainDaemon(ctx context.Context, undo bool) (out api.Daemon, err error) {
+	return out, c.do(ctx, "POST", "/v1/daemon/drain", nil, api.DrainRequest{Undo: undo}, &out)
+}
+
+// Metrics tells what there is to measure, in Prometheus' text format.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	body, err := c.raw(ctx, "GET", "/metrics", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(body)
+}
+
 // Doctor tells what works on the daemon's host.
 func (c *Client) Doctor(ctx context.Context) (out api.Diagnosis, err error) {
 	return out, c.do(ctx, "GET", "/v1/doctor", nil, nil, &out)

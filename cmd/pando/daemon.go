@@ -263,6 +263,29 @@ func daemonMain() error {
 	if cfg.Tokens, err = access.Open(durable.Disk(l.Home.Tokens())); err != nil {
 		return fail(err)
 	}
+	if cfg.Audit, err = daemon.OpenAudit(l.Home.Audit()); err != nil {
+		return fail(err)
+	}
+	defer cfg.Audit.Close()
+	if cfg.Once, err = daemon.OpenOnceOrNew(durable.Disk(l.Home.State), "idempotency.log", log); err != nil {
+		return fail(err)
+	}
+	defer cfg.Once.Close()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	go func() {
+		for {
+			select {
+			case <-hup:
+				if err := cfg.Audit.Reopen(); err != nil {
+					log.Error("cannot reopen the audit log", "error", err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 	var answer launched
 	if l.Serve != nil {
 		if cfg.Listen, answer.Served, err = l.Serve.open(l.Home, cfg.Tokens, sockets); err != nil {

@@ -47,7 +47,12 @@ ended. Without, each run starts from the directory.`,
 				}
 				req.Policy, req.PolicyName = string(b), policyFile
 			}
-			if req.Cell == "" || cmd.Flags().Changed("from") {
+			if a.remote && !cmd.Flags().Changed("from") {
+				if req.Cell == "" {
+					return usage("this directory is not where the daemon is: name one of its host with --from, or a cell with --cell")
+				}
+			} else if a.remote { // a path there
+			} else if req.Cell == "" || cmd.Flags().Changed("from") {
 				from := req.From
 				if from == "" {
 					from = "."
@@ -58,7 +63,10 @@ ended. Without, each run starts from the directory.`,
 			} else {
 				req.From = "" // an existing cell knows its source; a new one is made from here
 			}
-			req.CallerEnv, req.CallerDir, req.Prefer = os.Environ(), a.dir, os.Getenv(backendVar)
+			req.Prefer = os.Getenv(backendVar)
+			if !a.remote { // what is here means nothing there
+				req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+			}
 			if req.DryRun {
 				return a.planRun(cmd.Context(), req)
 			}
@@ -151,7 +159,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 // is told only when the cell turns out not to exist.
 func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := a.client.StartRun(ctx, req)
-	if e, ok := err.(*api.Error); ok && e.Kind == "invalid" && req.From == "" && req.Cell != "" && strings.Contains(e.Message, "no source directory") {
+	if e, ok := err.(*api.Error); ok && e.Kind == "invalid" && req.From == "" && req.Cell != "" && strings.Contains(e.Message, "no source directory") && !a.remote {
 		req.From = a.dir
 		return a.client.StartRun(ctx, req)
 	}
@@ -305,7 +313,7 @@ func summary(run api.Run) string {
 
 func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 	p, err := a.client.PlanRun(ctx, req)
-	if e, ok := err.(*api.Error); ok && strings.Contains(e.Message, "no source directory") {
+	if e, ok := err.(*api.Error); ok && strings.Contains(e.Message, "no source directory") && !a.remote {
 		req.From = a.dir
 		p, err = a.client.PlanRun(ctx, req)
 	}

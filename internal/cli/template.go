@@ -179,7 +179,9 @@ func (a *app) completeTemplate(req *api.TemplateRequest, setup bool, policyFile 
 		return err
 	}
 	req.Env = append(req.Env, more...)
-	req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+	if !a.remote { // what is here means nothing there
+		req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+	}
 	return nil
 }
 

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -23,28 +25,69 @@ type done struct{}
 
 // answer runs a route's handler and writes what it returns.
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
+	if key := r.Header.Get("Idempotency-Key"); key != "" && r.Method == http.MethodPost && d.cfg.Once != nil && allowed(r, route.Access) == nil {
+		if v := visitOf(r); v != nil {
+			v.route, v.object = &route, objectOf(r, route)
+		}
+		d.once(w, r, route, key)
+		return
+	}
+	d.reply(w, r, route)
+}
+
+// reply is answer whatever key a request has. It reports whether that was a
+// success.
+func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok bool) {
+	v := visitOf(r)
+	if v != nil {
+		v.route, v.object = &route, objectOf(r, route)
+	}
 	var out any
 	err := allowed(r, route.Access)
+	if err == nil {
+		err = d.takes(route)
+	}
 	if err == nil {
 		out, err = route.handle(d, w, r)
 	}
 	if err != nil {
 		kind := cell.KindOf(err)
+		if cause := context.Cause(r.Context()); cell.KindOf(cause) == cell.Unauthenticated {
+			err, kind = cause, cell.Unauthenticated // the token has ended, and everything with it
+		}
+		if v != nil {
+			v.kind = string(kind)
+		}
 		if kind == cell.Internal {
-			d.cfg.Log.Error("request failed", "method", r.Method, "path", route.Path, "error", err)
+			d.cfg.Log.Error("request failed", "request", w.Header().Get("X-Request-Id"), "method", r.Method, "path", route.Path, "error", err)
 		}
 		err = route.explain(r, err)
 		if s, ok := out.(*liner); ok { // the answer has begun
 			s.put(api.StreamLine{Error: errorOf(err)})
-			return
+			return false
 		}
 		writeError(w, err)
-		return
+		return false
 	}
 	if _, ok := out.(done); ok {
-		return
+		return r.Context().Err() == nil
+	}
+	if out, err = page(w, r, route, out); err != nil {
+		writeError(w, route.explain(r, err))
+		return false
 	}
 	writeJSON(w, http.StatusOK, out)
+	return true
+}
+
+// objectOf is what a request's path names: "web", "r-1/stdout".
+func objectOf(r *http.Request, route Route) string {
+	path, _ := route.Split()
+	var names []string
+	for _, w := range PathWords(path) {
+		names = append(names, r.PathValue(w))
+	}
+	return strings.Join(names, "/")
 }
 
 // explain makes an error begin with what can't be done.
@@ -110,6 +153,9 @@ func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
 		return v, nil
 	}
 	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return v, cell.Errorf(cell.Timeout, "daemon.decode", "", "cannot read the request: it comes too slowly")
+		}
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: %w", err)
 	}
 	if dec.More() {

@@ -43,6 +43,9 @@ type Config struct {
 	// Listen is where the daemon answers besides its socket. One that listens
 	// anywhere does not end when it is idle.
 	Listen []Open
+	Limits *Limits // nil: DefaultLimits
+	Audit  *Audit  // nil: nothing is written
+	Once   *Once   // nil: nothing is remembered of Idempotency-Key
 	// Fronts are other APIs at the same addresses.
 	Fronts []Front
 }
@@ -52,9 +55,12 @@ type Daemon struct {
 	cfg     Config
 	started time.Time
 	mux     *http.ServeMux
+	limit   *limiter
+	met     *metrics
 
 	mu       sync.Mutex // guards what follows
 	open     int        // requests under way
+	draining bool       // no new work is taken
 	lastSeen time.Time
 	stop     context.CancelFunc
 	life     context.Context // of Serve
@@ -66,6 +72,11 @@ func New(cfg Config) *Daemon {
 		cfg.Idle = IdleAfter
 	}
 	d := &Daemon{cfg: cfg, started: time.Now(), lastSeen: time.Now(), life: context.Background()}
+	d.limit = &limiter{of: DefaultLimits, tokens: map[string]*flow{}}
+	if cfg.Limits != nil {
+		d.limit.of = *cfg.Limits
+	}
+	d.met = newMetrics()
 	d.mux = d.routes(Routes)
 	return d
 }

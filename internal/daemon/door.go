@@ -52,21 +52,22 @@ func (d *Daemon) server(h http.Handler) *http.Server {
 
 // local is the door for callers on the unix socket: the user, and root.
 func (d *Daemon) local() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return d.visited(true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		visitOf(r).know(access.Local)
 		d.enter(w, r.WithContext(access.With(r.Context(), access.Local)))
-	})
+	}))
 }
 
 // remote is the door for everybody else.
 func (d *Daemon) remote() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return d.visited(false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		front := d.frontOf(r)
+		if front == nil && d.health(w, r) {
+			return
+		}
 		refuse := func(err error) {
-			if front != nil && front.Refuse != nil {
-				front.Refuse(w, r, err)
-				return
-			}
-			writeError(w, err)
+			turnAway(w, err)
+			front.refuse(w, r, err)
 		}
 		secret := access.Presented(r)
 		if secret == "" {
@@ -76,6 +77,12 @@ func (d *Daemon) remote() http.Handler {
 					"cannot answer without a token"))
 				return
 			}
+			leave, err := d.limit.enter(unknown)
+			if err != nil {
+				refuse(err)
+				return
+			}
+			defer leave()
 			d.enter(w, r)
 			return
 		}
@@ -85,6 +92,13 @@ func (d *Daemon) remote() http.Handler {
 			refuse(cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
 			return
 		}
+		visitOf(r).know(p)
+		leave, err := d.limit.enter(p.Token)
+		if err != nil {
+			refuse(err)
+			return
+		}
+		defer leave()
 		ctx, cancel := context.WithCancelCause(access.With(r.Context(), p))
 		defer cancel(nil)
 		defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
@@ -93,24 +107,46 @@ func (d *Daemon) remote() http.Handler {
 				cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
 			}).Stop()
 		}
-		d.enter(w, r.WithContext(ctx))
-	})
+		r = r.WithContext(ctx)
+		if front == nil {
+			r.Body = pace(w, r.Body)
+			if n := d.limit.of.Upload; n > 0 {
+				r.Body = http.MaxBytesReader(w, r.Body, n)
+			}
+		}
+		d.enter(w, r)
+	}))
+}
+
+// refuse says why a request is not answered, in the words of the API that it is
+// for; f is nil for this one.
+func (f *Front) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if v := visitOf(r); v != nil {
+		v.kind = string(cell.KindOf(err))
+	}
+	if f != nil && f.Refuse != nil {
+		f.Refuse(w, r, err)
+		return
+	}
+	writeError(w, err)
 }
 
 // enter hands a request to the front that it is for, or to the routes.
 func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 	if f := d.frontOf(r); f != nil {
+		if v := visitOf(r); v != nil {
+			v.front = true
+		}
 		if need := f.Needs(r); need != "" {
 			if err := allowed(r, need); err != nil {
-				if f.Refuse != nil {
-					f.Refuse(w, r, err)
-				} else {
-					writeError(w, err)
-				}
+				f.refuse(w, r, err)
 				return
 			}
 		}
 		f.Handler.ServeHTTP(w, r)
+		return
+	}
+	if d.health(w, r) {
 		return
 	}
 	if crooked(r.URL.Path) {
@@ -167,7 +203,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 	}
 	servers := []pair{{d.server(d.count(d.local())), l}}
 	for _, o := range d.cfg.Listen {
-		srv, l := d.server(d.count(d.remote())), o.Listener
+		srv, l := d.server(d.count(d.remote())), limited(o.Listener, d.limit.of.Conns)
 		if o.TLS != nil {
 			l = tls.NewListener(l, o.TLS)
 		}

@@ -39,6 +39,7 @@ var Params = map[string]Param{
 	"stdout":     {"integer", "send standard output from this offset on"},
 	"stderr":     {"integer", "send standard error from this offset on"},
 	"limit":      {"integer", "at most so many; 0 for all"},
+	"cursor":     {"string", "go on behind an earlier answer to the same request: its X-Next-Cursor"},
 	"kind":       {"string", "kinds of events, with commas between; process stands for all that begin with process."},
 	"denied":     {"boolean", "only what the policy denied, or what met a limit"},
 	"follow":     {"boolean", "go on until the run ends"},

@@ -10,7 +10,13 @@ func (d *Daemon) listReceipts(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Receipts(limit)
+	if limit > 0 { // page takes what it needs of them, and has to see whether there are more
+		limit++
+	}
+	if r.URL.Query().Has("cursor") {
+		limit = 0
+	}
+	return d.cfg.Engine.Receipts(max(limit, 0))
 }
 
 func (d *Daemon) getReceipt(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -31,6 +31,9 @@ func (d *Daemon) buildTemplate(w http.ResponseWriter, r *http.Request) (any, err
 	if err != nil {
 		return nil, err
 	}
+	if err := mayReach(r, reaches(req.From, req.Backend, req.Image, nil)); err != nil {
+		return nil, err
+	}
 	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
 		return d.cfg.Engine.BuildTemplate(ctx, req, out)
 	})

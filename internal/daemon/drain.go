@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// health answers probes, which know no token: /healthz says that the daemon
+// answers, /readyz that it takes new work. They say nothing else.
+func (d *Daemon) health(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	status, says := http.StatusOK, "ok\n"
+	switch r.URL.Path {
+	case "/healthz":
+	case "/readyz":
+		if d.drains() {
+			status, says = http.StatusServiceUnavailable, "draining\n"
+		}
+	default:
+		return false
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	io.WriteString(w, says)
+	return true
+}
+
+// drains reports whether no new work is taken.
+func (d *Daemon) drains() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.draining || d.life.Err() != nil
+}
+
+// setDrain has the daemon take no new work: what runs goes on, and can be looked
+// at, stopped and removed.
+func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.DrainRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	d.draining = !req.Undo
+	d.mu.Unlock()
+	d.cfg.Log.Info("drain", "on", !req.Undo)
+	return d.getDaemon(w, r)
+}
+
+// begins are the routes that begin work: a daemon that drains refuses them.
+var begins = map[string]bool{
+	"POST /v1/runs": true, "POST /v1/templates": true, "POST /v1/images": true, "POST /v1/templates/{template}/fork": true,
+	"POST /v1/cells/{cell}/fork": true, "POST /v1/cells/{cell}/branch": true, "POST /v1/cells/{cell}/execs": true, "POST /v1/cells/{cell}/eval": true,
+}
+
+// takes reports whether a route is answered now.
+func (d *Daemon) takes(route Route) error {
+	if path, _ := route.Split(); begins[route.Method+" "+path] && d.drains() {
+		return cell.Errorf(cell.Unavailable, "daemon", "ask another daemon, or have this one take work again: pando daemon drain --undo", "the daemon takes no new work")
+	}
+	return nil
+}

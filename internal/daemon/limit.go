@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Limits are for callers from elsewhere. What is 0 is not limited.
+type Limits struct {
+	Rate   float64 // requests in a second, for each token; for a moment, twice as many
+	Flight int     // requests under way, for each token
+	Conns  int     // connections at one address
+	Upload int64   // bytes of a body that is no JSON
+}
+
+// DefaultLimits are those of a daemon that was told none.
+var DefaultLimits = Limits{Rate: 500, Flight: 1000, Conns: 4096, Upload: 4 << 30}
+
+// limiter counts what tokens ask for.
+type limiter struct {
+	of Limits
+
+	mu     sync.Mutex // guards what follows
+	tokens map[string]*flow
+}
+
+type flow struct {
+	rate *rate.Limiter
+	open int
+	last time.Time
+}
+
+// unknown is the flow of all who were not recognised.
+const unknown = ""
+
+// enter lets a request of a token in, or says why not. leave must be called when
+// it has ended.
+func (l *limiter) enter(token string) (leave func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.tokens[token]
+	if f == nil {
+		l.forget()
+		f = &flow{rate: rate.NewLimiter(rate.Inf, 0)}
+		if l.of.Rate > 0 {
+			f.rate = rate.NewLimiter(rate.Limit(l.of.Rate), max(1, int(2*l.of.Rate)))
+		}
+		l.tokens[token] = f
+	}
+	f.last = time.Now()
+	if !f.rate.Allow() {
+		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: more than %g requests in a second came with this token", l.of.Rate)
+	}
+	if l.of.Flight > 0 && f.open >= l.of.Flight {
+		return nil, cell.Errorf(cell.Limited, "daemon", "wait for some of them", "cannot answer now: %d requests with this token are under way", f.open)
+	}
+	f.open++
+	return func() {
+		l.mu.Lock()
+		f.open--
+		l.mu.Unlock()
+	}, nil
+}
+
+// forget drops what says nothing any more. The caller holds mu.
+func (l *limiter) forget() {
+	for k, f := range l.tokens {
+		if f.open == 0 && time.Since(f.last) > time.Minute {
+			delete(l.tokens, k)
+		}
+	}
+}
+
+// few is a listener with at most so many connections; more of them are closed.
+type few struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func limited(l net.Listener, n int) net.Listener {
+	if n <= 0 {
+		return l
+	}
+	return &few{l, make(chan struct{}, n)}
+}
+
+func (f *few) Accept() (net.Conn, error) {
+	for {
+		c, err := f.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case f.slots <- struct{}{}:
+			return &slot{Conn: c, leave: sync.OnceFunc(func() { <-f.slots })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+type slot struct {
+	net.Conn
+	leave func()
+}
+
+func (s *slot) Close() error {
+	defer s.leave()
+	return s.Conn.Close()
+}
+
+// ReadFrom keeps the short way of files to sockets.
+func (s *slot) ReadFrom(r io.Reader) (int64, error) { return io.Copy(s.Conn, r) }
+
+// A body must come, on the whole, at least this fast once its grace is over.
+const (
+	bodyGrace = 30 * time.Second
+	bodyPace  = 8 << 10 // bytes in a second
+)
+
+// paced reads a body that has to come at some pace.
+type paced struct {
+	io.ReadCloser
+	out   *http.ResponseController
+	began time.Time
+	n     int64
+	done  bool
+}
+
+func pace(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
+	if body == http.NoBody {
+		return body
+	}
+	return &paced{ReadCloser: body, out: http.NewResponseController(w), began: time.Now()}
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	if p.done {
+		return 0, io.EOF
+	}
+	p.out.SetReadDeadline(p.began.Add(bodyGrace + time.Duration(p.n)*time.Second/bodyPace))
+	n, err := p.ReadCloser.Read(b)
+	p.n += int64(n)
+	if err == io.EOF {
+		p.done = true
+		p.out.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// turnAway makes the connection of somebody who was refused end soon, whatever
+// else they mean to send.
+func turnAway(w http.ResponseWriter, err error) {
+	h := w.Header()
+	switch cell.KindOf(err) {
+	case cell.Limited:
+		h.Set("Retry-After", strconv.Itoa(1))
+	case cell.Unauthenticated:
+		h.Set("Connection", "close")
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(2 * time.Second))
+	}
+}

@@ -1,0 +1,299 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+)
+
+// Once has a request with an Idempotency-Key done once, however often it comes:
+// who repeats it gets the same answer. The same key with anything else is a
+// conflict. Keys are a caller's own: two tokens may use the same.
+//
+// That a request begins is on disk before it does, and its answer when it is over.
+// So one that was under way when the daemon ended is known as such, and not
+// begun again. A request that failed has made nothing, and may be repeated.
+type Once struct {
+	log *durable.Log
+
+	mu    sync.Mutex // guards what follows
+	all   map[string]*deed
+	bytes int // of kept answers
+}
+
+// deed is what is known of a key.
+type deed struct {
+	At     time.Time `json:"at"`
+	Key    string    `json:"key"`   // digest of who and the key
+	Asked  string    `json:"asked"` // digest of what was asked for
+	Over   bool      `json:"over,omitempty"`
+	Failed bool      `json:"failed,omitempty"` // and may be repeated
+	Kind   string    `json:"kind,omitempty"`   // content type of the answer
+	Answer []byte    `json:"answer,omitempty"`
+	Large  bool      `json:"large,omitempty"` // the answer was not kept
+
+	done chan struct{} // closed when it is over; nil if it was under way when a daemon ended
+}
+
+// How long keys are known, how many of them, and how much of answers.
+const (
+	onceFor     = 24 * time.Hour
+	onceKeys    = 100000
+	onceBytes   = 64 << 20
+	onceAnswer  = 1 << 20 // bytes of one answer
+	onceJournal = 256 << 20
+)
+
+const onceHint = "look whether it was done, then use another key"
+
+// OpenOnce reads the journal called name, and makes it when there is none.
+func OpenOnce(fsys durable.FS, name string) (*Once, error) {
+	o := &Once{all: map[string]*deed{}}
+	log, err := durable.OpenLog(fsys, name, func(rec []byte) error {
+		var d deed
+		if err := json.Unmarshal(rec, &d); err != nil {
+			return err
+		}
+		o.take(&d)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.log = log
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forget(time.Now())
+	return o, o.rewrite()
+}
+
+// Close closes the journal.
+func (o *Once) Close() error {
+	if o == nil {
+		return nil
+	}
+	return o.log.Close()
+}
+
+// take puts a deed in the place of an older one. The caller holds mu, or is
+// OpenOnce.
+func (o *Once) take(d *deed) {
+	if old := o.all[d.Key]; old != nil {
+		o.bytes -= len(old.Answer)
+		delete(o.all, d.Key)
+	}
+	if !d.Failed {
+		o.all[d.Key] = d
+		o.bytes += len(d.Answer)
+	}
+}
+
+// forget drops what is older than onceFor. The caller holds mu.
+func (o *Once) forget(now time.Time) {
+	for k, d := range o.all {
+		if now.Sub(d.At) > onceFor && (d.done == nil || d.Over) {
+			o.bytes -= len(d.Answer)
+			delete(o.all, k)
+		}
+	}
+}
+
+// rewrite has the journal hold what is known, and no more.
+func (o *Once) rewrite() error {
+	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
+		for _, d := range o.all {
+			b, err := json.Marshal(d)
+			if err == nil && !yield(b) {
+				return
+			}
+		}
+	}))
+}
+
+// begin returns a deed that is the caller's to do, or (mine false) one that is
+// over.
+func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine bool, err error) {
+	const op = "daemon.Once"
+	for {
+		o.mu.Lock()
+		d = o.all[key]
+		if d != nil && time.Since(d.At) > onceFor && (d.done == nil || d.Over) {
+			o.bytes -= len(d.Answer)
+			delete(o.all, key)
+			d = nil
+		}
+		switch {
+		case d == nil:
+			now := time.Now()
+			if len(o.all) >= onceKeys || o.bytes >= onceBytes {
+				o.forget(now)
+			}
+			if len(o.all) >= onceKeys || o.bytes >= onceBytes {
+				o.mu.Unlock()
+				return nil, false, cell.Errorf(cell.Limited, op, "send it without Idempotency-Key, or later", "cannot remember another key: %d are known from the last 24 hours", onceKeys)
+			}
+			if o.log.Size() > onceJournal {
+				if err := o.rewrite(); err != nil {
+					o.mu.Unlock()
+					return nil, false, err
+				}
+			}
+			d = &deed{At: now, Key: key, Asked: asked, done: make(chan struct{})}
+			o.all[key] = d
+			o.mu.Unlock()
+			if err := o.keep(d); err != nil {
+				o.end(d, nil)
+				return nil, false, err
+			}
+			return d, true, nil
+		case d.Asked != asked:
+			o.mu.Unlock()
+			return nil, false, cell.Errorf(cell.Conflict, op, "use another key for another request", "this Idempotency-Key came with another request before")
+		case d.Over:
+			o.mu.Unlock()
+			if d.Large {
+				return nil, false, cell.Errorf(cell.Conflict, op, onceHint, "this request was done, and its answer was not kept: it is long, or a secret")
+			}
+			return d, false, nil
+		case d.done == nil:
+			o.mu.Unlock()
+			return nil, false, cell.Errorf(cell.Conflict, op, onceHint, "this request was under way when the daemon ended, so whether it was done is not known")
+		}
+		done := d.done
+		o.mu.Unlock()
+		select {
+		case <-done: // look again: if it failed, it is ours now
+		case <-gone:
+			return nil, false, cell.Errorf(cell.Interrupted, op, "", "interrupted")
+		}
+	}
+}
+
+// keep writes a deed to the journal.
+func (o *Once) keep(d *deed) error {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return o.log.Append(b)
+}
+
+// end says what became of a deed: what was answered, or nil when it failed.
+func (o *Once) end(d *deed, answer *recorded) error {
+	next := &deed{At: d.At, Key: d.Key, Asked: d.Asked, Over: true, Failed: answer == nil, done: d.done}
+	if answer != nil {
+		next.Kind, next.Answer, next.Large = answer.kind, answer.body.Bytes(), answer.large
+	}
+	err := o.keep(next)
+	o.mu.Lock()
+	o.take(next)
+	o.mu.Unlock()
+	close(d.done)
+	return err
+}
+
+// once answers a request that has a key.
+func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key string) {
+	fail := func(err error) {
+		if v := visitOf(r); v != nil {
+			v.kind = string(cell.KindOf(err))
+		}
+		writeError(w, route.explain(r, err))
+	}
+	if len(key) > 255 {
+		fail(cell.Errorf(cell.Invalid, "daemon.Once", "use at most 255 characters", "the Idempotency-Key is too long"))
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		fail(cell.Errorf(cell.Invalid, "daemon.Once", "", "cannot read the request: %w", err))
+		return
+	}
+	p, _ := access.From(r.Context())
+	asked := digest(r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Accept"), string(body))
+	deed, mine, err := d.cfg.Once.begin(digest(p.Name, p.Token, key), asked, r.Context().Done())
+	if err != nil {
+		fail(err)
+		return
+	}
+	if !mine {
+		w.Header().Set("Content-Type", deed.Kind)
+		w.Header().Set("Idempotent-Replayed", "true")
+		w.Write(deed.Answer)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	_, tells := route.Out.(api.Token) // a secret is told once, and kept nowhere
+	rec := &recorded{ResponseWriter: w, large: tells}
+	ok := false
+	defer func() { // also when the handler breaks off
+		var answer *recorded
+		if ok {
+			answer = rec
+		}
+		if err := d.cfg.Once.end(deed, answer); err != nil {
+			d.cfg.Log.Error("cannot keep what an Idempotency-Key stands for", "error", err)
+		}
+	}()
+	ok = d.reply(rec, r, route)
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		sum := sha256.Sum256([]byte(p))
+		h.Write(sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// recorded keeps a copy of an answer while it is written.
+type recorded struct {
+	http.ResponseWriter
+	body  bytes.Buffer
+	kind  string
+	large bool
+}
+
+func (w *recorded) Write(b []byte) (int, error) {
+	if w.kind == "" {
+		w.kind = w.Header().Get("Content-Type")
+	}
+	if w.body.Len()+len(b) > onceAnswer {
+		w.large = true
+		w.body.Reset()
+	} else if !w.large {
+		w.body.Write(b)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *recorded) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// OpenOnceOrNew is OpenOnce that goes on with an empty journal when the old one
+// is damaged: keys are a convenience, and the daemon is needed.
+func OpenOnceOrNew(fsys durable.FS, name string, log *slog.Logger) (*Once, error) {
+	o, err := OpenOnce(fsys, name)
+	if cell.KindOf(err) != cell.Corrupt {
+		return o, err
+	}
+	log.Error("the journal of idempotency keys is damaged: earlier keys are not known any more", "error", err)
+	if err := errors.Join(fsys.Rename(name, name+".damaged"), fsys.SyncDir(".")); err != nil {
+		return nil, err
+	}
+	return OpenOnce(fsys, name)
+}

@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+)
+
+// maker is a daemon with one route, which makes something each time.
+func maker(t *testing.T, dir string, do func(n int64) (any, error)) (d *Daemon, srv *httptest.Server, made *atomic.Int64) {
+	t.Helper()
+	once, err := OpenOnce(durable.Disk(dir), "once.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { once.Close() })
+	made = &atomic.Int64{}
+	d, srv = house(t, Config{Once: once})
+	d.mux = d.routes([]Route{{Method: "POST", Path: "/v1/cells/{cell}/fork", Access: Act, Out: api.Cell{}, cannot: "fork", handle: func(_ *Daemon, _ http.ResponseWriter, r *http.Request) (any, error) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		n := made.Add(1)
+		out, err := do(n)
+		if err != nil {
+			return nil, err
+		}
+		return []any{out, string(b)}, nil
+	}}})
+	return d, srv, made
+}
+
+func post(t *testing.T, srv *httptest.Server, secret, key, body string) (int, string, http.Header) {
+	t.Helper()
+	r, err := http.NewRequest("POST", srv.URL+"/v1/cells/web/fork", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+secret)
+	r.Header.Set("Idempotency-Key", key)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Error(err)
+		return 0, "", nil
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b), resp.Header
+}
+
+// C32: the same key and request make one thing, also when they come at once, and
+// after a restart; the same key with another request is a conflict.
+func TestC32RepeatedRequestsMakeNothingTwice(t *testing.T) {
+	dir := t.TempDir()
+	d, srv, made := maker(t, dir, func(n int64) (any, error) {
+		time.Sleep(50 * time.Millisecond)
+		return n, nil
+	})
+	secret := token(t, d, access.Run, time.Time{})
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if status, body, _ := post(t, srv, secret, "k", "{}"); status != 200 || body != "[1,\"{}\"]\n" {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+	wg.Wait()
+	if _, _, h := post(t, srv, secret, "k", "{}"); h.Get("Idempotent-Replayed") != "true" || h.Get("Content-Type") != "application/json" {
+		t.Errorf("headers: %v", h)
+	}
+	if made.Load() != 1 {
+		t.Errorf("made %d", made.Load())
+	}
+	if status, body, _ := post(t, srv, secret, "k", `{"count":2}`); status != http.StatusConflict || !strings.Contains(body, "conflict") {
+		t.Errorf("another body: %d %s", status, body)
+	}
+	if status, body, _ := post(t, srv, secret, "k2", "{}"); status != 200 || !strings.HasPrefix(body, "[2") {
+		t.Errorf("another key: %d %s", status, body)
+	}
+	if status, body, _ := post(t, srv, token(t, d, access.Run, time.Time{}), "k", "{}"); status != 200 || !strings.HasPrefix(body, "[3") {
+		t.Errorf("somebody else's key: %d %s", status, body)
+	}
+	// What is known survives: the same names and ids stand for the same caller.
+	d.cfg.Once.Close()
+	d2, srv2, made2 := maker(t, dir, func(n int64) (any, error) { return n, nil })
+	d2.cfg.Tokens = d.cfg.Tokens
+	if status, body, _ := post(t, srv2, secret, "k", "{}"); status != 200 || body != "[1,\"{}\"]\n" || made2.Load() != 0 {
+		t.Errorf("after a restart: %d %s", status, body)
+	}
+}
+
+// What failed has made nothing, and is done when it comes again.
+func TestC32FailedRequestsMayBeRepeated(t *testing.T) {
+	d, srv, made := maker(t, t.TempDir(), func(n int64) (any, error) {
+		if n == 1 {
+			return nil, cell.Errorf(cell.Unavailable, "", "", "cannot fork: the disk is full")
+		}
+		return n, nil
+	})
+	secret := token(t, d, access.Run, time.Time{})
+	if status, _, _ := post(t, srv, secret, "k", "{}"); status != http.StatusServiceUnavailable {
+		t.Errorf("first: %d", status)
+	}
+	if status, body, _ := post(t, srv, secret, "k", "{}"); status != 200 || made.Load() != 2 {
+		t.Errorf("again: %d %s", status, body)
+	}
+}
+
+// What was under way when the daemon ended is not begun again.
+func TestC32UnknownOutcomesAreSaid(t *testing.T) {
+	dir := t.TempDir()
+	o, err := OpenOnce(durable.Disk(dir), "once.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, mine, err := o.begin("k", "a", nil); !mine || err != nil {
+		t.Fatal(mine, err)
+	}
+	o.Close()
+	if o, err = OpenOnce(durable.Disk(dir), "once.log"); err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if _, _, err := o.begin("k", "a", nil); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "not known") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The secret of a token is in no journal.
+func TestC32SecretsAreNotKept(t *testing.T) {
+	dir := t.TempDir()
+	d, srv, _ := maker(t, dir, nil)
+	table := d.routes([]Route{{Method: "POST", Path: "/v1/cells/{cell}/fork", Access: Act, Out: api.Token{}, handle: func(*Daemon, http.ResponseWriter, *http.Request) (any, error) {
+		return api.Token{Secret: "pando_secret"}, nil
+	}}})
+	d.mux = table
+	secret := token(t, d, access.Run, time.Time{})
+	if _, body, _ := post(t, srv, secret, "k", "{}"); !strings.Contains(body, "pando_secret") {
+		t.Errorf("it is not told: %s", body)
+	}
+	if status, body, _ := post(t, srv, secret, "k", "{}"); status != http.StatusConflict || strings.Contains(body, "pando_secret") {
+		t.Errorf("it is told twice: %d %s", status, body)
+	}
+	if b := readAll(t, filepath.Join(dir, "once.log")); strings.Contains(b, "pando_secret") || strings.Contains(b, "cGFuZG9fc2VjcmV0") {
+		t.Errorf("it is in the journal")
+	}
+}

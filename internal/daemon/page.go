@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// anchors is how many of a page's last items a cursor names: it leads behind the
+// last of them that is still there.
+const anchors = 16
+
+// page cuts a list to what the request asks for: limit items behind cursor. If
+// there are more, X-Next-Cursor leads to them. What is added or removed meanwhile
+// neither hides nor repeats anything else. Only routes with these parameters have
+// pages; other answers are returned as they are.
+func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, error) {
+	_, params := route.Split()
+	if !slices.Contains(params, "cursor") {
+		return out, nil
+	}
+	limit, err := queryInt(r, "limit")
+	if err != nil {
+		return nil, err
+	}
+	if limit < 0 {
+		return nil, cell.Errorf(cell.Invalid, "daemon.page", "", "limit can't be negative")
+	}
+	list := reflect.ValueOf(out)
+	if cursor := r.URL.Query().Get("cursor"); cursor != "" {
+		var behind []string
+		b, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err == nil {
+			err = json.Unmarshal(b, &behind)
+		}
+		if err != nil || len(behind) == 0 || len(behind) > anchors {
+			return nil, cell.Errorf(cell.Invalid, "daemon.page", "use X-Next-Cursor of an answer as it is", "%q is no cursor", clip(cursor))
+		}
+		at := -1
+		for i := range list.Len() {
+			if slices.Contains(behind, idOf(list.Index(i))) {
+				at = i
+			}
+		}
+		if at < 0 {
+			return nil, cell.Errorf(cell.Conflict, "daemon.page", "begin again without cursor", "what the cursor leads behind is not there any more")
+		}
+		list = list.Slice(at+1, list.Len())
+	}
+	if limit == 0 || list.Len() <= limit {
+		return list.Interface(), nil
+	}
+	list = list.Slice(0, limit)
+	var behind []string
+	for i := max(0, limit-anchors); i < limit; i++ {
+		behind = append(behind, idOf(list.Index(i)))
+	}
+	b, err := json.Marshal(behind)
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("X-Next-Cursor", base64.RawURLEncoding.EncodeToString(b))
+	return list.Interface(), nil
+}
+
+// ids are the fields that tell items of lists apart, in package api's words; the
+// first that a type has is taken.
+var ids = []string{"ID", "Digest", "Name"}
+
+// idOf is the identity of an item of a list.
+func idOf(v reflect.Value) string {
+	for v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	for _, name := range ids {
+		if f := v.FieldByName(name); f.IsValid() && f.Kind() == reflect.String && f.Len() > 0 {
+			return strings.Clone(f.String())
+		}
+	}
+	return ""
+}
