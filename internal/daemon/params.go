@@ -30,7 +30,7 @@ var Params = map[string]Param{
 	"dry_run":    {"boolean", "say what would be done, and do nothing"},
 	"from":       {"integer", "number of the checkpoint to compare from; 0 for the one before the latest run"},
 	"to":         {"integer", "number of the checkpoint to compare to; 0 for the present state"},
-	"form":       {"string", "unified, stat or patch; nothing for the list of files alone"},
+	"form":       {"string", "text (a unified diff), stat or patch; nothing, or json, for the list of files alone"},
 	"colour":     {"boolean", "with the escape sequences of a terminal"},
 	"width":      {"integer", "columns to write for"},
 	"ignored":    {"boolean", "with the files that git ignores"},

@@ -105,7 +105,7 @@ type diffIn struct {
 }
 
 func (s *Server) diff(ctx context.Context, _ *call, in diffIn) (answer, error) {
-	o := client.DiffOptions{From: in.From, To: in.To, Form: "unified", Ignored: in.Ignored}
+	o := client.DiffOptions{From: in.From, To: in.To, Form: "text", Ignored: in.Ignored}
 	if in.Stat {
 		o.Form = "stat"
 	}

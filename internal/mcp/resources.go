@@ -213,7 +213,7 @@ func same(template string, words []string) bool {
 }
 
 func diffOptions(q url.Values) client.DiffOptions {
-	o := client.DiffOptions{Form: "unified", Ignored: q.Get("ignored") != ""}
+	o := client.DiffOptions{Form: "text", Ignored: q.Get("ignored") != ""}
 	if q.Get("stat") != "" {
 		o.Form = "stat"
 	}

@@ -1,0 +1,29 @@
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/need"
+)
+
+// The Python SDK's own tests, against a daemon that it starts.
+func TestPython(t *testing.T) {
+	python := need.Python(t)
+	h := newHost(t)
+	h.write("greeting", "hello\n")
+	sdk, err := filepath.Abs("../sdk/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.env = append(h.env, "PYTHONPATH="+sdk, "PYTHONDONTWRITEBYTECODE=1", "PANDO_TEST_DIR="+h.src)
+	h.pando("template", "build", "pyagent")
+	h.pando("daemon", "stop")
+	o := h.exec(h.cmd(python, "-c", `import pando; t = pando.template("pyagent"); print([c.eval("6*7") for c in t.fork(3)])`))
+	if o.code != 0 || o.out != "[42, 42, 42]\n" {
+		t.Errorf("the README's line ends with %d, and says %s%s", o.code, o.out, o.stderr)
+	}
+	if o := h.exec(h.cmd(python, "-W", "error", "-m", "unittest", "discover", "-s", filepath.Join(sdk, "tests"))); o.code != 0 {
+		t.Errorf("%s%s", o.out, o.stderr)
+	}
+}

@@ -1,0 +1,308 @@
+"""What is asked of the API, and how its answers are read: the same for those who
+wait and for asyncio."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import errors
+from ._wire import Request, output, segment
+from .models import Result
+from .values import Evaluation
+
+Env = Union[Mapping[str, str], Sequence[str], None]
+Command = Union[str, Sequence[str]]
+
+
+def _cell(sel: str, what: str = "") -> str:
+    if not sel:
+        raise errors.Invalid("cannot tell which cell is meant", "give its name or id")
+    return "/v1/cells/" + segment(sel) + what
+
+
+def _run(sel: str, what: str = "") -> str:
+    if not sel:
+        raise errors.Invalid("cannot tell which run is meant", "give its id")
+    return "/v1/runs/" + segment(sel) + what
+
+
+def words(command: Command) -> List[str]:
+    """A string is a line for a shell; a list is a program and its arguments."""
+    if isinstance(command, str):
+        return ["sh", "-c", command]
+    return [os.fspath(c) for c in command]
+
+
+def variables(env: Env) -> List[str]:
+    if env is None:
+        return []
+    if isinstance(env, Mapping):
+        return [f"{k}={v}" for k, v in env.items()]
+    return list(env)
+
+
+def duration(v: Union[str, float, int, None]) -> Optional[str]:
+    """Seconds, or what the daemon takes: "90s", "10m"."""
+    if v is None or isinstance(v, str):
+        return v
+    return f"{round(v * 1000)}ms"
+
+
+def _body(**kv: Any) -> Dict[str, Any]:
+    return {k: v for k, v in kv.items() if v not in (None, "", False, [], {}, 0)}
+
+
+def cells() -> Request:
+    return Request("GET", "/v1/cells")
+
+
+def cell(sel: str) -> Request:
+    return Request("GET", _cell(sel))
+
+
+def remove(sel: str) -> Request:
+    return Request("DELETE", _cell(sel))
+
+
+def act(sel: str, what: str) -> Request:
+    return Request("POST", _cell(sel, "/" + what))
+
+
+def history(sel: str) -> Request:
+    return Request("GET", _cell(sel, "/history"))
+
+
+def checkpoint(sel: str, message: str) -> Request:
+    return Request("POST", _cell(sel, "/checkpoints"), body=_body(message=message))
+
+
+def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool) -> Request:
+    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run)})
+
+
+def undo(sel: str, to: int, lose: bool) -> Request:
+    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose))
+
+
+def fork(sel: str, n: int, number: int, name: str, files: bool) -> Request:
+    return Request("POST", _cell(sel, "/fork"), body=_body(count=_count(n), number=number, name=name, files=files))
+
+
+def branch(sel: str, n: int, name: str) -> Request:
+    return Request("POST", _cell(sel, "/branch"), body=_body(count=_count(n), name=name))
+
+
+def _count(n: int) -> int:
+    if n < 1:
+        raise errors.Invalid(f"cannot make {n} cells", "give a number of 1 or more")
+    return n
+
+
+def diff(sel: str, start: int, end: int, ignored: bool) -> Request:
+    return Request("GET", _cell(sel, "/diff"), {"from": start, "to": end, "form": "text", "ignored": ignored})
+
+
+def evaluate(sel: str, code: str, timeout: Any, fresh: bool, kind: str) -> Request:
+    return Request("POST", _cell(sel, "/eval"), body={"code": code, **_body(timeout=duration(timeout), fresh=fresh, kind=kind)}, lines=True)
+
+
+def start(sel: str, command: Command, env: Env, workdir: str, timeout: Any) -> Request:
+    return Request("POST", _cell(sel, "/execs"),
+                   body={"command": words(command), "attach": True, **_body(env=variables(env), workdir=workdir, timeout=duration(timeout))})
+
+
+def read(sel: str, path: str) -> Request:
+    return Request("GET", _cell(sel, "/files"), {"path": path})
+
+
+def write(sel: str, directory: str, archive: Any) -> Request:
+    return Request("PUT", _cell(sel, "/files"), {"path": directory}, archive, "application/x-tar")
+
+
+def templates() -> Request:
+    return Request("GET", "/v1/templates")
+
+
+def template(name: str) -> Request:
+    if not name:
+        raise errors.Invalid("cannot tell which template is meant", "give its name")
+    return Request("GET", "/v1/templates/" + segment(name))
+
+
+def remove_template(name: str, cascade: bool, force: bool) -> Request:
+    return Request("DELETE", template(name).path, {"cascade": cascade, "force": force})
+
+
+def build(name: str, source: str, setup: str, warm: str, ready: str, backend: str, image: str, env: Env, allow: Sequence[str],
+          limits: Mapping[str, str], timeout: Any) -> Request:
+    body = _body(name=name, **{"from": os.path.abspath(source) if source else ""}, setup=setup, warm=warm, ready=ready, backend=backend, image=image,
+                 env=variables(env), allow=list(allow), limits=dict(limits), timeout=duration(timeout), **_caller())
+    return Request("POST", "/v1/templates", body=body, lines=True)
+
+
+def warm_fork(name: str, n: int, stem: str, code: str, command: Optional[Command], timeout: Any, remove: bool) -> Request:
+    return Request("POST", template(name).path + "/fork", lines=True,
+                   body=_body(count=_count(n), name=stem, eval=code, command=words(command) if command else None, timeout=duration(timeout), remove=remove))
+
+
+def _caller() -> Dict[str, Any]:
+    try:
+        return {"caller_dir": os.getcwd(), "caller_env": [f"{k}={v}" for k, v in os.environ.items()]}
+    except OSError:  # the directory is gone
+        return {}
+
+
+def start_run(command: Command, cell: str, source: Optional[str], backend: str, image: str, env: Env, allow: Sequence[str], credentials: Sequence[str],
+              workdir: str, limits: Mapping[str, str], timeout: Any, check: str, on_failure: str, on_success: str, policy: str, remote: bool) -> Request:
+    if source is None and not cell:
+        source = "."
+    if source and remote and not os.path.isabs(source):
+        raise errors.Invalid(f"cannot tell where {source!r} is: the daemon is elsewhere", "give an absolute path of its host")
+    lim = dict(limits)
+    if timeout is not None:
+        lim["timeout"] = duration(timeout) or ""
+    body = _body(cell=cell, **{"from": os.path.abspath(source) if source else ""}, backend=backend, image=image, env=variables(env), allow=list(allow),
+                 credentials=list(credentials), workdir=workdir, limits=lim, check=check, on_failure=on_failure, on_success=on_success, policy=policy,
+                 **({} if remote else _caller()))
+    return Request("POST", "/v1/runs", body={"command": words(command), "attach": True, **body})
+
+
+def runs(sel: str) -> Request:
+    return Request("GET", "/v1/runs", {"cell": sel})
+
+
+def run(sel: str, wait: bool = False) -> Request:
+    return Request("GET", _run(sel), {"wait": wait})
+
+
+def run_diff(sel: str, ignored: bool) -> Request:
+    return Request("GET", _run(sel, "/diff"), {"form": "text", "ignored": ignored})
+
+
+def run_file(sel: str, name: str) -> Request:
+    return Request("GET", _run(sel, "/files/" + segment(name)))
+
+
+def accept(sel: str, apply: bool, include: Sequence[str], force: bool, reason: str) -> Request:
+    return Request("POST", _run(sel, "/accept"), body=_body(apply=apply, include=list(include), force=force, reason=reason))
+
+
+def discard(sel: str) -> Request:
+    return Request("POST", _run(sel, "/discard"), body={})
+
+
+def receipt(sel: str) -> Request:
+    if not sel:
+        raise errors.Invalid("cannot tell which receipt is meant", "give a run's id, or a receipt's digest")
+    return Request("GET", "/v1/receipts/" + segment(sel))
+
+
+def verify(sel: str) -> Request:
+    return Request("POST", receipt(sel).path + "/verify")
+
+
+def why(request: str, of: str, allow: Sequence[str]) -> Request:
+    body: Dict[str, Any] = {"request": request, **_body(of=of)}
+    if not of:
+        body["run"] = {"command": ["true"], "from": os.getcwd(), **_body(allow=list(allow))}
+        body["dir"] = os.getcwd()
+    return Request("POST", "/v1/policies/why", body=body)
+
+
+# Streams of commands.
+
+def attach(kind: str, id: str) -> Request:
+    return Request("GET", f"/v1/{kind}/{segment(id)}/attach", {"input": True})
+
+
+class Stream:
+    """What the frames of a command say, until its result."""
+
+    def __init__(self) -> None:
+        self.result: Optional[Dict[str, Any]] = None
+        self.lost = 0
+
+    def take(self, message: bytes) -> Optional[Tuple[str, Any]]:
+        """Returns ("stdout", bytes), ("stderr", bytes), ("progress", object), or None."""
+        if not message:
+            raise errors.Internal("the daemon sent an empty frame")
+        kind, payload = message[:1], message[1:]
+        if kind == b"o":
+            return "stdout", output(payload)
+        if kind == b"E":
+            return "stderr", output(payload)
+        if kind == b"r":
+            self.result = json.loads(payload)
+        elif kind == b"!":
+            raise errors.from_json(json.loads(payload))
+        elif kind == b"g":
+            self.lost += int(json.loads(payload).get("bytes", 0))
+        elif kind == b"p":
+            return "progress", json.loads(payload)
+        return None
+
+
+def result(doc: Dict[str, Any], stdout: bytes, stderr: bytes, lost: int) -> Result:
+    return Result(doc.get("exit_code"), stdout, stderr, doc.get("signal", ""), doc.get("cause", ""), lost, doc)
+
+
+def must(command: Command, r: Result) -> None:
+    """Raises unless a command ended well."""
+    if r.ok:
+        return
+    name = command if isinstance(command, str) else " ".join(words(command))
+    tail = r.stderr[-2000:].decode("utf-8", "replace").strip()
+    raise errors.ExitError(f"{name}: {r.how()}" + ("\n" + tail if tail else ""), r)
+
+
+def value(ev: Evaluation) -> Any:
+    """The value of an evaluation, or its exception."""
+    if ev.ok:
+        return ev.value
+    raise errors.EvalError(ev.error_type, ev.error_message or f"it was ended: {ev.cause}", ev.traceback, ev.cause, ev)
+
+
+def forked(f: Dict[str, Any]) -> Union[Evaluation, Result, None]:
+    """What a fork answered."""
+    stdout, stderr = f.get("stdout", "").encode(), f.get("stderr", "").encode()
+    if f.get("result") is not None:
+        return Evaluation.from_json(f["result"], stdout, stderr)
+    if f.get("exit") is not None:
+        return Result(f["exit"], stdout, stderr, raw=f)
+    return None
+
+
+# Files, as tar.
+
+def packed(name: str, data: bytes, mode: int) -> bytes:
+    b = io.BytesIO()
+    with tarfile.open(fileobj=b, mode="w", format=tarfile.PAX_FORMAT) as t:
+        h = tarfile.TarInfo(name)
+        h.size, h.mode = len(data), mode
+        t.addfile(h, io.BytesIO(data))
+    return b.getvalue()
+
+
+def place(path: str) -> Tuple[str, str]:
+    """Splits the path of a file into its directory and name."""
+    directory, name = os.path.split(path)
+    if name in ("", ".", ".."):
+        raise errors.Invalid(f"cannot write {path!r}: it is no path of a file", "give the path of a file")
+    return directory or ".", name
+
+
+def unpacked(path: str, archive: bytes) -> bytes:
+    """The one file of an archive."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as t:
+        h = t.next()
+        if h is None:
+            raise errors.NotFound(f"cannot read {path}: nothing was sent")
+        f = t.extractfile(h) if h.isreg() else None
+        if f is None:
+            what = "a directory" if h.isdir() else f"a symlink to {h.linkname}" if h.issym() else "no file"
+            raise errors.Invalid(f"cannot read {path}: it is {what}", "use download for directories, and read what a symlink leads to")
+        return f.read()

@@ -1,0 +1,164 @@
+"""What can go wrong. Every error has a kind that a program decides on, a message
+for people, and, where there is one, a hint what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Type
+
+__all__ = [
+    "Error", "Invalid", "NotFound", "Exists", "Conflict", "Denied", "Unsupported", "Corrupt", "Unavailable",
+    "TimedOut", "Interrupted", "NotRunnable", "NoSuchBinary", "Internal", "EvalError", "ExitError",
+]
+
+
+class Error(Exception):
+    """An error of pando's. Its class goes with its kind; a kind that this version
+    does not know is an Error itself."""
+
+    kind = "internal"
+
+    def __init__(self, message: str, hint: str = "", kind: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if kind is not None:
+            self.kind = kind
+
+    def __str__(self) -> str:
+        return self.message + ("\nhint: " + self.hint if self.hint else "")
+
+    def __reduce__(self) -> Any:
+        return (type(self), (self.message, self.hint, self.kind))
+
+
+class Invalid(Error):
+    """The request itself is wrong."""
+
+    kind = "invalid"
+
+
+class NotFound(Error):
+    """There is no such cell, run, checkpoint or file."""
+
+    kind = "not-found"
+
+
+class Exists(Error):
+    """Something of that name exists."""
+
+    kind = "exists"
+
+
+class Conflict(Error):
+    """The state does not allow it now."""
+
+    kind = "conflict"
+
+
+class Denied(Error):
+    """Policy or permission says no."""
+
+    kind = "denied"
+
+
+class Unsupported(Error):
+    """This host or this backend can't."""
+
+    kind = "unsupported"
+
+
+class Corrupt(Error):
+    """Verification failed."""
+
+    kind = "corrupt"
+
+
+class Unavailable(Error):
+    """A part is not there or full; it may work later."""
+
+    kind = "unavailable"
+
+
+class TimedOut(Error):
+    """A limit on time was reached."""
+
+    kind = "timeout"
+
+
+class Interrupted(Error):
+    """Somebody stopped it."""
+
+    kind = "interrupted"
+
+
+class NotRunnable(Error):
+    """The program exists but can't be executed."""
+
+    kind = "not-runnable"
+
+
+class NoSuchBinary(Error):
+    """The program was not found."""
+
+    kind = "no-such-binary"
+
+
+class Internal(Error):
+    """A defect of pando's."""
+
+    kind = "internal"
+
+
+_KINDS: Dict[str, Type[Error]] = {
+    c.kind: c
+    for c in (Invalid, NotFound, Exists, Conflict, Denied, Unsupported, Corrupt, Unavailable, TimedOut, Interrupted,
+              NotRunnable, NoSuchBinary, Internal)
+}
+
+
+def from_json(doc: Dict[str, Any]) -> Error:
+    """Makes an error of one as the API says it."""
+    kind = str(doc.get("kind", "internal"))
+    message = str(doc.get("message") or "the daemon failed without saying why")
+    return _KINDS.get(kind, Error)(message, str(doc.get("hint") or ""), kind)
+
+
+class EvalError(Error):
+    """Code that was evaluated raised an exception, or was ended.
+
+    type, message and traceback are the exception's, as its language says them;
+    cause is why it was ended ("timeout", "stuck", "interrupted", "ended"), when
+    that was not the code's doing. evaluation has all of it.
+    """
+
+    kind = "eval"
+
+    def __init__(self, type: str, message: str, traceback: str = "", cause: str = "", evaluation: Any = None) -> None:
+        text = f"{type}: {message}" if type else message
+        hint = {
+            "timeout": "its time was up; the interpreter can be used again. Give it more with timeout=",
+            "stuck": "it does not let itself be interrupted: fresh=True begins with a new interpreter",
+            "ended": "fresh=True begins with a new interpreter",
+        }.get(cause, "")
+        super().__init__(text, hint)
+        self.type = type
+        self.traceback = traceback
+        self.cause = cause
+        self.evaluation = evaluation
+
+    def __reduce__(self) -> Any:
+        prefix = self.type + ": " if self.type else ""
+        return (EvalError, (self.type, self.message[len(prefix):], self.traceback, self.cause, self.evaluation))
+
+
+class ExitError(Error):
+    """A command that had to succeed did not; result has what came of it."""
+
+    kind = "exit"
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> Any:
+        return (ExitError, (self.message, self.result))

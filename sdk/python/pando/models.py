@@ -1,0 +1,239 @@
+"""What the API tells about things. Each has raw, all that the daemon said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
+
+__all__ = ["CellInfo", "Checkpoint", "Diff", "FileChange", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress"]
+
+_Doc = Dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CellInfo:
+    """A cell, as it was when it was asked for."""
+
+    id: str
+    name: str
+    state: str
+    source: str = ""
+    backend: str = ""
+    head: int = 0
+    processes: int = 0
+    latest_run: str = ""
+    interpreter: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "CellInfo":
+        return cls(d["cell"], d.get("name", ""), d.get("state", ""), d.get("source", ""), d.get("backend", ""), d.get("head", 0),
+                   d.get("processes", 0), d.get("latest_run", ""), (d.get("interpreter") or {}).get("version", ""), d)
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A template, as it was when it was asked for."""
+
+    name: str
+    state: str
+    version: str = ""
+    cells: List[str] = field(default_factory=list)
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "TemplateInfo":
+        return cls(d["name"], d.get("state", ""), d.get("version", ""), d.get("cells") or [], d)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An immutable state of a cell."""
+
+    id: str
+    number: int
+    kind: str
+    message: str = ""
+    run: str = ""
+    memory: bool = False
+    tree_digest: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Checkpoint":
+        return cls(d["checkpoint"], d.get("number", 0), d.get("kind", ""), d.get("message", ""), d.get("run", ""), d.get("memory", False),
+                   d.get("tree_digest", ""), d)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    number: int
+    lost: List[str] = field(default_factory=list)
+    ended: int = 0
+    proof: str = ""
+    memory: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Restored":
+        return cls(d.get("number", 0), d.get("lost") or [], d.get("ended", 0), d.get("proof", ""), d.get("memory", ""), d)
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One changed file."""
+
+    path: str
+    status: str
+    added: int = 0
+    deleted: int = 0
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What differs between two states. str() is a unified diff."""
+
+    start: str
+    end: str
+    files: List[FileChange]
+    text: str = ""
+    notes: List[str] = field(default_factory=list)
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Diff":
+        files = [FileChange(f["path"], f.get("status", ""), f.get("added", 0), f.get("deleted", 0), f) for f in d.get("files") or []]
+        return cls(d.get("from", ""), d.get("to", ""), files, d.get("text", ""), d.get("notes") or [], d)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __bool__(self) -> bool:
+        return bool(self.files)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A signed statement of the ledger. str() is Markdown."""
+
+    id: str
+    type: str = ""
+    run: str = ""
+    verdict: str = ""
+    summary: str = ""
+    statement: Any = None
+    markdown: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Receipt":
+        return cls(d["receipt"], d.get("type", ""), d.get("run", ""), d.get("verdict", ""), d.get("summary", ""), d.get("statement"), d.get("markdown", ""), d)
+
+    def __str__(self) -> str:
+        return self.markdown
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended, and what it wrote.
+
+    exit_code is None when it did not start; cause says why it ended, when that was
+    not its own doing ("timeout", "memory limit", …).
+    """
+
+    exit_code: Optional[int]
+    stdout: bytes = b""
+    stderr: bytes = b""
+    signal: str = ""
+    cause: str = ""
+    lost: int = 0
+    """Bytes of output that were no longer kept when they were asked for."""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.cause
+
+    @property
+    def text(self) -> str:
+        """Standard output as text; what is not UTF-8 becomes U+FFFD."""
+        return self.stdout.decode("utf-8", "replace")
+
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.cause:
+            return f"ended: {self.cause}"
+        if self.signal:
+            return f"ended by {self.signal}"
+        return "did not start" if self.exit_code is None else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A governed run, as far as it has come."""
+
+    id: str
+    cell: str
+    phase: str
+    verdict: str = ""
+    reason: str = ""
+    exit_code: Optional[int] = None
+    cause: str = ""
+    files_changed: int = 0
+    receipt: str = ""
+    notes: List[str] = field(default_factory=list)
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "RunInfo":
+        return cls(d["run"], d.get("cell_name") or d.get("cell", ""), d.get("phase", ""), d.get("verdict", ""), d.get("reason", ""),
+                   d.get("exit_code"), d.get("cause", ""), (d.get("changes") or {}).get("files", 0), d.get("receipt", ""), d.get("notes") or [], d)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision of a policy."""
+
+    want: str
+    effect: str
+    rule: str = ""
+    reason: str = ""
+    permit: str = ""
+    """The flag that would allow it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a policy makes of a request."""
+
+    request: str
+    effect: str
+    """allow, deny or ask: the strictest of all steps."""
+    steps: List[Step]
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Answer":
+        steps = [Step(s.get("want", ""), s.get("effect", ""), s.get("rule", ""), s.get("reason", ""), s.get("permit", "")) for s in d.get("steps") or []]
+        return cls(d.get("request", ""), d.get("effect", ""), steps, d)
+
+    def __bool__(self) -> bool:
+        return self.effect == "allow"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far long work is."""
+
+    step: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+    note: str = ""
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Progress":
+        return cls(d.get("step", ""), d.get("done", 0), d.get("total", 0), d.get("unit", ""), d.get("note", ""))
