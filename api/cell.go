@@ -36,6 +36,9 @@ type Cell struct {
 	// its memory (type Certificate).
 	Certificate json.RawMessage `json:"certificate,omitempty"`
 	Template    string          `json:"template,omitempty"` // the template that it is the cell of; such a cell is only forked
+	// Labels are words of its maker's own.
+	Labels map[string]string `json:"labels,omitempty"`
+	Lease  *Lease            `json:"lease,omitempty"` // how long it lives; absent: until somebody removes it
 }
 
 // Parent is where a forked cell comes from.
@@ -178,8 +181,9 @@ type ExecRequest struct {
 type Exec struct {
 	ID       string  `json:"exec"` // id of the exec
 	Cell     string  `json:"cell"`
-	Running  bool    `json:"running"`   // it has not ended
-	ExitCode *int    `json:"exit_code"` // null while it runs
+	Running  bool    `json:"running"`       // it has not ended
+	PID      int     `json:"pid,omitempty"` // its number in the cell, where that is known
+	ExitCode *int    `json:"exit_code"`     // null while it runs
 	Signal   string  `json:"signal,omitempty"`
 	Cause    string  `json:"cause,omitempty"` // why it ended, when it was not its own doing
 	Output   Outputs `json:"output"`          // what it wrote

@@ -121,3 +121,13 @@ func (o DiffOptions) query() url.Values {
 func (c *Client) DiffCell(ctx context.Context, sel string, o DiffOptions) (out api.Diff, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/diff", o.query(), nil, &out)
 }
+
+// Create makes a cell in which nothing has run yet.
+func (c *Client) Create(ctx context.Context, req api.CreateRequest) (out api.Cell, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells", nil, req, &out)
+}
+
+// Lease changes how long a cell lives, and its labels.
+func (c *Client) Lease(ctx context.Context, sel string, req api.LeaseRequest) (out api.Cell, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/lease", nil, req, &out)
+}

@@ -21,7 +21,7 @@ const module = "github.com/pando-dev/pando/"
 // did not have (5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
 	{"cmd/pando", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/openapi", "tools/skips"},
-	{"internal/cli", "internal/daemon", "internal/mcp", "bench"},
+	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
 	{"internal/backend/gvisor"},

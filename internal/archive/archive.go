@@ -1,6 +1,9 @@
 // Package archive copies files of a cell out of it and into it, as tar. It
 // trusts neither side: every path is resolved inside the cell's root, and of an
 // archive only files, folders and symlinks are taken.
+//
+// Beside that, Manage looks at files of a cell, and reads, writes, moves, removes
+// and watches single ones, with the same caution.
 package archive
 
 import (

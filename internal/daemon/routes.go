@@ -60,6 +60,8 @@ var Routes = []Route{
 	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 
 	{"GET", "/v1/cells?limit&cursor", Read, "Lists the cells there are, newest first; those that were made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
+	{"POST", "/v1/cells", Act, "Makes a cell in which nothing has run yet.", api.CreateRequest{}, api.Cell{}, "", "", "create the cell", (*Daemon).createCell},
+	{"POST", "/v1/cells/{cell}/lease?dir", Act, "Changes how long a cell lives, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
 	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
 	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Admin, "Removes a cell with its processes, files and checkpoints.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
 	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Freezes a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},

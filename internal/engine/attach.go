@@ -166,6 +166,6 @@ func (e *Engine) Exec(id string) (api.Exec, error) {
 	case <-x.done:
 		return x.result, nil
 	default:
-		return api.Exec{ID: x.id, Cell: string(x.cell), Running: true, WallMS: ms(time.Since(x.began))}, nil
+		return api.Exec{ID: x.id, Cell: string(x.cell), PID: x.pid(), Running: true, WallMS: ms(time.Since(x.began))}, nil
 	}
 }

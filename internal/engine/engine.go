@@ -77,6 +77,10 @@ type Engine struct {
 	// before registry.mu.
 	interping sync.Mutex
 
+	// leasing is held while the record of a lease is changed. It stands before
+	// mu and registry.mu.
+	leasing sync.Mutex
+
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
 	ending    map[cell.ID]chan struct{} // instances that are being taken down
@@ -87,6 +91,7 @@ type Engine struct {
 	execs     map[string]*liveExec
 	sources   map[string]*workspace.Imported // newest import of each source
 	probed    map[string]backend.Caps
+	leaseEnv  map[cell.ID][]string // variables of leases that are in no record: see setLeaseEnv
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
 
@@ -124,7 +129,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
 		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
-		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, started: time.Now(),
+		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
 	}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
@@ -141,6 +146,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.watching.Go(e.keepHouse)
+	e.watching.Go(e.keepLeases)
 	return e, nil
 }
 

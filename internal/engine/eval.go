@@ -185,7 +185,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if st, err := w.Warmth(ctx); err == nil { // somebody else was first, or an earlier daemon
 		return inst, let, notes, e.hasInterpreter(&c, st)
 	}
-	env := commandEnv(e.cellEnv(&c), nil, c.Setup.User, false, "")
+	env := commandEnv(e.cellEnv(&c), e.leasedEnv(c.ID), c.Setup.User, false, "")
 	kind := e.kindOf(id, req.Kind)
 	var files []string
 	for _, name := range kind.Programs {

@@ -36,6 +36,14 @@ type liveExec struct {
 	result api.Exec // valid when done is closed
 }
 
+// pid is its number in the cell; 0 if that is not known.
+func (x *liveExec) pid() int {
+	if n, ok := x.proc.(backend.Numbered); ok {
+		return n.InnerPID()
+	}
+	return 0
+}
+
 // readyExec is a command that may start: its cell lives until release is called.
 type readyExec struct {
 	id      string
@@ -83,7 +91,7 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 	}
 	var b [8]byte
 	rand.Read(b[:])
-	env := commandEnv(e.cellEnv(&c), req.Env, c.Setup.User, req.TTY, termIn(req.CallerEnv))
+	env := commandEnv(e.cellEnv(&c), append(e.leasedEnv(c.ID), req.Env...), c.Setup.User, req.TTY, termIn(req.CallerEnv))
 	workdir := orElse(req.Workdir, c.Source)
 	if !filepath.IsAbs(workdir) {
 		workdir = filepath.Join(c.Source, workdir)
@@ -117,7 +125,7 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 	e.execs[x.id] = x
 	e.mu.Unlock()
 	e.background(func(ctx context.Context) { e.followExec(x, req.Attach, r.release) })
-	return api.Exec{ID: x.id, Cell: string(x.cell), Running: true, Notes: e.takeMoved(x.cell)}, nil
+	return api.Exec{ID: x.id, Cell: string(x.cell), PID: x.pid(), Running: true, Notes: e.takeMoved(x.cell)}, nil
 }
 
 // wholeExec does a command from its start to its end, with one question to who
@@ -194,7 +202,10 @@ func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Insta
 			return nil, c, nil, err
 		}
 	}
-	if c, err = e.usable(id); err != nil {
+	if c, err = e.usable(id); err == nil {
+		err = e.parked(&c)
+	}
+	if err != nil {
 		release()
 		return nil, c, nil, err
 	}
@@ -214,6 +225,9 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		return nil, nil, err
 	}
 	if err := e.unfinished(&c, ""); err != nil {
+		return nil, nil, err
+	}
+	if err := e.parked(&c); err != nil { // before anything is started for it
 		return nil, nil, err
 	}
 	if c.State == cell.Failed {

@@ -30,6 +30,13 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 		return api.Cell{}, err
 	}
 	inst := e.instance(id)
+	if to == cell.Running {
+		if l := e.reg.lease(id); l != nil && l.Parked {
+			if err := e.unpark(id); err != nil || inst == nil {
+				return e.cellView(&c), err
+			}
+		}
+	}
 	if inst == nil {
 		return api.Cell{}, cell.Errorf(cell.Conflict, "engine.Pause", "", "cell %s has no processes", c.Title())
 	}

@@ -249,5 +249,6 @@ type record struct {
 	Template   *Template   `json:"template,omitempty"`
 	Interp     *Interp     `json:"interp,omitempty"`
 	Shared     *Shared     `json:"shared,omitempty"`
+	Lease      *Lease      `json:"lease,omitempty"`
 	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
 }

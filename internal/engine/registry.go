@@ -44,6 +44,7 @@ type registry struct {
 	approvals   map[string]*Approval
 	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
 	interps     map[cell.ID]*Interp
+	leases      map[cell.ID]*Lease
 	templates   map[string]*Template
 	shared      map[cell.Digest]*Shared
 	appended    int64 // bytes since the last rewrite
@@ -57,7 +58,7 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: map[cell.ID]*Interp{}, templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{},
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: map[cell.ID]*Interp{}, leases: map[cell.ID]*Lease{}, templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{},
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -109,6 +110,9 @@ func (r *registry) commit(objects ...any) error {
 		case *Interp:
 			c := *v
 			recs[i].Interp = &c
+		case *Lease:
+			c := *v
+			recs[i].Lease = &c
 		case *Shared:
 			recs[i].Shared = v
 		case forget:
@@ -233,6 +237,8 @@ func (r *registry) apply(rec *record) {
 		r.templates[rec.Template.Name] = rec.Template
 	case rec.Interp != nil:
 		r.interps[rec.Interp.Cell] = rec.Interp
+	case rec.Lease != nil:
+		r.leases[rec.Lease.Cell] = rec.Lease
 	case rec.Shared != nil:
 		r.shared[rec.Shared.Digest] = rec.Shared
 	case rec.Forget != "":
@@ -254,6 +260,7 @@ func (r *registry) drop(id string) {
 		delete(r.runsOf, c.ID)
 		delete(r.execs, c.ID)
 		delete(r.interps, c.ID)
+		delete(r.leases, c.ID)
 		delete(r.lent, c.ID)
 	}
 	if k := r.checkpoints[cell.CheckpointID(id)]; k != nil {
@@ -316,6 +323,11 @@ func (r *registry) all() iter.Seq[[]byte] {
 	}
 	for _, i := range r.interps {
 		recs = append(recs, record{Interp: i})
+	}
+	for id, l := range r.leases {
+		if c := r.cells[id]; c != nil && c.State != cell.Removed {
+			recs = append(recs, record{Lease: l})
+		}
 	}
 	for _, a := range r.approvals {
 		recs = append(recs, record{Approval: a})

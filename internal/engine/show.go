@@ -80,6 +80,7 @@ func (e *Engine) cellView(c *Cell) api.Cell {
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
 	}
+	v.Labels, v.Lease = e.leaseView(c.ID)
 	if r, err := e.reg.run(cell.RunID(v.LatestRun)); err == nil {
 		v.Verdict = r.Verdict
 	}

@@ -35,6 +35,7 @@ type Proc struct {
 	done    chan struct{} // closed when status is final
 	start   cell.Start
 	before  cell.Stats       // of the cell, unless it was made for this process
+	inner   int              // its number in the cell; 0: not known
 	tried   int64            // see Server.tried, when it began
 	denied  map[Denied]int64 // see Server.denied, when it began
 	missing map[string]int64 // see Server.missing, when it began
@@ -146,6 +147,9 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		p.before, _ = s.counted(id)
 	default: // nobody is told
 		p.before.OOMKills = s.killed(id)
+	}
+	if k, ok := p.started.Process.(interface{ InnerPID() int }); ok && p.events == nil {
+		p.inner = k.InnerPID()
 	}
 	p.tried = s.tried(p) // by the canaries, and by others before
 	p.status = cell.Status{Running: true, Started: time.Now()}

@@ -23,6 +23,8 @@ type Request struct {
 	Signal string          `json:"signal,omitempty"`  // signal: "SIGTERM"
 	Cause  string          `json:"cause,omitempty"`   // signal, killall: becomes the exit's cause
 	Files  *FilesRequest   `json:"files,omitempty"`   // files: the archive follows, or comes, as pieces (see piece.go)
+	Manage *cell.FileAct   `json:"manage,omitempty"`  // manage: bytes follow or come as with files
+	Port   int             `json:"port,omitempty"`    // dial: the connection becomes one to a port of the cell
 	Watch  *WatchRequest   `json:"watch,omitempty"`   // watch; files: directories
 
 	Network *cell.Governance `json:"network,omitempty"` // create, of a cell that may talk; govern
@@ -59,6 +61,7 @@ type Response struct {
 	Error    *WireError         `json:"error,omitempty"`
 	Version  int                `json:"version,omitempty"`
 	PID      int                `json:"pid,omitempty"`
+	Inner    int                `json:"inner,omitempty"`    // start, status: its number in the cell; 0: not known
 	Measured json.RawMessage    `json:"measured,omitempty"` // create, start, status
 	Captured json.RawMessage    `json:"captured,omitempty"` // capture
 	Note     json.RawMessage    `json:"note,omitempty"`     // note

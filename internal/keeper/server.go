@@ -184,6 +184,15 @@ func (s *Server) serve(uc *net.UnixConn) {
 			s.files(c, &req)
 			return
 		}
+		if req.Op == "manage" || req.Op == "dial" {
+			closeAll(files)
+			if req.Op == "manage" {
+				s.manage(c, &req)
+			} else {
+				s.dial(c, &req)
+			}
+			return
+		}
 		if req.Op == "branch" {
 			closeAll(files)
 			if !s.branch(c, &req) {
@@ -266,7 +275,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		if req.Whole {
 			return s.whole(p)
 		}
-		return Response{PID: p.started.Process.PID(), Measured: p.started.Measured}, nil
+		return Response{PID: p.started.Process.PID(), Inner: p.inner, Measured: p.started.Measured}, nil
 	case "status", "wait":
 		p, err := s.proc(req.Proc)
 		if err != nil {
@@ -276,7 +285,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 			<-p.done
 		}
 		st := p.snapshot()
-		return Response{Status: &st, PID: p.started.Process.PID(), Measured: p.started.Measured}, nil
+		return Response{Status: &st, PID: p.started.Process.PID(), Inner: p.inner, Measured: p.started.Measured}, nil
 	case "annotate":
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -93,7 +93,7 @@ func (i *Instance) Do(ctx context.Context, name string, s cell.Start) (backend.D
 
 // process is what the keeper's answer describes.
 func (i *Instance) process(name string, resp *keeper.Response) *process {
-	p := &process{i: i, name: name, pid: resp.PID, known: i.Known}
+	p := &process{i: i, name: name, pid: resp.PID, inner: resp.Inner, known: i.Known}
 	if i.Refine != nil && resp.Measured != nil {
 		p.known = i.Refine(i.Known, resp.Measured)
 	}
@@ -234,10 +234,14 @@ type process struct {
 	i     *Instance
 	name  string
 	pid   int
+	inner int
 	known cell.Assurance
 }
 
 func (p *process) PID() int { return p.pid }
+
+// InnerPID implements backend.Numbered.
+func (p *process) InnerPID() int { return p.inner }
 
 func (p *process) Assurance() cell.Assurance { return p.known }
 

@@ -1,0 +1,325 @@
+package archive
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// maxListed bounds what one list names.
+const maxListed = 100_000
+
+// Manage does what is asked with files below root. in has the bytes of
+// cell.FileWrite; out gets those of FileRead, else JSON: a FileInfo, or of
+// FileList and FileWatch a line for each.
+func Manage(root *os.File, a cell.FileAct, in io.Reader, out io.Writer, stop <-chan struct{}) error {
+	p, who := path.Clean("/"+a.Path), owner{a.UID, a.GID}
+	switch a.Act {
+	case cell.FileStat:
+	case cell.FileList:
+		return list(root, p, max(a.Depth, 1), json.NewEncoder(out))
+	case cell.FileMkdir:
+		if d, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
+			d.Close()
+			return cell.Errorf(cell.Exists, "archive.mkdir", "", "cannot make directory %s: it exists", p)
+		}
+		if err := mkdirs(root, p, who); err != nil {
+			return err
+		}
+	case cell.FileMove:
+		to := path.Clean("/" + a.To)
+		if err := move(root, p, to, who); err != nil {
+			return err
+		}
+		p = to
+	case cell.FileRemove:
+		return remove(root, p)
+	case cell.FileRead:
+		return read(root, p, a.Size, out)
+	case cell.FileWrite:
+		if err := write(root, p, who, in); err != nil {
+			return err
+		}
+	case cell.FileWatch:
+		return watch(root, p, a.Depth > 0, json.NewEncoder(out), stop)
+	default:
+		return cell.Errorf(cell.Unsupported, "archive.Manage", "", "cannot do %q with files", a.Act)
+	}
+	info, err := stat(root, p)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(info)
+}
+
+// stat describes what is at p; of a symlink, itself and where it leads.
+func stat(root *os.File, p string) (info cell.FileInfo, err error) {
+	f, err := openIn(root, p, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return info, notInCell(err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return info, err
+	}
+	info = cell.FileInfo{Path: p, Type: typeOf(&st), Size: st.Size, Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid), MTime: time.Unix(st.Mtim.Unix()).UTC()}
+	if info.Type != cell.TypeSymlink {
+		return info, nil
+	}
+	buf := make([]byte, 4097)
+	if n, err := unix.Readlinkat(int(f.Fd()), "", buf); err == nil {
+		info.Target = string(buf[:n])
+	}
+	if t, err := openIn(root, p, unix.O_PATH, 0); err == nil {
+		defer t.Close()
+		if unix.Fstat(int(t.Fd()), &st) == nil {
+			info.Leads, info.Size = typeOf(&st), st.Size
+		}
+	}
+	return info, nil
+}
+
+func typeOf(st *unix.Stat_t) string {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return cell.TypeFile
+	case unix.S_IFDIR:
+		return cell.TypeDirectory
+	case unix.S_IFLNK:
+		return cell.TypeSymlink
+	}
+	return cell.TypeOther
+}
+
+// namesIn are the names in a directory, sorted.
+func namesIn(root *os.File, p string, flags int) ([]string, error) {
+	d, err := openIn(root, p, unix.O_RDONLY|unix.O_DIRECTORY|flags, 0)
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, cell.Errorf(cell.Invalid, "archive.list", "", "cannot list %s: it is no directory", p)
+	}
+	if err != nil {
+		return nil, notInCell(err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(maxListed)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// list tells what is below a directory, down to a depth. Only the directory
+// itself may be a symlink.
+func list(root *os.File, p string, depth int, to *json.Encoder) error {
+	left := maxListed
+	var walk func(p string, depth, flags int) error
+	walk = func(p string, depth, flags int) error {
+		names, err := namesIn(root, p, flags)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			info, err := stat(root, path.Join(p, n))
+			if cell.KindOf(err) == cell.NotFound {
+				continue // gone meanwhile
+			}
+			if err != nil {
+				continue // what can't be looked at, such as /proc
+			}
+			if left--; left < 0 {
+				return cell.Errorf(cell.Invalid, "archive.list", "list a smaller part", "cannot list %s: more than %d files", p, maxListed)
+			}
+			if err := to.Encode(info); err != nil {
+				return err
+			}
+			if info.Type == cell.TypeDirectory && depth > 1 {
+				if err := walk(info.Path, depth-1, unix.O_NOFOLLOW); err != nil && cell.KindOf(err) == cell.Invalid {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return walk(p, depth, 0)
+}
+
+// move renames from to to, making the directories above that. Between file
+// systems of the cell it copies.
+func move(root *os.File, from, to string, who owner) error {
+	if from == "/" || to == "/" {
+		return cell.Errorf(cell.Invalid, "archive.move", "", "cannot move %s to %s", from, to)
+	}
+	if _, err := stat(root, from); err != nil {
+		return err
+	}
+	if err := mkdirs(root, path.Dir(to), who); err != nil {
+		return err
+	}
+	err := rename(root, from, to)
+	if !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	var b [6]byte
+	rand.Read(b[:])
+	aside := path.Join(path.Dir(to), ".pando-move-"+hex.EncodeToString(b[:]))
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(Send(root, from, w)) }()
+	err = Take(root, aside, who.uid, who.gid, r)
+	r.CloseWithError(err)
+	if err == nil {
+		err = rename(root, path.Join(aside, path.Base(from)), to)
+	}
+	if rerr := remove(root, aside); err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return err
+	}
+	return remove(root, from)
+}
+
+func rename(root *os.File, from, to string) error {
+	a, err := openIn(root, path.Dir(from), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return notInCell(err)
+	}
+	defer a.Close()
+	b, err := openIn(root, path.Dir(to), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return notInCell(err)
+	}
+	defer b.Close()
+	if err := unix.Renameat(int(a.Fd()), path.Base(from), int(b.Fd()), path.Base(to)); err != nil {
+		return notInCell(&os.LinkError{Op: "rename", Old: from, New: to, Err: err})
+	}
+	return nil
+}
+
+// remove takes away what is at p, with all that is in it. It follows nothing.
+func remove(root *os.File, p string) error {
+	if p == "/" {
+		return cell.Errorf(cell.Denied, "archive.remove", "", "cannot remove the cell's root")
+	}
+	dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return notInCell(err)
+	}
+	defer dir.Close()
+	if err := removeAt(int(dir.Fd()), path.Base(p)); err != nil {
+		return notInCell(&os.PathError{Op: "remove", Path: p, Err: err})
+	}
+	return nil
+}
+
+func removeAt(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	d := os.NewFile(uintptr(fd), name)
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1000)
+		for _, n := range names {
+			if err := removeAt(fd, n); err != nil && err != unix.ENOENT {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+}
+
+// read sends the bytes of a regular file.
+func read(root *os.File, p string, limit int64, out io.Writer) error {
+	f, err := openIn(root, p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return notInCell(err)
+	}
+	defer f.Close()
+	if err := regular(f, "read", p); err != nil {
+		return err
+	}
+	r := io.Reader(f)
+	if limit > 0 {
+		r = io.LimitReader(f, limit)
+	}
+	_, err = io.Copy(out, r)
+	return err
+}
+
+// write makes a regular file of what comes: one that is there keeps its mode and
+// its owner.
+func write(root *os.File, p string, who owner, in io.Reader) error {
+	if p == "/" {
+		return cell.Errorf(cell.Invalid, "archive.write", "", "cannot write /: it is a directory")
+	}
+	if err := mkdirs(root, path.Dir(p), who); err != nil {
+		return err
+	}
+	made := false
+	f, err := openIn(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		made = true
+		f, err = openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, 0o644)
+	}
+	if errors.Is(err, unix.EISDIR) {
+		return cell.Errorf(cell.Invalid, "archive.write", "", "cannot write %s: it is a directory", p)
+	}
+	if err != nil {
+		return notInCell(err)
+	}
+	defer f.Close()
+	if err := regular(f, "write", p); err != nil {
+		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return notInCell(err)
+	}
+	if _, err := io.Copy(f, in); err != nil {
+		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
+	}
+	if !made {
+		return nil
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	return own(f, who)
+}
+
+// regular refuses what is no regular file.
+func regular(f *os.File, act, p string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	switch typeOf(&st) {
+	case cell.TypeFile:
+		return nil
+	case cell.TypeDirectory:
+		return cell.Errorf(cell.Invalid, "archive."+act, "", "cannot %s %s: it is a directory", act, p)
+	}
+	return cell.Errorf(cell.Invalid, "archive."+act, "", "cannot %s %s: it is no regular file", act, p)
+}

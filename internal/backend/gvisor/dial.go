@@ -1,0 +1,22 @@
+package gvisor
+
+import (
+	"context"
+	"net"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Dial implements keeper.Dialer: the guest connects, over the loopback of the
+// application kernel.
+func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	g := s.now.Load()
+	if g == nil {
+		return nil, cell.Errorf(cell.Unavailable, "gvisor.Dial", "", "cannot reach port %d in the cell: its kernel is gone", port)
+	}
+	return g.Dial(ctx, port)
+}

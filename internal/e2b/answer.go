@@ -1,0 +1,162 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// statuses are the HTTP statuses of kinds of errors, and their words in the
+// Connect protocol.
+var statuses = map[cell.Kind]struct {
+	status int
+	word   string
+}{
+	cell.Invalid:      {http.StatusBadRequest, "invalid_argument"},
+	cell.NotFound:     {http.StatusNotFound, "not_found"},
+	cell.Exists:       {http.StatusConflict, "already_exists"},
+	cell.Conflict:     {http.StatusConflict, "failed_precondition"},
+	cell.Denied:       {http.StatusForbidden, "permission_denied"},
+	cell.Unsupported:  {http.StatusBadRequest, "unimplemented"},
+	cell.Unavailable:  {http.StatusServiceUnavailable, "unavailable"},
+	cell.Timeout:      {http.StatusRequestTimeout, "deadline_exceeded"},
+	cell.Interrupted:  {http.StatusServiceUnavailable, "aborted"},
+	cell.NotRunnable:  {http.StatusBadRequest, "invalid_argument"},
+	cell.NoSuchBinary: {http.StatusBadRequest, "not_found"},
+}
+
+// statusOf is the HTTP status of an error.
+func statusOf(err error) int {
+	if s, ok := statuses[cell.KindOf(err)]; ok {
+		return s.status
+	}
+	return http.StatusInternalServerError
+}
+
+// sentence is an error for people, with its hint.
+func sentence(err error) string {
+	if hint := cell.HintOf(err); hint != "" {
+		return err.Error() + " (" + hint + ")"
+	}
+	return err.Error()
+}
+
+// problem is an error in E2B's form. Clients look at the code in it.
+type problem struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, status int, message string) {
+	answer(w, status, problem{status, message})
+}
+
+// Refuse answers with an error of the engine's.
+func (f *Front) Refuse(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
+
+func fail(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	if status == http.StatusInternalServerError && cell.KindOf(err) == "unauthenticated" {
+		status = http.StatusUnauthorized
+	}
+	refuse(w, status, sentence(err))
+}
+
+// gone answers for a sandbox that can't be reached: clients take 502 for that.
+func (f *Front) gone(w http.ResponseWriter, id cell.ID, err error) {
+	answer(w, http.StatusBadGateway, map[string]any{"code": http.StatusBadGateway, "sandboxId": string(id), "message": sentence(err)})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(v)
+}
+
+// maxBody bounds a request that is JSON, in bytes.
+const maxBody = 16 << 20
+
+// decode reads a request, and names in the answer's headers the members that this
+// front does not know.
+func decode(w http.ResponseWriter, r *http.Request, to any) bool {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		refuse(w, http.StatusRequestEntityTooLarge, "cannot read the request: "+err.Error())
+		return false
+	}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return true
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		refuse(w, http.StatusBadRequest, "cannot read the request: "+err.Error())
+		return false
+	}
+	ignore(w, unknown("", b, reflect.TypeOf(to).Elem())...)
+	return true
+}
+
+// ignore names what of a request was not heeded.
+func ignore(w http.ResponseWriter, names ...string) {
+	if len(names) == 0 {
+		return
+	}
+	if old := w.Header().Get(headerIgnored); old != "" {
+		names = append(strings.Split(old, ", "), names...)
+	}
+	slices.Sort(names)
+	w.Header().Set(headerIgnored, strings.Join(slices.Compact(names), ", "))
+}
+
+// unknown names the members of a JSON object that a type has no field for, with
+// those of objects in it.
+func unknown(prefix string, b []byte, t reflect.Type) (names []string) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	var members map[string]json.RawMessage
+	if t.Kind() != reflect.Struct || json.Unmarshal(b, &members) != nil {
+		return nil
+	}
+	known := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		known[name] = t.Field(i).Type
+	}
+	for name, v := range members {
+		if k, ok := known[name]; ok {
+			names = append(names, unknown(prefix+name+".", v, k)...)
+			continue
+		}
+		if clean := strings.Map(func(r rune) rune {
+			if r > ' ' && r < 0x7f && r != ',' {
+				return r
+			}
+			return '?'
+		}, name); len(clean) <= 100 {
+			names = append(names, prefix+clean)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+type cellKey struct{}
+
+func withCell(ctx context.Context, c *api.Cell) context.Context {
+	return context.WithValue(ctx, cellKey{}, c)
+}
+
+// cellIn is the cell that a request to a sandbox is for.
+func cellIn(ctx context.Context) *api.Cell { return ctx.Value(cellKey{}).(*api.Cell) }
+
+// idIn is its id.
+func idIn(ctx context.Context) cell.ID { return cell.ID(cellIn(ctx).ID) }

@@ -1,0 +1,257 @@
+package e2b
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+func (f *Front) envdRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	m.HandleFunc("GET /files", f.readFile)
+	m.HandleFunc("POST /files", f.writeFiles)
+	m.HandleFunc("POST /files/compose", f.compose)
+	m.HandleFunc("GET /metrics", f.envdMetrics)
+	m.HandleFunc("GET /envs", f.envs)
+	f.processRoutes(m)
+	f.filesystemRoutes(m)
+	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, "cannot answer "+clip(r.URL.Path)+": there is no such call")
+	})
+	return m
+}
+
+// failFile answers with an error about files, as clients expect it.
+func failFile(w http.ResponseWriter, p string, err error) {
+	switch {
+	case errors.Is(err, errUser):
+		refuse(w, http.StatusUnauthorized, sentence(err))
+	case cell.KindOf(err) == cell.NotFound:
+		refuse(w, http.StatusNotFound, "path '"+clip(p)+"' does not exist")
+	case errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()): // the keeper sends words
+		refuse(w, http.StatusInsufficientStorage, sentence(err))
+	default:
+		fail(w, err)
+	}
+}
+
+// readFile sends a file.
+func (f *Front) readFile(w http.ResponseWriter, r *http.Request) {
+	p, id := r.URL.Query().Get("path"), idIn(r.Context())
+	if err := f.user(r); err != nil {
+		failFile(w, p, err)
+		return
+	}
+	list, err := f.cfg.Engine.Files(r.Context(), id, cell.FileAct{Act: cell.FileStat, Path: inHome(p)}, nil)
+	if err != nil {
+		failFile(w, p, err)
+		return
+	}
+	i := list[0]
+	if i.Type == cell.TypeDirectory || i.Leads == cell.TypeDirectory {
+		refuse(w, http.StatusBadRequest, "path '"+clip(p)+"' is a directory")
+		return
+	}
+	out := &body{w: w, name: path.Base(i.Path), size: i.Size}
+	if i.Size > 0 {
+		err = f.cfg.Engine.Manage(r.Context(), id, cell.FileAct{Act: cell.FileRead, Path: i.Path, Size: i.Size}, nil, out)
+	}
+	switch {
+	case err != nil && !out.begun:
+		failFile(w, p, err)
+	case err != nil || out.left() > 0 && out.begun: // it was cut short: breaking off is the only way to say so
+		panic(http.ErrAbortHandler)
+	case !out.begun:
+		out.begin(0)
+	}
+}
+
+// body is a file on its way out: its header is sent with its first bytes.
+type body struct {
+	w     http.ResponseWriter
+	name  string
+	size  int64
+	sent  int64
+	begun bool
+}
+
+func (b *body) left() int64 { return b.size - b.sent }
+
+func (b *body) begin(size int64) {
+	b.begun = true
+	h := b.w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(size, 10))
+	h.Set("Content-Disposition", mime.FormatMediaType("inline", map[string]string{"filename": b.name}))
+	b.w.WriteHeader(http.StatusOK)
+}
+
+func (b *body) Write(p []byte) (int, error) {
+	if !b.begun {
+		b.begin(b.size)
+	}
+	n, err := b.w.Write(p)
+	b.sent += int64(n)
+	return n, err
+}
+
+// written is a file that was written.
+type written struct {
+	Path string `json:"path"`
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// writeFiles writes files: one as it is, or parts of a form.
+func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
+	p := r.URL.Query().Get("path")
+	if err := f.user(r); err != nil {
+		failFile(w, p, err)
+		return
+	}
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Metadata-") {
+			ignore(w, name)
+		}
+	}
+	in := io.Reader(r.Body)
+	switch enc := r.Header.Get("Content-Encoding"); enc {
+	case "", "identity":
+	case "gzip":
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "cannot read what is sent: "+err.Error())
+			return
+		}
+		in = z
+	default:
+		refuse(w, http.StatusUnsupportedMediaType, "cannot read content that is encoded as "+clip(enc))
+		return
+	}
+	t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && t == "multipart/form-data" {
+		f.writeForm(w, r, newParts(in, params["boundary"]), p)
+		return
+	}
+	if p == "" {
+		refuse(w, http.StatusBadRequest, "cannot write a file: no path given")
+		return
+	}
+	done, err := f.write(r, p, in)
+	if err != nil {
+		failFile(w, p, err)
+		return
+	}
+	answer(w, http.StatusOK, []written{done})
+}
+
+func (f *Front) write(r *http.Request, p string, in io.Reader) (written, error) {
+	list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), cell.FileAct{Act: cell.FileWrite, Path: inHome(p)}, in)
+	if err != nil {
+		return written{}, err
+	}
+	return written{Path: list[0].Path, Name: path.Base(list[0].Path), Type: "file"}, nil
+}
+
+// writeForm writes the files of a form. The path of each is its file name as it
+// was sent, but for a single one with a path of its own.
+func (f *Front) writeForm(w http.ResponseWriter, r *http.Request, form parts, p string) {
+	out := []written{}
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "cannot read the form: "+err.Error())
+			return
+		}
+		if part.FormName() != "file" {
+			ignore(w, "part "+strconv.QuoteToASCII(clip(part.FormName())))
+			continue
+		}
+		to := p
+		if to == "" {
+			to = rawName(part.Header.Get("Content-Disposition"))
+		}
+		switch {
+		case to == "":
+			refuse(w, http.StatusBadRequest, "cannot write a file: no path given")
+			return
+		case p != "" && len(out) > 0:
+			refuse(w, http.StatusBadRequest, "cannot write several files to one path")
+			return
+		}
+		done, err := f.write(r, to, part)
+		if err != nil {
+			failFile(w, to, err)
+			return
+		}
+		out = append(out, done)
+	}
+	if len(out) == 0 {
+		refuse(w, http.StatusBadRequest, "cannot write: the form has no file")
+		return
+	}
+	answer(w, http.StatusOK, out)
+}
+
+// compose makes one file of several, which go.
+func (f *Front) compose(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Sources     []string `json:"source_paths"`
+		Destination string   `json:"destination"`
+		Username    string   `json:"username"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	id, e := idIn(r.Context()), f.cfg.Engine
+	if len(req.Sources) == 0 || req.Destination == "" {
+		refuse(w, http.StatusBadRequest, "cannot compose: give source_paths and destination")
+		return
+	}
+	pr, pw := io.Pipe()
+	go func() {
+		var err error
+		for _, s := range req.Sources {
+			if err == nil {
+				err = e.Manage(r.Context(), id, cell.FileAct{Act: cell.FileRead, Path: inHome(s)}, nil, pw)
+			}
+		}
+		pw.CloseWithError(err)
+	}()
+	done, err := f.write(r, req.Destination, pr)
+	pr.CloseWithError(err)
+	if err != nil {
+		failFile(w, req.Destination, err)
+		return
+	}
+	for _, s := range req.Sources {
+		if _, err := e.Files(r.Context(), id, cell.FileAct{Act: cell.FileRemove, Path: inHome(s)}, nil); err != nil {
+			failFile(w, s, err)
+			return
+		}
+	}
+	answer(w, http.StatusOK, done)
+}
+
+// envs tells what variables every command of a sandbox finds.
+func (f *Front) envs(w http.ResponseWriter, r *http.Request) {
+	out := map[string]string{}
+	for _, kv := range f.cfg.Engine.LeasedEnv(idIn(r.Context())) {
+		k, v, _ := strings.Cut(kv, "=")
+		out[k] = v
+	}
+	answer(w, http.StatusOK, out)
+}

@@ -1,0 +1,297 @@
+package e2b
+
+import (
+	"context"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// entry is a file of a sandbox.
+type entry struct {
+	Name          string    `json:"name"`
+	Type          string    `json:"type"`
+	Path          string    `json:"path"`
+	Size          string    `json:"size"` // bytes
+	Mode          uint32    `json:"mode"`
+	Permissions   string    `json:"permissions"`
+	Owner         string    `json:"owner"`
+	Group         string    `json:"group"`
+	ModifiedTime  time.Time `json:"modifiedTime"`
+	SymlinkTarget string    `json:"symlinkTarget,omitempty"`
+}
+
+var entryTypes = map[string]string{
+	cell.TypeFile: "FILE_TYPE_FILE", cell.TypeDirectory: "FILE_TYPE_DIRECTORY", cell.TypeSymlink: "FILE_TYPE_SYMLINK",
+}
+
+func (f *Front) entry(i cell.FileInfo) entry {
+	e := entry{Name: path.Base(i.Path), Path: i.Path, Type: entryTypes[i.Type], Size: strconv.FormatInt(i.Size, 10), Mode: i.Mode,
+		Permissions: permissions(i), Owner: f.userName(i.UID), Group: f.userName(i.GID), ModifiedTime: i.MTime, SymlinkTarget: i.Target}
+	if t := entryTypes[i.Leads]; t != "" { // clients ask what it leads to
+		e.Type = t
+	}
+	if e.Type == "" {
+		e.Type = "FILE_TYPE_UNSPECIFIED"
+	}
+	return e
+}
+
+// permissions is a mode as ls prints it.
+func permissions(i cell.FileInfo) string {
+	m := fs.FileMode(i.Mode & 0o777)
+	switch i.Type {
+	case cell.TypeDirectory:
+		m |= fs.ModeDir
+	case cell.TypeSymlink:
+		m |= fs.ModeSymlink
+	}
+	for bit, is := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if i.Mode&bit != 0 {
+			m |= is
+		}
+	}
+	return m.String()
+}
+
+// userName is who a number of the cell is.
+func (f *Front) userName(id int) string {
+	switch own := f.cfg.Engine.User(); {
+	case id == own.UID:
+		return own.Name
+	case id == 0:
+		return "root"
+	}
+	return strconv.Itoa(id)
+}
+
+type pathRequest struct {
+	Path          string `json:"path"`
+	Depth         int    `json:"depth"`
+	Source        string `json:"source"`
+	Destination   string `json:"destination"`
+	Recursive     bool   `json:"recursive"`
+	IncludeEntry  bool   `json:"includeEntry"`
+	WatcherID     string `json:"watcherId"`
+	NetworkMounts bool   `json:"allowNetworkMounts"` // a cell has none
+}
+
+func (f *Front) filesystemRoutes(m *http.ServeMux) {
+	const p = "POST /filesystem.Filesystem/"
+	m.HandleFunc(p+"Stat", unary(f.one(cell.FileStat)))
+	m.HandleFunc(p+"MakeDir", unary(f.one(cell.FileMkdir)))
+	m.HandleFunc(p+"Move", unary(f.one(cell.FileMove)))
+	m.HandleFunc(p+"ListDir", unary(f.listDir))
+	m.HandleFunc(p+"Remove", unary(f.removeFile))
+	m.HandleFunc(p+"WatchDir", stream(f.watchDir))
+	m.HandleFunc(p+"CreateWatcher", unary(f.createWatcher))
+	m.HandleFunc(p+"GetWatcherEvents", unary(f.watcherEvents))
+	m.HandleFunc(p+"RemoveWatcher", unary(f.removeWatcher))
+}
+
+// one does what is answered with one file.
+func (f *Front) one(act string) func(*http.Request, *pathRequest) (any, error) {
+	return func(r *http.Request, in *pathRequest) (any, error) {
+		if err := f.user(r); err != nil {
+			return nil, err
+		}
+		a := cell.FileAct{Act: act, Path: inHome(in.Path)}
+		if act == cell.FileMove {
+			a.Path, a.To = inHome(in.Source), inHome(in.Destination)
+		}
+		list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), a, nil)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]entry{"entry": f.entry(list[0])}, nil
+	}
+}
+
+func (f *Front) listDir(r *http.Request, in *pathRequest) (any, error) {
+	if err := f.user(r); err != nil {
+		return nil, err
+	}
+	list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), cell.FileAct{Act: cell.FileList, Path: inHome(in.Path), Depth: max(in.Depth, 1)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]entry, 0, len(list))
+	for _, i := range list {
+		out = append(out, f.entry(i))
+	}
+	return map[string]any{"entries": out}, nil
+}
+
+// removeFile removes what is there; what is not is no error, as with envd.
+func (f *Front) removeFile(r *http.Request, in *pathRequest) (any, error) {
+	if err := f.user(r); err != nil {
+		return nil, err
+	}
+	_, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), cell.FileAct{Act: cell.FileRemove, Path: inHome(in.Path)}, nil)
+	if cell.KindOf(err) == cell.NotFound {
+		err = nil
+	}
+	return struct{}{}, err
+}
+
+var eventTypes = map[string]string{
+	"create": "EVENT_TYPE_CREATE", "write": "EVENT_TYPE_WRITE", "remove": "EVENT_TYPE_REMOVE", "rename": "EVENT_TYPE_RENAME", "chmod": "EVENT_TYPE_CHMOD",
+}
+
+// fileEvent is a change in a directory.
+type fileEvent struct {
+	Name  string `json:"name"` // relative to the directory
+	Type  string `json:"type"`
+	Entry *entry `json:"entry,omitempty"`
+}
+
+// fileEvents tells what changes in a directory, in E2B's words.
+func (f *Front) fileEvents(ctx context.Context, id cell.ID, in *pathRequest, began func(), tell func(fileEvent) error) error {
+	root := ""
+	return f.cfg.Engine.Watch(ctx, id, inHome(in.Path), in.Recursive, func(ev cell.FileEvent) error {
+		if root == "" {
+			root = ev.Path
+			began()
+			return nil
+		}
+		t := eventTypes[ev.What]
+		if t == "" {
+			return cell.Errorf(cell.Unavailable, "e2b.watch", "watch it again, and look at what is there", "cannot follow %s: it changes faster than this is read", root)
+		}
+		out := fileEvent{Name: relative(root, ev.Path), Type: t}
+		if in.IncludeEntry {
+			if list, err := f.cfg.Engine.Files(ctx, id, cell.FileAct{Act: cell.FileStat, Path: ev.Path}, nil); err == nil {
+				e := f.entry(list[0])
+				out.Entry = &e
+			}
+		}
+		return tell(out)
+	})
+}
+
+func relative(root, p string) string {
+	if root == "/" {
+		return p[1:]
+	}
+	return p[len(root)+1:]
+}
+
+func (f *Front) watchDir(r *http.Request, in *pathRequest, s *sender) error {
+	if err := f.user(r); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go func() {
+		tick := time.NewTicker(pings(r))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if s.send(keepalive{}) != nil {
+					cancel()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return f.fileEvents(ctx, idIn(ctx), in, func() { s.send(map[string]any{"start": struct{}{}}) }, func(ev fileEvent) error {
+		return s.send(map[string]any{"filesystem": ev})
+	})
+}
+
+// watcher is a directory that a client asks about from time to time.
+type watcher struct {
+	stop context.CancelFunc
+
+	mu     sync.Mutex // guards what follows
+	events []fileEvent
+	err    error
+}
+
+// maxEvents bounds what is kept for a client that does not ask.
+const maxEvents = 100_000
+
+func (f *Front) createWatcher(r *http.Request, in *pathRequest) (any, error) {
+	if err := f.user(r); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	w := &watcher{stop: cancel}
+	id := idIn(ctx)
+	began, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		err := f.fileEvents(ctx, id, in, sync.OnceFunc(func() { close(began) }), func(ev fileEvent) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if len(w.events) >= maxEvents {
+				return cell.Errorf(cell.Unavailable, "e2b.watch", "ask more often", "cannot follow %s: nobody asked for %d changes", in.Path, maxEvents)
+			}
+			w.events = append(w.events, ev)
+			return nil
+		})
+		w.mu.Lock()
+		w.err = err
+		w.mu.Unlock()
+		over <- err
+	}()
+	select {
+	case <-began:
+	case err := <-over:
+		cancel()
+		return nil, err
+	case <-r.Context().Done():
+		cancel()
+		return nil, context.Cause(r.Context())
+	}
+	b := f.box(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next++
+	name := "w" + strconv.Itoa(b.next)
+	b.watchers[name] = w
+	return map[string]string{"watcherId": name}, nil
+}
+
+func (f *Front) watcher(r *http.Request, name string) (*box, *watcher, error) {
+	b := f.box(idIn(r.Context()))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.watchers[name]; w != nil {
+		return b, w, nil
+	}
+	return nil, nil, cell.Errorf(cell.NotFound, "e2b.watcher", "", "watcher with id %s not found", clip(name))
+}
+
+func (f *Front) watcherEvents(r *http.Request, in *pathRequest) (any, error) {
+	_, w, err := f.watcher(r, in.WatcherID)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.events) == 0 && w.err != nil {
+		return nil, w.err
+	}
+	events := append([]fileEvent{}, w.events...)
+	w.events = nil
+	return map[string]any{"events": events}, nil
+}
+
+func (f *Front) removeWatcher(r *http.Request, in *pathRequest) (any, error) {
+	b, w, err := f.watcher(r, in.WatcherID)
+	if err != nil {
+		return nil, err
+	}
+	w.stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.watchers, in.WatcherID)
+	return struct{}{}, nil
+}

@@ -1,0 +1,376 @@
+package e2b
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A cell has one interpreter, of one language. A context of E2B's is a set of
+// variables of it: those of the context that is evaluated in are put into place
+// before. Contexts are evaluated in one after the other.
+
+// codeContext is what a client evaluates in.
+type codeContext struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+}
+
+// defaultContext is the id of the context that needs none.
+const defaultContext = "default"
+
+// languages are E2B's names of the interpreters there are.
+var languages = map[string]string{"python": cell.WarmPython, "javascript": cell.WarmNode, "js": cell.WarmNode, "node": cell.WarmNode, "java": cell.WarmJava}
+
+func (f *Front) interpreterRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	m.HandleFunc("POST /execute", f.execute)
+	m.HandleFunc("GET /contexts", f.listContexts)
+	m.HandleFunc("POST /contexts", f.createContext)
+	m.HandleFunc("DELETE /contexts/{id}", f.removeContext)
+	m.HandleFunc("POST /contexts/{id}/restart", f.restartContext)
+	return m
+}
+
+// context finds a context; "" is the default one.
+func (b *box) context(id string) (*codeContext, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.contexts[id]; c != nil {
+		return c, nil
+	}
+	if id == "" || id == defaultContext {
+		c := &codeContext{ID: defaultContext, Language: cell.WarmPython, Cwd: "."}
+		b.contexts[defaultContext] = c
+		return c, nil
+	}
+	return nil, cell.Errorf(cell.NotFound, "e2b.context", "", "context %s not found", clip(id))
+}
+
+func (f *Front) listContexts(w http.ResponseWriter, r *http.Request) {
+	b := f.box(idIn(r.Context()))
+	b.context("")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := []codeContext{}
+	for _, c := range b.contexts {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(x, y codeContext) int { return strings.Compare(x.ID, y.ID) })
+	answer(w, http.StatusOK, out)
+}
+
+func (f *Front) createContext(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Language string `json:"language"`
+		Cwd      string `json:"cwd"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	kind, ok := languages[orPython(req.Language)]
+	if !ok || kind != cell.WarmPython {
+		refuse(w, http.StatusBadRequest, "cannot make a context of "+clip(req.Language)+": contexts beside the default one are of Python")
+		return
+	}
+	var id [8]byte
+	rand.Read(id[:])
+	c := &codeContext{ID: hex.EncodeToString(id[:]), Language: kind, Cwd: inHome(req.Cwd)}
+	if req.Cwd == "" {
+		c.Cwd = "."
+	}
+	b := f.box(idIn(r.Context()))
+	b.mu.Lock()
+	b.contexts[c.ID] = c
+	b.mu.Unlock()
+	answer(w, http.StatusCreated, c)
+}
+
+func orPython(language string) string {
+	if language == "" {
+		return cell.WarmPython
+	}
+	return strings.ToLower(language)
+}
+
+// removeContext forgets a context with its variables.
+func (f *Front) removeContext(w http.ResponseWriter, r *http.Request) { f.endContext(w, r, true) }
+
+func (f *Front) restartContext(w http.ResponseWriter, r *http.Request) { f.endContext(w, r, false) }
+
+func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) {
+	id := idIn(r.Context())
+	b := f.box(id)
+	c, err := b.context(r.PathValue("id"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	b.evaluating.Lock()
+	defer b.evaluating.Unlock()
+	if now, err := f.cfg.Engine.Cell(id); err == nil && now.Interpreter != nil && now.Interpreter.Ended == "" {
+		if _, err := f.cfg.Engine.Eval(r.Context(), id, api.EvalRequest{Code: dropContext(c.ID, b.currentContext())}, nil); err != nil {
+			fail(w, err)
+			return
+		}
+	}
+	if forget {
+		b.mu.Lock()
+		delete(b.contexts, c.ID)
+		b.mu.Unlock()
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (b *box) currentContext() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.current == "" {
+		return defaultContext
+	}
+	return b.current
+}
+
+// quote is a Python string.
+func quote(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+// switchContext puts the variables of a context in the place of another's.
+func switchContext(from, to, cwd string) string {
+	return fmt.Sprintf(`def __pando_switch(was, now, cwd):
+    import builtins, os
+    kept = builtins.__dict__.setdefault("__pando_contexts__", {})
+    g = globals()
+    own = {k for k in g if k.startswith("__")}
+    kept[was] = {k: v for k, v in g.items() if k not in own}
+    kept[was + "/cwd"] = os.getcwd()
+    for k in [k for k in g if k not in own]:
+        del g[k]
+    g.update(kept.get(now, {}))
+    os.chdir(kept.get(now + "/cwd", cwd))
+__pando_switch(%s, %s, %s)
+del __pando_switch`, quote(from), quote(to), quote(cwd))
+}
+
+// dropContext drops the variables of a context.
+func dropContext(id, current string) string {
+	return fmt.Sprintf(`def __pando_drop(name, current):
+    import builtins
+    kept = builtins.__dict__.setdefault("__pando_contexts__", {})
+    kept.pop(name, None)
+    if name == current:
+        g = globals()
+        for k in [k for k in g if not k.startswith("__")]:
+            del g[k]
+__pando_drop(%s, %s)
+del __pando_drop`, quote(id), quote(current))
+}
+
+// withEnv sets variables of the environment for one evaluation, and takes that
+// back after it.
+func withEnv(vars map[string]string) (before, after string) {
+	b, _ := json.Marshal(vars)
+	return fmt.Sprintf("def __pando_env(v):\n    import builtins, os\n    builtins.__pando_env__ = {k: os.environ.get(k) for k in v}\n    os.environ.update(v)\n__pando_env(%s)\ndel __pando_env", b),
+		"def __pando_env():\n    import builtins, os\n    for k, v in builtins.__pando_env__.items():\n        if v is None:\n            os.environ.pop(k, None)\n        else:\n            os.environ[k] = v\n__pando_env()\ndel __pando_env"
+}
+
+type executeRequest struct {
+	Code     string            `json:"code"`
+	Context  string            `json:"context_id"`
+	Language string            `json:"language"`
+	EnvVars  map[string]string `json:"env_vars"`
+}
+
+// evalLimit is how long an evaluation may take whose client sets a limit of its
+// own, and goes away then.
+const evalLimit = "24h"
+
+// execute evaluates code, and tells what comes of it line by line.
+func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
+	var req executeRequest
+	if !decode(w, r, &req) {
+		return
+	}
+	kind, ok := languages[orPython(req.Language)]
+	if !ok {
+		refuse(w, http.StatusBadRequest, "cannot evaluate "+clip(req.Language)+": there are python, javascript and java")
+		return
+	}
+	id := idIn(r.Context())
+	b := f.box(id)
+	c, err := b.context(req.Context)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if len(req.EnvVars) > 0 && kind != cell.WarmPython {
+		refuse(w, http.StatusBadRequest, "cannot set variables for one evaluation of "+req.Language+": give them when the sandbox is made")
+		return
+	}
+	b.evaluating.Lock()
+	defer b.evaluating.Unlock()
+	out := &lines{w: w, flush: http.NewResponseController(w)}
+	if err := f.evaluate(r.Context(), id, b, c, kind, &req, out); err != nil {
+		if !out.begun {
+			fail(w, err)
+			return
+		}
+		out.send(map[string]any{"type": "error", "name": "Error", "value": sentence(err), "traceback": ""})
+		out.send(map[string]any{"type": "end_of_execution"})
+	}
+}
+
+func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext, kind string, req *executeRequest, out *lines) error {
+	e := f.cfg.Engine
+	quiet := func(ctx context.Context, code string) error {
+		res, err := e.Eval(ctx, id, api.EvalRequest{Code: code, Kind: kind}, nil)
+		if err != nil {
+			return err
+		}
+		var done cell.Evaluated
+		if err := json.Unmarshal(res.Result, &done); err != nil || done.OK {
+			return err
+		}
+		if done.Error != nil {
+			return cell.Errorf(cell.Conflict, "e2b.execute", "restart the context", "cannot prepare the context: %s: %s", done.Error.Type, done.Error.Message)
+		}
+		return cell.Errorf(cell.Conflict, "e2b.execute", "restart the context", "cannot prepare the context: %s", done.Cause)
+	}
+	if now := b.currentContext(); kind == cell.WarmPython && now != c.ID {
+		if err := quiet(ctx, switchContext(now, c.ID, c.Cwd)); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		b.current = c.ID
+		b.mu.Unlock()
+	}
+	if len(req.EnvVars) > 0 {
+		before, after := withEnv(req.EnvVars)
+		if err := quiet(ctx, before); err != nil {
+			return err
+		}
+		defer quiet(context.WithoutCancel(ctx), after)
+	}
+	if strings.TrimSpace(req.Code) == "" {
+		out.send(map[string]any{"type": "end_of_execution"})
+		return nil
+	}
+	var stdout, stderr runes
+	res, err := e.Eval(ctx, id, api.EvalRequest{Code: req.Code, Kind: kind, Timeout: evalLimit}, func(l api.StreamLine) {
+		stamp := time.Now().UTC()
+		if s := stdout.add(l.Stdout); s != "" {
+			out.send(map[string]any{"type": "stdout", "text": s, "timestamp": stamp})
+		}
+		if s := stderr.add(l.Stderr); s != "" {
+			out.send(map[string]any{"type": "stderr", "text": s, "timestamp": stamp})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	var done cell.Evaluated
+	if err := json.Unmarshal(res.Result, &done); err != nil {
+		return err
+	}
+	for _, d := range done.Display {
+		out.send(resultLine(d, nil))
+	}
+	if done.Value != nil {
+		out.send(resultLine(done.Value.MIME, done.Value))
+	}
+	switch {
+	case done.Error != nil:
+		out.send(map[string]any{"type": "error", "name": done.Error.Type, "value": done.Error.Message, "traceback": done.Error.Traceback})
+	case !done.OK:
+		out.send(map[string]any{"type": "error", "name": "Interrupted", "value": done.Cause, "traceback": ""})
+	}
+	out.send(map[string]any{"type": "number_of_executions", "execution_count": done.N})
+	out.send(map[string]any{"type": "end_of_execution"})
+	return nil
+}
+
+// forms are E2B's words for media types.
+var forms = map[string]string{
+	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg",
+	"application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
+}
+
+// resultLine is one result, in all its forms; that of the last expression is the
+// main one.
+func resultLine(b cell.Bundle, v *cell.Value) map[string]any {
+	line := map[string]any{"type": "result", "is_main_result": v != nil}
+	extra := map[string]any{}
+	for t, s := range b {
+		var form any = s
+		if t == "application/json" && json.Valid([]byte(s)) {
+			form = json.RawMessage(s)
+		}
+		if name := forms[t]; name != "" {
+			line[name] = form
+		} else {
+			extra[t] = form
+		}
+	}
+	if len(extra) > 0 {
+		line["extra"] = extra
+	}
+	if _, ok := line["text"]; !ok && v != nil {
+		line["text"] = v.Repr
+	}
+	return line
+}
+
+// lines sends JSON, a line at a time.
+type lines struct {
+	flush *http.ResponseController
+
+	mu    sync.Mutex // guards what follows
+	w     http.ResponseWriter
+	begun bool
+}
+
+func (l *lines) send(v any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.begun = true
+		l.w.Header().Set("Content-Type", "application/x-ndjson")
+		l.w.WriteHeader(http.StatusOK)
+	}
+	json.NewEncoder(l.w).Encode(v)
+	l.flush.Flush()
+}
+
+// runes puts together characters that come in pieces.
+type runes struct{ rest []byte }
+
+func (r *runes) add(b []byte) string {
+	b = append(r.rest, b...)
+	n := len(b)
+	for i := 1; i <= min(3, len(b)); i++ { // the beginning of a character at the end waits
+		if c := b[len(b)-i]; c >= 0xc0 {
+			if want := map[bool]int{true: 2}[c < 0xe0] + map[bool]int{true: 3}[c >= 0xe0 && c < 0xf0] + map[bool]int{true: 4}[c >= 0xf0]; want > i {
+				n = len(b) - i
+			}
+			break
+		} else if c < 0x80 {
+			break
+		}
+	}
+	r.rest = slices.Clone(b[n:])
+	return strings.ToValidUTF8(string(b[:n]), "�")
+}

@@ -1,0 +1,430 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// templateBase is the template that every client asks for by default. It and
+// those of E2B's other clients are an empty workspace on the default backend.
+const templateBase = "base"
+
+var baseTemplates = []string{templateBase, "code-interpreter-v1", "code-interpreter"}
+
+// make makes a sandbox of what is asked for: a pando template, a template that was
+// built here, a snapshot, or the base.
+func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]string, lease api.LeaseRequest) (api.Cell, error) {
+	e := f.cfg.Engine
+	name := labels[labelTemplate]
+	env := envOf(req.EnvVars)
+	var c api.Cell
+	var err error
+	_, terr := e.Template(name)
+	switch {
+	case terr == nil:
+		if err = f.unasked(req, name); err == nil {
+			c, err = f.ofTemplate(ctx, name)
+		}
+	case slices.Contains(baseTemplates, name):
+		place := e.HomePlace(home)
+		create := api.CreateRequest{Place: place, Env: append([]string{"HOME=" + place}, env...), Labels: labels, Lease: lease, CallerEnv: []string{"PATH=" + f.cfg.Path}}
+		if err = req.Network.policy(&create, req.AllowInternet); err != nil {
+			return c, err
+		}
+		if c, err = e.Create(ctx, create); err != nil {
+			return c, err
+		}
+		return f.find(cell.ID(c.ID))
+	default:
+		var from cell.ID
+		var number int
+		if from, number, err = f.state(name); err != nil {
+			return c, err
+		}
+		if err = f.unasked(req, name); err != nil {
+			return c, err
+		}
+		var res api.ForkResult
+		if res, err = e.Fork(ctx, from, api.ForkRequest{Number: number}); err == nil {
+			c = res.Cells[0]
+			err = e.LeaseLike(cell.ID(c.ID), from)
+		}
+		if err == nil {
+			was, _ := e.Cell(from)
+			if alias := was.Labels[labelAlias]; alias != "" {
+				labels[labelAlias] = alias
+			}
+		}
+	}
+	if err != nil {
+		return c, err
+	}
+	id := cell.ID(c.ID)
+	lease.Labels, lease.Env = labels, append(e.LeasedEnv(id), env...)
+	if _, err := e.Lease(ctx, id, lease); err != nil {
+		_, rerr := e.Remove(context.WithoutCancel(ctx), id, false)
+		return c, errors.Join(err, rerr)
+	}
+	if err := f.begin(ctx, id); err != nil {
+		_, rerr := e.Remove(context.WithoutCancel(ctx), id, false)
+		return c, errors.Join(err, rerr)
+	}
+	return f.find(id)
+}
+
+// unasked refuses what can only be had of the base: a fork has the network and
+// policy of what it was forked from.
+func (f *Front) unasked(req *createRequest, of string) error {
+	if req.Network == nil && req.AllowInternet == nil {
+		return nil
+	}
+	return cell.Errorf(cell.Unsupported, "e2b.create", "leave out network and allowInternetAccess, or give them when the template is made",
+		"cannot give a sandbox of %s another network than it was made with", clip(of))
+}
+
+// envOf is a map of variables as a list, in order.
+func envOf(vars map[string]string) (env []string) {
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, k+"="+vars[k])
+	}
+	return env
+}
+
+// ofTemplate makes a cell of a pando template.
+func (f *Front) ofTemplate(ctx context.Context, name string) (api.Cell, error) {
+	res, err := f.cfg.Engine.ForkTemplate(ctx, name, api.WarmForkRequest{Count: 1}, nil)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	if p := res.Forks[0].Error; p != nil {
+		return api.Cell{}, cell.Errorf(cell.Kind(p.Kind), "e2b.create", p.Hint, "%s", p.Message)
+	}
+	return res.Forks[0].Cell, nil
+}
+
+// state finds the state of a cell that a template's name stands for: a
+// checkpoint, or the head of a cell that was built as a template.
+func (f *Front) state(name string) (cell.ID, int, error) {
+	e := f.cfg.Engine
+	if k, ok := f.snapshotNamed(name); ok {
+		return cell.ID(k.Cell), k.Number, nil
+	}
+	if t, ok := f.built(name); ok {
+		if t.Labels[labelBuild] != buildReady {
+			return "", 0, cell.Errorf(cell.Conflict, "e2b.create", "wait until it is", "template %s is not ready: %s", clip(name), t.Labels[labelBuild])
+		}
+		return cell.ID(t.ID), t.Head, nil
+	}
+	return "", 0, cell.Errorf(cell.NotFound, "e2b.create", "use base, a snapshot, or a template: "+strings.Join(f.templateNames(e.Templates()), ", "), "template '%s' not found", clip(name))
+}
+
+func (f *Front) templateNames(list []api.Template) (names []string) {
+	for _, t := range list {
+		names = append(names, t.Name)
+	}
+	return append(names, templateBase)
+}
+
+type forkResult struct {
+	Sandbox *sandboxView `json:"sandbox,omitempty"`
+	Error   *problem     `json:"error,omitempty"`
+}
+
+// fork makes sandboxes that go on as one is: with its memory where that can be,
+// its files where nothing runs.
+func (f *Front) fork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var req struct {
+		Timeout *int64 `json:"timeout"`
+		Count   int    `json:"count"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	if paused(c) {
+		refuse(w, http.StatusConflict, "cannot fork "+c.ID+": it is paused; connect to it first")
+		return
+	}
+	life := int64(lifeV2)
+	if req.Timeout != nil {
+		life = *req.Timeout
+	}
+	id := cell.ID(c.ID)
+	cells, err := f.copies(r.Context(), c, max(req.Count, 1))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	out := []forkResult{}
+	for _, k := range cells {
+		kid := cell.ID(k.ID)
+		err := f.cfg.Engine.LeaseLike(kid, id)
+		if err == nil {
+			_, err = f.cfg.Engine.Lease(r.Context(), kid, api.LeaseRequest{For: seconds(life), Labels: c.Labels})
+		}
+		var v api.Cell
+		if err == nil {
+			v, err = f.find(kid)
+		}
+		if err != nil {
+			out = append(out, forkResult{Error: &problem{statusOf(err), sentence(err)}})
+			continue
+		}
+		view := f.view(r, &v)
+		out = append(out, forkResult{Sandbox: &view})
+	}
+	f.note(id, "info", "forked: "+strconv.Itoa(len(out)))
+	answer(w, http.StatusCreated, out)
+}
+
+// copies forks a cell: by its memory when something runs in it, else by its files.
+func (f *Front) copies(ctx context.Context, c *api.Cell, count int) ([]api.Cell, error) {
+	id := cell.ID(c.ID)
+	res, err := f.cfg.Engine.Fork(ctx, id, api.ForkRequest{Count: count})
+	if cell.KindOf(err) != cell.Unsupported {
+		return res.Cells, err
+	}
+	// Something runs in it.
+	more, err := f.cfg.Engine.Branch(ctx, id, api.BranchRequest{Count: count})
+	return more.Cells, err
+}
+
+// A snapshot is a checkpoint of a sandbox.
+type snapshotView struct {
+	SnapshotID string   `json:"snapshotID"`
+	Names      []string `json:"names"`
+}
+
+func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var req struct {
+		Name string `json:"name"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	name := strings.TrimSpace(req.Name)
+	if name != "" {
+		if _, ok := f.snapshotNamed(name); ok || slices.Contains(baseTemplates, name) {
+			refuse(w, http.StatusConflict, "cannot make a snapshot of that name: there is "+clip(name))
+			return
+		}
+	}
+	k, err := f.cfg.Engine.Checkpoint(r.Context(), cell.ID(c.ID), api.CheckpointRequest{Message: snapshotMark + name})
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if !strings.HasPrefix(k.Message, snapshotMark) { // nothing had changed: it is an older checkpoint
+		ignore(w, map[bool]string{true: "name", false: ""}[name != ""])
+	}
+	f.note(cell.ID(c.ID), "info", "snapshot "+k.ID)
+	answer(w, http.StatusCreated, viewSnapshot(&k))
+}
+
+// snapshotMark begins the message of a checkpoint that was made here.
+const snapshotMark = "e2b snapshot "
+
+func viewSnapshot(k *api.Checkpoint) snapshotView {
+	v := snapshotView{SnapshotID: k.ID, Names: []string{}}
+	if name, ok := strings.CutPrefix(k.Message, snapshotMark); ok && name != "" {
+		v.Names = append(v.Names, name)
+	}
+	return v
+}
+
+// eachSnapshot yields the checkpoints of cells that were made here; of all
+// sandboxes those that are snapshots.
+func (f *Front) eachSnapshot(yield func(k api.Checkpoint) bool) {
+	for _, c := range f.cfg.Engine.Cells() {
+		list, err := f.cfg.Engine.History(cell.ID(c.ID))
+		if err != nil {
+			continue
+		}
+		for _, k := range slices.Backward(list) {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// snapshotNamed finds a snapshot by its id, or by its name.
+func (f *Front) snapshotNamed(name string) (found api.Checkpoint, ok bool) {
+	f.eachSnapshot(func(k api.Checkpoint) bool {
+		ok = k.ID == name || name != "" && k.Message == snapshotMark+name
+		found = k
+		return !ok
+	})
+	return found, ok
+}
+
+func (f *Front) snapshots(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	var out []snapshotView
+	f.eachSnapshot(func(k api.Checkpoint) bool {
+		v := viewSnapshot(&k)
+		if strings.HasPrefix(k.Message, snapshotMark) && (q.Get("sandboxID") == "" || q.Get("sandboxID") == k.Cell) && (q.Get("name") == "" || slices.Contains(v.Names, q.Get("name"))) {
+			out = append(out, v)
+		}
+		return true
+	})
+	page(w, r, out, func(v snapshotView) string { return v.SnapshotID })
+}
+
+// network is what a sandbox may reach, as E2B says it.
+type network struct {
+	AllowOut      []string        `json:"allowOut,omitempty"`
+	DenyOut       []string        `json:"denyOut,omitempty"`
+	AllowPublic   *bool           `json:"allowPublicTraffic,omitempty"`
+	Rules         json.RawMessage `json:"rules,omitempty"`
+	EgressProxy   json.RawMessage `json:"egressProxy,omitempty"`
+	MaskHost      string          `json:"maskRequestHost,omitempty"`
+	HTTPSPorts    []int           `json:"httpsPorts,omitempty"`
+	AllowInternet *bool           `json:"allow_internet_access,omitempty"` // of an update
+}
+
+func isSet(raw json.RawMessage) bool {
+	return len(raw) > 0 && !slices.Contains([]string{"null", "{}", "[]"}, string(raw))
+}
+
+// check refuses what pando does not do as E2B does.
+func (n *network) check() error {
+	if n == nil {
+		return nil
+	}
+	for what, hint := range map[string]string{
+		"rules":           "lend the sandbox a credential: pando credential add, and a template with it",
+		"egressProxy":     "leave it out: the gateway connects itself",
+		"maskRequestHost": "leave it out: requests keep their Host",
+		"httpsPorts":      "leave it out: what listens in a sandbox is reached by plain HTTP",
+	} {
+		if map[string]bool{"rules": isSet(n.Rules), "egressProxy": isSet(n.EgressProxy), "maskRequestHost": n.MaskHost != "", "httpsPorts": len(n.HTTPSPorts) > 0}[what] {
+			return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot do network.%s", what)
+		}
+	}
+	return nil
+}
+
+// label notes what was asked for, to tell it again.
+func (n *network) label(labels map[string]string, internet *bool) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	delete(labels, labelPrivate)
+	delete(labels, labelNetwork)
+	delete(labels, labelInternet)
+	if n != nil {
+		b, err := json.Marshal(n)
+		if err != nil {
+			return err
+		}
+		labels[labelNetwork] = string(b)
+		if n.AllowPublic != nil && !*n.AllowPublic {
+			labels[labelPrivate] = "on"
+		}
+	}
+	if internet != nil {
+		labels[labelInternet] = strconv.FormatBool(*internet)
+	}
+	return nil
+}
+
+func networkIn(labels map[string]string) (n *network, internet *bool) {
+	if s := labels[labelNetwork]; s != "" && json.Unmarshal([]byte(s), &n) != nil {
+		n = nil
+	}
+	if s := labels[labelInternet]; s != "" {
+		v := s == "true"
+		internet = &v
+	}
+	return n, internet
+}
+
+// denied is what denyOut says: everything, or single places.
+func (n *network) denied() (all bool, rest []string) {
+	for _, d := range n.DenyOut {
+		if d == "0.0.0.0/0" || d == "::/0" || d == "*" {
+			all = true
+			continue
+		}
+		rest = append(rest, d)
+	}
+	return all, rest
+}
+
+// policy makes pando's rules of E2B's. Here nothing may be reached that nobody
+// allows, and what is denied is denied whatever allows it.
+func (n *network) policy(to *api.CreateRequest, internet *bool) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	if n == nil {
+		n = &network{}
+	}
+	all, deny := n.denied()
+	open := internet != nil && *internet && !all || internet == nil && len(deny) > 0 && !all
+	if len(n.AllowOut) > 0 && len(deny) > 0 {
+		return cell.Errorf(cell.Unsupported, "e2b.network", `deny "0.0.0.0/0" and allow what may be reached`, "cannot allow parts of what is denied: here a denial wins")
+	}
+	allow := slices.Clone(n.AllowOut)
+	if open {
+		allow = append(allow, "*", "0.0.0.0/0", "::/0")
+	}
+	if len(allow) == 0 {
+		return nil
+	}
+	type rule struct {
+		Host  string   `json:"host"`
+		Ports []string `json:"ports,omitempty"`
+	}
+	rules := func(hosts []string, ports ...string) (out []rule) {
+		for _, h := range hosts {
+			out = append(out, rule{h, ports})
+		}
+		return out
+	}
+	doc := map[string]any{"version": 1, "network": map[string]any{"allow": rules(allow, "1-65535"), "deny": rules(deny)}}
+	if len(deny) == 0 {
+		delete(doc["network"].(map[string]any), "deny")
+	}
+	b, err := json.Marshal(doc) // which is YAML, too
+	to.Policy = string(b)
+	return err
+}
+
+// setNetwork replaces what a sandbox may reach.
+func (f *Front) setNetwork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var n network
+	if !decode(w, r, &n) {
+		return
+	}
+	labels := maps.Clone(c.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	err := n.label(labels, n.AllowInternet)
+	var rules api.CreateRequest
+	if err == nil {
+		err = n.policy(&rules, n.AllowInternet)
+	}
+	if err == nil {
+		err = f.cfg.Engine.Regovern(r.Context(), cell.ID(c.ID), cmp.Or(rules.Policy, "version: 1\n"))
+	}
+	if err == nil {
+		_, err = f.cfg.Engine.Lease(r.Context(), cell.ID(c.ID), api.LeaseRequest{Labels: labels})
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,168 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// metric is what a sandbox uses at a time.
+type metric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"` // of one CPU, 100
+	CPUCount      int       `json:"cpuCount"`
+	MemUsed       int64     `json:"memUsed"`  // bytes
+	MemTotal      int64     `json:"memTotal"` // bytes
+	MemCache      int64     `json:"memCache"`
+	DiskUsed      int64     `json:"diskUsed"`  // bytes, of the sandbox
+	DiskTotal     int64     `json:"diskTotal"` // bytes, of the file system that it writes to
+}
+
+// sample is the CPU time of a sandbox up to a time.
+type sample struct {
+	at  time.Time
+	cpu int64 // microseconds
+}
+
+// sampleGap is between two looks at the CPU time of a sandbox, where there was no
+// earlier one.
+const sampleGap = 100 * time.Millisecond
+
+// measure looks at what a sandbox uses now. The share of CPU is that since it was
+// last looked at.
+func (f *Front) measure(ctx context.Context, c *api.Cell) (m metric, err error) {
+	id := cell.ID(c.ID)
+	st, err := f.cfg.Engine.Stats(ctx, id)
+	if err != nil {
+		return m, err
+	}
+	b := f.box(id)
+	b.mu.Lock()
+	last := b.last
+	b.mu.Unlock()
+	if last.at.IsZero() || time.Since(last.at) < sampleGap {
+		last = sample{time.Now(), st.CPU}
+		select {
+		case <-time.After(sampleGap):
+		case <-ctx.Done():
+			return m, context.Cause(ctx)
+		}
+		if st, err = f.cfg.Engine.Stats(ctx, id); err != nil {
+			return m, err
+		}
+	}
+	now := sample{time.Now(), st.CPU}
+	b.mu.Lock()
+	b.last = now
+	b.mu.Unlock()
+	v := f.listed(c)
+	m = metric{Timestamp: now.at.UTC(), TimestampUnix: now.at.Unix(), CPUCount: v.CPUCount, MemUsed: st.Memory, MemTotal: v.MemoryMB << 20, DiskUsed: st.Disk}
+	m.CPUUsedPct = max(0, float64(now.cpu-last.cpu)/float64(now.at.Sub(last.at).Microseconds())*100)
+	m.DiskTotal, _ = f.disk()
+	return m, nil
+}
+
+// metrics tells what a sandbox uses now. There is no history: start and end are
+// not heeded.
+func (f *Front) metrics(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	for _, name := range []string{"start", "end"} {
+		if r.URL.Query().Has(name) {
+			ignore(w, name)
+		}
+	}
+	m, err := f.measure(r.Context(), c)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, http.StatusOK, []metric{m})
+}
+
+// allMetrics tells the same of several sandboxes.
+func (f *Front) allMetrics(w http.ResponseWriter, r *http.Request) {
+	out := map[string]metric{}
+	ids := strings.FieldsFunc(strings.Join(r.URL.Query()["sandbox_ids"], ","), func(r rune) bool { return r == ',' })
+	for _, id := range ids {
+		c, err := f.find(cell.ID(id))
+		if err != nil {
+			continue
+		}
+		if m, err := f.measure(r.Context(), &c); err == nil {
+			out[c.ID] = m
+		}
+	}
+	answer(w, http.StatusOK, map[string]any{"sandboxes": out})
+}
+
+// envdMetrics is the same as a sandbox tells it.
+func (f *Front) envdMetrics(w http.ResponseWriter, r *http.Request) {
+	m, err := f.measure(r.Context(), cellIn(r.Context()))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"ts": m.TimestampUnix, "cpu_count": m.CPUCount, "cpu_used_pct": m.CPUUsedPct, "mem_total": m.MemTotal,
+		"mem_used": m.MemUsed, "disk_used": m.DiskUsed, "disk_total": m.DiskTotal})
+}
+
+// logLine is something that happened to a sandbox.
+type logLine struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Level     string            `json:"level"`
+	Message   string            `json:"message"`
+	Fields    map[string]string `json:"fields"`
+}
+
+// maxLog is how many lines are kept of each sandbox.
+const maxLog = 1000
+
+// note adds a line to the log of a sandbox. What a command is given or prints is
+// not in it.
+func (f *Front) note(id cell.ID, level, message string) {
+	b := f.box(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.log) >= maxLog {
+		b.log = append(b.log[:0], b.log[1:]...)
+	}
+	b.log = append(b.log, logLine{time.Now().UTC(), level, message, map[string]string{}})
+}
+
+// logs tells what happened to a sandbox since this daemon lives.
+func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	type line struct {
+		Timestamp time.Time `json:"timestamp"`
+		Line      string    `json:"line"`
+	}
+	q := r.URL.Query()
+	var since time.Time
+	if n, err := strconv.ParseInt(q.Get("start"), 10, 64); err == nil {
+		since = time.UnixMilli(n)
+	}
+	limit := maxLog
+	if n, err := strconv.Atoi(q.Get("limit")); err == nil && n > 0 {
+		limit = min(n, maxLog)
+	}
+	for name := range q {
+		if name != "start" && name != "limit" {
+			ignore(w, name)
+		}
+	}
+	b := f.box(cell.ID(c.ID))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lines, entries := []line{}, []logLine{}
+	for _, l := range b.log {
+		if l.Timestamp.Before(since) || len(entries) >= limit {
+			continue
+		}
+		lines, entries = append(lines, line{l.Timestamp, l.Message}), append(entries, l)
+	}
+	answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
+}

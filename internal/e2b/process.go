@@ -1,0 +1,505 @@
+package e2b
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
+)
+
+// processConfig is what a process is started with.
+type processConfig struct {
+	Cmd  string            `json:"cmd"`
+	Args []string          `json:"args,omitempty"`
+	Envs map[string]string `json:"envs,omitempty"`
+	Cwd  string            `json:"cwd,omitempty"`
+}
+
+type ptySize struct {
+	Size struct {
+		Cols uint16 `json:"cols"`
+		Rows uint16 `json:"rows"`
+	} `json:"size"`
+}
+
+type startRequest struct {
+	Process processConfig `json:"process"`
+	Pty     *ptySize      `json:"pty"`
+	Tag     string        `json:"tag"`
+	Stdin   *bool         `json:"stdin"` // absent, as with older clients: open
+}
+
+// selector names a process.
+type selector struct {
+	PID int    `json:"pid"`
+	Tag string `json:"tag"`
+}
+
+// input is bytes for a process; one member is set.
+type input struct {
+	Stdin []byte `json:"stdin"`
+	Pty   []byte `json:"pty"`
+}
+
+type processRequest struct {
+	Process selector `json:"process"`
+	Input   input    `json:"input"`
+	Signal  string   `json:"signal"`
+	Pty     *ptySize `json:"pty"`
+}
+
+// event is one message about a process.
+type event struct {
+	Event any `json:"event"`
+}
+
+type startEvent struct {
+	Start struct {
+		PID int `json:"pid"`
+	} `json:"start"`
+}
+
+type dataEvent struct {
+	Data map[string]string `json:"data"` // stdout, stderr or pty, base64
+}
+
+type endEvent struct {
+	End struct {
+		ExitCode int    `json:"exitCode"`
+		Exited   bool   `json:"exited"`
+		Status   string `json:"status"`
+		Error    string `json:"error,omitempty"`
+	} `json:"end"`
+}
+
+type keepalive struct {
+	Keepalive struct{} `json:"keepalive"`
+}
+
+// proc is a process that was started here.
+type proc struct {
+	pid    int
+	tag    string
+	config processConfig
+	tty    bool
+	exec   string
+	att    *engine.Attachment
+	conn   net.Conn
+
+	sending sync.Mutex // held while something is written to conn
+
+	mu   sync.Mutex // guards what follows
+	subs map[*subscriber]bool
+	end  *endEvent // set when it has ended
+}
+
+// subscriber is a client that follows a process.
+type subscriber struct {
+	ctx    context.Context
+	events chan any
+}
+
+// errUser says that a request is for a user that a cell has not.
+var errUser = errors.New("no such user")
+
+// user checks for which user a request is. A cell has one; "user" is what E2B
+// calls its own.
+func (f *Front) user(r *http.Request) error {
+	name, _, ok := r.BasicAuth()
+	if !ok {
+		name = r.URL.Query().Get("username")
+	}
+	own := f.cfg.Engine.User()
+	if name == "" || name == "user" || name == own.Name || name == "root" && own.UID == 0 {
+		return nil
+	}
+	return cell.Errorf(cell.Denied, "e2b", "leave the user out", "%w: cannot work as %q, the cell's only user is %s", errUser, clip(name), own.Name)
+}
+
+func (f *Front) processRoutes(m *http.ServeMux) {
+	const p = "POST /process.Process/"
+	m.HandleFunc(p+"Start", stream(f.startProcess))
+	m.HandleFunc(p+"Connect", stream(f.followProcess))
+	m.HandleFunc(p+"List", unary(f.listProcesses))
+	m.HandleFunc(p+"SendInput", unary(f.sendInput))
+	m.HandleFunc(p+"CloseStdin", unary(f.closeStdin))
+	m.HandleFunc(p+"SendSignal", unary(f.sendSignal))
+	m.HandleFunc(p+"Update", unary(f.updateProcess))
+	m.HandleFunc(p+"StreamInput", f.streamInput)
+}
+
+// inHome makes a path absolute or relative to the workspace: "~" is it, too.
+func inHome(p string) string {
+	if p == "~" {
+		return "."
+	}
+	return strings.TrimPrefix(p, "~/")
+}
+
+// startProcess starts a process and follows it. It goes on when the client goes
+// away, until its time is over.
+func (f *Front) startProcess(r *http.Request, in *startRequest, s *sender) error {
+	if err := f.user(r); err != nil {
+		return err
+	}
+	req := api.ExecRequest{Command: append([]string{in.Process.Cmd}, in.Process.Args...), Workdir: inHome(in.Process.Cwd), Attach: true}
+	for k, v := range in.Process.Envs {
+		req.Env = append(req.Env, k+"="+v)
+	}
+	slices.Sort(req.Env)
+	if in.Pty != nil {
+		req.TTY, req.Rows, req.Cols = true, in.Pty.Size.Rows, in.Pty.Size.Cols
+	}
+	if n, err := strconv.ParseInt(r.Header.Get("Connect-Timeout-Ms"), 10, 64); err == nil && n > 0 {
+		req.Timeout = strconv.FormatInt(n, 10) + "ms"
+	}
+	p, sub, err := f.start(r.Context(), idIn(r.Context()), in, req)
+	if err != nil {
+		return err
+	}
+	return p.tell(s, sub, pings(r))
+}
+
+// start starts a process, with a first client that follows it.
+func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api.ExecRequest) (*proc, *subscriber, error) {
+	e := f.cfg.Engine
+	x, err := e.StartExec(ctx, id, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &proc{pid: x.PID, tag: in.Tag, config: in.Process, tty: req.TTY, exec: x.ID, subs: map[*subscriber]bool{}}
+	if p.att, err = e.AttachExec(x.ID, true); err != nil {
+		return nil, nil, err
+	}
+	if p.conn, err = p.att.Open(context.WithoutCancel(ctx), backend.Offsets{}, true); err != nil {
+		p.att.Release(true)
+		return nil, nil, err
+	}
+	b := f.box(id)
+	b.mu.Lock()
+	if _, there := b.procs[p.pid]; p.pid == 0 || there {
+		b.next++
+		p.pid = b.next
+	}
+	b.procs[p.pid] = p
+	b.mu.Unlock()
+	if !req.TTY && in.Stdin != nil && !*in.Stdin {
+		p.send(api.Frame{Type: api.FrameStdinEOF})
+	}
+	sub := p.subscribe(ctx)
+	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" started: "+in.Process.Cmd)
+	go func() {
+		p.follow()
+		b.mu.Lock()
+		delete(b.procs, p.pid)
+		b.mu.Unlock()
+		f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+p.end.End.Status)
+	}()
+	return p, sub, nil
+}
+
+// follow reads what a process writes, to its end, and hands it to whoever
+// follows it. Output that nobody follows is lost, as with envd.
+func (p *proc) follow() {
+	defer p.conn.Close()
+	var buf []byte
+	for {
+		fr, err := api.ReadFrame(p.conn, &buf)
+		if err != nil || fr.Type == api.FrameExit {
+			break
+		}
+		name := ""
+		switch fr.Type {
+		case api.FrameStdout:
+			name = "stdout"
+			if p.tty {
+				name = "pty"
+			}
+		case api.FrameStderr:
+			name = "stderr"
+		default:
+			continue
+		}
+		if _, data, err := fr.OutputData(); err == nil {
+			p.hand(dataEvent{map[string]string{name: base64.StdEncoding.EncodeToString(data)}})
+		}
+	}
+	p.att.Release(false) // everything is read
+	<-p.att.Done
+	end := endOf(p.att.Result())
+	p.mu.Lock()
+	p.end = &end
+	p.mu.Unlock()
+	p.hand(end)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.subs {
+		close(s.events)
+	}
+	p.subs = nil
+}
+
+// endOf says how a process ended, in the words of Go's os.ProcessState, as envd
+// does.
+func endOf(result any, err error) (e endEvent) {
+	x, ok := result.(api.Exec)
+	switch {
+	case err != nil:
+		e.End.ExitCode, e.End.Status = -1, err.Error()
+	case !ok || x.ExitCode == nil:
+		e.End.ExitCode, e.End.Status = -1, "its end is not known"
+	case x.Signal != "":
+		e.End.ExitCode, e.End.Status = -1, "signal: "+strings.TrimPrefix(syscall.Signal(unix.SignalNum(x.Signal)).String(), "signal ")
+	default:
+		e.End.ExitCode, e.End.Exited, e.End.Status = *x.ExitCode, true, "exit status "+strconv.Itoa(*x.ExitCode)
+		if x.Cause != "" && *x.ExitCode != 0 {
+			e.End.Status += " (" + x.Cause + ")"
+		}
+	}
+	if e.End.ExitCode != 0 {
+		e.End.Error = e.End.Status
+	}
+	return e
+}
+
+// hand gives an event to all who follow. A client that takes nothing holds the
+// process back, as a terminal would, until it hangs up.
+func (p *proc) hand(v any) {
+	p.mu.Lock()
+	subs := make([]*subscriber, 0, len(p.subs))
+	for s := range p.subs {
+		subs = append(subs, s)
+	}
+	p.mu.Unlock()
+	for _, s := range subs {
+		select {
+		case s.events <- v:
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// subscribe begins to follow a process; nil when it has ended.
+func (p *proc) subscribe(ctx context.Context) *subscriber {
+	s := &subscriber{ctx: ctx, events: make(chan any, 16)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
+		s.events <- *p.end
+		close(s.events)
+		return s
+	}
+	p.subs[s] = true
+	return s
+}
+
+// tell sends a client what happens in a process, to its end.
+func (p *proc) tell(out *sender, s *subscriber, every time.Duration) error {
+	defer func() {
+		p.mu.Lock()
+		delete(p.subs, s)
+		p.mu.Unlock()
+	}()
+	var first startEvent
+	first.Start.PID = p.pid
+	if err := out.send(event{first}); err != nil {
+		return err
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case v, ok := <-s.events:
+			if !ok {
+				return nil
+			}
+			if err := out.send(event{v}); err != nil {
+				return err
+			}
+			tick.Reset(every)
+		case <-tick.C:
+			if err := out.send(event{keepalive{}}); err != nil {
+				return err
+			}
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+func (p *proc) send(fr api.Frame) error {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	_, err := p.conn.Write(api.AppendFrame(nil, fr))
+	return err
+}
+
+// process finds one that runs.
+func (f *Front) process(r *http.Request, s selector) (*proc, error) {
+	b := f.box(idIn(r.Context()))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.procs[s.PID]; p != nil && s.Tag == "" {
+		return p, nil
+	}
+	for _, p := range b.procs {
+		if s.Tag != "" && p.tag == s.Tag {
+			return p, nil
+		}
+	}
+	if s.Tag != "" {
+		return nil, cell.Errorf(cell.NotFound, "e2b", "", "process with tag %s not found", clip(s.Tag))
+	}
+	return nil, cell.Errorf(cell.NotFound, "e2b", "", "process with pid %d not found", s.PID)
+}
+
+func (f *Front) followProcess(r *http.Request, in *processRequest, s *sender) error {
+	p, err := f.process(r, in.Process)
+	if err != nil {
+		return err
+	}
+	return p.tell(s, p.subscribe(r.Context()), pings(r))
+}
+
+type processView struct {
+	Config processConfig `json:"config"`
+	PID    int           `json:"pid"`
+	Tag    string        `json:"tag,omitempty"`
+}
+
+func (f *Front) listProcesses(r *http.Request, _ *struct{}) (any, error) {
+	b := f.box(idIn(r.Context()))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []processView{}
+	for _, p := range b.procs {
+		list = append(list, processView{p.config, p.pid, p.tag})
+	}
+	slices.SortFunc(list, func(a, b processView) int { return a.PID - b.PID })
+	return map[string]any{"processes": list}, nil
+}
+
+func (f *Front) sendInput(r *http.Request, in *processRequest) (any, error) {
+	p, err := f.process(r, in.Process)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, p.feed(in.Input)
+}
+
+// feed sends a process input, in pieces that a frame holds.
+func (p *proc) feed(in input) error {
+	b := in.Stdin
+	if p.tty {
+		b = in.Pty
+	}
+	if (in.Pty != nil) != p.tty {
+		return cell.Errorf(cell.Invalid, "e2b.feed", "", "cannot send input to process %d: it has %s", p.pid, map[bool]string{true: "a terminal", false: "no terminal"}[p.tty])
+	}
+	for chunk := range slices.Chunk(b, 256<<10) {
+		if err := p.send(api.Frame{Type: api.FrameStdin, Payload: chunk}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Front) closeStdin(r *http.Request, in *processRequest) (any, error) {
+	p, err := f.process(r, in.Process)
+	if err != nil {
+		return nil, err
+	}
+	if p.tty {
+		return nil, cell.Errorf(cell.Conflict, "e2b.closeStdin", "send it the byte 4 (^D)", "cannot close the input of process %d: it has a terminal", p.pid)
+	}
+	return struct{}{}, p.send(api.Frame{Type: api.FrameStdinEOF})
+}
+
+func (f *Front) sendSignal(r *http.Request, in *processRequest) (any, error) {
+	p, err := f.process(r, in.Process)
+	if err != nil {
+		return nil, err
+	}
+	sig := strings.TrimPrefix(in.Signal, "SIGNAL_")
+	if sig != "SIGKILL" && sig != "SIGTERM" {
+		return nil, cell.Errorf(cell.Invalid, "e2b.sendSignal", "use SIGNAL_SIGTERM or SIGNAL_SIGKILL", "cannot send signal %q", clip(in.Signal))
+	}
+	return struct{}{}, p.send(api.Frame{Type: api.FrameSignal, Payload: []byte(sig)})
+}
+
+func (f *Front) updateProcess(r *http.Request, in *processRequest) (any, error) {
+	p, err := f.process(r, in.Process)
+	if err != nil || in.Pty == nil {
+		return struct{}{}, err
+	}
+	if !p.tty {
+		return nil, cell.Errorf(cell.Conflict, "e2b.updateProcess", "", "cannot resize process %d: it has no terminal", p.pid)
+	}
+	b, err := json.Marshal(api.Resize{Rows: in.Pty.Size.Rows, Cols: in.Pty.Size.Cols})
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, p.send(api.Frame{Type: api.FrameResize, Payload: b})
+}
+
+// streamInput takes input as a stream: which process, then bytes.
+func (f *Front) streamInput(w http.ResponseWriter, r *http.Request) {
+	if mediaType(r) != typeStream {
+		wrongType(w)
+		return
+	}
+	w.Header().Set("Content-Type", typeStream)
+	s := &sender{w: w, flush: http.NewResponseController(w)}
+	err := func() error {
+		var p *proc
+		for {
+			last, b, err := readEnvelope(r.Body)
+			if errors.Is(err, io.EOF) || last {
+				return s.send(struct{}{})
+			}
+			if err != nil {
+				return cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot read the stream: %w", err)
+			}
+			var m struct {
+				Start *struct {
+					Process selector `json:"process"`
+				} `json:"start"`
+				Data *struct {
+					Input input `json:"input"`
+				} `json:"data"`
+			}
+			if err := json.Unmarshal(b, &m); err != nil {
+				return cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot read the stream: %w", err)
+			}
+			switch {
+			case m.Start != nil:
+				if p, err = f.process(r, m.Start.Process); err != nil {
+					return err
+				}
+			case m.Data != nil && p == nil:
+				return cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot take input: its stream does not begin with a process")
+			case m.Data != nil:
+				if err := p.feed(m.Data.Input); err != nil {
+					return err
+				}
+			}
+		}
+	}()
+	s.end(err)
+}

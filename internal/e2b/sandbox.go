@@ -1,0 +1,531 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Labels of sandboxes that are not their user's.
+const (
+	ownLabels     = "e2b:"
+	labelTemplate = "e2b:template" // what it was asked to be made of
+	labelAlias    = "e2b:alias"    // the same by name
+	labelAuto     = "e2b:auto"     // what is sent to it lets it go on when it is paused
+	labelPrivate  = "e2b:private"  // its ports need a token
+	labelNetwork  = "e2b:network"  // as it was asked for
+	labelInternet = "e2b:internet" // the same
+)
+
+// home is where programs expect the files of a sandbox.
+const home = "/home/user"
+
+// Default times to live, in seconds, of both generations of the protocol.
+const (
+	lifeV1 = 15
+	lifeV2 = 300
+)
+
+type createRequest struct {
+	TemplateID      string            `json:"templateID"`
+	Metadata        map[string]string `json:"metadata"`
+	EnvVars         map[string]string `json:"envVars"`
+	Timeout         *int64            `json:"timeout"` // seconds
+	AllowInternet   *bool             `json:"allow_internet_access"`
+	Network         *network          `json:"network"`
+	AutoPause       *bool             `json:"autoPause"`
+	AutoPauseMemory *bool             `json:"autoPauseMemory"`
+	AutoResume      *autoResume       `json:"autoResume"`
+	Secure          *bool             `json:"secure"` // always
+}
+
+type autoResume struct {
+	Enabled bool `json:"enabled"`
+}
+
+// sandboxView is what is told whoever is to use a sandbox.
+type sandboxView struct {
+	SandboxID    string `json:"sandboxID"`
+	TemplateID   string `json:"templateID"`
+	Alias        string `json:"alias,omitempty"`
+	ClientID     string `json:"clientID"`
+	EnvdVersion  string `json:"envdVersion"`
+	EnvdToken    string `json:"envdAccessToken,omitempty"`
+	TrafficToken string `json:"trafficAccessToken,omitempty"`
+	Domain       string `json:"domain,omitempty"`
+}
+
+// listedView is a sandbox in a list.
+type listedView struct {
+	SandboxID    string            `json:"sandboxID"`
+	TemplateID   string            `json:"templateID"`
+	Alias        string            `json:"alias,omitempty"`
+	ClientID     string            `json:"clientID"`
+	EnvdVersion  string            `json:"envdVersion"`
+	StartedAt    time.Time         `json:"startedAt"`
+	EndAt        time.Time         `json:"endAt"`
+	State        string            `json:"state"` // running, paused
+	CPUCount     int               `json:"cpuCount"`
+	MemoryMB     int64             `json:"memoryMB"`
+	DiskSizeMB   int64             `json:"diskSizeMB"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	VolumeMounts []any             `json:"volumeMounts"`
+}
+
+type lifecycle struct {
+	OnTimeout  string `json:"onTimeout"` // kill, pause
+	AutoResume bool   `json:"autoResume"`
+}
+
+// detailView is all that is told of a sandbox.
+type detailView struct {
+	listedView
+	EnvdToken     string    `json:"envdAccessToken,omitempty"`
+	Domain        string    `json:"domain,omitempty"`
+	Network       *network  `json:"network,omitempty"`
+	Lifecycle     lifecycle `json:"lifecycle"`
+	AllowInternet *bool     `json:"allowInternetAccess"`
+}
+
+// find returns the cell of a sandbox.
+func (f *Front) find(id cell.ID) (api.Cell, error) {
+	if !isSandboxID(string(id)) {
+		return api.Cell{}, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %q not found", clip(string(id)))
+	}
+	c, err := f.cfg.Engine.Cell(id)
+	if err != nil || c.State == string(cell.Removed) || c.State == string(cell.Creating) || c.Template != "" {
+		return c, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %s not found", id)
+	}
+	return c, nil
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
+}
+
+// paused reports whether a sandbox is to be resumed first.
+func paused(c *api.Cell) bool {
+	return c.State == string(cell.Paused) || c.Lease != nil && c.Lease.Paused
+}
+
+// state is the E2B state of a cell.
+func state(c *api.Cell) string {
+	if paused(c) {
+		return "paused"
+	}
+	return "running"
+}
+
+// domain is the domain below which the ports of sandboxes are found: that by
+// which the caller came.
+func domain(r *http.Request) string {
+	host, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host, port = r.Host, ""
+	}
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil {
+		host = "localhost"
+	}
+	if port == "" {
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (f *Front) view(r *http.Request, c *api.Cell) sandboxView {
+	id := cell.ID(c.ID)
+	return sandboxView{SandboxID: c.ID, TemplateID: cmp.Or(c.Labels[labelTemplate], templateBase), Alias: c.Labels[labelAlias], ClientID: "pando", EnvdVersion: envdVersion,
+		EnvdToken: f.token(id, useEnvd), TrafficToken: f.token(id, useTraffic), Domain: domain(r)}
+}
+
+func (f *Front) listed(c *api.Cell) listedView {
+	v := listedView{SandboxID: c.ID, TemplateID: cmp.Or(c.Labels[labelTemplate], templateBase), Alias: c.Labels[labelAlias], ClientID: "pando", EnvdVersion: envdVersion,
+		StartedAt: c.Created, EndAt: forever, State: state(c), CPUCount: runtime.NumCPU(), Metadata: metadataOf(c), VolumeMounts: []any{}}
+	if c.Lease != nil {
+		v.StartedAt = c.Lease.Since
+		if !c.Lease.Until.IsZero() {
+			v.EndAt = c.Lease.Until
+		}
+	}
+	s := f.cfg.Engine.Limits(cell.ID(c.ID))
+	v.MemoryMB = s.Memory >> 20
+	if s.CPUs >= 1 {
+		v.CPUCount = int(s.CPUs)
+	}
+	total, _ := f.disk()
+	v.DiskSizeMB = total >> 20
+	if s.Disk > 0 {
+		v.DiskSizeMB = s.Disk >> 20
+	}
+	return v
+}
+
+// forever is when a sandbox ends that does not.
+var forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// disk is the size of the file system of cells, and how much of it is used, in
+// bytes.
+func (f *Front) disk() (total, used int64) {
+	var st unix.Statfs_t
+	if unix.Statfs(cmp.Or(f.cfg.Disk, os.TempDir()), &st) != nil {
+		return 0, 0
+	}
+	total = int64(st.Blocks) * st.Bsize
+	return total, total - int64(st.Bavail)*st.Bsize
+}
+
+// metadataOf are a sandbox's labels that are its user's.
+func metadataOf(c *api.Cell) map[string]string {
+	out := map[string]string{}
+	for k, v := range c.Labels {
+		if !strings.HasPrefix(k, ownLabels) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func (f *Front) controlRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	for _, v := range []string{"", "/v2"} {
+		life := int64(lifeV1)
+		if v != "" {
+			life = lifeV2
+		}
+		m.HandleFunc("POST "+v+"/sandboxes", func(w http.ResponseWriter, r *http.Request) { f.create(w, r, life) })
+		m.HandleFunc("GET "+v+"/sandboxes", f.list)
+		m.HandleFunc("POST "+v+"/sandboxes/{id}/connect", f.with(f.connect))
+		m.HandleFunc("GET "+v+"/sandboxes/{id}/logs", f.with(f.logs))
+	}
+	m.HandleFunc("POST /sandboxes/{id}/resume", f.with(f.connect))
+	m.HandleFunc("GET /sandboxes/{id}", f.with(f.info))
+	m.HandleFunc("DELETE /sandboxes/{id}", f.with(f.kill))
+	m.HandleFunc("POST /sandboxes/{id}/timeout", f.with(f.setTimeout))
+	m.HandleFunc("POST /sandboxes/{id}/refreshes", f.with(f.refresh))
+	m.HandleFunc("POST /sandboxes/{id}/pause", f.with(f.pause))
+	m.HandleFunc("POST /sandboxes/{id}/fork", f.with(f.fork))
+	m.HandleFunc("POST /sandboxes/{id}/snapshots", f.with(f.snapshot))
+	m.HandleFunc("GET /snapshots", f.snapshots)
+	m.HandleFunc("PUT /sandboxes/{id}/network", f.with(f.setNetwork))
+	m.HandleFunc("GET /sandboxes/{id}/metrics", f.with(f.metrics))
+	m.HandleFunc("GET /sandboxes/metrics", f.allMetrics)
+	f.templateRoutes(m)
+	for _, what := range []string{"/volumes", "/volumes/", "/volumecontent/", "/secrets", "/secrets/", "/teams", "/teams/"} {
+		m.HandleFunc(what, func(w http.ResponseWriter, r *http.Request) {
+			refuse(w, http.StatusNotImplemented, "cannot do this: pando has no "+strings.Trim(what, "/")+" for E2B clients")
+		})
+	}
+	return m
+}
+
+// with finds the sandbox of a request's path.
+func (f *Front) with(h func(http.ResponseWriter, *http.Request, *api.Cell)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, err := f.find(cell.ID(r.PathValue("id")))
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		h(w, r, &c)
+	}
+}
+
+func (f *Front) create(w http.ResponseWriter, r *http.Request, life int64) {
+	var req createRequest
+	if !decode(w, r, &req) {
+		return
+	}
+	if req.Timeout != nil {
+		life = *req.Timeout
+	}
+	labels, err := labelsOf(&req)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	lease := api.LeaseRequest{For: seconds(life), Then: api.LeasePause}
+	switch {
+	case req.AutoPause != nil && !*req.AutoPause:
+		lease.Then = api.LeaseRemove
+	case req.AutoPauseMemory != nil && !*req.AutoPauseMemory:
+		lease.Then = api.LeaseStop
+	}
+	c, err := f.make(r.Context(), &req, labels, lease)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	f.note(cell.ID(c.ID), "info", "sandbox created from "+c.Labels[labelTemplate])
+	answer(w, http.StatusCreated, f.view(r, &c))
+}
+
+// seconds is a time to live for the engine. 0 is over at once.
+func seconds(n int64) string {
+	if n <= 0 {
+		return "1ms"
+	}
+	return strconv.FormatInt(min(n, 100*365*24*3600), 10) + "s"
+}
+
+// labelsOf are the labels of a new sandbox.
+func labelsOf(req *createRequest) (map[string]string, error) {
+	labels := map[string]string{}
+	for k, v := range req.Metadata {
+		if strings.HasPrefix(k, ownLabels) {
+			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", clip(k))
+		}
+		labels[k] = v
+	}
+	labels[labelTemplate] = cmp.Or(req.TemplateID, templateBase)
+	if req.AutoResume != nil && req.AutoResume.Enabled {
+		labels[labelAuto] = "on"
+	}
+	return labels, req.Network.label(labels, req.AllowInternet)
+}
+
+func (f *Front) info(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	v := detailView{listedView: f.listed(c), EnvdToken: f.token(cell.ID(c.ID), useEnvd), Domain: domain(r),
+		Lifecycle: lifecycle{OnTimeout: "pause", AutoResume: c.Labels[labelAuto] != ""}}
+	if c.Lease != nil && c.Lease.Then == api.LeaseRemove {
+		v.Lifecycle.OnTimeout = "kill"
+	}
+	v.Network, v.AllowInternet = networkIn(c.Labels)
+	answer(w, http.StatusOK, v)
+}
+
+func (f *Front) kill(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	if _, err := f.cfg.Engine.Remove(r.Context(), cell.ID(c.ID), false); err != nil {
+		fail(w, err)
+		return
+	}
+	f.forget(cell.ID(c.ID))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (f *Front) setTimeout(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var req struct {
+		Timeout int64 `json:"timeout"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	if _, err := f.cfg.Engine.Lease(r.Context(), cell.ID(c.ID), api.LeaseRequest{For: seconds(req.Timeout)}); err != nil {
+		fail(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (f *Front) refresh(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var req struct {
+		Duration int64 `json:"duration"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	if _, err := f.cfg.Engine.Lease(r.Context(), cell.ID(c.ID), api.LeaseRequest{For: seconds(cmp.Or(req.Duration, lifeV1)), Extend: true}); err != nil {
+		fail(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (f *Front) pause(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var req struct {
+		Memory *bool `json:"memory"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	id := cell.ID(c.ID)
+	if paused(c) {
+		refuse(w, http.StatusConflict, "sandbox "+c.ID+" is paused already")
+		return
+	}
+	if req.Memory != nil && !*req.Memory {
+		if _, err := f.cfg.Engine.Stop(r.Context(), id); err != nil {
+			fail(w, err)
+			return
+		}
+	}
+	did, err := f.cfg.Engine.Park(r.Context(), id)
+	switch {
+	case err != nil:
+		fail(w, err)
+	case !did:
+		refuse(w, http.StatusConflict, "sandbox "+c.ID+" is paused already")
+	default:
+		f.note(id, "info", "sandbox paused")
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+type connectRequest struct {
+	Timeout   *int64 `json:"timeout"`
+	Memory    *bool  `json:"memory"`    // false: begin without what ran in it
+	AutoPause *bool  `json:"autoPause"` // of older clients
+}
+
+func (f *Front) connect(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	var req connectRequest
+	if !decode(w, r, &req) {
+		return
+	}
+	was, err := f.goOn(r.Context(), c, &req)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	status := http.StatusOK
+	if was {
+		status = http.StatusCreated
+		f.note(cell.ID(c.ID), "info", "sandbox resumed")
+	}
+	answer(w, status, f.view(r, c))
+}
+
+// goOn lets a sandbox go on if it is paused, and live longer. It reports whether
+// it was paused.
+func (f *Front) goOn(ctx context.Context, c *api.Cell, req *connectRequest) (was bool, err error) {
+	id := cell.ID(c.ID)
+	lease := api.LeaseRequest{For: seconds(lifeV2), Extend: !paused(c)}
+	if req != nil {
+		if req.Timeout != nil {
+			lease.For = seconds(*req.Timeout)
+		}
+		if req.AutoPause != nil {
+			lease.Then = api.LeasePause
+			if !*req.AutoPause {
+				lease.Then = api.LeaseRemove
+			}
+		}
+		if req.Memory != nil && !*req.Memory && paused(c) {
+			if _, err := f.cfg.Engine.Stop(ctx, id); err != nil {
+				return false, err
+			}
+		}
+	}
+	// Before it goes on: its time may be over.
+	now, err := f.cfg.Engine.Lease(ctx, id, lease)
+	if err != nil {
+		return false, err
+	}
+	if was, err = f.cfg.Engine.Unpark(ctx, id); err == nil {
+		*c = now
+		if v, verr := f.find(id); verr == nil {
+			*c = v
+		}
+	}
+	return was, err
+}
+
+// list tells which sandboxes there are, newest first.
+func (f *Front) list(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	want, err := url.ParseQuery(q.Get("metadata"))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "cannot read metadata: "+err.Error())
+		return
+	}
+	var after time.Time
+	if s := q.Get("startedAfter"); s != "" {
+		if after, err = time.Parse(time.RFC3339, s); err != nil {
+			refuse(w, http.StatusBadRequest, "cannot read startedAfter: "+err.Error())
+			return
+		}
+	}
+	states := strings.FieldsFunc(strings.Join(q["state"], ","), func(r rune) bool { return r == ',' })
+	var out []listedView
+	running := 0
+	for _, c := range f.cfg.Engine.Cells() {
+		if c.Labels[labelTemplate] == "" || c.State == string(cell.Creating) {
+			continue
+		}
+		if !paused(&c) {
+			running++
+		}
+		if len(states) > 0 && !slices.Contains(states, state(&c)) || q.Get("template") != "" && q.Get("template") != c.Labels[labelTemplate] || !hasAll(&c, want) {
+			continue
+		}
+		v := f.listed(&c)
+		if v.StartedAt.After(after) {
+			out = append(out, v)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b listedView) int {
+		return cmp.Or(b.StartedAt.Compare(a.StartedAt), strings.Compare(a.SandboxID, b.SandboxID))
+	})
+	if q.Get("order") == "asc" {
+		slices.Reverse(out)
+	}
+	w.Header().Set("x-total-running", strconv.Itoa(running))
+	page(w, r, out, func(v listedView) string { return v.SandboxID })
+}
+
+// hasAll reports whether a sandbox has metadata that is asked for. Clients encode
+// it twice.
+func hasAll(c *api.Cell, want url.Values) bool {
+	for k, vs := range want {
+		if key, err := url.QueryUnescape(k); err == nil {
+			k = key
+		}
+		for _, v := range vs {
+			if val, err := url.QueryUnescape(v); err == nil {
+				v = val
+			}
+			if got, ok := c.Labels[k]; !ok || got != v {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// maxPage is how many a page of a list has at most.
+const maxPage = 1000
+
+// page answers with the part of a list after the one that nextToken names.
+func page[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) string) {
+	q := r.URL.Query()
+	limit := maxPage
+	if s := q.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			refuse(w, http.StatusBadRequest, "cannot list "+clip(s)+" at once: limit is a number from 1 on")
+			return
+		}
+		limit = min(n, maxPage)
+	}
+	if from := q.Get("nextToken"); from != "" {
+		i := slices.IndexFunc(all, func(v T) bool { return key(v) == from })
+		if i < 0 {
+			refuse(w, http.StatusBadRequest, "cannot go on after "+clip(from)+": it is there no more; list from the beginning")
+			return
+		}
+		all = all[i+1:]
+	}
+	if len(all) > limit {
+		all = all[:limit]
+		w.Header().Set("x-next-token", key(all[limit-1]))
+	}
+	if all == nil {
+		all = []T{}
+	}
+	answer(w, http.StatusOK, all)
+}

@@ -1,0 +1,90 @@
+package e2b
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// The uses of tokens.
+const (
+	useEnvd    = "envd"
+	useTraffic = "traffic"
+)
+
+// token is a sandbox's token for a use. It is made of the key, and kept nowhere.
+func (f *Front) token(id cell.ID, use string) string {
+	m := hmac.New(sha256.New, f.cfg.Key)
+	m.Write([]byte(use + "\x00" + string(id)))
+	return "pando_" + use + "_" + hex.EncodeToString(m.Sum(nil))
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// mayEnvd reports whether a request carries the sandbox's token, or a signature.
+func (f *Front) mayEnvd(r *http.Request, id cell.ID) bool {
+	if signed(r) {
+		return f.rightly(r, id)
+	}
+	return same(r.Header.Get("X-Access-Token"), f.token(id, useEnvd))
+}
+
+// mayInterpret reports whether a request to the interpreter carries one of the
+// sandbox's tokens: clients send the one for traffic with all of them.
+func (f *Front) mayInterpret(r *http.Request, id cell.ID) bool {
+	return f.mayEnvd(r, id) || same(r.Header.Get("E2B-Traffic-Access-Token"), f.token(id, useTraffic))
+}
+
+// mayTraffic reports whether a request to a port of the cell's own may pass.
+func (f *Front) mayTraffic(r *http.Request, c *api.Cell) bool {
+	return c.Labels[labelPrivate] == "" || same(r.Header.Get("E2B-Traffic-Access-Token"), f.token(cell.ID(c.ID), useTraffic))
+}
+
+// signed reports whether a request is for a file by a signature.
+func signed(r *http.Request) bool {
+	return r.URL.Path == "/files" && strings.HasPrefix(r.URL.RawQuery, "signature=") || r.URL.Path == "/files" && strings.Contains(r.URL.RawQuery, "&signature=")
+}
+
+// rightly reports whether a signature is this sandbox's, for this file and act,
+// and still counts.
+func (f *Front) rightly(r *http.Request, id cell.ID) bool {
+	q := r.URL.Query()
+	act := "read"
+	switch r.Method {
+	case http.MethodPost:
+		act = "write"
+	case http.MethodGet, http.MethodHead:
+	default:
+		return false
+	}
+	text := q.Get("path") + ":" + act + ":" + q.Get("username") + ":" + f.token(id, useEnvd)
+	if until := q.Get("signature_expiration"); until != "" {
+		at, err := strconv.ParseInt(until, 10, 64)
+		if err != nil || time.Now().Unix() > at {
+			return false
+		}
+		text += ":" + until
+	}
+	sum := sha256.Sum256([]byte(text))
+	return same(strings.TrimRight(q.Get("signature"), "="), "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+}
+
+// signer finds the sandbox whose signature a request carries that does not say
+// for which one it is: the address of all sandboxes is the same.
+func (f *Front) signer(r *http.Request) (cell.ID, bool) {
+	for _, c := range f.cfg.Engine.Labelled(labelTemplate) {
+		if f.rightly(r, c) {
+			return c, true
+		}
+	}
+	return "", false
+}

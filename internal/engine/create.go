@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Create makes a cell in which nothing has run yet: of a source, or with an
+// empty workspace. It is at rest, and comes to life with the first command.
+func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, err error) {
+	const opName = "engine.Create"
+	p, err := e.planCreate(&req)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	lease, err := e.newLease(req.Lease)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	lease.Labels = req.Labels
+	ctx, cancel := e.bound(ctx)
+	defer cancel()
+	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &Run{}, began: time.Now(), made: e.under.begin()}
+	defer x.made.end()
+	x.c = Cell{ID: cell.NewID(), Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
+		Image: p.image.String(), Created: time.Now().UTC(), Next: 1}
+	lease.Cell = x.c.ID
+	e.mu.Lock()
+	if what := e.taken(req.Name); what != "" {
+		e.mu.Unlock()
+		return api.Cell{}, cell.Errorf(cell.Exists, opName, "choose another name", "cannot create cell %s: %s %s exists", req.Name, what, req.Name)
+	}
+	err = e.reg.commit(&x.c) // what a crash leaves of it is known by this
+	e.mu.Unlock()
+	if err != nil {
+		return api.Cell{}, err
+	}
+	defer func() {
+		if err != nil {
+			x.c.Head = ""
+			e.removeUnmade(x.c)
+			if cell.HintOf(err) == "" {
+				err = full(err)
+			}
+		}
+	}()
+	if err := e.keepReserve(); err != nil {
+		return api.Cell{}, full(err)
+	}
+	if x.plan, err = x.planImage(ctx); err != nil {
+		return api.Cell{}, err
+	}
+	if err := x.source(ctx); err != nil {
+		return api.Cell{}, err
+	}
+	if err := x.firstCheckpoint(); err != nil {
+		return api.Cell{}, err
+	}
+	if err := x.setUp(); err != nil {
+		return api.Cell{}, err
+	}
+	if x.c.State, err = x.c.State.To(cell.Idle); err != nil {
+		return api.Cell{}, err
+	}
+	x.c.Setup.Notes = append(x.run.Notes, p.notes...)
+	e.setLeaseEnv(lease, p.policy.Env)
+	if err := e.reg.commit(&x.c, &x.before, lease); err != nil {
+		return api.Cell{}, err
+	}
+	return e.cellView(&x.c), nil
+}
+
+// planCreate checks everything about a request for a cell that can be checked
+// without work, and gives the cell a name if it has none.
+func (e *Engine) planCreate(req *api.CreateRequest) (*runPlan, error) {
+	const opName = "engine.Create"
+	if req.Name == "" {
+		var b [4]byte
+		rand.Read(b[:])
+		req.Name = "cell-" + hex.EncodeToString(b[:])
+	}
+	if err := cell.CheckName(req.Name); err != nil {
+		return nil, err
+	}
+	if c, ok := e.findCell(req.Name); ok {
+		return nil, cell.Errorf(cell.Exists, opName, "choose another name", "cannot create cell %s: it exists", c.Title())
+	}
+	if req.Limits.Timeout != "" {
+		return nil, cell.Errorf(cell.Invalid, opName, "give a time-out to each command", "cannot create cell %s: a cell has no limit on time but its lease", req.Name)
+	}
+	if err := checkLabels(req.Labels); err != nil {
+		return nil, err
+	}
+	run := api.RunRequest{
+		Command: []string{"sh"}, From: req.From, Backend: req.Backend, Image: req.Image, Policy: req.Policy, Env: req.Env,
+		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, Limits: req.Limits,
+		CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
+	}
+	if req.Policy != "" {
+		run.PolicyName = "the policy of cell " + req.Name
+	}
+	empty := ""
+	switch {
+	case req.From == "":
+		empty = orElse(req.Place, emptyWorkspace)
+		if !filepath.IsAbs(empty) || filepath.Clean(empty) != empty || empty == "/" {
+			return nil, cell.Errorf(cell.Invalid, opName, "give a clean absolute path", "cannot show a workspace at %q", clip(empty))
+		}
+		if empty == e.cfg.User.Home {
+			return nil, cell.Errorf(cell.Conflict, opName, "choose another place", "cannot show a workspace at %s: the cell's home is there", empty)
+		}
+	case req.Place != "":
+		return nil, cell.Errorf(cell.Invalid, opName, "leave out place, or from", "cannot create cell %s: a source is seen where it lies", req.Name)
+	}
+	return e.planFrom(run, empty)
+}
+
+// HomePlace is where a workspace without a source can be shown that programs
+// take for their home, of those that are asked for: the first that is not in the
+// way of the cell's own home.
+func (e *Engine) HomePlace(asked string) string {
+	if _, err := os.Lstat(asked); asked == e.cfg.User.Home || err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return emptyWorkspace
+	}
+	return asked
+}
+
+// checkLabels bounds what a cell carries.
+func checkLabels(labels map[string]string) error {
+	size := 0
+	for k, v := range labels {
+		size += len(k) + len(v)
+		if k == "" {
+			return cell.Errorf(cell.Invalid, "engine.checkLabels", "give each label a name", "cannot label with an empty name")
+		}
+	}
+	if size > maxLabels {
+		return cell.Errorf(cell.Invalid, "engine.checkLabels", "", "cannot label: more than %s of labels", policy.FormatSize(maxLabels))
+	}
+	return nil
+}
+
+// maxLabels bounds the names and values of a cell's labels, in bytes.
+const maxLabels = 64 << 10

@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Lease is what the registry keeps of how long a cell lives, and of what its
+// maker says of it: labels and variables. It is a record of its own, and not a
+// part of the cell's: it changes while others hold the cell's turn.
+type Lease struct {
+	Cell   cell.ID           `json:"cell"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Env    []string          `json:"env,omitempty"`    // of every command; values that look like secrets are not here
+	Unkept []string          `json:"unkept,omitempty"` // names of those
+	Since  time.Time         `json:"since,omitzero"`   // when it began
+	Until  time.Time         `json:"until,omitzero"`   // zero: for ever
+	Then   string            `json:"then,omitempty"`   // what becomes of the cell then: api.LeasePause, …
+	Parked bool              `json:"parked,omitempty"` // the cell is paused, also when nothing runs in it
+}
+
+// leaseTick is how often it is looked whose time is over.
+const leaseTick = 250 * time.Millisecond
+
+// newLease is the lease that is asked for, from now on.
+func (e *Engine) newLease(req api.LeaseRequest) (*Lease, error) {
+	l := &Lease{Since: time.Now().UTC(), Then: orElse(req.Then, api.LeasePause)}
+	if !slices.Contains([]string{api.LeasePause, api.LeaseStop, api.LeaseRemove}, l.Then) {
+		return nil, cell.Errorf(cell.Invalid, "engine.Lease", "use pause, stop or remove", "%q is nothing that can become of a cell", clip(l.Then))
+	}
+	if req.For == "" {
+		return l, nil
+	}
+	d, err := policy.ParseTimeout(req.For)
+	if err != nil {
+		return nil, err
+	}
+	l.Until = l.Since.Add(d)
+	return l, nil
+}
+
+// setLeaseEnv keeps the variables of a cell: those whose values look like
+// secrets in memory alone, as no record may hold them.
+func (e *Engine) setLeaseEnv(l *Lease, env []string) {
+	l.Env, l.Unkept = nil, nil
+	var secret []string
+	for _, kv := range env {
+		if redactor.String(kv) != kv {
+			name, _ := policy.CheckEnv(kv)
+			l.Unkept, secret = append(l.Unkept, name), append(secret, kv)
+			continue
+		}
+		l.Env = append(l.Env, kv)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(secret) > 0 {
+		e.leaseEnv[l.Cell] = secret
+	} else {
+		delete(e.leaseEnv, l.Cell)
+	}
+}
+
+// leasedEnv is what a cell's maker wants every command in it to find.
+func (e *Engine) leasedEnv(id cell.ID) []string {
+	l := e.reg.lease(id)
+	if l == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append(slices.Clone(l.Env), e.leaseEnv[id]...)
+}
+
+// Lease changes how long a cell lives and what is said of it. What the request
+// does not speak of stays.
+func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest) (api.Cell, error) {
+	c, err := e.usable(id)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	asked, err := e.newLease(req)
+	if err == nil {
+		err = checkLabels(req.Labels)
+	}
+	if err != nil {
+		return api.Cell{}, err
+	}
+	for _, kv := range req.Env {
+		if _, err := policy.CheckEnv(kv); err != nil {
+			return api.Cell{}, err
+		}
+	}
+	err = e.changeLease(id, func(l *Lease) error {
+		if req.Env != nil {
+			e.setLeaseEnv(l, req.Env)
+		}
+		if req.For != "" && !(req.Extend && l.Until.After(asked.Until)) {
+			l.Until = asked.Until
+		}
+		if req.Then != "" || l.Then == "" {
+			l.Then = asked.Then
+		}
+		if req.Labels != nil {
+			l.Labels = maps.Clone(req.Labels)
+		}
+		return nil
+	})
+	if err != nil {
+		return api.Cell{}, err
+	}
+	return e.cellView(&c), nil
+}
+
+// changeLease changes a cell's lease, which begins now if it never had one.
+func (e *Engine) changeLease(id cell.ID, f func(l *Lease) error) error {
+	e.leasing.Lock()
+	defer e.leasing.Unlock()
+	l := e.reg.lease(id)
+	if l == nil {
+		l = &Lease{Cell: id, Since: time.Now().UTC(), Then: api.LeasePause}
+	}
+	if err := f(l); err != nil {
+		return err
+	}
+	return e.reg.commit(l)
+}
+
+// LeaseLike gives a cell the labels and variables of another, of which it is a
+// fork or branch.
+func (e *Engine) LeaseLike(id, of cell.ID) error {
+	from := e.reg.lease(of)
+	if from == nil {
+		return nil
+	}
+	env := e.leasedEnv(of)
+	return e.changeLease(id, func(l *Lease) error {
+		l.Labels, l.Then = maps.Clone(from.Labels), from.Then
+		e.setLeaseEnv(l, env)
+		return nil
+	})
+}
+
+// Park pauses a cell until Unpark: its processes stand still, and nothing can be
+// started in it, also when it has none. It reports whether it ran.
+func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
+	if _, err := e.usable(id); err != nil {
+		return false, err
+	}
+	did := false
+	err := e.changeLease(id, func(l *Lease) error {
+		did, l.Parked = !l.Parked, true
+		return nil
+	})
+	if err != nil || !did {
+		return did, err
+	}
+	if e.instance(id) == nil {
+		return did, nil
+	}
+	if _, err = e.Pause(ctx, id); cell.KindOf(err) == cell.Conflict && e.instance(id) == nil {
+		err = nil // it came to rest meanwhile
+	}
+	if err != nil {
+		e.changeLease(id, func(l *Lease) error { l.Parked = false; return nil })
+	}
+	return did, err
+}
+
+// Unpark lets a cell go on. It reports whether it was paused.
+func (e *Engine) Unpark(ctx context.Context, id cell.ID) (bool, error) {
+	c, err := e.usable(id)
+	if err != nil {
+		return false, err
+	}
+	was := c.State == cell.Paused
+	if l := e.reg.lease(id); l != nil && l.Parked {
+		was = true
+	}
+	if c.State == cell.Paused {
+		if _, err := e.Resume(ctx, id); err != nil {
+			return was, err
+		}
+	}
+	return was, e.unpark(id)
+}
+
+// unpark notes that a cell may be worked in again.
+func (e *Engine) unpark(id cell.ID) error {
+	if l := e.reg.lease(id); l == nil || !l.Parked {
+		return nil
+	}
+	return e.changeLease(id, func(l *Lease) error { l.Parked = false; return nil })
+}
+
+// parked refuses work in a cell that is paused while nothing runs in it.
+func (e *Engine) parked(c *Cell) error {
+	if l := e.reg.lease(c.ID); l != nil && l.Parked {
+		return cell.Errorf(cell.Conflict, "engine", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	}
+	return nil
+}
+
+// keepLeases does what is to become of cells whose time is over, as long as
+// the daemon lives.
+func (e *Engine) keepLeases() {
+	tick := time.NewTicker(leaseTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-tick.C:
+		}
+		for _, l := range e.reg.leasesOver(time.Now()) {
+			e.endLease(l)
+		}
+	}
+}
+
+// endLease does what is to become of a cell whose time is over. What fails is
+// tried again when its time, a little longer now, is over once more.
+func (e *Engine) endLease(l Lease) {
+	var err error
+	switch l.Then {
+	case api.LeaseRemove:
+		_, err = e.Remove(e.life, l.Cell, false)
+	case api.LeaseStop:
+		if _, err = e.Stop(e.life, l.Cell); err == nil {
+			_, err = e.Park(e.life, l.Cell)
+		}
+	default:
+		_, err = e.Park(e.life, l.Cell)
+	}
+	if err == nil || e.life.Err() != nil {
+		return
+	}
+	e.log.Warn("cannot end a lease", "cell", l.Cell, "then", l.Then, "error", err)
+	e.changeLease(l.Cell, func(l *Lease) error { l.Until = time.Now().UTC().Add(30 * time.Second); return nil })
+}
+
+// lease is the lease of a cell; nil if it has none.
+func (r *registry) lease(id cell.ID) *Lease {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if l := r.leases[id]; l != nil {
+		c := *l
+		return &c
+	}
+	return nil
+}
+
+// leasesOver lists the leases of cells that live longer than they should.
+func (r *registry) leasesOver(now time.Time) (out []Lease) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for id, l := range r.leases {
+		c := r.cells[id]
+		if c == nil || c.State == cell.Removed || l.Until.IsZero() || now.Before(l.Until) || l.Parked && l.Then != api.LeaseRemove {
+			continue
+		}
+		out = append(out, *l)
+	}
+	return out
+}
+
+// leaseView is what is told of a cell's lease.
+func (e *Engine) leaseView(id cell.ID) (labels map[string]string, v *api.Lease) {
+	l := e.reg.lease(id)
+	if l == nil {
+		return nil, nil
+	}
+	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Unkept: l.Unkept}
+}
+
+// LeasedEnv is what a cell's maker wants every command in it to find.
+func (e *Engine) LeasedEnv(id cell.ID) []string { return e.leasedEnv(id) }
+
+// User is who works in cells.
+func (e *Engine) User() cell.User { return e.cfg.User }
+
+// Labelled lists the cells that have a label.
+func (e *Engine) Labelled(label string) (out []cell.ID) {
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	for id, l := range e.reg.leases {
+		if c := e.reg.cells[id]; c == nil || c.State == cell.Removed {
+			continue
+		}
+		if _, ok := l.Labels[label]; ok {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Limits are what a cell may use; zero where nothing bounds it.
+func (e *Engine) Limits(id cell.ID) cell.Limits {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return cell.Limits{}
+	}
+	return c.Setup.Limits
+}

@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Manage does something with single files of a cell, which is made live for it:
+// see backend.Filer. Relative paths begin in the workspace.
+func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
+	inst, c, release, err := e.ensureLive(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if c.State == cell.Paused {
+		return cell.Errorf(cell.Conflict, "engine.Manage", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	}
+	f, ok := inst.(backend.Filer)
+	if !ok {
+		return cell.Errorf(cell.Unsupported, "engine.Manage", "choose --backend namespace", "cannot look at single files of a cell on backend %s", c.Backend)
+	}
+	a.Path, a.UID, a.GID = inCell(&c, a.Path), c.Setup.User.UID, c.Setup.User.GID
+	if a.Act == cell.FileMove {
+		a.To = inCell(&c, a.To)
+	}
+	return f.Manage(ctx, a, in, out)
+}
+
+// Files is Manage for the acts that answer with what files are.
+func (e *Engine) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
+	var b bytes.Buffer
+	if err := e.Manage(ctx, id, a, in, &b); err != nil {
+		return nil, err
+	}
+	list := []cell.FileInfo{}
+	for dec := json.NewDecoder(&b); ; {
+		var f cell.FileInfo
+		err := dec.Decode(&f)
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, f)
+	}
+}
+
+// Watch tells what changes in a directory of a cell until ctx ends or tell fails.
+// The first event is empty: from there on nothing is missed. The cell stays live.
+func (e *Engine) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a := cell.FileAct{Act: cell.FileWatch, Path: path}
+	if below {
+		a.Depth = 1
+	}
+	r, w := io.Pipe()
+	defer r.Close()
+	go func() { w.CloseWithError(e.Manage(ctx, id, a, nil, w)) }()
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var ev cell.FileEvent
+		if err := json.Unmarshal(line, &ev); err != nil {
+			return err
+		}
+		if err := tell(ev); err != nil {
+			return err
+		}
+	}
+}
+
+// Dial connects to a port of a living cell's own loopback. Nothing is started
+// for it: Unavailable, when nothing listens there. The cell stays live as long as
+// the connection is open.
+func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
+	c, err := e.usable(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.parked(&c); err != nil {
+		return nil, err
+	}
+	inst, release := e.hold(id)
+	if inst == nil {
+		return nil, cell.Errorf(cell.Unavailable, "engine.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
+	}
+	d, ok := inst.(backend.Dialer)
+	if !ok {
+		release()
+		return nil, cell.Errorf(cell.Unsupported, "engine.Dial", "choose --backend namespace", "cannot connect to a cell on backend %s", c.Backend)
+	}
+	conn, err := d.Dial(ctx, port)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &heldConn{conn, release}, nil
+}
+
+// heldConn keeps a cell live until it is closed.
+type heldConn struct {
+	net.Conn
+	release func()
+}
+
+func (h *heldConn) Close() error {
+	h.release()
+	return h.Conn.Close()
+}

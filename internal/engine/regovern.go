@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Regovern gives a cell another policy, as text: what is decided at its gateway
+// changes at once, also for connections that are open. What was made with the
+// cell can't change: its mounts, and whether it has a gateway.
+func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
+	const opName = "engine.Regovern"
+	release, err := e.turns.take(ctx, id, "govern", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c, err := e.usable(id)
+	if err != nil {
+		return err
+	}
+	eff, err := e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: "the policy of cell " + c.Title()}, "")
+	if err != nil {
+		return err
+	}
+	pol, s := eff.Result, &c.Setup
+	if pol.Digest() == s.Policy {
+		return nil
+	}
+	if !s.Talks && !pol.Talks() {
+		return nil // it reaches nothing, before and after
+	}
+	if !s.Talks || len(pol.Files.Mounts) > 0 || !slices.Equal(pol.Files.Hidden, s.Hidden) || !slices.Equal(pol.Files.ReadOnly, s.ReadOnly) || !slices.Equal(pol.Processes.Deny, s.Programs) {
+		what := "its mounts cannot change"
+		if !s.Talks {
+			what = "it was made without a network"
+		}
+		return cell.Errorf(cell.Unsupported, opName, "give the policy when the cell is made", "cannot give cell %s another policy: %s", c.Title(), what)
+	}
+	c.Shared = cell.Digest{}
+	s.Budgets = budgetsOf(pol.Limits)
+	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
+	if _, _, err := e.lend(&c, s.Handles); err != nil {
+		return err
+	}
+	if inst := e.instance(id); inst != nil {
+		g, err := e.governance(&c, "")
+		if err == nil && g != nil {
+			err = inst.Govern(ctx, *g)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return e.reg.commit(&c)
+}

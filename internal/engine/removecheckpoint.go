@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// RemoveCheckpoint drops a checkpoint of a cell. What forks of it need stays, and
+// the record explains old receipts. The one that the workspace is at can't go.
+func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) error {
+	const opName = "engine.RemoveCheckpoint"
+	release, err := e.turns.take(ctx, id, "remove a checkpoint", nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c, err := e.usable(id)
+	if err != nil {
+		return err
+	}
+	k, err := e.reg.number(id, number)
+	if err != nil {
+		return err
+	}
+	if k.Gone {
+		return cell.Errorf(cell.NotFound, opName, "", "checkpoint %s@%d was removed already", c.Title(), number)
+	}
+	if k.ID == c.Head { // its state is the cell's: only its name goes
+		if k.Message == "" {
+			return cell.Errorf(cell.Conflict, opName, "remove the cell", "cannot remove checkpoint %s@%d: the cell is at it", c.Title(), number)
+		}
+		k.Message = ""
+		return e.reg.commit(&k)
+	}
+	if e.reg.hasRun(&k) {
+		return cell.Errorf(cell.Conflict, opName, "discard the run", "cannot remove checkpoint %s@%d: it belongs to run %s", c.Title(), number, k.Run)
+	}
+	k.Gone = true
+	return e.reg.commit(&k)
+}
+
+// hasRun reports whether a checkpoint is the one before or after a run.
+func (r *registry) hasRun(k *Checkpoint) bool {
+	if k.Run == "" {
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.runs[k.Run] != nil
+}
