@@ -50,6 +50,7 @@ const daemonRole = "daemon"
 type launch struct {
 	Home     home.Home `json:"home"`
 	UserHome string    `json:"user_home"`
+	Path     string    `json:"path,omitempty"` // where its user looks for programs
 	Version  string    `json:"version"`
 	// OwnMounts: it has a mount namespace of its own, in which to open volumes.
 	OwnMounts bool          `json:"own_mounts,omitempty"`
@@ -143,7 +144,7 @@ type process struct {
 // begin starts a daemon and returns when it answers. With serve, it answers on
 // sockets, too, and ends when the connection to it does.
 func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *process, err error) {
-	l := launch{Home: h, UserHome: os.Getenv("HOME"), Version: version, OwnMounts: os.Geteuid() == 0, Serve: serve}
+	l := launch{Home: h, UserHome: os.Getenv("HOME"), Path: os.Getenv("PATH"), Version: version, OwnMounts: os.Geteuid() == 0, Serve: serve}
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if l.OwnMounts {
 		attr.Cloneflags = syscall.CLONE_NEWNS
@@ -292,6 +293,11 @@ func daemonMain() error {
 			return fail(err)
 		}
 	}
+	front, err := e2bFront(l.Home, eng.Engine, l.Path, log)
+	if err != nil {
+		return fail(err)
+	}
+	cfg.Fronts = append(cfg.Fronts, front)
 	d := daemon.New(cfg)
 	if err := conn.Send(answer); err != nil {
 		log.Warn("whoever started the daemon is gone")

@@ -58,16 +58,35 @@ func (b *build) say(level, message string) {
 
 func (f *Front) templateRoutes(m *http.ServeMux) {
 	m.HandleFunc("GET /templates", f.listTemplates)
-	m.HandleFunc("GET /templates/aliases/{alias...}", f.aliasOf)
 	m.HandleFunc("POST /v3/templates", f.beginTemplate)
 	m.HandleFunc("POST /v2/templates/{id}/builds/{build}", f.buildTemplate)
-	m.HandleFunc("GET /templates/{id}/builds/{build}/status", f.buildStatus)
 	m.HandleFunc("DELETE /templates/{id...}", f.removeTemplate)
-	for _, p := range []string{"/templates/tags", "/templates/{id}/tags", "/templates/{id}/files/{hash}", "POST /templates", "POST /v2/templates"} {
-		m.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
-			refuse(w, http.StatusNotImplemented, "cannot do this with templates: tags and copied files are not taken; write files into a sandbox and make a snapshot of it")
-		})
+	m.HandleFunc("GET /templates/{rest...}", f.lookAtTemplate)
+	for _, p := range []string{"POST /templates/tags", "DELETE /templates/tags", "POST /templates", "POST /v2/templates"} {
+		m.HandleFunc(p, untaken)
 	}
+}
+
+// untaken refuses what is not done with templates.
+func untaken(w http.ResponseWriter, _ *http.Request) {
+	refuse(w, http.StatusNotImplemented, "cannot do this with templates: tags and copied files are not taken; write files into a sandbox and make a snapshot of it")
+}
+
+// lookAtTemplate answers what is asked about templates: aliases/NAME, and
+// ID/builds/BUILD/status. (These patterns would be ambiguous to a mux.)
+func (f *Front) lookAtTemplate(w http.ResponseWriter, r *http.Request) {
+	rest := r.PathValue("rest")
+	if name, ok := strings.CutPrefix(rest, "aliases/"); ok {
+		f.aliasOf(w, name)
+		return
+	}
+	if p := strings.Split(rest, "/"); len(p) == 4 && p[1] == "builds" && p[3] == "status" {
+		r.SetPathValue("id", p[0])
+		r.SetPathValue("build", p[2])
+		f.buildStatus(w, r)
+		return
+	}
+	untaken(w, r)
 }
 
 type templateView struct {
@@ -123,8 +142,7 @@ func (f *Front) built(name string) (found api.Cell, ok bool) {
 }
 
 // aliasOf tells which template a name stands for.
-func (f *Front) aliasOf(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("alias")
+func (f *Front) aliasOf(w http.ResponseWriter, name string) {
 	id := name
 	_, err := f.cfg.Engine.Template(name)
 	if err != nil && !slices.Contains(baseTemplates, name) {
