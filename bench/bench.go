@@ -42,7 +42,7 @@ type Axis struct {
 
 // Axes lists all axes in the order of PERFORMANCE.md.
 func Axes() []Axis {
-	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, execAxis, spawnAxis, evalAxis, branchAxis, chainAxis, densityAxis, cliAxis}
+	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, execAxis, spawnAxis, evalAxis, branchAxis, chainAxis, densityAxis, apiAxis, cliAxis}
 }
 
 // Enough is the least number of runs whose result may be published.
