@@ -19,8 +19,8 @@ type Level string
 // The levels, lowest first.
 const (
 	Read  Level = "read"  // look
-	Run   Level = "run"   // make cells, start and change things in them, remove them
-	Admin Level = "admin" // write to sources, remove what many need, stop the daemon, make tokens
+	Run   Level = "run"   // start and change things in cells
+	Admin Level = "admin" // write to sources, remove, stop the daemon, make tokens
 )
 
 // Levels are all of them, lowest first.

@@ -63,7 +63,7 @@ var Routes = []Route{
 	{"POST", "/v1/cells", Act, "Makes a cell in which nothing has run yet.", api.CreateRequest{}, api.Cell{}, "", "", "create the cell", (*Daemon).createCell},
 	{"POST", "/v1/cells/{cell}/lease?dir", Act, "Changes how long a cell lives, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
 	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
-	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Act, "Removes a cell with its processes, files and checkpoints.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
+	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Admin, "Removes a cell with its processes, files and checkpoints.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
 	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Freezes a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
 	{"POST", "/v1/cells/{cell}/resume?dir", Act, "Lets a paused cell's processes go on.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
 	{"POST", "/v1/cells/{cell}/stop?dir", Act, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
