@@ -162,36 +162,60 @@ func (e *Engine) interpreterEnded(ctx context.Context, id cell.ID, cause string)
 	}
 	e.endInterp(id, cause)
 	e.background(func(ctx context.Context) {
-		release, err := e.turns.take(ctx, id, "clean up", nil)
-		if err != nil {
-			return
-		}
-		defer release()
-		c, err := e.reg.cell(id)
-		if err != nil || c.State == cell.Removed || e.interpreter(id) {
-			return
-		}
-		if it.sealed {
-			e.wentCold(it.template, cause)
-		}
-		inst := e.instance(id)
-		if inst == nil {
-			return
-		}
-		if !it.sealed && !e.empty(ctx, inst) {
-			e.watch(inst)
-			return
-		}
-		if err := e.deactivate(ctx, id, cause); err != nil {
-			e.log.Warn("cannot take down a cell whose interpreter ended", "cell", id, "error", err)
-		}
-		if c.State == cell.Running || c.State == cell.Paused {
-			c.State, c.Cause = cell.Idle, "its interpreter ended: "+cause
-		}
-		if err := e.reg.commit(&c); err != nil {
-			e.log.Error("cannot record a cell", "cell", id, "error", err)
+		for e.cleanUp(ctx, id, it, cause) { // whoever uses it just now is done in a moment, or starts something
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(cleanUpAgain):
+			}
 		}
 	})
+}
+
+// cleanUpAgain is how long it is waited for who uses a cell whose interpreter ended.
+const cleanUpAgain = 5 * time.Millisecond
+
+// cleanUp takes down a cell whose interpreter it ended, and in which nothing else
+// runs. It reports that the cell is used, and that it is to be looked at again: whoever
+// holds an instance may start something in it.
+func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause string) (again bool) {
+	release, err := e.turns.take(ctx, id, "clean up", nil)
+	if err != nil {
+		return false
+	}
+	defer release()
+	c, err := e.reg.cell(id)
+	if err != nil || c.State == cell.Removed || e.interpreter(id) {
+		return false
+	}
+	if it.sealed {
+		e.wentCold(it.template, cause)
+	}
+	inst := e.instance(id)
+	if inst == nil {
+		return false
+	}
+	if !it.sealed && !e.empty(ctx, inst) {
+		e.watch(inst)
+		return false
+	}
+	e.mu.Lock()
+	if !it.sealed && e.uses[id] > 0 {
+		e.mu.Unlock()
+		return true
+	}
+	delete(e.instances, id) // nobody can come any more
+	e.mu.Unlock()
+	if err := e.takeDown(ctx, inst, cause); err != nil {
+		e.log.Warn("cannot take down a cell whose interpreter ended", "cell", id, "error", err)
+	}
+	if c.State == cell.Running || c.State == cell.Paused {
+		c.State, c.Cause = cell.Idle, "its interpreter ended: "+cause
+	}
+	if err := e.reg.commit(&c); err != nil {
+		e.log.Error("cannot record a cell", "cell", id, "error", err)
+	}
+	return false
 }
 
 // endInterp writes down why a cell's interpreter is gone, if it has one.

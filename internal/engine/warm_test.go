@@ -347,6 +347,30 @@ func TestC31BudgetsOfEvaluations(t *testing.T) {
 	b.wantKind("one branch too many", err, cell.Denied, "allows 1")
 }
 
+// A cell whose interpreter ended rests, but not under who uses it just then.
+func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("web", "true")
+	b.says("web", "1 + 1", "2")
+	id := b.id("web")
+	inst, release := b.hold(id)
+	if inst == nil {
+		t.Fatal("there is nothing to hold")
+	}
+	b.toys.kill(id, "exit 3")
+	b.until("its end is known", func() bool { return b.reg.interp(id).Ended != "" })
+	time.Sleep(100 * time.Millisecond)
+	if b.instance(id) != inst {
+		t.Error("it was taken away from who holds it")
+	}
+	release()
+	b.until("the cell rests", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) })
+	if b.instance(id) != nil {
+		t.Error("it rests and has an instance")
+	}
+	b.nothingLeft("at rest")
+}
+
 // An interpreter that is gone is not replaced in silence.
 func TestEvalAfterTheEndOfTheInterpreter(t *testing.T) {
 	b := newBed(t, "f: 0")
