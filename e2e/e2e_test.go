@@ -73,29 +73,6 @@ var passed = []string{"GOMODCACHE", "GOCACHE", "GOFLAGS", "GOPROXY", "CARGO_HOME
 
 func TestScripts(t *testing.T) { runScripts(t, testscript.Params{Dir: "testdata"}, nil) }
 
-// onGvisor are the scripts that are run again with gVisor cells: what was promised of
-// cells does not depend on what they run on.
-var onGvisor = []string{"run", "named", "terminal", "f01-exit-code-from-kernel", "f02-events-are-ours", "f10-policy-is-what-was-digested", "f13-checkpoints-hold-their-moment", "f15-restore-proven-from-inside", "f16-symlinks-lead-nowhere", "f25-liveness-is-a-held-lock", "f26-nothing-is-left-behind", "f28-after-a-restart", "f30-output-is-streamed", "f64-masks", "f65-no-enforcement-no-start", "f66-network-rules", "escape-sparse-file", "escape-held-disk", "escape-home-symlink"}
-
-func TestScriptsOnGvisor(t *testing.T) {
-	if !hasGvisor() {
-		t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
-	}
-	var files []string
-	for i, name := range onGvisor {
-		if i%2 > 0 && os.Getuid() != 0 && os.Getenv("E2E_SOAK") == "" { // root has run all of them
-			continue
-		}
-		files = append(files, filepath.Join("testdata", name+".txt"))
-	}
-	own, err := filepath.Glob("testdata/gvisor/*.txt") // what only they can do
-	if err != nil {
-		t.Fatal(err)
-	}
-	files = append(files, own...)
-	runScripts(t, testscript.Params{Files: files}, map[string]string{"PANDO_BACKEND": "gvisor"})
-}
-
 // runScripts runs scripts, with more variables in their environment.
 func runScripts(t *testing.T, p testscript.Params, more map[string]string) {
 	bin := built
@@ -141,6 +118,8 @@ func runScripts(t *testing.T, p testscript.Params, more map[string]string) {
 				return err == nil, nil
 			case strings.HasPrefix(cond, "env:"):
 				return os.Getenv(cond[4:]) != "", nil
+			case cond == "gvisor":
+				return more["PANDO_BACKEND"] == "gvisor", nil
 			case cond == "soak":
 				return os.Getenv("E2E_SOAK") != "", nil
 			}
