@@ -306,7 +306,7 @@ func (f *failing) Put(d cell.Digest, b []byte) error {
 
 // A save that fails at any of its writes says why, leaves the image before as
 // it was, and can be made again.
-func TestD38FailedSaveLeavesTheImageBefore(t *testing.T) {
+func TestD37D38FailedSaveLeavesTheImageBefore(t *testing.T) {
 	st := mem.New()
 	first := pages(1, 300)
 	base, _ := save(t, st, image(first))

@@ -104,6 +104,23 @@ func TestD40BranchesAreOfOneInstant(t *testing.T) {
 	}
 }
 
+// D36: what a source writes after it was branched waits for the page that it writes
+// to, and not for its memory.
+func TestD36AWriteWaitsForOnePage(t *testing.T) {
+	g := newGarden(t, "b = bytearray(b'x') * (24 << 20)")
+	g.branch(g.warm, g.spec, 1)
+	got := g.says(g.warm, `import time
+def write(step):
+    began = time.perf_counter()
+    for i in range(0, len(b), step): b[i] = 1
+    return time.perf_counter() - began
+one, all = write(len(b)), write(4096)
+one < all / 4 or (one, all)`)
+	if got != "True" {
+		t.Errorf("one page and all of them took %s seconds", got)
+	}
+}
+
 // A source is branched sixteen times, and its last branch is as quick and as
 // complete as its first.
 func TestD41ChainsOfBranches(t *testing.T) {
