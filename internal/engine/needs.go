@@ -79,7 +79,7 @@ func (f *forking) reserve(template string, whole bool) (release func(), err erro
 			return func() {}, nil
 		}
 		return nil, cell.Errorf(cell.Unavailable, "engine.ForkTemplate", "ask for fewer, or remove cells that nobody needs: pando ls",
-			"cannot make %d forks%s: %s", f.count, ofTemplate(template), what)
+			"cannot make %s%s: %s", countForks(f.count), ofTemplate(template), what)
 	}
 	if f.req.DryRun {
 		return func() {}, nil
@@ -234,4 +234,12 @@ func ofTemplate(name string) string {
 		return ""
 	}
 	return " of template " + name
+}
+
+// countForks is so many forks in words.
+func countForks(n int) string {
+	if n == 1 {
+		return "1 fork"
+	}
+	return fmt.Sprintf("%d forks", n)
 }
