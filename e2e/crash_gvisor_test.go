@@ -216,10 +216,6 @@ func (m *memoryCrash) afterwards(when string, hit bool, o outcome) {
 	counts := false
 	for _, cl := range h.cells() {
 		a := h.try("exec", cl.ID, "--", "sh", "-c", ask)
-		if a.code == 125 && m.program == "runsc-gofer" { // its kernel is about to find out
-			time.Sleep(time.Second)
-			a = h.try("exec", cl.ID, "--", "sh", "-c", ask)
-		}
 		said := strings.TrimSpace(a.out)
 		switch {
 		case cl.State == "running" && said == "41":

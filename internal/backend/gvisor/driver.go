@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -166,12 +169,41 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 }
 
 // start asks the guest for a process. One whose application kernel is lost gets
-// another: the cell's files are there.
+// another: the cell's files are there. So does one whose files are: its gofer ended,
+// and nothing can go on in it.
 func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
 	g, err := s.revive()
 	if err != nil {
 		return nil, err
 	}
+	p, err := s.startIn(g, what, input, stdio, control)
+	if err == nil || !blind(g, err) {
+		return p, err
+	}
+	g.Close() // and the application kernel with it
+	if g, err = s.revive(); err != nil {
+		return nil, err
+	}
+	return s.startIn(g, what, input, stdio, control)
+}
+
+// blind reports whether a process did not start because the application kernel can't
+// read any file: those of the guest's own program neither.
+func blind(g *guest.Client, err error) bool {
+	if !strings.Contains(err.Error(), unix.EIO.Error()) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), blindGrace)
+	defer cancel()
+	err = g.ReadFiles(ctx, guestPath, io.Discard)
+	return err != nil
+}
+
+// blindGrace is how long it may take to read the guest's program.
+const blindGrace = 5 * time.Second
+
+// startIn asks one guest.
+func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
 	u := s.spec.User
 	caps := uint64(0)
 	if u.UID == 0 {
