@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -121,7 +122,7 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 	b.evaluating.Lock()
 	defer b.evaluating.Unlock()
 	if now, err := f.cfg.Engine.Cell(id); err == nil && now.Interpreter != nil && now.Interpreter.Ended == "" {
-		if _, err := f.cfg.Engine.Eval(r.Context(), id, api.EvalRequest{Code: dropContext(c.ID, b.currentContext())}, nil); err != nil {
+		if _, err := f.cfg.Engine.Eval(r.Context(), id, api.EvalRequest{Code: dropContext(c.ID)}, nil); err != nil {
 			fail(w, err)
 			return
 		}
@@ -134,13 +135,22 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// currentContext is the context whose variables are in place; "" when that is
+// not known.
 func (b *box) currentContext() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.current == "" {
-		return defaultContext
-	}
 	return b.current
+}
+
+// contextsOf gives a fork's box the contexts of what it was forked from.
+func (b *box) contextsOf(of *box) {
+	of.mu.Lock()
+	kept := maps.Clone(of.contexts)
+	of.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.contexts = kept
 }
 
 // quote is a Python string.
@@ -149,11 +159,16 @@ func quote(s string) string {
 	return string(b)
 }
 
-// switchContext puts the variables of a context in the place of another's.
-func switchContext(from, to, cwd string) string {
-	return fmt.Sprintf(`def __pando_switch(was, now, cwd):
+// switchContext puts the variables of a context in the place of those that are
+// there. Whose those are the interpreter knows, also one that was forked.
+func switchContext(to, cwd string) string {
+	return fmt.Sprintf(`def __pando_switch(now, cwd):
     import builtins, os
     kept = builtins.__dict__.setdefault("__pando_contexts__", {})
+    was = kept.get("/current", "default")
+    kept["/current"] = now
+    if was == now:
+        return
     g = globals()
     own = {k for k in g if k.startswith("__")}
     kept[was] = {k: v for k, v in g.items() if k not in own}
@@ -162,22 +177,22 @@ func switchContext(from, to, cwd string) string {
         del g[k]
     g.update(kept.get(now, {}))
     os.chdir(kept.get(now + "/cwd", cwd))
-__pando_switch(%s, %s, %s)
-del __pando_switch`, quote(from), quote(to), quote(cwd))
+__pando_switch(%s, %s)
+globals().pop("__pando_switch", None)`, quote(to), quote(cwd))
 }
 
 // dropContext drops the variables of a context.
-func dropContext(id, current string) string {
-	return fmt.Sprintf(`def __pando_drop(name, current):
+func dropContext(id string) string {
+	return fmt.Sprintf(`def __pando_drop(name):
     import builtins
     kept = builtins.__dict__.setdefault("__pando_contexts__", {})
     kept.pop(name, None)
-    if name == current:
+    if name == kept.get("/current", "default"):
         g = globals()
         for k in [k for k in g if not k.startswith("__")]:
             del g[k]
-__pando_drop(%s, %s)
-del __pando_drop`, quote(id), quote(current))
+__pando_drop(%s)
+del __pando_drop`, quote(id))
 }
 
 // withEnv sets variables of the environment for one evaluation, and takes that
@@ -250,8 +265,8 @@ func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext
 		}
 		return cell.Errorf(cell.Conflict, "e2b.execute", "restart the context", "cannot prepare the context: %s", done.Cause)
 	}
-	if now := b.currentContext(); kind == cell.WarmPython && now != c.ID {
-		if err := quiet(ctx, switchContext(now, c.ID, c.Cwd)); err != nil {
+	if kind == cell.WarmPython && b.currentContext() != c.ID {
+		if err := quiet(ctx, switchContext(c.ID, c.Cwd)); err != nil {
 			return err
 		}
 		b.mu.Lock()

@@ -179,6 +179,7 @@ func (f *Front) fork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 			out = append(out, forkResult{Error: &problem{statusOf(err), sentence(err)}})
 			continue
 		}
+		f.box(kid).contextsOf(f.box(id))
 		view := f.view(r, &v)
 		out = append(out, forkResult{Sandbox: &view})
 	}
@@ -212,19 +213,28 @@ func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 		return
 	}
 	name := strings.TrimSpace(req.Name)
+	if strings.Contains(name, nameSeparator) {
+		refuse(w, http.StatusBadRequest, "cannot name a snapshot "+clip(name))
+		return
+	}
 	if name != "" {
 		if _, ok := f.snapshotNamed(name); ok || slices.Contains(baseTemplates, name) {
 			refuse(w, http.StatusConflict, "cannot make a snapshot of that name: there is "+clip(name))
 			return
 		}
 	}
-	k, err := f.cfg.Engine.Checkpoint(r.Context(), cell.ID(c.ID), api.CheckpointRequest{Message: snapshotMark + name})
+	id := cell.ID(c.ID)
+	k, err := f.cfg.Engine.Checkpoint(r.Context(), id, api.CheckpointRequest{Message: snapshotMark + name})
+	if err == nil && !slices.Contains(namesOf(&k), name) { // nothing had changed: it is an older checkpoint, which gets one more name
+		if k.Message == "" || strings.HasPrefix(k.Message, snapshotMark) {
+			k, err = f.cfg.Engine.NameCheckpoint(r.Context(), id, k.Number, snapshotMark+strings.Join(append(namesOf(&k), name), nameSeparator))
+		} else {
+			ignore(w, "name")
+		}
+	}
 	if err != nil {
 		fail(w, err)
 		return
-	}
-	if !strings.HasPrefix(k.Message, snapshotMark) { // nothing had changed: it is an older checkpoint
-		ignore(w, map[bool]string{true: "name", false: ""}[name != ""])
 	}
 	f.note(cell.ID(c.ID), "info", "snapshot "+k.ID)
 	answer(w, http.StatusCreated, viewSnapshot(&k))
@@ -235,10 +245,25 @@ const snapshotMark = "e2b snapshot "
 
 func viewSnapshot(k *api.Checkpoint) snapshotView {
 	v := snapshotView{SnapshotID: k.ID, Names: []string{}}
-	if name, ok := strings.CutPrefix(k.Message, snapshotMark); ok && name != "" {
-		v.Names = append(v.Names, name)
+	for _, name := range namesOf(k) {
+		if name != "" {
+			v.Names = append(v.Names, name)
+		}
 	}
 	return v
+}
+
+// nameSeparator stands between the names of one snapshot.
+const nameSeparator = " | "
+
+// namesOf are the names of a checkpoint that was made here: at least one, which
+// may be "".
+func namesOf(k *api.Checkpoint) []string {
+	names, ok := strings.CutPrefix(k.Message, snapshotMark)
+	if !ok {
+		return nil
+	}
+	return strings.Split(names, nameSeparator)
 }
 
 // eachSnapshot yields the checkpoints of cells that were made here; of all
@@ -260,7 +285,7 @@ func (f *Front) eachSnapshot(yield func(k api.Checkpoint) bool) {
 // snapshotNamed finds a snapshot by its id, or by its name.
 func (f *Front) snapshotNamed(name string) (found api.Checkpoint, ok bool) {
 	f.eachSnapshot(func(k api.Checkpoint) bool {
-		ok = k.ID == name || name != "" && k.Message == snapshotMark+name
+		ok = k.ID == name || name != "" && slices.Contains(namesOf(&k), name)
 		found = k
 		return !ok
 	})

@@ -251,6 +251,16 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, life int64) {
 	if !decode(w, r, &req) {
 		return
 	}
+	if life == lifeV1 { // clients of that generation send their defaults, whether they were asked to or not
+		if req.AutoPause != nil && !*req.AutoPause {
+			req.AutoPause = nil
+			ignore(w, "autoPause")
+		}
+		if req.AllowInternet != nil && *req.AllowInternet {
+			req.AllowInternet = nil
+			ignore(w, "allow_internet_access")
+		}
+	}
 	if req.Timeout != nil {
 		life = *req.Timeout
 	}

@@ -161,7 +161,7 @@ func (f *Front) removeTemplate(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("id")
 	var err error
 	switch k, ok := f.snapshotNamed(name); {
-	case ok:
+	case ok && strings.HasPrefix(k.Message, snapshotMark):
 		err = f.cfg.Engine.RemoveCheckpoint(r.Context(), cell.ID(k.Cell), k.Number)
 	default:
 		c, ok := f.built(name)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -48,4 +49,26 @@ func (r *registry) hasRun(k *Checkpoint) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.runs[k.Run] != nil
+}
+
+// NameCheckpoint gives a checkpoint another message.
+func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, message string) (api.Checkpoint, error) {
+	release, err := e.turns.take(ctx, id, "name a checkpoint", nil)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	defer release()
+	c, err := e.usable(id)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	k, err := e.reg.number(id, number)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	k.Message = redactor.String(message)
+	if err := e.reg.commit(&k); err != nil {
+		return api.Checkpoint{}, err
+	}
+	return e.checkpointView(&k, &c), nil
 }

@@ -1,0 +1,189 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// place is a root with a file beside it that nothing may reach.
+func place(t *testing.T) (root *os.File, dir string) {
+	t.Helper()
+	top := t.TempDir()
+	dir = filepath.Join(top, "root")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(top, "outside"), []byte("secret"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root = os.NewFile(uintptr(fd), "/")
+	t.Cleanup(func() { root.Close() })
+	return root, dir
+}
+
+func act(root *os.File, a cell.FileAct, in string) (string, error) {
+	var out bytes.Buffer
+	a.UID, a.GID = os.Getuid(), os.Getgid()
+	err := Manage(root, a, strings.NewReader(in), &out, nil)
+	return out.String(), err
+}
+
+func infos(t *testing.T, s string) (paths []string) {
+	t.Helper()
+	for dec := json.NewDecoder(strings.NewReader(s)); ; {
+		var i cell.FileInfo
+		err := dec.Decode(&i)
+		if errors.Is(err, io.EOF) {
+			return paths
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, i.Type+" "+i.Path)
+	}
+}
+
+func TestManage(t *testing.T) {
+	root, dir := place(t)
+	if _, err := act(root, cell.FileAct{Act: cell.FileWrite, Path: "/a/b/c"}, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "a/b/c")); err != nil || string(b) != "hello" {
+		t.Fatalf("%q, %v", b, err)
+	}
+	os.Chmod(filepath.Join(dir, "a/b/c"), 0o755)
+	if _, err := act(root, cell.FileAct{Act: cell.FileWrite, Path: "/a/b/c"}, "hi"); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := os.Stat(filepath.Join(dir, "a/b/c")); st.Mode().Perm() != 0o755 || st.Size() != 2 {
+		t.Errorf("a file that is written again is %v, %d bytes", st.Mode(), st.Size())
+	}
+	if got, err := act(root, cell.FileAct{Act: cell.FileRead, Path: "/a/b/c"}, ""); err != nil || got != "hi" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	got, err := act(root, cell.FileAct{Act: cell.FileList, Path: "/", Depth: 2}, "")
+	if want := []string{"directory /a", "directory /a/b"}; err != nil || !slices.Equal(infos(t, got), want) {
+		t.Errorf("list: %v, %v", infos(t, got), err)
+	}
+	if _, err := act(root, cell.FileAct{Act: cell.FileMkdir, Path: "/a/b"}, ""); cell.KindOf(err) != cell.Exists {
+		t.Errorf("mkdir of what is there: %v", err)
+	}
+	if _, err := act(root, cell.FileAct{Act: cell.FileMove, Path: "/a/b", To: "/x/y"}, ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := act(root, cell.FileAct{Act: cell.FileRead, Path: "/a/b/c"}, ""); cell.KindOf(err) != cell.NotFound {
+		t.Errorf("what was moved away: %v", err)
+	}
+	if _, err := act(root, cell.FileAct{Act: cell.FileRemove, Path: "/x"}, ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "x")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was removed: %v", err)
+	}
+}
+
+// No symlink of a cell leads out of it, whatever is done with it.
+func TestManageStaysInside(t *testing.T) {
+	root, dir := place(t)
+	for name, to := range map[string]string{"up": "../outside", "abs": filepath.Join(dir, "../outside"), "dir": ".."} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outside := filepath.Join(dir, "../outside")
+	for _, a := range []cell.FileAct{
+		{Act: cell.FileRead, Path: "/up"}, {Act: cell.FileRead, Path: "/abs"}, {Act: cell.FileRead, Path: "/dir/outside"}, {Act: cell.FileRead, Path: "/../outside"},
+		{Act: cell.FileWrite, Path: "/up"}, {Act: cell.FileWrite, Path: "/dir/outside"},
+		{Act: cell.FileMove, Path: "/dir/outside", To: "/got"}, {Act: cell.FileRemove, Path: "/dir/outside"},
+	} {
+		got, _ := act(root, a, "changed")
+		if strings.Contains(got, "secret") {
+			t.Errorf("%s %s reads what is outside", a.Act, a.Path)
+		}
+		if b, err := os.ReadFile(outside); err != nil || string(b) != "secret" {
+			t.Fatalf("%s %s reached what is outside: %q, %v", a.Act, a.Path, b, err)
+		}
+	}
+	if _, err := act(root, cell.FileAct{Act: cell.FileRemove, Path: "/dir"}, ""); err != nil { // the link, not where it leads
+		t.Error(err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestManageRefusesWhatIsNoFile(t *testing.T) {
+	root, dir := place(t)
+	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644), os.Mkdir(filepath.Join(dir, "d"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []cell.FileAct{
+		{Act: cell.FileRead, Path: "/fifo"}, {Act: cell.FileRead, Path: "/d"}, {Act: cell.FileWrite, Path: "/d"}, {Act: cell.FileList, Path: "/fifo"},
+		{Act: cell.FileMove, Path: "/", To: "/x"}, {Act: cell.FileRemove, Path: "/"}, {Act: "burn", Path: "/d"},
+	} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := act(root, a, "")
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Errorf("%s %s was done", a.Act, a.Path)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s %s hangs", a.Act, a.Path)
+		}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	root, dir := place(t)
+	stop := make(chan struct{})
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Manage(root, cell.FileAct{Act: cell.FileWatch, Path: "/", Depth: 1}, nil, w, stop)
+		w.Close()
+	}()
+	dec := json.NewDecoder(r)
+	next := func() (ev cell.FileEvent) {
+		if err := dec.Decode(&ev); err != nil {
+			t.Fatal(err)
+		}
+		return ev
+	}
+	if ev := next(); ev != (cell.FileEvent{Path: "/"}) {
+		t.Fatalf("first: %+v", ev)
+	}
+	os.Mkdir(filepath.Join(dir, "sub"), 0o755)
+	if ev := next(); ev != (cell.FileEvent{Path: "/sub", What: "create"}) {
+		t.Errorf("%+v", ev)
+	}
+	time.Sleep(50 * time.Millisecond) // it is watched from then on
+	os.WriteFile(filepath.Join(dir, "sub/f"), []byte("x"), 0o644)
+	if ev := next(); ev != (cell.FileEvent{Path: "/sub/f", What: "create"}) {
+		t.Errorf("%+v", ev)
+	}
+	if ev := next(); ev != (cell.FileEvent{Path: "/sub/f", What: "write"}) {
+		t.Errorf("%+v", ev)
+	}
+	close(stop)
+	go io.Copy(io.Discard, r)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

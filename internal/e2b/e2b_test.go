@@ -1,0 +1,164 @@
+package e2b
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const someID = "c-0123456789abcdef"
+
+func TestAddress(t *testing.T) {
+	for _, x := range []struct {
+		host, id, port string
+		want           cell.ID
+		at             int
+		ok             bool
+	}{
+		{"127.0.0.1:7070", someID, "", someID, portEnvd, true},
+		{"127.0.0.1:7070", someID, "49999", someID, portInterpreter, true},
+		{"3000-" + someID + ".localhost:7070", "", "", someID, 3000, true},
+		{"49983-" + someID + ".sb.test", "", "", someID, portEnvd, true},
+		{someID + ".localhost", "", "", "", 0, false},
+		{"x-" + someID + ".localhost", "", "", "", 0, false},
+		{"3000-" + someID, "", "", "", 0, false},
+		{"3000-c-0123.localhost", "", "", "", 0, false},
+		{"127.0.0.1:7070", "", "", "", 0, false},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = x.host
+		if x.id != "" {
+			r.Header.Set("E2b-Sandbox-Id", x.id)
+		}
+		if x.port != "" {
+			r.Header.Set("E2b-Sandbox-Port", x.port)
+		}
+		id, port, ok := address(r)
+		if id != x.want || ok != x.ok || ok && port != x.at {
+			t.Errorf("%+v: %s %d %v", x, id, port, ok)
+		}
+	}
+}
+
+func TestMatch(t *testing.T) {
+	f := New(Config{Key: []byte("k")})
+	for path, want := range map[string]bool{
+		"/v2/sandboxes": true, "/sandboxes/x": true, "/templates": true, "/templates/aliases/x": true, "/snapshots": true, "/volumes": true,
+		"/v1/cells": false, "/": false, "/files": false, "/files?path=a&signature=v1_x": true, "/metrics": false, "/v1/templates": false, "/healthz": false,
+	} {
+		if got := f.Match(httptest.NewRequest("GET", path, nil)); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+// A signature counts for one sandbox, file, act and user, until it expires, and
+// for nothing once any of that is changed.
+func TestSignature(t *testing.T) {
+	f := New(Config{Key: []byte("k")})
+	sign := func(path, act, user, token string, until int64) string {
+		text := path + ":" + act + ":" + user + ":" + token
+		if until != 0 {
+			text += fmt.Sprintf(":%d", until)
+		}
+		sum := sha256.Sum256([]byte(text))
+		return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+	}
+	later, before := time.Now().Unix()+60, time.Now().Unix()-1
+	token := f.token(someID, useEnvd)
+	ask := func(method, path string, until int64, sig string) bool {
+		q := url.Values{"path": {path}, "signature": {sig}}
+		if until != 0 {
+			q.Set("signature_expiration", fmt.Sprint(until))
+		}
+		return f.rightly(httptest.NewRequest(method, "/files?"+q.Encode(), nil), someID)
+	}
+	if !ask("GET", "a", later, sign("a", "read", "", token, later)) || !ask("POST", "a", 0, sign("a", "write", "", token, 0)) {
+		t.Error("a right signature is refused")
+	}
+	for name, ok := range map[string]bool{
+		"another file":    ask("GET", "b", later, sign("a", "read", "", token, later)),
+		"another act":     ask("POST", "a", later, sign("a", "read", "", token, later)),
+		"DELETE":          ask("DELETE", "a", later, sign("a", "read", "", token, later)),
+		"expired":         ask("GET", "a", before, sign("a", "read", "", token, before)),
+		"expiry changed":  ask("GET", "a", later+1, sign("a", "read", "", token, later)),
+		"expiry left out": ask("GET", "a", 0, sign("a", "read", "", token, later)),
+		"another sandbox": ask("GET", "a", later, sign("a", "read", "", f.token("c-fedcba9876543210", useEnvd), later)),
+		"none":            ask("GET", "a", later, ""),
+	} {
+		if ok {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestUnknownMembersAreNamed(t *testing.T) {
+	got := unknown("", []byte(`{"templateID":"base","hat":1,"network":{"shoes":2,"allowOut":[]},"b\r\nad":0}`), reflect.TypeFor[createRequest]())
+	if want := []string{"b??ad", "hat", "network.shoes"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestNetworkPolicy(t *testing.T) {
+	yes := true
+	for _, x := range []struct {
+		body     string
+		internet *bool
+		want     string // in the policy
+		not      string
+		bad      bool
+	}{
+		{"null", nil, "", "allow", false},
+		{"null", &yes, `"host":"*"`, "", false},
+		{`{"allowOut":["a.example"],"denyOut":["0.0.0.0/0"]}`, &yes, `"host":"a.example"`, `"*"`, false},
+		{`{"denyOut":["10.0.0.0/8"]}`, nil, `"deny":[{"host":"10.0.0.0/8"}]`, "", false},
+		{`{"allowOut":["10.1.0.0/16"],"denyOut":["10.0.0.0/8"]}`, nil, "", "", true},
+		{`{"rules":{"a.example":[{}]}}`, nil, "", "", true},
+		{`{"egressProxy":{"address":"x:1"}}`, nil, "", "", true},
+		{`{"httpsPorts":[1]}`, nil, "", "", true},
+		{`{"maskRequestHost":"x"}`, nil, "", "", true},
+	} {
+		var n *network
+		if err := json.Unmarshal([]byte(x.body), &n); err != nil {
+			t.Fatal(err)
+		}
+		var to api.CreateRequest
+		err := n.policy(&to, x.internet)
+		if (err != nil) != x.bad || !strings.Contains(to.Policy, x.want) || x.not != "" && strings.Contains(to.Policy, x.not) {
+			t.Errorf("%s: %s, %v", x.body, to.Policy, err)
+		}
+	}
+}
+
+func TestRunesComeWhole(t *testing.T) {
+	text := "aä€😀z"
+	for cut := range len(text) + 1 {
+		var r runes
+		if got := r.add([]byte(text[:cut])) + r.add([]byte(text[cut:])); got != text {
+			t.Errorf("cut at %d: %q", cut, got)
+		}
+	}
+}
+
+func FuzzEnvelope(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 2, '{', '}'})
+	f.Add([]byte{2, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, got, err := readEnvelope(bytes.NewReader(b))
+		if err == nil && len(got) > len(b)-5 {
+			t.Errorf("%d bytes out of %d", len(got), len(b))
+		}
+	})
+}
