@@ -322,8 +322,19 @@ if (modern) {
     assert.deepEqual((await t.getInfo()).network.allowOut, ['other.invalid'])
     await t.kill()
   })
-  await call('volumes, secrets, iam, mcp', async () => {
-    await assert.rejects(Sandbox.create({ network: { rules: { 'a.example': [{ transform: { headers: { A: 'b' } } }] } } }))
+  await call('network.rules', async () => {
+    await assert.rejects(Sandbox.create({ network: { rules: { 'a.example': [{ transform: { headers: { A: 'b' } } }] } } }), /network\.rules/)
+    return 'refused'
+  })
+  await call('Sandbox.create: mcp, volumeMounts', async () => {
+    await assert.rejects(Sandbox.create({ mcp: { browserbase: { apiKey: 'x' } } }))
+    await assert.rejects(Sandbox.create({ volumeMounts: { '/mnt/v': 'v' } }), /volumeMounts/)
+    return 'refused'
+  })
+  const { Volume, Secret } = await load('e2b')
+  await call('Volume, Secret', async () => {
+    await assert.rejects(Volume.create('v'), /no volumes/)
+    if (Secret) await assert.rejects(async () => { for await (const _ of [await Secret.list().nextItems()]); })
     return 'refused'
   })
   await call('Template.build, exists, create of it', async () => {

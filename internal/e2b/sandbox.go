@@ -3,6 +3,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"net/url"
@@ -50,6 +51,22 @@ type createRequest struct {
 	AutoPauseMemory *bool             `json:"autoPauseMemory"`
 	AutoResume      *autoResume       `json:"autoResume"`
 	Secure          *bool             `json:"secure"` // always
+	MCP             json.RawMessage   `json:"mcp"`
+	IAM             json.RawMessage   `json:"iam"`
+	VolumeMounts    json.RawMessage   `json:"volumeMounts"`
+}
+
+// refused says what is asked for that can't be done without.
+func (req *createRequest) refused() error {
+	for _, x := range []struct {
+		name string
+		raw  json.RawMessage
+	}{{"mcp", req.MCP}, {"iam", req.IAM}, {"volumeMounts", req.VolumeMounts}} {
+		if isSet(x.raw) {
+			return cell.Errorf(cell.Unsupported, "e2b.create", "leave it out", "cannot make a sandbox with %s", x.name)
+		}
+	}
+	return nil
 }
 
 type autoResume struct {
@@ -265,6 +282,9 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, life int64) {
 		life = *req.Timeout
 	}
 	labels, err := labelsOf(&req)
+	if err == nil {
+		err = req.refused()
+	}
 	if err != nil {
 		fail(w, err)
 		return
