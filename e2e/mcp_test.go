@@ -1,20 +1,113 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 // The official TypeScript SDK of the Model Context Protocol.
 const mcpClient = "@modelcontextprotocol/sdk@1.32.2"
 
-// An agent with the official TypeScript client makes cells and works in them.
+// An agent with the official TypeScript client makes cells and works in them, by
+// both ways to it and in both generations of the protocol.
 func TestMCP(t *testing.T) {
 	modules := nodePackages(t, mcpClient)
-	h := newHost(t)
-	h.write("greeting", "hello\n")
-	agent(t, h, modules, "stdio", h.bin)
+	t.Run("stdio", func(t *testing.T) {
+		h := newHost(t)
+		h.write("greeting", "hello\n")
+		h.pando("template", "build", "pyagent")
+		agent(t, h, modules, "stdio", h.bin)
+	})
+	t.Run("http", func(t *testing.T) {
+		h := newHost(t)
+		h.write("greeting", "hello\n")
+		url, _ := serving(t, h)
+		h.pando("template", "build", "pyagent")
+		agent(t, h, modules, "http", url+"/mcp", secret(t, h, "admin"))
+		for scope, tools := range map[string]int{"read": 8, "run": 18} {
+			if n := toolsOf(t, url, secret(t, h, scope)); n != tools {
+				t.Errorf("a token of scope %s finds %d tools, not %d", scope, n, tools)
+			}
+		}
+		if resp, err := http.Post(url+"/mcp", "application/json", strings.NewReader("{}")); err != nil || resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("without a token: %v, %v", resp, err)
+		}
+	})
+}
+
+// serving has pando serve answer at a port of this host until the test ends, and
+// returns its address and first token.
+func serving(t *testing.T, h *host) (url, token string) {
+	t.Helper()
+	c := h.cmd(h.bin, "serve", "--listen", "127.0.0.1:0", "--json")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Process.Signal(os.Interrupt)
+		c.Wait()
+	})
+	var served struct {
+		URLs  []string
+		Token string
+	}
+	if err := json.NewDecoder(out).Decode(&served); err != nil || len(served.URLs) == 0 {
+		t.Fatalf("pando serve says %v, %v", served, err)
+	}
+	return served.URLs[0], served.Token
+}
+
+// secret makes a token.
+func secret(t *testing.T, h *host, scope string) string {
+	t.Helper()
+	var token struct{ Secret string }
+	if err := json.Unmarshal([]byte(h.pando("token", "create", "for-"+scope, "--scope", scope, "--json")), &token); err != nil || token.Secret == "" {
+		t.Fatalf("%v, %v", token, err)
+	}
+	return token.Secret
+}
+
+// toolsOf counts the tools that a token finds.
+func toolsOf(t *testing.T, url, token string) int {
+	t.Helper()
+	req, err := http.NewRequest("POST", url+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{
+		"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"} {
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, data, ok := strings.Cut(string(b), "data: "); ok {
+		b = []byte(data)
+	}
+	var answer struct {
+		Result struct{ Tools []any }
+	}
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&answer); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	return len(answer.Result.Tools)
 }
 
 // agent runs the script of an agent in the source directory.

@@ -260,7 +260,8 @@ func daemonMain() error {
 	if err != nil {
 		return fail(err)
 	}
-	cfg := daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle}
+	cfg := daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle,
+		Fronts: []daemon.Front{agents(l.Home, l.Version, log)}}
 	if cfg.Tokens, err = access.Open(durable.Disk(l.Home.Tokens())); err != nil {
 		return fail(err)
 	}

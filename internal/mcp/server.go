@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/access"
 )
 
 // Limit is how many bytes of one text an answer has, when the caller did not ask
@@ -33,9 +34,10 @@ type Config struct {
 
 // A Server answers agents. It is safe for concurrent use.
 type Server struct {
-	cfg Config
-	out outputs
-	mcp *sdk.Server
+	cfg   Config
+	level access.Level // what its callers may do
+	out   *outputs
+	mcp   *sdk.Server
 }
 
 const instructions = `pando runs commands and code in cells: isolated places with a copy of a directory,
@@ -56,9 +58,11 @@ directory by the user alone (pando accept --apply).
 Long outputs are cut; the answer names a resource with all of it, which the tool
 read gives in parts, too.`
 
-// New returns a server. Nothing is contacted yet.
-func New(cfg Config) *Server {
-	s := &Server{cfg: cfg}
+// New returns a server for callers who may do everything. Nothing is contacted yet.
+func New(cfg Config) *Server { return newServer(cfg, access.Admin, &outputs{}) }
+
+func newServer(cfg Config, level access.Level, out *outputs) *Server {
+	s := &Server{cfg: cfg, level: level, out: out}
 	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "pando", Title: "pando", Version: cfg.Version}, &sdk.ServerOptions{
 		Instructions: instructions, Logger: cfg.Log,
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
@@ -77,11 +81,38 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// Handler answers over streamable HTTP. It remembers no sessions, so that both
-// generations work and nothing is lost with a daemon. Who may call is for the
-// caller to check.
+// idleSession is how long a session over HTTP is kept that nobody uses.
+const idleSession = time.Hour
+
+// stateless is the first revision of the protocol whose requests say all that they
+// need; its requests name theirs in a header.
+const stateless = "2026-07-28"
+
+// Handler answers over streamable HTTP. The generation with a handshake has
+// sessions, so that a call can be cancelled by another request; the other has
+// none. Who calls is what access.From says of a request: callers find the tools
+// that their level allows, and no session of another level.
 func (s *Server) Handler() http.Handler {
-	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp }, &sdk.StreamableHTTPOptions{
-		Stateless: true, Logger: s.cfg.Log, PropagateRequestCancellation: true, MaxRequestBodyBytes: 16 << 20,
+	type pair struct{ sessions, none http.Handler }
+	levels := map[access.Level]pair{}
+	for _, l := range access.Levels {
+		of := newServer(s.cfg, l, s.out).mcp
+		get := func(*http.Request) *sdk.Server { return of }
+		o := sdk.StreamableHTTPOptions{Logger: s.cfg.Log, SessionTimeout: idleSession, MaxRequestBodyBytes: 16 << 20}
+		without := o
+		without.Stateless, without.SessionTimeout, without.PropagateRequestCancellation = true, 0, true
+		levels[l] = pair{sdk.NewStreamableHTTPHandler(get, &o), sdk.NewStreamableHTTPHandler(get, &without)}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := access.From(r.Context())
+		h, ok := levels[p.Level]
+		switch {
+		case !ok:
+			http.Error(w, "nobody is known to ask", http.StatusUnauthorized)
+		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
+			h.none.ServeHTTP(w, r)
+		default:
+			h.sessions.ServeHTTP(w, r)
+		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 )
 
 // answer is what a tool says: the same as text and as data.
@@ -27,9 +28,12 @@ const (
 	changes               // may end or overwrite something inside cells
 )
 
-// add registers a tool. What it returns as an error is for the agent to read: the
+// add registers a tool, if the server's callers may use it. What it returns as an error is for the agent to read: the
 // call itself has worked.
 func add[In any](s *Server, name, title string, how manner, about string, do func(ctx context.Context, c *call, in In) (answer, error)) {
+	if how != looks && !s.level.Allows(access.Run) {
+		return
+	}
 	destructive, closed := how == changes, false
 	sdk.AddTool(s.mcp, &sdk.Tool{Name: name, Title: title, Description: about, Annotations: &sdk.ToolAnnotations{
 		Title: title, ReadOnlyHint: how == looks, IdempotentHint: how == looks, DestructiveHint: &destructive, OpenWorldHint: &closed,
