@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Dict, List, Optional, Sequence
 
-from .client import Cell, Cells, Client, Process, Run, Template
+from ._sync import Cell, Cells, Client, Process, Run, Template
 from .errors import (Conflict, Corrupt, Denied, Error, EvalError, Exists, ExitError, Internal, Interrupted, Invalid, NoSuchBinary, NotFound, NotRunnable,
                      TimedOut, Unavailable, Unsupported)
 from .models import Answer, CellInfo, Checkpoint, Diff, FileChange, Progress, Receipt, Restored, Result, RunInfo, Step, TemplateInfo

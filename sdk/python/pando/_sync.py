@@ -87,6 +87,10 @@ class Client:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_idle"):
+            self.close()
+
     # Connections.
 
     def _start(self) -> None:
@@ -116,11 +120,12 @@ class Client:
     def _send(self, req: Request, body: Any = None) -> Tuple[_Connection, http.client.HTTPResponse]:
         """Sends a request; the answer is none of an error. body is instead of what
         the request has: an open file, which is sent in chunks."""
+        data = req.data() if body is None else body
+        head = req.headers(self._at)
         c = self._connection()
         try:
-            data = req.data() if body is None else body
             c.putrequest(req.method, req.target, skip_host=True, skip_accept_encoding=True)
-            for k, v in req.headers(self._at):
+            for k, v in head:
                 c.putheader(k, v)
             if body is not None:
                 c.putheader("Transfer-Encoding", "chunked")

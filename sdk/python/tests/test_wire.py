@@ -1,0 +1,173 @@
+"""Against servers that answer as no daemon should, and by TCP."""
+
+import asyncio
+import os
+import socket
+import tempfile
+import threading
+import unittest
+
+import pando
+import pando.aio
+from pando import _wire
+
+
+class Server:
+    """Answers each connection with the same bytes, and keeps what was asked."""
+
+    def __init__(self, answer, family=socket.AF_UNIX, address=None):
+        self.answer, self.asked = answer, []
+        self.l = socket.socket(family, socket.SOCK_STREAM)
+        self.l.bind(address)
+        self.l.listen()
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                c, _ = self.l.accept()
+            except OSError:
+                return
+            with c:
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    more = c.recv(1 << 16)
+                    if not more:
+                        break
+                    data += more
+                self.asked.append(data)
+                c.sendall(self.answer)
+
+    def close(self):
+        self.l.close()
+
+
+def both(host, token="pando_t"):
+    """The two clients of an address, as functions that list cells."""
+    return {"sync": pando.Client(host, token).cells, "aio": lambda: asyncio.run(pando.aio.Client(host, token).cells())}
+
+
+class Answers(unittest.TestCase):
+    def answering(self, answer):
+        s = Server(answer, socket.AF_INET, ("127.0.0.1", 0))
+        self.addCleanup(s.close)
+        return s, f"http://127.0.0.1:{s.l.getsockname()[1]}"
+
+    def fails(self, answer, kind, text):
+        _, url = self.answering(answer)
+        for name, ask in both(url).items():
+            with self.subTest(name), self.assertRaises(pando.Error) as e:
+                ask()
+            self.assertEqual(e.exception.kind, kind, e.exception)
+            self.assertRegex(e.exception.message, text)
+
+    def test_E51_empty_replies_are_clear_errors(self):
+        self.fails(b"", "unavailable", "lost the daemon at 127.0.0.1")
+        self.fails(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "internal", "answer to GET /v1/cells: it is empty")
+        self.fails(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "internal", "answered 502 Bad Gateway to GET /v1/cells and nothing else")
+
+    def test_answers_that_are_none(self):
+        self.fails(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwhat", "internal", "cannot read the daemon's answer")
+        self.fails(b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n[", "unavailable", "lost the daemon")
+        self.fails(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[", "unavailable", "lost the daemon")
+        self.fails(b"SSH-2.0-x\r\n\r\n", "unavailable", "lost the daemon")
+        self.fails(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n<html", "internal", "answered 404 Not Found.*<html")
+
+    def test_errors_are_typed(self):
+        body = b'{"kind":"conflict","message":"cannot do it","hint":"wait"}'
+        _, url = self.answering(b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        with self.assertRaises(pando.Conflict) as e:
+            pando.Client(url, "").cells()
+        self.assertEqual((e.exception.message, e.exception.hint, str(e.exception)), ("cannot do it", "wait", "cannot do it\nhint: wait"))
+
+    def test_E51_streams_that_break_off(self):
+        for body in (b'{"stdout":"b3V0"}\n', b'{"stdout":"b3V0"}\n{"result":{"na', b""):
+            _, url = self.answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body)
+            c = pando.Cell(pando.Client(url, ""), {"cell": "c"})
+            a = pando.aio.Cell(pando.aio.Client(url, ""), {"cell": "c"})
+            for ask in (lambda: c.eval("1"), lambda: asyncio.run(a.eval("1"))):
+                with self.assertRaises(pando.Unavailable):
+                    ask()
+
+    def test_tokens_and_ipv6(self):
+        s, url = self.answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+        for ask in both(url, "pando_x").values():
+            self.assertEqual(ask(), [])
+        for asked in s.asked:
+            self.assertIn(b"\r\nAuthorization: Bearer pando_x\r\n", asked)
+        with self.assertRaises(pando.Invalid):
+            pando.Client(url, "a\r\nX-Evil: 1").cells()
+        try:
+            six = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", socket.AF_INET6, ("::1", 0))
+        except OSError:
+            self.skipTest("needs IPv6")
+        self.addCleanup(six.close)
+        port = six.l.getsockname()[1]
+        for ask in both(f"http://[::1]:{port}").values():
+            self.assertEqual(ask(), [])
+        for asked in six.asked:
+            self.assertIn(b"\r\nHost: [::1]:%d\r\n" % port, asked)
+
+    def test_E51_identifiers_are_escaped(self):
+        s, url = self.answering(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"cell\":\"c\"}")
+        for name, want in {"a/b": b"a%2Fb", "a?x=1": b"a%3Fx%3D1", "a#b": b"a%23b", "a%2fb": b"a%252fb", "a\r\nX: 1": b"a%0D%0AX%3A%201", "ü": b"%C3%BC"}.items():
+            pando.Client(url, "").cell(name)
+            self.assertTrue(s.asked[-1].startswith(b"GET /v1/cells/" + want + b" HTTP/1.1\r\n"), s.asked[-1])
+        for name in ("", ".", ".."):
+            with self.assertRaises(pando.Invalid):
+                pando.Client(url, "").cell(name)
+
+    def test_addresses(self):
+        for bad in ("http://example.com", "http://192.0.2.1:80", "ftp://x", "https://", "https://x#sha256=12", "https://x#md5=12", "http://localhost#sha256=" + "0" * 64,
+                    "https://u@x", "https://x/path", "https://x:99999"):
+            with self.subTest(bad), self.assertRaises(pando.Invalid):
+                pando.Client(bad)
+        at = _wire.find("https://x:1#sha256=" + "AB:" * 31 + "cd", "t", {})
+        self.assertEqual((at.host, at.port, at.tls, at.pin.hex()), ("x", 1, True, "ab" * 31 + "cd"))
+        with self.assertRaises(pando.Denied):
+            at.check(b"another certificate")
+
+    def test_long_paths_of_sockets(self):
+        with tempfile.TemporaryDirectory() as tmp:
+            deep = os.path.join(tmp, "d" * 100, "run")
+            os.makedirs(deep)
+            fd = os.open(deep, os.O_RDONLY)
+            s = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", address=f"/proc/self/fd/{fd}/pando.sock")
+            os.close(fd)
+            self.addCleanup(s.close)
+            old = os.environ.get("PANDO_HOME")
+            os.environ["PANDO_HOME"] = os.path.dirname(deep)
+            try:
+                for ask in both("").values():
+                    self.assertEqual(ask(), [])
+            finally:
+                os.environ.pop("PANDO_HOME") if old is None else os.environ.update(PANDO_HOME=old)
+
+
+class Frames(unittest.TestCase):
+    def test_frames_there_and_back(self):
+        for n in (0, 1, 3, 4, 5, 125, 126, 127, 65535, 65536, 1 << 20):
+            payload = os.urandom(n)
+            f = _wire.frame(_wire.BINARY, payload)
+            at = {126: 4, 127: 10}.get(f[1] & 0x7F, 2)
+            mask, masked = f[at:at + 4], f[at + 4:]
+            self.assertEqual(bytes(b ^ mask[i % 4] for i, b in enumerate(masked[:1000])), payload[:1000])
+            self.assertEqual(len(masked), n)
+            whole = f[:1] + bytes([f[1] & 0x7F]) + f[2:at] + payload
+            for step in (1, 7, 1 << 21) if n < 200 else (1 << 14, 1 << 21):
+                r, got = _wire.Frames(), []
+                for i in range(0, len(whole), step):
+                    got += r.feed(whole[i:i + step])
+                self.assertEqual(got, [(_wire.BINARY, payload)])
+
+    def test_fragments_and_control(self):
+        r = _wire.Frames()
+        got = list(r.feed(b"\x02\x01a" + b"\x89\x01p" + b"\x00\x01b" + b"\x80\x01c" + b"\x88\x00"))
+        self.assertEqual(got, [(_wire.PING, b"p"), (_wire.BINARY, b"abc"), (_wire.CLOSE, b"")])
+        for bad in (b"\x80\x01c", b"\x02\x01a\x02\x01b", b"\xc2\x01a", b"\x82\x81aaaab", b"\x82\x7f\x00\x00\x00\x00\xff\xff\xff\xff"):
+            with self.subTest(bad), self.assertRaises(pando.Internal):
+                list(_wire.Frames().feed(bad))
+
+
+if __name__ == "__main__":
+    unittest.main()
