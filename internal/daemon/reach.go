@@ -7,6 +7,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/oci"
 )
 
 // What names something of the daemon's host needs more than starting things in
@@ -33,11 +34,7 @@ func reaches(from, backend, image string, mounts []string) (what []string) {
 // hostImage reports whether an image is a path of the host, and not a reference
 // to a registry or the host's own system.
 func hostImage(image string) bool {
-	if strings.HasPrefix(image, "dir:") {
-		return true
-	}
-	ref := strings.TrimPrefix(image, "oci:")
-	return strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "~")
+	return strings.HasPrefix(image, "dir:") || oci.IsPath(strings.TrimPrefix(image, "oci:"))
 }
 
 // mayReach refuses what names something of the host, unless who asks may do

@@ -20,6 +20,7 @@ func TestHostIsOutOfReachBelowAdmin(t *testing.T) {
 		"a directory image": runReaches(api.RunRequest{Image: "dir:/"}),
 		"a layout":          runReaches(api.RunRequest{Image: "oci:/root/layout"}),
 		"a relative layout": runReaches(api.RunRequest{Image: "oci:./layout"}),
+		"an archive":        runReaches(api.RunRequest{Image: "oci:image.tar"}),
 		"applying":          runReaches(api.RunRequest{OnSuccess: "apply"}),
 	} {
 		for _, l := range access.Levels {

@@ -25,7 +25,7 @@ type Reference struct {
 // suffix, is a path, relative to dir; everything else is in a registry, as
 // Docker writes it: "python:3.12" is docker.io/library/python:3.12.
 func Parse(s, dir string) (Reference, error) {
-	if isPath(s) {
+	if IsPath(s) {
 		return parsePath(s, dir)
 	}
 	const hint = "write it like docker.io/library/python:3.12-slim, or the path of a layout directory or an archive"
@@ -71,7 +71,8 @@ func Parse(s, dir string) (Reference, error) {
 	return r, nil
 }
 
-func isPath(s string) bool {
+// IsPath reports whether Parse takes s for a path of this host.
+func IsPath(s string) bool {
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "/") {
 		return true
 	}
