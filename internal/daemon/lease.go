@@ -11,6 +11,9 @@ func (d *Daemon) createCell(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := mayReach(r, createReaches(req)); err != nil {
+		return nil, err
+	}
 	return d.cfg.Engine.Create(r.Context(), req)
 }
 
@@ -19,9 +22,24 @@ func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
+	if req.Then == api.LeaseRemove { // as removing does
+		if err := allowed(r, Admin); err != nil {
+			return nil, err
+		}
+	}
 	id, err := d.cellOf(r)
 	if err != nil {
 		return nil, err
 	}
 	return d.cfg.Engine.Lease(r.Context(), id, req)
+}
+
+// createReaches lists what of the host a request for a cell names. A policy can
+// name mounts, and is not looked into here.
+func createReaches(req api.CreateRequest) []string {
+	what := reaches(req.From, req.Backend, req.Image, req.Mounts)
+	if req.Policy != "" {
+		what = append(what, "what a policy of one's own may mount")
+	}
+	return what
 }

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
 )
@@ -150,11 +151,21 @@ func (f *Front) Needs(r *http.Request) string {
 	if _, _, ok := address(r); ok || signed(r) {
 		return ""
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
 		return "read"
+	case http.MethodDelete: // who may run things may end sandboxes, and no other cells
+		if id, ok := strings.CutPrefix(r.URL.Path, "/sandboxes/"); ok {
+			if c, err := f.find(cell.ID(id)); err == nil && !ours(&c) {
+				return "admin"
+			}
+		}
 	}
 	return "run"
 }
+
+// ours reports whether a cell was made here.
+func ours(c *api.Cell) bool { return c.Labels[labelTemplate] != "" || c.Labels[labelBuild] != "" }
 
 // ServeHTTP implements http.Handler.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -439,7 +439,7 @@ func (f *Front) goOn(ctx context.Context, c *api.Cell, req *connectRequest) (was
 		if req.Timeout != nil {
 			lease.For = seconds(*req.Timeout)
 		}
-		if req.AutoPause != nil {
+		if req.AutoPause != nil && ours(c) {
 			lease.Then = api.LeasePause
 			if !*req.AutoPause {
 				lease.Then = api.LeaseRemove
