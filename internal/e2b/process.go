@@ -86,6 +86,7 @@ type endEvent struct {
 		Status   string `json:"status"`
 		Error    string `json:"error,omitempty"`
 	} `json:"end"`
+	late bool // its time was over
 }
 
 type keepalive struct {
@@ -113,6 +114,7 @@ type proc struct {
 type subscriber struct {
 	ctx    context.Context
 	events chan any
+	bound  bool // it set the limit on the process's time
 }
 
 // errUser says that a request is for a user that a cell has not.
@@ -203,6 +205,7 @@ func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api
 		p.send(api.Frame{Type: api.FrameStdinEOF})
 	}
 	sub := p.subscribe(ctx)
+	sub.bound = req.Timeout != ""
 	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" started: "+in.Process.Cmd)
 	go func() {
 		p.follow()
@@ -259,6 +262,7 @@ func (p *proc) follow() {
 // does.
 func endOf(result any, err error) (e endEvent) {
 	x, ok := result.(api.Exec)
+	e.late = ok && x.Cause == "timeout"
 	switch {
 	case err != nil:
 		e.End.ExitCode, e.End.Status = -1, err.Error()
@@ -328,6 +332,9 @@ func (p *proc) tell(out *sender, s *subscriber, every time.Duration) error {
 		case v, ok := <-s.events:
 			if !ok {
 				return nil
+			}
+			if end, ok := v.(endEvent); ok && end.late && s.bound { // as its client says it itself, whoever comes first
+				return cell.Errorf(cell.Timeout, "e2b.process", "give it more time: timeoutMs", "the process was ended: its time was over")
 			}
 			if err := out.send(event{v}); err != nil {
 				return err
