@@ -263,7 +263,7 @@ func helpCmd() *cobra.Command {
 // prepare finds the installation and makes the client; nothing is contacted.
 func (a *app) prepare() error {
 	var err error
-	if a.home, err = home.Find(os.Getenv, os.Geteuid()); err != nil {
+	if a.home, err = home.Find(os.Getenv, os.Geteuid()); err != nil && os.Getenv("PANDO_HOST") == "" {
 		return err
 	}
 	if a.dir, err = os.Getwd(); err != nil {

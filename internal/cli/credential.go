@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
@@ -129,18 +128,12 @@ func (a *app) readSecret(ctx context.Context, name, fromEnv, fromFile string) (s
 // readHidden asks for a line that the terminal does not show, not even what is
 // typed before the question is there.
 func (a *app) readHidden(ctx context.Context, prompt string) ([]byte, error) {
-	fd := int(a.stdin.Fd())
-	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	restore, err := hideInput(int(a.stdin.Fd()))
 	if err != nil {
 		return nil, err
 	}
-	quiet := *old
-	quiet.Lflag &^= unix.ECHO
-	if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &quiet); err != nil {
-		return nil, err
-	}
 	defer fmt.Fprintln(a.stderr)
-	defer unix.IoctlSetTermios(fd, unix.TCSETSF, old)
+	defer restore()
 	fmt.Fprint(a.stderr, prompt)
 	type read struct {
 		b   []byte

@@ -7,16 +7,19 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
 )
+
+// interpreters are the languages that cells evaluate. What each is, package interp
+// knows, which needs Linux.
+var interpreters = []string{"python", "node", "java"}
 
 func (a *app) evalCmd() *cobra.Command {
 	var req api.EvalRequest
@@ -70,8 +73,8 @@ of ` + "`pando exec`" + `.`,
 	}
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "interrupt it after this time, such as 10m (default: 1m)")
 	c.Flags().BoolVar(&req.Fresh, "fresh", false, "begin with a new interpreter; what the old one knew is lost")
-	c.Flags().StringVar(&req.Kind, "kind", "", "the interpreter's language: "+strings.Join(interp.KindNames(), ", ")+" (default: what the cell has, else python)")
-	complete(c, "kind", interp.KindNames()...)
+	c.Flags().StringVar(&req.Kind, "kind", "", "the interpreter's language: "+strings.Join(interpreters, ", ")+" (default: what the cell has, else python)")
+	complete(c, "kind", interpreters...)
 	c.Flags().StringVar(&save, "save", "", "write figures and other rich results into this directory")
 	return c
 }
@@ -104,14 +107,14 @@ func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (re
 	write := func(i int, w io.Writer) func([]byte) {
 		return func(b []byte) {
 			got[i] += int64(len(b))
-			if _, err := w.Write(b); err != nil && errors.Is(err, unix.EPIPE) {
+			if _, err := w.Write(b); err != nil && errors.Is(err, syscall.EPIPE) {
 				cancel(err) // nobody reads it any more
 			}
 		}
 	}
 	res, err = a.client.Eval(ctx, sel, req, client.Listener{Stdout: write(0, stdout), Stderr: write(1, a.stderr)})
 	if err != nil {
-		if errors.Is(context.Cause(ctx), unix.EPIPE) {
+		if errors.Is(context.Cause(ctx), syscall.EPIPE) {
 			err = &exitError{api.ExitInterrupted}
 		}
 		return res, ev, err

@@ -8,18 +8,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 )
-
-// forwarded are the signals that a command in a cell gets instead of us.
-var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
 // terminal reports whether standard input and output are one, and its size.
 func (a *app) terminal() (is bool, rows, cols uint16) {
@@ -47,7 +45,7 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 		}
 	}
 	sigs := make(chan os.Signal, 16)
-	signal.Notify(sigs, append(forwarded, unix.SIGWINCH)...)
+	signal.Notify(sigs, append(forwarded, resized...)...)
 	defer signal.Stop(sigs)
 	go a.forward(ctx, at, sigs, tty)
 	go a.feed(ctx, at, tty)
@@ -76,7 +74,7 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 			if f.Type == api.FrameStderr {
 				w = errs
 			}
-			if _, err := w.Write(b); err != nil && errors.Is(err, unix.EPIPE) {
+			if _, err := w.Write(b); err != nil && errors.Is(err, syscall.EPIPE) {
 				return f, &exitError{api.ExitInterrupted}
 			}
 		case api.FrameGap:
@@ -105,24 +103,20 @@ func (a *app) forward(ctx context.Context, at *client.Attachment, sigs <-chan os
 		case <-ctx.Done():
 			return
 		case s := <-sigs:
-			n, ok := s.(unix.Signal)
-			if !ok {
-				continue
-			}
-			if n == unix.SIGWINCH {
+			if slices.Contains(resized, s) {
 				if is, rows, cols := a.terminal(); tty && is {
 					b, _ := json.Marshal(api.Resize{Rows: rows, Cols: cols})
 					at.Send(ctx, api.Frame{Type: api.FrameResize, Payload: b})
 				}
 				continue
 			}
-			if n == unix.SIGINT {
+			if s == os.Interrupt {
 				if interrupts++; interrupts == 3 {
 					at.Close()
 					return
 				}
 			}
-			at.Send(ctx, api.Frame{Type: api.FrameSignal, Payload: []byte(unix.SignalName(n))})
+			at.Send(ctx, api.Frame{Type: api.FrameSignal, Payload: []byte(signalName(s))})
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
 )
@@ -167,7 +166,7 @@ func (a *app) awaitGone(ctx context.Context) {
 	}
 	defer f.Close()
 	for range 1500 {
-		if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		if unlocked(f) {
 			return
 		}
 		select {

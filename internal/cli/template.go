@@ -14,7 +14,6 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/interp"
 )
 
 func (a *app) templateCmd() *cobra.Command {
@@ -138,7 +137,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: an empty workspace)")
 	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH or oci:REF (default: host)")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor (forks whole sandboxes, whatever runs in them) (default: PANDO_BACKEND, or auto)")
-	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interp.KindNames(), ", ")+", or a command that speaks the protocol (default: python)")
+	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interpreters, ", ")+", or a command that speaks the protocol (default: python)")
 	f.StringVar(&req.Setup, "setup", "", "code that is evaluated once; @FILE for a file's, - for standard input's")
 	f.StringVar(&req.Ready, "ready", "", "an expression; the template is ready when it is true (gvisor, with --warm COMMAND: a command that succeeds then)")
 	f.StringVar(&req.Timeout, "timeout", "", "limit of set-up and readiness together (default: 2m)")
@@ -153,7 +152,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
 	f.BoolVar(&req.DryRun, "dry-run", false, "check everything, build nothing")
 	complete(c, "backend", "auto", "namespace", "gvisor")
-	complete(c, "warm", interp.KindNames()...)
+	complete(c, "warm", interpreters...)
 	return c
 }
 
@@ -249,7 +248,7 @@ func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error 
 			say += ", " + size(t.Memory)
 		}
 		does := "--eval CODE"
-		if _, builtIn := interp.KindOf(strings.TrimSpace(t.Spec.Warm)); t.Spec.Warm != "" && !builtIn { // it may answer nothing
+		if t.Spec.Warm != "" && !slices.Contains(interpreters, strings.TrimSpace(t.Spec.Warm)) { // it may answer nothing
 			does = "-- COMMAND"
 		}
 		a.say("%s, in %s: pando fork %s -n 10 %s", printable(say), took(t.TookMS), t.Name, does)

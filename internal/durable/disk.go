@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/internal/fault"
 )
 
@@ -120,7 +118,7 @@ func (d disk) SyncDir(name string) error {
 		return err
 	}
 	fault.Step("sync directory " + name)
-	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	f, err := os.OpenFile(p, os.O_RDONLY|directoryOnly, 0)
 	if err != nil {
 		return err
 	}
@@ -168,12 +166,7 @@ func (f diskFile) Write(b []byte) (int, error) {
 
 func (f diskFile) SyncData() error {
 	fault.Step("sync " + f.name)
-	for {
-		err := unix.Fdatasync(int(f.Fd()))
-		if err != unix.EINTR {
-			return pathError("sync", f.name, err)
-		}
-	}
+	return pathError("sync", f.name, syncData(f.File))
 }
 
 func pathError(op, name string, err error) error {

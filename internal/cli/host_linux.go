@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwarded are the signals that a command in a cell gets instead of us.
+var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
+
+// resized tells that the terminal has another size.
+var resized = []os.Signal{unix.SIGWINCH}
+
+// signalName is how the API calls a signal.
+func signalName(s os.Signal) string {
+	n, _ := s.(unix.Signal)
+	return unix.SignalName(n)
+}
+
+// unlocked reports whether nobody holds the lock of a file.
+func unlocked(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil }
+
+// hideInput has a terminal not show what is typed, not even what was before.
+func hideInput(fd int) (restore func(), err error) {
+	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	quiet := *old
+	quiet.Lflag &^= unix.ECHO
+	if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &quiet); err != nil {
+		return nil, err
+	}
+	return func() { unix.IoctlSetTermios(fd, unix.TCSETSF, old) }, nil
+}
