@@ -27,7 +27,7 @@ func TestMCP(t *testing.T) {
 	t.Run("http", func(t *testing.T) {
 		h := newHost(t)
 		h.write("greeting", "hello\n")
-		url, _ := serving(t, h)
+		url := serving(t, h).URLs[0]
 		h.pando("template", "build", "pyagent")
 		agent(t, h, modules, "http", url+"/mcp", secret(t, h, "admin"))
 		for scope, tools := range map[string]int{"read": 8, "run": 18} {
@@ -41,11 +41,17 @@ func TestMCP(t *testing.T) {
 	})
 }
 
-// serving has pando serve answer at a port of this host until the test ends, and
-// returns its address and first token.
-func serving(t *testing.T, h *host) (url, token string) {
+// served is where pando serve answers.
+type served struct {
+	URLs        []string
+	Token       string // the first
+	Fingerprint string // of its own certificate
+}
+
+// serving has pando serve answer at a port of this host until the test ends.
+func serving(t *testing.T, h *host, flags ...string) (s served) {
 	t.Helper()
-	c := h.cmd(h.bin, "serve", "--listen", "127.0.0.1:0", "--json")
+	c := h.cmd(h.bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--json"}, flags...)...)
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -57,14 +63,10 @@ func serving(t *testing.T, h *host) (url, token string) {
 		c.Process.Signal(os.Interrupt)
 		c.Wait()
 	})
-	var served struct {
-		URLs  []string
-		Token string
+	if err := json.NewDecoder(out).Decode(&s); err != nil || len(s.URLs) == 0 {
+		t.Fatalf("pando serve says %v, %v", s, err)
 	}
-	if err := json.NewDecoder(out).Decode(&served); err != nil || len(served.URLs) == 0 {
-		t.Fatalf("pando serve says %v, %v", served, err)
-	}
-	return served.URLs[0], served.Token
+	return s
 }
 
 // secret makes a token.

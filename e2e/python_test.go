@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/need"
@@ -23,7 +24,18 @@ func TestPython(t *testing.T) {
 	if o.code != 0 || o.out != "[42, 42, 42]\n" {
 		t.Errorf("the README's line ends with %d, and says %s%s", o.code, o.out, o.stderr)
 	}
-	if o := h.exec(h.cmd(python, "-W", "error", "-m", "unittest", "discover", "-s", filepath.Join(sdk, "tests"))); o.code != 0 {
+	tests := []string{"-W", "error", "-m", "unittest", "discover", "-s", filepath.Join(sdk, "tests")}
+	if o := h.exec(h.cmd(python, tests...)); o.code != 0 {
 		t.Errorf("%s%s", o.out, o.stderr)
+	}
+	// The same from elsewhere.
+	served := serving(t, h, "--tls", "--first-token", "admin")
+	h.env = append(h.env, "PANDO_HOST="+served.URLs[0]+"#sha256="+served.Fingerprint, "PANDO_TOKEN="+served.Token)
+	if o := h.exec(h.cmd(python, tests...)); o.code != 0 {
+		t.Errorf("from elsewhere: %s%s", o.out, o.stderr)
+	}
+	h.env = append(h.env, "PANDO_HOST="+served.URLs[0]+"#sha256="+strings.Repeat("0", 64))
+	if o := h.exec(h.cmd(python, "-c", "import pando; pando.cells()")); o.code == 0 || !strings.Contains(o.stderr, "cannot trust the daemon") {
+		t.Errorf("another certificate is trusted: %s%s", o.out, o.stderr)
 	}
 }

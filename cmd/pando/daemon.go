@@ -262,8 +262,7 @@ func daemonMain() error {
 	if err != nil {
 		return fail(err)
 	}
-	cfg := daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle,
-		Fronts: []daemon.Front{agents(l.Home, l.Version, log)}}
+	cfg := daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle}
 	if cfg.Tokens, err = access.Open(durable.Disk(l.Home.Tokens())); err != nil {
 		return fail(err)
 	}
@@ -300,7 +299,8 @@ func daemonMain() error {
 	if err != nil {
 		return fail(err)
 	}
-	cfg.Fronts = append(cfg.Fronts, front)
+	// Ports of cells come first: any path may be theirs.
+	cfg.Fronts = append(cfg.Fronts, front, agents(l.Home, l.Version, log))
 	d := daemon.New(cfg)
 	if err := conn.Send(answer); err != nil {
 		log.Warn("whoever started the daemon is gone")

@@ -65,6 +65,9 @@ const tests = {
     await refused("exists", "create", { name: "first", from: dir });
     await refused("no-such-binary", "exec", { cell: "first", command: ["no-such-program"] });
     await call("kill", { cell: "first", keep: true });
+    const empty = await call("create", { empty: true, env: ["A=1"] });
+    assert.equal((await call("exec", { cell: empty.cell, shell: "pwd; ls -A; echo $A" })).stdout.text, "/workspace\n1\n");
+    await call("kill", { cell: empty.cell });
     await call("kill", { cell: "first" });
     assert.match(await refused("not-found", "show", { id: "first" }), /^cannot .*\nhint: /s);
   },
@@ -74,6 +77,7 @@ const tests = {
     await refused("invalid", "exec", { cell: "", shell: "true" });
     await refused("invalid", "exec", { cell: "x", shell: "true", command: ["true"] });
     await refused("invalid", "create", { from: dir, backend: "none" });
+    await refused("invalid", "create", { from: dir, empty: true });
     await refused("invalid", "run", { from: dir, shell: "true", image: "dir:/" });
     await refused("invalid", "list", { what: "secrets" });
     for (const id of ["../v1/daemon", "a/b", "a?b", "..", "a\nb"]) await refused("", "show", { id });

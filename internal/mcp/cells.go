@@ -2,8 +2,6 @@ package mcp
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,7 +65,7 @@ func (v cellView) line() string {
 
 // place says what a new cell is made of.
 type place struct {
-	From    string   `json:"from,omitempty" jsonschema:"directory to copy into the cell, absolute; it is seen at the same path there. Default: the directory this server was started in"`
+	From    string   `json:"from,omitempty" jsonschema:"directory to copy into the cell, absolute; it is seen at the same path there. Default: the directory this server was started in, if it was in one"`
 	Backend string   `json:"backend,omitempty" jsonschema:"auto (default), namespace, or gvisor: a kernel of its own, whose running programs can be checkpointed and branched"`
 	Image   string   `json:"image,omitempty" jsonschema:"root file system: host (default) or oci:REFERENCE"`
 	Allow   []string `json:"allow,omitempty" jsonschema:"whom the cell may reach: HOST[:PORT], *.HOST, or a preset such as @npm or @pypi; default nobody"`
@@ -103,16 +101,10 @@ func (s *Server) request(p place) (api.RunRequest, error) {
 	return req, nil
 }
 
-// newName is a name for a cell that was given none.
-func newName() string {
-	var b [4]byte
-	rand.Read(b[:])
-	return "mcp-" + hex.EncodeToString(b[:])
-}
-
 type createIn struct {
 	Name     string `json:"name,omitempty" jsonschema:"the cell's name; default one that is made up"`
 	Template string `json:"template,omitempty" jsonschema:"fork it out of this warm template, with its interpreter; what it is made of is then the template's"`
+	Empty    bool   `json:"empty,omitempty" jsonschema:"begin with an empty workspace, /workspace"`
 	place
 }
 
@@ -124,33 +116,21 @@ func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, erro
 	if err != nil {
 		return answer{}, err
 	}
-	if req.From == "" {
-		return answer{}, invalid("give from, an absolute directory, or template (list shows templates)", "cannot make a cell: it is not said what is in it")
+	if in.Empty {
+		if in.From != "" {
+			return answer{}, invalid("leave one of them out", "cannot make a cell both empty and from a directory")
+		}
+		req.From = ""
 	}
-	if req.Cell = in.Name; req.Cell == "" {
-		req.Cell = newName()
-	}
-	if _, err := s.cfg.Client.Cell(ctx, req.Cell); err == nil {
-		return answer{}, &api.Error{Kind: "exists", Message: fmt.Sprintf("cannot make cell %s: it exists", req.Cell), Hint: "use another name, or kill it first"}
-	} else if e, ok := errors.AsType[*api.Error](err); !ok || e.Kind != "not-found" {
-		return answer{}, err
-	}
-	// A cell is made by its first run.
-	req.Command, req.OnSuccess = []string{"true"}, "accept"
-	run, _, _, err := s.governed(ctx, c, req)
-	if err != nil {
-		return answer{}, err
-	}
-	if run.ExitCode == nil || *run.ExitCode != 0 {
-		return answer{}, &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot make cell %s: its first command (true) %s", req.Cell, outcome(run)), Hint: "show the run " + run.ID}
-	}
-	made, err := s.cfg.Client.Cell(ctx, req.Cell)
+	c.tell("making a cell")
+	made, err := s.cfg.Client.Create(ctx, api.CreateRequest{Name: in.Name, From: req.From, Backend: req.Backend, Image: req.Image, Env: req.Env, Allow: req.Allow,
+		Limits: req.Limits, CallerDir: req.CallerDir})
 	if err != nil {
 		return answer{}, err
 	}
 	v := viewCell(made)
 	text := v.line()
-	for _, l := range run.LeftOut {
+	for _, l := range made.LeftOut {
 		text += fmt.Sprintf("\nleft out: %s (%s)", l.Path, l.Why)
 	}
 	return answer{text: text, data: v}, nil
@@ -158,7 +138,7 @@ func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, erro
 
 func (s *Server) createWarm(ctx context.Context, c *call, in createIn) (answer, error) {
 	p := in.place
-	if p.From+p.Backend+p.Image+p.CPUs+p.Memory+p.PIDs+p.Disk != "" || len(p.Allow)+len(p.Env) > 0 {
+	if in.Empty || p.From+p.Backend+p.Image+p.CPUs+p.Memory+p.PIDs+p.Disk != "" || len(p.Allow)+len(p.Env) > 0 {
 		return answer{}, invalid("leave out all but name and template", "cannot change what a cell of a template is made of")
 	}
 	res, err := s.cfg.Client.ForkTemplate(ctx, in.Template, api.WarmForkRequest{Name: in.Name}, c.listener())

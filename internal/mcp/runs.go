@@ -59,14 +59,6 @@ func (v runView) line() string {
 	return fmt.Sprintf("%s in %s: %s; %s, %d files changed, %s", v.Run, v.Cell, v.Command, how, v.Changed, v.Verdict)
 }
 
-// outcome says how a run's command ended, as the end of a sentence.
-func outcome(r api.Run) string {
-	if how := howEnded(r.ExitCode, r.Signal, r.Cause); how != "" {
-		return "failed: " + how
-	}
-	return "ended well"
-}
-
 type runIn struct {
 	Cell      string   `json:"cell,omitempty" jsonschema:"work in this cell; made if there is none, kept afterwards. Default: a new one, which goes with the run"`
 	Command   []string `json:"command,omitempty" jsonschema:"the program and its arguments; no shell is involved"`
@@ -108,7 +100,7 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 			req.From = "" // it knows its source
 		}
 	}
-	r, out, errs, err := s.governedWith(ctx, c, req, in.Stdin)
+	r, out, errs, err := s.governed(ctx, c, req, in.Stdin)
 	if err != nil {
 		return answer{}, err
 	}
@@ -146,11 +138,7 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 }
 
 // governed does a run to its end.
-func (s *Server) governed(ctx context.Context, c *call, req api.RunRequest) (api.Run, *collector, *collector, error) {
-	return s.governedWith(ctx, c, req, "")
-}
-
-func (s *Server) governedWith(ctx context.Context, c *call, req api.RunRequest, stdin string) (r api.Run, out, errs *collector, err error) {
+func (s *Server) governed(ctx context.Context, c *call, req api.RunRequest, stdin string) (r api.Run, out, errs *collector, err error) {
 	req.Attach = true
 	if r, err = s.cfg.Client.StartRun(ctx, req); err != nil {
 		return r, nil, nil, err

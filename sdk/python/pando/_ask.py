@@ -123,6 +123,21 @@ def write(sel: str, directory: str, archive: Any) -> Request:
     return Request("PUT", _cell(sel, "/files"), {"path": directory}, archive, "application/x-tar")
 
 
+def create(name: str, source: Optional[str], backend: str, image: str, env: Env, allow: Sequence[str], credentials: Sequence[str],
+           limits: Mapping[str, str], labels: Mapping[str, str], policy: str, remote: bool) -> Request:
+    if source is None:
+        source = "" if remote else "."
+    body = _body(name=name, **{"from": _source(source, remote)}, backend=backend, image=image, env=variables(env), allow=list(allow),
+                 credentials=list(credentials), limits=dict(limits), labels=dict(labels), policy=policy, **({} if remote else _caller()))
+    return Request("POST", "/v1/cells", body=body)
+
+
+def _source(source: str, remote: bool) -> str:
+    if source and remote and not os.path.isabs(source):
+        raise errors.Invalid(f"cannot tell where {source!r} is: the daemon is elsewhere", "give an absolute path of its host")
+    return os.path.abspath(source) if source else ""
+
+
 def templates() -> Request:
     return Request("GET", "/v1/templates")
 
@@ -138,9 +153,9 @@ def remove_template(name: str, cascade: bool, force: bool) -> Request:
 
 
 def build(name: str, source: str, setup: str, warm: str, ready: str, backend: str, image: str, env: Env, allow: Sequence[str],
-          limits: Mapping[str, str], timeout: Any) -> Request:
-    body = _body(name=name, **{"from": os.path.abspath(source) if source else ""}, setup=setup, warm=warm, ready=ready, backend=backend, image=image,
-                 env=variables(env), allow=list(allow), limits=dict(limits), timeout=duration(timeout), **_caller())
+          limits: Mapping[str, str], timeout: Any, remote: bool) -> Request:
+    body = _body(name=name, **{"from": _source(source, remote)}, setup=setup, warm=warm, ready=ready, backend=backend, image=image,
+                 env=variables(env), allow=list(allow), limits=dict(limits), timeout=duration(timeout), **({} if remote else _caller()))
     return Request("POST", "/v1/templates", body=body, lines=True)
 
 
@@ -160,12 +175,10 @@ def start_run(command: Command, cell: str, source: Optional[str], backend: str, 
               workdir: str, limits: Mapping[str, str], timeout: Any, check: str, on_failure: str, on_success: str, policy: str, remote: bool) -> Request:
     if source is None and not cell:
         source = "."
-    if source and remote and not os.path.isabs(source):
-        raise errors.Invalid(f"cannot tell where {source!r} is: the daemon is elsewhere", "give an absolute path of its host")
     lim = dict(limits)
     if timeout is not None:
         lim["timeout"] = duration(timeout) or ""
-    body = _body(cell=cell, **{"from": os.path.abspath(source) if source else ""}, backend=backend, image=image, env=variables(env), allow=list(allow),
+    body = _body(cell=cell, **{"from": _source(source or "", remote)}, backend=backend, image=image, env=variables(env), allow=list(allow),
                  credentials=list(credentials), workdir=workdir, limits=lim, check=check, on_failure=on_failure, on_success=on_success, policy=policy,
                  **({} if remote else _caller()))
     return Request("POST", "/v1/runs", body={"command": words(command), "attach": True, **body})

@@ -193,18 +193,12 @@ class Client:
         """Returns a cell by name or id."""
         return Cell(self, self._call(_ask.cell(name)))
 
-    def create(self, name: str = "", source: Optional[str] = None, **more: Any) -> "Cell":
-        """Makes a cell with a copy of a directory; more is as for run. Without a
-        name it is called after what made it."""
-        name = name or "py-" + os.urandom(4).hex()
-        try:
-            self._call(_ask.cell(name))
-        except errors.NotFound:
-            pass
-        else:
-            raise errors.Exists(f"cannot make cell {name}: it exists", "use another name, or remove it first")
-        self.run(["true"], cell=name, source="." if source is None else source, on_success="accept", check_exit=True, **more)
-        return self.cell(name)
+    def create(self, name: str = "", source: Optional[str] = None, *, backend: str = "", image: str = "", env: Env = None, allow: Sequence[str] = (),
+               credentials: Sequence[str] = (), limits: Mapping[str, str] = {}, labels: Mapping[str, str] = {}, policy: str = "") -> "Cell":
+        """Makes a cell with a copy of a directory: by default this one, or none
+        where the daemon is elsewhere; "" for none. Without a name one is made up."""
+        req = _ask.create(name, source, backend, image, env, allow, credentials, limits, labels, policy, not self._at.socket)
+        return Cell(self, self._call(req))
 
     def templates(self) -> List[TemplateInfo]:
         """Lists the templates there are."""
@@ -218,7 +212,7 @@ class Client:
                        env: Env = None, allow: Sequence[str] = (), limits: Mapping[str, str] = {}, timeout: Union[str, float, None] = None,
                        stdout: Sink = None, stderr: Sink = None, progress: Watch = None) -> "Template":
         """Makes a template: a cell with a warmed interpreter, to be forked."""
-        doc, _ = self._lines(_ask.build(name, source, setup, warm, ready, backend, image, env, allow, limits, timeout), _teller(stdout, stderr, progress))
+        doc, _ = self._lines(_ask.build(name, source, setup, warm, ready, backend, image, env, allow, limits, timeout, not self._at.socket), _teller(stdout, stderr, progress))
         return Template(self, TemplateInfo.from_json(doc))
 
     # Runs.
@@ -305,7 +299,7 @@ class Process:
                 raise _wire.said(req, resp.status, resp.reason, resp.read(1 << 20))
             if resp.headers.get("Sec-WebSocket-Accept") != accept:
                 raise errors.Internal("cannot attach: the answer is not one to what was asked")
-            self._resp, self._file = resp, resp.fp  # it may have read ahead
+            self._file, resp.fp = resp.fp, None  # it may have read ahead
             return c.sock
         except BaseException as e:
             c.close()

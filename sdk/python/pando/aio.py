@@ -226,17 +226,12 @@ class Client:
         """Returns a cell by name or id."""
         return Cell(self, await self._call(_ask.cell(name)))
 
-    async def create(self, name: str = "", source: Optional[str] = None, **more: Any) -> "Cell":
-        """Makes a cell with a copy of a directory; more is as for run."""
-        name = name or "py-" + os.urandom(4).hex()
-        try:
-            await self._call(_ask.cell(name))
-        except errors.NotFound:
-            pass
-        else:
-            raise errors.Exists(f"cannot make cell {name}: it exists", "use another name, or remove it first")
-        await self.run(["true"], cell=name, source="." if source is None else source, on_success="accept", check_exit=True, **more)
-        return await self.cell(name)
+    async def create(self, name: str = "", source: Optional[str] = None, *, backend: str = "", image: str = "", env: Env = None, allow: Sequence[str] = (),
+                     credentials: Sequence[str] = (), limits: Mapping[str, str] = {}, labels: Mapping[str, str] = {}, policy: str = "") -> "Cell":
+        """Makes a cell with a copy of a directory: by default this one, or none
+        where the daemon is elsewhere; "" for none. Without a name one is made up."""
+        req = _ask.create(name, source, backend, image, env, allow, credentials, limits, labels, policy, not self._at.socket)
+        return Cell(self, await self._call(req))
 
     async def templates(self) -> List[TemplateInfo]:
         """Lists the templates there are."""
@@ -250,7 +245,7 @@ class Client:
                              env: Env = None, allow: Sequence[str] = (), limits: Mapping[str, str] = {}, timeout: Timeout = None,
                              stdout: Sink = None, stderr: Sink = None, progress: Watch = None) -> "Template":
         """Makes a template: a cell with a warmed interpreter, to be forked."""
-        req = _ask.build(name, source, setup, warm, ready, backend, image, env, allow, limits, timeout)
+        req = _ask.build(name, source, setup, warm, ready, backend, image, env, allow, limits, timeout, not self._at.socket)
         doc, _ = await self._lines(req, _waiting._teller(stdout, stderr, progress))
         return Template(self, TemplateInfo.from_json(doc))
 

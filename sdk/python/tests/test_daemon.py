@@ -87,6 +87,14 @@ class Commands(unittest.TestCase):
             self.cell.exec(["no-such-program"])
         self.assertEqual(self.cell.exec("sleep 60", timeout=0.3).cause, "timeout")
 
+    def test_create(self):
+        with pando.create(source="", labels={"a": "b"}) as c:
+            self.assertEqual(c.exec("pwd; ls -A").text, "/workspace\n")
+        with self.assertRaises(pando.Exists):
+            pando.create("py-commands", DIR)
+        with self.assertRaises(pando.NotFound):
+            pando.create(source=DIR + "/nowhere")
+
     def test_exec_much(self):
         n = 5 << 20
         r = self.cell.exec(["sh", "-c", f"head -c {n} /dev/zero; cat | wc -c >&2"], input=b"\xff" * (1 << 20))
@@ -177,6 +185,7 @@ class Runs(unittest.TestCase):
             pando.run(["no-such-program"], source=DIR)
 
     def test_policy(self):
+        self.assertFalse(pando.why("connect example.com:443"))
         self.assertEqual(pando.why("connect example.com:443").effect, "deny")
         self.assertTrue(pando.why("connect example.com:443", allow=["example.com"]))
 
