@@ -3,14 +3,9 @@ package main
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"os"
-	"sync"
 
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/daemon"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/mcp"
 )
 
@@ -19,22 +14,3 @@ func serveAgents(ctx context.Context, c *client.Client, version, dir string) err
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return mcp.New(mcp.Config{Client: c, Version: version, Dir: dir, Log: log}).Run(ctx)
 }
-
-// agents is the front for agents that talk HTTP, at /mcp. It is made when the first
-// of them comes.
-func agents(h home.Home, version string, log *slog.Logger) daemon.Front {
-	handler := sync.OnceValue(func() http.Handler {
-		return mcp.New(mcp.Config{Client: client.New(client.Config{Socket: h.Socket()}), Version: version, Log: slog.New(warnings{log.Handler()})}).Handler()
-	})
-	return daemon.Front{
-		Match:   func(r *http.Request) bool { return r.URL.Path == "/mcp" },
-		Needs:   func(*http.Request) access.Level { return access.Read },
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) }),
-	}
-}
-
-// warnings leaves out what is no trouble.
-type warnings struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
