@@ -33,8 +33,10 @@ type Config struct {
 	// Host is the address of a daemon that is reached by TCP, "" for Socket:
 	// http://HOST:PORT (this host alone) or https://HOST:PORT, with
 	// #sha256=FINGERPRINT for a certificate that no authority has signed.
-	Host  string
-	Token string // that the daemon at Host knows: pando_…
+	Host string
+	// Token is what the daemon knows the caller by: pando_…; on Socket it is not
+	// needed, and who shows one there is no more than it says.
+	Token string
 	// Start starts a daemon and returns when it can be expected to answer
 	// soon; nil to fail instead when none answers.
 	Start func(ctx context.Context) error
@@ -207,7 +209,7 @@ func (c *Client) url(scheme, path string, q url.Values) string {
 
 // sign puts the token into a request.
 func (c *Client) sign(h http.Header) {
-	if c.remote != nil && c.cfg.Token != "" {
+	if c.cfg.Token != "" {
 		h.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
 }

@@ -22,6 +22,7 @@ const e2bPage = "../docs/howto/e2b.md"
 // E2B's official packages run against a daemon. PANDO_UPDATE brings the page with
 // the table of calls along.
 func TestE2B(t *testing.T) {
+	rootHasRunIt(t)
 	node, npm := need.Program(t, "node"), need.Program(t, "npm")
 	need.Python(t)
 	page, err := os.ReadFile(e2bPage)

@@ -17,6 +17,7 @@ const mcpClient = "@modelcontextprotocol/sdk@1.32.2"
 // An agent with the official TypeScript client makes cells and works in them, by
 // both ways to it and in both generations of the protocol.
 func TestMCP(t *testing.T) {
+	rootHasRunIt(t)
 	modules := nodePackages(t, mcpClient)
 	t.Run("stdio", func(t *testing.T) {
 		h := newHost(t)
@@ -33,6 +34,18 @@ func TestMCP(t *testing.T) {
 		for scope, tools := range map[string]int{"read": 8, "run": 18} {
 			if n := toolsOf(t, url, secret(t, h, scope)); n != tools {
 				t.Errorf("a token of scope %s finds %d tools, not %d", scope, n, tools)
+			}
+		}
+		// No tool does for a caller what the caller may not do.
+		h.pando("run", "--cell", "kept", "--", "true")
+		for tool, args := range map[string]map[string]any{"create": {"from": h.src}, "kill": {"cell": "kept"}} {
+			var said struct {
+				IsError bool
+				Content []struct{ Text string }
+			}
+			asked(t, url, secret(t, h, "run"), "tools/call", tool, map[string]any{"name": tool, "arguments": args}, &said)
+			if !said.IsError || !strings.Contains(said.Content[0].Text, "scope run") {
+				t.Errorf("%s with a token of scope run: %+v", tool, said)
 			}
 		}
 		if resp, err := http.Post(url+"/mcp", "application/json", strings.NewReader("{}")); err != nil || resp.StatusCode != http.StatusUnauthorized {
@@ -73,7 +86,7 @@ func serving(t *testing.T, h *host, flags ...string) (s served) {
 func secret(t *testing.T, h *host, scope string) string {
 	t.Helper()
 	var token struct{ Secret string }
-	if err := json.Unmarshal([]byte(h.pando("token", "create", "for-"+scope, "--scope", scope, "--json")), &token); err != nil || token.Secret == "" {
+	if err := json.Unmarshal([]byte(h.pando("token", "create", "--scope", scope, "--json")), &token); err != nil || token.Secret == "" {
 		t.Fatalf("%v, %v", token, err)
 	}
 	return token.Secret
@@ -82,14 +95,29 @@ func secret(t *testing.T, h *host, scope string) string {
 // toolsOf counts the tools that a token finds.
 func toolsOf(t *testing.T, url, token string) int {
 	t.Helper()
-	req, err := http.NewRequest("POST", url+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{
-		"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`))
+	var found struct{ Tools []any }
+	asked(t, url, token, "tools/list", "", map[string]any{}, &found)
+	return len(found.Tools)
+}
+
+// asked makes a request of the generation without sessions.
+func asked(t *testing.T, url, token, method, tool string, params map[string]any, out any) {
+	t.Helper()
+	params["_meta"] = map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": map[string]string{"name": "e2e", "version": "1"},
+		"io.modelcontextprotocol/clientCapabilities": map[string]any{}}
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequest("POST", url+"/mcp", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k, v := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"} {
-		req.Header.Set(k, v)
+		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": tool} {
+		if v != "" {
+			req.Header.Set(k, v)
+		}
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -103,13 +131,13 @@ func toolsOf(t *testing.T, url, token string) int {
 	if _, data, ok := strings.Cut(string(b), "data: "); ok {
 		b = []byte(data)
 	}
-	var answer struct {
-		Result struct{ Tools []any }
+	var answer struct{ Result json.RawMessage }
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&answer); err != nil || answer.Result == nil {
+		t.Fatalf("%s: %v: %s", method, err, b)
 	}
-	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&answer); err != nil {
-		t.Fatalf("%v: %s", err, b)
+	if err := json.Unmarshal(answer.Result, out); err != nil {
+		t.Fatalf("%s: %v: %s", method, err, answer.Result)
 	}
-	return len(answer.Result.Tools)
 }
 
 // agent runs the script of an agent in the source directory.

@@ -48,3 +48,12 @@ func nodePackages(t *testing.T, specs ...string) string {
 	}
 	return modules
 }
+
+// rootHasRunIt skips, as an ordinary user, what takes long and does not depend on
+// who runs it.
+func rootHasRunIt(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 && os.Getenv("E2E_SOAK") == "" {
+		t.Skip("the same for everybody: run as root, or with E2E_SOAK")
+	}
+}

@@ -17,7 +17,9 @@ import (
 // of them comes.
 func agents(h home.Home, version string, log *slog.Logger) daemon.Front {
 	handler := sync.OnceValue(func() http.Handler {
-		return mcp.New(mcp.Config{Client: client.New(client.Config{Socket: h.Socket()}), Version: version, Log: slog.New(warnings{log.Handler()})}).Handler()
+		return mcp.Handler(mcp.Config{Version: version, Log: slog.New(warnings{log.Handler()})}, func(r *http.Request) *client.Client {
+			return client.New(client.Config{Socket: h.Socket(), Token: access.Presented(r)})
+		})
 	})
 	return daemon.Front{
 		Match:   func(r *http.Request) bool { return r.URL.Path == "/mcp" },

@@ -269,9 +269,11 @@ func (a *app) prepare() error {
 	if a.dir, err = os.Getwd(); err != nil {
 		return fmt.Errorf("cannot tell which directory this is: %w", err)
 	}
-	host := os.Getenv("PANDO_HOST")
-	a.remote = host != ""
-	a.client = client.New(client.Config{Socket: a.home.Socket(), Host: host, Token: os.Getenv("PANDO_TOKEN"), Dir: a.dir, Start: func(ctx context.Context) error {
+	host, token := os.Getenv("PANDO_HOST"), ""
+	if a.remote = host != ""; a.remote { // the daemon of this host's user knows them without
+		token = os.Getenv("PANDO_TOKEN")
+	}
+	a.client = client.New(client.Config{Socket: a.home.Socket(), Host: host, Token: token, Dir: a.dir, Start: func(ctx context.Context) error {
 		if err := a.home.Make(); err != nil {
 			return err
 		}

@@ -50,9 +50,14 @@ func (d *Daemon) server(h http.Handler) *http.Server {
 	}
 }
 
-// local is the door for callers on the unix socket: the user, and root.
+// local is the door for callers on the unix socket: the user, and root. Who
+// presents a token there is whom it says: as a program that asks for others.
 func (d *Daemon) local() http.Handler {
 	return d.visited(true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if secret := access.Presented(r); secret != "" {
+			d.recognised(w, r, d.frontOf(r), secret)
+			return
+		}
 		visitOf(r).know(access.Local)
 		d.enter(w, r.WithContext(access.With(r.Context(), access.Local)))
 	}))
@@ -65,57 +70,63 @@ func (d *Daemon) remote() http.Handler {
 		if front == nil && d.health(w, r) {
 			return
 		}
-		refuse := func(err error) {
-			turnAway(w, err)
-			front.refuse(w, r, err)
-		}
-		secret := access.Presented(r)
-		if secret == "" {
-			if front == nil || front.Needs(r) != "" {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="pando"`)
-				refuse(cell.Errorf(cell.Unauthenticated, "daemon", "send Authorization: Bearer pando_…; make a token where the daemon runs: pando token create",
-					"cannot answer without a token"))
-				return
-			}
-			leave, err := d.limit.enter(unknown)
-			if err != nil {
-				refuse(err)
-				return
-			}
-			defer leave()
-			d.enter(w, r)
+		if secret := access.Presented(r); secret != "" {
+			d.recognised(w, r, front, secret)
 			return
 		}
-		p, life, expires, err := d.cfg.Tokens.Recognise(secret)
-		if err != nil {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="pando", error="invalid_token"`)
-			refuse(cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
+		if front == nil || front.Needs(r) != "" {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="pando"`)
+			front.turnAway(w, r, cell.Errorf(cell.Unauthenticated, "daemon", "send Authorization: Bearer pando_…; make a token where the daemon runs: pando token create",
+				"cannot answer without a token"))
 			return
 		}
-		visitOf(r).know(p)
-		leave, err := d.limit.enter(p.Token)
+		leave, err := d.limit.enter(unknown)
 		if err != nil {
-			refuse(err)
+			front.turnAway(w, r, err)
 			return
 		}
 		defer leave()
-		ctx, cancel := context.WithCancelCause(access.With(r.Context(), p))
-		defer cancel(nil)
-		defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
-		if !expires.IsZero() {
-			defer time.AfterFunc(time.Until(expires), func() {
-				cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
-			}).Stop()
-		}
-		r = r.WithContext(ctx)
-		if front == nil {
-			r.Body = pace(w, r.Body)
-			if n := d.limit.of.Upload; n > 0 {
-				r.Body = http.MaxBytesReader(w, r.Body, n)
-			}
-		}
 		d.enter(w, r)
 	}))
+}
+
+// recognised lets in who presents a token, if it is right, for as long as it is.
+func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front, secret string) {
+	p, life, expires, err := d.cfg.Tokens.Recognise(secret)
+	if err != nil {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="pando", error="invalid_token"`)
+		front.turnAway(w, r, cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
+		return
+	}
+	visitOf(r).know(p)
+	leave, err := d.limit.enter(p.Token)
+	if err != nil {
+		front.turnAway(w, r, err)
+		return
+	}
+	defer leave()
+	ctx, cancel := context.WithCancelCause(access.With(r.Context(), p))
+	defer cancel(nil)
+	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
+	if !expires.IsZero() {
+		defer time.AfterFunc(time.Until(expires), func() {
+			cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
+		}).Stop()
+	}
+	r = r.WithContext(ctx)
+	if front == nil {
+		r.Body = pace(w, r.Body)
+		if n := d.limit.of.Upload; n > 0 {
+			r.Body = http.MaxBytesReader(w, r.Body, n)
+		}
+	}
+	d.enter(w, r)
+}
+
+// turnAway refuses a request, and ends the connection soon of who is not known.
+func (f *Front) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+	turnAway(w, err)
+	f.refuse(w, r, err)
 }
 
 // refuse says why a request is not answered, in the words of the API that it is

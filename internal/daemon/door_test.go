@@ -185,3 +185,27 @@ func TestRemovingATokenEndsWhatItBegan(t *testing.T) {
 		}
 	}
 }
+
+// Who shows a token on the unix socket is no more than it says.
+func TestTokenOnTheSocket(t *testing.T) {
+	d, _ := house(t, Config{})
+	_, secret, err := d.cfg.Tokens.Create("reader", access.Read, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		secret, method string
+		want           int
+	}{{"", "POST", http.StatusOK}, {secret, "GET", http.StatusOK}, {secret, "POST", http.StatusForbidden}, {"pando_wrong", "GET", http.StatusUnauthorized}} {
+		path := map[string]string{"GET": "/v1/cells", "POST": "/v1/daemon/stop"}[x.method]
+		r := httptest.NewRequest(x.method, path, nil)
+		if x.secret != "" {
+			r.Header.Set("Authorization", "Bearer "+x.secret)
+		}
+		w := httptest.NewRecorder()
+		d.local().ServeHTTP(w, r)
+		if w.Code != x.want {
+			t.Errorf("%s with %q: %d, not %d: %s", x.method, x.secret, w.Code, x.want, w.Body)
+		}
+	}
+}

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (d *Daemon) createCell(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -14,12 +16,18 @@ func (d *Daemon) createCell(w http.ResponseWriter, r *http.Request) (any, error)
 	if err := mayReach(r, createReaches(req)); err != nil {
 		return nil, err
 	}
+	if err := labelsOfOthers(req.Labels); err != nil {
+		return nil, err
+	}
 	return d.cfg.Engine.Create(r.Context(), req)
 }
 
 func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) {
 	req, err := decode[api.LeaseRequest](w, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := labelsOfOthers(req.Labels); err != nil {
 		return nil, err
 	}
 	if req.Then == api.LeaseRemove { // as removing does
@@ -34,12 +42,18 @@ func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) 
 	return d.cfg.Engine.Lease(r.Context(), id, req)
 }
 
-// createReaches lists what of the host a request for a cell names. A policy can
-// name mounts, and is not looked into here.
-func createReaches(req api.CreateRequest) []string {
-	what := reaches(req.From, req.Backend, req.Image, req.Mounts)
-	if req.Policy != "" {
-		what = append(what, "what a policy of one's own may mount")
+// labelsOfOthers refuses labels by which another door knows its cells, such as
+// e2b:template: who could set them could have it do what this one refuses.
+func labelsOfOthers(labels map[string]string) error {
+	for k := range labels {
+		if strings.Contains(k, ":") {
+			return cell.Errorf(cell.Invalid, "daemon", "use a name without a colon", "cannot label with %s: such names belong to other doors", clip(k))
+		}
 	}
-	return what
+	return nil
+}
+
+// createReaches lists what of the host a request for a cell names.
+func createReaches(req api.CreateRequest) []string {
+	return reaches(req.From, req.Backend, req.Image, req.Policy, req.Mounts)
 }

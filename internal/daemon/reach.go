@@ -14,8 +14,9 @@ import (
 // cells does: whoever could import any directory could read the host's files,
 // and a run without isolation is one on the host.
 
-// reaches lists what of the host a request names.
-func reaches(from, backend, image string, mounts []string) (what []string) {
+// reaches lists what of the host a request names. The text of a policy can name
+// mounts.
+func reaches(from, backend, image, policy string, mounts []string) (what []string) {
 	if from != "" {
 		what = append(what, "the directory "+clip(from))
 	}
@@ -27,6 +28,9 @@ func reaches(from, backend, image string, mounts []string) (what []string) {
 	}
 	for _, m := range mounts {
 		what = append(what, "the mount "+clip(m))
+	}
+	if policy != "" {
+		what = append(what, "what a policy of one's own may mount")
 	}
 	return what
 }
@@ -52,7 +56,7 @@ func runReaches(req api.RunRequest) []string {
 	if req.Prefer == "none" { // where Backend is not given; and nobody prefers it by chance
 		backend = req.Prefer
 	}
-	what := reaches(req.From, backend, req.Image, req.Mounts)
+	what := reaches(req.From, backend, req.Image, req.Policy, req.Mounts)
 	if req.OnSuccess == "apply" {
 		what = append(what, "the source, which --on-success apply writes to,")
 	}

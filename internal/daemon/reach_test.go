@@ -21,6 +21,7 @@ func TestHostIsOutOfReachBelowAdmin(t *testing.T) {
 		"a layout":          runReaches(api.RunRequest{Image: "oci:/root/layout"}),
 		"a relative layout": runReaches(api.RunRequest{Image: "oci:./layout"}),
 		"an archive":        runReaches(api.RunRequest{Image: "oci:image.tar"}),
+		"a policy":          runReaches(api.RunRequest{Policy: "files: {mounts: [/:/host]}"}),
 		"applying":          runReaches(api.RunRequest{OnSuccess: "apply"}),
 	} {
 		for _, l := range access.Levels {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -161,4 +162,26 @@ func FuzzEnvelope(f *testing.F) {
 			t.Errorf("%d bytes out of %d", len(got), len(b))
 		}
 	})
+}
+
+// Ports of a cell that was not made through this door are not open to everybody.
+func TestPortsOfOtherCells(t *testing.T) {
+	f := New(Config{Key: []byte("k")})
+	other, sandbox, private := api.Cell{ID: someID}, api.Cell{ID: someID, Labels: map[string]string{labelTemplate: "base"}}, api.Cell{ID: someID, Labels: map[string]string{labelTemplate: "base", labelPrivate: "1"}}
+	for _, x := range []struct {
+		who  access.Level
+		cell *api.Cell
+		want bool
+	}{
+		{"", &other, false}, {access.Read, &other, false}, {access.Run, &other, true}, {access.Admin, &other, true},
+		{"", &sandbox, true}, {"", &private, false},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		if x.who != "" {
+			r = r.WithContext(access.With(r.Context(), access.Principal{Name: "x", Level: x.who}))
+		}
+		if got := f.mayTraffic(r, x.cell); got != x.want {
+			t.Errorf("scope %q, labels %v: %v", x.who, x.cell.Labels, got)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -44,8 +45,14 @@ func (f *Front) mayInterpret(r *http.Request, id cell.ID) bool {
 	return f.mayEnvd(r, id) || same(r.Header.Get("E2B-Traffic-Access-Token"), f.token(id, useTraffic))
 }
 
-// mayTraffic reports whether a request to a port of the cell's own may pass.
+// mayTraffic reports whether a request to a port of the cell's own may pass. Those
+// of a sandbox are open to whoever can reach the daemon, as E2B's are; those of
+// other cells to who may run things in them.
 func (f *Front) mayTraffic(r *http.Request, c *api.Cell) bool {
+	if !ours(c) {
+		p, ok := access.From(r.Context())
+		return ok && p.Level.Allows(access.Run)
+	}
 	return c.Labels[labelPrivate] == "" || same(r.Header.Get("E2B-Traffic-Access-Token"), f.token(cell.ID(c.ID), useTraffic))
 }
 

@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -59,10 +58,10 @@ Long outputs are cut; the answer names a resource with all of it, which the tool
 read gives in parts, too.`
 
 // New returns a server for callers who may do everything. Nothing is contacted yet.
-func New(cfg Config) *Server { return newServer(cfg, access.Admin, &outputs{}) }
+func New(cfg Config) *Server { return newServer(cfg, access.Admin) }
 
-func newServer(cfg Config, level access.Level, out *outputs) *Server {
-	s := &Server{cfg: cfg, level: level, out: out}
+func newServer(cfg Config, level access.Level) *Server {
+	s := &Server{cfg: cfg, level: level, out: &outputs{}}
 	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "pando", Title: "pando", Version: cfg.Version}, &sdk.ServerOptions{
 		Instructions: instructions, Logger: cfg.Log,
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
@@ -79,40 +78,4 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil // it was told to end
 	}
 	return err
-}
-
-// idleSession is how long a session over HTTP is kept that nobody uses.
-const idleSession = time.Hour
-
-// stateless is the first revision of the protocol whose requests say all that they
-// need; its requests name theirs in a header.
-const stateless = "2026-07-28"
-
-// Handler answers over streamable HTTP. The generation with a handshake has
-// sessions, so that a call can be cancelled by another request; the other has
-// none. Who calls is what access.From says of a request: callers find the tools
-// that their level allows, and no session of another level.
-func (s *Server) Handler() http.Handler {
-	type pair struct{ sessions, none http.Handler }
-	levels := map[access.Level]pair{}
-	for _, l := range access.Levels {
-		of := newServer(s.cfg, l, s.out).mcp
-		get := func(*http.Request) *sdk.Server { return of }
-		o := sdk.StreamableHTTPOptions{Logger: s.cfg.Log, SessionTimeout: idleSession, MaxRequestBodyBytes: 16 << 20}
-		without := o
-		without.Stateless, without.SessionTimeout, without.PropagateRequestCancellation = true, 0, true
-		levels[l] = pair{sdk.NewStreamableHTTPHandler(get, &o), sdk.NewStreamableHTTPHandler(get, &without)}
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := access.From(r.Context())
-		h, ok := levels[p.Level]
-		switch {
-		case !ok:
-			http.Error(w, "nobody is known to ask", http.StatusUnauthorized)
-		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
-			h.none.ServeHTTP(w, r)
-		default:
-			h.sessions.ServeHTTP(w, r)
-		}
-	})
 }

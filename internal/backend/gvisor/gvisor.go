@@ -70,13 +70,13 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	}
 	caps.Refuses = "gVisor says that a chmod on a read-only mount worked, and does nothing"
 	caps.Memory = ""
-	caps.Fork, caps.LiveBranch = notYet, "a whole gVisor cell is branched, by its memory"
+	caps.Fork, caps.LiveBranch = whole, whole
 	caps.Landlock = "gVisor has no Landlock: its mounts say what can be written"
 	return caps, nil
 }
 
-// notYet is why no template is sealed here in this version.
-const notYet = "templates of gVisor cells are not built yet"
+// whole is why no interpreter alone is forked here.
+const whole = "a whole gVisor cell is copied, by its memory"
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {

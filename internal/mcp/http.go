@@ -1,0 +1,77 @@
+package mcp
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/access"
+)
+
+// idleSession is how long a session over HTTP is kept that nobody uses.
+const idleSession = time.Hour
+
+// stateless is the first revision of the protocol whose requests say all that they
+// need; its requests name theirs in a header.
+const stateless = "2026-07-28"
+
+// Handler answers over streamable HTTP. The generation with a handshake has
+// sessions, so that a call can be cancelled by another request; the other has
+// none. Who calls is what access.From says of a request. Each caller has a server
+// of their own, whose client (as makes it, from a request) asks the daemon with
+// the caller's own token: what they may not do there, no tool does for them, and
+// nobody else is in their sessions or reads their outputs.
+func Handler(cfg Config, as func(*http.Request) *client.Client) http.Handler {
+	h := &callers{cfg: cfg, as: as, of: map[access.Principal]*generations{}}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, ok := access.From(r.Context())
+		switch {
+		case !ok:
+			http.Error(w, "nobody is known to ask", http.StatusUnauthorized)
+		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
+			h.server(p, r).none.ServeHTTP(w, r)
+		default:
+			h.server(p, r).sessions.ServeHTTP(w, r)
+		}
+	})
+}
+
+// callers are those who have called.
+type callers struct {
+	cfg Config
+	as  func(*http.Request) *client.Client
+
+	mu sync.Mutex // guards of
+	of map[access.Principal]*generations
+}
+
+// generations of the protocol, for one caller.
+type generations struct{ sessions, none http.Handler }
+
+// maxCallers bounds how many are remembered. Whoever is forgotten begins a session
+// anew.
+const maxCallers = access.MaxTokens
+
+func (h *callers) server(p access.Principal, r *http.Request) *generations {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g := h.of[p]; g != nil {
+		return g
+	}
+	if len(h.of) >= maxCallers {
+		clear(h.of)
+	}
+	cfg := h.cfg
+	cfg.Client = h.as(r)
+	of := newServer(cfg, p.Level).mcp
+	get := func(*http.Request) *sdk.Server { return of }
+	o := sdk.StreamableHTTPOptions{Logger: cfg.Log, SessionTimeout: idleSession, MaxRequestBodyBytes: 16 << 20}
+	without := o
+	without.Stateless, without.SessionTimeout, without.PropagateRequestCancellation = true, 0, true
+	g := &generations{sdk.NewStreamableHTTPHandler(get, &o), sdk.NewStreamableHTTPHandler(get, &without)}
+	h.of[p] = g
+	return g
+}
