@@ -20,7 +20,6 @@ import (
 type metrics struct {
 	mu       sync.Mutex // guards what follows
 	requests map[requestKey]*requestCount
-	open     int
 }
 
 // requestKey has few values: routes of the table, and classes of answers.

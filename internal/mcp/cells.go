@@ -154,10 +154,6 @@ func (s *Server) createWarm(ctx context.Context, c *call, in createIn) (answer, 
 	return answer{text: v.line(), data: v}, nil
 }
 
-type cellIn struct {
-	Cell string `json:"cell" jsonschema:"name or id of the cell"`
-}
-
 type killIn struct {
 	Cell string `json:"cell" jsonschema:"name or id of the cell"`
 	Keep bool   `json:"keep,omitempty" jsonschema:"only end its processes: its files and checkpoints stay"`
