@@ -25,9 +25,9 @@ const (
 	peersAtAll  = 100             // of more, peers take too long
 	peersSparse = 100             // of so many cells, peers take minutes
 	peersEvery  = 3
-	noPool      = "PANDO_POOL=0"   // what tells a daemon to make none ahead
-	filling     = 20 * time.Second // a pool may take to be full
-	steady      = time.Second      // a pool that has not grown for so long is full
+	noPool      = "PANDO_POOL=0" // what tells a daemon to make none ahead
+	filling     = time.Minute    // a pool may take to be full
+	steady      = time.Second    // a pool that has not grown for so long is full
 	stepPool    = 50 * time.Millisecond
 )
 

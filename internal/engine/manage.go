@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -111,7 +112,7 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 		release()
 		return nil, err
 	}
-	return &heldConn{conn, release}, nil
+	return &heldConn{conn, sync.OnceFunc(release)}, nil
 }
 
 // heldConn keeps a cell live until it is closed.

@@ -29,6 +29,7 @@ const (
 	maxPooled  = 1024             // forks in all pools
 	minPooled  = 2                // for a template that is used at all
 	poolShare  = 10               // percent of the memory that may be had, at most
+	wholeShare = 25               // the same where forks are whole sandboxes, which take a tenth of a second and more of two processors to make
 	poolFiles  = 40               // of the files that a keeper may have open, one fork in the pool for so many: it has ten for each
 	poolHalf   = 3 * time.Minute  // after which half as many are wanted
 	poolRetry  = 30 * time.Second // after a failure
@@ -191,15 +192,21 @@ func (e *Engine) mayPool() int {
 	if err != nil {
 		return 0
 	}
-	one := int64(0)
+	one, share := int64(0), int64(poolShare)
 	e.mu.Lock()
 	for name, p := range e.pools {
 		if p.want(time.Now()) == 0 {
 			continue
 		}
-		if m := e.measured[name]; m != nil && m.memory > 0 {
+		it, m := e.interps[p.cell], e.measured[name]
+		whole := it != nil && it.whole
+		if whole {
+			share = wholeShare
+		}
+		switch {
+		case m != nil && m.memory > 0:
 			one = max(one, m.memory)
-		} else if it := e.interps[p.cell]; it != nil && it.whole {
+		case whole:
 			one = max(one, assumedWhole)
 		}
 	}
@@ -216,7 +223,7 @@ func (e *Engine) mayPool() int {
 	if e.cfg.Pool != nil {
 		most = min(most, int64(*e.cfg.Pool))
 	}
-	return int(min(max(available-keepBack, 0)*poolShare/100/one, most))
+	return int(min(max(available-keepBack, 0)*share/100/one, most))
 }
 
 // drain takes the forks of a template away that were made ahead.

@@ -111,3 +111,23 @@ func TestUnusedTemplateGoesCold(t *testing.T) {
 		t.Error("it was let go of although a fork of it lives")
 	}
 }
+
+// Whole sandboxes may wait in a larger share of the memory: making one takes long.
+func TestSharesOfPools(t *testing.T) {
+	for _, x := range []struct {
+		whole bool
+		share int64
+		one   int64
+	}{{false, poolShare, assumedMemory}, {true, wholeShare, assumedWhole}} {
+		e := &Engine{pools: map[string]*pool{"t": {cell: "c-1", peak: 5, used: time.Now()}}, interps: map[cell.ID]*interp{"c-1": {whole: x.whole}}}
+		got := e.mayPool()
+		available, _, err := hostMemory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := max(available-keepBack, 0) * x.share / 100 / x.one
+		if want = min(want, maxPooled); int64(got) < want*8/10 || int64(got) > want*12/10+1 {
+			t.Errorf("whole %v: %d may wait, about %d fit", x.whole, got, want)
+		}
+	}
+}
