@@ -19,7 +19,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -294,10 +293,6 @@ func listen(dir, name string) (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)})
 }
 
-// leanAfter is how long a keeper lives before it gives back what it needed only to
-// make its cell: most wait for a long time.
-const leanAfter = 3 * time.Second
-
 // Main is the life of a keeper process: it waits for a cell, serves it, and
 // returns when it is over.
 func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEvents, networks keeper.Networks) error {
@@ -333,7 +328,6 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 		return err
 	}
 	s := &keeper.Server{Driver: d, NewEvents: events, Networks: networks, Log: log.With("cell", a.Cell)}
-	time.AfterFunc(leanAfter, debug.FreeOSMemory)
 	if err := s.Serve(ln.(*net.UnixListener)); err != nil {
 		return err
 	}
