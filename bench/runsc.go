@@ -278,5 +278,5 @@ func (l *lab) runscDo(ctx context.Context, out *AxisResult, inst *installation, 
 	if l.backend == "" {
 		lacks = append(lacks, "another isolation: a kernel of its own, which ours here has not")
 	}
-	return repeat(cases, contestant{name: name, command: c.words(), lacks: lacks}, func(ctx context.Context) error { _, err := c.run(ctx); return err }), nil
+	return repeat(cases, contestant{name: name, command: strings.ReplaceAll(c.words(), source, "SOURCE"), lacks: lacks}, func(ctx context.Context) error { _, err := c.run(ctx); return err }), nil
 }
