@@ -42,11 +42,30 @@ func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 		}
 		specs[j].Memory = dir
 	}
+	for _, s := range specs { // while the source stands still, its files do
+		for name, want := range contentsBelow(k.folder(of)) {
+			if got := contentsBelow(k.folder(s))[name]; got != want {
+				k.Errorf("%s changed from %q to %q while its cell stood still", name, got, want)
+			}
+		}
+	}
 	k.must(src.Thaw(k.ctx))
 	for _, s := range specs {
 		list = append(list, copy{k.create(s).(backend.Capturer), s})
 	}
 	return list
+}
+
+// contentsBelow is what the files of a folder hold.
+func contentsBelow(dir string) map[string]string {
+	all := map[string]string{}
+	list, _ := os.ReadDir(dir)
+	for _, e := range list {
+		if b, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
+			all[e.Name()] = string(b)
+		}
+	}
+	return all
 }
 
 // A copy goes on where its source was, with the files of that instant, apart from
