@@ -28,11 +28,15 @@ lint:
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	cd cmd/pando-runsc && $(GO) mod verify
+	@if command -v mypy >/dev/null; then cd sdk/python && mypy --strict --python-version 3.9 --cache-dir /dev/null pando generate.py; \
+		else echo "there is no mypy: the types of sdk/python are not checked"; fi
 
 # The documents and schemas made from the code.
 generate:
 	$(GO) run ./tools/openapi
 	$(GO) run ./tools/seccompdoc
+	python3 sdk/python/generate.py
+	python3 sdk/python/generate.py
 
 # Shows that the benchmarks work; what is published comes from bench-results,
 # on a quiet machine.
@@ -69,7 +73,7 @@ soak: build
 # Every parser of what others send, each for so long.
 FUZZTIME ?= 10m
 fuzz:
-	for d in $$(grep -rl '^func Fuzz' --include='*_test.go' internal | xargs -n1 dirname | sort -u); do \
+	for d in $$(grep -rl '^func Fuzz' --include='*_test.go' internal client | xargs -n1 dirname | sort -u); do \
 		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$d/*_test.go); do \
 			$(GO) test -run xxx -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$d || exit 1; \
 		done; \

@@ -179,15 +179,17 @@ type ExecRequest struct {
 
 // Exec is a command in a cell.
 type Exec struct {
-	ID       string  `json:"exec"` // id of the exec
-	Cell     string  `json:"cell"`
-	Running  bool    `json:"running"`       // it has not ended
-	PID      int     `json:"pid,omitempty"` // its number in the cell, where that is known
-	ExitCode *int    `json:"exit_code"`     // null while it runs
-	Signal   string  `json:"signal,omitempty"`
-	Cause    string  `json:"cause,omitempty"` // why it ended, when it was not its own doing
-	Output   Outputs `json:"output"`          // what it wrote
-	WallMS   float64 `json:"wall_ms"`         // how long it ran, in milliseconds
+	ID       string    `json:"exec"` // id of the exec
+	Cell     string    `json:"cell"`
+	Command  []string  `json:"command,omitempty"` // what it is, redacted; where execs are listed or shown
+	Began    time.Time `json:"began,omitzero"`    // when it was started; the same
+	Running  bool      `json:"running"`           // it has not ended
+	PID      int       `json:"pid,omitempty"`     // its number in the cell, where that is known
+	ExitCode *int      `json:"exit_code"`         // null while it runs
+	Signal   string    `json:"signal,omitempty"`
+	Cause    string    `json:"cause,omitempty"` // why it ended, when it was not its own doing
+	Output   Outputs   `json:"output"`          // what it wrote
+	WallMS   float64   `json:"wall_ms"`         // how long it ran, in milliseconds
 	// Notes are said once, by the answer that starts it.
 	Notes []string `json:"notes,omitempty"`
 	// Stdout and Stderr are what it wrote, up to a mebibyte each, when the

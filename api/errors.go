@@ -48,6 +48,10 @@ var Reasons = []Reason{
 	{"no-such-binary", http.StatusUnprocessableEntity, ExitNotFound, "the program was not found"},
 	{"unauthenticated", http.StatusUnauthorized, 5, "no token, or one that is wrong, expired or removed"},
 	{"limited", http.StatusTooManyRequests, 1, "too many requests in a short time"},
+	{"stale", http.StatusPreconditionFailed, 4, "what you saw is not what is there any more: look again"},
+	{"too-large", http.StatusRequestEntityTooLarge, 1, "more was sent than is taken"},
+	{"wrong-method", http.StatusMethodNotAllowed, 2, "there is such a path, and that is not done to it"},
+	{"wrong-type", http.StatusUnsupportedMediaType, 2, "what was sent is not of the type it has to be"},
 	{"internal", http.StatusInternalServerError, 1, "a defect of pando"},
 }
 

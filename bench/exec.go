@@ -95,7 +95,7 @@ func (i *installation) exec(ctx context.Context, cell string, args ...string) ([
 	if err != nil {
 		return nil, err
 	}
-	at, err := i.client.AttachExec(ctx, x.ID, true)
+	at, err := i.client.AttachExec(ctx, x.ID, true, 0, 0)
 	if err != nil {
 		return nil, err
 	}

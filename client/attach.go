@@ -20,30 +20,41 @@ type Attachment struct {
 	mu sync.Mutex // guards writing
 }
 
-// AttachRun attaches to a run. With input this is the one client that the run
+// AttachRun attaches to a run, whose output comes from an offset on, in bytes of
+// each stream: what a client had before it lost its connection. With input this is the one client that the run
 // waits for: it feeds standard input, and the run is interrupted when it goes.
 func (c *Client) AttachRun(ctx context.Context, sel string, input bool, stdout, stderr int64) (*Attachment, error) {
 	return c.attach(ctx, "/v1/runs/"+segment(sel)+"/attach", input, stdout, stderr)
 }
 
-// AttachExec attaches to an exec.
-func (c *Client) AttachExec(ctx context.Context, id string, input bool) (*Attachment, error) {
-	return c.attach(ctx, "/v1/execs/"+segment(id)+"/attach", input, 0, 0)
+// AttachExec attaches to an exec, as AttachRun does to a run.
+func (c *Client) AttachExec(ctx context.Context, id string, input bool, stdout, stderr int64) (*Attachment, error) {
+	return c.attach(ctx, "/v1/execs/"+segment(id)+"/attach", input, stdout, stderr)
 }
 
 func (c *Client) attach(ctx context.Context, path string, input bool, stdout, stderr int64) (*Attachment, error) {
-	if err := checkPath(path); err != nil {
-		return nil, err
-	}
 	q := url.Values{}
 	flag(q, "input", input)
 	number(q, "stdout", stdout)
 	number(q, "stderr", stderr)
+	ws, err := c.socket(ctx, path, q)
+	if err != nil {
+		return nil, err
+	}
+	return &Attachment{ws: ws}, nil
+}
+
+// socket opens a WebSocket.
+func (c *Client) socket(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
 	if c.cfg.Dir != "" {
 		q.Set("dir", c.cfg.Dir)
 	}
 	head := http.Header{}
 	c.sign(head)
+	c.trace(ctx, head)
 	ws, resp, err := websocket.Dial(ctx, c.url("ws", path, q), &websocket.DialOptions{
 		HTTPClient: c.http, HTTPHeader: head, CompressionMode: websocket.CompressionDisabled,
 	})
@@ -54,7 +65,7 @@ func (c *Client) attach(ctx context.Context, path string, input bool, stdout, st
 		return nil, unwrap(ctx, err)
 	}
 	ws.SetReadLimit(api.MaxFrame + 64)
-	return &Attachment{ws: ws}, nil
+	return ws, nil
 }
 
 // Recv returns the next frame.

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	"github.com/pando-dev/pando/api"
 )
 
@@ -40,6 +42,9 @@ type Config struct {
 	// Start starts a daemon and returns when it can be expected to answer
 	// soon; nil to fail instead when none answers.
 	Start func(ctx context.Context) error
+	// Trace is the W3C traceparent of the trace that requests are part of, where
+	// their context has none; "" for none.
+	Trace string
 	// Dir is the directory that empty selectors are resolved from.
 	Dir string
 }
@@ -148,14 +153,19 @@ func (c *Client) accept(ctx context.Context, media, method, path string, q url.V
 		}
 		body = bytes.NewReader(b)
 	}
-	return c.ask(ctx, send, media, method, path, q, body, kind)
+	var head http.Header
+	if media != "" {
+		head = http.Header{"Accept": {media}}
+	}
+	return c.ask(ctx, send, head, method, path, q, body, kind)
 }
 
 // A sender sends a request and reads the head of its answer.
 type sender func(*http.Request) (*http.Response, error)
 
-// ask is accept with the body as it is sent, of a kind, and by whom.
-func (c *Client) ask(ctx context.Context, send sender, media, method, path string, q url.Values, body io.Reader, kind string) (io.ReadCloser, error) {
+// ask is accept with the body as it is sent, of a kind, with what else is in the
+// head, and by whom.
+func (c *Client) ask(ctx context.Context, send sender, head http.Header, method, path string, q url.Values, body io.Reader, kind string) (io.ReadCloser, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -177,16 +187,14 @@ func (c *Client) ask(ctx context.Context, send sender, media, method, path strin
 		return nil, err
 	}
 	c.sign(req.Header)
+	c.trace(ctx, req.Header)
 	if body != nil {
 		req.Header.Set("Content-Type", kind)
 	}
-	if media != "" {
-		req.Header.Set("Accept", media)
+	for name, values := range head {
+		req.Header[name] = values
 	}
-	resp, err := send(req)
-	for tries := 1; err != nil && method == http.MethodGet && tries < 3 && ctx.Err() == nil && hungUp(err); tries++ {
-		resp, err = send(req)
-	}
+	resp, err := c.send(req, send)
 	if err != nil {
 		return nil, unwrap(ctx, err)
 	}
@@ -214,6 +222,14 @@ func (c *Client) sign(h http.Header) {
 	}
 }
 
+// trace names the trace that a request is part of.
+func (c *Client) trace(ctx context.Context, h http.Header) {
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+	if c.cfg.Trace != "" && h.Get("Traceparent") == "" {
+		h.Set("Traceparent", c.cfg.Trace)
+	}
+}
+
 // asAPI is the error in the words of the API that an error is made of, if any.
 func asAPI(err error) *api.Error {
 	if e, ok := errors.AsType[*api.Error](err); ok {
@@ -228,7 +244,7 @@ const lately = time.Second
 // greet makes sure that a daemon answers, and leaves a connection to it behind
 // for the request that follows.
 func (c *Client) greet(ctx context.Context, send sender) error {
-	body, err := c.ask(ctx, send, "", http.MethodGet, "/v1/daemon", nil, nil, "")
+	body, err := c.ask(ctx, send, nil, http.MethodGet, "/v1/daemon", nil, nil, "")
 	if err != nil {
 		return err
 	}

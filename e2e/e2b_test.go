@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,28 +21,40 @@ import (
 // e2bPage shows what TestE2B has seen.
 const e2bPage = "../docs/howto/e2b.md"
 
+// e2bNewest are E2B's packages as they are now.
+var e2bNewest = []string{"e2b@2.51.0", "@e2b/code-interpreter@2.8.0"}
+
 // E2B's official packages run against a daemon. PANDO_UPDATE brings the page with
-// the table of calls along.
+// the tables of calls along. An ordinary user makes the most telling calls only, and
+// so does everybody on gVisor, but for soak.
 func TestE2B(t *testing.T) {
-	rootHasRunIt(t)
 	node, npm := need.Program(t, "node"), need.Program(t, "npm")
 	need.Python(t)
-	page, err := os.ReadFile(e2bPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var page sync.Mutex // held while the page is read and written
+	soak := os.Getenv("E2E_SOAK") != ""
 	for _, x := range []struct {
 		name     string
 		packages []string
-		env      []string
+		script   []string // its environment
+		daemon   []string
+		short    bool
 	}{
-		{"newest", []string{"e2b@2.51.0", "@e2b/code-interpreter@2.8.0"}, []string{"INTERPRETER=1"}},
-		{"2.20", []string{"e2b@2.20.0"}, nil},
+		{"newest", e2bNewest, []string{"INTERPRETER=1"}, nil, os.Getuid() != 0 && !soak},
+		{"2.20", []string{"e2b@2.20.0"}, nil, nil, false},
+		{"gvisor", e2bNewest, []string{"INTERPRETER=1", "GVISOR=1"}, []string{"PANDO_BACKEND=gvisor"}, !soak},
 	} {
 		t.Run(x.name, func(t *testing.T) {
+			if x.name == "2.20" {
+				rootHasRunIt(t)
+			}
+			if x.name == "gvisor" && !hasGvisor() {
+				t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
+			}
 			reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
+			t.Parallel()
 			packages := npmInstall(t, npm, x.packages...)
 			h := newHost(t)
+			h.env = append(h.env, x.daemon...)
 			script, err := filepath.Abs("e2b/matrix.mjs")
 			if err != nil {
 				t.Fatal(err)
@@ -48,29 +62,46 @@ func TestE2B(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			c := exec.CommandContext(ctx, node, script)
-			c.Env = append(append(os.Environ(), serveE2B(t, h)...), append(x.env, "PACKAGES="+packages)...)
+			c.Env = append(append(os.Environ(), serveE2B(t, h)...), append(x.script, "PACKAGES="+packages)...)
+			if x.short {
+				c.Env = append(c.Env, "SHORT=1")
+			}
 			var stderr bytes.Buffer
 			c.Stderr = &stderr
 			table, err := c.Output()
 			if err != nil {
 				t.Errorf("%v\n%s%s", err, table, stderr.Bytes())
 			}
-			begin, end := []byte("<!-- "+x.name+" -->\n"), []byte("<!-- end of "+x.name+" -->")
-			before, rest, ok := bytes.Cut(page, begin)
-			shown, after, ok2 := bytes.Cut(rest, end)
-			switch {
-			case !ok || !ok2:
-				t.Errorf("%s has no place for the table of %s", e2bPage, x.name)
-			case bytes.Equal(shown, table):
-			case os.Getenv("PANDO_UPDATE") != "":
-				page = bytes.Join([][]byte{before, begin, table, end, after}, nil)
-				if err := os.WriteFile(e2bPage, page, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			default:
-				t.Errorf("%s does not show what was seen; PANDO_UPDATE=1 go test ./e2e -run TestE2B\n%s", e2bPage, table)
+			if x.short != (x.name == "gvisor") { // not what the page shows
+				return
 			}
+			page.Lock()
+			defer page.Unlock()
+			showsE2B(t, x.name, table)
 		})
+	}
+}
+
+// showsE2B checks that the page shows a table as it was seen.
+func showsE2B(t *testing.T, name string, table []byte) {
+	t.Helper()
+	page, err := os.ReadFile(e2bPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := []byte("<!-- "+name+" -->\n"), []byte("<!-- end of "+name+" -->")
+	before, rest, ok := bytes.Cut(page, begin)
+	shown, after, ok2 := bytes.Cut(rest, end)
+	switch {
+	case !ok || !ok2:
+		t.Errorf("%s has no place for the table of %s", e2bPage, name)
+	case bytes.Equal(shown, table):
+	case os.Getenv("PANDO_UPDATE") != "":
+		if err := os.WriteFile(e2bPage, bytes.Join([][]byte{before, begin, table, end, after}, nil), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s does not show what was seen; PANDO_UPDATE=1 go test ./e2e -run TestE2B\n%s", e2bPage, table)
 	}
 }
 
@@ -117,7 +148,14 @@ var e2bExport = regexp.MustCompile(`^\s*export (E2B_[A-Z_]+)='?([^']+)'?$`)
 // says are to be set.
 func serveE2B(t *testing.T, h *host) (env []string) {
 	t.Helper()
-	c := exec.Command(h.bin, "serve", "--listen", "127.0.0.1:0", "--first-token", "run")
+	_, env = beginE2B(t, h, "127.0.0.1:0", 3)
+	return env
+}
+
+// beginE2B starts a daemon, and reads so many variables from what it says.
+func beginE2B(t *testing.T, h *host, listen string, vars int) (daemon *exec.Cmd, env []string) {
+	t.Helper()
+	c := exec.Command(h.bin, "serve", "--listen", listen, "--first-token", "run")
 	c.Env, c.Dir, c.Stderr = h.env, h.src, os.Stderr
 	out, err := c.StdoutPipe()
 	if err == nil {
@@ -135,14 +173,92 @@ func serveE2B(t *testing.T, h *host) (env []string) {
 		if m := e2bExport.FindStringSubmatch(sc.Text()); m != nil {
 			env = append(env, m[1]+"="+m[2])
 		}
-		if len(env) == 3 {
+		if len(env) == vars {
 			go func() {
 				for sc.Scan() {
 				}
 			}()
-			return env
+			return c, env
 		}
 	}
 	t.Fatalf("the daemon says nothing of E2B: %s", env)
-	return nil
+	return nil, nil
+}
+
+// What a sandbox has outlives a daemon that is killed while clients read from it.
+func TestE2BOutlivesItsDaemon(t *testing.T) {
+	rootHasRunIt(t)
+	node, npm := need.Program(t, "node"), need.Program(t, "npm")
+	need.Python(t)
+	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
+	h := newHost(t)
+	daemon, env := beginE2B(t, h, "127.0.0.1:0", 3)
+	script, err := filepath.Abs("e2b/restart.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, node, script)
+	c.Env = append(append(os.Environ(), env...), "PACKAGES="+npmInstall(t, npm, e2bNewest...))
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := bufio.NewScanner(out)
+	if !sc.Scan() || sc.Text() != "now" {
+		c.Wait()
+		t.Fatalf("%q\n%s", sc.Text(), stderr.Bytes())
+	}
+	h.killDaemon()
+	daemon.Wait()
+	beginE2B(t, h, strings.TrimPrefix(strings.TrimPrefix(env[0], "E2B_API_URL="), "http://"), 2)
+	fmt.Fprintln(in, "go on")
+	sc.Scan()
+	if err := c.Wait(); err != nil || sc.Text() != "done" {
+		t.Errorf("%v: %q\n%s", err, sc.Text(), stderr.Bytes())
+	}
+}
+
+// Whatever is done to a sandbox at once, it ends in a state that it can be used in,
+// with what was written; and nothing hangs.
+func TestE2BRaces(t *testing.T) {
+	rootHasRunIt(t)
+	node, npm := need.Program(t, "node"), need.Program(t, "npm")
+	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
+	packages := npmInstall(t, npm, e2bNewest...)
+	rounds := "10"
+	if os.Getenv("E2E_SOAK") != "" {
+		rounds = "200"
+	}
+	for _, backend := range []string{"namespace", "gvisor"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend == "gvisor" && !hasGvisor() {
+				t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
+			}
+			t.Parallel()
+			h := newHost(t)
+			h.env = append(h.env, "PANDO_BACKEND="+backend)
+			script, err := filepath.Abs("e2b/races.mjs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			c := exec.CommandContext(ctx, node, script)
+			c.Env = append(append(os.Environ(), serveE2B(t, h)...), "PACKAGES="+packages, "ROUNDS="+rounds)
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
 }

@@ -36,21 +36,23 @@ func escape(t *testing.T, flags ...string) { escapeBy(t, fromRun, nil, flags...)
 // system of its own.
 var interpreters = []string{"/proc/1/", "the first process", "first process without filter", "create /run/"}
 
+// The probe is this program, in which the scanner for secrets finds its own patterns.
+
 // fromRun has the probe run as the command of cell c, told by a variable.
 func fromRun(h *host, variable string, flags []string) outcome {
-	return h.try(slices.Concat([]string{"run", "--cell", "c", "--env", variable}, flags, []string{"--", "./probe"})...)
+	return h.try(slices.Concat([]string{"run", "--cell", "c", "--env", variable, "--with-secret", "probe"}, flags, []string{"--", "./probe"})...)
 }
 
 // fromFork has an interpreter in c start it, which was forked from a template.
 func fromFork(h *host, variable string, _ []string) outcome {
-	h.pando("template", "build", "warm", "--warm", "python", "--from", h.src, "--setup", "import os, subprocess")
+	h.pando("template", "build", "warm", "--warm", "python", "--from", h.src, "--with-secret", "probe", "--setup", "import os, subprocess")
 	h.pando("fork", "warm", "--name", "c")
 	return h.evaluates("c", variable)
 }
 
 // fromBranch has a branch start it.
 func fromBranch(h *host, variable string, _ []string) outcome {
-	h.pando("template", "build", "warm", "--warm", "python", "--from", h.src, "--setup", "import os, subprocess")
+	h.pando("template", "build", "warm", "--warm", "python", "--from", h.src, "--with-secret", "probe", "--setup", "import os, subprocess")
 	h.pando("fork", "warm", "--name", "source")
 	h.pando("eval", "source", "1")
 	h.pando("branch", "source", "--name", "c")

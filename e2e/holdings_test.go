@@ -41,23 +41,29 @@ func holdings(ts *testscript.TestScript, neg bool, args []string) {
 	if !ok {
 		ts.Fatalf("nothing was kept")
 	}
+	if more := heldMore(work, was.(map[string]int)); more != "" {
+		ts.Fatalf("%s", more)
+	}
+}
+
+// heldMore says what the processes of a script hold for good that they did not.
+func heldMore(work string, was map[string]int) string {
 	var more []string
 	for range 60 {
 		now := holdingsOf(work)
 		more = nil
 		for _, what := range slices.Sorted(maps.Keys(now)) {
 			kind, _, _ := strings.Cut(what, " of pando-")
-			if n := now[what] - was.(map[string]int)[what]; n > grown[kind] {
+			if n := now[what] - was[what]; n > grown[kind] {
 				more = append(more, fmt.Sprintf("%d more %s", n, what))
 			}
 		}
 		if len(more) == 0 {
-			ts.Logf("%v", now)
-			return
+			break
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	ts.Fatalf("%s", strings.Join(more, "; "))
+	return strings.Join(more, "; ")
 }
 
 // holdingsOf counts what the processes of a script hold, all of one name

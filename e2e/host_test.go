@@ -228,6 +228,18 @@ func (h *host) killKeeper(id string) {
 	kill(p)
 }
 
+// killDaemon ends the daemon as a crash would.
+func (h *host) killDaemon() {
+	h.t.Helper()
+	for _, p := range ours(h.work) {
+		if processName(p) == "pando-daemon" {
+			kill(p)
+			return
+		}
+	}
+	h.t.Fatal("no daemon to kill")
+}
+
 // leftovers lists what of the installation is left on the host.
 func (h *host) leftovers() (found []string) {
 	for range 100 {

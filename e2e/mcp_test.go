@@ -6,9 +6,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // The official TypeScript SDK of the Model Context Protocol.
@@ -24,6 +27,16 @@ func TestMCP(t *testing.T) {
 		h.write("greeting", "hello\n")
 		h.pando("template", "build", "pyagent")
 		agent(t, h, modules, "stdio", h.bin)
+		if o := h.try("mcp", "--credential", "nobody"); o.code != 3 || !strings.Contains(o.stderr, "cannot lend credential nobody") {
+			t.Errorf("a credential that there is not ends it with %d: %s", o.code, o.stderr)
+		}
+		h.sh("printf ghp_%036d 7 | pando credential add github")
+		call := agentOver(t, h.cmd(h.bin, "mcp", "--credential", "github"))
+		call("create", map[string]any{"name": "lent", "from": h.src})
+		if got := call("exec", map[string]any{"cell": "lent", "shell": "env | grep TOKEN"}); !strings.Contains(got, "GITHUB_TOKEN=") || strings.Contains(got, "00007") {
+			t.Errorf("a cell that was lent a credential has %s", got)
+		}
+		call("run", map[string]any{"shell": "test -n \"$GITHUB_TOKEN\"", "on_failure": "pending"})
 	})
 	t.Run("http", func(t *testing.T) {
 		h := newHost(t)
@@ -48,10 +61,46 @@ func TestMCP(t *testing.T) {
 				t.Errorf("%s with a token of scope run: %+v", tool, said)
 			}
 		}
+		// What one caller was told of is no other's to read.
+		var mine, theirs struct {
+			IsError           bool
+			StructuredContent struct{ Stdout struct{ Rest string } }
+		}
+		one, other := secret(t, h, "admin"), secret(t, h, "admin")
+		asked(t, url, one, "tools/call", "exec", map[string]any{"name": "exec", "arguments": map[string]any{"cell": "kept", "shell": "seq 100000"}}, &mine)
+		rest := map[string]any{"name": "read", "arguments": map[string]any{"uri": mine.StructuredContent.Stdout.Rest}}
+		asked(t, url, other, "tools/call", "read", rest, &theirs)
+		if asked(t, url, one, "tools/call", "read", rest, &mine); mine.IsError || !theirs.IsError {
+			t.Errorf("the rest of an output is read by who was told of it: %v, and by another: %v", !mine.IsError, !theirs.IsError)
+		}
 		if resp, err := http.Post(url+"/mcp", "application/json", strings.NewReader("{}")); err != nil || resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("without a token: %v, %v", resp, err)
 		}
 	})
+}
+
+// agentOver starts a server on standard input and output; what it returns calls its
+// tools, which must succeed.
+func agentOver(t *testing.T, c *exec.Cmd) func(tool string, args map[string]any) string {
+	t.Helper()
+	c.Stderr = os.Stderr
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cs.Close() })
+	return func(tool string, args map[string]any) string {
+		t.Helper()
+		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(r.Content)
+		if err != nil || r.IsError || strings.Contains(string(b), "exit code") {
+			t.Fatalf("%s %v: %v %s", tool, args, err, b)
+		}
+		return string(b)
+	}
 }
 
 // served is where pando serve answers.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/daemon"
 )
 
 // badNames are rejected by every verb and every endpoint before any path is
@@ -89,6 +90,51 @@ func TestF24NamesOnEveryEndpoint(t *testing.T) {
 		{"POST", "/v1/templates", `{"name":JSON}`}, {"GET", "/v1/templates/NAME", ""}, {"DELETE", "/v1/templates/NAME", ""},
 		{"POST", "/v1/templates/NAME/fork", "{}"},
 		{"GET", "/v1/receipts/NAME", ""}, {"GET", "/v1/receipts/NAME/bundle", ""}, {"POST", "/v1/receipts/NAME/verify", ""},
+	}
+	// And each route of the table with a name in its path that is not among them: its
+	// other names are right.
+	right := map[string]string{"cell": "web", "run": "web:latest", "name": "stdout", "port": "80", "rest": "x"}
+	known := map[string]bool{}
+	for _, e := range endpoints {
+		path, _, _ := strings.Cut(e.path, "?")
+		known[e.method+" "+path] = true
+	}
+	for _, r := range daemon.Routes {
+		path, query := r.Split()
+		words := daemon.PathWords(path)
+		for _, bad := range words {
+			if bad == "rest" { // a path of the program's own
+				continue
+			}
+			p := path
+			for _, w := range words {
+				to := right[w]
+				if w == bad {
+					to = "NAME"
+				}
+				p = strings.NewReplacer("{"+w+"}", to, "{"+w+"...}", to).Replace(p)
+			}
+			if known[r.Method+" "+p] {
+				continue
+			}
+			for _, q := range query {
+				if q == "path" {
+					p += "?path=x"
+				}
+			}
+			body := ""
+			if r.In != nil {
+				body = map[string]string{"mkdir": `{"path":"x"}`, "rename": `{"path":"x","to":"y"}`}[path[strings.LastIndex(path, "/")+1:]]
+				if body == "" {
+					body = "{}"
+				}
+			}
+			method := r.Method
+			if method == "ANY" {
+				method = "PATCH"
+			}
+			endpoints = append(endpoints, struct{ method, path, body string }{method, p, body})
+		}
 	}
 	for _, e := range endpoints {
 		for _, name := range append(badNames, "a\x00b", "\x00", "../../../etc/passwd") {

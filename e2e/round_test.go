@@ -179,6 +179,7 @@ func TestWaysRound(t *testing.T) {
 	w.repo = filepath.Join(h.work, "repo.git")
 	h.writeAt(filepath.Join(h.work, "policy.yaml"), waysPolicy)
 	args := []string{"--policy", filepath.Join(h.work, "policy.yaml")}
+	h.pando(append(append([]string{"run", "--cell", "w", "--with-secret", "goprobe"}, args...), "--", "true")...) // a program in which the scanner finds its own patterns
 	for _, a := range through {
 		if _, err := exec.LookPath(a.prog); a.prog != "go" && err != nil {
 			continue
@@ -195,7 +196,7 @@ func TestWaysRound(t *testing.T) {
 	h.pando("rm", "w", "--yes")
 
 	// Inside.
-	h.pando(append(append([]string{"run", "--cell", "w"}, args...), "--", "true")...)
+	h.pando(append(append([]string{"run", "--cell", "w", "--with-secret", "goprobe"}, args...), "--", "true")...)
 	for _, a := range runnable {
 		w.take()
 		zone.take()

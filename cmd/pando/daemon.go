@@ -41,6 +41,7 @@ import (
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/reexec"
 	"github.com/pando-dev/pando/internal/store/disk"
+	"github.com/pando-dev/pando/internal/telemetry"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/clone"
 	"github.com/pando-dev/pando/internal/workspace/overlay"
@@ -61,6 +62,8 @@ type launch struct {
 	Resolvers []string `json:"resolvers,omitempty"`
 	Roots     string   `json:"roots,omitempty"`
 	Pool      *int     `json:"pool,omitempty"`
+	// Telemetry are the variables that say where traces go.
+	Telemetry []string `json:"telemetry,omitempty"`
 	// Serve: it answers callers from elsewhere, and ends with who started it.
 	Serve *serving `json:"serve,omitempty"`
 }
@@ -106,17 +109,22 @@ func startDaemon(ctx context.Context, h home.Home) error {
 // answers reports whether somebody listens on a socket, whose path may be longer
 // than an address can be.
 func answers(socket string) bool {
-	dir, err := os.Open(filepath.Dir(socket))
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)))
+	c, err := dialSocket(context.Background(), socket)
 	if err != nil {
 		return false
 	}
 	c.Close()
 	return true
+}
+
+func dialSocket(ctx context.Context, socket string) (net.Conn, error) {
+	dir, err := os.Open(filepath.Dir(socket))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)))
 }
 
 // launchDaemon starts one; Exists when another holds the lock.
@@ -180,6 +188,7 @@ func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *pr
 	if l.Resolvers, l.Roots, err = outside(); err != nil {
 		return nil, err
 	}
+	l.Telemetry = telemetry.Environment(os.Environ())
 	if err := conn.Send(l, sockets...); err != nil {
 		return nil, fmt.Errorf("cannot start the daemon: %w", err)
 	}
@@ -243,11 +252,28 @@ func daemonMain() error {
 		return nil
 	}
 	defer lock.Close()
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	file := openLog(l.Home.Log())
+	log := slog.New(slog.NewTextHandler(file, nil))
 	if l.OwnMounts {
 		if err := linux.KeepMounts(l.Home.Cells()); err != nil {
 			return fail(err)
 		}
+	}
+	tracer, flush, err := telemetry.Open(context.Background(), l.Telemetry, l.Version, log)
+	switch {
+	case err != nil && l.Serve != nil:
+		return fail(err)
+	case err != nil: // the variables may be meant for other programs of whoever gave a command
+		log.Warn("there are no traces", "error", err, "hint", cell.HintOf(err))
+	}
+	if tracer != nil {
+		defer func() { // what the last requests left
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			if err := flush(ctx); err != nil {
+				log.Warn("traces", "error", err)
+			}
+		}()
 	}
 	caught, release := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer release()
@@ -262,7 +288,7 @@ func daemonMain() error {
 	if err != nil {
 		return fail(err)
 	}
-	cfg := daemon.Config{Home: l.Home, Engine: eng.Engine, Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle}
+	cfg := daemon.Config{Home: l.Home, Engine: eng.All(), Log: log, Version: l.Version, Doctor: eng.doctor, Idle: l.Idle, Tracer: tracer}
 	if cfg.Tokens, err = access.Open(durable.Disk(l.Home.Tokens())); err != nil {
 		return fail(err)
 	}
@@ -274,6 +300,10 @@ func daemonMain() error {
 		return fail(err)
 	}
 	defer cfg.Once.Close()
+	if cfg.Operations, err = daemon.OpenOperationsOrNew(durable.Disk(l.Home.State), "operations.log", log); err != nil {
+		return fail(err)
+	}
+	defer cfg.Operations.Close()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -281,9 +311,7 @@ func daemonMain() error {
 		for {
 			select {
 			case <-hup:
-				if err := cfg.Audit.Reopen(); err != nil {
-					log.Error("cannot reopen the audit log", "error", err)
-				}
+				l.again(cfg.Audit, file, log)
 			case <-ctx.Done():
 				return
 			}
@@ -291,11 +319,16 @@ func daemonMain() error {
 	}()
 	var answer launched
 	if l.Serve != nil {
+		cfg.Limits = l.Serve.limits()
 		if cfg.Listen, answer.Served, err = l.Serve.open(l.Home, cfg.Tokens, sockets); err != nil {
 			return fail(err)
 		}
 	}
-	front, err := e2bFront(l.Home, eng.Engine, l.Path, log)
+	upload := daemon.DefaultLimits.Upload
+	if cfg.Limits != nil {
+		upload = cfg.Limits.Upload
+	}
+	front, err := e2bFront(l.Home, eng.Engine, l.Path, upload, log)
 	if err != nil {
 		return fail(err)
 	}
@@ -317,6 +350,26 @@ func daemonMain() error {
 	log.Info("daemon is ready", "version", l.Version, "pid", os.Getpid())
 	defer os.Remove(l.Home.Socket())
 	return d.Serve(ctx, ln)
+}
+
+// again opens files by their names again: logs, which others may have moved, and
+// the certificate.
+func (l *launch) again(audit *daemon.Audit, file *daemonLog, log *slog.Logger) {
+	if err := file.Reopen(); err != nil {
+		log.Error("cannot reopen the log", "error", err)
+	}
+	if err := audit.Reopen(); err != nil {
+		log.Error("cannot reopen the audit log", "error", err)
+	}
+	if l.Serve == nil {
+		return
+	}
+	switch changed, err := l.Serve.reload(l.Home); {
+	case err != nil:
+		log.Error("the certificate stays what it was: the new one can't be used", "error", err)
+	case changed:
+		log.Info("new connections get another certificate")
+	}
 }
 
 type parts struct {
@@ -364,7 +417,13 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
 		whyNot[overlay.Name] = why
 	}
+	var most int
+	var free int64
+	if l.Serve != nil {
+		most, free = int(l.Serve.Limits.Cells), l.Serve.Limits.Free
+	}
 	eng, err := engine.Open(ctx, engine.Config{
+		MaxCells: most, MinFree: free,
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Pool: l.Pool,

@@ -10,7 +10,7 @@ import (
 )
 
 // serveAgents is package mcp as the command line knows it.
-func serveAgents(ctx context.Context, c *client.Client, version, dir string) error {
+func serveAgents(ctx context.Context, c *client.Client, version, dir string, credentials []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return mcp.New(mcp.Config{Client: c, Version: version, Dir: dir, Log: log}).Run(ctx)
+	return mcp.New(mcp.Config{Client: c, Version: version, Dir: dir, Credentials: credentials, Log: log}).Run(ctx)
 }

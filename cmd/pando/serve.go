@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -22,6 +23,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +42,10 @@ type serving struct {
 	Cert  string       `json:"cert,omitempty"` // files of the own certificate and key; "" for one that the daemon makes
 	Key   string       `json:"key,omitempty"`
 	First access.Level `json:"first,omitempty"` // of the token that is made when there is none; "" for none
+
+	Limits cli.ServeLimits `json:"limits"`
+
+	now atomic.Pointer[tls.Certificate] // nil where nothing is encrypted
 }
 
 // serveDaemon runs a daemon in the foreground. ready is called when it answers.
@@ -63,7 +69,7 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 		}
 		defer log.Close()
 	}
-	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope)}
+	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits}
 	p, err := begin(h, log, s, sockets)
 	if err != nil {
 		return err
@@ -79,6 +85,11 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 		<-ended
 		return err
 	}
+	manager := newNotifier()
+	manager.say("READY=1\nSTATUS=answers at " + strings.Join(p.answer.Served.URLs, ", "))
+	watched, end := context.WithCancel(ctx)
+	defer end()
+	go manager.alive(watched, h.Socket(), watchdog(), func() { p.pid.Kill() })
 	stop := ctx.Done()
 	for {
 		select {
@@ -88,8 +99,11 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 			}
 			return nil
 		case <-hup:
+			manager.reloading()
 			p.pid.Signal(syscall.SIGHUP)
+			manager.say("READY=1")
 		case <-stop:
+			manager.say("STOPPING=1\nSTATUS=cells live on")
 			p.pid.Signal(syscall.SIGTERM)
 			stop = nil
 		}
@@ -127,10 +141,14 @@ func listen(addrs []string) (files []*os.File, err error) {
 	return files, nil
 }
 
+// limits are those of the daemon.
+func (s *serving) limits() *daemon.Limits {
+	return &daemon.Limits{Rate: s.Limits.Rate, Flight: int(s.Limits.Requests), Conns: int(s.Limits.Connections), Body: s.Limits.Body, Upload: s.Limits.Archive}
+}
+
 // open makes listeners of the sockets, and the first token.
 func (s *serving) open(h home.Home, tokens *access.Store, sockets []*os.File) (list []daemon.Open, out *cli.Served, err error) {
 	out = &cli.Served{}
-	var conf *tls.Config
 	for _, f := range sockets {
 		l, err := net.FileListener(f)
 		f.Close()
@@ -142,12 +160,15 @@ func (s *serving) open(h home.Home, tokens *access.Store, sockets []*os.File) (l
 		}
 		o := daemon.Open{Listener: l, URL: "http://" + l.Addr().String()}
 		if s.TLS || s.Cert != "" || !daemon.Loopback(l.Addr()) {
-			if conf == nil {
-				if conf, out.Fingerprint, err = s.certificate(h); err != nil {
+			if s.now.Load() == nil {
+				cert, fingerprint, err := s.certificate(h)
+				if err != nil {
 					return nil, nil, err
 				}
+				out.Fingerprint = fingerprint
+				s.now.Store(&cert)
 			}
-			o.TLS, o.URL = conf, "https://"+l.Addr().String()
+			o.TLS, o.URL = s.config(), "https://"+l.Addr().String()
 		}
 		list = append(list, o)
 		out.URLs = append(out.URLs, o.URL)
@@ -163,22 +184,43 @@ func (s *serving) open(h home.Home, tokens *access.Store, sockets []*os.File) (l
 	return list, out, nil
 }
 
+// config is how connections are encrypted that begin from now on: with the
+// certificate of that moment.
+func (s *serving) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.now.Load(), nil }}
+}
+
+// reload loads the certificate anew. When that fails the old one stays. changed
+// reports whether it is another.
+func (s *serving) reload(h home.Home) (changed bool, err error) {
+	was := s.now.Load()
+	if was == nil {
+		return false, nil
+	}
+	cert, _, err := s.certificate(h)
+	if err != nil || bytes.Equal(cert.Certificate[0], was.Certificate[0]) {
+		return false, err
+	}
+	s.now.Store(&cert)
+	return true, nil
+}
+
 // certificate loads the certificate: the user's, or the daemon's own, which is
 // made once. fingerprint is of the latter.
-func (s *serving) certificate(h home.Home) (conf *tls.Config, fingerprint string, err error) {
-	var cert tls.Certificate
+func (s *serving) certificate(h home.Home) (cert tls.Certificate, fingerprint string, err error) {
 	if s.Cert != "" {
 		if cert, err = tls.LoadX509KeyPair(s.Cert, s.Key); err != nil {
-			return nil, "", cell.Errorf(cell.Invalid, "serve", "give both as PEM: --tls-cert FILE --tls-key FILE", "cannot use the certificate: %w", err)
+			return cert, "", cell.Errorf(cell.Invalid, "serve", "give both as PEM: --tls-cert FILE --tls-key FILE", "cannot use the certificate: %w", err)
 		}
 	} else {
 		if cert, err = ownCertificate(durable.Disk(h.Keys())); err != nil {
-			return nil, "", err
+			return cert, "", err
 		}
 		sum := sha256.Sum256(cert.Certificate[0])
 		fingerprint = hex.EncodeToString(sum[:])
 	}
-	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, fingerprint, nil
+	return cert, fingerprint, nil
 }
 
 // ownFile holds the daemon's own certificate and its key, PEM.

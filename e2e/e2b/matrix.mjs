@@ -5,6 +5,8 @@ import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
 import assert from 'node:assert/strict'
 import http from 'node:http'
+import { readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 
 const require = createRequire(process.env.PACKAGES + '/')
 const load = async (name) => import(pathToFileURL(require.resolve(name)).href)
@@ -13,7 +15,13 @@ const version = require('e2b/package.json').version
 const modern = !version.startsWith('2.20.')
 const rows = []
 
+// short are the calls that are made where not all of them are.
+const short = ['Sandbox.create', 'commands.run', 'commands.run: background, list, kill', 'pty.create, sendInput, resize, kill', 'files.write, read', 'files.list, exists, getInfo', 'files.watchDir',
+  'lifecycle.autoResume', 'fork: files', 'fork: with what runs', 'createSnapshot, create of it, listSnapshots, deleteSnapshot', 'getHost: HTTP on a port', 'network: nothing by default', 'protocol: Protocol Buffers',
+  'code-interpreter: Sandbox.create', 'runCode: state, value, streams', 'fork: with the memory of the interpreter', 'kill']
+
 async function call(name, f) {
+  if (process.env.SHORT && !short.includes(name)) return
   const began = Date.now()
   try {
     const note = await f()
@@ -39,6 +47,15 @@ while True:
     c.sendall(c.recv(4096))
     c.close()
 `
+
+// until asks again and again, for ten seconds at most.
+async function until(f) {
+  for (const end = Date.now() + 10_000; ; ) {
+    if (await f()) return
+    if (Date.now() > end) throw new Error('it never was so: ' + f)
+    await new Promise((r) => setTimeout(r, 50))
+  }
+}
 
 const made = []
 const keep = (s) => (made.push(s), s)
@@ -81,8 +98,7 @@ await call('commands.run: 20 MB of output', async () => {
 })
 await call('commands.run: timeoutMs', async () => {
   await assert.rejects(s.commands.run('sleep 30', { timeoutMs: 500 }), (e) => e.name === 'TimeoutError')
-  await new Promise((r) => setTimeout(r, 600))
-  assert.ok(!(await s.commands.list()).some((p) => p.args.some((a) => a.includes('sleep 30'))))
+  await until(async () => !(await s.commands.list()).some((p) => p.args.some((a) => a.includes('sleep 30'))))
 })
 await call('commands.run: background, list, kill', async () => {
   const c = await s.commands.run('sleep 1000', { background: true })
@@ -101,8 +117,7 @@ await call('commands.connect', async () => {
 await call('commands: disconnect, and go on', async () => {
   const c = await s.commands.run('sleep 0.5; echo late > /home/user/late', { background: true })
   await c.disconnect()
-  await new Promise((r) => setTimeout(r, 1200))
-  assert.equal(await s.files.read('late'), 'late\n')
+  await until(() => s.files.exists('late'))
 })
 if (modern) {
   await call('commands.closeStdin', async () => {
@@ -115,6 +130,7 @@ if (modern) {
 await call('pty.create, sendInput, resize, kill', async () => {
   let out = ''
   const p = await s.pty.create({ cols: 80, rows: 24, onData: (d) => { out += Buffer.from(d).toString() } })
+  while (!/[#$] $/.test(out)) await new Promise((r) => setTimeout(r, 5)) // readline, when it begins, sets the size that it has read before
   await s.pty.resize(p.pid, { cols: 132, rows: 40 })
   await s.pty.sendInput(p.pid, new TextEncoder().encode('stty size; exit\n'))
   await p.wait()
@@ -221,8 +237,7 @@ await call('setTimeout: paused when it is over', async () => {
   const t = keep(await Sandbox.create())
   await t.files.write('work', 'not lost')
   await t.setTimeout(1000)
-  await new Promise((r) => setTimeout(r, 1800))
-  assert.equal(await t.isRunning(), false)
+  await until(async () => !(await t.isRunning()))
   assert.equal((await Sandbox.getInfo(t.sandboxId)).state, 'paused')
   const u = await Sandbox.connect(t.sandboxId)
   assert.equal(await u.files.read('work'), 'not lost')
@@ -231,8 +246,7 @@ await call('setTimeout: paused when it is over', async () => {
 if (modern) {
   await call('lifecycle.onTimeout: kill', async () => {
     const t = keep(await Sandbox.create({ timeoutMs: 1000, lifecycle: { onTimeout: 'kill' } }))
-    await new Promise((r) => setTimeout(r, 2000))
-    await assert.rejects(Sandbox.getInfo(t.sandboxId), (e) => /NotFound/.test(e.name))
+    await until(() => Sandbox.getInfo(t.sandboxId).then(() => false, (e) => /NotFound/.test(e.name)))
   })
   await call('lifecycle.autoResume', async () => {
     const t = keep(await Sandbox.create({ lifecycle: { onTimeout: 'pause', autoResume: true } }))
@@ -248,8 +262,7 @@ await call('pause, connect: processes go on', async () => {
   assert.equal(await (t.pause ?? t.betaPause).call(t), true)
   await assert.rejects(t.commands.run('true'))
   const u = await Sandbox.connect(t.sandboxId)
-  await new Promise((r) => setTimeout(r, 2000))
-  assert.equal(await u.files.read('n'), '1\n2\n3\n4\n5\n6\n')
+  await until(async () => (await u.files.read('n')) === '1\n2\n3\n4\n5\n6\n')
   await u.kill()
 })
 if (modern) {
@@ -265,6 +278,22 @@ if (modern) {
     assert.equal((await forks[2].commands.run('echo $FOO')).stdout, 'bar\n')
     await Promise.all(forks.map((f) => f.kill()))
   })
+  if (process.env.GVISOR) {
+    await call('fork: with what runs', async () => {
+      const t = keep(await Sandbox.create({ metadata: { 'pando:backend': 'gvisor' } }))
+      assert.equal((await t.getInfo()).metadata['pando:backend'], 'gvisor')
+      await t.commands.run('i=0; while true; do i=$((i+1)); echo $i > count; sleep 0.02; done', { background: true, timeoutMs: 0 })
+      await until(() => t.files.exists('count'))
+      const forks = await t.fork({ count: 2 })
+      forks.forEach((f) => assert.ok(!(f instanceof Error), String(f)))
+      forks.forEach(keep)
+      for (const f of forks) {
+        const was = +(await f.files.read('count'))
+        await until(async () => +(await f.files.read('count')) > was)
+      }
+      await Promise.all([t, ...forks].map((x) => x.kill()))
+    })
+  }
   await call('createSnapshot, create of it, listSnapshots, deleteSnapshot', async () => {
     await s.files.write('state', 'one')
     const name = 'snap-' + Date.now()
@@ -323,8 +352,15 @@ if (modern) {
     await t.kill()
   })
   await call('network.rules', async () => {
-    await assert.rejects(Sandbox.create({ network: { rules: { 'a.example': [{ transform: { headers: { A: 'b' } } }] } } }), /network\.rules/)
-    return 'refused'
+    const rules = { 'a.example': [{ transform: { headers: { Authorization: 'Bearer 0123456789abcdef' } } }] }
+    const t = keep(await Sandbox.create({ network: { allowOut: ['a.example'], denyOut: ['0.0.0.0/0'], rules } }))
+    assert.deepEqual((await t.getInfo()).network.rules, { 'a.example': [{ transform: { headers: { Authorization: '***' } } }] })
+    await t.updateNetwork({ allowOut: ['a.example'], denyOut: ['0.0.0.0/0'] })
+    assert.equal((await t.getInfo()).network.rules, undefined)
+    await t.kill()
+    rules['a.example'][0].transform.headers.Other = 'Bearer fedcba9876543210'
+    await assert.rejects(Sandbox.create({ network: { allowOut: ['a.example'], rules } }), /network\.rules: 2 headers/)
+    return 'one header for each host; values are not told'
   })
   await call('Sandbox.create: mcp, volumeMounts', async () => {
     await assert.rejects(Sandbox.create({ mcp: { browserbase: { apiKey: 'x' } } }))
@@ -349,9 +385,104 @@ if (modern) {
     await b.kill()
   })
 }
+// What other clients than these packages call, by the protocol.
+if (modern) {
+  await call('protocol: Filesystem.CreateWatcher, GetWatcherEvents, RemoveWatcher', async () => {
+    await s.files.makeDir('polled')
+    const { watcherId } = await rpc('filesystem.Filesystem/CreateWatcher', { path: 'polled', includeEntry: true })
+    await s.files.write('polled/a', 'x')
+    let seen = []
+    for (let i = 0; i < 50 && !seen.some((e) => e.type === 'EVENT_TYPE_WRITE'); i++) {
+      seen.push(...((await rpc('filesystem.Filesystem/GetWatcherEvents', { watcherId })).events ?? []))
+      await new Promise((r) => setTimeout(r, 20))
+    }
+    assert.equal(seen.find((e) => e.type === 'EVENT_TYPE_CREATE').name, 'a')
+    assert.equal(seen.find((e) => e.type === 'EVENT_TYPE_WRITE').entry.path, '/home/user/polled/a')
+    await rpc('filesystem.Filesystem/RemoveWatcher', { watcherId })
+    await assert.rejects(rpc('filesystem.Filesystem/GetWatcherEvents', { watcherId }), /not_found/)
+  })
+  await call('protocol: POST /files/compose', async () => {
+    await s.files.write([{ path: 'part1', data: 'one ' }, { path: 'part2', data: 'two' }])
+    const res = await fetch(process.env.E2B_SANDBOX_URL + '/files/compose', { method: 'POST', headers: { ...own(), 'Content-Type': 'application/json' },
+      body: JSON.stringify({ source_paths: ['part1', 'part2'], destination: 'whole', hat: 1 }) })
+    assert.equal(res.status, 200)
+    assert.equal(res.headers.get('x-pando-ignored'), 'hat')
+    assert.equal((await res.json()).path, '/home/user/whole')
+    assert.equal(await s.files.read('whole'), 'one two')
+    assert.equal(await s.files.exists('part1'), false)
+    const other = await fetch(process.env.E2B_SANDBOX_URL + '/files/compose', { method: 'POST', headers: { ...own(), 'Content-Type': 'application/json' },
+      body: JSON.stringify({ source_paths: ['whole'], destination: 'again', username: 'nobody-here' }) })
+    assert.equal(other.status, 401)
+  })
+  await call('protocol: Process.StreamInput', async () => {
+    const c = await s.commands.run('head -n 2', { background: true, stdin: true })
+    const body = Buffer.concat([{ start: { process: { pid: c.pid } } }, { keepalive: {} }, ...['a\n', 'b\n'].map((x) => ({ data: { input: { stdin: Buffer.from(x).toString('base64') } } }))].map(envelope))
+    const res = await fetch(process.env.E2B_SANDBOX_URL + '/process.Process/StreamInput', { method: 'POST', headers: { ...own(), 'Content-Type': 'application/connect+json' }, body })
+    assert.match(await res.text(), /\{\}$/)
+    assert.equal(text(await c.wait()), 'a\nb\n')
+  })
+  await call('protocol: Protocol Buffers', async () => {
+    // A client made of the descriptors and the library that the package itself has.
+    const esm = async (name) => import(pathToFileURL(require.resolve(name).replace('/cjs/', '/esm/')).href)
+    const pb = await esm('@bufbuild/protobuf')
+    const { FileDescriptorSetSchema, FileDescriptorProtoSchema, file_google_protobuf_timestamp } = await esm('@bufbuild/protobuf/wkt')
+    const { createClient } = await esm('@connectrpc/connect')
+    const { createConnectTransport } = await esm('@connectrpc/connect-web')
+    const source = readFileSync(join(dirname(require.resolve('e2b')), 'index.mjs'), 'utf8')
+    const files = [...source.matchAll(/fileDesc\(\s*"([^"]+)"/g)].map((m) => pb.fromBinary(FileDescriptorProtoSchema, Buffer.from(m[1], 'base64')))
+    for (const f of files) f.dependency = f.messageType.some((m) => m.name === 'EntryInfo') ? ['google/protobuf/timestamp.proto'] : []
+    const registry = pb.createFileRegistry(pb.create(FileDescriptorSetSchema, { file: [file_google_protobuf_timestamp.proto, ...files] }))
+    const transport = createConnectTransport({ baseUrl: process.env.E2B_SANDBOX_URL, useBinaryFormat: true,
+      interceptors: [(next) => (req) => { for (const [k, v] of Object.entries(own())) req.header.set(k, v); return next(req) }] })
+    const proc = createClient(registry.getService('process.Process'), transport)
+    const seen = { out: '', err: '' }
+    for await (const m of proc.start({ process: { cmd: '/bin/bash', args: ['-c', 'echo $A; echo no >&2; exit 3'], envs: { A: 'ä' }, cwd: '/tmp' }, stdin: false })) {
+      const e = m.event.event
+      if (e.case === 'start') assert.ok(e.value.pid > 0)
+      if (e.case === 'data') seen[e.value.output.case === 'stdout' ? 'out' : 'err'] += Buffer.from(e.value.output.value).toString()
+      if (e.case === 'end') seen.end = e.value
+    }
+    assert.deepEqual([seen.out, seen.err, seen.end.exitCode, seen.end.exited, seen.end.status], ['ä\n', 'no\n', 3, true, 'exit status 3'])
+    const fs = createClient(registry.getService('filesystem.Filesystem'), transport)
+    await s.files.write('pb/deep/f', 'five5')
+    const list = (await fs.listDir({ path: 'pb', depth: 2 })).entries
+    const f = list.find((e) => e.path === '/home/user/pb/deep/f')
+    assert.deepEqual([f.name, f.type, f.size, f.mode & 0o400], ['f', 1, 5n, 0o400])
+    assert.ok(Math.abs(Number(f.modifiedTime.seconds) - Date.now() / 1000) < 60)
+    await assert.rejects(fs.stat({ path: 'pb/nothing' }), (e) => e.code === 5)
+    const c = await s.commands.run('cat', { background: true, stdin: true })
+    await proc.sendInput({ process: { selector: { case: 'pid', value: c.pid } }, input: { input: { case: 'stdin', value: Buffer.from('x') } } })
+    assert.ok((await proc.list({})).processes.some((p) => p.pid === c.pid && p.config.cmd === '/bin/bash'))
+    await proc.sendSignal({ process: { selector: { case: 'pid', value: c.pid } }, signal: 9 })
+    await assert.rejects(c.wait(), (e) => e.exitCode === -1)
+  })
+  await call('protocol: logs of sandboxes', async () => {
+    const v1 = await control('/sandboxes/' + s.sandboxId + '/logs')
+    assert.ok(v1.logs.some((l) => /sandbox created/.test(l.line)) && v1.logEntries.length === v1.logs.length)
+    const v2 = await control('/v2/sandboxes/' + s.sandboxId + '/logs?direction=backward&limit=3&search=process')
+    assert.equal(v2.logs.length, 3)
+    assert.ok(v2.logs[0].timestamp >= v2.logs[2].timestamp && v2.logs.every((l) => l.message.includes('process')))
+    assert.deepEqual((await control('/v2/sandboxes/' + s.sandboxId + '/logs?level=error')).logs, [])
+    await assert.rejects(control('/v2/sandboxes/' + s.sandboxId + '/logs?level=loud'), /level/)
+  })
+}
 await call('a wrong access token', async () => {
   const res = await fetch(process.env.E2B_SANDBOX_URL + '/files?path=a', { headers: { 'E2b-Sandbox-Id': s.sandboxId, 'X-Access-Token': 'wrong' } })
   assert.equal(res.status, 401)
+  const other = keep(await Sandbox.create())
+  const token = other.envdAccessToken
+  for (const [port, path] of [[49983, '/files?path=a'], [49983, '/envs'], [49999, '/contexts']]) {
+    const theirs = await fetch(process.env.E2B_SANDBOX_URL + path, { headers: { 'E2b-Sandbox-Id': s.sandboxId, 'E2b-Sandbox-Port': port, 'X-Access-Token': token } })
+    assert.equal(theirs.status, 401, path)
+  }
+  await other.files.write('mine', 'of the other')
+  const url = new URL(await other.downloadUrl('mine'))
+  assert.equal((await fetch(url)).status, 200)
+  assert.equal((await fetch(url, { headers: { 'E2b-Sandbox-Id': s.sandboxId } })).status, 401)
+  assert.equal((await byHost(s.getHost(49983), url.pathname + url.search)).status, 401)
+  assert.equal((await byHost(other.getHost(49983), url.pathname + url.search)).status, 200)
+  await other.kill()
+  assert.notEqual((await fetch(url)).status, 200)
 })
 await call('an unknown member of a request', async () => {
   const res = await fetch(process.env.E2B_API_URL + '/v2/sandboxes', { method: 'POST', headers: { 'X-API-KEY': process.env.E2B_API_KEY, 'Content-Type': 'application/json' },
@@ -418,6 +549,33 @@ await Promise.all(made.map((x) => x.kill().catch(() => {})))
 console.log(`| e2b ${version} | | |\n|---|---|---|`)
 for (const r of rows) console.log(`| ${r.map((x) => x.replaceAll('|', '\\|')).join(' | ')} |`)
 process.exit(rows.some((r) => r[1] === 'FAILS') ? 1 : 0)
+
+// own are the headers of what is sent to the sandbox itself.
+function own() {
+  return { 'E2b-Sandbox-Id': s.sandboxId, 'E2b-Sandbox-Port': '49983', 'X-Access-Token': s.envdAccessToken }
+}
+
+// envelope is one message of a stream.
+function envelope(v) {
+  const b = Buffer.from(JSON.stringify(v))
+  const head = Buffer.alloc(5)
+  head.writeUInt32BE(b.length, 1)
+  return Buffer.concat([head, b])
+}
+
+// rpc makes a call with one message each way.
+async function rpc(name, message) {
+  const res = await fetch(process.env.E2B_SANDBOX_URL + '/' + name, { method: 'POST', headers: { ...own(), 'Content-Type': 'application/json' }, body: JSON.stringify(message) })
+  if (res.status !== 200) throw new Error(await res.text())
+  return res.json()
+}
+
+// control asks the control plane.
+async function control(path) {
+  const res = await fetch(process.env.E2B_API_URL + path, { headers: { 'X-API-KEY': process.env.E2B_API_KEY } })
+  if (res.status !== 200) throw new Error(await res.text())
+  return res.json()
+}
 
 // byHost asks the daemon for what a host name stands for, without looking it up.
 function byHost(host, path) {

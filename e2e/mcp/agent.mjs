@@ -7,12 +7,15 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
+import { existsSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 import assert from "node:assert/strict";
 
 // Packages lie where NODE_PATH says; import alone does not look there.
 const require = createRequire(import.meta.url);
 const load = (name) => import(pathToFileURL(require.resolve(name)));
 const { Client } = await load("@modelcontextprotocol/sdk/client/index.js");
+const { ResourceListChangedNotificationSchema } = await load("@modelcontextprotocol/sdk/types.js");
 const { StdioClientTransport } = await load("@modelcontextprotocol/sdk/client/stdio.js");
 const { StreamableHTTPClientTransport } = await load("@modelcontextprotocol/sdk/client/streamableHttp.js");
 
@@ -22,7 +25,9 @@ const transport =
   how === "stdio"
     ? new StdioClientTransport({ command: at, args: ["mcp"], cwd: dir, env: process.env, stderr: "inherit" })
     : new StreamableHTTPClientTransport(new URL(at), { requestInit: { headers: { Authorization: "Bearer " + rest[0] } } });
+const changes = [];
 const client = new Client({ name: "e2e", version: "1" });
+client.setNotificationHandler(ResourceListChangedNotificationSchema, (n) => void changes.push(n));
 await client.connect(transport);
 
 const text = (r) => r.content.filter((c) => c.type === "text").map((c) => c.text).join("\n");
@@ -169,6 +174,7 @@ const tests = {
     assert.equal((await call("policy_why", { request: "connect example.com:443", from: dir, allow: ["example.com"] })).effect, "allow");
     assert.match((await call("list", { what: "runs" })).said, new RegExp(r.run));
     assert.ok((await client.listResources()).resources.some((x) => x.uri === `pando://runs/${r.run}/receipt`));
+    assert.ok(changes.length > 0, "nobody said that there are more resources");
     assert.ok((await client.listResourceTemplates()).resourceTemplates.length >= 10);
     await assert.rejects(client.readResource({ uri: "pando://runs/r-0000000000000000/stdout" }));
     await assert.rejects(client.readResource({ uri: "pando://cells/../files/x" }));
@@ -176,8 +182,8 @@ const tests = {
   },
   async "long outputs"() {
     await call("create", { name: "long", from: dir });
-    const r = await call("exec", { cell: "long", shell: "head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end" });
-    assert.ok(r.stdout.bytes === 20000005 && r.stdout.text.endsWith("xx\nend\n") && r.stdout.text.length < 30000);
+    const r = await call("exec", { cell: "long", shell: "head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end" });
+    assert.ok(r.stdout.bytes === 50000005 && r.stdout.text.endsWith("xx\nend\n") && r.stdout.text.length < 30000);
     assert.match(r.stdout.note, /pando:\/\/outputs\//);
     const more = await call("read", { uri: r.stdout.rest, offset: 8 << 20 });
     assert.equal(more.text, undefined); // only the beginning is kept
@@ -185,6 +191,37 @@ const tests = {
     const utf8 = await call("exec", { cell: "long", shell: "yes äöü | head -c 100001", limit: 1001 });
     assert.ok(!utf8.stdout.text.replace("… ", "").replace(" …", "").includes("\uFFFD"));
     await call("kill", { cell: "long" });
+  },
+  async "many at once"() {
+    // Over HTTP a token has only so many requests a second: what is refused says so.
+    const many = how === "stdio" ? 1000 : 300;
+    await call("create", { template: "pyagent", name: "many" });
+    const asked = (args) => client.callTool(args, undefined, { timeout: 120000 }).catch((e) => ({ isError: true, content: [{ type: "text", text: String(e) }] }));
+    const values = await Promise.all([...Array(many).keys()].map((n) => asked({ name: "eval", arguments: { cell: "many", code: `${n} + 1` } })));
+    values.forEach((r, n) => (r.isError && how !== "stdio" ? assert.match(text(r), /requests in a second|requests with this token|429/i) : assert.equal(r.structuredContent.value, n + 1, text(r))));
+    assert.ok(values.filter((r) => !r.isError).length > 100);
+    const loud = await Promise.all([...Array(10).keys()].map(() => asked({ name: "exec", arguments: { cell: "many", shell: "head -c 9000000 /dev/zero | tr '\\0' y; echo z" } })));
+    for (const r of loud.filter((r) => !r.isError || how === "stdio")) assert.ok(r.structuredContent.stdout.bytes === 9000002 && r.structuredContent.stdout.text.endsWith("yz\n"));
+    await new Promise((r) => setTimeout(r, how === "stdio" ? 0 : 1000));
+    await call("kill", { cell: "many" });
+  },
+  async "ways out of a cell's files"() {
+    const parent = dirname(dir);
+    writeFileSync(parent + "/outside", "of the host");
+    await call("create", { name: "walls", from: dir });
+    await call("exec", { cell: "walls", shell: "ln -s / up; ln -s ../outside out; mkdir -p d; ln -s ../../../../../../../../.. d/far" });
+    for (const p of ["../outside", "..%2foutside", "%2e%2e/outside", "out", `/${parent}/outside`, `up${parent}/outside`, `d/far${parent}/outside`, `proc/1/root${parent}/outside`, `/proc/self/root${parent}/outside`]) {
+      const uri = "pando://cells/walls/files/" + p;
+      const got = await client.readResource({ uri }).then((r) => r.contents[0].text, () => "");
+      assert.doesNotMatch(got, /of the host/, uri);
+      const said = text(await client.callTool({ name: "read_file", arguments: { cell: "walls", path: decodeURIComponent(p) } }));
+      assert.doesNotMatch(said, /of the host/, p);
+    }
+    for (const p of ["../planted", `up${parent}/planted`, `${parent}/planted`, `d/far${parent}/planted`]) {
+      await client.callTool({ name: "write_file", arguments: { cell: "walls", path: p, text: "x" } });
+      assert.ok(!existsSync(parent + "/planted"), p);
+    }
+    await call("kill", { cell: "walls" });
   },
   async "progress, and an end to it"() {
     await call("create", { name: "slow", from: dir });
@@ -247,9 +284,10 @@ tests["without a handshake"] = async () => {
 
 let failed = 0;
 for (const [name, test] of Object.entries(tests)) {
+  const began = Date.now();
   try {
     await test();
-    console.log("ok  ", name);
+    console.log("ok  ", name, `(${Date.now() - began} ms)`);
   } catch (e) {
     failed++;
     console.log("FAIL", name, "\n", e.message, e.stack);

@@ -46,7 +46,12 @@ type Principal struct {
 	Name  string // for people: a token's name, or "local"
 	Token string // the id of its token; "" for a caller on the unix socket
 	Level Level
+	// Bounds are what its token is held to; nil for none. They are not changed.
+	Bounds *Bounds
 }
+
+// Restricted reports whether p sees only what carries labels.
+func (p Principal) Restricted() bool { return p.Bounds != nil && len(p.Bounds.Labels) > 0 }
 
 // Local is whoever calls on the unix socket: the user, or root.
 var Local = Principal{Name: "local", Level: Admin}

@@ -24,6 +24,7 @@ type Token struct {
 	Level   Level     `json:"level"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // never when zero
+	Bounds
 }
 
 // Expired reports whether its time is over.
@@ -81,6 +82,9 @@ func Open(fsys durable.FS) (*Store, error) {
 		if err == nil && (t.ID != id || len(t.Digest) != sha256.Size || t.Level.rank() < 0) {
 			err = fmt.Errorf("what it holds is no token")
 		}
+		if err == nil {
+			err = t.Check()
+		}
 		if err != nil {
 			return nil, cell.Errorf(cell.Corrupt, "access.Open", "remove the file tokens/"+i.Name+" in the state directory, and make the token again", "cannot read the token %s: %w", id, err)
 		}
@@ -95,10 +99,18 @@ func (s *Store) put(t stored) {
 	s.all[t.ID] = &kept{stored: t, ctx: ctx, cancel: cancel}
 }
 
-// Create makes a token and returns its secret, which is never told again. Names
-// are unique. With an empty name it is called by its id.
+// Create makes a token that nothing but its level binds: see Make.
 func (s *Store) Create(name string, level Level, expires time.Time) (Token, string, error) {
-	const op = "access.Create"
+	return s.Make(name, level, expires, Bounds{})
+}
+
+// Make makes a token and returns its secret, which is never told again. Names
+// are unique. With an empty name it is called by its id.
+func (s *Store) Make(name string, level Level, expires time.Time, bounds Bounds) (Token, string, error) {
+	const op = "access.Make"
+	if err := bounds.Check(); err != nil {
+		return Token{}, "", err
+	}
 	if level.rank() < 0 {
 		return Token{}, "", cell.Errorf(cell.Invalid, op, "use read, run or admin", "%q is no scope", level)
 	}
@@ -117,7 +129,7 @@ func (s *Store) Create(name string, level Level, expires time.Time) (Token, stri
 	digest := sha256.Sum256([]byte(secret))
 	var id [6]byte
 	rand.Read(id[:])
-	t := stored{Token: Token{ID: "t-" + hex.EncodeToString(id[:]), Name: name, Level: level, Created: now, Expires: expires.UTC()}, Digest: digest[:]}
+	t := stored{Token: Token{ID: "t-" + hex.EncodeToString(id[:]), Name: name, Level: level, Created: now, Expires: expires.UTC(), Bounds: bounds}, Digest: digest[:]}
 	if name == "" {
 		t.Name = t.ID
 	}
@@ -201,5 +213,9 @@ func (s *Store) Recognise(secret string) (Principal, context.Context, time.Time,
 		return Principal{}, nil, time.Time{}, cell.Errorf(cell.Unauthenticated, "access.Recognise", "make one where the daemon runs: pando token create", "the token is wrong, has expired or was removed")
 	}
 	found.used = now
-	return Principal{Name: found.Name, Token: found.ID, Level: found.Level}, found.ctx, found.Expires, nil
+	p := Principal{Name: found.Name, Token: found.ID, Level: found.Level}
+	if found.Any() {
+		p.Bounds = &found.Bounds
+	}
+	return p, found.ctx, found.Expires, nil
 }

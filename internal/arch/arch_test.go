@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/backend/kept", "internal/workspace/apply"},
 	{"internal/workspace/diff"},
-	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci"},
+	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry"},
 	{"internal/secret"},
 	{"internal/gitdir"},
 	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive"},

@@ -9,7 +9,6 @@ package archive
 import (
 	"archive/tar"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -176,25 +175,7 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 	case tar.TypeDir:
 		return mkdirs(root, p, who)
 	case tar.TypeReg:
-		f, err := openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NONBLOCK, mode)
-		if err != nil {
-			return notInCell(err)
-		}
-		defer f.Close()
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return err
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return cell.Errorf(cell.Conflict, "archive", "", "cannot write %s: it is no regular file", p)
-		}
-		if _, err := io.Copy(f, r); err != nil {
-			return fmt.Errorf("cannot write %s: %w", p, err)
-		}
-		if err := f.Chmod(os.FileMode(mode)); err != nil {
-			return err
-		}
-		return own(f, who)
+		return put(root, p, who, os.FileMode(mode), true, r)
 	case tar.TypeSymlink:
 		dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {

@@ -278,35 +278,7 @@ func write(root *os.File, p string, who owner, in io.Reader) error {
 	if err := mkdirs(root, path.Dir(p), who); err != nil {
 		return err
 	}
-	made := false
-	f, err := openIn(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		made = true
-		f, err = openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, 0o644)
-	}
-	if errors.Is(err, unix.EISDIR) {
-		return cell.Errorf(cell.Invalid, "archive.write", "", "cannot write %s: it is a directory", p)
-	}
-	if err != nil {
-		return notInCell(err)
-	}
-	defer f.Close()
-	if err := regular(f, "write", p); err != nil {
-		return err
-	}
-	if err := f.Truncate(0); err != nil {
-		return notInCell(err)
-	}
-	if _, err := io.Copy(f, in); err != nil {
-		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
-	}
-	if !made {
-		return nil
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	return own(f, who)
+	return put(root, p, who, 0o644, false, in)
 }
 
 // regular refuses what is no regular file.

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -185,5 +186,47 @@ func TestWatch(t *testing.T) {
 	go io.Copy(io.Discard, r)
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// cut is a stream that breaks off.
+type cut struct{ r io.Reader }
+
+func (c cut) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// What breaks off leaves nothing of itself: no file, or the one that was there.
+func TestC28WritesAreWholeOrNotAtAll(t *testing.T) {
+	root, dir := place(t)
+	if err := write(root, "/d/new", owner{os.Getuid(), os.Getgid()}, cut{strings.NewReader("half")}); err == nil {
+		t.Error("no error")
+	}
+	if list, _ := os.ReadDir(filepath.Join(dir, "d")); len(list) > 0 {
+		t.Errorf("there is %v", list)
+	}
+	at := filepath.Join(dir, "d", "old")
+	if err := os.WriteFile(at, []byte("as it was"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(root, "/d/old", owner{os.Getuid(), os.Getgid()}, cut{strings.NewReader("half")}); err == nil {
+		t.Error("no error")
+	}
+	if err := Take(root, "/d", os.Getuid(), os.Getgid(), cut{io.LimitReader(pack(t, tar.Header{Name: "old", Typeflag: tar.TypeReg, Mode: 0o600}), 514)}); err == nil {
+		t.Error("no error")
+	}
+	if b, err := os.ReadFile(at); string(b) != "as it was" {
+		t.Errorf("%q, %v", b, err)
+	}
+	before, _ := os.Stat(at)
+	if err := write(root, "/d/old", owner{os.Getuid(), os.Getgid()}, strings.NewReader("whole")); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.Stat(at); err != nil || !os.SameFile(before, after) || after.Mode() != 0o640 || after.Size() != 5 {
+		t.Errorf("%v, %v", after, err)
 	}
 }

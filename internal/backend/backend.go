@@ -83,6 +83,10 @@ type Instance interface {
 	WriteFiles(ctx context.Context, path string, u cell.User, r io.Reader) error
 
 	List(ctx context.Context) ([]cell.ProcessInfo, error)
+
+	// Names are those of processes that were started and not forgotten, in no
+	// order.
+	Names(ctx context.Context) ([]string, error)
 	Stats(ctx context.Context) (cell.Stats, error)
 
 	// Govern replaces what the gateway of a cell goes by, as a whole and at
@@ -142,6 +146,12 @@ type Done struct {
 
 // Offsets are positions in a process's output.
 type Offsets struct{ Stdout, Stderr int64 }
+
+// A Refuser is an instance that counts what its cell is refused on the network,
+// since it was made. A keeper of an older version can't tell: Invalid.
+type Refuser interface {
+	Refused(ctx context.Context) ([]cell.Refused, error)
+}
 
 // An Agency is an instance that can lend keys of the caller's SSH agent to its
 // cell, as its governance says (cell.LentKey). listener is the socket that the

@@ -17,9 +17,10 @@ type Filer interface {
 }
 
 // A Dialer is an instance whose own loopback can be connected to from outside.
-// Unavailable: nothing listens there.
+// Unavailable: nothing listens there. Ports lists those on which something does.
 type Dialer interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
+	Ports(ctx context.Context) ([]cell.Listening, error)
 }
 
 // A Numbered is a process whose number in its cell is known; 0 if it is not.

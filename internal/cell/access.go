@@ -1,6 +1,9 @@
 package cell
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Act is what a process of a cell wants to do.
 type Act string
@@ -83,6 +86,35 @@ type Decided struct {
 	// Count is how many like it came at once and are told by this one event;
 	// 0 means 1.
 	Count int64 `json:"count,omitempty"`
+}
+
+// Refusal is a class of denials.
+type Refusal struct {
+	Act Act `json:"act"`
+	// Reason is who refused it: "rule" of a policy that denies, "default" where
+	// none allows, "special" for addresses that no name may lead to, "person",
+	// "gateway", "budget", "error" when the policy could not be evaluated.
+	Reason string `json:"reason"`
+}
+
+// Refused is how often a class of denials has happened.
+type Refused struct {
+	Refusal
+	Count int64 `json:"count"`
+}
+
+// Refusal is the class of a denial.
+func (d Decided) Refusal() Refusal {
+	reason := d.Decision.By
+	if reason == "policy" || reason == "" {
+		switch word, _, _ := strings.Cut(d.Decision.Rule, " "); word {
+		case "default", "special", "error":
+			reason = word
+		default:
+			reason = "rule"
+		}
+	}
+	return Refusal{Act: d.Access.Act, Reason: reason}
 }
 
 // Flow is the event "flow": a connection, or an HTTP request in one, that has

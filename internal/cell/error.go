@@ -27,6 +27,11 @@ const (
 
 	Unauthenticated Kind = "unauthenticated" // who asks is not known
 	Limited         Kind = "limited"         // too much was asked in a short time
+
+	Stale       Kind = "stale"        // what the caller saw is not what is there any more
+	TooLarge    Kind = "too-large"    // more was sent than is taken
+	WrongMethod Kind = "wrong-method" // there is such a path, and that is not done to it
+	WrongType   Kind = "wrong-type"   // what was sent is not of the type it has to be
 )
 
 // Error is the one error type that crosses package boundaries with a meaning.

@@ -39,6 +39,12 @@ type FileInfo struct {
 	Leads  string    `json:"leads,omitempty"`  // of a symlink: the type of what it leads to; "": nowhere
 }
 
+// Listening is a TCP port on which something in a cell listens.
+type Listening struct {
+	Port    int    `json:"port"`
+	Address string `json:"address"` // in the cell: 127.0.0.1, 0.0.0.0, ::1, ::
+}
+
 // The types of files.
 const (
 	TypeFile      = "file"

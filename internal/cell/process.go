@@ -101,6 +101,8 @@ type Status struct {
 	Ended    time.Time    `json:"ended,omitzero"`
 	LeftOver int          `json:"left_over,omitempty"` // processes ended with the cell
 	Typed    bool         `json:"typed,omitempty"`     // somebody typed at its terminal
+	Args     []string     `json:"args,omitempty"`      // in the answer to a question about it: what was started
+	Awaited  bool         `json:"awaited,omitempty"`   // it runs for a client who waits for it
 	Unsealed string       `json:"unsealed,omitempty"`  // why the event stream could not be completed
 }
 

@@ -171,7 +171,7 @@ signed evidence.
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.evalCmd(), a.cpCmd(), a.logsCmd()}},
+		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.evalCmd(), a.cpCmd(), a.forwardCmd(), a.logsCmd()}},
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
@@ -273,7 +273,7 @@ func (a *app) prepare() error {
 	if a.remote = host != ""; a.remote { // the daemon of this host's user knows them without
 		token = os.Getenv("PANDO_TOKEN")
 	}
-	a.client = client.New(client.Config{Socket: a.home.Socket(), Host: host, Token: token, Dir: a.dir, Start: func(ctx context.Context) error {
+	a.client = client.New(client.Config{Socket: a.home.Socket(), Host: host, Token: token, Dir: a.dir, Trace: traceparent(os.Getenv("TRACEPARENT")), Start: func(ctx context.Context) error {
 		if err := a.home.Make(); err != nil {
 			return err
 		}
@@ -292,6 +292,15 @@ func (a *app) prepare() error {
 		a.isTTY = term.IsTerminal(int(errs.Fd()))
 	}
 	return nil
+}
+
+// traceparent is s if it is one, as programs hand it down: version, trace, span
+// and flags in hex.
+func traceparent(s string) string {
+	if len(s) != 55 || s[2] != '-' || s[35] != '-' || s[52] != '-' || strings.Trim(s, "0123456789abcdef-") != "" {
+		return ""
+	}
+	return s
 }
 
 // print writes v as JSON, or calls people.

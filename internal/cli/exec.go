@@ -80,7 +80,7 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach 
 	if detach {
 		return a.print(x, func(w io.Writer) { fmt.Fprintln(w, x.ID) })
 	}
-	at, err := a.client.AttachExec(ctx, x.ID, true)
+	at, err := a.client.AttachExec(ctx, x.ID, true, 0, 0)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type ServeRequest struct {
 	TLS        bool     // also at addresses that only this host can connect to
 	Cert, Key  string   // files; "" for a certificate of the daemon's own
 	FirstScope string   // of the token that is made when there is none; "" for none
+	Limits     ServeLimits
 }
 
 // Served is what came of it.
@@ -58,6 +59,9 @@ when this one ends.`,
 			default:
 				return usage("--first-token takes read, run, admin or none, not %q", r.FirstScope)
 			}
+			if !cmd.Flags().Changed("min-free") {
+				r.Limits.Free = 0 // less on a small disk
+			}
 			if a.remote {
 				return usage("it serves this host's installation: unset PANDO_HOST")
 			}
@@ -73,6 +77,7 @@ when this one ends.`,
 	f.StringVar(&r.Cert, "tls-cert", "", "file with your certificate, PEM")
 	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM")
 	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
+	LimitFlags(f, &r.Limits)
 	complete(c, "first-token", "read", "run", "admin", "none")
 	return c
 }

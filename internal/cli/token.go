@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ only its digest is kept. One that is removed is worthless at once, and what was
 begun with it ends.
 
   pando token create ci --scope run --expires 30d
+  pando token create team-a --label team=a --max-cells 20 --ttl 8h
   pando token rm ci`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -29,22 +32,52 @@ begun with it ends.
 
 func (a *app) tokenCreateCmd() *cobra.Command {
 	var req api.TokenRequest
-	var expires string
+	var expires, ttl string
+	var labels []string
+	var cells int
+	var rate float64
 	c := &cobra.Command{
 		Use: "create [NAME]", Short: "Make a token, and show it this once", Args: cobra.MaximumNArgs(1),
 		Long: `Make a token. Its scope is what it allows: read looks, run starts and changes
 things in cells, admin also writes to sources, removes, approves, and makes
 tokens.
 
+With --label it sees and touches only cells that carry all of the labels, and their
+runs, checkpoints, receipts and approvals; all others are as if they did not exist.
+What is made with it carries them, too, and so do forks and branches of that. It
+can't reach the host or anything that is the whole installation's.
+
+--max-cells, --ttl and --rate bound what can be had with it. A cell whose time is
+over is paused, and keeps everything; it can be given time again.
+
 The token is all that goes to standard output.`,
+		Example: `  pando token create ci --scope run --expires 30d
+  pando token create team-a --label team=a --max-cells 20 --ttl 8h --rate 50`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Name = arg(args)
 			if expires != "" {
-				d, err := span(expires)
+				d, err := span("--expires", expires)
 				if err != nil {
 					return err
 				}
 				req.Expires = time.Now().Add(d).UTC().Truncate(time.Second)
+			}
+			var err error
+			if req.Labels, err = labelsOf(labels); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("max-cells") {
+				req.MaxCells = &cells
+			}
+			if cmd.Flags().Changed("rate") {
+				req.Rate = &rate
+			}
+			if cmd.Flags().Changed("ttl") {
+				d, err := span("--ttl", ttl)
+				if err != nil {
+					return err
+				}
+				req.TTL = d.String()
 			}
 			t, err := a.client.CreateToken(cmd.Context(), req)
 			if err != nil {
@@ -56,18 +89,69 @@ The token is all that goes to standard output.`,
 				if !t.Expires.IsZero() {
 					end = "expires " + t.Expires.Local().Format("2006-01-02 15:04")
 				}
+				if bounds := boundsText(t); bounds != "" {
+					end += "; " + bounds
+				}
 				a.say("token %s of scope %s, %s; for programs written for E2B it begins with e2b_ instead of pando_", t.Name, t.Scope, end)
 			})
 		},
 	}
 	c.Flags().StringVar(&req.Scope, "scope", "run", "read, run or admin")
 	c.Flags().StringVar(&expires, "expires", "", "how long it is good for: 90m, 12h, 30d (default: until it is removed)")
+	c.Flags().StringArrayVar(&labels, "label", nil, "restrict it to cells that carry NAME=VALUE; can be given several times")
+	c.Flags().IntVar(&cells, "max-cells", 0, "how many cells made with it there may be at a time (default: any number)")
+	c.Flags().StringVar(&ttl, "ttl", "", "how long a cell made with it lives at most: 90m, 12h, 30d (default: for ever)")
+	c.Flags().Var((*rateValue)(&rate), "rate", "requests in a second, for a moment twice as many (default: the daemon's own limit)")
 	complete(c, "scope", "read", "run", "admin")
 	return c
 }
 
+// labelsOf reads NAME=VALUE, of each name one.
+func labelsOf(list []string) (map[string]string, error) {
+	var out map[string]string
+	for _, s := range list {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" || v == "" {
+			return nil, usage("--label takes NAME=VALUE, not %q", s)
+		}
+		if old, twice := out[k]; twice && old != v {
+			return nil, usage("--label says %s=%s and %s=%s: no cell carries both", k, old, k, v)
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+// boundsText is what a token is held to beside its scope, for people.
+func boundsText(t api.Token) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
+		list = append(list, k+"="+t.Labels[k])
+	}
+	if t.MaxCells > 0 {
+		list = append(list, fmt.Sprintf("%d of %s", t.Cells, plural(t.MaxCells, "cell")))
+	}
+	if t.TTL != "" {
+		ttl := t.TTL
+		if strings.HasSuffix(ttl, "m0s") {
+			ttl = strings.TrimSuffix(ttl, "0s")
+		}
+		if strings.HasSuffix(ttl, "h0m") {
+			ttl = strings.TrimSuffix(ttl, "0m")
+		}
+		list = append(list, ttl+" each")
+	}
+	if t.Rate > 0 {
+		list = append(list, fmt.Sprintf("%g requests/s", t.Rate))
+	}
+	return strings.Join(list, ", ")
+}
+
 // span reads a length of time; days are allowed.
-func span(s string) (time.Duration, error) {
+func span(flag, s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.Atoi(days)
 		if err == nil && n > 0 && n <= 36500 {
@@ -76,7 +160,7 @@ func span(s string) (time.Duration, error) {
 	} else if d, err := time.ParseDuration(s); err == nil && d > 0 {
 		return d, nil
 	}
-	return 0, usage("--expires takes a length of time such as 90m, 12h or 30d, not %q", s)
+	return 0, usage("%s takes a length of time such as 90m, 12h or 30d, not %q", flag, s)
 }
 
 func (a *app) tokenLsCmd() *cobra.Command {
@@ -93,7 +177,7 @@ func (a *app) tokenLsCmd() *cobra.Command {
 					return
 				}
 				t := a.newTable(w)
-				t.row("NAME", "ID", "SCOPE", "CREATED", "EXPIRES", "LAST USED")
+				t.row("NAME", "ID", "SCOPE", "CREATED", "EXPIRES", "LAST USED", "BOUNDS")
 				for _, k := range list {
 					expires, used := "never", "–"
 					if !k.Expires.IsZero() {
@@ -105,7 +189,7 @@ func (a *app) tokenLsCmd() *cobra.Command {
 					if !k.Used.IsZero() {
 						used = ago(k.Used)
 					}
-					t.row(k.Name, k.ID, k.Scope, ago(k.Created), expires, used)
+					t.row(k.Name, k.ID, k.Scope, ago(k.Created), expires, used, boundsText(k))
 				}
 				t.flush()
 			})

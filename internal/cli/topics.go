@@ -33,6 +33,9 @@ Where a cell or run may be left out, it is the latest from this directory.`},
                http://HOST:PORT (this host alone) or https://HOST:PORT, with
                #sha256=FINGERPRINT where it has a certificate of its own making
   PANDO_TOKEN  the token to show there (pando token create)
+  TRACEPARENT  the trace that this command is part of (W3C Trace Context)
+  OTEL_…       where a daemon that is started now sends its traces, as
+               OpenTelemetry has it: OTEL_EXPORTER_OTLP_ENDPOINT and others
   NO_COLOR     no colours
   PAGER        shows long output (default: less)`},
 	}

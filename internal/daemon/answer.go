@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"os"
 	"regexp"
@@ -17,15 +18,15 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// maxBody bounds JSON bodies, in bytes.
-const maxBody = 16 << 20
-
 // done says that a handler has written its answer itself.
 type done struct{}
 
 // answer runs a route's handler and writes what it returns.
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
-	if key := r.Header.Get("Idempotency-Key"); key != "" && r.Method == http.MethodPost && d.cfg.Once != nil && allowed(r, route.Access) == nil {
+	if route.Takes == "" {
+		r.Body = http.MaxBytesReader(w, r.Body, d.maxBody())
+	}
+	if key := r.Header.Get("Idempotency-Key"); key != "" && route.Method == http.MethodPost && d.cfg.Once != nil && allowed(r, route.Access) == nil {
 		if v := visitOf(r); v != nil {
 			v.route, v.object = &route, objectOf(r, route)
 		}
@@ -45,10 +46,16 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	var out any
 	err := allowed(r, route.Access)
 	if err == nil {
+		err = within(r, route)
+	}
+	if err == nil {
+		err = mindful(r, route)
+	}
+	if err == nil {
 		err = d.takes(route)
 	}
 	if err == nil {
-		out, err = route.handle(d, w, r)
+		out, err = route.handle(d.as(r), w, r)
 	}
 	if err != nil {
 		kind := cell.KindOf(err)
@@ -68,6 +75,10 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		}
 		writeError(w, err)
 		return false
+	}
+	if a, ok := out.(accepted); ok {
+		a.send(w)
+		return true
 	}
 	if _, ok := out.(done); ok {
 		return r.Context().Err() == nil
@@ -109,7 +120,7 @@ func (route Route) explain(r *http.Request, err error) error {
 
 // pathWord is a part of a path in Route.cannot, with the word for it.
 var pathWord = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(cell |run |receipt |credential |template |token )?\{[a-z]+\}`)
+	return regexp.MustCompile(`(cell |run |receipt |credential |template |token |operation |port |exec )?\{[a-z]+\}`)
 })
 
 func clip(s string) string {
@@ -140,28 +151,77 @@ func errorOf(err error) *api.Error {
 }
 
 func notFound(r *http.Request) error {
-	return cell.Errorf(cell.NotFound, "daemon", "see GET /v1/openapi.json for what there is", "cannot find %s %s in this API", r.Method, clip(r.URL.Path))
+	return cell.Errorf(cell.NotFound, "daemon", "see /docs or GET /v1/openapi.json for what there is", "cannot find %s in this API", strconv.Quote(clip(r.URL.Path)))
+}
+
+// methods are those that the routes have.
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}
+
+// astray answers what no route does: there is no such path, or it takes other
+// methods.
+func astray(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	var allow []string
+	for _, m := range methods {
+		other := *r
+		other.Method = m
+		if _, pattern := mux.Handler(&other); pattern != "/" && pattern != "" {
+			allow = append(allow, m)
+		}
+	}
+	err := notFound(r)
+	if len(allow) > 0 {
+		w.Header().Set("Allow", strings.Join(allow, ", "))
+		err = cell.Errorf(cell.WrongMethod, "daemon", "use "+strings.Join(allow, " or "), "cannot %s %s", clip(r.Method), strconv.Quote(clip(r.URL.Path)))
+	}
+	if v := visitOf(r); v != nil {
+		v.kind = string(cell.KindOf(err))
+	}
+	writeError(w, err)
 }
 
 // decode reads a JSON body strictly: unknown fields are errors. An empty body
 // is the zero value.
-func decode[T any](w http.ResponseWriter, r *http.Request) (v T, err error) {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
+	if err := typed(r, "application/json"); err != nil {
+		return v, err
+	}
+	dec := json.NewDecoder(r.Body) // which answer has bounded
 	dec.DisallowUnknownFields()
 	err = dec.Decode(&v)
 	if errors.Is(err, io.EOF) {
 		return v, nil
 	}
 	if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return v, cell.Errorf(cell.Timeout, "daemon.decode", "", "cannot read the request: it comes too slowly")
-		}
-		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: %w", err)
+		return v, unread(err)
 	}
 	if dec.More() {
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")
 	}
 	return v, nil
+}
+
+// unread says why a body could not be read.
+func unread(err error) error {
+	if m, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return cell.Errorf(cell.TooLarge, "daemon", "send less at once", "cannot read the request: it is longer than %d bytes", m.Limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return cell.Errorf(cell.Timeout, "daemon", "", "cannot read the request: it comes too slowly")
+	}
+	return cell.Errorf(cell.Invalid, "daemon", "", "cannot read the request: %w", err)
+}
+
+// typed refuses a body of another media type than it has to be. One that says
+// nothing of its type is taken at its word when JSON is expected.
+func typed(r *http.Request, want string) error {
+	said := r.Header.Get("Content-Type")
+	if said == "" && (want == "application/json" || r.ContentLength == 0) {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(said); err == nil && kind == want {
+		return nil
+	}
+	return cell.Errorf(cell.WrongType, "daemon", "send Content-Type: "+want, "cannot read a body of type %s", strconv.Quote(clip(said)))
 }
 
 // selector reads a path segment; "-" stands for nothing given.

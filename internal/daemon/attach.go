@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -47,6 +48,10 @@ func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attach
 		a.Release(false)
 		return nil, err
 	}
+	if !upgrades(r) {
+		a.Release(false)
+		return nil, errNoWebSocket
+	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		a.Release(true)
@@ -67,11 +72,19 @@ func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attach
 	return done{}, nil
 }
 
+// errNoWebSocket is a request for a stream that asks for no WebSocket.
+var errNoWebSocket = cell.Errorf(cell.Invalid, "daemon.attach", "ask with Upgrade: websocket, as WebSocket clients do", "this is a WebSocket, and the request asks for none")
+
+// upgrades reports whether a request asks for a WebSocket.
+func upgrades(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && r.Header.Get("Sec-WebSocket-Key") != ""
+}
+
 func offsets(r *http.Request) (from backend.Offsets, err error) {
 	for name, to := range map[string]*int64{"stdout": &from.Stdout, "stderr": &from.Stderr} {
 		if s := r.URL.Query().Get(name); s != "" {
 			if *to, err = strconv.ParseInt(s, 10, 64); err != nil || *to < 0 {
-				return from, notFound(r)
+				return from, cell.Errorf(cell.Invalid, "daemon.attach", "give a number of bytes", "%s can't be %s", name, strconv.Quote(clip(s)))
 			}
 		}
 	}

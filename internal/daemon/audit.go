@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -82,8 +83,10 @@ type auditLine struct {
 	Object  string    `json:"object,omitempty"` // what the path names
 	Status  int       `json:"status"`           // of the answer
 	Kind    string    `json:"kind,omitempty"`   // of the error
-	TookMS  float64   `json:"took_ms"`
-	Bytes   int64     `json:"bytes"` // of the answer
+	// Operation is one that has ended: the request that began it has a line of its own.
+	Operation string  `json:"operation,omitempty"`
+	TookMS    float64 `json:"took_ms"`
+	Bytes     int64   `json:"bytes"` // of the answer
 }
 
 // note writes a request down.
@@ -95,10 +98,30 @@ func (a *Audit) note(d *Daemon, v *visit, r *http.Request) {
 		TookMS: float64(time.Since(v.began).Microseconds()) / 1000, Bytes: v.w.bytes}
 	if v.route != nil {
 		path, _ := v.route.Split()
-		l.What = v.route.Method + " " + path
+		l.What = clip(r.Method) + " " + path
 	} else {
 		l.What = clip(r.Method) + " " + clip(r.URL.Path)
 	}
+	a.write(d, l)
+}
+
+// ended writes down what came of an operation, which a request began that was
+// answered before.
+func (a *Audit) ended(d *Daemon, v *visit, route *Route, o api.Operation) {
+	if a == nil {
+		return
+	}
+	path, _ := route.Split()
+	l := auditLine{Time: o.Began, Request: o.Request, Who: v.who.Name, Token: v.who.Token, From: v.from, What: route.Method + " " + path, Object: o.Object,
+		Operation: o.ID, Status: http.StatusOK, TookMS: float64(o.Ended.Sub(o.Began).Microseconds()) / 1000}
+	if o.Error != nil {
+		l.Kind, l.Status = string(o.Error.Kind), api.ReasonOf(o.Error.Kind).Status
+	}
+	a.write(d, l)
+}
+
+// write adds a line.
+func (a *Audit) write(d *Daemon, l auditLine) {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/pando-dev/pando/api"
@@ -15,5 +16,7 @@ func (d *Daemon) branch(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Branch(r.Context(), id, req)
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Branch(ctx, id, req)
+	})
 }

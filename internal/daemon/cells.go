@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/pando-dev/pando/api"
@@ -17,6 +18,9 @@ func (d *Daemon) getCell(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tag := d.cfg.Engine.CellTag(id); tag != "" { // before it is looked at: what changes meanwhile was not seen
+		setTag(w, tag)
+	}
 	return d.cfg.Engine.Cell(id)
 }
 
@@ -24,6 +28,11 @@ func (d *Daemon) removeCell(w http.ResponseWriter, r *http.Request) (any, error)
 	id, err := d.cellOf(r)
 	if err != nil {
 		return nil, err
+	}
+	if !d.cfg.Engine.Own(id) {
+		if err := allowed(r, Admin); err != nil {
+			return nil, cell.Errorf(cell.Denied, "daemon", cell.HintOf(err), "it was not made with this token: %w", err)
+		}
 	}
 	return d.cfg.Engine.Remove(r.Context(), id, queryBool(r, "dry_run"))
 }
@@ -97,7 +106,9 @@ func (d *Daemon) checkpoint(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Checkpoint(r.Context(), id, req)
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Checkpoint(ctx, id, req)
+	})
 }
 
 func (d *Daemon) restore(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -109,7 +120,9 @@ func (d *Daemon) restore(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Restore(r.Context(), id, req)
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Restore(ctx, id, req, saw(r))
+	})
 }
 
 // checkpointOf resolves a checkpoint that is given by number, or by digest in
@@ -132,7 +145,9 @@ func (d *Daemon) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Undo(r.Context(), id, req)
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Undo(ctx, id, req, saw(r))
+	})
 }
 
 func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -149,7 +164,9 @@ func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Fork(r.Context(), id, req)
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Fork(ctx, id, req)
+	})
 }
 
 func (d *Daemon) diffCell(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/access"
@@ -33,7 +34,7 @@ const IdleAfter = 10 * time.Minute
 // Config is what a Daemon is made of.
 type Config struct {
 	Home    home.Home
-	Engine  *engine.Engine
+	Engine  *engine.View
 	Log     *slog.Logger
 	Version string
 	Doctor  Doctor
@@ -46,17 +47,28 @@ type Config struct {
 	Limits *Limits // nil: DefaultLimits
 	Audit  *Audit  // nil: nothing is written
 	Once   *Once   // nil: nothing is remembered of Idempotency-Key
+	// Operations are what was asked for with Prefer: respond-async; nil: nothing is
+	// done without a request that waits.
+	Operations *Operations
 	// Fronts are other APIs at the same addresses.
 	Fronts []Front
+	// Tracer makes spans of requests; nil: there are none.
+	Tracer trace.TracerProvider
 }
 
-// Daemon serves the API.
+// Daemon serves the API, to everybody or to one caller: see as.
 type Daemon struct {
-	cfg     Config
+	cfg Config
+	*common
+}
+
+// common is what all callers have in common.
+type common struct {
 	started time.Time
 	mux     *http.ServeMux
 	limit   *limiter
 	met     *metrics
+	writers turns // of single files
 
 	mu       sync.Mutex // guards what follows
 	open     int        // requests under way
@@ -71,7 +83,7 @@ func New(cfg Config) *Daemon {
 	if cfg.Idle == 0 {
 		cfg.Idle = IdleAfter
 	}
-	d := &Daemon{cfg: cfg, started: time.Now(), lastSeen: time.Now(), life: context.Background()}
+	d := &Daemon{cfg, &common{started: time.Now(), lastSeen: time.Now(), life: context.Background()}}
 	d.limit = &limiter{of: DefaultLimits, tokens: map[string]*flow{}}
 	if cfg.Limits != nil {
 		d.limit.of = *cfg.Limits
@@ -163,6 +175,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	}
 	err := d.serve(ctx, stop, l)
 	wg.Wait()
+	d.cfg.Operations.wait()
 	return err
 }
 
@@ -195,7 +208,7 @@ func (d *Daemon) watchIdle(ctx context.Context) {
 		idle := d.open == 0 && time.Since(d.lastSeen) > d.cfg.Idle
 		stop := d.stop
 		d.mu.Unlock()
-		if idle && !d.cfg.Engine.Busy() {
+		if idle && !d.cfg.Operations.busy() && !d.cfg.Engine.Busy() {
 			d.cfg.Log.Info("nothing to do: ending")
 			stop()
 			return

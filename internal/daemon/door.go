@@ -70,6 +70,17 @@ func (d *Daemon) remote() http.Handler {
 		if front == nil && d.health(w, r) {
 			return
 		}
+		if front == nil && (r.URL.Path == "/docs" || r.URL.Path == "/") {
+			leave, err := d.limit.enter(unknown, 0)
+			if err != nil {
+				front.turnAway(w, r, err)
+				return
+			}
+			defer leave()
+			if d.docs(w, r) {
+				return
+			}
+		}
 		if secret := access.Presented(r); secret != "" {
 			d.recognised(w, r, front, secret)
 			return
@@ -80,7 +91,7 @@ func (d *Daemon) remote() http.Handler {
 				"cannot answer without a token"))
 			return
 		}
-		leave, err := d.limit.enter(unknown)
+		leave, err := d.limit.enter(unknown, 0)
 		if err != nil {
 			front.turnAway(w, r, err)
 			return
@@ -99,7 +110,11 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 		return
 	}
 	visitOf(r).know(p)
-	leave, err := d.limit.enter(p.Token)
+	own := 0.0
+	if p.Bounds != nil {
+		own = p.Bounds.Rate
+	}
+	leave, err := d.limit.enter(p.Token, own)
 	if err != nil {
 		front.turnAway(w, r, err)
 		return
@@ -113,10 +128,14 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 			cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
 		}).Stop()
 	}
-	r = r.WithContext(ctx)
+	r = r.WithContext(context.WithValue(ctx, standingKey{}, standing{life, expires}))
 	if front == nil {
 		r.Body = pace(w, r.Body)
 		if n := d.limit.of.Upload; n > 0 {
+			if r.ContentLength > n { // so that nothing is begun with it
+				front.turnAway(w, r, unread(&http.MaxBytesError{Limit: n}))
+				return
+			}
 			r.Body = http.MaxBytesReader(w, r.Body, n)
 		}
 	}
@@ -144,7 +163,13 @@ func (f *Front) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // enter hands a request to the front that it is for, or to the routes.
 func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
-	if f := d.frontOf(r); f != nil {
+	f := d.frontOf(r)
+	if f == nil && (d.health(w, r) || d.docs(w, r)) {
+		return
+	}
+	r, over := d.traced(r)
+	defer over()
+	if f != nil {
 		if v := visitOf(r); v != nil {
 			v.front = true
 		}
@@ -157,10 +182,7 @@ func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 		f.Handler.ServeHTTP(w, r)
 		return
 	}
-	if d.health(w, r) {
-		return
-	}
-	if crooked(r.URL.Path) {
+	if crooked(straight(r.URL.Path)) {
 		// The mux would send the client elsewhere, and a name be part of a way up.
 		writeError(w, cell.Errorf(cell.Invalid, "daemon", "escape names, and use none that is . or ..", "cannot use %q as a path", clip(r.URL.Path)))
 		return
@@ -188,6 +210,15 @@ func allowed(r *http.Request, need access.Level) error {
 			"the token %s is of scope %s, and this needs %s", p.Name, p.Level, need)
 	}
 	return nil
+}
+
+// straight leaves out the end of a path of a program in a cell that says that it is
+// a folder: what such a path means is the program's affair.
+func straight(p string) string {
+	if strings.Contains(p, "/http/") {
+		p = strings.TrimSuffix(p, "/")
+	}
+	return p
 }
 
 // crooked reports whether a path is not what it looks like.

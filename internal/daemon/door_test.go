@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // house is a daemon whose routes answer with nothing but that they were reached.
@@ -23,6 +25,9 @@ func house(t *testing.T, cfg Config) (d *Daemon, remote *httptest.Server) {
 		t.Fatal(err)
 	}
 	cfg.Log, cfg.Tokens = slog.New(slog.DiscardHandler), tokens
+	if cfg.Engine == nil {
+		cfg.Engine = (&engine.Engine{}).All()
+	}
 	d = New(cfg)
 	table := make([]Route, len(Routes))
 	for i, r := range Routes {
@@ -64,8 +69,27 @@ func call(t *testing.T, srv *httptest.Server, method, path, secret string) (stat
 	return resp.StatusCode, string(b), resp.Header
 }
 
+// restricted makes a token that sees cells with labels alone.
+func restricted(t *testing.T, d *Daemon, level access.Level, labels map[string]string) string {
+	t.Helper()
+	_, secret, err := d.cfg.Tokens.Make("", level, time.Time{}, access.Bounds{Labels: labels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// ofAll are the routes that no token which is restricted to labels may use. A route
+// that is new is in none of the two lists: what does it tell of others' cells, and
+// do to them? That is what e2e's TestOthersCells goes through.
+var ofAll = []string{
+	"POST /v1/daemon/stop", "POST /v1/daemon/drain", "GET /metrics", "GET /v1/tokens", "POST /v1/tokens", "DELETE /v1/tokens/{token}", "GET /v1/disk", "POST /v1/gc",
+	"DELETE /v1/images", "GET /v1/policies/allowed", "POST /v1/policies/allow", "POST /v1/credentials", "DELETE /v1/credentials/{credential}",
+}
+
 // Each route, for each caller: no token, a wrong one, one that has expired, one
-// that was removed, and one of each scope.
+// that was removed, one of each scope, and one of each scope that is restricted to
+// labels.
 func TestEveryRouteAsksWhoCalls(t *testing.T) {
 	d, srv := house(t, Config{})
 	old := token(t, d, Admin, time.Now().Add(1100*time.Millisecond))
@@ -75,13 +99,15 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 			d.cfg.Tokens.Remove(u.ID)
 		}
 	}
-	of := map[access.Level]string{}
+	of, labels := map[access.Level]string{}, map[access.Level]string{}
 	for _, l := range access.Levels {
-		of[l] = token(t, d, l, time.Time{})
+		of[l], labels[l] = token(t, d, l, time.Time{}), restricted(t, d, l, map[string]string{"team": "a"})
 	}
+	known := len(ofAll)
 	time.Sleep(1200 * time.Millisecond)
 	for _, route := range Routes {
 		path, _ := route.Split()
+		name := route.Method + " " + path
 		for _, w := range PathWords(path) {
 			path = strings.Replace(path, "{"+w+"}", "x", 1)
 		}
@@ -103,7 +129,22 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 			if status, body, _ := call(t, srv, route.Method, path, of[l]); status != want || strings.Contains(body, "reached") != (want == http.StatusOK) {
 				t.Errorf("%s %s for scope %s: %d %s", route.Method, path, l, status, body)
 			}
+			if slices.Contains(ofAll, name) {
+				want = http.StatusForbidden
+			}
+			if status, body, _ := call(t, srv, route.Method, path, labels[l]); status != want || strings.Contains(body, "reached") != (want == http.StatusOK) {
+				t.Errorf("%s %s for scope %s and labels: %d %s", route.Method, path, l, status, body)
+			}
 		}
+		switch {
+		case labelled[name]:
+			known++
+		case !slices.Contains(ofAll, name):
+			t.Errorf("%s is in neither list of routes: may a token that is restricted to labels use it?", name)
+		}
+	}
+	if known != len(Routes) || len(labelled)+len(ofAll) != len(Routes) {
+		t.Errorf("%d routes are in the lists, and %d in the table", len(labelled)+len(ofAll), len(Routes))
 	}
 	// What there is not is not told to who is not known.
 	if status, _, _ := call(t, srv, "GET", "/v1/nothing", ""); status != http.StatusUnauthorized {

@@ -16,7 +16,7 @@ func (d *Daemon) eval(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+	return d.stream(w, r, "", func(ctx context.Context, out func(api.StreamLine)) (any, error) {
 		return d.cfg.Engine.Eval(ctx, id, req, out)
 	})
 }

@@ -3,8 +3,11 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -23,6 +26,16 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	if s := q.Get("kind"); s != "" {
 		kinds = strings.Split(s, ",")
 	}
+	seen, err := lastSeen(r)
+	if err != nil {
+		return nil, err
+	}
+	if seen > 0 && !accepts(r, eventStream) {
+		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "ask with Accept: text/event-stream", "only server-sent events go on where they were")
+	}
+	if seen > 0 && q.Get("format") != "" && q.Get("format") != "json" {
+		return nil, cell.Errorf(cell.Invalid, "daemon.getEvents", "leave format out", "events of another format have no numbers to go on from")
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	d.mu.Lock()
@@ -36,6 +49,9 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	})
 	if err != nil {
 		return nil, err
+	}
+	if accepts(r, eventStream) {
+		return d.serveEvents(ctx, w, events, seen)
 	}
 	w.Header().Set("Content-Type", jsonLines)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -59,5 +75,67 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 			out.Flush()
 		}
 	}
+	return done{}, nil
+}
+
+// serveEvents tells events as server-sent ones, with their numbers as ids, from
+// behind the one that was seen; end says that no more of them come.
+func (d *Daemon) serveEvents(ctx context.Context, w http.ResponseWriter, events iter.Seq2[json.RawMessage, error], seen int64) (any, error) {
+	out := newEventWriter(w)
+	out.flush() // whoever follows sees that it has begun
+	// Signs of life are written by somebody else, between events.
+	var mu sync.Mutex
+	over := make(chan struct{})
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		tick := time.NewTicker(opsBeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				mu.Lock()
+				out.comment()
+				out.flush()
+				mu.Unlock()
+			case <-over:
+				return
+			}
+		}
+	})
+	defer beats.Wait()
+	defer close(over)
+	for line, err := range events {
+		if err != nil {
+			if ctx.Err() != nil && cell.KindOf(context.Cause(ctx)) != cell.Unavailable {
+				return done{}, nil
+			}
+			line, _ = json.Marshal(errorOf(err))
+			mu.Lock()
+			out.event("error", seen, line)
+			out.flush()
+			mu.Unlock()
+			return done{}, nil
+		}
+		var e struct {
+			Seq int64 `json:"seq"`
+		}
+		if json.Unmarshal(line, &e) == nil && e.Seq > 0 {
+			if e.Seq <= seen {
+				continue
+			}
+			seen = e.Seq
+		}
+		mu.Lock()
+		out.event("", seen, line)
+		err = out.flush()
+		mu.Unlock()
+		if err != nil {
+			return done{}, nil
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	out.event("end", seen, []byte("{}"))
+	out.flush()
 	return done{}, nil
 }

@@ -1,9 +1,8 @@
 package daemon
 
 import (
+	"io"
 	"net/http"
-
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 func (d *Daemon) readFiles(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -43,8 +42,32 @@ func (d *Daemon) writeFiles(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	if ct := r.Header.Get("Content-Type"); ct != "application/x-tar" {
-		return nil, cell.Errorf(cell.Invalid, "daemon.writeFiles", "send application/x-tar", "cannot write files of type %q", ct)
+	if err := typed(r, tarball); err != nil {
+		return nil, err
 	}
-	return struct{}{}, d.cfg.Engine.WriteFiles(r.Context(), id, r.URL.Query().Get("path"), r.Body)
+	in := &intake{Reader: r.Body}
+	return struct{}{}, in.why(d.cfg.Engine.WriteFiles(r.Context(), id, r.URL.Query().Get("path"), in))
+}
+
+// intake is a body on its way into a cell. It remembers why it broke off: what
+// reads it there has its own words.
+type intake struct {
+	io.Reader
+	err error
+}
+
+func (i *intake) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		i.err = err
+	}
+	return n, err
+}
+
+// why is what went wrong with the body, if anything did, else err.
+func (i *intake) why(err error) error {
+	if err != nil && i.err != nil {
+		return unread(i.err)
+	}
+	return err
 }

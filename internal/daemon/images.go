@@ -21,7 +21,7 @@ func (d *Daemon) pullImage(w http.ResponseWriter, r *http.Request) (any, error) 
 			return nil, err
 		}
 	}
-	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+	return d.stream(w, r, req.Image, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
 		return d.cfg.Engine.PullImage(ctx, req, out)
 	})
 }

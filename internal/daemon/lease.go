@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -19,7 +20,9 @@ func (d *Daemon) createCell(w http.ResponseWriter, r *http.Request) (any, error)
 	if err := labelsOfOthers(req.Labels); err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Create(r.Context(), req)
+	return d.stream(w, r, req.Name, func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Create(ctx, req)
+	})
 }
 
 func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -39,7 +42,7 @@ func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Lease(r.Context(), id, req)
+	return d.cfg.Engine.Lease(r.Context(), id, req, saw(r))
 }
 
 // labelsOfOthers refuses labels by which another door knows its cells, such as

@@ -13,16 +13,26 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Limits are for callers from elsewhere. What is 0 is not limited.
+// Limits are for callers from elsewhere, but for Body, which is for all. What is 0
+// is not limited; Body is DefaultLimits' then.
 type Limits struct {
 	Rate   float64 // requests in a second, for each token; for a moment, twice as many
 	Flight int     // requests under way, for each token
 	Conns  int     // connections at one address
+	Body   int64   // bytes of a JSON body
 	Upload int64   // bytes of a body that is no JSON
 }
 
 // DefaultLimits are those of a daemon that was told none.
-var DefaultLimits = Limits{Rate: 500, Flight: 1000, Conns: 4096, Upload: 4 << 30}
+var DefaultLimits = Limits{Rate: 500, Flight: 1000, Conns: 4096, Body: 16 << 20, Upload: 4 << 30}
+
+// maxBody bounds JSON bodies, in bytes.
+func (d *Daemon) maxBody() int64 {
+	if d.limit == nil || d.limit.of.Body <= 0 {
+		return DefaultLimits.Body
+	}
+	return d.limit.of.Body
+}
 
 // limiter counts what tokens ask for.
 type limiter struct {
@@ -41,23 +51,28 @@ type flow struct {
 // unknown is the flow of all who were not recognised.
 const unknown = ""
 
-// enter lets a request of a token in, or says why not. leave must be called when
-// it has ended.
-func (l *limiter) enter(token string) (leave func(), err error) {
+// enter lets a request of a token in, or says why not. own is how many requests
+// in a second the token may send; 0 for the limit of all. leave must be called when
+// the request has ended.
+func (l *limiter) enter(token string, own float64) (leave func(), err error) {
+	limit := l.of.Rate
+	if own > 0 && (limit <= 0 || own < limit) {
+		limit = own
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.tokens[token]
 	if f == nil {
 		l.forget()
 		f = &flow{rate: rate.NewLimiter(rate.Inf, 0)}
-		if l.of.Rate > 0 {
-			f.rate = rate.NewLimiter(rate.Limit(l.of.Rate), max(1, int(2*l.of.Rate)))
+		if limit > 0 {
+			f.rate = rate.NewLimiter(rate.Limit(limit), max(1, int(2*limit)))
 		}
 		l.tokens[token] = f
 	}
 	f.last = time.Now()
 	if !f.rate.Allow() {
-		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: more than %g requests in a second came with this token", l.of.Rate)
+		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: more than %g requests in a second came with this token", limit)
 	}
 	if l.of.Flight > 0 && f.open >= l.of.Flight {
 		return nil, cell.Errorf(cell.Limited, "daemon", "wait for some of them", "cannot answer now: %d requests with this token are under way", f.open)
@@ -73,7 +88,7 @@ func (l *limiter) enter(token string) (leave func(), err error) {
 // forget drops what says nothing any more. The caller holds mu.
 func (l *limiter) forget() {
 	for k, f := range l.tokens {
-		if f.open == 0 && time.Since(f.last) > time.Minute {
+		if f.open == 0 && time.Since(f.last) > time.Minute && f.rate.Tokens() >= float64(f.rate.Burst()) {
 			delete(l.tokens, k)
 		}
 	}
@@ -163,7 +178,7 @@ func turnAway(w http.ResponseWriter, err error) {
 	switch cell.KindOf(err) {
 	case cell.Limited:
 		h.Set("Retry-After", strconv.Itoa(1))
-	case cell.Unauthenticated:
+	case cell.Unauthenticated, cell.TooLarge:
 		h.Set("Connection", "close")
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(2 * time.Second))
 	}

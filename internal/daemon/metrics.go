@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // metrics counts requests. What there is to say about cells is asked of the
@@ -20,6 +22,7 @@ import (
 type metrics struct {
 	mu       sync.Mutex // guards what follows
 	requests map[requestKey]*requestCount
+	errors   map[string]uint64 // by kind
 }
 
 // requestKey has few values: routes of the table, and classes of answers.
@@ -38,7 +41,9 @@ type requestCount struct {
 // bounds of the histogram of latencies, in seconds.
 var bounds = [...]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60}
 
-func newMetrics() *metrics { return &metrics{requests: map[requestKey]*requestCount{}} }
+func newMetrics() *metrics {
+	return &metrics{requests: map[requestKey]*requestCount{}, errors: map[string]uint64{}}
+}
 
 // saw counts a request that has ended.
 func (m *metrics) saw(v *visit, local bool) {
@@ -56,6 +61,9 @@ func (m *metrics) saw(v *visit, local bool) {
 	took := time.Since(v.began).Seconds()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if v.kind != "" {
+		m.errors[v.kind]++
+	}
 	c := m.requests[k]
 	if c == nil {
 		c = &requestCount{}
@@ -88,13 +96,67 @@ func (m *metrics) write(w io.Writer) {
 	for _, k := range keys {
 		c := m.requests[k]
 		labels := fmt.Sprintf(`route=%s,code="%dxx",door=%s`, label(k.route), k.code, label(k.door))
-		sum := uint64(0)
-		for i, n := range c.buckets {
-			sum += n
-			fmt.Fprintf(w, "pando_request_seconds_bucket{%s,le=\"%s\"} %d\n", labels, strconv.FormatFloat(bounds[i], 'g', -1, 64), sum)
+		histogram(w, "pando_request_seconds", labels, bounds[:], c.buckets[:], c.n, c.seconds)
+	}
+	family(w, "pando_request_errors_total", "counter", "Requests that ended with an error, by its kind.")
+	for _, kind := range slices.Sorted(maps.Keys(m.errors)) {
+		fmt.Fprintf(w, "pando_request_errors_total{kind=%s} %d\n", label(kind), m.errors[kind])
+	}
+}
+
+// histogram writes one of a family's. buckets are not cumulative.
+func histogram(w io.Writer, name, labels string, bounds []float64, buckets []uint64, n uint64, seconds float64) {
+	sum := uint64(0)
+	for i, b := range buckets {
+		sum += b
+		fmt.Fprintf(w, "%s_bucket{%s,le=\"%s\"} %d\n", name, labels, strconv.FormatFloat(bounds[i], 'g', -1, 64), sum)
+	}
+	fmt.Fprintf(w, "%s_bucket{%s,le=\"+Inf\"} %d\n", name, labels, n)
+	fmt.Fprintf(w, "%s_sum{%s} %g\n%s_count{%s} %d\n", name, labels, seconds, name, labels, n)
+}
+
+// writeFigures writes what the engine counts.
+func writeFigures(w io.Writer, f engine.Figures) {
+	family(w, "pando_operation_seconds", "histogram", "How long operations took, by what they were, backend and result: ok, refused (what was asked could not be done) or failed.")
+	for _, t := range f.Acts {
+		histogram(w, "pando_operation_seconds", fmt.Sprintf("operation=%s,backend=%s,result=%s", label(t.Act), label(t.Backend), label(t.Result)), engine.Bounds[:], t.Buckets[:], t.Count, t.Seconds)
+	}
+	family(w, "pando_fork_seconds", "histogram", "From the request to the moment a fork was ready, for each, by backend and where it came from: pool (made ahead), template (made when asked for) or checkpoint.")
+	for _, t := range f.Forks {
+		histogram(w, "pando_fork_seconds", fmt.Sprintf("backend=%s,from=%s", label(t.Backend), label(t.From)), engine.Bounds[:], t.Buckets[:], t.Count, t.Seconds)
+	}
+	family(w, "pando_branch_pause_seconds", "histogram", "For how long cells stood still while they were branched, by backend.")
+	for _, t := range f.Pauses {
+		histogram(w, "pando_branch_pause_seconds", "backend="+label(t.Backend), engine.Bounds[:], t.Buckets[:], t.Count, t.Seconds)
+	}
+	family(w, "pando_denials_total", "counter", "What cells were refused on the network: by what they tried, and by whom or what (rule, default, special, person, gateway, budget, error).")
+	for _, r := range f.Refused {
+		fmt.Fprintf(w, "pando_denials_total{act=%s,reason=%s} %d\n", label(string(r.Act)), label(r.Reason), r.Count)
+	}
+	family(w, "pando_runs_under_way", "gauge", "Runs that have not ended, by phase.")
+	for _, phase := range slices.Sorted(maps.Keys(f.Runs)) {
+		fmt.Fprintf(w, "pando_runs_under_way{phase=%s} %d\n", label(phase), f.Runs[phase])
+	}
+	for _, g := range []struct {
+		name, kind, help string
+		there            bool
+		v                float64
+	}{
+		{"pando_store_objects", "gauge", "Objects in the store of trees.", f.Stored, float64(f.Objects)},
+		{"pando_store_bytes", "gauge", "Bytes of the store of trees.", f.Stored, float64(f.Bytes)},
+		{"pando_disk_free_bytes", "gauge", "Space that is left where the state is.", f.Total > 0, float64(f.Free)},
+		{"pando_disk_bytes", "gauge", "How large the file system is where the state is.", f.Total > 0, float64(f.Total)},
+		{"pando_gc_total", "counter", "Collections of what nothing needs any more.", true, float64(f.GCs)},
+		{"pando_gc_freed_bytes_total", "counter", "Bytes that they have freed.", true, float64(f.GCFreed)},
+		{"pando_gc_last_time_seconds", "gauge", "When this daemon last collected, in seconds since 1970.", !f.LastGC.IsZero(), float64(f.LastGC.UnixMilli()) / 1000},
+		{"pando_ledger_receipts", "gauge", "Receipts in the ledger.", true, float64(f.Receipts)},
+		{"pando_ledger_last_sealed_time_seconds", "gauge", "When this daemon last sealed a receipt, in seconds since 1970.", !f.Sealed.IsZero(), float64(f.Sealed.UnixMilli()) / 1000},
+		{"pando_ledger_seal_failures_total", "counter", "Receipts that could not be sealed.", true, float64(f.Unsealed)},
+	} {
+		family(w, g.name, g.kind, g.help)
+		if g.there {
+			fmt.Fprintf(w, "%s %s\n", g.name, strconv.FormatFloat(g.v, 'f', -1, 64))
 		}
-		fmt.Fprintf(w, "pando_request_seconds_bucket{%s,le=\"+Inf\"} %d\n", labels, c.n)
-		fmt.Fprintf(w, "pando_request_seconds_sum{%s} %g\npando_request_seconds_count{%s} %d\n", labels, c.seconds, labels, c.n)
 	}
 }
 
@@ -160,6 +222,7 @@ func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error)
 		family(&b, g.name, "gauge", g.help)
 		fmt.Fprintf(&b, "%s %d\n", g.name, g.v)
 	}
+	writeFigures(&b, d.cfg.Engine.Figures(r.Context()))
 	d.met.write(&b)
 	w.Header().Set("Content-Type", metricsText)
 	io.WriteString(w, b.String())

@@ -9,7 +9,9 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,14 +45,19 @@ type deed struct {
 	Failed bool      `json:"failed,omitempty"` // and may be repeated
 	Kind   string    `json:"kind,omitempty"`   // content type of the answer
 	Answer []byte    `json:"answer,omitempty"`
-	Large  bool      `json:"large,omitempty"` // the answer was not kept
+	Status int       `json:"status,omitempty"`   // of the answer; 0: 200
+	Where  string    `json:"location,omitempty"` // its Location
+	Large  bool      `json:"large,omitempty"`    // the answer was not kept
 
 	done chan struct{} // closed when it is over; nil if it was under way when a daemon ended
 }
 
-// How long keys are known, how many of them, and how much of answers.
+// How long keys are known, how many of them, and how much of answers. When there
+// are more, the oldest make place, down to an age at which nobody repeats a
+// request any more because an answer was lost.
 const (
 	onceFor     = 24 * time.Hour
+	onceLeast   = 10 * time.Minute
 	onceKeys    = 100000
 	onceBytes   = 64 << 20
 	onceAnswer  = 1 << 20 // bytes of one answer
@@ -103,12 +110,35 @@ func (o *Once) take(d *deed) {
 
 // forget drops what is older than onceFor. The caller holds mu.
 func (o *Once) forget(now time.Time) {
-	for k, d := range o.all {
-		if now.Sub(d.At) > onceFor && (d.done == nil || d.Over) {
-			o.bytes -= len(d.Answer)
-			delete(o.all, k)
+	for _, d := range o.all {
+		if now.Sub(d.At) > onceFor {
+			o.drop(d)
 		}
 	}
+}
+
+// drop forgets a deed, unless it is under way. The caller holds mu.
+func (o *Once) drop(d *deed) {
+	if d.done == nil || d.Over {
+		o.bytes -= len(d.Answer)
+		delete(o.all, d.Key)
+	}
+}
+
+// room drops the oldest deeds until there is room for a tenth more, and reports
+// whether there is any. The caller holds mu.
+func (o *Once) room(now time.Time) bool {
+	full := func(part int) bool { return len(o.all) >= onceKeys/10*part || o.bytes >= onceBytes/10*part }
+	if !full(10) {
+		return true
+	}
+	for _, d := range slices.SortedFunc(maps.Values(o.all), func(a, b *deed) int { return a.At.Compare(b.At) }) {
+		if !full(9) || now.Sub(d.At) < onceLeast {
+			break
+		}
+		o.drop(d)
+	}
+	return !full(10)
 }
 
 // rewrite has the journal hold what is known, and no more.
@@ -130,20 +160,17 @@ func (o *Once) begin(key, asked string, gone <-chan struct{}) (d *deed, mine boo
 	for {
 		o.mu.Lock()
 		d = o.all[key]
-		if d != nil && time.Since(d.At) > onceFor && (d.done == nil || d.Over) {
-			o.bytes -= len(d.Answer)
-			delete(o.all, key)
-			d = nil
+		if d != nil && time.Since(d.At) > onceFor {
+			o.drop(d)
+			d = o.all[key]
 		}
 		switch {
 		case d == nil:
 			now := time.Now()
-			if len(o.all) >= onceKeys || o.bytes >= onceBytes {
-				o.forget(now)
-			}
-			if len(o.all) >= onceKeys || o.bytes >= onceBytes {
+			if !o.room(now) {
+				n := len(o.all)
 				o.mu.Unlock()
-				return nil, false, cell.Errorf(cell.Limited, op, "send it without Idempotency-Key, or later", "cannot remember another key: %d are known from the last 24 hours", onceKeys)
+				return nil, false, cell.Errorf(cell.Limited, op, "send it without Idempotency-Key, or later", "cannot remember another key: %d are known from the last minutes", n)
 			}
 			if o.log.Size() > onceJournal {
 				if err := o.rewrite(); err != nil {
@@ -196,6 +223,7 @@ func (o *Once) end(d *deed, answer *recorded) error {
 	next := &deed{At: d.At, Key: d.Key, Asked: d.Asked, Over: true, Failed: answer == nil, done: d.done}
 	if answer != nil {
 		next.Kind, next.Answer, next.Large = answer.kind, answer.body.Bytes(), answer.large
+		next.Status, next.Where = answer.status, answer.Header().Get("Location")
 	}
 	err := o.keep(next)
 	o.mu.Lock()
@@ -217,13 +245,17 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 		fail(cell.Errorf(cell.Invalid, "daemon.Once", "use at most 255 characters", "the Idempotency-Key is too long"))
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(r.Body) // which answer has bounded
 	if err != nil {
-		fail(cell.Errorf(cell.Invalid, "daemon.Once", "", "cannot read the request: %w", err))
+		fail(unread(err))
 		return
 	}
 	p, _ := access.From(r.Context())
-	asked := digest(r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Accept"), string(body))
+	how := r.Header.Get("Accept")
+	if asksAsync(r) {
+		how += "\nrespond-async"
+	}
+	asked := digest(r.Method, r.URL.Path, r.URL.RawQuery, how, string(body))
 	deed, mine, err := d.cfg.Once.begin(digest(p.Name, p.Token, key), asked, r.Context().Done())
 	if err != nil {
 		fail(err)
@@ -232,6 +264,12 @@ func (d *Daemon) once(w http.ResponseWriter, r *http.Request, route Route, key s
 	if !mine {
 		w.Header().Set("Content-Type", deed.Kind)
 		w.Header().Set("Idempotent-Replayed", "true")
+		if deed.Where != "" {
+			w.Header().Set("Location", deed.Where)
+		}
+		if deed.Status != 0 {
+			w.WriteHeader(deed.Status)
+		}
 		w.Write(deed.Answer)
 		return
 	}
@@ -263,9 +301,15 @@ func digest(parts ...string) string {
 // recorded keeps a copy of an answer while it is written.
 type recorded struct {
 	http.ResponseWriter
-	body  bytes.Buffer
-	kind  string
-	large bool
+	body   bytes.Buffer
+	kind   string
+	large  bool
+	status int
+}
+
+func (w *recorded) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *recorded) Write(b []byte) (int, error) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,5 +157,24 @@ func TestC32SecretsAreNotKept(t *testing.T) {
 	}
 	if b := readAll(t, filepath.Join(dir, "once.log")); strings.Contains(b, "pando_secret") || strings.Contains(b, "cGFuZG9fc2VjcmV0") {
 		t.Errorf("it is in the journal")
+	}
+}
+
+// When there are too many keys the oldest make place; none of the last minutes
+// does, and then a new one is refused.
+func TestC32OldKeysMakePlace(t *testing.T) {
+	fill := func(age time.Duration) *Once {
+		o := &Once{all: map[string]*deed{}}
+		for i := range onceKeys {
+			o.take(&deed{At: time.Now().Add(-age + time.Duration(i)), Key: strconv.Itoa(i), Over: true, Answer: []byte("x")})
+		}
+		return o
+	}
+	o := fill(onceLeast + time.Minute)
+	if !o.room(time.Now()) || len(o.all) != onceKeys*9/10-1 && len(o.all) != onceKeys*9/10 || o.all["0"] != nil || o.all[strconv.Itoa(onceKeys-1)] == nil || o.bytes != len(o.all) {
+		t.Errorf("%d keys, %d bytes are left; the oldest: %v", len(o.all), o.bytes, o.all["0"])
+	}
+	if o := fill(onceLeast - time.Minute); o.room(time.Now()) || len(o.all) != onceKeys {
+		t.Errorf("young keys were forgotten: %d are left", len(o.all))
 	}
 }

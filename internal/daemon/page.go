@@ -70,7 +70,7 @@ func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, er
 
 // ids are the fields that tell items of lists apart, in package api's words; the
 // first that a type has is taken.
-var ids = []string{"ID", "Digest", "Name"}
+var ids = []string{"ID", "Path", "Digest", "Name"}
 
 // idOf is the identity of an item of a list.
 func idOf(v reflect.Value) string {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -35,6 +36,11 @@ var Params = map[string]Param{
 	"width":      {"integer", "columns to write for"},
 	"ignored":    {"boolean", "with the files that git ignores"},
 	"path":       {"string", "absolute, or relative to the workspace"},
+	"port":       {"integer", "number of a TCP port in the cell"},
+	"rest":       {"string", "the path that the program in the cell is asked for"},
+	"depth":      {"integer", "how many levels; 0 or 1 for the directory alone"},
+	"digest":     {"boolean", "with the digest of its bytes"},
+	"below":      {"boolean", "also what changes in the directories below it"},
 	"input":      {"boolean", "ask to be the one whose input reaches the process"},
 	"stdout":     {"integer", "send standard output from this offset on"},
 	"stderr":     {"integer", "send standard error from this offset on"},
@@ -44,9 +50,33 @@ var Params = map[string]Param{
 	"denied":     {"boolean", "only what the policy denied, or what met a limit"},
 	"follow":     {"boolean", "go on until the run ends"},
 	"format":     {"string", "json (the default) or ocsf"},
-	"wait":       {"boolean", "answer when the run has ended"},
+	"wait":       {"boolean", "answer when it has ended"},
 	"all":        {"boolean", "also what was decided, in the last 30 days"},
+	"operation":  {"string", "an operation's id, o-…"},
+	"after":      {"integer", "go on behind this event: the id of the last one that was seen"},
 	"approval":   {"string", "the approval's id, q-…"},
+}
+
+// Header is a header of requests that means something to a route.
+type Header struct{ Name, Does string }
+
+// Headers are those of a route, beside Authorization.
+func Headers(r Route) (list []Header) {
+	if r.Method == http.MethodPost {
+		list = append(list, Header{"Idempotency-Key", "words of your own, new for each thing that shall happen: a request that comes again with them is done once"})
+	}
+	if r.Operation() != "" {
+		list = append(list, Header{"Prefer", "respond-async: answer with an operation, and let the work go on"})
+	}
+	path, _ := r.Split()
+	if of := minds(r.Method + " " + path); of != "" {
+		list = append(list, Header{"If-Match", "the ETag of what you saw, or *: it is done only if that is what is there. It is of " + of},
+			Header{"If-None-Match", "*: it is done only if there is nothing yet"})
+	}
+	if r.Gives == eventStream || r.Gives == jsonLines {
+		list = append(list, Header{"Last-Event-ID", "as the parameter after, and before it: what browsers send when they come back"})
+	}
+	return list
 }
 
 // Split returns the path that the server matches, and the names of the query's
@@ -60,7 +90,7 @@ func (r Route) Split() (path string, query []string) {
 }
 
 var pathParam = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\{([a-z]+)\}`)
+	return regexp.MustCompile(`\{([a-z]+)(?:\.\.\.)?\}`)
 })
 
 // PathWords lists the parameters of a path.

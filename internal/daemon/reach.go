@@ -45,8 +45,11 @@ func hostImage(image string) bool {
 // everything.
 func mayReach(r *http.Request, what []string) error {
 	p, ok := access.From(r.Context())
-	if len(what) == 0 || ok && p.Level.Allows(Admin) {
+	if len(what) == 0 || ok && p.Level.Allows(Admin) && !p.Restricted() {
 		return nil
+	}
+	if p.Restricted() { // other cells' files are on the host
+		return cell.Errorf(cell.Denied, "daemon", "use a token without labels, or leave it out", "%s belongs to the daemon's host, and the token %s is restricted to %s", strings.Join(what, ", "), p.Name, access.LabelText(p.Bounds.Labels))
 	}
 	return cell.Errorf(cell.Denied, "daemon", "use a token of scope admin, or leave it out", "%s belongs to the daemon's host, and the token %s is of scope %s", strings.Join(what, ", "), p.Name, p.Level)
 }
@@ -64,4 +67,10 @@ func runReaches(req api.RunRequest) []string {
 }
 
 // policyReaches: a project's policy file is read from the source.
-func policyReaches(req api.PolicyRequest) []string { return runReaches(req.Run) }
+func policyReaches(req api.PolicyRequest) []string {
+	what := runReaches(req.Run)
+	if req.Of == "" && req.Run.From == "" && req.Dir != "" {
+		what = append(what, "the directory "+clip(req.Dir))
+	}
+	return what
+}

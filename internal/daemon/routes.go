@@ -20,7 +20,7 @@ const (
 
 // Route is one row of the table: everything the API can do.
 type Route struct {
-	Method string
+	Method string // or ANY
 	Path   string // with the names of the query parameters: "/v1/runs?cell"
 	Access Access
 	Does   string // one sentence
@@ -40,6 +40,9 @@ const (
 	jsonLines = "application/jsonl"
 )
 
+// anyMethod in Route.Method: all of them.
+const anyMethod = "ANY"
+
 // Lines in Route.Gives: the answer is Out, or with Accept: application/jsonl
 // lines (api.StreamLine) while the work goes on, the last of which has Out.
 const Lines = "lines"
@@ -56,14 +59,14 @@ var Routes = []Route{
 	{"DELETE", "/v1/tokens/{token}", Admin, "Makes a token worthless, at once, and ends what was begun with it.", nil, api.Token{}, "", "", "remove token {token}", (*Daemon).removeToken},
 	{"GET", "/v1/doctor", Read, "Tells what works on this host and what each missing thing would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
 	{"GET", "/v1/disk", Read, "Tells what pando holds on disk.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
-	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", "", "free disk space", (*Daemon).gc},
+	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
 	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 
 	{"GET", "/v1/cells?limit&cursor", Read, "Lists the cells there are, newest first; those that were made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
-	{"POST", "/v1/cells", Act, "Makes a cell in which nothing has run yet.", api.CreateRequest{}, api.Cell{}, "", "", "create the cell", (*Daemon).createCell},
+	{"POST", "/v1/cells", Act, "Makes a cell in which nothing has run yet.", api.CreateRequest{}, api.Cell{}, "", Lines, "create the cell", (*Daemon).createCell},
 	{"POST", "/v1/cells/{cell}/lease?dir", Act, "Changes how long a cell lives, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
 	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},
-	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Admin, "Removes a cell with its processes, files and checkpoints.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
+	{"DELETE", "/v1/cells/{cell}?dry_run&dir", Act, "Removes a cell with its processes, files and checkpoints: one that was made with the token that asks, or with scope admin any.", nil, api.Cell{}, "", "", "remove cell {cell}", (*Daemon).removeCell},
 	{"POST", "/v1/cells/{cell}/pause?dir", Act, "Freezes a cell's processes.", nil, api.Cell{}, "", "", "pause cell {cell}", (*Daemon).pauseCell},
 	{"POST", "/v1/cells/{cell}/resume?dir", Act, "Lets a paused cell's processes go on.", nil, api.Cell{}, "", "", "resume cell {cell}", (*Daemon).resumeCell},
 	{"POST", "/v1/cells/{cell}/stop?dir", Act, "Ends a cell's processes; its files stay.", nil, api.Cell{}, "", "", "stop cell {cell}", (*Daemon).stopCell},
@@ -72,17 +75,35 @@ var Routes = []Route{
 	{"GET", "/v1/cells/{cell}/history?limit&cursor&dir", Read, "Lists a cell's checkpoints.", nil, []api.Checkpoint{}, "", "", "show the history of cell {cell}", (*Daemon).getHistory},
 	{"GET", "/v1/cells/{cell}/tree?dir", Read, "Shows a cell's family as a tree.", nil, []api.TreeNode{}, "", "", "show the family of cell {cell}", (*Daemon).getTree},
 	{"GET", "/v1/cells/{cell}/diff?from&to&form&colour&width&ignored&dir", Read, "Compares two states of a cell.", nil, api.Diff{}, "", "", "compare states of cell {cell}", (*Daemon).diffCell},
-	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", "", "checkpoint cell {cell}", (*Daemon).checkpoint},
-	{"POST", "/v1/cells/{cell}/restore?dir", Act, "Brings a cell back to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", "", "restore cell {cell}", (*Daemon).restore},
-	{"POST", "/v1/cells/{cell}/undo?dir", Act, "Brings a cell back to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", "", "undo in cell {cell}", (*Daemon).undo},
-	{"POST", "/v1/cells/{cell}/fork?dir", Act, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", "", "fork cell {cell}", (*Daemon).fork},
+	{"POST", "/v1/cells/{cell}/checkpoints?dir", Act, "Makes the present state of a cell a checkpoint.", api.CheckpointRequest{}, api.Checkpoint{}, "", Lines, "checkpoint cell {cell}", (*Daemon).checkpoint},
+	{"POST", "/v1/cells/{cell}/restore?dir", Act, "Brings a cell back to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
+	{"POST", "/v1/cells/{cell}/undo?dir", Act, "Brings a cell back to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
+	{"POST", "/v1/cells/{cell}/fork?dir", Act, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", Lines, "fork cell {cell}", (*Daemon).fork},
 	{"GET", "/v1/cells/{cell}/files?path&dir", Read, "Reads files out of a cell.", nil, nil, "", tarball, "read files of cell {cell}", (*Daemon).readFiles},
 	{"PUT", "/v1/cells/{cell}/files?path&dir", Act, "Writes the files of a tar archive into a cell.", nil, nil, tarball, "", "write files into cell {cell}", (*Daemon).writeFiles},
+	{"GET", "/v1/cells/{cell}/stat?path&digest&dir", Read, "Shows a file of a cell, without following a symlink; with its digest when asked, which is its ETag.", nil, api.File{}, "", "", "look at a file of cell {cell}", (*Daemon).statFile},
+	{"GET", "/v1/cells/{cell}/list?path&depth&limit&cursor&dir", Read, "Lists what is in a directory of a cell, by name.", nil, []api.File{}, "", "", "list files of cell {cell}", (*Daemon).listFiles},
+	{"GET", "/v1/cells/{cell}/file?path&dir", Read, "Reads one file of a cell; up to 4 MiB with its digest as ETag.", nil, nil, "", octets, "read a file of cell {cell}", (*Daemon).readFile},
+	{"PUT", "/v1/cells/{cell}/file?path&dir", Act, "Writes one file of a cell, making the directories above it. If-Match: only if it is what the caller saw; If-None-Match: * only if there is none.", nil, api.File{}, octets, "", "write a file of cell {cell}", (*Daemon).writeFile},
+	{"DELETE", "/v1/cells/{cell}/file?path&dir", Act, "Removes a file or directory of a cell with all that is in it.", nil, api.File{}, "", "", "remove a file of cell {cell}", (*Daemon).removeFile},
+	{"POST", "/v1/cells/{cell}/mkdir?dir", Act, "Makes a directory in a cell, and those above it.", api.FileRequest{}, api.File{}, "", "", "make a directory in cell {cell}", (*Daemon).makeDirectory},
+	{"POST", "/v1/cells/{cell}/rename?dir", Act, "Gives a file of a cell another path; what is there is replaced.", api.FileRequest{}, api.File{}, "", "", "rename a file of cell {cell}", (*Daemon).renameFile},
+	{"GET", "/v1/cells/{cell}/watch?path&below&dir", Read, "Tells what changes in a directory of a cell as server-sent events, each a FileEvent, until the caller hangs up.", nil, nil, "", eventStream, "watch files of cell {cell}", (*Daemon).watchFiles},
+	{"GET", "/v1/cells/{cell}/ports?dir", Read, "Lists the TCP ports on which something listens in a cell.", nil, []api.Port{}, "", "", "list the ports of cell {cell}", (*Daemon).listPorts},
+	{"GET", "/v1/cells/{cell}/ports/{port}/connect?dir", Act, "Connects to a port of a cell: the messages are its bytes, an empty one says that no more of them come.", nil, nil, "", WebSocket, "connect to port {port} of cell {cell}", (*Daemon).connectPort},
+	{"ANY", "/v1/cells/{cell}/ports/{port}/http/{rest...}", Act, "Passes an HTTP request on to what listens on a port of a cell.", nil, nil, "", "*/*", "ask port {port} of cell {cell}", (*Daemon).proxyPort},
+	{"GET", "/v1/cells/{cell}/execs?dir", Read, "Lists the commands in a cell, outside any run, that can be attached to, oldest first.", nil, []api.Exec{}, "", "", "list the commands in cell {cell}", (*Daemon).listExecs},
+	{"POST", "/v1/execs/{exec}/signal", Act, "Sends a command in a cell a signal.", api.SignalRequest{}, api.Exec{}, "", "", "signal exec {exec}", (*Daemon).signalExec},
 	{"POST", "/v1/cells/{cell}/execs?dir", Act, "Starts a command in a cell, outside any run.", api.ExecRequest{}, api.Exec{}, "", "", "run a command in cell {cell}", (*Daemon).startExec},
 	{"GET", "/v1/execs/{exec}", Read, "Shows a command that was started in a cell.", nil, api.Exec{}, "", "", "show exec {exec}", (*Daemon).getExec},
 	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr", Act, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
 	{"POST", "/v1/cells/{cell}/eval?dir", Act, "Evaluates code in a cell's interpreter, which is started if there never was one.", api.EvalRequest{}, api.EvalResult{}, "", Lines, "evaluate in cell {cell}", (*Daemon).eval},
-	{"POST", "/v1/cells/{cell}/branch?dir", Act, "Forks a running cell with its interpreter as it is now; the cell goes on.", api.BranchRequest{}, api.BranchResult{}, "", "", "branch cell {cell}", (*Daemon).branch},
+	{"POST", "/v1/cells/{cell}/branch?dir", Act, "Forks a running cell with its interpreter as it is now; the cell goes on.", api.BranchRequest{}, api.BranchResult{}, "", Lines, "branch cell {cell}", (*Daemon).branch},
+
+	{"GET", "/v1/operations?limit&cursor", Read, "Lists the operations of who asks (of all, for scope admin), newest first, without their results.", nil, []api.Operation{}, "", "", "list operations", (*Daemon).listOperations},
+	{"GET", "/v1/operations/{operation}?wait", Read, "Shows an operation: long work that was asked for with Prefer: respond-async.", nil, api.Operation{}, "", "", "show operation {operation}", (*Daemon).getOperation},
+	{"GET", "/v1/operations/{operation}/events?after", Read, "Tells what an operation says on its way as server-sent events: each a StreamLine with its number as id; gap, where some are not kept; and end, with the Operation.", nil, nil, "", eventStream, "follow operation {operation}", (*Daemon).operationEvents},
+	{"POST", "/v1/operations/{operation}/abort", Act, "Stops an operation, and answers when it is undone; one that has ended stays what it is.", nil, api.Operation{}, "", "", "abort operation {operation}", (*Daemon).abortOperation},
 
 	{"GET", "/v1/templates?limit&cursor", Read, "Lists templates.", nil, []api.Template{}, "", "", "list templates", (*Daemon).listTemplates},
 	{"POST", "/v1/templates", Act, "Builds a template: a cell with a warmed interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
@@ -103,9 +124,9 @@ var Routes = []Route{
 	{"POST", "/v1/runs/{run}/interrupt?dir", Act, "Ends a run's command; the run becomes pending.", nil, api.Run{}, "", "", "interrupt run {run}", (*Daemon).interruptRun},
 	{"GET", "/v1/runs/{run}/diff?form&colour&width&ignored&dir", Read, "Shows what a run changed.", nil, api.Diff{}, "", "", "show what run {run} changed", (*Daemon).diffRun},
 	{"GET", "/v1/runs/{run}/files/{name}?dir", Read, "Reads one of a run's records.", nil, nil, "", "application/octet-stream", "read {name} of run {run}", (*Daemon).getRunFile},
-	{"GET", "/v1/runs/{run}/events?kind&denied&follow&format&dir", Read, "Tells a run's events as JSON lines, checking their chain; an error is the last line.", nil, nil, "", jsonLines, "tell the events of run {run}", (*Daemon).getEvents},
+	{"GET", "/v1/runs/{run}/events?kind&denied&follow&format&after&dir", Read, "Tells a run's events as JSON lines, checking their chain; an error is the last line. With Accept: text/event-stream as server-sent events with their numbers as ids, and end after the last.", nil, nil, "", jsonLines, "tell the events of run {run}", (*Daemon).getEvents},
 	{"GET", "/v1/runs/{run}/export?dir", Read, "Exports everything kept of a run.", nil, nil, "", tarball, "export run {run}", (*Daemon).exportRun},
-	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts a run's result, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", "", "accept {run}", (*Daemon).accept},
+	{"POST", "/v1/runs/{run}/accept?dir", Admin, "Accepts a run's result, and applies it to the source if asked.", api.AcceptRequest{}, api.AcceptResult{}, "", Lines, "accept {run}", (*Daemon).accept},
 	{"POST", "/v1/runs/{run}/discard?dir", Act, "Throws a run's result away.", api.DiscardRequest{}, api.Run{}, "", "", "discard {run}", (*Daemon).discard},
 
 	{"POST", "/v1/policies/check", Read, "Reads a policy file and says what is odd about it.", api.PolicyCheckRequest{}, api.PolicyCheck{}, "", "", "use the policy", (*Daemon).checkPolicy},
@@ -137,12 +158,16 @@ func (d *Daemon) routes(table []Route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range table {
 		path, _ := r.Split()
-		mux.HandleFunc(r.Method+" "+path, func(w http.ResponseWriter, req *http.Request) {
+		pattern := r.Method + " " + path
+		if r.Method == anyMethod {
+			pattern = path
+		}
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
 			d.answer(w, req, r)
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		writeError(w, notFound(req))
+		astray(mux, w, req)
 	})
 	return mux
 }

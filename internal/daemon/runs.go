@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/pando-dev/pando/api"
@@ -15,7 +16,55 @@ func (d *Daemon) startRun(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := mayReach(r, runReaches(req)); err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.StartRun(r.Context(), req)
+	if !asksAsync(r) {
+		return d.cfg.Engine.StartRun(r.Context(), req)
+	}
+	return d.stream(w, r, req.Cell, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		return d.wholeRun(ctx, req, out)
+	})
+}
+
+// wholeRun is a run from its start to its end. It is interrupted when ctx ends; if
+// the daemon does, it goes on.
+func (d *Daemon) wholeRun(ctx context.Context, req api.RunRequest, out func(api.StreamLine)) (any, error) {
+	run, err := d.cfg.Engine.StartRun(ctx, req)
+	if err != nil || req.DryRun {
+		return run, err
+	}
+	named(ctx, run.ID)
+	id := cell.RunID(run.ID)
+	a, err := d.cfg.Engine.AttachRun(id, false)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Release(false)
+	stopped := ctx.Done()
+	for {
+		select {
+		case p := <-a.Progress:
+			out(api.StreamLine{Progress: &p})
+		case <-a.Done:
+			res, err := a.Result()
+			if err == nil && ctx.Err() != nil {
+				err = cell.Errorf(cell.Interrupted, "daemon", "look at what it left: pando show "+run.ID, "cannot finish run %s: %w", run.ID, context.Cause(ctx))
+			}
+			return res, err
+		case <-stopped:
+			if stopped = nil; d.ended() {
+				return nil, cell.Errorf(cell.Unavailable, "daemon", "follow it: GET /v1/runs/"+run.ID+"?wait=1", "cannot wait for run %s, the daemon has ended: %w", run.ID, errGoesOn)
+			}
+			if err := d.cfg.Engine.Interrupt(id, "aborted by request"); err != nil && cell.KindOf(err) != cell.Conflict {
+				return nil, err
+			}
+		}
+	}
+}
+
+// ended reports whether the daemon ends.
+func (d *Daemon) ended() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.life.Err() != nil
 }
 
 func (d *Daemon) planRun(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -47,7 +96,12 @@ func (d *Daemon) getRun(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	if queryBool(r, "wait") {
-		return d.cfg.Engine.WaitRun(r.Context(), id)
+		if _, err := d.cfg.Engine.WaitRun(r.Context(), id); err != nil {
+			return nil, err
+		}
+	}
+	if tag := d.cfg.Engine.RunTag(id); tag != "" { // before it is looked at: what changes meanwhile was not seen
+		setTag(w, tag)
 	}
 	return d.cfg.Engine.Run(id)
 }
@@ -102,7 +156,9 @@ func (d *Daemon) accept(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Accept(r.Context(), id, req)
+	return d.stream(w, r, string(id), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Accept(ctx, id, req, saw(r))
+	})
 }
 
 func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -114,7 +170,7 @@ func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Discard(r.Context(), id, req)
+	return d.cfg.Engine.Discard(r.Context(), id, req, saw(r))
 }
 
 func (d *Daemon) startExec(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -127,6 +183,22 @@ func (d *Daemon) startExec(w http.ResponseWriter, r *http.Request) (any, error) 
 		return nil, err
 	}
 	return d.cfg.Engine.StartExec(r.Context(), id, req)
+}
+
+func (d *Daemon) listExecs(_ http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Execs(id)
+}
+
+func (d *Daemon) signalExec(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.SignalRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.SignalExec(r.Context(), r.PathValue("exec"), req.Signal)
 }
 
 func (d *Daemon) getExec(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -22,7 +22,13 @@ const waitingLines = 256
 // or, with Accept: application/jsonl, in lines while it goes on. The work is
 // cancelled when the caller hangs up or the daemon ends. What goes wrong before
 // the first line is answered with its status, like any error.
-func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, do work) (any, error) {
+//
+// With Prefer: respond-async it goes on as an operation, which is answered with;
+// object is what it is done with, "" for what the path names.
+func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, do work) (any, error) {
+	if v := visitOf(r); asksAsync(r) && d.cfg.Operations != nil && v != nil && v.route != nil && v.route.Operation() != "" {
+		return d.detach(r, v.route, object, do)
+	}
 	d.mu.Lock()
 	life := d.life
 	d.mu.Unlock()
@@ -55,11 +61,14 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, do work) (any, e
 }
 
 // asksForLines reports whether the caller can read an answer that streams.
-func asksForLines(r *http.Request) bool {
+func asksForLines(r *http.Request) bool { return accepts(r, jsonLines) }
+
+// accepts reports whether the caller names a media type that the answer may have.
+func accepts(r *http.Request, media string) bool {
 	for _, h := range r.Header.Values("Accept") {
 		for kind := range strings.SplitSeq(h, ",") {
 			kind, _, _ = strings.Cut(kind, ";")
-			if strings.TrimSpace(kind) == jsonLines {
+			if strings.TrimSpace(kind) == media {
 				return true
 			}
 		}

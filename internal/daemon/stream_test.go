@@ -21,12 +21,12 @@ import (
 
 // serve answers requests with work.
 func serve(t *testing.T, do work) (*Daemon, *httptest.Server) {
-	d := &Daemon{cfg: Config{Log: slog.New(slog.DiscardHandler)}, life: t.Context()}
+	d := &Daemon{cfg: Config{Log: slog.New(slog.DiscardHandler)}, common: &common{life: t.Context()}}
 	route := Route{Access: Act, cannot: "do it", handle: func(d *Daemon, w http.ResponseWriter, r *http.Request) (any, error) {
 		if _, err := decode[api.EvalRequest](w, r); err != nil {
 			return nil, err
 		}
-		return d.stream(w, r, do)
+		return d.stream(w, r, "", do)
 	}}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r.WithContext(access.With(r.Context(), access.Local)), route)

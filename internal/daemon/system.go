@@ -51,5 +51,7 @@ func (d *Daemon) gc(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.GC(r.Context(), req.DryRun)
+	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.GC(ctx, req.DryRun)
+	})
 }

@@ -23,6 +23,9 @@ func (d *Daemon) getTemplate(w http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
+	if tag := d.cfg.Engine.TemplateTag(name); tag != "" { // before it is looked at: what changes meanwhile was not seen
+		setTag(w, tag)
+	}
 	return d.cfg.Engine.Template(name)
 }
 
@@ -34,8 +37,8 @@ func (d *Daemon) buildTemplate(w http.ResponseWriter, r *http.Request) (any, err
 	if err := mayReach(r, reaches(req.From, req.Backend, req.Image, req.Policy, nil)); err != nil {
 		return nil, err
 	}
-	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.BuildTemplate(ctx, req, out)
+	return d.stream(w, r, req.Name, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.BuildTemplate(ctx, req, out, saw(r))
 	})
 }
 
@@ -58,7 +61,7 @@ func (d *Daemon) forkTemplate(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return d.stream(w, r, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+	return d.stream(w, r, "", func(ctx context.Context, out func(api.StreamLine)) (any, error) {
 		return d.cfg.Engine.ForkTemplate(ctx, name, req, out)
 	})
 }

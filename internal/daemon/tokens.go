@@ -7,10 +7,39 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 func tokenOf(t access.Token) api.Token {
-	return api.Token{ID: t.ID, Name: t.Name, Scope: string(t.Level), Created: t.Created, Expires: t.Expires, Expired: t.Expired(time.Now())}
+	v := api.Token{ID: t.ID, Name: t.Name, Scope: string(t.Level), Created: t.Created, Expires: t.Expires, Expired: t.Expired(time.Now()),
+		Labels: t.Labels, MaxCells: t.MaxCells, Rate: t.Rate}
+	if t.TTL > 0 {
+		v.TTL = t.TTL.String()
+	}
+	return v
+}
+
+// boundsOf are the bounds that a request for a token asks for. None of them is
+// zero: that would be no bound, and nobody asks for that.
+func boundsOf(req api.TokenRequest) (b access.Bounds, err error) {
+	const op = "daemon.createToken"
+	b.Labels = req.Labels
+	if req.MaxCells != nil {
+		if b.MaxCells = *req.MaxCells; b.MaxCells == 0 {
+			return b, cell.Errorf(cell.Invalid, op, "leave it out for any number; a token that only looks has scope read", "0 is no number of cells")
+		}
+	}
+	if req.Rate != nil {
+		if b.Rate = *req.Rate; b.Rate == 0 {
+			return b, cell.Errorf(cell.Invalid, op, "leave it out for the daemon's own limit", "0 is no number of requests in a second")
+		}
+	}
+	if req.TTL != "" {
+		if b.TTL, err = time.ParseDuration(req.TTL); err != nil || b.TTL <= 0 {
+			return b, cell.Errorf(cell.Invalid, op, "write it as 90s, 10m or 12h", "%q is no time to live", clip(req.TTL))
+		}
+	}
+	return b, b.Check()
 }
 
 func (d *Daemon) listTokens(http.ResponseWriter, *http.Request) (any, error) {
@@ -18,6 +47,9 @@ func (d *Daemon) listTokens(http.ResponseWriter, *http.Request) (any, error) {
 	for _, u := range d.cfg.Tokens.List() {
 		t := tokenOf(u.Token)
 		t.Used = u.Last.UTC()
+		if t.MaxCells > 0 {
+			t.Cells = d.cfg.Engine.Made(t.ID)
+		}
 		out = append(out, t)
 	}
 	return out, nil
@@ -28,7 +60,11 @@ func (d *Daemon) createToken(w http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	t, secret, err := d.cfg.Tokens.Create(req.Name, access.Level(cmp.Or(req.Scope, string(access.Run))), req.Expires)
+	bounds, err := boundsOf(req)
+	if err != nil {
+		return nil, err
+	}
+	t, secret, err := d.cfg.Tokens.Make(req.Name, access.Level(cmp.Or(req.Scope, string(access.Run))), req.Expires, bounds)
 	if err != nil {
 		return nil, err
 	}

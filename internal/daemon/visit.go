@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // visit is one request, as it is written down: see Audit and metrics.
@@ -58,6 +60,11 @@ func (d *Daemon) visited(local bool, h http.Handler) http.Handler {
 		}
 		if !local {
 			v.from = r.RemoteAddr
+			if len(r.TransferEncoding) > 0 {
+				// It may have had a length, too, by which something between the caller and
+				// here saw its end elsewhere: what follows it is not read (RFC 9112, 6.1).
+				w.Header().Set("Connection", "close")
+			}
 		}
 		v.w = &watched{ResponseWriter: w}
 		w.Header().Set("X-Request-Id", v.id)
@@ -65,8 +72,28 @@ func (d *Daemon) visited(local bool, h http.Handler) http.Handler {
 			d.met.saw(v, local)
 			d.cfg.Audit.note(d, v, r)
 		}()
+		defer d.broke(v, r)
 		h.ServeHTTP(v.w, r.WithContext(context.WithValue(r.Context(), visitKey{}, v)))
 	})
+}
+
+// broke is deferred: a defect that ends a request is told to who asked, unless the
+// answer has begun, and ends nothing else.
+func (d *Daemon) broke(v *visit, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p != http.ErrAbortHandler {
+		v.kind = string(cell.Internal)
+		d.cfg.Log.Error("request broke", "request", v.id, "method", r.Method, "path", clip(r.URL.Path), "error", p, "stack", string(debug.Stack()))
+		if v.w.status == 0 {
+			v.w.Header().Set("Connection", "close")
+			writeError(v.w, cell.Errorf(cell.Internal, "daemon", "look for "+v.id+" in the daemon's log", "cannot answer: this is a defect of pando"))
+			return
+		}
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // watched notes the status of an answer, and how long it is.

@@ -104,7 +104,8 @@ func (x *examination) namespaces(err error) {
 		found = "this is a " + x.host.container() + " container whose profile forbids user namespaces"
 		fix = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, or run pando outside it"
 	}
-	x.add("user namespaces", broken, found, "isolation: without them pando runs nothing but --backend none", fix)
+	x.add("user namespaces", broken, found, "isolation: without them pando runs nothing but --backend none",
+		cmp.Or(fix, "ask who administers this host which policy forbids it (sudo dmesg | tail shows what was refused); until then run without isolation: --backend none"))
 }
 
 // apparmorProfile is the remedy that Ubuntu documents: a profile that gives
@@ -140,7 +141,7 @@ func (x *examination) network(ctx context.Context) {
 	const adds = "cells that talk, as far as a policy allows"
 	switch kind, err := c.Link(ctx); {
 	case err != nil:
-		x.add("network", missing, err.Error(), adds, cell.HintOf(err))
+		x.add("network", missing, err.Error(), adds, cmp.Or(cell.HintOf(err), "load the kernel's module for one of them: sudo modprobe tun, or sudo modprobe veth"))
 	case kind == "tun":
 		x.add("network", ok, "cells with a network rule talk through a gateway, over a TUN", "", "")
 	default:
@@ -180,7 +181,7 @@ func (x *examination) files(ctx context.Context) {
 }
 
 func (x *examination) limits(caps backend.Caps) {
-	delegate := "run pando in a cgroup that is yours: systemd-run --user --scope -p Delegate=yes pando …"
+	delegate := "have the daemon start in a cgroup that is yours: pando daemon stop; systemd-run --user --scope -p Delegate=yes pando ls"
 	if x.root {
 		delegate = "mount the cgroup hierarchies at /sys/fs/cgroup"
 	}

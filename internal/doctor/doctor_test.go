@@ -58,7 +58,7 @@ func TestF56NamespacesAreExplained(t *testing.T) {
 			x := &examination{host: machine(t, c.kernel, c.files), root: c.root}
 			x.namespaces(no)
 			f := x.out.Checks[0]
-			if f.Status != broken || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Fix, c.fix) {
+			if f.Status != broken || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Fix, c.fix) || f.Fix == "" {
 				t.Errorf("%+v, want found %q and fix %q", f, c.found, c.fix)
 			}
 		})
@@ -125,6 +125,15 @@ type healthy struct{ backend.Backend }
 
 func (healthy) Name() string                                { return "namespace" }
 func (healthy) Probe(context.Context) (backend.Caps, error) { return backend.Caps{}, nil }
+
+// Whatever is found of KVM, there is something to do about it.
+func TestF56KVMHasARemedy(t *testing.T) {
+	for _, why := range []string{kvmAbsent, kvmDenied, kvmHollow, kvmUnusable + ": device or resource busy"} {
+		if kvmFix(why) == "" {
+			t.Errorf("%s: nothing", why)
+		}
+	}
+}
 
 // A healthy host gets no failure, and whatever would add something says what
 // and how.

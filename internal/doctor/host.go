@@ -141,7 +141,7 @@ func kvmFix(why string) string {
 	case kvmHollow:
 		return "switch nested virtualisation on where this virtual machine is configured"
 	}
-	return ""
+	return "see what the kernel says (sudo dmesg | grep -i kvm), and whether another hypervisor holds the processor's virtualisation"
 }
 
 func lookPath(names ...string) string {

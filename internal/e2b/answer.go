@@ -31,6 +31,10 @@ var statuses = map[cell.Kind]struct {
 	cell.Interrupted:  {http.StatusServiceUnavailable, "aborted"},
 	cell.NotRunnable:  {http.StatusBadRequest, "invalid_argument"},
 	cell.NoSuchBinary: {http.StatusBadRequest, "not_found"},
+	cell.Limited:      {http.StatusTooManyRequests, "resource_exhausted"},
+	cell.TooLarge:     {http.StatusRequestEntityTooLarge, "resource_exhausted"},
+
+	cell.Unauthenticated: {http.StatusUnauthorized, "unauthenticated"},
 }
 
 // statusOf is the HTTP status of an error.
@@ -64,11 +68,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 func (f *Front) Refuse(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
 func fail(w http.ResponseWriter, err error) {
-	status := statusOf(err)
-	if status == http.StatusInternalServerError && cell.KindOf(err) == "unauthenticated" {
-		status = http.StatusUnauthorized
-	}
-	refuse(w, status, sentence(err))
+	refuse(w, statusOf(err), sentence(err))
 }
 
 // gone answers for a sandbox that can't be reached: clients take 502 for that.
@@ -104,6 +104,9 @@ func decode(w http.ResponseWriter, r *http.Request, to any) bool {
 	return true
 }
 
+// maxIgnored bounds how many names are told of what was not heeded.
+const maxIgnored = 50
+
 // ignore names what of a request was not heeded.
 func ignore(w http.ResponseWriter, names ...string) {
 	if len(names) == 0 {
@@ -113,7 +116,32 @@ func ignore(w http.ResponseWriter, names ...string) {
 		names = append(strings.Split(old, ", "), names...)
 	}
 	slices.Sort(names)
-	w.Header().Set(headerIgnored, strings.Join(slices.Compact(names), ", "))
+	if names = slices.Compact(names); len(names) > maxIgnored {
+		names = append(names[:maxIgnored], "...")
+	}
+	w.Header().Set(headerIgnored, strings.Join(names, ", "))
+}
+
+// known names the parameters of a request's query that are not among those of its
+// route.
+func known(w http.ResponseWriter, r *http.Request, names ...string) {
+	var other []string
+	for name := range r.URL.Query() {
+		if !slices.Contains(names, name) && len(other) <= maxIgnored {
+			other = append(other, printable(name))
+		}
+	}
+	ignore(w, other...)
+}
+
+// printable is a name that fits in a list of them in a header.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r > ' ' && r < 0x7f && r != ',' {
+			return r
+		}
+		return '?'
+	}, clip(name))
 }
 
 // unknown names the members of a JSON object that a type has no field for, with
@@ -121,6 +149,18 @@ func ignore(w http.ResponseWriter, names ...string) {
 func unknown(prefix string, b []byte, t reflect.Type) (names []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+		var list []json.RawMessage
+		if json.Unmarshal(b, &list) != nil {
+			return nil
+		}
+		for _, e := range list {
+			if names = append(names, unknown(prefix, e, t.Elem())...); len(names) > maxIgnored {
+				break
+			}
+		}
+		return names
 	}
 	var members map[string]json.RawMessage
 	if t.Kind() != reflect.Struct || json.Unmarshal(b, &members) != nil {
@@ -136,13 +176,8 @@ func unknown(prefix string, b []byte, t reflect.Type) (names []string) {
 			names = append(names, unknown(prefix+name+".", v, k)...)
 			continue
 		}
-		if clean := strings.Map(func(r rune) rune {
-			if r > ' ' && r < 0x7f && r != ',' {
-				return r
-			}
-			return '?'
-		}, name); len(clean) <= 100 {
-			names = append(names, prefix+clean)
+		if len(names) <= maxIgnored {
+			names = append(names, prefix+printable(name))
 		}
 	}
 	slices.Sort(names)

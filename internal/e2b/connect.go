@@ -1,13 +1,17 @@
 package e2b
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,22 +19,63 @@ import (
 )
 
 // The part of the Connect protocol (https://connectrpc.com/docs/protocol) that
-// E2B's clients speak: JSON, over HTTP/1.1 or 2. Unary calls are plain requests; a
-// stream is envelopes, each a byte of flags, four of length, big endian, and JSON:
+// E2B's clients speak: JSON or Protocol Buffers, over HTTP/1.1 or 2, as they are or
+// by gzip. Unary calls are plain requests; a stream is envelopes, each a byte of
+// flags, four of length, big endian, and a message. Its end is JSON always:
 //
 //	→ 00 request
 //	← 00 message … 02 {} or {"error": {"code", "message"}}
+//
+// Why this is not connectrpc.com/connect stands in docs/design/0006-doors.md.
 
 const (
-	typeJSON   = "application/json"
-	typeStream = "application/connect+json"
+	typeJSON        = "application/json"
+	typeProto       = "application/proto"
+	typeStream      = "application/connect+json"
+	typeProtoStream = "application/connect+proto"
 
 	flagCompressed = 1
 	flagEnd        = 2
 )
 
-// maxMessage bounds one message, in bytes.
+// maxMessage bounds one message, in bytes, as it is when it is unpacked.
 const maxMessage = 16 << 20
+
+// codec is a form of messages.
+type codec struct {
+	unary, stream string // media types
+	marshal       func(v any) ([]byte, error)
+	// unmarshal names what of a message was not heeded.
+	unmarshal func(b []byte, to any) (ignored []string, err error)
+}
+
+var (
+	codecJSON = codec{typeJSON, typeStream, json.Marshal, func(b []byte, to any) ([]string, error) {
+		if len(b) == 0 {
+			return nil, nil
+		}
+		if err := json.Unmarshal(b, to); err != nil {
+			return nil, err
+		}
+		return unknown("", b, reflect.TypeOf(to).Elem()), nil
+	}}
+	codecProto = codec{typeProto, typeProtoStream, func(v any) ([]byte, error) {
+		return appendMessage(nil, reflect.ValueOf(v)), nil
+	}, func(b []byte, to any) ([]string, error) {
+		return readMessage("", b, reflect.ValueOf(to).Elem())
+	}}
+)
+
+// codecOf is the form in which a request's messages are.
+func codecOf(r *http.Request, streams bool) (c *codec, ok bool) {
+	t := mediaType(r)
+	for _, c := range []*codec{&codecJSON, &codecProto} {
+		if !streams && t == c.unary || streams && t == c.stream {
+			return c, true
+		}
+	}
+	return nil, false
+}
 
 // rpcError is an error in the Connect protocol's form.
 type rpcError struct {
@@ -75,87 +120,167 @@ func mediaType(r *http.Request) string {
 // unary makes a handler of a call with one message each way.
 func unary[In any](do func(r *http.Request, in *In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if mediaType(r) != typeJSON {
+		c, ok := codecOf(r, false)
+		if !ok {
 			wrongType(w)
 			return
 		}
 		var in In
-		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
-		if err == nil && len(b) > 0 {
-			err = json.Unmarshal(b, &in)
+		b, err := readUnary(w, r)
+		if err == nil {
+			var ignored []string
+			ignored, err = c.unmarshal(b, &in)
+			ignore(w, ignored...)
 		}
 		if err != nil {
-			rpcError{"invalid_argument", "cannot read the request: " + err.Error()}.answer(w)
+			rpcErrorOf(unreadable("e2b.rpc", err)).answer(w)
 			return
 		}
 		out, err := do(r, &in)
+		if err == nil {
+			b, err = c.marshal(out)
+		}
 		if err != nil {
 			rpcErrorOf(err).answer(w)
 			return
 		}
-		answer(w, http.StatusOK, out)
+		w.Header().Set("Content-Type", c.unary)
+		w.Write(b)
 	}
 }
 
-// wrongType refuses what is not JSON: the protocol's binary form is not spoken.
+// errEncoding says that a message is packed in a way that is not known.
+var errEncoding = errors.New("only gzip is unpacked")
+
+// unreadable is the error of a request that can't be read.
+func unreadable(op string, err error) error {
+	if errors.Is(err, errEncoding) {
+		return cell.Errorf(cell.Unsupported, op, "send it as it is, or by gzip", "cannot read the request: %w", err)
+	}
+	return cell.Errorf(cell.Invalid, op, "", "cannot read the request: %w", err)
+}
+
+func readUnary(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	if err != nil {
+		return nil, err
+	}
+	switch r.Header.Get("Content-Encoding") {
+	case "", "identity":
+		return b, nil
+	case "gzip":
+		return unpack(b)
+	}
+	w.Header().Set("Accept-Encoding", "gzip")
+	return nil, errEncoding
+}
+
+// unpack unpacks a message, of which no more comes than a message may have.
+func unpack(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	if b, err = io.ReadAll(io.LimitReader(z, maxMessage+1)); err == nil && len(b) > maxMessage {
+		err = errLarge
+	}
+	return b, err
+}
+
+// wrongType refuses what is in no form that is spoken.
 func wrongType(w http.ResponseWriter) {
-	w.Header().Set("Accept-Post", typeJSON+", "+typeStream)
-	refuse(w, http.StatusUnsupportedMediaType, "cannot read the request: send JSON ("+typeJSON+", streams "+typeStream+")")
+	w.Header().Set("Accept-Post", strings.Join([]string{typeJSON, typeProto, typeStream, typeProtoStream}, ", "))
+	refuse(w, http.StatusUnsupportedMediaType, "cannot read the request: send JSON or Protocol Buffers by the Connect protocol ("+typeJSON+", "+typeProto+"; streams "+typeStream+", "+typeProtoStream+")")
 }
 
 // stream makes a handler of a call that is answered with a stream.
 func stream[In any](do func(r *http.Request, in *In, s *sender) error) http.HandlerFunc {
+	return streams(func(r *http.Request, next func(to any) error, s *sender) error {
+		var in In
+		if err := next(&in); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = unreadable("e2b.stream", io.ErrUnexpectedEOF)
+			}
+			return err
+		}
+		return do(r, &in, s)
+	})
+}
+
+// streams makes a handler of a call with a stream each way. next reads a message,
+// and returns io.EOF after the last.
+func streams(do func(r *http.Request, next func(to any) error, s *sender) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if mediaType(r) != typeStream {
+		c, ok := codecOf(r, true)
+		if !ok {
 			wrongType(w)
 			return
 		}
-		s := &sender{w: w, flush: http.NewResponseController(w)}
-		w.Header().Set("Content-Type", typeStream)
-		var in In
-		_, b, err := readEnvelope(r.Body)
-		if err == nil {
-			err = json.Unmarshal(b, &in)
+		s := &sender{w: w, flush: http.NewResponseController(w), codec: c}
+		w.Header().Set("Content-Type", c.stream)
+		next := func(to any) error {
+			last, b, err := readEnvelope(r.Body, r.Header.Get("Connect-Content-Encoding"))
+			if last && err == nil || errors.Is(err, io.EOF) {
+				return io.EOF
+			}
+			var ignored []string
+			if err == nil {
+				ignored, err = c.unmarshal(b, to)
+				ignore(w, ignored...)
+			}
+			if errors.Is(err, errEncoding) {
+				w.Header().Set("Connect-Accept-Encoding", "gzip")
+			}
+			if err != nil {
+				return unreadable("e2b.stream", err)
+			}
+			return nil
 		}
-		if err != nil {
-			s.end(cell.Errorf(cell.Invalid, "e2b.stream", "", "cannot read the request: %w", err))
-			return
-		}
-		s.end(do(r, &in, s))
+		s.end(do(r, next, s))
 	}
 }
 
+var errLarge = errors.New("a message of more than 16 MiB")
+
 // readEnvelope reads one message of a stream; last: the stream ends with it.
-func readEnvelope(r io.Reader) (last bool, b []byte, err error) {
+func readEnvelope(r io.Reader, encoding string) (last bool, b []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return false, nil, err
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > maxMessage {
-		return false, nil, errors.New("a message of more than 16 MiB")
+		return false, nil, errLarge
 	}
-	if head[0]&flagCompressed != 0 {
-		return false, nil, errors.New("a compressed message")
+	// What comes is what is kept, whatever length was said.
+	var got bytes.Buffer
+	if _, err = io.CopyN(&got, r, int64(n)); errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
-	b = make([]byte, n)
-	_, err = io.ReadFull(r, b)
+	b = got.Bytes()
+	switch {
+	case err != nil || head[0]&flagCompressed == 0:
+	case encoding != "gzip":
+		err = errEncoding
+	default:
+		b, err = unpack(b)
+	}
 	return head[0]&flagEnd != 0, b, err
 }
 
 // sender sends the messages of one stream.
 type sender struct {
 	flush *http.ResponseController
+	codec *codec
 
 	mu sync.Mutex // guards w
 	w  http.ResponseWriter
 }
 
-func (s *sender) envelope(flags byte, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
+func (s *sender) envelope(flags byte, b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	head := append(make([]byte, 0, 5+len(b)), flags)
@@ -166,7 +291,13 @@ func (s *sender) envelope(flags byte, v any) error {
 	return s.flush.Flush()
 }
 
-func (s *sender) send(v any) error { return s.envelope(0, v) }
+func (s *sender) send(v any) error {
+	b, err := s.codec.marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.envelope(0, b)
+}
 
 // end is the last of a stream.
 func (s *sender) end(err error) {
@@ -177,7 +308,9 @@ func (s *sender) end(err error) {
 		e := rpcErrorOf(err)
 		v.Error = &e
 	}
-	s.envelope(flagEnd, v)
+	if b, err := json.Marshal(v); err == nil {
+		s.envelope(flagEnd, b)
+	}
 }
 
 // pings is how often a stream on which nothing comes says that it is there, as

@@ -14,6 +14,7 @@
 package e2b
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -22,7 +23,9 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/engine"
 )
 
@@ -40,26 +43,42 @@ const headerIgnored = "X-Pando-Ignored"
 
 // Config is what a front is made of.
 type Config struct {
-	Engine *engine.Engine
+	Engine *engine.View
 	Log    *slog.Logger
 	// Key is what the tokens of sandboxes are made with: 32 bytes that stay the
 	// same as long as the sandboxes live.
 	Key []byte
 	// Path is PATH of whoever runs the daemon: where cells look for programs.
-	Path string
-	Disk string // a directory of the file system that cells write to
+	Path   string
+	Upload int64  // bytes that one request may write to files; 0 for any number
+	Disk   string // a directory of the file system that cells write to
+	// Kept is where the next daemon finds what it must know of sandboxes; nil for
+	// nowhere.
+	Kept durable.FS
 }
 
-// Front answers for E2B. It is an http.Handler.
+// Front answers for E2B. It is an http.Handler. One that is for a caller whom
+// something binds has their view of the engine: see as.
 type Front struct {
 	cfg     Config
 	control *http.ServeMux
 	envd    *http.ServeMux
 	interp  *http.ServeMux
+	*common
+}
+
+// common is what all callers have in common.
+type common struct {
+	all *engine.View // the engine as the user has it
 
 	mu     sync.Mutex // guards what follows
 	boxes  map[cell.ID]*box
 	builds map[string]*build // of templates, by their id
+	fronts map[string]*Front // of callers whom something binds, by their token
+	// signers are the sandboxes of signatures that were looked up.
+	signers map[string]cell.ID
+
+	lending sync.Mutex // held while credentials of rules come and go
 }
 
 // box is what the front knows of a sandbox while this daemon lives.
@@ -72,26 +91,62 @@ type box struct {
 	current  string // the context whose variables the interpreter has now
 	log      []logLine
 	last     sample
+	mixed    bool // there was another context than the default one
+	gone     bool // so is the sandbox
 
-	evaluating sync.Mutex // held while something is evaluated
+	recalling  sync.Once  // what an earlier daemon noted is read once
+	keeping    sync.Mutex // held while what is to be known is written; before mu
+	evaluating sync.Mutex // held while something is evaluated; before mu
 }
 
 // New makes a front.
 func New(cfg Config) *Front {
-	f := &Front{cfg: cfg, boxes: map[cell.ID]*box{}, builds: map[string]*build{}}
+	f := newFront(cfg, &common{all: cfg.Engine, boxes: map[cell.ID]*box{}, builds: map[string]*build{}, fronts: map[string]*Front{}, signers: map[string]cell.ID{}})
+	go f.recallAll() // soon: a process that nobody attaches to again is ended
+	if cfg.Engine != nil {
+		f.unlend(context.Background())
+	}
+	return f
+}
+
+func newFront(cfg Config, all *common) *Front {
+	f := &Front{cfg: cfg, common: all}
 	f.control, f.envd, f.interp = f.controlRoutes(), f.envdRoutes(), f.interpreterRoutes()
 	return f
+}
+
+// as is the front as who asks has it. Who shows a sandbox's own token, and none of
+// theirs, has that sandbox.
+func (f *Front) as(r *http.Request) *Front {
+	p, _ := access.From(r.Context())
+	if p.Bounds == nil {
+		return f
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := f.fronts[p.Token]
+	if own == nil {
+		if len(f.fronts) >= access.MaxTokens { // of tokens that were removed
+			clear(f.fronts)
+		}
+		cfg := f.cfg
+		cfg.Engine = f.cfg.Engine.As(p)
+		own = newFront(cfg, f.common)
+		f.fronts[p.Token] = own
+	}
+	return own
 }
 
 // box returns what is known of a sandbox.
 func (f *Front) box(id cell.ID) *box {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	b := f.boxes[id]
 	if b == nil {
 		b = &box{procs: map[int]*proc{}, next: 1 << 20, watchers: map[string]*watcher{}, contexts: map[string]*codeContext{}}
 		f.boxes[id] = b
 	}
+	f.mu.Unlock()
+	b.recalling.Do(func() { f.recall(id, b) })
 	return b
 }
 
@@ -105,10 +160,12 @@ func (f *Front) forget(id cell.ID) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.gone = true
 	for _, w := range b.watchers {
 		w.stop()
 	}
+	b.mu.Unlock()
+	f.keep(id, b)
 }
 
 // address is the sandbox, and the port of it, that a request is for.
@@ -156,7 +213,7 @@ func (f *Front) Needs(r *http.Request) string {
 		return "read"
 	case http.MethodDelete: // who may run things may end sandboxes, and no other cells
 		if id, ok := strings.CutPrefix(r.URL.Path, "/sandboxes/"); ok {
-			if c, err := f.find(cell.ID(id)); err == nil && !ours(&c) {
+			if c, err := f.as(r).find(cell.ID(id)); err == nil && !ours(&c) {
 				return "admin"
 			}
 		}
@@ -169,6 +226,7 @@ func ours(c *api.Cell) bool { return c.Labels[labelTemplate] != "" || c.Labels[l
 
 // ServeHTTP implements http.Handler.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f = f.as(r)
 	id, port, ok := address(r)
 	if !ok && signed(r) {
 		if id, ok = f.signer(r); !ok {

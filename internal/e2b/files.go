@@ -31,9 +31,14 @@ func (f *Front) envdRoutes() *http.ServeMux {
 	return m
 }
 
-// failFile answers with an error about files, as clients expect it.
-func failFile(w http.ResponseWriter, p string, err error) {
+// failFile answers with an error about files, as clients expect it. A sandbox may
+// have gone meanwhile.
+func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err error) {
+	id := idIn(r.Context())
+	gone := f.lost(id)
 	switch {
+	case gone != nil:
+		f.gone(w, id, gone)
 	case errors.Is(err, errUser):
 		refuse(w, http.StatusUnauthorized, sentence(err))
 	case cell.KindOf(err) == cell.NotFound:
@@ -45,16 +50,20 @@ func failFile(w http.ResponseWriter, p string, err error) {
 	}
 }
 
+// fileParameters are those of /files.
+var fileParameters = []string{"path", "username", "signature", "signature_expiration"}
+
 // readFile sends a file.
 func (f *Front) readFile(w http.ResponseWriter, r *http.Request) {
+	known(w, r, fileParameters...)
 	p, id := r.URL.Query().Get("path"), idIn(r.Context())
 	if err := f.user(r); err != nil {
-		failFile(w, p, err)
+		f.failFile(w, r, p, err)
 		return
 	}
 	list, err := f.cfg.Engine.Files(r.Context(), id, cell.FileAct{Act: cell.FileStat, Path: inHome(p)}, nil)
 	if err != nil {
-		failFile(w, p, err)
+		f.failFile(w, r, p, err)
 		return
 	}
 	i := list[0]
@@ -68,7 +77,7 @@ func (f *Front) readFile(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err != nil && !out.begun:
-		failFile(w, p, err)
+		f.failFile(w, r, p, err)
 	case err != nil || out.left() > 0 && out.begun: // it was cut short: breaking off is the only way to say so
 		panic(http.ErrAbortHandler)
 	case !out.begun:
@@ -114,9 +123,10 @@ type written struct {
 
 // writeFiles writes files: one as it is, or parts of a form.
 func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
+	known(w, r, fileParameters...)
 	p := r.URL.Query().Get("path")
 	if err := f.user(r); err != nil {
-		failFile(w, p, err)
+		f.failFile(w, r, p, err)
 		return
 	}
 	for name := range r.Header {
@@ -138,6 +148,9 @@ func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnsupportedMediaType, "cannot read content that is encoded as "+clip(enc))
 		return
 	}
+	if f.cfg.Upload > 0 {
+		in = &bounded{in, f.cfg.Upload, f.cfg.Upload}
+	}
 	t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && t == "multipart/form-data" {
 		f.writeForm(w, r, newParts(in, params["boundary"]), p)
@@ -149,10 +162,24 @@ func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
 	}
 	done, err := f.write(r, p, in)
 	if err != nil {
-		failFile(w, p, err)
+		f.failFile(w, r, p, err)
 		return
 	}
 	answer(w, http.StatusOK, []written{done})
+}
+
+// bounded reads what is sent, unpacked, up to a limit.
+type bounded struct {
+	io.Reader
+	left, limit int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p[:min(int64(len(p)), b.left+1)])
+	if b.left -= int64(n); b.left < 0 {
+		return 0, cell.Errorf(cell.TooLarge, "e2b.files", "send less at a time, or start pando serve with a higher --max-archive", "what is sent is longer than %d bytes", b.limit)
+	}
+	return n, err
 }
 
 func (f *Front) write(r *http.Request, p string, in io.Reader) (written, error) {
@@ -194,7 +221,7 @@ func (f *Front) writeForm(w http.ResponseWriter, r *http.Request, form parts, p 
 		}
 		done, err := f.write(r, to, part)
 		if err != nil {
-			failFile(w, to, err)
+			f.failFile(w, r, to, err)
 			return
 		}
 		out = append(out, done)
@@ -217,6 +244,10 @@ func (f *Front) compose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, e := idIn(r.Context()), f.cfg.Engine
+	if err := errors.Join(f.user(r), f.userNamed(req.Username)); err != nil {
+		f.failFile(w, r, req.Destination, err)
+		return
+	}
 	if len(req.Sources) == 0 || req.Destination == "" {
 		refuse(w, http.StatusBadRequest, "cannot compose: give source_paths and destination")
 		return
@@ -234,12 +265,12 @@ func (f *Front) compose(w http.ResponseWriter, r *http.Request) {
 	done, err := f.write(r, req.Destination, pr)
 	pr.CloseWithError(err)
 	if err != nil {
-		failFile(w, req.Destination, err)
+		f.failFile(w, r, req.Destination, err)
 		return
 	}
 	for _, s := range req.Sources {
 		if _, err := e.Files(r.Context(), id, cell.FileAct{Act: cell.FileRemove, Path: inHome(s)}, nil); err != nil {
-			failFile(w, s, err)
+			f.failFile(w, r, s, err)
 			return
 		}
 	}

@@ -14,16 +14,16 @@ import (
 
 // entry is a file of a sandbox.
 type entry struct {
-	Name          string    `json:"name"`
-	Type          string    `json:"type"`
-	Path          string    `json:"path"`
-	Size          string    `json:"size"` // bytes
-	Mode          uint32    `json:"mode"`
-	Permissions   string    `json:"permissions"`
-	Owner         string    `json:"owner"`
-	Group         string    `json:"group"`
-	ModifiedTime  time.Time `json:"modifiedTime"`
-	SymlinkTarget string    `json:"symlinkTarget,omitempty"`
+	Name          string    `json:"name" pb:"1"`
+	Type          string    `json:"type" pb:"2,FileType"`
+	Path          string    `json:"path" pb:"3"`
+	Size          int64     `json:"size,string" pb:"4"` // bytes
+	Mode          uint32    `json:"mode" pb:"5"`
+	Permissions   string    `json:"permissions" pb:"6"`
+	Owner         string    `json:"owner" pb:"7"`
+	Group         string    `json:"group" pb:"8"`
+	ModifiedTime  time.Time `json:"modifiedTime" pb:"9"`
+	SymlinkTarget string    `json:"symlinkTarget,omitempty" pb:"10"`
 }
 
 var entryTypes = map[string]string{
@@ -31,7 +31,7 @@ var entryTypes = map[string]string{
 }
 
 func (f *Front) entry(i cell.FileInfo) entry {
-	e := entry{Name: path.Base(i.Path), Path: i.Path, Type: entryTypes[i.Type], Size: strconv.FormatInt(i.Size, 10), Mode: i.Mode,
+	e := entry{Name: path.Base(i.Path), Path: i.Path, Type: entryTypes[i.Type], Size: i.Size, Mode: i.Mode,
 		Permissions: permissions(i), Owner: f.userName(i.UID), Group: f.userName(i.GID), ModifiedTime: i.MTime, SymlinkTarget: i.Target}
 	if t := entryTypes[i.Leads]; t != "" { // clients ask what it leads to
 		e.Type = t
@@ -71,21 +71,65 @@ func (f *Front) userName(id int) string {
 }
 
 type pathRequest struct {
-	Path          string `json:"path"`
-	Depth         int    `json:"depth"`
-	Source        string `json:"source"`
-	Destination   string `json:"destination"`
-	Recursive     bool   `json:"recursive"`
-	IncludeEntry  bool   `json:"includeEntry"`
-	WatcherID     string `json:"watcherId"`
-	NetworkMounts bool   `json:"allowNetworkMounts"` // a cell has none
+	Path string `json:"path" pb:"1"`
+}
+
+// maxDepth is how many levels a list goes down at most.
+const maxDepth = 1 << 10
+
+type moveRequest struct {
+	Source      string `json:"source" pb:"1"`
+	Destination string `json:"destination" pb:"2"`
+}
+
+type listRequest struct {
+	Path  string `json:"path" pb:"1"`
+	Depth uint32 `json:"depth" pb:"2"`
+}
+
+type watchRequest struct {
+	Path          string `json:"path" pb:"1"`
+	Recursive     bool   `json:"recursive" pb:"2"`
+	IncludeEntry  bool   `json:"includeEntry" pb:"3"`
+	NetworkMounts bool   `json:"allowNetworkMounts" pb:"4"` // a cell has none
+}
+
+// watcherID names a watcher that is polled.
+type watcherID struct {
+	ID string `json:"watcherId" pb:"1"`
+}
+
+type entryAnswer struct {
+	Entry entry `json:"entry" pb:"1"`
+}
+
+type entriesAnswer struct {
+	Entries []entry `json:"entries" pb:"1"`
+}
+
+// watchMessage is one of a stream about a directory; one member is set.
+type watchMessage struct {
+	Start      *struct{}  `json:"start,omitempty" pb:"1"`
+	Filesystem *fileEvent `json:"filesystem,omitempty" pb:"2"`
+	Keepalive  *struct{}  `json:"keepalive,omitempty" pb:"3"`
+}
+
+type eventsAnswer struct {
+	Events []fileEvent `json:"events" pb:"1"`
 }
 
 func (f *Front) filesystemRoutes(m *http.ServeMux) {
 	const p = "POST /filesystem.Filesystem/"
-	m.HandleFunc(p+"Stat", unary(f.one(cell.FileStat)))
-	m.HandleFunc(p+"MakeDir", unary(f.one(cell.FileMkdir)))
-	m.HandleFunc(p+"Move", unary(f.one(cell.FileMove)))
+	path := func(act string) http.HandlerFunc {
+		return unary(func(r *http.Request, in *pathRequest) (any, error) {
+			return f.one(r, cell.FileAct{Act: act, Path: inHome(in.Path)})
+		})
+	}
+	m.HandleFunc(p+"Stat", path(cell.FileStat))
+	m.HandleFunc(p+"MakeDir", path(cell.FileMkdir))
+	m.HandleFunc(p+"Move", unary(func(r *http.Request, in *moveRequest) (any, error) {
+		return f.one(r, cell.FileAct{Act: cell.FileMove, Path: inHome(in.Source), To: inHome(in.Destination)})
+	}))
 	m.HandleFunc(p+"ListDir", unary(f.listDir))
 	m.HandleFunc(p+"Remove", unary(f.removeFile))
 	m.HandleFunc(p+"WatchDir", stream(f.watchDir))
@@ -95,28 +139,22 @@ func (f *Front) filesystemRoutes(m *http.ServeMux) {
 }
 
 // one does what is answered with one file.
-func (f *Front) one(act string) func(*http.Request, *pathRequest) (any, error) {
-	return func(r *http.Request, in *pathRequest) (any, error) {
-		if err := f.user(r); err != nil {
-			return nil, err
-		}
-		a := cell.FileAct{Act: act, Path: inHome(in.Path)}
-		if act == cell.FileMove {
-			a.Path, a.To = inHome(in.Source), inHome(in.Destination)
-		}
-		list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), a, nil)
-		if err != nil {
-			return nil, err
-		}
-		return map[string]entry{"entry": f.entry(list[0])}, nil
-	}
-}
-
-func (f *Front) listDir(r *http.Request, in *pathRequest) (any, error) {
+func (f *Front) one(r *http.Request, act cell.FileAct) (any, error) {
 	if err := f.user(r); err != nil {
 		return nil, err
 	}
-	list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), cell.FileAct{Act: cell.FileList, Path: inHome(in.Path), Depth: max(in.Depth, 1)}, nil)
+	list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), act, nil)
+	if err != nil {
+		return nil, err
+	}
+	return entryAnswer{f.entry(list[0])}, nil
+}
+
+func (f *Front) listDir(r *http.Request, in *listRequest) (any, error) {
+	if err := f.user(r); err != nil {
+		return nil, err
+	}
+	list, err := f.cfg.Engine.Files(r.Context(), idIn(r.Context()), cell.FileAct{Act: cell.FileList, Path: inHome(in.Path), Depth: max(int(min(in.Depth, maxDepth)), 1)}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +162,7 @@ func (f *Front) listDir(r *http.Request, in *pathRequest) (any, error) {
 	for _, i := range list {
 		out = append(out, f.entry(i))
 	}
-	return map[string]any{"entries": out}, nil
+	return entriesAnswer{out}, nil
 }
 
 // removeFile removes what is there; what is not is no error, as with envd.
@@ -145,13 +183,13 @@ var eventTypes = map[string]string{
 
 // fileEvent is a change in a directory.
 type fileEvent struct {
-	Name  string `json:"name"` // relative to the directory
-	Type  string `json:"type"`
-	Entry *entry `json:"entry,omitempty"`
+	Name  string `json:"name" pb:"1"` // relative to the directory
+	Type  string `json:"type" pb:"2,EventType"`
+	Entry *entry `json:"entry,omitempty" pb:"3"`
 }
 
 // fileEvents tells what changes in a directory, in E2B's words.
-func (f *Front) fileEvents(ctx context.Context, id cell.ID, in *pathRequest, began func(), tell func(fileEvent) error) error {
+func (f *Front) fileEvents(ctx context.Context, id cell.ID, in *watchRequest, began func(), tell func(fileEvent) error) error {
 	root := ""
 	return f.cfg.Engine.Watch(ctx, id, inHome(in.Path), in.Recursive, func(ev cell.FileEvent) error {
 		if root == "" {
@@ -181,7 +219,7 @@ func relative(root, p string) string {
 	return p[len(root)+1:]
 }
 
-func (f *Front) watchDir(r *http.Request, in *pathRequest, s *sender) error {
+func (f *Front) watchDir(r *http.Request, in *watchRequest, s *sender) error {
 	if err := f.user(r); err != nil {
 		return err
 	}
@@ -193,7 +231,7 @@ func (f *Front) watchDir(r *http.Request, in *pathRequest, s *sender) error {
 		for {
 			select {
 			case <-tick.C:
-				if s.send(keepalive{}) != nil {
+				if s.send(watchMessage{Keepalive: &struct{}{}}) != nil {
 					cancel()
 				}
 			case <-ctx.Done():
@@ -201,8 +239,8 @@ func (f *Front) watchDir(r *http.Request, in *pathRequest, s *sender) error {
 			}
 		}
 	}()
-	return f.fileEvents(ctx, idIn(ctx), in, func() { s.send(map[string]any{"start": struct{}{}}) }, func(ev fileEvent) error {
-		return s.send(map[string]any{"filesystem": ev})
+	return f.fileEvents(ctx, idIn(ctx), in, func() { s.send(watchMessage{Start: &struct{}{}}) }, func(ev fileEvent) error {
+		return s.send(watchMessage{Filesystem: &ev})
 	})
 }
 
@@ -218,7 +256,7 @@ type watcher struct {
 // maxEvents bounds what is kept for a client that does not ask.
 const maxEvents = 100_000
 
-func (f *Front) createWatcher(r *http.Request, in *pathRequest) (any, error) {
+func (f *Front) createWatcher(r *http.Request, in *watchRequest) (any, error) {
 	if err := f.user(r); err != nil {
 		return nil, err
 	}
@@ -256,7 +294,7 @@ func (f *Front) createWatcher(r *http.Request, in *pathRequest) (any, error) {
 	b.next++
 	name := "w" + strconv.Itoa(b.next)
 	b.watchers[name] = w
-	return map[string]string{"watcherId": name}, nil
+	return watcherID{name}, nil
 }
 
 func (f *Front) watcher(r *http.Request, name string) (*box, *watcher, error) {
@@ -269,8 +307,8 @@ func (f *Front) watcher(r *http.Request, name string) (*box, *watcher, error) {
 	return nil, nil, cell.Errorf(cell.NotFound, "e2b.watcher", "", "watcher with id %s not found", clip(name))
 }
 
-func (f *Front) watcherEvents(r *http.Request, in *pathRequest) (any, error) {
-	_, w, err := f.watcher(r, in.WatcherID)
+func (f *Front) watcherEvents(r *http.Request, in *watcherID) (any, error) {
+	_, w, err := f.watcher(r, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -281,17 +319,17 @@ func (f *Front) watcherEvents(r *http.Request, in *pathRequest) (any, error) {
 	}
 	events := append([]fileEvent{}, w.events...)
 	w.events = nil
-	return map[string]any{"events": events}, nil
+	return eventsAnswer{events}, nil
 }
 
-func (f *Front) removeWatcher(r *http.Request, in *pathRequest) (any, error) {
-	b, w, err := f.watcher(r, in.WatcherID)
+func (f *Front) removeWatcher(r *http.Request, in *watcherID) (any, error) {
+	b, w, err := f.watcher(r, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	w.stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.watchers, in.WatcherID)
+	delete(b.watchers, in.ID)
 	return struct{}{}, nil
 }

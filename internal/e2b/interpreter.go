@@ -93,9 +93,11 @@ func (f *Front) createContext(w http.ResponseWriter, r *http.Request) {
 		c.Cwd = "."
 	}
 	b := f.box(idIn(r.Context()))
+	b.context("")
 	b.mu.Lock()
-	b.contexts[c.ID] = c
+	b.contexts[c.ID], b.mixed = c, true
 	b.mu.Unlock()
+	f.keep(idIn(r.Context()), b)
 	answer(w, http.StatusCreated, c)
 }
 
@@ -121,7 +123,7 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 	}
 	b.evaluating.Lock()
 	defer b.evaluating.Unlock()
-	if now, err := f.cfg.Engine.Cell(id); err == nil && now.Interpreter != nil && now.Interpreter.Ended == "" {
+	if now, err := f.cfg.Engine.Record(id); err == nil && now.Interpreter != nil && now.Interpreter.Ended == "" {
 		if _, err := f.cfg.Engine.Eval(r.Context(), id, api.EvalRequest{Code: dropContext(c.ID)}, nil); err != nil {
 			fail(w, err)
 			return
@@ -131,26 +133,32 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 		b.mu.Lock()
 		delete(b.contexts, c.ID)
 		b.mu.Unlock()
+		f.keep(id, b)
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// currentContext is the context whose variables are in place; "" when that is
-// not known.
-func (b *box) currentContext() string {
+// inPlace reports whether the variables of a context are those that the
+// interpreter has now. Where there was never another one, the default's are.
+func (b *box) inPlace(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.current
+	return b.current == id || !b.mixed && id == defaultContext
 }
 
 // contextsOf gives a fork's box the contexts of what it was forked from.
-func (b *box) contextsOf(of *box) {
+func (f *Front) contextsOf(id cell.ID, of *box) {
 	of.mu.Lock()
-	kept := maps.Clone(of.contexts)
+	kept, mixed := maps.Clone(of.contexts), of.mixed
 	of.mu.Unlock()
+	if !mixed {
+		return
+	}
+	b := f.box(id)
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.contexts = kept
+	b.contexts, b.mixed = kept, true
+	b.mu.Unlock()
+	f.keep(id, b)
 }
 
 // quote is a Python string.
@@ -265,7 +273,7 @@ func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext
 		}
 		return cell.Errorf(cell.Conflict, "e2b.execute", "restart the context", "cannot prepare the context: %s", done.Cause)
 	}
-	if kind == cell.WarmPython && b.currentContext() != c.ID {
+	if kind == cell.WarmPython && !b.inPlace(c.ID) {
 		if err := quiet(ctx, switchContext(c.ID, c.Cwd)); err != nil {
 			return err
 		}

@@ -37,8 +37,13 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		}
 	case slices.Contains(baseTemplates, name):
 		place := e.HomePlace(home)
-		create := api.CreateRequest{Place: place, Env: append([]string{"HOME=" + place}, env...), Labels: labels, Lease: lease, CallerEnv: []string{"PATH=" + f.cfg.Path}}
-		if err = req.Network.policy(&create, req.AllowInternet); err != nil {
+		create := api.CreateRequest{Place: place, Env: append([]string{"HOME=" + place}, env...), Labels: labels, Backend: labels[metaBackend], Lease: lease, CallerEnv: []string{"PATH=" + f.cfg.Path}}
+		lent, done, err := f.lendTo(ctx, req.Network)
+		if err != nil {
+			return c, err
+		}
+		defer done()
+		if err = req.Network.policy(&create, req.AllowInternet, lent); err != nil {
 			return c, err
 		}
 		if c, err = e.Create(ctx, create); err != nil {
@@ -57,10 +62,10 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		var res api.ForkResult
 		if res, err = e.Fork(ctx, from, api.ForkRequest{Number: number}); err == nil {
 			c = res.Cells[0]
-			err = e.LeaseLike(cell.ID(c.ID), from)
+			err = e.LeaseLike(ctx, from, "", cell.ID(c.ID))
 		}
 		if err == nil {
-			was, _ := e.Cell(from)
+			was, _ := e.Record(from)
 			if alias := was.Labels[labelAlias]; alias != "" {
 				labels[labelAlias] = alias
 			}
@@ -85,6 +90,9 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 // unasked refuses what can only be had of the base: a fork has the network and
 // policy of what it was forked from.
 func (f *Front) unasked(req *createRequest, of string) error {
+	if b := req.Metadata[metaBackend]; b != "" {
+		return cell.Errorf(cell.Unsupported, "e2b.create", "leave out metadata "+metaBackend, "cannot make a sandbox of %s on backend %s: it is on that of what it is a fork of", clip(of), b)
+	}
 	if req.Network == nil && req.AllowInternet == nil {
 		return nil
 	}
@@ -161,25 +169,29 @@ func (f *Front) fork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	id := cell.ID(c.ID)
 	cells, err := f.copies(r.Context(), c, max(req.Count, 1))
 	if err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
-	out := []forkResult{}
+	var kids []cell.ID
 	for _, k := range cells {
-		kid := cell.ID(k.ID)
-		err := f.cfg.Engine.LeaseLike(kid, id)
-		if err == nil {
-			_, err = f.cfg.Engine.Lease(r.Context(), kid, api.LeaseRequest{For: seconds(life), Labels: c.Labels})
-		}
+		kids = append(kids, cell.ID(k.ID))
+	}
+	err = f.cfg.Engine.LeaseLike(r.Context(), id, seconds(life), kids...)
+	out := []forkResult{}
+	for _, kid := range kids {
 		var v api.Cell
-		if err == nil {
-			v, err = f.find(kid)
+		kerr := err
+		if kerr == nil {
+			v, kerr = f.find(kid)
 		}
-		if err != nil {
-			out = append(out, forkResult{Error: &problem{statusOf(err), sentence(err)}})
+		if kerr != nil {
+			if _, rerr := f.cfg.Engine.Remove(context.WithoutCancel(r.Context()), kid, false); rerr != nil {
+				kerr = errors.Join(kerr, rerr)
+			}
+			out = append(out, forkResult{Error: &problem{statusOf(kerr), sentence(kerr)}})
 			continue
 		}
-		f.box(kid).contextsOf(f.box(id))
+		f.contextsOf(kid, f.box(id))
 		view := f.view(r, &v)
 		out = append(out, forkResult{Sandbox: &view})
 	}
@@ -233,7 +245,7 @@ func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 		}
 	}
 	if err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
 	f.note(cell.ID(c.ID), "info", "snapshot "+k.ID)
@@ -269,7 +281,7 @@ func namesOf(k *api.Checkpoint) []string {
 // eachSnapshot yields the checkpoints of cells that were made here; of all
 // sandboxes those that are snapshots.
 func (f *Front) eachSnapshot(yield func(k api.Checkpoint) bool) {
-	for _, c := range f.cfg.Engine.Cells() {
+	for _, c := range f.cfg.Engine.Records() {
 		list, err := f.cfg.Engine.History(cell.ID(c.ID))
 		if err != nil {
 			continue
@@ -293,6 +305,7 @@ func (f *Front) snapshotNamed(name string) (found api.Checkpoint, ok bool) {
 }
 
 func (f *Front) snapshots(w http.ResponseWriter, r *http.Request) {
+	known(w, r, "sandboxID", "name", "limit", "nextToken")
 	q := r.URL.Query()
 	var out []snapshotView
 	f.eachSnapshot(func(k api.Checkpoint) bool {
@@ -327,16 +340,16 @@ func (n *network) check() error {
 		return nil
 	}
 	for what, hint := range map[string]string{
-		"rules":           "lend the sandbox a credential: pando credential add, and a template with it",
 		"egressProxy":     "leave it out: the gateway connects itself",
 		"maskRequestHost": "leave it out: requests keep their Host",
 		"httpsPorts":      "leave it out: what listens in a sandbox is reached by plain HTTP",
 	} {
-		if map[string]bool{"rules": isSet(n.Rules), "egressProxy": isSet(n.EgressProxy), "maskRequestHost": n.MaskHost != "", "httpsPorts": len(n.HTTPSPorts) > 0}[what] {
+		if map[string]bool{"egressProxy": isSet(n.EgressProxy), "maskRequestHost": n.MaskHost != "", "httpsPorts": len(n.HTTPSPorts) > 0}[what] {
 			return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot do network.%s", what)
 		}
 	}
-	return nil
+	_, err := n.rules()
+	return err
 }
 
 // label notes what was asked for, to tell it again.
@@ -348,7 +361,9 @@ func (n *network) label(labels map[string]string, internet *bool) error {
 	delete(labels, labelNetwork)
 	delete(labels, labelInternet)
 	if n != nil {
-		b, err := json.Marshal(n)
+		told := *n
+		told.Rules = n.mask()
+		b, err := json.Marshal(told)
 		if err != nil {
 			return err
 		}
@@ -387,8 +402,9 @@ func (n *network) denied() (all bool, rest []string) {
 }
 
 // policy makes pando's rules of E2B's. Here nothing may be reached that nobody
-// allows, and what is denied is denied whatever allows it.
-func (n *network) policy(to *api.CreateRequest, internet *bool) error {
+// allows, and what is denied is denied whatever allows it. lent are the credentials
+// of its rules.
+func (n *network) policy(to *api.CreateRequest, internet *bool, lent []string) error {
 	if err := n.check(); err != nil {
 		return err
 	}
@@ -421,6 +437,9 @@ func (n *network) policy(to *api.CreateRequest, internet *bool) error {
 	if len(deny) == 0 {
 		delete(doc["network"].(map[string]any), "deny")
 	}
+	if len(lent) > 0 {
+		doc["credentials"] = lent
+	}
 	b, err := json.Marshal(doc) // which is YAML, too
 	to.Policy = string(b)
 	return err
@@ -438,8 +457,13 @@ func (f *Front) setNetwork(w http.ResponseWriter, r *http.Request, c *api.Cell) 
 	}
 	err := n.label(labels, n.AllowInternet)
 	var rules api.CreateRequest
+	var lent []string
 	if err == nil {
-		err = n.policy(&rules, n.AllowInternet)
+		var done func()
+		if lent, done, err = f.lendTo(r.Context(), &n); err == nil {
+			defer done()
+			err = n.policy(&rules, n.AllowInternet, lent)
+		}
 	}
 	if err == nil {
 		err = f.cfg.Engine.Regovern(r.Context(), cell.ID(c.ID), cmp.Or(rules.Policy, "version: 1\n"))
@@ -448,7 +472,7 @@ func (f *Front) setNetwork(w http.ResponseWriter, r *http.Request, c *api.Cell) 
 		_, err = f.cfg.Engine.Lease(r.Context(), cell.ID(c.ID), api.LeaseRequest{Labels: labels})
 	}
 	if err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

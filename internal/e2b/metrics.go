@@ -3,7 +3,6 @@ package e2b
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -71,14 +70,10 @@ func (f *Front) measure(ctx context.Context, c *api.Cell) (m metric, err error) 
 // metrics tells what a sandbox uses now. There is no history: start and end are
 // not heeded.
 func (f *Front) metrics(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	for _, name := range []string{"start", "end"} {
-		if r.URL.Query().Has(name) {
-			ignore(w, name)
-		}
-	}
+	known(w, r)
 	m, err := f.measure(r.Context(), c)
 	if err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
 	answer(w, http.StatusOK, []metric{m})
@@ -86,6 +81,7 @@ func (f *Front) metrics(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 
 // allMetrics tells the same of several sandboxes.
 func (f *Front) allMetrics(w http.ResponseWriter, r *http.Request) {
+	known(w, r, "sandbox_ids")
 	out := map[string]metric{}
 	ids := strings.FieldsFunc(strings.Join(r.URL.Query()["sandbox_ids"], ","), func(r rune) bool { return r == ',' })
 	for _, id := range ids {
@@ -109,60 +105,4 @@ func (f *Front) envdMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(w, http.StatusOK, map[string]any{"ts": m.TimestampUnix, "cpu_count": m.CPUCount, "cpu_used_pct": m.CPUUsedPct, "mem_total": m.MemTotal,
 		"mem_used": m.MemUsed, "disk_used": m.DiskUsed, "disk_total": m.DiskTotal})
-}
-
-// logLine is something that happened to a sandbox.
-type logLine struct {
-	Timestamp time.Time         `json:"timestamp"`
-	Level     string            `json:"level"`
-	Message   string            `json:"message"`
-	Fields    map[string]string `json:"fields"`
-}
-
-// maxLog is how many lines are kept of each sandbox.
-const maxLog = 1000
-
-// note adds a line to the log of a sandbox. What a command is given or prints is
-// not in it.
-func (f *Front) note(id cell.ID, level, message string) {
-	b := f.box(id)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.log) >= maxLog {
-		b.log = append(b.log[:0], b.log[1:]...)
-	}
-	b.log = append(b.log, logLine{time.Now().UTC(), level, message, map[string]string{}})
-}
-
-// logs tells what happened to a sandbox since this daemon lives.
-func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	type line struct {
-		Timestamp time.Time `json:"timestamp"`
-		Line      string    `json:"line"`
-	}
-	q := r.URL.Query()
-	var since time.Time
-	if n, err := strconv.ParseInt(q.Get("start"), 10, 64); err == nil {
-		since = time.UnixMilli(n)
-	}
-	limit := maxLog
-	if n, err := strconv.Atoi(q.Get("limit")); err == nil && n > 0 {
-		limit = min(n, maxLog)
-	}
-	for name := range q {
-		if name != "start" && name != "limit" {
-			ignore(w, name)
-		}
-	}
-	b := f.box(cell.ID(c.ID))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	lines, entries := []line{}, []logLine{}
-	for _, l := range b.log {
-		if l.Timestamp.Before(since) || len(entries) >= limit {
-			continue
-		}
-		lines, entries = append(lines, line{l.Timestamp, l.Message}), append(entries, l)
-	}
-	answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
 }

@@ -1,8 +1,8 @@
 package e2b
 
 import (
+	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,72 +25,98 @@ import (
 
 // processConfig is what a process is started with.
 type processConfig struct {
-	Cmd  string            `json:"cmd"`
-	Args []string          `json:"args,omitempty"`
-	Envs map[string]string `json:"envs,omitempty"`
-	Cwd  string            `json:"cwd,omitempty"`
+	Cmd  string            `json:"cmd" pb:"1"`
+	Args []string          `json:"args,omitempty" pb:"2"`
+	Envs map[string]string `json:"envs,omitempty" pb:"3"`
+	Cwd  string            `json:"cwd,omitempty" pb:"4"`
 }
 
 type ptySize struct {
 	Size struct {
-		Cols uint16 `json:"cols"`
-		Rows uint16 `json:"rows"`
-	} `json:"size"`
+		Cols uint16 `json:"cols" pb:"1"`
+		Rows uint16 `json:"rows" pb:"2"`
+	} `json:"size" pb:"1"`
 }
 
 type startRequest struct {
-	Process processConfig `json:"process"`
-	Pty     *ptySize      `json:"pty"`
-	Tag     string        `json:"tag"`
-	Stdin   *bool         `json:"stdin"` // absent, as with older clients: open
+	Process processConfig `json:"process" pb:"1"`
+	Pty     *ptySize      `json:"pty" pb:"2"`
+	Tag     string        `json:"tag" pb:"3"`
+	Stdin   *bool         `json:"stdin" pb:"4"` // absent, as with older clients: open
 }
 
 // selector names a process.
 type selector struct {
-	PID int    `json:"pid"`
-	Tag string `json:"tag"`
+	PID int    `json:"pid" pb:"1"`
+	Tag string `json:"tag" pb:"2"`
 }
 
 // input is bytes for a process; one member is set.
 type input struct {
-	Stdin []byte `json:"stdin"`
-	Pty   []byte `json:"pty"`
+	Stdin []byte `json:"stdin" pb:"1"`
+	Pty   []byte `json:"pty" pb:"2"`
 }
 
+// processRequest is for a process.
 type processRequest struct {
-	Process selector `json:"process"`
-	Input   input    `json:"input"`
-	Signal  string   `json:"signal"`
-	Pty     *ptySize `json:"pty"`
+	Process selector `json:"process" pb:"1"`
 }
 
-// event is one message about a process.
+type inputRequest struct {
+	Process selector `json:"process" pb:"1"`
+	Input   input    `json:"input" pb:"2"`
+}
+
+type signalRequest struct {
+	Process selector `json:"process" pb:"1"`
+	Signal  string   `json:"signal" pb:"2,Signal"`
+}
+
+type updateRequest struct {
+	Process selector `json:"process" pb:"1"`
+	Pty     *ptySize `json:"pty" pb:"2"`
+}
+
+// inputMessage is one of a stream of input; one member is set.
+type inputMessage struct {
+	Start *struct {
+		Process selector `json:"process" pb:"1"`
+	} `json:"start" pb:"1"`
+	Data *struct {
+		Input input `json:"input" pb:"2"`
+	} `json:"data" pb:"2"`
+	Keepalive *struct{} `json:"keepalive" pb:"3"`
+}
+
+// processMessage is one of a stream about a process.
+type processMessage struct {
+	Event event `json:"event" pb:"1"`
+}
+
+// event is what happens to a process; one member is set.
 type event struct {
-	Event any `json:"event"`
+	Start     *startEvent `json:"start,omitempty" pb:"1"`
+	Data      *dataEvent  `json:"data,omitempty" pb:"2"`
+	End       *endEvent   `json:"end,omitempty" pb:"3"`
+	Keepalive *struct{}   `json:"keepalive,omitempty" pb:"4"`
 }
 
 type startEvent struct {
-	Start struct {
-		PID int `json:"pid"`
-	} `json:"start"`
+	PID int `json:"pid" pb:"1"`
 }
 
 type dataEvent struct {
-	Data map[string]string `json:"data"` // stdout, stderr or pty, base64
+	Stdout []byte `json:"stdout,omitempty" pb:"1"`
+	Stderr []byte `json:"stderr,omitempty" pb:"2"`
+	Pty    []byte `json:"pty,omitempty" pb:"3"`
 }
 
 type endEvent struct {
-	End struct {
-		ExitCode int    `json:"exitCode"`
-		Exited   bool   `json:"exited"`
-		Status   string `json:"status"`
-		Error    string `json:"error,omitempty"`
-	} `json:"end"`
-	late bool // its time was over
-}
-
-type keepalive struct {
-	Keepalive struct{} `json:"keepalive"`
+	ExitCode int    `json:"exitCode" pb:"1,sint"`
+	Exited   bool   `json:"exited" pb:"2"`
+	Status   string `json:"status" pb:"3"`
+	Error    string `json:"error,omitempty" pb:"4"`
+	late     bool   // its time was over
 }
 
 // proc is a process that was started here.
@@ -100,6 +126,7 @@ type proc struct {
 	config processConfig
 	tty    bool
 	exec   string
+	kept   bool // the next daemon will know it; guarded by the box's mu
 	att    *engine.Attachment
 	conn   net.Conn
 
@@ -113,7 +140,7 @@ type proc struct {
 // subscriber is a client that follows a process.
 type subscriber struct {
 	ctx    context.Context
-	events chan any
+	events chan event
 	bound  bool // it set the limit on the process's time
 }
 
@@ -127,6 +154,10 @@ func (f *Front) user(r *http.Request) error {
 	if !ok {
 		name = r.URL.Query().Get("username")
 	}
+	return f.userNamed(name)
+}
+
+func (f *Front) userNamed(name string) error {
 	own := f.cfg.Engine.User()
 	if name == "" || name == "user" || name == own.Name || name == "root" && own.UID == 0 {
 		return nil
@@ -143,7 +174,7 @@ func (f *Front) processRoutes(m *http.ServeMux) {
 	m.HandleFunc(p+"CloseStdin", unary(f.closeStdin))
 	m.HandleFunc(p+"SendSignal", unary(f.sendSignal))
 	m.HandleFunc(p+"Update", unary(f.updateProcess))
-	m.HandleFunc(p+"StreamInput", f.streamInput)
+	m.HandleFunc(p+"StreamInput", streams(f.streamInput))
 }
 
 // inHome makes a path absolute or relative to the workspace: "~" is it, too.
@@ -207,14 +238,30 @@ func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api
 	sub := p.subscribe(ctx)
 	sub.bound = req.Timeout != ""
 	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" started: "+in.Process.Cmd)
-	go func() {
-		p.follow()
+	go f.attend(id, b, p)
+	time.AfterFunc(keepAfter, func() {
 		b.mu.Lock()
-		delete(b.procs, p.pid)
+		lives := b.procs[p.pid] == p
+		p.kept = lives
 		b.mu.Unlock()
-		f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+p.end.End.Status)
-	}()
+		if lives {
+			f.keep(id, b)
+		}
+	})
 	return p, sub, nil
+}
+
+// attend follows a process to its end, and drops it then.
+func (f *Front) attend(id cell.ID, b *box, p *proc) {
+	p.follow()
+	b.mu.Lock()
+	delete(b.procs, p.pid)
+	kept := p.kept
+	b.mu.Unlock()
+	if kept {
+		f.keep(id, b)
+	}
+	f.note(id, "info", "process "+strconv.Itoa(p.pid)+" ended: "+p.end.Status)
 }
 
 // follow reads what a process writes, to its end, and hands it to whoever
@@ -227,20 +274,20 @@ func (p *proc) follow() {
 		if err != nil || fr.Type == api.FrameExit {
 			break
 		}
-		name := ""
-		switch fr.Type {
-		case api.FrameStdout:
-			name = "stdout"
-			if p.tty {
-				name = "pty"
-			}
-		case api.FrameStderr:
-			name = "stderr"
-		default:
+		if fr.Type != api.FrameStdout && fr.Type != api.FrameStderr {
 			continue
 		}
-		if _, data, err := fr.OutputData(); err == nil {
-			p.hand(dataEvent{map[string]string{name: base64.StdEncoding.EncodeToString(data)}})
+		_, data, err := fr.OutputData()
+		if err != nil {
+			continue
+		}
+		switch data = bytes.Clone(data); { // the buffer is read into again
+		case fr.Type == api.FrameStderr:
+			p.hand(event{Data: &dataEvent{Stderr: data}})
+		case p.tty:
+			p.hand(event{Data: &dataEvent{Pty: data}})
+		default:
+			p.hand(event{Data: &dataEvent{Stdout: data}})
 		}
 	}
 	p.att.Release(false) // everything is read
@@ -249,7 +296,7 @@ func (p *proc) follow() {
 	p.mu.Lock()
 	p.end = &end
 	p.mu.Unlock()
-	p.hand(end)
+	p.hand(event{End: &end})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for s := range p.subs {
@@ -265,26 +312,26 @@ func endOf(result any, err error) (e endEvent) {
 	e.late = ok && x.Cause == "timeout"
 	switch {
 	case err != nil:
-		e.End.ExitCode, e.End.Status = -1, err.Error()
+		e.ExitCode, e.Status = -1, err.Error()
 	case !ok || x.ExitCode == nil:
-		e.End.ExitCode, e.End.Status = -1, "its end is not known"
+		e.ExitCode, e.Status = -1, "its end is not known"
 	case x.Signal != "":
-		e.End.ExitCode, e.End.Status = -1, "signal: "+strings.TrimPrefix(syscall.Signal(unix.SignalNum(x.Signal)).String(), "signal ")
+		e.ExitCode, e.Status = -1, "signal: "+strings.TrimPrefix(syscall.Signal(unix.SignalNum(x.Signal)).String(), "signal ")
 	default:
-		e.End.ExitCode, e.End.Exited, e.End.Status = *x.ExitCode, true, "exit status "+strconv.Itoa(*x.ExitCode)
+		e.ExitCode, e.Exited, e.Status = *x.ExitCode, true, "exit status "+strconv.Itoa(*x.ExitCode)
 		if x.Cause != "" && *x.ExitCode != 0 {
-			e.End.Status += " (" + x.Cause + ")"
+			e.Status += " (" + x.Cause + ")"
 		}
 	}
-	if e.End.ExitCode != 0 {
-		e.End.Error = e.End.Status
+	if e.ExitCode != 0 {
+		e.Error = e.Status
 	}
 	return e
 }
 
 // hand gives an event to all who follow. A client that takes nothing holds the
 // process back, as a terminal would, until it hangs up.
-func (p *proc) hand(v any) {
+func (p *proc) hand(v event) {
 	p.mu.Lock()
 	subs := make([]*subscriber, 0, len(p.subs))
 	for s := range p.subs {
@@ -301,11 +348,11 @@ func (p *proc) hand(v any) {
 
 // subscribe begins to follow a process; nil when it has ended.
 func (p *proc) subscribe(ctx context.Context) *subscriber {
-	s := &subscriber{ctx: ctx, events: make(chan any, 16)}
+	s := &subscriber{ctx: ctx, events: make(chan event, 16)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end != nil {
-		s.events <- *p.end
+		s.events <- event{End: p.end}
 		close(s.events)
 		return s
 	}
@@ -320,9 +367,7 @@ func (p *proc) tell(out *sender, s *subscriber, every time.Duration) error {
 		delete(p.subs, s)
 		p.mu.Unlock()
 	}()
-	var first startEvent
-	first.Start.PID = p.pid
-	if err := out.send(event{first}); err != nil {
+	if err := out.send(processMessage{event{Start: &startEvent{p.pid}}}); err != nil {
 		return err
 	}
 	tick := time.NewTicker(every)
@@ -333,15 +378,15 @@ func (p *proc) tell(out *sender, s *subscriber, every time.Duration) error {
 			if !ok {
 				return nil
 			}
-			if end, ok := v.(endEvent); ok && end.late && s.bound { // as its client says it itself, whoever comes first
+			if v.End != nil && v.End.late && s.bound { // as its client says it itself, whoever comes first
 				return cell.Errorf(cell.Timeout, "e2b.process", "give it more time: timeoutMs", "the process was ended: its time was over")
 			}
-			if err := out.send(event{v}); err != nil {
+			if err := out.send(processMessage{v}); err != nil {
 				return err
 			}
 			tick.Reset(every)
 		case <-tick.C:
-			if err := out.send(event{keepalive{}}); err != nil {
+			if err := out.send(processMessage{event{Keepalive: &struct{}{}}}); err != nil {
 				return err
 			}
 		case <-s.ctx.Done():
@@ -385,9 +430,13 @@ func (f *Front) followProcess(r *http.Request, in *processRequest, s *sender) er
 }
 
 type processView struct {
-	Config processConfig `json:"config"`
-	PID    int           `json:"pid"`
-	Tag    string        `json:"tag,omitempty"`
+	Config processConfig `json:"config" pb:"1"`
+	PID    int           `json:"pid" pb:"2"`
+	Tag    string        `json:"tag,omitempty" pb:"3"`
+}
+
+type processList struct {
+	Processes []processView `json:"processes" pb:"1"`
 }
 
 func (f *Front) listProcesses(r *http.Request, _ *struct{}) (any, error) {
@@ -399,10 +448,10 @@ func (f *Front) listProcesses(r *http.Request, _ *struct{}) (any, error) {
 		list = append(list, processView{p.config, p.pid, p.tag})
 	}
 	slices.SortFunc(list, func(a, b processView) int { return a.PID - b.PID })
-	return map[string]any{"processes": list}, nil
+	return processList{list}, nil
 }
 
-func (f *Front) sendInput(r *http.Request, in *processRequest) (any, error) {
+func (f *Front) sendInput(r *http.Request, in *inputRequest) (any, error) {
 	p, err := f.process(r, in.Process)
 	if err != nil {
 		return nil, err
@@ -438,7 +487,7 @@ func (f *Front) closeStdin(r *http.Request, in *processRequest) (any, error) {
 	return struct{}{}, p.send(api.Frame{Type: api.FrameStdinEOF})
 }
 
-func (f *Front) sendSignal(r *http.Request, in *processRequest) (any, error) {
+func (f *Front) sendSignal(r *http.Request, in *signalRequest) (any, error) {
 	p, err := f.process(r, in.Process)
 	if err != nil {
 		return nil, err
@@ -450,7 +499,7 @@ func (f *Front) sendSignal(r *http.Request, in *processRequest) (any, error) {
 	return struct{}{}, p.send(api.Frame{Type: api.FrameSignal, Payload: []byte(sig)})
 }
 
-func (f *Front) updateProcess(r *http.Request, in *processRequest) (any, error) {
+func (f *Front) updateProcess(r *http.Request, in *updateRequest) (any, error) {
 	p, err := f.process(r, in.Process)
 	if err != nil || in.Pty == nil {
 		return struct{}{}, err
@@ -466,47 +515,26 @@ func (f *Front) updateProcess(r *http.Request, in *processRequest) (any, error) 
 }
 
 // streamInput takes input as a stream: which process, then bytes.
-func (f *Front) streamInput(w http.ResponseWriter, r *http.Request) {
-	if mediaType(r) != typeStream {
-		wrongType(w)
-		return
-	}
-	w.Header().Set("Content-Type", typeStream)
-	s := &sender{w: w, flush: http.NewResponseController(w)}
-	err := func() error {
-		var p *proc
-		for {
-			last, b, err := readEnvelope(r.Body)
-			if errors.Is(err, io.EOF) || last {
-				return s.send(struct{}{})
-			}
-			if err != nil {
-				return cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot read the stream: %w", err)
-			}
-			var m struct {
-				Start *struct {
-					Process selector `json:"process"`
-				} `json:"start"`
-				Data *struct {
-					Input input `json:"input"`
-				} `json:"data"`
-			}
-			if err := json.Unmarshal(b, &m); err != nil {
-				return cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot read the stream: %w", err)
-			}
-			switch {
-			case m.Start != nil:
-				if p, err = f.process(r, m.Start.Process); err != nil {
-					return err
-				}
-			case m.Data != nil && p == nil:
-				return cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot take input: its stream does not begin with a process")
-			case m.Data != nil:
-				if err := p.feed(m.Data.Input); err != nil {
-					return err
-				}
-			}
+func (f *Front) streamInput(r *http.Request, next func(to any) error, s *sender) error {
+	var p *proc
+	for {
+		var m inputMessage
+		if err := next(&m); errors.Is(err, io.EOF) {
+			return s.send(struct{}{})
+		} else if err != nil {
+			return err
 		}
-	}()
-	s.end(err)
+		var err error
+		switch {
+		case m.Start != nil:
+			p, err = f.process(r, m.Start.Process)
+		case m.Data != nil && p == nil:
+			err = cell.Errorf(cell.Invalid, "e2b.streamInput", "", "cannot take input: its stream does not begin with a process")
+		case m.Data != nil:
+			err = p.feed(m.Data.Input)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

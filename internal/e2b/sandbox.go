@@ -31,6 +31,10 @@ const (
 	labelInternet = "e2b:internet" // the same
 )
 
+// metaBackend is the metadata by which a client chooses what isolates a sandbox of
+// the base: namespace or gvisor.
+const metaBackend = "pando:backend"
+
 // home is where programs expect the files of a sandbox.
 const home = "/home/user"
 
@@ -122,7 +126,7 @@ func (f *Front) find(id cell.ID) (api.Cell, error) {
 	if !isSandboxID(string(id)) {
 		return api.Cell{}, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %q not found", clip(string(id)))
 	}
-	c, err := f.cfg.Engine.Cell(id)
+	c, err := f.cfg.Engine.Record(id)
 	if err != nil || c.State == string(cell.Removed) || c.State == string(cell.Creating) || c.Template != "" {
 		return c, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %s not found", id)
 	}
@@ -228,8 +232,9 @@ func (f *Front) controlRoutes() *http.ServeMux {
 		m.HandleFunc("POST "+v+"/sandboxes", func(w http.ResponseWriter, r *http.Request) { f.create(w, r, life) })
 		m.HandleFunc("GET "+v+"/sandboxes", f.list)
 		m.HandleFunc("POST "+v+"/sandboxes/{id}/connect", f.with(f.connect))
-		m.HandleFunc("GET "+v+"/sandboxes/{id}/logs", f.with(f.logs))
 	}
+	m.HandleFunc("GET /sandboxes/{id}/logs", f.with(f.logs))
+	m.HandleFunc("GET /v2/sandboxes/{id}/logs", f.with(f.logsV2))
 	m.HandleFunc("POST /sandboxes/{id}/resume", f.with(f.connect))
 	m.HandleFunc("GET /sandboxes/{id}", f.with(f.info))
 	m.HandleFunc("DELETE /sandboxes/{id}", f.with(f.kill))
@@ -243,6 +248,13 @@ func (f *Front) controlRoutes() *http.ServeMux {
 	m.HandleFunc("GET /sandboxes/{id}/metrics", f.with(f.metrics))
 	m.HandleFunc("GET /sandboxes/metrics", f.allMetrics)
 	f.templateRoutes(m)
+	for _, what := range []string{"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots"} {
+		for _, p := range []string{what, what + "/"} {
+			m.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
+				refuse(w, http.StatusNotImplemented, "cannot do this: pando has no "+r.Method+" "+clip(r.URL.Path)+" for E2B clients")
+			})
+		}
+	}
 	for _, what := range []string{"/volumes", "/volumes/", "/volumecontent/", "/secrets", "/secrets/", "/teams", "/teams/"} {
 		m.HandleFunc(what, func(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusNotImplemented, "cannot do this: pando has no "+strings.Trim(what, "/")+" for E2B clients")
@@ -261,6 +273,29 @@ func (f *Front) with(h func(http.ResponseWriter, *http.Request, *api.Cell)) http
 		}
 		h(w, r, &c)
 	}
+}
+
+// failOf answers with an error about a sandbox. That it is gone is told in the way
+// that clients look for, whatever it was that failed.
+func (f *Front) failOf(w http.ResponseWriter, c *api.Cell, err error) {
+	if gone := f.lost(cell.ID(c.ID)); gone != nil {
+		err = gone
+	}
+	fail(w, err)
+}
+
+// lost is why a sandbox can't be found, or soon can't: it is being killed. nil: it
+// is there.
+func (f *Front) lost(id cell.ID) error {
+	b := f.box(id)
+	b.mu.Lock()
+	going := b.gone
+	b.mu.Unlock()
+	if going {
+		return cell.Errorf(cell.NotFound, "e2b", "", "sandbox %s not found", id)
+	}
+	_, err := f.find(id)
+	return err
 }
 
 func (f *Front) create(w http.ResponseWriter, r *http.Request, life int64) {
@@ -320,6 +355,9 @@ func labelsOf(req *createRequest) (map[string]string, error) {
 		if strings.HasPrefix(k, ownLabels) {
 			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", clip(k))
 		}
+		if strings.HasPrefix(k, "pando:") && (k != metaBackend || v != "namespace" && v != "gvisor") {
+			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": namespace or gvisor", "cannot do metadata %s: %s", clip(k), clip(v))
+		}
 		labels[k] = v
 	}
 	labels[labelTemplate] = cmp.Or(req.TemplateID, templateBase)
@@ -340,11 +378,23 @@ func (f *Front) info(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 }
 
 func (f *Front) kill(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	if _, err := f.cfg.Engine.Remove(r.Context(), cell.ID(c.ID), false); err != nil {
-		fail(w, err)
+	id := cell.ID(c.ID)
+	going := func(is bool) {
+		b := f.box(id)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.gone = is
+	}
+	going(true)
+	if _, err := f.cfg.Engine.Remove(r.Context(), id, false); err != nil {
+		going(false)
+		f.failOf(w, c, err)
 		return
 	}
-	f.forget(cell.ID(c.ID))
+	f.forget(id)
+	if strings.Contains(c.Labels[labelNetwork], masked) {
+		f.unlend(context.WithoutCancel(r.Context()))
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -356,7 +406,7 @@ func (f *Front) setTimeout(w http.ResponseWriter, r *http.Request, c *api.Cell) 
 		return
 	}
 	if _, err := f.cfg.Engine.Lease(r.Context(), cell.ID(c.ID), api.LeaseRequest{For: seconds(req.Timeout)}); err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -370,7 +420,7 @@ func (f *Front) refresh(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 		return
 	}
 	if _, err := f.cfg.Engine.Lease(r.Context(), cell.ID(c.ID), api.LeaseRequest{For: seconds(cmp.Or(req.Duration, lifeV1)), Extend: true}); err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -390,14 +440,14 @@ func (f *Front) pause(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	}
 	if req.Memory != nil && !*req.Memory {
 		if _, err := f.cfg.Engine.Stop(r.Context(), id); err != nil {
-			fail(w, err)
+			f.failOf(w, c, err)
 			return
 		}
 	}
 	did, err := f.cfg.Engine.Park(r.Context(), id)
 	switch {
 	case err != nil:
-		fail(w, err)
+		f.failOf(w, c, err)
 	case !did:
 		refuse(w, http.StatusConflict, "sandbox "+c.ID+" is paused already")
 	default:
@@ -419,7 +469,7 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	}
 	was, err := f.goOn(r.Context(), c, &req)
 	if err != nil {
-		fail(w, err)
+		f.failOf(w, c, err)
 		return
 	}
 	status := http.StatusOK
@@ -467,6 +517,7 @@ func (f *Front) goOn(ctx context.Context, c *api.Cell, req *connectRequest) (was
 
 // list tells which sandboxes there are, newest first.
 func (f *Front) list(w http.ResponseWriter, r *http.Request) {
+	known(w, r, "metadata", "state", "startedAfter", "template", "order", "limit", "nextToken")
 	q := r.URL.Query()
 	want, err := url.ParseQuery(q.Get("metadata"))
 	if err != nil {
@@ -483,7 +534,7 @@ func (f *Front) list(w http.ResponseWriter, r *http.Request) {
 	states := strings.FieldsFunc(strings.Join(q["state"], ","), func(r rune) bool { return r == ',' })
 	var out []listedView
 	running := 0
-	for _, c := range f.cfg.Engine.Cells() {
+	for _, c := range f.cfg.Engine.Records() {
 		if c.Labels[labelTemplate] == "" || c.State == string(cell.Creating) {
 			continue
 		}

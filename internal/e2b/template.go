@@ -73,18 +73,24 @@ func untaken(w http.ResponseWriter, _ *http.Request) {
 }
 
 // lookAtTemplate answers what is asked about templates: aliases/NAME, and
-// ID/builds/BUILD/status. (These patterns would be ambiguous to a mux.)
+// ID/builds/BUILD/status and logs. (These patterns would be ambiguous to a mux.)
 func (f *Front) lookAtTemplate(w http.ResponseWriter, r *http.Request) {
 	rest := r.PathValue("rest")
 	if name, ok := strings.CutPrefix(rest, "aliases/"); ok {
 		f.aliasOf(w, name)
 		return
 	}
-	if p := strings.Split(rest, "/"); len(p) == 4 && p[1] == "builds" && p[3] == "status" {
+	if p := strings.Split(rest, "/"); len(p) == 4 && p[1] == "builds" {
 		r.SetPathValue("id", p[0])
 		r.SetPathValue("build", p[2])
-		f.buildStatus(w, r)
-		return
+		switch p[3] {
+		case "status":
+			f.buildStatus(w, r)
+			return
+		case "logs":
+			f.buildLogs(w, r)
+			return
+		}
 	}
 	untaken(w, r)
 }
@@ -119,7 +125,7 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 			MemoryMB: l.Memory >> 20, DiskSizeMB: host.DiskSizeMB, EnvdVersion: envdVersion, CreatedAt: t.Built, UpdatedAt: t.Built, SpawnCount: t.Forks, BuildCount: 1})
 	}
 	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
-		c, err := f.cfg.Engine.Cell(id)
+		c, err := f.cfg.Engine.Record(id)
 		if err != nil {
 			continue
 		}
@@ -133,7 +139,7 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 // built finds a template that was built by steps, by its id or its name.
 func (f *Front) built(name string) (found api.Cell, ok bool) {
 	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
-		c, err := f.cfg.Engine.Cell(id)
+		c, err := f.cfg.Engine.Record(id)
 		if err == nil && (c.ID == name || c.Labels[labelAlias] == name && (!ok || c.Created.After(found.Created))) {
 			found, ok = c, true
 		}
@@ -243,6 +249,8 @@ type buildStep struct {
 	Force bool     `json:"force"`
 }
 
+const noBuild = "no such build, or it was begun before this daemon"
+
 func (f *Front) buildOf(r *http.Request) (api.Cell, *build, bool) {
 	c, ok := f.built(r.PathValue("id"))
 	f.mu.Lock()
@@ -258,7 +266,7 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 	}
 	c, b, ok := f.buildOf(r)
 	if !ok {
-		refuse(w, http.StatusNotFound, "no such build")
+		refuse(w, http.StatusNotFound, noBuild)
 		return
 	}
 	if req.FromTemplate != "" && !slices.Contains(baseTemplates, req.FromTemplate) {
@@ -359,7 +367,7 @@ func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []s
 		}
 	}
 	if x.ExitCode == nil || *x.ExitCode != 0 {
-		return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s", clip(command), endOf(x, nil).End.Status)
+		return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s", clip(command), endOf(x, nil).Status)
 	}
 	return nil
 }
@@ -411,14 +419,23 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 func (f *Front) buildStatus(w http.ResponseWriter, r *http.Request) {
 	c, b, ok := f.buildOf(r)
 	if !ok {
-		refuse(w, http.StatusNotFound, "no such build, or it was begun before this daemon")
+		refuse(w, http.StatusNotFound, noBuild)
+		return
+	}
+	q, err := logQueryOf(w, r, "logsOffset", "limit", "level")
+	if err != nil {
+		fail(w, err)
 		return
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("logsOffset"))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	lines := b.lines[min(max(from, 0), len(b.lines)):]
-	v := map[string]any{"templateID": c.ID, "buildID": b.id, "status": b.status, "logEntries": append([]buildLine{}, lines...), "logs": []string{}}
+	picked := []buildLine{}
+	for _, i := range q.of(len(lines), func(i int) (time.Time, string, string) { return lines[i].Timestamp, lines[i].Level, lines[i].Message }) {
+		picked = append(picked, lines[i])
+	}
+	v := map[string]any{"templateID": c.ID, "buildID": b.id, "status": b.status, "logEntries": picked, "logs": []string{}}
 	if b.reason != "" {
 		v["reason"] = map[string]any{"message": b.reason, "step": b.step}
 	}

@@ -64,6 +64,18 @@ func signed(r *http.Request) bool {
 // rightly reports whether a signature is this sandbox's, for this file and act,
 // and still counts.
 func (f *Front) rightly(r *http.Request, id cell.ID) bool {
+	s, ok := signatureOf(r)
+	return ok && s.of(f.token(id, useEnvd))
+}
+
+// signature is what a request is signed by.
+type signature struct {
+	said         string
+	before, then string // what is signed stands around the sandbox's token
+}
+
+// signatureOf reads the signature of a request, if it can still count.
+func signatureOf(r *http.Request) (s signature, ok bool) {
 	q := r.URL.Query()
 	act := "read"
 	switch r.Method {
@@ -71,27 +83,54 @@ func (f *Front) rightly(r *http.Request, id cell.ID) bool {
 		act = "write"
 	case http.MethodGet, http.MethodHead:
 	default:
-		return false
+		return s, false
 	}
-	text := q.Get("path") + ":" + act + ":" + q.Get("username") + ":" + f.token(id, useEnvd)
+	s = signature{said: strings.TrimRight(q.Get("signature"), "="), before: q.Get("path") + ":" + act + ":" + q.Get("username") + ":"}
 	if until := q.Get("signature_expiration"); until != "" {
 		at, err := strconv.ParseInt(until, 10, 64)
 		if err != nil || time.Now().Unix() > at {
-			return false
+			return s, false
 		}
-		text += ":" + until
+		s.then = ":" + until
 	}
-	sum := sha256.Sum256([]byte(text))
-	return same(strings.TrimRight(q.Get("signature"), "="), "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+	return s, strings.HasPrefix(s.said, "v1_")
 }
 
-// signer finds the sandbox whose signature a request carries that does not say
-// for which one it is: the address of all sandboxes is the same.
+// of reports whether it was made with a token.
+func (s *signature) of(token string) bool {
+	sum := sha256.Sum256([]byte(s.before + token + s.then))
+	return same(s.said, "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+}
+
+// maxSigners bounds how many signatures it is remembered of whose they are.
+const maxSigners = 4096
+
+// signer finds the sandbox whose signature a request carries. The address does not
+// say which one it is, as that of all sandboxes is the same, and a signature is a
+// digest: each sandbox is tried, a microsecond or two for each, and what was found
+// is remembered. (By host, PORT-ID.DOMAIN, it is said.)
 func (f *Front) signer(r *http.Request) (cell.ID, bool) {
-	for _, c := range f.cfg.Engine.Labelled(labelTemplate) {
-		if f.rightly(r, c) {
-			return c, true
+	s, ok := signatureOf(r)
+	if !ok {
+		return "", false
+	}
+	f.mu.Lock()
+	id, known := f.signers[s.said]
+	f.mu.Unlock()
+	if known {
+		return id, s.of(f.token(id, useEnvd))
+	}
+	for _, id := range f.cfg.Engine.Labelled(labelTemplate) {
+		if !s.of(f.token(id, useEnvd)) {
+			continue
 		}
+		f.mu.Lock()
+		if len(f.signers) >= maxSigners {
+			clear(f.signers)
+		}
+		f.signers[s.said] = id
+		f.mu.Unlock()
+		return id, true
 	}
 	return "", false
 }

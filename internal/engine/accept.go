@@ -21,7 +21,7 @@ import (
 
 // Accept takes a run's result. It checks the run's receipt first, takes only
 // the latest run of its cell, and refuses one that was restored or discarded.
-func (e *Engine) Accept(ctx context.Context, id cell.RunID, req api.AcceptRequest) (api.AcceptResult, error) {
+func (e *Engine) Accept(ctx context.Context, id cell.RunID, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
 	run, err := e.reg.run(id)
 	if err != nil {
 		return api.AcceptResult{}, err
@@ -33,6 +33,9 @@ func (e *Engine) Accept(ctx context.Context, id cell.RunID, req api.AcceptReques
 	defer release()
 	defer e.under.begin().end()
 	if run, err = e.reg.run(id); err != nil {
+		return api.AcceptResult{}, err
+	}
+	if err := unless(func() string { return runTag(&run) }, seen); err != nil {
 		return api.AcceptResult{}, err
 	}
 	c, err := e.reg.cell(run.CellID())
@@ -353,7 +356,7 @@ func readRunPredicate(entry receipt.Entry) (p runPredicate, err error) {
 
 // Discard throws a run's result away: the cell goes back to before it, and
 // the result is kept as a checkpoint for a while.
-func (e *Engine) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequest) (api.Run, error) {
+func (e *Engine) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequest, seen ...Seen) (api.Run, error) {
 	run, err := e.reg.run(id)
 	if err != nil {
 		return api.Run{}, err
@@ -365,6 +368,9 @@ func (e *Engine) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequ
 	defer release()
 	defer e.under.begin().end()
 	if run, err = e.reg.run(id); err != nil {
+		return api.Run{}, err
+	}
+	if err := unless(func() string { return runTag(&run) }, seen); err != nil {
 		return api.Run{}, err
 	}
 	c, err := e.reg.cell(run.CellID())

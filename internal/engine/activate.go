@@ -123,12 +123,13 @@ const quiet = 2 * time.Second
 // takeDown ends what runs in an instance that nobody can reach any more, and
 // removes it.
 func (e *Engine) takeDown(ctx context.Context, inst backend.Instance, cause string) error {
+	e.countLastRefused(ctx, inst)
 	empty := func() bool {
 		list, err := inst.List(ctx)
 		return err == nil && len(list) == 0 || cell.KindOf(err) == cell.NotFound // its keeper has it no more
 	}
 	if !empty() {
-		if _, err := inst.KillAll(ctx, cause); err == nil {
+		if n, err := inst.KillAll(ctx, cause); err == nil && n > 0 { // a sealed interpreter stays until its cell goes
 			for began := time.Now(); time.Since(began) < quiet && !empty(); {
 				time.Sleep(time.Millisecond)
 			}

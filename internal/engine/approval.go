@@ -111,7 +111,11 @@ func (e *Engine) approval(id string) (Approval, error) {
 	if a := e.reg.approvals[id]; a != nil {
 		return *a, nil
 	}
-	return Approval{}, cell.Errorf(cell.NotFound, "engine.approval", "run `pando approvals` to see what waits", "no approval %s", id)
+	return Approval{}, noApproval(id)
+}
+
+func noApproval(id string) error {
+	return cell.Errorf(cell.NotFound, "engine.approval", "run `pando approvals` to see what waits", "no approval %s", clip(id))
 }
 
 // Approvals lists what waits for a person, newest first; with all, what was

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"net"
-	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
@@ -115,7 +114,10 @@ func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
 	x := e.execs[id]
 	e.mu.Unlock()
 	if x == nil {
-		return nil, cell.Errorf(cell.NotFound, "engine.Attach", "", "no exec %s", id)
+		return nil, noExec(id)
+	}
+	if input {
+		x.came.Do(func() { close(x.joined) })
 	}
 	started := make(chan struct{})
 	close(started)
@@ -160,12 +162,17 @@ func (e *Engine) Exec(id string) (api.Exec, error) {
 	x := e.execs[id]
 	e.mu.Unlock()
 	if x == nil {
-		return api.Exec{}, cell.Errorf(cell.NotFound, "engine.Exec", "", "no exec %s", id)
+		return api.Exec{}, noExec(id)
 	}
-	select {
-	case <-x.done:
-		return x.result, nil
-	default:
-		return api.Exec{ID: x.id, Cell: string(x.cell), PID: x.pid(), Running: true, WallMS: ms(time.Since(x.began))}, nil
+	v := x.view()
+	if v.Running {
+		if st, err := x.proc.Status(e.life); err == nil {
+			v.Output = api.Outputs{Stdout: outputAPI(st.Stdout), Stderr: outputAPI(st.Stderr)}
+		}
 	}
+	return v, nil
+}
+
+func noExec(id string) error {
+	return cell.Errorf(cell.NotFound, "engine.Exec", "", "no exec %s", clip(id))
 }

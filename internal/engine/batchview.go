@@ -78,8 +78,9 @@ func batchMarkdown(b *strings.Builder, p *forkPredicate) {
 }
 
 // batchOf finds the receipt of the batch in which a cell was forked.
-func (e *Engine) batchOf(sel, dir string) (receipt.Entry, bool) {
-	id, err := e.SelectCell(sel, dir)
+func (v *View) batchOf(sel, dir string) (receipt.Entry, bool) {
+	e := v.e
+	id, err := v.SelectCell(sel, dir)
 	if err != nil || sel == "" {
 		return receipt.Entry{}, false
 	}
@@ -88,7 +89,7 @@ func (e *Engine) batchOf(sel, dir string) (receipt.Entry, bool) {
 		return receipt.Entry{}, false
 	}
 	entry, err := e.cfg.Ledger.Lookup(i.Batch)
-	return entry, err == nil
+	return entry, err == nil && v.seesReceipt(entry)
 }
 
 // verifyBatches compares the records of forked cells with what their receipts

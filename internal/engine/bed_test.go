@@ -101,6 +101,14 @@ func (b *bed) wantKind(what string, err error, want cell.Kind, words ...string) 
 	}
 }
 
+// What finds things for callers, as the user.
+
+func (b *bed) SelectCell(sel, dir string) (cell.ID, error) { return b.All().SelectCell(sel, dir) }
+
+func (b *bed) Verify(ctx context.Context, sel, dir string) (api.Verification, error) {
+	return b.All().Verify(ctx, sel, dir)
+}
+
 // open starts a daemon's engine on the bed.
 func (b *bed) open() {
 	b.Helper()

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
@@ -25,10 +26,12 @@ const tookLive = "memory, files, home and /tmp of one instant"
 // Branch forks a cell's interpreter in the middle of its life. Until then its
 // files are a checkpoint of it; the source and the branches go on over them, each
 // in layers of its own. When it fails, the source goes on where it was.
-func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
+func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (res api.BranchResult, err error) {
 	const opName = "engine.Branch"
+	ctx, a := e.act(ctx, "branch", id)
+	defer a.over(&err)
 	began := time.Now()
-	res := api.BranchResult{Source: string(id), Cells: []api.Cell{}, Dropped: []string{}, Took: tookLive}
+	res = api.BranchResult{Source: string(id), Cells: []api.Cell{}, Dropped: []string{}, Took: tookLive}
 	count := max(req.Count, 1)
 	if req.Count < 0 || count > maxFork {
 		return res, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
@@ -65,7 +68,12 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 		return res, err
 	}
 	defer promised()
-	if err := carryOut(ctx, names); err != nil {
+	err = carryOut(ctx, names)
+	if b.pause.Gap > 0 {
+		e.figures.note(e.figures.pauses, timingKey{backend: b.src.Backend}, b.pause.Gap)
+		a.say(attribute.Float64("pando.pause_ms", ms(b.pause.Gap)), attribute.Int("pando.branches", len(b.all)))
+	}
+	if err != nil {
 		return res, err
 	}
 	for _, ch := range b.all {
@@ -208,8 +216,9 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	if err := e.layOwn(ctx, &b.src, b.p); err != nil {
 		return err
 	}
-	spec, err := b.prepare(ctx, names)
-	if err != nil {
+	in, prepared := stage(ctx, "prepare")
+	spec, err := b.prepare(in, names)
+	if prepared(err); err != nil {
 		b.dropFiles()
 		return err
 	}
@@ -220,8 +229,10 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 		return err
 	}
 	fault.Step("branch an interpreter")
-	ws, pause, err := b.w.Branch(ctx, spec)
+	in, paused := stage(ctx, "pause and copy")
+	ws, pause, err := b.w.Branch(in, spec)
 	b.pause = pause
+	paused(err)
 	if err != nil && pause.Gap == 0 {
 		b.dropFiles()
 		return errors.Join(err, finish())
@@ -242,14 +253,18 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 	for i, ch := range b.all {
 		ch.w = ws[i]
 	}
-	aerr := b.adopt(ctx, names)
+	in, adopted := stage(ctx, "adopt")
+	aerr := b.adopt(in, names)
+	adopted(aerr)
 	if aerr != nil {
 		for _, ch := range b.all {
 			e.dropChild(ctx, ch, "its batch could not be adopted")
 		}
 		b.all = nil
 	}
-	if err := b.record(ctx, args.over()); err != nil {
+	in, recorded := stage(ctx, "record")
+	err = b.record(in, args.over())
+	if recorded(err); err != nil {
 		for _, ch := range b.all {
 			e.dropChild(ctx, ch, "it could not be recorded")
 		}

@@ -18,7 +18,17 @@ import (
 // which an interpreter is warmed and sealed. A template of that name stays what
 // it was until the new one is complete; when building fails nothing remains of
 // the new one.
-func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine)) (api.Template, error) {
+func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine), seen ...Seen) (_ api.Template, err error) {
+	if !req.DryRun {
+		var a *act
+		ctx, a = e.act(ctx, "template", "")
+		defer func() {
+			if t, err := e.reg.template(req.Name); err == nil {
+				a.cell = t.Cell
+			}
+			a.over(&err)
+		}()
+	}
 	p, err := e.planTemplate(req)
 	if err != nil {
 		return api.Template{}, err
@@ -28,14 +38,26 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 		return api.Template{}, err
 	}
 	defer release()
+	if err := unless(func() string { return e.templateTag(req.Name) }, seen); err != nil {
+		return api.Template{}, err
+	}
 	b := &build{e: e, p: p, out: out, began: time.Now()}
 	if req.DryRun {
 		return b.dryRun(ctx)
 	}
+	ctx, done, err := e.mayBuild(ctx, req.Name)
+	if err != nil {
+		return api.Template{}, err
+	}
+	defer done()
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
-	if err = b.make(ctx); err == nil {
-		_, err = b.publish(ctx)
+	in, made := stage(ctx, "make")
+	err = b.make(in)
+	if made(err); err == nil {
+		in, published := stage(ctx, "publish")
+		_, err = b.publish(in)
+		published(err)
 	}
 	if err != nil {
 		b.undo(ctx)
@@ -50,6 +72,23 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 	release()
 	e.fillPools()
 	return e.Template(req.Name)
+}
+
+// mayBuild refuses to build what the caller may not: another template of that name
+// in the place of one that is not theirs, or one more cell than they may have.
+// The caller holds the claim on the name.
+func (e *Engine) mayBuild(ctx context.Context, name string) (context.Context, func(), error) {
+	v := viewOf(ctx)
+	n := 1
+	if old, err := e.reg.template(name); err == nil {
+		if !v.sees(old.Cell) {
+			return ctx, nil, cell.Errorf(cell.Exists, "engine.BuildTemplate", "choose another name", "cannot build template %s: template %s exists", name, name)
+		}
+		if l := e.reg.lease(old.Cell); v != nil && l != nil && l.Owner == v.token {
+			n = 0 // it takes its place
+		}
+	}
+	return v.making(ctx, n)
 }
 
 // bound returns a context that ends with the request and with the daemon.
@@ -134,6 +173,10 @@ func (b *build) make(ctx context.Context) error {
 	defer x.made.end()
 	if err := e.keepReserve(); err != nil {
 		return full(err)
+	}
+	x.c.made = viewOf(ctx)
+	if old, err := e.reg.template(b.p.req.Name); err == nil {
+		x.c.heir = old.Cell
 	}
 	if err := e.reg.commit(&x.c); err != nil { // what a crash leaves of it is known by this
 		return err

@@ -22,8 +22,9 @@ const copiesAtOnce = 4
 // for that, and goes on as it was.
 func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	e, src := b.e, &b.src
-	t, err := e.instantOf(ctx, b.p, b.w, src)
-	if err != nil {
+	in, captured := stage(ctx, "capture")
+	t, err := e.instantOf(in, b.p, b.w, src)
+	if captured(err); err != nil {
 		return err
 	}
 	defer t.forget()
@@ -40,7 +41,9 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.copies(ctx, t, names, like); err != nil {
+	in, copied := stage(ctx, "copy")
+	err = b.copies(in, t, names, like)
+	if copied(err); err != nil {
 		return err
 	}
 	t.dropAbove()

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
@@ -19,10 +21,13 @@ import (
 // empty workspace. It is at rest, and comes to life with the first command.
 func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, err error) {
 	const opName = "engine.Create"
+	ctx, a := e.act(ctx, "create", "")
+	defer a.over(&err)
 	p, err := e.planCreate(&req)
 	if err != nil {
 		return api.Cell{}, err
 	}
+	a.backend = p.backend.Name()
 	lease, err := e.newLease(req.Lease)
 	if err != nil {
 		return api.Cell{}, err
@@ -35,12 +40,15 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	x.c = Cell{ID: cell.NewID(), Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1}
 	lease.Cell = x.c.ID
+	x.c.made = viewOf(ctx)
+	x.c.made.sign(lease, false)
+	a.say(attribute.String("pando.cell", string(x.c.ID)))
 	e.mu.Lock()
 	if what := e.taken(req.Name); what != "" {
 		e.mu.Unlock()
 		return api.Cell{}, cell.Errorf(cell.Exists, opName, "choose another name", "cannot create cell %s: %s %s exists", req.Name, what, req.Name)
 	}
-	err = e.reg.commit(&x.c) // what a crash leaves of it is known by this
+	err = e.reg.commit(&x.c, lease) // what a crash leaves of it is known by this
 	e.mu.Unlock()
 	if err != nil {
 		return api.Cell{}, err
@@ -60,7 +68,9 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if x.plan, err = x.planImage(ctx); err != nil {
 		return api.Cell{}, err
 	}
-	if err := x.source(ctx); err != nil {
+	in, imported := stage(ctx, "import")
+	err = x.source(in)
+	if imported(err); err != nil {
 		return api.Cell{}, err
 	}
 	if err := x.firstCheckpoint(); err != nil {
@@ -122,7 +132,7 @@ func (e *Engine) planCreate(req *api.CreateRequest) (*runPlan, error) {
 	case req.Place != "":
 		return nil, cell.Errorf(cell.Invalid, opName, "leave out place, or from", "cannot create cell %s: a source is seen where it lies", req.Name)
 	}
-	return e.planFrom(run, empty)
+	return e.All().planFrom(run, empty)
 }
 
 // HomePlace is where a workspace without a source can be shown that programs

@@ -224,19 +224,22 @@ func (e *Engine) CheckCredential(name string) (api.CredentialCheck, error) {
 
 // RevokeCredential takes a credential back from cells, also while they run: when
 // it returns, no gateway puts it in any more.
-func (e *Engine) RevokeCredential(ctx context.Context, name string, req api.RevokeRequest) (api.RevokeResult, error) {
+func (v *View) RevokeCredential(ctx context.Context, name string, req api.RevokeRequest) (api.RevokeResult, error) {
 	const opName = "engine.RevokeCredential"
+	e := v.e
 	res := api.RevokeResult{Credential: name, Cells: []string{}}
 	var which func(cell.ID) bool
 	switch {
 	case req.All && req.Cell == "" && req.Subtree == "":
-		which = func(cell.ID) bool { return true }
+		which = v.sees
 	case !req.All && (req.Cell == "") != (req.Subtree == ""):
-		top, err := e.SelectCell(req.Cell+req.Subtree, "")
+		top, err := v.SelectCell(req.Cell+req.Subtree, "")
 		if err != nil {
 			return res, err
 		}
-		which = func(id cell.ID) bool { return id == top || req.Subtree != "" && e.descends(id, top) }
+		which = func(id cell.ID) bool {
+			return (id == top || req.Subtree != "" && e.descends(id, top)) && v.sees(id)
+		}
 	default:
 		return res, cell.Errorf(cell.Invalid, opName, "choose one of --cell CELL, --subtree CELL and --all", "cannot revoke %s: it was not said from which cells", clip(name))
 	}

@@ -117,7 +117,7 @@ func TestRevokeCredential(t *testing.T) {
 		{api.RevokeRequest{All: true}, nil},
 	}
 	for _, s := range steps {
-		_, err := b.RevokeCredential(b.ctx, "mine", s.req)
+		_, err := b.All().RevokeCredential(b.ctx, "mine", s.req)
 		b.must(err)
 		if got := has(); !slices.Equal(got, s.want) {
 			t.Errorf("%+v: %v have it, want %v", s.req, got, s.want)
@@ -130,15 +130,15 @@ func TestRevokeCredential(t *testing.T) {
 	_, _, err = b.lend(child, []string{"mine"})
 	b.wantKind("lent again", err, cell.Denied, "taken back")
 	for _, req := range []api.RevokeRequest{{}, {Cell: "child", All: true}, {Cell: "child", Subtree: "top"}} {
-		_, err := b.RevokeCredential(b.ctx, "mine", req)
+		_, err := b.All().RevokeCredential(b.ctx, "mine", req)
 		b.wantKind("revoke", err, cell.Invalid)
 	}
-	_, err = b.RevokeCredential(b.ctx, "mine", api.RevokeRequest{Cell: "nobody"})
+	_, err = b.All().RevokeCredential(b.ctx, "mine", api.RevokeRequest{Cell: "nobody"})
 	b.wantKind("revoke from nobody", err, cell.NotFound)
-	_, err = b.RevokeCredential(b.ctx, "nothing", api.RevokeRequest{Cell: "top"})
+	_, err = b.All().RevokeCredential(b.ctx, "nothing", api.RevokeRequest{Cell: "top"})
 	b.wantKind("revoke nothing", err, cell.NotFound)
 
-	_, err = b.RevokeCredential(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true})
+	_, err = b.All().RevokeCredential(b.ctx, "mine", api.RevokeRequest{All: true, Undo: true})
 	b.must(err)
 	res, err := b.RemoveCredential(b.ctx, "mine")
 	b.must(err)

@@ -15,7 +15,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -50,6 +52,8 @@ type Config struct {
 	HostPolicy  string   // the policy file of the host; "" for none
 	Resolvers   []string // DNS servers that gateways ask, "address:port"; none: the host's
 	Roots       string   // certificates (PEM) that gateways trust besides the host's
+	MaxCells    int      // how many cells there may be; 0: DefaultCells
+	MinFree     int64    // bytes of the state's file system below which nothing new is made; 0: DefaultFree
 	Pool        *int     // how many forks are made ahead at most, of all templates; nil: as many as pay
 }
 
@@ -60,6 +64,7 @@ type Engine struct {
 	reg      *registry
 	turns    *turns
 	trees    *treeCache
+	figures  *figures
 	under    *underway       // stands before the objects
 	life     context.Context // ends with Close; work that outlives requests obeys it
 	end      context.CancelCauseFunc
@@ -120,6 +125,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := cfg.Home.Make(); err != nil {
 		return nil, err
 	}
+	cfg.MaxCells = cmp.Or(cfg.MaxCells, DefaultCells)
 	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log")
 	if err != nil {
 		return nil, err
@@ -127,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	under := newUnderway(cfg.Objects)
 	cfg.Objects = under
 	e := &Engine{
-		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects),
+		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
@@ -148,6 +154,11 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.watching.Go(e.keepHouse)
 	e.watching.Go(e.keepLeases)
 	return e, nil
+}
+
+// closing reports whether something failed because the daemon ends.
+func (e *Engine) closing(err error) bool {
+	return e.life.Err() != nil && (errors.Is(err, errClosing) || errors.Is(err, context.Canceled))
 }
 
 // Close lets go: cells and their commands live on in their keepers. What was

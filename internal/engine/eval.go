@@ -31,9 +31,11 @@ const (
 // never had one. Like a command beside a run it has no receipt: what it changed
 // is in the next checkpoint, and what it said to the outside in the gateway's
 // decisions.
-func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
+func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (res api.EvalResult, err error) {
+	ctx, a := e.act(ctx, "eval", id)
+	defer a.over(&err)
 	began := time.Now()
-	res := api.EvalResult{Cell: string(id)}
+	res = api.EvalResult{Cell: string(id)}
 	ev, err := evalOf(req.Code, req.Timeout)
 	if err == nil {
 		err = knownKind(req.Kind)
@@ -44,7 +46,10 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	inst, release := e.hold(id)
 	if inst == nil || req.Fresh || !e.interpreter(id) {
 		release()
-		if inst, release, res.Notes, err = e.interpreterOf(ctx, id, req, out); err != nil {
+		in, ready := stage(ctx, "ready")
+		inst, release, res.Notes, err = e.interpreterOf(in, id, req, out)
+		ready(err)
+		if err != nil {
 			return res, err
 		}
 	}

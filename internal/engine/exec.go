@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -24,16 +26,30 @@ import (
 
 // liveExec is a command in a cell outside any run.
 type liveExec struct {
-	id     string
-	cell   cell.ID
-	proc   backend.Process
-	began  time.Time
-	done   chan struct{} // closed when it has ended
-	once   sync.Once     // closes read
-	read   chan struct{} // closed when the client that was attached has read everything
-	ctx    context.Context
-	stop   context.CancelCauseFunc
-	result api.Exec // valid when done is closed
+	id      string
+	cell    cell.ID
+	proc    backend.Process
+	act     *act // nil when an earlier daemon began it
+	began   time.Time
+	command []string      // redacted
+	done    chan struct{} // closed when it has ended
+	came    sync.Once     // closes joined
+	joined  chan struct{} // closed when a client with input has attached
+	once    sync.Once     // closes read
+	read    chan struct{} // closed when the client that was attached has read everything
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	result  api.Exec // valid when done is closed
+}
+
+// execPrefix is how their ids begin.
+const execPrefix = "e-"
+
+// newExec is a command that has no process yet.
+func (e *Engine) newExec(id string, of cell.ID, began time.Time) *liveExec {
+	x := &liveExec{id: id, cell: of, began: began, done: make(chan struct{}), joined: make(chan struct{}), read: make(chan struct{})}
+	x.ctx, x.stop = context.WithCancelCause(e.life)
+	return x
 }
 
 // pid is its number in the cell; 0 if that is not known.
@@ -96,7 +112,7 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 	if !filepath.IsAbs(workdir) {
 		workdir = filepath.Join(c.Source, workdir)
 	}
-	return &readyExec{id: "e-" + hex.EncodeToString(b[:]), cell: c.ID, inst: inst, release: release, start: cell.Start{
+	return &readyExec{id: execPrefix + hex.EncodeToString(b[:]), cell: c.ID, inst: inst, release: release, start: cell.Start{
 		Process: cell.Process{Args: req.Command, Env: env, Path: candidates(req.Command[0], env, workdir), Workdir: workdir,
 			TTY: req.TTY, Rows: req.Rows, Cols: req.Cols},
 		Timeout: timeout, LogLimit: execLimit, Hold: req.Attach,
@@ -105,26 +121,33 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 
 // StartExec starts a command in a cell, which becomes live if it is at rest.
 // With req.Wait it returns when the command has ended.
-func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (api.Exec, error) {
-	r, err := e.readyExec(ctx, id, &req)
+func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (res api.Exec, err error) {
+	ctx, a := e.act(ctx, "exec", id)
+	defer func() {
+		if err != nil || req.Wait {
+			a.over(&err)
+		}
+	}()
+	in, ready := stage(ctx, "ready")
+	r, err := e.readyExec(in, id, &req)
+	ready(err)
 	if err != nil {
 		return api.Exec{}, err
 	}
+	a.say(attribute.String("pando.exec", r.id))
 	if req.Wait {
 		return e.wholeExec(ctx, r)
 	}
-	x := &liveExec{id: r.id, cell: r.cell, began: time.Now(), done: make(chan struct{}), read: make(chan struct{})}
-	x.ctx, x.stop = context.WithCancelCause(e.life)
+	x := e.newExec(r.id, r.cell, time.Now())
+	x.command = redactor.Args(req.Command)
+	x.act = a
 	x.proc, err = r.inst.Start(ctx, x.id, r.start, [3]*os.File{})
 	if err != nil {
 		x.stop(nil)
 		r.release()
 		return api.Exec{}, err
 	}
-	e.mu.Lock()
-	e.execs[x.id] = x
-	e.mu.Unlock()
-	e.background(func(ctx context.Context) { e.followExec(x, req.Attach, r.release) })
+	e.follow(x, req.Attach, r.release)
 	return api.Exec{ID: x.id, Cell: string(x.cell), PID: x.pid(), Running: true, Notes: e.takeMoved(x.cell)}, nil
 }
 
@@ -430,6 +453,18 @@ func (e *Engine) fillHome(home string) error {
 	return nil
 }
 
+// follow makes a command one that can be asked for, until some time after its
+// end. One with attach runs for a client, who has to come.
+func (e *Engine) follow(x *liveExec, attach bool, release func()) {
+	e.mu.Lock()
+	e.execs[x.id] = x
+	e.mu.Unlock()
+	if attach {
+		e.background(func(context.Context) { x.awaitClient() })
+	}
+	e.background(func(context.Context) { e.followExec(x, attach, release) })
+}
+
 // followExec waits for an exec to end, and lets the cell rest when it was the
 // last thing in it.
 func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
@@ -441,6 +476,7 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 		st.Exit = nil
 	}
 	x.result = endedExec(x.id, x.cell, x.began, st)
+	x.act.over(&err)
 	close(x.done)
 	if attach { // its keeper holds the last output until the client has read it
 		select {
@@ -460,6 +496,17 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 	e.mu.Lock()
 	delete(e.execs, x.id)
 	e.mu.Unlock()
+}
+
+// awaitClient ends a command whose client does not come.
+func (x *liveExec) awaitClient() {
+	select {
+	case <-x.joined:
+	case <-x.done:
+	case <-x.ctx.Done():
+	case <-time.After(attachGrace):
+		x.stop(cell.Errorf(cell.Interrupted, "engine.StartExec", "", "nobody attached to it"))
+	}
 }
 
 // execMemory is how long the result of an exec can be asked for.

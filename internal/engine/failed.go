@@ -53,6 +53,9 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 	run.Phase = string(cell.Ended)
 	run.Ended = time.Now().UTC()
 	entry, err := e.runReceipt(ctx, run, p.cell)
+	if e.closing(err) {
+		return false // the next daemon finds it preparing
+	}
 	if err != nil {
 		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
 		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
@@ -81,7 +84,9 @@ func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
 		run.Ended = time.Now().UTC()
 	}
 	run.Phase = string(cell.Ended)
-	if err := e.sealFailed(run, c); err != nil {
+	if err := e.sealFailed(run, c); e.closing(err) {
+		return err // nothing is recorded without it: the next daemon tries again
+	} else if err != nil {
 		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
 		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
 	}

@@ -32,8 +32,8 @@ func (x *execution) finish(ctx context.Context, status cell.Status, waitErr erro
 	if isFull(err) && x.e.spendReserve() && x.reread() {
 		err = x.conclude(ctx, status, waitErr)
 	}
-	if err == nil {
-		return
+	if err == nil || x.e.closing(err) {
+		return // or the next daemon goes on where this one was
 	}
 	x.e.log.Error("cannot finish a run", "run", x.run.ID, "error", err)
 	if !isFull(err) && x.e.failRun(x.run, &x.c, err) == nil {

@@ -5,8 +5,17 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Where forks come from, in figures.
+const (
+	fromPool       = "pool"
+	fromTemplate   = "template"
+	fromCheckpoint = "checkpoint"
 )
 
 // maxFork bounds one fork.
@@ -14,9 +23,17 @@ const maxFork = 1000
 
 // Fork makes new cells from a checkpoint: their files are its files, their
 // processes none. Nothing is copied; each writes into a layer of its own.
-func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
+func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res api.ForkResult, err error) {
 	const opName = "engine.Fork"
+	ctx, a := e.act(ctx, "fork", id)
+	defer a.over(&err)
 	began := time.Now()
+	defer func() {
+		a.say(attribute.Int("pando.forks", len(res.Cells)))
+		for _, c := range res.Cells {
+			e.figures.note(e.figures.forks, timingKey{backend: c.Backend, from: fromCheckpoint}, time.Since(began))
+		}
+	}()
 	count := max(req.Count, 1)
 	if req.Count < 0 || count > maxFork {
 		return api.ForkResult{}, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
@@ -71,7 +88,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 		c := &Cell{
 			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
 			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
-			Agent: src.Agent, Setup: src.Setup,
+			Agent: src.Agent, Setup: src.Setup, made: viewOf(ctx),
 		}
 		first := &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: kindFork, Created: now,
 			State: k.State, Tree: k.Tree, Content: k.Content}
@@ -91,15 +108,16 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api
 			return api.ForkResult{}, cell.Errorf(cell.Exists, opName, "choose another --name", "cannot fork %s: %s %s exists", src.Title(), what, name)
 		}
 	}
-	d, err := e.seal(ctx, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), endPredicate{
+	in, sealed := stage(ctx, "record")
+	d, err := e.seal(in, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), endPredicate{
 		Act: "fork", Run: string(k.Run), Cell: string(src.ID), CellName: src.Name, From: point(&k), Children: ids, Backend: src.Backend,
 		Verdict: &verdictFacts{string(cell.Forked), "", "user"},
 	}, objects...)
 	e.mu.Unlock()
-	if err != nil {
+	if sealed(err); err != nil {
 		return api.ForkResult{}, err
 	}
-	res := api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: dropped(&src),
+	res = api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: dropped(&src),
 		TookMS: ms(time.Since(began)), Receipt: d.String()}
 	for _, c := range cells {
 		res.Cells = append(res.Cells, e.cellView(c))

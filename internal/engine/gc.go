@@ -23,8 +23,18 @@ const keepSource = 30 * 24 * time.Hour
 // expired, layers that no state names, bases of sources that were not used
 // for long, leftovers of keepers that died. It never removes what a living
 // cell, a pending run, a checkpoint or a fork needs.
-func (e *Engine) GC(ctx context.Context, dry bool) (api.GCResult, error) {
-	res := api.GCResult{DryRun: dry, Items: []api.GCItem{}}
+func (e *Engine) GC(ctx context.Context, dry bool) (res api.GCResult, err error) {
+	if !dry {
+		var a *act
+		ctx, a = e.act(ctx, "gc", "")
+		defer a.over(&err)
+		defer func() {
+			if err == nil {
+				e.figures.collected(res.Bytes)
+			}
+		}()
+	}
+	res = api.GCResult{DryRun: dry, Items: []api.GCItem{}}
 	add := func(items ...api.GCItem) {
 		for _, i := range items {
 			res.Items = append(res.Items, i)

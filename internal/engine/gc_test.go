@@ -226,7 +226,7 @@ func (b *bed) family(name string) (names []string) {
 			id = c.ID
 		}
 	}
-	roots, err := b.Tree(id)
+	roots, err := b.All().Tree(id)
 	b.must(err)
 	var walk func([]api.TreeNode)
 	walk = func(list []api.TreeNode) {

@@ -23,10 +23,15 @@ type Lease struct {
 	Until  time.Time         `json:"until,omitzero"`   // zero: for ever
 	Then   string            `json:"then,omitempty"`   // what becomes of the cell then: api.LeasePause, …
 	Parked bool              `json:"parked,omitempty"` // the cell is paused, also when nothing runs in it
+	Owner  string            `json:"owner,omitempty"`  // the token with which the cell was made
 }
 
-// leaseTick is how often it is looked whose time is over.
-const leaseTick = 250 * time.Millisecond
+// It is looked whose time is over when the next one's is; at least so far from
+// each other, and not so seldom that a clock which was set goes unnoticed.
+const (
+	leaseLeast = 50 * time.Millisecond
+	leaseMost  = time.Minute
+)
 
 // newLease is the lease that is asked for, from now on.
 func (e *Engine) newLease(req api.LeaseRequest) (*Lease, error) {
@@ -80,7 +85,7 @@ func (e *Engine) leasedEnv(id cell.ID) []string {
 
 // Lease changes how long a cell lives and what is said of it. What the request
 // does not speak of stays.
-func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest) (api.Cell, error) {
+func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, seen ...Seen) (api.Cell, error) {
 	c, err := e.usable(id)
 	if err != nil {
 		return api.Cell{}, err
@@ -98,11 +103,19 @@ func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest) (a
 		}
 	}
 	err = e.changeLease(id, func(l *Lease) error {
+		now, err := e.reg.cell(id)
+		if err == nil {
+			err = unless(func() string { return e.cellTag(&now) }, seen)
+		}
+		if err != nil {
+			return err
+		}
 		if req.Env != nil {
 			e.setLeaseEnv(l, req.Env)
 		}
 		if req.For != "" && !(req.Extend && l.Until.After(asked.Until)) {
 			l.Until = asked.Until
+			viewOf(ctx).shorten(l, asked.Since)
 		}
 		if req.Then != "" || l.Then == "" {
 			l.Then = asked.Then
@@ -132,19 +145,37 @@ func (e *Engine) changeLease(id cell.ID, f func(l *Lease) error) error {
 	return e.reg.commit(l)
 }
 
-// LeaseLike gives a cell the labels and variables of another, of which it is a
-// fork or branch.
-func (e *Engine) LeaseLike(id, of cell.ID) error {
+// LeaseLike gives cells the labels and variables of another, of which they are
+// forks or branches, and a time of their own, "" for none: all in one record, so
+// that many cost what one does. When it fails no cell has any of it.
+func (e *Engine) LeaseLike(ctx context.Context, of cell.ID, period string, ids ...cell.ID) error {
 	from := e.reg.lease(of)
 	if from == nil {
-		return nil
+		from = &Lease{Then: api.LeasePause}
+	}
+	asked, err := e.newLease(api.LeaseRequest{For: period, Then: from.Then})
+	if err != nil {
+		return err
 	}
 	env := e.leasedEnv(of)
-	return e.changeLease(id, func(l *Lease) error {
-		l.Labels, l.Then = maps.Clone(from.Labels), from.Then
+	e.leasing.Lock()
+	defer e.leasing.Unlock()
+	var changed []any
+	for _, id := range ids {
+		l := e.reg.lease(id)
+		if l == nil {
+			l = &Lease{Cell: id, Since: asked.Since}
+		}
+		l.Labels, l.Then = maps.Clone(from.Labels), asked.Then
+		if period != "" {
+			l.Until = asked.Until
+		}
+		viewOf(ctx).label(l)
+		viewOf(ctx).shorten(l, asked.Since)
 		e.setLeaseEnv(l, env)
-		return nil
-	})
+		changed = append(changed, l)
+	}
+	return e.reg.commit(changed...)
 }
 
 // Park pauses a cell until Unpark: its processes stand still, and nothing can be
@@ -164,8 +195,8 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	if e.instance(id) == nil {
 		return did, nil
 	}
-	if _, err = e.Pause(ctx, id); cell.KindOf(err) == cell.Conflict && e.instance(id) == nil {
-		err = nil // it came to rest meanwhile
+	if _, err = e.Pause(ctx, id); err != nil && e.instance(id) == nil {
+		err = nil // it came to rest meanwhile, maybe while it was asked
 	}
 	if err != nil {
 		e.changeLease(id, func(l *Lease) error { l.Parked = false; return nil })
@@ -210,16 +241,24 @@ func (e *Engine) parked(c *Cell) error {
 // keepLeases does what is to become of cells whose time is over, as long as
 // the daemon lives.
 func (e *Engine) keepLeases() {
-	tick := time.NewTicker(leaseTick)
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-e.life.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
+		case <-e.reg.leased:
 		}
-		for _, l := range e.reg.leasesOver(time.Now()) {
+		over, next := e.reg.leasesOver(time.Now())
+		for _, l := range over {
 			e.endLease(l)
+		}
+		if len(over) > 0 { // what became of them is not known here
+			next = time.Now()
+		}
+		if timer.Stop(); !next.IsZero() {
+			timer.Reset(min(max(time.Until(next), leaseLeast), leaseMost))
 		}
 	}
 }
@@ -256,18 +295,27 @@ func (r *registry) lease(id cell.ID) *Lease {
 	return nil
 }
 
-// leasesOver lists the leases of cells that live longer than they should.
-func (r *registry) leasesOver(now time.Time) (out []Lease) {
+// leasesOver lists the leases of cells that live longer than they should, and says
+// when the next one ends; zero when none does.
+func (r *registry) leasesOver(now time.Time) (over []Lease, next time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for id, l := range r.leases {
 		c := r.cells[id]
-		if c == nil || c.State == cell.Removed || l.Until.IsZero() || now.Before(l.Until) || l.Parked && l.Then != api.LeaseRemove {
-			continue
+		switch {
+		case c == nil || c.State == cell.Removed || !l.ends():
+		case !now.Before(l.Until):
+			over = append(over, *l)
+		case next.IsZero() || l.Until.Before(next):
+			next = l.Until
 		}
-		out = append(out, *l)
 	}
-	return out
+	return over, next
+}
+
+// ends reports whether something is to become of the cell at some time.
+func (l *Lease) ends() bool {
+	return !l.Until.IsZero() && (!l.Parked || l.Then == api.LeaseRemove)
 }
 
 // leaseView is what is told of a cell's lease.

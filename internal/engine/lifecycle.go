@@ -50,8 +50,14 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err := do(inst, ctx); err != nil {
 		return api.Cell{}, err
 	}
-	c.State = next
-	if err := e.reg.commit(&c); err != nil {
+	// The turn may be a run's, which goes on: the state alone is changed.
+	if err := e.reg.commit(Standing{c.ID, c.State, next}); err != nil {
+		return api.Cell{}, err
+	}
+	if c, err = e.usable(id); err == nil && c.State != next {
+		err = cell.Errorf(cell.Conflict, "engine.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
+	}
+	if err != nil {
 		return api.Cell{}, err
 	}
 	return e.cellView(&c), nil

@@ -125,3 +125,11 @@ func (h *heldConn) Close() error {
 	h.release()
 	return h.Conn.Close()
 }
+
+// CloseWrite says that no more is sent.
+func (h *heldConn) CloseWrite() error {
+	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

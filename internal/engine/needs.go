@@ -114,11 +114,11 @@ func (e *Engine) hostHas() (needs, error) {
 		return h, err
 	}
 	h.memory = available - keepBack
-	var st unix.Statfs_t
-	if err := unix.Statfs(e.cfg.Home.State, &st); err != nil {
+	free, keep, err := e.free()
+	if err != nil {
 		return h, err
 	}
-	h.disk = int64(st.Bavail)*st.Bsize - reserveSize
+	h.disk = free - max(keep, reserveSize)
 	used, most := processes()
 	h.processes = most - used
 	return h, nil

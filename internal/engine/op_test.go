@@ -39,10 +39,10 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 			_, err := b.endReceipt(b.ctx, args.Key, args.Predicate)
 			b.must(err)
 		}
-		before, err := b.Receipts(0)
+		before, err := b.All().Receipts(0)
 		b.must(err)
 		b.interrupted(opSeal, args)
-		after, err := b.Receipts(0)
+		after, err := b.All().Receipts(0)
 		b.must(err)
 		want := len(before) + 1
 		if receipted {
@@ -64,11 +64,11 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	if err != nil || now.Verdict != string(cell.Accepted) || now.Reason != "good" || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))
 	}
-	receipts, err := b.Receipts(0)
+	receipts, err := b.All().Receipts(0)
 	b.must(err)
 	// Once more: it has happened.
 	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true, Reason: "good"}})
-	if again, err := b.Receipts(0); err != nil || len(again) != len(receipts) {
+	if again, err := b.All().Receipts(0); err != nil || len(again) != len(receipts) {
 		t.Errorf("%d receipts, there were %d (%v)", len(again), len(receipts), err)
 	}
 	b.verified()
@@ -104,7 +104,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 	b := newBed(t, "f: 0", "g: 0")
 	r := b.run("w", "echo 1 > f; echo 1 > g")
 	b.write("f", "mine")
-	receipts, err := b.Receipts(0)
+	receipts, err := b.All().Receipts(0)
 	b.must(err)
 	_, err = b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
 	b.wantKind("a source that changed meanwhile", err, cell.Conflict, "f")
@@ -112,7 +112,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 		t.Errorf("nobody says where the changes are: %q", cell.HintOf(err))
 	}
 	now, _ := b.Engine.Run(cell.RunID(r.ID))
-	again, _ := b.Receipts(0)
+	again, _ := b.All().Receipts(0)
 	if now.Verdict != string(cell.Pending) || now.Applied != 0 || len(again) != len(receipts) || len(b.reg.openOps()) > 0 || b.source("f") != "mine" || b.source("g") != "0" {
 		t.Errorf("%+v; receipts %d, were %d; open %+v; the source has %q %q", now, len(again), len(receipts), b.reg.openOps(), b.source("f"), b.source("g"))
 	}

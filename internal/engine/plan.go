@@ -13,7 +13,7 @@ import (
 // Plan says what a run would import, leave out, mount, allow and enforce. It
 // starts nothing and keeps nothing.
 func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error) {
-	p, err := e.plan(req)
+	p, err := e.plan(ctx, req)
 	if err != nil {
 		return api.Plan{}, err
 	}

@@ -322,7 +322,8 @@ func (e *Engine) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error
 }
 
 // policyOf finds the policy that a request names.
-func (e *Engine) policyOf(req api.PolicyRequest) (what string, r *policy.Result, more *effective, err error) {
+func (v *View) policyOf(req api.PolicyRequest) (what string, r *policy.Result, more *effective, err error) {
+	e := v.e
 	if req.Of == "" {
 		source := req.Run.From
 		if source == "" {
@@ -337,7 +338,7 @@ func (e *Engine) policyOf(req api.PolicyRequest) (what string, r *policy.Result,
 		}
 		return "a run from " + source, &more.Result, more, nil
 	}
-	if id, err := e.SelectRun(req.Of, req.Dir); err == nil && (strings.HasPrefix(req.Of, "r-") || strings.Contains(req.Of, ":")) {
+	if id, err := v.SelectRun(req.Of, req.Dir); err == nil && (strings.HasPrefix(req.Of, "r-") || strings.Contains(req.Of, ":")) {
 		run, err := e.reg.run(id)
 		if err != nil {
 			return "", nil, nil, err
@@ -345,7 +346,7 @@ func (e *Engine) policyOf(req api.PolicyRequest) (what string, r *policy.Result,
 		r, err := manifestPolicy(&run)
 		return "run " + run.ID, r, nil, err
 	}
-	id, err := e.SelectCell(req.Of, req.Dir)
+	id, err := v.SelectCell(req.Of, req.Dir)
 	if err != nil {
 		return "", nil, nil, err
 	}
@@ -416,16 +417,17 @@ func lackingFor(l policy.Shown, caps backend.Caps) string {
 }
 
 // backendOf is the name of the backend that a policy is for.
-func (e *Engine) backendOf(req api.PolicyRequest) string {
+func (v *View) backendOf(req api.PolicyRequest) string {
+	e := v.e
 	if req.Of == "" {
 		return req.Run.Backend
 	}
-	if id, err := e.SelectRun(req.Of, req.Dir); err == nil {
+	if id, err := v.SelectRun(req.Of, req.Dir); err == nil {
 		if run, err := e.reg.run(id); err == nil {
 			return run.Backend
 		}
 	}
-	if id, err := e.SelectCell(req.Of, req.Dir); err == nil {
+	if id, err := v.SelectCell(req.Of, req.Dir); err == nil {
 		if c, err := e.reg.cell(id); err == nil {
 			return c.Backend
 		}
@@ -434,12 +436,13 @@ func (e *Engine) backendOf(req api.PolicyRequest) string {
 }
 
 // ShowPolicy lists all that a policy says, and what enforces it on this host.
-func (e *Engine) ShowPolicy(ctx context.Context, req api.PolicyRequest) (api.Policy, error) {
-	what, r, more, err := e.policyOf(req)
+func (v *View) ShowPolicy(ctx context.Context, req api.PolicyRequest) (api.Policy, error) {
+	e := v.e
+	what, r, more, err := v.policyOf(req)
 	if err != nil {
 		return api.Policy{}, err
 	}
-	b, err := e.backend(e.backendOf(req))
+	b, err := e.backend(v.backendOf(req))
 	if err != nil {
 		return api.Policy{}, err
 	}
@@ -465,12 +468,12 @@ func (e *Engine) ShowPolicy(ctx context.Context, req api.PolicyRequest) (api.Pol
 }
 
 // WhyPolicy says what a policy makes of a request.
-func (e *Engine) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
+func (v *View) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
 	a, err := policy.ParseRequest(req.Request)
 	if err != nil {
 		return api.PolicyAnswer{}, err
 	}
-	_, r, _, err := e.policyOf(req)
+	_, r, _, err := v.policyOf(req)
 	if err != nil {
 		return api.PolicyAnswer{}, err
 	}
@@ -489,13 +492,13 @@ func (e *Engine) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
 }
 
 // DiffPolicies lists what only one of two policies says.
-func (e *Engine) DiffPolicies(req api.PolicyDiffRequest) (api.PolicyDiff, error) {
+func (v *View) DiffPolicies(req api.PolicyDiffRequest) (api.PolicyDiff, error) {
 	out := api.PolicyDiff{Changes: []api.PolicyChange{}}
-	a, ra, _, err := e.policyOf(req.A)
+	a, ra, _, err := v.policyOf(req.A)
 	if err != nil {
 		return out, err
 	}
-	b, rb, _, err := e.policyOf(req.B)
+	b, rb, _, err := v.policyOf(req.B)
 	if err != nil {
 		return out, err
 	}

@@ -17,47 +17,51 @@ import (
 )
 
 // Receipts lists the newest receipts, newest first; limit 0 means all.
-func (e *Engine) Receipts(limit int) ([]api.Receipt, error) {
+func (v *View) Receipts(limit int) ([]api.Receipt, error) {
+	e := v.e
 	out := []api.Receipt{}
 	for i := e.cfg.Ledger.Len() - 1; i >= 0 && (limit == 0 || len(out) < limit); i-- {
 		entry, err := e.cfg.Ledger.Entry(i)
 		if err != nil {
 			return nil, err
 		}
-		v, err := receiptView(entry)
+		if v.restricted() && !v.seesReceipt(entry) {
+			continue
+		}
+		r, err := receiptView(entry)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, v)
+		out = append(out, r)
 	}
 	return out, nil
 }
 
 // Receipt shows a receipt: by a prefix of its digest, or the one that a run
 // left when it ended, with what was signed about it since.
-func (e *Engine) Receipt(sel, dir string) (api.Receipt, error) {
-	entry, err := e.findReceipt(sel, dir)
+func (v *View) Receipt(sel, dir string) (api.Receipt, error) {
+	entry, err := v.findReceipt(sel, dir)
 	if err != nil {
 		return api.Receipt{}, err
 	}
-	v, err := receiptView(entry)
+	r, err := receiptView(entry)
 	if err != nil {
-		return v, err
+		return r, err
 	}
 	s, err := entry.Statement()
 	if err != nil {
-		return v, err
+		return r, err
 	}
-	if v.Statement, err = json.Marshal(s); err != nil {
-		return v, err
+	if r.Statement, err = json.Marshal(s); err != nil {
+		return r, err
 	}
-	v.Envelope = json.RawMessage(entry.Envelope)
-	later, err := e.laterReceipts(v)
+	r.Envelope = json.RawMessage(entry.Envelope)
+	later, err := v.e.laterReceipts(r)
 	if err != nil {
-		return v, err
+		return r, err
 	}
-	v.Markdown, err = receiptMarkdown(entry, s, later)
-	return v, err
+	r.Markdown, err = receiptMarkdown(entry, s, later)
+	return r, err
 }
 
 // laterReceipts lists what was signed about a run after its own receipt,
@@ -84,16 +88,17 @@ func (e *Engine) laterReceipts(v api.Receipt) (later []api.Receipt, err error) {
 	return later, nil
 }
 
-func (e *Engine) findReceipt(sel, dir string) (receipt.Entry, error) {
+func (v *View) findReceipt(sel, dir string) (receipt.Entry, error) {
+	e := v.e
 	hex := strings.TrimPrefix(sel, "sha256:")
 	if len(hex) >= 6 && strings.Trim(hex, "0123456789abcdef") == "" {
-		if entry, err := e.cfg.Ledger.Find(sel); err == nil {
+		if entry, err := e.cfg.Ledger.Find(sel); err == nil && v.seesReceipt(entry) {
 			return entry, nil
 		}
 	}
-	id, err := e.SelectRun(sel, dir)
+	id, err := v.SelectRun(sel, dir)
 	if err != nil {
-		if entry, ok := e.batchOf(sel, dir); ok {
+		if entry, ok := v.batchOf(sel, dir); ok {
 			return entry, nil
 		}
 		return receipt.Entry{}, err
@@ -174,10 +179,15 @@ func exitWords(code *int, signal, cause string) string {
 }
 
 // Bundle exports a receipt with what verifies it; "all" is the whole ledger.
-func (e *Engine) Bundle(sel, dir string) ([]byte, error) {
+func (v *View) Bundle(sel, dir string) ([]byte, error) {
+	e := v.e
 	from, to := int64(0), e.cfg.Ledger.Len()
-	if sel != "all" {
-		entry, err := e.findReceipt(sel, dir)
+	if sel == "all" {
+		if err := v.whole("all receipts"); err != nil {
+			return nil, err
+		}
+	} else {
+		entry, err := v.findReceipt(sel, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +202,8 @@ func (e *Engine) Bundle(sel, dir string) ([]byte, error) {
 
 // Verify checks receipts from what is on disk, with the public key: one and
 // the files that it names, or "all".
-func (e *Engine) Verify(ctx context.Context, sel, dir string) (api.Verification, error) {
+func (v *View) Verify(ctx context.Context, sel, dir string) (api.Verification, error) {
+	e := v.e
 	began := time.Now()
 	key, err := receipt.LoadPublicKey(durable.Disk(e.cfg.Home.Keys()))
 	if err != nil {
@@ -202,6 +213,9 @@ func (e *Engine) Verify(ctx context.Context, sel, dir string) (api.Verification,
 	var runs []Run
 	var batches []api.Problem
 	if sel == "all" {
+		if err := v.whole("all receipts"); err != nil {
+			return api.Verification{}, err
+		}
 		known := e.cfg.Ledger.Head()
 		if rep, err = receipt.VerifyLedger(durable.Disk(e.cfg.Home.Ledger()), key, &known); err != nil {
 			return api.Verification{}, err
@@ -209,7 +223,7 @@ func (e *Engine) Verify(ctx context.Context, sel, dir string) (api.Verification,
 		runs = e.reg.listRuns("")
 		batches = e.verifyBatches()
 	} else {
-		entry, err := e.findReceipt(sel, dir)
+		entry, err := v.findReceipt(sel, dir)
 		if err != nil {
 			return api.Verification{}, err
 		}
@@ -219,8 +233,8 @@ func (e *Engine) Verify(ctx context.Context, sel, dir string) (api.Verification,
 			return api.Verification{}, err
 		}
 		rep = receipt.Verify(b, key, &known)
-		if v, err := receiptView(entry); err == nil && v.Run != "" {
-			if r, err := e.reg.run(cell.RunID(v.Run)); err == nil {
+		if one, err := receiptView(entry); err == nil && one.Run != "" {
+			if r, err := e.reg.run(cell.RunID(one.Run)); err == nil {
 				runs = append(runs, r)
 			}
 		}
@@ -318,9 +332,21 @@ func (e *Engine) PublicKey() ([]byte, error) {
 }
 
 // Count returns how many cells there are, and how many have processes.
-func (e *Engine) Count() (cells, alive int) {
-	e.mu.Lock()
-	alive = len(e.instances)
-	e.mu.Unlock()
-	return len(e.reg.listCells()), alive
+func (v *View) Count() (cells, alive int) {
+	if !v.restricted() {
+		v.e.mu.Lock()
+		alive = len(v.e.instances)
+		v.e.mu.Unlock()
+		return len(v.e.reg.listCells()), alive
+	}
+	for _, c := range v.e.reg.listCells() {
+		if !v.sees(c.ID) {
+			continue
+		}
+		cells++
+		if v.e.instance(c.ID) != nil {
+			alive++
+		}
+	}
+	return cells, alive
 }

@@ -74,6 +74,10 @@ type Cell struct {
 
 	// What commands in it get; set when it is made.
 	Setup Setup `json:"setup,omitzero"`
+	// Of a cell that is being made, and in no record: who makes it, and the cell
+	// in whose place it will be.
+	made *View
+	heir cell.ID
 }
 
 // Interp is what the registry keeps of a cell's latest interpreter. The
@@ -250,5 +254,15 @@ type record struct {
 	Interp     *Interp     `json:"interp,omitempty"`
 	Shared     *Shared     `json:"shared,omitempty"`
 	Lease      *Lease      `json:"lease,omitempty"`
+	Standing   *Standing   `json:"standing,omitempty"`
 	Forget     string      `json:"forget,omitempty"` // an id whose record is dropped
+}
+
+// Standing is a change of a cell's state alone, by who does not hold its turn. It
+// counts if the state is still From by then: a cell that was removed meanwhile, say,
+// stays so.
+type Standing struct {
+	Cell cell.ID    `json:"cell"`
+	From cell.State `json:"from"`
+	To   cell.State `json:"to"`
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -101,7 +102,9 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 			if !e.recoverInterp(ctx, &c, inst) {
 				e.watch(inst)
 			}
+			e.recoverExecs(ctx, inst)
 			if c.talks() {
+				e.countRefused(ctx, inst, true)
 				e.followAsks(inst)
 			}
 			return
@@ -120,6 +123,32 @@ func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
 		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
 	}
 	e.endInterp(c.ID, c.Cause)
+}
+
+// recoverExecs finds the commands of a living cell that were started outside
+// runs. Who waited for one can come back, and read on from where it was.
+func (e *Engine) recoverExecs(ctx context.Context, inst backend.Instance) {
+	names, err := inst.Names(ctx)
+	if err != nil {
+		e.log.Warn("cannot find the commands of a cell", "cell", inst.ID(), "error", err)
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, execPrefix) {
+			continue
+		}
+		proc, err := inst.Process(ctx, name)
+		var st cell.Status
+		if err == nil {
+			st, err = proc.Status(ctx)
+		}
+		if err != nil {
+			continue // its client has got its end in this moment
+		}
+		_, release := e.hold(inst.ID())
+		x := e.newExec(name, inst.ID(), st.Started)
+		x.proc, x.command = proc, redactor.Args(st.Args)
+		e.follow(x, st.Awaited, release)
+	}
 }
 
 // recoverInterp finds the interpreter of a living cell, if it has one, and
@@ -213,8 +242,12 @@ func (e *Engine) endOrphan(ctx context.Context, c Cell) {
 		return
 	}
 	inst, err := b.Attach(ctx, c.ID, c.Family)
-	if err != nil {
+	if cell.KindOf(err) == cell.NotFound {
 		return // as it should be
+	}
+	if err != nil {
+		e.log.Warn("cannot tell whether an orphaned cell lives", "cell", c.ID, "family", c.Family, "error", err)
+		return
 	}
 	if err := e.removeInstance(ctx, inst, "its end was interrupted"); err != nil {
 		e.log.Warn("cannot end an orphaned cell", "cell", c.ID, "error", err)

@@ -47,7 +47,10 @@ type registry struct {
 	leases      map[cell.ID]*Lease
 	templates   map[string]*Template
 	shared      map[cell.Digest]*Shared
-	appended    int64 // bytes since the last rewrite
+	leased      chan struct{}   // says that a lease which ends was changed
+	alive       int             // cells that are not removed
+	claims      map[*claim]bool // cells that are going to be made: see claim
+	appended    int64           // bytes since the last rewrite
 }
 
 // rewriteAfter is how much the journal grows before it is written anew.
@@ -58,7 +61,7 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: map[cell.ID]*Interp{}, leases: map[cell.ID]*Lease{}, templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{},
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: map[cell.ID]*Interp{}, leases: map[cell.ID]*Lease{}, templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -79,12 +82,14 @@ func (r *registry) close() error { return r.log.Close() }
 
 // commit makes objects durable and visible.
 func (r *registry) commit(objects ...any) error {
+	objects = r.withLeases(objects)
 	recs := make([]record, len(objects))
 	lines := make([][]byte, len(objects))
 	for i, o := range objects {
 		switch v := o.(type) {
 		case *Cell:
 			c := *v
+			c.heir = ""
 			recs[i].Cell = &c
 		case *Checkpoint:
 			c := *v
@@ -115,6 +120,8 @@ func (r *registry) commit(objects ...any) error {
 			recs[i].Lease = &c
 		case *Shared:
 			recs[i].Shared = v
+		case Standing:
+			recs[i].Standing = &v
 		case forget:
 			recs[i].Forget = string(v)
 		default:
@@ -192,8 +199,19 @@ func (r *registry) apply(rec *record) {
 		if s := r.shared[c.Shared]; s != nil {
 			c.Setup, c.LeftOut = s.Setup, s.LeftOut
 		}
-		if old := r.cells[c.ID]; old != nil && old.Name != "" && r.names[old.Name] == c.ID {
+		old := r.cells[c.ID]
+		if old != nil && old.Name != "" && r.names[old.Name] == c.ID {
 			delete(r.names, old.Name)
+		}
+		if c.made != nil && c.made.claim != nil {
+			c.made.claim.made[c.ID] = true
+		}
+		c.made = nil
+		if old == nil || old.State == cell.Removed {
+			r.alive++
+		}
+		if c.State == cell.Removed {
+			r.alive--
 		}
 		r.cells[c.ID] = c
 		if c.Name != "" && c.State != cell.Removed {
@@ -238,9 +256,22 @@ func (r *registry) apply(rec *record) {
 	case rec.Interp != nil:
 		r.interps[rec.Interp.Cell] = rec.Interp
 	case rec.Lease != nil:
-		r.leases[rec.Lease.Cell] = rec.Lease
+		l := rec.Lease
+		r.leases[l.Cell] = l
+		if l.ends() {
+			select {
+			case r.leased <- struct{}{}:
+			default:
+			}
+		}
 	case rec.Shared != nil:
 		r.shared[rec.Shared.Digest] = rec.Shared
+	case rec.Standing != nil:
+		if c := r.cells[rec.Standing.Cell]; c != nil && c.State == rec.Standing.From {
+			now := *c
+			now.State = rec.Standing.To
+			r.cells[now.ID] = &now
+		}
 	case rec.Forget != "":
 		r.drop(rec.Forget)
 	}
@@ -254,6 +285,9 @@ func (r *registry) drop(id string) {
 	if c := r.cells[cell.ID(id)]; c != nil {
 		if c.Name != "" && r.names[c.Name] == c.ID {
 			delete(r.names, c.Name)
+		}
+		if c.State != cell.Removed {
+			r.alive--
 		}
 		delete(r.cells, c.ID)
 		delete(r.numbered, c.ID)
@@ -325,7 +359,7 @@ func (r *registry) all() iter.Seq[[]byte] {
 		recs = append(recs, record{Interp: i})
 	}
 	for id, l := range r.leases {
-		if c := r.cells[id]; c != nil && c.State != cell.Removed {
+		if c := r.cells[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // labels say who sees what is left of it
 			recs = append(recs, record{Lease: l})
 		}
 	}
@@ -349,7 +383,15 @@ func (r *registry) cell(id cell.ID) (Cell, error) {
 	if c := r.cells[id]; c != nil {
 		return *c, nil
 	}
-	return Cell{}, cell.Errorf(cell.NotFound, "engine.cell", "run `pando ls` to see the cells there are", "no cell %s", id)
+	return Cell{}, noCell(id)
+}
+
+func noCell(id cell.ID) error {
+	return cell.Errorf(cell.NotFound, "engine.cell", "run `pando ls` to see the cells there are", "no cell %s", id)
+}
+
+func noRun(id cell.RunID) error {
+	return cell.Errorf(cell.NotFound, "engine.run", "run `pando runs` to see the runs there are", "no run %s", id)
 }
 
 // interp is the latest interpreter of a cell; nil if it never had one.
@@ -416,7 +458,7 @@ func (r *registry) run(id cell.RunID) (Run, error) {
 	if v := r.runs[id]; v != nil {
 		return *v, nil
 	}
-	return Run{}, cell.Errorf(cell.NotFound, "engine.run", "run `pando runs` to see the runs there are", "no run %s", id)
+	return Run{}, noRun(id)
 }
 
 // listCells returns the cells that are not removed, newest first, those that were

@@ -11,7 +11,12 @@ import (
 
 // Restore brings a cell back to one of its checkpoints. Its processes end.
 // What it was before stays as a checkpoint.
-func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest) (api.RestoreResult, error) {
+func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (res api.RestoreResult, err error) {
+	if !req.DryRun {
+		var a *act
+		ctx, a = e.act(ctx, "restore", id)
+		defer a.over(&err)
+	}
 	began := time.Now()
 	release, err := e.turns.take(ctx, id, "restore", nil)
 	if err != nil {
@@ -23,6 +28,9 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
+	if err := unless(func() string { return e.cellTag(&c) }, seen); err != nil {
+		return api.RestoreResult{}, err
+	}
 	k, err := e.reg.number(c.ID, req.Number)
 	if err != nil {
 		return api.RestoreResult{}, err
@@ -30,7 +38,7 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if k.Gone {
 		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d expired and was removed", c.Title(), k.Number)
 	}
-	res := api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: proofLayers}
+	res = api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: proofLayers}
 	lost := e.lostBy(&c, &k)
 	for _, r := range lost {
 		res.Lost = append(res.Lost, r.ID)
@@ -212,13 +220,13 @@ func (e *Engine) verifyTree(ctx context.Context, k *Checkpoint) error {
 
 // Undo goes back to before the latest run whose result is in the workspace,
 // or to checkpoint To.
-func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest) (api.RestoreResult, error) {
+func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
 	c, err := e.usable(id)
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
 	if req.To > 0 {
-		return e.Restore(ctx, id, api.RestoreRequest{Number: req.To, Lose: req.Lose, DryRun: req.DryRun})
+		return e.Restore(ctx, id, api.RestoreRequest{Number: req.To, Lose: req.Lose, DryRun: req.DryRun}, seen...)
 	}
 	head, err := e.reg.checkpoint(c.Head)
 	if err != nil {
@@ -230,7 +238,7 @@ func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest) (api
 	}
 	if now.ID != head.ID {
 		// Something was written since the last checkpoint: that is the latest step.
-		return e.Restore(ctx, id, api.RestoreRequest{Number: head.Number, Lose: true, DryRun: req.DryRun})
+		return e.Restore(ctx, id, api.RestoreRequest{Number: head.Number, Lose: true, DryRun: req.DryRun}, seen...)
 	}
 	if head.Parent == "" {
 		return api.RestoreResult{}, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
@@ -242,11 +250,13 @@ func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest) (api
 	if up.Cell != c.ID {
 		return api.RestoreResult{}, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
 	}
-	return e.Restore(ctx, id, api.RestoreRequest{Number: up.Number, Lose: true, DryRun: req.DryRun})
+	return e.Restore(ctx, id, api.RestoreRequest{Number: up.Number, Lose: true, DryRun: req.DryRun}, seen...)
 }
 
 // Checkpoint makes the present state of a cell a checkpoint, with a message.
-func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (api.Checkpoint, error) {
+func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (_ api.Checkpoint, err error) {
+	ctx, a := e.act(ctx, "checkpoint", id)
+	defer a.over(&err)
 	release, err := e.turns.take(ctx, id, "checkpoint", nil)
 	if err != nil {
 		return api.Checkpoint{}, err

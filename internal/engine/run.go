@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -28,6 +30,7 @@ const attachGrace = 30 * time.Second
 // liveRun is a run that has not ended, in this daemon.
 type liveRun struct {
 	id   cell.RunID
+	act  *act
 	ctx  context.Context // ends when the run is interrupted
 	stop context.CancelCauseFunc
 
@@ -61,9 +64,17 @@ func (l *liveRun) report(p api.Progress) {
 // is wrong with the request itself is an error here; what goes wrong later is
 // part of the run.
 func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
-	p, err := e.plan(req)
+	p, err := e.plan(ctx, req)
 	if err != nil {
 		return api.Run{}, err
+	}
+	if p.cell == nil {
+		var done func()
+		if ctx, done, err = viewOf(ctx).making(ctx, 1); err != nil {
+			return api.Run{}, err
+		}
+		defer done()
+		p.made = viewOf(ctx)
 	}
 	run := &Run{Run: api.Run{
 		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(),
@@ -90,7 +101,10 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	}
 	l := &liveRun{id: run.RunID(), attached: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}),
 		watchers: map[chan api.Progress]bool{}}
-	l.ctx, l.stop = context.WithCancelCause(e.life)
+	traced, a := e.act(ctx, "run", "")
+	a.backend, l.act = run.Backend, a
+	a.say(attribute.String("pando.run", run.ID), attribute.String("pando.cell", run.Cell))
+	l.ctx, l.stop = context.WithCancelCause(alongside(e.life, traced))
 	if !req.Attach {
 		close(l.attached)
 	}
@@ -100,12 +114,25 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	asked := run.Run // from here on run is the work's
 	e.background(func(ctx context.Context) {
 		defer e.ended(l)
-		e.carryOut(ctx, p, l)
+		e.carryOut(alongside(ctx, traced), p, l)
 	})
 	return asked, nil
 }
 
 func (e *Engine) ended(l *liveRun) {
+	r, err := e.reg.run(l.id)
+	switch {
+	case l.act == nil: // an earlier daemon began it
+	case err != nil || cell.Phase(r.Phase) != cell.Ended: // a later one goes on with it
+		l.act.span.End()
+	default:
+		var failed error
+		if r.Error != nil {
+			failed = cell.Errorf(cell.Kind(r.Error.Kind), "engine.run", "", "the run did not begin")
+		}
+		l.act.say(attribute.String("pando.verdict", r.Verdict))
+		l.act.over(&failed)
+	}
 	e.mu.Lock()
 	delete(e.live, l.id)
 	e.mu.Unlock()
@@ -127,15 +154,23 @@ type runPlan struct {
 	onFailure string
 	onSuccess string
 	run       *Run
+	made      *View // who makes the cell; nil when nothing binds them
 }
 
 // plan checks everything about a request that can be checked without work.
-func (e *Engine) plan(req api.RunRequest) (*runPlan, error) { return e.planFrom(req, "") }
+func (e *Engine) plan(ctx context.Context, req api.RunRequest) (*runPlan, error) {
+	v := viewOf(ctx)
+	if v == nil {
+		v = e.All()
+	}
+	return v.planFrom(req, "")
+}
 
 // planFrom is plan, for a workspace that is empty and seen at a path of its own
 // when empty is not "".
-func (e *Engine) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
+func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	const opName = "engine.StartRun"
+	e := v.e
 	if len(req.Command) == 0 || req.Command[0] == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
 	}
@@ -159,7 +194,7 @@ func (e *Engine) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if err := e.checkCellName(req.Cell); err != nil {
 			return nil, err
 		}
-		if c, ok := e.findCell(req.Cell); ok {
+		if c, ok := v.findCell(req.Cell); ok {
 			p.cell = &c
 		}
 	}
@@ -299,7 +334,7 @@ func (e *Engine) record(p *runPlan) error {
 		return e.reg.commit(p.run)
 	}
 	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Backend: p.backend.Name(), Image: p.image.String(),
-		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1}
+		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, made: p.made}
 	p.cell = c
 	if c.Name == "" {
 		return e.reg.commit(c, p.run)
@@ -319,7 +354,7 @@ func (e *Engine) record(p *runPlan) error {
 // pendingFrom returns the newest result from the same source that still waits
 // in an anonymous cell, for a run that will not see it.
 func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
-	if p.req.Cell != "" {
+	if p.req.Cell != "" || p.made.restricted() {
 		return "", false
 	}
 	e.reg.mu.RLock()
@@ -361,20 +396,28 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 	}
 	x := &execution{e: e, p: p, l: l, run: run, began: began, made: e.under.begin()}
 	defer x.made.end()
-	if err := x.prepare(l.ctx); err != nil {
+	in, prepared := stage(l.ctx, "prepare")
+	err = x.prepare(in)
+	if prepared(err); err != nil {
 		x.abandon(ctx, err)
 		return
 	}
-	if err := x.start(l.ctx); err != nil {
+	in, started := stage(l.ctx, "start")
+	err = x.start(in)
+	if started(err); err != nil {
 		x.abandon(ctx, err)
 		return
 	}
 	x.made.end() // all of it is recorded
-	status, err := x.wait(l.ctx)
+	in, waited := stage(l.ctx, "command")
+	status, err := x.wait(in)
+	waited(err)
 	if errors.Is(err, errClosing) {
 		return // the next daemon goes on with it
 	}
-	x.finish(ctx, status, err)
+	in, finished := stage(ctx, "finish")
+	x.finish(in, status, err)
+	finished(nil)
 }
 
 // lookAgain brings the plan of a run in an existing cell up to date: while it

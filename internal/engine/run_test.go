@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/store"
 )
 
 // A budget that is no budget is an error, never "unlimited"; nothing is
@@ -171,7 +172,7 @@ func (b *bed) starts(r api.Run) {
 // What was only being prepared when the daemon ended did nothing.
 func TestF19RunThatWasBeingPrepared(t *testing.T) {
 	b := newBed(t, "f: 0")
-	p, err := b.plan(b.request("w", "echo 1 > f"))
+	p, err := b.plan(b.ctx, b.request("w", "echo 1 > f"))
 	b.must(err)
 	run := &Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
 		Policy: p.policy.Digest().String(), Phase: string(cell.Preparing), Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}}
@@ -277,4 +278,43 @@ func (b *bed) until(what string, so func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	b.Fatalf("it never came that %s", what)
+}
+
+// ending is a store in which the first thing that is kept ends the daemon.
+type ending struct {
+	store.Store
+	end func()
+}
+
+func (s *ending) Put(d cell.Digest, b []byte) error {
+	if s.end != nil {
+		s.end()
+	}
+	return s.Store.Put(d, b)
+}
+
+// A daemon that ends, in good order, while a run is brought to its verdict leaves
+// that to the next one: no run is failed, or has a verdict without a receipt.
+func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
+	objects := &ending{}
+	b := newBedWith(t, func(s store.Store) store.Store { objects.Store = s; return objects }, "f: 0")
+	b.run("w", "echo 0 > f")
+	flag := filepath.Join(t.TempDir(), "go")
+	r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done; echo 1 > f"))
+	b.must(err)
+	b.starts(r)
+	ended := make(chan struct{})
+	objects.end = sync.OnceFunc(func() {
+		b.Engine.end(errClosing)
+		close(ended)
+	})
+	b.must(os.WriteFile(flag, nil, 0o644))
+	<-ended
+	b.reopen()
+	end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+	if c := b.reg.listCells()[0]; err != nil || end.Verdict != string(cell.Pending) || end.Receipt == "" || end.Error != nil || len(end.Notes) > 0 || c.State == cell.Failed {
+		t.Errorf("%+v, %v; the cell is %s", end, err, c.State)
+	}
+	b.has("w", "f: 1")
+	b.verified()
 }

@@ -61,7 +61,7 @@ func TestF9SearchAfterARun(t *testing.T) {
 		if !strings.Contains(strings.Join(r.Notes, "\n"), "SECRET FOUND: the value of mine is in "+x.path) {
 			t.Errorf("%s: notes %q", x.script, r.Notes)
 		}
-		got, err := b.Receipt(r.ID, "")
+		got, err := b.All().Receipt(r.ID, "")
 		b.must(err)
 		if !strings.Contains(string(got.Statement), `"encoding":"`+x.encoding) || !strings.Contains(got.Markdown, "## Credentials") {
 			t.Errorf("%s: the receipt does not say so: %s", x.script, got.Statement)

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -17,7 +18,8 @@ import (
 //	web:latest  r-12…   a run
 //	4f3a…  (digest)     a checkpoint, by a prefix of its id or tree digest
 //
-// An empty selector is the latest from a directory.
+// An empty selector is the latest from a directory. What they find is what the
+// caller sees: see View.
 
 // checkCellName accepts what may name a cell, existing or new, before it
 // becomes part of anything.
@@ -36,17 +38,20 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
+// findCell finds a living or resting cell by name or id, whoever's it is.
+func (e *Engine) findCell(s string) (Cell, bool) { return e.All().findCell(s) }
+
 // findCell finds a living or resting cell by name or id.
-func (e *Engine) findCell(s string) (Cell, bool) {
-	if c, ok := e.reg.named(s); ok {
+func (v *View) findCell(s string) (Cell, bool) {
+	if c, ok := v.e.reg.named(s); ok && v.sees(c.ID) {
 		return c, true
 	}
 	if !cell.IsID(s) || !strings.HasPrefix(s, "c-") {
 		return Cell{}, false
 	}
 	var found []Cell
-	for _, c := range e.reg.listCells() {
-		if strings.HasPrefix(string(c.ID), s) {
+	for _, c := range v.e.reg.listCells() {
+		if strings.HasPrefix(string(c.ID), s) && v.sees(c.ID) {
 			found = append(found, c)
 		}
 	}
@@ -57,9 +62,10 @@ func (e *Engine) findCell(s string) (Cell, bool) {
 }
 
 // SelectCell resolves a cell. dir is where the person is.
-func (e *Engine) SelectCell(sel, dir string) (cell.ID, error) {
+func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
+	e := v.e
 	if sel == "" {
-		r, err := e.latestFrom(dir, func(r *Run) bool { return !r.neverStarted() })
+		r, err := v.latestFrom(dir, func(r *Run) bool { return !r.neverStarted() })
 		if err != nil {
 			return "", err
 		}
@@ -71,7 +77,7 @@ func (e *Engine) SelectCell(sel, dir string) (cell.ID, error) {
 		return "", cell.Errorf(cell.Invalid, "engine.SelectCell", "name a cell alone; new cells from a checkpoint: pando fork CELL@N", "%q is %s, not a cell", clip(sel), what)
 	}
 	if strings.HasPrefix(name, "r-") && cell.IsID(name) {
-		r, err := e.SelectRun(name, dir)
+		r, err := v.SelectRun(name, dir)
 		if err != nil {
 			return "", err
 		}
@@ -81,7 +87,7 @@ func (e *Engine) SelectCell(sel, dir string) (cell.ID, error) {
 	if err := e.checkCellName(name); err != nil {
 		return "", err
 	}
-	c, ok := e.findCell(name)
+	c, ok := v.findCell(name)
 	if !ok {
 		return "", cell.Errorf(cell.NotFound, "engine.SelectCell", "run `pando ls` to see the cells there are", "no cell %s", name)
 	}
@@ -90,33 +96,34 @@ func (e *Engine) SelectCell(sel, dir string) (cell.ID, error) {
 
 // SelectRun resolves a run: an id or a prefix of one, CELL:latest, CELL (its
 // latest run), or "" for the latest from dir.
-func (e *Engine) SelectRun(sel, dir string) (cell.RunID, error) {
-	return e.selectRun(sel, dir, e.latestRun, func(*Run) bool { return true })
+func (v *View) SelectRun(sel, dir string) (cell.RunID, error) {
+	return v.selectRun(sel, dir, v.e.latestRun, func(*Run) bool { return true })
 }
 
 // SelectResult is SelectRun among runs that have a result. Where there is
 // none it says what SelectRun says.
-func (e *Engine) SelectResult(sel, dir string) (cell.RunID, error) {
-	id, err := e.selectRun(sel, dir, e.latestResult, func(r *Run) bool { return !r.neverStarted() })
+func (v *View) SelectResult(sel, dir string) (cell.RunID, error) {
+	id, err := v.selectRun(sel, dir, v.e.latestResult, func(r *Run) bool { return !r.neverStarted() })
 	if cell.KindOf(err) == cell.NotFound {
-		return e.SelectRun(sel, dir)
+		return v.SelectRun(sel, dir)
 	}
 	return id, err
 }
 
-func (e *Engine) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, counts func(*Run) bool) (cell.RunID, error) {
+func (v *View) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, counts func(*Run) bool) (cell.RunID, error) {
 	const opName = "engine.SelectRun"
+	e := v.e
 	if sel == "" {
-		r, err := e.latestFrom(dir, counts)
+		r, err := v.latestFrom(dir, counts)
 		return r.RunID(), err
 	}
 	if strings.HasPrefix(sel, "r-") && cell.IsID(sel) {
-		if r, err := e.reg.run(cell.RunID(sel)); err == nil {
+		if r, err := e.reg.run(cell.RunID(sel)); err == nil && v.sees(r.CellID()) {
 			return r.RunID(), nil
 		}
 		var found []cell.RunID
 		for _, r := range e.reg.listRuns("") {
-			if strings.HasPrefix(r.ID, sel) {
+			if strings.HasPrefix(r.ID, sel) && v.sees(r.CellID()) {
 				found = append(found, r.RunID())
 			}
 		}
@@ -132,7 +139,7 @@ func (e *Engine) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, cou
 	if has && (which != "latest" || name == "") {
 		return "", cell.Errorf(cell.Invalid, opName, "write CELL:latest, or a run's id", "%q is no run", clip(sel))
 	}
-	id, err := e.SelectCell(name, dir)
+	id, err := v.SelectCell(name, dir)
 	if err != nil {
 		return "", err
 	}
@@ -145,18 +152,19 @@ func (e *Engine) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, cou
 
 // SelectCheckpoint resolves CELL@N, CELL@latest, CELL, a checkpoint's id, or
 // a prefix of a tree digest.
-func (e *Engine) SelectCheckpoint(sel, dir string) (Checkpoint, error) {
+func (v *View) SelectCheckpoint(sel, dir string) (Checkpoint, error) {
 	const opName = "engine.SelectCheckpoint"
+	e := v.e
 	name, num, has := strings.Cut(sel, "@")
 	if !has {
-		if _, named := e.findCell(sel); !named {
-			if k, ok, err := e.byDigest(sel); ok || err != nil {
+		if _, named := v.findCell(sel); !named {
+			if k, ok, err := v.byDigest(sel); ok || err != nil {
 				return k, err
 			}
 		}
 		num = "latest"
 	}
-	id, err := e.SelectCell(name, dir)
+	id, err := v.SelectCell(name, dir)
 	if err != nil {
 		return Checkpoint{}, err
 	}
@@ -176,7 +184,8 @@ func (e *Engine) SelectCheckpoint(sel, dir string) (Checkpoint, error) {
 
 // byDigest finds a checkpoint by a prefix, of at least six digits, of its id
 // or of its tree digest. One that several cells are at is nobody's.
-func (e *Engine) byDigest(s string) (Checkpoint, bool, error) {
+func (v *View) byDigest(s string) (Checkpoint, bool, error) {
+	e := v.e
 	hex := strings.TrimPrefix(strings.TrimPrefix(s, "sha256:"), "k-")
 	if len(hex) < 6 || strings.Trim(hex, "0123456789abcdef") != "" {
 		return Checkpoint{}, false, nil
@@ -192,6 +201,7 @@ func (e *Engine) byDigest(s string) (Checkpoint, bool, error) {
 		}
 	}
 	e.reg.mu.RUnlock()
+	found = slices.DeleteFunc(found, func(k Checkpoint) bool { return !v.sees(k.Cell) })
 	if len(found) == 0 {
 		return Checkpoint{}, false, nil
 	}
@@ -213,16 +223,16 @@ func (e *Engine) byDigest(s string) (Checkpoint, bool, error) {
 // latestFrom is the newest run whose source is dir or a directory above it,
 // the nearest such source winning; without any, the newest run of all would
 // be a guess, so it is an error.
-func (e *Engine) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
-	real, err := filepath.EvalSymlinks(dir)
-	if err == nil {
+func (v *View) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
+	asked := dir // where a link leads is not told
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
 	var best *Run
-	runs := e.reg.listRuns("")
+	runs := v.e.reg.listRuns("")
 	for i := range runs {
 		r := &runs[i]
-		if !counts(r) {
+		if !counts(r) || !v.sees(r.CellID()) {
 			continue
 		}
 		if dir != r.Source && !strings.HasPrefix(dir, strings.TrimSuffix(r.Source, "/")+"/") {
@@ -234,7 +244,7 @@ func (e *Engine) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
 	}
 	if best == nil {
 		return Run{}, cell.Errorf(cell.NotFound, "engine.latest", "name a cell or a run (`pando ls`, `pando runs`), or start one: pando run -- COMMAND",
-			"no run was started from %s", dir)
+			"no run was started from %s", clip(asked))
 	}
 	return *best, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,11 +35,26 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 }
 
 // Cells lists the cells there are, newest first.
-func (e *Engine) Cells() []api.Cell {
+func (e *Engine) Cells() []api.Cell { return e.everyView(e.cellView) }
+
+// Record is Cell without what only the cell itself and the ledger can tell: its
+// processes, its assurance, its certificate. It asks nobody, and takes no time.
+func (e *Engine) Record(id cell.ID) (api.Cell, error) {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	return e.recordView(&c), nil
+}
+
+// Records is Record of all cells.
+func (e *Engine) Records() []api.Cell { return e.everyView(e.recordView) }
+
+func (e *Engine) everyView(view func(*Cell) api.Cell) []api.Cell {
 	out := []api.Cell{}
 	for _, c := range e.reg.listCells() {
 		if c.Template == "" { // a template's is listed with it
-			out = append(out, e.cellView(&c))
+			out = append(out, view(&c))
 		}
 	}
 	return out
@@ -73,6 +89,20 @@ func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
 }
 
 func (e *Engine) cellView(c *Cell) api.Cell {
+	v := e.recordView(c)
+	if inst := e.instance(c.ID); inst != nil {
+		a := assuranceAPI(inst.Assurance())
+		v.Assurance = &a
+		v.Downgrades = append(append([]string{}, inst.Assurance().Downgrades...), v.Downgrades...)
+		if list, err := inst.List(context.Background()); err == nil {
+			v.Processes = len(list)
+		}
+	}
+	return v
+}
+
+// recordView is what the registry says of a cell.
+func (e *Engine) recordView(c *Cell) api.Cell {
 	v := api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
 		Backend: c.Backend, Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
@@ -85,14 +115,6 @@ func (e *Engine) cellView(c *Cell) api.Cell {
 		v.Verdict = r.Verdict
 	}
 	v.Parent, v.Interpreter, v.Template = e.parentView(c), e.interpView(c), c.Template
-	if inst := e.instance(c.ID); inst != nil {
-		a := assuranceAPI(inst.Assurance())
-		v.Assurance = &a
-		v.Downgrades = append(append([]string{}, inst.Assurance().Downgrades...), v.Downgrades...)
-		if list, err := inst.List(context.Background()); err == nil {
-			v.Processes = len(list)
-		}
-	}
 	return v
 }
 
@@ -123,13 +145,15 @@ func errorAPI(err error) *api.Error {
 }
 
 // Tree is the family of a cell, or of all cells for "", as trees.
-func (e *Engine) Tree(id cell.ID) ([]api.TreeNode, error) {
+func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
+	e := v.e
 	all := map[cell.ID]Cell{}
 	e.reg.mu.RLock()
 	for _, c := range e.reg.cells {
 		all[c.ID] = *c
 	}
 	e.reg.mu.RUnlock()
+	maps.DeleteFunc(all, func(id cell.ID, _ Cell) bool { return !v.sees(id) })
 	children := map[cell.ID][]cell.ID{}
 	var roots []cell.ID
 	for cid, c := range all {
@@ -142,7 +166,7 @@ func (e *Engine) Tree(id cell.ID) ([]api.TreeNode, error) {
 		roots = append(roots, cid)
 	}
 	if id != "" {
-		c, err := e.reg.cell(id)
+		c, err := v.cell(id)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +187,7 @@ func (e *Engine) Tree(id cell.ID) ([]api.TreeNode, error) {
 	var build func(cell.ID) (api.TreeNode, bool)
 	build = func(cid cell.ID) (api.TreeNode, bool) {
 		c := all[cid]
-		n := api.TreeNode{Cell: e.cellView(&c), Checkpoints: []api.Checkpoint{}, Children: []api.TreeNode{}}
+		n := api.TreeNode{Cell: v.shown(e.cellView(&c)), Checkpoints: []api.Checkpoint{}, Children: []api.TreeNode{}}
 		kids := children[cid]
 		older(kids)
 		for _, k := range kids {
@@ -247,10 +271,12 @@ func join(list []string) string {
 
 // briefView is a cell that was just made, without looking into it.
 func (e *Engine) briefView(c *Cell) api.Cell {
+	labels, lease := e.leaseView(c.ID)
 	return api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Image: c.Image,
 		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut),
 		Policy: c.Setup.Policy.String(), Checkpoints: 1, Head: 1, Parent: e.parentView(c), Interpreter: e.interpView(c),
+		Labels: labels, Lease: lease,
 	}
 }
 

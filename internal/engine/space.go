@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // reserveSize is the space kept back, in bytes, so that a run whose command
@@ -58,6 +59,34 @@ func (e *Engine) freeing(do func() error) error {
 		err = do()
 	}
 	return err
+}
+
+// DefaultFree is how much of the file system that the state lies on stays free, in
+// bytes, when nothing is said; of a small one less.
+const DefaultFree = 64 << 20
+
+// roomy refuses what would make something new while less is free than should be:
+// what there is must still be finished, recorded and removed.
+func (e *Engine) roomy() error {
+	free, keep, err := e.free()
+	if err == nil && free < keep {
+		return cell.Errorf(cell.Unavailable, "engine.roomy", "free some space: `pando gc` shows what pando can free",
+			"cannot make anything new: %s has %s free, and %s are kept: %w", e.cfg.Home.State, policy.FormatSize(free), policy.FormatSize(keep), unix.ENOSPC)
+	}
+	return err
+}
+
+// free is how much of the file system that the state lies on is free, and how much
+// of it is to stay so.
+func (e *Engine) free() (free, keep int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(e.cfg.Home.State, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "statfs", Path: e.cfg.Home.State, Err: err}
+	}
+	if keep = e.cfg.MinFree; keep == 0 {
+		keep = min(DefaultFree, int64(st.Blocks)*st.Bsize/64)
+	}
+	return int64(st.Bavail) * st.Bsize, keep, nil
 }
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

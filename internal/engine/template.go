@@ -98,7 +98,7 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 		empty = emptyWorkspace
 	}
 	var err error
-	if p.run, err = e.planFrom(run, empty); err != nil {
+	if p.run, err = e.All().planFrom(run, empty); err != nil {
 		return nil, err
 	}
 	if p.whole, err = e.capturesOn(e.life, p.run.backend); err != nil || p.whole {
@@ -211,7 +211,11 @@ func (r *registry) template(name string) (Template, error) {
 	if t := r.templates[name]; t != nil {
 		return *t, nil
 	}
-	return Template{}, cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %s", clip(name))
+	return Template{}, noTemplate(name)
+}
+
+func noTemplate(name string) error {
+	return cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %s", clip(name))
 }
 
 func (r *registry) listTemplates() []Template {

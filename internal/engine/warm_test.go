@@ -305,7 +305,7 @@ func TestD43ForkSaysWhatItTook(t *testing.T) {
 	if c.Interpreter == nil || c.Interpreter.Template != "warm" || !strings.Contains(string(c.Certificate), `"value":"warm-2"`) || c.Parent == nil || c.Parent.Name != "warm" {
 		t.Errorf("cell %+v", c)
 	}
-	rc, err := b.Receipt("warm-2", b.src)
+	rc, err := b.All().Receipt("warm-2", b.src)
 	if err != nil || !strings.Contains(rc.Markdown, "Fork of template warm into 3 cells") || !strings.Contains(rc.Markdown, "warm-3") {
 		t.Errorf("receipt %+v, %v", rc, err)
 	}
@@ -644,7 +644,7 @@ func TestRemovedForksAreForgotten(t *testing.T) {
 	if n := len(b.reg.everyCell()); n != before-1 {
 		t.Errorf("%d cells, want %d", n, before-1)
 	}
-	if _, err := b.Tree(""); err != nil {
+	if _, err := b.All().Tree(""); err != nil {
 		t.Error(err)
 	}
 	b.verified()

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -245,7 +247,7 @@ func (e *Engine) dropFiles(c *Cell) {
 // adopt gives a fork its identity.
 func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
 	c := ch.c
-	c.Name, c.Created = name, began.UTC()
+	c.Name, c.Created, c.made = name, began.UTC(), viewOf(ctx)
 	ch.first.Created = c.Created
 	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}}
 	var err error
@@ -261,8 +263,19 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 
 // ForkTemplate makes cells out of a template, and evaluates or runs something
 // in each. One that fails does not fail the others: its error is in its place.
-func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (api.WarmForkResult, error) {
+func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (_ api.WarmForkResult, err error) {
 	f := &forking{e: e, req: req, out: out, began: time.Now()}
+	if !req.DryRun {
+		var a *act
+		ctx, a = e.act(ctx, "fork", "")
+		defer func() {
+			if f.par != nil {
+				a.backend = f.par.c.Backend
+			}
+			a.say(attribute.String("pando.template", name), attribute.Int("pando.forks", len(f.res.Forks)), attribute.Int("pando.pool.hits", f.res.Hits))
+			a.over(&err)
+		}()
+	}
 	f.res = api.WarmForkResult{Template: name, Forks: []api.WarmFork{}, Took: tookMemory, Dropped: droppedByFork}
 	if err := f.check(name); err != nil {
 		return f.res, err
@@ -292,8 +305,9 @@ func (e *Engine) ForkTemplate(ctx context.Context, name string, req api.WarmFork
 // once makes the forks, of a template that is warm or is warmed for it.
 func (f *forking) once(ctx context.Context, name string) error {
 	e := f.e
-	t, err := e.ensureWarm(ctx, name, f.out)
-	if err != nil {
+	in, warm := stage(ctx, "warm")
+	t, err := e.ensureWarm(in, name, f.out)
+	if warm(err); err != nil {
 		return err
 	}
 	if f.par, err = e.warmParent(ctx, t); err != nil {
@@ -422,7 +436,9 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	e := f.e
 	whole := make(chan error, 1)
 	go func() { whole <- e.whole(ctx, f.par) }()
-	f.makeAll(ctx, names)
+	in, madeAll := stage(ctx, "make")
+	f.makeAll(in, names)
+	madeAll(nil)
 	var made []*child
 	for _, ch := range f.all {
 		if ch.err == nil {
@@ -438,13 +454,16 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	}
 	var seal func() (cell.Digest, error)
 	if err == nil {
-		seal, err = f.record(ctx, made)
+		in, recorded := stage(ctx, "record")
+		seal, err = f.record(in, made)
+		recorded(err)
 	}
 	if err != nil {
 		f.drop(ctx, made)
 		return err
 	}
 	f.res.ReadyMS = ms(time.Since(f.began))
+	f.countReady(made)
 	for _, ch := range f.all {
 		if ch.err != nil {
 			f.say(ch)
@@ -457,10 +476,12 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 		sealed <- err
 	}()
 	var answers sync.WaitGroup
+	in, answered := stage(ctx, "answer")
 	for _, ch := range made {
-		answers.Go(func() { f.answer(ctx, ch) })
+		answers.Go(func() { f.answer(in, ch) })
 	}
 	answers.Wait()
+	answered(nil)
 	f.res.TookMS = ms(time.Since(f.began))
 	err = <-sealed
 	f.finish()
@@ -474,6 +495,17 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 	}
 	e.background(func(ctx context.Context) { e.measure(ctx, f.par.t.Name, made) })
 	return err
+}
+
+// countReady counts the cells that came of it, which are ready now.
+func (f *forking) countReady(made []*child) {
+	for _, ch := range made {
+		from := fromTemplate
+		if ch.hit {
+			from = fromPool
+		}
+		f.e.figures.note(f.e.figures.forks, timingKey{backend: ch.c.Backend, from: from}, time.Since(f.began))
+	}
 }
 
 // makeAll takes forks from the pool and makes the rest, and gives each its

@@ -286,6 +286,12 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, err
 }
 
+// Ports lists the TCP ports on which something listens in the sandbox.
+func (c *Client) Ports(ctx context.Context) ([]cell.Listening, error) {
+	a, err := c.ask(ctx, question{Op: opPorts})
+	return a.Ports, err
+}
+
 // Hold brings the guest to stand still at the border of a frame, for a checkpoint.
 // Until GoOn nothing is sent in either direction; whoever asks waits. With stop the
 // processes stand still, too, by SIGSTOP: copies have not run at all before they

@@ -74,6 +74,7 @@ func FuzzLyingGuest(f *testing.F) {
 			}
 		})
 		wg.Go(func() { cl.List(ctx) })
+		wg.Go(func() { cl.Ports(ctx) })
 		wg.Go(func() { cl.ReadFiles(ctx, "/x", io.Discard) })
 		wg.Go(func() {
 			if conn, err := cl.Dial(ctx, 80); err == nil {

@@ -99,6 +99,7 @@ const (
 	opRead      = "read"
 	opWrite     = "write"
 	opDial      = "dial"
+	opPorts     = "ports"
 	opHold      = "hold"
 	opGoOn      = "goon"
 	opAdopt     = "adopt"
@@ -132,6 +133,7 @@ type answer struct {
 	Exit    cell.Exit          `json:"exit,omitzero"`
 	Usage   cell.Usage         `json:"usage,omitzero"`
 	List    []cell.ProcessInfo `json:"list,omitempty"`
+	Ports   []cell.Listening   `json:"ports,omitempty"`
 	Known   []Known            `json:"known,omitempty"`
 	Hazards []cell.Hazard      `json:"hazards,omitempty"`
 }

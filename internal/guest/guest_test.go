@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -390,6 +391,9 @@ c.sendall(got[::-1]); c.close()
 		}
 		var port int
 		fmt.Sscan(readLine(t, r.out), &port)
+		if list, err := b.Ports(b.ctx); err != nil || !slices.Contains(list, cell.Listening{Port: port, Address: "127.0.0.1"}) {
+			t.Errorf("port %d is not among %v, %v", port, list, err)
+		}
 		conn, err := b.Dial(b.ctx, port)
 		if err != nil {
 			t.Fatal(err)

@@ -71,7 +71,7 @@ func isDir(p string) bool {
 
 // Make creates the directories, each with mode 0700.
 func (h Home) Make() error {
-	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Tokens(), h.Cells(), h.Runs(), h.Layers(), h.Memory(), h.Ledger(), h.Keepers(), h.Scratch()} {
+	for _, d := range []string{h.State, h.Cache, h.Run, h.Keys(), h.Credentials(), h.Tokens(), h.Sandboxes(), h.Cells(), h.Runs(), h.Layers(), h.Memory(), h.Ledger(), h.Keepers(), h.Scratch()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("cannot create %s: %w", d, err)
 		}
@@ -109,6 +109,10 @@ func (h Home) Keys() string { return filepath.Join(h.State, "keys") }
 
 // Cells holds what belongs to one cell alone: its home and /tmp.
 func (h Home) Cells() string { return filepath.Join(h.State, "cells") }
+
+// Sandboxes holds what programs written for E2B have in their cells beside files:
+// which processes are theirs.
+func (h Home) Sandboxes() string { return filepath.Join(h.State, "sandboxes") }
 
 // Runs holds a folder for each run.
 func (h Home) Runs() string { return filepath.Join(h.State, "runs") }

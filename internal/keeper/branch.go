@@ -54,6 +54,11 @@ func (s *Server) branch(c *reexec.Conn, req *Request) bool {
 			fault.Step("answer to " + next.Op)
 		}
 		if err = c.Send(resp); over {
+			if err != nil && ferr == nil && next.Op == "complete" {
+				for _, id := range t.made {
+					s.unclaimed(id)
+				}
+			}
 			return err == nil
 		}
 	}

@@ -17,16 +17,21 @@ func (d *fakeDriver) Seal(cell.ID) error { return nil }
 func (d *fakeDriver) Fork(trunk, id cell.ID, spec json.RawMessage, i *Interpreter, files []*os.File) (json.RawMessage, error) {
 	closeAll(files)
 	<-d.mayFork
+	return nil, d.forked(id, i)
+}
+
+// forked makes a cell with such an interpreter.
+func (d *fakeDriver) forked(id cell.ID, i *Interpreter) error {
 	conn, theirs, err := interp.Pair()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	theirs.Close()
 	var out [2]*os.File
 	for n := range out {
 		r, w, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		w.Close()
 		out[n] = r
@@ -36,12 +41,72 @@ func (d *fakeDriver) Fork(trunk, id cell.ID, spec json.RawMessage, i *Interprete
 	defer d.mu.Unlock()
 	d.cells[id] = nil
 	d.note("fork %s", id)
-	return nil, nil
+	return nil
 }
 
 // Adopt implements Forker.
 func (d *fakeDriver) Adopt(cell.ID, cell.Adoption) (cell.Certificate, error) {
 	return cell.Certificate{}, nil
+}
+
+// fakeBranch forks the source and its branches as Fork does.
+type fakeBranch struct {
+	d     *fakeDriver
+	trunk cell.ID
+}
+
+func (d *fakeDriver) Branch(id cell.ID) (Branch, error) { return &fakeBranch{d, id}, nil }
+
+func (b *fakeBranch) Source(_ json.RawMessage, f []*os.File) error         { closeAll(f); return nil }
+func (b *fakeBranch) Add(_ cell.ID, _ json.RawMessage, f []*os.File) error { closeAll(f); return nil }
+func (b *fakeBranch) Hold() ([]string, error)                              { return nil, nil }
+func (b *fakeBranch) Settle() error                                        { return nil }
+func (b *fakeBranch) End() error                                           { return nil }
+
+func (b *fakeBranch) GoOn(i *Interpreter) ([]string, error) {
+	return nil, b.d.forked(b.trunk, i)
+}
+
+func (b *fakeBranch) Complete(id cell.ID, i *Interpreter) (json.RawMessage, error) {
+	<-b.d.mayFork // each takes one
+	return nil, b.d.forked(id, i)
+}
+
+// Branches that are complete only when the daemon has died that asked for them are
+// nobody's: they go. The next one looked for them before they were
+// there.
+func TestF19BranchesThatNobodyHearsOf(t *testing.T) {
+	const two = cell.ID("c-0000000000000002")
+	for _, dies := range []bool{true, false} {
+		k := newKit(t)
+		k.d.mayFork = make(chan struct{})
+		k.s.mu.Lock()
+		k.s.cells[one].warm = &warm{in: Interpreter{Process: &fakeProcess{}}}
+		k.s.mu.Unlock()
+		c := k.raw()
+		for _, r := range []Request{{Op: "branch", Cell: one}, {Op: "fork", Cell: two}, {Op: "hold"}, {Op: "go on"}} {
+			var resp Response
+			if err := c.Send(r); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Recv(&resp); err != nil || resp.Error != nil {
+				t.Fatalf("%s: %+v, %v", r.Op, resp, err)
+			}
+		}
+		if err := c.Send(Request{Op: "complete"}); err != nil {
+			t.Fatal(err)
+		}
+		if dies {
+			c.Close()
+		}
+		k.d.mayFork <- struct{}{}
+		cells := func() int { return len(k.ok(Request{Op: "hello", Version: Version}).Cells) }
+		if dies {
+			k.until("nobody has it", func() bool { return k.d.was("fork "+string(two)) && cells() == 1 })
+		} else if _, err := c.Recv(&Response{}); err != nil || cells() != 2 {
+			t.Errorf("somebody waits, and there are %d cells: %v", cells(), err)
+		}
+	}
 }
 
 // A fork that is complete only when the daemon has died that asked for it is

@@ -90,6 +90,8 @@ func (c *Client) taken(ctx context.Context, req Request) (*reexec.Conn, error) {
 type Dialer interface {
 	// Dial connects to a TCP port of the cell's own loopback.
 	Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error)
+	// Ports lists the TCP ports on which something listens in the cell.
+	Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error)
 }
 
 // dialLimit is how long it may take to connect to a port of a cell.

@@ -91,6 +91,7 @@ type talk struct {
 	mu      sync.Mutex // guards what follows
 	procs   map[*Proc]bool
 	earlier *Earlier
+	refused map[cell.Refusal]int64
 	asked   []cell.Asked
 	version int64
 	news    chan struct{} // closed and replaced with each version
@@ -108,7 +109,7 @@ func (s *Server) open(id cell.ID, g cell.Governance) (*talk, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &talk{procs: map[*Proc]bool{}, news: make(chan struct{}), over: make(chan struct{})}
+	t := &talk{procs: map[*Proc]bool{}, refused: map[cell.Refusal]int64{}, news: make(chan struct{}), over: make(chan struct{})}
 	if t.n, err = s.Networks.Open(id, link, file, g, t.emit); err != nil {
 		if cell.KindOf(err) == cell.Internal {
 			err = cell.Errorf(cell.Unsupported, "keeper.create", "run `pando doctor`", "cannot open the cell's gateway: %w", err)
@@ -245,6 +246,9 @@ func (t *talk) close() {
 func (t *talk) emit(kind string, fields any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if d, ok := fields.(cell.Decided); ok && d.Decision.Effect == cell.Deny {
+		t.refused[d.Refusal()] += max(d.Count, 1)
+	}
 	for p := range t.procs {
 		p.emit(kind, fields)
 	}
@@ -274,6 +278,17 @@ func (t *talk) emit(kind string, fields any) {
 	}
 }
 
+// counted is what the cell was refused since its gateway was opened.
+func (t *talk) counted() []cell.Refused {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]cell.Refused, 0, len(t.refused))
+	for r, n := range t.refused {
+		list = append(list, cell.Refused{Refusal: r, Count: n})
+	}
+	return list
+}
+
 // network answers the requests about a cell's gateway.
 func (s *Server) network(req *Request) (resp Response, err error) {
 	s.mu.Lock()
@@ -289,6 +304,9 @@ func (s *Server) network(req *Request) (resp Response, err error) {
 	switch req.Op {
 	case "asked":
 		resp.Asked, resp.AskedAt = t.wait(req.Since)
+		return resp, nil
+	case "refused":
+		resp.Refused = t.counted()
 		return resp, nil
 	case "govern":
 		if req.Network == nil {

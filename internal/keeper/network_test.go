@@ -254,6 +254,30 @@ func TestNetworkEvents(t *testing.T) {
 	}
 }
 
+// What a cell is refused is counted by class, whether somebody records it or not.
+func TestRefusalsAreCounted(t *testing.T) {
+	k := newKit(t)
+	n := k.talks()
+	deny := func(act cell.Act, by, rule string, count int64) {
+		n.emit("decision", cell.Decided{Access: cell.Access{Act: act}, Decision: cell.Decision{Effect: cell.Deny, By: by, Rule: rule}, Count: count})
+	}
+	deny(cell.Resolve, "policy", "default", 3)
+	k.startTwo("run", "sleep")
+	deny(cell.Resolve, "policy", "default", 0)
+	deny(cell.Connect, "policy", "deny 2", 0)
+	deny(cell.Request, "person", "allow 1", 0)
+	n.emit("decision", cell.Decided{Decision: cell.Decision{Effect: cell.Allow}})
+	n.emit("decision", cell.Decided{Decision: cell.Decision{Effect: cell.Ask}})
+	got := map[cell.Refusal]int64{}
+	for _, r := range k.ok(Request{Op: "refused", Cell: two}).Refused {
+		got[r.Refusal] = r.Count
+	}
+	want := map[cell.Refusal]int64{{Act: cell.Resolve, Reason: "default"}: 4, {Act: cell.Connect, Reason: "rule"}: 1, {Act: cell.Request, Reason: "person"}: 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // At the end of a run in a cell that lives on, all that is to be told is told
 // too, and no connection is ended.
 func TestNetworkEventsOfACellThatLivesOn(t *testing.T) {

@@ -152,7 +152,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		p.inner = k.InnerPID()
 	}
 	p.tried = s.tried(p) // by the canaries, and by others before
-	p.status = cell.Status{Running: true, Started: time.Now()}
+	p.status = cell.Status{Running: true, Started: time.Now(), Awaited: req.Hold || !input}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
 
 	if req.Process.TTY {

@@ -70,11 +70,13 @@ type Response struct {
 	Stderr   []byte             `json:"stderr,omitempty"`
 	List     []cell.ProcessInfo `json:"list,omitempty"`
 	Stats    *cell.Stats        `json:"stats,omitempty"`
-	Procs    []string           `json:"procs,omitempty"`    // hello: known processes
+	Ports    []cell.Listening   `json:"ports,omitempty"`
+	Procs    []string           `json:"procs,omitempty"`    // hello, list: known processes, of the cell
 	Cells    []cell.ID          `json:"cells,omitempty"`    // hello: living cells
 	Count    int                `json:"count,omitempty"`    // killall: processes; remove: cells that are left
 	Asked    []cell.Asked       `json:"asked,omitempty"`    // asked
 	AskedAt  int64              `json:"asked_at,omitempty"` // asked: the version of that list
+	Refused  []cell.Refused     `json:"refused,omitempty"`  // refused
 
 	Output    *cell.Output    `json:"output,omitempty"`    // warm, eval: a piece, before the answer
 	Warmth    *cell.Warmth    `json:"warmth,omitempty"`    // warm, warmth, capture

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -218,8 +219,8 @@ func (s *Server) serve(uc *net.UnixConn) {
 			fault.Step("answer to " + req.Op)
 		}
 		if err := c.Send(resp); err != nil {
-			if req.Op == "fork" && resp.Error == nil { // whoever asked has died, and nobody knows of it
-				s.remove(req.Cell, "nobody was there for it")
+			if (req.Op == "fork" || req.Op == "create") && resp.Error == nil {
+				s.unclaimed(req.Cell)
 			}
 			return
 		}
@@ -285,6 +286,9 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 			<-p.done
 		}
 		st := p.snapshot()
+		if req.Op == "status" {
+			st.Args = p.start.Process.Args
+		}
 		return Response{Status: &st, PID: p.started.Process.PID(), Inner: p.inner, Measured: p.started.Measured}, nil
 	case "annotate":
 		s.mu.Lock()
@@ -313,6 +317,15 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		}
 		p.emit("process.signal", map[string]any{"signal": req.Signal})
 		return resp, p.started.Process.Signal(req.Signal)
+	case "ports":
+		d, ok := s.Driver.(Dialer)
+		if !ok {
+			return resp, cell.Errorf(cell.Unsupported, "keeper.ports", "", "the ports of such a cell are not known")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+		defer cancel()
+		resp.Ports, err = d.Ports(ctx, req.Cell)
+		return resp, err
 	case "forget":
 		return resp, s.forget(req.Proc)
 	case "watch":
@@ -326,12 +339,13 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		return resp, s.agent(req, files)
 	case "list":
 		resp.List, err = s.list(req.Cell)
+		resp.Procs = s.known(req.Cell)
 		return resp, err
 	case "stats":
 		st, err := s.Driver.Stats(req.Cell)
 		resp.Stats = &st
 		return resp, err
-	case "govern", "asked", "answer":
+	case "govern", "asked", "answer", "refused":
 		return s.network(req)
 	case "freeze":
 		return resp, s.Driver.Freeze(req.Cell)
@@ -419,6 +433,18 @@ func (s *Server) proc(name string) (*Proc, error) {
 	return nil, cell.Errorf(cell.NotFound, "keeper", "", "no process %q", name)
 }
 
+// known names the processes of a cell that were started and not forgotten.
+func (s *Server) known(id cell.ID) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, p := range s.procs {
+		if p != nil && p.cell == id {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
 func (s *Server) startNamed(req *Request, files []*os.File) (*Proc, error) {
 	s.mu.Lock()
 	_, there := s.procs[req.Proc]
@@ -484,6 +510,15 @@ func (s *Server) blame(id cell.ID, cause string) {
 	}
 	if k := s.cells[id]; k != nil && k.warm != nil && cause != "" {
 		k.warm.blame(cause)
+	}
+}
+
+// unclaimed takes down a cell that was made for somebody who has died meanwhile.
+// Whoever came after them has looked for it too early, and does not know of it;
+// or has found it, and started something in it.
+func (s *Server) unclaimed(id cell.ID) {
+	if len(s.known(id)) == 0 {
+		s.remove(id, "nobody was there for it")
 	}
 }
 

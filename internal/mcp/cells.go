@@ -78,7 +78,7 @@ type place struct {
 // request makes a run's request of it. What only a person may ask for is no
 // argument of ours, and what would isolate nothing is refused.
 func (s *Server) request(p place) (api.RunRequest, error) {
-	req := api.RunRequest{From: p.From, Backend: p.Backend, Image: p.Image, Allow: p.Allow, Env: p.Env, CallerDir: s.cfg.Dir,
+	req := api.RunRequest{From: p.From, Backend: p.Backend, Image: p.Image, Allow: p.Allow, Env: p.Env, CallerDir: s.cfg.Dir, Credentials: s.cfg.Credentials,
 		Limits: api.Limits{CPUs: p.CPUs, Memory: p.Memory, PIDs: p.PIDs, Disk: p.Disk}}
 	switch p.Backend {
 	case "", "auto", "namespace", "gvisor":
@@ -123,7 +123,7 @@ func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, erro
 	}
 	c.tell("making a cell")
 	made, err := s.cfg.Client.Create(ctx, api.CreateRequest{Name: in.Name, From: req.From, Backend: req.Backend, Image: req.Image, Env: req.Env, Allow: req.Allow,
-		Limits: req.Limits, CallerDir: req.CallerDir})
+		Limits: req.Limits, CallerDir: req.CallerDir, Credentials: req.Credentials})
 	if err != nil {
 		return answer{}, err
 	}

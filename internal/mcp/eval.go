@@ -50,7 +50,11 @@ func (s *Server) eval(ctx context.Context, c *call, in evalIn) (answer, error) {
 	if err := needed("cell", in.Cell); err != nil {
 		return answer{}, err
 	}
-	out, errs := &collector{}, &collector{}
+	out, errs, done, err := s.collect(ctx, c)
+	if err != nil {
+		return answer{}, err
+	}
+	defer done()
 	on := c.listener()
 	on.Stdout = func(b []byte) { out.add(b); c.tell(lastLine(b)) }
 	on.Stderr = func(b []byte) { errs.add(b); c.tell(lastLine(b)) }

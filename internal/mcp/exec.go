@@ -54,17 +54,22 @@ func (s *Server) exec(ctx context.Context, c *call, in execIn) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	out, errs, done, err := s.collect(ctx, c)
+	if err != nil {
+		return answer{}, err
+	}
+	defer done()
 	c.tell("starting " + path.Base(cmd[0]))
 	x, err := s.cfg.Client.StartExec(ctx, in.Cell, api.ExecRequest{Command: cmd, Env: in.Env, Workdir: in.Workdir, Timeout: in.Timeout, Attach: true})
 	if err != nil {
 		return answer{}, err
 	}
-	at, err := s.cfg.Client.AttachExec(ctx, x.ID, true)
+	at, err := s.cfg.Client.AttachExec(ctx, x.ID, true, 0, 0)
 	if err != nil {
 		return answer{}, err
 	}
 	defer at.Close()
-	res, out, errs, err := carry[api.Exec](ctx, c, at, in.Stdin)
+	res, err := carry[api.Exec](ctx, c, at, in.Stdin, out, errs)
 	if err != nil {
 		return answer{}, err
 	}
@@ -94,8 +99,7 @@ const chunk = 256 << 10
 
 // carry gives a command its input, takes what it writes, and returns its result.
 // When ctx ends, whoever holds the attachment hangs up, and the command is ended.
-func carry[T any](ctx context.Context, c *call, at *client.Attachment, stdin string) (res T, out, errs *collector, err error) {
-	out, errs = &collector{}, &collector{}
+func carry[T any](ctx context.Context, c *call, at *client.Attachment, stdin string, out, errs *collector) (res T, err error) {
 	fed, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
@@ -111,13 +115,13 @@ func carry[T any](ctx context.Context, c *call, at *client.Attachment, stdin str
 	for {
 		f, err := at.Recv(ctx)
 		if err != nil {
-			return res, out, errs, err
+			return res, err
 		}
 		switch f.Type {
 		case api.FrameStdout, api.FrameStderr:
 			_, b, err := f.OutputData()
 			if err != nil {
-				return res, out, errs, err
+				return res, err
 			}
 			to := out
 			if f.Type == api.FrameStderr {
@@ -131,8 +135,7 @@ func carry[T any](ctx context.Context, c *call, at *client.Attachment, stdin str
 				c.progress(p)
 			}
 		case api.FrameResult, api.FrameError:
-			res, err = client.DecodeResult[T](f)
-			return res, out, errs, err
+			return client.DecodeResult[T](f)
 		}
 	}
 }

@@ -188,6 +188,9 @@ type entry struct {
 // entries is how many files a list has at most.
 const entries = 2000
 
+// namesMost is how many bytes of names a list has at most.
+const namesMost = 128 << 10
+
 func (s *Server) listFiles(ctx context.Context, _ *call, in listFilesIn) (answer, error) {
 	if err := needed("cell", in.Cell); err != nil {
 		return answer{}, err
@@ -233,6 +236,7 @@ func entriesOf(r io.Reader, depth int) (list []entry, cut string, err error) {
 	in := &counted{r: r}
 	t := tar.NewReader(in)
 	list = []entry{}
+	names := 0
 	for top := true; ; top = false {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -251,6 +255,9 @@ func entriesOf(r io.Reader, depth int) (list []entry, cut string, err error) {
 				return list, "there is more: it would take too long to go over all of it; list a directory further down, or exec find", nil
 			}
 			continue
+		}
+		if names += len(below) + len(h.Linkname); names > namesMost && len(list) > 0 {
+			return list, fmt.Sprintf("there is more: %d are shown, and names are long; list a directory further down, or exec find", len(list)), nil
 		}
 		if len(list) == entries {
 			return list, fmt.Sprintf("there is more: %d are shown; list a directory further down, or exec find", entries), nil

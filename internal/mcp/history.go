@@ -151,7 +151,11 @@ func (s *Server) diff(ctx context.Context, _ *call, in diffIn) (answer, error) {
 		Deleted int    `json:"deleted"`
 	}
 	files := []change{}
+	names := 0
 	for _, f := range d.Files[:min(len(d.Files), listed)] {
+		if names += len(f.Path); names > Limit && len(files) > 0 {
+			break
+		}
 		files = append(files, change{f.Path, f.Status, f.Added, f.Deleted})
 	}
 	ignored := ""

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"strings"
@@ -51,9 +52,54 @@ func (o *outputs) get(id string) ([]byte, error) {
 		Hint: "have the command write to a file in the cell, and read that"}
 }
 
+// atOnce is how many commands and evaluations a server has under way; more of them
+// wait.
+const atOnce = 64
+
+// collecting is how many bytes of output all of them hold together, beside the
+// maxLimit that each stream may have whatever the others do.
+const collecting = 128 << 20
+
+// room is what is left of collecting.
+type room struct {
+	mu   sync.Mutex // guards left
+	left int
+}
+
+// take returns how many of n bytes there is room for.
+func (r *room) take(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = min(n, r.left)
+	r.left -= n
+	return n
+}
+
+// collect returns collectors for the streams of a command, when there are fewer
+// than atOnce; done lets go of them.
+func (s *Server) collect(ctx context.Context, c *call) (out, errs *collector, done func(), err error) {
+	select {
+	case s.busy <- struct{}{}:
+	default:
+		c.tell(fmt.Sprintf("waiting: %d others are under way", atOnce))
+		select {
+		case s.busy <- struct{}{}:
+		case <-ctx.Done():
+			return nil, nil, nil, context.Cause(ctx)
+		}
+	}
+	out, errs = &collector{room: &s.room}, &collector{room: &s.room}
+	return out, errs, func() {
+		s.room.take(-out.taken - errs.taken)
+		<-s.busy
+	}, nil
+}
+
 // collector takes what a command writes to a stream: its beginning, up to most,
 // and its end.
 type collector struct {
+	room  *room // nil: there is enough
+	taken int   // of room, in bytes
 	b     []byte
 	end   []byte // the last of what b has no room for
 	bytes int64
@@ -62,6 +108,14 @@ type collector struct {
 func (c *collector) add(b []byte) {
 	c.bytes += int64(len(b))
 	n := min(max(most-len(c.b), 0), len(b))
+	if own := max(maxLimit-len(c.b), 0); c.room != nil && n > own {
+		more := 0
+		if len(c.end) == 0 { // nothing is missing before it
+			more = c.room.take(n - own)
+		}
+		n = own + more
+		c.taken += more
+	}
 	c.b = append(c.b, b[:n]...)
 	if c.end = append(c.end, b[n:]...); len(c.end) > 2*maxLimit {
 		c.end = append([]byte(nil), c.end[len(c.end)-maxLimit:]...)

@@ -50,6 +50,21 @@ func (s *Server) addResources() {
 // newest is how many runs are listed as resources.
 const newest = 20
 
+// announce says that the list of resources has changed: it has those of a run that
+// has ended.
+func (s *Server) announce(r api.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended = append(s.ended, r.ID); len(s.ended) > newest {
+		s.mcp.RemoveResources(uriOf(s.ended[0]))
+		s.ended = s.ended[1:]
+	}
+	s.mcp.AddResource(&sdk.Resource{URI: uriOf(r.ID), Name: r.ID + " stdout", MIMEType: "text/plain"}, s.readResource)
+}
+
+// uriOf is the address of what a run wrote.
+func uriOf(run string) string { return "pando://runs/" + run + "/stdout" }
+
 // latest lists what the newest runs left.
 func (s *Server) latest(ctx context.Context) ([]*sdk.Resource, error) {
 	runs, err := s.cfg.Client.Runs(ctx, nil)

@@ -97,13 +97,19 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 	req.Cell, req.Command, req.Check, req.OnFailure, req.Limits.Timeout = in.Cell, cmd, in.Check, in.OnFailure, in.Timeout
 	if in.Cell != "" && in.From == "" {
 		if _, err := s.cfg.Client.Cell(ctx, in.Cell); err == nil {
-			req.From = "" // it knows its source
+			req.From, req.Credentials = "", nil // it knows its source, and has what it was lent
 		}
 	}
-	r, out, errs, err := s.governed(ctx, c, req, in.Stdin)
+	out, errs, done, err := s.collect(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
+	defer done()
+	r, err := s.governed(ctx, c, req, in.Stdin, out, errs)
+	if err != nil {
+		return answer{}, err
+	}
+	s.announce(r)
 	if r.Error != nil && r.ExitCode == nil {
 		return answer{}, r.Error
 	}
@@ -138,15 +144,15 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 }
 
 // governed does a run to its end.
-func (s *Server) governed(ctx context.Context, c *call, req api.RunRequest, stdin string) (r api.Run, out, errs *collector, err error) {
+func (s *Server) governed(ctx context.Context, c *call, req api.RunRequest, stdin string, out, errs *collector) (r api.Run, err error) {
 	req.Attach = true
 	if r, err = s.cfg.Client.StartRun(ctx, req); err != nil {
-		return r, nil, nil, err
+		return r, err
 	}
 	at, err := s.cfg.Client.AttachRun(ctx, r.ID, true, 0, 0)
 	if err != nil {
-		return r, nil, nil, err
+		return r, err
 	}
 	defer at.Close()
-	return carry[api.Run](ctx, c, at, stdin)
+	return carry[api.Run](ctx, c, at, stdin, out, errs)
 }

@@ -3,6 +3,8 @@ package mcp
 import (
 	"context"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -28,7 +30,10 @@ type Config struct {
 	// Dir is what a new cell begins with when nobody says it: the directory
 	// that an agent works in. "" when there is none, as for callers over HTTP.
 	Dir string
-	Log *slog.Logger // of the protocol's own troubles; nil: nowhere
+	// Credentials are lent to the cells that agents make: the person who set the
+	// server up has named them, and agents can name no others.
+	Credentials []string
+	Log         *slog.Logger // of the protocol's own troubles; nil: nowhere
 }
 
 // A Server answers agents. It is safe for concurrent use.
@@ -36,7 +41,12 @@ type Server struct {
 	cfg   Config
 	level access.Level // what its callers may do
 	out   *outputs
+	room  room          // what calls under way may still collect
+	busy  chan struct{} // one for each command and evaluation under way
 	mcp   *sdk.Server
+
+	mu    sync.Mutex // guards what follows
+	ended []string   // runs whose resources were announced, oldest first
 }
 
 const instructions = `pando runs commands and code in cells: isolated places with a copy of a directory,
@@ -61,10 +71,15 @@ read gives in parts, too.`
 func New(cfg Config) *Server { return newServer(cfg, access.Admin) }
 
 func newServer(cfg Config, level access.Level) *Server {
-	s := &Server{cfg: cfg, level: level, out: &outputs{}}
+	s := &Server{cfg: cfg, level: level, out: &outputs{}, room: room{left: collecting}, busy: make(chan struct{}, atOnce)}
+	instructions := instructions
+	if len(cfg.Credentials) > 0 {
+		instructions += "\n\nThe cells that you make are lent these credentials: " + strings.Join(cfg.Credentials, ", ") + `.
+Their variables hold placeholders, which work where the credential is for.`
+	}
 	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "pando", Title: "pando", Version: cfg.Version}, &sdk.ServerOptions{
 		Instructions: instructions, Logger: cfg.Log,
-		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{ListChanged: true}},
 	})
 	s.addTools()
 	s.addResources()

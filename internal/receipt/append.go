@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -160,6 +161,7 @@ func (l *Ledger) commit(reqs []*pending) {
 		l.state.Unlock()
 	}
 	unsettled := l.settle()
+	defer l.count(reqs)
 	for _, p := range reqs {
 		switch {
 		case p.err != nil:
@@ -173,6 +175,19 @@ func (l *Ledger) commit(reqs []*pending) {
 		}
 		if p.err != nil {
 			p.entry = Entry{}
+		}
+	}
+}
+
+// count notes what became of a batch.
+func (l *Ledger) count(reqs []*pending) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	for _, p := range reqs {
+		if p.err == nil {
+			l.sealed = time.Now()
+		} else {
+			l.unsealed++
 		}
 	}
 }

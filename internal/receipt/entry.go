@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -34,6 +35,14 @@ func (l *Ledger) Len() int64 {
 	l.state.RLock()
 	defer l.state.RUnlock()
 	return int64(len(l.ids))
+}
+
+// Sealed tells when a receipt was sealed last since the ledger was opened, zero
+// if none was, and how many could not be.
+func (l *Ledger) Sealed() (last time.Time, failed uint64) {
+	l.state.RLock()
+	defer l.state.RUnlock()
+	return l.sealed, l.unsealed
 }
 
 // Head returns the newest signed head.

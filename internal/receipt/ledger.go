@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"sync"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -42,6 +43,8 @@ type Ledger struct {
 	keys       map[string]int64 // index of the receipt with that key
 	incomplete map[cell.Digest]bool
 	head       Head // the newest that is signed and on disk
+	sealed     time.Time
+	unsealed   uint64
 }
 
 // OpenLedger opens the ledger in a directory and begins one where there is

@@ -23,6 +23,12 @@ type Store interface {
 	Keep(keep func(cell.Digest) bool) (freed int64, err error)
 }
 
+// Sized is a Store that knows how much it holds: objects, and their bytes where
+// they are kept.
+type Sized interface {
+	Size() (objects int, bytes int64)
+}
+
 // NotFound is the error of an object that is not there.
 func NotFound(d cell.Digest) error {
 	return cell.Errorf(cell.NotFound, "store.Get", "", "no object %s", d.Short())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -26,14 +27,24 @@ func describe(types []typ, routes []daemon.Route) ([]byte, error) {
 	paths := map[string]object{}
 	for _, r := range routes {
 		path, query := r.Split()
+		pattern := path
+		path = strings.ReplaceAll(path, "...}", "}")
 		if paths[path] == nil {
 			paths[path] = object{}
 		}
-		op, err := operation(r, path, query)
+		op, err := operation(r, pattern, query)
 		if err != nil {
 			return nil, err
 		}
-		paths[path][strings.ToLower(r.Method)] = op
+		methods := []string{r.Method}
+		if r.Method == "ANY" {
+			methods = []string{"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"}
+		}
+		for _, m := range methods {
+			one := maps.Clone(op)
+			one["operationId"] = operationID(m, path)
+			paths[path][strings.ToLower(m)] = one
+		}
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -55,7 +66,7 @@ func describe(types []typ, routes []daemon.Route) ([]byte, error) {
 
 func operation(r daemon.Route, path string, query []string) (object, error) {
 	op := object{
-		"operationId": operationID(r),
+		"operationId": operationID(r.Method, path),
 		"summary":     r.Does,
 		"x-access":    r.Access,
 	}
@@ -70,6 +81,9 @@ func operation(r daemon.Route, path string, query []string) (object, error) {
 			return nil, fmt.Errorf("parameter %s of %s is not in daemon.Params", name, path)
 		}
 		params = append(params, object{"name": name, "in": "query", "description": p.Does, "schema": object{"type": p.Type}})
+	}
+	for _, h := range daemon.Headers(r) {
+		params = append(params, object{"name": h.Name, "in": "header", "description": h.Does, "schema": object{"type": "string"}})
 	}
 	if params != nil {
 		op["parameters"] = params
@@ -98,6 +112,9 @@ func operation(r daemon.Route, path string, query []string) (object, error) {
 	default:
 		answers["200"] = object{"description": "Done."}
 	}
+	if r.Operation() != "" {
+		answers["202"] = object{"description": "It goes on as an operation, as Prefer: respond-async asks for.", "content": content("application/json", ref("Operation"))}
+	}
 	for _, reason := range api.Reasons {
 		if reason.Status == 404 && strings.Contains(path, "{") {
 			answers[strconv.Itoa(reason.Status)] = object{"description": reason.Says, "content": content("application/json", ref("Error"))}
@@ -122,13 +139,12 @@ func schemaOf(t reflect.Type) *jsonschema.Schema {
 }
 
 // operationID is a name for generated clients: "cells.fork".
-func operationID(r daemon.Route) string {
-	path, _ := r.Split()
+func operationID(method, path string) string {
 	var words []string
 	for _, w := range strings.Split(strings.TrimPrefix(path, "/v1/"), "/") {
 		if !strings.HasPrefix(w, "{") {
 			words = append(words, w)
 		}
 	}
-	return strings.ToLower(r.Method) + "." + strings.Join(words, ".") + map[bool]string{true: ".one", false: ""}[strings.HasSuffix(path, "}")]
+	return strings.ToLower(method) + "." + strings.Join(words, ".") + map[bool]string{true: ".one", false: ""}[strings.HasSuffix(path, "}")]
 }

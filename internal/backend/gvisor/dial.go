@@ -20,3 +20,16 @@ func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	}
 	return g.Dial(ctx, port)
 }
+
+// Ports implements keeper.Dialer: the guest says what listens in its kernel.
+func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	g := s.now.Load()
+	if g == nil {
+		return nil, cell.Errorf(cell.Unavailable, "gvisor.Ports", "", "the cell's kernel is gone")
+	}
+	return g.Ports(ctx)
+}

@@ -37,6 +37,11 @@ func (i *Instance) Fork(ctx context.Context, spec cell.Spec) (backend.Warmer, er
 	if i.Forks == nil {
 		return nil, unforked("Fork")
 	}
+	let, err := i.holdClient()
+	if err != nil {
+		return nil, err
+	}
+	defer let()
 	f, err := i.Forks.Fork(ctx, i, spec)
 	if err != nil {
 		return nil, err
@@ -64,6 +69,11 @@ func (i *Instance) Branch(ctx context.Context, b cell.Branching) ([]backend.Warm
 	if i.Forks == nil {
 		return nil, cell.Pause{}, unforked("Branch")
 	}
+	let, err := i.holdClient()
+	if err != nil {
+		return nil, cell.Pause{}, err
+	}
+	defer let()
 	made, pause, err := i.Forks.Branch(ctx, i, b)
 	if err != nil {
 		return nil, pause, err
@@ -95,6 +105,16 @@ func (i *Instance) Changed() {
 	i.looking.Lock()
 	defer i.looking.Unlock()
 	i.mounts = nil
+}
+
+// holdClient keeps the client open, also when the cell goes meanwhile: what is made
+// of it has its own share of it, from some moment on.
+func (i *Instance) holdClient() (let func(), err error) {
+	c := i.Client.Share()
+	if c == nil {
+		return nil, cell.Errorf(cell.NotFound, "kept.Fork", "", "cell %s was removed", i.Cell)
+	}
+	return c.Close, nil
 }
 
 // Relative returns an instance of the same family.

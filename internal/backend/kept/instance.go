@@ -142,6 +142,14 @@ func (i *Instance) List(ctx context.Context) ([]cell.ProcessInfo, error) {
 	return resp.List, nil
 }
 
+func (i *Instance) Names(ctx context.Context) ([]string, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "list"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Procs, nil
+}
+
 func (i *Instance) Stats(ctx context.Context) (cell.Stats, error) {
 	resp, err := i.do(ctx, keeper.Request{Op: "stats"})
 	if err != nil || resp.Stats == nil {
@@ -161,6 +169,15 @@ func (i *Instance) Asked(ctx context.Context, since int64) ([]cell.Asked, int64,
 		return nil, 0, err
 	}
 	return resp.Asked, resp.AskedAt, nil
+}
+
+// Refused implements backend.Refuser.
+func (i *Instance) Refused(ctx context.Context) ([]cell.Refused, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "refused"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Refused, nil
 }
 
 func (i *Instance) Answer(ctx context.Context, a cell.Answered) error {

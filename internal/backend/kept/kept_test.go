@@ -538,3 +538,18 @@ func TestF19AttachToADyingKeeper(t *testing.T) {
 		t.Errorf("left over are %v, %v", found, err)
 	}
 }
+
+// What is forked of a cell that goes in that moment is not made.
+func TestF19ForkOfACellThatGoes(t *testing.T) {
+	c := &keeper.Client{}
+	c.Close()
+	i := &Instance{Client: c, Cell: "c-0000000000000001", Forks: noForks{}}
+	if _, err := i.Fork(t.Context(), cell.Spec{}); cell.KindOf(err) != cell.NotFound {
+		t.Errorf("fork: %v", err)
+	}
+	if _, _, err := i.Branch(t.Context(), cell.Branching{}); cell.KindOf(err) != cell.NotFound {
+		t.Errorf("branch: %v", err)
+	}
+}
+
+type noForks struct{ Forking }

@@ -59,3 +59,16 @@ func (c *liveCell) dial(ctx context.Context, to unix.Sockaddr, family int) (net.
 	defer f.Close()
 	return net.FileConn(f)
 }
+
+// Ports implements keeper.Dialer.
+func (d *Driver) Ports(_ context.Context, id cell.ID) (list []cell.Listening, err error) {
+	c, err := d.cell(id)
+	if err != nil {
+		return nil, err
+	}
+	err = linux.InNetNS(int(c.init.PIDFD.Fd()), func() (err error) {
+		list, err = linux.Listening("/proc/thread-self/net")
+		return err
+	})
+	return list, err
+}

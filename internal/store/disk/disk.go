@@ -241,6 +241,16 @@ func (s *Store) read(d cell.Digest) ([]byte, error) {
 	return b, nil
 }
 
+// Size implements store.Sized.
+func (s *Store) Size() (objects int, bytes int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, p := range s.packs {
+		bytes += p.size
+	}
+	return len(s.index), bytes
+}
+
 // forget drops the knowledge of a damaged object, so that it can be put again.
 func (s *Store) forget(d cell.Digest) {
 	s.mu.Lock()

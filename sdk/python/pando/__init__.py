@@ -13,21 +13,25 @@ Client for others, and aio for asyncio.
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from ._sync import Cell, Cells, Client, Process, Run, Template
-from .errors import (Conflict, Corrupt, Denied, Error, EvalError, Exists, ExitError, Internal, Interrupted, Invalid, NoSuchBinary, NotFound, NotRunnable,
-                     TimedOut, Unavailable, Unsupported)
-from .models import Answer, CellInfo, Checkpoint, Diff, FileChange, Progress, Receipt, Restored, Result, RunInfo, Step, TemplateInfo
+from ._sync.client import Client
+from ._sync.process import Process
+from ._sync.things import Cell, Cells, Run, Template
+from .errors import (Conflict, Corrupt, Denied, Error, EvalError, Exists, ExitError, Internal, Interrupted, Invalid, Limited, Lost, NoSuchBinary, NotFound,
+                     NotRunnable, Stale, TimedOut, Unauthenticated, Unavailable, Unsupported)
+from .models import (Answer, CellInfo, Checkpoint, Diff, Event, FileChange, Lease, Policy, PolicyLine, Progress, Receipt, Restored, Result, RunInfo, Step,
+                     TemplateInfo)
 from .values import Evaluation, Opaque
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Answer", "Cell", "CellInfo", "Cells", "Checkpoint", "Client", "Conflict", "Corrupt", "Denied", "Diff", "Error", "EvalError", "Evaluation", "Exists",
-    "ExitError", "FileChange", "Internal", "Interrupted", "Invalid", "NoSuchBinary", "NotFound", "NotRunnable", "Opaque", "Process", "Progress", "Receipt",
-    "Restored", "Result", "Run", "RunInfo", "Step", "Template", "TemplateInfo", "TimedOut", "Unavailable", "Unsupported", "build_template", "cell", "cells",
-    "client", "create", "get_run", "receipt", "run", "runs", "template", "templates", "verify", "why",
+    "Answer", "Cell", "CellInfo", "Cells", "Checkpoint", "Client", "Conflict", "Corrupt", "Denied", "Diff", "Error", "EvalError", "Evaluation", "Event",
+    "Exists", "ExitError", "FileChange", "Internal", "Interrupted", "Invalid", "Lease", "Limited", "Lost", "NoSuchBinary", "NotFound", "NotRunnable", "Opaque",
+    "Policy", "PolicyLine", "Process", "Progress", "Receipt", "Restored", "Result", "Run", "RunInfo", "Stale", "Step", "Template", "TemplateInfo", "TimedOut",
+    "Unauthenticated", "Unavailable", "Unsupported", "build_template", "cell", "cells", "client", "create", "get_run", "iter_cells", "iter_receipts", "iter_runs",
+    "policy", "receipt", "run", "runs", "template", "templates", "verify", "why",
 ]
 
 _mu = threading.Lock()
@@ -46,6 +50,11 @@ def client() -> Client:
 def cells() -> List[CellInfo]:
     """See Client.cells."""
     return client().cells()
+
+
+def iter_cells(page: int = 100) -> Iterator[CellInfo]:
+    """See Client.iter_cells."""
+    return client().iter_cells(page)
 
 
 def cell(name: str) -> Cell:
@@ -83,6 +92,11 @@ def runs(cell: str = "") -> List[RunInfo]:
     return client().runs(cell)
 
 
+def iter_runs(cell: str = "", page: int = 100) -> Iterator[RunInfo]:
+    """See Client.iter_runs."""
+    return client().iter_runs(cell, page)
+
+
 def get_run(id: str, wait: bool = False) -> Run:
     """See Client.get_run."""
     return client().get_run(id, wait)
@@ -93,11 +107,21 @@ def receipt(id: str) -> Receipt:
     return client().receipt(id)
 
 
+def iter_receipts(page: int = 100) -> Iterator[Receipt]:
+    """See Client.iter_receipts."""
+    return client().iter_receipts(page)
+
+
 def verify(id: str = "all") -> Dict[str, Any]:
     """See Client.verify."""
     return client().verify(id)
 
 
-def why(request: str, of: str = "", allow: Sequence[str] = ()) -> Answer:
+def policy(of: str = "", **more: Any) -> Policy:
+    """See Client.policy."""
+    return client().policy(of, **more)
+
+
+def why(request: str, of: str = "", allow: Sequence[str] = (), **more: Any) -> Answer:
     """See Client.why."""
-    return client().why(request, of, allow)
+    return client().why(request, of, allow, **more)

@@ -3,19 +3,18 @@ wait and for asyncio."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import errors
 from ._wire import Request, output, segment
-from .models import Result
+from .models import Progress, Result
 from .values import Evaluation
 
 Env = Union[Mapping[str, str], Sequence[str], None]
 Command = Union[str, Sequence[str]]
+Timeout = Union[str, float, None]
 
 
 def _cell(sel: str, what: str = "") -> str:
@@ -45,7 +44,7 @@ def variables(env: Env) -> List[str]:
     return list(env)
 
 
-def duration(v: Union[str, float, int, None]) -> Optional[str]:
+def duration(v: Timeout) -> Optional[str]:
     """Seconds, or what the daemon takes: "90s", "10m"."""
     if v is None or isinstance(v, str):
         return v
@@ -69,7 +68,22 @@ def remove(sel: str) -> Request:
 
 
 def act(sel: str, what: str) -> Request:
-    return Request("POST", _cell(sel, "/" + what))
+    return Request("POST", _cell(sel, "/" + what), once=True)
+
+
+def lease(sel: str, ttl: Timeout, then: str, extend: bool, labels: Optional[Mapping[str, str]], env: Env) -> Request:
+    body = _lease(ttl, then, extend)
+    if labels is not None:
+        body["labels"] = dict(labels)
+    if env is not None:
+        body["env"] = variables(env)
+    return Request("POST", _cell(sel, "/lease"), body=body, once=True)
+
+
+def _lease(ttl: Timeout, then: str, extend: bool = False) -> Dict[str, Any]:
+    if isinstance(ttl, (int, float)) and ttl <= 0:
+        raise errors.Invalid(f"cannot lease for {ttl:g} seconds", 'give more than 0; "" is for ever')
+    return _body(**{"for": duration(ttl)}, then=then, extend=extend)
 
 
 def history(sel: str) -> Request:
@@ -77,23 +91,23 @@ def history(sel: str) -> Request:
 
 
 def checkpoint(sel: str, message: str) -> Request:
-    return Request("POST", _cell(sel, "/checkpoints"), body=_body(message=message))
+    return Request("POST", _cell(sel, "/checkpoints"), body=_body(message=message), once=True)
 
 
 def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool) -> Request:
-    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run)})
+    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run)}, once=True)
 
 
 def undo(sel: str, to: int, lose: bool) -> Request:
-    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose))
+    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose), once=True)
 
 
 def fork(sel: str, n: int, number: int, name: str, files: bool) -> Request:
-    return Request("POST", _cell(sel, "/fork"), body=_body(count=_count(n), number=number, name=name, files=files))
+    return Request("POST", _cell(sel, "/fork"), body=_body(count=_count(n), number=number, name=name, files=files), once=True)
 
 
 def branch(sel: str, n: int, name: str) -> Request:
-    return Request("POST", _cell(sel, "/branch"), body=_body(count=_count(n), name=name))
+    return Request("POST", _cell(sel, "/branch"), body=_body(count=_count(n), name=name), once=True)
 
 
 def _count(n: int) -> int:
@@ -110,9 +124,15 @@ def evaluate(sel: str, code: str, timeout: Any, fresh: bool, kind: str) -> Reque
     return Request("POST", _cell(sel, "/eval"), body={"code": code, **_body(timeout=duration(timeout), fresh=fresh, kind=kind)}, lines=True)
 
 
-def start(sel: str, command: Command, env: Env, workdir: str, timeout: Any) -> Request:
+# Evaluations and commands are not begun again when the connection breaks: what they
+# have done until then is done.
+
+
+def start(sel: str, command: Command, env: Env, workdir: str, timeout: Any, terminal: Optional[Tuple[int, int]] = None) -> Request:
+    rows, cols = terminal or (0, 0)
+    tty = _body(tty=terminal is not None, rows=rows, cols=cols, caller_env=_caller().get("caller_env") if terminal else None)
     return Request("POST", _cell(sel, "/execs"),
-                   body={"command": words(command), "attach": True, **_body(env=variables(env), workdir=workdir, timeout=duration(timeout))})
+                   body={"command": words(command), "attach": True, **_body(env=variables(env), workdir=workdir, timeout=duration(timeout)), **tty})
 
 
 def read(sel: str, path: str) -> Request:
@@ -124,12 +144,13 @@ def write(sel: str, directory: str, archive: Any) -> Request:
 
 
 def create(name: str, source: Optional[str], backend: str, image: str, env: Env, allow: Sequence[str], credentials: Sequence[str],
-           limits: Mapping[str, str], labels: Mapping[str, str], policy: str, remote: bool) -> Request:
+           limits: Mapping[str, str], labels: Mapping[str, str], policy: str, ttl: Timeout, then: str, remote: bool) -> Request:
     if source is None:
         source = "" if remote else "."
     body = _body(name=name, **{"from": _source(source, remote)}, backend=backend, image=image, env=variables(env), allow=list(allow),
-                 credentials=list(credentials), limits=dict(limits), labels=dict(labels), policy=policy, **({} if remote else _caller()))
-    return Request("POST", "/v1/cells", body=body)
+                 credentials=list(credentials), limits=dict(limits), labels=dict(labels), policy=policy, lease=_lease(ttl, then),
+                 **({} if remote else _caller()))
+    return Request("POST", "/v1/cells", body=body, once=True)
 
 
 def _source(source: str, remote: bool) -> str:
@@ -153,14 +174,15 @@ def remove_template(name: str, cascade: bool, force: bool) -> Request:
 
 
 def build(name: str, source: str, setup: str, warm: str, ready: str, backend: str, image: str, env: Env, allow: Sequence[str],
-          limits: Mapping[str, str], timeout: Any, remote: bool) -> Request:
+          credentials: Sequence[str], limits: Mapping[str, str], labels: Mapping[str, str], policy: str, timeout: Any, remote: bool) -> Request:
     body = _body(name=name, **{"from": _source(source, remote)}, setup=setup, warm=warm, ready=ready, backend=backend, image=image,
-                 env=variables(env), allow=list(allow), limits=dict(limits), timeout=duration(timeout), **({} if remote else _caller()))
-    return Request("POST", "/v1/templates", body=body, lines=True)
+                 env=variables(env), allow=list(allow), credential=list(credentials), limits=dict(limits), labels=dict(labels), policy=policy,
+                 timeout=duration(timeout), **({} if remote else _caller()))
+    return Request("POST", "/v1/templates", body=body, lines=True, once=True)
 
 
 def warm_fork(name: str, n: int, stem: str, code: str, command: Optional[Command], timeout: Any, remove: bool) -> Request:
-    return Request("POST", template(name).path + "/fork", lines=True,
+    return Request("POST", template(name).path + "/fork", lines=True, once=True,
                    body=_body(count=_count(n), name=stem, eval=code, command=words(command) if command else None, timeout=duration(timeout), remove=remove))
 
 
@@ -181,7 +203,7 @@ def start_run(command: Command, cell: str, source: Optional[str], backend: str, 
     body = _body(cell=cell, **{"from": _source(source or "", remote)}, backend=backend, image=image, env=variables(env), allow=list(allow),
                  credentials=list(credentials), workdir=workdir, limits=lim, check=check, on_failure=on_failure, on_success=on_success, policy=policy,
                  **({} if remote else _caller()))
-    return Request("POST", "/v1/runs", body={"command": words(command), "attach": True, **body})
+    return Request("POST", "/v1/runs", body={"command": words(command), "attach": True, **body}, once=True)
 
 
 def runs(sel: str) -> Request:
@@ -200,12 +222,24 @@ def run_file(sel: str, name: str) -> Request:
     return Request("GET", _run(sel, "/files/" + segment(name)))
 
 
+def run_export(sel: str) -> Request:
+    return Request("GET", _run(sel, "/export"))
+
+
+def events(sel: str, kinds: Sequence[str], denied: bool, follow: bool) -> Request:
+    return Request("GET", _run(sel, "/events"), {"kind": ",".join(kinds), "denied": denied, "follow": follow})
+
+
+def interrupt(sel: str) -> Request:
+    return Request("POST", _run(sel, "/interrupt"), once=True)
+
+
 def accept(sel: str, apply: bool, include: Sequence[str], force: bool, reason: str) -> Request:
-    return Request("POST", _run(sel, "/accept"), body=_body(apply=apply, include=list(include), force=force, reason=reason))
+    return Request("POST", _run(sel, "/accept"), body=_body(apply=apply, include=list(include), force=force, reason=reason), once=True)
 
 
 def discard(sel: str) -> Request:
-    return Request("POST", _run(sel, "/discard"), body={})
+    return Request("POST", _run(sel, "/discard"), body={}, once=True)
 
 
 def receipt(sel: str) -> Request:
@@ -218,18 +252,24 @@ def verify(sel: str) -> Request:
     return Request("POST", receipt(sel).path + "/verify")
 
 
-def why(request: str, of: str, allow: Sequence[str]) -> Request:
-    body: Dict[str, Any] = {"request": request, **_body(of=of)}
+def receipts() -> Request:
+    return Request("GET", "/v1/receipts")
+
+
+def policy(what: str, of: str, text: str, allow: Sequence[str], request: str, remote: bool) -> Request:
+    body = _body(of=of, request=request)
     if not of:
-        body["run"] = {"command": ["true"], "from": os.getcwd(), **_body(allow=list(allow))}
-        body["dir"] = os.getcwd()
-    return Request("POST", "/v1/policies/why", body=body)
+        here = {} if remote else {"from": os.getcwd()}
+        body["run"] = {"command": ["true"], **here, **_body(allow=list(allow), policy=text)}
+        if not remote:
+            body["dir"] = os.getcwd()
+    return Request("POST", "/v1/policies/" + what, body=body)
 
 
 # Streams of commands.
 
-def attach(kind: str, id: str) -> Request:
-    return Request("GET", f"/v1/{kind}/{segment(id)}/attach", {"input": True})
+def attach(kind: str, id: str, seen: Optional[Mapping[str, int]] = None) -> Request:
+    return Request("GET", f"/v1/{kind}/{segment(id)}/attach", {"input": True, **{k: n for k, n in (seen or {}).items() if n}})
 
 
 class Stream:
@@ -238,16 +278,19 @@ class Stream:
     def __init__(self) -> None:
         self.result: Optional[Dict[str, Any]] = None
         self.lost = 0
+        self.seen = {"stdout": 0, "stderr": 0}
+        """How many bytes of each have come."""
 
     def take(self, message: bytes) -> Optional[Tuple[str, Any]]:
         """Returns ("stdout", bytes), ("stderr", bytes), ("progress", object), or None."""
         if not message:
             raise errors.Internal("the daemon sent an empty frame")
         kind, payload = message[:1], message[1:]
-        if kind == b"o":
-            return "stdout", output(payload)
-        if kind == b"E":
-            return "stderr", output(payload)
+        if kind in (b"o", b"E"):
+            name = "stdout" if kind == b"o" else "stderr"
+            at, data = output(payload)
+            self.seen[name] = at + len(data)
+            return name, data
         if kind == b"r":
             self.result = json.loads(payload)
         elif kind == b"!":
@@ -257,6 +300,19 @@ class Stream:
         elif kind == b"p":
             return "progress", json.loads(payload)
         return None
+
+
+def teller(stdout: Optional[Callable[[bytes], Any]], stderr: Optional[Callable[[bytes], Any]],
+           progress: Optional[Callable[[Progress], Any]]) -> Callable[[str, Any], None]:
+    """Hands on what lines say."""
+    def on(word: str, v: Any) -> None:
+        if word == "stdout" and stdout:
+            stdout(v)
+        elif word == "stderr" and stderr:
+            stderr(v)
+        elif word == "progress" and progress:
+            progress(Progress.from_json(v))
+    return on
 
 
 def result(doc: Dict[str, Any], stdout: bytes, stderr: bytes, lost: int) -> Result:
@@ -287,35 +343,3 @@ def forked(f: Dict[str, Any]) -> Union[Evaluation, Result, None]:
     if f.get("exit") is not None:
         return Result(f["exit"], stdout, stderr, raw=f)
     return None
-
-
-# Files, as tar.
-
-def packed(name: str, data: bytes, mode: int) -> bytes:
-    b = io.BytesIO()
-    with tarfile.open(fileobj=b, mode="w", format=tarfile.PAX_FORMAT) as t:
-        h = tarfile.TarInfo(name)
-        h.size, h.mode = len(data), mode
-        t.addfile(h, io.BytesIO(data))
-    return b.getvalue()
-
-
-def place(path: str) -> Tuple[str, str]:
-    """Splits the path of a file into its directory and name."""
-    directory, name = os.path.split(path)
-    if name in ("", ".", ".."):
-        raise errors.Invalid(f"cannot write {path!r}: it is no path of a file", "give the path of a file")
-    return directory or ".", name
-
-
-def unpacked(path: str, archive: bytes) -> bytes:
-    """The one file of an archive."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as t:
-        h = t.next()
-        if h is None:
-            raise errors.NotFound(f"cannot read {path}: nothing was sent")
-        f = t.extractfile(h) if h.isreg() else None
-        if f is None:
-            what = "a directory" if h.isdir() else f"a symlink to {h.linkname}" if h.issym() else "no file"
-            raise errors.Invalid(f"cannot read {path}: it is {what}", "use download for directories, and read what a symlink leads to")
-        return f.read()

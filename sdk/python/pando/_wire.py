@@ -14,7 +14,8 @@ import socket
 import ssl
 import struct
 import subprocess
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,6 +26,14 @@ MAX_LINE = 64 << 20
 
 LATELY = 1.0
 """Seconds after an answer in which a daemon is not thought to be ending."""
+
+CONNECT = 30.0
+"""Seconds that a daemon elsewhere has to take a connection."""
+
+WAITS = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""Seconds to wait before asking again, when a connection broke."""
+
+now = time.monotonic
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,16 @@ class Request:
     body: Any = None  # for JSON, unless it is bytes
     kind: str = "application/json"
     lines: bool = False  # the answer comes in lines
+    once: bool = False  # it makes something: a key has it done once, however often it is asked
+    key: str = ""  # that key
+
+    def keyed(self) -> "Request":
+        return replace(self, key=os.urandom(16).hex()) if self.once and not self.key else self
+
+    @property
+    def repeatable(self) -> bool:
+        """Asking twice does nothing twice."""
+        return self.method in ("GET", "PUT") or bool(self.key)
 
     @property
     def target(self) -> str:
@@ -194,9 +213,20 @@ class Request:
             out.append(("Authorization", "Bearer " + at.token))
         if self.lines:
             out.append(("Accept", "application/jsonl"))
+        if self.key:
+            out.append(("Idempotency-Key", self.key))
         if self.body is not None:
             out.append(("Content-Type", self.kind))
         return out
+
+    def head(self, at: Address, chunked: bool = False) -> bytes:
+        """What stands before the body."""
+        lines = [f"{self.method} {self.target} HTTP/1.1"] + [f"{k}: {v}" for k, v in self.headers(at)]
+        if chunked:
+            lines.append("Transfer-Encoding: chunked")
+        elif self.body is not None or self.method in ("POST", "PUT"):
+            lines.append(f"Content-Length: {len(self.data() or b'')}")
+        return "\r\n".join(lines + ["", ""]).encode("latin-1")
 
 
 def said(req: Request, status: int, reason: str, body: bytes) -> errors.Error:
@@ -221,19 +251,20 @@ def document(req: Request, body: bytes) -> Any:
         raise errors.Internal(f"cannot read the daemon's answer to {req.method} {req.path}: {e}") from None
 
 
-def lost(e: BaseException, where: Address) -> errors.Error:
+def lost(e: BaseException, where: Address, final: bool = False) -> errors.Error:
     """Makes an error of a connection that broke."""
-    if isinstance(e, errors.Error):
-        return e
     text = str(e) or type(e).__name__
-    return errors.Unavailable(f"lost the daemon at {where.socket or where.name}: {text}", "look into its log, then try again: pando daemon status")
+    return errors.Lost(f"lost the daemon at {where.socket or where.name}: {text}", "look into its log, then try again: pando daemon status", final=final)
 
 
 def unreachable(e: BaseException, where: Address) -> errors.Error:
-    if isinstance(e, errors.Error):
-        return e
     hint = "" if where.socket else "see whether pando serve runs there, and PANDO_HOST"
-    return errors.Unavailable(f"cannot reach the daemon at {where.socket or where.name}: {e}", hint)
+    return errors.Lost(f"cannot reach the daemon at {where.socket or where.name}: {e}", hint, reached=False)
+
+
+def silent(where: Address, seconds: Optional[float]) -> errors.Error:
+    return errors.TimedOut(f"the daemon at {where.socket or where.name} said nothing for {seconds:g} seconds, and what it was doing is ended",
+                           "give the client a longer timeout, or none")
 
 
 class Events:
@@ -260,8 +291,8 @@ class Events:
                 return word, v
         return "", None  # of a newer daemon
 
-    def broke_off(self) -> errors.Error:
-        return errors.Unavailable(f"lost the daemon: its answer to {self.req.method} {self.req.path} broke off", "try again")
+    def broke_off(self, where: Address) -> errors.Error:
+        return lost(EOFError(f"its answer to {self.req.method} {self.req.path} broke off"), where)
 
 
 # WebSockets (RFC 6455), as a client of a server that sends no extensions.
@@ -347,8 +378,9 @@ class Frames:
         return bool(head & 0x80), head & 0x0F, payload
 
 
-def output(payload: bytes) -> bytes:
-    """The bytes of an output frame, behind their offset."""
+def output(payload: bytes) -> Tuple[int, bytes]:
+    """The bytes of an output frame, and their offset."""
     if len(payload) < 8:
         raise errors.Internal("cannot read what the daemon streams: an output frame is too short")
-    return payload[8:]
+    (at,) = struct.unpack_from(">Q", payload)
+    return at, payload[8:]

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, Dict, Optional, Type
 
 __all__ = [
-    "Error", "Invalid", "NotFound", "Exists", "Conflict", "Denied", "Unsupported", "Corrupt", "Unavailable",
-    "TimedOut", "Interrupted", "NotRunnable", "NoSuchBinary", "Internal", "EvalError", "ExitError",
+    "Error", "Invalid", "NotFound", "Exists", "Conflict", "Stale", "Denied", "Unsupported", "Corrupt", "Unavailable", "Lost",
+    "TimedOut", "Limited", "Unauthenticated", "Interrupted", "NotRunnable", "NoSuchBinary", "Internal", "EvalError", "ExitError",
 ]
 
 
@@ -55,6 +55,12 @@ class Conflict(Error):
     kind = "conflict"
 
 
+class Stale(Error):
+    """What was to be changed is not what the caller saw."""
+
+    kind = "stale"
+
+
 class Denied(Error):
     """Policy or permission says no."""
 
@@ -77,6 +83,17 @@ class Unavailable(Error):
     """A part is not there or full; it may work later."""
 
     kind = "unavailable"
+
+
+class Lost(Unavailable):
+    """The daemon could not be reached (reached is False), or the connection to it
+    broke: then what was asked for may have been done. Calls that do nothing twice
+    have been tried again for some seconds by then."""
+
+    def __init__(self, message: str, hint: str = "", kind: Optional[str] = None, reached: bool = True, final: bool = False) -> None:
+        super().__init__(message, hint, kind)
+        self.reached = reached
+        self.final = final
 
 
 class TimedOut(Error):
@@ -103,6 +120,18 @@ class NoSuchBinary(Error):
     kind = "no-such-binary"
 
 
+class Limited(Error):
+    """Too many requests in a short time."""
+
+    kind = "limited"
+
+
+class Unauthenticated(Error):
+    """There is no token, or it is wrong, expired or removed."""
+
+    kind = "unauthenticated"
+
+
 class Internal(Error):
     """A defect of pando's."""
 
@@ -111,8 +140,8 @@ class Internal(Error):
 
 _KINDS: Dict[str, Type[Error]] = {
     c.kind: c
-    for c in (Invalid, NotFound, Exists, Conflict, Denied, Unsupported, Corrupt, Unavailable, TimedOut, Interrupted,
-              NotRunnable, NoSuchBinary, Internal)
+    for c in (Invalid, NotFound, Exists, Conflict, Stale, Denied, Unsupported, Corrupt, Unavailable, TimedOut, Interrupted,
+              NotRunnable, NoSuchBinary, Limited, Unauthenticated, Internal)
 }
 
 

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, Dict, List, Optional
 
-__all__ = ["CellInfo", "Checkpoint", "Diff", "FileChange", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress"]
+__all__ = ["CellInfo", "Checkpoint", "Diff", "FileChange", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
+           "Event", "Lease", "Policy", "PolicyLine"]
 
 _Doc = Dict[str, Any]
+
+
+def _time(text: str) -> datetime:
+    """Reads a time of the API, whose fractions may be finer than Python's."""
+    day, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.strptime(f"{day}.{fraction[:6] or '0'}", "%Y-%m-%dT%H:%M:%S.%f").replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """How long a cell lives."""
+
+    then: str
+    """What becomes of it: pause, stop or remove."""
+    until: Optional[datetime] = None
+    """None: for ever."""
+    paused: bool = False
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Lease":
+        return cls(d.get("then", ""), _time(d["until"]) if d.get("until") else None, d.get("paused", False))
 
 
 @dataclass(frozen=True)
@@ -23,12 +46,15 @@ class CellInfo:
     processes: int = 0
     latest_run: str = ""
     interpreter: str = ""
+    labels: Dict[str, str] = field(default_factory=dict)
+    lease: Optional[Lease] = None
     raw: _Doc = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, d: _Doc) -> "CellInfo":
         return cls(d["cell"], d.get("name", ""), d.get("state", ""), d.get("source", ""), d.get("backend", ""), d.get("head", 0),
-                   d.get("processes", 0), d.get("latest_run", ""), (d.get("interpreter") or {}).get("version", ""), d)
+                   d.get("processes", 0), d.get("latest_run", ""), (d.get("interpreter") or {}).get("version", ""), d.get("labels") or {},
+                   Lease.from_json(d["lease"]) if d.get("lease") else None, d)
 
 
 @dataclass(frozen=True)
@@ -189,8 +215,52 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, d: _Doc) -> "RunInfo":
-        return cls(d["run"], d.get("cell_name") or d.get("cell", ""), d.get("phase", ""), d.get("verdict", ""), d.get("reason", ""),
+        return cls(d["run"], str(d.get("cell_name") or d.get("cell") or ""), d.get("phase", ""), d.get("verdict", ""), d.get("reason", ""),
                    d.get("exit_code"), d.get("cause", ""), (d.get("changes") or {}).get("files", 0), d.get("receipt", ""), d.get("notes") or [], d)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened in a run, as its keeper or its gateway recorded it."""
+
+    seq: int
+    time: datetime
+    kind: str
+    text: str = ""
+    denied: bool = False
+    fields: Any = None
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Event":
+        return cls(d["seq"], _time(d["time"]), d["kind"], d.get("text", ""), d.get("denied", False), d.get("fields"), d)
+
+
+@dataclass(frozen=True)
+class PolicyLine:
+    """One line of a policy, and where it comes from."""
+
+    text: str
+    origin: str = ""
+    force: str = ""
+    """enforced, accounted or not enforced."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What governs a cell or a run."""
+
+    of: str
+    digest: str
+    lines: List[PolicyLine]
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Policy":
+        return cls(d.get("of", ""), d.get("policy_digest", ""), [PolicyLine(x.get("text", ""), x.get("origin", ""), x.get("force", "")) for x in d.get("lines") or []], d)
+
+    def __str__(self) -> str:
+        return "\n".join(x.text for x in self.lines)
 
 
 @dataclass(frozen=True)

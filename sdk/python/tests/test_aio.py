@@ -79,6 +79,18 @@ class Aio(unittest.IsolatedAsyncioTestCase):
         self.assertTrue((await p.verify(r.id))["ok"])
         await r.discard()
         self.assertEqual((await p.get_run(r.id)).verdict, "discarded")
+        self.assertEqual([e.fields["code"] async for e in r.events("process.exit")], [0])
+        self.assertEqual([i.id async for i in p.iter_runs(page=1)], [i.id for i in await p.runs()])
+        known = {i.id for i in await p.runs()}
+        slow = asyncio.ensure_future(p.run("sleep 1000", source=DIR))
+        while not [i for i in await p.runs() if i.id not in known and i.phase == "executing"]:
+            await asyncio.sleep(0.02)
+        slow.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await slow
+        new = [i for i in await p.runs() if i.id not in known][0]
+        ended = (await p.get_run(new.id, wait=True)).info
+        self.assertEqual((ended.phase, bool(ended.cause)), ("ended", True), "what was cancelled has ended")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,31 @@
 """Against a real daemon: PANDO_HOME says whose. Cells are made of DIR, a directory
 with a file greeting; there is a template pyagent."""
 
+import datetime
+import itertools
+import json
 import math
 import os
+import queue
+import shutil
+import signal
+import subprocess
+import tarfile
 import tempfile
+import threading
+import time
 import unittest
 
 import pando
 
 DIR = os.environ["PANDO_TEST_DIR"]
+PANDO = os.environ.get("PANDO_BIN") or shutil.which("pando")
+
+
+def kill_daemon():
+    """Ends the daemon as a crash would."""
+    said = subprocess.run([PANDO, "daemon", "status", "--json"], check=True, stdout=subprocess.PIPE)
+    os.kill(json.loads(said.stdout)["pid"], signal.SIGKILL)
 
 
 class Cells(unittest.TestCase):
@@ -59,6 +76,19 @@ class Cells(unittest.TestCase):
             for c in cells:
                 self.assertEqual((c.answer.exit_code, c.answer.text.strip()), (3, c.name))
 
+    def test_templates_are_built(self):
+        steps, out = [], []
+        t = pando.build_template("py-built", setup="print('set up'); x = 41", labels={"made": "here"}, progress=lambda p: steps.append(p.step), stdout=out.append)
+        try:
+            self.assertEqual((t.map("x + 1"), b"".join(out)), ([42], b"set up\n"))
+            self.assertTrue(steps)
+            with self.assertRaises(pando.Error) as e:
+                pando.build_template("py-built", setup="1/0")
+            self.assertIn("ZeroDivisionError", str(e.exception))
+            self.assertEqual(t.map("x"), [41], "a build that fails leaves what was there")
+        finally:
+            t.remove(force=True)
+
     def test_branch(self):
         with pando.template("pyagent").fork()[0] as c:
             c.eval("x = [1]")
@@ -94,6 +124,38 @@ class Commands(unittest.TestCase):
             pando.create("py-commands", DIR)
         with self.assertRaises(pando.NotFound):
             pando.create(source=DIR + "/nowhere")
+
+    def test_leases(self):
+        with pando.create(source="", ttl=300, then="stop", labels={"a": "b"}) as c:
+            i = c.info()
+            self.assertEqual((i.lease.then, i.labels), ("stop", {"a": "b"}))
+            left = (i.lease.until - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+            self.assertTrue(240 < left <= 301, left)
+            self.assertEqual(c.lease(10, extend=True).lease.until, i.lease.until)
+            i = c.lease("10m", "pause", labels={"c": "d"}, env={"LENT": "x"})
+            self.assertEqual((i.lease.then, i.labels), ("pause", {"c": "d"}))
+            self.assertEqual(c.exec("echo $LENT").text, "x\n")
+            for bad in (-1, 0):
+                with self.assertRaises(pando.Invalid):
+                    c.lease(bad)
+            with c.popen("sleep 1000") as p:
+                c.lease(0.3, "stop")
+                list(p)
+                self.assertFalse(p.result.ok, "its lease was over")
+
+    def test_terminals(self):
+        with self.cell.terminal(["sh"], rows=10, cols=33) as p:
+            got = b""
+            p.write("stty size; test -t 0 && echo yes-a-tty\n")
+            for name, data in p:
+                self.assertEqual(name, "stdout")
+                got += data
+                if b"10 33\r\n" in got and b"\nyes-a-tty\r\n" in got:  # and not only the echo
+                    got = b""
+                    p.resize(20, 44)
+                    p.write("stty size; exit 3\n")
+            self.assertIn(b"20 44", got)
+            self.assertEqual(p.result.exit_code, 3)
 
     def test_exec_much(self):
         n = 5 << 20
@@ -144,6 +206,19 @@ class Commands(unittest.TestCase):
             self.assertEqual(os.stat(tmp + "/one").st_size, 2)
             c.upload(tmp + "/got", "again")
             self.assertEqual(c.read_bytes("again/er/bytes"), b"\0\xff")
+            with open(tmp + "/archive.tar", "w+b") as f:
+                c.read_archive("deep", f)
+                f.seek(0)
+                with tarfile.open(fileobj=f) as t:
+                    self.assertIn("deep/er/bytes", t.getnames())
+                f.seek(0)
+                c.write_archive(f, "copies")
+            self.assertEqual(c.read_bytes("copies/deep/er/bytes"), b"\0\xff")
+            with open(tmp + "/no-archive", "w+b") as f:
+                f.write(b"x" * 2000)
+                f.seek(0)
+                with self.assertRaises(pando.Error):
+                    c.write_archive(f)
 
     def test_checkpoint_restore_fork_diff(self):
         c = self.cell
@@ -163,7 +238,7 @@ class Runs(unittest.TestCase):
     def test_run(self):
         got = []
         r = pando.run(["sh", "-c", "echo changed > greeting; echo out; echo err >&2"], source=DIR, stderr=got.append)
-        self.assertEqual((r.ok, r.exit_code, r.stdout, b"".join(got), r.verdict), (True, 0, b"out\n", b"err\n", "pending"))
+        self.assertEqual((r.ok, r.exit_code, r.result.stdout, b"".join(got), r.verdict), (True, 0, b"out\n", b"err\n", "pending"))
         self.assertIn("+changed", str(r.diff()))
         self.assertIn(r.id, str(r.receipt()))
         self.assertEqual(r.receipt().verdict, "pending")
@@ -171,10 +246,99 @@ class Runs(unittest.TestCase):
         with open(DIR + "/greeting") as f:
             self.assertEqual(f.read(), "hello\n")
         again = pando.get_run(r.id)
-        self.assertEqual(again.stdout, b"out\n")
+        self.assertEqual((again.output(), again.output("stderr")), (b"out\n", b"err\n"))
         self.assertIn(r.id, [i.id for i in pando.runs()])
         again.discard()
         self.assertEqual(again.verdict, "discarded")
+
+    def test_events(self):
+        r = pando.run("echo x > new; exit 7", source=DIR)
+        events = list(r.events())
+        self.assertEqual([e.seq for e in events], list(range(1, len(events) + 1)))
+        end = [e for e in events if e.kind == "process.exit"][0]
+        self.assertEqual((end.fields["code"], end.time.tzinfo), (7, datetime.timezone.utc))
+        self.assertEqual({e.kind.split(".")[0] for e in r.events("process")}, {"process"})
+        self.assertEqual(list(r.events(denied=True)), [])
+        with tempfile.TemporaryFile() as f:
+            r.export(f)
+            f.seek(0)
+            with tarfile.open(fileobj=f) as t:
+                self.assertTrue(any(n.endswith("events.jsonl") for n in t.getnames()))
+        with self.assertRaises(pando.NotFound):
+            list(pando.Run(pando.client(), pando.RunInfo("r-" + "0" * 16, "", "")).events())
+
+    def test_pages(self):
+        for _ in range(3):
+            pando.run("true", source=DIR)
+        for all, pages in (([i.id for i in pando.runs()], [i.id for i in pando.iter_runs(page=2)]),
+                           ([i.id for i in pando.cells()], [i.id for i in pando.iter_cells(page=1)])):
+            self.assertEqual(pages, all)
+        self.assertEqual(len({r.id for r in itertools.islice(pando.iter_receipts(page=2), 5)}), 5)
+
+    @unittest.skipIf(os.environ.get("PANDO_HOST"), "the daemon is not ours to end")
+    def test_runs_outlive_the_daemon(self):
+        for end in (kill_daemon, lambda: subprocess.run([PANDO, "daemon", "stop"], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)):
+            ended, got, seqs = [], [], []
+
+            def on(data):
+                got.append(data)
+                if not ended and b"".join(got).count(b"\n") >= 3:
+                    ended.append(True)
+                    end()
+            r = pando.run("for i in $(seq 20); do echo $i; sleep 0.05; done; echo end >&2", source=DIR, stdout=on)
+            self.assertEqual((b"".join(got).split(), ended), ([str(i).encode() for i in range(1, 21)], [True]), "each byte once")
+            self.assertEqual((r.exit_code, r.result.stderr, r.result.lost), (0, b"end\n", 0))
+            self.assertEqual(r.output(), b"".join(got))
+
+    @unittest.skipIf(os.environ.get("PANDO_HOST"), "the daemon is not ours to end")
+    def test_commands_outlive_the_daemon(self):
+        with pando.create(source=DIR) as c:
+            got, ended = [], []
+
+            def on(data):
+                got.append(data)
+                if not ended and b"".join(got).count(b"\n") >= 3:
+                    ended.append(True)
+                    kill_daemon()
+            r = c.exec("for i in $(seq 20); do echo $i; sleep 0.05; done; exit 3", stdout=on)
+            self.assertEqual((b"".join(got).split(), r.exit_code, r.lost, ended), ([str(i).encode() for i in range(1, 21)], 3, 0, [True]), "each byte once")
+            with self.assertRaises(pando.Lost), c.popen("cat") as p:  # who knows what it was given
+                p.write("x")
+                kill_daemon()
+                list(p)
+
+    def test_C29_time_outs_end_the_work(self):
+        with pando.create(source=DIR) as c, pando.Client(timeout=0.5) as hasty:
+            with self.assertRaises(pando.TimedOut):
+                hasty.cell(c.id).exec("echo $$ > /tmp/late; exec sleep 1000")
+            self.assertEqual(c.exec("for i in $(seq 100); do kill -0 $(cat /tmp/late) 2>/dev/null || exit 0; sleep 0.05; done; exit 1").exit_code, 0)
+            c.eval("import time")  # an interpreter that is only starting would be ended
+            with self.assertRaises(pando.TimedOut):
+                hasty.cell(c.id).eval("time.sleep(1000)")
+            self.assertEqual(c.eval("6*7", timeout=20), 42)
+            known = {i.id for i in pando.runs()}
+            with self.assertRaises(pando.TimedOut):
+                hasty.run("sleep 1000", source=DIR)
+            late = pando.get_run([i.id for i in pando.runs() if i.id not in known][0], wait=True)
+            self.assertEqual((late.info.phase, bool(late.info.cause)), ("ended", True))
+
+    @unittest.skipIf(os.environ.get("PANDO_HOST"), "the daemon is not ours to end")
+    def test_events_are_followed_over_restarts(self):
+        box = queue.Queue()
+        t = threading.Thread(target=lambda: pando.run("for i in $(seq 30); do sleep 0.05; done", source=DIR, progress=lambda p: box.put(p)))
+        known = {i.id for i in pando.runs()}
+        t.start()
+        while not (new := [i for i in pando.runs() if i.id not in known and i.phase == "executing"]):
+            time.sleep(0.02)
+        seqs = []
+        for e in pando.get_run(new[0].id).events(follow=True):
+            if not seqs:
+                kill_daemon()
+            seqs.append(e.seq)
+            last = e.kind
+        t.join()
+        self.assertEqual(seqs, list(range(1, len(seqs) + 1)))
+        self.assertEqual(pando.get_run(new[0].id).exit_code, 0)
 
     def test_failures(self):
         r = pando.run("rm greeting; exit 7", source=DIR)
@@ -183,6 +347,15 @@ class Runs(unittest.TestCase):
             pando.run("exit 7", source=DIR, check_exit=True)
         with self.assertRaises(pando.NoSuchBinary):
             pando.run(["no-such-program"], source=DIR)
+
+    def test_policies(self):
+        p = pando.policy(allow=["example.com"])
+        self.assertTrue(p.digest)
+        self.assertIn("example.com", str(p))
+        text = "version: 1\nnetwork:\n  allow:\n    - host: example.org\n"
+        self.assertTrue(pando.why("connect example.org:443", policy=text))
+        r = pando.run("true", source=DIR)
+        self.assertTrue(pando.policy(r.id).digest)
 
     def test_policy(self):
         self.assertFalse(pando.why("connect example.com:443"))

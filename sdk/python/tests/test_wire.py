@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import re
 import socket
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import pando
 import pando.aio
@@ -13,10 +15,11 @@ from pando import _wire
 
 
 class Server:
-    """Answers each connection with the same bytes, and keeps what was asked."""
+    """Gives each connection the next of its answers, the last one to all that
+    follow, and keeps what was asked. None: it says nothing until asked to close."""
 
-    def __init__(self, answer, family=socket.AF_UNIX, address=None):
-        self.answer, self.asked = answer, []
+    def __init__(self, *answers, family=socket.AF_UNIX, address=None):
+        self.answers, self.asked, self.gone = list(answers), [], threading.Event()
         self.l = socket.socket(family, socket.SOCK_STREAM)
         self.l.bind(address)
         self.l.listen()
@@ -36,10 +39,20 @@ class Server:
                         break
                     data += more
                 self.asked.append(data)
-                c.sendall(self.answer)
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if answer is None:
+                    if not c.recv(1 << 16):
+                        self.gone.set()
+                    continue
+                c.sendall(answer)
 
     def close(self):
         self.l.close()
+
+
+def ok(body, *head):
+    """A good answer."""
+    return b"\r\n".join([b"HTTP/1.1 200 OK", b"Content-Length: %d" % len(body), *head, b"", body])
 
 
 def both(host, token="pando_t"):
@@ -47,9 +60,24 @@ def both(host, token="pando_t"):
     return {"sync": pando.Client(host, token).cells, "aio": lambda: asyncio.run(pando.aio.Client(host, token).cells())}
 
 
+class Waited:
+    """A client of asyncio for those who wait."""
+
+    def __init__(self, c):
+        self.c = c
+
+    def cells(self):
+        return asyncio.run(self.c.cells())
+
+
 class Answers(unittest.TestCase):
-    def answering(self, answer):
-        s = Server(answer, socket.AF_INET, ("127.0.0.1", 0))
+    def setUp(self):
+        p = unittest.mock.patch.object(_wire, "WAITS", (0.01, 0.01))
+        p.start()
+        self.addCleanup(p.stop)
+
+    def answering(self, *answers):
+        s = Server(*answers, family=socket.AF_INET, address=("127.0.0.1", 0))
         self.addCleanup(s.close)
         return s, f"http://127.0.0.1:{s.l.getsockname()[1]}"
 
@@ -89,6 +117,80 @@ class Answers(unittest.TestCase):
                 with self.assertRaises(pando.Unavailable):
                     ask()
 
+    def test_C32_what_makes_something_is_asked_again_with_its_key(self):
+        cell = ok(b'{"cell":"c"}')
+
+        def keys(asked):
+            return [k for a in asked for k in re.findall(b"\r\nIdempotency-Key: ([0-9a-f]{32})\r\n", a)]
+
+        for make in (lambda url: pando.Client(url, "").create("n", ""), lambda url: asyncio.run(pando.aio.Client(url, "").create("n", ""))):
+            s, url = self.answering(b"", b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n{", cell)
+            make(url)
+            self.assertEqual((len(s.asked), len(keys(s.asked)), len(set(keys(s.asked)))), (3, 3, 1))
+            make(url)
+            self.assertEqual(len(set(keys(s.asked))), 2, "another call has another key")
+        # What is removed may be gone when it is asked for again.
+        body = b'{"kind":"not-found","message":"cannot find it"}'
+        gone = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        s, url = self.answering(b"", gone)
+        pando.Cell(pando.Client(url, ""), {"cell": "c"}).remove()
+        self.assertEqual([a.split()[0] for a in s.asked], [b"DELETE", b"DELETE"])
+        s, url = self.answering(gone)
+        with self.assertRaises(pando.NotFound):
+            pando.Cell(pando.Client(url, ""), {"cell": "c"}).remove()
+        # What goes on where it broke off is not begun again.
+        for ask in (lambda c: c.eval("1"), lambda c: c.exec("true")):
+            s, url = self.answering(b"", cell)
+            with self.assertRaises(pando.Lost):
+                ask(pando.Cell(pando.Client(url, ""), {"cell": "c"}))
+            self.assertEqual((len(s.asked), keys(s.asked)), (1, []))
+        # Of answers in lines, nothing is told twice.
+        line = b'{"fork":{"cell":{"cell":"c"}}}\n'
+        s, url = self.answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + line)
+        told = []
+        with self.assertRaises(pando.Lost):
+            pando.Template(pando.Client(url, ""), pando.TemplateInfo("t", "warm")).fork(1, progress=told.append)
+        self.assertEqual((len(s.asked), len(told)), (1, 1))
+        # A daemon that can remember no more keys is asked without.
+        body = b'{"kind":"limited","message":"cannot remember another key"}'
+        s, url = self.answering(b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body), cell)
+        pando.Client(url, "").create("n", "")
+        self.assertEqual((len(s.asked), len(keys(s.asked))), (2, 1))
+
+    def test_nobody_there_is_said_at_once(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{s.getsockname()[1]}"
+            for ask in both(url).values():
+                with self.assertRaises(pando.Lost) as e:
+                    ask()
+                self.assertFalse(e.exception.reached)
+                self.assertIn("pando serve", e.exception.hint)
+
+    def test_C29_time_outs_hang_up(self):
+        for make in (pando.Client, lambda *a, **k: Waited(pando.aio.Client(*a, **k))):
+            s, url = self.answering(None)
+            with self.assertRaises(pando.TimedOut):
+                make(url, "", timeout=0.2).cells()
+            self.assertTrue(s.gone.wait(5), "the connection is still there, and what was asked for goes on")
+            self.assertEqual(len(s.asked), 1)
+
+    def test_pages(self):
+        def page(names, cursor=b""):
+            body = b",".join(b'{"cell":"%s"}' % n for n in names)
+            return ok(b"[" + body + b"]", b"X-Next-Cursor: " + cursor)
+
+        async def names(c):
+            return [i.id async for i in c.iter_cells(2)]
+
+        for ask in (lambda url: [i.id for i in pando.Client(url, "").iter_cells(2)], lambda url: asyncio.run(names(pando.aio.Client(url, "")))):
+            s, url = self.answering(page([b"a", b"b"], b"x="), page([b"c", b"d"], b"y"), page([b"e"]))
+            self.assertEqual(ask(url), ["a", "b", "c", "d", "e"])
+            for asked, want in zip(s.asked, (b"?limit=2 ", b"?limit=2&cursor=x%3D ", b"?limit=2&cursor=y ")):
+                self.assertIn(b"GET /v1/cells" + want, asked)
+        with self.assertRaises(pando.Invalid):
+            list(pando.Client(url, "").iter_cells(0))
+
     def test_tokens_and_ipv6(self):
         s, url = self.answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
         for ask in both(url, "pando_x").values():
@@ -98,7 +200,7 @@ class Answers(unittest.TestCase):
         with self.assertRaises(pando.Invalid):
             pando.Client(url, "a\r\nX-Evil: 1").cells()
         try:
-            six = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", socket.AF_INET6, ("::1", 0))
+            six = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", family=socket.AF_INET6, address=("::1", 0))
         except OSError:
             self.skipTest("needs IPv6")
         self.addCleanup(six.close)

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// patience is how long a daemon elsewhere that has answered before is looked for
+// when it is gone: it may be starting anew. Cells do not end with it.
+const patience = 30 * time.Second
+
+// send sends a request, and again what may be sent again when the daemon hung up
+// before it had answered: what changes nothing, and what has a key by which the
+// daemon knows that it has done it.
+func (c *Client) send(req *http.Request, send sender) (*http.Response, error) {
+	if !c.repeatable(req) {
+		return send(req)
+	}
+	began, wait := time.Now(), 20*time.Millisecond
+	for tries := 1; ; tries++ {
+		resp, err := send(req)
+		if err == nil || req.Context().Err() != nil {
+			return resp, err
+		}
+		switch {
+		case hungUp(err) && tries < 3: // a connection that was kept too long, or a daemon that is just ending
+			wait = 0
+		case c.remote == nil || c.answered.Load() == 0 || !hungUp(err) && !unreachable(err) || time.Since(began) > patience:
+			return resp, err
+		default:
+			wait = min(max(2*wait, 20*time.Millisecond), time.Second)
+		}
+		if pause(req.Context(), wait) != nil {
+			return nil, err
+		}
+		if req.GetBody != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// repeatable reports whether a request may be sent twice. It gives a key to what
+// needs one for that: to the daemon elsewhere alone, because it costs a journal's
+// write, and not to what runs commands or code, which ends with its connection.
+func (c *Client) repeatable(req *http.Request) bool {
+	switch {
+	case req.Method == http.MethodGet:
+		return true
+	case c.remote == nil || req.Method != http.MethodPost || req.Body != nil && req.GetBody == nil,
+		strings.HasSuffix(req.URL.Path, "/execs"), strings.HasSuffix(req.URL.Path, "/eval"):
+		return false
+	}
+	req.Header.Set("Idempotency-Key", rand.Text())
+	return true
+}
+
+// unreachable reports whether err says that no daemon answers at its address.
+func unreachable(err error) bool {
+	e := asAPI(err)
+	return e != nil && e.Kind == "unavailable"
+}
+
+// pause waits, and returns why it should not have.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// A daemon elsewhere that hangs up before it answers, and is away for a moment, is
+// asked again with the same key; what runs code is not.
+func TestC32ARepeatedRequestKeepsItsKey(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now atomic.Pointer[http.Server]
+	keys := make(chan string, 10)
+	var lose atomic.Int64
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodPost {
+			keys <- r.URL.Path + " " + r.Header.Get("Idempotency-Key") + " " + string(b)
+			if lose.Add(-1) >= 0 {
+				go now.Load().Close()
+				c, _, _ := http.NewResponseController(w).Hijack()
+				c.Close()
+				return
+			}
+		}
+		io.WriteString(w, "{}")
+	})
+	serve := func(l net.Listener) {
+		s := &http.Server{Handler: h}
+		now.Store(s)
+		s.Serve(l)
+	}
+	go serve(l)
+	c := New(Config{Host: "http://" + l.Addr().String(), Token: "pando_x"})
+	ctx := context.Background()
+	if _, err := c.Daemon(ctx); err != nil {
+		t.Fatal(err)
+	}
+	lose.Store(1)
+	again := func() { // the next daemon, at the same address
+		for time.Sleep(300 * time.Millisecond); ; time.Sleep(10 * time.Millisecond) {
+			if l, err := net.Listen("tcp", l.Addr().String()); err == nil {
+				serve(l)
+				return
+			}
+		}
+	}
+	go again()
+	if _, err := c.Checkpoint(ctx, "web", api.CheckpointRequest{Message: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := <-keys, <-keys; a != b || len(a) < len("/v1/cells/web/checkpoints ")+20 {
+		t.Errorf("first %q, then %q", a, b)
+	}
+	lose.Store(1)
+	go again()
+	if _, err := c.RunExec(ctx, "web", api.ExecRequest{Command: []string{"x"}}); err == nil || len(keys) != 1 {
+		t.Errorf("an exec was sent %d times: %v", len(keys), err)
+	}
+	now.Load().Close()
+}
+
+// One that has never answered is not waited for.
+func TestNoPatienceWithStrangers(t *testing.T) {
+	began := time.Now()
+	_, err := New(Config{Host: "http://127.0.0.1:1", Token: "pando_x"}).Cells(context.Background())
+	if err == nil || time.Since(began) > 5*time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}

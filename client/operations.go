@@ -1,0 +1,133 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Begin asks for long work that goes on without the caller. kind is one of
+// api.OperationKinds, of is the cell, run or template that its path names ("" where
+// it names none), req what the route takes.
+func (c *Client) Begin(ctx context.Context, kind, of string, req any) (out api.Operation, err error) {
+	for _, k := range api.OperationKinds {
+		if k.Kind != kind {
+			continue
+		}
+		path := k.Path
+		if a, b := strings.Index(path, "{"), strings.Index(path, "}"); a > 0 {
+			path = path[:a] + segment(of) + path[b+1:]
+		}
+		b, err := json.Marshal(req)
+		if err != nil {
+			return out, err
+		}
+		body, err := c.ask(ctx, c.direct.do, http.Header{"Prefer": {"respond-async"}}, "POST", path, nil, bytes.NewReader(b), "application/json")
+		if err != nil {
+			return out, err
+		}
+		defer body.Close()
+		if err := json.NewDecoder(body).Decode(&out); err != nil || out.ID == "" {
+			return out, &api.Error{Kind: "internal", Message: fmt.Sprintf("cannot read the daemon's answer to POST %s: %v", path, err)}
+		}
+		return out, nil
+	}
+	return out, &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot begin %q: there is no such operation", kind)}
+}
+
+// Operations lists the operations that the caller may see, newest first.
+func (c *Client) Operations(ctx context.Context) (out []api.Operation, err error) {
+	return out, c.do(ctx, "GET", "/v1/operations", nil, nil, &out)
+}
+
+// Operation shows an operation; with wait, when it has ended.
+func (c *Client) Operation(ctx context.Context, id string, wait bool) (out api.Operation, err error) {
+	q := url.Values{}
+	flag(q, "wait", wait)
+	return out, c.do(ctx, "GET", "/v1/operations/"+segment(id), q, nil, &out)
+}
+
+// Abort stops an operation, and returns when it is undone.
+func (c *Client) Abort(ctx context.Context, id string) (out api.Operation, err error) {
+	return out, c.do(ctx, "POST", "/v1/operations/"+segment(id)+"/abort", nil, nil, &out)
+}
+
+// Follow tells what an operation says, from its beginning on or from as far back
+// as is kept, and returns it when it has ended. When the connection is lost it goes
+// on where it was, for as long as a daemon answers.
+func (c *Client) Follow(ctx context.Context, id string, on Listener) (out api.Operation, err error) {
+	var seen int64
+	for {
+		before := seen
+		over, err := c.follow(ctx, id, on, &seen, &out)
+		if over || ctx.Err() != nil || err != nil && (!hungUp(err) || seen == before) {
+			if err != nil {
+				err = unwrap(ctx, err)
+			}
+			return out, err
+		}
+		select { // a daemon that is just being started anew
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow reads one stream of events. seen is moved on.
+func (c *Client) follow(ctx context.Context, id string, on Listener, seen *int64, out *api.Operation) (over bool, err error) {
+	body, err := c.ask(ctx, c.direct.do, http.Header{"Accept": {"text/event-stream"}, "Last-Event-ID": {strconv.FormatInt(*seen, 10)}},
+		"GET", "/v1/operations/"+segment(id)+"/events", nil, nil, "")
+	if err != nil {
+		return true, err
+	}
+	defer body.Close()
+	lines := bufio.NewReader(body)
+	var name, number string
+	var data []byte
+	for {
+		line, err := readLine(lines)
+		if err != nil {
+			return false, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		key, v, _ := bytes.Cut(line, []byte(": "))
+		switch string(key) {
+		case "event":
+			name = string(v)
+		case "id":
+			number = string(v)
+		case "data":
+			data = bytes.Clone(v)
+		case "":
+			if len(line) > 0 || data == nil { // a comment, or nothing
+				continue
+			}
+			switch name {
+			case "end":
+				if err := json.Unmarshal(data, out); err != nil {
+					return true, &api.Error{Kind: "internal", Message: "cannot read the end of operation " + id + ": " + err.Error()}
+				}
+				return true, nil
+			case "":
+				var l api.StreamLine
+				if err := json.Unmarshal(data, &l); err != nil {
+					return true, &api.Error{Kind: "internal", Message: "cannot read what operation " + id + " says: " + err.Error()}
+				}
+				on.tell(l)
+			}
+			if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+				*seen = n
+			}
+			name, number, data = "", "", nil
+		}
+	}
+}

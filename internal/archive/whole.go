@@ -1,0 +1,107 @@
+package archive
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// inMemory is how much of a file is kept in memory until all of it has come, in
+// bytes. What is larger waits in a file without a name.
+const inMemory = 1 << 20
+
+// put makes in the content of the regular file at p, whose directory exists. All of
+// it must have come before anything is changed: when it breaks off, because the
+// caller or the daemon is gone, there is no half of it. A file that was there keeps
+// its inode, its mode and its owner, unless mode is to be set.
+func put(root *os.File, p string, who owner, mode os.FileMode, set bool, in io.Reader) error {
+	old, err := openIn(root, p, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	switch {
+	case err == nil:
+		defer old.Close()
+		if err := regular(old, "write", p); err != nil {
+			return err
+		}
+	case errors.Is(err, unix.EISDIR):
+		return cell.Errorf(cell.Invalid, "archive.write", "", "cannot write %s: it is a directory", p)
+	case !errors.Is(err, os.ErrNotExist):
+		return notInCell(err)
+	}
+	var first bytes.Buffer
+	n, err := io.CopyN(&first, in, inMemory)
+	switch {
+	case err == io.EOF: // that was all
+		in = &first
+	case err != nil:
+		return notInCell(fmt.Errorf("cannot write %s: %w", p, err))
+	default:
+		rest, err := spool(root, in)
+		if err != nil {
+			return notInCell(fmt.Errorf("cannot write %s: after %d bytes: %w", p, n, err))
+		}
+		if c, ok := rest.(io.Closer); ok {
+			defer c.Close()
+		}
+		in = io.MultiReader(&first, rest)
+	}
+	return putInPlace(root, p, old, who, mode, set, in)
+}
+
+// spool waits until in has ended well and returns all of it again: from a file
+// without a name in the cell's /tmp, whose watchers alone could notice. Where there
+// can be none, in is returned as it is.
+func spool(root *os.File, in io.Reader) (io.Reader, error) {
+	dir, err := openIn(root, "/tmp", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return in, nil
+	}
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return in, nil
+	}
+	f := os.NewFile(uintptr(fd), "spool")
+	if _, err = io.Copy(f, in); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// putInPlace writes into the file at p, which is made if old is nil.
+func putInPlace(root *os.File, p string, old *os.File, who owner, mode os.FileMode, set bool, in io.Reader) error {
+	f, made := old, false
+	if f == nil {
+		var err error
+		if f, err = openIn(root, p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, uint32(mode)); err != nil {
+			return notInCell(err)
+		}
+		defer f.Close()
+		if err := regular(f, "write", p); err != nil {
+			return err
+		}
+		made = true
+	}
+	if err := f.Truncate(0); err != nil {
+		return notInCell(err)
+	}
+	if _, err := io.Copy(f, in); err != nil {
+		return notInCell(&os.PathError{Op: "write", Path: p, Err: err})
+	}
+	if !made && !set {
+		return nil
+	}
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	return own(f, who)
+}

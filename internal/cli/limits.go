@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// ServeLimits bound what a daemon takes from callers, and what it lets grow.
+type ServeLimits struct {
+	Rate        float64 `json:"rate"`        // requests in a second, of each token
+	Requests    int64   `json:"requests"`    // under way, of each token
+	Connections int64   `json:"connections"` // at each address
+	Body        int64   `json:"body"`        // bytes of JSON
+	Archive     int64   `json:"archive"`     // bytes of a body that is no JSON
+	Cells       int64   `json:"cells"`       // in all
+	Free        int64   `json:"free"`        // bytes of the state's disk; 0: 64 MiB, of a small disk less
+}
+
+// ServeLimit is one of them, as a flag of pando serve.
+type ServeLimit struct {
+	Flag, Default, Does string
+	into                func(*ServeLimits) pflag.Value
+}
+
+// ServeLimitTable lists them all, as the documents do.
+var ServeLimitTable = []ServeLimit{
+	{"max-rate", "500", "requests in a second of each token, for a moment twice as many", func(l *ServeLimits) pflag.Value { return (*rateValue)(&l.Rate) }},
+	{"max-requests", "1000", "requests under way of each token", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Requests) }},
+	{"max-connections", "4096", "connections at each address", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Connections) }},
+	{"max-body", "16M", "bytes of a JSON body", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Body) }},
+	{"max-archive", "4G", "bytes of an archive that is sent", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Archive) }},
+	{"max-cells", "100000", "cells there may be, of all callers", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Cells) }},
+	{"min-free", "64M", "bytes of the disk with the state below which nothing new is made", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Free) }},
+}
+
+// LimitFlags adds the flags of l to f.
+func LimitFlags(f *pflag.FlagSet, l *ServeLimits) {
+	for _, x := range ServeLimitTable {
+		v := x.into(l)
+		if err := v.Set(x.Default); err != nil { // a defect of the table, which its test finds
+			panic(err)
+		}
+		f.VarPF(v, x.Flag, "", x.Does).DefValue = x.Default
+	}
+}
+
+// A limit is a number from 1 on: none at all is no limit, and nobody asks for that.
+type (
+	rateValue  float64
+	countValue int64
+	sizeValue  int64
+)
+
+func (v *rateValue) String() string { return strconv.FormatFloat(float64(*v), 'g', -1, 64) }
+func (v *rateValue) Type() string   { return "number" }
+func (v *rateValue) Set(s string) error {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(n) || n < 0.01 || n > 1e6 {
+		return usage("it takes a number from 0.01 to 1000000, not %q", s)
+	}
+	*v = rateValue(n)
+	return nil
+}
+
+func (v *countValue) String() string { return strconv.FormatInt(int64(*v), 10) }
+func (v *countValue) Type() string   { return "number" }
+func (v *countValue) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n < 1 {
+		return usage("it takes a number from 1 to %d, not %q", math.MaxInt32, s)
+	}
+	*v = countValue(n)
+	return nil
+}
+
+func (v *sizeValue) String() string { return policy.FormatSize(int64(*v)) }
+func (v *sizeValue) Type() string   { return "size" }
+func (v *sizeValue) Set(s string) error {
+	n, err := policy.ParseSize(s)
+	if err != nil {
+		return usage("it takes a size such as 512M or 4G, not %q", s)
+	}
+	*v = sizeValue(n)
+	return nil
+}

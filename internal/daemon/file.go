@@ -1,0 +1,385 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"hash"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// wholeFile is how long a file may be that is read before it is sent, so that the
+// answer can say what it is; in bytes.
+const wholeFile = 4 << 20
+
+// maxPath bounds a path in a cell.
+const maxPath = 4096
+
+// octets is the media type of a file's bytes.
+const octets = "application/octet-stream"
+
+// checkPath refuses what can be no path.
+func checkPath(p string) error {
+	switch {
+	case len(p) > maxPath:
+		return cell.Errorf(cell.Invalid, "daemon.file", "", "the path is longer than %d bytes", maxPath)
+	case strings.Contains(p, "\x00"):
+		return cell.Errorf(cell.Invalid, "daemon.file", "", "%q is no path", clip(p))
+	}
+	return nil
+}
+
+// fileOf is the cell and the file in it that a request names.
+func (d *Daemon) fileOf(r *http.Request) (id cell.ID, p string, err error) {
+	p = r.URL.Query().Get("path")
+	if p == "" {
+		return "", "", cell.Errorf(cell.Invalid, "daemon.file", "say which: ?path=PATH", "no path is given")
+	}
+	if err := checkPath(p); err != nil {
+		return "", "", err
+	}
+	id, err = d.cellOf(r)
+	return id, p, err
+}
+
+func fileView(f cell.FileInfo) api.File {
+	return api.File{Path: f.Path, Type: f.Type, Size: f.Size, Mode: f.Mode, UID: f.UID, GID: f.GID, MTime: f.MTime, Target: f.Target, Leads: f.Leads}
+}
+
+// manage does what is answered with one file.
+func (d *Daemon) manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) (api.File, error) {
+	list, err := d.cfg.Engine.Files(ctx, id, a, in)
+	if err != nil {
+		return api.File{}, err
+	}
+	if len(list) != 1 {
+		return api.File{}, cell.Errorf(cell.Internal, "daemon.file", "", "the cell's keeper told of %d files", len(list))
+	}
+	return fileView(list[0]), nil
+}
+
+// isRegular refuses what has no bytes to send.
+func isRegular(f api.File) error {
+	switch {
+	case f.Type == cell.TypeDirectory || f.Leads == cell.TypeDirectory:
+		return cell.Errorf(cell.Invalid, "daemon.file", "list it, or read it as an archive: GET /v1/cells/CELL/list, /files", "%s is a directory", strconv.Quote(clip(f.Path)))
+	case f.Type == cell.TypeSymlink && f.Leads == "":
+		return cell.Errorf(cell.NotFound, "daemon.file", "", "%s is a symlink that leads nowhere", strconv.Quote(clip(f.Path)))
+	case f.Type != cell.TypeFile && f.Leads != cell.TypeFile:
+		return cell.Errorf(cell.Invalid, "daemon.file", "", "%s is no regular file", strconv.Quote(clip(f.Path)))
+	}
+	return nil
+}
+
+// digestOf is the digest of a file's bytes as they are now; "" when there is none.
+func (d *Daemon) digestOf(ctx context.Context, id cell.ID, p string) (string, error) {
+	h := sha256.New()
+	err := d.cfg.Engine.Manage(ctx, id, cell.FileAct{Act: cell.FileRead, Path: p}, nil, h)
+	if cell.KindOf(err) == cell.NotFound {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return sum(h), nil
+}
+
+func sum(h hash.Hash) string { return cell.Digest(h.Sum(nil)).String() }
+
+func (d *Daemon) statFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p, err := d.fileOf(r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileStat, Path: p}, nil)
+	if err != nil || !queryBool(r, "digest") {
+		return f, err
+	}
+	if err := isRegular(f); err != nil {
+		return nil, err
+	}
+	if f.Digest, err = d.digestOf(r.Context(), id, p); err != nil {
+		return nil, err
+	}
+	setTag(w, f.Digest)
+	return f, nil
+}
+
+func (d *Daemon) listFiles(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p := orElse(r.URL.Query().Get("path"), ".")
+	if err := checkPath(p); err != nil {
+		return nil, err
+	}
+	depth, err := queryInt(r, "depth")
+	if err != nil {
+		return nil, err
+	}
+	if depth < 0 {
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "", "depth can't be negative")
+	}
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	list, err := d.cfg.Engine.Files(r.Context(), id, cell.FileAct{Act: cell.FileList, Path: p, Depth: max(depth, 1)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.File, 0, len(list))
+	for _, f := range list {
+		out = append(out, fileView(f))
+	}
+	return out, nil
+}
+
+// readFile sends the bytes of one file. Of one that is not too long for it the
+// answer has the digest, as its ETag.
+func (d *Daemon) readFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p, err := d.fileOf(r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileStat, Path: p}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := isRegular(f); err != nil {
+		return nil, err
+	}
+	head := w.Header()
+	head.Set("Content-Disposition", disposition(path.Base(f.Path)))
+	head.Set("X-Content-Type-Options", "nosniff")
+	if f.Size <= wholeFile {
+		var b bytes.Buffer
+		if err := d.cfg.Engine.Manage(r.Context(), id, cell.FileAct{Act: cell.FileRead, Path: p, Size: wholeFile + 1}, nil, &b); err != nil {
+			head.Del("Content-Disposition")
+			return nil, err
+		}
+		if b.Len() <= wholeFile { // it has not grown meanwhile
+			tag := cell.Sum(b.Bytes()).String()
+			setTag(w, tag)
+			if tags, ok := readTags(r.Header.Get("If-None-Match")); ok && tags.has(tag) {
+				w.WriteHeader(http.StatusNotModified)
+				return done{}, nil
+			}
+			head.Set("Content-Type", octets)
+			head.Set("Content-Length", strconv.Itoa(b.Len()))
+			w.Write(b.Bytes())
+			return done{}, nil
+		}
+	}
+	out := &sized{w: w, left: f.Size}
+	err = d.cfg.Engine.Manage(r.Context(), id, cell.FileAct{Act: cell.FileRead, Path: p, Size: f.Size}, nil, out)
+	switch {
+	case err != nil && !out.begun:
+		head.Del("Content-Disposition")
+		return nil, err
+	case err != nil || out.left > 0: // breaking it off is the only way to say so
+		panic(http.ErrAbortHandler)
+	}
+	return done{}, nil
+}
+
+// sized is a body of so many bytes; its header is sent with the first of them.
+type sized struct {
+	w     http.ResponseWriter
+	left  int64
+	begun bool
+}
+
+func (s *sized) Write(p []byte) (int, error) {
+	if !s.begun {
+		s.begun = true
+		s.w.Header().Set("Content-Type", octets)
+		s.w.Header().Set("Content-Length", strconv.FormatInt(s.left, 10))
+	}
+	n, err := s.w.Write(p)
+	s.left -= int64(n)
+	return n, err
+}
+
+// writeFile makes one file of the body. With If-Match it must be what the caller
+// saw, with If-None-Match: * it must not be there; no other writer of this route
+// comes between looking and writing.
+func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p, err := d.fileOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return nil, cell.Errorf(cell.WrongType, "daemon.file", "send the bytes as they are", "cannot write content that is encoded as %s", strconv.Quote(clip(enc)))
+	}
+	release, err := d.writers.hold(r.Context(), string(id)+"\x00"+p)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := d.unchanged(r, id, p); err != nil {
+		return nil, err
+	}
+	in := &intake{Reader: r.Body}
+	h := sha256.New()
+	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileWrite, Path: p}, io.TeeReader(in, h))
+	if err != nil {
+		return nil, in.why(err)
+	}
+	f.Digest = sum(h)
+	setTag(w, f.Digest)
+	return f, nil
+}
+
+func (d *Daemon) removeFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p, err := d.fileOf(r)
+	if err != nil {
+		return nil, err
+	}
+	release, err := d.writers.hold(r.Context(), string(id)+"\x00"+p)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := d.unchanged(r, id, p); err != nil {
+		return nil, err
+	}
+	f, err := d.manage(r.Context(), id, cell.FileAct{Act: cell.FileStat, Path: p}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.cfg.Engine.Files(r.Context(), id, cell.FileAct{Act: cell.FileRemove, Path: p}, nil); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// unchanged refuses a request for a file that is not what its caller saw.
+func (d *Daemon) unchanged(r *http.Request, id cell.ID, p string) error {
+	if !conditional(r) {
+		return nil
+	}
+	tag, err := d.digestOf(r.Context(), id, p)
+	if err != nil {
+		return err
+	}
+	return meets(r, tag)
+}
+
+func (d *Daemon) makeDirectory(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.actOn(w, r, cell.FileMkdir)
+}
+
+func (d *Daemon) renameFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	return d.actOn(w, r, cell.FileMove)
+}
+
+// actOn does what a body asks for.
+func (d *Daemon) actOn(w http.ResponseWriter, r *http.Request, act string) (any, error) {
+	req, err := decode[api.FileRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	a := cell.FileAct{Act: act, Path: req.Path, To: req.To}
+	if a.Path == "" || (a.To == "") == (act == cell.FileMove) {
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "give path, and to when it shall get another one", "the request is not complete")
+	}
+	for _, p := range []string{a.Path, a.To} {
+		if err := checkPath(p); err != nil {
+			return nil, err
+		}
+	}
+	id, err := d.cellOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return d.manage(r.Context(), id, a, nil)
+}
+
+// watchFiles tells what changes in a directory as server-sent events, until the
+// caller hangs up. What happens while nobody listens is not told.
+func (d *Daemon) watchFiles(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p, err := d.fileOf(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	d.mu.Lock()
+	life := d.life
+	d.mu.Unlock()
+	defer context.AfterFunc(life, cancel)() // whoever watches does not keep the daemon from ending
+	var out *eventWriter
+	n := int64(0)
+	err = d.cfg.Engine.Watch(ctx, id, p, queryBool(r, "below"), func(ev cell.FileEvent) error {
+		if out == nil {
+			out = newEventWriter(w)
+		}
+		b, err := json.Marshal(api.FileEvent{Path: ev.Path, What: ev.What})
+		if err != nil {
+			return err
+		}
+		out.event("", n, b)
+		n++
+		return out.flush()
+	})
+	if out == nil && err != nil {
+		return nil, err
+	}
+	if err != nil && ctx.Err() == nil {
+		b, _ := json.Marshal(errorOf(err))
+		out.event("error", n, b)
+		out.flush()
+	}
+	return done{}, nil
+}
+
+// turns has those who write the same thing do so one after the other.
+type turns struct {
+	mu sync.Mutex // guards what follows
+	of map[string]*turn
+}
+
+type turn struct {
+	free    chan struct{} // has one element while nobody has the turn
+	waiting int           // with who has it
+}
+
+// hold waits for the turn at name, until release is called or ctx ends.
+func (t *turns) hold(ctx context.Context, name string) (release func(), err error) {
+	t.mu.Lock()
+	if t.of == nil {
+		t.of = map[string]*turn{}
+	}
+	x := t.of[name]
+	if x == nil {
+		x = &turn{free: make(chan struct{}, 1)}
+		x.free <- struct{}{}
+		t.of[name] = x
+	}
+	x.waiting++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		if x.waiting--; x.waiting == 0 {
+			delete(t.of, name)
+		}
+		t.mu.Unlock()
+	}
+	select {
+	case <-x.free:
+		return func() {
+			x.free <- struct{}{}
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, cell.Errorf(cell.Interrupted, "daemon.file", "", "interrupted while somebody else writes it")
+	}
+}

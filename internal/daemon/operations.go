@@ -1,0 +1,256 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Operation is the kind of operation that a request of the route can be asked to
+// become; "" for none.
+func (r Route) Operation() string {
+	path, _ := r.Split()
+	for _, k := range api.OperationKinds {
+		if r.Method == http.MethodPost && k.Path == path {
+			return k.Kind
+		}
+	}
+	return ""
+}
+
+// accepted is an answer: what was asked for goes on as an operation.
+type accepted struct{ api.Operation }
+
+// send answers with it.
+func (a accepted) send(w http.ResponseWriter) {
+	w.Header().Set("Location", "/v1/operations/"+a.ID)
+	w.Header().Set("Preference-Applied", "respond-async")
+	writeJSON(w, http.StatusAccepted, a.Operation)
+}
+
+// standing is how long a caller's token is good.
+type standing struct {
+	life    context.Context
+	expires time.Time // zero: for ever
+}
+
+type standingKey struct{}
+
+// detach does work as an operation. Like all that is begun with a token, it ends
+// when that does.
+func (d *Daemon) detach(r *http.Request, route *Route, object string, do work) (any, error) {
+	p, _ := access.From(r.Context())
+	v := visitOf(r)
+	if object == "" {
+		object = objectOf(r, *route)
+	}
+	if object == "-" {
+		object = ""
+	}
+	d.mu.Lock()
+	life := d.life
+	d.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	free := func() { cancel(nil) }
+	if s, ok := ctx.Value(standingKey{}).(standing); ok {
+		stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+		timer := func() bool { return true }
+		if !s.expires.IsZero() {
+			timer = time.AfterFunc(time.Until(s.expires), func() {
+				cancel(cell.Errorf(cell.Unauthenticated, "daemon", "", "the token has expired"))
+			}).Stop
+		}
+		free = func() {
+			stop()
+			timer()
+			cancel(nil)
+		}
+	}
+	explained := func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		res, err := do(ctx, out)
+		if err != nil {
+			if cause := context.Cause(ctx); cell.KindOf(cause) == cell.Unauthenticated {
+				err = cause
+			}
+			err = route.explain(r, err)
+		}
+		return res, err
+	}
+	view := api.Operation{Kind: route.Operation(), Object: clip(object), Request: v.id}
+	op, err := d.cfg.Operations.begin(ctx, p, view, life, explained, func(o api.Operation) {
+		free()
+		d.cfg.Audit.ended(d, v, route, o)
+	})
+	if err != nil {
+		free()
+		return nil, err
+	}
+	return accepted{op}, nil
+}
+
+// operationOf is the operation that a path names, for who asks.
+func (d *Daemon) operationOf(r *http.Request) (*operation, error) {
+	if d.cfg.Operations == nil {
+		return nil, cell.Errorf(cell.NotFound, "daemon", "", "there are no operations")
+	}
+	p, _ := access.From(r.Context())
+	return d.cfg.Operations.get(p, r.PathValue("operation"))
+}
+
+func (d *Daemon) listOperations(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if d.cfg.Operations == nil {
+		return []api.Operation{}, nil
+	}
+	p, _ := access.From(r.Context())
+	return d.cfg.Operations.list(p), nil
+}
+
+func (d *Daemon) getOperation(_ http.ResponseWriter, r *http.Request) (any, error) {
+	op, err := d.operationOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if queryBool(r, "wait") {
+		if err := d.awaitOperation(r, op); err != nil {
+			return nil, err
+		}
+	}
+	return d.cfg.Operations.look(op), nil
+}
+
+// awaitOperation returns when an operation has ended.
+func (d *Daemon) awaitOperation(r *http.Request, op *operation) error {
+	select {
+	case <-op.done:
+		return nil
+	case <-r.Context().Done():
+		return cell.Errorf(cell.Interrupted, "daemon", "", "interrupted")
+	}
+}
+
+func (d *Daemon) abortOperation(_ http.ResponseWriter, r *http.Request) (any, error) {
+	op, err := d.operationOf(r)
+	if err != nil {
+		return nil, err
+	}
+	d.cfg.Operations.abort(op)
+	if err := d.awaitOperation(r, op); err != nil {
+		return nil, err
+	}
+	return d.cfg.Operations.look(op), nil
+}
+
+// eventStream is the media type of server-sent events.
+const eventStream = "text/event-stream"
+
+// lastSeen is the number of the event that a client of a stream has seen last: as
+// browsers say it when they come back, or as the query does.
+func lastSeen(r *http.Request) (int64, error) {
+	s := r.Header.Get("Last-Event-ID")
+	if s == "" {
+		s = r.URL.Query().Get("after")
+	}
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		return 0, cell.Errorf(cell.Invalid, "daemon", "give the id of the event that you have seen last", "%s is no number of an event", strconv.Quote(clip(s)))
+	}
+	return n, nil
+}
+
+// operationEvents tells what an operation says as server-sent events: each line
+// with its number as id, a gap where lines are not kept any more, and at its end
+// the operation.
+func (d *Daemon) operationEvents(w http.ResponseWriter, r *http.Request) (any, error) {
+	op, err := d.operationOf(r)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := lastSeen(r)
+	if err != nil {
+		return nil, err
+	}
+	out := newEventWriter(w)
+	beat := time.NewTicker(opsBeat)
+	defer beat.Stop()
+	for {
+		lines, first, more := d.cfg.Operations.after(op, seen)
+		if gap := first - seen - 1; gap > 0 && seen < first {
+			out.event("gap", first-1, fmt.Appendf(nil, `{"lines":%d}`, gap))
+		}
+		for i, l := range lines {
+			seen = first + int64(i)
+			out.event("", seen, l)
+		}
+		if more == nil {
+			v := d.cfg.Operations.look(op)
+			b, err := json.Marshal(v)
+			if err != nil {
+				return done{}, nil
+			}
+			out.event("end", v.Lines, b)
+			out.flush()
+			return done{}, nil
+		}
+		if out.flush() != nil {
+			return done{}, nil
+		}
+		select {
+		case <-more:
+		case <-op.done:
+		case <-beat.C:
+			out.comment()
+		case <-r.Context().Done():
+			return done{}, nil
+		}
+	}
+}
+
+// eventWriter writes server-sent events.
+type eventWriter struct {
+	w   http.ResponseWriter
+	out *http.ResponseController
+	err error
+}
+
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	w.Header().Set("Content-Type", eventStream)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	return &eventWriter{w: w, out: http.NewResponseController(w)}
+}
+
+// event writes one; data is JSON, which has no line break.
+func (e *eventWriter) event(name string, id int64, data []byte) {
+	if e.err != nil {
+		return
+	}
+	if name != "" {
+		name = "event: " + name + "\n"
+	}
+	_, e.err = fmt.Fprintf(e.w, "%sid: %d\ndata: %s\n\n", name, id, data)
+}
+
+// comment writes a sign of life.
+func (e *eventWriter) comment() {
+	if e.err == nil {
+		_, e.err = fmt.Fprint(e.w, ": still there\n\n")
+	}
+}
+
+func (e *eventWriter) flush() error {
+	if e.err == nil {
+		e.err = e.out.Flush()
+	}
+	return e.err
+}

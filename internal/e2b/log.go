@@ -1,0 +1,164 @@
+package e2b
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// logLine is something that happened to a sandbox.
+type logLine struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Level     string            `json:"level"`
+	Message   string            `json:"message"`
+	Fields    map[string]string `json:"fields"`
+}
+
+// maxLog is how many lines are kept of each sandbox.
+const maxLog = 1000
+
+// note adds a line to the log of a sandbox. What a command is given or prints is
+// not in it.
+func (f *Front) note(id cell.ID, level, message string) {
+	b := f.box(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.log) >= maxLog {
+		b.log = append(b.log[:0], b.log[1:]...)
+	}
+	b.log = append(b.log, logLine{time.Now().UTC(), level, message, map[string]string{}})
+}
+
+// levels are how bad a line is, by its level.
+var levels = map[string]int{"debug": 0, "info": 1, "warn": 2, "error": 3}
+
+// logQuery is which lines are asked for.
+type logQuery struct {
+	cursor   time.Time // from here on; up to here, backward
+	limit    int
+	backward bool   // the newest first
+	level    string // and worse
+	search   string // part of a message
+}
+
+// logQueryOf reads which lines a request asks for; names are the parameters that
+// its route has.
+func logQueryOf(w http.ResponseWriter, r *http.Request, names ...string) (l logQuery, err error) {
+	known(w, r, names...)
+	l.limit = maxLog
+	for _, name := range names {
+		s := r.URL.Query().Get(name)
+		if s == "" {
+			continue
+		}
+		ok := true
+		switch name {
+		case "start", "cursor":
+			n, nerr := strconv.ParseInt(s, 10, 64)
+			l.cursor, ok = time.UnixMilli(n), nerr == nil
+		case "limit":
+			n, nerr := strconv.Atoi(s)
+			l.limit, ok = min(n, maxLog), nerr == nil && n >= 0
+		case "direction":
+			l.backward, ok = s == "backward", s == "backward" || s == "forward"
+		case "level":
+			_, ok = levels[s]
+			l.level = s
+		case "search":
+			l.search = s
+		}
+		if !ok {
+			return l, cell.Errorf(cell.Invalid, "e2b.logs", "leave it out", "cannot read logs: %s is %q", name, clip(s))
+		}
+	}
+	return l, nil
+}
+
+// of picks lines. Those of one millisecond with the cursor are among them: a
+// client that goes on from its last line has it twice, and misses none.
+func (l *logQuery) of(n int, line func(i int) (at time.Time, level, message string)) (picked []int) {
+	for i := range n {
+		if l.backward {
+			i = n - 1 - i
+		}
+		at, level, message := line(i)
+		at = at.Truncate(time.Millisecond)
+		switch {
+		case len(picked) >= l.limit:
+			return picked
+		case !l.cursor.IsZero() && (l.backward && at.After(l.cursor) || !l.backward && at.Before(l.cursor)):
+		case levels[level] < levels[l.level], !strings.Contains(message, l.search):
+		default:
+			picked = append(picked, i)
+		}
+	}
+	return picked
+}
+
+func (f *Front) pick(c *api.Cell, l *logQuery) []logLine {
+	b := f.box(cell.ID(c.ID))
+	b.mu.Lock()
+	all := slices.Clone(b.log)
+	b.mu.Unlock()
+	out := []logLine{}
+	for _, i := range l.of(len(all), func(i int) (time.Time, string, string) { return all[i].Timestamp, all[i].Level, all[i].Message }) {
+		out = append(out, all[i])
+	}
+	return out
+}
+
+// logs tells what happened to a sandbox since this daemon lives: as words and in
+// parts, the oldest first.
+func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	q, err := logQueryOf(w, r, "start", "limit")
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	type line struct {
+		Timestamp time.Time `json:"timestamp"`
+		Line      string    `json:"line"`
+	}
+	entries, lines := f.pick(c, &q), []line{}
+	for _, e := range entries {
+		lines = append(lines, line{e.Timestamp, e.Message})
+	}
+	answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
+}
+
+// logsV2 tells the same in parts, of a level, that hold a text, in either order.
+func (f *Front) logsV2(w http.ResponseWriter, r *http.Request, c *api.Cell) {
+	q, err := logQueryOf(w, r, "cursor", "limit", "direction", "level", "search")
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"logs": f.pick(c, &q)})
+}
+
+// buildLogs tells what the steps of a template printed.
+func (f *Front) buildLogs(w http.ResponseWriter, r *http.Request) {
+	_, b, ok := f.buildOf(r)
+	if !ok {
+		refuse(w, http.StatusNotFound, noBuild)
+		return
+	}
+	q, err := logQueryOf(w, r, "cursor", "limit", "direction", "level")
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	b.mu.Lock()
+	all := slices.Clone(b.lines)
+	b.mu.Unlock()
+	out := []buildLine{}
+	for _, i := range q.of(len(all), func(i int) (time.Time, string, string) { return all[i].Timestamp, all[i].Level, all[i].Message }) {
+		out = append(out, all[i])
+	}
+	answer(w, http.StatusOK, map[string]any{"logs": out})
+}

@@ -1,0 +1,165 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// network.rules puts headers into requests that leave a sandbox. Each is a
+// credential of pando's, lent to the sandbox by its policy: the value is kept
+// encrypted, is in no record and no answer, and the sandbox never sees it. Equal
+// rules of many sandboxes, whoever's they are, are one credential, which goes with
+// the last of them.
+
+// ruleCredential begins the names of such credentials.
+const ruleCredential = "e2b-rule-"
+
+// ruleComment is what `pando credential list` says of them.
+const ruleComment = "network.rules of E2B sandboxes"
+
+// masked is what is told of a header's value.
+const masked = "***"
+
+// transform is one rule for a host.
+type transform struct {
+	Transform *struct {
+		Headers map[string]string `json:"headers,omitempty"`
+	} `json:"transform,omitempty"`
+}
+
+// rules reads network.rules: headers by host. What can't be done is refused.
+func (n *network) rules() (map[string]map[string]string, error) {
+	if n == nil || !isSet(n.Rules) {
+		return nil, nil
+	}
+	cannot := func(hint, what string, args ...any) error {
+		return cell.Errorf(cell.Unsupported, "e2b.network", hint, "cannot do network.rules: "+what, args...)
+	}
+	var in map[string][]transform
+	d := json.NewDecoder(bytes.NewReader(n.Rules))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return nil, cannot(`write {"HOST": [{"transform": {"headers": {"NAME": "VALUE"}}}]}`, "%w", err)
+	}
+	out := map[string]map[string]string{}
+	for _, host := range slices.Sorted(maps.Keys(in)) {
+		headers := map[string]string{}
+		for _, t := range in[host] {
+			if t.Transform == nil {
+				continue
+			}
+			for name, value := range t.Transform.Headers {
+				if strings.Contains(value, "${e2b.") {
+					return nil, cannot("give the value itself", "the header %s for %s names a secret or identity of E2B's", clip(name), clip(host))
+				}
+				headers[name] = value
+			}
+		}
+		switch {
+		case len(headers) == 0:
+			continue
+		case len(headers) > 1:
+			return nil, cannot("keep the one with the secret; the program can send the others", "%d headers for %s: there can be one", len(headers), clip(host))
+		}
+		host = strings.ToLower(host)
+		for other := range out {
+			if covers(host, other) || covers(other, host) {
+				return nil, cannot("give rules for hosts of which none is within another", "%s and %s have requests in common", clip(other), clip(host))
+			}
+		}
+		out[host] = headers
+	}
+	return out, nil
+}
+
+// covers reports whether a host, or hosts below a domain, are among others.
+func covers(outer, inner string) bool {
+	below, wild := strings.CutPrefix(outer, "*")
+	return outer == inner || wild && strings.HasSuffix(inner, below)
+}
+
+// mask is network.rules without values; nil for none.
+func (n *network) mask() json.RawMessage {
+	hosts, err := n.rules()
+	if err != nil || len(hosts) == 0 {
+		return nil
+	}
+	out := map[string][]any{}
+	for host, headers := range hosts {
+		names := map[string]string{}
+		for name := range headers {
+			names[name] = masked
+		}
+		out[host] = []any{map[string]any{"transform": map[string]any{"headers": names}}}
+	}
+	b, _ := json.Marshal(out)
+	return b
+}
+
+// lendTo stores the credentials of a sandbox's rules, and returns their names. None
+// of them is forgotten until done is called: by then the sandbox has them.
+func (f *Front) lendTo(ctx context.Context, n *network) (names []string, done func(), err error) {
+	hosts, err := n.rules()
+	if len(hosts) == 0 {
+		return nil, func() {}, err
+	}
+	f.lending.Lock()
+	if names, err = f.lend(ctx, hosts); err != nil {
+		f.lending.Unlock()
+		return nil, nil, err
+	}
+	return names, func() {
+		f.lending.Unlock()
+		f.unlend(context.WithoutCancel(ctx))
+	}, nil
+}
+
+func (f *Front) lend(ctx context.Context, hosts map[string]map[string]string) (names []string, err error) {
+	var have []string
+	for _, c := range f.all.Credentials() {
+		have = append(have, c.Name)
+	}
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		for header, value := range hosts[host] {
+			m := hmac.New(sha256.New, f.cfg.Key)
+			m.Write([]byte("rule\x00" + host + "\x00" + header + "\x00" + value))
+			name := ruleCredential + hex.EncodeToString(m.Sum(nil)[:8])
+			names = append(names, name)
+			if slices.Contains(have, name) {
+				continue
+			}
+			as, secret := header+": {secret}", value
+			if scheme, rest, ok := strings.Cut(value, " "); ok && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789-") == "" {
+				as, secret = header+": "+scheme+" {secret}", rest // "Bearer" is none
+			}
+			if _, err := f.all.AddCredential(ctx, api.CredentialRequest{Name: name, Kind: "token", Secret: secret, For: []string{"https://" + host + "/**"},
+				As: as, Comment: ruleComment}); err != nil {
+				return nil, cell.Errorf(cell.KindOf(err), "e2b.network", cell.HintOf(err), "cannot do network.rules for %s: %w", clip(host), err)
+			}
+		}
+	}
+	return names, nil
+}
+
+// unlend forgets the credentials of rules whose sandboxes are gone.
+func (f *Front) unlend(ctx context.Context) {
+	f.lending.Lock()
+	defer f.lending.Unlock()
+	for _, c := range f.all.Credentials() {
+		if strings.HasPrefix(c.Name, ruleCredential) && c.Comment == ruleComment && len(c.Lent) == 0 {
+			if _, err := f.all.RemoveCredential(ctx, c.Name); err != nil {
+				f.cfg.Log.Warn("cannot forget the credential of a rule", "credential", c.Name, "error", err)
+			}
+		}
+	}
+}

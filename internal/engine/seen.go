@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"encoding/json"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A Seen refuses what its caller did not see. It is asked with the tag of what there
+// is, "" for nothing, when nobody else can change that any more.
+type Seen func(tag string) error
+
+// unless asks all of them.
+func unless(tag func() string, seen []Seen) error {
+	for _, s := range seen {
+		if s == nil {
+			continue
+		}
+		if err := s(tag()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tagOf makes a tag of what must not have changed.
+func tagOf(facts ...any) string {
+	b, err := json.Marshal(facts)
+	if err != nil { // none of them is made from outside
+		return err.Error()
+	}
+	return cell.Sum(b).String()
+}
+
+// cellTag is of the checkpoint that a cell is at, of its latest run with its verdict,
+// and of its labels and variables: not of what its processes do, nor of how long it
+// lives.
+func (e *Engine) cellTag(c *Cell) string {
+	verdict := ""
+	if r, err := e.reg.run(c.LastRun); err == nil {
+		verdict = r.Verdict
+	}
+	var labels map[string]string
+	if l := e.reg.lease(c.ID); l != nil {
+		labels = l.Labels
+	}
+	return tagOf("cell", c.ID, c.Head, c.LastRun, verdict, labels, e.leasedEnv(c.ID))
+}
+
+// runTag is of which run it is, how far it has come, and its verdict.
+func runTag(r *Run) string { return tagOf("run", r.ID, r.Phase, r.Verdict, r.Receipts) }
+
+// templateTag is of one making of a template; "" when there is none.
+func (e *Engine) templateTag(name string) string {
+	t, err := e.reg.template(name)
+	if err != nil {
+		return ""
+	}
+	return tagOf("template", t.Name, t.Cell, t.Digest, t.Built)
+}
+
+// CellTag is the tag of a cell that the caller sees; "" when there is none.
+func (v *View) CellTag(id cell.ID) string {
+	c, err := v.cell(id)
+	if err != nil {
+		return ""
+	}
+	return v.e.cellTag(&c)
+}
+
+// RunTag is the tag of a run that the caller sees; "" when there is none.
+func (v *View) RunTag(id cell.RunID) string {
+	if v.mustRun(id) != nil {
+		return ""
+	}
+	r, err := v.e.reg.run(id)
+	if err != nil {
+		return ""
+	}
+	return runTag(&r)
+}
+
+// TemplateTag is the tag of a template that the caller sees; "" when there is none.
+func (v *View) TemplateTag(name string) string {
+	if v.mustTemplate(name, false) != nil {
+		return ""
+	}
+	return v.e.templateTag(name)
+}

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Who pauses a cell does not hold its turn: what others made of it meanwhile stays,
+// also for the next daemon.
+func TestPausedTooLate(t *testing.T) {
+	b := newBed(t)
+	b.run("a", "true")
+	id := b.id("a")
+	was, err := b.reg.cell(id)
+	b.must(err)
+	_, err = b.Remove(t.Context(), id, false)
+	b.must(err)
+	b.must(b.reg.commit(Standing{id, was.State, cell.Paused}))
+	for range 2 {
+		if c, err := b.reg.cell(id); err == nil && c.State != cell.Removed {
+			t.Errorf("a removed cell is %s", c.State)
+		}
+		b.reopen()
+	}
+	b.run("b", "true")
+	id = b.id("b")
+	was, err = b.reg.cell(id)
+	b.must(err)
+	b.must(b.reg.commit(Standing{id, was.State, cell.Running}))
+	if c, err := b.reg.cell(id); err != nil || c.State != cell.Running || c.Head != was.Head {
+		t.Errorf("%+v %v", c.State, err)
+	}
+}

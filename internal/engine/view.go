@@ -1,0 +1,688 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/receipt"
+)
+
+// A View is the engine as one caller has it. Whoever answers callers has a View,
+// and no Engine: all that a caller names is looked for here, so that a use case
+// which this file does not have can't be reached from outside.
+//
+// A caller who is restricted to labels sees the cells that carry all of them, and
+// what belongs to those: runs, commands, checkpoints, receipts, approvals. All
+// others are as if they did not exist. Templates without labels are there for
+// everybody, to be looked at and forked; those with labels are as cells are.
+// Images and the names of credentials are everybody's. What is about the whole
+// installation is refused.
+type View struct {
+	e      *Engine
+	token  string
+	bounds *access.Bounds // nil: nothing binds the caller
+	claim  *claim         // of the request under way
+}
+
+// All is the engine as the user has it, and everything that works for them.
+func (e *Engine) All() *View { return &View{e: e} }
+
+// As is the engine as a caller has it.
+func (v *View) As(p access.Principal) *View { return &View{e: v.e, token: p.Token, bounds: p.Bounds} }
+
+// restricted reports whether there is something that the caller does not see.
+func (v *View) restricted() bool { return v != nil && v.bounds != nil && len(v.bounds.Labels) > 0 }
+
+// sees reports whether the caller sees a cell.
+func (v *View) sees(id cell.ID) bool {
+	if !v.restricted() {
+		return true
+	}
+	v.e.reg.mu.RLock()
+	defer v.e.reg.mu.RUnlock()
+	l := v.e.reg.leases[id]
+	return l != nil && v.carried(l.Labels)
+}
+
+// carried reports whether labels are those of what the caller sees.
+func (v *View) carried(labels map[string]string) bool {
+	for k, want := range v.bounds.Labels {
+		if got, ok := labels[k]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// cell is a cell that the caller sees; NotFound, in the same words, for others.
+func (v *View) cell(id cell.ID) (Cell, error) {
+	if !v.sees(id) {
+		return Cell{}, noCell(id)
+	}
+	return v.e.reg.cell(id)
+}
+
+// must refuses a cell that the caller does not see, as if it were not there.
+func (v *View) must(id cell.ID) error {
+	if !v.sees(id) {
+		return noCell(id)
+	}
+	return nil
+}
+
+// mustRun refuses a run that the caller does not see, as if it were not there.
+func (v *View) mustRun(id cell.RunID) error {
+	if !v.restricted() {
+		return nil
+	}
+	if r, err := v.e.reg.run(id); err != nil || !v.sees(r.CellID()) {
+		return noRun(id)
+	}
+	return nil
+}
+
+// mustExec refuses a command that the caller does not see, as if it were not there.
+func (v *View) mustExec(id string) error {
+	if !v.restricted() {
+		return nil
+	}
+	v.e.mu.Lock()
+	x := v.e.execs[id]
+	v.e.mu.Unlock()
+	if x == nil || !v.sees(x.cell) {
+		return noExec(id)
+	}
+	return nil
+}
+
+// mustTemplate refuses a template that the caller does not see, as if it were not
+// there, and with own one that is not theirs alone.
+func (v *View) mustTemplate(name string, own bool) error {
+	if !v.restricted() {
+		return nil
+	}
+	t, err := v.e.reg.template(name)
+	switch {
+	case err != nil || !v.seesTemplate(&t):
+		return noTemplate(name)
+	case own && !v.sees(t.Cell):
+		return cell.Errorf(cell.Denied, "engine.View", "use a token without labels", "template %s is everybody's, and the token is restricted to %s", name, v.restriction())
+	}
+	return nil
+}
+
+// seesTemplate reports whether the caller may look at a template and fork it.
+func (v *View) seesTemplate(t *Template) bool {
+	if !v.restricted() {
+		return true
+	}
+	l := v.e.reg.lease(t.Cell)
+	if l == nil {
+		return true
+	}
+	for k := range l.Labels {
+		if !strings.Contains(k, ":") {
+			return v.carried(l.Labels)
+		}
+	}
+	return true
+}
+
+// seesReceipt reports whether all cells that a receipt is about are the caller's.
+func (v *View) seesReceipt(entry receipt.Entry) bool {
+	if !v.restricted() {
+		return true
+	}
+	s, err := entry.Statement()
+	if err != nil {
+		return false
+	}
+	var p struct {
+		Cell  string        `json:"cell"`
+		Cells []forkedFacts `json:"cells"`
+	}
+	if json.Unmarshal(s.Predicate, &p) != nil || p.Cell == "" {
+		return false
+	}
+	if s.PredicateType != receipt.PredicateFork || len(p.Cells) == 0 {
+		return v.sees(cell.ID(p.Cell))
+	}
+	return !slices.ContainsFunc(p.Cells, func(f forkedFacts) bool { return !v.sees(cell.ID(f.Cell)) })
+}
+
+// whole refuses what is about the whole installation.
+func (v *View) whole(what string) error {
+	if !v.restricted() {
+		return nil
+	}
+	return cell.Errorf(cell.Denied, "engine.View", "use a token without labels", "%s: that is about the whole installation, and the token is restricted to %s", what, v.restriction())
+}
+
+func (v *View) restriction() string { return access.LabelText(v.bounds.Labels) }
+
+// labelled adds what the caller is restricted to to labels that are asked for.
+func (v *View) labelled(labels map[string]string) (map[string]string, error) {
+	if !v.restricted() {
+		return labels, nil
+	}
+	out := map[string]string{}
+	maps.Copy(out, labels)
+	for k, own := range v.bounds.Labels {
+		if asked, ok := out[k]; ok && asked != own {
+			return nil, cell.Errorf(cell.Denied, "engine.View", "leave it out, or use another token", "cannot label with %s=%s: the token is restricted to %s", clip(k), clip(asked), v.restriction())
+		}
+		out[k] = own
+	}
+	return out, nil
+}
+
+// shown is a cell without what the caller does not see of it.
+func (v *View) shown(c api.Cell) api.Cell {
+	if !v.restricted() || c.Parent == nil || v.sees(cell.ID(c.Parent.Cell)) {
+		return c
+	}
+	for _, t := range v.e.reg.listTemplates() {
+		if string(t.Cell) == c.Parent.Cell && v.seesTemplate(&t) {
+			return c
+		}
+	}
+	c.Parent = nil
+	return c
+}
+
+// shownAll is shown for several.
+func (v *View) shownAll(cells []api.Cell) []api.Cell {
+	if v.restricted() {
+		for i := range cells {
+			cells[i] = v.shown(cells[i])
+		}
+	}
+	return cells
+}
+
+// titles are the names of the cells among list that the caller sees.
+func (v *View) titles(list []Cell) []string {
+	out := []string{}
+	for _, c := range list {
+		if v.sees(c.ID) {
+			out = append(out, c.Title())
+		}
+	}
+	return out
+}
+
+// onCell does something with a cell that the caller sees.
+func onCell[T any](v *View, id cell.ID, do func() (T, error)) (out T, err error) {
+	if err := v.must(id); err != nil {
+		return out, err
+	}
+	return do()
+}
+
+// onRun does something with a run that the caller sees.
+func onRun[T any](v *View, id cell.RunID, do func() (T, error)) (out T, err error) {
+	if err := v.mustRun(id); err != nil {
+		return out, err
+	}
+	return do()
+}
+
+// cellOn is onCell for what shows the cell.
+func cellOn(v *View, id cell.ID, do func() (api.Cell, error)) (api.Cell, error) {
+	c, err := onCell(v, id, do)
+	return v.shown(c), err
+}
+
+// Busy: see Engine.
+func (v *View) Busy() bool { return v.e.Busy() }
+
+// User: see Engine.
+func (v *View) User() cell.User { return v.e.User() }
+
+// HomePlace: see Engine.
+func (v *View) HomePlace(asked string) string { return v.e.HomePlace(asked) }
+
+// PublicKey: see Engine.
+func (v *View) PublicKey() ([]byte, error) { return v.e.PublicKey() }
+
+// Cell: see Engine.
+func (v *View) Cell(id cell.ID) (api.Cell, error) {
+	return cellOn(v, id, func() (api.Cell, error) { return v.e.Cell(id) })
+}
+
+// Cells: see Engine.
+func (v *View) Cells() []api.Cell {
+	all := slices.DeleteFunc(v.e.Cells(), func(c api.Cell) bool { return !v.sees(cell.ID(c.ID)) })
+	return v.shownAll(all)
+}
+
+// Record: see Engine.
+func (v *View) Record(id cell.ID) (api.Cell, error) {
+	return cellOn(v, id, func() (api.Cell, error) { return v.e.Record(id) })
+}
+
+// Records: see Engine.
+func (v *View) Records() []api.Cell {
+	all := slices.DeleteFunc(v.e.Records(), func(c api.Cell) bool { return !v.sees(cell.ID(c.ID)) })
+	return v.shownAll(all)
+}
+
+// Labelled: see Engine.
+func (v *View) Labelled(label string) []cell.ID {
+	return slices.DeleteFunc(v.e.Labelled(label), func(id cell.ID) bool { return !v.sees(id) })
+}
+
+// Limits: see Engine.
+func (v *View) Limits(id cell.ID) cell.Limits {
+	if !v.sees(id) {
+		return cell.Limits{}
+	}
+	return v.e.Limits(id)
+}
+
+// LeasedEnv: see Engine.
+func (v *View) LeasedEnv(id cell.ID) []string {
+	if !v.sees(id) {
+		return nil
+	}
+	return v.e.LeasedEnv(id)
+}
+
+// Create: see Engine.
+func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, err error) {
+	if err := v.e.roomy(); err != nil {
+		return api.Cell{}, err
+	}
+	if req.Labels, err = v.labelled(req.Labels); err != nil {
+		return api.Cell{}, err
+	}
+	ctx, done, err := v.making(ctx, 1)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	defer done()
+	c, err := v.e.Create(ctx, req)
+	return v.shown(c), err
+}
+
+// Lease: see Engine. The labels that the caller is restricted to stay, and no cell
+// is given more time than the caller may give.
+func (v *View) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, seen ...Seen) (_ api.Cell, err error) {
+	if err := v.must(id); err != nil {
+		return api.Cell{}, err
+	}
+	if req.Labels != nil {
+		if req.Labels, err = v.labelled(req.Labels); err != nil {
+			return api.Cell{}, err
+		}
+	}
+	c, err := v.e.Lease(v.with(ctx), id, req, seen...)
+	return v.shown(c), err
+}
+
+// LeaseLike: see Engine. As with Lease, what binds the caller stays.
+func (v *View) LeaseLike(ctx context.Context, of cell.ID, period string, ids ...cell.ID) error {
+	for _, id := range append([]cell.ID{of}, ids...) {
+		if err := v.must(id); err != nil {
+			return err
+		}
+	}
+	return v.e.LeaseLike(v.with(ctx), of, period, ids...)
+}
+
+// Park: see Engine.
+func (v *View) Park(ctx context.Context, id cell.ID) (bool, error) {
+	return onCell(v, id, func() (bool, error) { return v.e.Park(ctx, id) })
+}
+
+// Unpark: see Engine.
+func (v *View) Unpark(ctx context.Context, id cell.ID) (bool, error) {
+	return onCell(v, id, func() (bool, error) { return v.e.Unpark(ctx, id) })
+}
+
+// Pause: see Engine.
+func (v *View) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return cellOn(v, id, func() (api.Cell, error) { return v.e.Pause(ctx, id) })
+}
+
+// Resume: see Engine.
+func (v *View) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return cellOn(v, id, func() (api.Cell, error) { return v.e.Resume(ctx, id) })
+}
+
+// Stop: see Engine.
+func (v *View) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return cellOn(v, id, func() (api.Cell, error) { return v.e.Stop(ctx, id) })
+}
+
+// Remove: see Engine.
+func (v *View) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, error) {
+	return cellOn(v, id, func() (api.Cell, error) { return v.e.Remove(ctx, id, dry) })
+}
+
+// Regovern: see Engine.
+func (v *View) Regovern(ctx context.Context, id cell.ID, text string) error {
+	if err := v.must(id); err != nil {
+		return err
+	}
+	return v.e.Regovern(ctx, id, text)
+}
+
+// Processes: see Engine.
+func (v *View) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
+	return onCell(v, id, func() ([]api.Process, error) { return v.e.Processes(ctx, id) })
+}
+
+// Stats: see Engine.
+func (v *View) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
+	return onCell(v, id, func() (api.Stats, error) { return v.e.Stats(ctx, id) })
+}
+
+// AllStats: see Engine.
+func (v *View) AllStats(ctx context.Context) (api.Overview, error) {
+	out, err := v.e.AllStats(ctx)
+	if err != nil || !v.restricted() {
+		return out, err
+	}
+	out.Templates = slices.DeleteFunc(out.Templates, func(u api.TemplateUse) bool { return v.mustTemplate(u.Template, false) != nil })
+	out.Host.Pooled = 0
+	for i := range out.Templates {
+		u := &out.Templates[i]
+		out.Host.Pooled += u.Ready
+		u.Cells = len(v.titles(v.e.dependents(u.Template)))
+		if v.mustTemplate(u.Template, true) != nil {
+			u.Hits, u.Misses = 0, 0
+		}
+	}
+	out.Stats = slices.DeleteFunc(out.Stats, func(s api.Stats) bool { return !v.sees(cell.ID(s.Cell)) })
+	out.Cells = map[string]int{}
+	for _, c := range v.e.reg.listCells() {
+		if c.Template == "" && v.sees(c.ID) {
+			out.Cells[string(c.State)]++
+		}
+	}
+	return out, nil
+}
+
+// History: see Engine.
+func (v *View) History(id cell.ID) ([]api.Checkpoint, error) {
+	return onCell(v, id, func() ([]api.Checkpoint, error) { return v.e.History(id) })
+}
+
+// Checkpoint: see Engine.
+func (v *View) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (api.Checkpoint, error) {
+	return onCell(v, id, func() (out api.Checkpoint, err error) {
+		if err := v.e.roomy(); err != nil {
+			return out, err
+		}
+		return v.e.Checkpoint(ctx, id, req)
+	})
+}
+
+// NameCheckpoint: see Engine.
+func (v *View) NameCheckpoint(ctx context.Context, id cell.ID, number int, message string) (api.Checkpoint, error) {
+	return onCell(v, id, func() (api.Checkpoint, error) { return v.e.NameCheckpoint(ctx, id, number, message) })
+}
+
+// RemoveCheckpoint: see Engine.
+func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) error {
+	if err := v.must(id); err != nil {
+		return err
+	}
+	return v.e.RemoveCheckpoint(ctx, id, number)
+}
+
+// Restore: see Engine.
+func (v *View) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (api.RestoreResult, error) {
+	return onCell(v, id, func() (api.RestoreResult, error) { return v.e.Restore(ctx, id, req, seen...) })
+}
+
+// Undo: see Engine.
+func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
+	return onCell(v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
+}
+
+// Diff: see Engine.
+func (v *View) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
+	if req.Run != "" {
+		if err := v.mustRun(req.Run); err != nil {
+			return api.Diff{}, err
+		}
+	}
+	if req.Cell != "" {
+		if err := v.must(req.Cell); err != nil {
+			return api.Diff{}, err
+		}
+	}
+	return v.e.Diff(ctx, req)
+}
+
+// Fork: see Engine.
+func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
+	return onCell(v, id, func() (api.ForkResult, error) {
+		if err := v.e.roomy(); err != nil {
+			return api.ForkResult{}, err
+		}
+		ctx, done, err := v.making(ctx, max(req.Count, 1))
+		if err != nil {
+			return api.ForkResult{}, err
+		}
+		defer done()
+		res, err := v.e.Fork(ctx, id, req)
+		res.Cells = v.shownAll(res.Cells)
+		return res, err
+	})
+}
+
+// Branch: see Engine.
+func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
+	return onCell(v, id, func() (api.BranchResult, error) {
+		ctx, done, err := v.making(ctx, max(req.Count, 1))
+		if err != nil {
+			return api.BranchResult{}, err
+		}
+		defer done()
+		res, err := v.e.Branch(ctx, id, req)
+		res.Cells = v.shownAll(res.Cells)
+		return res, err
+	})
+}
+
+// Files: see Engine.
+func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
+	return onCell(v, id, func() ([]cell.FileInfo, error) {
+		if a.Act == cell.FileWrite {
+			if err := v.e.roomy(); err != nil {
+				return nil, err
+			}
+		}
+		return v.e.Files(ctx, id, a, in)
+	})
+}
+
+// Manage: see Engine.
+func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
+	if err := v.must(id); err != nil {
+		return err
+	}
+	return v.e.Manage(ctx, id, a, in, out)
+}
+
+// Watch: see Engine.
+func (v *View) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
+	if err := v.must(id); err != nil {
+		return err
+	}
+	return v.e.Watch(ctx, id, path, below, tell)
+}
+
+// ReadFiles: see Engine.
+func (v *View) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
+	if err := v.must(id); err != nil {
+		return err
+	}
+	return v.e.ReadFiles(ctx, id, path, w)
+}
+
+// WriteFiles: see Engine.
+func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
+	if err := cmp.Or(v.must(id), v.e.roomy()); err != nil {
+		return err
+	}
+	return v.e.WriteFiles(ctx, id, path, r)
+}
+
+// Dial: see Engine.
+func (v *View) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
+	return onCell(v, id, func() (net.Conn, error) { return v.e.Dial(ctx, id, port) })
+}
+
+// Ports: see Engine.
+func (v *View) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
+	return onCell(v, id, func() ([]cell.Listening, error) { return v.e.Ports(ctx, id) })
+}
+
+// Execs: see Engine.
+func (v *View) Execs(id cell.ID) ([]api.Exec, error) {
+	return onCell(v, id, func() ([]api.Exec, error) { return v.e.Execs(id) })
+}
+
+// SignalExec: see Engine.
+func (v *View) SignalExec(ctx context.Context, id, signal string) (api.Exec, error) {
+	if err := v.mustExec(id); err != nil {
+		return api.Exec{}, err
+	}
+	return v.e.SignalExec(ctx, id, signal)
+}
+
+// StartExec: see Engine.
+func (v *View) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (api.Exec, error) {
+	return onCell(v, id, func() (api.Exec, error) { return v.e.StartExec(ctx, id, req) })
+}
+
+// Exec: see Engine.
+func (v *View) Exec(id string) (api.Exec, error) {
+	if err := v.mustExec(id); err != nil {
+		return api.Exec{}, err
+	}
+	return v.e.Exec(id)
+}
+
+// AttachExec: see Engine.
+func (v *View) AttachExec(id string, input bool) (*Attachment, error) {
+	if err := v.mustExec(id); err != nil {
+		return nil, err
+	}
+	return v.e.AttachExec(id, input)
+}
+
+// Eval: see Engine.
+func (v *View) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
+	return onCell(v, id, func() (api.EvalResult, error) { return v.e.Eval(ctx, id, req, out) })
+}
+
+// StartRun: see Engine.
+func (v *View) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
+	if err := v.e.roomy(); err != nil {
+		return api.Run{}, err
+	}
+	return v.e.StartRun(v.with(ctx), req)
+}
+
+// Plan: see Engine.
+func (v *View) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error) {
+	return v.e.Plan(v.with(ctx), req)
+}
+
+// Run: see Engine.
+func (v *View) Run(id cell.RunID) (api.Run, error) {
+	return onRun(v, id, func() (api.Run, error) { return v.e.Run(id) })
+}
+
+// Runs: see Engine.
+func (v *View) Runs(id cell.ID) []api.Run {
+	return slices.DeleteFunc(v.e.Runs(id), func(r api.Run) bool { return !v.sees(cell.ID(r.Cell)) })
+}
+
+// WaitRun: see Engine.
+func (v *View) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
+	return onRun(v, id, func() (api.Run, error) { return v.e.WaitRun(ctx, id) })
+}
+
+// AttachRun: see Engine.
+func (v *View) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
+	return onRun(v, id, func() (*Attachment, error) { return v.e.AttachRun(id, input) })
+}
+
+// Interrupt: see Engine.
+func (v *View) Interrupt(id cell.RunID, why string) error {
+	if err := v.mustRun(id); err != nil {
+		return err
+	}
+	return v.e.Interrupt(id, why)
+}
+
+// Log: see Engine.
+func (v *View) Log(id cell.RunID, name string) (*os.File, error) {
+	return onRun(v, id, func() (*os.File, error) { return v.e.Log(id, name) })
+}
+
+// Events: see Engine.
+func (v *View) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.Seq2[json.RawMessage, error], error) {
+	return onRun(v, id, func() (iter.Seq2[json.RawMessage, error], error) { return v.e.Events(ctx, id, q) })
+}
+
+// Export: see Engine.
+func (v *View) Export(id cell.RunID, w io.Writer) error {
+	if err := v.mustRun(id); err != nil {
+		return err
+	}
+	return v.e.Export(id, w)
+}
+
+// Accept: see Engine.
+func (v *View) Accept(ctx context.Context, id cell.RunID, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
+	return onRun(v, id, func() (api.AcceptResult, error) { return v.e.Accept(ctx, id, req, seen...) })
+}
+
+// Discard: see Engine.
+func (v *View) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequest, seen ...Seen) (api.Run, error) {
+	return onRun(v, id, func() (api.Run, error) { return v.e.Discard(ctx, id, req, seen...) })
+}
+
+// ReplayPolicy: see Engine.
+func (v *View) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyReplayRequest) (api.PolicyReplay, error) {
+	return onRun(v, id, func() (api.PolicyReplay, error) { return v.e.ReplayPolicy(ctx, id, req) })
+}
+
+// CheckPolicy: see Engine.
+func (v *View) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
+	return v.e.CheckPolicy(req)
+}
+
+// AllowPolicy: see Engine.
+func (v *View) AllowPolicy(req api.PolicyAllowRequest) (api.PolicyAllowed, error) {
+	if err := v.whole("allowing a policy"); err != nil {
+		return api.PolicyAllowed{}, err
+	}
+	return v.e.AllowPolicy(req)
+}
+
+// AllowedPolicies: see Engine.
+func (v *View) AllowedPolicies() ([]api.PolicyAllowed, error) {
+	if err := v.whole("the policies that were allowed"); err != nil {
+		return nil, err
+	}
+	return v.e.AllowedPolicies()
+}

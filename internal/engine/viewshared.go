@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// The View of what is not a cell's: templates, images, credentials, approvals, and
+// what is about the whole installation.
+
+// Templates: see Engine. Counts of templates that are everybody's are of the
+// caller's cells.
+func (v *View) Templates() []api.Template {
+	all := v.e.Templates()
+	if !v.restricted() {
+		return all
+	}
+	all = slices.DeleteFunc(all, func(t api.Template) bool { return v.mustTemplate(t.Name, false) != nil })
+	for i := range all {
+		all[i] = v.shownTemplate(all[i])
+	}
+	return all
+}
+
+// Template: see Engine.
+func (v *View) Template(name string) (api.Template, error) {
+	if err := v.mustTemplate(name, false); err != nil {
+		return api.Template{}, err
+	}
+	t, err := v.e.Template(name)
+	return v.shownTemplate(t), err
+}
+
+// shownTemplate is a template without what the caller does not see of it.
+func (v *View) shownTemplate(t api.Template) api.Template {
+	if !v.restricted() || t.Name == "" {
+		return t
+	}
+	t.Cells = v.titles(v.e.dependents(t.Name))
+	if !v.sees(cell.ID(t.Cell)) {
+		t.Forks = int64(len(t.Cells))
+	}
+	return t
+}
+
+// BuildTemplate: see Engine.
+func (v *View) BuildTemplate(ctx context.Context, req api.TemplateRequest, out func(api.StreamLine), seen ...Seen) (api.Template, error) {
+	if err := v.e.roomy(); err != nil && !req.DryRun {
+		return api.Template{}, err
+	}
+	t, err := v.e.BuildTemplate(v.with(ctx), req, out, seen...)
+	return v.shownTemplate(t), err
+}
+
+// RemoveTemplate: see Engine.
+func (v *View) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
+	if err := v.mustTemplate(name, true); err != nil {
+		return api.Template{}, err
+	}
+	if v.restricted() && !req.Force {
+		if all := v.e.dependents(name); len(v.titles(all)) < len(all) {
+			return api.Template{}, cell.Errorf(cell.Denied, "engine.RemoveTemplate", "leave them with --force", "cannot remove template %s: cells were forked from it that are not yours", name)
+		}
+	}
+	t, err := v.e.RemoveTemplate(ctx, name, req)
+	return v.shownTemplate(t), err
+}
+
+// ForkTemplate: see Engine.
+func (v *View) ForkTemplate(ctx context.Context, name string, req api.WarmForkRequest, out func(api.StreamLine)) (api.WarmForkResult, error) {
+	if err := v.mustTemplate(name, false); err != nil {
+		return api.WarmForkResult{Template: name, Forks: []api.WarmFork{}}, err
+	}
+	if !req.DryRun {
+		var done func()
+		var err error
+		if ctx, done, err = v.making(ctx, max(req.Count, 1)); err != nil {
+			return api.WarmForkResult{Template: name, Forks: []api.WarmFork{}}, err
+		}
+		defer done()
+	}
+	return v.e.ForkTemplate(ctx, name, req, out)
+}
+
+// Images: see Engine.
+func (v *View) Images() ([]api.Image, error) {
+	list, err := v.e.images.List()
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Image{}
+	for i := range list {
+		one := v.e.imageView(&list[i])
+		if v.restricted() {
+			one.Cells = v.titles(v.e.cellsOn(&list[i]))
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// PullImage: see Engine.
+func (v *View) PullImage(ctx context.Context, req api.ImagePullRequest, out func(api.StreamLine)) (api.Image, error) {
+	if err := v.e.roomy(); err != nil {
+		return api.Image{}, err
+	}
+	img, err := v.e.PullImage(ctx, req, out)
+	if v.restricted() {
+		img.Cells = []string{}
+	}
+	return img, err
+}
+
+// RemoveImage: see Engine.
+func (v *View) RemoveImage(sel, dir string, dry bool) (api.Image, error) {
+	if err := v.whole("removing an image"); err != nil {
+		return api.Image{}, err
+	}
+	return v.e.RemoveImage(sel, dir, dry)
+}
+
+// Credentials: see Engine.
+func (v *View) Credentials() []api.Credential {
+	all := v.e.Credentials()
+	for i := range all {
+		all[i] = v.shownCredential(all[i])
+	}
+	return all
+}
+
+// shownCredential is a credential without the cells that the caller does not see.
+func (v *View) shownCredential(c api.Credential) api.Credential {
+	if v.restricted() {
+		c.Lent = slices.DeleteFunc(c.Lent, func(l api.CredentialLent) bool { return !v.sees(cell.ID(l.Cell)) })
+	}
+	return c
+}
+
+// AddCredential: see Engine.
+func (v *View) AddCredential(ctx context.Context, req api.CredentialRequest) (api.Credential, error) {
+	if err := v.whole("storing a credential"); err != nil {
+		return api.Credential{}, err
+	}
+	return v.e.AddCredential(ctx, req)
+}
+
+// RemoveCredential: see Engine.
+func (v *View) RemoveCredential(ctx context.Context, name string) (api.RevokeResult, error) {
+	if err := v.whole("removing a credential"); err != nil {
+		return api.RevokeResult{}, err
+	}
+	return v.e.RemoveCredential(ctx, name)
+}
+
+// CheckCredential: see Engine.
+func (v *View) CheckCredential(name string) (api.CredentialCheck, error) {
+	c, err := v.e.CheckCredential(name)
+	c.Credential = v.shownCredential(c.Credential)
+	return c, err
+}
+
+// Approvals: see Engine.
+func (v *View) Approvals(all bool) []api.Approval {
+	return slices.DeleteFunc(v.e.Approvals(all), func(a api.Approval) bool { return !v.sees(cell.ID(a.Cell)) })
+}
+
+// Answer: see Engine.
+func (v *View) Answer(ctx context.Context, id string, allow bool, scope string) (api.Approval, error) {
+	if a, err := v.e.approval(id); err != nil || !v.sees(a.Ask.Cell) {
+		return api.Approval{}, noApproval(id)
+	}
+	return v.e.Answer(ctx, id, allow, scope)
+}
+
+// Disk: see Engine.
+func (v *View) Disk(ctx context.Context) (api.Disk, error) {
+	if err := v.whole("what pando holds on disk"); err != nil {
+		return api.Disk{}, err
+	}
+	return v.e.Disk(ctx)
+}
+
+// GC: see Engine.
+func (v *View) GC(ctx context.Context, dry bool) (api.GCResult, error) {
+	if err := v.whole("freeing disk space"); err != nil {
+		return api.GCResult{}, err
+	}
+	return v.e.GC(ctx, dry)
+}

@@ -1,0 +1,153 @@
+"""Commands while they run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, AsyncIterator, Callable, List, Optional, Tuple, Union
+
+from .. import _aio_net as _net
+from .. import _ask, _wire, errors
+from ..models import Progress, Result
+from .http import Conn, Http
+
+__all__ = ["Process", "Sink", "Watch"]
+
+Sink = Optional[Callable[[bytes], Any]]
+Watch = Optional[Callable[[Progress], Any]]
+
+
+class Process:
+    """A command while it runs. Iterating yields ("stdout", bytes) and ("stderr",
+    bytes) as they come; then result is how it ended. Leaving its context ends it.
+
+    It outlives the daemon: when the connection breaks, its output is taken up again
+    where it broke off, unless it was given input, of which nobody knows what has
+    arrived.
+    """
+
+    def __init__(self, http: Http, kind: str, id: str, conn: Conn, progress: Watch = None) -> None:
+        self.id = id
+        self.result: Optional[Result] = None
+        self._http, self._kind, self._conn, self._progress = http, kind, conn, progress
+        self._stream, self._frames = _ask.Stream(), _wire.Frames()
+        self._given = self._ended = self._closed = False  # it was given input; its input has ended; we have hung up
+        self._writing = _net.Lock()
+
+    @classmethod
+    async def _attach(cls, http: Http, kind: str, id: str, progress: Watch = None) -> "Process":
+        return cls(http, kind, id, await http._upgrade(_ask.attach(kind, id)), progress)
+
+    async def __aenter__(self) -> "Process":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hangs up; a command that has not ended is interrupted."""
+        self._closed = True
+        self._conn.stream.close()
+
+    async def _write(self, op: int, payload: bytes) -> None:
+        async with self._writing:
+            await self._conn.stream.write(_wire.frame(op, payload))
+
+    async def write(self, data: Union[bytes, str]) -> None:
+        """Writes to the command's standard input."""
+        data = data.encode() if isinstance(data, str) else bytes(data)
+        self._given = self._given or bool(data)
+        for i in range(0, len(data), 1 << 18):
+            await self._write(_wire.BINARY, b"i" + data[i:i + (1 << 18)])
+
+    async def close_stdin(self) -> None:
+        """Ends the command's standard input."""
+        self._ended = True
+        await self._write(_wire.BINARY, b"e")
+
+    async def signal(self, name: str) -> None:
+        """Sends the command a signal, such as "SIGINT"."""
+        await self._write(_wire.BINARY, b"s" + name.encode())
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Tells its terminal how large it is now."""
+        await self._write(_wire.BINARY, b"w" + json.dumps({"rows": rows, "cols": cols}).encode())
+
+    async def __aiter__(self) -> AsyncIterator[Tuple[str, bytes]]:
+        while self.result is None:
+            try:
+                data = await self._conn.some(1 << 16)
+                if not data:
+                    raise errors.Lost(f"lost the daemon while {self.id} was under way", "see what became of it: pando daemon status")
+                for got in await self._take(data):
+                    yield got
+            except errors.Lost as e:
+                await self._resume(e)
+
+    async def _take(self, data: bytes) -> List[Tuple[str, bytes]]:
+        """Returns the output that came."""
+        out: List[Tuple[str, bytes]] = []
+        for op, message in self._frames.feed(data):
+            if op == _wire.PING:
+                await self._write(_wire.PONG, message)
+            elif op == _wire.CLOSE:
+                raise errors.Lost(f"lost the daemon while {self.id} was under way: it hung up", "see what became of it: pando daemon status")
+            elif op == _wire.BINARY:
+                got = self._stream.take(message)
+                if got and got[0] == "progress":
+                    if self._progress:
+                        self._progress(Progress.from_json(got[1]))
+                elif got:
+                    out.append(got)
+                if self._stream.result is not None:
+                    self.result = _ask.result(self._stream.result, b"", b"", self._stream.lost)
+                    self._conn.stream.close()
+                    break
+        return out
+
+    async def _resume(self, lost: errors.Lost) -> None:
+        """Attaches again, behind the output that has come."""
+        if self._given or self._closed:
+            raise lost
+        self._conn.stream.close()
+        for wait in _wire.WAITS:
+            await _net.sleep(wait)
+            try:
+                self._conn = await self._http._upgrade(_ask.attach(self._kind, self.id, self._stream.seen))
+                self._frames = _wire.Frames()
+                if self._ended:
+                    await self._write(_wire.BINARY, b"e")
+                return
+            except errors.Lost as e:
+                lost = e
+            except errors.NotFound:  # it went with its cell, or the host
+                break
+        raise lost
+
+    async def communicate(self, input: Union[bytes, str, None] = None, stdout: Sink = None, stderr: Sink = None) -> Result:
+        """Gives the command its input, takes what it writes, and waits for its end.
+        What a function takes (stdout, stderr) is not kept."""
+        kept = {"stdout": bytearray(), "stderr": bytearray()}
+        sinks = {"stdout": stdout, "stderr": stderr}
+
+        async def feed() -> None:
+            try:
+                if input:
+                    await self.write(input)
+                await self.close_stdin()
+            except errors.Error:
+                pass  # it has ended meanwhile, or the reader finds out why not
+
+        feeder = _net.Beside(feed)
+        try:
+            async for name, data in self:
+                sink = sinks[name]
+                if sink:
+                    sink(data)
+                else:
+                    kept[name] += data
+        finally:
+            self.close()
+            await feeder.end()
+        assert self.result is not None
+        r = self.result
+        return Result(r.exit_code, bytes(kept["stdout"]), bytes(kept["stderr"]), r.signal, r.cause, r.lost, r.raw)

@@ -1,0 +1,363 @@
+# Made by generate.py of ../_async. Do not edit.
+"""Cells, templates and runs: what is done with them."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import IO, Any, Iterator, Callable, Dict, Generic, List, Mapping, Optional, Sequence, TypeVar, Union
+
+from .. import _net as _net
+from .. import _ask, _files, errors
+from .._ask import Command, Env, Timeout
+from .._wire import Request
+from ..models import CellInfo, Checkpoint, Diff, Event, Receipt, Restored, Result, RunInfo, TemplateInfo
+from ..values import Evaluation
+from .http import Http
+from .process import Process, Sink, Watch
+
+__all__ = ["Cell", "Cells", "Run", "Template"]
+
+
+class Cell:
+    """An isolated place where commands and code run. As a context it is removed at
+    the end."""
+
+    def __init__(self, http: Http, doc: Dict[str, Any], answer: Union[Evaluation, Result, None] = None) -> None:
+        self._http = http
+        self.id: str = doc["cell"]
+        self.name: str = doc.get("name") or doc["cell"]
+        self.answer = answer
+        """What it answered when it was forked with eval or command."""
+
+    def __repr__(self) -> str:
+        return f"<pando.Cell {self.name}>"
+
+    def __enter__(self) -> "Cell":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        try:
+            self.remove()
+        except errors.NotFound:
+            pass
+
+    def info(self) -> CellInfo:
+        """Tells about it as it is now."""
+        return CellInfo.from_json(self._http._call(_ask.cell(self.id)))
+
+    def remove(self) -> None:
+        """Removes it, with its processes, files and checkpoints."""
+        self._http._gone(_ask.remove(self.id))
+
+    def pause(self) -> None:
+        """Freezes its processes."""
+        self._http._call(_ask.act(self.id, "pause"))
+
+    def resume(self) -> None:
+        """Lets its processes go on."""
+        self._http._call(_ask.act(self.id, "resume"))
+
+    def stop(self) -> None:
+        """Ends its processes; its files stay."""
+        self._http._call(_ask.act(self.id, "stop"))
+
+    def lease(self, ttl: Timeout = None, then: str = "", *, extend: bool = False, labels: Optional[Mapping[str, str]] = None,
+                    env: Env = None) -> CellInfo:
+        """Changes how long it lives, from now on: seconds, or "5m"; "" for ever; and
+        what becomes of it then: "pause" (default), "stop" or "remove". With extend
+        its life never gets shorter. labels and env replace those that it has."""
+        return CellInfo.from_json(self._http._call(_ask.lease(self.id, ttl, then, extend, labels, env)))
+
+    # Code and commands.
+
+    def evaluate(self, code: str, *, timeout: Timeout = None, fresh: bool = False, kind: str = "", stdout: Sink = None,
+                       stderr: Sink = None) -> Evaluation:
+        """Evaluates code and returns all that came of it; an exception is no error
+        here. stdout and stderr are told what it writes as it comes."""
+        doc, events = self._http._lines(_ask.evaluate(self.id, code, timeout, fresh, kind), _ask.teller(stdout, stderr, None))
+        return Evaluation.from_json(doc.get("result") or {}, bytes(events.stdout), bytes(events.stderr), doc.get("notes"))
+
+    def eval(self, code: str, *, timeout: Timeout = None, fresh: bool = False, kind: str = "", stdout: Sink = None,
+                   stderr: Sink = None) -> Any:
+        """Evaluates code in the cell's interpreter, whose state lasts, and returns
+        the value of the last expression: exact, or an Opaque. What the code raises
+        is an EvalError."""
+        return _ask.value(self.evaluate(code, timeout=timeout, fresh=fresh, kind=kind, stdout=stdout, stderr=stderr))
+
+    def popen(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None) -> Process:
+        """Starts a command, and returns while it runs."""
+        doc = self._http._call(_ask.start(self.id, command, env, workdir, timeout))
+        return Process._attach(self._http, "execs", doc["exec"])
+
+    def terminal(self, command: Command = ("sh",), *, rows: int = 24, cols: int = 80, env: Env = None, workdir: str = "",
+                       timeout: Timeout = None) -> Process:
+        """Starts a command at a terminal of its own. What it writes is all "stdout";
+        control characters and Process.resize work as at any terminal."""
+        doc = self._http._call(_ask.start(self.id, command, env, workdir, timeout, (rows, cols)))
+        return Process._attach(self._http, "execs", doc["exec"])
+
+    def exec(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None,
+                   input: Union[bytes, str, None] = None, stdout: Sink = None, stderr: Sink = None, check: bool = False) -> Result:
+        """Runs a command to its end: a program and its arguments, or a line for a
+        shell. With check, a failure is an ExitError."""
+        p = self.popen(command, env=env, workdir=workdir, timeout=timeout)
+        r = p.communicate(input, stdout, stderr)
+        if check:
+            _ask.must(command, r)
+        return r
+
+    def run(self, command: Command, *, env: Env = None, workdir: str = "", limits: Mapping[str, str] = {}, timeout: Timeout = None,
+                  check: str = "", on_failure: str = "", on_success: str = "", input: Union[bytes, str, None] = None, stdout: Sink = None,
+                  stderr: Sink = None, progress: Watch = None, check_exit: bool = False) -> "Run":
+        """Does a governed run in it; see Client.run."""
+        req = _ask.start_run(command, self.name, "", "", "", env, (), (), workdir, limits, timeout, check, on_failure, on_success, "",
+                             not self._http._at.socket)
+        return Run._of(self._http, req, command, input, stdout, stderr, progress, check_exit)
+
+    def runs(self) -> List[RunInfo]:
+        """Lists its runs, newest first."""
+        return [RunInfo.from_json(d) for d in self._http._call(_ask.runs(self.id))]
+
+    # Copies and states.
+
+    def fork(self, n: int = 1, *, checkpoint: Union[int, Checkpoint] = 0, name: str = "", files: bool = False) -> "Cells[Cell]":
+        """Makes cells with its files as of a checkpoint; 0 for its present state."""
+        doc = self._http._call(_ask.fork(self.id, n, _number(checkpoint), name, files))
+        return Cells(Cell(self._http, d) for d in doc["cells"])
+
+    def branch(self, n: int = 1, *, name: str = "") -> "Cells[Cell]":
+        """Copies it with its interpreter as it is now; it goes on."""
+        doc = self._http._call(_ask.branch(self.id, n, name))
+        return Cells(Cell(self._http, d) for d in doc["cells"])
+
+    def checkpoint(self, message: str = "") -> Checkpoint:
+        """Makes its present state a checkpoint."""
+        return Checkpoint.from_json(self._http._call(_ask.checkpoint(self.id, message)))
+
+    def history(self) -> List[Checkpoint]:
+        """Lists its checkpoints."""
+        return [Checkpoint.from_json(d) for d in self._http._call(_ask.history(self.id))]
+
+    def restore(self, checkpoint: Union[int, Checkpoint], *, lose: bool = False, files: bool = False, dry_run: bool = False) -> Restored:
+        """Brings it back to a checkpoint. lose confirms that results of later runs
+        leave its workspace."""
+        return Restored.from_json(self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run)))
+
+    def undo(self, to: int = 0, *, lose: bool = False) -> Restored:
+        """Brings it back to before its latest change."""
+        return Restored.from_json(self._http._call(_ask.undo(self.id, to, lose)))
+
+    def diff(self, start: int = 0, end: int = 0, *, ignored: bool = False) -> Diff:
+        """Compares two checkpoints; by default the one before its latest run with
+        its present state."""
+        return Diff.from_json(self._http._call(_ask.diff(self.id, start, end, ignored)))
+
+    # Files. Paths are absolute, or relative to the workspace.
+
+    def read_bytes(self, path: str) -> bytes:
+        """Reads a file."""
+        return _files.unpacked(path, self._http._bytes(_ask.read(self.id, path)))
+
+    def read_text(self, path: str, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Reads a file as text."""
+        return (self.read_bytes(path)).decode(encoding, errors)
+
+    def write_bytes(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Writes a file; directories above it are made."""
+        directory, name = _files.place(path)
+        self._http._bytes(_ask.write(self.id, directory, _files.packed(name, data, mode)))
+
+    def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Writes a file as UTF-8."""
+        self.write_bytes(path, text.encode(), mode)
+
+    def download(self, path: str, to: str) -> None:
+        """Copies a file or directory out of it, to a path that need not be there."""
+        with tempfile.TemporaryFile() as f:
+            self.read_archive(path, f)
+            f.seek(0)
+            _net.apart(lambda: _files.extract(f, to))
+
+    def upload(self, source: str, to: str) -> None:
+        """Copies a file or directory into it, as the path to."""
+        directory, name = _files.place(to)
+        with tempfile.TemporaryFile() as f:
+            _net.apart(lambda: _files.pack(source, name, f))
+            f.seek(0)
+            self.write_archive(f, directory)
+
+    def read_archive(self, path: str, f: IO[bytes]) -> None:
+        """Writes a file or directory of it to an open file, as a tar archive."""
+        self._http._into(_ask.read(self.id, path), f)
+
+    def write_archive(self, f: IO[bytes], directory: str = ".") -> None:
+        """Puts what a tar archive holds, an open file, into one of its directories."""
+        self._http._put(_ask.write(self.id, directory, b""), f)
+
+
+def _number(checkpoint: Union[int, Checkpoint]) -> int:
+    return checkpoint.number if isinstance(checkpoint, Checkpoint) else checkpoint
+
+
+C = TypeVar("C", bound=Cell)
+
+
+class Cells(List[C], Generic[C]):
+    """Cells that were made together. As a context they are removed at the end."""
+
+    def __enter__(self) -> "Cells[C]":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Removes all of them; the first error is raised when all were tried."""
+        for e in _net.each([c.remove for c in self]):
+            if e is not None and not isinstance(e, errors.NotFound):
+                raise e
+
+
+class Template:
+    """A warm cell that is kept to be forked."""
+
+    def __init__(self, http: Http, info: TemplateInfo) -> None:
+        self._http = http
+        self.name = info.name
+        self.built = info
+
+    def __repr__(self) -> str:
+        return f"<pando.Template {self.name}>"
+
+    def info(self) -> TemplateInfo:
+        """Tells about it as it is now."""
+        return TemplateInfo.from_json(self._http._call(_ask.template(self.name)))
+
+    def fork(self, n: int = 1, *, name: str = "", eval: str = "", command: Optional[Command] = None, timeout: Timeout = None,
+                   remove: bool = False, progress: Optional[Callable[[Cell], Any]] = None) -> Cells[Cell]:
+        """Makes cells with its memory and files. With eval or command each answers
+        (Cell.answer); progress is told each cell when it has. With remove they are
+        removed then. A cell that could not be made is an error, and none is left."""
+        def on(word: str, v: Any) -> None:
+            if word == "fork" and progress and not v.get("error"):
+                progress(Cell(self._http, v["cell"], _ask.forked(v)))
+
+        doc, _ = self._http._lines(_ask.warm_fork(self.name, n, name, eval, command, timeout, remove), on)
+        cells = Cells(Cell(self._http, f["cell"], _ask.forked(f)) for f in doc["forks"] if not f.get("error"))
+        bad = [f["error"] for f in doc["forks"] if f.get("error")]
+        if bad:
+            if not remove:
+                cells.discard()
+            raise errors.from_json(bad[0])
+        return cells
+
+    def map(self, code: str, n: int = 1, *, timeout: Timeout = None) -> List[Any]:
+        """Evaluates code in n forks, which are removed, and returns the values."""
+        values = []
+        for c in self.fork(n, eval=code, timeout=timeout, remove=True):
+            assert isinstance(c.answer, Evaluation)
+            values.append(_ask.value(c.answer))
+        return values
+
+    def remove(self, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes it. cascade removes the cells that were forked from it, too; force
+        leaves them."""
+        self._http._gone(_ask.remove_template(self.name, cascade, force))
+
+
+class Run:
+    """A governed run."""
+
+    def __init__(self, http: Http, info: RunInfo, result: Optional[Result] = None) -> None:
+        self._http = http
+        self.id = info.id
+        self.info = info
+        self.result = result
+        """How its command ended, and what it wrote; None when it was not waited for."""
+
+    @classmethod
+    def _of(cls, http: Http, req: Request, command: Command, input: Union[bytes, str, None], stdout: Sink, stderr: Sink,
+                  progress: Watch, check_exit: bool) -> "Run":
+        doc = http._call(req)
+        p = Process._attach(http, "runs", doc["run"], progress)
+        result = p.communicate(input, stdout, stderr)
+        if result.exit_code is None and result.raw.get("error"):
+            raise errors.from_json(result.raw["error"])
+        if check_exit:
+            _ask.must(command, result)
+        return cls(http, RunInfo.from_json(result.raw), result)
+
+    def __repr__(self) -> str:
+        return f"<pando.Run {self.id} {self.info.verdict or self.info.phase}>"
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        return self.info.exit_code
+
+    @property
+    def ok(self) -> bool:
+        """Its command, and its check if it had one, ended well."""
+        check = self.info.raw.get("check") or {}
+        return self.info.exit_code == 0 and not self.info.cause and not check.get("exit_code")
+
+    @property
+    def verdict(self) -> str:
+        return self.info.verdict
+
+    def output(self, name: str = "stdout") -> bytes:
+        """What its command wrote ("stdout" or "stderr"): as it is kept."""
+        return self.file(name)
+
+    def refresh(self, wait: bool = False) -> "Run":
+        """Asks for it again; with wait, when it has ended."""
+        self.info = RunInfo.from_json(self._http._call(_ask.run(self.id, wait)))
+        return self
+
+    def interrupt(self) -> None:
+        """Ends its command; it becomes pending."""
+        self.info = RunInfo.from_json(self._http._call(_ask.interrupt(self.id)))
+
+    def events(self, *kinds: str, denied: bool = False, follow: bool = False) -> Iterator[Event]:
+        """Yields what happened in it, in order; with follow until it has ended. A
+        kind stands for all that begin with it: "process", "flow". With denied only
+        what was denied. A chain of events that is not whole is a Corrupt at its end."""
+        seen, req = 0, _ask.events(self.id, kinds, denied, follow)
+        while True:
+            try:
+                for doc in self._http._told(req):
+                    if doc.get("error"):
+                        raise errors.from_json(doc["error"])
+                    if doc.get("seq", 0) > seen:
+                        seen = doc["seq"]
+                        yield Event.from_json(doc)
+                return
+            except errors.Unavailable as e:
+                if not follow:
+                    raise
+                self._http._reached(e)  # the run outlives the daemon
+
+    def file(self, name: str) -> bytes:
+        """Reads one of its records: stdout, stderr, events.jsonl, patch, manifest.json."""
+        return self._http._bytes(_ask.run_file(self.id, name))
+
+    def export(self, f: IO[bytes]) -> None:
+        """Writes everything kept of it to an open file, as a tar archive."""
+        self._http._into(_ask.run_export(self.id), f)
+
+    def diff(self, *, ignored: bool = False) -> Diff:
+        """Shows what it changed."""
+        return Diff.from_json(self._http._call(_ask.run_diff(self.id, ignored)))
+
+    def receipt(self) -> Receipt:
+        """The receipt that it left."""
+        return Receipt.from_json(self._http._call(_ask.receipt(self.id)))
+
+    def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "") -> Dict[str, Any]:
+        """Accepts its result; with apply, writes it to the source."""
+        doc = self._http._call(_ask.accept(self.id, apply, include, force, reason))
+        self.info = RunInfo.from_json(doc["run"])
+        return dict(doc)
+
+    def discard(self) -> None:
+        """Throws its result away."""
+        self.info = RunInfo.from_json(self._http._call(_ask.discard(self.id)))
