@@ -23,6 +23,7 @@ func (e *Engine) living(ctx context.Context, c *Cell) (backend.Instance, error) 
 	if inst == nil || !dead(ctx, inst) {
 		return inst, nil
 	}
+	e.endInterp(c.ID, causeKeeperLost)
 	if err := e.deactivate(ctx, c.ID, "keeper lost"); err != nil {
 		return nil, err
 	}

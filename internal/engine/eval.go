@@ -169,6 +169,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if err := e.gone(&c, fresh, req.Kind); err != nil {
 		return nil, nil, nil, err
 	}
+	had := e.reg.interp(id) != nil
 	if fresh {
 		if notes, err = e.dismiss(ctx, &c); err != nil {
 			return nil, nil, nil, err
@@ -187,8 +188,13 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if st, err := w.Warmth(ctx); err == nil { // somebody else was first, or an earlier daemon
+	st, err := w.Warmth(ctx)
+	if err == nil { // somebody else was first, or an earlier daemon
 		return inst, let, notes, e.hasInterpreter(&c, st)
+	}
+	if had && !fresh && cell.KindOf(err) == cell.NotFound { // it went with its keeper in this moment, and nobody had noted it
+		e.endInterp(id, causeKeeperLost)
+		return nil, nil, nil, e.gone(&c, false, req.Kind)
 	}
 	env := commandEnv(e.cellEnv(&c), e.leasedEnv(c.ID), c.Setup.User, false, "")
 	kind := e.kindOf(id, req.Kind)
@@ -202,8 +208,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if err != nil && cell.KindOf(err) != cell.Exists {
 		return nil, nil, nil, err
 	}
-	st, err := w.Warmth(ctx)
-	if err != nil {
+	if st, err = w.Warmth(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	if i := e.reg.interp(id); fresh && i != nil && i.Template != "" {

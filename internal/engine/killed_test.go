@@ -117,6 +117,26 @@ func TestEvalWithoutAKeeper(t *testing.T) {
 	}
 }
 
+// The keeper of a cell has died, and who noted it has not yet written it down: an
+// evaluation that comes in this moment does not begin with a new interpreter, whose
+// variables would be missing without a word.
+func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("web", "true")
+	b.eval("web", "x = 41")
+	b.toys.lose()
+	b.mu.Lock()
+	delete(b.interps, b.id("web"))
+	b.mu.Unlock()
+	_, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "x + 1"}, nil)
+	b.wantKind("eval", err, cell.Conflict, "its interpreter is gone", "keeper")
+	r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "y = 42\ny", Fresh: true}, nil)
+	b.must(err)
+	if repr(r.Result) != "42" {
+		t.Errorf("a new one says %s", r.Result)
+	}
+}
+
 // A keeper dies, and its template is forked before anybody has noted it: it is
 // warmed again first.
 func TestF19ForkOfATemplateWhoseKeeperJustDied(t *testing.T) {
