@@ -36,6 +36,11 @@ type Backend interface {
 	// cell.NotFound when it is gone. family is its spec's.
 	Attach(ctx context.Context, id, family cell.ID) (Instance, error)
 
+	// Living lists the cells that there are, whoever made them, so that those of
+	// whom nobody knows any more can be ended. A keeper that holds none is listed
+	// as the first of its family.
+	Living(ctx context.Context) ([]cell.Held, error)
+
 	// Leftovers removes what dead instances left on the host, and says what
 	// it was; with dry it only says.
 	Leftovers(ctx context.Context, dry bool) ([]string, error)

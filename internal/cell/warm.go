@@ -147,6 +147,9 @@ type Hazard struct {
 	Value string `json:"value"` // what was measured, in words: "fresh, sha256 1f3a…"
 }
 
+// Held is a cell that a keeper holds. Family is "" for one that is alone.
+type Held struct{ ID, Family ID }
+
 // Death says that a cell's interpreter is gone.
 type Death struct {
 	Cell  ID     `json:"cell"`

@@ -17,10 +17,8 @@ import (
 // to be. A daemon that finds it asks the source's keeper on which layer the
 // source is.
 type branchArgs struct {
-	Source   Cell       `json:"source"`
-	At       Checkpoint `json:"at"`
-	Shared   *Shared    `json:"shared,omitempty"`
-	Branches []cell.ID  `json:"branches"`
+	Source Cell       `json:"source"`
+	At     Checkpoint `json:"at"`
 
 	id string
 }
@@ -28,11 +26,7 @@ type branchArgs struct {
 func (b *branching) args() branchArgs {
 	var r [8]byte
 	rand.Read(r[:])
-	a := branchArgs{Source: b.src, At: b.at, id: "o-" + hex.EncodeToString(r[:])}
-	for _, ch := range b.all {
-		a.Branches = append(a.Branches, ch.c.ID)
-	}
-	return a
+	return branchArgs{Source: b.src, At: b.at, id: "o-" + hex.EncodeToString(r[:])}
 }
 
 // beginBranch writes down that a branch is about to be made. What it returns
@@ -52,11 +46,8 @@ func (e *Engine) beginBranch(a branchArgs) (given func() error, err error) {
 func (a branchArgs) over() *op.Record { return &op.Record{ID: a.id, Kind: opBranch, Phase: op.Done} }
 
 // resumeBranch finds out what became of a branch under which a daemon died. The
-// branches themselves go: nobody was told of them.
+// branches themselves have been ended: nobody was told of them.
 func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
-	for _, id := range a.Branches {
-		e.endOrphan(ctx, Cell{ID: id, Backend: a.Source.Backend, Family: a.Source.keeper()})
-	}
 	c, err := e.reg.cell(a.Source.ID)
 	if err != nil || c.State == cell.Removed || c.Next != a.At.Number {
 		return nil // it was recorded, or is gone

@@ -20,13 +20,6 @@ import (
 // checkTail is how much of a check's output the record keeps, in bytes.
 const checkTail = 4 << 10
 
-// checkArgs is a check that was begun: the cell that it has for itself, which
-// no record names.
-type checkArgs struct {
-	Cell    cell.ID `json:"cell"`
-	Backend string  `json:"backend"`
-}
-
 // check runs the --check command in a fork of the result, which is thrown
 // away afterwards: a check sees the result and changes nothing of it. What a
 // crash leaves of it, the next daemon ends, and checks again.
@@ -35,7 +28,7 @@ func (x *execution) check(ctx context.Context, after *Checkpoint) error {
 	c := x.c
 	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
 	c.Setup.Mounts = x.e.stackedOf(&x.c)
-	return x.e.operate(ctx, opCheck, checkArgs{c.ID, c.Backend}, func(ctx context.Context) error { return x.checkIn(ctx, &c, after) })
+	return x.checkIn(ctx, &c, after)
 }
 
 func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (err error) {

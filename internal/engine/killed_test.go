@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/op"
 )
 
 // lost forgets what waits in a template's pool, as a daemon does that dies, and
@@ -77,6 +79,31 @@ func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
 		b.reopen()
 		b.until("its cell is gone", func() bool { return b.toys.toy(cell.ID(tm.Cell)) == nil })
 		b.gone(slots)
+		b.nothingLeft("after the restart")
+	}
+}
+
+// A daemon dies in the middle of removing a branch. The next one removes it, and
+// forgets it: its keeper must not be left with a cell that nobody knows.
+func TestF19BranchRemovedByADeadDaemon(t *testing.T) {
+	for _, forgotten := range []bool{false, true} {
+		b := newBed(t, "f: 0")
+		b.run("web", "true")
+		b.eval("web", "x = 41")
+		b.branch("web", api.BranchRequest{})
+		id := b.id("web-b1")
+		if forgotten {
+			b.must(b.reg.commit(forget(id)))
+		} else {
+			args, err := json.Marshal(removeArgs{Cell: id})
+			b.must(err)
+			b.must(b.reg.commit(&op.Record{ID: "o-1", Kind: opRemove, Args: args, Phase: op.Doing}))
+		}
+		b.reopen()
+		if b.toys.toy(id) != nil {
+			t.Errorf("forgotten %v: the branch lives on", forgotten)
+		}
+		b.says("web", "x + 1", "42")
 		b.nothingLeft("after the restart")
 	}
 }

@@ -176,6 +176,23 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	return e.cellView(&c), nil
 }
 
+// resumeRemove goes on with a removal. The cells may live yet.
+func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
+	for _, id := range append(a.Cells, a.Cell) {
+		c, err := e.reg.cell(id)
+		if err != nil {
+			continue
+		}
+		if b, err := e.backend(c.Backend); err == nil {
+			e.endOrphan(ctx, b, cell.Held{ID: id, Family: c.Family})
+		}
+	}
+	if len(a.Cells) > 0 {
+		return e.doRemoveAll(ctx, a.Cells)
+	}
+	return e.doRemove(ctx, a.Cell)
+}
+
 func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	c, err := e.reg.cell(id)
 	if cell.KindOf(err) == cell.NotFound {

@@ -23,6 +23,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	strays := e.strays()
 	e.recoverApplies(ctx)
 	e.openVolumes()
+	e.endUnknown(ctx)
 	for _, rec := range e.reg.openOps() {
 		if err := e.resume(ctx, rec); err != nil {
 			e.log.Warn("cannot finish an operation of an earlier daemon; it was taken back", "op", rec.ID, "kind", rec.Kind, "error", err)
@@ -31,11 +32,8 @@ func (e *Engine) recover(ctx context.Context) error {
 	for _, c := range e.reg.everyCell() {
 		if c.State == cell.Running || c.State == cell.Paused {
 			e.recoverInstance(ctx, c)
-		} else {
-			e.endOrphan(ctx, c)
 		}
 	}
-	e.endPooled(ctx, strays.folders)
 	e.forgetMemory()
 	e.recoverWhole()
 	e.endReplaced()
@@ -177,28 +175,19 @@ func (e *Engine) recoverInterp(ctx context.Context, c *Cell, inst backend.Instan
 	return true
 }
 
-// endPooled ends what an earlier daemon had made ahead: cells with a folder and
-// no record, in the keepers of cells that there are.
-func (e *Engine) endPooled(ctx context.Context, folders []cell.ID) {
-	type keeper struct {
-		backend string
-		family  cell.ID
-	}
-	families := map[keeper]bool{}
-	if len(folders) > 0 {
-		for _, c := range e.reg.everyCell() { // also of those that are removed: the keeper lives as long as what it made ahead
-			families[keeper{c.Backend, c.keeper()}] = true
+// endUnknown ends the cells that have no business to live: those that an earlier
+// daemon had made ahead or for itself, those it was making or had not recorded yet,
+// those whose end it had recorded, and keepers without a cell.
+func (e *Engine) endUnknown(ctx context.Context) {
+	for _, b := range e.cfg.Backends {
+		living, err := b.Living(ctx)
+		if err != nil {
+			e.log.Warn("cannot tell which cells live", "backend", b.Name(), "error", err)
 		}
-	}
-	for _, id := range folders {
-		if _, err := e.reg.cell(id); err == nil {
-			continue
-		}
-		for k := range families {
-			e.endOrphan(ctx, Cell{ID: id, Backend: k.backend, Family: k.family})
-		}
-		for _, b := range e.cfg.Backends { // a copy, which has a keeper of its own
-			e.endOrphan(ctx, Cell{ID: id, Backend: b.Name()})
+		for _, h := range living {
+			if c, err := e.reg.cell(h.ID); err != nil || c.State != cell.Running && c.State != cell.Paused {
+				e.endOrphan(ctx, b, h)
+			}
 		}
 	}
 }
@@ -234,23 +223,18 @@ func (e *Engine) endReplaced() {
 	}
 }
 
-// endOrphan ends the keeper of a cell that has no business to live: the daemon
-// died between the record of its end and the end itself.
-func (e *Engine) endOrphan(ctx context.Context, c Cell) {
-	b, err := e.backend(c.Backend)
-	if err != nil {
-		return
-	}
-	inst, err := b.Attach(ctx, c.ID, c.Family)
+// endOrphan ends a cell without whoever was to do it: that daemon has died.
+func (e *Engine) endOrphan(ctx context.Context, b backend.Backend, h cell.Held) {
+	inst, err := b.Attach(ctx, h.ID, h.Family)
 	if cell.KindOf(err) == cell.NotFound {
 		return // as it should be
 	}
 	if err != nil {
-		e.log.Warn("cannot tell whether an orphaned cell lives", "cell", c.ID, "family", c.Family, "error", err)
+		e.log.Warn("cannot tell whether an orphaned cell lives", "cell", h.ID, "family", h.Family, "error", err)
 		return
 	}
 	if err := e.removeInstance(ctx, inst, "its end was interrupted"); err != nil {
-		e.log.Warn("cannot end an orphaned cell", "cell", c.ID, "error", err)
+		e.log.Warn("cannot end an orphaned cell", "cell", h.ID, "error", err)
 	}
 }
 

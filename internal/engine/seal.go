@@ -18,7 +18,6 @@ const (
 	opSeal   = "seal"
 	opAccept = "accept"
 	opRemove = "remove"
-	opCheck  = "check"
 	opBranch = "branch"
 )
 
@@ -122,12 +121,7 @@ func (e *Engine) resume(ctx context.Context, rec op.Record) error {
 		if err := json.Unmarshal(rec.Args, &args); err != nil {
 			return err
 		}
-		do = func(ctx context.Context) error {
-			if len(args.Cells) > 0 {
-				return e.doRemoveAll(ctx, args.Cells)
-			}
-			return e.doRemove(ctx, args.Cell)
-		}
+		do = func(ctx context.Context) error { return e.resumeRemove(ctx, args) }
 	case opBranch:
 		var args branchArgs
 		if err := json.Unmarshal(rec.Args, &args); err != nil {
@@ -140,15 +134,6 @@ func (e *Engine) resume(ctx context.Context, rec op.Record) error {
 			return err
 		}
 		do = func(ctx context.Context) error { return e.resumeBatch(ctx, args) }
-	case opCheck: // the run that it belongs to checks again
-		var args checkArgs
-		if err := json.Unmarshal(rec.Args, &args); err != nil {
-			return err
-		}
-		do = func(ctx context.Context) error {
-			e.endOrphan(ctx, Cell{ID: args.Cell, Backend: args.Backend})
-			return nil
-		}
 	default:
 		return fmt.Errorf("cannot resume an operation of kind %q", rec.Kind)
 	}

@@ -114,6 +114,16 @@ func (b *toyBackend) Probe(ctx context.Context) (backend.Caps, error) {
 	return c, err
 }
 
+func (b *toyBackend) Living(ctx context.Context) ([]cell.Held, error) {
+	list, err := b.Backend.Living(ctx)
+	for i, l := range list {
+		if t := b.h.toy(l.ID); t != nil {
+			list[i].Family = t.spec.Family
+		}
+	}
+	return list, err
+}
+
 func (b *toyBackend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
 	i, err := b.Backend.Create(ctx, spec)
 	if err != nil {

@@ -72,6 +72,7 @@ type Response struct {
 	Stats    *cell.Stats        `json:"stats,omitempty"`
 	Ports    []cell.Listening   `json:"ports,omitempty"`
 	Procs    []string           `json:"procs,omitempty"`    // hello, list: known processes, of the cell
+	Backend  string             `json:"backend,omitempty"`  // hello
 	Cells    []cell.ID          `json:"cells,omitempty"`    // hello: living cells
 	Count    int                `json:"count,omitempty"`    // killall: processes; remove: cells that are left
 	Asked    []cell.Asked       `json:"asked,omitempty"`    // asked

@@ -22,6 +22,7 @@ const lonely = 5 * time.Minute
 
 // Server is a keeper's own side.
 type Server struct {
+	Backend   string // whose cells it holds
 	Driver    Driver
 	NewEvents NewEvents
 	Networks  Networks // nil: no cell may talk
@@ -246,7 +247,7 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		resp.Version, resp.PID = Version, os.Getpid()
+		resp.Version, resp.PID, resp.Backend = Version, os.Getpid(), s.Backend
 		for n := range s.procs {
 			resp.Procs = append(resp.Procs, n)
 		}

@@ -122,6 +122,8 @@ func testFork(k *bench) {
 	again.Close()
 	k.must(forks[0].Remove(k.ctx, "removed"))
 	k.must(p.Remove(k.ctx, "removed"))
+	k.living(forks[0].ID(), p.ID(), false)
+	k.living(forks[1].ID(), p.ID(), true)
 	forks[1].is("x", "[1, 1]")
 	_, err = p.Fork(k.ctx, k.forkOf(p.spec, ""))
 	if err == nil {

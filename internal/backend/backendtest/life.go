@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,15 @@ func testExists(k *bench) {
 	again.Close()
 }
 
+// living checks whether a cell is among those that live.
+func (k *bench) living(id, family cell.ID, want bool) {
+	k.Helper()
+	list, err := k.b.Living(k.ctx)
+	if got := slices.Contains(list, cell.Held{ID: id, Family: family}); err != nil || got != want {
+		k.Errorf("cell %s of family %q is among those that live: %v; %v, %v", id, family, got, list, err)
+	}
+}
+
 // The daemon's end ends nothing: another one finds the cell, its processes,
 // their output and how they end.
 func testAttach(k *bench) {
@@ -63,6 +73,7 @@ func testAttach(k *bench) {
 	if found, err := k.b.Leftovers(k.ctx, false); err != nil || len(found) > 0 {
 		k.Errorf("a living cell was taken for a leftover: %v, %v", found, err)
 	}
+	k.living(s.ID, "", true)
 	_, err = k.b.Create(k.ctx, s)
 	k.wantKind("making a cell that another daemon made", err, cell.Exists)
 	i, err = k.b.Attach(k.ctx, s.ID, "")
@@ -107,6 +118,7 @@ func testRemove(k *bench) {
 	k.must(i.Remove(k.ctx, "again"))
 	_, err := k.b.Attach(k.ctx, s.ID, "")
 	k.wantKind("a removed cell", err, cell.NotFound)
+	k.living(s.ID, "", false)
 	for _, dry := range []bool{true, false} {
 		if found, err := k.b.Leftovers(k.ctx, dry); err != nil || len(found) > 0 {
 			k.Errorf("left over: %v, %v", found, err)

@@ -3,6 +3,8 @@ package kept
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -102,6 +104,43 @@ func (h *Host) reach(ctx context.Context, id, family cell.ID) (*keeper.Client, e
 	}
 	h.Release(family)
 	return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s was not complete", id)
+}
+
+// Living lists the cells of this backend's keepers. Of a keeper that does not
+// answer nothing can be said: the error tells which.
+func (h *Host) Living(ctx context.Context) (list []cell.Held, err error) {
+	all, _, err := h.keepers()
+	for _, family := range all {
+		c, cerr := h.client(ctx, family)
+		if cerr != nil {
+			if h.Alive(family) {
+				err = errors.Join(err, fmt.Errorf("the keeper of %s: %w", family, cerr))
+			}
+			continue
+		}
+		hello, herr := c.Do(ctx, keeper.Request{Op: "hello", Version: keeper.Version})
+		c.Close()
+		switch {
+		case herr != nil && h.Alive(family):
+			err = errors.Join(err, fmt.Errorf("the keeper of %s: %w", family, herr))
+		case herr != nil, hello.Backend != h.Backend:
+		case len(hello.Cells) == 0:
+			list = append(list, cell.Held{ID: family})
+		default:
+			for _, id := range hello.Cells {
+				list = append(list, held(id, family))
+			}
+		}
+	}
+	return list, err
+}
+
+// held is a cell as its spec names its family.
+func held(id, family cell.ID) cell.Held {
+	if id == family {
+		family = ""
+	}
+	return cell.Held{ID: id, Family: family}
 }
 
 // Attach returns the instance of a living cell.

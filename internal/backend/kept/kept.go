@@ -327,7 +327,7 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 	if err != nil {
 		return err
 	}
-	s := &keeper.Server{Driver: d, NewEvents: events, Networks: networks, Log: log.With("cell", a.Cell)}
+	s := &keeper.Server{Backend: a.Backend, Driver: d, NewEvents: events, Networks: networks, Log: log.With("cell", a.Cell)}
 	if err := s.Serve(ln.(*net.UnixListener)); err != nil {
 		return err
 	}

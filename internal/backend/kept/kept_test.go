@@ -229,12 +229,12 @@ func TestF26LeftoversOfDeadKeepers(t *testing.T) {
 	c.Close()
 	_, c = keep(t, h, living, "create", "annotate")
 	defer c.Close()
-	if list, err := h.Dead(); err != nil || len(list) > 0 {
-		t.Errorf("dead are %v, %v", list, err)
+	if list, err := h.Living(t.Context()); err != nil || len(list) != 2 {
+		t.Errorf("living are %v, %v", list, err)
 	}
 	k.Kill()
-	if list, err := h.Dead(); err != nil || !slices.Equal(list, []cell.ID{dead}) {
-		t.Errorf("dead are %v, %v", list, err)
+	if list, err := h.Living(t.Context()); err != nil || !slices.Equal(list, []cell.Held{{ID: living}}) {
+		t.Errorf("living are %v, %v", list, err)
 	}
 	before := files(t, h)
 	want := []string{"keeper files of " + string(dead)}

@@ -94,27 +94,24 @@ func (h *Host) forget(id cell.ID) bool {
 	return true
 }
 
-// Dead lists the cells whose sockets or locks were left by keepers that are
-// gone.
-func (h *Host) Dead() ([]cell.ID, error) {
+// keepers lists the families whose keepers live, and those whose sockets or locks
+// were left by keepers that are gone.
+func (h *Host) keepers() (living, dead []cell.ID, err error) {
 	names, err := filepath.Glob(filepath.Join(h.Dir, "c-*.lock"))
-	if err != nil {
-		return nil, err
-	}
-	var dead []cell.ID
 	for _, n := range names {
-		id := cell.ID(strings.TrimSuffix(filepath.Base(n), ".lock"))
-		if !h.Alive(id) {
+		if id := cell.ID(strings.TrimSuffix(filepath.Base(n), ".lock")); h.Alive(id) {
+			living = append(living, id)
+		} else {
 			dead = append(dead, id)
 		}
 	}
-	return dead, nil
+	return living, dead, err
 }
 
 // Leftovers removes the files of keepers that are gone, and says whose; with
 // dry it only says.
 func (h *Host) Leftovers(dry bool) ([]string, error) {
-	dead, err := h.Dead()
+	_, dead, err := h.keepers()
 	var found []string
 	for _, id := range dead {
 		if dry || h.forget(id) {

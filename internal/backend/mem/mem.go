@@ -194,5 +194,15 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 	return b.instance(client, id, a), nil
 }
 
+// Living implements backend.Backend.
+func (b *Backend) Living(ctx context.Context) (list []cell.Held, err error) {
+	b.host.mu.Lock()
+	defer b.host.mu.Unlock()
+	for id := range b.host.alive {
+		list = append(list, cell.Held{ID: id})
+	}
+	return list, nil
+}
+
 // Leftovers implements backend.Backend: a keeper that ends takes all with it.
 func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) { return nil, nil }

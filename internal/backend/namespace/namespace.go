@@ -237,6 +237,9 @@ func (b *Backend) dress(i *kept.Instance) {
 	i.AfterRemove = func(ctx context.Context, last bool) error { return b.dropCgroups(ctx, i.Cell, i.Family, last) }
 }
 
+// Living implements backend.Backend.
+func (b *Backend) Living(ctx context.Context) ([]cell.Held, error) { return b.host.Living(ctx) }
+
 // Leftovers implements backend.Backend: locks, sockets and cgroups of keepers
 // that are gone. Mounts, namespaces and processes can't be left over: they
 // end with the keeper.

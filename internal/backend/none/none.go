@@ -113,6 +113,9 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 	return b.host.Attach(ctx, id, family)
 }
 
+// Living implements backend.Backend.
+func (b *Backend) Living(ctx context.Context) ([]cell.Held, error) { return b.host.Living(ctx) }
+
 // Leftovers implements backend.Backend.
 func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 	return b.host.Leftovers(dry)
