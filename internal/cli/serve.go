@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/home"
 )
 
@@ -87,7 +89,10 @@ func (a *app) takeOver(ctx context.Context) error {
 	if !a.client.Alive(ctx) {
 		return nil
 	}
-	d, err := a.client.Daemon(ctx)
+	d, err := client.New(client.Config{Socket: a.home.Socket()}).Daemon(ctx) // which starts none: it may just have been killed
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == "unavailable" {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
