@@ -49,12 +49,13 @@ type Config struct {
 	Version     string
 	User        cell.User // who cells belong to
 	Host        policy.Host
-	HostPolicy  string   // the policy file of the host; "" for none
-	Resolvers   []string // DNS servers that gateways ask, "address:port"; none: the host's
-	Roots       string   // certificates (PEM) that gateways trust besides the host's
-	MaxCells    int      // how many cells there may be; 0: DefaultCells
-	MinFree     int64    // bytes of the state's file system below which nothing new is made; 0: DefaultFree
-	Pool        *int     // how many forks are made ahead at most, of all templates; nil: as many as pay
+	HostPolicy  string        // the policy file of the host; "" for none
+	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's
+	Roots       string        // certificates (PEM) that gateways trust besides the host's
+	MaxCells    int           // how many cells there may be; 0: DefaultCells
+	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: DefaultFree
+	AttachGrace time.Duration // how long a command waits for the client that said it would attach; 0: DefaultAttachGrace
+	Pool        *int          // how many forks are made ahead at most, of all templates; nil: as many as pay
 }
 
 // Engine runs the use cases. It is safe for concurrent use.
@@ -126,6 +127,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	cfg.MaxCells = cmp.Or(cfg.MaxCells, DefaultCells)
+	cfg.AttachGrace = cmp.Or(cfg.AttachGrace, DefaultAttachGrace)
 	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log")
 	if err != nil {
 		return nil, err

@@ -460,7 +460,7 @@ func (e *Engine) follow(x *liveExec, attach bool, release func()) {
 	e.execs[x.id] = x
 	e.mu.Unlock()
 	if attach {
-		e.background(func(context.Context) { x.awaitClient() })
+		e.background(func(context.Context) { x.awaitClient(e.cfg.AttachGrace) })
 	}
 	e.background(func(context.Context) { e.followExec(x, attach, release) })
 }
@@ -481,7 +481,7 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 	if attach { // its keeper holds the last output until the client has read it
 		select {
 		case <-x.read:
-		case <-time.After(attachGrace):
+		case <-time.After(e.cfg.AttachGrace):
 		case <-e.life.Done():
 			return
 		}
@@ -499,12 +499,12 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 }
 
 // awaitClient ends a command whose client does not come.
-func (x *liveExec) awaitClient() {
+func (x *liveExec) awaitClient(grace time.Duration) {
 	select {
 	case <-x.joined:
 	case <-x.done:
 	case <-x.ctx.Done():
-	case <-time.After(attachGrace):
+	case <-time.After(grace):
 		x.stop(cell.Errorf(cell.Interrupted, "engine.StartExec", "", "nobody attached to it"))
 	}
 }

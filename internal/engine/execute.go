@@ -152,7 +152,7 @@ func (x *execution) awaitClient(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(attachGrace):
+	case <-time.After(x.e.cfg.AttachGrace):
 		return cell.Errorf(cell.Interrupted, "engine.run", "", "cannot start: the client that asked never attached")
 	}
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
-// attachGrace is how long a run that somebody said would be attached to waits
-// for that.
-const attachGrace = 30 * time.Second
+// DefaultAttachGrace is how long a command that somebody said would be attached to
+// waits for that.
+const DefaultAttachGrace = 30 * time.Second
 
 // liveRun is a run that has not ended, in this daemon.
 type liveRun struct {

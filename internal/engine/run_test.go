@@ -15,6 +15,40 @@ import (
 	"github.com/pando-dev/pando/internal/store"
 )
 
+// A command that a client wants to see ends when the client does not come, and not
+// while it is there; a run does not begin.
+func TestCommandWhoseClientDoesNotCome(t *testing.T) {
+	b := newBed(t, "f: 0")
+	id := cell.ID(b.run("w", "true").Cell)
+	b.cfg.AttachGrace = 300 * time.Millisecond
+	sleep := api.ExecRequest{Command: []string{"sleep", "300"}, Attach: true}
+	came, err := b.StartExec(b.ctx, id, sleep)
+	b.must(err)
+	a, err := b.AttachExec(came.ID, true)
+	b.must(err)
+	lost, err := b.StartExec(b.ctx, id, sleep)
+	b.must(err)
+	ended := func(x api.Exec) api.Exec {
+		x, err := b.Exec(x.ID)
+		b.must(err)
+		return x
+	}
+	b.until("it is ended", func() bool { return !ended(lost).Running })
+	if x := ended(lost); x.Cause != "interrupted" {
+		t.Errorf("it ended with %+v", x)
+	}
+	if !ended(came).Running {
+		t.Error("it ended while its client was there")
+	}
+	a.Release(true)
+	b.until("it is ended, too", func() bool { return !ended(came).Running })
+	r, err := b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"true"}, Attach: true})
+	b.must(err)
+	if r, err = b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
+		t.Errorf("a run nobody came to see: %+v, %v", r, err)
+	}
+}
+
 // A budget that is no budget is an error, never "unlimited"; nothing is
 // recorded of such a run. One that is not asked for has a default.
 func TestF31Budgets(t *testing.T) {
