@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"runtime/debug"
 
 	"github.com/pando-dev/pando/api"
 )
@@ -52,6 +53,10 @@ func (d *Daemon) gc(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.GC(ctx, req.DryRun)
+		r, err := d.cfg.Engine.GC(ctx, req.DryRun)
+		if !req.DryRun {
+			debug.FreeOSMemory() // what many callers needed at once goes back to the host
+		}
+		return r, err
 	})
 }
