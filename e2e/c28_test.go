@@ -64,7 +64,10 @@ func TestC28KilledDuringRequests(t *testing.T) {
 		{"run", none, func(c *client.Client, name string) error {
 			r, err := c.StartRun(ctx, api.RunRequest{Cell: name, From: h.src, Command: []string{"sh", "-c", "sleep 0.05; echo new >f"}})
 			if err == nil {
-				_, err = c.Run(ctx, r.ID, true)
+				r, err = c.Run(ctx, r.ID, true)
+			}
+			if err == nil && r.ExitCode == nil && r.Error != nil { // it says why its command was not started, or is lost
+				err = r.Error
 			}
 			return err
 		}},
