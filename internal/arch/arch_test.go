@@ -25,6 +25,7 @@ var rows = [][]string{
 	{"client"},
 	{"internal/engine", "internal/doctor"},
 	{"internal/backend/gvisor"},
+	{"internal/backend/staged"},
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/backend/kept", "internal/workspace/apply"},
 	{"internal/workspace/diff"},

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -75,7 +76,7 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 		Version: "1.2.1",
 		Process: bundleProcess{
 			User: map[string]int{"uid": os.Getuid(), "gid": os.Getgid()}, // whom the keeper's user namespace has
-			Args: []string{guestPath}, Env: []string{}, Cwd: "/",
+			Args: []string{staged.GuestPath}, Env: []string{}, Cwd: "/",
 			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps, "inheritable": guestCaps, "ambient": guestCaps},
 		},
 		Root:     bundleRoot{namespace.StageRoot},

@@ -30,6 +30,18 @@ func (s *sandbox) control(method string, arg any, files ...*os.File) error {
 	return nil
 }
 
+// Pause implements staged.Kernel.
+func (s *sandbox) Pause() error { return s.control("Pause", nil) }
+
+// Resume implements staged.Kernel.
+func (s *sandbox) Resume() error { return s.control("Resume", nil) }
+
+// Capture implements staged.Kernel.
+func (s *sandbox) Capture(files []*os.File) error {
+	arg := map[string]any{"metadata": map[string]string{"compression": "none"}, "have_pages_file": true, "Resume": true}
+	return s.control("Checkpoint", arg, files...)
+}
+
 func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
 	b, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err != nil {

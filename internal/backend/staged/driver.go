@@ -1,4 +1,14 @@
-package gvisor
+// Package staged is the keeper's side of cells that have a kernel of their own: a
+// namespace cell, on whose stage something runs that is a kernel to the cell's
+// commands, and in it pando-guest, which starts them (package guest). What that
+// kernel is, a backend says (Kernel): gVisor's in user space, or Linux in a virtual
+// machine. Everything here is the same for all of them.
+//
+//	keeper.Server ── Driver.Create ── namespace.Driver.Create, Stage; Kernel.Boot, greeting of the guest
+//	              ── Driver.Start ─── guest.Client.Start
+//	              ── Driver.Freeze ── guest.Client.Hold; Kernel.Pause
+//	              ── Driver.Capture ─ Kernel.Capture
+package staged
 
 import (
 	"context"
@@ -21,51 +31,102 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Driver is the keeper's side: a namespace driver, whose cells have a sandbox each.
-type Driver struct {
-	cells *namespace.Driver
-
-	mu        sync.Mutex // guards what follows
-	sandboxes map[cell.ID]*sandbox
+// A Kernel is what runs on the stage of one cell, for its commands. It is booted
+// again where it was lost: the cell's files are there.
+type Kernel interface {
+	// Boot starts it. conn is its guest's end of the connection with the keeper, and
+	// the caller's to close. With an image, a directory that Capture filled, all
+	// that is in it goes on. What comes on failed, once, is why it does not start; nil when
+	// nothing speaks against it.
+	Boot(st *namespace.Stage, conn, image *os.File) (failed <-chan error, err error)
+	// Said is what it wrote before it gave up, for an error.
+	Said() string
+	// Pause stops everything in it, and Resume ends that.
+	Pause() error
+	Resume() error
+	// Capture writes what is in it, while it is paused, into the files of an image:
+	// unix.ENOSPC when there is no room.
+	Capture(files []*os.File) error
+	// Close frees what belongs to it in the keeper; its processes end with the cell.
+	Close()
 }
 
-// NewDriver prepares what all cells of a keeper share.
-func NewDriver() (keeper.Driver, error) {
+// Made is what there is to make a cell's kernel of.
+type Made struct {
+	ID    cell.ID
+	Spec  cell.Spec
+	Talks bool       // it gets an interface
+	Files []*os.File // what the backend's Above.Open opened, without the image: the kernel's
+}
+
+// Kind is a backend's kind of kernel.
+type Kind struct {
+	Name  string // the backend's word
+	Title string // how people call it: "gVisor"
+	// Files are how many a kernel is made of; one more is the directory of an image.
+	Files int
+	// Images are how many files an image of its memory has.
+	Images int
+	// New makes the kernel of a cell, which Boot starts, and the files on its stage by
+	// their absolute paths. What it was given is closed when it fails.
+	New func(m Made) (k Kernel, onStage map[string][]byte, err error)
+}
+
+// Driver is a namespace driver, whose cells have a kernel each.
+type Driver struct {
+	kind  Kind
+	cells *namespace.Driver
+
+	mu     sync.Mutex // guards what follows
+	staged map[cell.ID]*sandbox
+}
+
+// New prepares what all cells of a keeper share.
+func New(kind Kind) (*Driver, error) {
 	d, err := namespace.NewDriver()
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{cells: d.(*namespace.Driver), sandboxes: map[cell.ID]*sandbox{}}, nil
+	return &Driver{kind: kind, cells: d.(*namespace.Driver), staged: map[cell.ID]*sandbox{}}, nil
 }
 
 func (d *Driver) sandbox(id cell.ID) (*sandbox, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.sandboxes[id]; s != nil {
+	if s := d.staged[id]; s != nil {
 		return s, nil
 	}
-	return nil, cell.Errorf(cell.NotFound, "gvisor", "", "no cell %s in this keeper", id)
+	return nil, cell.Errorf(cell.NotFound, d.kind.Name, "", "no cell %s in this keeper", id)
+}
+
+// Kernel returns that of a cell; nil if there is no such cell.
+func (d *Driver) Kernel(id cell.ID) Kernel {
+	if s, err := d.sandbox(id); err == nil {
+		return s.kernel
+	}
+	return nil
 }
 
 // Create implements keeper.Driver.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error) {
 	var in namespace.Inner
-	if err := json.Unmarshal(spec, &in); err != nil || in.Files < 1 || in.Files > 2 || len(files) < in.Files {
+	if err := json.Unmarshal(spec, &in); err != nil || in.Files < d.kind.Files || in.Files > d.kind.Files+1 || len(files) < in.Files {
 		closeAll(files)
-		return nil, cell.Errorf(cell.Invalid, "gvisor.Create", "", "cannot read what to make: %w", err)
+		return nil, cell.Errorf(cell.Invalid, d.kind.Name+".Create", "", "cannot read what to make: %w", err)
 	}
-	s := &sandbox{id: id, spec: in.Spec, runsc: files[0], talks: in.Talks, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
+	s := &sandbox{kind: &d.kind, id: id, spec: in.Spec, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
 	var image *os.File // of memory that the cell goes on with
-	if in.Files == 2 {
-		image = files[1]
+	if in.Files > d.kind.Files {
+		image = files[d.kind.Files]
 		defer image.Close()
 	}
-	if s.told, err = newTold(in.Spec.Mounts); err == nil {
-		measured, err = d.cells.Create(id, in.Wire, files[in.Files:])
-	} else {
-		closeAll(files[in.Files:])
-	}
+	kernel, onStage, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files]})
 	if err != nil {
+		closeAll(files[in.Files:])
+		return nil, err
+	}
+	s.kernel = kernel
+	if measured, err = d.cells.Create(id, in.Wire, files[in.Files:]); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -75,11 +136,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 			s.close()
 		}
 	}()
-	body, err := bundleOf(&s.spec)
-	if err != nil {
-		return nil, err
-	}
-	if s.stage, err = d.cells.Stage(id, map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}); err != nil {
+	if s.stage, err = d.cells.Stage(id, onStage); err != nil {
 		return nil, err
 	}
 	if err := s.begin(image, in.More); err != nil {
@@ -90,27 +147,8 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.sandboxes[id] = s
+	d.staged[id] = s
 	return measured, nil
-}
-
-// begin boots a cell, or lets it go on where its image was captured: it stands
-// still until it is adopted.
-func (s *sandbox) begin(image *os.File, more json.RawMessage) error {
-	if image == nil {
-		return s.boot(nil)
-	}
-	var k known
-	if err := json.Unmarshal(more, &k); err != nil || len(k.Token) != len(s.token) {
-		return cell.Errorf(cell.Corrupt, "gvisor.Create", "", "cannot read whose memory it is")
-	}
-	copy(s.token[:], k.Token)
-	s.procs.Store(k.Procs)
-	if err := s.boot(image); err != nil {
-		return err
-	}
-	s.copied.Store(true)
-	return s.disown(s.now.Load())
 }
 
 func closeAll(files []*os.File) {
@@ -119,19 +157,6 @@ func closeAll(files []*os.File) {
 			f.Close()
 		}
 	}
-}
-
-func (s *sandbox) close() {
-	if g := s.now.Load(); g != nil {
-		g.Close()
-	}
-	if s.stage != nil {
-		s.stage.Close()
-	}
-	if s.told != nil {
-		s.told.close()
-	}
-	closeAll([]*os.File{s.runsc, s.log})
 }
 
 // Start implements keeper.Driver.
@@ -168,7 +193,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	return nil
 }
 
-// start asks the guest for a process. One whose application kernel is lost gets
+// start asks the guest for a process. One whose kernel is lost gets
 // another: the cell's files are there. So does one whose files are: its gofer ended,
 // and nothing can go on in it.
 func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
@@ -180,14 +205,14 @@ func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, cont
 	if err == nil || !blind(g, err) {
 		return p, err
 	}
-	g.Close() // and the application kernel with it
+	g.Close() // and the kernel with it
 	if g, err = s.revive(); err != nil {
 		return nil, err
 	}
 	return s.startIn(g, what, input, stdio, control)
 }
 
-// blind reports whether a process did not start because the application kernel can't
+// blind reports whether a process did not start because the kernel can't
 // read any file: those of the guest's own program neither.
 func blind(g *guest.Client, err error) bool {
 	if !strings.Contains(err.Error(), unix.EIO.Error()) {
@@ -195,7 +220,7 @@ func blind(g *guest.Client, err error) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), blindGrace)
 	defer cancel()
-	err = g.ReadFiles(ctx, guestPath, io.Discard)
+	err = g.ReadFiles(ctx, GuestPath, io.Discard)
 	return err != nil
 }
 
@@ -223,27 +248,23 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 	if err != nil {
 		return nil, err
 	}
-	return &process{p, s.counted, before}, nil
+	return &process{p, s, before}, nil
 }
 
 // process is one of the guest's, which has no number on the host.
 type process struct {
 	*guest.Process
-	counted func() (cell.Stats, error)
-	before  cell.Stats
+	s      *sandbox
+	before cell.Stats
 }
-
-// causeKernel is why a process ended whose application kernel did, unless a limit
-// says more.
-const causeKernel = "gVisor ended"
 
 // Wait implements keeper.Process.
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	exit, usage := p.Process.Wait(ended)
 	if exit.Cause == guest.CauseLost { // with its kernel, which was killed for the cell's memory, or failed
-		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL", Cause: causeKernel}
+		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL", Cause: p.s.kind.Title + " ended"}
 	}
-	if after, err := p.counted(); err == nil {
+	if after, err := p.s.counted(); err == nil {
 		usage = bounded(usage, p.before, after)
 	}
 	return exit, usage
@@ -282,7 +303,7 @@ func (p *process) EndRest() (int, error) {
 // PID implements keeper.Process.
 func (p *process) PID() int { return 0 }
 
-// openFiles is how many files a process may have open, which the application kernel
+// openFiles is how many files a process may have open, which the kernel
 // bounds.
 const openFiles = 65536
 
@@ -300,7 +321,7 @@ func contents(f *os.File) ([]byte, error) {
 	return b, err
 }
 
-// List implements keeper.Driver: what the application kernel says.
+// List implements keeper.Driver: what the kernel says.
 func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -383,7 +404,7 @@ func (d *Driver) Thaw(id cell.ID) error {
 // Root implements keeper.Driver.
 func (d *Driver) Root(id cell.ID) (*os.File, error) { return d.cells.Root(id) }
 
-// Stats implements keeper.Driver: of the cell with its application kernel.
+// Stats implements keeper.Driver: of the cell with its kernel.
 func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	list, err := d.List(id)
 	if err != nil {
@@ -394,7 +415,7 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	return st, err
 }
 
-// Counted implements keeper.Counter. What it took to start the application kernel is
+// Counted implements keeper.Counter. What it took to start the kernel is
 // no command's.
 func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	st, err := d.cells.Counted(id)
@@ -419,8 +440,8 @@ func (d *Driver) Witness(id cell.ID, n keeper.Network) { d.cells.Witness(id, n) 
 // Remove implements keeper.Driver.
 func (d *Driver) Remove(id cell.ID) error {
 	d.mu.Lock()
-	s := d.sandboxes[id]
-	delete(d.sandboxes, id)
+	s := d.staged[id]
+	delete(d.staged, id)
 	d.mu.Unlock()
 	err := d.cells.Remove(id)
 	if s != nil {

@@ -1,4 +1,4 @@
-package gvisor
+package staged
 
 import (
 	"context"
@@ -7,8 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Dial implements keeper.Dialer: the guest connects, over the loopback of the
-// application kernel.
+// Dial implements keeper.Dialer: the guest connects, over the loopback of the kernel.
 func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -16,7 +15,7 @@ func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	}
 	g := s.now.Load()
 	if g == nil {
-		return nil, cell.Errorf(cell.Unavailable, "gvisor.Dial", "", "cannot reach port %d in the cell: its kernel is gone", port)
+		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Dial", "", "cannot reach port %d in the cell: its kernel is gone", port)
 	}
 	return g.Dial(ctx, port)
 }
@@ -29,7 +28,7 @@ func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	}
 	g := s.now.Load()
 	if g == nil {
-		return nil, cell.Errorf(cell.Unavailable, "gvisor.Ports", "", "the cell's kernel is gone")
+		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Ports", "", "the cell's kernel is gone")
 	}
 	return g.Ports(ctx)
 }

@@ -1,0 +1,193 @@
+package staged
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+// GuestPath is where a cell sees pando-guest.
+const GuestPath = "/run/pando-guest"
+
+// bootGrace is how long a kernel may take until its guest answers.
+const bootGrace = 30 * time.Second
+
+// sandbox is a cell with its kernel.
+type sandbox struct {
+	kind    *Kind
+	kernel  Kernel
+	id      cell.ID
+	spec    cell.Spec
+	stage   *namespace.Stage
+	counted func() (cell.Stats, error)   // what the cell has used, by its cgroup
+	booted  int64                        // microseconds of processors until it could be used
+	now     atomic.Pointer[guest.Client] // that of the kernel that there is, or was last
+	token   [32]byte                     // what guest and keeper know each other by
+	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
+	procs   atomic.Int64                 // started so far
+
+	interpreter guest.Known // of a copy
+	in          *keeper.Interpreter
+
+	reviving sync.Mutex
+	freezing sync.Mutex // guards frozen and still
+	frozen   bool
+	still    []cell.ProcessInfo // what there was when it was frozen
+}
+
+// known is what a keeper must know to talk to a guest that another had.
+type known struct {
+	Token []byte `json:"token"`
+	Procs int64  `json:"procs"` // started so far: each has a number
+}
+
+// begin boots a cell, or lets it go on where its image was captured: it stands
+// still until it is adopted.
+func (s *sandbox) begin(image *os.File, more json.RawMessage) error {
+	if image == nil {
+		return s.boot(nil)
+	}
+	var k known
+	if err := json.Unmarshal(more, &k); err != nil || len(k.Token) != len(s.token) {
+		return cell.Errorf(cell.Corrupt, s.kind.Name+".Create", "", "cannot read whose memory it is")
+	}
+	copy(s.token[:], k.Token)
+	s.procs.Store(k.Procs)
+	if err := s.boot(image); err != nil {
+		return err
+	}
+	s.copied.Store(true)
+	return s.disown(s.now.Load())
+}
+
+// boot starts the kernel, with its guest, or with all that is in the image whose
+// directory is given. Then the token is that of the image.
+func (s *sandbox) boot(image *os.File) (err error) {
+	greet := guest.Connect
+	if image == nil {
+		s.token, greet = newToken(), guest.Boot
+	}
+	theirs, ours, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	defer func() {
+		if err != nil {
+			ours.Close()
+		}
+	}()
+	connected := make(chan error, 1)
+	go func() { // before a copy goes on: the first thing that it does is to look who is there
+		g, err := greet(context.Background(), ours, s.token[:])
+		if err == nil {
+			s.now.Store(g)
+		}
+		connected <- err
+	}()
+	failed, err := s.kernel.Boot(s.stage, theirs, image)
+	if err != nil {
+		return err
+	}
+	theirs.Close()
+	late := time.After(bootGrace)
+	for {
+		select {
+		case err := <-failed:
+			if err != nil {
+				return err
+			}
+			failed = nil
+		case err := <-connected:
+			if err != nil && failed != nil { // which says more
+				select {
+				case why := <-failed:
+					err = cmp.Or(why, err)
+				case <-time.After(time.Second):
+				}
+			}
+			return err
+		case <-late:
+			return cell.Errorf(cell.Unavailable, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, bootGrace, s.kernel.Said())
+		}
+	}
+}
+
+func (s *sandbox) close() {
+	if g := s.now.Load(); g != nil {
+		g.Close()
+	}
+	if s.stage != nil {
+		s.stage.Close()
+	}
+	s.kernel.Close()
+}
+
+// revive returns the guest of the kernel, and starts another one where
+// that is lost.
+func (s *sandbox) revive() (*guest.Client, error) {
+	s.reviving.Lock()
+	defer s.reviving.Unlock()
+	if g := s.guest(); g != nil {
+		return g, nil
+	}
+	select {
+	case <-s.stage.Gone():
+		return nil, cell.Errorf(cell.NotFound, s.kind.Name+".Start", "", "cell %s has ended", s.id)
+	default:
+	}
+	if err := s.boot(nil); err != nil {
+		return nil, err
+	}
+	return s.now.Load(), nil
+}
+
+// guest is that of the kernel; nil when that has ended, and all in it:
+// it took more memory than the cell may have, or failed.
+func (s *sandbox) guest() *guest.Client {
+	g := s.now.Load()
+	if g == nil {
+		return nil
+	}
+	select {
+	case <-g.Done():
+		return nil
+	default:
+		return g
+	}
+}
+
+func newToken() (t [32]byte) {
+	rand.Read(t[:])
+	return t
+}
+
+// socketPair is the guest's only connection, and ours.
+func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(fds[0]), "guest")
+	mine := os.NewFile(uintptr(fds[1]), "guest")
+	defer mine.Close()
+	c, err := net.FileConn(mine)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return theirs, c.(*net.UnixConn), nil
+}
