@@ -32,7 +32,7 @@ var rows = [][]string{
 	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry"},
 	{"internal/secret"},
 	{"internal/gitdir"},
-	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive"},
+	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive", "internal/linux/kvm"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }

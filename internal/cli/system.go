@@ -33,7 +33,12 @@ func (a *app) showDiagnosis(w io.Writer, d api.Diagnosis) {
 	fmt.Fprintf(w, "%s, kernel %s, as %s\n\n", d.Host, d.Kernel, d.User)
 	marks := map[string]string{"ok": "✓", "missing": "·", "broken": "✗", "note": "·"}
 	colours := map[string]string{"ok": "32", "broken": "31", "missing": "33", "note": "36"}
+	group := ""
 	for _, f := range d.Checks {
+		if f.For != group {
+			group = f.For
+			fmt.Fprintf(w, "\nfor %s:\n", group)
+		}
 		mark := marks[f.Status]
 		if a.colour {
 			mark = "\x1b[" + colours[f.Status] + "m" + mark + "\x1b[0m"

@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -28,7 +29,8 @@ type Config struct {
 	Backend backend.Backend // the default one
 	Gvisor  backend.Backend // that of gVisor; nil: not looked at
 	Disk    func(context.Context) (api.Disk, error)
-	Overlay string // why overlayfs can't be used; "" when it can
+	Overlay string             // why overlayfs can't be used; "" when it can
+	KVM     func() kvm.Verdict // whether virtual machines run in hardware; nil: this host is asked
 }
 
 // The words of a finding's status.
@@ -58,6 +60,11 @@ func (x *examination) add(name, status, found, adds, fix string) {
 func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	if cfg.KVM == nil {
+		asked := *cfg
+		asked.KVM = func() kvm.Verdict { return kvm.Look(kvm.This(machineLimit)) }
+		cfg = &asked
+	}
 	x := &examination{cfg: cfg, host: host{kernel: kernel()}, root: os.Geteuid() == 0}
 	x.out.Checks, x.out.Backend = []api.Finding{}, cfg.Backend.Name()
 	x.out.Kernel, x.out.Host, x.out.User = x.host.kernel, x.host.name(), who()
@@ -69,7 +76,7 @@ func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	x.limits(caps)
 	x.ids()
 	x.gvisor(ctx)
-	x.virtual(ctx)
+	x.machines(x.cfg.KVM())
 	x.out.OK = true
 	for _, f := range x.out.Checks {
 		if f.Status == broken {
@@ -225,21 +232,6 @@ func (x *examination) gvisor(ctx context.Context) {
 		return
 	}
 	x.add("gvisor", ok, "a cell with gVisor's application kernel was made, and ran a command: --backend gvisor", "", "")
-}
-
-// virtual looks at what later, stronger backends would need.
-func (x *examination) virtual(ctx context.Context) {
-	switch why := x.host.kvm(); {
-	case why == "":
-		x.add("kvm", ok, "hardware virtualisation is there and usable", "", "")
-	default:
-		x.add("kvm", missing, why, "microVM cells at full speed (a later version)", kvmFix(why))
-	}
-	if p := lookPath("qemu-system-x86_64", "qemu-system-aarch64"); p != "" {
-		x.add("qemu", ok, p, "", "")
-	} else {
-		x.add("qemu", missing, "no QEMU is installed", "microVM cells (a later version)", "sudo apt-get install qemu-system-x86, or your distribution's package")
-	}
 }
 
 func who() string {

@@ -109,31 +109,10 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-// A processor without virtualisation says so in its flags.
-func TestVirtualises(t *testing.T) {
-	if isARM64 {
-		t.Skip("needs an x86 processor")
-	}
-	for flags, want := range map[string]bool{"fpu vme": false, "fpu vmx ept": true, "svm": true, "svmx": false} {
-		if got := machine(t, "", map[string]string{"/proc/cpuinfo": "processor\t: 0\nflags\t\t: " + flags + "\n"}).virtualises(); got != want {
-			t.Errorf("%s: %v", flags, got)
-		}
-	}
-}
-
 type healthy struct{ backend.Backend }
 
 func (healthy) Name() string                                { return "namespace" }
 func (healthy) Probe(context.Context) (backend.Caps, error) { return backend.Caps{}, nil }
-
-// Whatever is found of KVM, there is something to do about it.
-func TestF56KVMHasARemedy(t *testing.T) {
-	for _, why := range []string{kvmAbsent, kvmDenied, kvmHollow, kvmUnusable + ": device or resource busy"} {
-		if kvmFix(why) == "" {
-			t.Errorf("%s: nothing", why)
-		}
-	}
-}
 
 // A healthy host gets no failure, and whatever would add something says what
 // and how.

@@ -1,9 +1,7 @@
 package doctor
 
 import (
-	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -80,78 +78,4 @@ func reflink(dir string) bool {
 	defer b.Close()
 	a.WriteString("shared")
 	return unix.IoctlFileClone(int(b.Fd()), int(a.Fd())) == nil
-}
-
-const (
-	kvmAbsent   = "there is no /dev/kvm"
-	kvmDenied   = "you may not open /dev/kvm"
-	kvmHollow   = "/dev/kvm exists, but the processor offers no virtualisation behind it: a virtual machine would not boot"
-	kvmUnusable = "/dev/kvm can't be used"
-)
-
-// kvm says why hardware virtualisation can't be used; "" when it can. A
-// device alone proves nothing: the processor must offer it, and the kernel
-// must make a machine.
-func (h host) kvm() string {
-	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return kvmAbsent
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return kvmDenied
-	case err != nil:
-		return kvmUnusable + ": " + err.Error()
-	}
-	defer unix.Close(fd)
-	if !h.virtualises() {
-		return kvmHollow
-	}
-	const createVM = 0xAE01 // KVM_CREATE_VM
-	vm, err := unix.IoctlRetInt(fd, createVM)
-	if err != nil {
-		return kvmUnusable + ": " + err.Error()
-	}
-	unix.Close(vm)
-	return ""
-}
-
-// virtualises reports whether the processor says that it has VT-x or AMD-V, or
-// (on arm64) is reached through the kernel's own hypervisor mode.
-func (h host) virtualises() bool {
-	for l := range strings.Lines(h.read("/proc/cpuinfo")) {
-		k, v, _ := strings.Cut(l, ":")
-		if k = strings.TrimSpace(k); k != "flags" && k != "Features" {
-			continue
-		}
-		for _, f := range strings.Fields(v) {
-			if f == "vmx" || f == "svm" {
-				return true
-			}
-		}
-	}
-	return isARM64
-}
-
-func kvmFix(why string) string {
-	switch why {
-	case kvmAbsent:
-		return "load the kernel's module (sudo modprobe kvm_intel, or kvm_amd); in a virtual machine, switch nested virtualisation on"
-	case kvmDenied:
-		return "sudo usermod -aG kvm $USER, then log in again"
-	case kvmHollow:
-		return "switch nested virtualisation on where this virtual machine is configured"
-	}
-	return "see what the kernel says (sudo dmesg | grep -i kvm), and whether another hypervisor holds the processor's virtualisation"
-}
-
-func lookPath(names ...string) string {
-	for _, n := range names {
-		for _, d := range []string{"/usr/bin", "/usr/local/bin", "/bin"} {
-			p := filepath.Join(d, n)
-			if st, err := os.Stat(p); err == nil && st.Mode()&0o111 != 0 {
-				return p
-			}
-		}
-	}
-	return ""
 }

@@ -1,3 +1,0 @@
-package doctor
-
-const isARM64 = true
