@@ -26,13 +26,13 @@ var rows = [][]string{
 	{"internal/engine", "internal/doctor"},
 	{"internal/backend/gvisor"},
 	{"internal/backend/staged"},
-	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
+	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/backend/kept", "internal/workspace/apply"},
 	{"internal/workspace/diff"},
-	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry"},
+	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot"},
 	{"internal/secret"},
 	{"internal/gitdir"},
-	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive", "internal/linux/kvm"},
+	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive", "internal/linux/kvm", "internal/vmm"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }
@@ -46,6 +46,7 @@ var oneRow = map[string][]string{
 	"internal/cleanup":             {"internal/cell"},
 	"internal/cell":                nil,
 	"internal/backend/backendtest": {"internal/need"},
+	"internal/vmm/vmmtest":         {"internal/need"},
 }
 
 type pkg struct {
@@ -184,6 +185,9 @@ var mayExec = []string{
 	"internal/backend/backendtest/process.go",    // somebody who has a process's number later
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
 	"internal/cli/pager.go",                      // the user's pager
+	"internal/vmm/qemu/probe.go",                 // the machine monitor, to ask for its version and what it reads
+	"internal/vmm/vmmtest/vmmtest.go",            // go build, of the suite's own guest
+	"internal/vmm/vmmtest/box.go",                // machine monitors, which a keeper starts elsewhere
 	"bench/peers.go",                             // the peers that are measured
 	"bench/doors.go",                             // pando serve and pando mcp, as programs start them
 	"internal/need/need.go",                      // only looks for them

@@ -1,0 +1,14 @@
+package qemu
+
+import (
+	"testing"
+
+	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/vmm"
+	"github.com/pando-dev/pando/internal/vmm/vmmtest"
+)
+
+func TestConformance(t *testing.T) {
+	need.Program(t, "qemu-system-x86_64")
+	vmmtest.Run(t, &Driver{}, vmm.Emulated)
+}

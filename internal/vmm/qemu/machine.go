@@ -1,0 +1,271 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/vmm"
+)
+
+type machine struct {
+	m *monitor
+
+	moving   sync.Mutex  // held by Save and Load
+	migrated chan string // how the program's migration ended
+
+	mu  sync.Mutex
+	why string
+}
+
+// Open takes the other end of the monitor's socket.
+func (*Driver) Open(ctx context.Context, conn net.Conn) (vmm.Machine, error) {
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, cell.Errorf(cell.Invalid, "qemu.Open", "", "cannot drive a machine over %T: files are sent, too", conn)
+	}
+	v := &machine{migrated: make(chan string, 8)}
+	v.m = newMonitor(u, v.event)
+	err := v.begin(ctx)
+	if err != nil {
+		v.m.close()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *machine) begin(ctx context.Context) error {
+	select {
+	case <-v.m.hello:
+	case <-v.m.done:
+		return gone("greeting")
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for the machine's monitor: %w", context.Cause(ctx))
+	}
+	if _, err := v.m.do(ctx, "qmp_capabilities", nil); err != nil {
+		return err
+	}
+	type capability struct {
+		Capability string `json:"capability"`
+		State      bool   `json:"state"`
+	}
+	_, err := v.m.do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []capability{{"events", true}}})
+	return err
+}
+
+// ends are the words for why a machine shut down, by QEMU's (qapi/run-state.json,
+// ShutdownCause).
+var ends = map[string]string{
+	"guest-shutdown": "the guest shut down",
+	"guest-reset":    "the guest restarted, or its kernel panicked",
+	"guest-panic":    "the guest's kernel panicked",
+	"host-qmp-quit":  "it was told to",
+	"host-signal":    "a signal told it to",
+	"host-error":     "a device failed",
+}
+
+func (v *machine) event(name string, data json.RawMessage) {
+	switch name {
+	case "SHUTDOWN":
+		var x struct{ Reason string }
+		if json.Unmarshal(data, &x) != nil {
+			return
+		}
+		why := ends[x.Reason]
+		if why == "" {
+			why = "QEMU says " + x.Reason
+		}
+		v.mu.Lock()
+		v.why = why
+		v.mu.Unlock()
+	case "MIGRATION":
+		var x struct{ Status string }
+		if json.Unmarshal(data, &x) == nil && (x.Status == "completed" || x.Status == "failed") {
+			select {
+			case v.migrated <- x.Status:
+			default: // nobody asked for so many
+			}
+		}
+	}
+}
+
+func (v *machine) Status(ctx context.Context) (vmm.State, error) {
+	got, err := v.m.do(ctx, "query-status", nil)
+	if err != nil {
+		return "", err
+	}
+	var x struct{ Status string }
+	if err := json.Unmarshal(got, &x); err != nil {
+		return "", fmt.Errorf("cannot understand the machine's monitor: %w", err)
+	}
+	switch x.Status {
+	case "running":
+		return vmm.Running, nil
+	case "inmigrate":
+		return vmm.Waiting, nil
+	}
+	return vmm.Stopped, nil // paused, prelaunch, …: no processor runs
+}
+
+func (v *machine) Stop(ctx context.Context) error {
+	_, err := v.m.do(ctx, "stop", nil)
+	return err
+}
+
+func (v *machine) Continue(ctx context.Context) error {
+	if err := v.must(ctx, "continue", func(s vmm.State) bool { return s != vmm.Waiting }); err != nil {
+		return err
+	}
+	_, err := v.m.do(ctx, "cont", nil)
+	return err
+}
+
+// must fails unless the machine is in a state that is asked for.
+func (v *machine) must(ctx context.Context, what string, ok func(vmm.State) bool) error {
+	s, err := v.Status(ctx)
+	if err == nil && !ok(s) {
+		err = cell.Errorf(cell.Conflict, "qemu."+what, "", "cannot %s a machine that is %s", what, s)
+	}
+	return err
+}
+
+// Save has the program write into a pipe, so that it needs nothing of where its
+// devices are kept.
+func (v *machine) Save(ctx context.Context, w io.Writer) error {
+	v.moving.Lock()
+	defer v.moving.Unlock()
+	if err := v.must(ctx, "save", func(s vmm.State) bool { return s == vmm.Stopped }); err != nil {
+		return err
+	}
+	r, p, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("cannot save a machine's devices: %w", err)
+	}
+	defer r.Close()
+	got, err := v.m.do(ctx, "add-fd", nil, p)
+	p.Close()
+	if err != nil {
+		return err
+	}
+	var set struct {
+		ID int `json:"fdset-id"`
+	}
+	if err := json.Unmarshal(got, &set); err != nil {
+		return fmt.Errorf("cannot understand the machine's monitor: %w", err)
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(w, r)
+		if err != nil {
+			io.Copy(io.Discard, r) // the program waits for nobody
+		}
+		copied <- err
+	}()
+	_, err = v.m.do(ctx, "xen-save-devices-state", map[string]any{"filename": fmt.Sprintf("/dev/fdset/%d", set.ID), "live": false})
+	if err == nil {
+		_, err = v.m.do(ctx, "remove-fd", map[string]any{"fdset-id": set.ID}) // the last that could write
+	}
+	if err != nil {
+		r.Close() // ends the copying
+		<-copied
+		return err
+	}
+	select {
+	case err = <-copied:
+	case <-ctx.Done():
+		r.Close()
+		<-copied
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot save a machine's devices: %w", err)
+	}
+	return nil
+}
+
+func (v *machine) Load(ctx context.Context, r io.Reader) error {
+	v.moving.Lock()
+	defer v.moving.Unlock()
+	if err := v.must(ctx, "load", func(s vmm.State) bool { return s == vmm.Waiting }); err != nil {
+		return err
+	}
+	p, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("cannot load a machine's devices: %w", err)
+	}
+	defer w.Close()
+	_, err = v.m.do(ctx, "getfd", map[string]any{"fdname": "devices"}, p)
+	p.Close()
+	if err != nil {
+		return err
+	}
+	if _, err := v.m.do(ctx, "migrate-incoming", map[string]any{"uri": "fd:devices"}); err != nil {
+		return err
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(w, r)
+		w.Close()
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) { // the program has read enough, or nobody waits for it
+			err = nil
+		}
+		copied <- err
+	}()
+	select {
+	case status := <-v.migrated:
+		if err = <-copied; err == nil && status != "completed" {
+			err = errNotThose()
+		}
+	case <-v.m.done: // which is how the program says no
+		w.Close()
+		if err = <-copied; err == nil {
+			err = errNotThose()
+		}
+	case <-ctx.Done():
+		w.Close()
+		<-copied
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot load a machine's devices: %w", err)
+	}
+	return nil
+}
+
+func errNotThose() error {
+	return cell.Errorf(cell.Corrupt, "qemu.Load", "", "QEMU does not take them for this machine's: they are damaged, or another machine's or version's")
+}
+
+func (v *machine) Quit(ctx context.Context) error {
+	if _, err := v.m.do(ctx, "quit", nil); err != nil && cell.KindOf(err) != cell.Unavailable {
+		return err
+	}
+	select {
+	case <-v.m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for a machine's end: %w", context.Cause(ctx))
+	}
+}
+
+func (v *machine) Done() <-chan struct{} { return v.m.done }
+
+func (v *machine) Why() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.why
+}
+
+func (v *machine) Close() error {
+	v.m.close()
+	return nil
+}

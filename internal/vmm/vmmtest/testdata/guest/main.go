@@ -1,0 +1,147 @@
+// Command guest is the first process of the suite's machines. It loads the modules,
+// and answers a line with a line on the port "guest".
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	err := serve()
+	fmt.Println("guest:", err)
+	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func serve() error {
+	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
+		os.MkdirAll(m.at, 0o755)
+		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.at, err)
+		}
+	}
+	modules, err := filepath.Glob("/modules/*.ko") // in the order of their names
+	if err != nil {
+		return err
+	}
+	for _, path := range modules {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil {
+			return fmt.Errorf("load %s: %w", path, err)
+		}
+		f.Close()
+	}
+	port, err := open("guest")
+	if err != nil {
+		return err
+	}
+	var c counters
+	for in := bufio.NewScanner(port); in.Scan(); {
+		verb, rest, _ := strings.Cut(in.Text(), " ")
+		answer := "what is " + verb + "?"
+		switch verb {
+		case "ping":
+			answer = "pong " + rest
+		case "cpus":
+			answer = fmt.Sprint(runtime.NumCPU())
+		case "random":
+			answer = random()
+		case "net":
+			_, err := os.Stat("/sys/class/net/eth0")
+			answer = fmt.Sprint(err == nil)
+		case "count":
+			go c.count()
+			answer = "counting"
+		case "tell":
+			answer = c.tell()
+		case "off":
+			unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+		case "panic":
+			err := os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
+			answer = fmt.Sprint("no panic: ", err)
+		}
+		if _, err := fmt.Fprintln(port, answer); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the port has ended")
+}
+
+// open opens a port by name; it may come a moment after its driver.
+func open(name string) (*os.File, error) {
+	for range 500 {
+		ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+		for _, p := range ports {
+			if got, _ := os.ReadFile(p); strings.TrimSpace(string(got)) == name {
+				return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(p)), os.O_RDWR, 0)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("there is no port %s", name)
+}
+
+// random is what the machine's source of randomness has.
+func random() string {
+	f, err := os.Open("/dev/hwrng")
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	var b [16]byte
+	if _, err := f.Read(b[:]); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%x", b)
+}
+
+// counters counts on every page of 64 MiB: each page of the first half has one of
+// the second, and both have the same number but for the moment between two writes.
+// Memory of more than one instant has pages that don't.
+type counters struct {
+	mu    sync.Mutex
+	n     uint64 // rounds so far
+	apart int    // pages that did not have what they must
+}
+
+const pages = 64 << 20 / 2 / 4096
+
+func (c *counters) count() {
+	memory, err := unix.Mmap(-1, 0, 2*pages*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		fmt.Println("guest: no memory:", err)
+		return
+	}
+	low, high := memory[:pages*4096], memory[pages*4096:]
+	for {
+		c.mu.Lock()
+		last := byte(c.n)
+		c.n++
+		now := byte(c.n)
+		for i := 0; i < len(low); i += 4096 {
+			if low[i] != last || high[i] != last {
+				c.apart++
+			}
+			low[i], high[i] = now, now
+		}
+		c.mu.Unlock()
+		runtime.Gosched()
+	}
+}
+
+func (c *counters) tell() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("%d %d", c.n, c.apart)
+}
