@@ -22,7 +22,8 @@ import (
 // TestMain is the guest, too, where a test has started it as one.
 func TestMain(m *testing.M) {
 	if os.Getenv("PANDO_TEST_GUEST") != "" {
-		if os.Getenv("PANDO_TEST_GUEST") == "linux" { // what it mounts stays here
+		kind := os.Getenv("PANDO_TEST_GUEST")
+		if kind != "gvisor" { // what it mounts stays here
 			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 				println(err.Error())
 				os.Exit(1)
@@ -33,7 +34,11 @@ func TestMain(m *testing.M) {
 			}
 			go receiveSockets()
 		}
-		if err := Serve(0); err != nil {
+		serve := Serve
+		if kind == "machine" {
+			serve = ServeMachine
+		}
+		if err := serve(0); err != nil {
 			println("guest:", err.Error())
 			os.Exit(1)
 		}
@@ -107,12 +112,15 @@ func beds(t *testing.T, f func(t *testing.T, b *bed)) {
 	t.Run("gvisor", func(t *testing.T) { f(t, inGvisor(t)) })
 }
 
-func onLinux(t testing.TB) *bed {
+func onLinux(t testing.TB) *bed { return onLinuxAs(t, "linux") }
+
+// onLinuxAs is a guest on plain Linux, or one that takes it for a machine of its own.
+func onLinuxAs(t testing.TB, kind string) *bed {
 	t.Helper()
 	need.Root(t)
 	c, theirs := sockets(t)
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{"PANDO_TEST_GUEST=linux", "PATH=/usr/bin:/bin"}
+	cmd.Env = []string{"PANDO_TEST_GUEST=" + kind, "PATH=/usr/bin:/bin"}
 	cmd.Stdin, cmd.Stderr = theirs, os.Stderr
 	swap, swap2, err := socketPair()
 	if err != nil {

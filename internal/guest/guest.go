@@ -39,6 +39,7 @@ package guest
 import (
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
@@ -75,11 +76,12 @@ type Known struct {
 	Control bool `json:"control,omitempty"`
 }
 
-// Adoption is who a restored copy is from now on.
+// Adoption is who a restored copy is from now on, or a machine that has just booted.
 type Adoption struct {
 	Hostname string            `json:"hostname"`
-	Files    map[string][]byte `json:"files"` // by path: /etc/machine-id and the like
-	Token    []byte            `json:"token"` // of its own from now on
+	Clock    time.Time         `json:"clock,omitzero"` // what time it is; zero: the guest's kernel knows
+	Files    map[string][]byte `json:"files"`          // by path: /etc/machine-id and the like
+	Token    []byte            `json:"token"`          // of its own from now on
 }
 
 // The operations of questions.

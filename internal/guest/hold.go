@@ -119,6 +119,12 @@ func (g *inside) goOn() error {
 
 // adopt gives a restored copy its identity, measures it, and lets it go on.
 func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
+	if !a.Clock.IsZero() { // first: what is written below has a date
+		t := unix.NsecToTimespec(a.Clock.UnixNano())
+		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &t); err != nil {
+			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot set the copy's clock: %w", err)
+		}
+	}
 	seen := func(name, value string) { list = append(list, cell.Hazard{Name: name, Seen: "inside", Value: value}) }
 	if a.Hostname != "" {
 		if err := unix.Sethostname([]byte(a.Hostname)); err != nil {

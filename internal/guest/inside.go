@@ -38,7 +38,30 @@ type inside struct {
 // Serve is all that the program inside a sandbox does: it talks to the keeper at
 // the other end of the socket fd until that is gone. It must be the first process
 // of its pid namespace, and root.
-func Serve(fd int) error {
+func Serve(fd int) error { return serve(fd, false) }
+
+// ServeMachine is Serve in a virtual machine of the cell's own, whose kernel is
+// Linux and has nobody else: what a cell must not have of its /proc is covered. fd may
+// be a port of virtio-serial, at whose other end somebody is.
+func ServeMachine(fd int) error { return serve(fd, true) }
+
+// Refuse tells a keeper that greets why there will be no guest.
+func Refuse(fd int, why error) error {
+	d, err := newDoor(fd)
+	if err != nil {
+		return err
+	}
+	theirs, err := readGreeting(d)
+	if err != nil {
+		return err
+	}
+	if _, err := greetKeeper(d, theirs, nil, why); err != why {
+		return err
+	}
+	return nil
+}
+
+func serve(fd int, cover bool) error {
 	d, err := newDoor(fd)
 	if err != nil {
 		return err
@@ -46,7 +69,7 @@ func Serve(fd int) error {
 	g := &inside{door: d, tasks: map[string]*task{}}
 	trim()
 	var ready error
-	g.place, ready = newPlace()
+	g.place, ready = newPlace(cover)
 	defer g.place.remove()
 	theirs, err := readGreeting(d)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -29,6 +30,7 @@ type place struct {
 	proc    *os.File // the one that shows the guest's own namespace
 
 	procData string // options of every proc
+	cover    bool   // hide of it what is the machine's
 
 	mu    sync.Mutex // guards what follows
 	first *linux.Child
@@ -40,8 +42,8 @@ type place struct {
 
 // newPlace prepares what commands need. The guest must not be looked into by what
 // it forks: for a moment that shares its memory.
-func newPlace() (*place, error) {
-	p := &place{lastCap: linux.LastCap()}
+func newPlace(cover bool) (*place, error) {
+	p := &place{lastCap: linux.LastCap(), cover: cover}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return p, os.NewSyscallError("prctl", err)
 	}
@@ -124,6 +126,9 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	s.Stdio([3]*os.File{}, p.program)
 	// Over the one that shows the guest; a proc shows the namespace of who mounts it.
 	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, p.procData)
+	if p.cover {
+		confine.CoverProc(s)
+	}
 	s.Call("setsid", unix.SYS_SETSID)
 	s.Call("setgroups", unix.SYS_SETGROUPS, 0, nil)
 	s.Call("setresgid", unix.SYS_SETRESGID, firstUser, firstUser, firstUser)

@@ -358,7 +358,7 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Me
 		s.Call("join the fork", unix.SYS_SETNS, x, unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS)
 		network(s, c.w.Talks)
 	}
-	cover(s)
+	confine.CoverProc(s)
 	terminals(s)
 	full := c.fork.up.full
 	if slices.Contains(full, "/dev/shm") {

@@ -19,13 +19,8 @@ import (
 // host, and what is below it has been opened before.
 const stage = "/usr"
 
-// hidden are the parts of /proc that say or do something about the host;
-// readOnly are those that only root's sysctls live in. (The same as Docker's.)
-var (
-	hidden   = []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/sysrq-trigger"}
-	readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
-	devices  = []string{"null", "zero", "full", "random", "urandom", "tty"}
-)
+// devices are those of the host that a cell sees.
+var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // cloneFlags are the namespaces of a cell; its user namespace is the keeper's.
 const cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET
@@ -55,7 +50,7 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k")
 	node(s, "null")
 	s.Mkdir("/dev/.empty", 0o555)
-	cover(s)
+	confine.CoverProc(s)
 	dev(s)
 	s.Mkdir("/run", 0o755)
 	b := builder{s: s, made: map[string]bool{"/proc": true, "/dev": true, "/run": true}}
@@ -109,21 +104,6 @@ func network(s *linux.Script, talks bool) {
 			{"router_solicitations", "0"}, {"use_tempaddr", "0"}, {"accept_redirects", "0"}} {
 			tryWrite(s, "/proc/sys/net/ipv6/conf/default/"+x[0], x[1])
 		}
-	}
-}
-
-// cover takes the rest of /proc away that is not the cell's. /dev has what to
-// cover it with.
-func cover(s *linux.Script) {
-	for _, p := range hidden {
-		// A file is covered by /dev/null, a directory by an empty one; what
-		// this kernel doesn't have is covered by nothing.
-		s.Try("hide "+p, unix.SYS_MOUNT, "/dev/null", p, nil, unix.MS_BIND, nil)
-		s.Try("hide "+p, unix.SYS_MOUNT, "/dev/.empty", p, nil, unix.MS_BIND, nil)
-	}
-	for _, p := range readOnly {
-		s.Try("bind "+p, unix.SYS_MOUNT, p, p, nil, unix.MS_BIND|unix.MS_REC, nil)
-		s.Try("protect "+p, unix.SYS_MOUNT, nil, p, nil, unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, nil)
 	}
 }
 

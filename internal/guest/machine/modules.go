@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// modulesIn are the files of modules in a folder, in the order in which they are
+// loaded: that of their names.
+func modulesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // the kernel has everything built in
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && strings.Contains(e.Name(), ".ko") {
+			list = append(list, filepath.Join(dir, e.Name()))
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// moduleFlags says how the kernel has to read a module.
+func moduleFlags(name string) int {
+	if strings.HasSuffix(name, ".ko") {
+		return 0
+	}
+	return unix.MODULE_INIT_COMPRESSED_FILE
+}
+
+// loadModules loads what lies in a folder. One that can't be loaded is said, and the
+// others are loaded nevertheless: whether something is missing shows later.
+func loadModules(dir string) error {
+	list, err := modulesIn(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range list {
+		if lerr := loadModule(name); lerr != nil {
+			err = errors.Join(err, fmt.Errorf("cannot load the kernel's module %s: %w", filepath.Base(name), lerr))
+		}
+	}
+	return err
+}
+
+func loadModule(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), "", moduleFlags(name)); err != nil && err != unix.EEXIST {
+		return err
+	}
+	return nil
+}
