@@ -25,6 +25,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/gvisor"
+	"github.com/pando-dev/pando/internal/backend/microvm"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/none"
 	"github.com/pando-dev/pando/internal/cell"
@@ -412,6 +413,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	cells := namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
 	ns := namespace.New(cells)
 	gv := gvisor.New(gvisor.Config{Config: cells, Runsc: beside("pando-runsc"), Guest: beside("pando-guest")})
+	vm := microvm.New(microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm")})
 	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
 	whyNot := map[string]string{}
 	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
@@ -424,7 +426,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	}
 	eng, err := engine.Open(ctx, engine.Config{
 		MaxCells: most, MinFree: free,
-		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, no},
+		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Pool: l.Pool,
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend/gvisor"
 	"github.com/pando-dev/pando/internal/backend/kept"
+	"github.com/pando-dev/pando/internal/backend/microvm"
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -20,6 +21,7 @@ func main() {
 	case kept.Role:
 		err = kept.Main(map[string]func() (keeper.Driver, error){
 			"gvisor":    gvisor.NewDriver,
+			"microvm":   microvm.NewDriver,
 			"namespace": namespaceDriver,
 			"none":      noneDriver,
 		}, newEvents, kept.Networks{})

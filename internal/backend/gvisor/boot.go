@@ -27,7 +27,7 @@ type sandbox struct {
 }
 
 // newSandbox is the kernel that a cell will have.
-func newSandbox(m staged.Made) (staged.Kernel, map[string][]byte, error) {
+func newSandbox(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	s := &sandbox{id: m.ID, runsc: m.Files[0], talks: m.Talks}
 	body, err := bundleOf(&m.Spec)
 	if err == nil {
@@ -35,9 +35,9 @@ func newSandbox(m staged.Made) (staged.Kernel, map[string][]byte, error) {
 	}
 	if err != nil {
 		s.runsc.Close()
-		return nil, nil, err
+		return nil, namespace.Scene{}, err
 	}
-	return s, map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}, nil
+	return s, namespace.Scene{Files: map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}}, nil
 }
 
 // Close implements staged.Kernel.

@@ -33,9 +33,17 @@ const StageRoot = "/cell"
 // covered by the stage while that is built.
 const inEveryCell = "/run"
 
-// Stage makes a cell's stage, with files in it by their absolute paths. The
-// directories on the way are made.
-func (d *Driver) Stage(id cell.ID, files map[string][]byte) (*Stage, error) {
+// A Scene is what lies on a stage, by absolute paths. The directories on the way are
+// made.
+type Scene struct {
+	Files map[string][]byte
+	// Moved are directories below the cell's root that are on the stage instead: by
+	// where they are there, where they were. An empty directory is left.
+	Moved map[string]string
+}
+
+// Stage makes a cell's stage.
+func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return nil, err
@@ -66,7 +74,16 @@ func (d *Driver) Stage(id cell.ID, files map[string][]byte) (*Stage, error) {
 	s.Attach(tree, StageRoot)
 	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	s.Mount(StageRoot+"/dev", "/dev", "", unix.MS_BIND|unix.MS_REC, "")
-	for p, b := range files {
+	for to, from := range scene.Moved {
+		for _, up := range append(above(to), to) {
+			mkdir(up)
+		}
+		s.Mount(StageRoot+from, to, "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	for _, from := range scene.Moved {
+		s.Mount("tmpfs", StageRoot+from, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "mode=0555")
+	}
+	for p, b := range scene.Files {
 		for _, up := range above(p) {
 			mkdir(up)
 		}
@@ -136,6 +153,16 @@ func above(p string) (list []string) {
 		return nil
 	}
 	return append(above(p), p)
+}
+
+// Open opens a program that lies on the stage. One that is opened elsewhere can be
+// started here, too, but does not find what it looks for beside itself.
+func (st *Stage) Open(p string) (*os.File, error) {
+	fd, err := unix.Openat2(int(st.root.Fd()), p, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: p, Err: err}
+	}
+	return os.NewFile(uintptr(fd), p), nil
 }
 
 // Start runs program on the stage. more are its descriptors from 3 on.

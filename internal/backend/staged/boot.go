@@ -115,11 +115,14 @@ func (s *sandbox) boot(image *os.File) (err error) {
 			if err != nil && failed != nil { // which says more
 				select {
 				case why := <-failed:
-					err = cmp.Or(why, err)
+					return cmp.Or(why, err)
 				case <-time.After(time.Second):
 				}
 			}
-			return err
+			if err != nil {
+				return cell.Errorf(cell.KindOf(err), s.kind.Name+".boot", cell.HintOf(err), "%w: %s", err, s.kernel.Said())
+			}
+			return nil
 		case <-late:
 			return cell.Errorf(cell.Unavailable, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, bootGrace, s.kernel.Said())
 		}

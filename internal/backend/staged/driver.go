@@ -55,8 +55,9 @@ type Kernel interface {
 type Made struct {
 	ID    cell.ID
 	Spec  cell.Spec
-	Talks bool       // it gets an interface
-	Files []*os.File // what the backend's Above.Open opened, without the image: the kernel's
+	Talks bool            // it gets an interface
+	Files []*os.File      // what the backend's Above.Open opened, without the image: the kernel's
+	More  json.RawMessage // what it said beside, where there is no image
 }
 
 // Kind is a backend's kind of kernel.
@@ -67,9 +68,9 @@ type Kind struct {
 	Files int
 	// Images are how many files an image of its memory has.
 	Images int
-	// New makes the kernel of a cell, which Boot starts, and the files on its stage by
-	// their absolute paths. What it was given is closed when it fails.
-	New func(m Made) (k Kernel, onStage map[string][]byte, err error)
+	// New makes the kernel of a cell, which Boot starts, and says what lies on its
+	// stage. What it was given is closed when it fails.
+	New func(m Made) (k Kernel, on namespace.Scene, err error)
 }
 
 // Driver is a namespace driver, whose cells have a kernel each.
@@ -120,7 +121,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		image = files[d.kind.Files]
 		defer image.Close()
 	}
-	kernel, onStage, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files]})
+	kernel, scene, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files], in.More})
 	if err != nil {
 		closeAll(files[in.Files:])
 		return nil, err
@@ -136,7 +137,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 			s.close()
 		}
 	}()
-	if s.stage, err = d.cells.Stage(id, onStage); err != nil {
+	if s.stage, err = d.cells.Stage(id, scene); err != nil {
 		return nil, err
 	}
 	if err := s.begin(image, in.More); err != nil {

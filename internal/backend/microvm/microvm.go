@@ -1,0 +1,160 @@
+// Package microvm is the backend of virtual machines: each cell has a Linux of its
+// own. It needs QEMU and a kernel from the host's packages, and no root; where the
+// processor's virtualisation can't be had, the machine is emulated.
+//
+// A microVM cell is a namespace cell with a machine in it (packages namespace and
+// staged), so namespaces, mounts, cgroups, disk limit and link are package namespace's.
+// On its stage run two programs:
+//
+//	QEMU         the machine: a kernel of the host's, an initramfs of ours whose first
+//	             process is pando-guest (packages vmm, guest, guest/machine)
+//	pando-guest  as gofer: it serves the cell's files to that kernel (package gofer)
+//
+//	daemon: Create ── namespace.Create ──▶ keeper: staged.Driver.Create ── machine.Boot: gofer, QEMU
+//	daemon: Start ────────────────────────▶ keeper: staged.Driver.Start ─── guest.Client.Start
+package microvm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/backend/staged"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/vmm"
+	"github.com/pando-dev/pando/internal/vmm/qemu"
+)
+
+// Name is the backend's word.
+const Name = "microvm"
+
+// Config says where a Backend works.
+type Config struct {
+	namespace.Config
+	Guest   string // path of pando-guest
+	Path    string // where programs are looked for, as in PATH; the usual places besides
+	Cache   string // a folder for what is made of the host's packages
+	Kernel  string // path of a kernel's image; "" for the best of the host's packages
+	Modules string // directory of its modules; "" for where packages put them
+}
+
+// Backend runs cells in virtual machines.
+type Backend struct {
+	*namespace.Backend
+	cfg    Config
+	driver vmm.Driver
+
+	mu  sync.Mutex // guards what follows
+	kit *kit       // nil until it is there
+}
+
+// New returns the backend. It starts nothing.
+func New(cfg Config) *Backend {
+	b := &Backend{cfg: cfg, driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
+	cfg.Above = &namespace.Above{
+		Backend: Name, Isolation: []string{"a Linux of its own in a virtual machine, emulated"}, Open: b.open,
+		PIDs: func(asked int64) int64 { return machineThreads }, Veth: true,
+	}
+	b.Backend = namespace.New(cfg.Config)
+	return b
+}
+
+// find looks for a program; its name, where it is nowhere.
+func find(name, path string) string {
+	for _, dir := range append(filepath.SplitList(path), "/usr/local/bin", "/usr/bin") {
+		p := filepath.Join(dir, name)
+		if st, err := os.Stat(p); filepath.IsAbs(p) && err == nil && st.Mode()&0o111 != 0 && !st.IsDir() {
+			return p
+		}
+	}
+	return name
+}
+
+// machineThreads is how many threads a machine and its gofer have at most on the
+// host. How many processes the cell has is its own kernel's business.
+const machineThreads = 512
+
+// Probe implements backend.Backend.
+func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
+	caps, err := b.Backend.Probe(ctx)
+	if err != nil {
+		return caps, err
+	}
+	if _, err := os.Stat(b.cfg.Guest); err != nil {
+		return caps, cell.Errorf(cell.Unsupported, "microvm.Probe", "build it with `make`, or install it beside pando", "cannot find %s: %w", b.cfg.Guest, err)
+	}
+	if _, err := b.tools(ctx); err != nil {
+		return caps, err
+	}
+	const later = "microVM cells have files only: their memory can't be copied yet"
+	caps.Memory, caps.Fork, caps.LiveBranch = later, later, later
+	caps.Network = "microVM cells have no network yet"
+	caps.Landlock = "a machine's files say what can be written"
+	return caps, nil
+}
+
+// Create implements backend.Backend.
+func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
+	k, err := b.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Network != nil {
+		return nil, cell.Errorf(cell.Unsupported, "microvm.Create", "choose another backend, or a policy without network", "cannot make a microVM cell: it has no network yet")
+	}
+	spec.Mounts = append([]cell.Mount(nil), spec.Mounts...)
+	spec.Mounts = append(spec.Mounts,
+		cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: staged.GuestPath, ReadOnly: true, Why: "guest"},
+		cell.Mount{Kind: cell.Bind, Source: k.root, Target: programDir, ReadOnly: true, Why: "machine"})
+	i, err := b.Backend.Create(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a microVM cell: %w", err)
+	}
+	return i, nil
+}
+
+// Where a cell's mount namespace has QEMU's files until they are on the stage.
+const programDir = "/run/pando-machine"
+
+// The files that a cell's driver gets.
+const (
+	fileKernel = iota
+	fileInitramfs
+	fileGofer
+	filesGiven
+)
+
+// open opens what a cell's machine is started with.
+func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
+	k, err := b.tools(context.Background())
+	if err != nil {
+		return o, err
+	}
+	for _, path := range []string{fileKernel: k.kernel.Image, fileInitramfs: k.initramfs, fileGofer: b.cfg.Guest} {
+		f, err := os.Open(path)
+		if err != nil {
+			return o, cell.Errorf(cell.Unsupported, "microvm.Create", "", "cannot start a machine: %w", err)
+		}
+		o.Files = append(o.Files, f)
+	}
+	o.More, err = json.Marshal(k.program)
+	return o, err
+}
+
+// Driver is the keeper's side.
+type Driver struct{ *staged.Driver }
+
+// NewDriver prepares what all cells of a keeper share.
+func NewDriver() (keeper.Driver, error) {
+	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, New: newMachine})
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{d}, nil
+}
