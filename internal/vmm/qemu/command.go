@@ -45,6 +45,9 @@ const codeCache = 64
 // microseconds. It is only to be large enough: see words.
 const jiffy = 4_000_000
 
+// consoleSet is the number of the console's descriptor set. Number 0 can't be opened.
+const consoleSet = 1
+
 // Modules are for virtio's devices, which no distribution's kernel has built in.
 func (*Driver) Modules(s *vmm.Spec) []string {
 	names := []string{"virtio_mmio", "virtio_console", "virtio_rng"}
@@ -85,7 +88,7 @@ func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error
 	}
 	c.add("-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", c.file(s.Monitor)), "-mon", "chardev=monitor,mode=control")
 	if s.Console != nil { // the device is there in any case, as it has state
-		c.add("-add-fd", fmt.Sprintf("set=1,fd=%d", c.file(s.Console)), "-chardev", "file,id=console,path=/dev/fdset/1,append=on")
+		c.add("-add-fd", fmt.Sprintf("set=%d,fd=%d", consoleSet, c.file(s.Console)), "-chardev", fmt.Sprintf("file,id=console,path=/dev/fdset/%d,append=on", consoleSet))
 	} else {
 		c.add("-chardev", "null,id=console")
 	}

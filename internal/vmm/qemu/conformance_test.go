@@ -12,3 +12,8 @@ func TestConformance(t *testing.T) {
 	need.Program(t, "qemu-system-x86_64")
 	vmmtest.Run(t, &Driver{}, vmm.Emulated)
 }
+
+func BenchmarkMachine(b *testing.B) {
+	need.Program(b, "qemu-system-x86_64")
+	vmmtest.Bench(b, &Driver{}, vmm.Emulated)
+}

@@ -20,6 +20,7 @@ type machine struct {
 	m *monitor
 
 	moving   sync.Mutex  // held by Save and Load
+	sets     int         // of files, one for each time that it was saved
 	migrated chan string // how the program's migration ended
 
 	mu  sync.Mutex
@@ -138,55 +139,40 @@ func (v *machine) must(ctx context.Context, what string, ok func(vmm.State) bool
 	return err
 }
 
-// Save has the program write into a pipe, so that it needs nothing of where its
-// devices are kept.
+// Save has the program write into memory, so that it needs nothing of where its
+// devices are kept. A set of descriptors takes no pipe: the program cuts the file
+// that it opens, and finds in the set only one that was opened as it would.
 func (v *machine) Save(ctx context.Context, w io.Writer) error {
 	v.moving.Lock()
 	defer v.moving.Unlock()
 	if err := v.must(ctx, "save", func(s vmm.State) bool { return s == vmm.Stopped }); err != nil {
 		return err
 	}
-	r, p, err := os.Pipe()
+	fd, err := unix.MemfdCreate("devices", unix.MFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("cannot save a machine's devices: %w", err)
 	}
-	defer r.Close()
-	got, err := v.m.do(ctx, "add-fd", nil, p)
-	p.Close()
+	devices := os.NewFile(uintptr(fd), "devices")
+	defer devices.Close()
+	itsEnd, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("cannot save a machine's devices: %w", err)
+	}
+	v.sets++
+	set := map[string]any{"fdset-id": consoleSet + v.sets}
+	_, err = v.m.do(ctx, "add-fd", set, itsEnd)
+	itsEnd.Close()
 	if err != nil {
 		return err
 	}
-	var set struct {
-		ID int `json:"fdset-id"`
-	}
-	if err := json.Unmarshal(got, &set); err != nil {
-		return fmt.Errorf("cannot understand the machine's monitor: %w", err)
-	}
-	copied := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(w, r)
-		if err != nil {
-			io.Copy(io.Discard, r) // the program waits for nobody
-		}
-		copied <- err
-	}()
-	_, err = v.m.do(ctx, "xen-save-devices-state", map[string]any{"filename": fmt.Sprintf("/dev/fdset/%d", set.ID), "live": false})
-	if err == nil {
-		_, err = v.m.do(ctx, "remove-fd", map[string]any{"fdset-id": set.ID}) // the last that could write
+	_, err = v.m.do(ctx, "xen-save-devices-state", map[string]any{"filename": fmt.Sprintf("/dev/fdset/%d", set["fdset-id"]), "live": false})
+	if _, gone := v.m.do(ctx, "remove-fd", set); err == nil {
+		err = gone
 	}
 	if err != nil {
-		r.Close() // ends the copying
-		<-copied
 		return err
 	}
-	select {
-	case err = <-copied:
-	case <-ctx.Done():
-		r.Close()
-		<-copied
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if _, err := io.Copy(w, devices); err != nil { // our own offset: from the beginning
 		return fmt.Errorf("cannot save a machine's devices: %w", err)
 	}
 	return nil
