@@ -59,7 +59,7 @@ func serve() error {
 			answer = random()
 		case "clock":
 			b, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-			answer = fmt.Sprint(strings.TrimSpace(string(b)), err)
+			answer = fmt.Sprintf("%s %v", strings.TrimSpace(string(b)), err)
 		case "net":
 			_, err := os.Stat("/sys/class/net/eth0")
 			answer = fmt.Sprint(err == nil)
