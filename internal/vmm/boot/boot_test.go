@@ -173,7 +173,11 @@ func TestModulesComeBehindWhatTheyDependOn(t *testing.T) {
 	h.module(k, "kernel/net/core/failover.ko.gz")
 	h.module(k, "kernel/drivers/virtio/virtio_ring.ko")
 	h.module(k, "kernel/drivers/char/hw_random/virtio-rng.ko", "virtio_ring")
-	got, err := k.Load("virtio_net", "virtio_rng", "ext4", "virtio-net")
+	link := k.Modules + "-link"
+	if err := os.Symlink(k.Modules, link); err != nil {
+		t.Fatal(err)
+	}
+	got, err := (&Kernel{k.Version, k.Image, link}).Load("virtio_net", "virtio_rng", "ext4", "virtio-net")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (k *Kernel) Load(names ...string) ([]Module, error) {
 			l.done[name] = true
 		}
 	}
-	err = filepath.WalkDir(k.Modules, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(k.Modules+"/" /* also if that is a link */, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

@@ -1,5 +1,6 @@
 // Command guest is the first process of the suite's machines. It loads the modules,
-// and answers a line with a line on the port "guest".
+// and answers a line with a line on the port "guest". It imports nothing but Go's own
+// packages, so that it can be built where no others are.
 package main
 
 import (
@@ -10,21 +11,20 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func main() {
 	err := serve()
 	fmt.Println("guest:", err)
-	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
 func serve() error {
 	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
 		os.MkdirAll(m.at, 0o755)
-		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
+		if err := syscall.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.at, err)
 		}
 	}
@@ -37,7 +37,7 @@ func serve() error {
 		if err != nil {
 			return err
 		}
-		if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil {
+		if err := loadModule(f); err != nil {
 			return fmt.Errorf("load %s: %w", path, err)
 		}
 		f.Close()
@@ -69,7 +69,7 @@ func serve() error {
 		case "tell":
 			answer = c.tell()
 		case "off":
-			unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+			syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 		case "panic":
 			err := os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
 			answer = fmt.Sprint("no panic: ", err)
@@ -121,7 +121,7 @@ type counters struct {
 const pages = 64 << 20 / 2 / 4096
 
 func (c *counters) count() {
-	memory, err := unix.Mmap(-1, 0, 2*pages*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	memory, err := syscall.Mmap(-1, 0, 2*pages*4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		fmt.Println("guest: no memory:", err)
 		return
