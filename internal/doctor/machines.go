@@ -44,9 +44,9 @@ func (x *examination) machines(v kvm.Verdict) {
 		x.add("guest kernel", ok, k.image+", with the modules of "+k.modules, "", "")
 	}
 	if v.State == kvm.Works {
-		x.add("kvm", ok, v.Why+": "+v.Means(), "", "")
+		x.add("kvm", ok, v.Why+"; "+v.Means(), "", "")
 	} else {
-		x.add("kvm", missing, v.Why+": "+v.Means(), "speed", x.host.kvmFix(v, x.root))
+		x.add("kvm", missing, v.Why+"; "+v.Means(), "speed", x.host.kvmFix(v, x.root))
 	}
 	for i := range x.out.Checks[from:] {
 		x.out.Checks[from+i].For = forMachines

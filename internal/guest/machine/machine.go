@@ -51,6 +51,9 @@ const cellDir = "/cell"
 // portLimit bounds how long it is waited for the ports, and for who is behind them.
 const portLimit = 30 * time.Second
 
+// shortLimit is portLimit where a module could not be loaded.
+const shortLimit = 5 * time.Second
+
 // Files are a cell's files, from inside of its machine.
 type Files struct {
 	// Mount mounts them at target and returns what Relay serves.
@@ -83,9 +86,14 @@ func run(files Files) error {
 	if err := kernelFiles(); err != nil {
 		return err
 	}
+	limit := portLimit
 	loaded := loadModules("/modules")
+	if loaded != nil { // said now: without a port nobody else hears it
+		fmt.Fprintln(os.Stderr, "pando-guest:", loaded)
+		limit = shortLimit
+	}
 	os.RemoveAll("/modules") // the initramfs is memory
-	ports, err := openPorts("/sys/class/virtio-ports", "/dev", time.Now().Add(portLimit), portGuest, portFiles)
+	ports, err := openPorts("/sys/class/virtio-ports", "/dev", time.Now().Add(limit), portGuest, portFiles)
 	if ports[portGuest] == nil {
 		return errors.Join(loaded, err)
 	}
