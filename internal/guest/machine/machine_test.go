@@ -122,7 +122,7 @@ func TestPortOfNobody(t *testing.T) {
 		t.Errorf("%d bytes came", n)
 	}
 	if err := p.connected(0); cell.KindOf(err) != cell.Unavailable {
-		t.Errorf("nobody is there, and: %v", err)
+		t.Fatalf("nobody is there, and: %v", err)
 	}
 	if _, err := p.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("%v", err)

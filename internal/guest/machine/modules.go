@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +13,7 @@ import (
 // modulesIn are the files of modules in a folder, in the order in which they are
 // loaded: that of their names.
 func modulesIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(dir) // which sorts them
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // the kernel has everything built in
 	}
@@ -27,7 +26,6 @@ func modulesIn(dir string) ([]string, error) {
 			list = append(list, filepath.Join(dir, e.Name()))
 		}
 	}
-	slices.Sort(list)
 	return list, nil
 }
 

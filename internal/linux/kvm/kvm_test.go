@@ -101,6 +101,7 @@ func TestHangingMachineIsEnded(t *testing.T) {
 	defer unix.Close(p[0])
 	defer unix.Close(p[1])
 	s := &linux.Script{Gated: true}
+	s.Call("follow its parent's death", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
 	s.Gate()
 	buf := make([]byte, 1)
 	s.Call("read what never comes", unix.SYS_READ, p[0], buf, 1)
@@ -110,7 +111,11 @@ func TestHangingMachineIsEnded(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "did not come to its end within 100ms, and was killed") {
 		t.Errorf("it says: %v", err)
 	}
-	<-freed
+	select {
+	case <-freed:
+	case <-time.After(time.Minute):
+		t.Fatal("what it used is not free")
+	}
 	if left := children(t); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
