@@ -1,0 +1,254 @@
+package gofer
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A Courier carries messages between a guest's kernel and the server.
+type Courier struct {
+	dev  *os.File
+	conn io.ReadWriter
+
+	send sync.Mutex // for one message to conn
+
+	mu       sync.Mutex // after send
+	change   *sync.Cond
+	held     bool
+	under    int // requests without answer
+	barriers uint64
+	passed   uint64 // the last barrier that was answered
+	ended    error
+
+	notes  [][]byte // for the kernel, from the server
+	noting *sync.Cond
+}
+
+// NewCourier makes a courier between an open /dev/fuse and a connection.
+func NewCourier(dev *os.File, conn io.ReadWriter) *Courier {
+	c := &Courier{dev: dev, conn: conn}
+	c.change, c.noting = sync.NewCond(&c.mu), sync.NewCond(&c.mu)
+	return c
+}
+
+// Relay carries messages until the file system is unmounted, which is no error,
+// or the connection ends.
+func Relay(dev *os.File, conn io.ReadWriter) error { return NewCourier(dev, conn).Run() }
+
+// barrierMark is in the numbers of a courier's own requests.
+const barrierMark = 1 << 63
+
+var errUnmounted = errors.New("unmounted")
+
+// Run carries messages, as Relay does. It ends what is under way in both
+// directions by deadlines, where dev and conn have them.
+func (c *Courier) Run() error {
+	errs := make(chan error, 2)
+	go func() { errs <- c.up() }()
+	go func() { errs <- c.down() }()
+	noted := make(chan struct{})
+	go func() { defer close(noted); c.note() }()
+	err := <-errs
+	c.mu.Lock()
+	c.ended = err
+	c.change.Broadcast()
+	c.noting.Broadcast()
+	c.mu.Unlock()
+	c.dev.SetDeadline(time.Unix(1, 0))
+	if d, ok := c.conn.(interface{ SetDeadline(time.Time) error }); ok {
+		d.SetDeadline(time.Unix(1, 0))
+		defer d.SetDeadline(time.Time{})
+	}
+	<-errs
+	<-noted
+	if errors.Is(err, errUnmounted) {
+		return nil
+	}
+	return err
+}
+
+// up carries requests.
+func (c *Courier) up() error {
+	buf := make([]byte, maxMessage)
+	for {
+		n, err := c.dev.Read(buf)
+		switch {
+		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
+			continue // a request was taken back
+		case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, io.EOF):
+			return errUnmounted
+		case err != nil:
+			return err
+		case n < headSize:
+			continue
+		}
+		if err := c.carry(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// carry sends a request, when nobody holds.
+func (c *Courier) carry(b []byte) error {
+	for {
+		c.send.Lock()
+		c.mu.Lock()
+		if c.ended != nil {
+			c.mu.Unlock()
+			c.send.Unlock()
+			return c.ended
+		}
+		if !c.held {
+			break
+		}
+		c.send.Unlock()
+		c.change.Wait()
+		c.mu.Unlock()
+	}
+	if answered(binary.NativeEndian.Uint32(b[4:])) {
+		c.under++
+	}
+	c.mu.Unlock()
+	_, err := c.conn.Write(b)
+	c.send.Unlock()
+	return err
+}
+
+// down carries answers and notices.
+func (c *Courier) down() error {
+	in := bufio.NewReaderSize(c.conn, 64<<10)
+	buf := make([]byte, maxMessage)
+	for {
+		head, err := in.Peek(4)
+		if err != nil {
+			return err
+		}
+		n := int(binary.NativeEndian.Uint32(head))
+		if n < outSize || n > len(buf) {
+			return cell.Errorf(cell.Corrupt, "gofer.Relay", "", "cannot reach files: an answer says that it has %d bytes", n)
+		}
+		b := buf[:n]
+		if _, err := io.ReadFull(in, b); err != nil {
+			return err
+		}
+		unique := binary.NativeEndian.Uint64(b[8:])
+		switch {
+		case unique == 0:
+			c.mu.Lock()
+			c.notes = append(c.notes, append([]byte(nil), b...))
+			c.noting.Signal()
+			c.mu.Unlock()
+			continue
+		case unique&barrierMark != 0:
+			c.mu.Lock()
+			c.passed = max(c.passed, unique&^barrierMark)
+		default:
+			// A request that was taken back has no answer any more, and an answer
+			// that the kernel doesn't like is an error for who asked.
+			_, err := c.dev.Write(b)
+			if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EPERM) {
+				return errUnmounted
+			}
+			c.mu.Lock()
+			c.under--
+		}
+		c.change.Broadcast()
+		c.mu.Unlock()
+	}
+}
+
+// note hands notices to the kernel. It may wait there for requests that the
+// kernel makes first, so this isn't done where answers are handed over.
+func (c *Courier) note() {
+	for {
+		c.mu.Lock()
+		for len(c.notes) == 0 && c.ended == nil {
+			c.noting.Wait()
+		}
+		if c.ended != nil {
+			c.mu.Unlock()
+			return
+		}
+		all := c.notes
+		c.notes = nil
+		c.mu.Unlock()
+		for _, b := range all {
+			if binary.NativeEndian.Uint32(b[4:]) != noticeMark {
+				c.dev.Write(b) // ENOENT: the kernel doesn't know it any more
+				continue
+			}
+			if len(b) < outSize+8 {
+				continue
+			}
+			if c.carry(own(opNoticed, 0, binary.NativeEndian.Uint64(b[outSize:]))) != nil {
+				return
+			}
+		}
+	}
+}
+
+// own is a message of a courier's own.
+func own(op uint32, unique, arg uint64) []byte {
+	b := make([]byte, headSize+8)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint32(b[4:], op)
+	binary.NativeEndian.PutUint64(b[8:], unique)
+	binary.NativeEndian.PutUint64(b[headSize:], arg)
+	return b
+}
+
+// Hold lets no more requests through, and returns when all before have been
+// answered: nothing is in the connection, and the server knows all that the
+// kernel has told it. Programs that use files wait until GoOn. When it fails,
+// nothing is held.
+func (c *Courier) Hold(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.change.Broadcast()
+	})
+	defer stop()
+	c.mu.Lock()
+	c.held = true
+	c.barriers++
+	mine := c.barriers
+	c.mu.Unlock()
+	c.send.Lock() // who is sending now is done then
+	_, err := c.conn.Write(own(opBarrier, barrierMark|mine, 0))
+	c.send.Unlock()
+	if err != nil {
+		c.GoOn()
+		return err
+	}
+	c.mu.Lock()
+	for c.ended == nil && ctx.Err() == nil && (c.under > 0 || c.passed < mine) {
+		c.change.Wait()
+	}
+	err = c.ended
+	if err == nil && (c.under > 0 || c.passed < mine) {
+		err = context.Cause(ctx)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.GoOn()
+	}
+	return err
+}
+
+// GoOn ends Hold.
+func (c *Courier) GoOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = false
+	c.change.Broadcast()
+}
