@@ -22,13 +22,13 @@ func Mount(target string, flags uintptr) (dev *os.File, err error) {
 		}
 		return nil, cell.Errorf(cell.Unsupported, "gofer.Mount", hint, "cannot mount files: /dev/fuse: %w", err)
 	}
-	dev = os.NewFile(uintptr(fd), "/dev/fuse")
 	opts := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,default_permissions,allow_other,max_read=%d", fd, os.Getuid(), os.Getgid(), maxData)
 	if err := unix.Mount("pando", target, "fuse", flags, opts); err != nil {
-		dev.Close()
+		unix.Close(fd)
 		return nil, &os.PathError{Op: "mount", Path: target, Err: err}
 	}
-	return dev, nil
+	// Only now: who waits for a device of no mount yet is never woken (Linux 6.1).
+	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
 }
 
 // ReadAhead lets the kernel read up to a message's size ahead below target; it

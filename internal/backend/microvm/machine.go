@@ -167,7 +167,7 @@ func (m *machine) Said() string {
 	if err != nil {
 		return ""
 	}
-	b := make([]byte, min(st.Size(), 2048))
+	b := make([]byte, min(st.Size(), 9000))
 	m.console.ReadAt(b, st.Size()-int64(len(b)))
 	if text := strings.TrimSpace(string(b)); text != "" {
 		return text
