@@ -22,12 +22,8 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/qemu"
 )
 
-const (
-	// ownMemory is what the program needs of the cell's limit beside the machine's memory.
-	ownMemory = 192 << 20
-	// leastMemory is what the machine gets at least, and freeMemory without a limit.
-	leastMemory, freeMemory = 160 << 20, 1 << 30
-)
+// ram is how much memory a machine has. What it never touched costs nothing.
+const ram = 1 << 30
 
 // monitorGrace is how long a machine's monitor may take to answer.
 const monitorGrace = 10 * time.Second
@@ -55,15 +51,6 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	return v, scene, nil
 }
 
-// memory is how much of it the machine has.
-func memory(limit int64) int64 {
-	n := int64(freeMemory)
-	if limit > 0 {
-		n = max(limit-ownMemory, leastMemory)
-	}
-	return n &^ (1<<20 - 1)
-}
-
 // Boot implements staged.Kernel.
 func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan error, err error) {
 	m.end()
@@ -73,8 +60,7 @@ func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan erro
 	if m.ram, err = memfd("memory"); err != nil {
 		return nil, err
 	}
-	size := memory(m.spec.Limits.Memory)
-	if err := m.ram.Truncate(size); err != nil {
+	if err := m.ram.Truncate(ram); err != nil {
 		return nil, err
 	}
 	console, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", m.console.Fd()), os.O_WRONLY|os.O_APPEND, 0)
@@ -103,7 +89,7 @@ func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan erro
 	go reap(served)
 	s := &vmm.Spec{
 		Kernel: m.files[fileKernel], Initramfs: m.files[fileInitramfs], Append: "pando=1", Accel: vmm.Emulated,
-		CPUs: processors(m.spec.Limits.CPUs), Memory: size, RAM: m.ram,
+		CPUs: processors(m.spec.Limits.CPUs), Memory: ram, RAM: m.ram,
 		Ports:   []vmm.Port{{Name: "guest", Socket: conn}, {Name: "files", Socket: files}},
 		Monitor: theirs, Console: console,
 	}
@@ -167,7 +153,7 @@ func (m *machine) Said() string {
 	if err != nil {
 		return ""
 	}
-	b := make([]byte, min(st.Size(), 9000))
+	b := make([]byte, min(st.Size(), 2048))
 	m.console.ReadAt(b, st.Size()-int64(len(b)))
 	if text := strings.TrimSpace(string(b)); text != "" {
 		return text

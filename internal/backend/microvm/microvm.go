@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -76,6 +77,12 @@ func find(name, path string) string {
 	return name
 }
 
+// Why limits can't be asked for.
+const (
+	noMemory    = "every machine has 1 GiB of memory, and no other number can be had yet"
+	noProcesses = "a machine bounds its processes by its memory alone yet"
+)
+
 // machineThreads is how many threads a machine and its gofer have at most on the
 // host. How many processes the cell has is its own kernel's business.
 const machineThreads = 512
@@ -92,6 +99,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	if _, err := b.tools(ctx); err != nil {
 		return caps, err
 	}
+	caps.MemoryLimit, caps.ProcessLimit = noMemory, noProcesses
 	const later = "microVM cells have files only: their memory can't be copied yet"
 	caps.Memory, caps.Fork, caps.LiveBranch = later, later, later
 	caps.Network = "microVM cells have no network yet"
@@ -104,6 +112,11 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	k, err := b.tools(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for limit, why := range map[string]string{"memory": noMemory, "pids": noProcesses} {
+		if slices.Contains(spec.Asked, limit) {
+			return nil, cell.Errorf(cell.Unsupported, "microvm.Create", "leave out --"+limit+", or choose another backend", "cannot limit %s: %s", limit, why)
+		}
 	}
 	if spec.Network != nil {
 		return nil, cell.Errorf(cell.Unsupported, "microvm.Create", "choose another backend, or a policy without network", "cannot make a microVM cell: it has no network yet")
@@ -152,7 +165,7 @@ type Driver struct{ *staged.Driver }
 
 // NewDriver prepares what all cells of a keeper share.
 func NewDriver() (keeper.Driver, error) {
-	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, New: newMachine})
+	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Introduced: true, New: newMachine})
 	if err != nil {
 		return nil, err
 	}

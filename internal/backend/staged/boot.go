@@ -119,6 +119,9 @@ func (s *sandbox) boot(image *os.File) (err error) {
 				case <-time.After(time.Second):
 				}
 			}
+			if err == nil && image == nil && s.kind.Introduced {
+				err = s.introduce()
+			}
 			if err != nil {
 				return cell.Errorf(cell.KindOf(err), s.kind.Name+".boot", cell.HintOf(err), "%w: %s", err, s.kernel.Said())
 			}
@@ -127,6 +130,14 @@ func (s *sandbox) boot(image *os.File) (err error) {
 			return cell.Errorf(cell.Unavailable, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, bootGrace, s.kernel.Said())
 		}
 	}
+}
+
+// introduce tells a guest that has just booted who its cell is.
+func (s *sandbox) introduce() error {
+	ctx, cancel := context.WithTimeout(context.Background(), bootGrace)
+	defer cancel()
+	_, err := s.now.Load().Adopt(ctx, guest.Adoption{Hostname: s.spec.Hostname, Clock: time.Now(), Token: s.token[:]})
+	return err
 }
 
 func (s *sandbox) close() {

@@ -68,6 +68,9 @@ type Kind struct {
 	Files int
 	// Images are how many files an image of its memory has.
 	Images int
+	// Introduced says that a guest does not know whose it is, nor what time it is,
+	// before it is told.
+	Introduced bool
 	// New makes the kernel of a cell, which Boot starts, and says what lies on its
 	// stage. What it was given is closed when it fails.
 	New func(m Made) (k Kernel, on namespace.Scene, err error)

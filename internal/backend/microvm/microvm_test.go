@@ -1,0 +1,59 @@
+package microvm
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/backendtest"
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/keeper"
+)
+
+func TestMain(m *testing.M) {
+	backendtest.Main(m, map[string]func() (keeper.Driver, error){Name: NewDriver})
+}
+
+func TestConformance(t *testing.T) {
+	cache := t.TempDir()
+	backendtest.Run(t, func(t *testing.T) *backendtest.Machine {
+		cfg := config(t, cache)
+		return &backendtest.Machine{
+			Open: func() (backend.Backend, func()) { b := New(cfg); return b, b.Close },
+			Left: func() []string {
+				b := New(cfg)
+				defer b.Close()
+				found, err := b.Leftovers(t.Context(), true)
+				if err != nil {
+					t.Error(err)
+				}
+				return append(found, backendtest.KeeperFiles(cfg.Keepers)...)
+			},
+		}
+	})
+}
+
+// config is that of an installation of its own, with the guest that `make` builds.
+func config(t testing.TB, cache string) Config {
+	t.Helper()
+	guest, err := filepath.Abs("../../../bin/pando-guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(guest); err != nil {
+		t.Skip("needs bin/pando-guest: make")
+	}
+	dir := t.TempDir()
+	cfg := Config{Config: namespace.Config{Keepers: filepath.Join(dir, "keepers"), Scratch: filepath.Join(dir, "scratch"), IDBase: 1 << 30,
+		Installation: "test" + strconv.Itoa(os.Getpid()), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, Guest: guest, Path: os.Getenv("PATH"), Cache: cache}
+	for _, d := range []string{cfg.Keepers, cfg.Scratch} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	backendtest.ShowLog(t, cfg.Keepers)
+	return cfg
+}
