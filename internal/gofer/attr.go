@@ -64,7 +64,7 @@ func (s *Server) statNode(n *node, fd int, a *answer) unix.Errno {
 	s.mu.Lock()
 	n.seen = sum(&x)
 	s.mu.Unlock()
-	a.u64(forever)
+	a.u64(keepFor)
 	a.u64(0)
 	a.attr(n.ino, &x)
 	return 0

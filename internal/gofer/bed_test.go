@@ -107,6 +107,9 @@ func newBed(t testing.TB) *bed {
 	b.courier = NewCourier(dev, b.near)
 	go func() { b.carried <- b.courier.Run() }()
 	b.serve()
+	if err := Settle(b.mnt); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(b.mnt, unix.MNT_DETACH); err != nil {
 			t.Error(err)

@@ -3,7 +3,9 @@ package gofer
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +29,7 @@ func Mount(target string, flags uintptr) (dev *os.File, err error) {
 		unix.Close(fd)
 		return nil, &os.PathError{Op: "mount", Path: target, Err: err}
 	}
-	// Only now: who waits for a device of no mount yet is never woken (Linux 6.1).
+	// Only now there is something to wait for: Go's poller asks once.
 	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
 }
 
@@ -40,4 +42,40 @@ func ReadAhead(target string) error {
 	}
 	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
 	return os.WriteFile(path, []byte(fmt.Sprint(maxData>>10)), 0)
+}
+
+// Settle must be called by a Go program that carries messages itself, when it
+// does, before it opens a file below target. Go's runtime asks of each file that it opens
+// whether it can be waited for, in a call that it doesn't count as one that
+// waits, and the kernel asks the server: with all its processors in there a
+// program would wait for itself. The kernel asks only once.
+func Settle(target string) error {
+	found := errors.New("found")
+	err := filepath.WalkDir(target, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if poll(path, unix.O_RDONLY) != nil {
+			return nil
+		}
+		return found
+	})
+	if errors.Is(err, found) {
+		return nil
+	}
+	path := filepath.Join(target, HiddenPrefix+"poll")
+	if err := poll(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL); err != nil {
+		return err
+	}
+	return unix.Unlink(path)
+}
+
+func poll(path string, flags int) error {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return os.NewSyscallError("poll", err)
 }

@@ -216,9 +216,9 @@ func (a *answer) head(unique uint64, code int32) []byte {
 	return a.b
 }
 
-// forever is how long the kernel may keep what it was told, in seconds: nobody
-// but it writes, and it is told when somebody did.
-const forever = 1 << 25
+// keepFor is how long the kernel may keep what it was told, in seconds. What the host
+// changes behind its back is seen after that at the latest.
+const keepFor = 1
 
 // attr adds a struct fuse_attr.
 func (a *answer) attr(ino uint64, x *unix.Statx_t) {
@@ -245,14 +245,14 @@ func (a *answer) entry(n *node, x *unix.Statx_t) {
 	if n == nil {
 		a.u64(0)
 		a.u64(0)
-		a.u64(forever)
+		a.u64(keepFor)
 		a.zero(128 - 24)
 		return
 	}
 	a.u64(n.id)
 	a.u64(0)
-	a.u64(forever)
-	a.u64(forever)
+	a.u64(keepFor)
+	a.u64(keepFor)
 	a.u64(0)
 	a.attr(n.ino, x)
 }

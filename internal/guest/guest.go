@@ -82,6 +82,14 @@ type Adoption struct {
 	Clock    time.Time         `json:"clock,omitzero"` // what time it is; zero: the guest's kernel knows
 	Files    map[string][]byte `json:"files"`          // by path: /etc/machine-id and the like
 	Token    []byte            `json:"token"`          // of its own from now on
+	Limits   *Limits           `json:"limits,omitempty"`
+}
+
+// Limits are those of all commands together, where nobody outside can count them. 0
+// is none.
+type Limits struct {
+	Memory int64 `json:"memory,omitempty"` // bytes
+	PIDs   int64 `json:"pids,omitempty"`   // processes and threads
 }
 
 // The operations of questions.

@@ -125,6 +125,11 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot set the copy's clock: %w", err)
 		}
 	}
+	if a.Limits != nil {
+		if err := g.place.bound(*a.Limits); err != nil {
+			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot bound the cell's commands: %w", err)
+		}
+	}
 	seen := func(name, value string) { list = append(list, cell.Hazard{Name: name, Seen: "inside", Value: value}) }
 	if a.Hostname != "" {
 		if err := unix.Sethostname([]byte(a.Hostname)); err != nil {

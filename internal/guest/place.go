@@ -229,6 +229,47 @@ func (g *group) file(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// bound limits all commands together, by the kernel's own controllers.
+func (p *place) bound(l Limits) error {
+	if err := p.all.up.write("cgroup.subtree_control", "+memory +pids"); err != nil {
+		return err
+	}
+	for name, n := range map[string]int64{"memory.max": l.Memory, "pids.max": l.PIDs} {
+		if n > 0 {
+			if err := p.all.write(name, strconv.FormatInt(n, 10)); err != nil {
+				return err
+			}
+		}
+	}
+	return p.all.write("cgroup.subtree_control", "+memory") // so that each command's deaths are told apart
+}
+
+func (g *group) write(name, text string) error {
+	f, err := g.file(name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
+
+// starved reports whether the kernel killed a process of g for its memory.
+func (g *group) starved() bool {
+	f, err := g.file("memory.events", unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(f)
+	for l := range strings.Lines(string(b)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(l), "oom_kill "); ok {
+			return n != "0"
+		}
+	}
+	return false
+}
+
 // below calls f for every cgroup below g.
 func (g *group) below(f func(name string, sub *group)) {
 	d, err := g.file(".", unix.O_RDONLY|unix.O_DIRECTORY)

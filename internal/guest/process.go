@@ -231,6 +231,10 @@ func (p *Process) end() { p.once.Do(func() { close(p.ended) }) }
 // CauseLost is that of a process whose guest was lost before it said how it ended.
 const CauseLost = "guest lost"
 
+// CauseMemory is that of a process that the guest's kernel killed for the memory of
+// its cell.
+const CauseMemory = "memory limit"
+
 // Wait returns when the process has ended. What it had written by then has been
 // handed on, unless somebody does not take it.
 func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
@@ -255,7 +259,9 @@ func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
 // plain is an exit as it can be: a guest that is not what it was may say anything.
 func plain(e cell.Exit) cell.Exit {
 	e.Code &= 0xff
-	e.Cause = ""
+	if e.Cause != CauseMemory || e.Signal != "SIGKILL" {
+		e.Cause = ""
+	}
 	if unix.SignalNum(e.Signal) == 0 {
 		e.Signal = ""
 	}

@@ -262,7 +262,9 @@ func (t *task) follow() {
 	if err = errors.Join(err, rerr); err != nil {
 		t.exit = cell.Exit{Code: 255}
 	} else {
-		t.exit = linux.ExitOf(ws)
+		if t.exit = linux.ExitOf(ws); t.exit.Signal == "SIGKILL" && t.cgroup.starved() {
+			t.exit.Cause = CauseMemory
+		}
 		t.usage = cell.Usage{
 			UserMS: ru.Utime.Sec*1000 + ru.Utime.Usec/1000, SystemMS: ru.Stime.Sec*1000 + ru.Stime.Usec/1000,
 			MaxRSS: ru.Maxrss * 1024,

@@ -22,9 +22,6 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/qemu"
 )
 
-// ram is how much memory a machine has. What it never touched costs nothing.
-const ram = 1 << 30
-
 // monitorGrace is how long a machine's monitor may take to answer.
 const monitorGrace = 10 * time.Second
 
@@ -60,7 +57,8 @@ func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan erro
 	if m.ram, err = memfd("memory"); err != nil {
 		return nil, err
 	}
-	if err := m.ram.Truncate(ram); err != nil {
+	size := (m.spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)
+	if err := m.ram.Truncate(size); err != nil {
 		return nil, err
 	}
 	console, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", m.console.Fd()), os.O_WRONLY|os.O_APPEND, 0)
@@ -89,7 +87,7 @@ func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan erro
 	go reap(served)
 	s := &vmm.Spec{
 		Kernel: m.files[fileKernel], Initramfs: m.files[fileInitramfs], Append: "pando=1", Accel: vmm.Emulated,
-		CPUs: processors(m.spec.Limits.CPUs), Memory: ram, RAM: m.ram,
+		CPUs: processors(m.spec.Limits.CPUs), Memory: size, RAM: m.ram,
 		Ports:   []vmm.Port{{Name: "guest", Socket: conn}, {Name: "files", Socket: files}},
 		Monitor: theirs, Console: console,
 	}

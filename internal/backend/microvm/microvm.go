@@ -60,7 +60,7 @@ func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
 	cfg.Above = &namespace.Above{
 		Backend: Name, Isolation: []string{"a Linux of its own in a virtual machine, emulated"}, Open: b.open,
-		PIDs: func(asked int64) int64 { return machineThreads }, Veth: true,
+		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return asked + kernelMemory + ownMemory }, Veth: true,
 	}
 	b.Backend = namespace.New(cfg.Config)
 	return b
@@ -77,10 +77,13 @@ func find(name, path string) string {
 	return name
 }
 
-// Why limits can't be asked for.
 const (
-	noMemory    = "every machine has 1 GiB of memory, and no other number can be had yet"
-	noProcesses = "a machine bounds its processes by its memory alone yet"
+	// defaultMemory is how much a cell's commands have, in bytes, unless it is said.
+	defaultMemory = 1 << 30
+	// kernelMemory is what the machine has beside: for its kernel and the guest.
+	kernelMemory = 128 << 20
+	// ownMemory is what the program that runs the machine needs, and the gofer.
+	ownMemory = 256 << 20
 )
 
 // machineThreads is how many threads a machine and its gofer have at most on the
@@ -99,7 +102,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	if _, err := b.tools(ctx); err != nil {
 		return caps, err
 	}
-	caps.MemoryLimit, caps.ProcessLimit = noMemory, noProcesses
+	caps.MemoryLimit, caps.ProcessLimit = "", ""
 	const later = "microVM cells have files only: their memory can't be copied yet"
 	caps.Memory, caps.Fork, caps.LiveBranch = later, later, later
 	caps.Network = "microVM cells have no network yet"
@@ -113,10 +116,8 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	if err != nil {
 		return nil, err
 	}
-	for limit, why := range map[string]string{"memory": noMemory, "pids": noProcesses} {
-		if slices.Contains(spec.Asked, limit) {
-			return nil, cell.Errorf(cell.Unsupported, "microvm.Create", "leave out --"+limit+", or choose another backend", "cannot limit %s: %s", limit, why)
-		}
+	if m := spec.Limits.Memory; !slices.Contains(spec.Asked, "memory") && (m == 0 || m > defaultMemory) {
+		spec.Limits.Memory = defaultMemory
 	}
 	if spec.Network != nil {
 		return nil, cell.Errorf(cell.Unsupported, "microvm.Create", "choose another backend, or a policy without network", "cannot make a microVM cell: it has no network yet")

@@ -258,6 +258,9 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 	if b.cfg.Above != nil && l.PIDs > 0 {
 		want.PIDs = b.cfg.Above.PIDs(l.PIDs)
 	}
+	if b.cfg.Above != nil && b.cfg.Above.Memory != nil && l.Memory > 0 {
+		want.Memory = b.cfg.Above.Memory(l.Memory)
+	}
 	var missing map[string]string
 	if b.cgroups != nil {
 		name := cgroupName(w.Spec.ID, w.Spec.Family)

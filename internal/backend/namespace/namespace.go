@@ -52,8 +52,9 @@ type Above struct {
 	Backend   string   // its word
 	Isolation []string // what it puts between commands and the cell, for the assurance
 	PIDs      func(asked int64) (cgroup int64)
-	UserNS    int  // how many user namespaces it makes in one cell
-	Veth      bool // a cell that talks is connected by a veth pair
+	Memory    func(asked int64) (cgroup int64) // in bytes; nil: as it was asked for
+	UserNS    int                              // how many user namespaces it makes in one cell
+	Veth      bool                             // a cell that talks is connected by a veth pair
 	// Open says what its driver gets for a cell.
 	Open func(spec *cell.Spec) (Opened, error)
 }

@@ -136,7 +136,8 @@ func (s *sandbox) boot(image *os.File) (err error) {
 func (s *sandbox) introduce() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bootGrace)
 	defer cancel()
-	_, err := s.now.Load().Adopt(ctx, guest.Adoption{Hostname: s.spec.Hostname, Clock: time.Now(), Token: s.token[:]})
+	_, err := s.now.Load().Adopt(ctx, guest.Adoption{Hostname: s.spec.Hostname, Clock: time.Now(), Token: s.token[:],
+		Limits: &guest.Limits{Memory: s.spec.Limits.Memory, PIDs: s.spec.Limits.PIDs}})
 	return err
 }
 
