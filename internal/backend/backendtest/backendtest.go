@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,8 +80,9 @@ func KeeperFiles(dir string) (left []string) {
 	return left
 }
 
-// Run tries everything. machine is called for each test.
-func Run(t *testing.T, machine func(t *testing.T) *Machine) {
+// Run tries everything, or only those tests that are named. machine is called for each
+// test.
+func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 	for _, x := range []struct {
 		name string
 		f    func(*bench)
@@ -98,6 +100,9 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine) {
 		{"D34Fork", testFork}, {"D40Branch", testBranch}, {"D35Copies", testCopies}, {"D42CopiedInterpreter", testCopiedInterpreter},
 		{"F33Limits", testLimits}, {"F33MemoryBites", testMemory}, {"F33ProcessesBite", testProcesses}, {"F33CPUsBite", testCPUs}, {"DiskBites", testDisk},
 	} {
+		if len(only) > 0 && !slices.Contains(only, x.name) {
+			continue
+		}
 		t.Run(x.name, func(t *testing.T) {
 			m := machine(t)
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

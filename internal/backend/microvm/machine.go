@@ -182,9 +182,15 @@ func (m *machine) Capture(files []*os.File) error {
 	return cell.Errorf(cell.Unsupported, "microvm.Capture", "", "a machine's memory can't be kept yet")
 }
 
-// end lets go of the machine that there was.
+// quitGrace is how long a machine may take to end.
+const quitGrace = 5 * time.Second
+
+// end ends the machine that there was.
 func (m *machine) end() {
 	if m.now != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), quitGrace)
+		m.now.Quit(ctx)
+		cancel()
 		m.now.Close()
 		m.now = nil
 	}

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/namespace"
@@ -164,9 +165,13 @@ func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
 // Driver is the keeper's side.
 type Driver struct{ *staged.Driver }
 
+// bootPatience is how long a machine may take to boot. An emulated one that is to
+// take two seconds may never come to an end.
+const bootPatience = 20 * time.Second
+
 // NewDriver prepares what all cells of a keeper share.
 func NewDriver() (keeper.Driver, error) {
-	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Introduced: true, New: newMachine})
+	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Introduced: true, Patience: bootPatience, Again: 2, New: newMachine})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,8 @@ import (
 // GuestPath is where a cell sees pando-guest.
 const GuestPath = "/run/pando-guest"
 
-// bootGrace is how long a kernel may take until its guest answers.
+// bootGrace is how long a kernel may take until its guest answers, unless its kind
+// says otherwise.
 const bootGrace = 30 * time.Second
 
 // sandbox is a cell with its kernel.
@@ -76,6 +77,16 @@ func (s *sandbox) begin(image *os.File, more json.RawMessage) error {
 // boot starts the kernel, with its guest, or with all that is in the image whose
 // directory is given. Then the token is that of the image.
 func (s *sandbox) boot(image *os.File) (err error) {
+	for again := s.kind.Again; ; again-- {
+		err = s.bootOnce(image, cmp.Or(s.kind.Patience, bootGrace))
+		if again == 0 || cell.KindOf(err) != cell.Timeout {
+			return err
+		}
+	}
+}
+
+// bootOnce is one try, a Timeout if the guest does not answer within patience.
+func (s *sandbox) bootOnce(image *os.File, patience time.Duration) (err error) {
 	greet := guest.Connect
 	if image == nil {
 		s.token, greet = newToken(), guest.Boot
@@ -103,7 +114,7 @@ func (s *sandbox) boot(image *os.File) (err error) {
 		return err
 	}
 	theirs.Close()
-	late := time.After(bootGrace)
+	late := time.After(patience)
 	for {
 		select {
 		case err := <-failed:
@@ -127,7 +138,7 @@ func (s *sandbox) boot(image *os.File) (err error) {
 			}
 			return nil
 		case <-late:
-			return cell.Errorf(cell.Unavailable, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, bootGrace, s.kernel.Said())
+			return cell.Errorf(cell.Timeout, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, patience, s.kernel.Said())
 		}
 	}
 }

@@ -68,6 +68,10 @@ type Kind struct {
 	Files int
 	// Images are how many files an image of its memory has.
 	Images int
+	// Patience is how long a guest may take to answer after its kernel was started, and
+	// Again how often another kernel is tried when it does not. 0 is half a minute, and never.
+	Patience time.Duration
+	Again    int
 	// Introduced says that a guest does not know whose it is, nor what time it is,
 	// before it is told.
 	Introduced bool

@@ -153,6 +153,7 @@ type setting struct{ name, value string }
 // of the cell's files as its own.
 var settingsOf = []setting{
 	{"user/max_user_namespaces", "0"},
+	{"vm/overcommit_memory", "1"}, // who asks for more than there is ends when it is touched, as on a large host
 	{"net/ipv4/ip_unprivileged_port_start", "0"},
 	{"net/ipv4/ping_group_range", "0 0"},
 	{"kernel/modprobe", "\n"},
