@@ -16,7 +16,7 @@ import (
 )
 
 // forMachines is what the findings of this file are for.
-const forMachines = "microVM cells (in preparation)"
+const forMachines = "microVM cells (a preview)"
 
 // machineLimit is how long the machine that KVM is tried with may run. It needs
 // some milliseconds.
