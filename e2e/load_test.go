@@ -82,7 +82,7 @@ func TestC28ManyClientsAndAKilledDaemon(t *testing.T) {
 		}
 	}
 	h.pando("gc", "--yes")
-	before["threads of pando-daemon"] += visitors // the runtime keeps those it once needed, at most one for each caller
+	before["threads of pando-daemon"] += visitors      // the runtime keeps those it once needed, at most one for each caller
 	before["folders of state"] += len(h.runs()) - runs // what a run left is kept longer than its cell
 	if more := heldMore(h.work, before); more != "" {
 		t.Errorf("it holds more than before: %s", more)
