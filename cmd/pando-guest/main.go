@@ -41,7 +41,7 @@ func main() {
 		return
 	}
 	if machine.Here() {
-		machine.Run(machine.Files{Mount: func(target string) (*os.File, error) { return gofer.Mount(target, 0) }, Relay: gofer.Relay})
+		machine.Run(machine.Files{Mount: func(target string) (*os.File, error) { return gofer.Mount(target, unix.MS_NODEV) }, Relay: gofer.Relay, Settle: gofer.Settle})
 	}
 	if err := guest.Serve(0); err != nil {
 		fmt.Fprintln(os.Stderr, "pando-guest:", err)

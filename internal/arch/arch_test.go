@@ -24,7 +24,7 @@ var rows = [][]string{
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
-	{"internal/backend/gvisor"},
+	{"internal/backend/gvisor", "internal/backend/microvm"},
 	{"internal/backend/staged"},
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/backend/kept", "internal/workspace/apply", "internal/guest/machine"},
@@ -32,7 +32,7 @@ var rows = [][]string{
 	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot"},
 	{"internal/secret"},
 	{"internal/gitdir"},
-	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive", "internal/linux/kvm", "internal/vmm"},
+	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/gofer"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }

@@ -46,9 +46,7 @@ func (s *Server) readdir(r *request, a *answer) unix.Errno {
 	defer s.done(h)
 	s.tree.RLock()
 	defer s.tree.RUnlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	at, e := s.at(h.node)
+	at, e := s.at(h.node) // before h.mu: files without names are found by handles
 	switch {
 	case e == unix.ESTALE || e == unix.ENOENT:
 		return 0 // it was removed: nothing is in it
@@ -56,6 +54,8 @@ func (s *Server) readdir(r *request, a *answer) unix.Errno {
 		return e
 	}
 	defer unix.Close(at)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if off == 0 || !h.listed {
 		if e := s.list(h, at); e != 0 {
 			return e

@@ -132,6 +132,8 @@ func TestAnotherServerGoesOn(t *testing.T) {
 	if err := os.Link(b.mnt+"/twin", b.mnt+"/twin2"); err != nil {
 		t.Fatal(err)
 	}
+	write(t, b.tree+"/later", "later")
+	later := open("later", os.O_RDONLY)
 	dirty := open("dirty", os.O_RDWR|os.O_CREATE) // not written back
 	dirty.WriteString("dirty")
 	list := open("list", os.O_RDONLY)
@@ -150,12 +152,24 @@ func TestAnotherServerGoesOn(t *testing.T) {
 	for range 2 { // a copy of a copy
 		b.replace()
 		for f, want := range map[*os.File]string{known: "known", gone: "gone, not forgotten", lost: "lost", linked: "linked", dirty: "dirty"} {
+			if f != dirty { // not from the kernel's cache
+				if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
+					t.Errorf("%s: %v", f.Name(), err)
+				}
+			}
 			got := make([]byte, 100)
 			n, _ := f.ReadAt(got, 0)
 			if string(got[:n]) != want {
 				t.Errorf("%s: %q", f.Name(), got[:n])
 			}
 		}
+	}
+	if err := errors.Join(os.Remove(b.mnt+"/later"), unix.Fadvise(int(later.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
+		t.Error(err)
+	}
+	text := make([]byte, 10)
+	if n, _ := later.ReadAt(text, 0); string(text[:n]) != "later" {
+		t.Errorf("opened before, deleted after: %q", text[:n])
 	}
 	if _, err := known.WriteAt([]byte("KNOWN, and longer"), 0); err != nil {
 		t.Error(err)
@@ -199,6 +213,51 @@ func TestAnotherServerGoesOn(t *testing.T) {
 	for _, tree := range []string{b.tree, b.mnt, strings.TrimSuffix(b.tree, "++") + ".old"} {
 		if out := run(t, "/", "find", tree, "-name", HiddenPrefix+"*"); out != "" {
 			t.Errorf("left over: %s", out)
+		}
+	}
+}
+
+// While requests are held none reaches the server; then they go on.
+func TestHold(t *testing.T) {
+	b := newBed(t)
+	write(t, b.mnt+"/f", "f")
+	b.hold()
+	defer b.courier.GoOn()
+	done := make(chan error, 1)
+	go func() {
+		var x unix.Statx_t
+		done <- unix.Statx(unix.AT_FDCWD, b.mnt+"/f", unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &x)
+	}()
+	select {
+	case <-done:
+		t.Error("a request was answered")
+	case <-time.After(100 * time.Millisecond):
+	}
+	b.courier.GoOn()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a request that was held has no answer")
+	}
+}
+
+// Numbers of files are unique over devices, also where devices use high bits.
+func TestNumbersAreUnique(t *testing.T) {
+	s, err := New(openDir(t, t.TempDir()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[uint64]bool{}
+	for _, dev := range []uint64{1, 2, 3} {
+		for _, ino := range []uint64{1, 5, 1<<62 | 5, 1<<48 | 5} {
+			if n := s.told(dev, ino); seen[n] || n != s.told(dev, ino) {
+				t.Errorf("%d of %d is %d", ino, dev, n)
+			} else {
+				seen[n] = true
+			}
 		}
 	}
 }
@@ -343,6 +402,14 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("rename to %.10q: %v", name, e)
 		}
 	}
+	// A directory that is gone is listed, which a kernel would not ask for.
+	ask(opMkdir, rootNode, uint64(0o755), "gone")
+	_, out := ask(opOpendir, find("gone"), uint64(0))
+	ask(opRmdir, rootNode, "gone")
+	if e, left := ask(opReaddir, rootNode, binary.NativeEndian.Uint64(out), uint64(0), uint32(4096), uint32(0)); e != 0 || len(left) > 0 {
+		t.Errorf("a directory that is gone: %v, %q", e, left)
+	}
+	ask(opReleasedir, rootNode, binary.NativeEndian.Uint64(out))
 	up, top, fifo, f, d := find("up"), find("top"), find("fifo"), find("f"), find("d")
 	for what, e := range map[string]unix.Errno{
 		"a name below a link":   first(ask(opLookup, up, "secret")),
@@ -365,15 +432,20 @@ func TestHostileRequests(t *testing.T) {
 		}
 	}
 	// Somebody puts a link where the kernel knows a directory.
-	e, _ := ask(opMkdir, d, uint64(0o755), "in")
+	write(t, dir+"/in/secret", "secret")
+	var e unix.Errno
+	e, out = ask(opMkdir, d, uint64(0o755), "in")
+	in := binary.NativeEndian.Uint64(append(out, make([]byte, 8)...))
 	if err := errors.Join(os.RemoveAll(tree+"/d"), os.Symlink("..", tree+"/d")); err != nil || e != 0 {
 		t.Fatal(err, e)
 	}
-	if e, _ := ask(opLookup, d, "secret"); e == 0 {
-		t.Error("the server followed a link")
+	for _, n := range []uint64{d, in} {
+		if e, out := ask(opLookup, n, "secret"); e == 0 && binary.NativeEndian.Uint64(out) != 0 {
+			t.Error("the server followed a link")
+		}
 	}
 	// A handle is of the file that it was opened for, and what is read only isn't written.
-	e, out := ask(opOpen, f, uint64(unix.O_RDONLY))
+	e, out = ask(opOpen, f, uint64(unix.O_RDONLY))
 	if e != 0 {
 		t.Fatal(e)
 	}

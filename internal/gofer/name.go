@@ -7,13 +7,13 @@ import (
 // create makes links, nodes and directories.
 func (s *Server) create(r *request, a *answer) unix.Errno {
 	var name, target string
-	var mode, dev, umask uint32
+	var mode, dev uint32
 	var old uint64
 	var e unix.Errno
 	switch r.op {
 	case opMknod:
-		mode, dev, umask = r.u32(), r.u32(), r.u32()
-		r.u32()
+		mode, dev = r.u32(), r.u32()
+		r.u64() // umask, which the kernel has applied
 		name, e = r.name()
 		switch mode & unix.S_IFMT {
 		case unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK:
@@ -26,7 +26,7 @@ func (s *Server) create(r *request, a *answer) unix.Errno {
 			return unix.EINVAL
 		}
 	case opMkdir:
-		mode, umask = r.u32(), r.u32()
+		mode, _ = r.u32(), r.u32()
 		name, e = r.name()
 	case opSymlink:
 		name, e = r.name()
@@ -43,7 +43,6 @@ func (s *Server) create(r *request, a *answer) unix.Errno {
 	if e != 0 {
 		return e
 	}
-	_ = umask // the kernel has applied it
 	s.tree.RLock()
 	defer s.tree.RUnlock()
 	dir, fd, e := s.dirAt(r.node)

@@ -11,6 +11,8 @@ import (
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
 func TestMain(m *testing.M) {
@@ -18,6 +20,10 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
+	need.Program(t, "qemu-system-x86_64")
+	if _, err := boot.Find(boot.Images, boot.Modules); err != nil {
+		t.Skip("needs a kernel for machines")
+	}
 	cache := t.TempDir()
 	only := []string{"Exec", "Input", "F29TimeoutEndsTheGroup", "Freeze", "Attach", "Remove", "Isolation", "Mounts", "Files", "EvalKeepsState", "F33MemoryBites", "F33ProcessesBite"}
 	switch {

@@ -61,6 +61,8 @@ type Files struct {
 	// Relay hands requests of the kernel to conn and answers back. It returns when
 	// either has ended.
 	Relay func(dev *os.File, conn io.ReadWriter) error
+	// Settle is called when they are served, before this process opens any of them.
+	Settle func(target string) error
 }
 
 // Here reports whether this process is the first of a virtual machine of ours. The
@@ -133,6 +135,9 @@ func enter(files Files, port *port) error {
 		err := files.Relay(dev, port)
 		fmt.Fprintln(os.Stderr, "pando-guest: the cell's files are gone:", err)
 	}()
+	if err := files.Settle(cellDir); err != nil {
+		return err
+	}
 	if err := inside(cellDir); err != nil {
 		return err
 	}
