@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -26,7 +27,7 @@ const install = "install QEMU (Debian, Ubuntu: qemu-system-x86; Fedora: qemu-sys
 // firmware are the files of a microvm's start, in one of the folders of firmware.
 var firmware = []string{"bios-microvm.bin", "linuxboot_dma.bin", "kvmvapic.bin"}
 
-var versionLine = regexp.MustCompile(`^QEMU emulator version (\S+)`)
+var versionLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^QEMU emulator version (\S+)`) })
 
 // Probe finds the program and what it reads.
 func (d *Driver) Probe(ctx context.Context) (*vmm.Program, error) {
@@ -49,7 +50,7 @@ func (d *Driver) Probe(ctx context.Context) (*vmm.Program, error) {
 	if err != nil {
 		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot ask QEMU for its version: %w", err)
 	}
-	m := versionLine.FindSubmatch(out)
+	m := versionLine().FindSubmatch(out)
 	if m == nil {
 		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot use %s: it does not say its version", path)
 	}
