@@ -110,8 +110,12 @@ func spawn(script *Script, opt SpawnOptions) (*Child, error) {
 		if gate[0], gate[1], err = reportPipe(); err != nil {
 			return nil, err
 		}
-		defer gate[0].Close()
 		defer gate[1].Close()
+		gate[0], err = Raise(gate[0]) // the child's: where it has the report's number, that takes its place
+		if err != nil {
+			return nil, err
+		}
+		defer gate[0].Close()
 		gateNumber = gate[0].Fd()
 	}
 
