@@ -94,3 +94,32 @@ func TestScriptMatch(t *testing.T) {
 		}
 	}
 }
+
+// A child comes through its gate whatever numbers this process has for its ends: in
+// a keeper with many open files they are those that the child uses for itself.
+func TestSpawnGateWithManyOpenFiles(t *testing.T) {
+	var taken []*os.File
+	defer func() {
+		for _, f := range taken {
+			f.Close()
+		}
+	}()
+	for top := 0; top < reportFD+2; {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, f)
+		if top = int(f.Fd()); top < gateFD-6 {
+			continue
+		}
+		c, err := Spawn(gated(t.TempDir()), SpawnOptions{})
+		if err != nil {
+			t.Fatalf("with files up to number %d: %v", top, err)
+		}
+		if ws, _, err := c.Wait(); err != nil || ws.ExitStatus() != 0 {
+			t.Errorf("with files up to number %d: status %v, %v", top, ws, err)
+		}
+		c.PIDFD.Close()
+	}
+}
