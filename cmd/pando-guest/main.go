@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -16,32 +17,52 @@ import (
 	"github.com/pando-dev/pando/internal/guest/machine"
 )
 
-// serveFiles serves a cell's files to its machine, at the other end of standard input.
-func serveFiles(root string) error {
+// serveFiles serves a cell's files to its machine, at the other end of standard input,
+// and obeys who is at descriptor 3. With more words it goes on with the state that can
+// be read from descriptor 4.
+func serveFiles(root string, more []string) error {
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	s, err := gofer.New(dir, gofer.Options{})
+	s, err := serverOf(dir, more)
 	if err != nil {
 		return err
 	}
+	go s.Obey(os.NewFile(3, "control"))
 	return s.Serve(os.Stdin)
+}
+
+func serverOf(dir *os.File, more []string) (*gofer.Server, error) {
+	if len(more) == 0 {
+		return gofer.New(dir, gofer.Options{})
+	}
+	f := os.NewFile(4, "state")
+	defer f.Close()
+	state, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	return gofer.Load(dir, state, gofer.Options{})
 }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "nothing" { // for who wants to know whether a program runs at all
 		return
 	}
-	if filepath.Base(os.Args[0]) == "pando-gofer" && len(os.Args) == 2 {
-		if err := serveFiles(os.Args[1]); err != nil {
+	if filepath.Base(os.Args[0]) == "pando-gofer" && len(os.Args) > 1 {
+		if err := serveFiles(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "pando-gofer:", err)
 			os.Exit(1)
 		}
 		return
 	}
 	if machine.Here() {
-		machine.Run(machine.Files{Mount: func(target string) (*os.File, error) { return gofer.Mount(target, unix.MS_NODEV) }, Relay: gofer.Relay, Settle: gofer.Settle})
+		machine.Run(machine.Files{
+			Mount:   func(target string) (*os.File, error) { return gofer.Mount(target, unix.MS_NODEV) },
+			Courier: func(dev *os.File, conn io.ReadWriter) machine.Courier { return gofer.NewCourier(dev, conn) },
+			Settle:  gofer.Settle,
+		})
 	}
 	if err := guest.Serve(0); err != nil {
 		fmt.Fprintln(os.Stderr, "pando-guest:", err)

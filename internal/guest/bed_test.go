@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		serve := Serve
 		if kind == "machine" {
-			serve = ServeMachine
+			serve = func(fd int) error { return ServeMachine(fd, nil) }
 		}
 		if err := serve(0); err != nil {
 			println("guest:", err.Error())

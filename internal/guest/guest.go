@@ -83,6 +83,7 @@ type Adoption struct {
 	Files    map[string][]byte `json:"files"`          // by path: /etc/machine-id and the like
 	Token    []byte            `json:"token"`          // of its own from now on
 	Limits   *Limits           `json:"limits,omitempty"`
+	Seed     []byte            `json:"seed,omitempty"` // for the generator of the guest's kernel, where that is the guest's own
 }
 
 // Limits are those of all commands together, where nobody outside can count them. 0

@@ -1,9 +1,11 @@
 package guest
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -29,6 +31,15 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	}
 	if stop {
 		g.stop()
+	}
+	if err := g.holdFiles(); err != nil {
+		g.goOn()
+		a, _ := json.Marshal(answer{Error: toWire(err)})
+		if err := m.writeNow(frameAnswer, id, a); err != nil {
+			return false, err
+		}
+		m.give()
+		return true, nil
 	}
 	if err := m.writeNow(frameAnswer, id, []byte("{}")); err != nil {
 		return false, err
@@ -56,6 +67,7 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 			if q.Op != opGoOn {
 				return false, errProtocol("%s of who stands still", q.Op)
 			}
+			g.freeFiles()
 			g.goOn()
 			if err := m.writeNow(frameAnswer, id, []byte("{}")); err != nil {
 				return false, err
@@ -75,12 +87,38 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		if _, err := greetKeeper(g.door, theirs, token, nil); err != nil {
 			continue
 		}
+		g.freeFiles()
 		return false, nil
 	}
 }
 
-// stop lets all processes of the cell stand still, once. In a copy they have run
-// since it was restored, so it takes the shortest way.
+// filesGrace is how long files that are under way may take to arrive.
+const filesGrace = 8 * time.Second
+
+// holdFiles waits until nothing of the cell's files is under way, and lets nothing
+// begin.
+func (g *inside) holdFiles() error {
+	if g.files == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), filesGrace)
+	defer cancel()
+	if err := g.files.Hold(ctx); err != nil {
+		return cell.Errorf(cell.Unavailable, "guest.Hold", "try again", "cannot let the cell stand still: its files are under way: %w", err)
+	}
+	return nil
+}
+
+// freeFiles ends holdFiles.
+func (g *inside) freeFiles() {
+	if g.files != nil {
+		g.files.GoOn()
+	}
+}
+
+// stop lets all processes of the cell stand still, once. In a copy they may have run
+// since it was restored, so it takes the shortest way. On a Linux of its own that is
+// the freezer, of which no process notices anything; gVisor has none.
 func (g *inside) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,6 +126,10 @@ func (g *inside) stop() {
 		return
 	}
 	g.still, g.stopped = true, nil
+	if g.place.cover {
+		g.place.all.freeze(true)
+		return
+	}
 	for _, p := range linux.Processes("/proc") {
 		if p.State == "T" {
 			g.stopped = append(g.stopped, p.PID)
@@ -104,6 +146,9 @@ func (g *inside) goOn() error {
 		return nil
 	}
 	g.still = false
+	if g.place.cover {
+		return g.place.all.freeze(false)
+	}
 	if len(g.stopped) == 0 {
 		g.place.all.signal(unix.SIGCONT)
 		return nil
@@ -123,6 +168,11 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 		t := unix.NsecToTimespec(a.Clock.UnixNano())
 		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &t); err != nil {
 			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot set the copy's clock: %w", err)
+		}
+	}
+	if len(a.Seed) > 0 {
+		if err := reseed(a.Seed); err != nil {
+			return nil, err
 		}
 	}
 	if a.Limits != nil {

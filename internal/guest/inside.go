@@ -26,6 +26,7 @@ const dialLimit = 10 * time.Second
 type inside struct {
 	door  *door
 	place *place
+	files Files // nil: nobody carries them
 	token []byte
 
 	mu      sync.Mutex // guards what follows
@@ -38,12 +39,21 @@ type inside struct {
 // Serve is all that the program inside a sandbox does: it talks to the keeper at
 // the other end of the socket fd until that is gone. It must be the first process
 // of its pid namespace, and root.
-func Serve(fd int) error { return serve(fd, false) }
+func Serve(fd int) error { return serve(fd, false, nil) }
+
+// Files is who carries the cell's files to the machine's kernel.
+type Files interface {
+	// Hold lets nothing more through, and returns when nothing is under way.
+	Hold(ctx context.Context) error
+	// GoOn ends Hold.
+	GoOn()
+}
 
 // ServeMachine is Serve in a virtual machine of the cell's own, whose kernel is
 // Linux and has nobody else: what a cell must not have of its /proc is covered. fd may
-// be a port of virtio-serial, at whose other end somebody is.
-func ServeMachine(fd int) error { return serve(fd, true) }
+// be a port of virtio-serial, at whose other end somebody is. Nothing of the files is under
+// way while the guest stands still.
+func ServeMachine(fd int, files Files) error { return serve(fd, true, files) }
 
 // Refuse tells a keeper that greets why there will be no guest.
 func Refuse(fd int, why error) error {
@@ -61,12 +71,12 @@ func Refuse(fd int, why error) error {
 	return nil
 }
 
-func serve(fd int, cover bool) error {
+func serve(fd int, cover bool, files Files) error {
 	d, err := newDoor(fd)
 	if err != nil {
 		return err
 	}
-	g := &inside{door: d, tasks: map[string]*task{}}
+	g := &inside{door: d, files: files, tasks: map[string]*task{}}
 	trim()
 	var ready error
 	g.place, ready = newPlace(cover)

@@ -50,12 +50,12 @@ func (s *sandbox) Close() {
 }
 
 // Boot implements staged.Kernel.
-func (s *sandbox) Boot(st *namespace.Stage, conn, image *os.File) (<-chan error, error) {
+func (s *sandbox) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (<-chan error, error) {
 	s.stage = st
 	s.boots++
 	args, more := []string{"run"}, []*os.File{s.told.theirs}
 	if image != nil {
-		args, more = []string{"restore", "-image-path", "/proc/self/fd/4"}, append(more, image)
+		args, more = []string{"restore", "-image-path", "/proc/self/fd/4"}, append(more, image[0])
 	}
 	args = append(append(runscArgs(s.talks), args...), "-user-log", "/proc/self/fd/3", "-detach", "-bundle", bundleDir, s.name())
 	if s.log != nil {

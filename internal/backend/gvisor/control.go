@@ -36,10 +36,13 @@ func (s *sandbox) Pause() error { return s.control("Pause", nil) }
 // Resume implements staged.Kernel.
 func (s *sandbox) Resume() error { return s.control("Resume", nil) }
 
+// Refresh implements staged.Kernel: gVisor asks for what it does not have open.
+func (s *sandbox) Refresh() error { return nil }
+
 // Capture implements staged.Kernel.
-func (s *sandbox) Capture(files []*os.File) error {
+func (s *sandbox) Capture(files []*os.File) (json.RawMessage, error) {
 	arg := map[string]any{"metadata": map[string]string{"compression": "none"}, "have_pages_file": true, "Resume": true}
-	return s.control("Checkpoint", arg, files...)
+	return nil, s.control("Checkpoint", arg, files...)
 }
 
 func call(c *net.UnixConn, method string, arg any, files []*os.File) error {

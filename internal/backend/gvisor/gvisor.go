@@ -103,7 +103,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 // dress adds what this backend can do beside package namespace.
 func (b *Backend) dress(i backend.Instance) backend.Instance {
 	k := i.(*kept.Instance)
-	k.Memory = b
+	k.Memory = b.images()
 	return k
 }
 

@@ -21,7 +21,7 @@ func TestD45ImageOfAnotherBuild(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write := func(b []byte) {
-		if err := os.WriteFile(filepath.Join(dir, factsFile), b, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cell.json"), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestD45ImageOfAnotherBuild(t *testing.T) {
 		build string
 		want  cell.Kind
 	}{{now, ""}, {"sha256:0123", cell.Unsupported}} {
-		b, err := json.Marshal(facts{GVisor: c.build, Guest: json.RawMessage(`{}`)})
+		b, err := json.Marshal(map[string]any{"needs": map[string]string{"build of gVisor": c.build}, "guest": map[string]any{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 // kit is what machines are started with, made of the host's packages.
 type kit struct {
 	program   *vmm.Program
+	made      []byte // program, for the driver
 	root      string // a directory with the program and all that it reads, at the paths that these have on the host
 	kernel    *boot.Kernel
 	initramfs string // path
@@ -38,6 +40,9 @@ func (b *Backend) tools(ctx context.Context) (*kit, error) {
 	k := &kit{}
 	var err error
 	if k.program, err = b.driver.Probe(ctx); err != nil {
+		return nil, err
+	}
+	if k.made, err = json.Marshal(k.program); err != nil {
 		return nil, err
 	}
 	if b.cfg.Kernel != "" {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -17,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/gofer"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/qemu"
@@ -30,7 +33,12 @@ type machine struct {
 	spec    cell.Spec
 	program vmm.Program
 	files   []*os.File
-	ram     *os.File // its memory
+	like    like
+	ram     *os.File // its memory, or what that was when the copy began
+	pid     int      // of QEMU
+	copy    bool     // it has ram mapped privately
+	gofer   *gofer.Remote
+	known   []byte   // what the gofer knew when the machine was stopped
 	console *os.File // what its kernel and its programs say
 	now     vmm.Machine
 }
@@ -41,24 +49,36 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 		scene.Moved[top] = programDir + top
 	}
 	v := &machine{spec: m.Spec, files: m.Files}
-	if err := json.Unmarshal(m.More, &v.program); err != nil {
+	err := json.Unmarshal(m.More, &v.program)
+	v.like = like{processors(m.Spec.Limits.CPUs), (m.Spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)}
+	if err == nil && len(m.Like) > 0 {
+		err = json.Unmarshal(m.Like, &v.like)
+	}
+	if err != nil {
 		v.Close()
-		return nil, scene, cell.Errorf(cell.Invalid, "microvm.Create", "", "cannot read which program runs machines: %w", err)
+		return nil, scene, cell.Errorf(cell.Invalid, "microvm.Create", "", "cannot read what machine to make: %w", err)
 	}
 	return v, scene, nil
 }
 
+// like is what a copy's machine must have as its source has it.
+type like struct {
+	CPUs   int   `json:"cpus"`
+	Memory int64 `json:"memory"` // bytes
+}
+
 // Boot implements staged.Kernel.
-func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan error, err error) {
+func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ <-chan error, err error) {
 	m.end()
 	if m.console, err = memfd("console"); err != nil {
 		return nil, err
 	}
-	if m.ram, err = memfd("memory"); err != nil {
-		return nil, err
+	if m.copy = image != nil; m.copy {
+		m.ram, err = duplicate(image[imageMemory])
+	} else if m.ram, err = memfd("memory"); err == nil {
+		err = m.ram.Truncate(m.like.Memory)
 	}
-	size := (m.spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)
-	if err := m.ram.Truncate(size); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	console, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", m.console.Fd()), os.O_WRONLY|os.O_APPEND, 0)
@@ -66,68 +86,123 @@ func (m *machine) Boot(st *namespace.Stage, conn, image *os.File) (_ <-chan erro
 		return nil, err
 	}
 	defer console.Close()
-	gofer, files, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	defer gofer.Close()
-	defer files.Close()
-	monitor, theirs, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
-	defer monitor.Close()
-
-	fault.Step("start a gofer")
-	served, err := st.Start(m.files[fileGofer], []string{"pando-gofer", namespace.StageRoot}, [3]*os.File{gofer, console, console})
+	files, err := m.serve(st, console, image)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start a machine: %w", err)
 	}
+	defer files.Close()
+	if err := m.start(st, console, conn, files, image != nil); err != nil {
+		return nil, err
+	}
+	if image != nil {
+		if err := m.load(image[imageDevices]); err != nil {
+			return nil, err
+		}
+	}
+	failed := make(chan error, 1)
+	now := m.now
+	go func() {
+		<-now.Done()
+		failed <- lost(cmp.Or(now.Why(), "it ended"), m.Said())
+	}()
+	return failed, nil
+}
+
+// serve starts a gofer, and returns the other end of its connection.
+func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File) (files *os.File, err error) {
+	its, files, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	defer its.Close()
+	control, theirs, err := pair()
+	if err != nil {
+		return files, err
+	}
+	defer control.Close()
+	defer theirs.Close()
+	args, more := []string{"pando-gofer", namespace.StageRoot}, []*os.File{theirs}
+	if image != nil {
+		args, more = append(args, "going on"), append(more, image[imageFiles])
+	}
+	fault.Step("start a gofer")
+	served, err := st.Start(m.files[fileGofer], args, [3]*os.File{its, console, console}, more...)
+	if err != nil {
+		return files, err
+	}
 	go reap(served)
+	c, err := net.FileConn(control)
+	if err != nil {
+		return files, err
+	}
+	m.gofer = gofer.NewRemote(c)
+	return files, nil
+}
+
+// start starts the program that runs the machine, and waits until it can be driven.
+func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, incoming bool) error {
+	monitor, theirs, err := pair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	defer monitor.Close()
 	s := &vmm.Spec{
-		Kernel: m.files[fileKernel], Initramfs: m.files[fileInitramfs], Append: "pando=1", Accel: vmm.Emulated,
-		CPUs: processors(m.spec.Limits.CPUs), Memory: size, RAM: m.ram,
-		Ports:   []vmm.Port{{Name: "guest", Socket: conn}, {Name: "files", Socket: files}},
+		Accel: vmm.Emulated, CPUs: m.like.CPUs, Memory: m.like.Memory, RAM: m.ram, Private: incoming, Incoming: incoming,
+		Ports:   []vmm.Port{{Name: "guest", Socket: guest}, {Name: "files", Socket: files}},
 		Monitor: theirs, Console: console,
+	}
+	if !incoming {
+		s.Kernel, s.Initramfs, s.Append = m.files[fileKernel], m.files[fileInitramfs], "pando=1"
 	}
 	driver := &qemu.Driver{}
 	args, more, err := driver.Command(&m.program, s)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer null.Close()
 	program, err := st.Open(m.program.Path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot start a machine: %w", err)
+		return fmt.Errorf("cannot start a machine: %w", err)
 	}
 	defer program.Close()
 	fault.Step("start a machine")
 	child, err := st.Start(program, args, [3]*os.File{null, console, console}, more...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot start a machine: %w", err)
+		return fmt.Errorf("cannot start a machine: %w", err)
 	}
+	m.pid = child.PID
 	go reap(child)
 	theirs.Close()
 	c, err := net.FileConn(monitor)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), monitorGrace)
 	defer cancel()
 	if m.now, err = driver.Open(ctx, c); err != nil {
-		return nil, lost(err.Error(), m.Said())
+		return lost(err.Error(), m.Said())
 	}
-	failed := make(chan error, 1)
-	go func() {
-		<-m.now.Done()
-		failed <- lost(cmp.Or(m.now.Why(), "it ended"), m.Said())
-	}()
-	return failed, nil
+	return nil
+}
+
+// load lets the machine go on with devices that were saved.
+func (m *machine) load(devices *os.File) error {
+	ctx, cancel := context.WithTimeout(context.Background(), monitorGrace)
+	defer cancel()
+	fault.Step("load a machine")
+	err := m.now.Load(ctx, io.NewSectionReader(devices, 0, 1<<40))
+	if err == nil {
+		err = m.now.Continue(ctx)
+	}
+	if err != nil {
+		return lost(err.Error(), m.Said())
+	}
+	return nil
 }
 
 // processors is how many a machine has for a limit.
@@ -162,11 +237,26 @@ func (m *machine) Said() string {
 // stillGrace is how long a machine may take to stop or go on.
 const stillGrace = 10 * time.Second
 
-// Pause implements staged.Kernel.
-func (m *machine) Pause() error { return m.do((vmm.Machine).Stop) }
+// Pause implements staged.Kernel. What is open and deleted has a name from then on,
+// until the machine goes on: see gofer.Server.Save.
+func (m *machine) Pause() error {
+	if err := m.do((vmm.Machine).Stop); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
+	defer cancel()
+	var err error
+	if m.known, err = m.gofer.Save(ctx); err != nil {
+		return errors.Join(err, m.Resume())
+	}
+	return nil
+}
 
 // Resume implements staged.Kernel.
-func (m *machine) Resume() error { return m.do((vmm.Machine).Continue) }
+func (m *machine) Resume() error {
+	m.known = nil
+	return m.do((vmm.Machine).Continue)
+}
 
 func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 	if m.now == nil {
@@ -178,8 +268,33 @@ func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 }
 
 // Capture implements staged.Kernel.
-func (m *machine) Capture(files []*os.File) error {
-	return cell.Errorf(cell.Unsupported, "microvm.Capture", "", "a machine's memory can't be kept yet")
+func (m *machine) Capture(files []*os.File) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
+	defer cancel()
+	if err := m.now.Save(ctx, files[imageDevices]); err != nil {
+		return nil, err
+	}
+	if _, err := files[imageFiles].Write(m.known); err != nil {
+		return nil, err
+	}
+	if !m.copy {
+		if err := copySparse(m.ram, files[imageMemory]); err != nil {
+			return nil, err
+		}
+		if err := files[imageMemory].Truncate(m.like.Memory); err != nil {
+			return nil, err
+		}
+	} else if err := takeMemory(m.pid, m.ram, m.like.Memory, files[imageMemory]); err != nil {
+		return nil, err
+	}
+	return json.Marshal(m.like)
+}
+
+// Refresh implements staged.Kernel.
+func (m *machine) Refresh() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
+	defer cancel()
+	return m.gofer.Refresh(ctx)
 }
 
 // quitGrace is how long a machine may take to end.
@@ -199,7 +314,10 @@ func (m *machine) end() {
 			f.Close()
 		}
 	}
-	m.ram, m.console = nil, nil
+	if m.gofer != nil {
+		m.gofer.Close()
+	}
+	m.ram, m.console, m.gofer = nil, nil, nil
 }
 
 // Close implements staged.Kernel.
@@ -216,6 +334,14 @@ func memfd(name string) (*os.File, error) {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // pair is two ends of a stream.

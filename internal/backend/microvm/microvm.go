@@ -16,7 +16,6 @@ package microvm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
@@ -49,8 +49,9 @@ type Config struct {
 // Backend runs cells in virtual machines.
 type Backend struct {
 	*namespace.Backend
-	cfg    Config
-	driver vmm.Driver
+	cfg      Config
+	driver   vmm.Driver
+	memories *memories
 
 	mu  sync.Mutex // guards what follows
 	kit *kit       // nil until it is there
@@ -58,10 +59,10 @@ type Backend struct {
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
-	b := &Backend{cfg: cfg, driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
+	b := &Backend{cfg: cfg, memories: newMemories(), driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
 	cfg.Above = &namespace.Above{
 		Backend: Name, Isolation: []string{"a Linux of its own in a virtual machine, emulated"}, Open: b.open,
-		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return asked + kernelMemory + ownMemory }, Veth: true,
+		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return 2*(asked+kernelMemory) + ownMemory }, Veth: true,
 	}
 	b.Backend = namespace.New(cfg.Config)
 	return b
@@ -83,7 +84,9 @@ const (
 	defaultMemory = 1 << 30
 	// kernelMemory is what the machine has beside: for its kernel and the guest.
 	kernelMemory = 128 << 20
-	// ownMemory is what the program that runs the machine needs, and the gofer.
+	// ownMemory is what the program that runs the machine needs, and the gofer. A copy
+	// needs memory twice where it writes first: the kernel fills a hole of the file that
+	// is mapped before it copies the page.
 	ownMemory = 256 << 20
 )
 
@@ -104,12 +107,15 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 		return caps, err
 	}
 	caps.MemoryLimit, caps.ProcessLimit = "", ""
-	const later = "microVM cells have files only: their memory can't be copied yet"
-	caps.Memory, caps.Fork, caps.LiveBranch = later, later, later
+	caps.Memory = ""
+	caps.Fork, caps.LiveBranch = whole, whole
 	caps.Network = "microVM cells have no network yet"
 	caps.Landlock = "a machine's files say what can be written"
 	return caps, nil
 }
+
+// whole is why no interpreter alone is forked here.
+const whole = "a whole machine is copied, by its memory"
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
@@ -131,7 +137,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a microVM cell: %w", err)
 	}
-	return i, nil
+	return b.dress(i), nil
 }
 
 // Where a cell's mount namespace has QEMU's files until they are on the stage.
@@ -145,21 +151,20 @@ const (
 	filesGiven
 )
 
-// open opens what a cell's machine is started with.
-func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
-	k, err := b.tools(context.Background())
+// Attach implements backend.Backend.
+func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
+	i, err := b.Backend.Attach(ctx, id, family)
 	if err != nil {
-		return o, err
+		return nil, err
 	}
-	for _, path := range []string{fileKernel: k.kernel.Image, fileInitramfs: k.initramfs, fileGofer: b.cfg.Guest} {
-		f, err := os.Open(path)
-		if err != nil {
-			return o, cell.Errorf(cell.Unsupported, "microvm.Create", "", "cannot start a machine: %w", err)
-		}
-		o.Files = append(o.Files, f)
-	}
-	o.More, err = json.Marshal(k.program)
-	return o, err
+	return b.dress(i), nil
+}
+
+// dress adds what this backend can do beside package namespace.
+func (b *Backend) dress(i backend.Instance) backend.Instance {
+	k := i.(*kept.Instance)
+	k.Memory = b.images()
+	return k
 }
 
 // Driver is the keeper's side.
@@ -171,7 +176,7 @@ const bootPatience = 20 * time.Second
 
 // NewDriver prepares what all cells of a keeper share.
 func NewDriver() (keeper.Driver, error) {
-	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Introduced: true, Patience: bootPatience, Again: 2, New: newMachine})
+	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Images: imagesKept, Introduced: true, Patience: bootPatience, Again: 2, New: newMachine})
 	if err != nil {
 		return nil, err
 	}

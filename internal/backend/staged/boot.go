@@ -51,22 +51,22 @@ type sandbox struct {
 
 // known is what a keeper must know to talk to a guest that another had.
 type known struct {
-	Token []byte `json:"token"`
-	Procs int64  `json:"procs"` // started so far: each has a number
+	Token  []byte          `json:"token"`
+	Procs  int64           `json:"procs"`            // started so far: each has a number
+	Kernel json.RawMessage `json:"kernel,omitempty"` // what its Capture said
 }
 
 // begin boots a cell, or lets it go on where its image was captured: it stands
 // still until it is adopted.
-func (s *sandbox) begin(image *os.File, more json.RawMessage) error {
-	if image == nil {
+func (s *sandbox) begin(image []*os.File, like known) error {
+	if len(image) == 0 {
 		return s.boot(nil)
 	}
-	var k known
-	if err := json.Unmarshal(more, &k); err != nil || len(k.Token) != len(s.token) {
+	if len(like.Token) != len(s.token) {
 		return cell.Errorf(cell.Corrupt, s.kind.Name+".Create", "", "cannot read whose memory it is")
 	}
-	copy(s.token[:], k.Token)
-	s.procs.Store(k.Procs)
+	copy(s.token[:], like.Token)
+	s.procs.Store(like.Procs)
 	if err := s.boot(image); err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (s *sandbox) begin(image *os.File, more json.RawMessage) error {
 }
 
 // boot starts the kernel, with its guest, or with all that is in the image whose
-// directory is given. Then the token is that of the image.
-func (s *sandbox) boot(image *os.File) (err error) {
+// files are given. Then the token is that of the image.
+func (s *sandbox) boot(image []*os.File) (err error) {
 	for again := s.kind.Again; ; again-- {
 		err = s.bootOnce(image, cmp.Or(s.kind.Patience, bootGrace))
 		if again == 0 || cell.KindOf(err) != cell.Timeout {
@@ -86,7 +86,7 @@ func (s *sandbox) boot(image *os.File) (err error) {
 }
 
 // bootOnce is one try, a Timeout if the guest does not answer within patience.
-func (s *sandbox) bootOnce(image *os.File, patience time.Duration) (err error) {
+func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error) {
 	greet := guest.Connect
 	if image == nil {
 		s.token, greet = newToken(), guest.Boot
@@ -147,9 +147,19 @@ func (s *sandbox) bootOnce(image *os.File, patience time.Duration) (err error) {
 func (s *sandbox) introduce() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bootGrace)
 	defer cancel()
-	_, err := s.now.Load().Adopt(ctx, guest.Adoption{Hostname: s.spec.Hostname, Clock: time.Now(), Token: s.token[:],
-		Limits: &guest.Limits{Memory: s.spec.Limits.Memory, PIDs: s.spec.Limits.PIDs}})
+	_, err := s.now.Load().Adopt(ctx, s.adoption(s.spec.Hostname, s.token))
 	return err
+}
+
+// adoption is what a guest is told of its cell, by whom it may be asked from then on.
+func (s *sandbox) adoption(hostname string, token [32]byte) guest.Adoption {
+	a := guest.Adoption{Hostname: hostname, Token: token[:]}
+	if s.kind.Introduced { // its kernel knows nothing of the host's
+		seed := newToken()
+		a.Clock, a.Seed = time.Now(), seed[:]
+		a.Limits = &guest.Limits{Memory: s.spec.Limits.Memory, PIDs: s.spec.Limits.PIDs}
+	}
+	return a
 }
 
 func (s *sandbox) close() {

@@ -35,18 +35,20 @@ import (
 // again where it was lost: the cell's files are there.
 type Kernel interface {
 	// Boot starts it. conn is its guest's end of the connection with the keeper, and
-	// the caller's to close. With an image, a directory that Capture filled, all
+	// the caller's to close, as are the files of an image that Capture filled. With one, all
 	// that is in it goes on. What comes on failed, once, is why it does not start; nil when
 	// nothing speaks against it.
-	Boot(st *namespace.Stage, conn, image *os.File) (failed <-chan error, err error)
+	Boot(st *namespace.Stage, conn *os.File, image []*os.File) (failed <-chan error, err error)
 	// Said is what it wrote before it gave up, for an error.
 	Said() string
 	// Pause stops everything in it, and Resume ends that.
 	Pause() error
 	Resume() error
 	// Capture writes what is in it, while it is paused, into the files of an image:
-	// unix.ENOSPC when there is no room.
-	Capture(files []*os.File) error
+	// unix.ENOSPC when there is no room. What it returns the kernel of a copy gets.
+	Capture(files []*os.File) (json.RawMessage, error)
+	// Refresh tells it that its files were changed behind its back.
+	Refresh() error
 	// Close frees what belongs to it in the keeper; its processes end with the cell.
 	Close()
 }
@@ -57,16 +59,17 @@ type Made struct {
 	Spec  cell.Spec
 	Talks bool            // it gets an interface
 	Files []*os.File      // what the backend's Above.Open opened, without the image: the kernel's
-	More  json.RawMessage // what it said beside, where there is no image
+	More  json.RawMessage // what it said beside
+	Like  json.RawMessage // of a copy: what its source's Capture returned
 }
 
 // Kind is a backend's kind of kernel.
 type Kind struct {
 	Name  string // the backend's word
 	Title string // how people call it: "gVisor"
-	// Files are how many a kernel is made of; one more is the directory of an image.
+	// Files are how many a kernel is made of; those after them are an image's.
 	Files int
-	// Images are how many files an image of its memory has.
+	// Images are how many files Capture gets.
 	Images int
 	// Patience is how long a guest may take to answer after its kernel was started, and
 	// Again how often another kernel is tried when it does not. 0 is half a minute, and never.
@@ -118,17 +121,23 @@ func (d *Driver) Kernel(id cell.ID) Kernel {
 // Create implements keeper.Driver.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error) {
 	var in namespace.Inner
-	if err := json.Unmarshal(spec, &in); err != nil || in.Files < d.kind.Files || in.Files > d.kind.Files+1 || len(files) < in.Files {
+	var more More
+	var like known
+	err = json.Unmarshal(spec, &in)
+	if err == nil {
+		err = json.Unmarshal(in.More, &more)
+	}
+	if err == nil && len(more.Image) > 0 {
+		err = json.Unmarshal(more.Image, &like)
+	}
+	if err != nil || in.Files < d.kind.Files || len(files) < in.Files || (len(like.Token) > 0) != (in.Files > d.kind.Files) {
 		closeAll(files)
 		return nil, cell.Errorf(cell.Invalid, d.kind.Name+".Create", "", "cannot read what to make: %w", err)
 	}
 	s := &sandbox{kind: &d.kind, id: id, spec: in.Spec, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
-	var image *os.File // of memory that the cell goes on with
-	if in.Files > d.kind.Files {
-		image = files[d.kind.Files]
-		defer image.Close()
-	}
-	kernel, scene, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files], in.More})
+	image := files[d.kind.Files:in.Files] // of memory that the cell goes on with
+	defer closeAll(image)
+	kernel, scene, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files], more.Kernel, like.Kernel})
 	if err != nil {
 		closeAll(files[in.Files:])
 		return nil, err
@@ -147,7 +156,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 	if s.stage, err = d.cells.Stage(id, scene); err != nil {
 		return nil, err
 	}
-	if err := s.begin(image, in.More); err != nil {
+	if err := s.begin(image, like); err != nil {
 		return nil, err
 	}
 	if st, err := s.counted(); err == nil {

@@ -31,13 +31,14 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 	if len(files) != s.kind.Images {
 		return nil, cell.Errorf(cell.Invalid, op, "", "cannot capture the memory of cell %s: there are %d files for it", id, len(files))
 	}
-	if err := s.kernel.Capture(files); err != nil {
+	kernel, err := s.kernel.Capture(files)
+	if err != nil {
 		if errors.Is(err, unix.ENOSPC) {
 			return nil, cell.Errorf(cell.Unavailable, op, "free some space (`pando gc` shows what pando can free), then try again", "cannot capture the memory of cell %s: %w", id, unix.ENOSPC)
 		}
 		return nil, cell.Errorf(cell.Unsupported, op, "its files can be had: pando fork", "cannot capture the memory of cell %s: %w", id, err)
 	}
-	return json.Marshal(known{s.token[:], s.procs.Load()})
+	return json.Marshal(known{s.token[:], s.procs.Load(), kernel})
 }
 
 // stop lets everything in the sandbox stand still: the guest between two frames,
@@ -45,7 +46,7 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 func (s *sandbox) stop(g *guest.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
 	defer cancel()
-	if err := g.Hold(ctx, false); err != nil {
+	if err := g.Hold(ctx, s.kind.Introduced); err != nil {
 		return err
 	}
 	if err := s.kernel.Pause(); err != nil {
@@ -81,10 +82,13 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 		if err := s.stage.Identify(a.Hostname); err != nil {
 			return c, err
 		}
+		if err := s.kernel.Refresh(); err != nil {
+			return c, err
+		}
 	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
-	if c.Hazards, err = g.Adopt(context.Background(), guest.Adoption{Hostname: a.Hostname, Token: fresh[:]}); err != nil {
+	if c.Hazards, err = g.Adopt(context.Background(), s.adoption(a.Hostname, fresh)); err != nil {
 		return c, fmt.Errorf("cannot adopt cell %s: %w", id, err)
 	}
 	s.token = fresh

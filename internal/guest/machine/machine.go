@@ -58,11 +58,17 @@ const shortLimit = 5 * time.Second
 type Files struct {
 	// Mount mounts them at target and returns what Relay serves.
 	Mount func(target string) (dev *os.File, err error)
-	// Relay hands requests of the kernel to conn and answers back. It returns when
-	// either has ended.
-	Relay func(dev *os.File, conn io.ReadWriter) error
+	// Courier hands requests of the kernel to conn and answers back.
+	Courier func(dev *os.File, conn io.ReadWriter) Courier
 	// Settle is called when they are served, before this process opens any of them.
 	Settle func(target string) error
+}
+
+// A Courier carries files, and can be held.
+type Courier interface {
+	guest.Files
+	// Run returns when the files or the connection have ended.
+	Run() error
 }
 
 // Here reports whether this process is the first of a virtual machine of ours. The
@@ -103,9 +109,9 @@ func run(files Files) error {
 	if err := keeper.connected(portLimit); err != nil {
 		return errors.Join(loaded, err)
 	}
-	err = errors.Join(loaded, err)
-	if err == nil {
-		err = enter(files, ports[portFiles])
+	var carried guest.Files
+	if err = errors.Join(loaded, err); err == nil {
+		carried, err = enter(files, ports[portFiles])
 	}
 	if err != nil {
 		if cell.KindOf(err) == cell.Internal {
@@ -113,41 +119,42 @@ func run(files Files) error {
 		}
 		return errors.Join(err, guest.Refuse(keeper.fd, err))
 	}
-	return guest.ServeMachine(keeper.fd)
+	return guest.ServeMachine(keeper.fd, carried)
 }
 
-// enter makes the cell's files the root.
-func enter(files Files, port *port) error {
+// enter makes the cell's files the root, and returns who carries them.
+func enter(files Files, port *port) (guest.Files, error) {
 	if err := port.connected(portLimit); err != nil {
-		return err
+		return nil, err
 	}
 	if files.Mount == nil {
-		return cell.Errorf(cell.Unsupported, "machine.Run", "", "cannot mount the cell's files: this guest was built without them")
+		return nil, cell.Errorf(cell.Unsupported, "machine.Run", "", "cannot mount the cell's files: this guest was built without them")
 	}
 	if err := os.MkdirAll(cellDir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	dev, err := files.Mount(cellDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	c := files.Courier(dev, port)
 	go func() { // for as long as the machine lives
-		err := files.Relay(dev, port)
+		err := c.Run()
 		fmt.Fprintln(os.Stderr, "pando-guest: the cell's files are gone:", err)
 	}()
 	if err := files.Settle(cellDir); err != nil {
-		return err
+		return nil, err
 	}
 	if err := inside(cellDir); err != nil {
-		return err
+		return nil, err
 	}
 	if err := settings("/proc/sys"); err != nil {
-		return err
+		return nil, err
 	}
 	if err := loopback(); err != nil {
-		return err
+		return nil, err
 	}
-	return switchRoot(cellDir)
+	return c, switchRoot(cellDir)
 }
 
 // A setting is one of the kernel's. Those that not every kernel has may be missing.

@@ -1,0 +1,124 @@
+package staged
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/pando-dev/pando/internal/backend/kept"
+	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Images is the daemon's side of memory images: directories with the files that a
+// kernel wrote, and what pando must know to go on with them. It implements kept.Capturing.
+// Its files can be read by everybody, because the runtime that opens them may be
+// nobody on the host; the directory above is closed.
+type Images struct {
+	Name  string   // the backend's word
+	Title string   // how people call it
+	Files []string // names, in the order in which Kernel.Capture gets them
+	// Needs says what a copy needs of this host, by name: where another value was
+	// captured, none is begun.
+	Needs func() (map[string]string, error)
+	// Open opens an image for the kernel of a copy.
+	Open func(dir string) ([]*os.File, error)
+}
+
+// factsFile is the image's own part.
+const factsFile = "cell.json"
+
+// facts is what it says.
+type facts struct {
+	Needs  map[string]string `json:"needs"`
+	Guest  json.RawMessage   `json:"guest"` // of the keeper that captured it
+	Warmth *cell.Warmth      `json:"interpreter,omitempty"`
+}
+
+// More is what a backend says to its driver beside files.
+type More struct {
+	Kernel json.RawMessage `json:"kernel,omitempty"` // what it is to be made of, in the backend's words
+	Image  json.RawMessage `json:"image,omitempty"`  // whose memory it goes on with
+}
+
+// Given completes o with the image that a cell goes on with, if it does, and with
+// what its kernel is made of.
+func (x *Images) Given(spec *cell.Spec, o *namespace.Opened, kernel json.RawMessage) error {
+	m := More{Kernel: kernel}
+	if spec.Memory != "" {
+		f, err := x.read(spec.Memory)
+		if err != nil {
+			return err
+		}
+		files, err := x.Open(spec.Memory)
+		if err != nil {
+			return cell.Errorf(cmp.Or(cell.KindOf(err), cell.Corrupt), x.Name+".Create", cell.HintOf(err), "cannot read the image of the cell's memory: %w", err)
+		}
+		o.Files, o.Warm, m.Image = append(o.Files, files...), f.Warmth, f.Guest
+	}
+	var err error
+	o.More, err = json.Marshal(m)
+	return err
+}
+
+// read returns the facts of an image that this host can go on with.
+func (x *Images) read(dir string) (f facts, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, factsFile))
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil {
+		return f, cell.Errorf(cell.Corrupt, x.Name+".Create", "", "cannot read the image of the cell's memory: %w", err)
+	}
+	now, err := x.Needs()
+	if err != nil {
+		return f, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if f.Needs[name] != now[name] {
+			return f, cell.Errorf(cell.Unsupported, x.Name+".Create", "fork its files, or build the template anew",
+				"cannot go on with what was captured by another %s: expected %q, found %q", name, f.Needs[name], now[name])
+		}
+	}
+	return f, nil
+}
+
+// Capture implements kept.Capturing.
+func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) (err error) {
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			err = cmp.Or(err, f.Close())
+		}
+	}()
+	for _, name := range x.Files {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+		if err := f.Chmod(0o644); err != nil {
+			return err
+		}
+	}
+	var f facts
+	f.Guest, f.Warmth, err = of.CaptureTo(ctx, files)
+	if err != nil {
+		return err
+	}
+	if f.Needs, err = x.Needs(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, factsFile), text, 0o600)
+}
