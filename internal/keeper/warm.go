@@ -225,6 +225,8 @@ const causeNotReady = "its set-up failed"
 
 func deathOf(exit cell.Exit, stats cell.Stats) string {
 	switch {
+	case exit.Cause != "": // who waited for it knows
+		return exit.Cause
 	case exit.Signal == "SIGKILL" && stats.OOMKills > 0:
 		return api.CauseMemoryLimit
 	case exit.Signal != "":
