@@ -167,7 +167,7 @@ type Agency interface {
 }
 
 // A Connector is a backend that can tell by what the cells that talk would be
-// connected to their gateways here: "tun", "veth". It fails as Create would.
+// connected to their gateways here: "tun", "veth", "socket". It fails as Create would.
 type Connector interface {
 	Link(ctx context.Context) (string, error)
 }

@@ -2,7 +2,6 @@ package cell
 
 import (
 	"encoding/json"
-	"net/netip"
 	"time"
 )
 
@@ -85,27 +84,4 @@ type Asked struct {
 	Digest  Digest    `json:"digest"`
 	At      time.Time `json:"at"`
 	Expires time.Time `json:"expires"` // then it is denied
-}
-
-// NetworkLink is how a cell's interface reaches its gateway.
-type NetworkLink struct {
-	Kind string `json:"kind"` // "tun", "veth"
-	MTU  int    `json:"mtu"`
-	// The addresses inside: of the cell's interface, and of the gateway that
-	// answers DNS and is the way to everywhere.
-	Cell4    netip.Prefix `json:"cell4"`
-	Cell6    netip.Prefix `json:"cell6"`
-	Gateway4 netip.Addr   `json:"gateway4"`
-	Gateway6 netip.Addr   `json:"gateway6"`
-}
-
-// DefaultLink is the addressing of every cell: nobody else shares its link, so
-// all can be alike. The ranges are those set aside for benchmarks (RFC 2544)
-// and a random unique local prefix (RFC 4193).
-func DefaultLink() NetworkLink {
-	return NetworkLink{
-		MTU:   65520,
-		Cell4: netip.MustParsePrefix("198.18.0.2/30"), Gateway4: netip.MustParseAddr("198.18.0.1"),
-		Cell6: netip.MustParsePrefix("fd70:616e:646f::2/64"), Gateway6: netip.MustParseAddr("fd70:616e:646f::1"),
-	}
 }

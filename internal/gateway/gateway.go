@@ -33,7 +33,8 @@ type Config struct {
 	Link cell.NetworkLink
 	// File is the gateway's end of the link: for "tun" a TUN descriptor
 	// without packet information, for "veth" a packet socket that is bound to
-	// the other end. The gateway closes it.
+	// the other end, for "socket" one of two connected datagram sockets. The
+	// gateway closes it.
 	File *os.File
 	// Endpoint is the link in tests; File is nil then.
 	Endpoint   stack.LinkEndpoint

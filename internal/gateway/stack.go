@@ -16,12 +16,11 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 const nic = tcpip.NICID(1)
-
-// cellMAC is the address of every cell on an Ethernet link (docs/design/0003).
-const cellMAC = tcpip.LinkAddress("\x02pand\x02")
 
 // Buffers grow with what a connection does; a cell can't have many at their
 // largest, because what it can't send on is not taken from it.
@@ -80,9 +79,9 @@ func (g *Gateway) startStack() (err error) {
 			return fmt.Errorf("take the address %s: %s", a, err)
 		}
 	}
-	if g.cfg.Link.Kind == "veth" { // the cell doesn't tell who it is: it is known
+	if g.cfg.Link.Ethernet() { // the cell doesn't tell who it is: it is known
 		for proto, a := range map[tcpip.NetworkProtocolNumber]netip.Addr{ipv4.ProtocolNumber: g.cfg.Link.Cell4.Addr(), ipv6.ProtocolNumber: g.cfg.Link.Cell6.Addr()} {
-			if err := s.AddStaticNeighbor(nic, proto, tcpip.AddrFromSlice(a.AsSlice()), cellMAC); err != nil {
+			if err := s.AddStaticNeighbor(nic, proto, tcpip.AddrFromSlice(a.AsSlice()), tcpip.LinkAddress(cell.CellMAC)); err != nil {
 				return fmt.Errorf("know the cell: %s", err)
 			}
 		}
@@ -122,7 +121,8 @@ func (g *Gateway) stopStack() {
 
 // openLink makes an endpoint of the descriptor. What comes from the cell's
 // kernel needs no check of its sums: nobody in the cell can make packets, and
-// on a veth they are not filled in.
+// on a veth they are not filled in. A machine whose kernel says nonsense has
+// nobody but itself to tell it to.
 func (g *Gateway) openLink() (stack.LinkEndpoint, error) {
 	o := fdbased.Options{FDs: []int{int(g.cfg.File.Fd())}, MTU: uint32(g.cfg.Link.MTU), RXChecksumOffload: true, ProcessorsPerChannel: 1}
 	switch g.cfg.Link.Kind {
@@ -138,6 +138,10 @@ func (g *Gateway) openLink() (stack.LinkEndpoint, error) {
 		}
 		o.EthernetHeader = true
 		o.Address = tcpip.LinkAddress(ll.Addr[:6])
+		o.PacketDispatchMode = fdbased.RecvMMsg
+	case "socket":
+		o.EthernetHeader = true
+		o.Address = tcpip.LinkAddress(cell.GatewayMAC)
 		o.PacketDispatchMode = fdbased.RecvMMsg
 	default:
 		return nil, fmt.Errorf("unknown kind of link %q", g.cfg.Link.Kind)

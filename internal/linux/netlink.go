@@ -142,6 +142,13 @@ func (n *Netlink) Up(index, mtu int) {
 	n.end(at)
 }
 
+// Rename gives an interface that is down another name.
+func (n *Netlink) Rename(index int, name string) {
+	at := n.request("name an interface "+name, unix.RTM_NEWLINK, 0, ifinfo(index, 0, 0))
+	n.attr(unix.IFLA_IFNAME, append([]byte(name), 0))
+	n.end(at)
+}
+
 // AddAddr gives an interface an address.
 func (n *Netlink) AddAddr(index int, p netip.Prefix) {
 	b := make([]byte, unix.SizeofIfAddrmsg)

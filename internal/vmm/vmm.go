@@ -57,9 +57,10 @@ type Spec struct {
 	Private bool     // what the machine writes stays the program's own, instead of going to RAM
 
 	Ports   []Port
-	Monitor *os.File // one end of a connected stream socket of unix's; the other is for Open
-	Net     *os.File // one end of connected datagram sockets, a frame each; nil is none
-	Console *os.File // what the kernel says is written there; opened for writing only; may be nil
+	Monitor *os.File         // one end of a connected stream socket of unix's; the other is for Open
+	Net     *os.File         // one end of connected datagram sockets, a frame each; nil is none
+	MAC     net.HardwareAddr // of the machine on it; nil is one that the program makes up
+	Console *os.File         // what the kernel says is written there; opened for writing only; may be nil
 
 	Incoming bool // begin stopped and empty, waiting for Load
 	Accel    Accel

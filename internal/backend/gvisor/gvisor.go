@@ -49,7 +49,7 @@ func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, build: sync.OnceValues(func() (string, error) { return buildOf(cfg.Runsc) })}
 	cfg.Above = &namespace.Above{
 		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Open: b.open,
-		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Veth: true,
+		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Link: "veth",
 	}
 	b.Backend = namespace.New(cfg.Config)
 	return b

@@ -27,8 +27,9 @@ type kit struct {
 	initramfs string // path
 }
 
-// filesModules are the kernel's modules by which a machine sees the cell's files.
-var filesModules = []string{"fuse"}
+// cellModules are the kernel's modules that a cell's machine has beside those of the
+// devices that each has: by them it sees the cell's files, and its gateway.
+var cellModules = []string{"fuse", "virtio_net"}
 
 // tools makes the kit, once. What the host lacks is looked for again.
 func (b *Backend) tools(ctx context.Context) (*kit, error) {
@@ -68,7 +69,7 @@ func (b *Backend) tools(ctx context.Context) (*kit, error) {
 
 // buildInitramfs makes the initramfs of a kernel, unless it is there.
 func (b *Backend) buildInitramfs(k *boot.Kernel) (string, error) {
-	modules, err := k.Load(append(b.driver.Modules(&vmm.Spec{}), filesModules...)...)
+	modules, err := k.Load(append(b.driver.Modules(&vmm.Spec{}), cellModules...)...)
 	if err != nil {
 		return "", err
 	}

@@ -155,6 +155,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	if !incoming {
 		s.Kernel, s.Initramfs, s.Append = m.files[fileKernel], m.files[fileInitramfs], "pando=1"
 	}
+	m.connect(s, st.Net())
 	driver := &qemu.Driver{}
 	args, more, err := driver.Command(&m.program, s)
 	if err != nil {
@@ -203,6 +204,15 @@ func (m *machine) load(devices *os.File) error {
 		return lost(err.Error(), m.Said())
 	}
 	return nil
+}
+
+// connect gives a machine its interface, if its cell talks, and tells its guest.
+func (m *machine) connect(s *vmm.Spec, link *os.File) {
+	if link == nil {
+		return
+	}
+	s.Net, s.MAC = link, cell.CellMAC
+	s.Append += " pando_net=1"
 }
 
 // processors is how many a machine has for a limit.

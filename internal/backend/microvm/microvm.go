@@ -62,7 +62,7 @@ func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, memories: newMemories(), driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
 	cfg.Above = &namespace.Above{
 		Backend: Name, Isolation: []string{"a Linux of its own in a virtual machine, emulated"}, Open: b.open,
-		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return 2*(asked+kernelMemory) + ownMemory }, Veth: true,
+		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return 2*(asked+kernelMemory) + ownMemory }, Link: "socket",
 	}
 	b.Backend = namespace.New(cfg.Config)
 	return b
@@ -109,7 +109,6 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	caps.MemoryLimit, caps.ProcessLimit = "", ""
 	caps.Memory = ""
 	caps.Fork, caps.LiveBranch = whole, whole
-	caps.Network = "microVM cells have no network yet"
 	caps.Landlock = "a machine's files say what can be written"
 	return caps, nil
 }
@@ -125,9 +124,6 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	}
 	if m := spec.Limits.Memory; !slices.Contains(spec.Asked, "memory") && (m == 0 || m > defaultMemory) {
 		spec.Limits.Memory = defaultMemory
-	}
-	if spec.Network != nil {
-		return nil, cell.Errorf(cell.Unsupported, "microvm.Create", "choose another backend, or a policy without network", "cannot make a microVM cell: it has no network yet")
 	}
 	spec.Mounts = append([]cell.Mount(nil), spec.Mounts...)
 	spec.Mounts = append(spec.Mounts,

@@ -37,7 +37,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	w.Spec.Network = nil // the gateway's alone
 	if b.cfg.Above != nil {
 		w.Staged = true
-		w.UserNS, w.Veth = b.cfg.Above.UserNS, b.cfg.Above.Veth
+		w.UserNS, w.Link = b.cfg.Above.UserNS, b.cfg.Above.Link
 	}
 	if !w.Landlock && b.cfg.Above == nil {
 		a.Downgrades = append(a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
@@ -74,7 +74,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err != nil {
 		return nil, err
 	}
-	if w.Talks && !w.Veth {
+	if w.Talks && w.Link == "" {
 		if f := b.tunNode(); f != nil {
 			at := len(files)
 			w.Tun, files = &at, append(files, f)

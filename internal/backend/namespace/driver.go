@@ -275,8 +275,8 @@ func (c *liveCell) release() {
 	if c.denied != nil {
 		c.denied.Close()
 	}
-	if c.link != nil && c.link.file != nil {
-		c.link.file.Close()
+	if c.link != nil {
+		c.link.drop()
 	}
 }
 

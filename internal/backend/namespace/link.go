@@ -1,45 +1,35 @@
 package namespace
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// interfaceName is that of a talking cell's one interface beside lo.
-const interfaceName = "pando0"
-
 // link is the way from a cell's interface to its gateway. It vanishes with the
 // cell's network namespace, or when the gateway closes its end.
 type link struct {
 	cell.NetworkLink
 	file    *os.File // until it is the gateway's
+	machine *os.File // of a socket: the end of the virtual machine in the cell, for each that is booted
 	witness keeper.Network
 	six     bool // IPv6 works on it
 }
 
-// The ends of a veth pair. Neither asks for the other: they are told.
-var (
-	gatewayMAC = net.HardwareAddr{0x02, 'p', 'a', 'n', 'd', 1}
-	cellMAC    = net.HardwareAddr{0x02, 'p', 'a', 'n', 'd', 2}
-)
-
-// connect gives the cell its interface: a TUN where one can be made, else a
-// veth pair.
+// connect gives the cell its interface: what the backend above asks for, or else
+// a TUN where one can be made, or a veth pair.
 func (c *liveCell) connect(files []*os.File) (*link, error) {
-	if c.w.Veth {
+	switch c.w.Link {
+	case "socket":
+		return newSocket()
+	case "veth":
 		l, err := c.veth()
 		if err != nil {
-			return nil, cell.Errorf(cell.Unsupported, "namespace.Create", "load a module: sudo modprobe veth", "cannot connect a cell to a gateway: no veth pair: %w", err)
+			return nil, noVethPair(err)
 		}
 		return l, nil
 	}
@@ -62,6 +52,10 @@ func (c *liveCell) connect(files []*os.File) (*link, error) {
 	return nil, noLink(noTun, noVeth)
 }
 
+func noVethPair(why error) error {
+	return cell.Errorf(cell.Unsupported, "namespace.Create", "load a module: sudo modprobe veth", "cannot connect a cell to a gateway: no veth pair: %w", why)
+}
+
 func noLink(noTun, noVeth error) error {
 	return cell.Errorf(cell.Unsupported, "namespace.Create", linkHint, "cannot connect a cell to a gateway: no TUN (%w), no veth pair (%w)", noTun, noVeth)
 }
@@ -73,7 +67,7 @@ func (c *liveCell) tun(path string) (*link, error) {
 	l := &link{NetworkLink: cell.DefaultLink()}
 	l.Kind = "tun"
 	err := linux.InNetNS(int(c.init.PIDFD.Fd()), func() (err error) {
-		if l.file, err = linux.OpenTun(path, interfaceName); err != nil {
+		if l.file, err = linux.OpenTun(path, cell.InterfaceName); err != nil {
 			return err
 		}
 		return l.configure()
@@ -86,7 +80,7 @@ func (c *liveCell) tun(path string) (*link, error) {
 }
 
 func (c *liveCell) veth() (*link, error) {
-	const far = interfaceName + "g"
+	const far = cell.InterfaceName + "g"
 	l := &link{NetworkLink: cell.DefaultLink()}
 	l.Kind = "veth"
 	err := linux.InNetNS(0, func() error {
@@ -95,7 +89,7 @@ func (c *liveCell) veth() (*link, error) {
 			return err
 		}
 		defer n.Close()
-		n.AddVeth(linux.LinkEnd{Name: far, MAC: gatewayMAC, MTU: l.MTU}, linux.LinkEnd{Name: interfaceName, MAC: cellMAC, MTU: l.MTU}, c.init.PID)
+		n.AddVeth(linux.LinkEnd{Name: far, MAC: cell.GatewayMAC, MTU: l.MTU}, linux.LinkEnd{Name: cell.InterfaceName, MAC: cell.CellMAC, MTU: l.MTU}, c.init.PID)
 		if err := n.Send(); err != nil {
 			return err
 		}
@@ -112,7 +106,7 @@ func (c *liveCell) veth() (*link, error) {
 	})
 	if err == nil {
 		err = linux.InNetNS(int(c.init.PIDFD.Fd()), func() error {
-			if err := linux.NoOffload(interfaceName); err != nil {
+			if err := linux.NoOffload(cell.InterfaceName); err != nil {
 				return err
 			}
 			return l.configure()
@@ -125,56 +119,25 @@ func (c *liveCell) veth() (*link, error) {
 	return l, nil
 }
 
-// configure gives the interface its addresses and the way to everywhere, from a
-// thread in the cell's namespace. A kernel without IPv6 has a link without.
-func (l *link) configure() error {
-	index, err := linux.InterfaceIndex(interfaceName)
-	if err != nil {
-		return err
-	}
-	n, err := linux.OpenNetlink()
-	if err != nil {
-		return err
-	}
-	defer n.Close()
-	mtu := l.MTU
-	if l.Kind == "veth" {
-		mtu = 0 // it was made so
-	}
-	n.Up(index, mtu)
-	n.AddAddr(index, l.Cell4)
-	if l.Kind == "veth" {
-		n.AddNeighbour(index, l.Gateway4, gatewayMAC)
-	}
-	n.AddDefault(index, l.Gateway4)
-	if err := n.Send(); err != nil {
-		return err
-	}
-	n.AddAddr(index, l.Cell6)
-	if l.Kind == "veth" {
-		n.AddNeighbour(index, l.Gateway6, gatewayMAC)
-	}
-	n.AddDefault(index, l.Gateway6)
-	err = n.Send()
-	for began := time.Now(); err == nil; time.Sleep(100 * time.Microsecond) {
-		if arrives, aerr := n.Arrives(l.Cell6.Addr()); arrives || aerr != nil {
-			err = aerr
-			break
-		}
-		if time.Since(began) > 5*time.Second {
-			return fmt.Errorf("cannot use the address %s: the kernel doesn't take it", l.Cell6)
-		}
-	}
-	if l.six = err == nil; errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EACCES) {
-		err = nil
-	}
+// configure makes the interface the link, from a thread in the cell's namespace.
+func (l *link) configure() (err error) {
+	l.six, err = linux.ConfigureLink(l.NetworkLink)
 	return err
 }
 
+// newSocket is the link of a cell whose network is a virtual machine's: its own
+// namespace has nothing but loopback, and the machine is told to make itself an
+// interface of the other end.
+func newSocket() (*link, error) {
+	l := &link{NetworkLink: cell.DefaultLink(), six: true}
+	l.Kind = "socket"
+	var err error
+	l.file, l.machine, err = linux.FramePair()
+	return l, err
+}
+
 func (l *link) drop() {
-	if l.file != nil {
-		l.file.Close()
-	}
+	closeFiles([]*os.File{l.file, l.machine})
 }
 
 // Link implements keeper.Linker.

@@ -207,7 +207,7 @@ func TestLink(t *testing.T) {
 				t.Errorf("a large packet came back as %s bytes", big)
 			}
 			addrs := talking(t, b, i, "cat /proc/net/if_inet6 /proc/net/route /proc/net/dev")
-			if strings.Contains(addrs, "fe80") || strings.Count(addrs, interfaceName) != 4 {
+			if strings.Contains(addrs, "fe80") || strings.Count(addrs, cell.InterfaceName) != 4 {
 				t.Errorf("addresses, routes and interfaces:\n%s", addrs)
 			}
 		})

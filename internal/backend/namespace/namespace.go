@@ -54,7 +54,7 @@ type Above struct {
 	PIDs      func(asked int64) (cgroup int64)
 	Memory    func(asked int64) (cgroup int64) // in bytes; nil: as it was asked for
 	UserNS    int                              // how many user namespaces it makes in one cell
-	Veth      bool                             // a cell that talks is connected by a veth pair
+	Link      string                           // how a cell that talks is connected, and not otherwise: "veth", "socket"; "": by what there is
 	// Open says what its driver gets for a cell.
 	Open func(spec *cell.Spec) (Opened, error)
 }

@@ -51,16 +51,25 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 
 // Link implements backend.Connector. It tries what the keeper of a cell tries.
 func (b *Backend) Link(ctx context.Context) (string, error) {
+	only := ""
+	if b.cfg.Above != nil {
+		only = b.cfg.Above.Link
+	}
+	if only == "socket" { // which needs nothing of the host
+		return only, nil
+	}
 	node := b.tunNode()
 	if node != nil {
 		defer node.Close()
 	}
 	noTun, noVeth := linux.ProbeLinks(node)
 	switch {
-	case noTun == nil:
+	case noTun == nil && only != "veth":
 		return "tun", nil
 	case noVeth == nil:
 		return "veth", nil
+	case only == "veth":
+		return "", noVethPair(noVeth)
 	}
 	return "", noLink(noTun, noVeth)
 }

@@ -99,9 +99,8 @@ func settings(s *linux.Script, talks bool, users int) {
 func network(s *linux.Script, talks bool) {
 	tryWrite(s, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
 	tryWrite(s, "/proc/sys/net/ipv4/ping_group_range", "0 0")
-	if talks { // nobody on its link but the gateway, and nothing to find out about it
-		for _, x := range [][2]string{{"disable_ipv6", "0"}, {"accept_ra", "0"}, {"autoconf", "0"}, {"accept_dad", "0"}, {"dad_transmits", "0"},
-			{"router_solicitations", "0"}, {"use_tempaddr", "0"}, {"accept_redirects", "0"}} {
+	if talks {
+		for _, x := range linux.LinkSettings {
 			tryWrite(s, "/proc/sys/net/ipv6/conf/default/"+x[0], x[1])
 		}
 	}

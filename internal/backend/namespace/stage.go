@@ -198,6 +198,16 @@ func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File, more 
 	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true})
 }
 
+// Net is where the machine on the stage sends its frames, and gets those for it, if
+// the cell is connected so: the cell's own, of which each machine gets a duplicate.
+// nil, if the cell talks to nobody.
+func (st *Stage) Net() *os.File {
+	if st.c.link == nil {
+		return nil
+	}
+	return st.c.link.machine
+}
+
 // Dial connects to a socket on the stage.
 func (st *Stage) Dial(path string) (*net.UnixConn, error) {
 	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d%s", st.root.Fd(), path))

@@ -18,7 +18,7 @@ type wire struct {
 	Scratch  string             `json:"scratch"`         // a directory for mount points, when the keeper mounts
 	Landlock bool               `json:"landlock"`
 	Talks    bool               `json:"talks,omitempty"`   // it gets an interface
-	Veth     bool               `json:"veth,omitempty"`    // a veth pair, where else a TUN would do, too
+	Link     string             `json:"link,omitempty"`    // of which kind alone, as in Above
 	Tun      *int               `json:"tun,omitempty"`     // index of the passed file that TUNs can be made from
 	Staged   bool               `json:"staged,omitempty"`  // its commands run on another kernel, see Stage
 	UserNS   int                `json:"user_ns,omitempty"` // how many more user namespaces there may be
@@ -38,7 +38,7 @@ type madeCell struct {
 	Init       int               `json:"init"`       // host pid of the first process
 	Namespaces map[string]string `json:"namespaces"` // of the first process: "pid" → "pid:[4026…]"
 	UserNS     string            `json:"user_ns"`
-	Link       string            `json:"link,omitempty"` // "tun", "veth"; "" for loopback alone
+	Link       string            `json:"link,omitempty"` // "tun", "veth", "socket"; "" for loopback alone
 	// Untold is why executions of denied programs are not counted here, "" if
 	// they are.
 	Untold string `json:"untold,omitempty"`

@@ -8,6 +8,7 @@
 //	  │ ports of virtio-serial: "guest" and "files"
 //	  │ the cell's files, asked for through the port "files", at /cell
 //	  │ /cell/proc, sys, dev: the machine's own
+//	  │ loopback, and the link to the cell's gateway
 //	  │ /cell becomes /
 //	  ▼ the keeper is greeted through the port "guest"
 //
@@ -151,7 +152,7 @@ func enter(files Files, port *port) (guest.Files, error) {
 	if err := settings("/proc/sys"); err != nil {
 		return nil, err
 	}
-	if err := loopback(); err != nil {
+	if err := network(); err != nil {
 		return nil, err
 	}
 	return c, switchRoot(cellDir)
@@ -182,19 +183,4 @@ func settings(dir string) error {
 		}
 	}
 	return nil
-}
-
-// loopback brings the machine's own interface up.
-func loopback() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	r, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return os.NewSyscallError("bring loopback up", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r))
 }

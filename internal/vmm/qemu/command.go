@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -100,12 +101,19 @@ func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error
 			"-device", fmt.Sprintf("virtserialport,chardev=port%d,nr=%d,name=%s", i+1, i+1, port.Name))
 	}
 	if s.Net != nil {
-		c.add("-netdev", fmt.Sprintf("dgram,id=net,local.type=fd,local.str=%d", c.file(s.Net)), "-device", "virtio-net-device,netdev=net")
+		c.add("-netdev", fmt.Sprintf("dgram,id=net,local.type=fd,local.str=%d", c.file(s.Net)), "-device", netDevice(s.MAC))
 	}
 	if s.Incoming {
 		c.add("-S", "-incoming", "defer")
 	}
 	return c.args, c.files, nil
+}
+
+func netDevice(mac net.HardwareAddr) string {
+	if mac == nil {
+		return "virtio-net-device,netdev=net"
+	}
+	return "virtio-net-device,netdev=net,mac=" + mac.String()
 }
 
 // check says what is no machine.
@@ -126,6 +134,8 @@ func check(s *vmm.Spec) error {
 		return invalid("a kernel and an initramfs belong together")
 	case s.Kernel == nil && !s.Incoming:
 		return invalid("it has no kernel")
+	case len(s.MAC) != 0 && len(s.MAC) != 6:
+		return invalid("%s is no Ethernet address", s.MAC)
 	case len(s.Ports) > maxPorts:
 		return invalid("%d ports, where %d are possible", len(s.Ports), maxPorts)
 	}

@@ -1,0 +1,54 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// network makes the machine's network that of a cell: loopback, and the link to the
+// gateway where the machine was given one. That it was, it is told: a cell that is to
+// talk is refused where its interface is missing, instead of being silent.
+func network() error {
+	if err := loopback(); err != nil {
+		return err
+	}
+	if os.Getenv("pando_net") != "1" {
+		return nil
+	}
+	if err := linux.NameLink("/sys/class/net"); err != nil {
+		return fmt.Errorf("cannot find the interface to the cell's gateway: %w", err)
+	}
+	for _, x := range linux.LinkSettings {
+		os.WriteFile("/proc/sys/net/ipv6/conf/"+cell.InterfaceName+"/"+x[0], []byte(x[1]), 0)
+	}
+	l := cell.DefaultLink()
+	l.Kind = "socket"
+	six, err := linux.ConfigureLink(l)
+	if err != nil {
+		return fmt.Errorf("cannot connect the machine to the cell's gateway: %w", err)
+	}
+	if !six { // the keeper has it tried as on a host that has it
+		return fmt.Errorf("cannot connect the machine to the cell's gateway: its kernel has no IPv6")
+	}
+	return nil
+}
+
+// loopback brings the machine's own interface up.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return os.NewSyscallError("bring loopback up", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r))
+}
