@@ -120,6 +120,10 @@ func runScripts(t *testing.T, p testscript.Params, more map[string]string) {
 				return os.Getenv(cond[4:]) != "", nil
 			case cond == "gvisor":
 				return more["PANDO_BACKEND"] == "gvisor", nil
+			case cond == "microvm":
+				return more["PANDO_BACKEND"] == "microvm", nil
+			case cond == "whole": // cells are copied whole
+				return more["PANDO_BACKEND"] == "gvisor" || more["PANDO_BACKEND"] == "microvm", nil
 			case cond == "soak":
 				return os.Getenv("E2E_SOAK") != "", nil
 			}

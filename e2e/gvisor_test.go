@@ -1,23 +1,16 @@
 package e2e
 
-import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"testing"
-
-	"github.com/rogpeppe/go-internal/testscript"
-)
+import "testing"
 
 // notOnGvisor are the scripts that are not run again with gVisor cells, each with the
 // reason. All others are: what was promised of cells does not depend on what they run
-// on, and where it does a line of the script says so ([gvisor], [!gvisor]).
+// on, and where it does a line of the script says so ([gvisor], or [whole] where cells are
+// copied whole).
 var notOnGvisor = map[string]string{
 	"bench":                 "has one of its own",
 	"soak-forks":            "ten thousand forks have ten thousand kernels",
 	"f08-output-is-counted": "counts what the keeper has got, which is the same code",
-	"f23-full-disk-forks":   "counts with the room that forks of an interpreter take; gvisor/full-disk does with that of copies",
+	"f23-full-disk-forks":   "counts with the room that forks of an interpreter take; whole/full-disk does with that of copies",
 	"fork-talks":            "what lies in /run can be forked; live-shapes has connections of copies",
 	"template-network":      "copies have the placeholder that their memory has, and not one each",
 	"policy":                "is about what a policy says, and not about who keeps to it",
@@ -39,39 +32,5 @@ func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {
 		t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
 	}
-	all, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	soak := os.Getenv("E2E_SOAK") != ""
-	known := map[string]bool{}
-	var files []string
-	n := 0
-	for _, f := range all {
-		name := strings.TrimSuffix(filepath.Base(f), ".txt")
-		known[name] = true
-		switch {
-		case notOnGvisor[name] != "", !soak && !slices.Contains(oftenOnGvisor, name):
-		default:
-			if n++; n%3 > 0 && os.Getuid() != 0 && !soak { // root has run all of them
-				continue
-			}
-			files = append(files, f)
-		}
-	}
-	for name := range notOnGvisor {
-		if !known[name] {
-			t.Errorf("there is no script %s", name)
-		}
-	}
-	for _, name := range oftenOnGvisor {
-		if !known[name] || notOnGvisor[name] != "" {
-			t.Errorf("%s is no script, or one that is not run at all", name)
-		}
-	}
-	own, err := filepath.Glob("testdata/gvisor/*.txt") // what only they can do
-	if err != nil {
-		t.Fatal(err)
-	}
-	runScripts(t, testscript.Params{Files: append(files, own...)}, map[string]string{"PANDO_BACKEND": "gvisor"})
+	again{backend: "gvisor", not: notOnGvisor, often: oftenOnGvisor, own: []string{"whole/*", "gvisor/*"}}.run(t)
 }

@@ -292,6 +292,12 @@ func (c *Client) Ports(ctx context.Context) ([]cell.Listening, error) {
 	return a.Ports, err
 }
 
+// Tried is how many packets found nobody to go to, by the guest's kernel.
+func (c *Client) Tried(ctx context.Context) (int64, error) {
+	a, err := c.ask(ctx, question{Op: opTried})
+	return int64(a.Count), err
+}
+
 // Hold brings the guest to stand still at the border of a frame, for a checkpoint.
 // Until GoOn nothing is sent in either direction; whoever asks waits. With stop the
 // processes stand still, too, by SIGSTOP: copies have not run at all before they

@@ -111,6 +111,7 @@ const (
 	opWrite     = "write"
 	opDial      = "dial"
 	opPorts     = "ports"
+	opTried     = "tried"
 	opHold      = "hold"
 	opGoOn      = "goon"
 	opAdopt     = "adopt"

@@ -118,6 +118,14 @@ func (d *Driver) Kernel(id cell.ID) Kernel {
 	return nil
 }
 
+// Guest returns that of a cell's kernel; nil if it has none.
+func (d *Driver) Guest(id cell.ID) *guest.Client {
+	if s, err := d.sandbox(id); err == nil {
+		return s.guest()
+	}
+	return nil
+}
+
 // Create implements keeper.Driver.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error) {
 	var in namespace.Inner

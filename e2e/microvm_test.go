@@ -1,0 +1,30 @@
+package e2e
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/need"
+	vmmboot "github.com/pando-dev/pando/internal/vmm/boot"
+)
+
+// notOnMicroVM are the scripts that are not run again with microVM cells, each with
+// the reason, beside those that are not run on gVisor.
+var notOnMicroVM = map[string]string{}
+
+// oftenOnMicroVM are those of them that every change must pass: an emulated machine
+// boots for seconds.
+var oftenOnMicroVM = []string{"run", "network", "d42-hazards", "whole/live-python", "whole/memory-restored"}
+
+func TestScriptsOnMicroVM(t *testing.T) {
+	if !hasGvisor() {
+		t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
+	}
+	need.Program(t, "qemu-system-x86_64")
+	if _, err := vmmboot.Find(vmmboot.Images, vmmboot.Modules); err != nil {
+		t.Skip("needs a kernel for machines")
+	}
+	not := maps.Clone(notOnGvisor)
+	maps.Copy(not, notOnMicroVM)
+	again{backend: "microvm", not: not, often: oftenOnMicroVM, own: []string{"whole/*", "microvm/*"}, seldom: true}.run(t)
+}
