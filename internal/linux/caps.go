@@ -19,25 +19,33 @@ func LastCap() int {
 	return unix.CAP_LAST_CAP
 }
 
-// DropCaps makes the child keep only the capabilities in keep (a bit set), in
-// every set that survives an exec.
-func (s *Script) DropCaps(keep uint64, last int) {
+// KeepCaps makes the child, and what it executes, have the capabilities in keep (a
+// bit set) and no others ever; last is the highest that this kernel knows. The
+// ambient ones are what a user other than root has them by after an exec.
+func (s *Script) KeepCaps(keep uint64, last int) {
 	for c := 0; c <= last; c++ {
 		if keep&(1<<c) == 0 {
 			s.Call("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
 	}
 	s.Call("clear ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	s.SetCaps(keep)
+	s.capset(keep, keep)
+	for c := 0; c <= last; c++ {
+		if keep&(1<<c) != 0 {
+			s.Call("keep capability", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0)
+		}
+	}
 }
 
 // SetCaps sets the effective and permitted capabilities, and empties the
 // inheritable ones.
-func (s *Script) SetCaps(keep uint64) {
+func (s *Script) SetCaps(keep uint64) { s.capset(keep, 0) }
+
+func (s *Script) capset(keep, inherit uint64) {
 	head := AddressOf(s, &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
 	data := AddressOf(s, &[2]unix.CapUserData{
-		{Effective: uint32(keep), Permitted: uint32(keep)},
-		{Effective: uint32(keep >> 32), Permitted: uint32(keep >> 32)},
+		{Effective: uint32(keep), Permitted: uint32(keep), Inheritable: uint32(inherit)},
+		{Effective: uint32(keep >> 32), Permitted: uint32(keep >> 32), Inheritable: uint32(inherit >> 32)},
 	})
 	s.Call("capset", unix.SYS_CAPSET, head, data)
 }

@@ -13,12 +13,15 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// SeccompOptions are the named downgrades of the filter. The zero value is the
-// strict one. Whoever sets one records it in the cell's assurance.
+// SeccompOptions are the named downgrades of the filter, and what makes it stricter.
+// The zero value is that of a cell's commands. Whoever sets a downgrade records it in
+// the cell's assurance.
 type SeccompOptions struct {
 	AllowPtrace       bool // debuggers: ptrace, process_vm_readv, process_vm_writev
 	AllowNestedUserNS bool // inner sandboxes: clone and unshare with CLONE_NEW*, setns, mounts, chroot
 	AllowFork         bool // interpreters: clone with exactly ForkFlags or GoOnFlags
+
+	Refuse []string // calls that get EPERM, whatever the table says of them
 }
 
 func (o SeccompOptions) has(opt SeccompOption) bool {
@@ -139,6 +142,17 @@ func seccompPlan(arch SeccompArch, opts SeccompOptions) ([]seccompRule, map[stri
 				}
 				checked[name] = g
 			}
+		}
+	}
+	for _, name := range opts.Refuse {
+		n, here := nums[name]
+		_, amd := SeccompNumbers(AMD64)[name]
+		_, arm := SeccompNumbers(ARM64)[name]
+		switch {
+		case here:
+			plan[n] = seccompRule{fate: failEPERM}
+		case !amd && !arm:
+			return nil, nil, fmt.Errorf("cannot make a filter: there is no system call %s", name)
 		}
 	}
 	if len(nums) == 0 {

@@ -21,7 +21,8 @@ import (
 var seccompArches = []SeccompArch{AMD64, ARM64}
 
 func allSeccompOptions() []SeccompOptions {
-	return []SeccompOptions{{}, {AllowPtrace: true}, {AllowNestedUserNS: true}, {AllowPtrace: true, AllowNestedUserNS: true}, {AllowFork: true}, {AllowFork: true, AllowNestedUserNS: true}}
+	return []SeccompOptions{{}, {AllowPtrace: true}, {AllowNestedUserNS: true}, {AllowPtrace: true, AllowNestedUserNS: true}, {AllowFork: true}, {AllowFork: true, AllowNestedUserNS: true},
+		{Refuse: []string{"socket", "fork", "kill", "unshare", "mkdirat"}}}
 }
 
 // The numbers are those of golang.org/x/sys, both ways, for both architectures.
@@ -163,9 +164,9 @@ func newSeccompVM(t *testing.T, arch SeccompArch, opts SeccompOptions) func(arch
 
 // seccompOracle reads the table the slow way.
 func seccompOracle(arch SeccompArch, opts SeccompOptions) func(nr int, args []uint64) SeccompFate {
-	byNumber, newest := map[int]SeccompGroup{}, 0
+	byNumber, newest, refused := map[int]SeccompGroup{}, 0, map[int]bool{}
 	for name, n := range SeccompNumbers(arch) {
-		newest = max(newest, n)
+		newest, refused[n] = max(newest, n), slices.Contains(opts.Refuse, name)
 		for _, g := range seccompTable {
 			if slices.Contains(strings.Fields(g.Calls), name) {
 				byNumber[n] = g
@@ -187,6 +188,8 @@ func seccompOracle(arch SeccompArch, opts SeccompOptions) func(nr int, args []ui
 		switch {
 		case !known || nr > newest:
 			return failENOSYS
+		case refused[nr]:
+			return failEPERM
 		case lifted(g.Opens):
 			return SeccompAllow
 		}
@@ -235,6 +238,17 @@ func TestSeccompFilterIsTheTable(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A call that nobody has is a mistake in a list; one that only the other architecture
+// has is none.
+func TestSeccompRefusesByName(t *testing.T) {
+	if _, err := compileSeccomp(ARM64, SeccompOptions{Refuse: []string{"vfork"}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := compileSeccomp(AMD64, SeccompOptions{Refuse: []string{"sokcet"}}); err == nil {
+		t.Error("a filter was made that refuses sokcet")
 	}
 }
 

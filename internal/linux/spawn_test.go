@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -301,5 +302,44 @@ func TestSpawnElsewhereAndHere(t *testing.T) {
 	c.PIDFD.Close()
 	if own, _ := os.Readlink("/proc/self/ns/pid"); c.Captured["/proc/self/ns/pid"] != own {
 		t.Errorf("born in %s, not in %s", c.Captured["/proc/self/ns/pid"], own)
+	}
+}
+
+// What a child keeps of the capabilities is in every set, also after it has executed
+// something, and nothing else is in any; also of one that is not root.
+func TestSpawnKeepsCaps(t *testing.T) {
+	need.Root(t)
+	const keep = 1<<unix.CAP_CHOWN | 1<<unix.CAP_SETFCAP
+	for _, c := range []struct {
+		uid  int
+		keep uint64
+	}{{0, 0}, {0, keep}, {65534, 0}, {65534, keep}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, err = Raise(w); err != nil {
+			t.Fatal(err)
+		}
+		var s Script
+		s.Stdio([3]*os.File{nil, w, w})
+		s.Call("keep", unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0, 0, 0)
+		s.Call("setresuid", unix.SYS_SETRESUID, c.uid, c.uid, c.uid)
+		s.SetCaps(keep | 1<<unix.CAP_SETPCAP) // it has lost the effective ones
+		s.KeepCaps(c.keep, LastCap())
+		s.NoNewPrivs()
+		s.Exec([]string{"/bin/sh"}, []string{"sh", "-c", "grep ^Cap /proc/self/status"}, []string{"PATH=/usr/bin:/bin"})
+		child, err := Spawn(&s, SpawnOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		text, err := io.ReadAll(r)
+		r.Close()
+		child.Wait()
+		child.PIDFD.Close()
+		if err != nil || strings.Count(string(text), fmt.Sprintf("%016x", c.keep)) != 5 {
+			t.Errorf("user %d, %#x: %v\n%s", c.uid, c.keep, err, text)
+		}
 	}
 }

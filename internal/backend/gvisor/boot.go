@@ -66,7 +66,7 @@ func (s *sandbox) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (<-
 		return nil, err
 	}
 	fault.Step("start gVisor")
-	child, err := st.Start(s.runsc, args, [3]*os.File{conn, s.log, s.log}, more...)
+	child, err := st.Start(nil, s.runsc, args, [3]*os.File{conn, s.log, s.log}, more...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start gVisor: %w", err)
 	}

@@ -99,6 +99,11 @@ func (b *Backend) programRoot(p *vmm.Program) (string, error) {
 	}
 	dir := filepath.Join(b.cfg.Cache, fmt.Sprintf("%s-%s-%x", b.driver.Name(), p.Version, h.Sum(nil)[:8]))
 	return dir, publish(dir, func(tmp string) error {
+		for _, top := range programTops { // no distribution has files in all of them
+			if err := os.MkdirAll(tmp+top, 0o755); err != nil {
+				return err
+			}
+		}
 		for _, f := range p.Files {
 			err := filepath.WalkDir(f, func(path string, e fs.DirEntry, err error) error {
 				if err != nil || e.IsDir() {

@@ -45,7 +45,7 @@ type machine struct {
 
 func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	scene := namespace.Scene{Moved: map[string]string{}}
-	for _, top := range []string{"/usr", "/lib", "/lib64"} {
+	for _, top := range programTops {
 		scene.Moved[top] = programDir + top
 	}
 	v := &machine{spec: m.Spec, files: m.Files}
@@ -66,6 +66,9 @@ type like struct {
 	CPUs   int   `json:"cpus"`
 	Memory int64 `json:"memory"` // bytes
 }
+
+// programTops are the directories in which the program's files are.
+var programTops = []string{"/usr", "/lib", "/lib64"}
 
 // Boot implements staged.Kernel.
 func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ <-chan error, err error) {
@@ -126,7 +129,7 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 		args, more = append(args, "going on"), append(more, image[imageFiles])
 	}
 	fault.Step("start a gofer")
-	served, err := st.Start(m.files[fileGofer], args, [3]*os.File{its, console, console}, more...)
+	served, err := st.Start(&goferJail, m.files[fileGofer], args, [3]*os.File{its, console, console}, more...)
 	if err != nil {
 		return files, err
 	}
@@ -172,7 +175,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	}
 	defer program.Close()
 	fault.Step("start a machine")
-	child, err := st.Start(program, args, [3]*os.File{null, console, console}, more...)
+	child, err := st.Start(&machineJail, program, args, [3]*os.File{null, console, console}, more...)
 	if err != nil {
 		return fmt.Errorf("cannot start a machine: %w", err)
 	}

@@ -20,11 +20,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	need.Program(t, "qemu-system-x86_64")
-	if _, err := boot.Find(boot.Images, boot.Modules); err != nil {
-		t.Skip("needs a kernel for machines")
-	}
 	cache := t.TempDir()
+	machines(t, cache)
 	only := []string{"Exec", "Input", "F29TimeoutEndsTheGroup", "Freeze", "Attach", "Remove", "Isolation", "Mounts", "Files", "EvalKeepsState", "F33MemoryBites", "F33ProcessesBite"}
 	switch {
 	case os.Getenv("E2E_SOAK") != "":
@@ -47,6 +44,16 @@ func TestConformance(t *testing.T) {
 			},
 		}
 	}, only...)
+}
+
+// machines is a configuration with which machines can be started here.
+func machines(t testing.TB, cache string) Config {
+	t.Helper()
+	need.Program(t, "qemu-system-x86_64")
+	if _, err := boot.Find(boot.Images, boot.Modules); err != nil {
+		t.Skip("needs a kernel for machines")
+	}
+	return config(t, cache)
 }
 
 // config is that of an installation of its own, with the guest that `make` builds.

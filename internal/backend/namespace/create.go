@@ -312,6 +312,9 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 		if x.name == "pids" && b.cfg.Above != nil {
 			lim.How, lacks, w.MaxProcs = "RLIMIT_NPROC of the cell's own kernel", false, 0
 		}
+		if x.name == "memory" && b.cfg.Above != nil && b.cfg.Above.Memory != nil {
+			lim.How, lacks = "cgroup of the cell's own kernel", false
+		}
 		if lacks {
 			if asked {
 				return cell.Errorf(cell.Unsupported, "namespace.Create", "leave out --"+x.name+", or run `pando doctor` to see what would make it work",

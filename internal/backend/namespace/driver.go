@@ -36,7 +36,8 @@ type Driver struct {
 
 	mu    sync.Mutex // guards what follows
 	cells map[cell.ID]*liveCell
-	limit *limit // nil until something is sealed
+	limit *limit                           // nil until something is sealed
+	jails map[string]*linux.SeccompProgram // by what they refuse
 }
 
 // liveCell is a cell that has its first process.

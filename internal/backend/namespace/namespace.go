@@ -52,9 +52,11 @@ type Above struct {
 	Backend   string   // its word
 	Isolation []string // what it puts between commands and the cell, for the assurance
 	PIDs      func(asked int64) (cgroup int64)
-	Memory    func(asked int64) (cgroup int64) // in bytes; nil: as it was asked for
-	UserNS    int                              // how many user namespaces it makes in one cell
-	Link      string                           // how a cell that talks is connected, and not otherwise: "veth", "socket"; "": by what there is
+	// Memory is what a cell may take of the host, in bytes, whose own kernel sees to it
+	// that its commands take no more than was asked for. nil: that is the cgroup's.
+	Memory func(asked int64) (cgroup int64)
+	UserNS int    // how many user namespaces it makes in one cell
+	Link   string // how a cell that talks is connected, and not otherwise: "veth", "socket"; "": by what there is
 	// Open says what its driver gets for a cell.
 	Open func(spec *cell.Spec) (Opened, error)
 }

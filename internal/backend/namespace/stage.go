@@ -17,8 +17,8 @@ import (
 // A Stage is a place beside a cell, for what runs the cell's commands instead of
 // the host's kernel: a mount namespace of its own, in which the cell's root is
 // StageRoot. Who works there is in all other namespaces and in the cgroups of the
-// cell, has all capabilities of the family's user namespace, and ends with the
-// cell. The cell's commands see nothing of it.
+// cell, has all capabilities of the family's user namespace unless it is in a Jail, and
+// ends with the cell. The cell's commands see nothing of it.
 type Stage struct {
 	c     *liveCell
 	mount *os.File // its mount namespace
@@ -165,9 +165,17 @@ func (st *Stage) Open(p string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), p), nil
 }
 
-// Start runs program on the stage. more are its descriptors from 3 on.
-func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File, more ...*os.File) (*linux.Child, error) {
+// Start runs program on the stage, in a jail or, if that is nil, with all that the
+// stage has. more are its descriptors from 3 on.
+func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.File, more ...*os.File) (*linux.Child, error) {
 	c := st.c
+	var filter *linux.SeccompProgram
+	if j != nil {
+		var err error
+		if filter, err = c.d.filter(j); err != nil {
+			return nil, err
+		}
+	}
 	given := append(append(stdio[:], program), more...)
 	high := make([]*os.File, len(given))
 	for i, f := range given {
@@ -189,11 +197,17 @@ func (st *Stage) Start(program *os.File, args []string, stdio [3]*os.File, more 
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags()&^unix.CLONE_NEWNS)
 	s.Call("join the stage", unix.SYS_SETNS, int(st.mount.Fd()), unix.CLONE_NEWNS)
 	s.Call("setsid", unix.SYS_SETSID)
+	if j != nil {
+		j.enclose(s)
+	}
 	s.CloseOthers(3, high[3:]...) // the files of the cell are above what more becomes
 	for i, f := range more {
 		s.Call("dup3", unix.SYS_DUP3, int(f.Fd()), 3+i, 0)
 	}
 	s.CloseOthers(3+len(more), program)
+	if j != nil {
+		j.shed(s, c.d.lastCap, filter)
+	}
 	s.ExecFD(int(program.Fd()), args, nil)
 	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true})
 }
