@@ -59,7 +59,7 @@ func main() {
 	}
 	if machine.Here() {
 		machine.Run(machine.Files{
-			Mount:   func(target string) (*os.File, error) { return gofer.Mount(target, unix.MS_NODEV) },
+			Mount:   func(target string) (*os.File, error) { return gofer.Mount(target, unix.MS_NODEV|unix.MS_NOSUID) },
 			Courier: func(dev *os.File, conn io.ReadWriter) machine.Courier { return gofer.NewCourier(dev, conn) },
 			Settle:  gofer.Settle,
 		})

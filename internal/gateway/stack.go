@@ -146,7 +146,11 @@ func (g *Gateway) openLink() (stack.LinkEndpoint, error) {
 	default:
 		return nil, fmt.Errorf("unknown kind of link %q", g.cfg.Link.Kind)
 	}
-	return fdbased.New(&o)
+	end, err := fdbased.New(&o)
+	if err == nil && g.cfg.Link.Kind == "socket" {
+		end = &patient{LinkEndpoint: end, fd: o.FDs[0]}
+	}
+	return end, err
 }
 
 func addrOf(a tcpip.Address) netip.Addr {

@@ -105,7 +105,7 @@ func NameLink(class string) error {
 
 // linkBuffer is how much may be under way to either end of a FramePair, as far as the
 // host allows it: some largest frames, as the kernel counts them.
-const linkBuffer = 2 << 20
+const linkBuffer = 212992
 
 // FramePair is two ends of a link over which frames go, each whole. Neither end
 // blocks; one that is full says so with EAGAIN.
