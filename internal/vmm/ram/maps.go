@@ -1,0 +1,112 @@
+package ram
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// area is a part of a process's addresses at which it has mapped a part of the base.
+type area struct {
+	start, end uint64
+	off        int64 // in the base
+}
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	area
+	perms, file string // the file as device and inode
+}
+
+// find returns where a process has mapped the first size bytes of a file, in the
+// file's order. These may be several areas, with anything between them.
+func find(pid int, base *os.File, size int64) ([]area, error) {
+	name, err := nameInMaps(base)
+	if err != nil {
+		return nil, err
+	}
+	all, err := readMaps(fmt.Sprint(pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(all) == 0 {
+		return nil, cell.Errorf(cell.Unavailable, "ram.Begin", "", "cannot find the machine's memory: its process has ended")
+	}
+	if err != nil {
+		return nil, err
+	}
+	invalid := func(format string, args ...any) ([]area, error) {
+		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "cannot take the machine's memory: "+format, args...)
+	}
+	var areas []area
+	for _, m := range all {
+		if m.file != name || m.off >= size {
+			continue
+		}
+		if m.perms[3] != 'p' {
+			return invalid("its file is mapped shared")
+		}
+		if m.off+int64(m.end-m.start) > size {
+			m.end = m.start + uint64(size-m.off)
+		}
+		areas = append(areas, m.area)
+	}
+	slices.SortFunc(areas, func(a, b area) int { return cmp.Compare(a.off, b.off) })
+	var next int64
+	for _, a := range areas {
+		if a.off != next {
+			break
+		}
+		next += int64(a.end - a.start)
+	}
+	if next != size {
+		return invalid("its process has not mapped all of it once (%d of %d bytes, in %d parts)", next, size, len(areas))
+	}
+	return areas, nil
+}
+
+// nameInMaps returns how the kernel names a file in maps. Its device need not be what
+// stat says (btrfs), so we map a page of it and look at our own.
+func nameInMaps(f *os.File) (string, error) {
+	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE)
+	if err != nil {
+		return "", os.NewSyscallError("mmap", err)
+	}
+	defer unix.Munmap(page)
+	all, err := readMaps("self")
+	if err != nil {
+		return "", err
+	}
+	at := addressOf(page)
+	for _, m := range all {
+		if m.start <= at && at < m.end {
+			return m.file, nil
+		}
+	}
+	return "", fmt.Errorf("cannot find a mapping of our own")
+}
+
+func readMaps(pid string) (all []mapping, err error) {
+	b, err := os.ReadFile("/proc/" + pid + "/maps")
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(b) {
+		f := strings.Fields(string(line)) // 7f…-7f… rw-p 00000000 00:01 INODE /memfd:ram (deleted)
+		if len(f) < 5 || len(f[1]) != 4 {
+			return nil, fmt.Errorf("cannot understand /proc/%s/maps: %q", pid, line)
+		}
+		m := mapping{perms: f[1], file: f[3] + " " + f[4]}
+		if _, err := fmt.Sscanf(f[0]+" "+f[2], "%x-%x %x", &m.start, &m.end, &m.off); err != nil {
+			return nil, fmt.Errorf("cannot understand /proc/%s/maps: %q", pid, line)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}

@@ -1,0 +1,164 @@
+package ram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// Stats says how memory was taken. Bytes are whole pages.
+type Stats struct {
+	Base      string // how the base's data came into the image: Reflink or Copied
+	BaseBytes int64  // of the base that are no holes
+	Recorded  bool   // what was written meanwhile was known, so that only that was copied in the pause
+	Why       string // why not, as a sentence's end
+	Rounds    int    // over the process's pages, while the machine ran
+	Before    int64  // bytes copied in these
+	Paused    int64  // bytes copied by Finish
+
+	Began    time.Duration // how long Begin took
+	Finished time.Duration // how long Finish took: its share of the pause
+}
+
+// A Taking is memory that is being taken. Its methods are called one after the other.
+type Taking struct {
+	pid     int
+	areas   []area
+	to      *os.File
+	pagemap *os.File
+	writes  *os.File // a userfaultfd of the process's; nil if what it writes isn't recorded
+	stats   Stats
+	done    bool // Finish was called
+
+	mu  sync.Mutex
+	has pageSet // where the image has data
+}
+
+// Rounds end when so little was written during one that the pause may hold it, when
+// one brings no less than two thirds of that before, or after so many.
+const (
+	enough    = 2 << 20
+	maxRounds = 12
+)
+
+// Begin takes the memory of a running machine of process pid, which has mapped the
+// first size bytes (whole pages) of base privately, into the file to, whatever that
+// had. It returns when what is left is what the machine keeps writing.
+//
+// It fails with cell.Unavailable if the process has ended, with cell.Invalid if it
+// hasn't mapped all of the base privately, and with ENOSPC in the error's chain if to's
+// file system is full. When it fails, nothing is changed in the process; what to has
+// then is of no use.
+func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File) (_ *Taking, err error) {
+	began := time.Now()
+	t := &Taking{pid: pid, to: to, has: newPageSet(size)}
+	defer func() {
+		if err != nil {
+			t.Close()
+			err = fmt.Errorf("cannot take the memory of process %d: %w", pid, err)
+		}
+	}()
+	if size <= 0 || size%int64(os.Getpagesize()) != 0 {
+		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "%d bytes are no whole pages", size)
+	}
+	if t.areas, err = find(pid, base, size); err != nil {
+		return nil, err
+	}
+	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)); err != nil {
+		return nil, err
+	}
+	if err := t.copyBase(ctx, base, size); err != nil {
+		return nil, err
+	}
+	if err := t.record(); err != nil {
+		t.stats.Why = err.Error()
+	} else if err := t.rounds(ctx); err != nil {
+		return nil, err
+	}
+	t.stats.Began = time.Since(began)
+	return t, nil
+}
+
+// record has the kernel record what the process writes from now on. If it fails,
+// nothing is recorded.
+func (t *Taking) record() error {
+	writes, err := linux.UserfaultOf(t.pid)
+	if err != nil {
+		return err
+	}
+	err = linux.RecordWrites(writes)
+	for _, a := range t.areas {
+		if err == nil {
+			err = linux.RecordWritesTo(writes, a.start, a.end)
+		}
+	}
+	if err != nil {
+		writes.Close()
+		return err
+	}
+	t.writes, t.stats.Recorded = writes, true
+	return nil
+}
+
+// rounds copies what was written since the round before, for as long as it pays.
+func (t *Taking) rounds(ctx context.Context) error {
+	var last int64
+	for {
+		runs, n, err := t.pages(scan(true, true))
+		if err != nil {
+			return err
+		}
+		if err := t.copyRuns(ctx, runs, false); err != nil {
+			return err
+		}
+		t.stats.Rounds++
+		t.stats.Before += n
+		if n <= enough || t.stats.Rounds == maxRounds || t.stats.Rounds > 2 && n > last/3*2 {
+			return nil
+		}
+		last = n
+	}
+}
+
+// Finish copies what was written since Begin looked for the last time. The machine must
+// stand still until it returns. Then the image is whole, and that of the moment at
+// which the machine was stopped. It fails as Begin does, and can't be called again.
+func (t *Taking) Finish(ctx context.Context) (Stats, error) {
+	if t.done {
+		return t.stats, cell.Errorf(cell.Conflict, "ram.Finish", "", "cannot take a machine's memory twice")
+	}
+	t.done = true
+	began := time.Now()
+	list := all
+	if t.writes != nil {
+		list = scan(true, false)
+	}
+	runs, n, err := t.pages(list)
+	if err == nil {
+		err = t.copyRuns(ctx, runs, true)
+	}
+	if err != nil {
+		return t.stats, fmt.Errorf("cannot take the memory of process %d: %w", t.pid, err)
+	}
+	t.stats.Paused, t.stats.Finished = n, time.Since(began)
+	return t.stats, nil
+}
+
+// Close ends the recording, also that of a Taking that isn't finished: nothing of it is
+// left in the process. Closing twice is nothing.
+func (t *Taking) Close() error {
+	var errs []error
+	for _, f := range []*os.File{t.writes, t.pagemap} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	t.writes, t.pagemap, t.done = nil, nil, true
+	return errors.Join(errs...)
+}
