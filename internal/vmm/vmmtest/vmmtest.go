@@ -35,7 +35,7 @@ func Run(t *testing.T, d vmm.Driver, accel vmm.Accel) {
 		name string
 		f    func(*bench)
 	}{
-		{"Boots", testBoots}, {"StandsStill", testStandsStill}, {"D35Copies", testCopies}, {"Misfits", testMisfits},
+		{"Boots", testBoots}, {"StandsStill", testStandsStill}, {"D35Copies", testCopies}, {"D35Takes", testTakes}, {"Misfits", testMisfits},
 		{"Panics", testPanics}, {"Quits", testQuits}, {"Killed", testKilled}, {"Invalid", testInvalid},
 	} {
 		t.Run(x.name, func(t *testing.T) { x.f(s.bench(t)) })
