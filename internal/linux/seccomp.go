@@ -20,12 +20,13 @@ type SeccompOptions struct {
 	AllowPtrace       bool // debuggers: ptrace, process_vm_readv, process_vm_writev
 	AllowNestedUserNS bool // inner sandboxes: clone and unshare with CLONE_NEW*, setns, mounts, chroot
 	AllowFork         bool // interpreters: clone with exactly ForkFlags or GoOnFlags
+	AllowUserfault    bool // programs whose memory is taken while they run: userfaultfd
 
 	Refuse []string // calls that get EPERM, whatever the table says of them
 }
 
 func (o SeccompOptions) has(opt SeccompOption) bool {
-	return opt == optPtrace && o.AllowPtrace || opt == optNestedUserNS && o.AllowNestedUserNS || opt == optFork && o.AllowFork
+	return opt == optPtrace && o.AllowPtrace || opt == optNestedUserNS && o.AllowNestedUserNS || opt == optFork && o.AllowFork || opt == optUserfault && o.AllowUserfault
 }
 
 // What an interpreter's clone may say, and nothing else: a fork has namespaces

@@ -48,6 +48,7 @@ const (
 	optPtrace       SeccompOption = "AllowPtrace"
 	optNestedUserNS SeccompOption = "AllowNestedUserNS"
 	optFork         SeccompOption = "AllowFork"
+	optUserfault    SeccompOption = "AllowUserfault"
 )
 
 // A SeccompMatch holds when the low 32 bits of an argument, masked, are one of
@@ -228,8 +229,11 @@ var seccompTable = []SeccompGroup{
 		Why:   "keyrings are not part of any namespace a cell has",
 		Calls: "add_key request_key keyctl"},
 	{Name: "large attack surface", Fate: failEPERM,
-		Why:   "programs in the kernel, its counters, page faults answered by programs, watching whole file systems",
-		Calls: "bpf perf_event_open userfaultfd fanotify_init fanotify_mark uprobe"},
+		Why:   "programs in the kernel, its counters, watching whole file systems",
+		Calls: "bpf perf_event_open fanotify_init fanotify_mark uprobe"},
+	{Name: "page faults answered by programs", Fate: failEPERM, Opens: optUserfault,
+		Why:   "who answers the kernel's faults can hold it up; what takes a machine's memory has its process ask for one",
+		Calls: "userfaultfd"},
 	{Name: "files by handle", Fate: failEPERM,
 		Why:   "opens files by inode number, past every mount",
 		Calls: "open_by_handle_at"},

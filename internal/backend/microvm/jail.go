@@ -33,4 +33,5 @@ var goferJail = namespace.Jail{
 var machineJail = namespace.Jail{
 	See:    programTops,
 	Refuse: append(names, users...),
+	Taken:  true,
 }

@@ -26,6 +26,8 @@ type Jail struct {
 	// Refuse are system calls that it is refused (EPERM) beside those of a cell's
 	// commands, and beside those that no jail has.
 	Refuse []string
+	// Taken says that its memory may be taken while it runs (package vmm/ram).
+	Taken bool
 }
 
 // inNoJail are the calls that nobody in a jail makes: connections are what it was
@@ -36,13 +38,13 @@ var inNoJail = strings.Fields("socket bind listen accept accept4 connect fork vf
 
 // filter is the jail's, made once for all who are refused the same.
 func (d *Driver) filter(j *Jail) (*linux.SeccompProgram, error) {
-	key := strings.Join(j.Refuse, " ")
+	key := fmt.Sprint(j.Taken, j.Refuse)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.jails[key]; p != nil {
 		return p, nil
 	}
-	code, err := linux.SeccompFilter(linux.SeccompOptions{Refuse: append(j.Refuse[:len(j.Refuse):len(j.Refuse)], inNoJail...)})
+	code, err := linux.SeccompFilter(linux.SeccompOptions{AllowUserfault: j.Taken, Refuse: append(j.Refuse[:len(j.Refuse):len(j.Refuse)], inNoJail...)})
 	if err != nil {
 		return nil, err
 	}

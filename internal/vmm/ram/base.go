@@ -16,9 +16,10 @@ const (
 	Copied  = "copied"  // but for pages of zeros
 )
 
-// copyBase makes the image one of the first size bytes of base, with its holes, and
-// notes where it has data.
-func (t *Taking) copyBase(ctx context.Context, base *os.File, size int64) error {
+// copyBase makes the image one of the base, with its holes, and notes where it has
+// data.
+func (t *Taking) copyBase(ctx context.Context) error {
+	base, size := t.base, t.size
 	if err := t.to.Truncate(0); err != nil {
 		return err
 	}

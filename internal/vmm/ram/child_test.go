@@ -66,6 +66,8 @@ func beChild(how string) error {
 			answer = fmt.Sprint(sum)
 		case "protect": // so that the mapping is more than one
 			err = unix.Mprotect(mem[off:off+n], unix.PROT_READ)
+		case "drop": // from its tables; a shared file keeps it
+			err = unix.Madvise(mem[off:off+n], unix.MADV_DONTNEED)
 		case "loop": // writes everywhere in there, until stopped
 			go func() {
 				for round := 1; ; round++ {

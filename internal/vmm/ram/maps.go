@@ -28,29 +28,32 @@ type mapping struct {
 }
 
 // find returns where a process has mapped the first size bytes of a file, in the
-// file's order. These may be several areas, with anything between them.
-func find(pid int, base *os.File, size int64) ([]area, error) {
+// file's order, and whether it has mapped them shared. These may be several areas, with
+// anything between them.
+func find(pid int, base *os.File, size int64) (_ []area, shared bool, err error) {
 	name, err := nameInMaps(base)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	all, err := readMaps(fmt.Sprint(pid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(all) == 0 {
-		return nil, cell.Errorf(cell.Unavailable, "ram.Begin", "", "cannot find the machine's memory: its process has ended")
+		return nil, false, cell.Errorf(cell.Unavailable, "ram.Begin", "", "cannot find the machine's memory: its process has ended")
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	invalid := func(format string, args ...any) ([]area, error) {
-		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "cannot take the machine's memory: "+format, args...)
+	invalid := func(format string, args ...any) ([]area, bool, error) {
+		return nil, false, cell.Errorf(cell.Invalid, "ram.Begin", "", "cannot take the machine's memory: "+format, args...)
 	}
 	var areas []area
 	for _, m := range all {
 		if m.file != name || m.off >= size {
 			continue
 		}
-		if m.perms[3] != 'p' {
-			return invalid("its file is mapped shared")
+		if is := m.perms[3] == 's'; len(areas) > 0 && is != shared {
+			return invalid("its file is mapped in two ways")
+		} else {
+			shared = is
 		}
 		if m.off+int64(m.end-m.start) > size {
 			m.end = m.start + uint64(size-m.off)
@@ -68,7 +71,7 @@ func find(pid int, base *os.File, size int64) ([]area, error) {
 	if next != size {
 		return invalid("its process has not mapped all of it once (%d of %d bytes, in %d parts)", next, size, len(areas))
 	}
-	return areas, nil
+	return areas, shared, nil
 }
 
 // nameInMaps returns how the kernel names a file in maps. Its device need not be what

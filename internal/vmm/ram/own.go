@@ -21,13 +21,18 @@ type run struct {
 // own lists the process's own pages in its areas, as found by one of these.
 type lister func(pagemap *os.File, a area, add func(start, end uint64)) error
 
-// scan returns a lister that has the kernel find the pages. With written it finds
-// those that were written since they were protected; with protect it protects them.
-func scan(written, protect bool) lister {
-	s := linux.PageScan{None: linux.PageFile, Any: linux.PagePresent | linux.PageSwapped, Protect: protect}
-	if written {
-		s.All = linux.PageWritten
+// written returns a lister of the pages that were written since they were protected;
+// with protect it protects them.
+func (t *Taking) written(protect bool) lister {
+	s := linux.PageScan{All: linux.PageWritten, None: linux.PageFile, Any: linux.PagePresent | linux.PageSwapped, Protect: protect}
+	if t.shared {
+		s.None = 0
 	}
+	return scan(s)
+}
+
+// scan returns a lister that has the kernel find pages.
+func scan(s linux.PageScan) lister {
 	return func(pagemap *os.File, a area, add func(start, end uint64)) error {
 		found := make([]linux.PageRange, 4096)
 		for at := a.start; at < a.end; {
@@ -98,9 +103,34 @@ func (t *Taking) pages(list lister) (runs []run, n int64, err error) {
 
 // all lists all pages of the process's own.
 func all(pagemap *os.File, a area, add func(start, end uint64)) error {
-	err := scan(false, false)(pagemap, a, add)
+	err := scan(linux.PageScan{None: linux.PageFile, Any: linux.PagePresent | linux.PageSwapped})(pagemap, a, add)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
 		return readPagemap(pagemap, a, add)
 	}
 	return err
+}
+
+// addUnmapped adds the pages of a shared base that have data, and of which the process's
+// tables know nothing: the kernel has taken their memory, and with it whether
+// they were written.
+func (t *Taking) addUnmapped(runs []run, n int64) ([]run, int64, error) {
+	unmapped := scan(linux.PageScan{None: linux.PagePresent | linux.PageSwapped})
+	more, _, err := t.pages(unmapped)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range more {
+		for end := r.off + r.n; r.off < end; {
+			from, to, err := nextData(t.base, r.off, end)
+			if err != nil {
+				return nil, 0, err
+			}
+			if from < to {
+				runs = append(runs, run{r.addr + uint64(from-r.off), from, to - from})
+				n += to - from
+			}
+			r.addr, r.off = r.addr+uint64(to-r.off), to
+		}
+	}
+	return runs, n, nil
 }

@@ -30,6 +30,9 @@ type Stats struct {
 type Taking struct {
 	pid     int
 	areas   []area
+	shared  bool // base is what the machine writes to
+	base    *os.File
+	size    int64
 	to      *os.File
 	pagemap *os.File
 	writes  *os.File // a userfaultfd of the process's; nil if what it writes isn't recorded
@@ -48,16 +51,16 @@ const (
 )
 
 // Begin takes the memory of a running machine of process pid, which has mapped the
-// first size bytes (whole pages) of base privately, into the file to, whatever that
+// first size bytes (whole pages) of base, into the file to, whatever that
 // had. It returns when what is left is what the machine keeps writing.
 //
 // It fails with cell.Unavailable if the process has ended, with cell.Invalid if it
-// hasn't mapped all of the base privately, and with ENOSPC in the error's chain if to's
+// hasn't mapped all of the base, and with ENOSPC in the error's chain if to's
 // file system is full. When it fails, nothing is changed in the process; what to has
 // then is of no use.
 func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File) (_ *Taking, err error) {
 	began := time.Now()
-	t := &Taking{pid: pid, to: to, has: newPageSet(size)}
+	t := &Taking{pid: pid, to: to, base: base, size: size, has: newPageSet(size)}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -67,22 +70,36 @@ func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File)
 	if size <= 0 || size%int64(os.Getpagesize()) != 0 {
 		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "%d bytes are no whole pages", size)
 	}
-	if t.areas, err = find(pid, base, size); err != nil {
+	if t.areas, t.shared, err = find(pid, base, size); err != nil {
 		return nil, err
 	}
 	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)); err != nil {
 		return nil, err
 	}
-	if err := t.copyBase(ctx, base, size); err != nil {
-		return nil, err
-	}
 	if err := t.record(); err != nil {
 		t.stats.Why = err.Error()
-	} else if err := t.rounds(ctx); err != nil {
+	}
+	if err := t.before(ctx); err != nil {
 		return nil, err
 	}
 	t.stats.Began = time.Since(began)
 	return t, nil
+}
+
+// before copies all that can be copied while the machine runs.
+func (t *Taking) before(ctx context.Context) error {
+	switch {
+	case t.shared && t.writes == nil: // the base changes, and nobody knows where
+		return nil
+	case t.shared: // what it has so far is the base's; what it writes from here on is found again
+		if _, _, err := t.pages(t.written(true)); err != nil {
+			return err
+		}
+	}
+	if err := t.copyBase(ctx); err != nil || t.writes == nil {
+		return err
+	}
+	return t.rounds(ctx)
 }
 
 // record has the kernel record what the process writes from now on. If it fails,
@@ -110,7 +127,7 @@ func (t *Taking) record() error {
 func (t *Taking) rounds(ctx context.Context) error {
 	var last int64
 	for {
-		runs, n, err := t.pages(scan(true, true))
+		runs, n, err := t.pages(t.written(true))
 		if err != nil {
 			return err
 		}
@@ -135,19 +152,34 @@ func (t *Taking) Finish(ctx context.Context) (Stats, error) {
 	}
 	t.done = true
 	began := time.Now()
-	list := all
-	if t.writes != nil {
-		list = scan(true, false)
-	}
-	runs, n, err := t.pages(list)
-	if err == nil {
-		err = t.copyRuns(ctx, runs, true)
-	}
+	n, err := t.rest(ctx)
 	if err != nil {
 		return t.stats, fmt.Errorf("cannot take the memory of process %d: %w", t.pid, err)
 	}
 	t.stats.Paused, t.stats.Finished = n, time.Since(began)
 	return t.stats, nil
+}
+
+// rest copies what Begin could not, and returns how much that was.
+func (t *Taking) rest(ctx context.Context) (int64, error) {
+	if t.shared && t.writes == nil {
+		err := t.copyBase(ctx)
+		n := t.stats.BaseBytes
+		t.stats.BaseBytes = 0
+		return n, err
+	}
+	list := all
+	if t.writes != nil {
+		list = t.written(false)
+	}
+	runs, n, err := t.pages(list)
+	if err == nil && t.shared {
+		runs, n, err = t.addUnmapped(runs, n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, t.copyRuns(ctx, runs, true)
 }
 
 // Close ends the recording, also that of a Taking that isn't finished: nothing of it is
