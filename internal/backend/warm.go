@@ -79,6 +79,11 @@ type Capturer interface {
 	// interpreter evaluates it is a Conflict.
 	Capture(ctx context.Context, dir string) error
 
+	// Prepare begins to write an image into dir, an empty directory of the caller's, while
+	// the instance runs, so that Capture into the same one takes less time. It may do
+	// nothing. An image that is not captured then is removed with its directory.
+	Prepare(ctx context.Context, dir string) error
+
 	// Adopt gives a copy its identity, handles its hazards, lets it go on, and
 	// returns what was measured. It is called once.
 	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)

@@ -74,6 +74,10 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 	if c.State == cell.Paused {
 		return t, t.take(ctx, src, c)
 	}
+	fault.Step("prepare to capture a cell")
+	if err := src.Prepare(ctx, t.dir); err != nil {
+		return nil, full(err)
+	}
 	err = src.Freeze(ctx)
 	began := time.Now() // that it stands still is the last that Freeze does
 	if err == nil {

@@ -22,7 +22,7 @@
 // to decide and "answer" says what was decided. "agent" brings two sockets: one
 // that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
-// "capture" writes what a frozen cell has in memory into files. A cell that is
+// "prepare" begins to write what a cell has in memory into files, and "capture" writes what a frozen cell has in memory into files. A cell that is
 // created from that is a copy: its interpreter is taken over, and it stands still
 // until "adopt" says who it is.
 //
@@ -196,6 +196,13 @@ type Capturer interface {
 	// Resume takes over the interpreter that a copy came with, with streams of its
 	// own, and sets i.Process.
 	Resume(id cell.ID, i *Interpreter, stdio [3]*os.File, control *os.File) error
+}
+
+// A Preparer is a Capturer that can begin while the cell runs.
+type Preparer interface {
+	// Prepare begins to write into the files that Capture will get. They are the
+	// caller's to close.
+	Prepare(id cell.ID, files []*os.File) error
 }
 
 // A Brancher is a driver that can fork an interpreter in the middle of its life.

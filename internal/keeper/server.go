@@ -380,6 +380,11 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		taken = true
 		resp.Measured, err = s.fork(req, files)
 		return resp, err
+	case "prepare":
+		if p, ok := s.Driver.(Preparer); ok {
+			err = p.Prepare(req.Cell, files)
+		}
+		return resp, err
 	case "capture":
 		resp.Captured, resp.Warmth, err = s.capture(req.Cell, files)
 		return resp, err

@@ -36,6 +36,9 @@ func (s *sandbox) Pause() error { return s.control("Pause", nil) }
 // Resume implements staged.Kernel.
 func (s *sandbox) Resume() error { return s.control("Resume", nil) }
 
+// Prepare implements staged.Kernel: gVisor writes all of it while it stands still.
+func (s *sandbox) Prepare([]*os.File) error { return nil }
+
 // Refresh implements staged.Kernel: gVisor asks for what it does not have open.
 func (s *sandbox) Refresh() error { return nil }
 

@@ -16,6 +16,20 @@ type Capturing interface {
 	Capture(ctx context.Context, of *Instance, dir string) error
 }
 
+// Preparing is what Capturing may implement.
+type Preparing interface {
+	// Prepare is that of backend.Capturer.
+	Prepare(ctx context.Context, of *Instance, dir string) error
+}
+
+// Prepare implements backend.Capturer.
+func (i *Instance) Prepare(ctx context.Context, dir string) error {
+	if p, ok := i.Memory.(Preparing); ok {
+		return p.Prepare(ctx, i, dir)
+	}
+	return nil
+}
+
 // Capture implements backend.Capturer.
 func (i *Instance) Capture(ctx context.Context, dir string) error {
 	if i.Memory == nil {
@@ -32,6 +46,12 @@ func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMes
 		return nil, nil, err
 	}
 	return resp.Captured, resp.Warmth, nil
+}
+
+// PrepareTo has the keeper begin to write the cell's memory into files.
+func (i *Instance) PrepareTo(ctx context.Context, files []*os.File) error {
+	_, err := i.do(ctx, keeper.Request{Op: "prepare"}, files...)
+	return err
 }
 
 var _ backend.Capturer = (*Instance)(nil)

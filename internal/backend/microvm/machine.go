@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,10 +37,12 @@ type machine struct {
 	like    like
 	ram     *os.File // its memory, or what that was when the copy began
 	pid     int      // of QEMU
-	copy    bool     // it has ram mapped privately
 	gofer   *gofer.Remote
-	known   []byte   // what the gofer knew when the machine was stopped
-	console *os.File // what its kernel and its programs say
+	known   []byte // what the gofer knew when the machine was stopped
+
+	mu      sync.Mutex // guards what follows, and ram and pid as they change
+	taking  *taking    // its memory, which is being captured
+	console *os.File   // what its kernel and its programs say
 	now     vmm.Machine
 }
 
@@ -76,7 +79,7 @@ func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ 
 	if m.console, err = memfd("console"); err != nil {
 		return nil, err
 	}
-	if m.copy = image != nil; m.copy {
+	if image != nil {
 		m.ram, err = duplicate(image[imageMemory])
 	} else if m.ram, err = memfd("memory"); err == nil {
 		err = m.ram.Truncate(m.like.Memory)
@@ -179,7 +182,9 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	if err != nil {
 		return fmt.Errorf("cannot start a machine: %w", err)
 	}
+	m.mu.Lock()
 	m.pid = child.PID
+	m.mu.Unlock()
 	go reap(child)
 	theirs.Close()
 	c, err := net.FileConn(monitor)
@@ -268,7 +273,9 @@ func (m *machine) Pause() error {
 // Resume implements staged.Kernel.
 func (m *machine) Resume() error {
 	m.known = nil
-	return m.do((vmm.Machine).Continue)
+	err := m.do((vmm.Machine).Continue)
+	m.let()
+	return err
 }
 
 func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
@@ -290,14 +297,7 @@ func (m *machine) Capture(files []*os.File) (json.RawMessage, error) {
 	if _, err := files[imageFiles].Write(m.known); err != nil {
 		return nil, err
 	}
-	if !m.copy {
-		if err := copySparse(m.ram, files[imageMemory]); err != nil {
-			return nil, err
-		}
-		if err := files[imageMemory].Truncate(m.like.Memory); err != nil {
-			return nil, err
-		}
-	} else if err := takeMemory(m.pid, m.ram, m.like.Memory, files[imageMemory]); err != nil {
+	if err := m.take(files[imageMemory]); err != nil {
 		return nil, err
 	}
 	return json.Marshal(m.like)
@@ -315,6 +315,7 @@ const quitGrace = 5 * time.Second
 
 // end ends the machine that there was.
 func (m *machine) end() {
+	m.let()
 	if m.now != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), quitGrace)
 		m.now.Quit(ctx)
@@ -322,6 +323,8 @@ func (m *machine) end() {
 		m.now.Close()
 		m.now = nil
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, f := range []*os.File{m.ram, m.console} {
 		if f != nil {
 			f.Close()
@@ -330,7 +333,7 @@ func (m *machine) end() {
 	if m.gofer != nil {
 		m.gofer.Close()
 	}
-	m.ram, m.console, m.gofer = nil, nil, nil
+	m.ram, m.console, m.gofer, m.pid = nil, nil, nil, 0
 }
 
 // Close implements staged.Kernel.

@@ -1,61 +1,113 @@
 package microvm
 
 import (
-	"bufio"
-	"bytes"
-	"fmt"
+	"context"
 	"os"
-	"strconv"
-	"strings"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
-// takeMemory copies the memory of a stopped machine (thin path: all of it).
-func takeMemory(pid int, base *os.File, size int64, to *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(base.Fd()), &st); err != nil {
-		return err
-	}
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+// takeGrace is how long it may take to copy a machine's memory while it runs, and
+// while it stands still.
+const takeGrace = 5 * time.Minute
+
+// taking is memory that is being captured.
+type taking struct {
+	*ram.Taking
+	base, to *os.File
+	id       os.FileInfo // of the file that it goes to
+}
+
+// close ends it: nothing of it is left in the machine's process.
+func (t *taking) close() {
+	t.Close()
+	t.base.Close()
+	t.to.Close()
+}
+
+// Prepare implements staged.Kernel: all memory is copied while the machine runs, and
+// what it writes meanwhile is recorded.
+func (m *machine) Prepare(files []*os.File) error {
+	m.let()
+	t, err := m.begin(files[imageMemory])
 	if err != nil {
 		return err
 	}
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		return err
-	}
-	defer mem.Close()
-	if err := to.Truncate(size); err != nil {
-		return err
-	}
-	zero := make([]byte, 1<<16)
-	buf := make([]byte, 1<<16)
-	found := false
-	for in := bufio.NewScanner(bytes.NewReader(maps)); in.Scan(); {
-		f := strings.Fields(in.Text())
-		if len(f) < 5 || f[4] != strconv.FormatUint(st.Ino, 10) {
-			continue
-		}
-		var start, end, off uint64
-		fmt.Sscanf(f[0], "%x-%x", &start, &end)
-		fmt.Sscanf(f[2], "%x", &off)
-		found = true
-		for a := start; a < end; a += uint64(len(buf)) {
-			n, err := mem.ReadAt(buf[:min(uint64(len(buf)), end-a)], int64(a))
-			if err != nil {
-				return err
-			}
-			if bytes.Equal(buf[:n], zero[:n]) {
-				continue
-			}
-			if _, err := to.WriteAt(buf[:n], int64(off+a-start)); err != nil {
-				return err
-			}
-		}
-	}
-	if !found {
-		return fmt.Errorf("memory isn't mapped")
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taking = t
 	return nil
+}
+
+func (m *machine) begin(to *os.File) (_ *taking, err error) {
+	fault.Step("take the memory of a machine")
+	t := &taking{}
+	defer func() {
+		if err != nil {
+			t.base.Close()
+			t.to.Close()
+		}
+	}()
+	if t.id, err = to.Stat(); err != nil {
+		return nil, err
+	}
+	if t.to, err = duplicate(to); err != nil { // the caller closes the other
+		return nil, err
+	}
+	m.mu.Lock()
+	pid, there := m.pid, m.ram != nil && m.pid != 0
+	if there {
+		t.base, err = duplicate(m.ram)
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, cell.Errorf(cell.Unavailable, "microvm", "", "the cell's machine is gone")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
+	defer cancel()
+	t.Taking, err = ram.Begin(ctx, pid, t.base, m.like.Memory, t.to)
+	return t, err
+}
+
+// take completes the memory of a machine that stands still: what was prepared, if it
+// was.
+func (m *machine) take(to *os.File) error {
+	st, err := to.Stat()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	t := m.taking
+	m.mu.Unlock()
+	if t == nil || !os.SameFile(st, t.id) {
+		m.let()
+		if t, err = m.begin(to); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		m.taking = t
+		m.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
+	defer cancel()
+	fault.Step("take the rest of the memory of a machine")
+	_, err = t.Finish(ctx)
+	return err
+}
+
+// let ends what Prepare began.
+func (m *machine) let() {
+	m.mu.Lock()
+	t := m.taking
+	m.taking = nil
+	m.mu.Unlock()
+	if t != nil {
+		t.close()
+	}
 }

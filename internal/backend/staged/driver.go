@@ -47,6 +47,8 @@ type Kernel interface {
 	// Capture writes what is in it, while it is paused, into the files of an image:
 	// unix.ENOSPC when there is no room. What it returns the kernel of a copy gets.
 	Capture(files []*os.File) (json.RawMessage, error)
+	// Prepare begins to write into the same files while it runs, or does nothing.
+	Prepare(files []*os.File) error
 	// Refresh tells it that its files were changed behind its back.
 	Refresh() error
 	// Close frees what belongs to it in the keeper; its processes end with the cell.

@@ -87,8 +87,13 @@ func (x *Images) read(dir string) (f facts, err error) {
 	return f, nil
 }
 
-// Capture implements kept.Capturing.
-func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) (err error) {
+// Prepare implements kept.Preparing.
+func (x *Images) Prepare(ctx context.Context, of *kept.Instance, dir string) error {
+	return x.into(dir, func(files []*os.File) error { return of.PrepareTo(ctx, files) })
+}
+
+// into calls f with the open files of an image.
+func (x *Images) into(dir string, f func([]*os.File) error) (err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) (er
 		}
 	}()
 	for _, name := range x.Files {
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o644)
 		if err != nil {
 			return err
 		}
@@ -108,8 +113,16 @@ func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) (er
 			return err
 		}
 	}
+	return f(files)
+}
+
+// Capture implements kept.Capturing.
+func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) error {
 	var f facts
-	f.Guest, f.Warmth, err = of.CaptureTo(ctx, files)
+	err := x.into(dir, func(files []*os.File) (err error) {
+		f.Guest, f.Warmth, err = of.CaptureTo(ctx, files)
+		return err
+	})
 	if err != nil {
 		return err
 	}

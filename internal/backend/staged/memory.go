@@ -16,6 +16,30 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
+// Prepare implements keeper.Preparer.
+func (d *Driver) Prepare(id cell.ID, files []*os.File) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	if s.guest() == nil || len(files) != s.kind.Images {
+		return nil // Capture says why it can't be
+	}
+	return s.uncaptured(s.kernel.Prepare(files))
+}
+
+// uncaptured is the error of what could not be captured; nil, if it could.
+func (s *sandbox) uncaptured(err error) error {
+	op := s.kind.Name + ".Capture"
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENOSPC):
+		return cell.Errorf(cell.Unavailable, op, "free some space (`pando gc` shows what pando can free), then try again", "cannot capture the memory of cell %s: %w", s.id, unix.ENOSPC)
+	}
+	return cell.Errorf(cell.Unsupported, op, "its files can be had: pando fork", "cannot capture the memory of cell %s: %w", s.id, err)
+}
+
 // Capture implements keeper.Capturer.
 func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) {
 	s, err := d.sandbox(id)
@@ -33,10 +57,7 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 	}
 	kernel, err := s.kernel.Capture(files)
 	if err != nil {
-		if errors.Is(err, unix.ENOSPC) {
-			return nil, cell.Errorf(cell.Unavailable, op, "free some space (`pando gc` shows what pando can free), then try again", "cannot capture the memory of cell %s: %w", id, unix.ENOSPC)
-		}
-		return nil, cell.Errorf(cell.Unsupported, op, "its files can be had: pando fork", "cannot capture the memory of cell %s: %w", id, err)
+		return nil, s.uncaptured(err)
 	}
 	return json.Marshal(known{s.token[:], s.procs.Load(), kernel})
 }
