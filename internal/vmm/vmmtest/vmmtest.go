@@ -22,7 +22,7 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
-// memory is what the suite's machines have, in bytes.
+// memory is what the suite's machines have, in bytes, but for some of heavy tests.
 const memory = 256 << 20
 
 // patience is how long anything may take that the suite waits for.
@@ -35,7 +35,8 @@ func Run(t *testing.T, d vmm.Driver, accel vmm.Accel) {
 		name string
 		f    func(*bench)
 	}{
-		{"Boots", testBoots}, {"StandsStill", testStandsStill}, {"D35Copies", testCopies}, {"D35Takes", testTakes}, {"Misfits", testMisfits},
+		{"Boots", testBoots}, {"StandsStill", testStandsStill}, {"D35Copies", testCopies}, {"D35Takes", testTakes}, {"D36Writes", testWrites}, {"D41TakesAgain", testTakesAgain},
+		{"Misfits", testMisfits},
 		{"Panics", testPanics}, {"Quits", testQuits}, {"Killed", testKilled}, {"Invalid", testInvalid},
 	} {
 		t.Run(x.name, func(t *testing.T) { x.f(s.bench(t)) })
@@ -114,13 +115,14 @@ func guest(t testing.TB) []byte {
 type bench struct {
 	testing.TB
 	*suite
-	ctx context.Context
+	ctx  context.Context
+	size int64 // of its machines' memory
 }
 
 func (s *suite) bench(t testing.TB) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	return &bench{TB: t, suite: s, ctx: ctx}
+	return &bench{TB: t, suite: s, ctx: ctx, size: memory}
 }
 
 func (k *bench) must(err error) {
@@ -137,13 +139,13 @@ func (k *bench) ram() *os.File {
 	k.must(err)
 	f := os.NewFile(uintptr(fd), "ram")
 	k.Cleanup(func() { f.Close() })
-	k.must(f.Truncate(memory))
+	k.must(f.Truncate(k.size))
 	return f
 }
 
 // spec is a machine of the suite's. What belongs to one machine alone is for start.
 func (k *bench) spec(ram *os.File) *vmm.Spec {
-	return &vmm.Spec{CPUs: 1, Memory: memory, RAM: ram, Accel: k.accel}
+	return &vmm.Spec{CPUs: 1, Memory: k.size, RAM: ram, Accel: k.accel}
 }
 
 // child is the machine of a memory, and its copies: waiting to be loaded.

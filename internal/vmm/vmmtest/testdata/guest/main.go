@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,6 +48,7 @@ func serve() error {
 		return err
 	}
 	var c counters
+	var h holder
 	for in := bufio.NewScanner(port); in.Scan(); {
 		verb, rest, _ := strings.Cut(in.Text(), " ")
 		answer := "what is " + verb + "?"
@@ -68,6 +70,14 @@ func serve() error {
 			answer = "counting"
 		case "tell":
 			answer = c.tell()
+		case "dirty":
+			mib, _ := strconv.Atoi(rest)
+			answer = h.dirty(mib)
+		case "beat":
+			go h.beat()
+			answer = "beating"
+		case "gap":
+			answer = h.gap()
 		case "off":
 			syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 		case "panic":
