@@ -57,7 +57,7 @@ func (b *borrowed) stop() error {
 	}
 	err := unix.PtraceInterrupt(b.tid)
 	if err == nil {
-		err = b.wait()
+		_, err = b.wait()
 	}
 	if err == nil {
 		err = unix.PtraceGetRegs(b.tid, &b.was)
@@ -80,21 +80,20 @@ func (b *borrowed) stop() error {
 	return err
 }
 
-// wait waits until the thread stands still. Its death is ESRCH.
-func (b *borrowed) wait() error {
+// wait waits until the thread stands still, and returns why. Its death is ESRCH.
+func (b *borrowed) wait() (ws unix.WaitStatus, err error) {
 	for end := time.Now().Add(borrowWait); ; time.Sleep(20 * time.Microsecond) {
-		var ws unix.WaitStatus
 		got, err := unix.Wait4(b.tid, &ws, unix.WALL|unix.WNOHANG, nil)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return err
+			return 0, err
 		case got == b.tid && ws.Stopped():
-			return nil
+			return ws, nil
 		case got == b.tid:
-			return unix.ESRCH
+			return 0, unix.ESRCH
 		case time.Now().After(end):
-			return unix.ETIMEDOUT
+			return 0, unix.ETIMEDOUT
 		}
 	}
 }
@@ -113,10 +112,7 @@ func (b *borrowed) call(nr uintptr, args ...uint64) (uint64, error) {
 		return 0, err
 	}
 	for range 2 { // where the call begins, where it ends
-		if err := unix.PtraceSyscall(b.tid, 0); err != nil {
-			return 0, err
-		}
-		if err := b.wait(); err != nil {
+		if err := b.step(); err != nil {
 			return 0, err
 		}
 	}
@@ -127,6 +123,23 @@ func (b *borrowed) call(nr uintptr, args ...uint64) (uint64, error) {
 		return 0, unix.Errno(-int64(regs.Rax))
 	}
 	return regs.Rax, nil
+}
+
+// step lets the thread go on to where a call begins or ends. If its process is stopped
+// meanwhile, the thread isn't, until it is given back.
+func (b *borrowed) step() error {
+	for signal := 0; ; {
+		if err := unix.PtraceSyscall(b.tid, signal); err != nil {
+			return err
+		}
+		ws, err := b.wait()
+		if err != nil || ws.StopSignal() == unix.SIGTRAP|0x80 {
+			return err
+		}
+		if signal = 0; ws>>16 == 0 { // one that can't be blocked
+			signal = int(ws.StopSignal())
+		}
+	}
 }
 
 // What the kernel has in the place of a call's result while it is interrupted
@@ -151,7 +164,13 @@ func (b *borrowed) giveBack() error {
 			}
 			back.Orig_rax = ^uint64(0)
 		}
-		err = unix.PtraceSetRegs(b.tid, &back)
+		if err = unix.PtraceSetRegs(b.tid, &back); err != nil { // it still runs: a call failed
+			if err = unix.PtraceInterrupt(b.tid); err == nil {
+				if _, err = b.wait(); err == nil {
+					err = unix.PtraceSetRegs(b.tid, &back)
+				}
+			}
+		}
 	}
 	if e := b.signals(unix.PTRACE_SETSIGMASK, &b.mask); err == nil {
 		err = e

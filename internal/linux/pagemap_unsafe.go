@@ -13,6 +13,7 @@ const (
 	PageFile    = 1 << 2 // a file's, or shared
 	PagePresent = 1 << 3
 	PageSwapped = 1 << 4
+	PageZero    = 1 << 5 // the page of zeros that the kernel shows where nothing was written
 )
 
 // PageRange is a run of pages of a process, from Start to before End.

@@ -15,7 +15,8 @@
 // memory where it is: who stops a machine, saves it and takes its memory before it
 // goes on has all of it, as of one instant. What its memory is, is the caller's to
 // know: the file, if it is mapped shared; the file and the process's own pages, if
-// it is mapped privately.
+// it is mapped privately (package ram takes these). A machine that boots with memory of
+// its own to be taken later has /dev/zero mapped privately.
 //
 // A copy is a machine that begins with Incoming, has memory of that content, and
 // loads those devices. It must have the same processors, memory, accelerator,
@@ -53,7 +54,7 @@ type Spec struct {
 
 	CPUs    int
 	Memory  int64    // in bytes, whole MiB
-	RAM     *os.File // of at least that size; nil is memory of the program's own
+	RAM     *os.File // of at least that size, or, with Private, /dev/zero; nil is memory of the program's own
 	Private bool     // what the machine writes stays the program's own, instead of going to RAM
 
 	Ports   []Port

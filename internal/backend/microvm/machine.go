@@ -40,8 +40,10 @@ type machine struct {
 	gofer   *gofer.Remote
 	known   []byte // what the gofer knew when the machine was stopped
 
-	mu      sync.Mutex // guards what follows, and ram and pid as they change
-	taking  *taking    // its memory, which is being captured
+	mu     sync.Mutex // guards what follows, and ram and pid as they change
+	taking *taking    // its memory, which is being captured
+
+	closing sync.Mutex // held while a taking is closed
 	console *os.File   // what its kernel and its programs say
 	now     vmm.Machine
 }
@@ -81,8 +83,8 @@ func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ 
 	}
 	if image != nil {
 		m.ram, err = duplicate(image[imageMemory])
-	} else if m.ram, err = memfd("memory"); err == nil {
-		err = m.ram.Truncate(m.like.Memory)
+	} else {
+		m.ram, err = os.OpenFile("/dev/zero", os.O_RDWR, 0)
 	}
 	if err != nil {
 		return nil, err
@@ -154,7 +156,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	defer theirs.Close()
 	defer monitor.Close()
 	s := &vmm.Spec{
-		Accel: vmm.Emulated, CPUs: m.like.CPUs, Memory: m.like.Memory, RAM: m.ram, Private: incoming, Incoming: incoming,
+		Accel: vmm.Emulated, CPUs: m.like.CPUs, Memory: m.like.Memory, RAM: m.ram, Private: true, Incoming: incoming,
 		Ports:   []vmm.Port{{Name: "guest", Socket: guest}, {Name: "files", Socket: files}},
 		Monitor: theirs, Console: console,
 	}
@@ -274,7 +276,7 @@ func (m *machine) Pause() error {
 func (m *machine) Resume() error {
 	m.known = nil
 	err := m.do((vmm.Machine).Continue)
-	m.let()
+	go m.let()
 	return err
 }
 

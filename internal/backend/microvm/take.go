@@ -103,6 +103,8 @@ func (m *machine) take(to *os.File) error {
 
 // let ends what Prepare began.
 func (m *machine) let() {
+	m.closing.Lock()
+	defer m.closing.Unlock()
 	m.mu.Lock()
 	t := m.taking
 	m.taking = nil

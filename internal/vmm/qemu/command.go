@@ -149,7 +149,11 @@ func check(s *vmm.Spec) error {
 		}
 	}
 	if s.RAM != nil {
-		if st, err := s.RAM.Stat(); err != nil || st.Size() < s.Memory { // QEMU would make it longer
+		st, err := s.RAM.Stat()
+		if err == nil && st.Mode()&os.ModeCharDevice != 0 && !s.Private {
+			return invalid("a device that is mapped shared is no memory")
+		}
+		if err != nil || st.Mode()&os.ModeCharDevice == 0 && st.Size() < s.Memory { // QEMU would make it longer
 			return invalid("its memory's file is too short (%v)", err)
 		}
 	}

@@ -14,14 +14,28 @@ import (
 const (
 	Reflink = "reflink" // the file system shares it
 	Copied  = "copied"  // but for pages of zeros
+	Blank   = "blank"   // it has none
 )
 
-// copyBase makes the image one of the base, with its holes, and notes where it has
-// data.
-func (t *Taking) copyBase(ctx context.Context) error {
-	base, size := t.base, t.size
-	if err := t.to.Truncate(0); err != nil {
+// copyBase makes the image one of the first size bytes of base, with its holes, and
+// notes where it has data.
+func (t *Taking) copyBase(ctx context.Context, base *os.File, size int64) error {
+	// An empty file isn't cut: when one that was is closed, ext4 writes it out at once
+	// (auto_da_alloc), while the machine stands still.
+	if st, err := t.to.Stat(); err != nil {
 		return err
+	} else if st.Size() > 0 {
+		if err := t.to.Truncate(0); err != nil {
+			return err
+		}
+	}
+	st, err := base.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Mode()&os.ModeDevice != 0 {
+		t.stats.Base = Blank
+		return t.to.Truncate(size)
 	}
 	t.stats.Base = Copied
 	if err := unix.IoctlFileClone(int(t.to.Fd()), int(base.Fd())); err == nil {

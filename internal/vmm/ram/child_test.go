@@ -28,19 +28,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// deviceSize is how much a child maps of a device, in bytes.
+const deviceSize = 64 << 20
+
 // beChild answers lines with lines until there are no more.
 func beChild(how string) error {
-	st, err := os.NewFile(3, "base").Stat()
-	if err != nil {
+	size := int64(deviceSize)
+	if st, err := os.NewFile(3, "base").Stat(); err != nil {
 		return err
+	} else if st.Mode().IsRegular() {
+		size = st.Size()
 	}
 	kind := unix.MAP_PRIVATE
 	if how == "shared" {
 		kind = unix.MAP_SHARED
 	}
-	mem, err := unix.Mmap(3, 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, kind)
+	mem, err := unix.Mmap(3, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, kind)
 	if err != nil {
 		return err
+	}
+	if how == "huge" {
+		if err := unix.Madvise(mem, unix.MADV_HUGEPAGE); err != nil {
+			return err
+		}
 	}
 	var turn sync.Mutex
 	fmt.Println("ready")
@@ -58,6 +68,8 @@ func beChild(how string) error {
 			for i := off; i < off+n; i += pageSize {
 				mem[i] = byte(seed)
 			}
+		case "zero":
+			clear(mem[off : off+n])
 		case "read":
 			var sum byte
 			for i := off; i < off+n; i += pageSize {
@@ -66,8 +78,6 @@ func beChild(how string) error {
 			answer = fmt.Sprint(sum)
 		case "protect": // so that the mapping is more than one
 			err = unix.Mprotect(mem[off:off+n], unix.PROT_READ)
-		case "drop": // from its tables; a shared file keeps it
-			err = unix.Madvise(mem[off:off+n], unix.MADV_DONTNEED)
 		case "loop": // writes everywhere in there, until stopped
 			go func() {
 				for round := 1; ; round++ {
@@ -102,7 +112,7 @@ type child struct {
 	in   io.Writer
 	out  *bufio.Reader
 	cmd  *exec.Cmd
-	wait chan error
+	gone chan struct{} // closed when it has ended
 }
 
 // newChild starts a process that has mapped base, privately as a rule.
@@ -119,11 +129,17 @@ func newChild(t testing.TB, base *os.File, how string) *child {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	c := &child{t, cmd.Process.Pid, base, st.Size(), in, bufio.NewReader(out), cmd, make(chan error, 1)}
-	go func() { c.wait <- cmd.Wait() }() // as who keeps a machine does
+	c := &child{t, cmd.Process.Pid, base, st.Size(), in, bufio.NewReader(out), cmd, make(chan struct{})}
+	if !st.Mode().IsRegular() {
+		c.size = deviceSize
+	}
+	go func() { // as who keeps a machine does
+		cmd.Wait()
+		close(c.gone)
+	}()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		<-c.wait
+		<-c.gone
 	})
 	if got := c.hear(); got != "ready" {
 		t.Fatalf("the child says %q", got)

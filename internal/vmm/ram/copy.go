@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 const (
@@ -81,9 +79,6 @@ func (t *Taking) copyJob(job []run, buf []byte, still bool) error {
 	local := []unix.Iovec{{Base: &buf[0]}}
 	local[0].SetLen(size)
 	n, err := unix.ProcessVMReadv(t.pid, local, remote, 0)
-	if err == unix.ESRCH {
-		return cell.Errorf(cell.Unavailable, "ram", "", "cannot read the machine's memory: its process has ended")
-	}
 	if err != nil {
 		return os.NewSyscallError("process_vm_readv", err)
 	}

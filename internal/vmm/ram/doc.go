@@ -1,11 +1,11 @@
 // Package ram takes the memory of a running machine into a file, with a pause that
 // holds only what was written while it was being taken.
 //
-// A copy's process has a file, the base, mapped privately: what it writes are pages of
-// its own over a base that doesn't change. A machine that was booted has mapped it
-// shared, which then has what it writes (privately it would need memory twice: the
-// kernel fills a hole of the base before it copies the page). What is taken is a whole image: the
-// base's data, and over that the process's own pages.
+// The machine's process has a file, the base, mapped privately: what it writes are
+// pages of its own over a base that doesn't change. A machine that has just booted is
+// one whose base is an empty memfd; a base that is mapped shared isn't taken (it has
+// what the machine writes in itself). What is taken is a whole image: the base's data,
+// and over that the process's own pages.
 //
 //	Begin    the machine runs     base ──> file; own pages ──> file; what was written meanwhile ──> file; …
 //	         the caller stops it

@@ -28,32 +28,29 @@ type mapping struct {
 }
 
 // find returns where a process has mapped the first size bytes of a file, in the
-// file's order, and whether it has mapped them shared. These may be several areas, with
-// anything between them.
-func find(pid int, base *os.File, size int64) (_ []area, shared bool, err error) {
+// file's order. These may be several areas, with anything between them.
+func find(pid int, base *os.File, size int64) ([]area, error) {
 	name, err := nameInMaps(base)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	all, err := readMaps(fmt.Sprint(pid))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && len(all) == 0 {
-		return nil, false, cell.Errorf(cell.Unavailable, "ram.Begin", "", "cannot find the machine's memory: its process has ended")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(all) == 0 {
+		return nil, unix.ESRCH
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	invalid := func(format string, args ...any) ([]area, bool, error) {
-		return nil, false, cell.Errorf(cell.Invalid, "ram.Begin", "", "cannot take the machine's memory: "+format, args...)
+	invalid := func(format string, args ...any) ([]area, error) {
+		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "cannot take the machine's memory: "+format, args...)
 	}
 	var areas []area
 	for _, m := range all {
 		if m.file != name || m.off >= size {
 			continue
 		}
-		if is := m.perms[3] == 's'; len(areas) > 0 && is != shared {
-			return invalid("its file is mapped in two ways")
-		} else {
-			shared = is
+		if m.perms[3] != 'p' {
+			return invalid("its file is mapped shared")
 		}
 		if m.off+int64(m.end-m.start) > size {
 			m.end = m.start + uint64(size-m.off)
@@ -71,7 +68,7 @@ func find(pid int, base *os.File, size int64) (_ []area, shared bool, err error)
 	if next != size {
 		return invalid("its process has not mapped all of it once (%d of %d bytes, in %d parts)", next, size, len(areas))
 	}
-	return areas, shared, nil
+	return areas, nil
 }
 
 // nameInMaps returns how the kernel names a file in maps. Its device need not be what

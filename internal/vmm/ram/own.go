@@ -18,21 +18,16 @@ type run struct {
 	n    int64
 }
 
-// own lists the process's own pages in its areas, as found by one of these.
+// A lister finds the process's own pages in an area, in their order.
 type lister func(pagemap *os.File, a area, add func(start, end uint64)) error
 
-// written returns a lister of the pages that were written since they were protected;
-// with protect it protects them.
-func (t *Taking) written(protect bool) lister {
-	s := linux.PageScan{All: linux.PageWritten, None: linux.PageFile, Any: linux.PagePresent | linux.PageSwapped, Protect: protect}
-	if t.shared {
-		s.None = 0
+// scan returns a lister that has the kernel find the pages. With written it finds
+// those that were written since they were protected; with protect it protects them.
+func scan(written, protect bool) lister {
+	s := linux.PageScan{None: linux.PageFile | linux.PageZero, Any: linux.PagePresent | linux.PageSwapped, Protect: protect}
+	if written {
+		s.All = linux.PageWritten
 	}
-	return scan(s)
-}
-
-// scan returns a lister that has the kernel find pages.
-func scan(s linux.PageScan) lister {
 	return func(pagemap *os.File, a area, add func(start, end uint64)) error {
 		found := make([]linux.PageRange, 4096)
 		for at := a.start; at < a.end; {
@@ -67,8 +62,8 @@ func readPagemap(pagemap *os.File, a area, add func(start, end uint64)) error {
 		want := min(uint64(len(buf)), (a.end-at)/page*8)
 		n, err := pagemap.ReadAt(buf[:want], int64(at/page*8))
 		if n < 8 {
-			if err == nil || err == io.EOF {
-				err = io.ErrUnexpectedEOF
+			if err == nil || err == io.EOF { // the process has no memory any more
+				err = unix.ESRCH
 			}
 			return err
 		}
@@ -103,34 +98,9 @@ func (t *Taking) pages(list lister) (runs []run, n int64, err error) {
 
 // all lists all pages of the process's own.
 func all(pagemap *os.File, a area, add func(start, end uint64)) error {
-	err := scan(linux.PageScan{None: linux.PageFile, Any: linux.PagePresent | linux.PageSwapped})(pagemap, a, add)
+	err := scan(false, false)(pagemap, a, add)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
 		return readPagemap(pagemap, a, add)
 	}
 	return err
-}
-
-// addUnmapped adds the pages of a shared base that have data, and of which the process's
-// tables know nothing: the kernel has taken their memory, and with it whether
-// they were written.
-func (t *Taking) addUnmapped(runs []run, n int64) ([]run, int64, error) {
-	unmapped := scan(linux.PageScan{None: linux.PagePresent | linux.PageSwapped})
-	more, _, err := t.pages(unmapped)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, r := range more {
-		for end := r.off + r.n; r.off < end; {
-			from, to, err := nextData(t.base, r.off, end)
-			if err != nil {
-				return nil, 0, err
-			}
-			if from < to {
-				runs = append(runs, run{r.addr + uint64(from-r.off), from, to - from})
-				n += to - from
-			}
-			r.addr, r.off = r.addr+uint64(to-r.off), to
-		}
-	}
-	return runs, n, nil
 }

@@ -8,13 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Stats says how memory was taken. Bytes are whole pages.
 type Stats struct {
-	Base      string // how the base's data came into the image: Reflink or Copied
+	Base      string // how the base's data came into the image: Reflink, Copied or Blank
 	BaseBytes int64  // of the base that are no holes
 	Recorded  bool   // what was written meanwhile was known, so that only that was copied in the pause
 	Why       string // why not, as a sentence's end
@@ -30,9 +32,6 @@ type Stats struct {
 type Taking struct {
 	pid     int
 	areas   []area
-	shared  bool // base is what the machine writes to
-	base    *os.File
-	size    int64
 	to      *os.File
 	pagemap *os.File
 	writes  *os.File // a userfaultfd of the process's; nil if what it writes isn't recorded
@@ -51,55 +50,41 @@ const (
 )
 
 // Begin takes the memory of a running machine of process pid, which has mapped the
-// first size bytes (whole pages) of base, into the file to, whatever that
-// had. It returns when what is left is what the machine keeps writing.
+// first size bytes (whole pages) of base privately, into the file to, whatever that
+// had. A base that is /dev/zero has none. It returns when what is left is what the machine keeps writing.
 //
 // It fails with cell.Unavailable if the process has ended, with cell.Invalid if it
-// hasn't mapped all of the base, and with ENOSPC in the error's chain if to's
+// hasn't mapped all of the base privately, and with ENOSPC in the error's chain if to's
 // file system is full. When it fails, nothing is changed in the process; what to has
 // then is of no use.
 func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File) (_ *Taking, err error) {
 	began := time.Now()
-	t := &Taking{pid: pid, to: to, base: base, size: size, has: newPageSet(size)}
+	t := &Taking{pid: pid, to: to, has: newPageSet(size)}
 	defer func() {
 		if err != nil {
 			t.Close()
-			err = fmt.Errorf("cannot take the memory of process %d: %w", pid, err)
+			err = t.failed("ram.Begin", err)
 		}
 	}()
 	if size <= 0 || size%int64(os.Getpagesize()) != 0 {
 		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "%d bytes are no whole pages", size)
 	}
-	if t.areas, t.shared, err = find(pid, base, size); err != nil {
+	if t.areas, err = find(pid, base, size); err != nil {
 		return nil, err
 	}
 	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)); err != nil {
 		return nil, err
 	}
+	if err := t.copyBase(ctx, base, size); err != nil {
+		return nil, err
+	}
 	if err := t.record(); err != nil {
 		t.stats.Why = err.Error()
-	}
-	if err := t.before(ctx); err != nil {
+	} else if err := t.rounds(ctx); err != nil {
 		return nil, err
 	}
 	t.stats.Began = time.Since(began)
 	return t, nil
-}
-
-// before copies all that can be copied while the machine runs.
-func (t *Taking) before(ctx context.Context) error {
-	switch {
-	case t.shared && t.writes == nil: // the base changes, and nobody knows where
-		return nil
-	case t.shared: // what it has so far is the base's; what it writes from here on is found again
-		if _, _, err := t.pages(t.written(true)); err != nil {
-			return err
-		}
-	}
-	if err := t.copyBase(ctx); err != nil || t.writes == nil {
-		return err
-	}
-	return t.rounds(ctx)
 }
 
 // record has the kernel record what the process writes from now on. If it fails,
@@ -127,7 +112,7 @@ func (t *Taking) record() error {
 func (t *Taking) rounds(ctx context.Context) error {
 	var last int64
 	for {
-		runs, n, err := t.pages(t.written(true))
+		runs, n, err := t.pages(scan(true, true))
 		if err != nil {
 			return err
 		}
@@ -152,34 +137,27 @@ func (t *Taking) Finish(ctx context.Context) (Stats, error) {
 	}
 	t.done = true
 	began := time.Now()
-	n, err := t.rest(ctx)
+	list := all
+	if t.writes != nil {
+		list = scan(true, false)
+	}
+	runs, n, err := t.pages(list)
+	if err == nil {
+		err = t.copyRuns(ctx, runs, true)
+	}
 	if err != nil {
-		return t.stats, fmt.Errorf("cannot take the memory of process %d: %w", t.pid, err)
+		return t.stats, t.failed("ram.Finish", err)
 	}
 	t.stats.Paused, t.stats.Finished = n, time.Since(began)
 	return t.stats, nil
 }
 
-// rest copies what Begin could not, and returns how much that was.
-func (t *Taking) rest(ctx context.Context) (int64, error) {
-	if t.shared && t.writes == nil {
-		err := t.copyBase(ctx)
-		n := t.stats.BaseBytes
-		t.stats.BaseBytes = 0
-		return n, err
+// failed is the error of a Taking.
+func (t *Taking) failed(op string, err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return cell.Errorf(cell.Unavailable, op, "", "cannot take the memory of process %d: it has ended", t.pid)
 	}
-	list := all
-	if t.writes != nil {
-		list = t.written(false)
-	}
-	runs, n, err := t.pages(list)
-	if err == nil && t.shared {
-		runs, n, err = t.addUnmapped(runs, n)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return n, t.copyRuns(ctx, runs, true)
+	return fmt.Errorf("cannot take the memory of process %d: %w", t.pid, err)
 }
 
 // Close ends the recording, also that of a Taking that isn't finished: nothing of it is

@@ -89,6 +89,9 @@ func (k *bench) beating(mib int) (*box, *os.File) {
 	b, base := k.boots()
 	b.ask(fmt.Sprintf("dirty %d", mib), "dirty")
 	b.ask("beat", "beating")
+	for b.gap() == 0 { // it has not begun
+		time.Sleep(time.Millisecond)
+	}
 	return b, base
 }
 
