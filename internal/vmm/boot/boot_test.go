@@ -137,6 +137,49 @@ func TestFindsTheBestKernel(t *testing.T) {
 	}
 }
 
+// Kernels lie where distributions put them, are called as those call them, and count
+// with the modules that are needed.
+func TestFindsKernelsByTheirPackages(t *testing.T) {
+	for _, c := range []struct {
+		name, version, image string // below a directory of images or modules
+		want                 bool
+	}{
+		{"Debian's and Ubuntu's", "6.8.0-45-generic", "boot/vmlinuz-6.8.0-45-generic", true},
+		{"Fedora's, beside its modules", "6.15.2-200.fc42.x86_64", "modules/6.15.2-200.fc42.x86_64/vmlinuz", true},
+		{"Arch's, by its flavour", "6.15.2-arch1-1", "boot/vmlinuz-linux", true},
+		{"without the modules", "6.1.0-9-amd64", "boot/vmlinuz-6.1.0-9-amd64", false},
+	} {
+		h := newHost(t)
+		k := h.kernel(c.version)
+		image := filepath.Join(filepath.Dir(h.images), c.image)
+		if top, rest, _ := strings.Cut(c.image, "/"); top == "modules" {
+			image = filepath.Join(h.modules, rest)
+		}
+		if image != k.Image {
+			if err := os.Rename(k.Image, image); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.want {
+			h.module(k, "kernel/fs/fuse/fuse.ko.xz")
+		}
+		got, err := Find(h.images, h.modules, "virtio-core", "fuse")
+		switch {
+		case c.want && (err != nil || *got != Kernel{c.version, image, k.Modules}):
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		case !c.want && (cell.KindOf(err) != cell.NotFound || !strings.Contains(err.Error(), "no module fuse")):
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+		if !c.want { // another one does, although it is older
+			old := h.kernel("5.10.0-1-amd64")
+			h.module(old, "kernel/fs/fuse/fuse.ko")
+			if got, err := Find(h.images, h.modules, "fuse"); err != nil || *got != *old {
+				t.Errorf("%s, and an older one with them: %+v, %v", c.name, got, err)
+			}
+		}
+	}
+}
+
 func TestFindSaysThatAKernelMayNotBeRead(t *testing.T) {
 	need.User(t)
 	h := newHost(t)

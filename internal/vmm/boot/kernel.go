@@ -30,23 +30,24 @@ const (
 )
 
 // install is the hint where no kernel is there.
-const install = "install a kernel's package (Debian: linux-image-cloud-amd64; Ubuntu: linux-image-kvm; it need not be booted), or name one with --kernel"
+const install = "install a kernel's package (Debian: linux-image-cloud-amd64; Ubuntu: linux-image-virtual; Fedora: kernel-core; Arch: linux; it need not be booted), or name one with --kernel"
 
 // readable is the hint where kernels are there, and only for root.
-const readable = "let it be read (sudo chmod a+r %s), or name a copy of it with --kernel"
+const readable = "let it be read (sudo chmod a+r %s; again when it was updated), or name a copy of it with --kernel"
 
-// Find returns the best kernel of a directory of images: one made for virtual
-// machines if there is one, else the newest. It fails with cell.NotFound if there
-// is none, and with cell.Denied if none may be read.
-func Find(images, modules string) (*Kernel, error) {
-	found, err := filepath.Glob(filepath.Join(images, "vmlinuz-*"))
+// Find returns the best kernel of the host's packages that has all of some modules:
+// one made for virtual machines if there is one, else the newest. Packages put
+// images into one directory (vmlinuz-VERSION, vmlinuz-FLAVOUR), or beside their
+// modules (VERSION/vmlinuz). It fails with cell.NotFound if there is none, and with
+// cell.Denied if none may be read.
+func Find(images, modules string, need ...string) (*Kernel, error) {
+	found, err := candidates(images, modules)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look for a kernel: %w", err)
 	}
-	slices.SortFunc(found, func(a, b string) int { return compare(versionIn(b), versionIn(a)) })
 	var last error // why the best isn't taken
-	for _, image := range found {
-		k, err := Open(image, filepath.Join(modules, versionIn(image)))
+	for _, c := range found {
+		k, err := Open(c.image, filepath.Join(modules, c.version), need...)
 		if err == nil {
 			return k, nil
 		}
@@ -60,14 +61,42 @@ func Find(images, modules string) (*Kernel, error) {
 	return nil, last
 }
 
-func versionIn(image string) string {
-	return strings.TrimPrefix(filepath.Base(image), "vmlinuz-")
+// candidate is an image of a package's.
+type candidate struct{ image, version string }
+
+// candidates are all images, the best first.
+func candidates(images, modules string) (list []candidate, err error) {
+	for _, pattern := range []string{filepath.Join(images, "vmlinuz-*"), filepath.Join(modules, "*", "vmlinuz")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, image := range found {
+			list = append(list, candidate{image, said(image)})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return compare(b.version, a.version) })
+	return list, nil
+}
+
+// said is an image's version as it says; where it may not be read, as its name says.
+func said(image string) string {
+	if f, err := os.Open(image); err == nil {
+		defer f.Close()
+		if v, err := versionOf(f); err == nil {
+			return v
+		}
+	}
+	if _, version, ok := strings.Cut(filepath.Base(image), "-"); ok {
+		return version
+	}
+	return filepath.Base(filepath.Dir(image))
 }
 
 // compare says which of two versions is the better one for a machine.
 func compare(a, b string) int {
 	cloud := func(v string) int {
-		if strings.HasSuffix(v, "-cloud-"+runtime.GOARCH) || strings.HasSuffix(v, "-kvm") {
+		if strings.HasSuffix(v, "-cloud-"+runtime.GOARCH) || strings.HasSuffix(v, "-kvm") || strings.HasSuffix(v, "-virt") {
 			return 1
 		}
 		return 0
@@ -93,8 +122,10 @@ func numbers(v string) (n []int) {
 }
 
 // Open returns the kernel of an image. modules is the directory of its modules, or
-// "": where packages put those of its version.
-func Open(image, modules string) (*Kernel, error) {
+// "": where packages put those of its version. It fails with cell.Denied for one that
+// may not be read, with cell.Invalid for what is no kernel for virtual machines, and
+// with cell.NotFound without its modules, of which it must have some.
+func Open(image, modules string, need ...string) (*Kernel, error) {
 	f, err := os.Open(image)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, cell.Errorf(cell.Denied, "boot.Open", fmt.Sprintf(readable, image), "cannot read a kernel: %w", err)
@@ -113,7 +144,11 @@ func Open(image, modules string) (*Kernel, error) {
 	if _, err := os.Stat(filepath.Join(modules, "modules.builtin")); err != nil {
 		return nil, cell.Errorf(cell.NotFound, "boot.Open", install, "cannot use kernel %s without its modules: %w", version, err)
 	}
-	return &Kernel{Version: version, Image: image, Modules: modules}, nil
+	k := &Kernel{Version: version, Image: image, Modules: modules}
+	if _, err := k.Load(need...); len(need) > 0 && err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 // versionOf reads a version out of an image for x86, by Linux's boot protocol

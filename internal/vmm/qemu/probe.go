@@ -22,7 +22,7 @@ import (
 const patience = 10 * time.Second
 
 // install is the hint for whom the program isn't there.
-const install = "install QEMU (Debian, Ubuntu: qemu-system-x86; Fedora: qemu-system-x86-core), or choose another backend"
+const install = "install QEMU (Debian, Ubuntu, Arch: qemu-system-x86; Fedora: qemu-system-x86-core), or choose another backend"
 
 // firmware are the files of a microvm's start, in one of the folders of firmware.
 var firmware = []string{"bios-microvm.bin", "linuxboot_dma.bin", "kvmvapic.bin"}
