@@ -200,3 +200,9 @@ type Caps struct {
 	Landlock     string
 	Network      string // spec.Network: cells that talk through a gateway
 }
+
+// A Booter is a backend whose cells boot a kernel that can be chosen (cell.Spec.Kernel).
+type Booter interface {
+	// CheckKernel says why a cell can't boot a kernel, before one is made.
+	CheckKernel(kernel string) error
+}

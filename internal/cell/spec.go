@@ -34,6 +34,11 @@ type Spec struct {
 	// this one goes on as that one was. "": it begins with no processes.
 	Memory string `json:"memory,omitempty"`
 
+	// Kernel is what a cell boots that has a Linux of its own: the path of an image, or
+	// with a colon those of an image and of the directory of its modules
+	// (/lib/modules/VERSION). "": what the backend chooses.
+	Kernel string `json:"kernel,omitempty"`
+
 	// Network is what the gateway of a cell goes by that may talk; nil: the cell
 	// has loopback alone. It holds secrets: a spec is written nowhere.
 	Network *Governance `json:"network,omitempty"`

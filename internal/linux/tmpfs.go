@@ -9,6 +9,10 @@ import (
 // TmpFS makes a file system in memory that nobody sees and that vanishes with
 // the file: its root directory.
 func TmpFS(options ...[2]string) (*os.File, error) {
+	return tmpFS(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, options...)
+}
+
+func tmpFS(attr int, options ...[2]string) (*os.File, error) {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)
@@ -22,7 +26,7 @@ func TmpFS(options ...[2]string) (*os.File, error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return nil, os.NewSyscallError("fsconfig", err)
 	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr)
 	if err != nil {
 		return nil, os.NewSyscallError("fsmount", err)
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/linux/kvm"
+	"github.com/pando-dev/pando/internal/vmm"
 )
 
 // The files of an image, in the order in which the driver gets them.
@@ -32,13 +35,19 @@ func (b *Backend) images() *staged.Images {
 }
 
 // needs is what a machine's devices and processors mean something to: they are loaded by the
-// QEMU that saved them, and by no other.
+// QEMU that saved them, with the same accelerator, and by no other.
 func (b *Backend) needs() (map[string]string, error) {
-	k, err := b.tools(context.Background())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, err := b.base(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{"QEMU": k.program.Version}, nil
+	needs := map[string]string{"QEMU": r.program.Version, "accelerator": string(r.accel)}
+	if r.accel == vmm.KVM {
+		needs["processor"] = kvm.Processor() // the machine has all its features
+	}
+	return needs, nil
 }
 
 // openImage opens an image's files for a copy.
@@ -183,16 +192,34 @@ func copySparse(from, to *os.File) error {
 
 // open opens what a cell's machine is started with.
 func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
-	k, err := b.tools(context.Background())
+	k, err := b.tools(context.Background(), spec.Kernel)
 	if err != nil {
 		return o, err
 	}
-	for _, path := range []string{fileKernel: k.kernel.Image, fileInitramfs: k.initramfs, fileGofer: b.cfg.Guest} {
+	for _, path := range []string{fileKernel: k.image, fileInitramfs: k.initramfs, fileGofer: b.cfg.Guest} {
 		f, err := os.Open(path)
 		if err != nil {
 			return o, cell.Errorf(cell.Unsupported, "microvm.Create", "", "cannot start a machine: %w", err)
 		}
 		o.Files = append(o.Files, f)
 	}
+	device, err := openDevice(k.accel)
+	if err != nil {
+		return o, cell.Errorf(cell.Unsupported, "microvm.Create", "`pando doctor` says what works on this machine", "cannot start a machine: %w", err)
+	}
+	o.Files, o.Isolation = append(o.Files, device), []string{k.isolation()}
 	return o, b.images().Given(spec, &o, k.made)
+}
+
+// openDevice opens what executes a machine's instructions, so that a cell's program,
+// which is no user of the host when pando runs as root, may open it once more by its
+// descriptor: as root through a node of our own, which nobody else sees.
+func openDevice(accel vmm.Accel) (*os.File, error) {
+	switch {
+	case accel != vmm.KVM:
+		return os.Open(os.DevNull)
+	case os.Geteuid() == 0:
+		return linux.OpenNode(kvm.Device)
+	}
+	return os.OpenFile(kvm.Device, os.O_RDWR, 0)
 }

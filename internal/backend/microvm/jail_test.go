@@ -47,7 +47,7 @@ func TestJail(t *testing.T) {
 	if r := root(t, gofer); !slices.Equal(r, []string{"cell", "proc"}) {
 		t.Errorf("the gofer sees %q", r)
 	}
-	k, err := b.tools(t.Context())
+	k, err := b.tools(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

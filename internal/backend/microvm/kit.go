@@ -2,6 +2,7 @@ package microvm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,64 +13,153 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
 // kit is what machines are started with, made of the host's packages.
 type kit struct {
-	program   *vmm.Program
-	made      []byte // program, for the driver
-	root      string // a directory with the program and all that it reads, at the paths that these have on the host
+	*runner
 	kernel    *boot.Kernel
+	image     string // path of the kernel's image, or of a copy that cells may read
 	initramfs string // path
+}
+
+// runner is what all kits have.
+type runner struct {
+	program *vmm.Program
+	made    []byte // program and accelerator, for the driver
+	root    string // a directory with the program and all that it reads, at the paths that these have on the host
+	accel   vmm.Accel
 }
 
 // cellModules are the kernel's modules that a cell's machine has beside those of the
 // devices that each has: by them it sees the cell's files, and its gateway.
 var cellModules = []string{"fuse", "virtio_net"}
 
-// tools makes the kit, once. What the host lacks is looked for again.
-func (b *Backend) tools(ctx context.Context) (*kit, error) {
+// modules are all that every kernel must have, as such or built in.
+func (b *Backend) modules() []string {
+	return append(b.driver.Modules(&vmm.Spec{}), cellModules...)
+}
+
+// Program is what runs machines.
+func (b *Backend) Program(ctx context.Context) (*vmm.Program, error) { return b.driver.Probe(ctx) }
+
+// Kernel is what a machine boots: the one that was asked for, as cell.Spec has it, or
+// for "" the one of the configuration, or the best of the host's packages.
+func (b *Backend) Kernel(asked string) (*boot.Kernel, error) {
+	if asked = cmp.Or(asked, b.cfg.Kernel); asked == "" {
+		return boot.Find(boot.Images, boot.Modules, b.modules()...)
+	}
+	image, modules, _ := strings.Cut(asked, ":")
+	for _, p := range []string{image, modules} {
+		if p != "" && !filepath.IsAbs(p) {
+			return nil, cell.Errorf(cell.Invalid, "microvm.Kernel", "give an absolute path", "cannot use the kernel %s: %s is no absolute path", asked, p)
+		}
+	}
+	return boot.Open(image, modules, b.modules()...)
+}
+
+// CheckKernel implements backend.Booter.
+func (b *Backend) CheckKernel(asked string) error {
+	_, err := b.Kernel(asked)
+	return err
+}
+
+// tools makes the kit for a kernel, once. What the host lacks is looked for again.
+func (b *Backend) tools(ctx context.Context, asked string) (*kit, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.kit != nil {
-		return b.kit, nil
+	if k := b.kits[asked]; k != nil {
+		return k, nil
 	}
-	k := &kit{}
-	var err error
-	if k.program, err = b.driver.Probe(ctx); err != nil {
-		return nil, err
-	}
-	if k.made, err = json.Marshal(k.program); err != nil {
-		return nil, err
-	}
-	if b.cfg.Kernel != "" {
-		k.kernel, err = boot.Open(b.cfg.Kernel, b.cfg.Modules)
-	} else {
-		k.kernel, err = boot.Find(boot.Images, boot.Modules)
-	}
+	r, err := b.base(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(b.cfg.Cache, 0o755); err != nil {
+	k := &kit{runner: r}
+	if k.kernel, err = b.Kernel(asked); err != nil {
 		return nil, err
 	}
-	if k.root, err = b.programRoot(k.program); err != nil {
-		return nil, fmt.Errorf("cannot prepare QEMU for machines: %w", err)
+	if k.image, err = b.readable(k.kernel.Image); err != nil {
+		return nil, fmt.Errorf("cannot prepare a kernel for machines: %w", err)
 	}
 	if k.initramfs, err = b.buildInitramfs(k.kernel); err != nil {
 		return nil, fmt.Errorf("cannot make an initramfs: %w", err)
 	}
-	b.kit = k
+	if b.kits == nil {
+		b.kits = map[string]*kit{}
+	}
+	b.kits[asked] = k
 	return k, nil
+}
+
+// base makes what all kits have, once. b.mu is held.
+func (b *Backend) base(ctx context.Context) (*runner, error) {
+	if b.runner != nil {
+		return b.runner, nil
+	}
+	if err := os.MkdirAll(b.cfg.Cache, 0o755); err != nil {
+		return nil, err
+	}
+	r := &runner{accel: vmm.Emulated}
+	if b.cfg.KVM().State == kvm.Works {
+		r.accel = vmm.KVM
+	}
+	var err error
+	if r.program, err = b.Program(ctx); err != nil {
+		return nil, err
+	}
+	if r.made, err = json.Marshal(given{r.program, r.accel}); err != nil {
+		return nil, err
+	}
+	if r.root, err = b.programRoot(r.program); err != nil {
+		return nil, fmt.Errorf("cannot prepare QEMU for machines: %w", err)
+	}
+	b.runner = r
+	return r, nil
+}
+
+// given is what a cell's driver is told beside its files.
+type given struct {
+	*vmm.Program
+	Accel vmm.Accel
+}
+
+// isolation is what stands between a cell's commands and the host, in words.
+func (k *kit) isolation() string {
+	how := "emulated"
+	if k.accel == vmm.KVM {
+		how = "with KVM"
+	}
+	return fmt.Sprintf("a Linux of its own (%s) in a virtual machine (QEMU %s, %s)", k.kernel.Version, k.program.Version, how)
+}
+
+// readable is an image that the program may open again, which is no user of the
+// host when pando runs as root: a copy, if it is not for everybody.
+func (b *Backend) readable(image string) (string, error) {
+	st, err := os.Stat(image)
+	if err != nil || st.Mode()&0o004 != 0 {
+		return image, err
+	}
+	sum := sha256.Sum256(fmt.Appendln(nil, image, st.Size(), st.ModTime().UnixNano()))
+	path := filepath.Join(b.cfg.Cache, "kernel-"+hex.EncodeToString(sum[:8]))
+	return path, publish(path, func(tmp string) error {
+		content, err := os.ReadFile(image)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(tmp, content, 0o644)
+	})
 }
 
 // buildInitramfs makes the initramfs of a kernel, unless it is there.
 func (b *Backend) buildInitramfs(k *boot.Kernel) (string, error) {
-	modules, err := k.Load(append(b.driver.Modules(&vmm.Spec{}), cellModules...)...)
+	modules, err := k.Load(b.modules()...)
 	if err != nil {
 		return "", err
 	}
@@ -154,6 +244,7 @@ func copyFile(from, root string) error {
 }
 
 // publish has a path made under another name, and gives it its own when it is whole.
+// Everybody may read what is there, whatever this process's mask is.
 func publish(path string, make func(tmp string) error) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -163,6 +254,23 @@ func publish(path string, make func(tmp string) error) error {
 		return err
 	}
 	if err := make(tmp); err != nil {
+		return err
+	}
+	err := filepath.WalkDir(tmp, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := e.Info()
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if st.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		return os.Chmod(path, mode)
+	})
+	if err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)

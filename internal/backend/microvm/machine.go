@@ -22,6 +22,7 @@ import (
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/gofer"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/qemu"
 )
@@ -33,6 +34,7 @@ const monitorGrace = 10 * time.Second
 type machine struct {
 	spec    cell.Spec
 	program vmm.Program
+	accel   vmm.Accel
 	files   []*os.File
 	like    like
 	ram     *os.File // its memory, or what that was when the copy began
@@ -54,7 +56,9 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 		scene.Moved[top] = programDir + top
 	}
 	v := &machine{spec: m.Spec, files: m.Files}
-	err := json.Unmarshal(m.More, &v.program)
+	told := given{Program: &v.program}
+	err := json.Unmarshal(m.More, &told)
+	v.accel = told.Accel
 	v.like = like{processors(m.Spec.Limits.CPUs), (m.Spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)}
 	if err == nil && len(m.Like) > 0 {
 		err = json.Unmarshal(m.Like, &v.like)
@@ -156,7 +160,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	defer theirs.Close()
 	defer monitor.Close()
 	s := &vmm.Spec{
-		Accel: vmm.Emulated, CPUs: m.like.CPUs, Memory: m.like.Memory, RAM: m.ram, Private: true, Incoming: incoming,
+		Accel: m.accel, CPUs: m.like.CPUs, Memory: m.like.Memory, RAM: m.ram, Private: true, Incoming: incoming,
 		Ports:   []vmm.Port{{Name: "guest", Socket: guest}, {Name: "files", Socket: files}},
 		Monitor: theirs, Console: console,
 	}
@@ -164,8 +168,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 		s.Kernel, s.Initramfs, s.Append = m.files[fileKernel], m.files[fileInitramfs], "pando=1"
 	}
 	m.connect(s, st.Net())
-	driver := &qemu.Driver{}
-	args, more, err := driver.Command(&m.program, s)
+	args, more, jail, err := m.command(s)
 	if err != nil {
 		return err
 	}
@@ -180,7 +183,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	}
 	defer program.Close()
 	fault.Step("start a machine")
-	child, err := st.Start(&machineJail, program, args, [3]*os.File{null, console, console}, more...)
+	child, err := st.Start(jail, program, args, [3]*os.File{null, console, console}, more...)
 	if err != nil {
 		return fmt.Errorf("cannot start a machine: %w", err)
 	}
@@ -195,10 +198,24 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), monitorGrace)
 	defer cancel()
-	if m.now, err = driver.Open(ctx, c); err != nil {
+	if m.now, err = (&qemu.Driver{}).Open(ctx, c); err != nil {
 		return lost(err.Error(), m.Said())
 	}
 	return nil
+}
+
+// command is how the program is started, with which files from 3 on, and in which
+// jail. It opens KVM's device by its name, which leads to the last of the files.
+func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *namespace.Jail, err error) {
+	if args, files, err = (&qemu.Driver{}).Command(&m.program, s); err != nil {
+		return nil, nil, nil, err
+	}
+	j := machineJail
+	if s.Accel == vmm.KVM {
+		j.Links = map[string]string{kvm.Device: fmt.Sprintf("/proc/self/fd/%d", 3+len(files))}
+		files = append(files, m.files[fileDevice])
+	}
+	return args, files, &j, nil
 }
 
 // load lets the machine go on with devices that were saved.

@@ -1,6 +1,6 @@
 // Package microvm is the backend of virtual machines: each cell has a Linux of its
 // own. It needs QEMU and a kernel from the host's packages, and no root; where the
-// processor's virtualisation can't be had, the machine is emulated.
+// processor's virtualisation can't be had (package kvm), the machine is emulated.
 //
 // A microVM cell is a namespace cell with a machine in it (packages namespace and
 // staged), so namespaces, mounts, cgroups, disk limit and link are package namespace's.
@@ -29,6 +29,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/qemu"
 )
@@ -39,12 +40,16 @@ const Name = "microvm"
 // Config says where a Backend works.
 type Config struct {
 	namespace.Config
-	Guest   string // path of pando-guest
-	Path    string // where programs are looked for, as in PATH; the usual places besides
-	Cache   string // a folder for what is made of the host's packages
-	Kernel  string // path of a kernel's image; "" for the best of the host's packages
-	Modules string // directory of its modules; "" for where packages put them
+	Guest  string             // path of pando-guest
+	Path   string             // where programs are looked for, as in PATH; the usual places besides
+	Cache  string             // a folder for what is made of the host's packages
+	Kernel string             // what machines boot for which no kernel is asked, as cell.Spec has it; "" for the best of the host's packages
+	KVM    func() kvm.Verdict // whether machines run in hardware; nil: this host is asked
 }
+
+// kvmLimit is how long the machine that KVM is tried with may run. It needs some
+// milliseconds.
+const kvmLimit = 2 * time.Second
 
 // Backend runs cells in virtual machines.
 type Backend struct {
@@ -53,15 +58,19 @@ type Backend struct {
 	driver   vmm.Driver
 	memories *memories
 
-	mu  sync.Mutex // guards what follows
-	kit *kit       // nil until it is there
+	mu     sync.Mutex      // guards what follows
+	runner *runner         // nil until it is there
+	kits   map[string]*kit // by the kernel that was asked for
 }
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
+	if cfg.KVM == nil {
+		cfg.KVM = func() kvm.Verdict { return kvm.Look(kvm.This(kvmLimit)) }
+	}
 	b := &Backend{cfg: cfg, memories: newMemories(), driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
 	cfg.Above = &namespace.Above{
-		Backend: Name, Isolation: []string{"a Linux of its own in a virtual machine, emulated"}, Open: b.open,
+		Backend: Name, Open: b.open,
 		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return 2*(asked+kernelMemory) + ownMemory }, Link: "socket",
 	}
 	b.Backend = namespace.New(cfg.Config)
@@ -103,7 +112,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	if _, err := os.Stat(b.cfg.Guest); err != nil {
 		return caps, cell.Errorf(cell.Unsupported, "microvm.Probe", "build it with `make`, or install it beside pando", "cannot find %s: %w", b.cfg.Guest, err)
 	}
-	if _, err := b.tools(ctx); err != nil {
+	if _, err := b.tools(ctx, ""); err != nil {
 		return caps, err
 	}
 	caps.MemoryLimit, caps.ProcessLimit = "", ""
@@ -118,7 +127,7 @@ const whole = "a whole machine is copied, by its memory"
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
-	k, err := b.tools(ctx)
+	k, err := b.tools(ctx, spec.Kernel)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +153,7 @@ const (
 	fileKernel = iota
 	fileInitramfs
 	fileGofer
+	fileDevice // /dev/kvm; where machines are emulated, /dev/null
 	filesGiven
 )
 

@@ -101,7 +101,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 			return nil, err
 		}
 		all = append(slices.Clip(above.Files), all...)
-		a.Isolation = slices.Clone(b.cfg.Above.Isolation)
+		a.Isolation = slices.Concat(b.cfg.Above.Isolation, above.Isolation)
 	}
 	// The keeper's namespaces are known only when they are made, and the note
 	// must say so too: it is set by a second request.

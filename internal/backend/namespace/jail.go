@@ -23,6 +23,8 @@ type Jail struct {
 	Caps uint64
 	// See are directories of the stage.
 	See []string
+	// Links are symlinks in its root, by their paths.
+	Links map[string]string
 	// Refuse are system calls that it is refused (EPERM) beside those of a cell's
 	// commands, and beside those that no jail has.
 	Refuse []string
@@ -65,13 +67,20 @@ func (j *Jail) enclose(s *linux.Script) {
 	s.Call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWNS|unix.CLONE_NEWNET)
 	s.Mount("tmpfs", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k")
 	made := map[string]bool{}
-	for _, p := range append([]string{"/proc"}, j.See...) {
-		for _, up := range append(above(p), p) {
-			if !made[up] {
-				made[up] = true
-				s.Mkdir("/tmp"+up, 0o755)
+	mkdir := func(dirs ...string) {
+		for _, dir := range dirs {
+			if !made[dir] {
+				made[dir] = true
+				s.Mkdir("/tmp"+dir, 0o755)
 			}
 		}
+	}
+	for at, to := range j.Links {
+		mkdir(above(at)...)
+		s.Symlink(to, "/tmp"+at)
+	}
+	for _, p := range append([]string{"/proc"}, j.See...) {
+		mkdir(append(above(p), p)...)
 		s.Mount(p, "/tmp"+p, "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	remount(s, "/tmp/proc", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC)

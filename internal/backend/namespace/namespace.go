@@ -65,7 +65,9 @@ type Above struct {
 type Opened struct {
 	Files []*os.File      // closed when they are sent
 	More  json.RawMessage // its own
-	Warm  *cell.Warmth    // of the interpreter that the cell has from the beginning
+	// Isolation is what this cell has beside Above.Isolation.
+	Isolation []string
+	Warm      *cell.Warmth // of the interpreter that the cell has from the beginning
 }
 
 // Inner is how a cell reaches a driver that wraps Driver: what it wraps gets Wire,

@@ -8,6 +8,8 @@
 package kvm
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"strings"
@@ -28,6 +30,7 @@ const (
 	NoAccess State = "no access"    // this user may not open it
 	Hollow   State = "not hardware" // there is a device, and no machine runs in hardware
 	Works    State = "works"        // a machine was made, and computed what it should
+	Refused  State = "switched off" // nobody looked: it is not to be used
 )
 
 // Verdict is what Look found.
@@ -106,6 +109,25 @@ func Look(h Host) Verdict {
 	}
 	v.State, v.Why = Works, ran
 	return v
+}
+
+// Processor names what a machine depends on that was given all of the processor's
+// features: a processor with the same name may have others switched off.
+func Processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	return processor(string(text))
+}
+
+func processor(cpuinfo string) string {
+	said := map[string]string{}
+	for l := range strings.Lines(cpuinfo) {
+		k, v, _ := strings.Cut(l, ":")
+		if k = strings.TrimSpace(k); said[k] == "" {
+			said[k] = strings.TrimSpace(v)
+		}
+	}
+	sum := sha256.Sum256([]byte(said["flags"] + said["Features"]))
+	return said["model name"] + " with features " + hex.EncodeToString(sum[:8])
 }
 
 // feature finds the processor's word for virtualisation.
