@@ -63,6 +63,6 @@ type Finding struct {
 	// For is what needs it, where pando works without: "microVM cells (a preview)".
 	For string `json:"for,omitempty"`
 	// Verdict is a word for a program to decide on, where status is not enough: "kvm" has
-	// "absent", "no access", "not hardware" (a device without machines behind it), "works".
+	// "absent", "no access", "not hardware" (a device without machines behind it), "switched off", "works".
 	Verdict string `json:"verdict,omitempty"`
 }

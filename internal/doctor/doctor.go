@@ -29,8 +29,10 @@ type Config struct {
 	Backend backend.Backend // the default one
 	Gvisor  backend.Backend // that of gVisor; nil: not looked at
 	Disk    func(context.Context) (api.Disk, error)
-	Overlay string             // why overlayfs can't be used; "" when it can
-	KVM     func() kvm.Verdict // whether virtual machines run in hardware; nil: this host is asked
+	Overlay string // why overlayfs can't be used; "" when it can
+	// Machines are what microVM cells run with; nil: not looked at.
+	Machines Machines
+	KVM      func() kvm.Verdict // whether virtual machines run in hardware; nil: this host is asked
 }
 
 // The words of a finding's status.
@@ -76,7 +78,7 @@ func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	x.limits(caps)
 	x.ids()
 	x.gvisor(ctx)
-	x.machines(x.cfg.KVM())
+	x.machines(ctx)
 	x.out.OK = true
 	for _, f := range x.out.Checks {
 		if f.Status == broken {

@@ -118,7 +118,7 @@ func (healthy) Probe(context.Context) (backend.Caps, error) { return backend.Cap
 // and how.
 func TestF56HealthyHost(t *testing.T) {
 	d := New(Config{
-		Home: home.Home{State: t.TempDir()}, Backend: healthy{},
+		Home: home.Home{State: t.TempDir()}, Backend: healthy{}, Machines: nothing{},
 		Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil },
 	})(context.Background())
 	if !d.OK {

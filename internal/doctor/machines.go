@@ -2,17 +2,18 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux/kvm"
+	"github.com/pando-dev/pando/internal/vmm"
+	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
 // forMachines is what the findings of this file are for.
@@ -22,27 +23,43 @@ const forMachines = "microVM cells (a preview)"
 // some milliseconds.
 const machineLimit = 2 * time.Second
 
-// emulator is the program that runs virtual machines.
-const emulator = "qemu-system-x86_64"
+// Machines is what a host has of what cells in virtual machines need.
+type Machines interface {
+	// Program is what runs machines. It fails with cell.Unavailable where it isn't
+	// there, and with cell.Unsupported where it can't be.
+	Program(ctx context.Context) (*vmm.Program, error)
+	// Kernel is what machines boot, for "" the one that is chosen unless another is
+	// asked for. It fails with cell.NotFound and cell.Denied.
+	Kernel(asked string) (*boot.Kernel, error)
+}
 
 // machines says what a host has of what cells in virtual machines need.
-func (x *examination) machines(v kvm.Verdict) {
+func (x *examination) machines(ctx context.Context) {
+	if x.cfg.Machines == nil {
+		return
+	}
 	from := len(x.out.Checks)
-	const adds = "microVM cells, when this pando has them"
+	const adds = "cells with a Linux of their own: --backend microvm"
 	d := x.host.distribution()
-	if p := x.host.program(emulator); p != "" {
-		x.add("qemu", ok, p, "", "")
+	if p, err := x.cfg.Machines.Program(ctx); err == nil {
+		x.add("qemu", ok, p.Path+", version "+p.Version, "", "")
 	} else {
-		x.add("qemu", missing, "there is no "+emulator, adds, d.install(d.qemu, "the package that has "+emulator))
+		fix := cell.HintOf(err)
+		if cell.KindOf(err) == cell.Unavailable {
+			fix = d.install(d.qemu, "the package that has qemu-system-x86_64")
+		}
+		x.add("qemu", missing, err.Error(), adds, fix)
 	}
-	switch k, found := x.host.guestKernel(); {
-	case !found:
-		x.add("guest kernel", missing, "there is no kernel in /boot with modules for virtual machines in /lib/modules", adds, d.install(d.kernel, "a kernel with its modules"))
-	case k.refused:
-		x.add("guest kernel", missing, "you may not read "+k.image, adds, "sudo chmod a+r "+k.image+" (again when it was updated)")
-	default:
-		x.add("guest kernel", ok, k.image+", with the modules of "+k.modules, "", "")
+	if k, err := x.cfg.Machines.Kernel(""); err == nil {
+		x.add("guest kernel", ok, k.Image+", with the modules of "+k.Modules, "", "")
+	} else {
+		fix := cell.HintOf(err)
+		if cell.KindOf(err) == cell.NotFound {
+			fix = d.install(d.kernel, "a kernel with its modules") + " (it need not be booted), or name one with --kernel"
+		}
+		x.add("guest kernel", missing, err.Error(), adds, fix)
 	}
+	v := x.cfg.KVM()
 	if v.State == kvm.Works {
 		x.add("kvm", ok, v.Why+"; "+v.Means(), "", "")
 	} else {
@@ -60,6 +77,8 @@ func (h host) kvmFix(v kvm.Verdict, root bool) string {
 	switch {
 	case v.State == kvm.Works:
 		return ""
+	case v.State == kvm.Refused:
+		return "pando daemon stop, and no PANDO_KVM=off where it is started next"
 	case !v.Capable():
 		return "nothing has to be done; for speed, switch virtualisation on in this machine's firmware or, if it is a virtual machine itself, nested virtualisation where it is configured"
 	case inside != "" && (v.State == kvm.Absent || v.State == kvm.NoAccess && root):
@@ -89,18 +108,6 @@ func (h host) deviceGroup() string {
 	for l := range strings.Lines(h.read("/etc/group")) {
 		if f := strings.Split(strings.TrimSpace(l), ":"); len(f) == 4 && f[2] == strconv.Itoa(int(s.Gid)) {
 			return f[0]
-		}
-	}
-	return ""
-}
-
-// program finds an executable file where distributions have them; "" if there is
-// none.
-func (h host) program(name string) string {
-	for _, d := range []string{"/usr/bin", "/usr/local/bin", "/bin"} {
-		p := filepath.Join(d, name)
-		if st, err := os.Stat(h.root + p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-			return p
 		}
 	}
 	return ""
@@ -154,97 +161,4 @@ func (d distribution) install(name, otherwise string) string {
 		return "install " + otherwise + " with your distribution's package manager"
 	}
 	return d.command + " " + name
-}
-
-// guestKernel is a kernel of the host's packages with the modules that a virtual
-// machine needs.
-type guestKernel struct {
-	release        string
-	image, modules string // paths
-	refused        bool   // the image can't be read by who asks
-}
-
-// needed are the drivers that a guest can't do without, as modules or built in.
-var needed = []string{"virtio_mmio", "virtio_console", "fuse"}
-
-// guestKernel finds the kernel for virtual machines: one that can be read before one
-// that can't, one made for virtual machines before others, the newest of those.
-func (h host) guestKernel() (guestKernel, bool) {
-	var all []guestKernel
-	for _, dir := range []string{"/lib/modules", "/usr/lib/modules"} {
-		entries, err := os.ReadDir(h.root + dir)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			k := guestKernel{release: e.Name(), modules: filepath.Join(dir, e.Name())}
-			_, flavour, _ := cutLast(k.release, "-")
-			for _, image := range []string{"/boot/vmlinuz-" + k.release, filepath.Join(k.modules, "vmlinuz"), "/boot/vmlinuz-" + flavour} {
-				if st, err := os.Stat(h.root + image); err == nil && st.Mode().IsRegular() {
-					k.image = image
-					break
-				}
-			}
-			if k.image == "" || !h.has(k.modules, needed) || slices.ContainsFunc(all, func(o guestKernel) bool { return o.release == k.release }) {
-				continue
-			}
-			k.refused = unix.Access(h.root+k.image, unix.R_OK) != nil
-			all = append(all, k)
-		}
-	}
-	if len(all) == 0 {
-		return guestKernel{}, false
-	}
-	return slices.MaxFunc(all, func(a, b guestKernel) int {
-		return cmp.Or(rank(!a.refused)-rank(!b.refused), rank(a.small())-rank(b.small()), compareReleases(a.release, b.release))
-	}), true
-}
-
-// small reports whether a kernel was made for virtual machines.
-func (k guestKernel) small() bool {
-	return strings.Contains(k.release, "-cloud-") || strings.HasSuffix(k.release, "-virt") || strings.HasSuffix(k.release, "-kvm")
-}
-
-func rank(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// has reports whether a directory of modules has all of these, or its kernel has
-// them built in.
-func (h host) has(modules string, names []string) bool {
-	there := map[string]bool{}
-	for _, list := range []string{"modules.builtin", "modules.dep"} {
-		for l := range strings.Lines(h.read(filepath.Join(modules, list))) {
-			path, _, _ := strings.Cut(strings.TrimSpace(l), ":")
-			name, _, _ := strings.Cut(filepath.Base(path), ".")
-			there[strings.ReplaceAll(name, "-", "_")] = true
-		}
-	}
-	return !slices.ContainsFunc(names, func(n string) bool { return !there[n] })
-}
-
-// compareReleases compares two releases of kernels: numbers by their value.
-func compareReleases(a, b string) int {
-	split := func(s string) []string {
-		return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(".-+_", r) })
-	}
-	return slices.CompareFunc(split(a), split(b), func(x, y string) int {
-		m, err := strconv.Atoi(x)
-		n, nerr := strconv.Atoi(y)
-		if err == nil && nerr == nil {
-			return cmp.Compare(m, n)
-		}
-		return strings.Compare(x, y)
-	})
-}
-
-// cutLast is strings.Cut at the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }

@@ -1,25 +1,53 @@
 package doctor
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux/kvm"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/vmm"
+	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
-// modules are what a kernel's directory says of modules that suffice.
-const modules = "kernel/drivers/virtio/virtio_mmio.ko.xz: kernel/drivers/virtio/virtio.ko.xz\nkernel/drivers/char/virtio_console.ko.xz:\n"
+// found are machines of which this is there, or not.
+type found struct {
+	program *vmm.Program
+	kernel  *boot.Kernel
+	err     error // of what is not there
+}
 
-// withKernel adds a kernel with its modules to a host's files.
-func withKernel(files map[string]string, release, image string) map[string]string {
-	files[image] = "kernel"
-	files["/lib/modules/"+release+"/modules.dep"] = modules
-	files["/lib/modules/"+release+"/modules.builtin"] = "kernel/fs/fuse/fuse.ko\n"
-	return files
+func (f found) Program(context.Context) (*vmm.Program, error) {
+	if f.program == nil {
+		return nil, f.err
+	}
+	return f.program, nil
+}
+
+func (f found) Kernel(string) (*boot.Kernel, error) {
+	if f.kernel == nil {
+		return nil, f.err
+	}
+	return f.kernel, nil
+}
+
+// nothing is a host without QEMU and kernels.
+type nothing struct{ found }
+
+func (nothing) Program(context.Context) (*vmm.Program, error) {
+	return nil, cell.Errorf(cell.Unavailable, "", "install QEMU", "cannot find QEMU")
+}
+
+func (nothing) Kernel(string) (*boot.Kernel, error) {
+	return nil, cell.Errorf(cell.NotFound, "", "install a kernel", "cannot find a kernel")
+}
+
+func examined(h host, m Machines, v kvm.Verdict) *examination {
+	return &examination{cfg: &Config{Machines: m, KVM: func() kvm.Verdict { return v }}, host: h}
 }
 
 // What microVM cells need and the host lacks is named as its distribution names it,
@@ -35,11 +63,11 @@ func TestMachinesNamePackages(t *testing.T) {
 		{"ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "install the package that has qemu-system-x86_64 with your distribution's package manager", "install a kernel with its modules with your distribution's package manager"},
 		{"", "install the package that has qemu-system-x86_64 with your distribution's package manager", "install a kernel with its modules with your distribution's package manager"},
 	} {
-		x := &examination{host: machine(t, "6.1.0", map[string]string{"/etc/os-release": c.release})}
+		x := examined(machine(t, "6.1.0", map[string]string{"/etc/os-release": c.release}), nothing{}, kvm.Verdict{State: kvm.Works, Why: "one ran"})
 		x.add("something else", ok, "", "", "")
-		x.machines(kvm.Verdict{State: kvm.Works, Why: "one ran"})
+		x.machines(t.Context())
 		f := x.out.Checks
-		if len(f) != 4 || f[1].Name != "qemu" || f[1].Status != missing || f[1].Fix != c.qemu || f[2].Name != "guest kernel" || f[2].Status != missing || f[2].Fix != c.kernel {
+		if len(f) != 4 || f[1].Name != "qemu" || f[1].Status != missing || f[1].Fix != c.qemu || f[2].Name != "guest kernel" || f[2].Status != missing || f[2].Fix != c.kernel+" (it need not be booted), or name one with --kernel" {
 			t.Errorf("%q: %+v", c.release, f)
 		}
 		if f[0].For != "" || f[1].For != forMachines || f[2].For != forMachines || f[3].For != forMachines {
@@ -51,64 +79,24 @@ func TestMachinesNamePackages(t *testing.T) {
 	}
 }
 
-// A kernel counts with its modules alone; the one made for virtual machines is used,
-// then the newest by its numbers.
-func TestGuestKernelIsChosen(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		files func() map[string]string
-		want  string
-	}{
-		{"none", func() map[string]string { return map[string]string{} }, ""},
-		{"no modules", func() map[string]string { return map[string]string{"/boot/vmlinuz-6.1.0-9-amd64": "kernel"} }, ""},
-		{"no image", func() map[string]string {
-			return map[string]string{"/lib/modules/6.1.0-9-amd64/modules.dep": modules, "/lib/modules/6.1.0-9-amd64/modules.builtin": "kernel/fs/fuse/fuse.ko"}
-		}, ""},
-		{"modules that do not suffice", func() map[string]string {
-			return map[string]string{"/boot/vmlinuz-6.1.0-9-amd64": "kernel", "/lib/modules/6.1.0-9-amd64/modules.dep": modules}
-		}, ""},
-		{"the newest by number", func() map[string]string {
-			return withKernel(withKernel(map[string]string{}, "6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-9-amd64"), "6.1.0-10-amd64", "/boot/vmlinuz-6.1.0-10-amd64")
-		}, "/boot/vmlinuz-6.1.0-10-amd64"},
-		{"the cloud's", func() map[string]string {
-			return withKernel(withKernel(map[string]string{}, "6.1.0-9-cloud-amd64", "/boot/vmlinuz-6.1.0-9-cloud-amd64"), "6.1.0-10-amd64", "/boot/vmlinuz-6.1.0-10-amd64")
-		}, "/boot/vmlinuz-6.1.0-9-cloud-amd64"},
-		{"beside its modules", func() map[string]string {
-			return withKernel(map[string]string{}, "6.15.2-arch1-1", "/lib/modules/6.15.2-arch1-1/vmlinuz")
-		}, "/lib/modules/6.15.2-arch1-1/vmlinuz"},
-		{"by its flavour", func() map[string]string {
-			return withKernel(map[string]string{}, "6.12.30-0-virt", "/boot/vmlinuz-virt")
-		}, "/boot/vmlinuz-virt"},
-	} {
-		k, found := machine(t, "", c.files()).guestKernel()
-		if k.image != c.want || found != (c.want != "") {
-			t.Errorf("%s: %+v, %v", c.name, k, found)
+// What is there and can't be used has its own remedy, and not a package.
+func TestMachinesThatCannotBe(t *testing.T) {
+	for _, kind := range []cell.Kind{cell.Denied, cell.Unsupported, cell.Invalid} {
+		x := examined(machine(t, "", map[string]string{"/etc/os-release": "ID=debian\n"}), found{err: cell.Errorf(kind, "", "the remedy", "cannot use it")}, kvm.Verdict{State: kvm.Works})
+		x.machines(t.Context())
+		for i := range 2 {
+			if f := x.out.Checks[i]; f.Status != missing || f.Found != "cannot use it" || f.Fix != "the remedy" || f.Adds == "" {
+				t.Errorf("%s: %+v", kind, f)
+			}
 		}
-	}
-}
-
-// A kernel that only root may read, as Ubuntu installs it, is named with its remedy.
-func TestGuestKernelThatIsRefused(t *testing.T) {
-	need.User(t)
-	x := &examination{host: machine(t, "", withKernel(map[string]string{}, "6.8.0-45-generic", "/boot/vmlinuz-6.8.0-45-generic"))}
-	if err := os.Chmod(x.host.root+"/boot/vmlinuz-6.8.0-45-generic", 0); err != nil {
-		t.Fatal(err)
-	}
-	x.machines(kvm.Verdict{State: kvm.Works})
-	if f := x.out.Checks[1]; f.Status != missing || !strings.HasPrefix(f.Fix, "sudo chmod a+r /boot/vmlinuz-6.8.0-45-generic") {
-		t.Errorf("%+v", f)
 	}
 }
 
 // Where both are there, they are named, and nothing is to be done.
 func TestMachinesAreThere(t *testing.T) {
-	files := withKernel(map[string]string{"/usr/bin/qemu-system-x86_64": ""}, "6.1.0-9-cloud-amd64", "/boot/vmlinuz-6.1.0-9-cloud-amd64")
-	x := &examination{host: machine(t, "", files)}
-	if err := os.Chmod(x.host.root+"/usr/bin/qemu-system-x86_64", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	x.machines(kvm.Verdict{State: kvm.Works})
-	for i, found := range []string{"/usr/bin/qemu-system-x86_64", "/boot/vmlinuz-6.1.0-9-cloud-amd64, with the modules of /lib/modules/6.1.0-9-cloud-amd64"} {
+	x := examined(machine(t, "", nil), found{program: &vmm.Program{Path: "/usr/bin/qemu-system-x86_64", Version: "7.2.22"}, kernel: &boot.Kernel{Image: "/boot/vmlinuz-6.1", Modules: "/lib/modules/6.1"}}, kvm.Verdict{State: kvm.Works})
+	x.machines(t.Context())
+	for i, found := range []string{"/usr/bin/qemu-system-x86_64, version 7.2.22", "/boot/vmlinuz-6.1, with the modules of /lib/modules/6.1"} {
 		if f := x.out.Checks[i]; f.Status != ok || f.Found != found || f.Fix != "" || f.Adds != "" {
 			t.Errorf("%+v", f)
 		}
@@ -136,6 +124,7 @@ func TestF56KVMHasARemedy(t *testing.T) {
 		{"its group's", kvm.Verdict{State: kvm.NoAccess, CPU: "vmx"}, map[string]string{"/dev/kvm": "", "/etc/group": group}, 0o660, false, shared},
 		{"its owner's alone", kvm.Verdict{State: kvm.NoAccess, CPU: "vmx"}, map[string]string{"/dev/kvm": "", "/etc/group": group}, 0o600, false, "chgrp kvm"},
 		{"not for this container", kvm.Verdict{State: kvm.NoAccess, CPU: "vmx"}, map[string]string{"/.dockerenv": "", "/dev/kvm": ""}, 0o660, true, "--device /dev/kvm"},
+		{"switched off", kvm.Verdict{State: kvm.Refused, CPU: "vmx"}, nil, 0, true, "PANDO_KVM"},
 		{"held by another", kvm.Verdict{State: kvm.Hollow, CPU: "vmx"}, nil, 0, true, "another hypervisor"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -145,8 +134,9 @@ func TestF56KVMHasARemedy(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			x := &examination{host: h, root: c.root}
-			x.machines(c.v)
+			x := examined(h, nothing{}, c.v)
+			x.root = c.root
+			x.machines(t.Context())
 			f := x.out.Checks[len(x.out.Checks)-1]
 			if f.Name != "kvm" || f.Status != missing || f.Verdict != string(c.v.State) || !strings.Contains(f.Found, "emulated") || f.Adds == "" || !strings.Contains(f.Fix, c.fix) {
 				t.Errorf("%+v, want fix %q", f, c.fix)
