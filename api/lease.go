@@ -10,6 +10,7 @@ type CreateRequest struct {
 	Place       string            `json:"place,omitempty"`
 	Backend     string            `json:"backend,omitempty"`     // default auto
 	Image       string            `json:"image,omitempty"`       // default host
+	Kernel      string            `json:"kernel,omitempty"`      // as in RunRequest
 	Policy      string            `json:"policy,omitempty"`      // text of a policy file
 	Mounts      []string          `json:"mounts,omitempty"`      // SRC:DST[:rw]
 	Env         []string          `json:"env,omitempty"`         // of every command in it

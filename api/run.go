@@ -9,10 +9,14 @@ type RunRequest struct {
 	From string `json:"from,omitempty"`
 	// Cell names the cell to work in; it is created if there is none. Empty:
 	// a new anonymous cell that starts from the source.
-	Cell       string   `json:"cell,omitempty"`
-	Backend    string   `json:"backend,omitempty"`     // "auto", "namespace", "gvisor", "none"; an existing cell's must be the same
-	Prefer     string   `json:"prefer,omitempty"`      // backend of a new cell where Backend is not given
-	Image      string   `json:"image,omitempty"`       // "host" (default), "dir:PATH", "oci:REF"; empty with a cell that exists
+	Cell    string `json:"cell,omitempty"`
+	Backend string `json:"backend,omitempty"` // "auto", "namespace", "gvisor", "none"; an existing cell's must be the same
+	Prefer  string `json:"prefer,omitempty"`  // backend of a new cell where Backend is not given
+	Image   string `json:"image,omitempty"`   // "host" (default), "dir:PATH", "oci:REF"; empty with a cell that exists
+	// Kernel is what the machine of a new microVM cell boots: the path of an image on
+	// the daemon's host, or IMAGE:MODULES with the directory of its modules. Default:
+	// PANDO_KERNEL of the daemon, or the best of the host's packages.
+	Kernel     string   `json:"kernel,omitempty"`
 	Policy     string   `json:"policy,omitempty"`      // text of a policy file
 	PolicyName string   `json:"policy_name,omitempty"` // name of the policy's file, for messages
 	Mounts     []string `json:"mounts,omitempty"`      // SRC:DST[:rw]

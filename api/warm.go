@@ -13,6 +13,7 @@ type TemplateRequest struct {
 	From       string            `json:"from,omitempty"`       // source directory; "": an empty workspace
 	Backend    string            `json:"backend,omitempty"`    // default auto
 	Image      string            `json:"image,omitempty"`      // default host
+	Kernel     string            `json:"kernel,omitempty"`     // as in RunRequest
 	Warm       string            `json:"warm,omitempty"`       // "python" (default), "node", "java", or a command that speaks the protocol of evaluations
 	Setup      string            `json:"setup,omitempty"`      // code that is evaluated once; its imports and variables stay
 	Ready      string            `json:"ready,omitempty"`      // an expression that is evaluated until it is true

@@ -38,6 +38,7 @@ import (
 	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -63,6 +64,9 @@ type launch struct {
 	Resolvers []string `json:"resolvers,omitempty"`
 	Roots     string   `json:"roots,omitempty"`
 	Pool      *int     `json:"pool,omitempty"`
+	// Kernel and NoKVM: see microvm.Config.
+	Kernel string `json:"kernel,omitempty"`
+	NoKVM  bool   `json:"no_kvm,omitempty"`
 	// Telemetry are the variables that say where traces go.
 	Telemetry []string `json:"telemetry,omitempty"`
 	// Serve: it answers callers from elsewhere, and ends with who started it.
@@ -189,6 +193,9 @@ func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *pr
 	if l.Resolvers, l.Roots, err = outside(); err != nil {
 		return nil, err
 	}
+	if l.Kernel, l.NoKVM, err = machines(); err != nil {
+		return nil, err
+	}
 	l.Telemetry = telemetry.Environment(os.Environ())
 	if err := conn.Send(l, sockets...); err != nil {
 		return nil, fmt.Errorf("cannot start the daemon: %w", err)
@@ -201,6 +208,29 @@ func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *pr
 		return &process{cmd.Process, cmd.Wait, conn, answer}, nil
 	}
 	return nil, &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
+}
+
+// machines reads what microVM cells run with, where that is not what this host has:
+// PANDO_KERNEL, the kernel of those for which none is asked (IMAGE or IMAGE:MODULES), and
+// PANDO_KVM=off, which has machines emulated.
+func machines() (kernel string, noKVM bool, err error) {
+	if s := os.Getenv("PANDO_KERNEL"); s != "" {
+		paths := strings.SplitN(s, ":", 2)
+		for i, p := range paths {
+			if paths[i], err = filepath.Abs(p); err != nil {
+				return "", false, err
+			}
+		}
+		kernel = strings.Join(paths, ":")
+	}
+	switch s := os.Getenv("PANDO_KVM"); s {
+	case "", "on":
+	case "off":
+		noKVM = true
+	default:
+		return "", false, fmt.Errorf("cannot start the daemon: PANDO_KVM=%q is neither on nor off", s)
+	}
+	return kernel, noKVM, nil
 }
 
 // outside reads how gateways find and trust the outside, where that is not as
@@ -413,7 +443,13 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	cells := namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
 	ns := namespace.New(cells)
 	gv := gvisor.New(gvisor.Config{Config: cells, Runsc: beside("pando-runsc"), Guest: beside("pando-guest")})
-	vm := microvm.New(microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm")})
+	vmCells := microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm"), Kernel: l.Kernel}
+	if l.NoKVM {
+		vmCells.KVM = func() kvm.Verdict {
+			return kvm.Verdict{State: kvm.Refused, Why: "the daemon was started with PANDO_KVM=off"}
+		}
+	}
+	vm := microvm.New(vmCells)
 	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
 	whyNot := map[string]string{}
 	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
@@ -436,7 +472,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)

@@ -137,6 +137,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: an empty workspace)")
 	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH or oci:REF (default: host)")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor (forks whole sandboxes, whatever runs in them) (default: PANDO_BACKEND, or auto)")
+	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interpreters, ", ")+", or a command that speaks the protocol (default: python)")
 	f.StringVar(&req.Setup, "setup", "", "code that is evaluated once; @FILE for a file's, - for standard input's")
 	f.StringVar(&req.Ready, "ready", "", "an expression; the template is ready when it is true (gvisor, with --warm COMMAND: a command that succeeds then)")

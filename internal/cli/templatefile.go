@@ -23,6 +23,7 @@ type templateFile struct {
 	From        string            `yaml:"from,omitempty" about:"Source directory or repository; without it the workspace is empty."`
 	Image       string            `yaml:"image,omitempty" about:"Root file system: host (the default), dir:PATH or oci:REF."`
 	Backend     string            `yaml:"backend,omitempty" about:"Isolation: auto (the default) or namespace."`
+	Kernel      string            `yaml:"kernel,omitempty" about:"What microVM cells boot: IMAGE, or IMAGE:MODULES; without it one of the host's packages."`
 	Warm        string            `yaml:"warm,omitempty" about:"What is kept warm: python (the default), node, java, or a command that speaks the protocol of evaluations."`
 	Setup       string            `yaml:"setup,omitempty" about:"Code that is evaluated once; what it leaves behind is in every fork."`
 	SetupFile   string            `yaml:"setup_file,omitempty" about:"A file with that code."`
@@ -87,6 +88,11 @@ func (a *app) readTemplateFile(name string, req *api.TemplateRequest, flag func(
 	}
 	set("image", &req.Image, image)
 	set("backend", &req.Backend, f.Backend)
+	if image, modules, both := strings.Cut(f.Kernel, ":"); both {
+		set("kernel", &req.Kernel, beside(image)+":"+beside(modules))
+	} else {
+		set("kernel", &req.Kernel, beside(image))
+	}
 	set("warm", &req.Warm, f.Warm)
 	set("ready", &req.Ready, f.Ready)
 	set("timeout", &req.Timeout, f.Timeout)
@@ -159,7 +165,7 @@ func parseTemplateFile(name string, b []byte) (f templateFile, err error) {
 // templateYAML writes a description that asks for what req asks for.
 func templateYAML(req api.TemplateRequest) []byte {
 	f := templateFile{
-		Version: templateVersion, Name: req.Name, From: req.From, Image: req.Image, Backend: req.Backend, Warm: req.Warm,
+		Version: templateVersion, Name: req.Name, From: req.From, Image: req.Image, Backend: req.Backend, Kernel: req.Kernel, Warm: req.Warm,
 		Setup: req.Setup, Ready: req.Ready, Timeout: req.Timeout, Allow: req.Allow, Credentials: req.Credential, Policy: req.Policy,
 		WithSecret: req.WithSecret, Labels: req.Labels,
 	}

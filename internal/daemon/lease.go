@@ -58,5 +58,5 @@ func labelsOfOthers(labels map[string]string) error {
 
 // createReaches lists what of the host a request for a cell names.
 func createReaches(req api.CreateRequest) []string {
-	return reaches(req.From, req.Backend, req.Image, req.Policy, req.Mounts)
+	return reaches(req.From, req.Backend, req.Image, req.Kernel, req.Policy, req.Mounts)
 }

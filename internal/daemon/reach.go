@@ -16,7 +16,7 @@ import (
 
 // reaches lists what of the host a request names. The text of a policy can name
 // mounts.
-func reaches(from, backend, image, policy string, mounts []string) (what []string) {
+func reaches(from, backend, image, kernel, policy string, mounts []string) (what []string) {
 	if from != "" {
 		what = append(what, "the directory "+clip(from))
 	}
@@ -25,6 +25,9 @@ func reaches(from, backend, image, policy string, mounts []string) (what []strin
 	}
 	if hostImage(image) {
 		what = append(what, "the image "+clip(image))
+	}
+	if kernel != "" {
+		what = append(what, "the kernel "+clip(kernel))
 	}
 	for _, m := range mounts {
 		what = append(what, "the mount "+clip(m))
@@ -59,7 +62,7 @@ func runReaches(req api.RunRequest) []string {
 	if req.Prefer == "none" { // where Backend is not given; and nobody prefers it by chance
 		backend = req.Prefer
 	}
-	what := reaches(req.From, backend, req.Image, req.Policy, req.Mounts)
+	what := reaches(req.From, backend, req.Image, req.Kernel, req.Policy, req.Mounts)
 	if req.OnSuccess == "apply" {
 		what = append(what, "the source, which --on-success apply writes to,")
 	}

@@ -130,7 +130,7 @@ func (x *execution) setUp() error {
 	x.c.Setup = Setup{
 		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
-		Seeds: x.plan.Seeds, User: e.cfg.User, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
+		Seeds: x.plan.Seeds, User: e.cfg.User, Kernel: x.p.kernel, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
 		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),
 	}
 	if x.c.Gen == nil {

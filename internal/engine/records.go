@@ -110,6 +110,7 @@ type Setup struct {
 	Seeds      []image.Seed   `json:"seeds,omitempty"` // what it finds over an image
 	Env        []string       `json:"env"`             // from the image, never values the user gave
 	User       cell.User      `json:"user"`
+	Kernel     string         `json:"kernel,omitempty"` // as cell.Spec has it; "": none was asked for
 	Limits     cell.Limits    `json:"limits"`
 	Asked      []string       `json:"asked,omitempty"`
 	Downgrades []string       `json:"downgrades,omitempty"`

@@ -148,6 +148,7 @@ type runPlan struct {
 	cell      *Cell  // nil: to be made
 	backend   backend.Backend
 	image     image.Name
+	kernel    string // of its machine; "": none was asked for
 	policy    policy.Result
 	notes     []string // about policies that are not in force
 	with      secret.With
@@ -205,6 +206,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if err := e.planExisting(p); err != nil {
 			return nil, err
 		}
+		if err := e.planKernel(p); err != nil {
+			return nil, err
+		}
 		if err := e.planPolicy(p); err != nil {
 			return nil, err
 		}
@@ -218,6 +222,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, err
 		}
 		if err := e.mayHaveImage(p); err != nil {
+			return nil, err
+		}
+		if err := e.planKernel(p); err != nil {
 			return nil, err
 		}
 		return p, e.planPolicy(p)
@@ -244,6 +251,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		return nil, err
 	}
 	if err := e.mayHaveImage(p); err != nil {
+		return nil, err
+	}
+	if err := e.planKernel(p); err != nil {
 		return nil, err
 	}
 	return p, e.planPolicy(p)

@@ -83,7 +83,7 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 		}
 	}
 	run := api.RunRequest{
-		From: req.From, Backend: req.Backend, Image: req.Image, Policy: req.Policy, Env: req.Env, WithSecret: req.WithSecret,
+		From: req.From, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env, WithSecret: req.WithSecret,
 		Allow: req.Allow, Credentials: req.Credential, Limits: req.Limits, CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}
 	if req.Policy != "" {
