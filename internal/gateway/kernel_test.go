@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/need"
 )
 
@@ -121,12 +123,9 @@ func (k *kernel) up(t testing.TB, link cell.NetworkLink) {
 	t.Fatal("the cell's IPv6 address is not there")
 }
 
-// tun is a site whose link is a TUN device.
-func tun(t testing.TB) gatewaytest.Site {
-	k := newKernel(t)
-	link := cell.DefaultLink()
-	link.Kind = "tun"
-	var f *os.File
+// tap makes an interface whose packets, or with IFF_TAP frames, are read and written
+// here.
+func (k *kernel) tap(t testing.TB, kind uint16) (f *os.File) {
 	err := k.enter(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
@@ -136,14 +135,61 @@ func tun(t testing.TB) gatewaytest.Site {
 		if err != nil {
 			return err
 		}
-		r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		r.SetUint16(kind | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+			return err
+		}
 		f = os.NewFile(uintptr(fd), "tun")
-		return unix.IoctlIfreq(fd, unix.TUNSETIFF, r)
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// tun is a site whose link is a TUN device.
+func tun(t testing.TB) gatewaytest.Site {
+	k := newKernel(t)
+	link := cell.DefaultLink()
+	link.Kind = "tun"
+	f := k.tap(t, unix.IFF_TUN)
 	k.up(t, link)
+	return gatewaytest.Site{Link: link, File: f, Cell: k}
+}
+
+// socket is a site whose link is a socket, a frame each, as that of a machine is: what
+// carries frames between the socket and the machine's interface is a test's here, and
+// waits, as such a program does, until there is room.
+func socket(t testing.TB) gatewaytest.Site {
+	k := newKernel(t)
+	link := cell.DefaultLink()
+	link.Kind = "socket"
+	tap := k.tap(t, unix.IFF_TAP)
+	k.ip(t, "link set pando0 address "+cell.CellMAC.String())
+	k.up(t, link)
+	f, machine, err := linux.FramePair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	carry := func(to, from *os.File) {
+		buf := make([]byte, 1<<17)
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			to.Write(buf[:n])
+		}
+	}
+	wg.Go(func() { carry(machine, tap) })
+	wg.Go(func() { carry(tap, machine) })
+	t.Cleanup(func() {
+		tap.Close()
+		machine.Close()
+		wg.Wait()
+	})
 	return gatewaytest.Site{Link: link, File: f, Cell: k}
 }
 
@@ -176,16 +222,25 @@ func veth(t testing.TB) gatewaytest.Site {
 	return gatewaytest.Site{Link: link, File: f, Cell: k}
 }
 
-// TestConformanceTUN and TestConformanceVeth run the suite over real links, with
-// the kernel's own network inside.
+// TestConformanceTUN, TestConformanceVeth and TestConformanceSocket run the suite over
+// real links, with the kernel's own network inside.
 func TestConformanceTUN(t *testing.T) {
+	needsTUN(t)
+	gatewaytest.Run(t, tun)
+}
+
+func TestConformanceSocket(t *testing.T) {
+	needsTUN(t)
+	gatewaytest.Run(t, socket)
+}
+
+func needsTUN(t *testing.T) {
 	needs(t)
 	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
 		t.Skip("needs /dev/net/tun")
 	} else {
 		f.Close()
 	}
-	gatewaytest.Run(t, tun)
 }
 
 func TestConformanceVeth(t *testing.T) {
@@ -203,7 +258,7 @@ func BenchmarkStream(b *testing.B) {
 	for _, s := range []struct {
 		name string
 		site func(testing.TB) gatewaytest.Site
-	}{{"memory", gatewaytest.Stack}, {"tun", tun}, {"veth", veth}} {
+	}{{"memory", gatewaytest.Stack}, {"tun", tun}, {"veth", veth}, {"socket", socket}} {
 		b.Run(s.name, func(b *testing.B) { stream(b, s.site(b), true) })
 		b.Run(s.name+"-up", func(b *testing.B) { stream(b, s.site(b), false) })
 	}
@@ -261,7 +316,7 @@ func BenchmarkRequests(b *testing.B) {
 	for _, s := range []struct {
 		name string
 		site func(testing.TB) gatewaytest.Site
-	}{{"tun", tun}, {"veth", veth}} {
+	}{{"tun", tun}, {"veth", veth}, {"socket", socket}} {
 		b.Run(s.name, func(b *testing.B) {
 			j := gatewaytest.Join(b, s.site(b), gatewaytest.With(gatewaytest.Allow("a.test")))
 			j.Record("a.test. 60 IN A 203.0.113.1")

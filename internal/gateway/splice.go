@@ -6,8 +6,10 @@ import (
 	"sync"
 )
 
-// pieceSize is how much is taken from one side and given to the other at once.
-const pieceSize = 64 << 10
+// pieceSize is how much is taken from one side and given to the other at once: what
+// the largest packet holds, with the room that its headers need. A little more would
+// be a second packet for every first.
+const pieceSize = 60 << 10
 
 // pieces are buffers that are used again.
 var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}

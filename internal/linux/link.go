@@ -1,11 +1,12 @@
 package linux
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,37 +75,32 @@ func (n *Netlink) arrived(a netip.Addr) error {
 	return fmt.Errorf("cannot use the address %s: the kernel doesn't take it", a)
 }
 
-// NameLink gives the interface with the cell's Ethernet address the name that a
-// cell's has, before it is up. It fails with os.ErrNotExist if there is none in the
-// network namespace of this thread; class is what the kernel says of interfaces
-// there: /sys/class/net.
-func NameLink(class string) error {
-	entries, err := os.ReadDir(class)
+// NameLink gives the interface with the cell's Ethernet address, in the network
+// namespace of this thread, the name of a cell's, before it is up. It fails with
+// os.ErrNotExist if there is none.
+func NameLink() error {
+	all, err := net.Interfaces()
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		b, err := os.ReadFile(class + "/" + e.Name() + "/address")
-		if err != nil || strings.TrimSpace(string(b)) != cell.CellMAC.String() {
+	for _, i := range all {
+		if !bytes.Equal(i.HardwareAddr, cell.CellMAC) {
 			continue
-		}
-		index, err := InterfaceIndex(e.Name())
-		if err != nil {
-			return err
 		}
 		n, err := OpenNetlink()
 		if err != nil {
 			return err
 		}
 		defer n.Close()
-		n.Rename(index, cell.InterfaceName)
+		n.Rename(i.Index, cell.InterfaceName)
 		return n.Send()
 	}
 	return fmt.Errorf("no interface has the address %s: %w", cell.CellMAC, os.ErrNotExist)
 }
 
-// linkBuffer is how much may be under way to either end of a FramePair, as far as the
-// host allows it: some largest frames, as the kernel counts them.
+// linkBuffer is how much may be under way to either end of a FramePair, in bytes: what
+// every host allows. The kernel makes twice as much of it, for some largest frames as it
+// counts them.
 const linkBuffer = 212992
 
 // FramePair is two ends of a link over which frames go, each whole. Neither end

@@ -2,12 +2,16 @@ package linux
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // What the probe says of TUNs is what opening the device says, and what it makes
@@ -93,5 +97,78 @@ func TestInNetNS(t *testing.T) {
 		if time.Since(began) > 5*time.Second {
 			t.Fatal(elsewhere)
 		}
+	}
+}
+
+// A machine's interface is found by its address, whatever it is called, and becomes
+// the cell's: what is sent over it are frames to the gateway from the cell, and what
+// is sent to the cell's addresses arrives.
+func TestInterfaceBecomesTheLink(t *testing.T) {
+	l := cell.DefaultLink()
+	l.Kind = "socket"
+	err := InNetNS(0, func() error {
+		n, err := OpenNetlink()
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		if err := NameLink(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("in a namespace without it: %v", err)
+		}
+		n.AddVeth(LinkEnd{Name: "gateway", MAC: cell.GatewayMAC, MTU: l.MTU}, LinkEnd{Name: "ens3", MAC: cell.CellMAC, MTU: 1500}, 0)
+		if err := n.Send(); err != nil {
+			return err
+		}
+		far, err := InterfaceIndex("gateway")
+		if err != nil {
+			return err
+		}
+		n.Up(far, 0)
+		if err := n.Send(); err != nil {
+			return err
+		}
+		if err := NameLink(); err != nil {
+			t.Error(err)
+		}
+		six, err := ConfigureLink(l)
+		if err != nil || six != HasIPv6() {
+			t.Errorf("IPv6 %t, %v", six, err)
+		}
+		i, err := net.InterfaceByName(cell.InterfaceName)
+		if err != nil || i.MTU != l.MTU || i.Flags&net.FlagUp == 0 || i.HardwareAddr.String() != cell.CellMAC.String() {
+			t.Errorf("%+v, %v", i, err)
+		}
+		gateway, err := OpenPacket("gateway")
+		if err != nil {
+			return err
+		}
+		defer gateway.Close()
+		for network, from := range map[string]netip.Addr{"udp4": l.Cell4.Addr(), "udp6": l.Cell6.Addr()} {
+			if network == "udp6" && !six {
+				continue
+			}
+			c, err := net.ListenUDP(network, &net.UDPAddr{IP: from.AsSlice()})
+			if err != nil {
+				t.Errorf("the address %s: %v", from, err)
+				continue
+			}
+			defer c.Close()
+			if _, err := c.WriteTo([]byte("somewhere"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(map[string]string{"udp4": "192.0.2.1:9", "udp6": "[2001:db8::1]:9"}[network]))); err != nil {
+				t.Errorf("%s: %v", network, err)
+			}
+			b := make([]byte, 1<<16)
+			gateway.SetReadDeadline(time.Now().Add(5 * time.Second))
+			k, err := gateway.Read(b)
+			if err != nil || !strings.HasPrefix(string(b[:k]), string(cell.GatewayMAC)+string(cell.CellMAC)) || !strings.HasSuffix(string(b[:k]), "somewhere") {
+				t.Errorf("%s: the gateway gets %q, %v", network, b[:k], err)
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("needs root")
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

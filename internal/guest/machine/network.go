@@ -20,7 +20,7 @@ func network() error {
 	if os.Getenv("pando_net") != "1" {
 		return nil
 	}
-	if err := linux.NameLink("/sys/class/net"); err != nil {
+	if err := linux.NameLink(); err != nil {
 		return fmt.Errorf("cannot find the interface to the cell's gateway: %w", err)
 	}
 	for _, x := range linux.LinkSettings {

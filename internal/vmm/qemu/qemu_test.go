@@ -34,7 +34,7 @@ func TestCommandHasEveryFileAsADescriptor(t *testing.T) {
 		return f
 	}
 	s := &vmm.Spec{Kernel: file(), Initramfs: file(), Append: "their=words", CPUs: 2, Memory: 128 << 20, RAM: file(), Private: true,
-		Ports: []vmm.Port{{Name: "guest", Socket: file()}, {Name: "files", Socket: file()}}, Monitor: file(), Console: file(), Net: file(), Accel: vmm.Emulated}
+		Ports: []vmm.Port{{Name: "guest", Socket: file()}, {Name: "files", Socket: file()}}, Monitor: file(), Console: file(), Net: file(), MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Accel: vmm.Emulated}
 	args, files, err := (&Driver{}).Command(&vmm.Program{Path: "/bin/qemu"}, s)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestCommandHasEveryFileAsADescriptor(t *testing.T) {
 	line := strings.Join(args, " ")
 	for want, f := range map[string]*os.File{
 		"-kernel /proc/self/fd/%d": s.Kernel, "-initrd /proc/self/fd/%d": s.Initramfs, "mem-path=/proc/self/fd/%d,share=off": s.RAM,
-		"socket,id=monitor,fd=%d": s.Monitor, "set=1,fd=%d": s.Console, "local.str=%d": s.Net,
+		"socket,id=monitor,fd=%d": s.Monitor, "set=1,fd=%d": s.Console, "local.str=%d -device virtio-net-device,netdev=net,mac=02:00:00:00:00:01": s.Net,
 		"socket,id=port1,fd=%d -device virtserialport,chardev=port1,nr=1,name=guest": s.Ports[0].Socket,
 		"socket,id=port2,fd=%d -device virtserialport,chardev=port2,nr=2,name=files": s.Ports[1].Socket,
 	} {

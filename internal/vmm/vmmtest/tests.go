@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -34,11 +35,12 @@ func testBoots(k *bench) {
 			f, c := one.pair(unix.SOCK_DGRAM)
 			defer f.Close()
 			s.Net, mine = f, c
+			s.MAC = net.HardwareAddr{2, 1, 2, 3, 4, 5}
 		}
 		b := one.start(s)
 		b.ask("ping "+strconv.Itoa(i), "pong "+strconv.Itoa(i))
 		b.ask("cpus", strconv.Itoa(s.CPUs))
-		b.ask("net", strconv.FormatBool(s.Net != nil))
+		b.ask("net", "at ["+s.MAC.String()+"]")
 		if a, c := b.say("random"), b.say("random"); a == c || len(a) != 32 || len(c) != 32 {
 			b.Errorf("the machine's randomness is %q and %q", a, c)
 		}

@@ -63,8 +63,8 @@ func serve() error {
 			b, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 			answer = fmt.Sprintf("%s %v", strings.TrimSpace(string(b)), err)
 		case "net":
-			_, err := os.Stat("/sys/class/net/eth0")
-			answer = fmt.Sprint(err == nil)
+			b, _ := os.ReadFile("/sys/class/net/eth0/address")
+			answer = "at [" + strings.TrimSpace(string(b)) + "]"
 		case "count":
 			go c.count()
 			answer = "counting"
