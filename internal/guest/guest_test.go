@@ -394,6 +394,16 @@ c.sendall(got[::-1]); c.close()
 		if list, err := b.Ports(b.ctx); err != nil || !slices.Contains(list, cell.Listening{Port: port, Address: "127.0.0.1"}) {
 			t.Errorf("port %d is not among %v, %v", port, list, err)
 		}
+		before, err := b.Tried(b.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, _, errs := b.run(t, sh("nobody", "exec bash -c 'echo x > /dev/udp/127.0.0.1/9'"), ""); exit.Code != 0 {
+			t.Errorf("%+v, %s", exit, errs)
+		}
+		if n, err := b.Tried(b.ctx); n <= before || err != nil {
+			t.Errorf("%d packets found nobody, %d before: %v", n, before, err)
+		}
 		conn, err := b.Dial(b.ctx, port)
 		if err != nil {
 			t.Fatal(err)

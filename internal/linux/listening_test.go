@@ -2,6 +2,8 @@ package linux
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -36,5 +38,25 @@ func TestListening(t *testing.T) {
 `
 	if diff := cmp.Diff([]cell.Listening{{Port: 3000, Address: "::1"}, {Port: 80, Address: "::"}}, readListening(strings.NewReader(six))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Packets that find nobody are counted, whether they had no way or nobody was at its
+// end, and no others.
+func TestTried(t *testing.T) {
+	dir := t.TempDir()
+	if n := Tried(dir); n != 0 {
+		t.Errorf("%d without counters", n)
+	}
+	for name, text := range map[string]string{
+		"snmp":  "Ip: Forwarding OutNoRoutes InHdrErrors\nIp: 1 20 300\nUdp: InDatagrams NoPorts\nUdp: 4000 50000\n",
+		"snmp6": "Ip6OutNoRoutes\t600000\nUdp6NoPorts 7000000\nIp6InReceives 80000000\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := Tried(dir); n != 7650020 {
+		t.Errorf("%d are counted", n)
 	}
 }
