@@ -29,6 +29,9 @@ Where a cell or run may be left out, it is the latest from this directory.`},
                (default: the XDG directories; for root /var/lib/pando,
                /var/cache/pando and /run/pando)
   PANDO_IDLE   how long a daemon without work stays, such as 1h (default: 10m)
+  PANDO_KERNEL what microVM cells boot for which no --kernel is given, for a
+               daemon that is started now: IMAGE or IMAGE:MODULES
+  PANDO_KVM    off: a daemon that is started now has microVM cells emulated
   PANDO_HOST   a daemon elsewhere, as pando serve prints it:
                http://HOST:PORT (this host alone) or https://HOST:PORT, with
                #sha256=FINGERPRINT where it has a certificate of its own making
