@@ -36,7 +36,7 @@ func (f found) Kernel(string) (*boot.Kernel, error) {
 }
 
 // nothing is a host without QEMU and kernels.
-type nothing struct{ found }
+type nothing struct{}
 
 func (nothing) Program(context.Context) (*vmm.Program, error) {
 	return nil, cell.Errorf(cell.Unavailable, "", "install QEMU", "cannot find QEMU")
