@@ -77,7 +77,7 @@ ended. Without, each run starts from the directory.`,
 	f.SetInterspersed(false)
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
-	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm (a preview), none (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
+	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&policyFile, "policy", "", "policy file")

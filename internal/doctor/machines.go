@@ -17,7 +17,7 @@ import (
 )
 
 // forMachines is what the findings of this file are for.
-const forMachines = "microVM cells (a preview)"
+const forMachines = "microVM cells"
 
 // machineLimit is how long the machine that KVM is tried with may run. It needs
 // some milliseconds.
