@@ -60,7 +60,7 @@ type Finding struct {
 	Found  string `json:"found"`          // what was found, in words
 	Adds   string `json:"adds,omitempty"` // what it would add, when it is missing
 	Fix    string `json:"fix,omitempty"`  // a command or a step that mends it
-	// For is what needs it, where pando works without: "microVM cells (a preview)".
+	// For is what needs it, where pando works without: "microVM cells".
 	For string `json:"for,omitempty"`
 	// Verdict is a word for a program to decide on, where status is not enough: "kvm" has
 	// "absent", "no access", "not hardware" (a device without machines behind it), "switched off", "works".
