@@ -25,6 +25,7 @@ type box struct {
 	in      *bufio.Reader
 	console string // a file
 	ended   chan struct{}
+	longest time.Duration // gap that take has asked for
 }
 
 // start starts a machine, without waiting for its guest.

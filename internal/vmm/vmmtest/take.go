@@ -37,6 +37,7 @@ func (b *box) take(base, to *os.File) taken {
 	b.must(err)
 	defer k.Close()
 	x := taken{image: to, before: b.gap()}
+	b.longest = x.before
 	began := time.Now()
 	b.must(b.m.Stop(b.ctx))
 	var devices bytes.Buffer
