@@ -11,6 +11,7 @@ import (
 const (
 	userfaultAPI      = 0xc018aa3f // UFFDIO_API: _IOWR(0xAA, 0x3f, struct uffdio_api)
 	userfaultRegister = 0xc020aa00 // UFFDIO_REGISTER: _IOWR(0xAA, 0, struct uffdio_register)
+	userfaultForget   = 0x8010aa01 // UFFDIO_UNREGISTER: _IOR(0xAA, 1, struct uffdio_range)
 	userfaultVersion  = 0xaa
 	userfaultWrites   = 1 << 15 // UFFD_FEATURE_WP_ASYNC
 	userfaultProtect  = 1 << 1  // UFFDIO_REGISTER_MODE_WP
@@ -29,6 +30,13 @@ func RecordWrites(userfault *os.File) error {
 func RecordWritesTo(userfault *os.File, start, end uint64) error {
 	r := struct{ start, len, mode, ioctls uint64 }{start, end - start, userfaultProtect, 0}
 	return ioctlOf(userfault, "UFFDIO_REGISTER", userfaultRegister, unsafe.Pointer(&r))
+}
+
+// ForgetWritesTo undoes RecordWritesTo, of a part of it or all. The process can change
+// nothing about its mappings meanwhile, and waits in page faults.
+func ForgetWritesTo(userfault *os.File, start, end uint64) error {
+	r := struct{ start, len uint64 }{start, end - start}
+	return ioctlOf(userfault, "UFFDIO_UNREGISTER", userfaultForget, unsafe.Pointer(&r))
 }
 
 func ioctlOf(f *os.File, name string, request uintptr, arg unsafe.Pointer) error {

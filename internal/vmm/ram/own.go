@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -77,23 +79,67 @@ func readPagemap(pagemap *os.File, a area, add func(start, end uint64)) error {
 	return nil
 }
 
-// pages lists the process's own pages as runs of the image, in its order.
+// pages lists the process's own pages as runs of the image, in its order, and their
+// bytes. Lists of half the memory are made at once: to look at a GiB takes 8 ms.
 func (t *Taking) pages(list lister) (runs []run, n int64, err error) {
-	for _, a := range t.areas {
-		err := list(t.pagemap, a, func(start, end uint64) {
-			size := int64(end - start)
-			n += size
-			if k := len(runs) - 1; k >= 0 && runs[k].addr+uint64(runs[k].n) == start && runs[k].off+runs[k].n == a.off+int64(start-a.start) {
-				runs[k].n += size
-				return
-			}
-			runs = append(runs, run{start, a.off + int64(start-a.start), size})
-		})
-		if err != nil {
-			return nil, 0, err
-		}
+	halves := halve(t.areas)
+	lists := make([][]run, len(halves))
+	errs := make([]error, len(halves))
+	var all sync.WaitGroup
+	for i, half := range halves {
+		all.Go(func() { lists[i], errs[i] = runsOf(t.pagemap, half, list) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, 0, err
+	}
+	runs = slices.Concat(lists...)
+	for _, r := range runs {
+		n += r.n
 	}
 	return runs, n, nil
+}
+
+// halve parts areas in two of the same size, at what may be the border of a huge page.
+func halve(areas []area) (halves [2][]area) {
+	var size uint64
+	for _, a := range areas {
+		size += a.end - a.start
+	}
+	var before uint64
+	for _, a := range areas {
+		n := a.end - a.start
+		mid := a.start
+		if before < size/2 {
+			mid = min((a.start+size/2-before+piece-1)/piece*piece, a.end)
+		}
+		if mid > a.start {
+			halves[0] = append(halves[0], area{a.start, mid, a.off})
+		}
+		if mid < a.end {
+			halves[1] = append(halves[1], area{mid, a.end, a.off + int64(mid-a.start)})
+		}
+		before += n
+	}
+	return halves
+}
+
+// runsOf lists the pages of some areas.
+func runsOf(pagemap *os.File, areas []area, list lister) (runs []run, err error) {
+	for _, a := range areas {
+		err := list(pagemap, a, func(start, end uint64) {
+			off, n := a.off+int64(start-a.start), int64(end-start)
+			if k := len(runs) - 1; k >= 0 && runs[k].addr+uint64(runs[k].n) == start && runs[k].off+runs[k].n == off {
+				runs[k].n += n
+				return
+			}
+			runs = append(runs, run{start, off, n})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return runs, nil
 }
 
 // all lists all pages of the process's own.

@@ -33,6 +33,8 @@ func filled(t *testing.T) *os.File {
 func (c *child) taken() (*os.File, Stats) {
 	c.Helper()
 	to := memfd(c, 0)
+	before, err := find(c.pid, c.base, c.size)
+	must(c, err)
 	k, err := Begin(c.Context(), c.pid, c.base, c.size, to)
 	must(c, err)
 	s, err := k.Finish(c.Context())
@@ -40,6 +42,9 @@ func (c *child) taken() (*os.File, Stats) {
 	must(c, k.Close())
 	c.same(to)
 	c.untouched()
+	if after, err := find(c.pid, c.base, c.size); err != nil || !slices.Equal(before, after) {
+		c.Errorf("its mappings were %v, and are %v (%v)", before, after, err)
+	}
 	return to, s
 }
 
