@@ -225,7 +225,11 @@ func testInvalid(k *bench) {
 	defer other.Close()
 	short := k.ram()
 	k.must(short.Truncate(memory / 2))
+	zero, err := os.Open("/dev/zero")
+	k.must(err)
+	defer zero.Close()
 	for name, change := range map[string]func(*vmm.Spec){
+		"a shared device":    func(s *vmm.Spec) { s.RAM = zero },
 		"no processors":      func(s *vmm.Spec) { s.CPUs = 0 },
 		"no memory":          func(s *vmm.Spec) { s.Memory = 0 },
 		"half a page":        func(s *vmm.Spec) { s.Memory -= 2048 },
