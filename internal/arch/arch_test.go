@@ -189,7 +189,6 @@ var mayExec = []string{
 	"internal/vmm/vmmtest/vmmtest.go",            // go build, of the suite's own guest
 	"internal/vmm/vmmtest/box.go",                // machine monitors, which a keeper starts elsewhere
 	"internal/vmm/vmmtest/pause.go",              // mkfs.xfs and mount, for a benchmark
-	"internal/vmm/vmmtest/pause.go",              // mkfs and mount, of a file system for benchmarks
 	"bench/peers.go",                             // the peers that are measured
 	"bench/doors.go",                             // pando serve and pando mcp, as programs start them
 	"internal/need/need.go",                      // only looks for them
