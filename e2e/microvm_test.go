@@ -14,7 +14,7 @@ var notOnMicroVM = map[string]string{}
 
 // oftenOnMicroVM are those of them that every change must pass: an emulated machine
 // boots for seconds.
-var oftenOnMicroVM = []string{"run", "network", "d42-hazards", "whole/live-python", "whole/memory-restored"}
+var oftenOnMicroVM = []string{"run", "network", "d42-hazards", "microvm/kernel", "whole/live-python", "whole/memory-restored"}
 
 func TestScriptsOnMicroVM(t *testing.T) {
 	if !hasGvisor() {

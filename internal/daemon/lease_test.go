@@ -14,7 +14,7 @@ func TestCreateReachesNothingOfTheHost(t *testing.T) {
 	r := httptest.NewRequest("POST", "/v1/cells", nil)
 	r = r.WithContext(access.With(r.Context(), access.Principal{Name: "some", Level: Act}))
 	for _, req := range []api.CreateRequest{
-		{From: "/etc"}, {Mounts: []string{"/etc:/mnt"}}, {Backend: "none"}, {Image: "dir:/"}, {Policy: "version: 1\nfiles: {mounts: [{from: /etc, to: /mnt}]}\n"},
+		{From: "/etc"}, {Mounts: []string{"/etc:/mnt"}}, {Backend: "none"}, {Image: "dir:/"}, {Kernel: "/boot/vmlinuz"}, {Policy: "version: 1\nfiles: {mounts: [{from: /etc, to: /mnt}]}\n"},
 	} {
 		if err := mayReach(r, createReaches(req)); cell.KindOf(err) != cell.Denied {
 			t.Errorf("%+v: %v", req, err)

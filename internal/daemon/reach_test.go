@@ -18,6 +18,7 @@ func TestHostIsOutOfReachBelowAdmin(t *testing.T) {
 		"no isolation":      runReaches(api.RunRequest{Backend: "none"}),
 		"none as default":   runReaches(api.RunRequest{Prefer: "none"}),
 		"a directory image": runReaches(api.RunRequest{Image: "dir:/"}),
+		"a kernel":          runReaches(api.RunRequest{Kernel: "/boot/vmlinuz"}),
 		"a layout":          runReaches(api.RunRequest{Image: "oci:/root/layout"}),
 		"a relative layout": runReaches(api.RunRequest{Image: "oci:./layout"}),
 		"an archive":        runReaches(api.RunRequest{Image: "oci:image.tar"}),

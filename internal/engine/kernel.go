@@ -13,13 +13,14 @@ import (
 func (e *Engine) planKernel(p *runPlan) error {
 	const opName = "engine.StartRun"
 	asked := kernelAt(p.req.Kernel, p.req.CallerDir)
+	if p.cell != nil {
+		p.kernel = p.cell.Setup.Kernel
+	}
 	switch {
-	case asked == "":
-		return nil
-	case p.cell != nil && asked == p.cell.Setup.Kernel:
+	case asked == p.kernel || asked == "":
 		return nil
 	case p.cell != nil:
-		return cell.Errorf(cell.Conflict, opName, "leave out --kernel, or choose another --cell", "cell %s boots %s", p.cell.Title(), orElse(p.cell.Setup.Kernel, "no kernel that was asked for"))
+		return cell.Errorf(cell.Conflict, opName, "leave out --kernel, or choose another --cell", "cell %s boots %s", p.cell.Title(), orElse(p.kernel, "no kernel that was asked for"))
 	}
 	b, boots := p.backend.(backend.Booter)
 	if !boots {

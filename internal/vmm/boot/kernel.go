@@ -35,6 +35,13 @@ const install = "install a kernel's package (Debian: linux-image-cloud-amd64; Ub
 // readable is the hint where kernels are there, and only for root.
 const readable = "let it be read (sudo chmod a+r %s; again when it was updated), or name a copy of it with --kernel"
 
+// named and whole are the hints where something else than a package's kernel was
+// named, or its modules are not where they are looked for.
+const (
+	named = "name the kernel's image as packages have it: /boot/vmlinuz-VERSION"
+	whole = "install the package with its modules, or name their directory, too: --kernel IMAGE:MODULES"
+)
+
 // Find returns the best kernel of the host's packages that has all of some modules:
 // one made for virtual machines if there is one, else the newest. Packages put
 // images into one directory (vmlinuz-VERSION, vmlinuz-FLAVOUR), or beside their
@@ -131,18 +138,18 @@ func Open(image, modules string, need ...string) (*Kernel, error) {
 		return nil, cell.Errorf(cell.Denied, "boot.Open", fmt.Sprintf(readable, image), "cannot read a kernel: %w", err)
 	}
 	if err != nil {
-		return nil, cell.Errorf(cell.NotFound, "boot.Open", install, "cannot open a kernel: %w", err)
+		return nil, cell.Errorf(cell.NotFound, "boot.Open", named, "cannot open a kernel: %w", err)
 	}
 	defer f.Close()
 	version, err := versionOf(f)
 	if err != nil {
-		return nil, cell.Errorf(cell.Invalid, "boot.Open", "name the kernel's image as packages have it: /boot/vmlinuz-VERSION", "cannot use %s: %w", image, err)
+		return nil, cell.Errorf(cell.Invalid, "boot.Open", named, "cannot use %s: %w", image, err)
 	}
 	if modules == "" {
 		modules = filepath.Join(Modules, version)
 	}
 	if _, err := os.Stat(filepath.Join(modules, "modules.builtin")); err != nil {
-		return nil, cell.Errorf(cell.NotFound, "boot.Open", install, "cannot use kernel %s without its modules: %w", version, err)
+		return nil, cell.Errorf(cell.NotFound, "boot.Open", whole, "cannot use kernel %s without its modules: %w", version, err)
 	}
 	k := &Kernel{Version: version, Image: image, Modules: modules}
 	if _, err := k.Load(need...); len(need) > 0 && err != nil {
