@@ -83,6 +83,7 @@ func KeeperFiles(dir string) (left []string) {
 // Run tries everything, or only those tests that are named. machine is called for each
 // test.
 func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
+	missing := slices.Clone(only)
 	for _, x := range []struct {
 		name string
 		f    func(*bench)
@@ -103,6 +104,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 		if len(only) > 0 && !slices.Contains(only, x.name) {
 			continue
 		}
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == x.name })
 		t.Run(x.name, func(t *testing.T) {
 			m := machine(t)
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -120,6 +122,9 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 			}()
 			x.f(k)
 		})
+	}
+	if len(missing) > 0 {
+		t.Errorf("there are no tests %q", missing)
 	}
 }
 

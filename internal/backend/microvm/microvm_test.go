@@ -22,12 +22,12 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	cache := t.TempDir()
 	machines(t, cache)
-	only := []string{"Exec", "Input", "F29TimeoutEndsTheGroup", "Freeze", "Attach", "Remove", "Isolation", "Mounts", "Files", "EvalKeepsState", "F33MemoryBites", "F33ProcessesBite"}
+	only := []string{"Exit", "Input", "F29TimeoutEndsTheGroup", "Freeze", "Attach", "Remove", "Isolation", "Mounts", "Files", "EvalKeepsState", "F33MemoryBites", "F33ProcessesBite"}
 	switch {
 	case os.Getenv("E2E_SOAK") != "":
 		only = nil // all of them: an emulated machine boots for seconds
 	case os.Getuid() != 0:
-		only = []string{"Exec", "Files", "F33Limits", "F33MemoryBites"} // limits that no cgroup of the host applies
+		only = []string{"Exit", "Files", "F33Limits", "F33MemoryBites"} // limits that no cgroup of the host applies
 	}
 	backendtest.Run(t, func(t *testing.T) *backendtest.Machine {
 		cfg := config(t, cache)
