@@ -7,7 +7,7 @@ import (
 
 // Network is what a run said to the outside, and what it was refused.
 type Network struct {
-	Link      string `json:"link,omitempty"` // how the cell reached its gateway: "tun", "veth"
+	Link      string `json:"link,omitempty"` // how the cell reached its gateway: "tun", "veth", "socket"
 	Decisions int    `json:"decisions"`      // how many were made
 	Denied    int    `json:"denied"`         // how many of them said no
 	Approved  int    `json:"approved"`       // how many a person allowed

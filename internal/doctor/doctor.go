@@ -153,6 +153,8 @@ func (x *examination) network(ctx context.Context) {
 		x.add("network", missing, err.Error(), adds, cmp.Or(cell.HintOf(err), "load the kernel's module for one of them: sudo modprobe tun, or sudo modprobe veth"))
 	case kind == "tun":
 		x.add("network", ok, "cells with a network rule talk through a gateway, over a TUN", "", "")
+	case kind == "socket":
+		x.add("network", ok, "cells with a network rule talk through a gateway, over a socket", "", "")
 	default:
 		x.add("network", ok, "cells with a network rule talk through a gateway, over a veth pair", "", "")
 	}

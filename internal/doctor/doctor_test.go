@@ -162,9 +162,10 @@ func (c connected) Link(context.Context) (string, error) {
 // its remedy; a host without is no broken one.
 func TestNetwork(t *testing.T) {
 	for link, want := range map[string]api.Finding{
-		"tun":  {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a TUN"},
-		"veth": {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a veth pair"},
-		"":     {Name: "network", Status: missing, Found: "cannot connect a cell: there is nothing", Adds: "cells that talk, as far as a policy allows", Fix: "load a module"},
+		"tun":    {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a TUN"},
+		"veth":   {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a veth pair"},
+		"socket": {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a socket"},
+		"":       {Name: "network", Status: missing, Found: "cannot connect a cell: there is nothing", Adds: "cells that talk, as far as a policy allows", Fix: "load a module"},
 	} {
 		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: connected{link: link},
 			Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())

@@ -90,6 +90,12 @@ type Counter interface {
 	Killed(id cell.ID) int64
 }
 
+// An Apart driver runs cells on whose kernel no socket of the host's can be reached,
+// though its file is there. Apart says so, for people.
+type Apart interface {
+	Apart() string
+}
+
 // A Seeker is a driver that can tell how often processes of a cell without a
 // network tried to reach somebody.
 type Seeker interface {

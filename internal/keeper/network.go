@@ -327,6 +327,10 @@ func (s *Server) agent(req *Request, files []*os.File) error {
 		closeAll(files)
 		return malformed(req.Op)
 	}
+	if d, ok := s.Driver.(Apart); ok {
+		closeAll(files)
+		return cell.Errorf(cell.Unsupported, "keeper.agent", "choose --backend namespace", "cannot lend keys of SSH: %s", d.Apart())
+	}
 	a, ok := t.n.(Agency)
 	if !ok {
 		closeAll(files)

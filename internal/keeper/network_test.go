@@ -295,3 +295,25 @@ func TestNetworkEventsOfACellThatLivesOn(t *testing.T) {
 		t.Errorf("the network was told to %q", n.did)
 	}
 }
+
+// apart is a driver of cells with a kernel that does not know the host's sockets.
+type apart struct{ *fakeDriver }
+
+func (apart) Apart() string { return "it is far away" }
+
+// Keys are not lent over a socket that nobody in the cell could reach: who asks for
+// them is told, instead of the program that would find nobody there.
+func TestKeysAreNotLentWhereNoSocketIsReached(t *testing.T) {
+	s := &Server{Driver: apart{}, cells: map[cell.ID]*kept{two: {talk: &talk{n: &fakeNetwork{}}}}}
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.agent(&Request{Op: "agent", Cell: two}, []*os.File{f, nil})
+	if cell.KindOf(err) != cell.Unsupported || !strings.Contains(err.Error(), "it is far away") || cell.HintOf(err) == "" {
+		t.Errorf("%v, %q", err, cell.HintOf(err))
+	}
+	if f.Close() == nil {
+		t.Error("the socket is still open")
+	}
+}

@@ -176,6 +176,11 @@ func (b *Backend) dress(i backend.Instance) backend.Instance {
 // Driver is the keeper's side.
 type Driver struct{ *staged.Driver }
 
+// Apart implements keeper.Apart.
+func (*Driver) Apart() string {
+	return "the Linux of a microVM cell does not see what listens on the host's"
+}
+
 // bootPatience is how long a machine may take to boot. An emulated one that is to
 // take two seconds may never come to an end.
 const bootPatience = 20 * time.Second
