@@ -1,6 +1,7 @@
 package microvm
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -265,6 +266,7 @@ func (m *machine) Said() string {
 	}
 	b := make([]byte, min(st.Size(), 2048))
 	m.console.ReadAt(b, st.Size()-int64(len(b)))
+	b = bytes.TrimPrefix(b, []byte("ftruncate: Invalid argument\n")) // of /dev/zero, which QEMU tries to make larger
 	if text := strings.TrimSpace(string(b)); text != "" {
 		return text
 	}
