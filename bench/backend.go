@@ -5,36 +5,47 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pando-dev/pando/api"
 )
 
-// gvisor is the backend that has axes of its own: what differs there is measured
-// there. The others are the same code on every backend.
-const gvisor = "gvisor"
+// The backends whose cells have a kernel of their own have axes of their own: what
+// differs there is measured there. The others are the same code on every backend.
+const (
+	gvisor  = "gvisor"
+	microvm = "microvm"
+)
+
+// apart are those backends.
+var apart = []string{gvisor, microvm}
 
 // AxesOn lists the axes of a backend; of "", those of the one that pando chooses.
 func AxesOn(backend string) ([]Axis, error) {
-	switch backend {
-	case "":
+	if backend == "" {
 		return Axes(), nil
-	case gvisor:
-		var out []Axis
-		for _, a := range Axes() {
-			if a.gvisor != nil {
-				a.measure = a.gvisor
-				out = append(out, a)
-			}
-		}
-		return out, nil
 	}
-	return nil, fmt.Errorf("cannot measure on backend %q: there is the one that pando chooses, and %s", backend, gvisor)
+	if !slices.Contains(apart, backend) {
+		return nil, fmt.Errorf("cannot measure on backend %q: there is the one that pando chooses, and %s", backend, strings.Join(apart, ", "))
+	}
+	var out []Axis
+	for _, a := range Axes() {
+		if a.cells != nil {
+			a.measure = a.cells
+			out = append(out, a)
+		}
+	}
+	return out, nil
 }
 
 // Backends are those that can be asked for, each with the names of its axes.
 func Backends() map[string][]string {
-	axes, _ := AxesOn(gvisor)
-	return map[string][]string{gvisor: namesOf(axes)}
+	out := map[string][]string{}
+	for _, b := range apart {
+		axes, _ := AxesOn(b)
+		out[b] = namesOf(axes)
+	}
+	return out
 }
 
 // Key names an axis among the results: its name, with the backend where one was
@@ -50,7 +61,7 @@ func key(axis, backend string) string {
 
 // Keys are the keys of all axes on all backends.
 func Keys() (out []string) {
-	for _, b := range []string{"", gvisor} {
+	for _, b := range append([]string{""}, apart...) {
 		axes, err := AxesOn(b)
 		if err != nil {
 			continue
@@ -111,7 +122,7 @@ func (i *installation) living(ctx context.Context, p python, name string, limits
 	return err
 }
 
-// inhabited makes an installation in which cells of gVisor live with an
+// inhabited makes an installation in which cells of that backend live with an
 // interpreter that has numpy. It is nil, and said in out, where that can't be.
 func (l *lab) inhabited(ctx context.Context, out *AxisResult, name string) (p python, inst *installation, err error) {
 	p, why := l.python(ctx)

@@ -7,28 +7,33 @@ import (
 	"testing"
 )
 
-func TestAxesOnGvisor(t *testing.T) {
-	axes, err := AxesOn(gvisor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"run", "exec", "spawn", "eval", "branch", "chain", "density"} {
-		if !slices.Contains(namesOf(axes), want) {
-			t.Errorf("gVisor has no axis %s", want)
+func TestAxesApart(t *testing.T) {
+	for _, b := range apart {
+		axes, err := AxesOn(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"run", "exec", "spawn", "eval", "branch", "chain", "density"} {
+			if !slices.Contains(namesOf(axes), want) {
+				t.Errorf("%s has no axis %s", b, want)
+			}
+		}
+		for _, a := range axes {
+			if a.measure == nil {
+				t.Errorf("%s measures nothing", a.Name)
+			}
+		}
+		if all, err := choose([]string{"all"}, b); err != nil || len(all) != len(axes) {
+			t.Errorf("all is %v, %v", namesOf(all), err)
+		}
+		if _, err := choose([]string{"ledger"}, b); err == nil || !strings.Contains(err.Error(), "same code") {
+			t.Errorf("ledger on %s: %v", b, err)
+		}
+		if !slices.Equal(Backends()[b], namesOf(axes)) {
+			t.Errorf("%s can be asked for with %v", b, Backends()[b])
 		}
 	}
-	for _, a := range axes {
-		if a.measure == nil {
-			t.Errorf("%s measures nothing", a.Name)
-		}
-	}
-	if all, err := choose([]string{"all"}, gvisor); err != nil || len(all) != len(axes) {
-		t.Errorf("all is %v, %v", namesOf(all), err)
-	}
-	if _, err := choose([]string{"ledger"}, gvisor); err == nil || !strings.Contains(err.Error(), "same code") {
-		t.Errorf("ledger on gVisor: %v", err)
-	}
-	if _, err := choose([]string{"run"}, "mainframe"); err == nil || !strings.Contains(err.Error(), gvisor) {
+	if _, err := choose([]string{"run"}, "mainframe"); err == nil || !strings.Contains(err.Error(), gvisor) || !strings.Contains(err.Error(), microvm) {
 		t.Errorf("an unknown backend: %v", err)
 	}
 	if _, err := AxesOn("mainframe"); err == nil {

@@ -37,7 +37,7 @@ type Axis struct {
 	// measure adds cases, absences and notes to out. What it adds before it
 	// fails is kept.
 	measure func(ctx context.Context, l *lab, out *AxisResult) error
-	gvisor  func(ctx context.Context, l *lab, out *AxisResult) error // on that backend; nil if nothing differs there
+	cells   func(ctx context.Context, l *lab, out *AxisResult) error // on a backend that is asked for; nil if nothing differs there
 }
 
 // Axes lists all axes in the order of PERFORMANCE.md.
@@ -51,7 +51,7 @@ const Enough = 10
 // Options say what is measured and how.
 type Options struct {
 	Axes    []string      // names; "all" is all of them
-	Backend string        // of the cells: "gvisor", or "" for the one that pando chooses
+	Backend string        // of the cells: "gvisor", "microvm", or "" for the one that pando chooses
 	Exe     string        // the pando that is measured (default: this executable)
 	Version string        // of it
 	Runs    int           // rounds that count (default: 10; quick: 3)

@@ -14,7 +14,7 @@ var branchAxis = Axis{
 	Name:    "branch",
 	About:   "a running interpreter is branched: how long it stands still, and when a branch has answered",
 	measure: measureBranch,
-	gvisor:  measureBranchOfCells,
+	cells:   measureBranchOfCells,
 }
 
 // weight is how much memory the source of a branch holds.

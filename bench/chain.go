@@ -13,7 +13,7 @@ var chainAxis = Axis{
 	Name:    "chain",
 	About:   "branches of branches: what depth costs",
 	measure: measureChain,
-	gvisor:  measureChainOfCells,
+	cells:   measureChainOfCells,
 }
 
 // depths are how many branches lie between a source and the first.

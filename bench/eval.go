@@ -13,7 +13,7 @@ var evalAxis = Axis{
 	Name:    "eval",
 	About:   "an evaluation in a cell's interpreter, which lives from one to the next",
 	measure: measureEval,
-	gvisor:  measureEval,
+	cells:   measureEval,
 }
 
 // evalsInRow are timed together: one alone is short.

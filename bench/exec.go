@@ -13,7 +13,7 @@ var execAxis = Axis{
 	Name:    "exec",
 	About:   "a command in a cell that lives",
 	measure: measureExec,
-	gvisor:  measureExec,
+	cells:   measureExec,
 }
 
 func measureExec(ctx context.Context, l *lab, out *AxisResult) error {
@@ -44,11 +44,13 @@ func measureExec(ctx context.Context, l *lab, out *AxisResult) error {
 			func(ctx context.Context) error { _, err := inst.exec(ctx, cell, "/bin/true"); return err }),
 		repeat([]string{once, row}, contestant{name: "pando exec", ours: true, command: typed.words()},
 			func(ctx context.Context) error { return all(ctx, typed) }))
-	if l.backend == gvisor {
+	switch l.backend {
+	case microvm:
+	case gvisor:
 		x, end := l.runscExec(ctx, out, inst, dir, once, row)
 		defer end()
 		list = append(list, x...)
-	} else {
+	default:
 		x, end := l.crunExec(ctx, out, inst, dir, once, row)
 		defer end()
 		list = append(list, x...)

@@ -13,7 +13,7 @@ var runAxis = Axis{
 	Name:    "run",
 	About:   "a governed run (checkpoint, policy, signed receipt) beside what else starts a command in isolation",
 	measure: measureRun,
-	gvisor:  measureRun,
+	cells:   measureRun,
 }
 
 // The cases of the axis, and how many runs are one sample of runs in a row.
@@ -46,10 +46,13 @@ func measureRun(ctx context.Context, l *lab, out *AxisResult) error {
 	peers := []func(context.Context, *AxisResult, *installation, string, ...string) ([]contestant, error){l.bwrap, l.crunRun, l.runscDo, l.engines}
 	goals := []Goal{{Series: pandoRun, AtMost: 25}, {Series: pandoRun, AtMost: 1, Of: "crun run"}, {Series: pandoTalks, AtMost: 25 + 15}}
 	first, started := []Goal{{Series: pandoRun, AtMost: 400}}, []Goal(nil)
-	if l.backend == gvisor {
+	switch l.backend {
+	case gvisor:
 		peers = peers[2:3:3]
 		peers = append(peers, l.runscRun)
 		goals, first, started = nil, nil, []Goal{{Series: pandoRun, AtMost: 90}}
+	case microvm:
+		peers, goals, first = nil, nil, nil
 	}
 	for _, peer := range peers {
 		more, err := peer(ctx, out, inst, dir, caseRun, caseRow)
