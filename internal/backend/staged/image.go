@@ -78,7 +78,9 @@ func (x *Images) read(dir string) (f facts, err error) {
 	if err != nil {
 		return f, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(now)) {
+	all := maps.Clone(now)
+	maps.Copy(all, f.Needs) // it may need what this host doesn't even name
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if f.Needs[name] != now[name] {
 			return f, cell.Errorf(cell.Unsupported, x.Name+".Create", "fork its files, or build the template anew",
 				"cannot go on with what was captured by another %s: expected %q, found %q", name, f.Needs[name], now[name])
