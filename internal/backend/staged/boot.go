@@ -77,11 +77,13 @@ func (s *sandbox) begin(image []*os.File, like known) error {
 // boot starts the kernel, with its guest, or with all that is in the image whose
 // files are given. Then the token is that of the image.
 func (s *sandbox) boot(image []*os.File) (err error) {
+	patience := cmp.Or(s.kind.Patience, bootGrace)
 	for again := s.kind.Again; ; again-- {
-		err = s.bootOnce(image, cmp.Or(s.kind.Patience, bootGrace))
+		err = s.bootOnce(image, patience)
 		if again == 0 || cell.KindOf(err) != cell.Timeout {
 			return err
 		}
+		patience *= 2 // on a host that is busy none comes to its end in so little time
 	}
 }
 

@@ -74,7 +74,8 @@ type Kind struct {
 	// Images are how many files Capture gets.
 	Images int
 	// Patience is how long a guest may take to answer after its kernel was started, and
-	// Again how often another kernel is tried when it does not. 0 is half a minute, and never.
+	// Again how often another kernel is tried when it does not, each for twice as long as
+	// the one before. 0 is half a minute, and never.
 	Patience time.Duration
 	Again    int
 	// Introduced says that a guest does not know whose it is, nor what time it is,
