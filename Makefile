@@ -50,14 +50,22 @@ bench-results: build peers
 		bin/pando bench $$a --json > bench/results/$$a.json.new && mv bench/results/$$a.json.new bench/results/$$a.json || exit 1; \
 	done
 	for a in run exec spawn eval branch chain density; do \
-		PATH=$(CURDIR)/bin/peers:$$PATH bin/pando bench $$a --backend gvisor --json > bench/results/$$a-gvisor.json.new && mv bench/results/$$a-gvisor.json.new bench/results/$$a-gvisor.json || exit 1; \
+		for b in gvisor microvm; do \
+			PATH=$(CURDIR)/bin/peers:$$PATH bin/pando bench $$a --backend $$b --json > bench/results/$$a-$$b.json.new && mv bench/results/$$a-$$b.json.new bench/results/$$a-$$b.json || exit 1; \
+		done; \
 	done
 	$(GO) run ./tools/benchchart
 
-# gVisor's own runtime, of the same version as ours and with all its commands: a
-# peer of the cells that run on gVisor. Nothing but the benchmarks uses it.
-peers:
+# What cells are measured beside, used by nothing but the benchmarks: gVisor's own
+# runtime, of the same version as ours and with all its commands, and what machines of a
+# plain QEMU run, which is no program for a host.
+peers: bin/peers/machine-init
 	CGO_ENABLED=0 $(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/peers/runsc gvisor.dev/gvisor/runsc
+
+.PHONY: bin/peers/machine-init
+bin/peers/machine-init:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./internal/vmm/vmmtest/testdata/guest
+	chmod a-x $@
 
 # What takes too long for every change: the heavy tests, with a kill at every step
 # of every act, twice over with the processors busy, and the race detector over the

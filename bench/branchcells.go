@@ -52,7 +52,10 @@ beat()
 	rowFrom     = 2   // the pause of the last against that of this one
 	rowGoal     = 2.0 // is at most
 	pauseGoal16 = 40.0
-	forWeight   = 6 // times its weight must be available: source and copy, ours and the peer's, and the images
+	// pauseGoalMachine is that of a machine, in ms. What was written while its memory
+	// was copied is to take no longer than at 3 GiB/s: a page a beat, 4 MiB a second.
+	pauseGoalMachine = 10 + 1.3
+	forWeight        = 6 // times its weight must be available: source and copy, ours and the peer's, and the images
 )
 
 // burden is how much memory the interpreter of a source has.
@@ -64,6 +67,11 @@ type burden struct {
 
 func (l *lab) burdens() []burden {
 	list := []burden{{"16 MB", 0, pauseGoal16}, {"256 MB", 256, 0}, {"1 GB", 1024, 0}, {"1.5 GiB", 1536, 0}}
+	if l.backend == microvm {
+		for i := range list {
+			list[i].goal = pauseGoalMachine
+		}
+	}
 	if l.quick {
 		return list[:2]
 	}
@@ -93,7 +101,7 @@ func measureBranchOfCells(ctx context.Context, l *lab, out *AxisResult) error {
 // container.
 func (i *installation) branchesOf(ctx context.Context, l *lab, out *AxisResult, p python, name string, w burden) (err error) {
 	const source = "source"
-	if err := i.beating(ctx, p, source, w.mib); err != nil {
+	if err := i.beating(ctx, p, source, w); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, i.remove(ctx, []string{source})) }()
@@ -101,7 +109,7 @@ func (i *installation) branchesOf(ctx context.Context, l *lab, out *AxisResult, 
 		_, err := i.branchBeating(ctx, r, source, w.name)
 		return err
 	}}}
-	x, end, err := l.runscBranch(ctx, out, i, p, w)
+	x, end, err := l.branchPeer(ctx, out, i, p, w)
 	if err != nil {
 		return err
 	}
@@ -109,7 +117,7 @@ func (i *installation) branchesOf(ctx context.Context, l *lab, out *AxisResult, 
 	list = append(list, x...)
 	c := contest{contestants: list, cases: []Case{
 		{Name: pausedFor + w.name, What: "the longest gap between two beats inside the source, which writes to its memory and says when, about every millisecond"},
-		{Name: branched + w.name, What: "from the request until the branch has computed with a variable of the source; runsc: checkpoint and restore, one after the other, until the copy's heart has beaten"},
+		{Name: branched + w.name, What: "from the request until the branch has computed with a variable of the source; " + branchPeers[l.backend]},
 	}}
 	if w.goal > 0 {
 		c.cases[0].Goals = []Goal{{Series: name, AtMost: w.goal}}
@@ -117,12 +125,30 @@ func (i *installation) branchesOf(ctx context.Context, l *lab, out *AxisResult, 
 	return l.hold(ctx, out, c)
 }
 
+// branchPeers say what peers do until they are there, by backend.
+var branchPeers = map[string]string{
+	gvisor:  "runsc: checkpoint and restore, one after the other, until the copy's heart has beaten",
+	microvm: "qemu: the migration to a file and from it, one after the other, until the copy's guest has answered",
+}
+
+// branchPeer is what is branched beside.
+func (l *lab) branchPeer(ctx context.Context, out *AxisResult, i *installation, p python, w burden) ([]contestant, func(), error) {
+	if l.backend == microvm {
+		return l.qemuBranch(ctx, out, w)
+	}
+	return l.runscBranch(ctx, out, i, p, w)
+}
+
 // beating makes a cell with a heart.
-func (i *installation) beating(ctx context.Context, p python, name string, mib int) error {
-	if err := i.living(ctx, p, name, "--memory", "8G"); err != nil {
+func (i *installation) beating(ctx context.Context, p python, name string, w burden) error {
+	memory := "8G"
+	if i.l.backend == microvm { // of a machine, all that it has is looked at
+		memory = fmt.Sprint(w.asked(), "M")
+	}
+	if err := i.living(ctx, p, name, "--memory", memory); err != nil {
 		return err
 	}
-	_, err := i.eval(ctx, name, fmt.Sprintf(heartCode, mib)+insideCode)
+	_, err := i.eval(ctx, name, fmt.Sprintf(heartCode, w.mib)+insideCode)
 	return err
 }
 
@@ -179,7 +205,7 @@ func (i *installation) branchesInRow(ctx context.Context, l *lab, out *AxisResul
 	const source = "row"
 	at := func(k int) string { return fmt.Sprintf("%sbranch %d", rowCase, k) }
 	c := contest{contestants: []contestant{{name: name, ours: true, command: "client.Branch of one source, ten times", round: func(ctx context.Context, r *recorder) (err error) {
-		if err := i.beating(ctx, p, source, 0); err != nil {
+		if err := i.beating(ctx, p, source, burden{}); err != nil {
 			return err
 		}
 		made := []string{source}

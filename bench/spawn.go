@@ -59,6 +59,10 @@ func measureSpawn(ctx context.Context, l *lab, out *AxisResult) error {
 		defer end()
 		peers = append(peers, peer...)
 	case microvm:
+		var err error
+		if peers, err = l.qemuSpawn(ctx, out); err != nil {
+			return err
+		}
 	default:
 		cold, err := l.coldPeers(ctx, out, ours[0].inst, p)
 		if err != nil {
@@ -78,7 +82,7 @@ func measureSpawn(ctx context.Context, l *lab, out *AxisResult) error {
 		}
 	}
 	out.note("each answer was compared with what numpy must compute, and its two random numbers with those of all cells before")
-	out.note("peers start as many at once as there are processors, and at most %d", peersAtAll)
+	out.note("peers start as many at once as there are processors, and at most %d", l.peersAtAll())
 	return nil
 }
 
@@ -95,17 +99,15 @@ type spawnPeer func(name string, n int) contestant
 // spawning is the contest of n cells.
 func (l *lab) spawning(ctx context.Context, out *AxisResult, ours []*spawner, peers []spawnPeer, n int) error {
 	name := cells(n)
-	they := "programs that import it, until the last has ended"
-	if l.backend != "" {
-		they = "copies of one that has imported it, until the last has said something"
-	}
+	they := map[string]string{"": "programs that import it, until the last has ended", gvisor: "copies of one that has imported it, until the last has said something",
+		microvm: "machines, until the guest of the last has answered"}[l.backend]
 	c := contest{cases: []Case{{Name: name, What: fmt.Sprintf("%s with numpy from the request to the last distinct result and the receipt, by the client; peers: %s", name, they),
 		Goals: slices.Clone(spawnGoals[l.backend][n])}}}
 	for _, s := range ours {
 		s.n, s.hits, s.forks = n, 0, 0
 		c.contestants = append(c.contestants, s.contestant(l, name))
 	}
-	if n <= peersAtAll {
+	if n <= l.peersAtAll() {
 		for _, p := range peers {
 			x := p(name, n)
 			if n >= peersSparse {
@@ -122,6 +124,14 @@ func (l *lab) spawning(ctx context.Context, out *AxisResult, ours []*spawner, pe
 		out.note("%s, %s: %d of %d cells were made ahead", name, s.name, s.hits, s.forks)
 	}
 	return nil
+}
+
+// peersAtAll is how many cells peers make at most.
+func (l *lab) peersAtAll() int {
+	if l.backend == microvm {
+		return machinesAtAll
+	}
+	return peersAtAll
 }
 
 // spawner is an installation with a template.

@@ -190,6 +190,7 @@ var mayExec = []string{
 	"internal/vmm/vmmtest/box.go",                // machine monitors, which a keeper starts elsewhere
 	"internal/vmm/vmmtest/pause.go",              // mkfs.xfs and mount, for a benchmark
 	"bench/peers.go",                             // the peers that are measured
+	"bench/qemu.go",                              // QEMU without pando, as a peer
 	"bench/doors.go",                             // pando serve and pando mcp, as programs start them
 	"internal/need/need.go",                      // only looks for them
 }

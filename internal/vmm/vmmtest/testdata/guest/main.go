@@ -1,4 +1,5 @@
-// Command guest is the first process of the suite's machines. It loads the modules,
+// Command guest is the first process of the suite's machines, and of those that
+// machines of cells are measured beside. It loads the modules,
 // and answers a line with a line on the port "guest". It imports nothing but Go's own
 // packages, so that it can be built where no others are.
 package main
@@ -17,6 +18,10 @@ import (
 )
 
 func main() {
+	if os.Getpid() != 1 {
+		fmt.Println("guest: it is for a machine of its own, as its first process")
+		os.Exit(2)
+	}
 	err := serve()
 	fmt.Println("guest:", err)
 	syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
