@@ -82,12 +82,21 @@ func (s *Server) place(id uint64) (*node, int, unix.Errno) {
 	return n, fd, e
 }
 
+// byFile is the flag of GETATTR that it has a handle.
+const byFile = 1
+
 func (s *Server) getattr(r *request, a *answer) unix.Errno {
+	flags, _, fh := r.u32(), r.u32(), r.u64()
 	n, fd, e := s.place(r.node)
 	if e != 0 {
 		return e
 	}
 	defer unix.Close(fd)
+	if flags&byFile != 0 {
+		if e := s.lost(n, fh); e != 0 {
+			return e
+		}
+	}
 	return s.statNode(n, fd, a)
 }
 

@@ -64,6 +64,12 @@ func (s *Server) read(r *request, a *answer) unix.Errno {
 	return 0
 }
 
+// Flags of WRITE.
+const (
+	writeCached    = 1 << 0 // of the kernel's cache: whoever wrote it doesn't wait
+	writeDropsPriv = 1 << 2
+)
+
 func (s *Server) write(r *request, a *answer) unix.Errno {
 	fh, off, size, flags := r.u64(), r.u64(), r.u32(), r.u32()
 	r.u64() // lock owner
@@ -80,26 +86,60 @@ func (s *Server) write(r *request, a *answer) unix.Errno {
 	if h.flags&unix.O_ACCMODE == unix.O_RDONLY {
 		return unix.EBADF
 	}
-	put := 0
+	put, e := writeAll(h.fd, b, int64(off))
+	if flags&writeCached != 0 {
+		s.lose(h.node, e) // the kernel takes what falls short for written
+		if e != 0 {
+			return e
+		}
+	}
+	if e != 0 && put == 0 {
+		return e
+	}
+	if flags&writeDropsPriv != 0 {
+		dropPriv(h.fd)
+	}
+	a.u32(uint32(put))
+	a.u32(0)
+	return 0
+}
+
+// writeAll writes b at off, as much of it as there is room for.
+func writeAll(fd int, b []byte, off int64) (put int, e unix.Errno) {
 	for put < len(b) {
-		n, err := unix.Pwrite(h.fd, b[put:], int64(off)+int64(put))
+		n, err := unix.Pwrite(fd, b[put:], off+int64(put))
 		if err == unix.EINTR {
 			continue
 		}
-		if err != nil && put == 0 {
-			return errnoOf(err)
+		if err != nil {
+			return put, errnoOf(err)
 		}
 		if n <= 0 {
 			break
 		}
 		put += n
 	}
-	if flags&(1<<2) != 0 {
-		dropPriv(h.fd)
+	return put, 0
+}
+
+// lose keeps in mind what became of a cached write. Its kernel says it to whoever
+// syncs or closes the file, and to nobody who only writes on: they hear it of us.
+func (s *Server) lose(n *node, e unix.Errno) {
+	s.mu.Lock()
+	n.lost = e
+	s.mu.Unlock()
+}
+
+// lost is why writes to n did not succeed that the kernel had cached, once, for whoever
+// asks by a handle for writing: a kernel does before it takes another write into its
+// cache, when it was told of the file more than keepFor ago.
+func (s *Server) lost(n *node, fh uint64) (e unix.Errno) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.handles[fh]; n.lost != 0 && h != nil && h.node == n && h.flags&unix.O_ACCMODE != unix.O_RDONLY {
+		e, n.lost = n.lost, 0
 	}
-	a.u32(uint32(put))
-	a.u32(0)
-	return 0
+	return e
 }
 
 // sync is FSYNC, FSYNCDIR and SYNCFS.

@@ -21,8 +21,9 @@ type node struct {
 	links   bool   // has other names on the host
 	seen    uint64 // a sum of what was told of it last, 0: nothing
 	handles map[uint64]*handle
-	last    *node // the directory where a file without names was
-	pins    int   // files that had their last name here
+	last    *node      // the directory where a file without names was
+	pins    int        // files that had their last name here
+	lost    unix.Errno // why the last write that the kernel had cached did not succeed
 }
 
 // place is a name in a directory.
