@@ -343,12 +343,19 @@ func kill(pid int) {
 	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
 }
 
+// emulatedSlowness is how much longer scripts wait for what happens in a machine that
+// may be emulated.
+const emulatedSlowness = 6
+
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: waitfor SECONDS COMMAND…")
 	}
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
+	if ts.Getenv("PANDO_BACKEND") == "microvm" {
+		n *= emulatedSlowness
+	}
 	deadline := time.Now().Add(time.Duration(n) * time.Second)
 	for {
 		err = ts.Exec(args[1], args[2:]...)
