@@ -41,16 +41,13 @@ func NewCourier(dev *os.File, conn io.ReadWriter) *Courier {
 	return c
 }
 
-// Relay carries messages until the file system is unmounted, which is no error,
-// or the connection ends.
-func Relay(dev *os.File, conn io.ReadWriter) error { return NewCourier(dev, conn).Run() }
-
 // barrierMark is in the numbers of a courier's own requests.
 const barrierMark = 1 << 63
 
 var errUnmounted = errors.New("unmounted")
 
-// Run carries messages, as Relay does. It ends what is under way in both
+// Run carries messages until the file system is unmounted, which is no error, or the
+// connection ends. It ends what is under way in both
 // directions by deadlines, where dev and conn have them.
 func (c *Courier) Run() error {
 	errs := make(chan error, 2)
@@ -135,7 +132,7 @@ func (c *Courier) down() error {
 		}
 		n := int(binary.NativeEndian.Uint32(head))
 		if n < outSize || n > len(buf) {
-			return cell.Errorf(cell.Corrupt, "gofer.Relay", "", "cannot reach files: an answer says that it has %d bytes", n)
+			return cell.Errorf(cell.Corrupt, "gofer.Courier", "", "cannot reach files: an answer says that it has %d bytes", n)
 		}
 		b := buf[:n]
 		if _, err := io.ReadFull(in, b); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Mount mounts files at target, a directory, with flags as mount(2) has them
-// (MS_NOSUID, …), and returns what Relay carries messages of. Nothing answers
+// (MS_NOSUID, …), and returns what a Courier carries messages of. Nothing answers
 // before that. The kernel checks permissions, for all users.
 func Mount(target string, flags uintptr) (dev *os.File, err error) {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -31,17 +31,6 @@ func Mount(target string, flags uintptr) (dev *os.File, err error) {
 	}
 	// Only now there is something to wait for: Go's poller asks once.
 	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
-}
-
-// ReadAhead lets the kernel read up to a message's size ahead below target; it
-// needs /sys. Without, it reads 128 KiB ahead.
-func ReadAhead(target string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(target, &st); err != nil {
-		return &os.PathError{Op: "stat", Path: target, Err: err}
-	}
-	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
-	return os.WriteFile(path, []byte(fmt.Sprint(maxData>>10)), 0)
 }
 
 // Settle must be called by a Go program that carries messages itself, when it

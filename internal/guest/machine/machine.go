@@ -57,7 +57,7 @@ const shortLimit = 5 * time.Second
 
 // Files are a cell's files, from inside of its machine.
 type Files struct {
-	// Mount mounts them at target and returns what Relay serves.
+	// Mount mounts them at target and returns what Courier carries.
 	Mount func(target string) (dev *os.File, err error)
 	// Courier hands requests of the kernel to conn and answers back.
 	Courier func(dev *os.File, conn io.ReadWriter) Courier
