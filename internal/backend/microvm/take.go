@@ -39,6 +39,7 @@ func (m *machine) Prepare(files []*os.File) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taking = t
+	time.AfterFunc(takeGrace, func() { m.letOne(t) }) // who wanted it has ended before it captured
 	return nil
 }
 
@@ -102,14 +103,19 @@ func (m *machine) take(to *os.File) error {
 }
 
 // let ends what Prepare began.
-func (m *machine) let() {
+func (m *machine) let() { m.letOne(nil) }
+
+// letOne ends a taking, if it is still the machine's; nil is whichever is.
+func (m *machine) letOne(which *taking) {
 	m.closing.Lock()
 	defer m.closing.Unlock()
 	m.mu.Lock()
 	t := m.taking
+	if t == nil || which != nil && which != t {
+		m.mu.Unlock()
+		return
+	}
 	m.taking = nil
 	m.mu.Unlock()
-	if t != nil {
-		t.close()
-	}
+	t.close()
 }
