@@ -101,12 +101,13 @@ func measureBranchOfCells(ctx context.Context, l *lab, out *AxisResult) error {
 // container.
 func (i *installation) branchesOf(ctx context.Context, l *lab, out *AxisResult, p python, name string, w burden) (err error) {
 	const source = "source"
-	if err := i.beating(ctx, p, source, w); err != nil {
+	beaten, quiet, err := i.beating(ctx, p, source, w)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, i.remove(ctx, []string{source})) }()
+	defer func() { quiet(); err = errors.Join(err, i.remove(ctx, []string{source})) }()
 	list := []contestant{{name: name, ours: true, command: "client.Branch, then client.Eval in the branch", round: func(ctx context.Context, r *recorder) error {
-		_, err := i.branchBeating(ctx, r, source, w.name)
+		_, err := i.branchBeating(ctx, r, source, w.name, beaten)
 		return err
 	}}}
 	x, end, err := l.branchPeer(ctx, out, i, p, w)
@@ -116,7 +117,7 @@ func (i *installation) branchesOf(ctx context.Context, l *lab, out *AxisResult, 
 	defer end()
 	list = append(list, x...)
 	c := contest{contestants: list, cases: []Case{
-		{Name: pausedFor + w.name, What: "the longest gap between two beats inside the source, which writes to its memory and says when, about every millisecond"},
+		{Name: pausedFor + w.name, What: pauses[l.backend]},
 		{Name: branched + w.name, What: "from the request until the branch has computed with a variable of the source; " + branchPeers[l.backend]},
 	}}
 	if w.goal > 0 {
@@ -131,6 +132,12 @@ var branchPeers = map[string]string{
 	microvm: "qemu: the migration to a file and from it, one after the other, until the copy's guest has answered",
 }
 
+// pauses say how they are measured, by backend.
+var pauses = map[string]string{
+	gvisor:  "the longest gap between two beats inside the source, which writes to its memory and says when, about every millisecond",
+	microvm: "the longest gap between two beats of a heart inside the source, as they arrive outside (a machine's own clocks stand still with it), about every millisecond; the source writes to its memory",
+}
+
 // branchPeer is what is branched beside.
 func (l *lab) branchPeer(ctx context.Context, out *AxisResult, i *installation, p python, w burden) ([]contestant, func(), error) {
 	if l.backend == microvm {
@@ -139,24 +146,42 @@ func (l *lab) branchPeer(ctx context.Context, out *AxisResult, i *installation, 
 	return l.runscBranch(ctx, out, i, p, w)
 }
 
-// beating makes a cell with a heart.
-func (i *installation) beating(ctx context.Context, p python, name string, w burden) error {
+// beaten is the longest gap between two beats since it was asked last, and the median
+// of all, in ms.
+type beaten func(ctx context.Context) (longest, median float64, err error)
+
+// beating makes a cell with a heart. quiet ends listening to it.
+func (i *installation) beating(ctx context.Context, p python, name string, w burden) (_ beaten, quiet func(), err error) {
 	memory := "8G"
 	if i.l.backend == microvm { // of a machine, all that it has is looked at
 		memory = fmt.Sprint(w.asked(), "M")
 	}
 	if err := i.living(ctx, p, name, "--memory", memory); err != nil {
-		return err
+		return nil, nil, err
 	}
-	_, err := i.eval(ctx, name, fmt.Sprintf(heartCode, w.mib)+insideCode)
-	return err
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, i.remove(ctx, []string{name}))
+		}
+	}()
+	if _, err := i.eval(ctx, name, fmt.Sprintf(heartCode, w.mib)+insideCode); err != nil {
+		return nil, nil, err
+	}
+	if i.l.backend != microvm {
+		return func(ctx context.Context) (float64, float64, error) { return i.beaten(ctx, name) }, func() {}, nil
+	}
+	h, err := i.hear(ctx, p, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return h.beaten, h.end, nil
 }
 
 // branchBeating branches a source with a heart, and records how long that stood
 // still.
-func (i *installation) branchBeating(ctx context.Context, r *recorder, source, what string) (pause float64, err error) {
+func (i *installation) branchBeating(ctx context.Context, r *recorder, source, what string, beaten beaten) (pause float64, err error) {
 	time.Sleep(beatsAround)
-	if _, _, err := i.beaten(ctx, source); err != nil { // what was before is not of this branch
+	if _, _, err := beaten(ctx); err != nil { // what was before is not of this branch
 		return 0, err
 	}
 	time.Sleep(beatsAround)
@@ -171,7 +196,7 @@ func (i *installation) branchBeating(ctx context.Context, r *recorder, source, w
 		return 0, err
 	}
 	time.Sleep(beatsAround)
-	pause, otherwise, err := i.beaten(ctx, source)
+	pause, otherwise, err := beaten(ctx)
 	if err != nil || what == "" {
 		return pause, err
 	}
@@ -183,8 +208,7 @@ func (i *installation) branchBeating(ctx context.Context, r *recorder, source, w
 	return pause, nil
 }
 
-// beaten is the longest gap between two beats since it was asked last, and the
-// median of all, in ms.
+// beaten asks the heart itself.
 func (i *installation) beaten(ctx context.Context, source string) (longest, median float64, err error) {
 	v, err := i.eval(ctx, source, "beaten()")
 	if err != nil {
@@ -205,13 +229,14 @@ func (i *installation) branchesInRow(ctx context.Context, l *lab, out *AxisResul
 	const source = "row"
 	at := func(k int) string { return fmt.Sprintf("%sbranch %d", rowCase, k) }
 	c := contest{contestants: []contestant{{name: name, ours: true, command: "client.Branch of one source, ten times", round: func(ctx context.Context, r *recorder) (err error) {
-		if err := i.beating(ctx, p, source, burden{}); err != nil {
+		beaten, quiet, err := i.beating(ctx, p, source, burden{})
+		if err != nil {
 			return err
 		}
 		made := []string{source}
-		defer func() { err = errors.Join(err, i.remove(ctx, made)) }()
+		defer func() { quiet(); err = errors.Join(err, i.remove(ctx, made)) }()
 		for k := 1; k <= rowOf; k++ {
-			if _, _, err := i.beaten(ctx, source); err != nil {
+			if _, _, err := beaten(ctx); err != nil {
 				return err
 			}
 			one, res, err := i.branchOf(ctx, source, 1)
@@ -219,7 +244,7 @@ func (i *installation) branchesInRow(ctx context.Context, l *lab, out *AxisResul
 			if err != nil {
 				return fmt.Errorf("branch %d of one source: %w", k, err)
 			}
-			pause, _, err := i.beaten(ctx, source)
+			pause, _, err := beaten(ctx)
 			if err != nil {
 				return err
 			}

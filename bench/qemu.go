@@ -259,19 +259,12 @@ func (m *qemuMachine) dirty(ctx context.Context, mib int) error {
 	return m.ask(ctx, bootPatience, "beat", "beating")
 }
 
-// gap is the longest between two beats of the guest since it was asked before, in ms.
-func (m *qemuMachine) gap(ctx context.Context) (float64, error) {
-	var us float64
-	said, err := m.say(ctx, bootPatience, "gap")
-	if err == nil {
-		_, err = fmt.Sscan(said, &us)
-	}
-	return round(us / 1000), err
-}
-
 // ask says a line to the guest, and wants that answer.
 func (m *qemuMachine) ask(ctx context.Context, patience time.Duration, line, want string) error {
 	got, err := m.say(ctx, patience, line)
+	if err == nil && got == "pong b" && got != want { // to whom it is a copy of
+		got, err = m.hears(ctx, patience)
+	}
 	if err == nil && got != want {
 		err = fmt.Errorf("the guest answers %q with %q", line, got)
 	}
@@ -279,11 +272,17 @@ func (m *qemuMachine) ask(ctx context.Context, patience time.Duration, line, wan
 }
 
 func (m *qemuMachine) say(ctx context.Context, patience time.Duration, line string) (string, error) {
-	defer context.AfterFunc(ctx, func() { m.port.SetDeadline(time.Now()) })()
 	m.port.SetDeadline(time.Now().Add(patience))
 	if _, err := fmt.Fprintln(m.port, line); err != nil {
 		return "", fmt.Errorf("cannot ask the guest: %w", err)
 	}
+	return m.hears(ctx, patience)
+}
+
+// hears is the guest's next line.
+func (m *qemuMachine) hears(ctx context.Context, patience time.Duration) (string, error) {
+	m.port.SetDeadline(time.Now().Add(patience))
+	defer context.AfterFunc(ctx, func() { m.port.SetDeadline(time.Now()) })()
 	answer, err := m.in.ReadString('\n')
 	if err != nil {
 		return "", fmt.Errorf("cannot hear the guest: %w", err)

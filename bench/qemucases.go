@@ -104,9 +104,10 @@ func (l *lab) qemuBranch(ctx context.Context, out *AxisResult, w burden) ([]cont
 		out.absent(qemuSave, firstLine("it failed: "+err.Error()))
 		return nil, none, nil
 	}
+	heart := source.hear(ctx)
 	round := func(ctx context.Context, r *recorder) (err error) {
 		time.Sleep(beatsAround)
-		if _, err := source.gap(ctx); err != nil { // what was before is not of this
+		if _, _, err := heart.beaten(ctx); err != nil { // what was before is not of this
 			return err
 		}
 		time.Sleep(beatsAround)
@@ -123,15 +124,16 @@ func (l *lab) qemuBranch(ctx context.Context, out *AxisResult, w burden) ([]cont
 		defer c.end()
 		total := began.ms()
 		time.Sleep(beatsAround)
-		pause, err := source.gap(ctx)
+		pause, otherwise, err := heart.beaten(ctx)
 		if err == nil {
 			r.put(pausedFor+w.name, pause)
+			r.part(pausedFor+w.name, "between two beats otherwise, the median", otherwise)
 			r.put(branched+w.name, total)
 		}
 		return err
 	}
 	return []contestant{{name: qemuSave, against: "client.Branch", round: round, command: p.words("(QMP: stop, migrate fd:FILE, cont), then -incoming defer (migrate-incoming fd:FILE, cont)"),
-		lacks: slices.Concat([]string{"the copy has the source's random numbers, names and times", lacksEvidence}, qemuLacks)}}, source.end, nil
+		lacks: slices.Concat([]string{"the copy has the source's random numbers, names and times", lacksEvidence}, qemuLacks)}}, func() { heart.end(); source.end() }, nil
 }
 
 // machine is how much memory a machine has that carries it, its kernel's own included,
