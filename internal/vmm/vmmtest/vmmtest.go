@@ -35,7 +35,7 @@ func Run(t *testing.T, d vmm.Driver, accel vmm.Accel) {
 		name string
 		f    func(*bench)
 	}{
-		{"Boots", testBoots}, {"StandsStill", testStandsStill}, {"D35Copies", testCopies}, {"D35Takes", testTakes}, {"D36Writes", testWrites}, {"D41TakesAgain", testTakesAgain},
+		{"Boots", testBoots}, {"StandsStill", testStandsStill}, {"D35Copies", testCopies}, {"D35Takes", testTakes}, {"D36Writes", testWrites}, {"D41TakesAgain", testTakesAgain}, {"MovesWhole", testMovesWhole},
 		{"Misfits", testMisfits},
 		{"Panics", testPanics}, {"Quits", testQuits}, {"Killed", testKilled}, {"Invalid", testInvalid},
 	} {
