@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -84,6 +86,9 @@ func (l *lab) on() []string {
 // run is the command line of a run on that backend.
 func (l *lab) run(args ...string) []string { return slices.Concat([]string{"run"}, l.on(), args) }
 
+// checksOf are what doctor finds wrong where a backend does not work.
+var checksOf = map[string][]string{gvisor: {gvisor}, microvm: {"qemu", "guest kernel"}}
+
 // works starts the daemon, and reports whether cells of the measured backend run
 // here; if not, out says why.
 func (i *installation) works(ctx context.Context, out *AxisResult, name string) (bool, error) {
@@ -95,8 +100,12 @@ func (i *installation) works(ctx context.Context, out *AxisResult, name string) 
 	if derr != nil {
 		return false, errors.Join(err, derr)
 	}
+	if _, gerr := os.Stat(filepath.Join(filepath.Dir(i.l.exe), "pando-guest")); i.l.backend == microvm && gerr != nil {
+		out.absent(name, "backend microvm does not work here: cannot find pando-guest: "+gerr.Error())
+		return false, nil
+	}
 	for _, c := range d.Checks {
-		if c.Name == i.l.backend && c.Status != "ok" {
+		if slices.Contains(checksOf[i.l.backend], c.Name) && c.Status != "ok" {
 			out.absent(name, "backend "+i.l.backend+" does not work here: "+c.Found)
 			return false, nil
 		}
