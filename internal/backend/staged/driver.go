@@ -364,8 +364,14 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	case g == nil:
 		return nil, nil
 	}
-	return g.List(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), listGrace)
+	defer cancel()
+	return g.List(ctx)
 }
+
+// listGrace is how long a guest may take to say what runs. Whoever lists cells waits for
+// all of them, also for one that hangs.
+const listGrace = 5 * time.Second
 
 // KillAll implements keeper.Driver.
 func (d *Driver) KillAll(id cell.ID) (int, error) {
@@ -400,7 +406,9 @@ func (d *Driver) Freeze(id cell.ID) error {
 		if err := g.Sync(context.Background()); err != nil {
 			return err
 		}
-		if s.still, err = g.List(context.Background()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
+		defer cancel()
+		if s.still, err = g.List(ctx); err != nil {
 			return err
 		}
 		if err := s.stop(g); err != nil {
