@@ -386,8 +386,19 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	if g == nil {
 		return 0, nil
 	}
-	return g.KillAll(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	n, err := g.KillAll(ctx)
+	if err != nil && ctx.Err() != nil { // it hangs, and counts as lost: another kernel is booted for the next command
+		g.Close()
+		return n, nil
+	}
+	return n, err
 }
+
+// killGrace is how long a guest may take to end everything, before its kernel counts as
+// lost.
+const killGrace = 10 * time.Second
 
 // Freeze implements keeper.Driver. What commands have written is with the cell's
 // files then, where whoever freezes it looks for it.
