@@ -225,10 +225,10 @@ const causeNotReady = "its set-up failed"
 
 func deathOf(exit cell.Exit, stats cell.Stats) string {
 	switch {
-	case exit.Cause != "": // who waited for it knows
-		return exit.Cause
 	case exit.Signal == "SIGKILL" && stats.OOMKills > 0:
 		return api.CauseMemoryLimit
+	case exit.Cause != "": // who waited for it knows
+		return exit.Cause
 	case exit.Signal != "":
 		return "killed by " + exit.Signal
 	}

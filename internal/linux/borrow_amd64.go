@@ -188,6 +188,9 @@ func findCall(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if len(maps) == 0 { // it is ending
+		return 0, unix.ESRCH
+	}
 	for line := range bytes.Lines(maps) {
 		if !bytes.HasSuffix(line, []byte("[vdso]\n")) {
 			continue

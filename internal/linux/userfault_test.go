@@ -73,7 +73,8 @@ func TestAThreadThatAskedGoesOn(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			pid, hear := waits(t, how)
-			for range 100 {
+			began := time.Now() // it says its word after two seconds, and ends
+			for i := 0; i < 100 && time.Since(began) < time.Second; i++ {
 				f, err := UserfaultOf(pid)
 				if err != nil {
 					t.Fatal(err)
