@@ -30,9 +30,12 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		return false, err
 	}
 	if stop {
-		g.stop()
+		err = g.stop()
 	}
-	if err := g.holdFiles(); err != nil {
+	if err == nil {
+		err = g.holdFiles()
+	}
+	if err != nil {
 		g.goOn()
 		a, _ := json.Marshal(answer{Error: toWire(err)})
 		if err := m.writeNow(frameAnswer, id, a); err != nil {
@@ -79,7 +82,9 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		g.stop()
+		if err := g.stop(); err != nil { // none of them may go on before it was adopted
+			return false, err
+		}
 		theirs.Token = nil // who comes must know it
 		g.mu.Lock()
 		token := g.token
@@ -119,16 +124,15 @@ func (g *inside) freeFiles() {
 // stop lets all processes of the cell stand still, once. In a copy they may have run
 // since it was restored, so it takes the shortest way. On a Linux of its own that is
 // the freezer, of which no process notices anything; gVisor has none.
-func (g *inside) stop() {
+func (g *inside) stop() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.still {
-		return
+		return nil
 	}
 	g.still, g.stopped = true, nil
 	if g.place.cover {
-		g.place.all.freeze(true)
-		return
+		return g.place.all.freeze(true)
 	}
 	for _, p := range linux.Processes("/proc") {
 		if p.State == "T" {
@@ -136,6 +140,7 @@ func (g *inside) stop() {
 		}
 	}
 	g.place.all.signal(unix.SIGSTOP)
+	return nil
 }
 
 // goOn lets those go on that stop has stopped.

@@ -22,7 +22,8 @@
 // to decide and "answer" says what was decided. "agent" brings two sockets: one
 // that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
-// "prepare" begins to write what a cell has in memory into files, and "capture" writes what a frozen cell has in memory into files. A cell that is
+// "prepare" begins to write what a cell has in memory into files, while it runs, and
+// "capture" writes what a frozen one has into the same. A cell that is
 // created from that is a copy: its interpreter is taken over, and it stands still
 // until "adopt" says who it is.
 //

@@ -13,7 +13,7 @@ import (
 // images are what gVisor writes of a cell.
 func (b *Backend) images() *staged.Images {
 	return &staged.Images{
-		Name: Name, Title: "gVisor",
+		Name:  Name,
 		Files: imageFiles,
 		Needs: func() (map[string]string, error) {
 			build, err := b.build()

@@ -31,7 +31,7 @@ var imageNames = []string{imageDevices: "devices", imageMemory: "memory", imageF
 
 // images are what is kept of a machine.
 func (b *Backend) images() *staged.Images {
-	return &staged.Images{Name: Name, Title: "the machine", Files: imageNames, Needs: b.needs, Open: b.openImage}
+	return &staged.Images{Name: Name, Files: imageNames, Needs: b.needs, Open: b.openImage}
 }
 
 // needs is what a machine's devices and processors mean something to: they are loaded by the
@@ -88,6 +88,10 @@ type warm struct {
 // coolAfter is how long a memory stays that nobody opens.
 const coolAfter = 10 * time.Minute
 
+// lookAfter is how often it is looked which of them nobody needs any more: a branch's
+// is needed for a moment.
+const lookAfter = 5 * time.Second
+
 func newMemories() *memories { return &memories{all: map[string]*warm{}} }
 
 // open returns the memory that a file has.
@@ -99,7 +103,6 @@ func (m *memories) open(path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	id := [2]uint64{st.Dev, st.Ino}
-	m.cool(time.Now())
 	w := m.all[path]
 	if w == nil || w.id != id {
 		if w != nil {
@@ -110,6 +113,9 @@ func (m *memories) open(path string) (*os.File, error) {
 			return nil, err
 		}
 		w = &warm{file: f, id: id}
+		if len(m.all) == 0 {
+			time.AfterFunc(lookAfter, m.look)
+		}
 		m.all[path] = w
 	}
 	w.used = time.Now()
@@ -118,6 +124,15 @@ func (m *memories) open(path string) (*os.File, error) {
 		return nil, os.NewSyscallError("dup", err)
 	}
 	return os.NewFile(uintptr(fd), "memory"), nil
+}
+
+// look cools, for as long as there are any.
+func (m *memories) look() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cool(time.Now()); len(m.all) > 0 {
+		time.AfterFunc(lookAfter, m.look)
+	}
 }
 
 // cool lets go of what nobody needs. Machines that have it mapped keep it.

@@ -127,6 +127,11 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			files.Close()
+		}
+	}()
 	defer its.Close()
 	control, theirs, err := pair()
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 // nobody on the host; the directory above is closed.
 type Images struct {
 	Name  string   // the backend's word
-	Title string   // how people call it
 	Files []string // names, in the order in which Kernel.Capture gets them
 	// Needs says what a copy needs of this host, by name: where another value was
 	// captured, none is begun.
