@@ -73,6 +73,7 @@ bin/peers/machine-init:
 soak: build
 	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
 	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 -run TestForksLeaveNothing ./internal/backend/namespace
+	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./internal/backend/microvm
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
 	$(MAKE) fuzz

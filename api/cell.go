@@ -65,9 +65,10 @@ type Checkpoint struct {
 	Layers        int       `json:"layers"` // how deep its stack of layers is
 	Head          bool      `json:"head"`   // the workspace started from it or is at it
 	TookMS        float64   `json:"took_ms,omitempty"`
-	Under         string    `json:"under,omitempty"`    // "living processes": the top layer was copied
-	Memory        bool      `json:"memory,omitempty"`   // it has what ran in the cell, too
-	PauseMS       float64   `json:"pause_ms,omitempty"` // for which the cell stood still for it
+	Under         string    `json:"under,omitempty"`        // "living processes": the top layer was copied
+	Memory        bool      `json:"memory,omitempty"`       // it has what ran in the cell, too
+	PauseMS       float64   `json:"pause_ms,omitempty"`     // for which the cell stood still for it
+	MemoryTaken   string    `json:"memory_taken,omitempty"` // how its memory was, as of a branch
 }
 
 // CheckpointRequest asks for a checkpoint.

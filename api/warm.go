@@ -146,15 +146,18 @@ type BranchRequest struct {
 
 // BranchResult is what came of a branch.
 type BranchResult struct {
-	Source     string   `json:"source"`
-	Cells      []Cell   `json:"cells"`
-	Checkpoint int      `json:"checkpoint"` // the number, in the source, of the files' state
-	PauseMS    float64  `json:"pause_ms"`   // how long the source stood still
-	TookMS     float64  `json:"took_ms"`
-	Took       string   `json:"took"`    // what the branches have
-	Dropped    []string `json:"dropped"` // what they had to leave behind
-	Depth      int      `json:"depth"`   // of the branches
-	Receipt    string   `json:"receipt,omitempty"`
+	Source     string  `json:"source"`
+	Cells      []Cell  `json:"cells"`
+	Checkpoint int     `json:"checkpoint"` // the number, in the source, of the files' state
+	PauseMS    float64 `json:"pause_ms"`   // how long the source stood still
+	// MemoryTaken is how its memory was, where there are several ways: "recorded: …", while
+	// it ran, or "in the pause: …".
+	MemoryTaken string   `json:"memory_taken,omitempty"`
+	TookMS      float64  `json:"took_ms"`
+	Took        string   `json:"took"`    // what the branches have
+	Dropped     []string `json:"dropped"` // what they had to leave behind
+	Depth       int      `json:"depth"`   // of the branches
+	Receipt     string   `json:"receipt,omitempty"`
 }
 
 // Interpreter is what `show` says of a cell's interpreter.

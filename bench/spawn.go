@@ -25,9 +25,9 @@ const (
 	peersAtAll  = 100             // of more, peers take too long
 	peersSparse = 100             // of so many cells, peers take minutes
 	peersEvery  = 3
-	noPool      = "PANDO_POOL=0" // what tells a daemon to make none ahead
-	filling     = time.Minute    // a pool may take to be full
-	steady      = time.Second    // a pool that has not grown for so long is full
+	noPool      = "PANDO_POOL=0"  // what tells a daemon to make none ahead
+	filling     = 4 * time.Minute // a pool may take to be full
+	steady      = 5 * time.Second // a pool that has not grown for so long is full
 	stepPool    = 50 * time.Millisecond
 )
 
@@ -105,7 +105,12 @@ func (l *lab) spawning(ctx context.Context, out *AxisResult, ours []*spawner, pe
 		Goals: slices.Clone(spawnGoals[l.backend][n])}}}
 	for _, s := range ours {
 		s.n, s.hits, s.forks = n, 0, 0
-		c.contestants = append(c.contestants, s.contestant(l, name))
+		x := s.contestant(l, name)
+		if s.env != "" && l.backend != "" && n >= peersSparse { // which takes minutes, too
+			x.every = peersEvery
+			out.note("%s, %s: took part in every %drd round", name, s.name, peersEvery)
+		}
+		c.contestants = append(c.contestants, x)
 	}
 	if n <= l.peersAtAll() {
 		for _, p := range peers {

@@ -27,10 +27,10 @@ var warmActs = []act{
 	{name: "fork of a template", needs: "python3", may: []string{"-", "old", "new"}, keeps: true, prepare: func(h *host, c string) { warmed(h, c+"-t") }, do: func(h *host, c string) outcome {
 		return h.try("fork", c+"-t", "-n", "3", "--name", c+"-f", "--eval", writesNew)
 	}},
-	{name: "first evaluation", needs: "python3", may: []string{"old", "", "new"}, prepare: made, do: func(h *host, c string) outcome {
+	{name: "first evaluation", needs: "python3", may: []string{"old", "new"}, prepare: made, do: func(h *host, c string) outcome {
 		return h.try("eval", c, writesNew)
 	}, asks: "40 + 2", says: []string{"42"}},
-	{name: "evaluation", needs: "python3", may: []string{"old", "", "new"}, prepare: evaluated, do: func(h *host, c string) outcome {
+	{name: "evaluation", needs: "python3", may: []string{"old", "new"}, prepare: evaluated, do: func(h *host, c string) outcome {
 		return h.try("eval", c, "x += 1; "+writesNew)
 	}, asks: "x", says: []string{"41", "42"}},
 	{name: "branch", needs: "python3", may: []string{"new"}, prepare: func(h *host, c string) {
@@ -47,8 +47,9 @@ var warmActs = []act{
 	}, keeps: true, asks: `open("g", "a").write("more"); x, open("f").read(), open("g").read()`, says: []string{"(41, 'new', 'more')"}},
 }
 
-// writesNew is an evaluation that does what the runs do.
-const writesNew = `n = open("f", "w").write("new")`
+// writesNew is an evaluation that does what the runs do, whole or not at all: it may be
+// cut, with its interpreter.
+const writesNew = `import os; n = open("f.new", "w").write("new"); os.rename("f.new", "f")`
 
 func warmed(h *host, c string) { h.pando("template", "build", c, "--from", h.src, "--setup", "x = 1") }
 

@@ -124,6 +124,12 @@ func runScripts(t *testing.T, p testscript.Params, more map[string]string) {
 				return more["PANDO_BACKEND"] == "microvm", nil
 			case cond == "whole": // cells are copied whole
 				return more["PANDO_BACKEND"] == "gvisor" || more["PANDO_BACKEND"] == "microvm", nil
+			case cond == "records": // the kernel can record what a process writes (userfaultfd)
+				var u unix.Utsname
+				var major, minor int
+				unix.Uname(&u)
+				fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+				return major > 6 || major == 6 && minor >= 7, nil
 			case cond == "soak":
 				return os.Getenv("E2E_SOAK") != "", nil
 			}

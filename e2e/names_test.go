@@ -18,6 +18,7 @@ var badNames = []string{
 }
 
 func TestF24NamesOnEveryVerb(t *testing.T) {
+	rootHasRunIt(t)
 	t.Parallel()
 	h := newHost(t)
 	h.write("f", "f\n")

@@ -131,16 +131,11 @@ func (u *upstream) serveDNS() error {
 		}
 		w.WriteMsg(m)
 	})
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	pc, l, err := samePort()
 	if err != nil {
 		return err
 	}
 	u.Ports["dns"] = pc.LocalAddr().(*net.UDPAddr).Port
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", u.Ports["dns"]))
-	if err != nil {
-		pc.Close()
-		return err
-	}
 	for _, s := range []*dns.Server{{PacketConn: pc, Handler: mux}, {Listener: l, Handler: mux}} {
 		ready := make(chan struct{})
 		s.NotifyStartedFunc = func() { close(ready) }
@@ -149,6 +144,21 @@ func (u *upstream) serveDNS() error {
 		<-ready
 	}
 	return nil
+}
+
+// samePort listens on a port of UDP and on that of TCP with the same number, which
+// another may have: then on the next.
+func samePort() (pc net.PacketConn, l net.Listener, err error) {
+	for range 50 {
+		if pc, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			return nil, nil, err
+		}
+		if l, err = net.Listen("tcp", pc.LocalAddr().String()); err == nil {
+			return pc, l, nil
+		}
+		pc.Close()
+	}
+	return nil, nil, err
 }
 
 // certificate makes an authority, writes it to Roots, and returns what it

@@ -64,9 +64,7 @@ type launch struct {
 	Resolvers []string `json:"resolvers,omitempty"`
 	Roots     string   `json:"roots,omitempty"`
 	Pool      *int     `json:"pool,omitempty"`
-	// Kernel and NoKVM: see microvm.Config.
-	Kernel string `json:"kernel,omitempty"`
-	NoKVM  bool   `json:"no_kvm,omitempty"`
+	Machines  machines `json:"machines,omitzero"`
 	// Telemetry are the variables that say where traces go.
 	Telemetry []string `json:"telemetry,omitempty"`
 	// Serve: it answers callers from elsewhere, and ends with who started it.
@@ -193,7 +191,7 @@ func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *pr
 	if l.Resolvers, l.Roots, err = outside(); err != nil {
 		return nil, err
 	}
-	if l.Kernel, l.NoKVM, err = machines(); err != nil {
+	if l.Machines, err = machinesHere(); err != nil {
 		return nil, err
 	}
 	l.Telemetry = telemetry.Environment(os.Environ())
@@ -210,27 +208,35 @@ func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *pr
 	return nil, &cell.Error{Op: "startDaemon", Kind: answer.Kind, Hint: answer.Hint, Err: errors.New("cannot start the daemon: " + answer.Error)}
 }
 
-// machines reads what microVM cells run with, where that is not what this host has:
-// PANDO_KERNEL, the kernel of those for which none is asked (IMAGE or IMAGE:MODULES), and
-// PANDO_KVM=off, which has machines emulated.
-func machines() (kernel string, noKVM bool, err error) {
+// machines is what microVM cells run with, where that is not what this host has.
+type machines struct {
+	Kernel     string `json:"kernel,omitempty"` // of those for which none is asked: IMAGE or IMAGE:MODULES
+	NoKVM      bool   `json:"no_kvm,omitempty"` // they are emulated
+	Unrecorded bool   `json:"unrecorded,omitempty"`
+}
+
+// machinesHere reads them: PANDO_KERNEL, PANDO_KVM=off, and PANDO_RECORD_WRITES=off, which
+// has a machine's memory taken while it stands still.
+func machinesHere() (m machines, err error) {
 	if s := os.Getenv("PANDO_KERNEL"); s != "" {
 		paths := strings.SplitN(s, ":", 2)
 		for i, p := range paths {
 			if paths[i], err = filepath.Abs(p); err != nil {
-				return "", false, err
+				return m, err
 			}
 		}
-		kernel = strings.Join(paths, ":")
+		m.Kernel = strings.Join(paths, ":")
 	}
-	switch s := os.Getenv("PANDO_KVM"); s {
-	case "", "on":
-	case "off":
-		noKVM = true
-	default:
-		return "", false, fmt.Errorf("cannot start the daemon: PANDO_KVM=%q is neither on nor off", s)
+	for name, off := range map[string]*bool{"PANDO_KVM": &m.NoKVM, "PANDO_RECORD_WRITES": &m.Unrecorded} {
+		switch s := os.Getenv(name); s {
+		case "", "on":
+		case "off":
+			*off = true
+		default:
+			return m, fmt.Errorf("cannot start the daemon: %s=%q is neither on nor off", name, s)
+		}
 	}
-	return kernel, noKVM, nil
+	return m, nil
 }
 
 // outside reads how gateways find and trust the outside, where that is not as
@@ -443,8 +449,8 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	cells := namespace.Config{Keepers: l.Home.Keepers(), Scratch: l.Home.Scratch(), Installation: inst, IDBase: base, Log: log}
 	ns := namespace.New(cells)
 	gv := gvisor.New(gvisor.Config{Config: cells, Runsc: beside("pando-runsc"), Guest: beside("pando-guest")})
-	vmCells := microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm"), Kernel: l.Kernel}
-	if l.NoKVM {
+	vmCells := microvm.Config{Config: cells, Guest: beside("pando-guest"), Path: l.Path, Cache: filepath.Join(l.Home.Cache, "microvm"), Kernel: l.Machines.Kernel, Unrecorded: l.Machines.Unrecorded}
+	if l.Machines.NoKVM {
 		vmCells.KVM = func() kvm.Verdict {
 			return kvm.Verdict{State: kvm.Refused, Why: "the daemon was started with PANDO_KVM=off"}
 		}

@@ -160,10 +160,10 @@ type Refuser interface {
 
 // An Agency is an instance that can lend keys of the caller's SSH agent to its
 // cell, as its governance says (cell.LentKey). listener is the socket that the
-// cell sees, upstream a connection to the agent; both are duplicated, and
-// replace earlier ones.
+// cell sees at path, alone in its folder; upstream is a connection to the agent. Both
+// are duplicated, and replace earlier ones.
 type Agency interface {
-	LendAgent(ctx context.Context, listener, upstream *os.File) error
+	LendAgent(ctx context.Context, path string, listener, upstream *os.File) error
 }
 
 // A Connector is a backend that can tell by what the cells that talk would be

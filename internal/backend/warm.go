@@ -76,12 +76,14 @@ type Capturer interface {
 	// empty directory of the caller's. A cell that is created with it as its
 	// Spec.Memory, and has the same files at the same places, is a copy of the
 	// instance: its processes go on where they were, once it is adopted. While its
-	// interpreter evaluates it is a Conflict.
-	Capture(ctx context.Context, dir string) error
+	// interpreter evaluates it is a Conflict. taken says how the memory was taken, in
+	// words; "" where there is one way alone.
+	Capture(ctx context.Context, dir string) (taken string, err error)
 
 	// Prepare begins to write an image into dir, an empty directory of the caller's, while
 	// the instance runs, so that Capture into the same one takes less time. It may do
-	// nothing. An image that is not captured then is removed with its directory.
+	// nothing. An image that was prepared is for the moment: a file of it may be a link to
+	// one that this process has in memory, and that ends with it or with the link.
 	Prepare(ctx context.Context, dir string) error
 
 	// Adopt gives a copy its identity, handles its hazards, lets it go on, and

@@ -33,6 +33,9 @@ type Spec struct {
 	// Memory is a directory with an image of a cell's memory (backend.Capturer):
 	// this one goes on as that one was. "": it begins with no processes.
 	Memory string `json:"memory,omitempty"`
+	// Ahead says that this cell waits for its adoption, maybe for long: what can be done
+	// for that beforehand may be.
+	Ahead bool `json:"ahead,omitempty"`
 
 	// Kernel is what a cell boots that has a Linux of its own: the path of an image, or
 	// with a colon those of an image and of the directory of its modules

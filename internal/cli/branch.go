@@ -42,6 +42,9 @@ subprocesses refuse the branch, connections are cut in the branches.`,
 					n = "branch"
 				}
 				a.say("%d %s with %s, in %s; %s stood still for %s", len(res.Cells), n, printable(res.Took), took(res.TookMS), args[0], took(res.PauseMS))
+				if res.MemoryTaken != "" {
+					a.say("its memory was taken so: %s", printable(res.MemoryTaken))
+				}
 				if len(res.Dropped) > 0 {
 					a.say("left behind: %s", printable(strings.Join(res.Dropped, ", ")))
 				}

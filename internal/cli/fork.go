@@ -29,7 +29,7 @@ answer is a table. Before any is made, what they will need is said, and compared
 with what this host has.
 
 Out of a cell they have its files as of a checkpoint, and no processes; if the
-checkpoint has memory (pando checkpoint, of a running gVisor cell), they go on there
+checkpoint has memory (pando checkpoint, of a running cell on gvisor or microvm), they go on there
 with all that ran, unless --files is given. A cell that is running is forked with its
 memory by pando branch.`,
 		Example: `  pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'

@@ -38,8 +38,8 @@ template's memory, copied page by page when it is written, and with its files.
 
 --warm python (the default) is the image's python3, 3.8 or later. --warm COMMAND
 is a program that speaks the protocol of evaluations; one that can't be forked
-safely is refused. With --backend gvisor all that runs in a cell is captured and
-copied, so that Node, Java and any server can be kept warm, too:
+safely is refused. With --backend gvisor or microvm all that runs in a cell is
+captured and copied, so that Node, Java and any server can be kept warm, too:
 
   pando template build jvm --backend gvisor --from . --warm 'java -jar app.jar' \
       --ready 'curl -fs localhost:8080/health'
@@ -136,11 +136,11 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringVarP(&file, "file", "f", "", "description of the template (YAML); flags win over it")
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: an empty workspace)")
 	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH or oci:REF (default: host)")
-	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor (forks whole sandboxes, whatever runs in them) (default: PANDO_BACKEND, or auto)")
+	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, or gvisor, microvm (whose cells are copied whole, whatever runs in them) (default: PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interpreters, ", ")+", or a command that speaks the protocol (default: python)")
 	f.StringVar(&req.Setup, "setup", "", "code that is evaluated once; @FILE for a file's, - for standard input's")
-	f.StringVar(&req.Ready, "ready", "", "an expression; the template is ready when it is true (gvisor, with --warm COMMAND: a command that succeeds then)")
+	f.StringVar(&req.Ready, "ready", "", "an expression; the template is ready when it is true (gvisor and microvm, with --warm COMMAND: a command that succeeds then)")
 	f.StringVar(&req.Timeout, "timeout", "", "limit of set-up and readiness together (default: 2m)")
 	f.StringArrayVar(&req.Allow, "allow", nil, "whom its cells may reach: HOST[:PORT], *.HOST, an address, or a preset such as @pypi")
 	f.StringArrayVar(&req.Credential, "credential", nil, "lend a credential to its cells, by its name")

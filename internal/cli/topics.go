@@ -32,6 +32,9 @@ Where a cell or run may be left out, it is the latest from this directory.`},
   PANDO_KERNEL what microVM cells boot for which no --kernel is given, for a
                daemon that is started now: IMAGE or IMAGE:MODULES
   PANDO_KVM    off: a daemon that is started now has microVM cells emulated
+  PANDO_RECORD_WRITES
+               off: such a daemon has a machine's memory taken while it stands
+               still, as on kernels before Linux 6.7
   PANDO_HOST   a daemon elsewhere, as pando serve prints it:
                http://HOST:PORT (this host alone) or https://HOST:PORT, with
                #sha256=FINGERPRINT where it has a certificate of its own making

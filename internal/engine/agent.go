@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,11 +20,12 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/credential/sshagent"
+	"github.com/pando-dev/pando/internal/image"
 )
 
-// agentName is the socket of a cell's SSH agent, beside what else it needs to
-// talk. Its other end is the keeper's; the caller's own socket is in no cell.
-const agentName = "agent.sock"
+// agentName is the socket of a cell's SSH agent, in a folder of its own beside what else
+// it needs to talk. Its other end is the keeper's; the caller's own socket is in no cell.
+const agentName = "agent/socket"
 
 // agentOf finds the caller's SSH agent in the caller's environment.
 func agentOf(env []string) string {
@@ -105,7 +107,7 @@ func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, 
 		return fail("", "%w", err)
 	}
 	defer listener.Close()
-	if err := agency.LendAgent(ctx, listener, upstream); err != nil {
+	if err := agency.LendAgent(ctx, path.Join(image.TalkDir, agentName), listener, upstream); err != nil {
 		return err
 	}
 	c.Agent = socket
@@ -151,6 +153,9 @@ func dialAgent(ctx context.Context, socket string, keys []cell.LentKey) (*os.Fil
 
 // listenAgent makes the socket that a cell sees.
 func listenAgent(dir string) (*os.File, error) {
+	if err := os.Mkdir(filepath.Join(dir, filepath.Dir(agentName)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
 	in, err := os.Open(dir)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,8 @@ type forkPredicate struct {
 	Failed      []string       `json:"failed,omitempty"` // cells that could not be made, each with its cause
 	Took        string         `json:"took,omitempty"`
 	Dropped     string         `json:"dropped,omitempty"`
-	PauseMS     float64        `json:"pause_ms,omitempty"` // of a branch: how long the source stood still
+	PauseMS     float64        `json:"pause_ms,omitempty"`     // of a branch: how long the source stood still
+	MemoryTaken string         `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
 }
 
 // forkedFacts are about one cell of a batch.

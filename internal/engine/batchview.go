@@ -49,6 +49,7 @@ func batchMarkdown(b *strings.Builder, p *forkPredicate) {
 	row(b, "left behind", p.Dropped)
 	if p.Act == actBranch {
 		row(b, "the source stood still", fmt.Sprintf("%.1f ms", p.PauseMS))
+		row(b, "its memory was taken", p.MemoryTaken)
 	}
 	if len(p.Downgrades) > 0 {
 		row(b, "weaker than it could be", strings.Join(p.Downgrades, "; "))

@@ -80,7 +80,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 		res.Cells = append(res.Cells, e.briefView(ch.c))
 		res.Depth = ch.depth
 	}
-	res.Checkpoint, res.PauseMS, res.Receipt = b.at.Number, ms(b.pause.Gap), b.receipt.String()
+	res.Checkpoint, res.PauseMS, res.MemoryTaken, res.Receipt = b.at.Number, ms(b.pause.Gap), b.at.MemoryTaken, b.receipt.String()
 	res.Dropped = append(res.Dropped, b.pause.Dropped...)
 	for _, ch := range b.all {
 		for _, d := range ch.cert.Dropped {
@@ -499,7 +499,7 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 	e, src := b.e, &b.src
 	key := fmt.Sprintf("%s/%s/%d", src.ID, orElse(b.act, "branch"), b.began.UnixNano())
 	pred := forkPredicate{Act: orElse(b.act, actBranch), Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend,
-		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: orElse(b.took, tookLive), PauseMS: ms(b.pause.Gap)}
+		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: orElse(b.took, tookLive), PauseMS: ms(b.pause.Gap), MemoryTaken: b.at.MemoryTaken}
 	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
 	objects := append(more, src, &b.at, b.shared)
 	for _, ch := range b.all {

@@ -34,7 +34,7 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	b.pause.Gap = t.pause
 	before := *src
 	b.at = Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: kindBranch, Created: time.Now().UTC(),
-		State: t.state, Under: underFiles, PauseMS: ms(t.pause)}
+		State: t.state, Under: underFiles, PauseMS: ms(t.pause), MemoryTaken: t.taken}
 	src.Next++
 	src.Head = b.at.ID
 	like, err := e.rootOf(ctx, &before)
@@ -109,7 +109,7 @@ func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string
 	if err != nil {
 		return err
 	}
-	if ch.w, err = t.copy(ctx, ch.c, mounts, n); err != nil {
+	if ch.w, err = t.copy(ctx, ch.c, mounts, n, false); err != nil {
 		return err
 	}
 	if err := e.adopt(ctx, ch, name, b.began); err != nil {
@@ -177,7 +177,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint)
 	if err := e.makeWay(&next); err != nil {
 		return 0, err
 	}
-	w, err := t.copy(ctx, &next, next.Setup.Mounts, n)
+	w, err := t.copy(ctx, &next, next.Setup.Mounts, n, false)
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -13,6 +14,20 @@ const causeKeeperLost = "its processes ended with their keeper"
 // dead reports whether an instance's keeper is gone.
 func dead(ctx context.Context, inst backend.Instance) bool {
 	return ctx.Err() == nil && !inst.Alive(ctx)
+}
+
+// dyingFor is how long it may take until a keeper that answers no more is gone: its
+// process ends one file after the other.
+const dyingFor = time.Second
+
+// deadSoon is dead, for a keeper that has just not answered.
+func deadSoon(ctx context.Context, inst backend.Instance) bool {
+	for end := time.Now().Add(dyingFor); !dead(ctx, inst); time.Sleep(5 * time.Millisecond) {
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 // living returns a cell's instance, nil when it is at rest. One whose keeper

@@ -110,7 +110,7 @@ type Engine struct {
 	measured map[string]*footprint // what forks of each template took
 	sights   map[cell.ID]sight     // of templates' files
 	forkings int                   // requests for forks under way
-	filling  bool                  // somebody fills pools
+	filling  int                   // how many fill pools
 	// forgotten are removed forks whose records may go, and forgetting that
 	// somebody sees to it.
 	forgotten  []cell.ID

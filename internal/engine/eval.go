@@ -236,7 +236,7 @@ func (e *Engine) dismiss(ctx context.Context, c *Cell) (notes []string, err erro
 		return nil, err
 	}
 	st, err := w.Warmth(ctx)
-	if cell.KindOf(err) == cell.NotFound {
+	if cell.KindOf(err) == cell.NotFound || cell.KindOf(err) == cell.Unavailable && deadSoon(ctx, inst) {
 		return nil, nil
 	}
 	if err != nil {

@@ -62,6 +62,11 @@ func (e *Engine) copyTalk(c *Cell, mounts []cell.Mount) error {
 		return err
 	}
 	for _, n := range names {
+		if n.IsDir() { // that of its agent
+			if err := os.Mkdir(filepath.Join(to, n.Name()), 0o755); err != nil {
+				return err
+			}
+		}
 		if n.Type().IsRegular() {
 			if err := os.Link(filepath.Join(from, n.Name()), filepath.Join(to, n.Name())); err != nil {
 				return err

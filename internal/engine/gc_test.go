@@ -172,6 +172,7 @@ func TestF20CollectionFreesWhatNothingNeeds(t *testing.T) {
 	b.has("keep", "a/b/c: one", "k/l: kept")
 	b.whole()
 	b.reopen()
+	b.Engine.work.Wait() // it takes away what the one before had not
 	b.age()
 	b.gc()
 	b.has("keep", "a/b/c: one", "k/l: kept")
@@ -200,6 +201,7 @@ func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
 	b.Engine.work.Wait()
 	b.must(os.RemoveAll(b.home.Sources())) // the source's newest import is forgotten, too
 	b.reopen()
+	b.Engine.work.Wait()
 	b.age()
 	b.gc()
 	b.has("child", "c: c", "f: parent\nchild", "p: p")

@@ -28,6 +28,7 @@ type instant struct {
 	made             []string                   // layers that are nobody's yet
 	dir              string                     // with the image of its memory
 	pause            time.Duration              // for which the cell stood still
+	taken            string                     // how its memory was, by the backend
 }
 
 // captures reports whether all that runs in a cell can be captured.
@@ -97,7 +98,10 @@ const thawGrace = 10 * time.Second
 func (t *instant) take(ctx context.Context, src backend.Capturer, c *Cell) error {
 	var g errgroup.Group
 	fault.Step("capture a cell")
-	g.Go(func() error { return full(src.Capture(ctx, t.dir)) })
+	g.Go(func() (err error) {
+		t.taken, err = src.Capture(ctx, t.dir)
+		return full(err)
+	})
 	g.Go(func() error {
 		for _, x := range []struct {
 			of *workspace.Generation
@@ -201,7 +205,7 @@ func (t *instant) keep(ctx context.Context, k *Checkpoint) error {
 	if err != nil {
 		return full(err)
 	}
-	k.State, k.PauseMS = t.state, ms(t.pause)
+	k.State, k.PauseMS, k.MemoryTaken = t.state, ms(t.pause), t.taken
 	k.Memory = &Remembered{Root: root, Home: t.home, Tmp: t.tmp, Above: t.above}
 	return nil
 }
@@ -252,7 +256,7 @@ func (t *instant) begin(ctx context.Context, c *Cell, root workspace.Entry) erro
 
 // copy makes a cell that goes on there, over its own layers, and waits to be
 // adopted.
-func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cell.Governance) (backend.Warmer, error) {
+func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
 	e := t.e
 	b, err := e.backend(c.Backend)
 	if err != nil {
@@ -273,7 +277,7 @@ func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cel
 		}
 	}
 	spec := e.spec(c, mounts)
-	spec.Memory, spec.Network = t.dir, n
+	spec.Memory, spec.Network, spec.Ahead = t.dir, n, ahead
 	fault.Step("copy a cell")
 	inst, err := b.Create(ctx, spec)
 	if err != nil {

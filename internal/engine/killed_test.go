@@ -14,7 +14,7 @@ import (
 // returns it.
 func (b *bed) lost(name string) []*child {
 	b.Helper()
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	slots := b.pools[name].slots
@@ -125,7 +125,7 @@ func TestC26LayersOfBranchedCells(t *testing.T) {
 				b.says(other, "read ~/dot", "2")
 			}
 		}
-		b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+		b.filled()
 		b.nothingLeft("after the removal")
 	}
 }
@@ -157,6 +157,25 @@ func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
 	b.mu.Unlock()
 	_, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "x + 1"}, nil)
 	b.wantKind("eval", err, cell.Conflict, "its interpreter is gone", "keeper")
+	r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "y = 42\ny", Fresh: true}, nil)
+	b.must(err)
+	if repr(r.Result) != "42" {
+		t.Errorf("a new one says %s", r.Result)
+	}
+}
+
+// A keeper that dies closes its connections one after the other: a new interpreter that is
+// asked for in between is begun when it is gone.
+func TestFreshEvalWhileAKeeperDies(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("web", "true")
+	b.eval("web", "x = 41")
+	b.toys.fail("warmth", cell.Errorf(cell.Unavailable, "toy", "", "cannot talk to the cell's keeper: connection reset by peer"))
+	dies := time.AfterFunc(100*time.Millisecond, func() {
+		b.toys.lose()
+		b.toys.fail("warmth", nil)
+	})
+	defer dies.Stop()
 	r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "y = 42\ny", Fresh: true}, nil)
 	b.must(err)
 	if repr(r.Result) != "42" {

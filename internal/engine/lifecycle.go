@@ -54,7 +54,8 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err := e.reg.commit(Standing{c.ID, c.State, next}); err != nil {
 		return api.Cell{}, err
 	}
-	if c, err = e.usable(id); err == nil && c.State != next {
+	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
+	if c, err = e.usable(id); err == nil && c.State != next && !over() {
 		err = cell.Errorf(cell.Conflict, "engine.Pause", "look at it again: pando ls", "cannot do this to cell %s: it has become %s meanwhile", c.Title(), c.State)
 	}
 	if err != nil {

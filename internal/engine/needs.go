@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -19,7 +19,7 @@ import (
 const (
 	assumedMemory = 4 << 20
 	assumedDisk   = 64 << 10
-	assumedWhole  = 48 << 20 // memory of a copy, with a kernel of its own
+	assumedWhole  = 64 << 20 // memory of a copy, with a kernel of its own
 )
 
 // needs are resources of the host.
@@ -109,7 +109,7 @@ const keepBack = 256 << 20
 // hostHas is what forks may use of the host now.
 func (e *Engine) hostHas() (needs, error) {
 	var h needs
-	available, _, err := hostMemory()
+	available, _, err := linux.Memory()
 	if err != nil {
 		return h, err
 	}
@@ -122,29 +122,6 @@ func (e *Engine) hostHas() (needs, error) {
 	used, most := processes()
 	h.processes = most - used
 	return h, nil
-}
-
-// hostMemory is what programs can have of the host's memory, and all of it.
-func hostMemory() (available, total int64, err error) {
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0, 0, err
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		name, rest, _ := strings.Cut(sc.Text(), ":")
-		n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		if err != nil {
-			continue
-		}
-		switch name {
-		case "MemAvailable":
-			available = n << 10
-		case "MemTotal":
-			total = n << 10
-		}
-	}
-	return available, total, nil
 }
 
 // processes is how many threads there are on the host, and how many there may

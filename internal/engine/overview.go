@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // AllStats is what everything uses now, and what the host has.
@@ -50,7 +51,7 @@ func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 	}
 	out.Host.PooledMax = e.mayPool()
 	var err error
-	if out.Host.MemoryAvailable, out.Host.Memory, err = hostMemory(); err != nil {
+	if out.Host.MemoryAvailable, out.Host.Memory, err = linux.Memory(); err != nil {
 		return out, err
 	}
 	out.Host.Processes, out.Host.ProcessesMax = processes()

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // pool is the forks of a template that were made ahead: complete but for their
@@ -18,7 +20,10 @@ import (
 type pool struct {
 	cell   cell.ID // the template's: forks of an earlier one are none of this
 	slots  []*child
-	peak   int // the most forks that were asked for at once, lately
+	making int       // forks on their way there
+	whole  bool      // they are whole sandboxes
+	peak   int       // the most forks that were asked for at once, lately
+	peaked time.Time // when that was
 	hits   int64
 	misses int64
 	used   time.Time
@@ -29,9 +34,11 @@ const (
 	maxPooled  = 1024             // forks in all pools
 	minPooled  = 2                // for a template that is used at all
 	poolShare  = 10               // percent of the memory that may be had, at most
-	wholeShare = 25               // the same where forks are whole sandboxes, which take a tenth of a second and more of two processors to make
+	wholeShare = 33               // the same where forks are whole sandboxes, which take a tenth of a second and more of two processors to make
 	poolFiles  = 40               // of the files that a keeper may have open, one fork in the pool for so many: it has ten for each
-	poolHalf   = 3 * time.Minute  // after which half as many are wanted
+	poolHold   = time.Minute      // in which as many are wanted as were asked for at once
+	wholeHold  = 5 * time.Minute  // the same where forks are whole sandboxes: a hundred take two minutes to make
+	poolHalf   = 3 * time.Minute  // after which, and that, half as many are
 	poolRetry  = 30 * time.Second // after a failure
 	poolIdle   = 10 * time.Minute // after which none are
 	coldAfter  = 30 * time.Minute // a template that nobody forked, and that has no forks
@@ -40,11 +47,15 @@ const (
 
 // want is how many forks a pool should have now.
 func (p *pool) want(now time.Time) int {
-	idle := now.Sub(p.used)
-	if idle > poolIdle {
+	if now.Sub(p.used) > poolIdle {
 		return 0
 	}
-	n := float64(p.peak) * math.Exp2(-float64(idle)/float64(poolHalf))
+	hold := poolHold
+	if p.whole {
+		hold = wholeHold
+	}
+	past := max(now.Sub(p.peaked)-hold, 0)
+	n := float64(p.peak) * math.Exp2(-float64(past)/float64(poolHalf))
 	return min(max(int(math.Ceil(n)), minPooled), maxPooled)
 }
 
@@ -89,7 +100,9 @@ func (e *Engine) used(par *warmParent, n, hits int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.poolOf(par.t.Name, par.c.ID)
-	p.peak = max(n, p.want(now))
+	if n >= p.want(now) {
+		p.peak, p.peaked = n, now
+	}
 	p.used = now
 	p.hits += int64(hits)
 	p.misses += int64(n - hits)
@@ -98,66 +111,70 @@ func (e *Engine) used(par *warmParent, n, hits int) {
 	}
 }
 
-// poolOf returns the pool of a template. The caller holds e.mu, and has drained
-// that of an earlier one.
+// poolOf returns the pool of a template, whose interpreter is known. The caller holds
+// e.mu, and has drained that of an earlier one.
 func (e *Engine) poolOf(name string, id cell.ID) *pool {
 	p := e.pools[name]
 	if p == nil || p.cell != id {
-		p = &pool{cell: id, used: time.Now()}
+		it := e.interps[id]
+		p = &pool{cell: id, whole: it != nil && it.whole, used: time.Now()}
 		e.pools[name] = p
 	}
 	return p
 }
 
-// fillPools makes forks ahead in the background, one at a time, while nobody
-// waits for forks.
+// fillPools makes forks ahead in the background, while nobody waits for forks: as many
+// at a time as there are processors, of which a fork on its way takes one at most, up
+// to copiesAtOnce.
 func (e *Engine) fillPools() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.filling || e.life.Err() != nil {
+	if e.life.Err() != nil {
 		return
 	}
-	e.filling = true
-	e.work.Go(func() {
-		for e.fillOne(e.life) {
-		}
-	})
+	for ; e.filling < min(runtime.GOMAXPROCS(0), copiesAtOnce); e.filling++ {
+		e.work.Go(func() {
+			for e.fillOne(e.life) {
+			}
+		})
+	}
 }
 
-// fillOne makes one fork for the pool that lacks one. It reports false, and
-// that nobody fills pools any more, when there is nothing to do now.
+// fillOne makes one fork for the pool that lacks one. It reports false, and is one
+// filler less, when there is nothing to do now.
 func (e *Engine) fillOne(ctx context.Context) bool {
 	limit := e.mayPool()
 	e.mu.Lock()
 	now := time.Now()
 	name, all := "", 0
 	for _, p := range e.pools {
-		all += len(p.slots)
+		all += len(p.slots) + p.making
 	}
 	if e.forkings == 0 && all < limit && ctx.Err() == nil {
 		for n, p := range e.pools {
-			if len(p.slots) < p.want(now) && now.Sub(p.failed) > poolRetry && !e.building[n] && e.interps[p.cell] != nil {
+			if len(p.slots)+p.making < p.want(now) && now.Sub(p.failed) > poolRetry && !e.building[n] && e.interps[p.cell] != nil {
 				name = n
 				break
 			}
 		}
 	}
 	if name == "" {
-		e.filling = false
+		e.filling--
 		e.mu.Unlock()
 		return false
 	}
-	id := e.pools[name].cell
-	e.mu.Unlock()
-	ch, err := e.makeAhead(ctx, name, id)
-	e.mu.Lock()
 	p := e.pools[name]
-	if err == nil && p != nil && p.cell == id {
+	p.making++
+	e.mu.Unlock()
+	ch, err := e.makeAhead(ctx, name, p.cell)
+	e.mu.Lock()
+	p.making--
+	if err == nil && e.pools[name] == p {
 		p.slots = append(p.slots, ch)
 		e.mu.Unlock()
 		return true
 	}
-	if p != nil && err != nil {
+	if err != nil {
 		p.failed = time.Now()
 	}
 	e.mu.Unlock()
@@ -182,33 +199,34 @@ func (e *Engine) makeAhead(ctx context.Context, name string, id cell.ID) (*child
 	if err != nil {
 		return nil, err
 	}
-	return e.makeChild(ctx, par)
+	return e.makeChild(ctx, par, true)
 }
 
 // mayPool is how many forks may wait in all pools: as many as fit into a share
-// of the memory and of the open files that can be had.
+// of the memory, theirs included, and of the open files that can be had.
 func (e *Engine) mayPool() int {
-	available, _, err := hostMemory()
+	available, _, err := linux.Memory()
 	if err != nil {
 		return 0
 	}
 	one, share := int64(0), int64(poolShare)
 	e.mu.Lock()
 	for name, p := range e.pools {
+		its := int64(assumedMemory)
+		if p.whole {
+			its = assumedWhole
+		}
+		if m := e.measured[name]; m != nil && m.memory > 0 {
+			its = m.memory
+		}
+		available += int64(len(p.slots)) * its
 		if p.want(time.Now()) == 0 {
 			continue
 		}
-		it, m := e.interps[p.cell], e.measured[name]
-		whole := it != nil && it.whole
-		if whole {
+		if p.whole {
 			share = wholeShare
 		}
-		switch {
-		case m != nil && m.memory > 0:
-			one = max(one, m.memory)
-		case whole:
-			one = max(one, assumedWhole)
-		}
+		one = max(one, its)
 	}
 	available -= e.promised.memory
 	e.mu.Unlock()

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // ready waits until a pool has this many forks, and nobody fills it any more.
@@ -16,8 +18,14 @@ func (b *bed) ready(name string, n int) {
 		b.must(err)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return tm.Ready == n && !b.filling
+		return tm.Ready == n && b.filling == 0
 	})
+}
+
+// filled waits until nobody fills pools any more.
+func (b *bed) filled() {
+	b.Helper()
+	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.filling == 0 })
 }
 
 func TestPoolFollowsUse(t *testing.T) {
@@ -40,18 +48,49 @@ func TestPoolFollowsUse(t *testing.T) {
 	if len(b.Cells()) != 10 {
 		t.Errorf("%d cells", len(b.Cells()))
 	}
-	p := &pool{peak: 64, used: time.Now()}
+	now := time.Now()
 	for _, c := range []struct {
-		idle time.Duration
-		want int
-	}{{0, 64}, {poolHalf, 32}, {2 * poolHalf, 16}, {poolIdle + 1, 0}} {
-		if got := p.want(p.used.Add(c.idle)); got != c.want {
-			t.Errorf("after %v %d are wanted, want %d", c.idle, got, c.want)
+		past, idle time.Duration // since the most were asked for, and since any were
+		want       int
+	}{
+		{0, 0, 64}, {poolHold, poolHold, 64}, {poolHold + poolHalf, poolHold + poolHalf, 32}, {poolHold + 2*poolHalf, poolHalf, 16},
+		{poolHold + poolHalf, 0, 32}, {time.Hour, 0, minPooled}, {poolIdle + 1, poolIdle + 1, 0},
+	} {
+		p := &pool{peak: 64, peaked: now.Add(-c.past), used: now.Add(-c.idle)}
+		if got := p.want(now); got != c.want {
+			t.Errorf("%v after the most, %v after the last, %d are wanted, want %d", c.past, c.idle, got, c.want)
 		}
+	}
+	if got := (&pool{whole: true, peak: 64, peaked: now.Add(-wholeHold), used: now}).want(now); got != 64 {
+		t.Errorf("of whole sandboxes %d are wanted after %v, want 64", got, wholeHold)
 	}
 	b.ready("warm", 5) // what is being made now would come after it
 	b.shrinkPools(b.ctx, time.Now().Add(2*poolIdle))
 	b.ready("warm", 0)
+}
+
+// Forks are made ahead on all processors, and those on their way are counted.
+func TestPoolIsFilledByAllProcessors(t *testing.T) {
+	b := newBed(t, "f: 0")
+	slow := make(chan struct{})
+	b.toys.mu.Lock()
+	b.toys.slow = slow
+	b.toys.mu.Unlock()
+	b.template("warm", "x = 41")
+	underWay := func() int { b.toys.mu.Lock(); defer b.toys.mu.Unlock(); return b.toys.forked }
+	want := min(runtime.GOMAXPROCS(0), copiesAtOnce, minPooled)
+	b.until("forks are under way on all processors", func() bool { return underWay() == want })
+	slow <- struct{}{}
+	b.until("one is made, and whoever made it begins none in the place of the other", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.pools["warm"].size() == 1 && b.filling == 1
+	})
+	close(slow)
+	b.ready("warm", minPooled)
+	if n := underWay(); n != minPooled {
+		t.Errorf("%d forks were made for a pool of %d", n, minPooled)
+	}
 }
 
 // What a daemon had made ahead when it was killed, the next one takes away.
@@ -119,9 +158,14 @@ func TestSharesOfPools(t *testing.T) {
 		share int64
 		one   int64
 	}{{false, poolShare, assumedMemory}, {true, wholeShare, assumedWhole}} {
-		e := &Engine{pools: map[string]*pool{"t": {cell: "c-1", peak: 5, used: time.Now()}}, interps: map[cell.ID]*interp{"c-1": {whole: x.whole}}}
+		p := &pool{cell: "c-1", whole: x.whole, peak: 5, used: time.Now()}
+		e := &Engine{pools: map[string]*pool{"t": p}}
 		got := e.mayPool()
-		available, _, err := hostMemory()
+		p.slots = make([]*child, 100) // their memory isn't available, and is theirs
+		if more := int64(e.mayPool() - got); x.whole && more < x.share*8/10 {
+			t.Errorf("where a hundred wait, only %d more may", more)
+		}
+		available, _, err := linux.Memory()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -165,10 +165,12 @@ type Checkpoint struct {
 	Content cell.Digest       `json:"content,omitzero"`
 	Under   string            `json:"under,omitempty"`
 	TookMS  float64           `json:"took_ms,omitempty"`
-	// Memory is what ran in the cell; nil: files alone. The cell stood still for PauseMS.
-	Memory  *Remembered `json:"memory,omitempty"`
-	PauseMS float64     `json:"pause_ms,omitempty"`
-	Gone    bool        `json:"gone,omitempty"` // collected; the record explains old receipts
+	// Memory is what ran in the cell; nil: files alone. The cell stood still for PauseMS,
+	// and MemoryTaken says how its memory was taken.
+	Memory      *Remembered `json:"memory,omitempty"`
+	PauseMS     float64     `json:"pause_ms,omitempty"`
+	MemoryTaken string      `json:"memory_taken,omitempty"`
+	Gone        bool        `json:"gone,omitempty"` // collected; the record explains old receipts
 }
 
 // Remembered is what belongs to a cell's memory: the root of its image in the

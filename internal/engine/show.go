@@ -122,7 +122,7 @@ func (e *Engine) checkpointView(k *Checkpoint, c *Cell) api.Checkpoint {
 	v := api.Checkpoint{
 		ID: string(k.ID), Cell: string(k.Cell), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
 		Expires: k.Expires, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String(), Layers: len(k.State.Layers), Head: c.Head == k.ID,
-		TookMS: k.TookMS, Under: k.Under, Memory: k.Memory != nil, PauseMS: k.PauseMS,
+		TookMS: k.TookMS, Under: k.Under, Memory: k.Memory != nil, PauseMS: k.PauseMS, MemoryTaken: k.MemoryTaken,
 	}
 	if up, err := e.reg.checkpoint(k.Parent); err == nil && up.Cell == k.Cell {
 		v.Parent = up.Number

@@ -222,6 +222,9 @@ func (i *toyInstance) Warm(ctx context.Context, w cell.Warm, out func(cell.Outpu
 
 func (i *toyInstance) Warmth(ctx context.Context) (cell.Warmth, error) {
 	t, err := i.toy()
+	if err == nil {
+		err = i.h.fails("warmth")
+	}
 	if err != nil {
 		return cell.Warmth{}, err
 	}
@@ -315,6 +318,9 @@ func (i *toyInstance) copy(ctx context.Context, t *toy, spec cell.Spec) (*toyIns
 	}
 	i.h.mu.Lock()
 	defer i.h.mu.Unlock()
+	if i.h.cells[i.ID()] != t { // a keeper that dies takes along what it is about to make
+		return nil, errors.Join(cell.Errorf(cell.NotFound, "toy", "", "cell %s has no interpreter any more", i.ID()), inst.Remove(ctx, "undone"))
+	}
 	next := &toy{h: i.h, spec: spec, vars: maps.Clone(t.vars), env: maps.Clone(t.env), warmth: t.warmth}
 	next.warmth.Sealed, next.warmth.Evals, next.warmth.Depth, next.warmth.Layer = false, 0, t.warmth.Depth+1, spec.Layer
 	next.warmth.IsCell = true

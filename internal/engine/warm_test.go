@@ -196,7 +196,7 @@ func TestD44OneName(t *testing.T) {
 	_, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Name: "two"}, nil)
 	b.wantKind("a fork of a template with a template's name", err, cell.Exists, "template two")
 
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	ctx, cancel := context.WithCancel(b.ctx)
 	b.toys.mu.Lock()
 	b.toys.slow = make(chan struct{})
@@ -227,7 +227,7 @@ func TestD44OneName(t *testing.T) {
 	close(b.toys.slow)
 	b.toys.slow = nil
 	b.toys.mu.Unlock()
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	b.nothingLeft("after a fork that was given up")
 }
 
@@ -263,7 +263,7 @@ func TestForksFailAlone(t *testing.T) {
 	if n := len(b.Cells()); n != 2 {
 		t.Errorf("%d cells", n)
 	}
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	b.nothingLeft("after a fork that failed")
 	b.toys.fail("adopt warm-2", nil)
 	// In an evaluation, and in a command.
@@ -478,7 +478,7 @@ func TestForksAreFullCells(t *testing.T) {
 	if _, err := b.Remove(b.ctx, cell.ID(b.Templates()[0].Cell), false); cell.KindOf(err) != cell.Conflict {
 		t.Errorf("the template's cell was removed beside it: %v", err)
 	}
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	b.nothingLeft("after the removal")
 	b.verified()
 }
@@ -491,7 +491,7 @@ func TestForkAndRemove(t *testing.T) {
 	if repr(r.Forks[2].Result) != "2" || r.Receipt == "" || len(b.Cells()) != 0 {
 		t.Errorf("%+v", r)
 	}
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	b.nothingLeft("after the forks")
 	b.verified()
 }
@@ -515,7 +515,7 @@ func TestF19InterruptedBuild(t *testing.T) {
 	if n := len(b.Templates()); n != 1 {
 		t.Errorf("%d templates", n)
 	}
-	b.until("pools are full", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.filling })
+	b.filled()
 	b.nothingLeft("after the restart")
 }
 

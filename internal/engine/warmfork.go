@@ -133,8 +133,9 @@ type child struct {
 	res      api.WarmFork
 }
 
-// makeChild makes a fork that is complete but for its identity.
-func (e *Engine) makeChild(ctx context.Context, par *warmParent) (_ *child, err error) {
+// makeChild makes a fork that is complete but for its identity, which it waits for if
+// it is made ahead.
+func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ *child, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	c := &Cell{
@@ -159,7 +160,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent) (_ *child, err 
 	})
 	ch := &child{c: c, made: time.Now(), depth: par.depth + 1}
 	if par.whole != nil {
-		ch.w, err = par.makeCopy(ctx, c)
+		ch.w, err = par.makeCopy(ctx, c, ahead)
 	} else {
 		ch.w, err = par.makeFork(ctx, c)
 	}
@@ -552,7 +553,7 @@ func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child
 		}
 		e.dropChild(ctx, ready, "it could not be adopted")
 	}
-	ch, err := e.makeChild(ctx, f.par)
+	ch, err := e.makeChild(ctx, f.par, false)
 	if err == nil {
 		if err = e.adopt(ctx, ch, name, f.began); err == nil {
 			return ch

@@ -174,7 +174,7 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 		return err
 	}
 	fault.Step("capture a template")
-	if err := src.Capture(ctx, t.dir); err != nil {
+	if _, err := src.Capture(ctx, t.dir); err != nil {
 		return full(err)
 	}
 	e.mu.Lock()
@@ -284,7 +284,7 @@ func (e *Engine) hasImage(c *Cell) bool {
 }
 
 // makeCopy makes a fork of a whole template that is complete but for its identity.
-func (par *warmParent) makeCopy(ctx context.Context, c *Cell) (backend.Warmer, error) {
+func (par *warmParent) makeCopy(ctx context.Context, c *Cell, ahead bool) (backend.Warmer, error) {
 	e := par.whole.e
 	if err := par.whole.begin(ctx, c, par.root); err != nil {
 		return nil, err
@@ -297,5 +297,5 @@ func (par *warmParent) makeCopy(ctx context.Context, c *Cell) (backend.Warmer, e
 	if err != nil {
 		return nil, err
 	}
-	return par.whole.copy(ctx, c, mounts, n)
+	return par.whole.copy(ctx, c, mounts, n, ahead)
 }

@@ -19,8 +19,9 @@ const patience = 50 * time.Millisecond
 // comes afterwards is lost until it does.
 type patient struct {
 	stack.LinkEndpoint
-	fd   int
-	deaf atomic.Bool
+	fd       int
+	patience time.Duration
+	deaf     atomic.Bool
 }
 
 // WritePackets implements stack.LinkEndpoint.
@@ -47,7 +48,7 @@ func (p *patient) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 
 // room waits until there is some, and says whether there is.
 func (p *patient) room() bool {
-	for until := time.Now().Add(patience); ; {
+	for until := time.Now().Add(p.patience); ; {
 		left := time.Until(until)
 		if left <= 0 {
 			return false

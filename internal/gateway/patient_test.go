@@ -25,7 +25,7 @@ func onSocket(t *testing.T) (p *patient, machine *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &patient{LinkEndpoint: end, fd: int(f.Fd())}, machine
+	return &patient{LinkEndpoint: end, fd: int(f.Fd()), patience: patience}, machine
 }
 
 // put sends some large packets at once, numbered from first on.
@@ -57,6 +57,7 @@ func take(t *testing.T, machine *os.File) int {
 // there is room for.
 func TestSlowMachineLosesNothing(t *testing.T) {
 	p, machine := onSocket(t)
+	p.patience = time.Minute // however slow
 	const all = 120
 	done := make(chan int, 1)
 	go func() {

@@ -148,7 +148,7 @@ func (g *Gateway) openLink() (stack.LinkEndpoint, error) {
 	}
 	end, err := fdbased.New(&o)
 	if err == nil && g.cfg.Link.Kind == "socket" {
-		end = &patient{LinkEndpoint: end, fd: o.FDs[0]}
+		end = &patient{LinkEndpoint: end, fd: o.FDs[0], patience: patience}
 	}
 	return end, err
 }

@@ -55,14 +55,17 @@ func (s *Server) gone(dir *node, name string) {
 	}
 }
 
-// statNode looks at a node, by a handle if the request has one.
-func (s *Server) statNode(n *node, fd int, a *answer) unix.Errno {
+// statNode looks at a node. What the host has changed is known when its name is looked up
+// the next time, unless the guest has just changed it itself.
+func (s *Server) statNode(n *node, fd int, itself bool, a *answer) unix.Errno {
 	var x unix.Statx_t
 	if e := stat(fd, "", &x); e != 0 {
 		return e
 	}
 	s.mu.Lock()
-	n.seen = sum(&x)
+	if itself || !n.foreign(&x) {
+		n.seen = sum(&x)
+	}
 	s.mu.Unlock()
 	a.u64(keepFor)
 	a.u64(0)
@@ -97,7 +100,7 @@ func (s *Server) getattr(r *request, a *answer) unix.Errno {
 			return e
 		}
 	}
-	return s.statNode(n, fd, a)
+	return s.statNode(n, fd, false, a)
 }
 
 func (s *Server) setattr(r *request, a *answer) unix.Errno {
@@ -172,7 +175,7 @@ func (s *Server) setattr(r *request, a *answer) unix.Errno {
 			return errnoOf(err)
 		}
 	}
-	return s.statNode(n, fd, a)
+	return s.statNode(n, fd, true, a)
 }
 
 // truncate cuts by the handle that the request has, else by the place.

@@ -14,19 +14,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// What is asked of a server over its control connection, a byte each. The answer is
-// a byte, 0 for what worked, the length of the rest in eight bytes (big endian), and the rest: a
-// state, or a refusal as JSON.
+// What is asked of a server over its control connection: a byte, the length of the rest
+// in eight bytes (big endian), and the rest, paths as JSON if it has them. The answer is
+// like it: 0 for what worked, with a state or numbers by path as JSON, or a refusal as JSON.
 const (
-	askSave    = 's'
-	askRefresh = 'r'
+	askSave     = 's'
+	askRefresh  = 'r'
+	askExecuted = 'x'
 )
 
 // refreshGrace is how long the guest's kernel may take to hear what has changed.
 const refreshGrace = 10 * time.Second
 
-// maxState bounds what is read of a state, in bytes.
-const maxState = 1 << 30
+// maxRest bounds what is read of a question or an answer, in bytes: a state is the largest.
+const maxRest = 1 << 30
 
 // refusal is an error on its way.
 type refusal struct {
@@ -37,36 +38,65 @@ type refusal struct {
 
 // Obey does what is asked over conn until that ends, which is no error.
 func (s *Server) Obey(conn io.ReadWriter) error {
-	for ask := make([]byte, 1); ; {
-		if _, err := io.ReadFull(conn, ask); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
+	for {
+		what, rest, err := readPart(conn)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		rest, err := s.obey(ask[0])
-		head := make([]byte, 9)
+		out, err := s.obey(what, rest)
+		what = 0
 		if err != nil {
-			head[0] = 1
-			if rest, err = json.Marshal(refusal{cell.KindOf(err), cell.HintOf(err), err.Error()}); err != nil {
+			what = 1
+			if out, err = json.Marshal(refusal{cell.KindOf(err), cell.HintOf(err), err.Error()}); err != nil {
 				return err
 			}
 		}
-		binary.BigEndian.PutUint64(head[1:], uint64(len(rest)))
-		if _, err := conn.Write(append(head, rest...)); err != nil {
+		if err := writePart(conn, what, out); err != nil {
 			return err
 		}
 	}
 }
 
-func (s *Server) obey(ask byte) ([]byte, error) {
+// readPart reads a question or an answer.
+func readPart(r io.Reader) (what byte, rest []byte, err error) {
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint64(head[1:])
+	if n > maxRest {
+		return 0, nil, fmt.Errorf("it says that it has %d bytes", n)
+	}
+	rest = make([]byte, n)
+	_, err = io.ReadFull(r, rest)
+	return head[0], rest, err
+}
+
+func writePart(w io.Writer, what byte, rest []byte) error {
+	b := binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+len(rest)), what), uint64(len(rest)))
+	_, err := w.Write(append(b, rest...))
+	return err
+}
+
+func (s *Server) obey(ask byte, rest []byte) ([]byte, error) {
+	var paths []string
+	if len(rest) > 0 {
+		if err := json.Unmarshal(rest, &paths); err != nil {
+			return nil, err
+		}
+	}
 	switch ask {
 	case askSave:
 		return s.Save()
 	case askRefresh:
 		ctx, cancel := context.WithTimeout(context.Background(), refreshGrace)
 		defer cancel()
-		return nil, s.Refresh(ctx)
+		return nil, s.Refresh(ctx, paths...)
+	case askExecuted:
+		return json.Marshal(s.Executed(paths))
 	}
 	return nil, cell.Errorf(cell.Unsupported, "gofer.Obey", "", "cannot do %q: this server has never heard of it", ask)
 }
@@ -81,12 +111,21 @@ type Remote struct {
 func NewRemote(conn net.Conn) *Remote { return &Remote{conn: conn} }
 
 // Save is that of Server.
-func (r *Remote) Save(ctx context.Context) ([]byte, error) { return r.ask(ctx, askSave) }
+func (r *Remote) Save(ctx context.Context) ([]byte, error) { return r.ask(ctx, askSave, nil) }
 
 // Refresh is that of Server.
-func (r *Remote) Refresh(ctx context.Context) error {
-	_, err := r.ask(ctx, askRefresh)
+func (r *Remote) Refresh(ctx context.Context, paths ...string) error {
+	_, err := r.ask(ctx, askRefresh, paths)
 	return err
+}
+
+// Executed is that of Server.
+func (r *Remote) Executed(ctx context.Context, paths []string) (times map[string]int64, err error) {
+	b, err := r.ask(ctx, askExecuted, paths)
+	if err == nil {
+		err = json.Unmarshal(b, &times)
+	}
+	return times, err
 }
 
 // Close lets go of the server, which goes on.
@@ -94,27 +133,28 @@ func (r *Remote) Close() error { return r.conn.Close() }
 
 // ask sends a request and returns its answer. Who gives up leaves a connection of
 // which nothing can be read any more.
-func (r *Remote) ask(ctx context.Context, what byte) (rest []byte, err error) {
+func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byte, err error) {
+	var with []byte
+	if len(paths) > 0 {
+		if with, err = json.Marshal(paths); err != nil {
+			return nil, err
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := context.Cause(ctx); err != nil { // it waited too long for another question; nothing was sent
+		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot ask who serves the cell's files: %w", err)
+	}
 	stop := context.AfterFunc(ctx, func() { r.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	head := make([]byte, 9)
-	if _, err = r.conn.Write([]byte{what}); err == nil {
-		_, err = io.ReadFull(r.conn, head)
-	}
-	n := binary.BigEndian.Uint64(head[1:])
-	if err == nil && n > maxState {
-		err = fmt.Errorf("an answer says that it has %d bytes", n)
-	}
-	if err == nil {
-		rest = make([]byte, n)
-		_, err = io.ReadFull(r.conn, rest)
+	var failed byte
+	if err = writePart(r.conn, what, with); err == nil {
+		failed, rest, err = readPart(r.conn)
 	}
 	if err != nil {
 		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot ask who serves the cell's files: %w", err)
 	}
-	if head[0] == 0 {
+	if failed == 0 {
 		return rest, nil
 	}
 	var no refusal

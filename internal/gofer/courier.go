@@ -165,8 +165,13 @@ func (c *Courier) down() error {
 }
 
 // note hands notices to the kernel. It may wait there for requests that the
-// kernel makes first, so this isn't done where answers are handed over.
+// kernel makes first, so this isn't done where answers are handed over, nor by
+// os.File.Write, of which one waits for another.
 func (c *Courier) note() {
+	dev, err := c.dev.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
 	for {
 		c.mu.Lock()
 		for len(c.notes) == 0 && c.ended == nil {
@@ -181,7 +186,7 @@ func (c *Courier) note() {
 		c.mu.Unlock()
 		for _, b := range all {
 			if binary.NativeEndian.Uint32(b[4:]) != noticeMark {
-				c.dev.Write(b) // ENOENT: the kernel doesn't know it any more
+				dev.Control(func(fd uintptr) { unix.Write(int(fd), b) }) // ENOENT: the kernel doesn't know it any more
 				continue
 			}
 			if len(b) < outSize+8 {

@@ -29,6 +29,7 @@ func (s *Server) open(r *request, a *answer) unix.Errno {
 		unix.Close(fd)
 		return e
 	}
+	s.opens(n, flags)
 	a.u64(h.id)
 	a.u32(openKeepCache)
 	a.u32(0)
@@ -104,11 +105,17 @@ func (s *Server) write(r *request, a *answer) unix.Errno {
 	return 0
 }
 
-// writeAll writes b at off, as much of it as there is room for.
+// writeAll writes b at off, as much of it as there is room for. A file system may refuse
+// all of a large write that has no room for some: a smaller one may have it.
 func writeAll(fd int, b []byte, off int64) (put int, e unix.Errno) {
+	most := len(b)
 	for put < len(b) {
-		n, err := unix.Pwrite(fd, b[put:], off+int64(put))
+		n, err := unix.Pwrite(fd, b[put:min(put+most, len(b))], off+int64(put))
 		if err == unix.EINTR {
+			continue
+		}
+		if most = min(most, len(b)-put); most > smallest && (err == unix.ENOSPC || err == unix.EDQUOT) {
+			most = max(most/2, smallest)
 			continue
 		}
 		if err != nil {
@@ -121,6 +128,9 @@ func writeAll(fd int, b []byte, off int64) (put int, e unix.Errno) {
 	}
 	return put, 0
 }
+
+// smallest is what is written at once where there is no room for more, in bytes.
+const smallest = 4096
 
 // lose keeps in mind what became of a cached write. Its kernel says it to whoever
 // syncs or closes the file, and to nobody who only writes on: they hear it of us.

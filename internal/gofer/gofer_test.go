@@ -292,6 +292,20 @@ func TestRefresh(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	for _, path := range []string{"/d/same", "/nowhere/f", "/d/changed"} {
+		if got := read(t, b.mnt+"/d/changed"); got != "before" {
+			t.Errorf("told of another: %q", got)
+		}
+		if err := b.server.Refresh(ctx, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := read(t, b.mnt+"/d/changed"); got != "after, and longer" {
+		t.Errorf("told of it alone: %q", got)
+	}
+	if _, err := os.Stat(b.mnt + "/d/new"); !os.IsNotExist(err) {
+		t.Errorf("told of another: %v", err)
+	}
 	if err := b.server.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}

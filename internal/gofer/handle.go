@@ -117,6 +117,9 @@ func (s *Server) release(id uint64, dir bool) unix.Errno {
 		return unix.EBADF
 	}
 	delete(s.handles, id)
+	if h.node.written() {
+		h.node.seen = 0
+	}
 	delete(h.node.handles, id)
 	h.gone = true
 	last := h.uses == 0
@@ -190,10 +193,5 @@ func (s *Server) byHandle(n *node) (int, unix.Errno) {
 func (s *Server) written(n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range n.handles {
-		if h.flags&unix.O_ACCMODE != unix.O_RDONLY {
-			return true
-		}
-	}
-	return false
+	return n.written()
 }

@@ -19,7 +19,7 @@ type node struct {
 	absent  map[string]bool  // names that the kernel knows not to be here
 	key     key
 	links   bool   // has other names on the host
-	seen    uint64 // a sum of what was told of it last, 0: nothing
+	seen    uint64 // a sum of what was told of it last, 0: nothing, or the guest has written since
 	handles map[uint64]*handle
 	last    *node      // the directory where a file without names was
 	pins    int        // files that had their last name here
@@ -76,17 +76,18 @@ func (s *Server) enter(dir *node, name string, x *unix.Statx_t, a *answer) (*nod
 }
 
 // known finds or makes a node. By name first: an overlay's file may get another
-// number when it is written.
+// number when it is written. What the host has changed is another node, of which the
+// kernel keeps nothing: it never takes a size or a time from us for one that it knows.
 func (s *Server) known(dir *node, name string, x *unix.Statx_t) (*node, unix.Errno) {
 	k, kind := keyOf(x), x.Mode&unix.S_IFMT
 	n := dir.inside[name]
-	if n != nil && (n.kind != kind || n.key != k && len(n.names) > 1) {
+	if n != nil && (n.kind != kind || n.key != k && len(n.names) > 1 || n.foreign(x)) {
 		s.unname(n, dir, name)
 		n = nil
 	}
 	other := s.keys[k]
 	if other != nil && other != n {
-		if n == nil && !isDir(kind) && other.kind == kind && x.Nlink > 1 {
+		if n == nil && !isDir(kind) && other.kind == kind && x.Nlink > 1 && !other.foreign(x) {
 			s.name(other, dir, name)
 			return other, 0
 		}
@@ -224,6 +225,22 @@ func (s *Server) lack(dir *node, name string) bool {
 func (s *Server) drop(n *node) {
 	s.absent -= min(s.absent, len(n.absent))
 	n.absent = nil
+}
+
+// foreign reports whether the host has changed a file behind the guest's back. While the
+// guest writes to it nobody can tell. Server.mu is held.
+func (n *node) foreign(x *unix.Statx_t) bool {
+	return !isDir(n.kind) && n.seen != 0 && n.seen != sum(x) && !n.written()
+}
+
+// written reports whether the guest may write to a file. Server.mu is held.
+func (n *node) written() bool {
+	for _, h := range n.handles {
+		if h.flags&unix.O_ACCMODE != unix.O_RDONLY {
+			return true
+		}
+	}
+	return false
 }
 
 // node returns a node that the kernel names.

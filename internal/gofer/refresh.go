@@ -2,6 +2,7 @@ package gofer
 
 import (
 	"context"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -14,13 +15,21 @@ import (
 // knows; a change that keeps mode, owner, size and time isn't found. A file that
 // is open in the guest keeps the size that its kernel knows until it is closed.
 // A mount that the guest has on a changed file that is no directory goes away with
-// its old content.
-func (s *Server) Refresh(ctx context.Context) error {
+// its old content. With paths only what the kernel knows by these is looked at.
+func (s *Server) Refresh(ctx context.Context, paths ...string) error {
 	s.mu.Lock()
 	l := s.line
 	all := make([]*node, 0, len(s.nodes))
 	for _, n := range s.nodes {
 		all = append(all, n)
+	}
+	if len(paths) > 0 {
+		all = all[:0]
+		for _, p := range paths {
+			if n := s.knownAt(p); n != nil {
+				all = append(all, n)
+			}
+		}
 	}
 	s.mark++
 	mark := s.mark
@@ -59,6 +68,22 @@ func (s *Server) Refresh(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// knownAt is what the kernel knows by a path; nil if it doesn't. The caller holds s.mu.
+func (s *Server) knownAt(path string) *node {
+	n := s.nodes[rootNode]
+	for _, name := range namesOf(path) {
+		if n = n.inside[name]; n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// namesOf are the names of an absolute path.
+func namesOf(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
 // noticed is the courier's word that the kernel has heard.

@@ -68,6 +68,9 @@ type Server struct {
 	line    *line       // of mu
 	mark    uint64      // of mu
 	reached map[uint64]chan struct{}
+
+	counted  map[string]*int64 // of mu: how often what is at a path was executed
+	executed map[key]*int64    // of mu: the same, by the file
 }
 
 // New makes a server of the files below root, a directory that stays open as
@@ -80,7 +83,7 @@ func New(root *os.File, opts Options) (*Server, error) {
 	opts.defaults()
 	s := &Server{root: root, opts: opts, uid: os.Geteuid(), gid: os.Getegid(),
 		nodes: map[uint64]*node{}, keys: map[key]*node{}, handles: map[uint64]*handle{}, devices: map[[2]uint64]uint64{},
-		nextNode: rootNode, reached: map[uint64]chan struct{}{}}
+		nextNode: rootNode, reached: map[uint64]chan struct{}{}, counted: map[string]*int64{}, executed: map[key]*int64{}}
 	var x unix.Statx_t
 	if e := stat(int(root.Fd()), "", &x); e != 0 {
 		return nil, &os.PathError{Op: "statx", Path: root.Name(), Err: e}

@@ -251,6 +251,15 @@ func pipe(t testing.TB, mine int) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
+// goOn ends a hold, and waits until the guest goes on.
+func (b *bed) goOn() error {
+	done, err := b.GoOn(b.ctx)
+	if err != nil {
+		return err
+	}
+	return done()
+}
+
 func (b *bed) start(t testing.TB, c Command, control *os.File) (*running, error) {
 	t.Helper()
 	in, in2 := pipe(t, 1)

@@ -46,7 +46,11 @@ func connect(ctx context.Context, c net.Conn, token []byte, boot bool) (*Client,
 		c.Close()
 		return nil, cell.Errorf(cell.Internal, "guest.Connect", "", "cannot talk to the cell's guest without a token")
 	}
-	c.SetDeadline(time.Now().Add(greetLimit))
+	limit, ok := ctx.Deadline()
+	if !ok {
+		limit = time.Now().Add(greetLimit)
+	}
+	c.SetDeadline(limit)
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	err := greetGuest(c, token, boot)
 	if !stop() && err == nil {
@@ -268,8 +272,22 @@ func (n *noted) failed() error {
 
 // Dial connects to a port of the cell's loopback.
 func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return c.join(ctx, question{Op: opDial, Port: port})
+}
+
+// Accept returns the next connection to a socket in the cell, at which its guest listens
+// from then on. Path is absolute; its folder must be there, and shows nothing else then.
+func (c *Client) Accept(ctx context.Context, path string) (net.Conn, error) {
+	return c.join(ctx, question{Op: opAccept, Path: path})
+}
+
+// join asks for a connection, and returns our end of it.
+func (c *Client) join(ctx context.Context, q question) (net.Conn, error) {
 	s := c.m.open(c.number())
-	if _, err := c.ask(ctx, question{Op: opDial, Port: port, Streams: []uint32{s.id}}); err != nil {
+	q.Streams = []uint32{s.id}
+	if _, err := c.ask(ctx, q); err != nil {
+		s.CloseRead() // it may come yet
+		s.CloseWrite()
 		c.m.forget(s)
 		return nil, err
 	}
@@ -329,21 +347,28 @@ func (c *Client) Hold(ctx context.Context, stop bool) error {
 	return nil
 }
 
-// GoOn ends Hold on the connection that began it.
-func (c *Client) GoOn(ctx context.Context) error {
+// GoOn ends Hold on the connection that began it. The guest is told at once, which it
+// hears when it can; done returns when it goes on.
+func (c *Client) GoOn(ctx context.Context) (done func() error, err error) {
 	c.mu.Lock()
 	held := c.held
 	c.held = false
 	c.mu.Unlock()
 	if !held {
-		return cell.Errorf(cell.Conflict, "guest.GoOn", "", "cannot let the cell go on: it does not stand still")
+		return nil, cell.Errorf(cell.Conflict, "guest.GoOn", "", "cannot let the cell go on: it does not stand still")
 	}
 	id, ch := c.expect()
-	err := c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opGoOn+`"}`))
+	err = c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opGoOn+`"}`))
 	c.m.give()
-	if err == nil {
-		_, err = c.wait(ctx, id, ch)
-	}
+	return func() error {
+		_, err := c.wait(ctx, id, ch)
+		return err
+	}, err
+}
+
+// Still lets a copy's processes stand still that waits to be adopted, or go on.
+func (c *Client) Still(ctx context.Context, still bool) error {
+	_, err := c.ask(ctx, question{Op: opStill, Stop: still})
 	return err
 }
 

@@ -84,6 +84,9 @@ type Adoption struct {
 	Token    []byte            `json:"token"`          // of its own from now on
 	Limits   *Limits           `json:"limits,omitempty"`
 	Seed     []byte            `json:"seed,omitempty"` // for the generator of the guest's kernel, where that is the guest's own
+	// Waits says that another adoption will come, until which the guest's processes
+	// stand still.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // Limits are those of all commands together, where nobody outside can count them. 0
@@ -98,7 +101,7 @@ const (
 	opStart     = "start"
 	opReattach  = "reattach"
 	opReap      = "reap"
-	opRelease   = "release"
+	opRelease   = "release" // has no answer, and its turn
 	opSignal    = "signal"
 	opInterrupt = "interrupt"
 	opEndRest   = "endrest"
@@ -110,11 +113,13 @@ const (
 	opRead      = "read"
 	opWrite     = "write"
 	opDial      = "dial"
+	opAccept    = "accept"
 	opPorts     = "ports"
 	opTried     = "tried"
 	opHold      = "hold"
 	opGoOn      = "goon"
 	opAdopt     = "adopt"
+	opStill     = "still"
 	opPass      = "pass"
 )
 
@@ -123,7 +128,7 @@ type question struct {
 	Op      string     `json:"op"`
 	ID      string     `json:"id,omitempty"`
 	Command *Command   `json:"command,omitempty"`
-	Streams []uint32   `json:"streams,omitempty"` // start, reattach: stdin, stdout, stderr, control; 0 for none. read, write, dial: one
+	Streams []uint32   `json:"streams,omitempty"` // start, reattach: stdin, stdout, stderr, control; 0 for none. read, write, dial, accept: one
 	Signal  string     `json:"signal,omitempty"`
 	Path    string     `json:"path,omitempty"`
 	UID     int        `json:"uid,omitempty"`
@@ -133,7 +138,7 @@ type question struct {
 	Cols    uint16     `json:"cols,omitempty"`
 	Adopt   *Adoption  `json:"adopt,omitempty"`
 	Refused *wireError `json:"refused,omitempty"` // pass: why it may not begin
-	Stop    bool       `json:"stop,omitempty"`    // hold: the processes, too
+	Stop    bool       `json:"stop,omitempty"`    // hold: the processes, too; still: whether they are to be
 }
 
 // answer is the guest's.

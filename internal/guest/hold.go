@@ -29,13 +29,11 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	if err := m.take(); err != nil {
 		return false, err
 	}
-	if stop {
+	if err = g.holdFiles(); err == nil && stop { // last: until then they run
 		err = g.stop()
 	}
-	if err == nil {
-		err = g.holdFiles()
-	}
 	if err != nil {
+		g.freeFiles()
 		g.goOn()
 		a, _ := json.Marshal(answer{Error: toWire(err)})
 		if err := m.writeNow(frameAnswer, id, a); err != nil {
@@ -70,8 +68,8 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 			if q.Op != opGoOn {
 				return false, errProtocol("%s of who stands still", q.Op)
 			}
-			g.freeFiles()
 			g.goOn()
+			g.freeFiles()
 			if err := m.writeNow(frameAnswer, id, []byte("{}")); err != nil {
 				return false, err
 			}
@@ -222,7 +220,8 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 		seen("randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
 	}
 	seen("clock", time.Now().UTC().Format(time.RFC3339Nano))
-	ended := g.place.disconnect()
+	g.ended = append(g.ended, g.place.disconnect()...)
+	ended := g.ended
 	seen("descriptors", fmt.Sprintf("%d connections ended", len(ended)))
 	for _, to := range ended {
 		seen("descriptors", "ended "+to)
@@ -232,6 +231,10 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 		g.token = a.Token
 		g.mu.Unlock()
 	}
+	if a.Waits {
+		return list, nil
+	}
+	g.ended = nil
 	return list, g.goOn()
 }
 

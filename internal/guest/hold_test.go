@@ -45,7 +45,7 @@ func TestHoldAndGoOn(t *testing.T) {
 				t.Errorf("answered while it stands still: %v", err)
 			case <-time.After(20 * time.Millisecond):
 			}
-			if err := b.GoOn(b.ctx); err != nil {
+			if err := b.goOn(); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-asked; err != nil {
@@ -62,7 +62,7 @@ func TestHoldAndGoOn(t *testing.T) {
 		if exit, _ := r.Wait(func() {}); exit.Code != 0 {
 			t.Errorf("ended with %+v", exit)
 		}
-		if err := b.GoOn(b.ctx); cell.KindOf(err) != cell.Conflict {
+		if err := b.goOn(); cell.KindOf(err) != cell.Conflict {
 			t.Errorf("goes on without standing still: %v", err)
 		}
 	})
@@ -101,7 +101,7 @@ func TestHoldStops(t *testing.T) {
 		if now := size(); now != then {
 			t.Errorf("%d bytes more while it stands still", now-then)
 		}
-		if err := b.GoOn(b.ctx); err != nil {
+		if err := b.goOn(); err != nil {
 			t.Fatal(err)
 		}
 		for range 100 {
@@ -138,7 +138,7 @@ func (b *bed) copied(t *testing.T) net.Conn {
 	if out, err := b.gv.command("checkpoint", "--leave-running", "--image-path", image, b.gv.id).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := b.GoOn(b.ctx); err != nil {
+	if err := b.goOn(); err != nil {
 		t.Fatal(err)
 	}
 	cmd := b.gv.command("restore", "--bundle", filepath.Join(b.gv.dir, "bundle"), "--image-path", image, "copy")

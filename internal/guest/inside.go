@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,8 +33,12 @@ type inside struct {
 	mu      sync.Mutex // guards what follows
 	m       *mux       // the connection there is
 	tasks   map[string]*task
-	stopped []int // what Adopt does not let go on: it stood still before
-	still   bool  // the cell stands still, and waits to be adopted
+	stopped []int    // what Adopt does not let go on: it stood still before
+	still   bool     // the cell stands still, and waits to be adopted
+	ended   []string // connections of the source's that this copy had, and no longer has
+
+	listening sync.Mutex           // guards what follows
+	sockets   map[string]*listener // by path
 }
 
 // Serve is all that the program inside a sandbox does: it talks to the keeper at
@@ -76,7 +81,7 @@ func serve(fd int, cover bool, files Files) error {
 	if err != nil {
 		return err
 	}
-	g := &inside{door: d, files: files, tasks: map[string]*task{}}
+	g := &inside{door: d, files: files, tasks: map[string]*task{}, sockets: map[string]*listener{}}
 	trim()
 	var ready error
 	g.place, ready = newPlace(cover)
@@ -127,9 +132,13 @@ func (g *inside) talk(m *mux) error {
 			}
 			continue
 		}
+		if q.Op == opRelease { // in its turn: what is asked next may use the name again
+			g.release(q.ID)
+			continue
+		}
 		var s *stream
 		switch q.Op {
-		case opRead, opWrite, opDial: // what comes on it follows at once
+		case opRead, opWrite, opDial, opAccept: // what comes on it follows at once
 			if len(q.Streams) > 0 && q.Streams[0] != 0 {
 				s = m.open(q.Streams[0])
 			}
@@ -168,7 +177,7 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		case t.passed <- q.Refused:
 		default: // it was said already
 		}
-	case opReattach, opReap, opRelease, opSignal, opInterrupt, opEndRest, opResize:
+	case opReattach, opReap, opSignal, opInterrupt, opEndRest, opResize:
 		g.mu.Lock()
 		t := g.tasks[q.ID]
 		g.mu.Unlock()
@@ -204,11 +213,24 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 			m.forget(s)
 			return a, err
 		}
+	case opAccept:
+		if s == nil || !filepath.IsAbs(q.Path) {
+			return a, malformed(q.Op)
+		}
+		if err := g.accept(s, q.Path); err != nil {
+			m.forget(s)
+			return a, err
+		}
 	case opAdopt:
 		if q.Adopt == nil {
 			return a, malformed(q.Op)
 		}
 		a.Hazards, err = g.adopt(*q.Adopt)
+	case opStill:
+		if q.Stop {
+			return a, g.stop()
+		}
+		return a, g.goOn()
 	default:
 		err = cell.Errorf(cell.Unsupported, "guest", "use the pando-guest of this pando", "cannot %s: this guest has never heard of it", q.Op)
 	}
@@ -264,23 +286,35 @@ func dial(s *stream, port int) error {
 	if err != nil {
 		return cell.Errorf(cell.Unavailable, "guest.Dial", "", "cannot reach port %d in the cell: %w", port, err)
 	}
-	t := c.(*net.TCPConn)
+	join(s, c.(*net.TCPConn))
+	return nil
+}
+
+// duplex is a connection whose directions end one by one.
+type duplex interface {
+	net.Conn
+	CloseRead() error
+	CloseWrite() error
+}
+
+// join joins a stream with a connection of the sandbox's, until both directions have
+// ended.
+func join(s *stream, c duplex) {
 	var both sync.WaitGroup
 	both.Go(func() {
-		if _, err := io.Copy(struct{ io.Writer }{t}, struct{ io.Reader }{s}); err != nil {
+		if _, err := io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{s}); err != nil {
 			s.CloseRead()
 		}
-		t.CloseWrite()
+		c.CloseWrite()
 	})
 	both.Go(func() {
-		s.whenStopped(func() { t.CloseRead() })
-		io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{t})
+		s.whenStopped(func() { c.CloseRead() })
+		io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{c})
 		s.CloseWrite()
 	})
 	go func() {
 		both.Wait()
-		t.Close()
+		c.Close()
 		s.m.forget(s)
 	}()
-	return nil
 }

@@ -320,31 +320,15 @@ func (g *group) signal(sig unix.Signal) {
 	}
 }
 
-// freezeLimit bounds how long it is waited for processes that the kernel brings to
-// stand still. One that waits for a device or a file counts as running, but does not come back to
-// its own code.
-const freezeLimit = 5 * time.Millisecond
-
-// freeze lets all processes of a group stand still, or go on, without a signal.
+// freeze lets all processes of a group stand still, or go on, without a signal. It
+// doesn't wait for them: each is stopped on its way back to its own code, also in a
+// machine that is copied meanwhile. One that waits for a device or a file is, too, when
+// it comes back.
 func (g *group) freeze(still bool) error {
-	if !still {
-		return g.write("cgroup.freeze", "0")
+	if still {
+		return g.write("cgroup.freeze", "1")
 	}
-	if err := g.write("cgroup.freeze", "1"); err != nil {
-		return err
-	}
-	f, err := g.file("cgroup.events", unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b := make([]byte, 256)
-	for began := time.Now(); time.Since(began) < freezeLimit; time.Sleep(100 * time.Microsecond) {
-		if n, _ := f.ReadAt(b, 0); strings.Contains(string(b[:max(n, 0)]), "frozen 1") {
-			break
-		}
-	}
-	return nil
+	return g.write("cgroup.freeze", "0")
 }
 
 // endLimit bounds how long it is waited for processes that were killed.

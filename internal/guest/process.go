@@ -154,9 +154,10 @@ func (c *Client) undo(id string) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	for _, op := range []string{opReap, opEndRest, opRelease} {
+	for _, op := range []string{opReap, opEndRest} {
 		c.ask(context.Background(), question{Op: op, ID: id})
 	}
+	c.m.writeJSON(frameAsk, c.number(), question{Op: opRelease, ID: id})
 }
 
 // PID is the process's number in its cell.
@@ -205,7 +206,8 @@ func (p *Process) EndRest() (int, error) {
 	return a.Count, err
 }
 
-// Release lets go of what EndRest needs, without waiting for the guest.
+// Release lets go of what EndRest needs, without waiting for the guest: it takes
+// questions of this kind in their turn, so that the name is free for the next.
 func (p *Process) Release() {
 	p.c.m.writeJSON(frameAsk, p.c.number(), question{Op: opRelease, ID: p.id})
 	p.c.mu.Lock()

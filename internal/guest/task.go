@@ -31,12 +31,11 @@ type task struct {
 	reap   chan struct{}   // closed when its exit is asked for
 	reaped chan struct{}   // closed when it is known
 
-	mu       sync.Mutex // guards what follows
-	asked    bool       // reap is closed
-	ended    bool       // it is dead, and has its number
-	released bool
-	exit     cell.Exit
-	usage    cell.Usage
+	mu    sync.Mutex // guards what follows
+	asked bool       // reap is closed
+	ended bool       // it is dead, and has its number
+	exit  cell.Exit
+	usage cell.Usage
 }
 
 // start starts a command whose streams are q's.
@@ -313,8 +312,6 @@ func (t *task) serve(m *mux, q *question) (a answer, err error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		return answer{Exit: t.exit, Usage: t.usage}, nil
-	case opRelease:
-		t.g.release(t)
 	case opSignal:
 		sig := unix.SignalNum(q.Signal)
 		if sig == 0 {
@@ -346,18 +343,16 @@ func (t *task) serve(m *mux, q *question) (a answer, err error) {
 	return a, err
 }
 
-// release lets go of a command that has been waited for. What it left behind goes
-// on; its cgroup is taken away when the last of it has ended.
-func (g *inside) release(t *task) {
-	t.mu.Lock()
-	again := t.released
-	t.released = true
-	t.mu.Unlock()
-	if again {
+// release lets go of a command that has been waited for, and of its name. What it
+// left behind goes on; its cgroup is taken away when the last of it has ended.
+func (g *inside) release(id string) {
+	g.mu.Lock()
+	t := g.tasks[id]
+	if t == nil || t.id == "" { // it is gone, or being started
+		g.mu.Unlock()
 		return
 	}
-	g.mu.Lock()
-	delete(g.tasks, t.id)
+	delete(g.tasks, id)
 	g.mu.Unlock()
-	g.place.abandon(t.cgroup)
+	go g.place.abandon(t.cgroup)
 }

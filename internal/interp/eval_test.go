@@ -115,7 +115,7 @@ func startFrom(t *testing.T, own *syscall.SysProcAttr, env []string, stdin, prog
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	p := &python{T: t, Conn: conn, cmd: exec.Command(args[0], args[1:]...), ctx: ctx}
 	p.interrupt = func() { p.cmd.Process.Signal(unix.SIGINT) }
 	var stdout, stderr *os.File
@@ -454,6 +454,26 @@ func TestInterpreterEnds(t *testing.T) {
 	}
 	if _, err := p.Eval(p.ctx, "1", 1000, p.interrupt); cell.KindOf(err) != cell.Unavailable {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Code may put something else in the place of what its interpreter answers with, as
+// some that freeze the time or write JSON in their own way do.
+func TestCodeReplacesWhatAnswersUse(t *testing.T) {
+	for _, x := range []struct{ kind, program, replace, fails string }{
+		{cell.WarmPython, "python3", "import json, time; json.dumps = json.loads = time.time = time.perf_counter = time.monotonic = None", "1 / 0"},
+		{cell.WarmNode, "node", "JSON.stringify = JSON.parse = Date.now = performance.now = null", "no.such"},
+	} {
+		t.Run(x.kind, func(t *testing.T) {
+			p := startKind(t, x.kind, need.Program(t, x.program), nil)
+			p.eval(x.replace)
+			if v := p.value(`[1, "ü"]`); string(v.JSON) != `[1,"ü"]` {
+				t.Errorf("then [1, ü] is %s", show(v))
+			}
+			if ev := p.eval(x.fails); ev.OK || ev.Error == nil || ev.Error.Message == "" {
+				t.Errorf("an error is %s", show(ev))
+			}
+		})
 	}
 }
 

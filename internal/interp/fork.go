@@ -238,6 +238,17 @@ func (c *Conn) Settle(ctx context.Context, a Adoption) (ok bool, err error) {
 	return got.Settled, err
 }
 
+// Rehearse has a copy of a whole interpreter, which waits to be adopted, do once what
+// an adoption and an evaluation will have it do. Hooks of its code are not called. One
+// that knows no rehearsal does nothing.
+func (c *Conn) Rehearse(ctx context.Context) error {
+	err := c.ask(ctx, map[string]any{"op": "rehearse"}, &struct{}{})
+	if cell.KindOf(err) == cell.Unsupported {
+		return nil
+	}
+	return err
+}
+
 // Adopted is what a fork says that it did.
 type Adopted struct {
 	Hazards []cell.Hazard `json:"hazards"` // all seen from inside

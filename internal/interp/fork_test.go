@@ -376,6 +376,20 @@ f = tempfile.TemporaryFile()`)
 	}
 }
 
+// A thread that is about to end stands in nobody's way: one that was joined may not be
+// gone yet.
+func TestCheckWaitsForThreadsThatEnd(t *testing.T) {
+	p := startPython(t)
+	p.run("import _thread, time; sleep = time.sleep; time.sleep = None; _ = _thread.start_new_thread(sleep, (0.05,))")
+	if o, err := p.Check(p.ctx); err != nil || o.Any() {
+		t.Errorf("%v %+v", err, o)
+	}
+	p.run("_ = _thread.start_new_thread(sleep, (60,))")
+	if o, err := p.Check(p.ctx); err != nil || len(o.Threads) != 1 {
+		t.Errorf("one that stays: %v %+v", err, o)
+	}
+}
+
 // The source of a branch goes on in a fork as if nothing had happened.
 func TestGoOn(t *testing.T) {
 	p := startPython(t)

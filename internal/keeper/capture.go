@@ -20,7 +20,7 @@ func (s *Server) capture(id cell.ID, files []*os.File) (json.RawMessage, *cell.W
 			return nil, nil, err
 		}
 		defer h.letGo()
-		w = h.warmth()
+		w = h.standing()
 	}
 	more, err := d.Capture(id, files)
 	return more, w, err

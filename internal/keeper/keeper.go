@@ -40,6 +40,7 @@ package keeper
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -91,10 +92,17 @@ type Counter interface {
 	Killed(id cell.ID) int64
 }
 
-// An Apart driver runs cells on whose kernel no socket of the host's can be reached,
-// though its file is there. Apart says so, for people.
-type Apart interface {
-	Apart() string
+// A Syncer is a driver whose cells have a kernel of their own, which keeps what was written
+// for a while. Sync has it all where the cell's files are.
+type Syncer interface {
+	Sync(id cell.ID) error
+}
+
+// A Listener is a driver of cells on whose kernel no socket of the host's can be reached,
+// though its file is there. Listen has that kernel listen at a path in the cell, whose
+// folder is there for nothing else.
+type Listener interface {
+	Listen(id cell.ID, path string) (net.Listener, error)
 }
 
 // A Seeker is a driver that can tell how often processes of a cell without a
@@ -144,6 +152,13 @@ type Process interface {
 	// sessions of its own too, and returns how many that were. What others
 	// started in the cell goes on.
 	EndRest() (int, error)
+}
+
+// A Guest is a process with a kernel of its cell's own.
+type Guest interface {
+	// Programs are the processes on the host that this kernel and its memory are, if
+	// that can be told apart from what they have in common with those of copies.
+	Programs() []int
 }
 
 // A Releaser is a process that holds something until nobody will ask to end
@@ -203,6 +218,13 @@ type Capturer interface {
 	// Resume takes over the interpreter that a copy came with, with streams of its
 	// own, and sets i.Process.
 	Resume(id cell.ID, i *Interpreter, stdio [3]*os.File, control *os.File) error
+}
+
+// A Rehearser is a Capturer whose copies can use the time until they are adopted.
+type Rehearser interface {
+	// Rehearse has a copy do what its adoption will have it do, if it was made ahead.
+	// It waits to be adopted afterwards, as before.
+	Rehearse(id cell.ID) error
 }
 
 // A Preparer is a Capturer that can begin while the cell runs.

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -36,9 +37,9 @@ type Network interface {
 }
 
 // An Agency is a Network that can stand between a cell and the caller's SSH
-// agent. Lend owns the files, and replaces what was lent by earlier ones.
+// agent. Lend owns both, and replaces what was lent by earlier ones.
 type Agency interface {
-	Lend(listener, upstream *os.File) error
+	Lend(listener net.Listener, upstream *os.File) error
 }
 
 // Trial follows announced tries. Their denials are no events of the cell's: they
@@ -327,14 +328,29 @@ func (s *Server) agent(req *Request, files []*os.File) error {
 		closeAll(files)
 		return malformed(req.Op)
 	}
-	if d, ok := s.Driver.(Apart); ok {
-		closeAll(files)
-		return cell.Errorf(cell.Unsupported, "keeper.agent", "choose --backend namespace", "cannot lend keys of SSH: %s", d.Apart())
-	}
 	a, ok := t.n.(Agency)
 	if !ok {
 		closeAll(files)
 		return cell.Errorf(cell.Unsupported, "keeper.agent", "stop the cell and start it again", "this keeper can't lend keys of SSH")
 	}
-	return a.Lend(files[0], files[1])
+	l, err := s.listen(req, files[0])
+	if err != nil {
+		closeAll(files)
+		return err
+	}
+	files[0].Close() // l is another one
+	return a.Lend(l, files[1])
+}
+
+// listen listens at the socket of the host's that a cell sees, or at one of its own
+// kernel's in the same place.
+func (s *Server) listen(req *Request, file *os.File) (net.Listener, error) {
+	if d, ok := s.Driver.(Listener); ok {
+		return d.Listen(req.Cell, req.Path)
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, cell.Errorf(cell.Internal, "keeper.agent", "", "cannot serve an SSH agent: %w", err)
+	}
+	return l, nil
 }

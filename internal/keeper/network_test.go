@@ -3,6 +3,7 @@ package keeper
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -297,23 +298,59 @@ func TestNetworkEventsOfACellThatLivesOn(t *testing.T) {
 }
 
 // apart is a driver of cells with a kernel that does not know the host's sockets.
-type apart struct{ *fakeDriver }
+type apart struct {
+	*fakeDriver
+	at string
+}
 
-func (apart) Apart() string { return "it is far away" }
+func (d *apart) Listen(_ cell.ID, path string) (net.Listener, error) {
+	d.at = path
+	return net.Listen("tcp", "127.0.0.1:0")
+}
 
-// Keys are not lent over a socket that nobody in the cell could reach: who asks for
-// them is told, instead of the program that would find nobody there.
-func TestKeysAreNotLentWhereNoSocketIsReached(t *testing.T) {
-	s := &Server{Driver: apart{}, cells: map[cell.ID]*kept{two: {talk: &talk{n: &fakeNetwork{}}}}}
-	f, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = s.agent(&Request{Op: "agent", Cell: two}, []*os.File{f, nil})
-	if cell.KindOf(err) != cell.Unsupported || !strings.Contains(err.Error(), "it is far away") || cell.HintOf(err) == "" {
-		t.Errorf("%v, %q", err, cell.HintOf(err))
-	}
-	if f.Close() == nil {
-		t.Error("the socket is still open")
+// lender is a network that lends.
+type lender struct {
+	*fakeNetwork
+	at net.Listener
+}
+
+func (l *lender) Lend(at net.Listener, upstream *os.File) error {
+	l.at = at
+	return upstream.Close()
+}
+
+// Keys are lent over a socket that the cell reaches: the host's, or one of its own
+// kernel's.
+func TestKeysAreLentWhereTheCellReachesThem(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		l := &lender{fakeNetwork: &fakeNetwork{}}
+		d := &apart{fakeDriver: &fakeDriver{}}
+		s := &Server{Driver: d, cells: map[cell.ID]*kept{two: {talk: &talk{n: l}}}}
+		if !there {
+			s.Driver = d.fakeDriver
+		}
+		host, err := net.Listen("unix", t.TempDir()+"/socket")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer host.Close()
+		file, err := host.(*net.UnixListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		upstream, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.agent(&Request{Op: "agent", Cell: two, Path: "/run/a/socket"}, []*os.File{file, upstream}); err != nil {
+			t.Fatal(err)
+		}
+		defer l.at.Close()
+		if inside := l.at.Addr().Network() == "tcp"; inside != there || there != (d.at == "/run/a/socket") {
+			t.Errorf("the cell's kernel listens: %v; it is reached at %v (%q)", there, l.at.Addr(), d.at)
+		}
+		if file.Close() == nil || upstream.Close() == nil {
+			t.Error("a file that came is still open")
+		}
 	}
 }

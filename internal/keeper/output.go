@@ -16,6 +16,8 @@ import (
 // Output is one stream of a process: kept in a file up to a limit, counted
 // and digested beyond it, and handed to whoever is attached as it comes. A
 // listener that doesn't take it holds the process back, as a terminal would.
+// On a full disk a little more is kept in memory for who attaches later: it is
+// likely to be what the process says about the full disk.
 //
 // It ends when nobody can write to it any more, or, when something that the
 // process left behind still can, with what had come when the process was gone
@@ -33,8 +35,8 @@ type Output struct {
 	mu     sync.Mutex // guards what follows
 	moved  sync.Cond  // something below has changed
 	bytes  int64
-	kept   int64
-	memory []byte
+	filed  int64  // what is in the file
+	memory []byte // what is kept after that
 	sum    hash.Hash
 	subs   map[*subscriber]bool
 	rush   bool  // the process is gone: slow listeners hold nothing back
@@ -57,6 +59,10 @@ type piece struct {
 // queueLimit is how far a listener may be behind before it holds the process
 // back, in bytes.
 const queueLimit = 1 << 20
+
+// spareLimit is how much is kept in memory that the file couldn't take, in
+// bytes.
+const spareLimit = 64 << 10
 
 // holdGrace is how long held output waits.
 const holdGrace = 30 * time.Second
@@ -144,15 +150,8 @@ func (o *Output) add(b []byte) {
 	p := piece{offset: o.bytes}
 	o.bytes += int64(len(b))
 	o.sum.Write(b)
-	if o.kept == p.offset && o.kept < o.max {
-		keep := b[:min(int64(len(b)), o.max-o.kept)]
-		n := len(keep)
-		if o.file != nil {
-			n, _ = o.file.Write(keep) // a full disk: the rest is counted as not kept
-		} else {
-			o.memory = append(o.memory, keep...)
-		}
-		o.kept += int64(n)
+	if kept := o.kept(); kept == p.offset && kept < o.max {
+		o.keep(b[:min(int64(len(b)), o.max-kept)])
 	}
 	if len(o.subs) > 0 {
 		p.data = append([]byte(nil), b...)
@@ -161,6 +160,24 @@ func (o *Output) add(b []byte) {
 	if o.bytes == o.final {
 		o.end()
 	}
+}
+
+// kept is how much of the beginning is kept. The caller holds o.mu.
+func (o *Output) kept() int64 { return o.filed + int64(len(o.memory)) }
+
+// keep keeps what follows what is kept, or as much of it as there is room for.
+// The caller holds o.mu.
+func (o *Output) keep(b []byte) {
+	if o.file == nil {
+		o.memory = append(o.memory, b...)
+		return
+	}
+	if len(o.memory) > 0 { // there may be room again
+		b = append(o.memory, b...)
+	}
+	n, _ := o.file.Write(b)
+	o.filed += int64(n)
+	o.memory = append([]byte(nil), b[n:min(len(b), n+spareLimit)]...)
 }
 
 // hand gives a piece to everybody who listens now. The caller holds o.mu.
@@ -216,11 +233,15 @@ func (o *Output) release() {
 func (o *Output) status() cell.StreamStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return cell.StreamStatus{Bytes: o.bytes, Kept: o.kept, Digest: cell.Digest(o.sum.Sum(nil))}
+	kept := o.filed
+	if o.file == nil {
+		kept = o.kept()
+	}
+	return cell.StreamStatus{Bytes: o.bytes, Kept: kept, Digest: cell.Digest(o.sum.Sum(nil))}
 }
 
 // subscribe returns a listener for everything after the returned offset, and
-// how much is kept in the file.
+// how much is kept.
 func (o *Output) subscribe() (s *subscriber, offset, kept int64) {
 	s = &subscriber{}
 	o.mu.Lock()
@@ -231,7 +252,7 @@ func (o *Output) subscribe() (s *subscriber, offset, kept int64) {
 	default:
 		close(o.first)
 	}
-	return s, o.bytes, o.kept
+	return s, o.bytes, o.kept()
 }
 
 // next returns the next piece for a listener, false after the last.
@@ -267,14 +288,14 @@ func (o *Output) all() []byte {
 
 // readKept returns what is kept from offset on, at most len(buf) bytes.
 func (o *Output) readKept(buf []byte, offset int64) int {
-	if o.file != nil {
-		n, _ := o.file.ReadAt(buf, offset)
-		return n
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if offset >= int64(len(o.memory)) {
+	if offset < o.filed {
+		n, _ := o.file.ReadAt(buf[:min(int64(len(buf)), o.filed-offset)], offset)
+		return n
+	}
+	if offset >= o.kept() {
 		return 0
 	}
-	return copy(buf, o.memory[offset:])
+	return copy(buf, o.memory[offset-o.filed:])
 }

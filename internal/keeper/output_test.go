@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -169,5 +170,45 @@ func TestOutputReleasedUnderAListener(t *testing.T) {
 	}
 	if n < queueLimit {
 		t.Errorf("%d bytes of the queue came", n)
+	}
+}
+
+// What a process says about a full disk can't be kept on it; who attaches
+// after that hears it all the same, and it is kept when there is room again.
+func TestF23LateListenerHearsOfTheFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOutput("stderr", full, &cell.Start{LogLimit: 1 << 20})
+	o.add([]byte("no space "))
+	o.add([]byte("left"))
+	if st := o.status(); st.Bytes != 13 || st.Kept != 0 {
+		t.Errorf("%+v is kept on a full disk", st)
+	}
+	path := filepath.Join(t.TempDir(), "log")
+	room, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []*os.File{full, room} {
+		if o.file = file; file == room {
+			o.add([]byte("!"))
+		}
+		buf := make([]byte, 100)
+		want := "no space left!"[:o.status().Bytes]
+		if got := string(buf[:o.readKept(buf, 0)]); got != want {
+			t.Errorf("who attaches late hears %q, not %q", got, want)
+		}
+	}
+	if b, _ := os.ReadFile(path); string(b) != "no space left!" || o.status().Kept != int64(len(b)) {
+		t.Errorf("%q in the file, %d counted", b, o.status().Kept)
+	}
+
+	o = newOutput("stderr", full, &cell.Start{LogLimit: 1 << 20})
+	o.add(make([]byte, spareLimit+1))
+	o.add([]byte("more"))
+	if n := o.kept(); n != spareLimit {
+		t.Errorf("%d bytes are kept in memory", n)
 	}
 }

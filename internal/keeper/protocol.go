@@ -27,6 +27,7 @@ type Request struct {
 	Port   int             `json:"port,omitempty"`    // dial: the connection becomes one to a port of the cell
 	Watch  *WatchRequest   `json:"watch,omitempty"`   // watch; files: directories
 
+	Path    string           `json:"path,omitempty"`    // agent: where the cell sees its socket
 	Network *cell.Governance `json:"network,omitempty"` // create, of a cell that may talk; govern
 	Since   int64            `json:"since,omitempty"`   // asked: the version that is known already
 	Answer  *cell.Answered   `json:"answer,omitempty"`  // answer

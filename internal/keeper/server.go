@@ -572,7 +572,12 @@ func (s *Server) create(req *Request, files []*os.File) (measured json.RawMessag
 		go s.attend(req.Cell, k, k.warm)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.cells[req.Cell] = k
+	s.mu.Unlock()
+	if r, ok := s.Driver.(Rehearser); ok {
+		if err := r.Rehearse(req.Cell); err != nil {
+			return nil, s.undo(req.Cell, err)
+		}
+	}
 	return measured, nil
 }

@@ -564,6 +564,36 @@ func TestWatchEndsACellAboveItsLimit(t *testing.T) {
 	k.until("directories were closed", func() bool { return open() == 0 })
 }
 
+// A cell that is far from its limit is looked at seldom, and one of which that is not
+// known as often as one that is near it.
+func TestWatchLooksSeldomFarFromTheLimit(t *testing.T) {
+	for _, x := range []struct {
+		limit, used int64
+		want        time.Duration
+	}{
+		{20 << 30, -1, watchTick},
+		{20 << 30, 0, quietTick},
+		{20 << 30, 17 << 30, 437 * time.Millisecond}, // 1.75 GiB are left, 1.25 of them unseen
+		{20 << 30, 19 << 30, watchTick},
+		{20 << 30, 21 << 30, watchTick},
+		{100 << 20, 0, watchTick},
+	} {
+		w := &watch{limit: x.limit, used: x.used}
+		if got := w.pause(); got != x.want {
+			t.Errorf("%d of %d: %v, want %v", x.used, x.limit, got, x.want)
+		}
+	}
+	d, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{limit: 20 << 30, used: -1, dirs: []*os.File{d}, free: freeBytes([]*os.File{d})}
+	defer w.close()
+	if (&Server{}).look(w, false); w.used < 0 {
+		t.Error("what nobody has counted for long is not counted")
+	}
+}
+
 // No bytes from a connection end the keeper.
 func FuzzServer(f *testing.F) {
 	for _, s := range []string{`{"op":"hello","version":1}`, `{"op":"create","cell":"c-2","spec":{}}`, `{"op":"start","cell":"c-0000000000000001","proc":"p","start":{"process":{"args":["true"]}}}`,

@@ -446,13 +446,28 @@ func (h *warm) settle() (stdout, stderr int64) {
 	return h.out[0].end(), h.out[1].end()
 }
 
+// warmth is all that is known of it.
 func (h *warm) warmth() *cell.Warmth {
+	w := h.standing()
+	h.mu.Lock()
+	p := h.in.Process
+	h.mu.Unlock()
+	programs := []int{p.PID()}
+	if g, ok := p.(Guest); ok {
+		programs = g.Programs()
+	}
+	for _, pid := range programs {
+		w.Memory += ownMemory(pid)
+	}
+	return w
+}
+
+// standing is warmth without what it takes, which takes time to find out.
+func (h *warm) standing() *cell.Warmth {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := &cell.Warmth{Kind: h.kind, Version: h.version, PID: h.innerPID(), Started: h.started, Evals: h.evals, Depth: h.in.Depth, Layer: h.in.Layer,
+	return &cell.Warmth{Kind: h.kind, Version: h.version, PID: h.innerPID(), Started: h.started, Evals: h.evals, Depth: h.in.Depth, Layer: h.in.Layer,
 		IsCell: h.in.IsCell, Sealed: h.sealed, Busy: h.in.Conn.Busy(), CannotFork: h.cannotFork}
-	w.Memory = ownMemory(h.in.Process.PID())
-	return w
 }
 
 // residentMemory is what a process has in memory.

@@ -12,9 +12,13 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// watchTick is how often free space is looked at. A cell can overshoot its
-// limit by what the disk takes in that time.
+// watchTick is how often free space is looked at when a cell is near its limit, or
+// nobody knows. A cell can overshoot its limit by what the disk takes in that time.
 const watchTick = 50 * time.Millisecond
+
+// fillRate is what a disk is taken to take at most, in bytes a second: a cell that is
+// further from its limit is looked at less often.
+const fillRate = 4 << 30
 
 // watchWalk is how long a cell's files may go uncounted while space shrinks.
 const watchWalk = 2 * time.Second
@@ -35,6 +39,7 @@ type watch struct {
 	mu      sync.Mutex // guards what follows
 	dirs    []*os.File
 	free    int64 // when the directories were counted last, or more
+	used    int64 // as counted last; less than 0 before
 	counted time.Time
 	users   int // commands and evaluations that are under way
 }
@@ -101,7 +106,7 @@ func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
 		closeAll(dirs)
 		return malformed("watch")
 	}
-	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quiet: req.Quiet, quit: make(chan struct{}), dirs: dirs, free: freeBytes(dirs), counted: time.Now()}
+	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quiet: req.Quiet, quit: make(chan struct{}), dirs: dirs, free: freeBytes(dirs), used: -1, counted: time.Now()}
 	s.mu.Lock()
 	var old *watch
 	k, there := s.cells[id]
@@ -120,20 +125,33 @@ func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
 		return nil
 	}
 	go func() {
-		tick := time.NewTicker(watchTick)
-		defer tick.Stop()
 		for {
 			select {
 			case <-w.quit:
 				w.close()
 				return
-			case <-tick.C:
+			case <-time.After(w.pause()):
 				s.look(w, false)
 			}
 		}
 	}()
 	return nil
 }
+
+// pause is how long a cell need not be looked at: it can't come to its limit in that
+// time. What is less than makes look count is taken for written.
+func (w *watch) pause() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.used < 0 {
+		return watchTick
+	}
+	room := w.limit - w.used - w.unseen()
+	return min(max(time.Duration(room/(fillRate/1000))*time.Millisecond, watchTick), quietTick)
+}
+
+// unseen is how much may be gone without being counted at once.
+func (w *watch) unseen() int64 { return max(w.limit/16, 1<<20) }
 
 // watchOf is the accounting of a cell, nil if there is none.
 func (s *Server) watchOf(id cell.ID) *watch {
@@ -147,9 +165,16 @@ func (s *Server) watchOf(id cell.ID) *watch {
 
 // lookAtEnd accounts for what a command wrote that has just ended.
 func (s *Server) lookAtEnd(id cell.ID) {
-	if w := s.watchOf(id); w != nil {
-		s.look(w, w.exact)
+	w := s.watchOf(id)
+	if w == nil {
+		return
 	}
+	if d, ok := s.Driver.(Syncer); ok && w.exact {
+		if err := d.Sync(id); err != nil {
+			s.Log.Warn("cannot see all that a command wrote", "cell", id, "error", err)
+		}
+	}
+	s.look(w, w.exact)
 }
 
 // lookAfter accounts for what an evaluation wrote: at once if it was much, and
@@ -204,13 +229,13 @@ func (s *Server) lookAround() {
 }
 
 // lost says whether so much free space is gone since the files were counted that
-// they must be counted now, or, with all, anything; and whether something is and
-// it is long ago. The caller holds w.mu.
+// they must be counted now, or, with all, anything; and whether something is, or
+// they never were, and it is long ago. The caller holds w.mu.
 func (w *watch) lost(now int64, all bool) (much, some bool) {
-	if now == w.free {
+	if now == w.free && w.used >= 0 {
 		return false, false
 	}
-	return all || w.free-now >= max(w.limit/16, 1<<20), time.Since(w.counted) >= watchWalk
+	return all || w.free-now >= w.unseen(), time.Since(w.counted) >= watchWalk
 }
 
 // look counts, if enough was written since that was done last, or with all
@@ -234,7 +259,7 @@ func (s *Server) look(w *watch, all bool) {
 	if h, ok := s.Driver.(Holder); ok && used <= w.limit {
 		used += h.Held(w.cell)
 	}
-	if used <= w.limit {
+	if w.used = used; used <= w.limit {
 		return
 	}
 	s.Driver.Freeze(w.cell)

@@ -102,7 +102,7 @@ func (b *borrowed) wait() (ws unix.WaitStatus, err error) {
 func (b *borrowed) call(nr uintptr, args ...uint64) (uint64, error) {
 	regs := b.was
 	regs.Rip, regs.Rax, regs.Orig_rax = b.call64, uint64(nr), ^uint64(0)
-	for i, to := range []*uint64{&regs.Rdi, &regs.Rsi, &regs.Rdx} {
+	for i, to := range []*uint64{&regs.Rdi, &regs.Rsi, &regs.Rdx, &regs.R10, &regs.R8, &regs.R9} {
 		if *to = 0; i < len(args) {
 			*to = args[i]
 		}

@@ -20,6 +20,30 @@ func CPUs() int {
 	return runtime.NumCPU()
 }
 
+// Memory is how many bytes of the host's memory programs can have, and how many there
+// are (proc_meminfo(5)).
+func Memory() (available, total int64, err error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		name, rest, _ := strings.Cut(sc.Text(), ":")
+		n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "MemAvailable":
+			available = n << 10
+		case "MemTotal":
+			total = n << 10
+		}
+	}
+	return available, total, nil
+}
+
 // FreeIDRange returns the first id of a range of size host ids that no user
 // of this host has and that /etc/subuid and /etc/subgid give to nobody.
 func FreeIDRange(size int) int {

@@ -55,6 +55,9 @@ func ScanPages(pagemap *os.File, start, end uint64, s PageScan, to []PageRange) 
 		inverted: s.None, mask: s.All | s.None, anyOfMask: s.Any,
 		returnMask: PageFile, // the same for all that are found, so that they are one range
 	}
+	if s.None|s.Any == 0 { // they may be anything else
+		a.returnMask = s.All
+	}
 	a.size = uint64(unsafe.Sizeof(a))
 	if s.Protect {
 		a.flags |= scanProtect

@@ -3,7 +3,6 @@ package linux
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,51 +20,33 @@ const userOnly = 1
 // It needs the right to trace that process, and fails with ENOSYS where this isn't
 // written for the processor, with EPERM if the process is traced or may not ask.
 func UserfaultOf(pid int) (*os.File, error) {
-	type result struct {
-		f   *os.File
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		// Tracing is a thread's business. It ends here, and whatever it traces then
-		// is let go.
-		runtime.LockOSThread()
-		f, err := userfaultOf(pid)
-		done <- result{f, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		return nil, fmt.Errorf("cannot make process %d ask for a userfaultfd: %w", pid, r.err)
-	}
-	return r.f, nil
-}
-
-func userfaultOf(pid int) (_ *os.File, err error) {
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
-	}
-	defer unix.Close(pidfd)
-	b, err := borrow(pid)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if back := b.giveBack(); err == nil {
-			err = back
+	var f *os.File
+	err := borrowing(pid, func(b *borrowed) error {
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			return os.NewSyscallError("pidfd_open", err)
 		}
-	}()
-	theirs, err := b.call(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|userOnly)
+		defer unix.Close(pidfd)
+		theirs, err := b.call(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|userOnly)
+		if err != nil {
+			return os.NewSyscallError("userfaultfd", err)
+		}
+		fd, err := unix.PidfdGetfd(pidfd, int(theirs), 0)
+		if _, gone := b.call(unix.SYS_CLOSE, theirs); err == nil && gone != nil {
+			unix.Close(fd)
+			err = gone
+		}
+		if err != nil {
+			return os.NewSyscallError("pidfd_getfd", err)
+		}
+		f = os.NewFile(uintptr(fd), "userfaultfd")
+		return nil
+	})
 	if err != nil {
-		return nil, os.NewSyscallError("userfaultfd", err)
+		if f != nil {
+			f.Close()
+		}
+		return nil, fmt.Errorf("cannot make process %d ask for a userfaultfd: %w", pid, err)
 	}
-	fd, err := unix.PidfdGetfd(pidfd, int(theirs), 0)
-	if _, gone := b.call(unix.SYS_CLOSE, theirs); err == nil && gone != nil {
-		unix.Close(fd)
-		err = gone
-	}
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_getfd", err)
-	}
-	return os.NewFile(uintptr(fd), "userfaultfd"), nil
+	return f, nil
 }

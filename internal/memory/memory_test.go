@@ -697,3 +697,28 @@ func TestWrongFiles(t *testing.T) {
 		t.Errorf("a link: %v", err)
 	}
 }
+
+// A file of a folder may be a link to one in memory.
+func TestLinkIntoMemory(t *testing.T) {
+	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+	must(t, err)
+	f := os.NewFile(uintptr(fd), "memory")
+	defer f.Close()
+	must(t, f.Truncate(64<<20))
+	_, err = f.WriteAt([]byte("page"), 32<<20)
+	must(t, err)
+	linked, plain := t.TempDir(), t.TempDir()
+	must(t, os.Symlink(fmt.Sprintf("/proc/self/fd/%d", fd), filepath.Join(linked, "m")))
+	to, err := os.Create(filepath.Join(plain, "m"))
+	must(t, err)
+	must(t, to.Truncate(64<<20))
+	_, err = to.WriteAt([]byte("page"), 32<<20)
+	must(t, err)
+	must(t, to.Close())
+	want, _, err := memory.SaveDir(context.Background(), mem.New(), plain)
+	must(t, err)
+	got, stats, err := memory.SaveDir(context.Background(), mem.New(), linked)
+	if must(t, err); got != want || stats.Zeros < 63<<20 {
+		t.Errorf("it is %v (%+v), a file with the same is %v", got, stats, want)
+	}
+}

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -40,7 +42,8 @@ type Stats struct {
 	Unread    []cell.Digest // bases that could not be read: chunks they have were written again
 }
 
-// SaveDir saves the regular files of a directory. See Save.
+// SaveDir saves the regular files of a directory, and those in memory that its links
+// lead to. See Save.
 func SaveDir(ctx context.Context, st Store, dir string, bases ...cell.Digest) (root cell.Digest, stats Stats, err error) {
 	fail := func(err error) (cell.Digest, Stats, error) {
 		return cell.Digest{}, Stats{}, cell.Errorf(cell.KindOf(err), "memory.Save", cell.HintOf(err), "cannot save the memory image: %w", err)
@@ -51,10 +54,7 @@ func SaveDir(ctx context.Context, st Store, dir string, bases ...cell.Digest) (r
 	}
 	var files []File
 	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			return fail(cell.Errorf(cell.Invalid, "memory.Save", "", "%s is no regular file", e.Name()))
-		}
-		f, err := os.Open(filepath.Join(dir, e.Name()))
+		f, err := openFile(dir, e)
 		if err != nil {
 			return fail(err)
 		}
@@ -66,6 +66,22 @@ func SaveDir(ctx context.Context, st Store, dir string, bases ...cell.Digest) (r
 		files = append(files, File{Name: e.Name(), Size: info.Size(), From: f})
 	}
 	return Save(ctx, st, files, bases...)
+}
+
+// openFile opens a regular file of a directory, or one in memory that its link leads to.
+func openFile(dir string, e fs.DirEntry) (*os.File, error) {
+	isLink := e.Type() == fs.ModeSymlink
+	if isLink || e.Type().IsRegular() {
+		f, err := os.OpenFile(filepath.Join(dir, e.Name()), os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0); !isLink || err == nil { // only such have seals
+			return f, nil
+		}
+		f.Close()
+	}
+	return nil, cell.Errorf(cell.Invalid, "memory.Save", "", "%s is no regular file", e.Name())
 }
 
 // Save puts an image of files into st and returns its root. The files must not

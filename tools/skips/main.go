@@ -1,6 +1,6 @@
 // Skips reads what go test -json prints, shows it as go test does without -v,
-// and ends with every test that was skipped and why, so that nothing is
-// skipped unseen. It exits 1 if a test failed.
+// and ends with the tests that took longest, and with every test that was
+// skipped and why, so that nothing is skipped unseen. It exits 1 if a test failed.
 //
 //	go test -json ./... | go run ./tools/skips [-known FILE]
 //
@@ -11,11 +11,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -41,7 +44,7 @@ func main() {
 }
 
 func run(in io.Reader, out io.Writer, known string) error {
-	r := report{out: out, said: map[test][]string{}, skipped: map[test]string{}}
+	r := report{out: out, said: map[test][]string{}, skipped: map[test]string{}, took: map[test]float64{}}
 	if err := r.read(in); err != nil {
 		return err
 	}
@@ -62,6 +65,7 @@ type report struct {
 	out            io.Writer
 	said           map[test][]string
 	skipped        map[test]string
+	took           map[test]float64 // seconds, of those that took any
 	passed, failed int
 }
 
@@ -110,6 +114,9 @@ func (r *report) take(e event) {
 	default:
 		return
 	}
+	if t.name != "" && e.Elapsed > 0 {
+		r.took[t] = e.Elapsed
+	}
 	delete(r.said, t)
 }
 
@@ -141,7 +148,26 @@ func (r *report) lines() []string {
 	return lines
 }
 
+// slowest is how many of the tests that took longest are shown.
+const slowest = 20
+
+// slow are the lines of these. What a test takes is by the clock, with what it waited for
+// others that run beside it.
+func (r *report) slow() []string {
+	all := slices.SortedFunc(maps.Keys(r.took), func(a, b test) int {
+		return cmp.Or(cmp.Compare(r.took[b], r.took[a]), cmp.Compare(a.pkg+" "+a.name, b.pkg+" "+b.name))
+	})
+	var lines []string
+	for _, t := range all[:min(slowest, len(all))] {
+		lines = append(lines, fmt.Sprintf("slow\t%s %s  %.1fs", t.pkg, t.name, r.took[t]))
+	}
+	return lines
+}
+
 func (r *report) summary() {
+	for _, l := range r.slow() {
+		fmt.Fprintln(r.out, l)
+	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skipped))
 	for _, l := range r.lines() {
 		fmt.Fprintln(r.out, "skipped\t"+l)

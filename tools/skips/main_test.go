@@ -20,6 +20,7 @@ func TestSkips(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "skips.txt")
 	for _, c := range []struct{ name, in, list, wants, fails string }{
 		{"a skip is shown with its reason", passes, "a TestB  any words\n", "skipped\ta TestB  needs a moon", ""},
+		{"what took longest is shown", passes, "a TestB\n", "slow\ta TestA  0.1s", ""},
 		{"an unlisted skip fails", passes, "# a TestB\na TestBB\n", "", "not listed"},
 		{"a failure fails and is shown", passes + `{"Action":"output","Package":"b","Test":"TestC","Output":"boo\n"}
 {"Action":"fail","Package":"b","Test":"TestC"}

@@ -107,7 +107,7 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 		missing = slices.DeleteFunc(missing, func(name string) bool { return name == x.name })
 		t.Run(x.name, func(t *testing.T) {
 			m := machine(t)
-			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 			defer cancel()
 			k := &bench{T: t, m: m, ctx: ctx, dir: t.TempDir()}
 			k.open()

@@ -40,7 +40,7 @@ func (k *bench) warmer(i backend.Instance) backend.Warmer {
 // python is the host's interpreter.
 func (k *bench) python(setup, ready string) cell.Warm {
 	k.Helper()
-	return cell.Warm{Kind: cell.WarmPython, Setup: setup, Ready: ready, Timeout: 30 * time.Second,
+	return cell.Warm{Kind: cell.WarmPython, Setup: setup, Ready: ready, Timeout: 2 * time.Minute,
 		Process: cell.Process{Args: []string{"python3"}, Path: []string{need.Python(k)}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/u"}, Workdir: work}}
 }
 
@@ -57,7 +57,7 @@ func (k *bench) snake(setup string) *snake {
 // eval evaluates code, and returns what it wrote as well.
 func (p *snake) eval(code string) (ev cell.Evaluated, stdout, stderr string) {
 	p.Helper()
-	return p.evalFor(p.ctx, code, 30*time.Second)
+	return p.evalFor(p.ctx, code, 2*time.Minute)
 }
 
 func (p *snake) evalFor(ctx context.Context, code string, timeout time.Duration) (ev cell.Evaluated, stdout, stderr string) {

@@ -19,7 +19,7 @@ type copy struct {
 }
 
 // copied captures a cell, with copies of its files for each copy of it, all of one
-// instant. The copies wait to be adopted.
+// instant. The copies wait to be adopted; the second one is said to be made ahead.
 func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 	k.Helper()
 	src, ok := i.(backend.Capturer)
@@ -29,7 +29,8 @@ func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 	dir := filepath.Join(k.dir, string(of.ID)+".memory."+strconv.Itoa(len(k.made)))
 	k.must(os.Mkdir(dir, 0o700))
 	k.must(src.Freeze(k.ctx))
-	k.must(src.Capture(k.ctx, dir))
+	_, err := src.Capture(k.ctx, dir)
+	k.must(err)
 	specs := make([]cell.Spec, n)
 	for j := range specs {
 		specs[j] = k.spec()
@@ -40,7 +41,7 @@ func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 				}
 			}
 		}
-		specs[j].Memory = dir
+		specs[j].Memory, specs[j].Ahead = dir, j == 1
 	}
 	for _, s := range specs { // while the source stands still, its files do
 		for name, want := range contentsBelow(k.folder(of)) {
@@ -75,7 +76,8 @@ func testCopies(k *bench) {
 	if k.caps.Memory != "" {
 		if c, ok := i.(backend.Capturer); ok {
 			k.must(c.Freeze(k.ctx))
-			k.wantKind("a capture that Caps deny", c.Capture(k.ctx, k.TempDir()), cell.Unsupported)
+			_, err := c.Capture(k.ctx, k.TempDir())
+			k.wantKind("a capture that Caps deny", err, cell.Unsupported)
 		}
 		return
 	}
@@ -160,7 +162,7 @@ func testCopies(k *bench) {
 // An interpreter's copies have what it had, and nothing that must be each one's
 // own.
 func testCopiedInterpreter(k *bench) {
-	p := k.snake("import os, random, threading, uuid\nx = [41]\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()")
+	p := k.snake("import os, pando, random, threading, uuid\nx, hooked = [41], []\npando.at_fork(lambda: hooked.append((os.environ.get('NAME'), os.uname().nodename)))\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()")
 	if k.caps.Memory != "" {
 		return
 	}
@@ -174,7 +176,7 @@ func testCopiedInterpreter(k *bench) {
 			k.Errorf("what was measured: %+v", cert.Hazards)
 		}
 		s := &snake{bench: k, Warmer: k.warmer(c.Capturer)}
-		s.is("x[0] += 1; x, t.is_alive(), os.environ['NAME']", fmt.Sprintf("([42, 1], True, 'copy-%d')", n))
+		s.is("x[0] += 1; x, t.is_alive(), hooked", fmt.Sprintf("([42, 1], True, [('copy-%d', 'copy')])", n))
 		for _, code := range []string{"random.random()", "uuid.uuid4()", "os.urandom(8)"} {
 			ev, _, _ := s.eval(code)
 			if ev.Value == nil || seen[ev.Value.Repr] {
@@ -196,7 +198,8 @@ func testCopiedInterpreter(k *bench) {
 	}()
 	k.eventually("it evaluates", func() bool { w, err := p.Warmth(k.ctx); return err == nil && w.Busy })
 	k.must(p.Freeze(k.ctx))
-	k.wantKind("a capture of who evaluates", p.Warmer.(backend.Capturer).Capture(k.ctx, k.TempDir()), cell.Conflict)
+	_, err := p.Warmer.(backend.Capturer).Capture(k.ctx, k.TempDir())
+	k.wantKind("a capture of who evaluates", err, cell.Conflict)
 	k.must(p.Thaw(k.ctx))
 	<-done
 }

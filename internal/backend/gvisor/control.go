@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
 )
@@ -36,16 +37,26 @@ func (s *sandbox) Pause() error { return s.control("Pause", nil) }
 // Resume implements staged.Kernel.
 func (s *sandbox) Resume() error { return s.control("Resume", nil) }
 
+// Rest implements staged.Kernel: one that has nothing to do does nothing.
+func (s *sandbox) Rest() error { return nil }
+
+// Wake implements staged.Kernel.
+func (s *sandbox) Wake() error { return nil }
+
+// Programs implements staged.Kernel: the sandbox and what it lets run have its memory
+// in common.
+func (s *sandbox) Programs() []int { return nil }
+
 // Prepare implements staged.Kernel: gVisor writes all of it while it stands still.
 func (s *sandbox) Prepare([]*os.File) error { return nil }
 
 // Refresh implements staged.Kernel: gVisor asks for what it does not have open.
-func (s *sandbox) Refresh() error { return nil }
+func (s *sandbox) Refresh(...string) error { return nil }
 
 // Capture implements staged.Kernel.
-func (s *sandbox) Capture(files []*os.File) (json.RawMessage, error) {
+func (s *sandbox) Capture(files []*os.File) (staged.Captured, error) {
 	arg := map[string]any{"metadata": map[string]string{"compression": "none"}, "have_pages_file": true, "Resume": true}
-	return nil, s.control("Checkpoint", arg, files...)
+	return staged.Captured{}, s.control("Checkpoint", arg, files...)
 }
 
 func call(c *net.UnixConn, method string, arg any, files []*os.File) error {

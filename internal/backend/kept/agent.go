@@ -22,20 +22,17 @@ type lentAgent struct {
 }
 
 // Lend implements keeper.Agency.
-func (n *network) Lend(listener, upstream *os.File) error {
+func (n *network) Lend(listener net.Listener, upstream *os.File) error {
 	const opName = "kept.Lend"
-	defer listener.Close()
 	defer upstream.Close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	rules, err := policy.Govern(n.governed)
 	if err != nil {
+		listener.Close()
 		return err
 	}
-	a := &lentAgent{done: make(chan struct{})}
-	if a.listener, err = net.FileListener(listener); err != nil {
-		return cell.Errorf(cell.Internal, opName, "", "cannot serve an SSH agent: %w", err)
-	}
+	a := &lentAgent{listener: listener, done: make(chan struct{})}
 	if a.upstream, err = net.FileConn(upstream); err != nil {
 		a.listener.Close()
 		return cell.Errorf(cell.Internal, opName, "", "cannot reach the SSH agent: %w", err)
@@ -106,7 +103,7 @@ func (n *network) Close() error {
 }
 
 // LendAgent implements backend.Agency.
-func (i *Instance) LendAgent(ctx context.Context, listener, upstream *os.File) error {
-	_, err := i.do(ctx, keeper.Request{Op: "agent"}, listener, upstream)
+func (i *Instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
+	_, err := i.do(ctx, keeper.Request{Op: "agent", Path: path}, listener, upstream)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 // Capturing is what a backend adds to instances whose memory can be captured.
 type Capturing interface {
 	// Capture is that of backend.Capturer.
-	Capture(ctx context.Context, of *Instance, dir string) error
+	Capture(ctx context.Context, of *Instance, dir string) (taken string, err error)
 }
 
 // Preparing is what Capturing may implement.
@@ -31,9 +31,9 @@ func (i *Instance) Prepare(ctx context.Context, dir string) error {
 }
 
 // Capture implements backend.Capturer.
-func (i *Instance) Capture(ctx context.Context, dir string) error {
+func (i *Instance) Capture(ctx context.Context, dir string) (taken string, err error) {
 	if i.Memory == nil {
-		return cell.Errorf(cell.Unsupported, "kept.Capture", "choose --backend gvisor", "cannot capture memory: this backend can't")
+		return "", cell.Errorf(cell.Unsupported, "kept.Capture", "choose --backend gvisor", "cannot capture memory: this backend can't")
 	}
 	return i.Memory.Capture(ctx, i, dir)
 }

@@ -45,9 +45,10 @@ func TestD45ImageOfAnotherMachine(t *testing.T) {
 		{"QEMU", now["QEMU"], ""},
 		{"QEMU", "1.2.3", cell.Unsupported},
 		{"accelerator", "kvm", cell.Unsupported},
+		{"devices", "1", cell.Unsupported},
 		{"processor", "sse9", cell.Unsupported}, // which a machine that is emulated doesn't name
 	} {
-		needs := map[string]string{"QEMU": now["QEMU"], "accelerator": now["accelerator"], c.need: c.is}
+		needs := map[string]string{"QEMU": now["QEMU"], "accelerator": now["accelerator"], "devices": now["devices"], c.need: c.is}
 		record, err := json.Marshal(map[string]any{"needs": needs, "guest": map[string]any{}})
 		if err != nil {
 			t.Fatal(err)

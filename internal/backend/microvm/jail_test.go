@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/need"
 )
@@ -22,22 +23,7 @@ import (
 // who breaks out of the machine finds no capability, no file of the cell or the host
 // that QEMU doesn't read, no network, and a filter. The keeper can look into both.
 func TestJail(t *testing.T) {
-	cache := t.TempDir()
-	b := New(machines(t, cache))
-	defer b.Close()
-	work := t.TempDir()
-	if err := os.WriteFile(filepath.Join(work, "of-the-cell"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	i, err := b.Create(t.Context(), cell.Spec{
-		ID: cell.NewID(), Hostname: "jail", Workdir: "/", User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: "/"}, Limits: cell.Limits{Disk: 1 << 20},
-		Mounts: []cell.Mount{{Kind: cell.Tmpfs, Target: "/run"}, {Kind: cell.Tmpfs, Target: "/tmp"}, {Kind: cell.Tmpfs, Target: "/usr"}, {Kind: cell.Bind, Source: work, Target: "/work", Owned: true}}, Writes: []string{work},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer i.Remove(context.WithoutCancel(t.Context()), "the test ended")
-	qemu, gofer := programs(t, cache)
+	b, _, qemu, gofer := running(t)
 
 	confined(t, qemu, 0)
 	confined(t, gofer, goferJail.Caps)
@@ -59,6 +45,34 @@ func TestJail(t *testing.T) {
 	}
 	for _, pid := range []int{qemu, gofer} {
 		looks(t, pid)
+	}
+}
+
+// running is a cell whose machine runs until the test ends, and the machine's programs.
+func running(t *testing.T) (b *Backend, i backend.Instance, qemu, gofer int) {
+	t.Helper()
+	cache := t.TempDir()
+	b = New(machines(t, cache))
+	t.Cleanup(b.Close)
+	i, err := b.Create(t.Context(), small(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { i.Remove(context.WithoutCancel(t.Context()), "the test ended") })
+	qemu, gofer = programs(t, cache)
+	return b, i, qemu, gofer
+}
+
+// small is a cell with a file of its own, and nothing else.
+func small(t *testing.T) cell.Spec {
+	t.Helper()
+	work := t.TempDir()
+	if err := os.WriteFile(filepath.Join(work, "of-the-cell"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return cell.Spec{
+		ID: cell.NewID(), Hostname: "jail", Workdir: "/", User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: "/"}, Limits: cell.Limits{Disk: 1 << 20},
+		Mounts: []cell.Mount{{Kind: cell.Tmpfs, Target: "/run"}, {Kind: cell.Tmpfs, Target: "/tmp"}, {Kind: cell.Tmpfs, Target: "/usr"}, {Kind: cell.Bind, Source: work, Target: "/work", Owned: true}}, Writes: []string{work},
 	}
 }
 

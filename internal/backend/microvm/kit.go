@@ -114,7 +114,7 @@ func (b *Backend) base(ctx context.Context) (*runner, error) {
 	if r.program, err = b.Program(ctx); err != nil {
 		return nil, err
 	}
-	if r.made, err = json.Marshal(given{r.program, r.accel}); err != nil {
+	if r.made, err = json.Marshal(given{r.program, r.accel, b.cfg.Unrecorded}); err != nil {
 		return nil, err
 	}
 	if r.root, err = b.programRoot(r.program); err != nil {
@@ -127,7 +127,8 @@ func (b *Backend) base(ctx context.Context) (*runner, error) {
 // given is what a cell's driver is told beside its files.
 type given struct {
 	*vmm.Program
-	Accel vmm.Accel
+	Accel      vmm.Accel
+	Unrecorded bool `json:",omitempty"`
 }
 
 // isolation is what stands between a cell's commands and the host, in words.

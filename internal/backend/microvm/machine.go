@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
@@ -26,6 +27,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/qemu"
+	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
 // monitorGrace is how long a machine's monitor may take to answer.
@@ -38,13 +40,17 @@ type machine struct {
 	accel   vmm.Accel
 	files   []*os.File
 	like    like
-	ram     *os.File // its memory, or what that was when the copy began
-	pid     int      // of QEMU
-	gofer   *gofer.Remote
-	known   []byte // what the gofer knew when the machine was stopped
+	// unrecorded says that what it writes is not recorded: its memory is taken while it
+	// stands still.
+	unrecorded bool
+	ram        *os.File // its memory, or what that was when the copy began
+	gofer      *gofer.Remote
+	known      []byte // what the gofer knew when the machine was stopped
 
-	mu     sync.Mutex // guards what follows, and ram and pid as they change
+	mu     sync.Mutex // guards what follows, and ram and gofer as they change
 	taking *taking    // its memory, which is being captured
+	qemu   *program
+	server *program // of its files
 
 	closing sync.Mutex // held while a taking is closed
 	console *os.File   // what its kernel and its programs say
@@ -59,7 +65,7 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	v := &machine{spec: m.Spec, files: m.Files}
 	told := given{Program: &v.program}
 	err := json.Unmarshal(m.More, &told)
-	v.accel = told.Accel
+	v.accel, v.unrecorded = told.Accel, told.Unrecorded
 	v.like = like{processors(m.Spec.Limits.CPUs), (m.Spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)}
 	if err == nil && len(m.Like) > 0 {
 		err = json.Unmarshal(m.Like, &v.like)
@@ -108,6 +114,9 @@ func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ 
 		return nil, err
 	}
 	if image != nil {
+		if err := m.blank(); err != nil {
+			return nil, err
+		}
 		if err := m.load(image[imageDevices]); err != nil {
 			return nil, err
 		}
@@ -148,12 +157,17 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 	if err != nil {
 		return files, err
 	}
-	go reap(served)
+	m.mu.Lock()
+	m.server = follow(served)
+	m.mu.Unlock()
 	c, err := net.FileConn(control)
 	if err != nil {
 		return files, err
 	}
+	m.mu.Lock()
 	m.gofer = gofer.NewRemote(c)
+	m.mu.Unlock()
+	m.executed(m.gofer) // it counts from now on
 	return files, nil
 }
 
@@ -194,9 +208,8 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 		return fmt.Errorf("cannot start a machine: %w", err)
 	}
 	m.mu.Lock()
-	m.pid = child.PID
+	m.qemu = follow(child)
 	m.mu.Unlock()
-	go reap(child)
 	theirs.Close()
 	c, err := net.FileConn(monitor)
 	if err != nil {
@@ -222,6 +235,15 @@ func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *n
 		files = append(files, m.files[fileDevice])
 	}
 	return args, files, &j, nil
+}
+
+// blank has a copy's machine map memory of its own where its image has none.
+func (m *machine) blank() error {
+	fault.Step("map the memory of a copy")
+	if _, err := ram.Blank(m.qemu.PID, m.ram, m.like.Memory); err != nil {
+		return lost(err.Error(), m.Said())
+	}
+	return nil
 }
 
 // load lets the machine go on with devices that were saved.
@@ -257,10 +279,32 @@ func processors(limit float64) int {
 	return max(n, 1)
 }
 
-// reap waits for a program of the stage, which ends with its cell.
-func reap(c *linux.Child) {
-	c.Wait()
-	c.PIDFD.Close()
+// program is one of the stage's. It ends with its cell at the latest.
+type program struct {
+	*linux.Child
+	over chan struct{} // closed when it has ended
+}
+
+func follow(c *linux.Child) *program {
+	p := &program{c, make(chan struct{})}
+	go func() {
+		defer close(p.over)
+		c.Wait()
+	}()
+	return p
+}
+
+// end ends it, also when it is stuck.
+func (p *program) end() {
+	if p == nil {
+		return
+	}
+	select {
+	case <-p.over:
+	default:
+		p.Kill()
+	}
+	p.PIDFD.Close()
 }
 
 // Said implements staged.Kernel: the end of what was on the console.
@@ -304,6 +348,22 @@ func (m *machine) Resume() error {
 	return err
 }
 
+// Programs implements staged.Kernel.
+func (m *machine) Programs() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.qemu == nil || m.server == nil {
+		return nil
+	}
+	return []int{m.qemu.PID, m.server.PID}
+}
+
+// Rest implements staged.Kernel.
+func (m *machine) Rest() error { return m.do((vmm.Machine).Stop) }
+
+// Wake implements staged.Kernel.
+func (m *machine) Wake() error { return m.do((vmm.Machine).Continue) }
+
 func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 	if m.now == nil {
 		return cell.Errorf(cell.Unavailable, "microvm", "", "the cell's machine is gone")
@@ -314,26 +374,28 @@ func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 }
 
 // Capture implements staged.Kernel.
-func (m *machine) Capture(files []*os.File) (json.RawMessage, error) {
+func (m *machine) Capture(files []*os.File) (c staged.Captured, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
-	if err := m.now.Save(ctx, files[imageDevices]); err != nil {
-		return nil, err
+	var parts errgroup.Group // devices are saved without a write to memory, as QEMU's own migrations rely on
+	parts.Go(func() error { return m.now.Save(ctx, files[imageDevices]) })
+	parts.Go(func() (err error) {
+		c.Taken, err = m.take(files[imageMemory])
+		return err
+	})
+	_, err = files[imageFiles].Write(m.known)
+	if err = errors.Join(err, parts.Wait()); err != nil {
+		return c, err
 	}
-	if _, err := files[imageFiles].Write(m.known); err != nil {
-		return nil, err
-	}
-	if err := m.take(files[imageMemory]); err != nil {
-		return nil, err
-	}
-	return json.Marshal(m.like)
+	c.Like, err = json.Marshal(m.like)
+	return c, err
 }
 
 // Refresh implements staged.Kernel.
-func (m *machine) Refresh() error {
+func (m *machine) Refresh(paths ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
-	return m.gofer.Refresh(ctx)
+	return m.gofer.Refresh(ctx, paths...)
 }
 
 // quitGrace is how long a machine may take to end.
@@ -359,7 +421,9 @@ func (m *machine) end() {
 	if m.gofer != nil {
 		m.gofer.Close()
 	}
-	m.ram, m.console, m.gofer, m.pid = nil, nil, nil, 0
+	m.qemu.end()
+	m.server.end()
+	m.ram, m.console, m.gofer, m.qemu, m.server = nil, nil, nil, nil, nil
 }
 
 // Close implements staged.Kernel.

@@ -59,3 +59,59 @@ func TestD34MemoryIsSealed(t *testing.T) {
 		t.Error("it stays, and its image is gone")
 	}
 }
+
+// A memory that is taken for a moment is read through its folder, and is what copies map,
+// without another one. It goes with its link, and no sooner.
+func TestBriefMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "memory")
+	m := newMemories()
+	m.host = func() (int64, int64, error) { return 2*100<<20 + briefRest, 1 << 40, nil }
+	if done, err := m.brief(path, 101<<20); done || err != nil {
+		t.Fatal(done, err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("what the host has no room for is in memory (%v)", err)
+	}
+	if done, err := m.brief(path, 100<<20); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	to, err := os.OpenFile(path, os.O_RDWR, 0) // as who takes it does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	if _, err := to.WriteAt([]byte("page"), 8192); err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	is, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if was, err := to.Stat(); err != nil || !os.SameFile(is, was) {
+		t.Errorf("it was copied (%v)", err)
+	}
+	if _, err := to.WriteAt([]byte("other"), 8192); err == nil {
+		t.Error("what copies map can be written")
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b[8192:]) != "page" {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	m.cool(time.Now().Add(2 * coolAfter))
+	if again, err := m.open(path); err != nil {
+		t.Errorf("it is gone before its link: %v", err)
+	} else {
+		again.Close()
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	m.cool(time.Now())
+	if len(m.all) != 0 {
+		t.Error("it stays, and its link is gone")
+	}
+}

@@ -17,6 +17,7 @@ package microvm
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,6 +46,9 @@ type Config struct {
 	Cache  string             // a folder for what is made of the host's packages
 	Kernel string             // what machines boot for which no kernel is asked, as cell.Spec has it; "" for the best of the host's packages
 	KVM    func() kvm.Verdict // whether machines run in hardware; nil: this host is asked
+	// Unrecorded has machines' memory taken while they stand still, as on kernels that
+	// can't record what is written meanwhile.
+	Unrecorded bool
 }
 
 // kvmLimit is how long the machine that KVM is tried with may run. It needs some
@@ -176,9 +180,10 @@ func (b *Backend) dress(i backend.Instance) backend.Instance {
 // Driver is the keeper's side.
 type Driver struct{ *staged.Driver }
 
-// Apart implements keeper.Apart.
-func (*Driver) Apart() string {
-	return "the Linux of a microVM cell does not see what listens on the host's"
+// Listen implements keeper.Listener: a machine's Linux does not see what listens on the
+// host's.
+func (d *Driver) Listen(id cell.ID, path string) (net.Listener, error) {
+	return d.ListenInside(id, path)
 }
 
 // bootPatience is how long a machine may take to boot. An emulated one that is to
@@ -187,7 +192,7 @@ const bootPatience = 20 * time.Second
 
 // NewDriver prepares what all cells of a keeper share.
 func NewDriver() (keeper.Driver, error) {
-	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Images: imagesKept, Introduced: true, Patience: bootPatience, Again: 2, New: newMachine})
+	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Images: len(imageNames), Introduced: true, Rehearses: true, Patience: bootPatience, Again: 2, New: newMachine})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	cache := t.TempDir()
 	machines(t, cache)
-	only := []string{"Exit", "Freeze", "Attach", "Isolation", "Files", "EvalKeepsState", "F33MemoryBites", "F33ProcessesBite"}
+	only := []string{"Exit", "Freeze", "Attach", "Isolation", "Files", "EvalKeepsState", "F33MemoryBites", "F33ProcessesBite", "D42CopiedInterpreter"}
 	switch {
 	case os.Getenv("E2E_SOAK") != "":
 		only = nil // all of them: an emulated machine boots for seconds

@@ -2,11 +2,13 @@ package microvm
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
@@ -24,8 +26,14 @@ type taking struct {
 // close ends it: nothing of it is left in the machine's process.
 func (t *taking) close() {
 	t.Close()
-	t.base.Close()
-	t.to.Close()
+	t.files()
+}
+
+// files closes its files.
+func (t *taking) files() {
+	for _, f := range []*os.File{t.base, t.to} {
+		f.Close()
+	}
 }
 
 // Prepare implements staged.Kernel: all memory is copied while the machine runs, and
@@ -48,8 +56,7 @@ func (m *machine) begin(to *os.File) (_ *taking, err error) {
 	t := &taking{}
 	defer func() {
 		if err != nil {
-			t.base.Close()
-			t.to.Close()
+			t.files()
 		}
 	}()
 	if t.id, err = to.Stat(); err != nil {
@@ -59,8 +66,9 @@ func (m *machine) begin(to *os.File) (_ *taking, err error) {
 		return nil, err
 	}
 	m.mu.Lock()
-	pid, there := m.pid, m.ram != nil && m.pid != 0
+	pid, there := 0, m.ram != nil && m.qemu != nil
 	if there {
+		pid = m.qemu.PID
 		t.base, err = duplicate(m.ram)
 	}
 	m.mu.Unlock()
@@ -72,16 +80,16 @@ func (m *machine) begin(to *os.File) (_ *taking, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
 	defer cancel()
-	t.Taking, err = ram.Begin(ctx, pid, t.base, m.like.Memory, t.to)
+	t.Taking, err = ram.Begin(ctx, pid, t.base, m.like.Memory, t.to, ram.Options{Unrecorded: m.unrecorded})
 	return t, err
 }
 
 // take completes the memory of a machine that stands still: what was prepared, if it
-// was.
-func (m *machine) take(to *os.File) error {
+// was. It says how it was taken.
+func (m *machine) take(to *os.File) (how string, err error) {
 	st, err := to.Stat()
 	if err != nil {
-		return err
+		return "", err
 	}
 	m.mu.Lock()
 	t := m.taking
@@ -89,7 +97,7 @@ func (m *machine) take(to *os.File) error {
 	if t == nil || !os.SameFile(st, t.id) {
 		m.let()
 		if t, err = m.begin(to); err != nil {
-			return err
+			return "", err
 		}
 		m.mu.Lock()
 		m.taking = t
@@ -98,8 +106,20 @@ func (m *machine) take(to *os.File) error {
 	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
 	defer cancel()
 	fault.Step("take the rest of the memory of a machine")
-	_, err = t.Finish(ctx)
-	return err
+	s, err := t.Finish(ctx)
+	return taken(s), err
+}
+
+// taken says in words how memory was taken.
+func taken(s ram.Stats) string {
+	base := ""
+	if s.BaseBytes > 0 {
+		base = policy.FormatSize(s.BaseBytes) + " that it began with were copied, "
+	}
+	if !s.Recorded {
+		return fmt.Sprintf("in the pause: %s%s of its own were copied (%s)", base, policy.FormatSize(s.Paused), s.Why)
+	}
+	return fmt.Sprintf("recorded: %s%s of its own were copied while it ran, %s in the pause", base, policy.FormatSize(s.Before), policy.FormatSize(s.Paused))
 }
 
 // let ends what Prepare began.

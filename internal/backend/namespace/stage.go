@@ -232,21 +232,22 @@ func (st *Stage) Dial(path string) (*net.UnixConn, error) {
 }
 
 // Identify writes the files by which the cell's machine is known, for a name that it
-// gets after it was made, and before anything ran in it.
-func (st *Stage) Identify(hostname string) error {
+// gets after it was made, and before anything ran in it. It returns their paths in the cell.
+func (st *Stage) Identify(hostname string) (paths []string, err error) {
 	for _, f := range idFiles(st.c.w.Spec.ID, hostname) {
-		at := path.Join(StageRoot, confine.CanaryDir, path.Base(f.path))[1:]
-		fd, err := unix.Openat2(int(st.root.Fd()), at, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_TRUNC | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+		at := path.Join(confine.CanaryDir, path.Base(f.path))
+		paths = append(paths, f.path, at)
+		fd, err := unix.Openat2(int(st.root.Fd()), path.Join(StageRoot, at)[1:], &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_TRUNC | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
 		if err != nil {
-			return fmt.Errorf("cannot write the cell's identity: %w", err)
+			return nil, fmt.Errorf("cannot write the cell's identity: %w", err)
 		}
 		_, err = unix.Write(fd, []byte(f.text))
 		unix.Close(fd)
 		if err != nil {
-			return fmt.Errorf("cannot write the cell's identity: %w", err)
+			return nil, fmt.Errorf("cannot write the cell's identity: %w", err)
 		}
 	}
-	return nil
+	return paths, nil
 }
 
 // Close lets go of the stage. What runs there goes on.

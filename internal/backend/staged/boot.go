@@ -36,6 +36,7 @@ type sandbox struct {
 	counted func() (cell.Stats, error)   // what the cell has used, by its cgroup
 	booted  int64                        // microseconds of processors until it could be used
 	now     atomic.Pointer[guest.Client] // that of the kernel that there is, or was last
+	named   string                       // what the cell's files say that it is called
 	token   [32]byte                     // what guest and keeper know each other by
 	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
 	procs   atomic.Int64                 // started so far
@@ -44,9 +45,12 @@ type sandbox struct {
 	in          *keeper.Interpreter
 
 	reviving sync.Mutex
-	freezing sync.Mutex // guards frozen and still
+	freezing sync.Mutex // guards what follows
 	frozen   bool
+	prepared time.Time          // when a capture was
+	brief    bool               // it is frozen for that, and for a moment only
 	still    []cell.ProcessInfo // what there was when it was frozen
+	resting  bool               // its kernel does, until it is adopted
 }
 
 // known is what a keeper must know to talk to a guest that another had.
@@ -54,6 +58,7 @@ type known struct {
 	Token  []byte          `json:"token"`
 	Procs  int64           `json:"procs"`            // started so far: each has a number
 	Kernel json.RawMessage `json:"kernel,omitempty"` // what its Capture said
+	Taken  string          `json:"taken,omitempty"`
 }
 
 // begin boots a cell, or lets it go on where its image was captured: it stands
@@ -105,7 +110,9 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 	}()
 	connected := make(chan error, 1)
 	go func() { // before a copy goes on: the first thing that it does is to look who is there
-		g, err := greet(context.Background(), ours, s.token[:])
+		ctx, cancel := context.WithTimeout(context.Background(), patience+time.Second) // late is said first
+		defer cancel()
+		g, err := greet(ctx, ours, s.token[:])
 		if err == nil {
 			s.now.Store(g)
 		}
@@ -133,7 +140,7 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 				}
 			}
 			if err == nil && image == nil && s.kind.Introduced {
-				err = s.introduce()
+				err = s.introduce(patience)
 			}
 			if err != nil {
 				return cell.Errorf(cell.KindOf(err), s.kind.Name+".boot", cell.HintOf(err), "%w: %s", err, s.kernel.Said())
@@ -145,11 +152,15 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 	}
 }
 
-// introduce tells a guest that has just booted who its cell is.
-func (s *sandbox) introduce() error {
-	ctx, cancel := context.WithTimeout(context.Background(), bootGrace)
+// introduce tells a guest that has just booted who its cell is. It is a Timeout if that
+// does not answer within patience: its kernel may hang although it has booted.
+func (s *sandbox) introduce(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := s.now.Load().Adopt(ctx, s.adoption(s.spec.Hostname, s.token))
+	if err != nil && ctx.Err() != nil {
+		return cell.Errorf(cell.Timeout, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not take its name in %v", s.kind.Title, patience)
+	}
 	return err
 }
 

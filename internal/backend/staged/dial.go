@@ -20,6 +20,47 @@ func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	return g.Dial(ctx, port)
 }
 
+// ListenInside has the guest listen at a path in the cell: no socket of the host's is
+// reached there.
+func (d *Driver) ListenInside(id cell.ID, path string) (net.Listener, error) {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.kernel.Refresh(); err != nil { // the folder may be new
+		return nil, err
+	}
+	l := &inside{s: s, path: path}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l, nil
+}
+
+// inside is a socket in a cell.
+type inside struct {
+	s      *sandbox
+	path   string
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+}
+
+// Accept implements net.Listener.
+func (l *inside) Accept() (net.Conn, error) {
+	g := l.s.guest()
+	if g == nil {
+		return nil, net.ErrClosed
+	}
+	return g.Accept(l.ctx, l.path)
+}
+
+// Close implements net.Listener.
+func (l *inside) Close() error {
+	l.cancel()
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *inside) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
 // Ports implements keeper.Dialer: the guest says what listens in its kernel.
 func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
 	s, err := d.sandbox(id)

@@ -44,15 +44,27 @@ type Kernel interface {
 	// Pause stops everything in it, and Resume ends that.
 	Pause() error
 	Resume() error
+	// Rest has it use no processor, and Wake ends that. Nothing is captured meanwhile.
+	Rest() error
+	Wake() error
 	// Capture writes what is in it, while it is paused, into the files of an image:
-	// unix.ENOSPC when there is no room. What it returns the kernel of a copy gets.
-	Capture(files []*os.File) (json.RawMessage, error)
+	// unix.ENOSPC when there is no room.
+	Capture(files []*os.File) (Captured, error)
 	// Prepare begins to write into the same files while it runs, or does nothing.
 	Prepare(files []*os.File) error
-	// Refresh tells it that its files were changed behind its back.
-	Refresh() error
+	// Refresh tells it that its files were changed behind its back: these, or any.
+	Refresh(paths ...string) error
+	// Programs are its processes on the host; nil if nobody can tell what of their
+	// memory is its own.
+	Programs() []int
 	// Close frees what belongs to it in the keeper; its processes end with the cell.
 	Close()
+}
+
+// Captured is what a Kernel's Capture says.
+type Captured struct {
+	Like  json.RawMessage // for the kernel of a copy
+	Taken string          // how its memory was taken, in words; "" where there is one way alone
 }
 
 // Made is what there is to make a cell's kernel of.
@@ -81,6 +93,8 @@ type Kind struct {
 	// Introduced says that a guest does not know whose it is, nor what time it is,
 	// before it is told.
 	Introduced bool
+	// Rehearses says that what has run once takes less time from then on.
+	Rehearses bool
 	// New makes the kernel of a cell, which Boot starts, and says what lies on its
 	// stage. What it was given is closed when it fails.
 	New func(m Made) (k Kernel, on namespace.Scene, err error)
@@ -145,7 +159,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		closeAll(files)
 		return nil, cell.Errorf(cell.Invalid, d.kind.Name+".Create", "", "cannot read what to make: %w", err)
 	}
-	s := &sandbox{kind: &d.kind, id: id, spec: in.Spec, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
+	s := &sandbox{kind: &d.kind, id: id, spec: in.Spec, named: in.Spec.Hostname, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
 	image := files[d.kind.Files:in.Files] // of memory that the cell goes on with
 	defer closeAll(image)
 	kernel, scene, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files], more.Kernel, like.Kernel})
@@ -331,6 +345,9 @@ func (p *process) EndRest() (int, error) {
 // PID implements keeper.Process.
 func (p *process) PID() int { return 0 }
 
+// Programs implements keeper.Guest.
+func (p *process) Programs() []int { return p.s.kernel.Programs() }
+
 // openFiles is how many files a process may have open, which the kernel
 // bounds.
 const openFiles = 65536
@@ -355,19 +372,32 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.freezing.Lock()
+	for until := time.Now().Add(listGrace); ; time.Sleep(glance) {
+		s.freezing.Lock()
+		if !s.frozen || !s.brief || time.Now().After(until) {
+			break
+		}
+		s.freezing.Unlock() // an instant
+	}
 	defer s.freezing.Unlock()
 	g := s.guest()
 	switch {
 	case s.frozen: // and the guest with it
 		return s.still, nil
-	case g == nil:
+	case g == nil, s.resting:
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), listGrace)
 	defer cancel()
 	return g.List(ctx)
 }
+
+// briefly is how long after it was prepared a capture begins. Later whoever prepared it is
+// gone, and the cell is frozen for another reason.
+const briefly = 10 * time.Second
+
+// glance is how long it takes to look again.
+const glance = time.Millisecond
 
 // listGrace is how long a guest may take to say what runs. Whoever lists cells waits for
 // all of them, also for one that hangs.
@@ -380,6 +410,9 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 		return 0, err
 	}
 	if err := d.Thaw(id); err != nil { // who stands still can't be asked to end anybody
+		return 0, err
+	}
+	if err := s.wake(); err != nil {
 		return 0, err
 	}
 	g := s.guest()
@@ -400,6 +433,21 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 // lost.
 const killGrace = 10 * time.Second
 
+// Sync implements keeper.Syncer.
+func (d *Driver) Sync(id cell.ID) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	g := s.guest()
+	if g == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
+	defer cancel()
+	return g.Sync(ctx)
+}
+
 // Freeze implements keeper.Driver. What commands have written is with the cell's
 // files then, where whoever freezes it looks for it.
 func (d *Driver) Freeze(id cell.ID) error {
@@ -413,14 +461,18 @@ func (d *Driver) Freeze(id cell.ID) error {
 		return nil
 	}
 	s.still = nil
+	s.brief = time.Since(s.prepared) < briefly
+	s.prepared = time.Time{}
 	if g := s.guest(); g != nil {
 		if err := g.Sync(context.Background()); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
 		defer cancel()
-		if s.still, err = g.List(ctx); err != nil {
-			return err
+		if !s.brief { // else it is over before anybody looks
+			if s.still, err = g.List(ctx); err != nil {
+				return err
+			}
 		}
 		if err := s.stop(g); err != nil {
 			return err

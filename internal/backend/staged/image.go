@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,6 +26,9 @@ type Images struct {
 	// Needs says what a copy needs of this host, by name: where another value was
 	// captured, none is begun.
 	Needs func() (map[string]string, error)
+	// Brief may make a link to a file in memory out of one of an image that is needed for a
+	// moment. has is how many bytes the cell has in memory. It may be nil.
+	Brief func(path string, has int64) error
 	// Open opens an image for the kernel of a copy.
 	Open func(dir string) ([]*os.File, error)
 }
@@ -90,6 +95,17 @@ func (x *Images) read(dir string) (f facts, err error) {
 
 // Prepare implements kept.Preparing.
 func (x *Images) Prepare(ctx context.Context, of *kept.Instance, dir string) error {
+	if x.Brief != nil {
+		st, err := of.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range x.Files {
+			if err := x.Brief(filepath.Join(dir, name), st.Memory); err != nil {
+				return err
+			}
+		}
+	}
 	return x.into(dir, func(files []*os.File) error { return of.PrepareTo(ctx, files) })
 }
 
@@ -105,12 +121,17 @@ func (x *Images) into(dir string, f func([]*os.File) error) (err error) {
 		}
 	}()
 	for _, name := range x.Files {
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o644)
-		if err != nil {
-			return err
+		path := filepath.Join(dir, name)
+		f, err := os.OpenFile(path, os.O_RDWR, 0) // it was prepared
+		if errors.Is(err, fs.ErrNotExist) {
+			if f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err == nil {
+				err = f.Chmod(0o644)
+			}
 		}
-		files = append(files, f)
-		if err := f.Chmod(0o644); err != nil {
+		if f != nil {
+			files = append(files, f)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -118,21 +139,25 @@ func (x *Images) into(dir string, f func([]*os.File) error) (err error) {
 }
 
 // Capture implements kept.Capturing.
-func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) error {
+func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) (taken string, err error) {
 	var f facts
-	err := x.into(dir, func(files []*os.File) (err error) {
+	err = x.into(dir, func(files []*os.File) (err error) {
 		f.Guest, f.Warmth, err = of.CaptureTo(ctx, files)
 		return err
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	if f.Needs, err = x.Needs(); err != nil {
-		return err
+		return "", err
+	}
+	var guest known
+	if err := json.Unmarshal(f.Guest, &guest); err != nil {
+		return "", cell.Errorf(cell.Internal, x.Name+".Capture", "", "cannot read what a keeper says of a cell's memory: %w", err)
 	}
 	text, err := json.Marshal(f)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return os.WriteFile(filepath.Join(dir, factsFile), text, 0o600)
+	return guest.Taken, os.WriteFile(filepath.Join(dir, factsFile), text, 0o600)
 }

@@ -1,11 +1,13 @@
 package staged
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +27,13 @@ func (d *Driver) Prepare(id cell.ID, files []*os.File) error {
 	if s.guest() == nil || len(files) != s.kind.Images {
 		return nil // Capture says why it can't be
 	}
-	return s.uncaptured(s.kernel.Prepare(files))
+	err = s.uncaptured(s.kernel.Prepare(files))
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	if err == nil {
+		s.prepared = time.Now()
+	}
+	return err
 }
 
 // uncaptured is the error of what could not be captured; nil, if it could.
@@ -59,7 +67,7 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 	if err != nil {
 		return nil, s.uncaptured(err)
 	}
-	return json.Marshal(known{s.token[:], s.procs.Load(), kernel})
+	return json.Marshal(known{s.token[:], s.procs.Load(), kernel.Like, kernel.Taken})
 }
 
 // stop lets everything in the sandbox stand still: the guest between two frames,
@@ -70,10 +78,13 @@ func (s *sandbox) stop(g *guest.Client) error {
 	if err := g.Hold(ctx, s.kind.Introduced); err != nil {
 		return err
 	}
-	if err := s.kernel.Pause(); err != nil {
-		return errors.Join(err, g.GoOn(ctx))
+	err := s.kernel.Pause()
+	if err != nil {
+		if done, gerr := g.GoOn(ctx); gerr == nil {
+			err = errors.Join(err, done())
+		}
 	}
-	return nil
+	return err
 }
 
 // holdGrace is how long a guest may take to come to the border of a frame.
@@ -81,12 +92,13 @@ const holdGrace = 10 * time.Second
 
 // goOn ends stop.
 func (s *sandbox) goOn(g *guest.Client) error {
-	if err := s.kernel.Resume(); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
 	defer cancel()
-	return g.GoOn(ctx)
+	done, err := g.GoOn(ctx)
+	if err := errors.Join(err, s.kernel.Resume()); err != nil {
+		return err
+	}
+	return done()
 }
 
 // Adopt implements keeper.Adopter.
@@ -99,13 +111,12 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	if g == nil || !s.copied.CompareAndSwap(true, false) {
 		return c, cell.Errorf(cell.Conflict, s.kind.Name+".Adopt", "", "cell %s is no copy that waits to be adopted", id)
 	}
-	if a.Hostname != "" && a.Hostname != s.spec.Hostname {
-		if err := s.stage.Identify(a.Hostname); err != nil {
-			return c, err
-		}
-		if err := s.kernel.Refresh(); err != nil {
-			return c, err
-		}
+	if err := s.wake(); err != nil {
+		return c, err
+	}
+	a.Hostname = cmp.Or(a.Hostname, s.spec.Hostname)
+	if err := s.identify(a.Hostname); err != nil {
+		return c, err
 	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
@@ -121,6 +132,109 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	got, err := s.in.Conn.Adopt(ctx, interp.Adoption{Env: a.Env, UID: -1, GID: -1, Name: a.Hostname})
 	c.Hazards, c.Dropped = append(c.Hazards, got.Hazards...), got.Dropped
 	return c, err
+}
+
+// identify gives the cell's files its name, if they have another.
+func (s *sandbox) identify(hostname string) error {
+	if hostname == s.named {
+		return nil
+	}
+	paths, err := s.stage.Identify(hostname)
+	if err != nil {
+		return err
+	}
+	if s.named != waitingName {
+		paths = nil // it has just come, and may know what has changed since
+	}
+	s.named = hostname
+	return s.kernel.Refresh(paths...)
+}
+
+// Rehearse implements keeper.Rehearser. A copy does what its adoption will have it do,
+// and rests. Where its processor is emulated this translates what it will run, which is
+// most of what an adoption costs. Its interpreter goes on for that if it is alone: of
+// whoever else there is nothing may run that has no name.
+func (d *Driver) Rehearse(id cell.ID) error {
+	s, err := d.sandbox(id)
+	if err != nil {
+		return err
+	}
+	g := s.guest()
+	if !s.kind.Rehearses || !s.spec.Ahead || !s.copied.Load() || g == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
+	defer cancel()
+	if err := s.identify(waitingName); err != nil {
+		return err
+	}
+	a := s.adoption(waitingName, s.token)
+	a.Waits = true
+	if _, err := g.Adopt(ctx, a); err != nil {
+		return err
+	}
+	list, err := g.List(ctx)
+	if err != nil {
+		return err
+	}
+	if s.in != nil && len(list) == 1 {
+		if err := g.Still(ctx, false); err != nil {
+			return err
+		}
+		err := s.in.Conn.Rehearse(ctx)
+		if err == nil {
+			err = s.rehearseCommand(ctx, g)
+		}
+		if err = errors.Join(err, g.Still(ctx, true)); err != nil {
+			return err
+		}
+	}
+	return s.rest()
+}
+
+// rehearseCommand has a shell do nothing, after all that is tried before a command. A
+// cell without a shell needs none, and where programs are denied it may be one of them,
+// whose executions are counted.
+func (s *sandbox) rehearseCommand(ctx context.Context, g *guest.Client) error {
+	if slices.ContainsFunc(s.spec.Mounts, func(m cell.Mount) bool { return m.Denies != nil }) {
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() { g.Close() })() // nothing else ends a machine that hangs
+	p, err := s.startIn(g, cell.Process{Args: []string{"sh", "-c", ":"}, Path: []string{"/bin/sh"}, Workdir: "/"}, nil, [3]*os.File{}, nil)
+	if k := cell.KindOf(err); k == cell.NoSuchBinary || k == cell.NotRunnable {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.Wait(func() {})
+	p.Release()
+	return nil
+}
+
+// waitingName is the name of a cell that waits for one.
+const waitingName = "waiting"
+
+// rest has the kernel of a copy rest that waits.
+func (s *sandbox) rest() error {
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	if err := s.kernel.Rest(); err != nil {
+		return err
+	}
+	s.resting = true
+	return nil
+}
+
+// wake ends rest.
+func (s *sandbox) wake() error {
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	if !s.resting {
+		return nil
+	}
+	s.resting = false
+	return s.kernel.Wake()
 }
 
 // adoptGrace is how long a copy's interpreter may take to renew what it must not

@@ -163,7 +163,8 @@ type setting struct{ name, value string }
 
 // settingsOf are those of a cell's machine: as in every cell no user namespaces and
 // every port for everybody, and nothing by which the kernel would execute a program
-// of the cell's files as its own.
+// of the cell's files as its own. What the last ones have rest would wake an idle
+// processor several times a second, and there may be hundreds of machines.
 var settingsOf = []setting{
 	{"user/max_user_namespaces", "0"},
 	{"vm/overcommit_memory", "1"}, // who asks for more than there is ends when it is touched, as on a large host
@@ -173,6 +174,9 @@ var settingsOf = []setting{
 	{"kernel/modules_disabled", "1"},
 	{"kernel/core_pattern", "core"},
 	{"kernel/dmesg_restrict", "1"},
+	{"kernel/watchdog", "0"}, // on a busy host it would also be wrong
+	{"vm/compaction_proactiveness", "0"},
+	{"vm/stat_interval", "60"},
 }
 
 func settings(dir string) error {

@@ -89,7 +89,7 @@ def utf8(s):
 
 def plain_set(v, left, depth):
     items = plain_list(v, left, depth)
-    return {"$set": sorted(items, key=json.dumps)}  # the order of a set means nothing
+    return {"$set": sorted(items, key=to_json)}  # the order of a set means nothing
 
 
 def plain_bytes(v, left):
@@ -151,7 +151,7 @@ def json_of(v):
     if t is str and len(v) < 1000 and v.isascii():
         return quote(v)
     try:
-        text = json.dumps(plain(v, [MAX_JSON]), ensure_ascii=False, separators=(",", ":"))
+        text = to_json(plain(v, [MAX_JSON]), ensure_ascii=False, separators=(",", ":"))
     except (Inexact, RecursionError):
         return ""
     if len(text) > MAX_JSON or (not text.isascii() and len(text.encode()) > MAX_JSON):

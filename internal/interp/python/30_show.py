@@ -30,7 +30,7 @@ def form_text(kind, data):
     elif isinstance(data, str):
         text = data
     elif kind.endswith("json"):
-        text = json.dumps(data)
+        text = to_json(data)
     else:
         return None
     return text if len(text) <= MAX_FORM else None

@@ -138,7 +138,7 @@ def value_text(v, limit):
         out += ',"json":' + exact
     mime = bundle_of(v)
     if mime:
-        out += ',"mime":' + json.dumps(mime)
+        out += ',"mime":' + to_json(mime)
     return out + "}"
 
 
@@ -175,17 +175,17 @@ def evaluate(req):
     limit = Shown.limit = max(0, min(int(req.get("limit", MAX_FORM)), MAX_FORM))
     if _signal.getsignal(_signal.SIGINT) is not on_interrupt:
         _signal.signal(_signal.SIGINT, on_interrupt)
-    began = time.perf_counter()
+    began = clock()
     value, error = guard(work, req.get("code", ""), name, limit)
     _, late = guard(finish)
     error = error or late
     out = '{"id":%d,"evaluated":{"took_ms":%.4f,"n":%d,"ok":%s' % (
-        req["id"], (time.perf_counter() - began) * 1000, State.count, "false" if error else "true")
+        req["id"], (clock() - began) * 1000, State.count, "false" if error else "true")
     if error is not None:
-        out += ',"error":' + json.dumps(error_of(error, name))
+        out += ',"error":' + to_json(error_of(error, name))
         error.__traceback__ = None  # it would keep what the frames hold
     if Shown.bundles or Shown.left_out:
-        display = ',"display":' + json.dumps(shown())
+        display = ',"display":' + to_json(shown())
         if len(out) + len(display) + len(value) < MAX_LINE:
             out += display
     if len(out) + len(value) > MAX_LINE:

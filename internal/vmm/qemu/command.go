@@ -66,7 +66,11 @@ func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error
 	c := &command{args: []string{p.Path}}
 	c.add("-no-user-config", "-nodefaults", "-no-reboot", "-display", "none",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
-	c.add("-machine", "microvm,acpi=on,usb=off,pcie=off,graphics=off,isa-serial=on,dump-guest-core=off,mem-merge=off,suppress-vmdesc=on,memory-backend=ram")
+	timer := ""
+	if s.Accel == vmm.Emulated {
+		timer = ",pit=off" // Linux doesn't need it, and it would wake QEMU 36 times a second for ever
+	}
+	c.add("-machine", "microvm"+timer+",acpi=on,usb=off,pcie=off,graphics=off,isa-serial=on,dump-guest-core=off,mem-merge=off,suppress-vmdesc=on,memory-backend=ram")
 	c.add("-global", "virtio-mmio.force-legacy=false", "-global", "migration.send-configuration=off")
 	switch s.Accel {
 	case vmm.KVM:

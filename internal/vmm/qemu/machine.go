@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,8 @@ type machine struct {
 	moving   sync.Mutex  // held by Save and Load
 	sets     int         // of files, one for each time that it was saved
 	migrated chan string // how the program's migration ended
+
+	loaded atomic.Bool // it waits for no devices, and never will again
 
 	mu  sync.Mutex
 	why string
@@ -123,8 +126,11 @@ func (v *machine) Stop(ctx context.Context) error {
 }
 
 func (v *machine) Continue(ctx context.Context) error {
-	if err := v.must(ctx, "continue", func(s vmm.State) bool { return s != vmm.Waiting }); err != nil {
-		return err
+	if !v.loaded.Load() { // else it never waits again
+		if err := v.must(ctx, "continue", func(s vmm.State) bool { return s != vmm.Waiting }); err != nil {
+			return err
+		}
+		v.loaded.Store(true)
 	}
 	_, err := v.m.do(ctx, "cont", nil)
 	return err

@@ -2,19 +2,11 @@ package ram
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
-)
-
-// Ways to the base's data in the image.
-const (
-	Reflink = "reflink" // the file system shares it
-	Copied  = "copied"  // but for pages of zeros
-	Blank   = "blank"   // it has none
 )
 
 // copyBase makes the image one of the first size bytes of base, with its holes, and
@@ -34,14 +26,7 @@ func (t *Taking) copyBase(ctx context.Context, base *os.File, size int64) error 
 		return err
 	}
 	if st.Mode()&os.ModeDevice != 0 {
-		t.stats.Base = Blank
 		return t.to.Truncate(size)
-	}
-	t.stats.Base = Copied
-	if err := unix.IoctlFileClone(int(t.to.Fd()), int(base.Fd())); err == nil {
-		t.stats.Base = Reflink
-	} else if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return os.NewSyscallError("FICLONE", err)
 	}
 	if err := t.to.Truncate(size); err != nil {
 		return err
@@ -52,9 +37,7 @@ func (t *Taking) copyBase(ctx context.Context, base *os.File, size int64) error 
 			return err
 		}
 		t.stats.BaseBytes += end - from
-		if t.stats.Base == Reflink {
-			t.note(from, end-from)
-		} else if err := t.copyPart(ctx, base, from, end); err != nil {
+		if err := t.copyPart(ctx, base, from, end); err != nil {
 			return err
 		}
 		off = end

@@ -15,7 +15,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// area is a part of a process's addresses at which it has mapped a part of the base.
+// area is a part of a process's addresses at which it has mapped a part of the base, or
+// memory in the place of one (see Blank).
 type area struct {
 	start, end uint64
 	off        int64 // in the base
@@ -28,7 +29,8 @@ type mapping struct {
 }
 
 // find returns where a process has mapped the first size bytes of a file, in the
-// file's order. These may be several areas, with anything between them.
+// file's order. These may be several areas, with anything between them. What of the file
+// is nowhere, a hole, with private memory where its addresses would be, is that memory.
 func find(pid int, base *os.File, size int64) ([]area, error) {
 	name, err := nameInMaps(base)
 	if err != nil {
@@ -44,8 +46,11 @@ func find(pid int, base *os.File, size int64) ([]area, error) {
 	invalid := func(format string, args ...any) ([]area, error) {
 		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "cannot take the machine's memory: "+format, args...)
 	}
-	var areas []area
+	var areas, blank []area
 	for _, m := range all {
+		if m.file == noFile && m.perms[3] == 'p' {
+			blank = append(blank, m.area)
+		}
 		if m.file != name || m.off >= size {
 			continue
 		}
@@ -58,6 +63,9 @@ func find(pid int, base *os.File, size int64) ([]area, error) {
 		areas = append(areas, m.area)
 	}
 	slices.SortFunc(areas, func(a, b area) int { return cmp.Compare(a.off, b.off) })
+	if areas, err = withBlank(base, areas, blank, size); err != nil {
+		return nil, err
+	}
 	var next int64
 	for _, a := range areas {
 		if a.off != next {
@@ -69,6 +77,57 @@ func find(pid int, base *os.File, size int64) ([]area, error) {
 		return invalid("its process has not mapped all of it once (%d of %d bytes, in %d parts)", next, size, len(areas))
 	}
 	return areas, nil
+}
+
+// noFile is the file of a mapping that has none.
+const noFile = "00:00 0"
+
+// withBlank adds what lies between areas of a file, before the first and after the last,
+// if it is a hole and private memory is all there is at its addresses. Memory is in the
+// order of addresses.
+func withBlank(base *os.File, areas, memory []area, size int64) (out []area, err error) {
+	if st, err := base.Stat(); err != nil || st.Size() < size { // also a device
+		return areas, err
+	}
+	var next int64 // in the file
+	var at uint64  // where that would be
+	fill := func(n int64) {
+		gap := area{at, at + uint64(n), next}
+		if n <= 0 || err != nil || !covers(memory, gap) {
+			return
+		}
+		var data int64
+		if data, _, err = nextData(base, next, next+n); err == nil && data == next+n {
+			out = append(out, gap)
+		}
+	}
+	for i, a := range areas {
+		if i == 0 {
+			at = a.start - uint64(a.off)
+		}
+		if at+uint64(a.off-next) == a.start {
+			fill(a.off - next)
+		}
+		out = append(out, a)
+		next, at = a.off+int64(a.end-a.start), a.end
+	}
+	if len(areas) > 0 {
+		fill(size - next)
+	}
+	return out, err
+}
+
+// covers reports whether memory is all there is in an area.
+func covers(memory []area, a area) bool {
+	for _, m := range memory {
+		if m.start <= a.start && a.start < m.end {
+			if a.end <= m.end {
+				return true
+			}
+			a.start = m.end
+		}
+	}
+	return false
 }
 
 // nameInMaps returns how the kernel names a file in maps. Its device need not be what

@@ -16,8 +16,7 @@ import (
 
 // Stats says how memory was taken. Bytes are whole pages.
 type Stats struct {
-	Base      string // how the base's data came into the image: Reflink, Copied or Blank
-	BaseBytes int64  // of the base that are no holes
+	BaseBytes int64  // copied of the base: all that are no holes
 	Recorded  bool   // what was written meanwhile was known, so that only that was copied in the pause
 	Why       string // why not, as a sentence's end
 	Rounds    int    // over the process's pages, while the machine ran
@@ -26,6 +25,12 @@ type Stats struct {
 
 	Began    time.Duration // how long Begin took
 	Finished time.Duration // how long Finish took: its share of the pause
+}
+
+// Options are how memory is taken.
+type Options struct {
+	// Unrecorded has nothing recorded.
+	Unrecorded bool
 }
 
 // A Taking is memory that is being taken. Its methods are called one after the other.
@@ -51,13 +56,15 @@ const (
 
 // Begin takes the memory of a running machine of process pid, which has mapped the
 // first size bytes (whole pages) of base privately, into the file to, whatever that
-// had. A base that is /dev/zero has none. It returns when what is left is what the machine keeps writing.
+// had. A base that is /dev/zero has none. It returns when what is left is what the machine
+// keeps writing; where that isn't recorded, what the process has of its own is left to
+// Finish.
 //
 // It fails with cell.Unavailable if the process has ended, with cell.Invalid if it
 // hasn't mapped all of the base privately, and with ENOSPC in the error's chain if to's
 // file system is full. When it fails, nothing is changed in the process; what to has
 // then is of no use.
-func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File) (_ *Taking, err error) {
+func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File, o Options) (_ *Taking, err error) {
 	began := time.Now()
 	t := &Taking{pid: pid, to: to, has: newPageSet(size)}
 	defer func() {
@@ -78,7 +85,9 @@ func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File)
 	if err := t.copyBase(ctx, base, size); err != nil {
 		return nil, err
 	}
-	if err := t.record(); err != nil {
+	if o.Unrecorded {
+		t.stats.Why = "nobody wanted it recorded"
+	} else if err := t.record(); err != nil {
 		t.stats.Why = err.Error()
 	} else if err := t.rounds(ctx); err != nil {
 		return nil, err
@@ -112,7 +121,7 @@ func (t *Taking) record() error {
 func (t *Taking) rounds(ctx context.Context) error {
 	var last int64
 	for {
-		runs, n, err := t.pages(scan(true, true))
+		runs, n, err := t.pages(scanWritten(protected))
 		if err != nil {
 			return err
 		}
@@ -139,7 +148,7 @@ func (t *Taking) Finish(ctx context.Context) (Stats, error) {
 	began := time.Now()
 	list := all
 	if t.writes != nil {
-		list = scan(true, false)
+		list = scanWritten(ownWritten)
 	}
 	runs, n, err := t.pages(list)
 	if err == nil {

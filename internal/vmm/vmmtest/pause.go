@@ -89,11 +89,7 @@ func (k *bench) pauses(t *testing.B, mib int, file func() *os.File, ways map[str
 	t.Run("recorded-copy", func(t *testing.B) {
 		c.measure(t, file, func(to *os.File) cost {
 			x := c.take(image, to)
-			n := x.Before + x.Paused
-			if x.Base == ram.Copied {
-				n += x.BaseBytes
-			}
-			return cost{x.pause, x.Paused, n}
+			return cost{x.pause, x.Paused, x.BaseBytes + x.Before + x.Paused}
 		})
 	})
 }
@@ -105,7 +101,7 @@ func (b *box) takeStopped(base, to *os.File) (x taken) {
 	b.must(b.m.Stop(b.ctx))
 	var devices bytes.Buffer
 	b.must(b.m.Save(b.ctx, &devices))
-	k, err := ram.Begin(b.ctx, b.cmd.Process.Pid, base, b.size, to)
+	k, err := ram.Begin(b.ctx, b.cmd.Process.Pid, base, b.size, to, ram.Options{Unrecorded: true})
 	b.must(err)
 	defer k.Close()
 	x.Stats, err = k.Finish(b.ctx)

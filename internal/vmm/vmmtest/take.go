@@ -33,7 +33,7 @@ type taken struct {
 func (b *box) take(base, to *os.File) taken {
 	b.Helper()
 	b.gap()
-	k, err := ram.Begin(b.ctx, b.cmd.Process.Pid, base, b.size, to)
+	k, err := ram.Begin(b.ctx, b.cmd.Process.Pid, base, b.size, to, ram.Options{})
 	b.must(err)
 	defer k.Close()
 	x := taken{image: to, before: b.gap()}
@@ -129,8 +129,18 @@ func testTakesAgain(k *bench) {
 	if limit := 2*second.Paused + 1<<20; second.Recorded && min(tenth.Paused, after.Paused) > limit {
 		k.Errorf("the tenth pause holds %d bytes, the second held %d", tenth.Paused, second.Paused)
 	}
-	if limit := 2 * max(second.pause, 10*time.Millisecond); min(tenth.pause, after.pause) > limit {
-		k.Errorf("the tenth pause takes %v, the second took %v", tenth.pause, second.pause)
+	// What grew with the number of times would have grown for each one after the tenth.
+	limit := 2 * max(second.pause, 10*time.Millisecond)
+	least := min(tenth.pause, after.pause)
+	for range 10 {
+		if least <= limit {
+			break
+		}
+		after = b.take(base, k.ram())
+		least = min(least, after.pause)
+	}
+	if least > limit {
+		k.Errorf("from the tenth on a pause takes at least %v, the second took %v", least, second.pause)
 	}
 	c := k.child(after.image)
 	c.load(after.devices)

@@ -27,7 +27,7 @@ func testBoots(k *bench) {
 		n = 20
 	}
 	for i := range n {
-		one := k.suite.bench(k.TB) // with the patience of one
+		one := k.suite.bench(k.TB)
 		s := one.spec(one.ram())
 		s.CPUs = 1 + i%2
 		var mine io.Closer

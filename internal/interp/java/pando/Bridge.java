@@ -185,9 +185,12 @@ public final class Bridge {
             case "eval":
                 said = evaluate(q);
                 break;
-            case "adopt":
+            case "adopt": case "rehearse":
                 try {
                     said = Adopt.adopt(q);
+                    if (op.equals("rehearse")) {
+                        said = "\"rehearsed\":true";
+                    }
                 } catch (Exception e) {
                     said = "\"error\":" + Json.quote(String.valueOf(e.getMessage()));
                 }

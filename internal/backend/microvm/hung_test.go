@@ -1,0 +1,46 @@
+package microvm
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A machine that hangs keeps nobody waiting for ever: who lists its processes is told,
+// ending them gives it up, and the next command boots another.
+func TestMachineThatHangs(t *testing.T) {
+	if os.Getenv("E2E_SOAK") == "" {
+		t.Skip("waits for twenty seconds; make soak runs it")
+	}
+	_, i, qemu, gofer := running(t)
+	if err := unix.Kill(qemu, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := i.List(t.Context()); err == nil {
+		t.Error("a machine that hangs says what runs in it")
+	}
+	if _, err := i.KillAll(t.Context(), "it hangs"); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("they took %v", took)
+	}
+	if _, err := i.Do(t.Context(), "again", cell.Start{Process: cell.Process{Args: []string{"none"}, Path: []string{"/work/none"}, Workdir: "/work"}, Timeout: time.Minute}); err == nil {
+		t.Error("a program ran that is not there")
+	}
+	if _, err := i.List(t.Context()); err != nil {
+		t.Errorf("a list of the machine after it: %v", err)
+	}
+	for _, pid := range []int{qemu, gofer} {
+		if _, err := os.Stat(process(pid, "exe")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("process %d of the machine that hung is still there: %v", pid, err)
+		}
+	}
+}
