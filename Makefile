@@ -19,7 +19,7 @@ runsc:
 test:
 	$(GO) vet ./...
 	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os $(GO) build -o /dev/null ./cmd/pando || exit 1; done # clients of a daemon elsewhere
-	$(GO) test -json -timeout 25m ./... | $(GO) run ./tools/skips $(if $(SKIPS),-known $(SKIPS))
+	$(GO) test -json -timeout 60m ./... | $(GO) run ./tools/skips $(if $(SKIPS),-known $(SKIPS))
 
 # Formatting, static analysis, and that nothing generated is out of date.
 lint:
