@@ -5,14 +5,43 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
+
+// turnLimit is how long a fork that is a sandbox of its own is left alone with the
+// processors before the next one is asked. One that works for longer, or waits for
+// something, keeps nobody waiting.
+const turnLimit = 50 * time.Millisecond
+
+// answerAll lets all forks answer: at once, but for whole sandboxes, of which one begins
+// for each processor. Each has processors of its own, which wait for each other, and a
+// hundred that all run would spend most of their time so.
+func (f *forking) answerAll(ctx context.Context, made []*child) {
+	atOnce := len(made)
+	if f.par.whole != nil {
+		atOnce = runtime.GOMAXPROCS(0)
+	}
+	turns := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for _, ch := range made {
+		turns <- struct{}{}
+		over := sync.OnceFunc(func() { <-turns })
+		all.Go(func() {
+			defer over()
+			defer time.AfterFunc(turnLimit, over).Stop()
+			f.answer(ctx, ch)
+		})
+	}
+	all.Wait()
+}
 
 // answer lets a fork evaluate, or run, what was asked for, and tells of it.
 func (f *forking) answer(ctx context.Context, ch *child) {

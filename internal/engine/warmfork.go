@@ -476,12 +476,8 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 		f.res.Receipt = d.String()
 		sealed <- err
 	}()
-	var answers sync.WaitGroup
 	in, answered := stage(ctx, "answer")
-	for _, ch := range made {
-		answers.Go(func() { f.answer(in, ch) })
-	}
-	answers.Wait()
+	f.answerAll(in, made)
 	answered(nil)
 	f.res.TookMS = ms(time.Since(f.began))
 	err = <-sealed

@@ -199,6 +199,7 @@ func words(s *vmm.Spec) (string, error) {
 	w := []string{
 		"panic=-1", "reboot=t", // a panic ends the machine, at once
 		"pci=off", "no_timer_check", "cryptomgr.notests", // what such a machine need not look for: a sixth of a start
+		"deferred_probe_timeout=0", // nor would a driver come later that a device waits for
 	}
 	if s.Console != nil {
 		w = append(w, "console=ttyS0", "quiet") // a letter costs an exit of the machine
