@@ -83,8 +83,10 @@ type Capturer interface {
 	// Prepare begins to write an image into dir, an empty directory of the caller's, while
 	// the instance runs, so that Capture into the same one takes less time. It may do
 	// nothing. An image that was prepared is for the moment: a file of it may be a link to
-	// one that this process has in memory, and that ends with it or with the link.
-	Prepare(ctx context.Context, dir string) error
+	// one that this process has in memory, and that ends with it or with the link. One that
+	// is brief is for nothing but copies that begin while this process lives: it need not
+	// hold what the instance itself has begun with.
+	Prepare(ctx context.Context, dir string, brief bool) error
 
 	// Adopt gives a copy its identity, handles its hazards, lets it go on, and
 	// returns what was measured. It is called once.

@@ -23,7 +23,7 @@ const copiesAtOnce = 4
 func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	e, src := b.e, &b.src
 	in, captured := stage(ctx, "capture")
-	t, err := e.instantOf(in, b.p, b.w, src)
+	t, err := e.instantOf(in, b.p, b.w, src, true)
 	if captured(err); err != nil {
 		return err
 	}

@@ -46,9 +46,9 @@ func (e *Engine) capturesOn(ctx context.Context, b backend.Backend) (bool, error
 }
 
 // instantOf captures a living cell. Its home and /tmp become layers of their own,
-// if they aren't; c is committed then. The caller holds the cell's turn, and drops
-// the instant.
-func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell) (_ *instant, err error) {
+// if they aren't; c is committed then. One that is brief is for copies that begin at once,
+// and is kept nowhere. The caller holds the cell's turn, and drops the instant.
+func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, brief bool) (_ *instant, err error) {
 	src, ok := inst.(backend.Capturer)
 	if !ok {
 		return nil, cell.Errorf(cell.Unsupported, "engine.instant", "choose --backend gvisor", "cannot capture the memory of %s: its backend can't", c.Title())
@@ -76,7 +76,7 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 		return t, t.take(ctx, src, c)
 	}
 	fault.Step("prepare to capture a cell")
-	if err := src.Prepare(ctx, t.dir); err != nil {
+	if err := src.Prepare(ctx, t.dir, brief); err != nil {
 		return nil, full(err)
 	}
 	err = src.Freeze(ctx)

@@ -335,7 +335,7 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 		return err
 	}
 	if ok && k.Kind == kindManual && !e.empty(ctx, inst) {
-		t, err := e.instantOf(ctx, p, inst, c)
+		t, err := e.instantOf(ctx, p, inst, c, false)
 		if err == nil {
 			defer t.forget()
 			if err = t.keep(ctx, k); err != nil {

@@ -240,8 +240,10 @@ func roundTrip(k *reexec.Conn, req Request, files []*os.File) (*Response, error)
 	}
 	var resp Response
 	got, err := k.Recv(&resp)
-	for _, f := range got {
-		f.Close()
+	if req.Own && err == nil {
+		resp.Given = got
+	} else {
+		closeAll(got)
 	}
 	return &resp, err
 }

@@ -23,7 +23,8 @@
 // that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
 // "prepare" begins to write what a cell has in memory into files, while it runs, and
-// "capture" writes what a frozen one has into the same. A cell that is
+// "capture" writes what a frozen one has into the same. Where what it has of its own will
+// do, "prepare" may be answered with a file: what it began with, beside which they belong. A cell that is
 // created from that is a copy: its interpreter is taken over, and it stands still
 // until "adopt" says who it is.
 //
@@ -230,8 +231,9 @@ type Rehearser interface {
 // A Preparer is a Capturer that can begin while the cell runs.
 type Preparer interface {
 	// Prepare begins to write into the files that Capture will get. They are the
-	// caller's to close.
-	Prepare(id cell.ID, files []*os.File) error
+	// caller's to close, as is base: with own, that is what the cell began with, if
+	// the files will only hold what it has had of its own since; nil if they will hold all.
+	Prepare(id cell.ID, files []*os.File, own bool) (base *os.File, err error)
 }
 
 // A Brancher is a driver that can fork an interpreter in the middle of its life.

@@ -3,6 +3,7 @@ package keeper
 import (
 	"encoding/json"
 	"errors"
+	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -25,6 +26,7 @@ type Request struct {
 	Files  *FilesRequest   `json:"files,omitempty"`   // files: the archive follows, or comes, as pieces (see piece.go)
 	Manage *cell.FileAct   `json:"manage,omitempty"`  // manage: bytes follow or come as with files
 	Port   int             `json:"port,omitempty"`    // dial: the connection becomes one to a port of the cell
+	Own    bool            `json:"own,omitempty"`     // prepare: what the cell has of its own may do, beside what it began with
 	Watch  *WatchRequest   `json:"watch,omitempty"`   // watch; files: directories
 
 	Path    string           `json:"path,omitempty"`    // agent: where the cell sees its socket
@@ -89,6 +91,8 @@ type Response struct {
 	Pause       *cell.Pause       `json:"pause,omitempty"`       // branch
 	Deaths      []cell.Death      `json:"deaths,omitempty"`      // deaths
 	DeathsAt    int64             `json:"deaths_at,omitempty"`   // deaths: the version of that list
+
+	Given []*os.File `json:"-"` // prepare, when own will do: what the cell began with; whoever gets it closes it
 }
 
 // WireError is a cell.Error on its way.

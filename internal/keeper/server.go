@@ -219,7 +219,9 @@ func (s *Server) serve(uc *net.UnixConn) {
 		if changes(req.Op) {
 			fault.Step("answer to " + req.Op)
 		}
-		if err := c.Send(resp); err != nil {
+		err = c.Send(resp, resp.Given...)
+		closeAll(resp.Given)
+		if err != nil {
 			if (req.Op == "fork" || req.Op == "create") && resp.Error == nil {
 				s.unclaimed(req.Cell)
 			}
@@ -382,7 +384,10 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 		return resp, err
 	case "prepare":
 		if p, ok := s.Driver.(Preparer); ok {
-			err = p.Prepare(req.Cell, files)
+			var base *os.File
+			if base, err = p.Prepare(req.Cell, files, req.Own); base != nil {
+				resp.Given = []*os.File{base}
+			}
 		}
 		return resp, err
 	case "capture":

@@ -48,7 +48,7 @@ func (s *sandbox) Wake() error { return nil }
 func (s *sandbox) Programs() []int { return nil }
 
 // Prepare implements staged.Kernel: gVisor writes all of it while it stands still.
-func (s *sandbox) Prepare([]*os.File) error { return nil }
+func (s *sandbox) Prepare([]*os.File, bool) (*os.File, error) { return nil, nil }
 
 // Refresh implements staged.Kernel: gVisor asks for what it does not have open.
 func (s *sandbox) Refresh(...string) error { return nil }

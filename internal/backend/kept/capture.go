@@ -19,13 +19,13 @@ type Capturing interface {
 // Preparing is what Capturing may implement.
 type Preparing interface {
 	// Prepare is that of backend.Capturer.
-	Prepare(ctx context.Context, of *Instance, dir string) error
+	Prepare(ctx context.Context, of *Instance, dir string, brief bool) error
 }
 
 // Prepare implements backend.Capturer.
-func (i *Instance) Prepare(ctx context.Context, dir string) error {
+func (i *Instance) Prepare(ctx context.Context, dir string, brief bool) error {
 	if p, ok := i.Memory.(Preparing); ok {
-		return p.Prepare(ctx, i, dir)
+		return p.Prepare(ctx, i, dir, brief)
 	}
 	return nil
 }
@@ -48,10 +48,20 @@ func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMes
 	return resp.Captured, resp.Warmth, nil
 }
 
-// PrepareTo has the keeper begin to write the cell's memory into files.
-func (i *Instance) PrepareTo(ctx context.Context, files []*os.File) error {
-	_, err := i.do(ctx, keeper.Request{Op: "prepare"}, files...)
-	return err
+// PrepareTo has the keeper begin to write the cell's memory into files. With own these
+// may be what it has of its own, beside base, which is the caller's to close then.
+func (i *Instance) PrepareTo(ctx context.Context, files []*os.File, own bool) (base *os.File, err error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "prepare", Own: own}, files...)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range resp.Given {
+		if base != nil {
+			base.Close()
+		}
+		base = f
+	}
+	return base, nil
 }
 
 var _ backend.Capturer = (*Instance)(nil)

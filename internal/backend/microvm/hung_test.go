@@ -4,11 +4,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -42,5 +44,29 @@ func TestMachineThatHangs(t *testing.T) {
 		if _, err := os.Stat(process(pid, "exe")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("process %d of the machine that hung is still there: %v", pid, err)
 		}
+	}
+}
+
+// Nor does one that hangs when a command is started: who waits for it is told, and the
+// next command boots another.
+func TestCommandInAMachineThatHangs(t *testing.T) {
+	if os.Getenv("E2E_SOAK") == "" {
+		t.Skip("waits for three minutes; make soak runs it")
+	}
+	_, i, qemu, _ := running(t)
+	nothing := cell.Start{Process: cell.Process{Args: []string{"pando-guest", "nothing"}, Path: []string{staged.GuestPath}, Workdir: "/"}}
+	if err := unix.Kill(qemu, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err := i.Do(t.Context(), "first", nothing)
+	if cell.KindOf(err) != cell.Unavailable || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("a command in a machine that hangs: %v", err)
+	}
+	if took := time.Since(began); took < bootPatience || took > 5*time.Minute {
+		t.Errorf("it was told after %v", took)
+	}
+	if done, err := i.Do(t.Context(), "second", nothing); err != nil || done.Status.Exit == nil || done.Status.Exit.Code != 0 {
+		t.Errorf("the next command: %+v, %v", done.Status, err)
 	}
 }

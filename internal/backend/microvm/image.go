@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/staged"
@@ -18,13 +19,17 @@ const (
 	imageDevices = iota // what processors and devices know
 	imageMemory
 	imageFiles // what the gofer knows
+	imageBase  // what the memory is given over; where it is all, there is no such file
 )
+
+// baseName is that file's name.
+const baseName = "base"
 
 var imageNames = []string{imageDevices: "devices", imageMemory: "memory", imageFiles: "files"}
 
 // images are what is kept of a machine.
 func (b *Backend) images() *staged.Images {
-	return &staged.Images{Name: Name, Files: imageNames, Needs: b.needs, Brief: b.brief, Open: b.openImage}
+	return &staged.Images{Name: Name, Files: imageNames, Needs: b.needs, Brief: b.brief, Base: b.lend, Open: b.openImage}
 }
 
 // devices is raised when machines come to have other ones: a machine loads what was
@@ -59,11 +64,20 @@ func (b *Backend) brief(path string, has int64) error {
 	return err
 }
 
+// lend implements staged.Images' Base.
+func (b *Backend) lend(dir string, base *os.File) error {
+	return b.memories.lend(filepath.Join(dir, baseName), base)
+}
+
 // openImage opens an image's files for a copy.
 func (b *Backend) openImage(dir string) (files []*os.File, err error) {
-	for i, name := range imageNames {
+	names := imageNames
+	if _, err := os.Lstat(filepath.Join(dir, baseName)); err == nil {
+		names = append(slices.Clip(names), baseName)
+	}
+	for i, name := range names {
 		var f *os.File
-		if path := filepath.Join(dir, name); i == imageMemory {
+		if path := filepath.Join(dir, name); i == imageMemory || i == imageBase {
 			f, err = b.memories.open(path)
 		} else {
 			f, err = os.Open(path)

@@ -66,7 +66,7 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	told := given{Program: &v.program}
 	err := json.Unmarshal(m.More, &told)
 	v.accel, v.unrecorded = told.Accel, told.Unrecorded
-	v.like = like{processors(m.Spec.Limits.CPUs), (m.Spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)}
+	v.like = like{CPUs: processors(m.Spec.Limits.CPUs), Memory: (m.Spec.Limits.Memory + kernelMemory) &^ (1<<20 - 1)}
 	if err == nil && len(m.Like) > 0 {
 		err = json.Unmarshal(m.Like, &v.like)
 	}
@@ -81,6 +81,9 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 type like struct {
 	CPUs   int   `json:"cpus"`
 	Memory int64 `json:"memory"` // bytes
+	// Own says that the image's memory is what the source had of its own, over the base
+	// that comes with it.
+	Own bool `json:"own,omitempty"`
 }
 
 // programTops are the directories in which the program's files are.
@@ -93,7 +96,7 @@ func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ 
 		return nil, err
 	}
 	if image != nil {
-		m.ram, err = duplicate(image[imageMemory])
+		m.ram, err = m.base(image)
 	} else {
 		m.ram, err = os.OpenFile("/dev/zero", os.O_RDWR, 0)
 	}
@@ -114,7 +117,7 @@ func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ 
 		return nil, err
 	}
 	if image != nil {
-		if err := m.blank(); err != nil {
+		if err := m.fill(image); err != nil {
 			return nil, err
 		}
 		if err := m.load(image[imageDevices]); err != nil {
@@ -237,10 +240,28 @@ func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *n
 	return args, files, &j, nil
 }
 
-// blank has a copy's machine map memory of its own where its image has none.
-func (m *machine) blank() error {
+// base is which of an image's files a copy maps: its memory, or that over which it is
+// given it.
+func (m *machine) base(image []*os.File) (*os.File, error) {
+	which := imageMemory
+	if m.like.Own {
+		which = imageBase
+	}
+	if which >= len(image) {
+		return nil, cell.Errorf(cell.Corrupt, "microvm.Create", "", "cannot read the image of the cell's memory: what it began with is missing")
+	}
+	return duplicate(image[which])
+}
+
+// fill has a copy's machine map memory of its own where its image has none, and gives it
+// what its source had beside the base of both.
+func (m *machine) fill(image []*os.File) error {
 	fault.Step("map the memory of a copy")
-	if _, err := ram.Blank(m.qemu.PID, m.ram, m.like.Memory); err != nil {
+	_, err := ram.Blank(m.qemu.PID, m.ram, m.like.Memory)
+	if err == nil && m.like.Own {
+		_, err = ram.Fill(m.qemu.PID, m.ram, m.like.Memory, image[imageMemory])
+	}
+	if err != nil {
 		return lost(err.Error(), m.Said())
 	}
 	return nil
@@ -379,15 +400,16 @@ func (m *machine) Capture(files []*os.File) (c staged.Captured, err error) {
 	defer cancel()
 	var parts errgroup.Group // devices are saved without a write to memory, as QEMU's own migrations rely on
 	parts.Go(func() error { return m.now.Save(ctx, files[imageDevices]) })
+	like := m.like
 	parts.Go(func() (err error) {
-		c.Taken, err = m.take(files[imageMemory])
+		c.Taken, like.Own, err = m.take(files[imageMemory])
 		return err
 	})
 	_, err = files[imageFiles].Write(m.known)
 	if err = errors.Join(err, parts.Wait()); err != nil {
 		return c, err
 	}
-	c.Like, err = json.Marshal(m.like)
+	c.Like, err = json.Marshal(like)
 	return c, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -52,22 +53,38 @@ func (m *memories) brief(path string, has int64) (bool, error) {
 	if err != nil || available < 2*has+briefRest {
 		return false, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	f, err := sealable()
 	if err != nil {
 		return false, err
 	}
+	return true, m.link(path, f, false)
+}
+
+// lend has path be a link to a memory that nobody can change any more. It takes the file.
+func (m *memories) lend(path string, f *os.File) error {
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
+		f.Close()
+		return cell.Errorf(cell.Internal, "microvm.Capture", "", "cannot copy a machine whose memory's file can be changed (%v)", err)
+	}
+	return m.link(path, f, true)
+}
+
+// link makes path a link to a file in memory, which stays as long as that.
+func (m *memories) link(path string, f *os.File, sealed bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var st unix.Stat_t
-	if err = unix.Fstat(int(f.Fd()), &st); err == nil {
+	err := unix.Fstat(int(f.Fd()), &st)
+	if err == nil {
 		err = os.Symlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), path)
 	}
 	if err != nil {
 		f.Close()
-		return false, err
+		return err
 	}
-	m.add(path, &warm{file: f, id: [2]uint64{st.Dev, st.Ino}, brief: true, used: time.Now()})
-	return true, nil
+	m.add(path, &warm{file: f, id: [2]uint64{st.Dev, st.Ino}, sealed: sealed, brief: true, used: time.Now()})
+	return nil
 }
 
 // add adds one. The caller holds m.mu.

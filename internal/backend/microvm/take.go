@@ -21,6 +21,7 @@ type taking struct {
 	*ram.Taking
 	base, to *os.File
 	id       os.FileInfo // of the file that it goes to
+	own      bool        // it is what the machine has of its own, over the base
 }
 
 // close ends it: nothing of it is left in the machine's process.
@@ -36,22 +37,31 @@ func (t *taking) files() {
 	}
 }
 
+// mostOwn is how much of its own a machine may have that copies are given, each its own,
+// in bytes: it takes a tenth of a second. What is more is better mapped by all.
+const mostOwn = 64 << 20
+
 // Prepare implements staged.Kernel: all memory is copied while the machine runs, and
-// what it writes meanwhile is recorded.
-func (m *machine) Prepare(files []*os.File) error {
+// what it writes meanwhile is recorded. With own it is only what the machine has written
+// since it began, if it began as a copy and that is little.
+func (m *machine) Prepare(files []*os.File, own bool) (*os.File, error) {
 	m.let()
-	t, err := m.begin(files[imageMemory])
+	t, err := m.begin(files[imageMemory], own)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taking = t
 	time.AfterFunc(takeGrace, func() { m.letOne(t) }) // who wanted it has ended before it captured
-	return nil
+	if !t.own {
+		return nil, nil
+	}
+	return duplicate(t.base)
 }
 
-func (m *machine) begin(to *os.File) (_ *taking, err error) {
+// begin begins to take the machine's memory into a file.
+func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
 	fault.Step("take the memory of a machine")
 	t := &taking{}
 	defer func() {
@@ -80,24 +90,31 @@ func (m *machine) begin(to *os.File) (_ *taking, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
 	defer cancel()
-	t.Taking, err = ram.Begin(ctx, pid, t.base, m.like.Memory, t.to, ram.Options{Unrecorded: m.unrecorded})
+	if st, err := t.base.Stat(); own && err == nil && st.Mode().IsRegular() { // else it was booted, and all it has is its own
+		has, err := ram.Own(pid, t.base, m.like.Memory)
+		if err != nil {
+			return nil, err
+		}
+		t.own = has <= mostOwn
+	}
+	t.Taking, err = ram.Begin(ctx, pid, t.base, m.like.Memory, t.to, ram.Options{Unrecorded: m.unrecorded, Own: t.own})
 	return t, err
 }
 
 // take completes the memory of a machine that stands still: what was prepared, if it
-// was. It says how it was taken.
-func (m *machine) take(to *os.File) (how string, err error) {
+// was. It says how it was taken, and whether it is only what the machine has of its own.
+func (m *machine) take(to *os.File) (how string, own bool, err error) {
 	st, err := to.Stat()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	m.mu.Lock()
 	t := m.taking
 	m.mu.Unlock()
 	if t == nil || !os.SameFile(st, t.id) {
 		m.let()
-		if t, err = m.begin(to); err != nil {
-			return "", err
+		if t, err = m.begin(to, false); err != nil {
+			return "", false, err
 		}
 		m.mu.Lock()
 		m.taking = t
@@ -107,13 +124,16 @@ func (m *machine) take(to *os.File) (how string, err error) {
 	defer cancel()
 	fault.Step("take the rest of the memory of a machine")
 	s, err := t.Finish(ctx)
-	return taken(s), err
+	return t.how(s), t.own, err
 }
 
-// taken says in words how memory was taken.
-func taken(s ram.Stats) string {
+// how says in words how memory was taken.
+func (t *taking) how(s ram.Stats) string {
 	base := ""
-	if s.BaseBytes > 0 {
+	switch {
+	case t.own:
+		base = "what it began with is shared, "
+	case s.BaseBytes > 0:
 		base = policy.FormatSize(s.BaseBytes) + " that it began with were copied, "
 	}
 	if !s.Recorded {

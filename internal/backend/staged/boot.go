@@ -39,6 +39,7 @@ type sandbox struct {
 	named   string                       // what the cell's files say that it is called
 	token   [32]byte                     // what guest and keeper know each other by
 	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
+	deaf    atomic.Bool                  // the guest was lost because it did not answer
 	procs   atomic.Int64                 // started so far
 
 	interpreter guest.Known // of a copy
@@ -47,6 +48,7 @@ type sandbox struct {
 	reviving sync.Mutex
 	freezing sync.Mutex // guards what follows
 	frozen   bool
+	froze    int                // how often
 	prepared time.Time          // when a capture was
 	brief    bool               // it is frozen for that, and for a moment only
 	still    []cell.ProcessInfo // what there was when it was frozen
@@ -114,6 +116,7 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 		defer cancel()
 		g, err := greet(ctx, ours, s.token[:])
 		if err == nil {
+			s.deaf.Store(false)
 			s.now.Store(g)
 		}
 		connected <- err

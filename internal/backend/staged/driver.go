@@ -50,8 +50,9 @@ type Kernel interface {
 	// Capture writes what is in it, while it is paused, into the files of an image:
 	// unix.ENOSPC when there is no room.
 	Capture(files []*os.File) (Captured, error)
-	// Prepare begins to write into the same files while it runs, or does nothing.
-	Prepare(files []*os.File) error
+	// Prepare begins to write into the same files while it runs, or does nothing. With own
+	// they may come to hold only what it has of its own, beside the base that it returns then.
+	Prepare(files []*os.File, own bool) (base *os.File, err error)
 	// Refresh tells it that its files were changed behind its back: these, or any.
 	Refresh(paths ...string) error
 	// Programs are its processes on the host; nil if nobody can tell what of their
@@ -283,14 +284,23 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 	}
 	defer proof.End()
 	before, _ := s.counted()
+	ended := make(chan struct{})
+	go s.attend(g, ended)
 	p, err := g.Start(context.Background(), guest.Command{
 		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps,
 		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: proof.Complete,
 	}, stdio, control)
+	over := sync.OnceFunc(func() { close(ended) })
+	if err != nil || control != nil { // an interpreter's evaluations have times of their own
+		over()
+	}
+	if err != nil && s.deaf.Load() {
+		err = cell.Errorf(cell.Unavailable, s.kind.Name+".Start", "try again: another one is started", "cannot start it: %s does not answer", s.kind.Title)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &process{p, s, before}, nil
+	return &process{p, s, before, over}, nil
 }
 
 // process is one of the guest's, which has no number on the host.
@@ -298,13 +308,18 @@ type process struct {
 	*guest.Process
 	s      *sandbox
 	before cell.Stats
+	over   func() // nobody waits for it any more
 }
 
 // Wait implements keeper.Process.
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	exit, usage := p.Process.Wait(ended)
-	if exit.Cause == guest.CauseLost { // with its kernel, which was killed for the cell's memory, or failed
+	p.over()
+	if exit.Cause == guest.CauseLost { // with its kernel, which was killed for the cell's memory, failed, or hangs
 		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL", Cause: p.s.kind.Title + " ended"}
+		if p.s.deaf.Load() {
+			exit.Cause = p.s.kind.Title + " did not answer any more"
+		}
 	}
 	if after, err := p.s.counted(); err == nil {
 		usage = bounded(usage, p.before, after)
@@ -479,6 +494,7 @@ func (d *Driver) Freeze(id cell.ID) error {
 		}
 	}
 	s.frozen = true
+	s.froze++
 	return nil
 }
 

@@ -29,6 +29,9 @@ type Images struct {
 	// Brief may make a link to a file in memory out of one of an image that is needed for a
 	// moment. has is how many bytes the cell has in memory. It may be nil.
 	Brief func(path string, has int64) error
+	// Base notes what a brief image lacks, because its cell began with it; it closes the
+	// file. nil: none lacks anything.
+	Base func(dir string, base *os.File) error
 	// Open opens an image for the kernel of a copy.
 	Open func(dir string) ([]*os.File, error)
 }
@@ -94,7 +97,7 @@ func (x *Images) read(dir string) (f facts, err error) {
 }
 
 // Prepare implements kept.Preparing.
-func (x *Images) Prepare(ctx context.Context, of *kept.Instance, dir string) error {
+func (x *Images) Prepare(ctx context.Context, of *kept.Instance, dir string, brief bool) error {
 	if x.Brief != nil {
 		st, err := of.Stats(ctx)
 		if err != nil {
@@ -106,7 +109,13 @@ func (x *Images) Prepare(ctx context.Context, of *kept.Instance, dir string) err
 			}
 		}
 	}
-	return x.into(dir, func(files []*os.File) error { return of.PrepareTo(ctx, files) })
+	return x.into(dir, func(files []*os.File) error {
+		base, err := of.PrepareTo(ctx, files, brief && x.Base != nil)
+		if err != nil || base == nil {
+			return err
+		}
+		return x.Base(dir, base)
+	})
 }
 
 // into calls f with the open files of an image.

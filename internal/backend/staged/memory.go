@@ -19,21 +19,22 @@ import (
 )
 
 // Prepare implements keeper.Preparer.
-func (d *Driver) Prepare(id cell.ID, files []*os.File) error {
+func (d *Driver) Prepare(id cell.ID, files []*os.File, own bool) (*os.File, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.guest() == nil || len(files) != s.kind.Images {
-		return nil // Capture says why it can't be
+		return nil, nil // Capture says why it can't be
 	}
-	err = s.uncaptured(s.kernel.Prepare(files))
+	base, err := s.kernel.Prepare(files, own)
+	if err != nil {
+		return nil, s.uncaptured(err)
+	}
 	s.freezing.Lock()
 	defer s.freezing.Unlock()
-	if err == nil {
-		s.prepared = time.Now()
-	}
-	return err
+	s.prepared = time.Now()
+	return base, nil
 }
 
 // uncaptured is the error of what could not be captured; nil, if it could.
@@ -120,16 +121,25 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
+	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
+	defer cancel()
+	// Its interpreter is told at once, and stands still until its guest has been adopted.
+	var got interp.Adopted
+	heard := make(chan error, 1)
+	go func() (err error) {
+		defer func() { heard <- err }()
+		if s.in != nil {
+			got, err = s.in.Conn.Adopt(ctx, interp.Adoption{Env: a.Env, UID: -1, GID: -1, Name: a.Hostname})
+		}
+		return err
+	}()
 	if c.Hazards, err = g.Adopt(context.Background(), s.adoption(a.Hostname, fresh)); err != nil {
+		cancel()
+		<-heard
 		return c, fmt.Errorf("cannot adopt cell %s: %w", id, err)
 	}
 	s.token = fresh
-	if s.in == nil {
-		return c, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
-	defer cancel()
-	got, err := s.in.Conn.Adopt(ctx, interp.Adoption{Env: a.Env, UID: -1, GID: -1, Name: a.Hostname})
+	err = <-heard
 	c.Hazards, c.Dropped = append(c.Hazards, got.Hazards...), got.Dropped
 	return c, err
 }
@@ -189,8 +199,14 @@ func (d *Driver) Rehearse(id cell.ID) error {
 			return err
 		}
 	}
+	time.Sleep(putOff)
 	return s.rest()
 }
+
+// putOff is how long a copy's kernel gets before it rests for what it has put off: the
+// processes, files and groups of a rehearsal go when everybody has stopped looking at
+// them, and a copy that rests before that does it when it is adopted.
+const putOff = 300 * time.Millisecond
 
 // rehearseCommand has a shell do nothing, after all that is tried before a command. A
 // cell without a shell needs none, and where programs are denied it may be one of them,
@@ -285,7 +301,7 @@ func (d *Driver) Resume(id cell.ID, i *keeper.Interpreter, stdio [3]*os.File, co
 	if err != nil {
 		return err
 	}
-	i.Process, i.Layer = &process{p, s, before}, s.spec.Layer
+	i.Process, i.Layer = &process{p, s, before, func() {}}, s.spec.Layer
 	s.in = i
 	return nil
 }

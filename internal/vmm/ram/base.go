@@ -25,10 +25,7 @@ func (t *Taking) copyBase(ctx context.Context, base *os.File, size int64) error 
 	if err != nil {
 		return err
 	}
-	if st.Mode()&os.ModeDevice != 0 {
-		return t.to.Truncate(size)
-	}
-	if err := t.to.Truncate(size); err != nil {
+	if err := t.to.Truncate(size); err != nil || t.own || st.Mode()&os.ModeDevice != 0 {
 		return err
 	}
 	for off := int64(0); ; {

@@ -96,12 +96,14 @@ func (t *Taking) copyJob(job []run, buf []byte, still bool) error {
 
 // write writes pages into the image. Those of zeros remain holes where there is
 // nothing below them, and become such, but for a machine that stands still: a hole
-// takes longer to make than zeros to write.
+// takes longer to make than zeros to write. Where the image is the process's own pages
+// alone they are data as others are: a hole would be the base's.
 func (t *Taking) write(b []byte, off int64, still bool) error {
+	zeros := func(b []byte) bool { return !t.own && isZero(b) }
 	for len(b) > 0 {
-		zero := isZero(b)
+		zero := zeros(b)
 		n := pageSize
-		for n < len(b) && isZero(b[n:]) == zero {
+		for n < len(b) && zeros(b[n:]) == zero {
 			n += pageSize
 		}
 		var err error

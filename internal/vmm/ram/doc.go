@@ -5,7 +5,9 @@
 // pages of its own over a base that doesn't change. A machine that has just booted is
 // one whose base is an empty memfd; a base that is mapped shared isn't taken (it has
 // what the machine writes in itself). What is taken is a whole image: the base's data,
-// and over that the process's own pages.
+// and over that the process's own pages. Or (Options.Own) it is these alone: then a copy
+// maps the same base, and is given them (Fill). That costs what the machine has written,
+// of itself and of each copy; a whole image is mapped by all.
 //
 //	Begin    the machine runs     base ──> file; own pages ──> file; what was written meanwhile ──> file; …
 //	         the caller stops it

@@ -31,6 +31,9 @@ type Stats struct {
 type Options struct {
 	// Unrecorded has nothing recorded.
 	Unrecorded bool
+	// Own has the image be what the process has of its own, and nothing of the base: what
+	// is a hole in it is the base's (see Fill).
+	Own bool
 }
 
 // A Taking is memory that is being taken. Its methods are called one after the other.
@@ -40,6 +43,7 @@ type Taking struct {
 	to      *os.File
 	pagemap *os.File
 	writes  *os.File // a userfaultfd of the process's; nil if what it writes isn't recorded
+	own     bool     // nothing of the base is taken
 	stats   Stats
 	done    bool // Finish was called
 
@@ -66,7 +70,7 @@ const (
 // then is of no use.
 func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File, o Options) (_ *Taking, err error) {
 	began := time.Now()
-	t := &Taking{pid: pid, to: to, has: newPageSet(size)}
+	t := &Taking{pid: pid, to: to, own: o.Own, has: newPageSet(size)}
 	defer func() {
 		if err != nil {
 			t.Close()

@@ -1,0 +1,81 @@
+package ram
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Own is how many bytes process pid has as pages of its own where it has mapped the first
+// size bytes of base privately. It fails as Begin does.
+func Own(pid int, base *os.File, size int64) (n int64, err error) {
+	t := &Taking{pid: pid}
+	defer func() {
+		if err != nil {
+			err = t.failed("ram.Own", err)
+		}
+	}()
+	if t.areas, err = find(pid, base, size); err != nil {
+		return 0, err
+	}
+	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)); err != nil {
+		return 0, err
+	}
+	defer t.pagemap.Close()
+	_, n, err = t.pages(all)
+	return n, err
+}
+
+// Fill writes an image that was taken with Options.Own into the memory of process pid,
+// which has mapped the first size bytes of the same base privately: with it the process
+// has what the one had of which it was taken. It returns how many bytes that were. The
+// machine must stand still.
+func Fill(pid int, base *os.File, size int64, own *os.File) (n int64, err error) {
+	t := &Taking{pid: pid}
+	defer func() {
+		if err != nil {
+			err = t.failed("ram.Fill", err)
+		}
+	}()
+	areas, err := find(pid, base, size)
+	if err != nil {
+		return 0, err
+	}
+	buf := make([]byte, chunk)
+	for _, a := range areas {
+		last := a.off + int64(a.end-a.start)
+		for off := a.off; off < last; {
+			from, end, err := nextData(own, off, last)
+			if err != nil {
+				return n, err
+			}
+			for off = from; off < end; {
+				b := buf[:min(end-off, chunk)]
+				if _, err := own.ReadAt(b, off); err != nil {
+					return n, err
+				}
+				if err := writeTo(pid, a.start+uint64(off-a.off), b); err != nil {
+					return n, err
+				}
+				off, n = off+int64(len(b)), n+int64(len(b))
+			}
+			off = end
+		}
+	}
+	return n, nil
+}
+
+// writeTo writes into the memory of another process.
+func writeTo(pid int, at uint64, b []byte) error {
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	n, err := unix.ProcessVMWritev(pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
+	if err != nil {
+		return os.NewSyscallError("process_vm_writev", err)
+	}
+	if n != len(b) {
+		return fmt.Errorf("cannot write the machine's memory: %d bytes of %d are there", n, len(b))
+	}
+	return nil
+}
