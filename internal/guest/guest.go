@@ -189,3 +189,6 @@ func decode(b []byte, v any) error {
 	}
 	return nil
 }
+
+// TimerSlack is how late timers may be of who serves a machine, in it and outside.
+const TimerSlack = 2 * time.Millisecond

@@ -1,11 +1,13 @@
 package linux
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +23,8 @@ import (
 type Script struct {
 	// Gated scripts may have a Gate. It is set before anything is added.
 	Gated bool
+	// Slack is how late timers of what is executed may be; 0 is the kernel's default.
+	Slack time.Duration
 
 	ops  []op
 	keep []any // memory the ops point into
@@ -284,6 +288,7 @@ func (s *Script) Exit() { s.ops = append(s.ops, op{nr: opExit, name: "exit"}) }
 // Exec adds one execve per candidate path; the first that exists wins. When
 // none does, the child fails with the most telling error.
 func (s *Script) Exec(candidates []string, args, env []string) {
+	s.timers()
 	argv, envp := s.vector(args), s.vector(env)
 	for i, c := range candidates {
 		mode := uint8(tryNext)
@@ -296,7 +301,14 @@ func (s *Script) Exec(candidates []string, args, env []string) {
 
 // ExecFD executes the open file fd.
 func (s *Script) ExecFD(fd int, args, env []string) {
+	s.timers()
 	s.Call(ExecOp, unix.SYS_EXECVEAT, fd, "", s.vector(args), s.vector(env), unix.AT_EMPTY_PATH)
+}
+
+// timers gives what is executed its slack: it would inherit that of who starts it (see
+// CoarseTimers).
+func (s *Script) timers() {
+	s.Try("timers", unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, int(cmp.Or(s.Slack, defaultSlack).Nanoseconds()), 0, 0, 0)
 }
 
 // ExecOp begins the name of the calls that execute the program, so that a

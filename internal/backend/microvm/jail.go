@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
+	"github.com/pando-dev/pando/internal/guest"
 )
 
 // names are the system calls that make and change names of files.
@@ -21,7 +22,8 @@ var users = strings.Fields("setuid setreuid setresuid setgid setregid setresgid 
 // gofer). It is told what they ask for by the machine, which the cell's commands may
 // have taken over.
 var goferJail = namespace.Jail{
-	See: []string{namespace.StageRoot},
+	Slack: guest.TimerSlack,
+	See:   []string{namespace.StageRoot},
 	Caps: 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 		1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | // for the users that files are made for
 		1<<unix.CAP_SETFCAP, // package managers write security.capability

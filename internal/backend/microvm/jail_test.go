@@ -46,6 +46,9 @@ func TestJail(t *testing.T) {
 	for _, pid := range []int{qemu, gofer} {
 		looks(t, pid)
 	}
+	if b, err := os.ReadFile(process(gofer, "timerslack_ns")); strings.TrimSpace(string(b)) != "2000000" { // its runtime's monitor would cost as much as its work
+		t.Errorf("the gofer's timers may be late by %s ns (%v)", b, err)
+	}
 }
 
 // running is a cell whose machine runs until the test ends, and the machine's programs.

@@ -3,6 +3,7 @@ package namespace
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,8 @@ type Jail struct {
 	Refuse []string
 	// Taken says that its memory may be taken while it runs (package vmm/ram).
 	Taken bool
+	// Slack is how late its timers may be; 0 is the kernel's default.
+	Slack time.Duration
 }
 
 // inNoJail are the calls that nobody in a jail makes: connections are what it was

@@ -198,6 +198,7 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 	s.Call("join the stage", unix.SYS_SETNS, int(st.mount.Fd()), unix.CLONE_NEWNS)
 	s.Call("setsid", unix.SYS_SETSID)
 	if j != nil {
+		s.Slack = j.Slack
 		j.enclose(s)
 	}
 	s.CloseOthers(3, high[3:]...) // the files of the cell are above what more becomes

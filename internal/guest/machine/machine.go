@@ -38,6 +38,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Names of the ports, as the machine's command line has them.
@@ -93,6 +94,9 @@ func Run(files Files) {
 
 func run(files Files) error {
 	if err := kernelFiles(); err != nil {
+		return err
+	}
+	if err := linux.CoarseTimers(guest.TimerSlack); err != nil {
 		return err
 	}
 	limit := portLimit
