@@ -76,7 +76,7 @@ func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error
 	case vmm.KVM:
 		c.add("-accel", "kvm", "-cpu", "host")
 	case vmm.Emulated:
-		c.add("-accel", "tcg,thread=multi,tb-size="+strconv.Itoa(codeCache), "-cpu", "max,la57=off,-erms") // five levels of page tables are walked for nothing
+		c.add("-accel", "tcg,thread=multi,tb-size="+strconv.Itoa(codeCache), "-cpu", cpuModel)
 	}
 	c.add("-smp", strconv.Itoa(s.CPUs), "-m", fmt.Sprintf("%dM", s.Memory>>20))
 	if s.RAM == nil {
