@@ -29,15 +29,21 @@ func (f *forking) answerAll(ctx context.Context, made []*child) {
 	if f.par.whole != nil {
 		atOnce = runtime.GOMAXPROCS(0)
 	}
+	inTurns(len(made), atOnce, turnLimit, func(i int) { f.answer(ctx, made[i]) })
+}
+
+// inTurns calls act for each of n, and returns when all have ended. At most atOnce of them
+// have begun less than limit ago.
+func inTurns(n, atOnce int, limit time.Duration, act func(i int)) {
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
-	for _, ch := range made {
+	for i := range n {
 		turns <- struct{}{}
 		over := sync.OnceFunc(func() { <-turns })
 		all.Go(func() {
 			defer over()
-			defer time.AfterFunc(turnLimit, over).Stop()
-			f.answer(ctx, ch)
+			defer time.AfterFunc(limit, over).Stop()
+			act(i)
 		})
 	}
 	all.Wait()

@@ -513,7 +513,11 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 	ready := e.takeSlots(f.par, len(names))
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range min(len(names), 2*runtime.GOMAXPROCS(0)) {
+	atOnce := 2 * runtime.GOMAXPROCS(0)
+	if f.par.whole != nil { // see answerAll
+		atOnce = runtime.GOMAXPROCS(0)
+	}
+	for range min(len(names), atOnce) {
 		workers.Go(func() {
 			for i := range next {
 				var ready1 *child
