@@ -60,10 +60,11 @@ func (m *memories) brief(path string, has int64) (bool, error) {
 	return true, m.link(path, f, false)
 }
 
-// lend has path be a link to a memory that nobody can change any more. It takes the file.
+// lend has path be a link to a memory that nobody can change or cut any more, or fails. It
+// takes the file.
 func (m *memories) lend(path string, f *os.File) error {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
+	if err != nil || seals&allSeals != allSeals {
 		f.Close()
 		return cell.Errorf(cell.Internal, "microvm.Capture", "", "cannot copy a machine whose memory's file can be changed (%v)", err)
 	}
@@ -185,9 +186,11 @@ func sealable() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "memory"), nil
 }
 
+const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+
 // seal has nobody change a file in memory any more.
 func seal(f *os.File) error {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, allSeals)
 	return os.NewSyscallError("seal", err)
 }
 

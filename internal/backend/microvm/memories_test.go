@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // D34: the memory that copies map is that of the image, and nobody who opens it once
@@ -113,5 +115,36 @@ func TestBriefMemory(t *testing.T) {
 	m.cool(time.Now())
 	if len(m.all) != 0 {
 		t.Error("it stays, and its link is gone")
+	}
+}
+
+// What a copy began with is lent to its own copies only where nobody can change it, or cut
+// it: who lends it may lie.
+func TestD34LentMemoryIsSealed(t *testing.T) {
+	m := newMemories()
+	dir := t.TempDir()
+	for name, seals := range map[string]int{"none": 0, "can be cut": unix.F_SEAL_WRITE | unix.F_SEAL_SEAL, "all": allSeals} {
+		f, err := sealable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(4096); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		err = m.lend(path, f)
+		if _, serr := os.Lstat(path); (err == nil) != (name == "all") || (serr == nil) != (err == nil) {
+			t.Errorf("%s: %v, %v", name, err, serr)
+		}
+	}
+	file, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.lend(filepath.Join(dir, "of a disk"), file); err == nil {
+		t.Error("a file of a disk is taken")
 	}
 }
