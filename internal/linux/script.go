@@ -305,9 +305,13 @@ func (s *Script) ExecFD(fd int, args, env []string) {
 	s.Call(ExecOp, unix.SYS_EXECVEAT, fd, "", s.vector(args), s.vector(env), unix.AT_EMPTY_PATH)
 }
 
-// timers gives what is executed its slack: it would inherit that of who starts it (see
-// CoarseTimers).
+// timers gives what is executed its slack, where it would inherit another one from who
+// starts it (see CoarseTimers). Elsewhere nothing is asked of the kernel: gVisor's does
+// not know this, and tells who asked.
 func (s *Script) timers() {
+	if s.Slack == 0 && !coarse.Load() {
+		return
+	}
 	s.Try("timers", unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, int(cmp.Or(s.Slack, defaultSlack).Nanoseconds()), 0, 0, 0)
 }
 

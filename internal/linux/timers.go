@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ import (
 // machine, a short answer costs more of that than of work. What a Script
 // executes has the slack that this says. See PR_SET_TIMERSLACK(2const).
 func CoarseTimers(slack time.Duration) error {
+	coarse.Store(true)
 	text := strconv.FormatInt(slack.Nanoseconds(), 10)
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -28,6 +30,9 @@ func CoarseTimers(slack time.Duration) error {
 	}
 	return nil
 }
+
+// coarse says that CoarseTimers was called.
+var coarse atomic.Bool
 
 // defaultSlack is the kernel's own.
 const defaultSlack = 50 * time.Microsecond
