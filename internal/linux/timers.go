@@ -14,7 +14,8 @@ import (
 // those of threads that these start. The Go runtime's monitor looks what there is to do
 // every 20 µs for a while, whenever something was: where a timer's end is dear, as in a
 // machine, a short answer costs more of that than of work. What a Script
-// executes has the slack that this says. See PR_SET_TIMERSLACK(2const).
+// executes has the slack that this says. It takes CAP_SYS_NICE.
+// See PR_SET_TIMERSLACK(2const).
 func CoarseTimers(slack time.Duration) error {
 	coarse.Store(true)
 	text := strconv.FormatInt(slack.Nanoseconds(), 10)
