@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/pando-dev/pando/api"
 )
 
 var spawnAxis = Axis{
@@ -21,12 +19,11 @@ var spawnAxis = Axis{
 
 // The contestants.
 const (
-	forkAhead   = "fork"           // some were made ahead, as a user finds it
-	forkNow     = "fork, no pool"  // none were
-	forkSingle  = "fork, --cpus 1" // ahead, of a template whose machines have one processor each
-	coldStart   = "python3"        // the same without any isolation
-	peersAtAll  = 100              // of more, peers take too long
-	peersSparse = 100              // of so many cells, peers take minutes
+	forkAhead   = "fork"          // some were made ahead, as a user finds it
+	forkNow     = "fork, no pool" // none were
+	coldStart   = "python3"       // the same without any isolation
+	peersAtAll  = 100             // of more, peers take too long
+	peersSparse = 100             // of so many cells, peers take minutes
 	peersEvery  = 3
 	noPool      = "PANDO_POOL=0"  // what tells a daemon to make none ahead
 	filling     = 4 * time.Minute // a pool may take to be full
@@ -37,23 +34,16 @@ const (
 // spawnGoals are those of the design, in ms, by backend and number of cells.
 var spawnGoals = map[string]map[int][]Goal{
 	"":      {1: {{Series: forkAhead, AtMost: 3}}, 100: {{Series: forkAhead, AtMost: 60}}, 1000: {{Series: forkAhead, AtMost: 1000}}},
-	microvm: {100: {{Series: forkAhead, AtMost: 2500}, {Series: forkSingle, AtMost: 2500}}},
+	microvm: {100: {{Series: forkAhead, AtMost: 2500}}},
 	gvisor:  {100: {{Series: forkAhead, AtMost: 2500}, {Series: forkNow, AtMost: 5500}}},
 }
 
 func measureSpawn(ctx context.Context, l *lab, out *AxisResult) error {
 	ours := []*spawner{{name: forkAhead}, {name: forkNow, env: noPool}}
-	if l.backend == microvm { // emulated processors wait for each other, more so beside a hundred machines
-		ours = append(ours, &spawner{name: forkSingle, change: func(r *api.TemplateRequest) { r.Limits.CPUs = "1" }})
-	}
 	var p python
 	for _, s := range ours {
 		var err error
-		var change []func(*api.TemplateRequest)
-		if s.change != nil {
-			change = append(change, s.change)
-		}
-		if p, s.inst, err = l.warmed(ctx, out, s.name, s.env, change...); s.inst == nil || err != nil {
+		if p, s.inst, err = l.warmed(ctx, out, s.name, s.env); s.inst == nil || err != nil {
 			return err
 		}
 		defer s.inst.close(ctx)
@@ -173,14 +163,13 @@ func (l *lab) allFilled(ctx context.Context, ours []*spawner) error {
 
 // spawner is an installation with a template.
 type spawner struct {
-	name   string
-	env    string
-	change func(*api.TemplateRequest) // nil: the template is as all are
-	inst   *installation
-	seen   map[string]bool
-	n      int
-	hits   int
-	forks  int
+	name  string
+	env   string
+	inst  *installation
+	seen  map[string]bool
+	n     int
+	hits  int
+	forks int
 }
 
 func (s *spawner) contestant(l *lab, name string) contestant {
