@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,15 +12,20 @@ import (
 // the others waiting for no longer than their turn.
 func TestInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var now, most, ended atomic.Int64
+		var mu sync.Mutex // guards what follows
+		var now, most, ended int
 		inTurns(20, 3, time.Second, func(int) {
-			most.Store(max(most.Load(), now.Add(1)))
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
 			time.Sleep(time.Millisecond)
-			now.Add(-1)
-			ended.Add(1)
+			mu.Lock()
+			now, ended = now-1, ended+1
+			mu.Unlock()
 		})
-		if most.Load() != 3 || ended.Load() != 20 {
-			t.Errorf("%d of 20 have ended, %d at once; want 20, 3", ended.Load(), most.Load())
+		if most != 3 || ended != 20 {
+			t.Errorf("%d of 20 have ended, %d at once; want 20, 3", ended, most)
 		}
 
 		var begun atomic.Int64
