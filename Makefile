@@ -1,8 +1,9 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+comma := ,
 LDFLAGS = -s -w -X main.version=$(VERSION)
 
-.PHONY: all build runsc test lint generate bench bench-results peers soak fuzz clean
+.PHONY: all build runsc test test-host test-vm test-clients campaign lint generate bench bench-results peers soak fuzz clean
 
 all: build
 
@@ -14,12 +15,32 @@ build: runsc
 runsc:
 	CGO_ENABLED=0 $(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/pando-runsc .
 
-# Every test that this machine can run. What it can't is listed at the end, with
-# the reason; with SKIPS=FILE a skip that the file doesn't list is a failure.
+# The tests, in tiers: testdata/tiers.txt says what is in which. A test that fails runs
+# once more, alone; one that passes then is flaky, and a line in testdata/flaky.txt.
+# Skipped tests are listed with the reason; with SKIPS=FILE a skip that FILE does not
+# list is a failure.
+TESTS = $(GO) run ./tools/tests -flaky testdata/flaky.txt $(if $(SKIPS),-skips $(SKIPS)) $(if $(MARKS),-marks $(MARKS))
+
+# Needs nothing but Go: no root, no programs of the host. Uses the race detector where
+# there is a C compiler.
+RACE ?= $(if $(shell command -v gcc || command -v cc),-race)
 test:
 	$(GO) vet ./...
-	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os $(GO) build -o /dev/null ./cmd/pando || exit 1; done # clients of a daemon elsewhere
-	$(GO) test -json -timeout 60m ./... | $(GO) run ./tools/skips $(if $(SKIPS),-known $(SKIPS))
+	$(TESTS) -tier quick -shuffle $(RACE)
+
+# Namespaces, cgroups, gateways, the core scripts; of the current user, or with
+# TEST_USER=NAME, as root, of an ordinary user. One package after the other.
+test-host: build
+	$(TESTS) -p 1 $(if $(TEST_USER),-tier host -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),-tier host$(comma)root,-tier host))
+
+# gVisor and QEMU. TIERS=vm leaves out the longer part.
+TIERS ?= vm,vm-full
+test-vm: build
+	$(TESTS) -p 1 -tier $(TIERS)
+
+# Real clients and agents, from npm's registry.
+test-clients: build
+	$(TESTS) -p 1 -tier clients
 
 # Formatting, static analysis, and that nothing generated is out of date.
 lint:
@@ -67,17 +88,22 @@ bin/peers/machine-init:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./internal/vmm/vmmtest/testdata/guest
 	chmod a-x $@
 
-# What takes too long for every change: the heavy tests, with a kill at every step
-# of every act, twice over with the processors busy, and the race detector over the
-# packages (whose tests fork; the binary itself is not built with it).
+# What takes too long for every change: every tier with its heavy tests (a kill at every
+# step of every act, bombs, load, all of npm's agents and SDKs, all scripts on all
+# backends), the kills once more with the processors busy, all fuzz targets, and the
+# race detector over the packages.
 soak: build
-	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./e2e
-	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 -run TestForksLeaveNothing ./internal/backend/namespace
-	E2E_SOAK=1 $(GO) test -timeout 2h -count=1 ./internal/backend/microvm
+	E2E_SOAK=1 $(GO) run ./tools/tests -p 1 -timeout 4h -tier quick,host,root,vm,vm-full,clients,soak
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
 	$(MAKE) fuzz
 	CGO_ENABLED=1 $(GO) test -race -timeout 2h -count=1 $$($(GO) list ./... | grep -v /e2e$$)
+
+# Runs .ci/run N times from clean clones, half of them beside two busy loops, and
+# appends a line for each to testdata/campaign.txt: commit, load, seconds, result.
+N ?= 10
+campaign:
+	tools/campaign $(N)
 
 # Every parser of what others send, each for so long.
 FUZZTIME ?= 10m

@@ -1,19 +1,9 @@
-// Skips reads what go test -json prints, shows it as go test does without -v,
-// and ends with the tests that took longest, and with every test that was
-// skipped and why, so that nothing is skipped unseen. It exits 1 if a test failed.
-//
-//	go test -json ./... | go run ./tools/skips [-known FILE]
-//
-// With -known it also exits 1 if a test was skipped that FILE does not list. A
-// line of FILE is the package below the module, the test, and for people the
-// reason: "internal/linux TestX  needs …"; # begins a comment.
 package main
 
 import (
 	"bufio"
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -22,8 +12,6 @@ import (
 	"sort"
 	"strings"
 )
-
-const module = "github.com/pando-dev/pando/"
 
 // event is one line of go test -json; cmd/test2json documents the fields.
 type event struct {
@@ -34,48 +22,30 @@ type event struct {
 // test names a test; name is empty for a package.
 type test struct{ pkg, name string }
 
-func main() {
-	known := flag.String("known", "", "the `file` that lists which tests may be skipped")
-	flag.Parse()
-	if err := run(os.Stdin, os.Stdout, *known); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func (t test) String() string { return strings.TrimSpace(t.pkg + " " + t.name) }
 
-func run(in io.Reader, out io.Writer, known string) error {
-	r := report{out: out, said: map[test][]string{}, skipped: map[test]string{}, took: map[test]float64{}}
-	if err := r.read(in); err != nil {
-		return err
-	}
-	r.summary()
-	if r.failed > 0 {
-		return fmt.Errorf("%d failed", r.failed)
-	}
-	if r.passed == 0 {
-		return fmt.Errorf("no test ran")
-	}
-	if known == "" {
-		return nil
-	}
-	return r.compare(known)
-}
-
+// A report collects what go test -json prints.
 type report struct {
-	out            io.Writer
-	said           map[test][]string
-	skipped        map[test]string
-	took           map[test]float64 // seconds, of those that took any
-	passed, failed int
+	out     io.Writer
+	said    map[test][]string
+	skipped map[test]string
+	took    map[test]float64 // seconds, of those that took any
+	failed  map[test]string  // the output of what failed; a test without a name is a package
+	passed  int
 }
 
+func newReport(out io.Writer) *report {
+	return &report{out: out, said: map[test][]string{}, skipped: map[test]string{}, took: map[test]float64{}, failed: map[test]string{}}
+}
+
+// read takes the events of one go test. A line that is no event is printed.
 func (r *report) read(in io.Reader) error {
 	sc := bufio.NewScanner(in)
 	sc.Buffer(nil, 16<<20)
 	for sc.Scan() {
 		var e event
 		if err := json.Unmarshal(sc.Bytes(), &e); err != nil {
-			fmt.Fprintln(r.out, sc.Text()) // what was printed past the tests
+			fmt.Fprintln(r.out, sc.Text()) // printed past the tests
 			continue
 		}
 		r.take(e)
@@ -93,11 +63,12 @@ func (r *report) take(e event) {
 		fmt.Fprint(r.out, e.Output)
 		return
 	case "build-fail":
-		r.failed++
+		r.failed[test{pkg: strings.TrimPrefix(e.ImportPath, module)}] = "cannot build"
 		return
 	case "fail":
-		r.failed++
-		fmt.Fprint(r.out, strings.Join(r.said[t], ""))
+		text := strings.Join(r.said[t], "")
+		r.failed[t] = text
+		fmt.Fprint(r.out, text)
 		if t.name == "" {
 			fmt.Fprintf(r.out, "FAIL\t%s\t%.1fs\n", t.pkg, e.Elapsed)
 		}
@@ -139,6 +110,7 @@ func reason(said []string) string {
 	return text
 }
 
+// lines are the skipped tests with their reasons, sorted.
 func (r *report) lines() []string {
 	var lines []string
 	for t, why := range r.skipped {
@@ -151,11 +123,10 @@ func (r *report) lines() []string {
 // slowest is how many of the tests that took longest are shown.
 const slowest = 20
 
-// slow are the lines of these. What a test takes is by the clock, with what it waited for
-// others that run beside it.
+// slow are the lines of these, with the time by the clock.
 func (r *report) slow() []string {
 	all := slices.SortedFunc(maps.Keys(r.took), func(a, b test) int {
-		return cmp.Or(cmp.Compare(r.took[b], r.took[a]), cmp.Compare(a.pkg+" "+a.name, b.pkg+" "+b.name))
+		return cmp.Or(cmp.Compare(r.took[b], r.took[a]), cmp.Compare(a.String(), b.String()))
 	})
 	var lines []string
 	for _, t := range all[:min(slowest, len(all))] {
@@ -164,18 +135,19 @@ func (r *report) slow() []string {
 	return lines
 }
 
-func (r *report) summary() {
+// summary prints the totals; failed is how many failed for good.
+func (r *report) summary(failed int) {
 	for _, l := range r.slow() {
 		fmt.Fprintln(r.out, l)
 	}
-	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skipped))
 	for _, l := range r.lines() {
 		fmt.Fprintln(r.out, "skipped\t"+l)
 	}
+	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, failed, len(r.skipped))
 }
 
-// compare refuses a skip that the list does not have.
-func (r *report) compare(path string) error {
+// compareSkips refuses a skip that the list does not have.
+func (r *report) compareSkips(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
