@@ -3,6 +3,7 @@ package ram
 import (
 	"bufio"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,6 +77,8 @@ func beChild(how string) error {
 				sum += mem[i]
 			}
 			answer = fmt.Sprint(sum)
+		case "exec": // another program, with memory of its own
+			err = unix.Exec("/proc/self/exe", os.Args, os.Environ())
 		case "protect": // so that the mapping is more than one
 			err = unix.Mprotect(mem[off:off+n], unix.PROT_READ)
 		case "loop": // writes everywhere in there, until stopped
@@ -145,6 +148,15 @@ func newChild(t testing.TB, base *os.File, how string) *child {
 		t.Fatalf("the child says %q", got)
 	}
 	return c
+}
+
+// end kills the process, and returns when it has ended and was reaped.
+func (c *child) end() {
+	c.Helper()
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.Fatal(err)
+	}
+	<-c.gone
 }
 
 func (c *child) hear() string {

@@ -12,19 +12,18 @@ import (
 func Own(pid int, base *os.File, size int64) (n int64, err error) {
 	t := &Taking{pid: pid}
 	defer func() {
+		t.Close()
 		if err != nil {
 			err = t.failed("ram.Own", err)
 		}
 	}()
-	if t.areas, err = find(pid, base, size); err != nil {
+	if err := t.open(base, size); err != nil {
 		return 0, err
 	}
-	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)); err != nil {
+	if _, n, err = t.pages(all); err != nil {
 		return 0, err
 	}
-	defer t.pagemap.Close()
-	_, n, err = t.pages(all)
-	return n, err
+	return n, t.alive.check(t.areas[0].start)
 }
 
 // Fill writes an image that was taken with Options.Own into the memory of process pid,

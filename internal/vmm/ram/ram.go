@@ -42,6 +42,7 @@ type Taking struct {
 	areas   []area
 	to      *os.File
 	pagemap *os.File
+	alive   *aliveProbe
 	writes  *os.File // a userfaultfd of the process's; nil if what it writes isn't recorded
 	own     bool     // nothing of the base is taken
 	stats   Stats
@@ -80,10 +81,7 @@ func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File,
 	if size <= 0 || size%int64(os.Getpagesize()) != 0 {
 		return nil, cell.Errorf(cell.Invalid, "ram.Begin", "", "%d bytes are no whole pages", size)
 	}
-	if t.areas, err = find(pid, base, size); err != nil {
-		return nil, err
-	}
-	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)); err != nil {
+	if err := t.open(base, size); err != nil {
 		return nil, err
 	}
 	if err := t.copyBase(ctx, base, size); err != nil {
@@ -98,6 +96,19 @@ func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File,
 	}
 	t.stats.Began = time.Since(began)
 	return t, nil
+}
+
+// open finds the process's mappings of the base, and opens what tells of its pages and
+// of its end.
+func (t *Taking) open(base *os.File, size int64) (err error) {
+	if t.areas, err = find(t.pid, base, size); err != nil {
+		return err
+	}
+	if t.pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", t.pid)); err != nil {
+		return err
+	}
+	t.alive, err = newAliveProbe(t.pid, t.pagemap)
+	return err
 }
 
 // record has the kernel record what the process writes from now on. If it fails,
@@ -143,20 +154,28 @@ func (t *Taking) rounds(ctx context.Context) error {
 
 // Finish copies what was written since Begin looked for the last time. The machine must
 // stand still until it returns. Then the image is whole, and that of the moment at
-// which the machine was stopped. It fails as Begin does, and can't be called again.
+// which the machine was stopped. It fails as Begin does, also if the process ended after
+// its last page was copied, and can't be called again.
 func (t *Taking) Finish(ctx context.Context) (Stats, error) {
+	if t.writes != nil {
+		return t.finish(ctx, scanWritten(ownWritten))
+	}
+	return t.finish(ctx, all)
+}
+
+// finish is Finish with the pages that list finds.
+func (t *Taking) finish(ctx context.Context, list lister) (Stats, error) {
 	if t.done {
 		return t.stats, cell.Errorf(cell.Conflict, "ram.Finish", "", "cannot take a machine's memory twice")
 	}
 	t.done = true
 	began := time.Now()
-	list := all
-	if t.writes != nil {
-		list = scanWritten(ownWritten)
-	}
 	runs, n, err := t.pages(list)
 	if err == nil {
 		err = t.copyRuns(ctx, runs, true)
+	}
+	if err == nil {
+		err = t.alive.check(t.areas[0].start)
 	}
 	if err != nil {
 		return t.stats, t.failed("ram.Finish", err)
@@ -203,6 +222,9 @@ func (t *Taking) Close() error {
 			errs = append(errs, f.Close())
 		}
 	}
-	t.writes, t.pagemap, t.done = nil, nil, true
+	if t.alive != nil {
+		errs = append(errs, t.alive.close())
+	}
+	t.writes, t.pagemap, t.alive, t.done = nil, nil, nil, true
 	return errors.Join(errs...)
 }

@@ -385,17 +385,78 @@ func TestGivenUp(t *testing.T) {
 	c.taken()
 }
 
-// TestAProcessThatEnds is no image.
+// TestAProcessThatEnds ends between Begin and Finish: there is no image of it.
 func TestAProcessThatEnds(t *testing.T) {
-	c := newChild(t, filled(t), "private")
-	c.say("write 0 %d 5", 32*mib)
-	k, err := Begin(t.Context(), c.pid, c.base, c.size, memfd(t, 0), Options{})
-	must(t, err)
-	defer k.Close()
+	c, k := begunChild(t, Options{})
 	c.say("write 0 %d 6", 32*mib)
-	must(t, c.cmd.Process.Kill())
-	<-c.gone
+	c.end()
 	if s, err := k.Finish(t.Context()); cell.KindOf(err) != cell.Unavailable {
 		t.Errorf("the memory of a process that has ended is %+v, %v", s, err)
 	}
+}
+
+// TestX48AProcessThatEndsIsNoImage has a process end at each point of Finish, on kernels
+// that list no pages of such a process and report success, as well.
+func TestX48AProcessThatEndsIsNoImage(t *testing.T) {
+	none := func(*os.File, area, func(start, end uint64)) error { return nil }
+	for _, o := range []Options{{}, {Unrecorded: true}, {Own: true}} {
+		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
+			t.Run("before the pages are listed", func(t *testing.T) {
+				c, k := begunChild(t, o)
+				c.end()
+				s, err := k.finish(t.Context(), none)
+				noImage(t, s, err)
+			})
+			t.Run("after the last page", func(t *testing.T) {
+				c, k := begunChild(t, o)
+				s, err := k.finish(t.Context(), func(*os.File, area, func(start, end uint64)) error {
+					c.end()
+					return nil
+				})
+				noImage(t, s, err)
+			})
+			t.Run("after the pages were listed", func(t *testing.T) {
+				c, k := begunChild(t, o)
+				s, err := k.finish(t.Context(), func(pagemap *os.File, a area, add func(start, end uint64)) error {
+					defer c.end()
+					return all(pagemap, a, add)
+				})
+				noImage(t, s, err)
+			})
+			t.Run("not at all", func(t *testing.T) {
+				_, k := begunChild(t, o)
+				_, err := k.finish(t.Context(), none)
+				must(t, err)
+			})
+		})
+	}
+}
+
+// TestX48AnotherProgramIsNoImage has a process execute another program: the process is
+// there still, and its memory is not.
+func TestX48AnotherProgramIsNoImage(t *testing.T) {
+	c, k := begunChild(t, Options{Unrecorded: true})
+	if got := c.say("exec"); got != "ready" {
+		t.Fatalf("the child says %q", got)
+	}
+	s, err := k.finish(t.Context(), func(*os.File, area, func(start, end uint64)) error { return nil })
+	noImage(t, s, err)
+}
+
+func noImage(t *testing.T, s Stats, err error) {
+	t.Helper()
+	if cell.KindOf(err) != cell.Unavailable || !strings.Contains(err.Error(), "it has ended") {
+		t.Errorf("the memory of a process that has ended is %+v, %v", s, err)
+	}
+}
+
+// begunChild is a process whose memory is being taken.
+func begunChild(t *testing.T, o Options) (*child, *Taking) {
+	t.Helper()
+	c := newChild(t, filled(t), "private")
+	c.say("write 0 %d 5", 32*mib)
+	k, err := Begin(t.Context(), c.pid, c.base, c.size, memfd(t, 0), o)
+	must(t, err)
+	t.Cleanup(func() { k.Close() })
+	return c, k
 }
