@@ -35,6 +35,7 @@ type Rules struct {
 	bounds []*Rules
 
 	lent     []lentFor // of the section credentials
+	unpinned map[string]bool
 	programs []program // of processes.deny
 	builtin  map[cell.Act]fixed
 }
@@ -104,6 +105,10 @@ func (e Effective) compile(origins Origins) (*Rules, error) {
 		}
 		q.origins = origins
 		p.bounds = append(p.bounds, q)
+	}
+	p.unpinned = map[string]bool{} // what a rule names alone is pinned
+	for _, c := range e.Credentials {
+		p.unpinned[c.Handle] = c.Unpinned
 	}
 	if p.lent, err = compileLent(e.Credentials); err != nil {
 		return nil, err

@@ -60,7 +60,8 @@ type FileRule struct {
 // FileCredential is one entry of credentials.
 type FileCredential struct {
 	Credential
-	Line int
+	PinSaid bool // whether the file has the word pin
+	Line    int
 }
 
 // FileLimits is the part of the section limits that is also there as flags, in

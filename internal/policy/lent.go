@@ -14,6 +14,9 @@ type Credential struct {
 	// "https://api.github.com/repos/me/**" (cell.Place). Empty: only where a rule of the
 	// network names the handle.
 	For []string `json:"for"`
+	// Unpinned lets other authentication than this credential's pass to the hosts
+	// that it is for: "pin: false" in a file. The zero value denies it.
+	Unpinned bool `json:"unpinned"`
 }
 
 // lentFor is one place where a credential may go.
@@ -44,6 +47,21 @@ func (l lentFor) goesInto(q *question) bool {
 	return l.place.Holds(q.Method, scheme, strings.Trim(q.whom(), "[]"), q.Port, path)
 }
 
+// Pins reports whether a lent credential pins its hosts: other authentication
+// is denied there.
+func (p *Rules) Pins(handle string) bool { return !p.unpinned[handle] }
+
+// PinnedTo returns the handle of a credential that pins a host, "" for none. It
+// holds also while the credential is taken back.
+func (p *Rules) PinnedTo(host string) string {
+	for _, l := range p.lent {
+		if p.Pins(l.handle) && l.place.HoldsHost(strings.Trim(host, "[]")) {
+			return l.handle
+		}
+	}
+	return ""
+}
+
 func compileLent(list []Credential) (out []lentFor, err error) {
 	for _, c := range list {
 		for _, f := range c.For {
@@ -63,9 +81,10 @@ func canonicalCredentials(list []Credential) []Credential {
 	for _, c := range list {
 		i := slices.IndexFunc(out, func(o Credential) bool { return o.Handle == c.Handle })
 		if i < 0 {
-			out = append(out, Credential{Handle: c.Handle})
+			out = append(out, Credential{Handle: c.Handle, Unpinned: c.Unpinned})
 			i = len(out) - 1
 		}
+		out[i].Unpinned = out[i].Unpinned && c.Unpinned
 		out[i].For = append(out[i].For, c.For...)
 	}
 	for i := range out {

@@ -351,7 +351,7 @@ func (m *merger) credentials(l Layer) error {
 	}
 	var lent []Credential
 	for _, c := range f.Credentials {
-		narrow, err := m.lentBound(c.Credential, f.at(c.Line))
+		narrow, err := m.lentBound(c.Credential, c.PinSaid, f.at(c.Line))
 		if err != nil {
 			return err
 		}
@@ -366,8 +366,19 @@ func (m *merger) credentials(l Layer) error {
 	return nil
 }
 
-// lentBound narrows a credential to what the layers above say of it.
-func (m *merger) lentBound(c Credential, at string) (Credential, error) {
+// lentBound narrows a credential to what the layers above say of it. A pin that
+// is not said is as in the layer above; none of the layers takes away another's.
+func (m *merger) lentBound(c Credential, pinSaid bool, at string) (Credential, error) {
+	for i, b := range m.lent {
+		k := slices.IndexFunc(b.lent, func(o Credential) bool { return o.Handle == c.Handle })
+		switch {
+		case k < 0:
+		case !pinSaid:
+			c.Unpinned = b.lent[k].Unpinned && (i == 0 || c.Unpinned)
+		case c.Unpinned && !b.lent[k].Unpinned:
+			return c, tooWide("credential "+c.Handle+" with pin: false", at, b.at)
+		}
+	}
 	for _, b := range m.lent {
 		i := slices.IndexFunc(b.lent, func(o Credential) bool { return o.Handle == c.Handle })
 		if i < 0 {
@@ -526,7 +537,7 @@ func (m *merger) flagCredentials(handles []string) error {
 		if slices.ContainsFunc(m.r.Credentials, func(c Credential) bool { return c.Handle == h }) {
 			continue // the file says it, and where it may go
 		}
-		c, err := m.lentBound(Credential{Handle: h}, "--credential "+h)
+		c, err := m.lentBound(Credential{Handle: h}, false, "--credential "+h)
 		if err != nil {
 			return err
 		}

@@ -282,3 +282,55 @@ func TestCredentialsGoWhereTheyMay(t *testing.T) {
 		t.Error("opened for a credential that does not go there")
 	}
 }
+
+// TestX49PinIsNarrowedOnly: a credential is pinned unless every layer that speaks
+// of it says otherwise, and the digest tells the two apart.
+func TestX49PinIsNarrowedOnly(t *testing.T) {
+	host := func(pin string) Layer {
+		return layer(t, LayerUser, "version: 1\ncredentials: [{name: trk, for: ['https://a.example/**']"+pin+"}]\n")
+	}
+	run := func(pin string) Layer {
+		return layer(t, LayerRun, "version: 1\nnetwork: {allow: [a.example]}\ncredentials: [{name: trk"+pin+"}]\n")
+	}
+	digests := map[bool]string{}
+	for _, x := range []struct {
+		upper, lower    string
+		refused, pinned bool
+	}{
+		{"", "", false, true}, {", pin: true", "", false, true}, {", pin: false", "", false, false}, {", pin: false", ", pin: true", false, true},
+		{", pin: false", ", pin: false", false, false}, {"", ", pin: false", true, true}, {", pin: true", ", pin: false", true, true},
+	} {
+		r, err := MergeLayers(Defaults(Host{}), []Layer{host(x.upper), run(x.lower)}, Flags{})
+		if (err != nil) != x.refused {
+			t.Errorf("%q above %q: %v", x.upper, x.lower, err)
+		}
+		if err != nil {
+			continue
+		}
+		rules, err := r.Rules()
+		if err != nil {
+			t.Fatal(err)
+		}
+		handle := ""
+		if x.pinned {
+			handle = "trk"
+		}
+		if rules.Pins("trk") != x.pinned || rules.PinnedTo("a.example") != handle || rules.PinnedTo("b.example") != "" {
+			t.Errorf("%q above %q: pins %v, to %q", x.upper, x.lower, rules.Pins("trk"), rules.PinnedTo("a.example"))
+		}
+		if d := digests[x.pinned]; d != "" && d != r.Digest().String() {
+			t.Errorf("%q above %q: another digest", x.upper, x.lower)
+		}
+		digests[x.pinned] = r.Digest().String()
+		if named := len(r.Downgrades()) > 0; named == x.pinned {
+			t.Errorf("%q above %q: the downgrades are %v", x.upper, x.lower, r.Downgrades())
+		}
+	}
+	if digests[true] == digests[false] {
+		t.Error("one digest for both")
+	}
+	r, err := MergeLayers(Defaults(Host{}), []Layer{host("")}, Flags{Credentials: []string{"other"}})
+	if err == nil {
+		t.Errorf("a credential that the layer above does not lend: %+v", r.Credentials)
+	}
+}

@@ -143,6 +143,11 @@ func (e Effective) Downgrades() (out []string) {
 	for _, s := range e.Files.Secrets {
 		out = append(out, "secret "+s+" is inside the cell")
 	}
+	for _, c := range e.Credentials {
+		if c.Unpinned {
+			out = append(out, "credential "+c.Handle+" is not pinned: requests to its hosts may carry other keys")
+		}
+	}
 	return out
 }
 

@@ -21,6 +21,17 @@ func (s mountShape) schema() map[string]any {
 	return out
 }
 
+// pinShape is the word pin of a credential.
+type pinShape struct{ c *FileCredential }
+
+func (s pinShape) read(r *reader, n ast.Node, path string) {
+	pin := true
+	yes{&pin}.read(r, n, path)
+	s.c.Unpinned, s.c.PinSaid = !pin, true
+}
+
+func (pinShape) schema() map[string]any { return yes{}.schema() }
+
 // ruleShape is a rule of the network: one word, or a mapping.
 type ruleShape struct {
 	raw   *fileRule

@@ -83,6 +83,11 @@ func (e Effective) Show(o Origins) (out []Shown) {
 		if len(c.For) > 0 {
 			text += " for " + strings.Join(c.For, ", ")
 		}
+		if c.Unpinned {
+			text += "; other authentication passes there, too (pin: false)"
+		} else {
+			text += "; no other authentication passes there"
+		}
 		add("credentials", "credential "+c.Handle, text, enforced, "the gateway")
 	}
 	l := e.Limits

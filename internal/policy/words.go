@@ -153,6 +153,8 @@ func (f *File) credential(int) shape {
 						return err
 					}}
 				}}},
+			{name: "pin", about: "Whether requests to the hosts that it is for may carry no other authentication. true without; false lets another's keys pass.",
+				shape: pinShape{c}},
 		}},
 	}
 }
