@@ -135,5 +135,6 @@ type Flow struct {
 	MS       float64    `json:"ms"`                 // how long it took
 	Error    string     `json:"error,omitempty"`    // why it ended, unless by its two ends
 	Secret   string     `json:"secret,omitempty"`   // handle of the credential that was put in
+	Without  string     `json:"without,omitempty"`  // handle of the credential that the host is for, where none was put in
 	Protocol string     `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2.0", "websocket"
 }

@@ -104,7 +104,8 @@ func EventKinds() []EventKind {
 			{"conn", "the connection"}, {"id", "of the decision it was allowed by"}, {"host", "the name"}, {"addr", "the address that was dialled"}, {"port", "of the peer"},
 			{"scheme", "https or http; none for what is neither"}, {"opened", "whether the gateway opened TLS"}, {"method", "of the request"}, {"path", "of the request, without its query"},
 			{"status", "of the response"}, {"sent", "bytes out of the cell"}, {"received", "bytes into it"}, {"ms", "how long it took"},
-			{"error", "why it ended, unless by its two ends"}, {"secret", "handle of the credential that was put in"}, {"protocol", "HTTP/1.1, HTTP/2.0, websocket"}}},
+			{"error", "why it ended, unless by its two ends"}, {"secret", "handle of the credential that was put in"},
+			{"without", "handle of the credential that the host is for, where none was put in"}, {"protocol", "HTTP/1.1, HTTP/2.0, websocket"}}},
 		{"network.earlier", "What the cell's processes did on the network while no run was there to record it.", []EventField{
 			{"allowed", "how many requests were allowed"}, {"denied", "how many were denied"}, {"asked", "how many waited for a person"},
 			{"flows", "how many connections and requests ended"}, {"denials", "the first of those that were denied, as decisions"}}},
@@ -263,6 +264,9 @@ func flowText(f cell.Flow) string {
 	fmt.Fprintf(&b, ", %s out, %s in, %s", bytesText(f.Sent), bytesText(f.Received), time.Duration(f.MS*float64(time.Millisecond)).Round(100*time.Microsecond))
 	if f.Secret != "" {
 		b.WriteString(", credential " + f.Secret + " put in")
+	}
+	if f.Without != "" {
+		b.WriteString(", without credential " + f.Without)
 	}
 	if f.Error != "" {
 		b.WriteString(", ended: " + f.Error)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"compress/gzip"
 	"errors"
 	"io"
 	"net"
@@ -34,6 +33,9 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	count := int64(n)
 	if err == io.EOF && b.in != nil {
 		count += headerSize(b.in.Trailer)
+		if d, no := b.x.trailers(b.in.Trailer); no {
+			return 0, &denied{b.x.access, d} // which ends the request before its end
+		}
 		b.in = nil
 	}
 	if count > 0 && !b.n.add(b.x.c.g, count) {
@@ -52,21 +54,6 @@ func (b *countedReader) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.n.n.Add(int64(n))
 	return n, err
-}
-
-// gunzip decodes as it is read: the first bytes may be long in coming.
-type gunzip struct {
-	from io.Reader
-	z    *gzip.Reader
-}
-
-func (g *gunzip) Read(p []byte) (n int, err error) {
-	if g.z == nil {
-		if g.z, err = gzip.NewReader(g.from); err != nil {
-			return 0, err
-		}
-	}
-	return g.z.Read(p)
 }
 
 // duplex is the outside's end of a connection in which HTTP is over.

@@ -175,7 +175,7 @@ func ms(since time.Time) float64 {
 // it, too.
 func (c *conn) rejudge(l *law) {
 	d := c.g.decideConnect(l, c.access)
-	ok := d.Effect != cell.Deny && d.Open == c.decision.Open
+	ok := d.Effect != cell.Deny && d.Open == c.decision.Open && !c.unseen(l)
 	if d.Effect == cell.Ask && (c.decision.Effect != cell.Ask || c.policy != l.policy) && !c.speaksHTTP() {
 		ok = false
 	}
@@ -199,6 +199,10 @@ func (c *conn) rejudge(l *law) {
 		}
 		a = x.access
 		d = l.decide(a)
+		if x.pinned == "" && len(x.hide) == 0 && l.looksInto(c.host()) {
+			ok = false // it was not looked at as it must be now
+			break
+		}
 		ok = d.Effect == cell.Allow && !asks || d.Effect != cell.Deny && x.asked && x.l.policy == l.policy
 		if x.secret != nil {
 			if s, _ := l.lentAs(x.secret.Handle, a, x.c.host()); d.Credential != x.secret.Handle || s == nil || s.Secret != x.secret.Secret {
@@ -214,6 +218,14 @@ func (c *conn) rejudge(l *law) {
 	}
 	c.g.tell(l, a, d, c.id)
 	c.reset("denied by the policy that is in force now")
+}
+
+// unseen reports whether TLS was passed through to a host whose connections are
+// looked into now.
+func (c *conn) unseen(l *law) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.scheme == "https" && !c.opened && l.looksInto(c.host())
 }
 
 // conns are the open connections.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -44,7 +45,7 @@ func (x *exchange) refuse(rw http.ResponseWriter, r *http.Request, d cell.Decisi
 // deny tells the cell about a decision.
 func (x *exchange) deny(rw http.ResponseWriter, d cell.Decision, status int) {
 	e := Denial{Kind: "denied", Rule: d.Rule, Origin: d.Origin, Reason: d.Reason, Narrower: d.Narrower, Permit: d.Permit, Line: d.Line, HowToAsk: howToAsk, RequestID: x.id}
-	if d.By == "gateway" {
+	if d.By == "gateway" && d.Line == "" {
 		e.HowToAsk = howToNever
 	}
 	if status == http.StatusBadRequest {
@@ -55,7 +56,11 @@ func (x *exchange) deny(rw http.ResponseWriter, d cell.Decision, status int) {
 
 // unavailable tells the cell that the host can't be reached.
 func (x *exchange) unavailable(rw http.ResponseWriter, err error) {
-	respond(rw, http.StatusBadGateway, Denial{Kind: "unavailable", Reason: "the gateway can't reach " + x.c.host() + ": " + err.Error(), RequestID: x.id})
+	reason := "the gateway can't reach " + x.c.host() + ": " + err.Error()
+	if u, ok := errors.AsType[*unseeable](err); ok {
+		reason = u.Error()
+	}
+	respond(rw, http.StatusBadGateway, Denial{Kind: "unavailable", Reason: reason, RequestID: x.id})
 }
 
 func respond(rw http.ResponseWriter, status int, e Denial) {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -133,9 +134,12 @@ type exchange struct {
 	c       *conn
 	l       *law
 	access  cell.Access
-	asked   bool // a person has allowed it
-	secret  *lent
-	hide    []*lent // whose values must not come back
+	asked   bool        // a person has allowed it
+	secret  *lent       // what is put in
+	wrote   atomic.Bool // the host was sent the headers
+	pinned  string      // the credential that pins the host
+	without string      // the credential that is for the host, where none is put in
+	hide    []*lent     // whose values must not come back
 	cancel  context.CancelFunc
 	id      string
 	started time.Time
@@ -187,9 +191,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if d.Effect == cell.Allow || d.Effect == cell.Ask {
-		if no := x.credential(r, d); no != nil {
-			d = *no
-		}
+		d = x.credential(r, d)
 	}
 	if d.Effect == cell.Deny {
 		x.refuse(rw, r, d, http.StatusForbidden)
@@ -214,9 +216,6 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	x.flow = cell.Flow{Conn: c.id, ID: x.id, Host: c.access.Host, Port: c.access.Port, Scheme: x.access.Scheme, Opened: opened,
 		Method: r.Method, Path: x.access.Path, Protocol: r.Proto}
-	if x.secret != nil {
-		x.flow.Secret = x.secret.Handle
-	}
 	defer x.end()
 	if !x.sent.add(w.g, requestSize(r)) {
 		panic(http.ErrAbortHandler)
@@ -333,23 +332,19 @@ func sameHost(header string, a cell.Access) bool {
 	return err == nil && addr.Unmap() == a.Addr
 }
 
-// credential finds what is to be put in. A placeholder that goes where its
-// credential may not is a denial.
-func (x *exchange) credential(r *http.Request, d cell.Decision) *cell.Decision {
-	if len(x.l.lent) == 0 && d.Credential == "" {
-		return nil
-	}
-	no := func(reason string) *cell.Decision {
-		out := never("credential", reason)
-		return &out
-	}
+// credential finds what is to be put in, and returns the decision with what will
+// be. A placeholder that goes where its credential may not is a denial, and so is
+// other authentication on its way to a pinned host.
+func (x *exchange) credential(r *http.Request, d cell.Decision) cell.Decision {
+	no := func(reason string) cell.Decision { return never("credential", reason) }
+	host := x.c.host()
 	if d.Credential != "" {
-		s, lent := x.l.lentAs(d.Credential, x.access, x.c.host())
+		s, lent := x.l.lentAs(d.Credential, x.access, host)
 		switch {
 		case !lent:
 			return no("the credential " + d.Credential + " is not lent to this cell, or not any more")
 		case s == nil:
-			return no("the credential " + d.Credential + " must not go to " + x.access.Method + " " + x.access.Scheme + "://" + x.c.host() + x.access.Path)
+			return no("the credential " + d.Credential + " must not go to " + x.access.Method + " " + x.access.Scheme + "://" + host + x.access.Path)
 		}
 		if name := s.astray(r.Header); name != "" {
 			return no("the placeholder of the credential " + d.Credential + " was sent in the header " + name + ", where it is not put in")
@@ -361,8 +356,22 @@ func (x *exchange) credential(r *http.Request, d cell.Decision) *cell.Decision {
 			return no("the placeholder of the credential " + s.Handle + " was sent where that may not go")
 		}
 	}
-	x.hide = x.l.known(x.access.Scheme, x.c.host(), x.access.Port)
-	return nil
+	x.hide = x.l.known(host)
+	if x.pinned = x.l.pinnedTo(host); x.pinned != "" {
+		if what := foreign(r, x.secret); what != "" {
+			return denyPinned(x.pinned, host, what)
+		}
+	}
+	if len(x.hide) > 0 {
+		x.without = x.hide[0].Handle
+	}
+	if x.secret != nil {
+		x.without = x.secret.Handle
+		if !x.secret.goesIn(r.Header) { // the cell has put something else there
+			x.secret, d.Credential = nil, ""
+		}
+	}
+	return d
 }
 
 // rewrite makes the request that goes out.
@@ -386,57 +395,15 @@ func (w *web) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Del("Connection")
 	}
 	if x.secret != nil {
+		x.secret.takeFromQuery(p.Out.URL)
 		x.hide = append(x.hide, x.secret.putIn(p.Out.Header))
 	}
 	if len(x.hide) > 0 {
-		p.Out.Header.Set("Accept-Encoding", "identity") // what comes back is looked at
+		askPlainly(p.Out.Header) // what comes back is looked at
 	}
 	if p.Out.Body != nil && p.Out.Body != http.NoBody {
 		p.Out.Body = &countedBody{ReadCloser: p.Out.Body, x: x, n: &x.sent, in: p.In}
 	}
-}
-
-// modify looks at what comes back.
-func (w *web) modify(res *http.Response) error {
-	x := res.Request.Context().Value(exchangeKey{}).(*exchange)
-	x.flow.Status = res.StatusCode
-	var from io.Reader = res.Body
-	if x.secret != nil {
-		// Encoded as it must not be, but it happens: what is looked at is decoded.
-		if enc := strings.Join(res.Header.Values("Content-Encoding"), ","); hasBody(res) && enc != "" && !strings.EqualFold(enc, "identity") {
-			if !strings.EqualFold(enc, "gzip") {
-				return errors.New("the answer to a request with a credential is encoded (" + printable(enc) + "), and can't be looked at")
-			}
-			from = &gunzip{from: from}
-			res.Header.Del("Content-Encoding")
-			res.Header.Del("Content-Length")
-			res.ContentLength = -1
-		}
-	}
-	if len(x.hide) > 0 {
-		from = newRedactor(from, x.hide)
-		for _, s := range x.hide {
-			s.redact(res.Header) // also of an upgrade, which is written as it is
-		}
-		res.Status = ""
-	}
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		x.flow.Protocol = "websocket"
-		if rwc, ok := res.Body.(io.ReadWriteCloser); ok {
-			res.Body = &duplex{Reader: &countedReader{from, &x.received}, to: rwc, x: x}
-		}
-		return nil
-	}
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{&countedReader{from, &x.received}, res.Body}
-	return nil
-}
-
-// hasBody reports whether a response can have a body at all.
-func hasBody(res *http.Response) bool {
-	return res.Request.Method != http.MethodHead && res.StatusCode != http.StatusNoContent && res.StatusCode != http.StatusNotModified && res.ContentLength != 0
 }
 
 // fail answers for a host that can't be reached.
@@ -479,6 +446,12 @@ func (x *exchange) end() {
 	x.mu.Lock()
 	f.Addr = x.addr
 	x.mu.Unlock()
+	switch {
+	case x.secret == nil:
+		f.Without = x.without
+	case x.wrote.Load():
+		f.Secret = x.secret.Handle
+	}
 	f.Sent, f.Received, f.MS = x.sent.n.Load(), x.received.n.Load(), ms(x.started)
 	x.c.g.events.flow(f)
 }

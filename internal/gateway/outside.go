@@ -69,6 +69,7 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 			x.mu.Unlock()
 		}
 	}}
+	trace.WroteHeaders = func() { x.wrote.Store(true) }
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
 	if x.access.Scheme == "http" && r.ProtoMajor == 2 {
 		return x.l.outside.clear2.RoundTrip(r)

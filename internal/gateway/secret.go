@@ -3,8 +3,10 @@ package gateway
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -21,6 +23,8 @@ type lent struct {
 	cell.Lent
 	header string // where it is put when the cell has sent none
 	put    string // what is put there
+	scheme string // the word before the value, "Bearer"
+	user   string // of Basic authentication
 	places []cell.Place
 	hidden []hidden
 }
@@ -45,6 +49,7 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 			}
 			s.header, s.put = c.Header()
 			s.header = http.CanonicalHeaderKey(s.header)
+			s.scheme, s.user = schemeOf(c.As)
 		}
 		for _, f := range c.For {
 			p, err := cell.ParsePlace(f)
@@ -53,10 +58,10 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 			}
 			s.places = append(s.places, p)
 		}
-		s.hide(c.Secret)
-		s.hide(url.QueryEscape(c.Secret))
-		if j, err := json.Marshal(c.Secret); err == nil {
-			s.hide(string(j[1 : len(j)-1]))
+		for i, form := range formsOf(c.Secret) {
+			if i == 0 || len(form) >= minForm {
+				s.hide(form)
+			}
 		}
 		if _, enc, ok := strings.Cut(s.put, " "); ok && !strings.Contains(s.put, c.Secret) {
 			s.hide(enc) // what Basic makes of it
@@ -107,11 +112,54 @@ func (s *lent) goes(a cell.Access, host string) bool {
 	return false
 }
 
+// schemeOf takes the words before the value out of "NAME: SCHEME {secret}".
+func schemeOf(as string) (scheme, user string) {
+	_, value, _ := strings.Cut(as, ":")
+	if scheme, value, _ = strings.Cut(strings.TrimSpace(value), " "); value == "" {
+		scheme = ""
+	}
+	if _, after, ok := strings.Cut(as, "{basic:"); ok {
+		user, _, _ = strings.Cut(after, "}")
+	} else if strings.EqualFold(scheme, "basic") {
+		user, _, _ = strings.Cut(value, ":")
+	}
+	return scheme, user
+}
+
+// minForm is the length of the shortest encoding that is looked for: shorter ones
+// stand everywhere.
+const minForm = 6
+
+// formsOf returns the texts in which a value stands when it is told as it is, or
+// encoded as in URLs, JSON, HTML, hexadecimal or base64 at any alignment.
+func formsOf(value string) (list []string) {
+	list = append(list, value, url.QueryEscape(value), url.PathEscape(value), strings.ToLower(url.QueryEscape(value)), html.EscapeString(value), strings.ReplaceAll(value, "/", `\/`))
+	if j, err := json.Marshal(value); err == nil {
+		list = append(list, string(j[1:len(j)-1]))
+	}
+	h := hex.EncodeToString([]byte(value))
+	list = append(list, h, strings.ToUpper(h))
+	for shift := range 3 {
+		// The first and the last character have bits of what is around the value,
+		// too, and are not looked for.
+		first, last := (8*shift+5)/6, 8*(shift+len(value))/6
+		padded := append(make([]byte, shift), value...)
+		list = append(list, base64.RawStdEncoding.EncodeToString(padded)[first:last], base64.RawURLEncoding.EncodeToString(padded)[first:last])
+	}
+	return list
+}
+
+// isFor reports whether a credential may go to a host at all.
+func (s *lent) isFor(host string) bool {
+	host = strings.Trim(host, "[]")
+	return slices.ContainsFunc(s.places, func(p cell.Place) bool { return p.HoldsHost(host) })
+}
+
 // known are the credentials that some request to a host may carry: it may have
-// kept their values, and tell them when it is asked without.
-func (l *law) known(scheme, host string, port uint16) (list []*lent) {
+// kept their values, and tell them when it is asked without, on any of its ports.
+func (l *law) known(host string) (list []*lent) {
 	for _, s := range l.lent {
-		if slices.ContainsFunc(s.places, func(p cell.Place) bool { return p.Scheme == scheme && p.Port == port && p.HoldsHost(host) }) {
+		if s.isFor(host) {
 			list = append(list, s)
 		}
 	}
@@ -148,13 +196,8 @@ func (s *lent) carries(r *http.Request) bool {
 		return true
 	}
 	for _, values := range r.Header {
-		for _, v := range values {
-			if strings.Contains(v, p) {
-				return true
-			}
-			if _, dec, ok := basic(v); ok && strings.Contains(dec, p) {
-				return true
-			}
+		if slices.ContainsFunc(values, s.isIn) {
+			return true
 		}
 	}
 	return false
@@ -168,6 +211,31 @@ func basic(v string) (scheme, decoded string, ok bool) {
 	}
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(enc))
 	return scheme, string(b), err == nil
+}
+
+// goesIn reports whether putIn puts the value into a request with these headers.
+func (s *lent) goesIn(h http.Header) bool {
+	for name, values := range h {
+		if s.mayHold(name) && slices.ContainsFunc(values, s.isIn) {
+			return true
+		}
+	}
+	return s.header != "" && empty(h.Values(s.header))
+}
+
+// isIn reports whether the placeholder is in the value of a header, also as a
+// part of a Basic authorization.
+func (s *lent) isIn(v string) bool {
+	if strings.Contains(v, s.Placeholder) {
+		return true
+	}
+	_, dec, ok := basic(v)
+	return ok && strings.Contains(dec, s.Placeholder)
+}
+
+// empty reports whether none of a header's values says anything.
+func empty(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) != "" })
 }
 
 // putIn puts the value into a request's headers: in place of the placeholder,
@@ -193,7 +261,7 @@ func (s *lent) putIn(h http.Header) *lent {
 			}
 		}
 	}
-	if !put && s.header != "" && len(h.Values(s.header)) == 0 {
+	if !put && s.header != "" && empty(h.Values(s.header)) {
 		h.Set(s.header, s.put)
 	}
 	return &as
@@ -217,56 +285,76 @@ func (s *lent) redact(h http.Header) {
 }
 
 // redactor takes values out of a body as it passes. What it puts in their place
-// is as long, so that lengths and ranges stay right.
+// is as long, so that lengths and ranges stay right. What may be the beginning of
+// a value is held back until more comes, except for its first few bytes: a stream
+// whose other side waits for exactly those must go on.
 type redactor struct {
 	from  io.Reader
 	hide  []hidden
-	buf   []byte // read and not given
-	ready int    // of it, so much can be given
+	buf   []byte
+	given int // of it, so much was given, and is kept to find values that begin there
+	ready int // so much can be given
 	err   error
 }
 
+// unheld is how many bytes of a beginning are given at once.
+const unheld = 3
+
 func newRedactor(from io.Reader, list []*lent) *redactor {
-	r := &redactor{from: from}
+	return &redactor{from: from, hide: hiddenOf(list)}
+}
+
+func hiddenOf(list []*lent) (out []hidden) {
 	for _, s := range list {
-		r.hide = append(r.hide, s.hidden...)
+		out = append(out, s.hidden...)
 	}
-	return r
+	return out
 }
 
 func (r *redactor) Read(p []byte) (int, error) {
-	for r.ready == 0 {
+	for r.ready == r.given {
 		if r.err != nil {
-			if len(r.buf) == 0 {
+			if r.given == len(r.buf) {
 				return 0, r.err
 			}
 			r.ready = len(r.buf)
 			break
 		}
+		if past := r.given - unheld; past > 0 {
+			r.buf = append(r.buf[:0], r.buf[past:]...)
+			r.given = unheld
+		}
 		start := len(r.buf)
 		r.buf = append(r.buf, make([]byte, max(4096, min(len(p), pieceSize)))...)
 		n, err := r.from.Read(r.buf[start:])
 		r.buf, r.err = r.buf[:start+n], err
-		keep := 0
-		for _, h := range r.hide {
-			for rest := r.buf; ; {
-				i := bytes.Index(rest, h.text)
-				if i < 0 {
-					break
-				}
-				copy(rest[i:], h.stand)
-				rest = rest[i+len(h.text):]
-			}
-		}
-		for _, h := range r.hide {
-			keep = max(keep, overlap(r.buf, h.text))
-		}
-		r.ready = len(r.buf) - keep
+		r.ready = max(r.given, redactAll(r.buf, r.hide))
 	}
-	n := copy(p, r.buf[:r.ready])
-	r.buf = r.buf[n:]
-	r.ready -= n
+	n := copy(p, r.buf[r.given:r.ready])
+	r.given += n
 	return n, nil
+}
+
+// redactAll takes values out of a text, and returns how much of it can be given
+// before more comes.
+func redactAll(b []byte, hide []hidden) (ready int) {
+	for _, h := range hide {
+		for rest := b; ; {
+			i := bytes.Index(rest, h.text)
+			if i < 0 {
+				break
+			}
+			copy(rest[i:], h.stand)
+			rest = rest[i+len(h.text):]
+		}
+	}
+	keep := 0
+	for _, h := range hide {
+		if n := overlap(b, h.text); n > unheld {
+			keep = max(keep, n)
+		}
+	}
+	return len(b) - keep
 }
 
 // overlap is how many bytes at the end of b may be the beginning of s.

@@ -52,7 +52,8 @@ func (c *conn) serve() {
 		c.raw(first.b)
 		return
 	}
-	what, err := first.see(wantTLS || wantHTTP || c.decision.Open)
+	known := c.g.law.Load().looksInto(c.host())
+	what, err := first.see(wantTLS || wantHTTP || c.decision.Open || known)
 	c.in.SetReadDeadline(time.Time{})
 	switch {
 	case what == saidNothing:
@@ -253,11 +254,12 @@ func (c *conn) tls(pre []byte, h *hello) {
 		c.deny("https", d, alertUnrecognized)
 		return
 	}
-	if h.ech && !c.decision.Open {
+	open := c.decision.Open || c.g.law.Load().looksInto(c.host())
+	if h.ech && !open {
 		c.deny("https", never("tls", "TLS with an encrypted server name (ECH) doesn't say where it goes: switch it off in the client"), alertAccessDenied)
 		return
 	}
-	if c.decision.Open {
+	if open {
 		c.openTLS(&prefixed{Conn: c.in, c: c, pre: pre})
 		return
 	}

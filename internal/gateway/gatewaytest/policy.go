@@ -30,7 +30,9 @@ type Policy struct {
 	Rules  []Rule        `json:"rules"`
 	Budget int64         `json:"budget,omitempty"`
 	Wait   time.Duration `json:"wait,omitempty"`
-	sum    cell.Digest
+	// Unpinned are credentials beside which other authentication passes.
+	Unpinned []string `json:"unpinned,omitempty"`
+	sum      cell.Digest
 }
 
 // Allow makes a policy of hosts that may be talked to.
@@ -64,6 +66,12 @@ func (p *Policy) Digest() cell.Digest { return p.sum }
 
 // Egress is the budget.
 func (p *Policy) Egress() int64 { return p.Budget }
+
+// Pins reports whether a credential pins its hosts.
+func (p *Policy) Pins(handle string) bool { return !slices.Contains(p.Unpinned, handle) }
+
+// PinnedTo is "": the policy does not say where credentials may go.
+func (p *Policy) PinnedTo(string) string { return "" }
 
 // AskFor is how long a question waits.
 func (p *Policy) AskFor() time.Duration { return p.Wait }

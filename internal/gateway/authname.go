@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"regexp"
+	"strings"
+)
+
+// This file knows how authentication looks: the names of headers, parameters and
+// cookies that carry it, and the shapes of tokens.
+
+// plainName is a name without case, separators and the digits at its end: all of
+// X-Api-Key, x_api_key and apiKey2 are one name for some servers. The suffix -bin
+// marks binary metadata in gRPC.
+func plainName(name string) string {
+	name = strings.TrimSuffix(strings.ToLower(name), "-bin")
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, name)
+	return strings.TrimRight(name, "0123456789")
+}
+
+// authNames are names of authentication that no rule of authName covers.
+var authNames = set("key", "token", "pass", "pwd", "sig", "sid", "login", "ticket", "session", "sessionid", "awsaccesskeyid", "ossaccesskeyid", "googleaccessid",
+	"keypairid", "remoteuser", "xremoteuser", "xforwardeduser", "xforwardedclientcert", "xclientcert", "xjfrogartapi", "xhoneycombteam", "clientassertion", "xamzalgorithm", "sharedkeylite")
+
+// harmlessNames are names that a rule of authName would take for authentication.
+var harmlessNames = set("authority", "npmauthtype", "npmsession", "mcpsessionid", "vscodesessionid", "anthropicdangerousdirectbrowseraccess", "acceptsignature",
+	"cookieenabled", "npmotp", "tokens", "maxtokens")
+
+var (
+	authParts = []string{"apikey", "secret", "passw", "passphrase", "credential", "signature", "jwt", "bearer", "accesskey", "privatekey", "sharedaccess", "cookie", "dpop", "sessiontoken", "macaroon", "biscuit", "assertion"}
+	// What ends so is authentication, unless what is before says that it is a
+	// key or a token of another kind.
+	authEnds      = []string{"token", "key", "sig", "pwd", "sessionid", "session"}
+	harmlessKinds = []string{"idempotency", "websocket", "surrogate", "cache", "partition", "primary", "foreign", "public", "sort", "order", "start", "end", "range", "hash", "row", "object", "shard", "routing", "dedup",
+		"page", "next", "prev", "previous", "continuation", "continue", "sync", "cursor", "resume", "skip", "csrf", "xsrf", "max", "min"}
+)
+
+// authName reports whether a header, a parameter of a query or a cookie of this
+// name carries authentication.
+func authName(name string) bool {
+	n := plainName(name)
+	if harmlessNames[n] {
+		return false
+	}
+	if authNames[n] {
+		return true
+	}
+	for rest, ok := n, true; ok; {
+		if _, rest, ok = strings.Cut(rest, "auth"); ok && (!strings.HasPrefix(rest, "or") || strings.HasPrefix(rest, "oriz")) {
+			return true // and not "author"
+		}
+	}
+	for _, p := range authParts {
+		if strings.Contains(n, p) {
+			return true
+		}
+	}
+	for _, e := range authEnds {
+		kind, ok := strings.CutSuffix(n, e)
+		if !ok {
+			continue
+		}
+		harmless := false
+		for _, k := range harmlessKinds {
+			harmless = harmless || strings.HasSuffix(kind, k)
+		}
+		return !harmless
+	}
+	return false
+}
+
+// isSession reports whether a name is that of a session, whose value may be a
+// mere label: agents number their conversations so.
+func isSession(name string) bool {
+	n := plainName(name)
+	return strings.HasSuffix(n, "sessionid") || strings.HasSuffix(n, "session")
+}
+
+var (
+	uuidShape = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	// tokenShape finds the tokens of well-known services, and JSON Web Tokens.
+	tokenShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:sk-[A-Za-z0-9]|gh[pousr]_|github_pat_|glpat-|gldt-|npm_[A-Za-z0-9]{8}|pypi-|hf_[A-Za-z0-9]{8}|AIza|ya29\.|xox[abposr]-|dckr_pat_|A[KS]IA[A-Z0-9]{8}|eyJ[A-Za-z0-9_-]+\.|cio[A-Za-z0-9]{16}|pat-[a-z0-9]{2,4}-|lin_api_|rk_live_|sk_live_|SG\.)[A-Za-z0-9_.-]{8}`)
+	letters    = regexp.MustCompile(`[A-Za-z]`)
+	digits     = regexp.MustCompile(`[0-9]`)
+	longRun    = regexp.MustCompile(`[A-Za-z0-9]{20,}`)
+)
+
+// looksRandom reports whether a text has a run as tokens have: letters and digits,
+// 20 or more, without anything between.
+func looksRandom(text string) bool {
+	for _, run := range longRun.FindAllString(text, -1) {
+		if letters.MatchString(run) && digits.MatchString(run) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBeRandom reports whether headers of this name have random values that are no
+// keys: numbers of requests and traces, digests, what programs say of themselves.
+func mayBeRandom(name string) bool {
+	n := plainName(name)
+	if n == "b" || harmlessNames[n] { // b3, of Zipkin
+		return true
+	}
+	for _, end := range []string{"id", "agent", "trace", "traceparent", "tracestate", "baggage", "span", "nonce", "hash", "sha", "digest", "checksum", "match", "version", "metadata", "url", "uri", "language", "encoding", "type", "range", "origin", "referer", "location", "date", "key"} {
+		if strings.HasSuffix(n, end) {
+			return true
+		}
+	}
+	for _, begin := range []string{"contentmd", "xamzcontentsha", "xstainless", "anthropic", "openai", "xcodex", "xgoogapiclient", "xgoogrequest", "gitprotocol", "uploadmetadata", "etag"} {
+		if strings.HasPrefix(n, begin) {
+			return true
+		}
+	}
+	return false
+}
+
+// edgeCookies are those by which balancers and filters before a host keep their
+// clients apart. They say nothing about an account.
+var edgeCookies = set("__cf_bm", "_cfuvid", "cf_clearance", "__cflb", "__cfruid", "AWSALB", "AWSALBCORS", "AWSALBTG", "AWSALBTGCORS", "GCLB", "ARRAffinity", "ARRAffinitySameSite")
+
+// authSchemes are the words that may stand before a placeholder.
+var authSchemes = set("bearer", "token", "basic", "oauth", "oauth2", "key", "apikey", "api-key", "bot", "ssws", "geniekey", "googlelogin", "splunk", "private-token", "pat")
+
+// passwordUsers are user names that git and registries send with a token.
+var passwordUsers = set("", "x-access-token", "x-token-auth", "oauth2", "oauth", "git", "token", "_token", "__token__", "x-oauth-basic", "gitlab-ci-token", "_json_key", "api", "apikey", "pat")
+
+func set(list ...string) map[string]bool {
+	out := make(map[string]bool, len(list))
+	for _, s := range list {
+		out[s] = true
+	}
+	return out
+}
