@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -310,5 +311,43 @@ func TestX49RecordSaysWhatWasPutIn(t *testing.T) {
 	}
 	if f := b.Events.Wait(t, "flow", func(e gatewaytest.Event) bool { return e.Kind == "flow" }).Flow; f.Secret != "" {
 		t.Errorf("what never left the cell is told as put in: %+v", f)
+	}
+}
+
+// TestX49TLSIsOpenedOnEveryPort: where the policy itself has no reason to look
+// into TLS to a host, a credential for that host is one, also for connections that
+// were there before it was lent.
+func TestX49TLSIsOpenedOnEveryPort(t *testing.T) {
+	p := gatewaytest.Policy{Rules: []gatewaytest.Rule{{Effect: cell.Allow, Host: "api.test", Ports: []uint16{443, 8443}}}}
+	b := newPinned(t, p)
+	own := http.Header{"Authorization": {"Bearer " + stranger}}
+	c, err := gatewaytest.DialHost(b.Ctx(), b.Cell, b.Link, "api.test:8443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	early := tls.Client(c, &tls.Config{ServerName: "api.test", RootCAs: b.Trust})
+	if err := early.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := b.send(t, "https://api.test:8443/v1/x", own, nil); status != http.StatusOK || len(b.take()) != 1 {
+		t.Errorf("before a credential is lent: %d", status)
+	}
+	b.client.CloseIdleConnections()
+	if err := b.Gateway.Govern(gatewaytest.With(p, trk("x-api-key: {secret}"))(b.World, b.Authority)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(early, "GET /v1/early HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer "+stranger+"\r\n\r\n")
+	if n, err := early.Read(make([]byte, 1)); err == nil {
+		t.Errorf("a connection that was passed through goes on: %d bytes", n)
+	}
+	for _, port := range []string{"", ":8443"} {
+		if status, denial := b.send(t, "https://api.test"+port+"/v1/x", own, nil); status != http.StatusForbidden || denial.Rule != "pin" {
+			t.Errorf("port %q: %d %+v", port, status, denial)
+		}
+	}
+	if r := b.take(); len(r) > 0 {
+		t.Errorf("arrived: %s %v", r[0].URL, r[0].Header)
 	}
 }
