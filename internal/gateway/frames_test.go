@@ -32,7 +32,7 @@ func FuzzX10Frames(f *testing.F) {
 		if len(whole) > len(b) || err == nil && len(whole)+10 <= len(b) || (err == nil) != (err2 == nil) {
 			t.Fatalf("%d bytes became %d (%v), and one by one %d (%v)", len(b), len(whole), err, len(pieces), err2)
 		}
-		if err == nil && len(whole) != len(pieces) { // the first bytes of a value may differ: they are not held back
+		if err == nil && len(whole) != len(pieces) { // the first bytes of an encoding may differ: they are not held back
 			t.Fatalf("%q, and one by one %q", whole, pieces)
 		}
 		if bytes.Contains(payloads(pieces), []byte(value)) || bytes.Contains(payloads(whole), []byte(value)) {

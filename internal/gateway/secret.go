@@ -31,7 +31,12 @@ type lent struct {
 
 // hidden is a text that gives the value away, and what the cell sees instead. It
 // is as long, for bodies.
-type hidden struct{ text, stand []byte }
+type hidden struct {
+	text, stand []byte
+	// encoded says that the first bytes of the text tell nothing by themselves, and
+	// are not held back while it is open whether more of it comes.
+	encoded bool
+}
 
 func newLent(list []cell.Lent) ([]*lent, error) {
 	out := make([]*lent, 0, len(list))
@@ -60,11 +65,11 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 		}
 		for i, form := range formsOf(c.Secret) {
 			if i == 0 || len(form) >= minForm {
-				s.hide(form)
+				s.hide(form, i > 0)
 			}
 		}
 		if _, enc, ok := strings.Cut(s.put, " "); ok && !strings.Contains(s.put, c.Secret) {
-			s.hide(enc) // what Basic makes of it
+			s.hide(enc, true) // what Basic makes of it
 		}
 		out = append(out, s)
 	}
@@ -72,7 +77,7 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 }
 
 // hide adds a text that gives the value away.
-func (s *lent) hide(text string) {
+func (s *lent) hide(text string, encoded bool) {
 	for _, h := range s.hidden {
 		if string(h.text) == text {
 			return
@@ -80,7 +85,7 @@ func (s *lent) hide(text string) {
 	}
 	stand := bytes.Repeat([]byte("*"), len(text))
 	copy(stand, s.Placeholder)
-	s.hidden = append(s.hidden, hidden{[]byte(text), stand})
+	s.hidden = append(s.hidden, hidden{[]byte(text), stand, encoded})
 }
 
 // lentAs finds the credential with a handle in the form in which it may go into
@@ -255,7 +260,7 @@ func (s *lent) putIn(h http.Header) *lent {
 				put = true
 			} else if scheme, dec, ok := basic(v); ok && strings.Contains(dec, s.Placeholder) {
 				enc := base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(dec, s.Placeholder, s.Secret)))
-				as.hide(enc)
+				as.hide(enc, true)
 				values[i] = scheme + " " + enc
 				put = true
 			}
@@ -286,8 +291,9 @@ func (s *lent) redact(h http.Header) {
 
 // redactor takes values out of a body as it passes. What it puts in their place
 // is as long, so that lengths and ranges stay right. What may be the beginning of
-// a value is held back until more comes, except for its first few bytes: a stream
-// whose other side waits for exactly those must go on.
+// a value is held back until more comes. Of its encodings the first few bytes are
+// not: there are many, nearly every text ends like the beginning of one, and a
+// stream whose other side waits for those bytes must go on.
 type redactor struct {
 	from  io.Reader
 	hide  []hidden
@@ -297,7 +303,7 @@ type redactor struct {
 	err   error
 }
 
-// unheld is how many bytes of a beginning are given at once.
+// unheld is how many bytes of the beginning of an encoded value are given at once.
 const unheld = 3
 
 func newRedactor(from io.Reader, list []*lent) *redactor {
@@ -350,7 +356,7 @@ func redactAll(b []byte, hide []hidden) (ready int) {
 	}
 	keep := 0
 	for _, h := range hide {
-		if n := overlap(b, h.text); n > unheld {
+		if n := overlap(b, h.text); !h.encoded || n > unheld {
 			keep = max(keep, n)
 		}
 	}
