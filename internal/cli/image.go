@@ -77,7 +77,10 @@ func (a *app) imagePullCmd() *cobra.Command {
   pando image pull ghcr.io/me/private:1 --docker-login
   pando image pull registry.example.com/app:1 --user me --password-stdin < token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Image, req.CallerDir = args[0], a.dir
+			req.Image = args[0]
+			if !a.remote { // what is here means nothing there
+				req.CallerDir = a.dir
+			}
 			if docker {
 				var err error
 				if req.User, req.Password, err = dockerLogin(req.Image); err != nil {

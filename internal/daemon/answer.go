@@ -179,8 +179,8 @@ func astray(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	writeError(w, err)
 }
 
-// decode reads a JSON body strictly: unknown fields are errors. An empty body
-// is the zero value.
+// decode reads a JSON body strictly: unknown fields are errors, and so is what the
+// caller may not name. An empty body is the zero value.
 func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	if err := typed(r, "application/json"); err != nil {
 		return v, err
@@ -197,7 +197,7 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	if dec.More() {
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")
 	}
-	return v, nil
+	return v, mayName(r.Context(), v)
 }
 
 // unread says why a body could not be read.

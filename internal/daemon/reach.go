@@ -1,79 +1,230 @@
 package daemon
 
 import (
-	"net/http"
+	"context"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/oci"
 )
 
 // What names something of the daemon's host needs more than starting things in
-// cells does: whoever could import any directory could read the host's files,
+// cells does: a caller that could import any directory could read the host's files,
 // and a run without isolation is one on the host.
 
-// reaches lists what of the host a request names. The text of a policy can name
-// mounts.
-func reaches(from, backend, image, kernel, policy string, mounts []string) (what []string) {
-	if from != "" {
-		what = append(what, "the directory "+clip(from))
-	}
-	if backend == "none" {
-		what = append(what, "backend none")
-	}
-	if hostImage(image) {
-		what = append(what, "the image "+clip(image))
-	}
-	if kernel != "" {
-		what = append(what, "the kernel "+clip(kernel))
-	}
-	for _, m := range mounts {
-		what = append(what, "the mount "+clip(m))
-	}
-	if policy != "" {
-		what = append(what, "what a policy of one's own may mount")
-	}
-	return what
+// mayName is what every request's body passes that decode reads. MCP's tools pass
+// it as well: they ask with the caller's own token.
+func mayName(ctx context.Context, request any) error { return fields.MayName(ctx, request) }
+
+var harmless access.Names = access.Harmless
+
+// fields classifies every field of every request. TestX01 fails for one that is
+// not here; until it is, callers that may not name the host can't use it.
+var fields = access.Fields{
+	// A run, and what it would be: /v1/runs, /v1/plans, /v1/policies.
+	"RunRequest.command":       harmless, // TODO: an absolute path of a program has the host image mount where it is installed
+	"RunRequest.from":          hostThing("the directory "),
+	"RunRequest.cell":          harmless,
+	"RunRequest.backend":       withoutIsolation,
+	"RunRequest.prefer":        withoutIsolation,
+	"RunRequest.image":         imageOfHost,
+	"RunRequest.kernel":        hostThing("the kernel "),
+	"RunRequest.policy":        policyText,
+	"RunRequest.policy_name":   harmless, // for messages
+	"RunRequest.mounts":        hostThing("the mount "),
+	"RunRequest.env":           harmless, // of the command
+	"RunRequest.with_secret":   hostThing("the file of the source "),
+	"RunRequest.allow":         harmless, // the gateway reaches it, and refuses what is the host's own
+	"RunRequest.credentials":   harmless, // every caller of scope run may have them lent
+	"RunRequest.workdir":       harmless, // TODO: it decides what a relative command is, see there
+	"RunRequest.on_failure":    harmless,
+	"RunRequest.on_success":    applied,
+	"RunRequest.check":         harmless, // it runs in a fork of the cell
+	"RunRequest.dry_run":       harmless,
+	"RunRequest.tty":           harmless,
+	"RunRequest.rows":          harmless,
+	"RunRequest.cols":          harmless,
+	"RunRequest.attach":        harmless,
+	"RunRequest.caller_env":    callerEnv,
+	"RunRequest.caller_dir":    hostThing("the caller's directory "),
+	"Limits.cpus":              harmless,
+	"Limits.memory":            harmless,
+	"Limits.pids":              harmless,
+	"Limits.disk":              harmless,
+	"Limits.timeout":           harmless,
+	"PolicyRequest.of":         harmless,
+	"PolicyRequest.dir":        projectDir,
+	"PolicyRequest.request":    harmless,
+	"PolicyCheckRequest.name":  harmless,                                       // for messages
+	"PolicyCheckRequest.text":  harmless,                                       // nothing of it is put in force
+	"PolicyReplayRequest.name": harmless, "PolicyReplayRequest.text": harmless, // as in PolicyCheckRequest
+	"PolicyReplayRequest.dir":   harmless, // nothing is read from there
+	"PolicyAllowRequest.path":   hostThing("the policy file "),
+	"PolicyAllowRequest.digest": harmless, "PolicyAllowRequest.forget": harmless,
+
+	// A cell.
+	"CreateRequest.name":        harmless,
+	"CreateRequest.from":        hostThing("the directory "),
+	"CreateRequest.place":       harmless, // TODO: the host image follows links of what the host has at this path
+	"CreateRequest.backend":     withoutIsolation,
+	"CreateRequest.image":       imageOfHost,
+	"CreateRequest.kernel":      hostThing("the kernel "),
+	"CreateRequest.policy":      policyText,
+	"CreateRequest.mounts":      hostThing("the mount "),
+	"CreateRequest.env":         harmless,
+	"CreateRequest.allow":       harmless,
+	"CreateRequest.credentials": harmless,
+	"CreateRequest.with_secret": hostThing("the file of the source "),
+	"CreateRequest.labels":      harmless,
+	"CreateRequest.caller_env":  callerEnv,
+	"CreateRequest.caller_dir":  hostThing("the caller's directory "),
+	"LeaseRequest.for":          harmless,
+	"LeaseRequest.then":         harmless,
+	"LeaseRequest.extend":       harmless,
+	"LeaseRequest.labels":       harmless,
+	"LeaseRequest.env":          harmless,
+
+	// A template, and forks of it.
+	"TemplateRequest.name":        harmless,
+	"TemplateRequest.from":        hostThing("the directory "),
+	"TemplateRequest.backend":     withoutIsolation,
+	"TemplateRequest.image":       imageOfHost,
+	"TemplateRequest.kernel":      hostThing("the kernel "),
+	"TemplateRequest.warm":        harmless, // it runs in the cell
+	"TemplateRequest.setup":       harmless,
+	"TemplateRequest.ready":       harmless,
+	"TemplateRequest.timeout":     harmless,
+	"TemplateRequest.allow":       harmless,
+	"TemplateRequest.credential":  harmless,
+	"TemplateRequest.policy":      policyText,
+	"TemplateRequest.env":         harmless,
+	"TemplateRequest.with_secret": hostThing("the file of the source "),
+	"TemplateRequest.labels":      harmless,
+	"TemplateRequest.caller_env":  callerEnv,
+	"TemplateRequest.caller_dir":  hostThing("the caller's directory "),
+	"TemplateRequest.dry_run":     harmless,
+	"WarmForkRequest.count":       harmless,
+	"WarmForkRequest.name":        harmless,
+	"WarmForkRequest.eval":        harmless,
+	"WarmForkRequest.command":     harmless,
+	"WarmForkRequest.timeout":     harmless,
+	"WarmForkRequest.dry_run":     harmless,
+	"WarmForkRequest.remove":      harmless,
+
+	// What is done in and with a cell.
+	"CheckpointRequest.message": harmless,
+	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless,
+	"UndoRequest.to": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
+	"ForkRequest.number": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless,
+	"BranchRequest.count": harmless, "BranchRequest.name": harmless,
+	"EvalRequest.code": harmless, "EvalRequest.timeout": harmless, "EvalRequest.fresh": harmless, "EvalRequest.kind": harmless,
+	"ExecRequest.command": harmless, "ExecRequest.env": harmless, "ExecRequest.workdir": harmless, "ExecRequest.timeout": harmless, "ExecRequest.tty": harmless,
+	"ExecRequest.rows": harmless, "ExecRequest.cols": harmless, "ExecRequest.attach": harmless, "ExecRequest.wait": harmless,
+	"ExecRequest.caller_env": callerEnv,
+	"SignalRequest.signal":   harmless,
+	"FileRequest.path":       harmless, "FileRequest.to": harmless, // in the cell
+	"DiscardRequest.dry_run": harmless,
+	"AcceptRequest.apply":    hostThing("the source, which apply writes to,"),
+	"AcceptRequest.include":  harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
+	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless,
+
+	// The installation.
+	"ImagePullRequest.image":       imageOfHost,
+	"ImagePullRequest.user":        harmless,
+	"ImagePullRequest.password":    harmless,
+	"ImagePullRequest.caller_dir":  hostThing("the caller's directory "),
+	"CredentialRequest.credential": harmless, "CredentialRequest.kind": harmless, "CredentialRequest.secret": harmless, "CredentialRequest.for": harmless, "CredentialRequest.as": harmless,
+	"CredentialRequest.env": harmless, "CredentialRequest.comment": harmless, "CredentialRequest.replace": harmless,
+	"CredentialRequest.key": hostThing("the key of an SSH agent "),
+	"RevokeRequest.cell":    harmless, "RevokeRequest.subtree": harmless, "RevokeRequest.all": harmless, "RevokeRequest.undo": harmless,
+	"ApprovalRequest.scope": harmless,
+	"TokenRequest.name":     harmless, "TokenRequest.scope": harmless, "TokenRequest.expires": harmless, "TokenRequest.labels": harmless, "TokenRequest.max_cells": harmless,
+	"TokenRequest.ttl": harmless, "TokenRequest.rate": harmless,
+	"GCRequest.dry_run": harmless,
+	"DrainRequest.undo": harmless,
 }
 
-// hostImage reports whether an image is a path of the host, and not a reference
-// to a registry or the host's own system.
-func hostImage(image string) bool {
-	return strings.HasPrefix(image, "dir:") || oci.IsPath(strings.TrimPrefix(image, "oci:"))
+// hostThing is a field whose every value names something.
+func hostThing(what string) access.Names {
+	return func(_, field reflect.Value) (list []string) {
+		switch field.Kind() {
+		case reflect.Slice:
+			for i := range field.Len() {
+				list = append(list, what+clip(field.Index(i).String()))
+			}
+		case reflect.Bool:
+			list = append(list, what)
+		default:
+			list = append(list, what+clip(field.String()))
+		}
+		return list
+	}
 }
 
-// mayReach refuses what names something of the host, unless who asks may do
-// everything.
-func mayReach(r *http.Request, what []string) error {
-	p, ok := access.From(r.Context())
-	if len(what) == 0 || ok && p.Level.Allows(Admin) && !p.Restricted() {
+// withoutIsolation: a command on backend none is one of the host.
+func withoutIsolation(_, field reflect.Value) []string {
+	if field.String() != "none" {
 		return nil
 	}
-	if p.Restricted() { // other cells' files are on the host
-		return cell.Errorf(cell.Denied, "daemon", "use a token without labels, or leave it out", "%s belongs to the daemon's host, and the token %s is restricted to %s", strings.Join(what, ", "), p.Name, access.LabelText(p.Bounds.Labels))
-	}
-	return cell.Errorf(cell.Denied, "daemon", "use a token of scope admin, or leave it out", "%s belongs to the daemon's host, and the token %s is of scope %s", strings.Join(what, ", "), p.Name, p.Level)
+	return []string{"backend none"}
 }
 
-func runReaches(req api.RunRequest) []string {
-	backend := req.Backend
-	if req.Prefer == "none" { // where Backend is not given; and nobody prefers it by chance
-		backend = req.Prefer
+// imageOfHost: an image is a reference to a registry, the host's own system, or a
+// path of the host.
+func imageOfHost(_, field reflect.Value) []string {
+	image := field.String()
+	if !strings.HasPrefix(image, "dir:") && !oci.IsPath(strings.TrimPrefix(image, "oci:")) {
+		return nil
 	}
-	what := reaches(req.From, backend, req.Image, req.Kernel, req.Policy, req.Mounts)
-	if req.OnSuccess == "apply" {
-		what = append(what, "the source, which --on-success apply writes to,")
-	}
-	return what
+	return []string{"the image " + clip(image)}
 }
 
-// policyReaches: a project's policy file is read from the source.
-func policyReaches(req api.PolicyRequest) []string {
-	what := runReaches(req.Run)
-	if req.Of == "" && req.Run.From == "" && req.Dir != "" {
-		what = append(what, "the directory "+clip(req.Dir))
+// policyText: a policy can name mounts.
+func policyText(_, _ reflect.Value) []string {
+	return []string{"what a policy of one's own may mount"}
+}
+
+func applied(_, field reflect.Value) []string {
+	if field.String() != "apply" {
+		return nil
 	}
-	return what
+	return []string{"the source, which --on-success apply writes to,"}
+}
+
+// projectDir: a project's policy file is read from the directory, where nothing
+// else says which policy is meant.
+func projectDir(request, field reflect.Value) []string {
+	if req, ok := request.Interface().(api.PolicyRequest); ok && (req.Of != "" || req.Run.From != "") {
+		return nil
+	}
+	return []string{"the directory " + clip(field.String())}
+}
+
+// plainVars are the variables of a caller that say how text is shown, and nothing
+// of where anything lies.
+var plainVars = []string{"TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "LANG", "LANGUAGE", "TZ"}
+
+// systemPath are the directories in PATH that every cell of the host's image has.
+var systemPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// callerEnv: the image makes mounts of a caller's variables (caches, toolchains,
+// settings, directories of programs), and SSH_AUTH_SOCK is a socket.
+func callerEnv(_, field reflect.Value) (list []string) {
+	for i := range field.Len() {
+		name, value, _ := strings.Cut(field.Index(i).String(), "=")
+		switch {
+		case slices.Contains(plainVars, name), strings.HasPrefix(name, "LC_"):
+			continue
+		case name == "PATH" && !slices.ContainsFunc(strings.Split(value, ":"), func(dir string) bool { return !slices.Contains(systemPath, dir) }):
+			continue
+		}
+		list = append(list, "the variable "+clip(name)+" of caller_env")
+		if len(list) == 8 {
+			return append(list, "and more")
+		}
+	}
+	return list
 }

@@ -130,7 +130,7 @@ def evaluate(sel: str, code: str, timeout: Any, fresh: bool, kind: str) -> Reque
 
 def start(sel: str, command: Command, env: Env, workdir: str, timeout: Any, terminal: Optional[Tuple[int, int]] = None) -> Request:
     rows, cols = terminal or (0, 0)
-    tty = _body(tty=terminal is not None, rows=rows, cols=cols, caller_env=_caller().get("caller_env") if terminal else None)
+    tty = _body(tty=terminal is not None, rows=rows, cols=cols, caller_env=["TERM=" + os.environ.get("TERM", "dumb")] if terminal else None)
     return Request("POST", _cell(sel, "/execs"),
                    body={"command": words(command), "attach": True, **_body(env=variables(env), workdir=workdir, timeout=duration(timeout)), **tty})
 
