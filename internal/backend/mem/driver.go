@@ -174,7 +174,7 @@ func (d *driver) signal(id cell.ID, sig unix.Signal, reached func(state string) 
 // EndRest implements keeper.Process: the session is all there is.
 func (p *process) EndRest() (n int, err error) {
 	for range 100 {
-		list, err := p.d.List(p.d.id)
+		list, err := p.d.List(p.d.cell())
 		if err != nil {
 			return n, err
 		}
@@ -237,6 +237,13 @@ func (d *driver) Remove(id cell.ID) error {
 	return nil
 }
 
+// cell is the cell that the driver holds; "" after Remove.
+func (d *driver) cell() cell.ID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.id
+}
+
 // process is a command, and the session that it leads.
 type process struct {
 	d      *driver
@@ -261,7 +268,7 @@ func (p *process) Signal(name string) error {
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	p.group.Wait(ended, func() { p.cmd.Wait() })
 	p.reaped.Store(true)
-	p.d.List(p.d.id) // an empty session is forgotten before its number is another's
+	p.d.List(p.d.cell()) // an empty session is forgotten before its number is another's
 	st := p.cmd.ProcessState
 	return linux.ExitOf(st.Sys().(syscall.WaitStatus)), cell.Usage{UserMS: st.UserTime().Milliseconds(), SystemMS: st.SystemTime().Milliseconds(),
 		MaxRSS: st.SysUsage().(*syscall.Rusage).Maxrss * 1024}
