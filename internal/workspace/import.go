@@ -164,6 +164,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 					return nil, err
 				}
 				e := EntryOf(f)
+				var err error // of this walker: others run beside it
 				if e.XAttrs, err = im.folder(f); err != nil {
 					if os.IsPermission(err) {
 						im.leave(f.Path, Unreadable, "not readable")
