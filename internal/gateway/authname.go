@@ -3,6 +3,7 @@ package gateway
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // This file knows how authentication looks: the names of headers, parameters and
@@ -80,20 +81,26 @@ func isSession(name string) bool {
 	return strings.HasSuffix(n, "sessionid") || strings.HasSuffix(n, "session")
 }
 
+// shape is a regular expression that is compiled when it is first needed, since every
+// pando process pays for what packages do before main.
+func shape(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 var (
-	uuidShape = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	uuidShape = shape(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	// tokenShape finds the tokens of well-known services, and JSON Web Tokens.
-	tokenShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:sk-[A-Za-z0-9]|gh[pousr]_|github_pat_|glpat-|gldt-|npm_[A-Za-z0-9]{8}|pypi-|hf_[A-Za-z0-9]{8}|AIza|ya29\.|xox[abposr]-|dckr_pat_|A[KS]IA[A-Z0-9]{8}|eyJ[A-Za-z0-9_-]+\.|cio[A-Za-z0-9]{16}|pat-[a-z0-9]{2,4}-|lin_api_|rk_live_|sk_live_|SG\.)[A-Za-z0-9_.-]{8}`)
-	letters    = regexp.MustCompile(`[A-Za-z]`)
-	digits     = regexp.MustCompile(`[0-9]`)
-	longRun    = regexp.MustCompile(`[A-Za-z0-9]{20,}`)
+	tokenShape = shape(`(?:^|[^A-Za-z0-9])(?:sk-[A-Za-z0-9]|gh[pousr]_|github_pat_|glpat-|gldt-|npm_[A-Za-z0-9]{8}|pypi-|hf_[A-Za-z0-9]{8}|AIza|ya29\.|xox[abposr]-|dckr_pat_|A[KS]IA[A-Z0-9]{8}|eyJ[A-Za-z0-9_-]+\.|cio[A-Za-z0-9]{16}|pat-[a-z0-9]{2,4}-|lin_api_|rk_live_|sk_live_|SG\.)[A-Za-z0-9_.-]{8}`)
+	letters    = shape(`[A-Za-z]`)
+	digits     = shape(`[0-9]`)
+	longRun    = shape(`[A-Za-z0-9]{20,}`)
 )
 
 // looksRandom reports whether a text has a run as tokens have: letters and digits,
 // 20 or more, without anything between.
 func looksRandom(text string) bool {
-	for _, run := range longRun.FindAllString(text, -1) {
-		if letters.MatchString(run) && digits.MatchString(run) {
+	for _, run := range longRun().FindAllString(text, -1) {
+		if letters().MatchString(run) && digits().MatchString(run) {
 			return true
 		}
 	}

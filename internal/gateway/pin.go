@@ -60,7 +60,7 @@ func foreign(r *http.Request, own *lent) string {
 	if r.URL.User != nil {
 		return "the user in the URL"
 	}
-	if tokenShape.MatchString(own.without(r.URL.Path)) || tokenShape.MatchString(own.without(r.URL.EscapedPath())) {
+	if tokenShape().MatchString(own.without(r.URL.Path)) || tokenShape().MatchString(own.without(r.URL.EscapedPath())) {
 		return "a token in the path"
 	}
 	if what := foreignQuery(r.URL.RawQuery, own); what != "" {
@@ -121,12 +121,12 @@ func foreignHeader(name, v string, own *lent) string {
 			return foreignQuery(q, own)
 		}
 	case authName(name):
-		if own != nil && own.mayHold(name) && own.isPlaceholder(v) || isSession(name) && uuidShape.MatchString(v) {
+		if own != nil && own.mayHold(name) && own.isPlaceholder(v) || isSession(name) && uuidShape().MatchString(v) {
 			return ""
 		}
 		return "the header " + printable(name)
 	}
-	if tokenShape.MatchString(own.without(v)) {
+	if tokenShape().MatchString(own.without(v)) {
 		return "a token in the header " + printable(name)
 	}
 	if !mayBeRandom(name) && looksRandom(own.without(v)) {
@@ -149,7 +149,7 @@ func foreignCookies(v string) string {
 // header, send tokens there.
 func foreignProtocols(v string) string {
 	for p := range strings.SplitSeq(v, ",") {
-		if p = strings.TrimSpace(p); authName(p) || tokenShape.MatchString(p) || looksRandom(p) || len(p) > 64 {
+		if p = strings.TrimSpace(p); authName(p) || tokenShape().MatchString(p) || looksRandom(p) || len(p) > 64 {
 			return "a WebSocket sub-protocol"
 		}
 	}
@@ -161,10 +161,10 @@ func foreignQuery(raw string, own *lent) string {
 	for part := range strings.FieldsFuncSeq(raw, func(r rune) bool { return r == '&' || r == ';' }) {
 		name, v, _ := strings.Cut(part, "=")
 		name, v = unescape(name), unescape(v)
-		if authName(name) && v != "" && (own == nil || v != own.Placeholder) && !(isSession(name) && uuidShape.MatchString(v)) {
+		if authName(name) && v != "" && (own == nil || v != own.Placeholder) && !(isSession(name) && uuidShape().MatchString(v)) {
 			return "the parameter " + printable(name)
 		}
-		if tokenShape.MatchString(own.without(v)) || tokenShape.MatchString(own.without(name)) {
+		if tokenShape().MatchString(own.without(v)) || tokenShape().MatchString(own.without(name)) {
 			return "a token in the query"
 		}
 	}
@@ -187,7 +187,7 @@ func (s *lent) isPlaceholder(v string) bool {
 		user, password, _ := strings.Cut(dec, ":")
 		switch {
 		case password == s.Placeholder:
-			return passwordUsers[user] || user == s.user || !authName(user) && !tokenShape.MatchString(user) && !looksRandom(user)
+			return passwordUsers[user] || user == s.user || !authName(user) && !tokenShape().MatchString(user) && !looksRandom(user)
 		case user == s.Placeholder:
 			return passwordUsers[password] || password == "x"
 		}
