@@ -209,3 +209,26 @@ func TestDesignPageNamesEveryPackage(t *testing.T) {
 		}
 	}
 }
+
+// Every proxy to a program in a cell strips what its caller showed to pando.
+func TestX03EveryProxyStrips(t *testing.T) {
+	proxies := 0
+	for _, p := range list(t) {
+		for _, name := range p.GoFiles {
+			src, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Contains(src, []byte("httputil.ReverseProxy")) || p.ImportPath == "bench" || p.ImportPath == "internal/gateway" { // the latter passes on what cells ask for
+				continue
+			}
+			proxies++
+			if !bytes.Contains(src, []byte("access.Strip(")) {
+				t.Errorf("%s/%s passes requests on without access.Strip", p.ImportPath, name)
+			}
+		}
+	}
+	if proxies < 2 {
+		t.Errorf("%d proxies found, at least 2 are known", proxies)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -141,7 +142,8 @@ func (d *Daemon) proxyPort(w http.ResponseWriter, r *http.Request) (any, error) 
 			parts := strings.SplitN(r.URL.EscapedPath(), "/", 8) // "", v1, cells, CELL, ports, PORT, http
 			pr.Out.URL = &url.URL{Scheme: "http", Host: host, Path: "/" + r.PathValue("rest"), RawPath: "/" + parts[len(parts)-1], RawQuery: r.URL.RawQuery}
 			pr.Out.Host = host
-			for _, h := range []string{"Authorization", "X-Api-Key", "Cookie", "X-Forwarded-For"} {
+			access.Strip(pr.Out)
+			for _, h := range []string{"Cookie", "X-Forwarded-For"} { // cookies are of pando's address, and every cell's
 				pr.Out.Header.Del(h)
 			}
 		},

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -31,9 +32,7 @@ func (f *Front) proxy(w http.ResponseWriter, r *http.Request, id cell.ID, port i
 			if pr.In.Header.Get("E2b-Sandbox-Id") != "" { // the host is ours, not one that the program knows
 				pr.Out.Host = "localhost:" + strconv.Itoa(port)
 			}
-			for _, h := range []string{"E2b-Sandbox-Id", "E2b-Sandbox-Port", "E2B-Traffic-Access-Token", "X-Access-Token", "X-API-KEY"} {
-				pr.Out.Header.Del(h)
-			}
+			access.Strip(pr.Out)
 			pr.SetXForwarded()
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
