@@ -42,8 +42,11 @@ func TestBackupAndRestore(t *testing.T) {
 	h.pando("run", "--cell", "web", "--", "true")
 	h.pando("fork", "web", "--name", "twin")
 	token := decoded[api.Token](h, "token", "create", "ci", "--scope", "run")
-	h.write("secret", "sk-hunter2-0123456789")
-	h.pando("credential", "add", "key", "--from-file", "secret", "--for", "https://api.test/**", "--as", "X-Key: {secret}")
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("sk-hunter2-0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.pando("credential", "add", "key", "--from-file", secret, "--for", "https://api.test/**", "--as", "X-Key: {secret}")
 	receipts := len(decoded[[]api.Receipt](h, "receipt", "ls"))
 	h.pando("receipt", "export", "--all", "-o", "earlier.json")
 	h.pando("daemon", "stop")

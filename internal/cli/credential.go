@@ -79,7 +79,7 @@ with this key alone, and only for the hosts given with --for.`,
 	}
 	f := c.Flags()
 	f.StringVar(&fromEnv, "from-env", "", "take the value from this variable")
-	f.StringVar(&fromFile, "from-file", "", "take the value from this file")
+	f.StringVar(&fromFile, "from-file", "", "take the value from this file, which its owner alone can read, outside of repositories and sources")
 	f.StringArrayVar(&req.For, "for", nil, "where it may go: [METHOD,… ]https://HOST/PATH; HOST[:PORT] for a key of SSH")
 	f.StringVar(&req.As, "as", "", "the header that it is put in: 'Authorization: Bearer {secret}'")
 	f.StringArrayVar(&req.Env, "env", nil, "variable that holds the placeholder in a cell")
@@ -104,12 +104,9 @@ func (a *app) readSecret(ctx context.Context, name, fromEnv, fromFile string) (s
 		}
 		b = []byte(v)
 	case fromFile != "":
-		f, ferr := os.Open(fromFile)
-		if ferr != nil {
-			return "", &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot store %s: %v", name, ferr)}
+		if b, err = a.readSecretFile(ctx, "store "+name, fromFile, maxSecret); err != nil {
+			return "", err
 		}
-		defer f.Close()
-		b, err = io.ReadAll(io.LimitReader(f, maxSecret))
 	case term.IsTerminal(int(a.stdin.Fd())):
 		b, err = a.readHidden(ctx, fmt.Sprintf("value of %s (not shown): ", name))
 	default:

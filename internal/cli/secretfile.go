@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// readSecretFile reads a file that holds a secret value, up to limit bytes. The file
+// is the user's own: a regular file, not a symbolic link, owned by the user or by
+// root, with no right for group or others, and outside of every repository and of
+// every cell's source, where what a cell writes could take its place. what completes
+// "cannot".
+func (a *app) readSecretFile(ctx context.Context, what, path string, limit int64) ([]byte, error) {
+	refuse := func(rule, hint string) error {
+		return &api.Error{Kind: "denied", Message: fmt.Sprintf("cannot %s: %s %s", what, path, rule), Hint: hint}
+	}
+	f, err := openSecretFile(path)
+	if err != nil {
+		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&os.ModeSymlink != 0 {
+			return nil, refuse("is a symbolic link, and a secret is read from the file itself", "give the path that the link leads to")
+		}
+		return nil, &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot %s: %v", what, err)}
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, refuse("is not a regular file", "give a file, or write the value to standard input")
+	}
+	if rule := secretFileRights(info); rule != "" {
+		return nil, refuse(rule, "chmod 600 "+path+", as its owner")
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if root := repositoryAbove(dir); root != "" {
+		return nil, refuse("lies in the repository "+root, "move it out of there: what is in a repository can come into a cell")
+	}
+	cells, err := a.client.Cells(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cells {
+		if c.Source != "" && (dir == c.Source || strings.HasPrefix(dir, c.Source+"/")) {
+			return nil, refuse("lies in the source of cell "+c.Name, "move it out of there: what is in a source can come into a cell")
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// repositoryAbove is the nearest directory at or above dir that has a .git; "" if
+// there is none.
+func repositoryAbove(dir string) string {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return ""
+		}
+		dir = up
+	}
+}

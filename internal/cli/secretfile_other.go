@@ -1,0 +1,14 @@
+//go:build !unix
+
+package cli
+
+import (
+	"io/fs"
+	"os"
+)
+
+// openSecretFile opens a file for reading.
+func openSecretFile(path string) (*os.File, error) { return os.Open(path) }
+
+// secretFileRights says nothing: modes of files mean nothing here.
+func secretFileRights(fs.FileInfo) string { return "" }
