@@ -77,7 +77,7 @@ func TestPoolIsFilledByAllProcessors(t *testing.T) {
 	b.toys.slow = slow
 	b.toys.mu.Unlock()
 	b.template("warm", "x = 41")
-	underWay := func() int { b.toys.mu.Lock(); defer b.toys.mu.Unlock(); return b.toys.forked }
+	underWay := b.toys.made
 	want := min(runtime.GOMAXPROCS(0), copiesAtOnce, minPooled)
 	b.until("forks are under way on all processors", func() bool { return underWay() == want })
 	slow <- struct{}{}

@@ -37,6 +37,13 @@ func newToyHost(h *mem.Host) *toyHost {
 	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, refuse: map[string]error{}, wake: make(chan struct{})}
 }
 
+// made is how many forks were ever made.
+func (h *toyHost) made() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.forked
+}
+
 // toy is an interpreter. A line of its language is one of
 //
 //	x = EXPR    EXPR    print TEXT    write FILE TEXT    read FILE
