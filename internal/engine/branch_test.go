@@ -23,6 +23,7 @@ func (b *bed) eval(name, code string) {
 }
 
 func TestBranchOfALivingCell(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("web", "echo 1 > f")
 	b.eval("web", "x = 41\nwrite g 1\nwrite ~/dot 2")
@@ -54,6 +55,7 @@ func TestBranchOfALivingCell(t *testing.T) {
 
 // D38: a branch that fails leaves the source where it was, and nothing else.
 func TestD38FailedBranch(t *testing.T) {
+	t.Parallel()
 	for _, act := range []string{"branch", "second branch", "complete a branch", "adopt web-b2"} {
 		b := newBed(t, "f: 0")
 		b.run("web", "true")

@@ -31,6 +31,7 @@ func (b *bed) lendTo(c *Cell, handle string) string {
 }
 
 func TestLendKeepsThePlaceholder(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	b.run("a", "true")
 	c, err := b.reg.cell(b.id("a"))
@@ -79,6 +80,7 @@ func TestLendKeepsThePlaceholder(t *testing.T) {
 }
 
 func TestRevokeCredential(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	b.storeToken("mine", "not-of-any-known-shape-1")
 	b.run("top", "true")

@@ -50,6 +50,7 @@ func kindsOf(list []api.Event) string {
 }
 
 func TestEventsOfARun(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	r := b.run("c", "echo hi; exit 3")
 	list, err := b.told(r, EventQuery{})
@@ -80,6 +81,7 @@ func TestEventsOfARun(t *testing.T) {
 // What was written to a run's stream behind its back is said, whatever it was,
 // after what is still whole.
 func TestEventsThatWereChanged(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	for name, c := range map[string]struct {
 		change func(lines []string) []string
@@ -115,6 +117,7 @@ func TestEventsThatWereChanged(t *testing.T) {
 }
 
 func TestEventsAreFollowed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	r, err := b.StartRun(b.ctx, b.request("c", "while [ ! -e go ]; do sleep 0.01; done"))
 	b.must(err)
@@ -143,6 +146,7 @@ func TestEventsAreFollowed(t *testing.T) {
 // A line that is just being written is no broken one, and one that stays as it
 // is at the end of its run is.
 func TestEventTailHoldsBackHalfALine(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), eventsFile)
 	f, err := os.Create(path)
 	if err != nil {
@@ -181,6 +185,7 @@ func TestEventTailHoldsBackHalfALine(t *testing.T) {
 }
 
 func TestEventText(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		kind, fields, want string
 		refused            bool
@@ -232,6 +237,7 @@ func tags(v any) (names []string) {
 // The list of kinds, which the reference is made from, says of each what it
 // carries, no more and no less.
 func TestEventKindsAreComplete(t *testing.T) {
+	t.Parallel()
 	listed := map[string][]string{}
 	for _, k := range EventKinds() {
 		for _, f := range k.Fields {
@@ -261,6 +267,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 }
 
 func TestEventsAsOCSF(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	r := b.run("c", "exit 3")
 	read := func(q EventQuery) (list []ocsf.Event) {
@@ -304,6 +311,7 @@ func TestEventsAsOCSF(t *testing.T) {
 // Whoever records a new kind of event says what it is: the reference, --kind and
 // OCSF go by the list.
 func TestEveryRecordedKindIsListed(t *testing.T) {
+	t.Parallel()
 	call := regexp.MustCompile(`\.[eE]mit\("([a-z.]+)"`)
 	listed := map[string]bool{}
 	for _, k := range EventKinds() {

@@ -81,6 +81,7 @@ func (b *bed) whole() {
 // Garbage is collected after every object that any use case puts: none of it
 // is garbage.
 func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
+	t.Parallel()
 	objects := &told{}
 	b := newBedWith(t, func(s store.Store) store.Store { objects.Store = s; return objects }, "d/e/f: one", "g: two")
 	collections := 0
@@ -150,6 +151,7 @@ func (b *bed) ended(exec string) bool {
 
 // What is garbage goes, and nothing else does.
 func TestF20CollectionFreesWhatNothingNeeds(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "a/b/c: one")
 	b.run("keep", "mkdir -p k; echo kept > k/l")
 	b.run("go", "mkdir -p x/y/z; echo gone > x/y/z/f")
@@ -184,6 +186,7 @@ func TestF20CollectionFreesWhatNothingNeeds(t *testing.T) {
 // A fork goes on without its parent: its files, the changes since the import,
 // its place in the family.
 func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: source")
 	b.run("parent", "echo parent > f; echo p > p")
 	_, err := b.Fork(b.ctx, b.id("parent"), api.ForkRequest{Name: "child"})
@@ -243,6 +246,7 @@ func (b *bed) family(name string) (names []string) {
 
 // A kept result goes when its time is over, unless something came from it.
 func TestF20ExpiredCheckpoints(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f; exit 1") // @2, kept for a while
 	b.run("w", "echo 2 > f; exit 1") // @3
@@ -276,6 +280,7 @@ func TestF20ExpiredCheckpoints(t *testing.T) {
 
 // A cell whose time is over stays while something happens in it or waits.
 func TestF20ExpiredCells(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("", "echo 1 > f")
 	id := cell.ID(r.Cell)
@@ -317,6 +322,7 @@ func TestF20ExpiredCells(t *testing.T) {
 // The base that a run is about to start from stays, however old it is and
 // whatever becomes of the source meanwhile.
 func TestF20ImportUnderWay(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "true")
 	_, err := b.Remove(b.ctx, b.id("w"), false)
@@ -352,6 +358,7 @@ func TestF20ImportUnderWay(t *testing.T) {
 
 // A source that is used again is a source that is used.
 func TestF20UsedSourcesStay(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("", "true")
 	names, err := filepath.Glob(filepath.Join(b.home.Sources(), "*.json"))
@@ -369,6 +376,7 @@ func TestF20UsedSourcesStay(t *testing.T) {
 // A store that lost a directory is no reason to stop collecting; the tree is
 // computed again.
 func TestCollectionMendsDamagedTrees(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "a/b/c: one")
 	b.run("w", "echo 2 > a/b/d")
 	c, err := b.reg.cell(b.id("w"))
@@ -388,6 +396,7 @@ func TestCollectionMendsDamagedTrees(t *testing.T) {
 
 // What nobody needs any more is not remembered for ever.
 func TestUnderwayForgets(t *testing.T) {
+	t.Parallel()
 	u := newUnderway(&told{Store: nothing{}})
 	w := u.begin()
 	for n := range 5000 {
@@ -420,6 +429,7 @@ var _ workspace.Objects = nothing{}
 
 // Work that takes long keeps the layers that it makes, whatever their age.
 func TestF20LongWorkKeepsItsLayers(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := b.under.begin()
 	w.began = time.Now().Add(-2 * time.Hour)

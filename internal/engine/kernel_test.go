@@ -3,6 +3,7 @@ package engine
 import "testing"
 
 func TestKernelPathsAreTheCallers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ asked, dir, want string }{
 		{"", "/home/u", ""},
 		{"/boot/vmlinuz-6.1", "/home/u", "/boot/vmlinuz-6.1"},

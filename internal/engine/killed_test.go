@@ -37,6 +37,7 @@ func (b *bed) gone(slots []*child) {
 // A daemon dies when the new template is published and the old one's cell not
 // yet removed.
 func TestF19TemplateReplacedByADeadDaemon(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 1")
 	x := &build{e: b.Engine, began: time.Now()}
@@ -64,6 +65,7 @@ func TestF19TemplateReplacedByADeadDaemon(t *testing.T) {
 // A daemon dies in the middle of removing a template: its cell goes, and what
 // was made ahead in its keeper.
 func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
+	t.Parallel()
 	for _, removed := range []bool{false, true} {
 		b := newBed(t, "f: 0")
 		tm := b.template("warm", "x = 1")
@@ -86,6 +88,7 @@ func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
 // A daemon dies in the middle of removing a branch. The next one removes it, and
 // forgets it: its keeper must not be left with a cell that nobody knows.
 func TestF19BranchRemovedByADeadDaemon(t *testing.T) {
+	t.Parallel()
 	for _, forgotten := range []bool{false, true} {
 		b := newBed(t, "f: 0")
 		b.run("web", "true")
@@ -111,6 +114,7 @@ func TestF19BranchRemovedByADeadDaemon(t *testing.T) {
 // What a cell's home and /tmp were before it was branched goes with the last
 // that stands on it, also while the template that all come from is there.
 func TestC26LayersOfBranchedCells(t *testing.T) {
+	t.Parallel()
 	for _, order := range [][]string{{"web", "web-b1", "web-b2"}, {"web-b2", "web-b1", "web"}} {
 		b := newBed(t, "f: 0")
 		b.template("warm", "x = 1\nwrite ~/dot 2")
@@ -132,6 +136,7 @@ func TestC26LayersOfBranchedCells(t *testing.T) {
 
 // An evaluation in a cell whose keeper has died says what that means.
 func TestEvalWithoutAKeeper(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("web", "true")
 	b.eval("web", "x = 41")
@@ -148,6 +153,7 @@ func TestEvalWithoutAKeeper(t *testing.T) {
 // evaluation that comes in this moment does not begin with a new interpreter, whose
 // variables would be missing without a word.
 func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("web", "true")
 	b.eval("web", "x = 41")
@@ -167,6 +173,7 @@ func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
 // A keeper that dies closes its connections one after the other: a new interpreter that is
 // asked for in between is begun when it is gone.
 func TestFreshEvalWhileAKeeperDies(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("web", "true")
 	b.eval("web", "x = 41")
@@ -186,6 +193,7 @@ func TestFreshEvalWhileAKeeperDies(t *testing.T) {
 // A keeper dies, and its template is forked before anybody has noted it: it is
 // warmed again first.
 func TestF19ForkOfATemplateWhoseKeeperJustDied(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 

@@ -11,6 +11,7 @@ import (
 // Leases end when their time is over, whatever it is changed to meanwhile, and what
 // nothing is to become of is not waited for.
 func TestLeasesEndInTime(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	v := b.All()
 	until := func() time.Time { _, next := b.reg.leasesOver(time.Now()); return next }

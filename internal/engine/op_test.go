@@ -28,6 +28,7 @@ func (b *bed) interrupted(kind string, args any) {
 // A receipt and what it makes true are one: whether the daemon died before the
 // receipt, or between it and the records, both are there afterwards, once.
 func TestF04InterruptedSealIsCompleted(t *testing.T) {
+	t.Parallel()
 	for _, receipted := range []bool{false, true} {
 		b := newBed(t, "f: 0")
 		r := b.run("w", "echo 1 > f")
@@ -57,6 +58,7 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 }
 
 func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true, Reason: "good"}})
@@ -77,6 +79,7 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 // An interrupted accept that has become impossible is taken back: the run
 // waits, the source is as its owner made it.
 func TestF19InterruptedAcceptIsTakenBack(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	b.write("f", "mine")
@@ -89,6 +92,7 @@ func TestF19InterruptedAcceptIsTakenBack(t *testing.T) {
 }
 
 func TestF19InterruptedRemoveIsCompleted(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f")
 	id := b.id("w")
@@ -101,6 +105,7 @@ func TestF19InterruptedRemoveIsCompleted(t *testing.T) {
 
 // What an operation can't do leaves everything as it was, and nothing open.
 func TestFailedAcceptChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0", "g: 0")
 	r := b.run("w", "echo 1 > f; echo 1 > g")
 	b.write("f", "mine")
@@ -125,6 +130,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 // A receipt that can't be written makes the act fail, and the act has not
 // happened: not now, and not after a restart.
 func TestF11SealingFailuresAreErrors(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	id := b.id("w")
@@ -158,6 +164,7 @@ func second[T any](_ T, err error) error { return err }
 // A run whose end can't be recorded is no run that succeeded, and is finished
 // as soon as it can be.
 func TestRunThatCannotBeDigested(t *testing.T) {
+	t.Parallel()
 	broken := &brokenStore{}
 	b := newBedWith(t, func(s store.Store) store.Store { broken.Store = s; return broken }, "f: 0")
 	b.run("w", "echo 1 > f")

@@ -29,6 +29,7 @@ func (b *bed) filled() {
 }
 
 func TestPoolFollowsUse(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	b.ready("warm", minPooled)
@@ -71,6 +72,7 @@ func TestPoolFollowsUse(t *testing.T) {
 
 // Forks are made ahead on all processors, and those on their way are counted.
 func TestPoolIsFilledByAllProcessors(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	slow := make(chan struct{})
 	b.toys.mu.Lock()
@@ -95,6 +97,7 @@ func TestPoolIsFilledByAllProcessors(t *testing.T) {
 
 // What a daemon had made ahead when it was killed, the next one takes away.
 func TestF19PooledForksOfADeadDaemon(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	b.ready("warm", minPooled)
@@ -114,6 +117,7 @@ func TestF19PooledForksOfADeadDaemon(t *testing.T) {
 
 // A pooled fork that died unseen is made again.
 func TestPooledForkThatDied(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	b.ready("warm", minPooled)
@@ -131,6 +135,7 @@ func TestPooledForkThatDied(t *testing.T) {
 
 // A template that nobody uses is let go of, and warmed when it is needed.
 func TestUnusedTemplateGoesCold(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 41")
 	b.chill(b.ctx, time.Now())
@@ -153,6 +158,7 @@ func TestUnusedTemplateGoesCold(t *testing.T) {
 
 // Whole sandboxes may wait in a larger share of the memory: making one takes long.
 func TestSharesOfPools(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		whole bool
 		share int64

@@ -18,6 +18,7 @@ import (
 // A command that a client wants to see ends when the client does not come, and not
 // while it is there; a run does not begin.
 func TestCommandWhoseClientDoesNotCome(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	id := cell.ID(b.run("w", "true").Cell)
 	b.cfg.AttachGrace = 300 * time.Millisecond
@@ -52,6 +53,7 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 // A budget that is no budget is an error, never "unlimited"; nothing is
 // recorded of such a run. One that is not asked for has a default.
 func TestF31Budgets(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	for name, set := range map[string]func(*api.Limits, string){
 		"memory":  func(l *api.Limits, s string) { l.Memory = s },
@@ -86,6 +88,7 @@ func TestF31Budgets(t *testing.T) {
 }
 
 func TestBadRequestsAreRefusedBeforeAnythingHappens(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "true")
 	before := len(b.Runs(""))
@@ -118,6 +121,7 @@ func TestBadRequestsAreRefusedBeforeAnythingHappens(t *testing.T) {
 // A limit that the backend can't apply fails the start: the run is recorded as
 // one that did nothing, its cell is gone.
 func TestF33LimitThatCannotBeApplied(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	req := b.request("w", "echo 1 > f")
 	req.Limits.Memory = "1G"
@@ -136,6 +140,7 @@ func TestF33LimitThatCannotBeApplied(t *testing.T) {
 }
 
 func TestF18RunsInOneCellWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: ")
 	b.run("w", "echo 0 > f")
 	var wg sync.WaitGroup
@@ -163,6 +168,7 @@ func TestF18RunsInOneCellWaitForEachOther(t *testing.T) {
 // The daemon's end is not the command's: the next one finds it and brings the
 // run to its end.
 func TestF19RunOutlivesTheDaemon(t *testing.T) {
+	t.Parallel()
 	for name, x := range map[string]struct {
 		exit string
 		want cell.Verdict
@@ -205,6 +211,7 @@ func (b *bed) starts(r api.Run) {
 
 // What was only being prepared when the daemon ended did nothing.
 func TestF19RunThatWasBeingPrepared(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	p, err := b.plan(b.ctx, b.request("w", "echo 1 > f"))
 	b.must(err)
@@ -227,6 +234,7 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 // Interrupted, stopped or removed under it, a run is pending or gone with its
 // cell, never accepted, and nothing runs on.
 func TestStopEndsARun(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; sleep 300"))
 	b.must(err)
@@ -251,6 +259,7 @@ func TestStopEndsARun(t *testing.T) {
 // An exec makes its cell live, and the cell rests when nothing happens in it;
 // what it wrote is there for the next.
 func TestExecWakesAndTheCellRests(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f")
 	id := b.id("w")
@@ -284,6 +293,7 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 // An exec that is waited for is answered with its end and its output; who goes
 // away ends it.
 func TestExecAsAWhole(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "true")
 	id := b.id("w")
@@ -330,6 +340,7 @@ func (s *ending) Put(d cell.Digest, b []byte) error {
 // A daemon that ends, in good order, while a run is brought to its verdict leaves
 // that to the next one: no run is failed, or has a verdict without a receipt.
 func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
+	t.Parallel()
 	objects := &ending{}
 	b := newBedWith(t, func(s store.Store) store.Store { objects.Store = s; return objects }, "f: 0")
 	b.run("w", "echo 0 > f")

@@ -11,6 +11,7 @@ import (
 // TestF12RecordTriedAgain: a receipt is written, and then the record can't be;
 // the next try to record the run says what its receipt says.
 func TestF12RecordTriedAgain(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	run, err := b.reg.run(cell.RunID(r.ID))

@@ -27,6 +27,7 @@ func lendingBed(t *testing.T) (*bed, *Cell) {
 }
 
 func TestF9SearchAfterARun(t *testing.T) {
+	t.Parallel()
 	b, _ := lendingBed(t)
 	coded := base64.StdEncoding.EncodeToString([]byte("user:" + leak))
 	for _, x := range []struct{ script, in, path, encoding string }{
@@ -75,6 +76,7 @@ func TestF9SearchAfterARun(t *testing.T) {
 
 // A cell that was lent nothing has nothing to be searched for.
 func TestNoSearchWithoutCredentials(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: x")
 	b.storeToken("mine", leak)
 	if r := b.run("a", "echo "+leak+" > g"); r.Secrets != nil {
@@ -83,6 +85,7 @@ func TestNoSearchWithoutCredentials(t *testing.T) {
 }
 
 func TestF9AcceptRefusesSecrets(t *testing.T) {
+	t.Parallel()
 	b, _ := lendingBed(t)
 	b.run("a", "echo "+leak+" > conf")
 	f, err := b.Fork(b.ctx, b.id("a"), api.ForkRequest{Count: 1, Name: "child"})
@@ -114,6 +117,7 @@ func TestF9AcceptRefusesSecrets(t *testing.T) {
 
 // More than fit are counted, not cut in silence.
 func TestF8SearchCountsTheRest(t *testing.T) {
+	t.Parallel()
 	b, _ := lendingBed(t)
 	r := b.run("a", "i=0; while [ $i -lt 130 ]; do echo "+leak+" > n$i; i=$((i+1)); done")
 	if n := len(r.Secrets.Found); n != foundLimit || r.Secrets.More < 30 {
@@ -129,6 +133,7 @@ func TestF8SearchCountsTheRest(t *testing.T) {
 }
 
 func TestPatchTextLeavesOutBinaryFiles(t *testing.T) {
+	t.Parallel()
 	text := "diff --git a/x b/x\n+a line\n+GIT binary patch\ndiff --git a/y b/y\nGIT binary patch\nliteral 9\nzcmV\n\ndiff --git a/z b/z\n+" + strings.Repeat("long ", 40000) + "\n+end"
 	got, err := io.ReadAll(&patchText{in: bufio.NewReaderSize(strings.NewReader(text), 4096)})
 	want := strings.Replace(text, "GIT binary patch\nliteral 9\nzcmV\n\n", "", 1)

@@ -9,6 +9,7 @@ import (
 // Who pauses a cell does not hold its turn: what others made of it meanwhile stays,
 // also for the next daemon.
 func TestPausedTooLate(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.run("a", "true")
 	id := b.id("a")

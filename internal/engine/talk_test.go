@@ -14,6 +14,7 @@ import (
 )
 
 func TestWantSaysWhatAnAccessIs(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		a    cell.Access
 		want string
@@ -35,6 +36,7 @@ func TestWantSaysWhatAnAccessIs(t *testing.T) {
 }
 
 func TestTalkCountsWhatAStreamTells(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "events.jsonl"))
 	if err != nil {

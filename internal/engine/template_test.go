@@ -55,6 +55,7 @@ func repr(raw json.RawMessage) string {
 }
 
 func TestForkOfTemplate(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 41\nwrite made 1\nwrite ~/dot 2")
 	if tm.State != templateWarm || tm.Version != "Toy 1" || tm.Receipt == "" {
@@ -84,6 +85,7 @@ func TestForkOfTemplate(t *testing.T) {
 // A template and its forks outlive the daemon; without its interpreter it is
 // cold, and warmed again from its source as it was.
 func TestTemplateIsFoundAgainAndWarmedAgain(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	b.fork("warm", api.WarmForkRequest{})
@@ -120,6 +122,7 @@ func TestTemplateIsFoundAgainAndWarmedAgain(t *testing.T) {
 
 // D47: what a template was built on has changed.
 func TestD47ChangedParent(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "")
 	c, err := b.reg.cell(cell.ID(tm.Cell))

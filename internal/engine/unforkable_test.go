@@ -9,6 +9,7 @@ import (
 )
 
 func TestUnforkable(t *testing.T) {
+	t.Parallel()
 	b := &build{p: &templatePlan{req: api.TemplateRequest{Name: "js", Warm: "node", From: "/src/my project", Setup: "let a = 'b'", Ready: "a\n", Allow: []string{"@npm", "example.org"},
 		Env: []string{"MODE=a b", "TOKEN=ghp_" + strings.Repeat("a1B2", 9)}, Limits: api.Limits{Memory: "1G"}, Policy: "version: 1"}}}
 	refused := cell.Errorf(cell.Unsupported, "x", "end them before, or "+cell.ForkSandbox, "cannot fork it")

@@ -19,6 +19,7 @@ func (b *bed) source(path string) string {
 // What becomes of a run follows from how it ended, as the kernel told, and
 // from what was asked for.
 func TestF03Verdicts(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		name, script string
 		ask          func(*api.RunRequest)
@@ -68,6 +69,7 @@ func TestF03Verdicts(t *testing.T) {
 // What did not succeed is accepted only by force, with a reason, and both are
 // in the receipt.
 func TestF03AcceptingAFailure(t *testing.T) {
+	t.Parallel()
 	for name, ask := range map[string]func(*api.RunRequest){
 		"exit code": func(r *api.RunRequest) { r.Command[2] = "echo 1 > f; exit 3" },
 		"time-out":  func(r *api.RunRequest) { r.Command[2], r.Limits.Timeout = "echo 1 > f; sleep 300", "200ms" },
@@ -112,6 +114,7 @@ func (b *bed) predicate(id string) (p endPredicate) {
 }
 
 func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	one := b.run("w", "echo 1 > f")
 	two := b.run("w", "echo 2 > f")
@@ -154,6 +157,7 @@ func TestF05AcceptTakesOnlyTheLatest(t *testing.T) {
 
 // What is recorded must be what the receipt says.
 func TestF05AcceptChecksTheReceiptFirst(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	other := b.run("other", "echo x > f")
 	r := b.run("w", "echo 1 > f; exit 4")
@@ -185,6 +189,7 @@ func TestF05AcceptChecksTheReceiptFirst(t *testing.T) {
 }
 
 func TestDiscardGoesBackAndKeeps(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	one := b.run("w", "echo 1 > f")
 	two := b.run("w", "echo 2 > f")
@@ -210,6 +215,7 @@ func TestDiscardGoesBackAndKeeps(t *testing.T) {
 }
 
 func TestUndoGoesStepByStep(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("w", "echo 1 > f")
 	b.run("w", "echo 2 > f")
@@ -230,6 +236,7 @@ func TestUndoGoesStepByStep(t *testing.T) {
 }
 
 func TestForkMakesCellsOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
 	id := b.id("w")
@@ -268,6 +275,7 @@ func TestForkMakesCellsOfTheirOwn(t *testing.T) {
 
 // What went with its cell can't be taken, nor is it said to wait.
 func TestResultOfARemovedCell(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("", "echo 1 > f")
 	_, err := b.Remove(b.ctx, cell.ID(r.Cell), false)

@@ -36,6 +36,7 @@ func (b *bed) makes(v *View, name string) api.Cell {
 // nothing of, one that the caller does not see, in the words of one that there is
 // not. A method that is added is tried without being named here.
 func TestViewsDoNotHaveOthersCells(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	foreign := b.makes(b.caller("t-b", team("b")), "theirs")
 	run := b.run("theirs", "echo 1 > f")
@@ -191,6 +192,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 // What is made of what carries labels carries them, whoever makes it, in all the
 // ways there are, also after a restart; and they can't be taken off.
 func TestLabelsAreInherited(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	a := b.caller("t-a", team("a"))
 	b.makes(a, "mine")
@@ -259,6 +261,7 @@ func TestLabelsAreInherited(t *testing.T) {
 // Templates without labels are everybody's to fork, and nobody's to change who is
 // restricted.
 func TestTemplatesOfAll(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	b.fork("warm", api.WarmForkRequest{Count: 2})
@@ -327,6 +330,7 @@ func TestTemplatesOfAll(t *testing.T) {
 // once they are asked for; what failed, or was removed, counts no more; and a new
 // daemon counts the same.
 func TestD44QuotaOfCells(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	v := b.caller("t-q", access.Bounds{MaxCells: 5})
@@ -390,6 +394,7 @@ func TestD44QuotaOfCells(t *testing.T) {
 // F31: what is made with a token that says how long has a lease of at most that,
 // which nothing makes longer at a time; it is paused at its end, and not removed.
 func TestTimeToLive(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 41")
 	v := b.caller("t-t", access.Bounds{TTL: time.Hour})
@@ -435,6 +440,7 @@ func TestTimeToLive(t *testing.T) {
 // What grows has an end: nothing new is made beyond the number of cells, nor when
 // less of the disk is free than should be; what there is can be used and removed.
 func TestNothingGrowsForEver(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	v := b.All()
 	b.template("warm", "x = 1")

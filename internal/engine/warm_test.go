@@ -48,6 +48,7 @@ func (b *bed) spec(name, setup string) api.TemplateRequest {
 // G59: a rebuild that fails leaves the published template as it was; a first
 // build that fails leaves nothing.
 func TestG59FailedRebuild(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	if _, err := b.BuildTemplate(b.ctx, b.spec("warm", "raise no"), nil); cell.KindOf(err) != cell.Invalid {
 		t.Fatalf("a set-up that fails: %v", err)
@@ -86,6 +87,7 @@ func TestG59FailedRebuild(t *testing.T) {
 
 // The digest covers what a template is built from, and nothing else.
 func TestTemplateDigest(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	first := b.template("warm", "x = 1").Digest
 	if again := b.template("warm", "x = 1").Digest; again != first {
@@ -105,6 +107,7 @@ func TestTemplateDigest(t *testing.T) {
 
 // D46: a template is not there before its probe has answered.
 func TestD46ReadyIsProbed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0", "ready: 0")
 	spec := b.spec("warm", "x = 1")
 	spec.Ready, spec.Timeout = "read nothing", "300ms"
@@ -122,6 +125,7 @@ func TestD46ReadyIsProbed(t *testing.T) {
 
 // D40: a template with living forks is removed only when that is said.
 func TestD40Dependents(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1\nwrite made 1")
 	b.fork("warm", api.WarmForkRequest{Count: 2})
@@ -157,6 +161,7 @@ func TestD40Dependents(t *testing.T) {
 // D44: of several that take one name, one wins; what forks need is promised to
 // nobody else, until they are there or given up.
 func TestD44OneName(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	var wg sync.WaitGroup
@@ -233,6 +238,7 @@ func TestD44OneName(t *testing.T) {
 
 // Before anything is made, a fork beyond what the host has is refused.
 func TestForkBeyondTheHost(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	b.mu.Lock()
@@ -251,6 +257,7 @@ func TestForkBeyondTheHost(t *testing.T) {
 
 // A fork that fails does not fail the others, and nothing of it remains.
 func TestForksFailAlone(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	b.toys.fail("adopt warm-2", errors.New("no"))
@@ -284,6 +291,7 @@ func TestForksFailAlone(t *testing.T) {
 
 // Each line of a fork that streams: what it needs first, then each cell once.
 func TestD43ForkSaysWhatItTook(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	var lines []api.StreamLine
@@ -313,6 +321,7 @@ func TestD43ForkSaysWhatItTook(t *testing.T) {
 
 // C31: what an evaluation may take is bounded, also when nothing is said.
 func TestC31BudgetsOfEvaluations(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("web", "true")
 	for _, bad := range []string{"0", "0s", "-1s", "99999999999h", "never", "1"} {
@@ -349,6 +358,7 @@ func TestC31BudgetsOfEvaluations(t *testing.T) {
 
 // A cell whose interpreter ended rests, but not under who uses it just then.
 func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.run("web", "true")
 	b.says("web", "1 + 1", "2")
@@ -373,6 +383,7 @@ func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
 
 // An interpreter that is gone is not replaced in silence.
 func TestEvalAfterTheEndOfTheInterpreter(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	b.fork("warm", api.WarmForkRequest{})
@@ -442,6 +453,7 @@ func TestEvalAfterTheEndOfTheInterpreter(t *testing.T) {
 
 // All that can be done with a cell can be done with a fork, also after it rested.
 func TestForksAreFullCells(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1\nwrite made 1\nwrite ~/dot 2")
 	b.fork("warm", api.WarmForkRequest{Count: 2})
@@ -485,6 +497,7 @@ func TestForksAreFullCells(t *testing.T) {
 
 // A fork with --remove leaves nothing but its receipt.
 func TestForkAndRemove(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	r := b.fork("warm", api.WarmForkRequest{Count: 3, Eval: "x + 1", Remove: true})
@@ -498,6 +511,7 @@ func TestForkAndRemove(t *testing.T) {
 
 // A daemon that dies while a template is built leaves nothing of it.
 func TestF19InterruptedBuild(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("old", "x = 1")
 	b.toys.fail("seal", errors.New("no"))
@@ -522,6 +536,7 @@ func TestF19InterruptedBuild(t *testing.T) {
 // A daemon that dies in a branch: whether it came to be or not, the source is
 // where its keeper says.
 func TestF19InterruptedBranch(t *testing.T) {
+	t.Parallel()
 	for _, came := range []bool{false, true} {
 		b := newBed(t, "f: 0")
 		b.run("web", "true")
@@ -565,6 +580,7 @@ func TestF19InterruptedBranch(t *testing.T) {
 // Values that look like secrets are in no record of a template; without them it
 // can't be warmed again, which is said.
 func TestF09TemplateKeepsNoSecrets(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	const secret = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
 	spec := b.spec("warm", "x = 1")
@@ -588,6 +604,7 @@ func TestF09TemplateKeepsNoSecrets(t *testing.T) {
 // What forks need is measured, also of those that are removed as soon as they have
 // answered.
 func TestD39RemovedForksAreMeasured(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	needs := func(eval string) api.ForkNeeds {
@@ -609,6 +626,7 @@ func TestD39RemovedForksAreMeasured(t *testing.T) {
 
 // Cells that were made together are listed as people count.
 func TestABatchIsListedInOrder(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	b.fork("warm", api.WarmForkRequest{Count: 12})
@@ -627,6 +645,7 @@ func TestABatchIsListedInOrder(t *testing.T) {
 
 // Removed forks leave no records, unless there is something to tell of them.
 func TestRemovedForksAreForgotten(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	b.fork("warm", api.WarmForkRequest{Count: 3})

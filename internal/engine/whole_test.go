@@ -14,6 +14,7 @@ import (
 // What was written over caches before a template was captured stays as long as the
 // template; what was copied of it for branches goes with the branch.
 func TestD40LayersOfInstants(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 1")
 	c, err := b.reg.cell(cell.ID(tm.Cell))
