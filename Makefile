@@ -29,9 +29,10 @@ test:
 	$(TESTS) -tier quick -shuffle $(RACE)
 
 # Namespaces, cgroups, gateways, the core scripts; of the current user, or with
-# TEST_USER=NAME, as root, of an ordinary user. One package after the other.
+# TEST_USER=NAME, as root, of an ordinary user. One package after the other; of its
+# tests more at once than there are processors, because they wait for most of the time.
 test-host: build
-	$(TESTS) -p 1 $(if $(TEST_USER),-tier host -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),-tier host$(comma)root,-tier host))
+	$(TESTS) -p 1 -parallel 4 $(if $(TEST_USER),-tier host -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),-tier host$(comma)root,-tier host))
 
 # gVisor and QEMU. TIERS=vm leaves out the longer part.
 TIERS ?= vm,vm-full

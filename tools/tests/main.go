@@ -41,6 +41,7 @@ type options struct {
 	race     bool
 	shuffle  bool
 	packages int // packages tested at once; 0 is go test's default
+	parallel int // tests of a package that run at once; 0 is go test's default
 	list     bool
 	timeout  time.Duration
 	marks    string // path of a file that gets a line for each flaky test; "" for none
@@ -56,6 +57,7 @@ func main() {
 	flag.BoolVar(&o.race, "race", false, "use the race detector")
 	flag.BoolVar(&o.shuffle, "shuffle", false, "run the tests of a package in random order")
 	flag.IntVar(&o.packages, "p", 0, "how many packages are tested at once")
+	flag.IntVar(&o.parallel, "parallel", 0, "how many parallel tests of a package run at once")
 	flag.BoolVar(&o.list, "list", false, "print what would run, and run nothing")
 	flag.DurationVar(&o.timeout, "timeout", time.Hour, "the time limit of one package")
 	flag.StringVar(&o.marks, "marks", "", "a `file` that gets a line for each flaky test of this run")

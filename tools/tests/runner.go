@@ -41,6 +41,9 @@ func (h here) run(ctx context.Context, g []selection, rep *report) error {
 	if h.packages > 0 {
 		args = append(args, "-p", strconv.Itoa(h.packages))
 	}
+	if h.parallel > 0 {
+		args = append(args, "-parallel", strconv.Itoa(h.parallel))
+	}
 	if g[0].run != "" {
 		args = append(args, "-run", g[0].run)
 	}
@@ -138,6 +141,9 @@ func (a *as) one(ctx context.Context, s selection, rep *report) error {
 		return err
 	}
 	args := []string{program, "-test.v=test2json", "-test.timeout=" + a.timeout.String()}
+	if a.parallel > 0 {
+		args = append(args, "-test.parallel="+strconv.Itoa(a.parallel))
+	}
 	if s.run != "" {
 		args = append(args, "-test.run="+s.run)
 	}
