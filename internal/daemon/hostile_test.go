@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,10 +12,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // reachable is a daemon whose routes say that they were reached once they have read
@@ -124,23 +129,23 @@ func TestSlowCallersLoseTheirConnection(t *testing.T) {
 		io.WriteString(c, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nX-Slow: ")
 		slow = append(slow, c)
 	}
-	began := time.Now()
-	if got := raw(t, addr, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+secret+"\r\n\r\n", 30*time.Second); !strings.Contains(got, "reached") || time.Since(began) > 10*time.Second {
-		t.Errorf("after %v: %s", time.Since(began), got)
+	if got := raw(t, addr, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+secret+"\r\n\r\n", need.Patience()); !strings.Contains(got, "reached") {
+		t.Errorf("%s", got)
 	}
 	for _, c := range slow {
-		c.SetDeadline(time.Now().Add(30 * time.Second))
+		c.SetDeadline(time.Now().Add(need.Patience()))
 		for { // a byte now and then does not help
-			if _, err := c.Write([]byte("a")); err != nil {
-				break
+			_, err := c.Write([]byte("a"))
+			if err == nil {
+				_, err = io.Copy(io.Discard, c)
 			}
-			if _, err := io.Copy(io.Discard, c); err == nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("a connection outlived its slow header")
+			}
+			if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
 				break
 			}
 		}
-	}
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("slow headers lived %v", took)
 	}
 	// A body that comes too slowly: its grace is over when it begins.
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,7 +155,7 @@ func TestSlowCallersLoseTheirConnection(t *testing.T) {
 		writeError(w, unread(err))
 	}))
 	defer srv.Close()
-	got := raw(t, srv.Listener.Addr().String(), "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nab", 5*time.Second)
+	got := raw(t, srv.Listener.Addr().String(), "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nab", need.Patience())
 	if !strings.HasPrefix(got, "HTTP/1.1 504") || !strings.Contains(got, "too slowly") {
 		t.Errorf("%s", got)
 	}
@@ -194,10 +199,10 @@ func TestLongUploadsAreRefused(t *testing.T) {
 		limit, size = 4<<30, 10<<30
 	}
 	_, addr, secret := reachable(t, Config{Limits: &Limits{Upload: limit}}, 0, nil)
-	began := time.Now()
-	got := raw(t, addr, fmt.Sprintf("PUT /v1/cells/web/file?path=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", secret, int64(10<<30)), 5*time.Second)
-	if !strings.HasPrefix(got, "HTTP/1.1 413") || !strings.Contains(got, `"too-large"`) || time.Since(began) > 4*time.Second {
-		t.Errorf("after %v: %s", time.Since(began), got)
+	// The answer comes though not a byte of the body is sent.
+	got := raw(t, addr, fmt.Sprintf("PUT /v1/cells/web/file?path=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", secret, int64(10<<30)), need.Patience())
+	if !strings.HasPrefix(got, "HTTP/1.1 413") || !strings.Contains(got, `"too-large"`) {
+		t.Errorf("%s", got)
 	}
 	var start, end runtime.MemStats
 	runtime.ReadMemStats(&start)
@@ -216,8 +221,8 @@ func TestLongUploadsAreRefused(t *testing.T) {
 			t.Errorf("%d %s", resp.StatusCode, b.String())
 		}
 	}
-	if body.n < limit || body.n >= size {
-		t.Errorf("%d of %d bytes were taken, of which %d may", body.n, size, limit)
+	if n := body.n.Load(); n < limit || n >= size {
+		t.Errorf("%d of %d bytes were taken, of which %d may", n, size, limit)
 	}
 	runtime.ReadMemStats(&end)
 	if grown := int64(end.HeapAlloc) - int64(start.HeapAlloc); grown > 16<<20 {
@@ -228,12 +233,12 @@ func TestLongUploadsAreRefused(t *testing.T) {
 // counted counts what is read of a body.
 type counted struct {
 	io.Reader
-	n int64
+	n atomic.Int64 // the transport goes on reading while an early answer is looked at
 }
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
-	c.n += int64(n)
+	c.n.Add(int64(n))
 	return n, err
 }
 
