@@ -47,6 +47,7 @@ var oneRow = map[string][]string{
 	"internal/cell":                nil,
 	"internal/backend/backendtest": {"internal/need"},
 	"internal/vmm/vmmtest":         {"internal/need"},
+	"internal/gateway/gatewaytest": {"internal/need"},
 }
 
 type pkg struct {

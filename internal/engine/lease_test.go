@@ -33,7 +33,7 @@ func TestLeasesEndInTime(t *testing.T) {
 	began := time.Now()
 	lease(second, api.LeaseRequest{For: "300ms"}) // whoever waits for the first hears of it
 	b.until("the second is paused", func() bool { return paused(second) })
-	if took := time.Since(began); took < 300*time.Millisecond || took > 30*time.Second || paused(first) {
+	if took := time.Since(began); took < 300*time.Millisecond || paused(first) {
 		t.Errorf("it took %s; the first is paused: %v", took, paused(first))
 	}
 	if d := time.Until(until()); d < 59*time.Minute {

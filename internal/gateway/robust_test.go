@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // settled waits until no more goroutines run than there were.
@@ -66,18 +67,10 @@ func TestCloseLeavesNothing(t *testing.T) {
 			defer c.Close()
 			io.WriteString(c, send.text)
 		}
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-			if list, _ := b.Gateway.Asked(); len(list) == 2 {
-				break
-			} else if time.Now().After(end) {
-				t.Fatalf("asked: %+v", list)
-			}
-		}
-		start := time.Now()
-		b.Gateway.Close()
-		if d := time.Since(start); d > 2*time.Second {
-			t.Errorf("it took %v", d)
-		}
+		need.Eventually(t, func() bool { list, _ := b.Gateway.Asked(); return len(list) == 2 }, "two questions")
+		closed := make(chan struct{})
+		go func() { b.Gateway.Close(); close(closed) }()
+		need.Receive(t, closed, "the end of the gateway")
 	})
 	settled(t, before)
 }

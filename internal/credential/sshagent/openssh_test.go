@@ -172,11 +172,7 @@ func (o *openssh) start(name string, args ...string) {
 
 func (o *openssh) until(so func() bool) {
 	o.Helper()
-	for began := time.Now(); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			o.Fatal("a server does not come up")
-		}
-	}
+	need.Eventually(o, so, "the start of a server")
 }
 
 // run runs a program with an agent.

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // testConnect: an allowed host is reached over whatever addresses it has, and
@@ -72,13 +73,12 @@ func testConnectDenied(t *testing.T, site joins) {
 		b.Link.Gateway4.String() + ":22", b.Link.Gateway4.String() + ":80", "[" + b.Link.Gateway6.String() + "]:22",
 		a.String() + ":22", unknown.String() + ":443",
 	} {
-		start := time.Now()
 		c, err := b.Cell.Dial(b.Ctx(), "tcp", addr)
 		if err == nil {
 			c.Close()
 		}
-		if !refused(err) || time.Since(start) > time.Second {
-			t.Errorf("%s: %v after %v", addr, err, time.Since(start))
+		if !refused(err) {
+			t.Errorf("%s: %v", addr, err)
 		}
 		ap := netip.MustParseAddrPort(addr)
 		d := b.Decided(cell.Deny, func(x cell.Access) bool {
@@ -115,13 +115,12 @@ func testNothingElse(t *testing.T, site joins) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		start := time.Now()
-		c.SetDeadline(start.Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(need.Patience()))
 		c.Write([]byte("anybody there?"))
 		n, err := c.Read(make([]byte, 100))
 		c.Close()
-		if err == nil || !strings.Contains(err.Error(), "refused") || time.Since(start) > time.Second {
-			t.Errorf("%s: %d bytes, %v, after %v", to, n, err, time.Since(start))
+		if err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s: %d bytes, %v", to, n, err)
 		}
 		ap := netip.MustParseAddrPort(to)
 		b.Decided(cell.Deny, func(x cell.Access) bool {
@@ -129,9 +128,9 @@ func testNothingElse(t *testing.T, site joins) {
 		})
 	}
 	for _, to := range []netip.Addr{netip.MustParseAddr("203.0.113.1"), a, netip.MustParseAddr("2001:db8::1")} {
-		start := time.Now()
-		if err := b.Cell.Ping(b.Ctx(), to); err == nil || time.Since(start) > time.Second {
-			t.Errorf("ping %s: %v after %v", to, err, time.Since(start))
+		// A kernel is told (the program ping counts it as an error); the stack in memory throws refusals away.
+		if err := b.Cell.Ping(b.Ctx(), to); err == nil || strings.Contains(err.Error(), "packet loss") && !strings.Contains(err.Error(), "errors") {
+			t.Errorf("ping %s: %v", to, err)
 		}
 		b.Decided(cell.Deny, func(x cell.Access) bool { return x.Transport == "icmp" && (x.Addr == to || x.Host == "a.test") })
 	}

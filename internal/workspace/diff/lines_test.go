@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	wt "github.com/pando-dev/pando/internal/workspace/workspacetest"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // Whatever the lines are, the edits turn one side into the other and leave a
@@ -73,7 +75,7 @@ func TestManyEditsStaySmall(t *testing.T) {
 	if len(edits) != 1000 {
 		t.Errorf("%d edits, want 1000", len(edits))
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > need.Patience() {
 		t.Errorf("took %v", d)
 	}
 }
@@ -129,7 +131,7 @@ func TestLineDiffIsNotQuadratic(t *testing.T) {
 		if msg := wrongEdits(a, b, diffLines(a, b)); msg != "" {
 			t.Fatal(msg)
 		}
-		if d := time.Since(start); d > 10*time.Second {
+		if d := time.Since(start); d > need.Patience() {
 			t.Errorf("%d kinds of lines: %v", kinds, d)
 		}
 	}
