@@ -143,7 +143,7 @@ func listen(addrs []string) (files []*os.File, err error) {
 
 // limits are those of the daemon.
 func (s *serving) limits() *daemon.Limits {
-	return &daemon.Limits{Rate: s.Limits.Rate, Flight: int(s.Limits.Requests), Conns: int(s.Limits.Connections), Body: s.Limits.Body, Upload: s.Limits.Archive}
+	return &daemon.Limits{Rate: s.Limits.Rate, Flight: int(s.Limits.Requests), Conns: int(s.Limits.Connections), Failures: int(s.Limits.Failures), Body: s.Limits.Body, Upload: s.Limits.Archive}
 }
 
 // open makes listeners of the sockets, and the first token.

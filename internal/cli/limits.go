@@ -14,6 +14,7 @@ type ServeLimits struct {
 	Rate        float64 `json:"rate"`        // requests in a second, of each token
 	Requests    int64   `json:"requests"`    // under way, of each token
 	Connections int64   `json:"connections"` // at each address
+	Failures    int64   `json:"failures"`    // requests without a good token at once, of each peer
 	Body        int64   `json:"body"`        // bytes of JSON
 	Archive     int64   `json:"archive"`     // bytes of a body that is no JSON
 	Cells       int64   `json:"cells"`       // in all
@@ -31,6 +32,7 @@ var ServeLimitTable = []ServeLimit{
 	{"max-rate", "500", "requests in a second of each token, for a moment twice as many", func(l *ServeLimits) pflag.Value { return (*rateValue)(&l.Rate) }},
 	{"max-requests", "1000", "requests under way of each token", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Requests) }},
 	{"max-connections", "4096", "connections at each address", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Connections) }},
+	{"max-failures", "100", "requests without a good token of each peer at once, and a tenth of that in a second afterwards", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Failures) }},
 	{"max-body", "16M", "bytes of a JSON body", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Body) }},
 	{"max-archive", "4G", "bytes of an archive that is sent", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Archive) }},
 	{"max-cells", "100000", "cells there may be, of all callers", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Cells) }},

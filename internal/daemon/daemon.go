@@ -67,8 +67,10 @@ type common struct {
 	started time.Time
 	mux     *http.ServeMux
 	limit   *limiter
-	met     *metrics
-	writers turns // of single files
+
+	strangers *strangers
+	met       *metrics
+	writers   turns // of single files
 
 	mu       sync.Mutex // guards what follows
 	open     int        // requests under way
@@ -88,6 +90,7 @@ func New(cfg Config) *Daemon {
 	if cfg.Limits != nil {
 		d.limit.of = *cfg.Limits
 	}
+	d.strangers = &strangers{burst: float64(d.limit.of.Failures)}
 	d.met = newMetrics()
 	d.mux = d.routes(Routes)
 	return d

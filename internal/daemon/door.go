@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -46,7 +46,8 @@ func (d *Daemon) server(h http.Handler) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(d.cfg.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(&noise{log: d.cfg.Log}, "", 0),
+		ConnContext:       withSlot,
 	}
 }
 
@@ -71,7 +72,7 @@ func (d *Daemon) remote() http.Handler {
 			return
 		}
 		if front == nil && (r.URL.Path == "/docs" || r.URL.Path == "/") {
-			leave, err := d.limit.enter(unknown, 0)
+			leave, err := d.limit.enter(unknown(r), 0)
 			if err != nil {
 				front.turnAway(w, r, err)
 				return
@@ -86,18 +87,20 @@ func (d *Daemon) remote() http.Handler {
 			return
 		}
 		if front == nil || front.Needs(r) != "" {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="pando"`)
-			front.turnAway(w, r, cell.Errorf(cell.Unauthenticated, "daemon", "send Authorization: Bearer pando_…; make a token where the daemon runs: pando token create",
-				"cannot answer without a token"))
+			d.reject(w, r, front, `Bearer realm="pando"`, cell.Errorf(cell.Unauthenticated, "daemon",
+				"send Authorization: Bearer pando_…; make a token where the daemon runs: pando token create", "cannot answer without a token"))
 			return
 		}
-		leave, err := d.limit.enter(unknown, 0)
+		leave, err := d.limit.enter(unknown(r), 0)
 		if err != nil {
 			front.turnAway(w, r, err)
 			return
 		}
 		defer leave()
 		d.enter(w, r)
+		if v := visitOf(r); v.w.status == http.StatusUnauthorized { // the front has looked at a key of its own
+			d.strangers.failed(peerOf(v.from))
+		}
 	}))
 }
 
@@ -105,11 +108,11 @@ func (d *Daemon) remote() http.Handler {
 func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front, secret string) {
 	p, life, expires, err := d.cfg.Tokens.Recognise(secret)
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="pando", error="invalid_token"`)
-		front.turnAway(w, r, cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
+		d.reject(w, r, front, `Bearer realm="pando", error="invalid_token"`, cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
 		return
 	}
 	visitOf(r).know(p)
+	recognisedOn(r.Context())
 	own := 0.0
 	if p.Bounds != nil {
 		own = p.Bounds.Rate
@@ -143,8 +146,12 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 }
 
 // turnAway refuses a request, and ends the connection soon of who is not known.
-func (f *Front) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+// headers are names and values in the place of those that the kind of err has.
+func (f *Front) turnAway(w http.ResponseWriter, r *http.Request, err error, headers ...string) {
 	turnAway(w, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		w.Header().Set(headers[i], headers[i+1])
+	}
 	f.refuse(w, r, err)
 }
 

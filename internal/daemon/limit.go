@@ -1,10 +1,15 @@
 package daemon
 
 import (
+	"context"
+	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,12 +24,15 @@ type Limits struct {
 	Rate   float64 // requests in a second, for each token; for a moment, twice as many
 	Flight int     // requests under way, for each token
 	Conns  int     // connections at one address
-	Body   int64   // bytes of a JSON body
-	Upload int64   // bytes of a body that is no JSON
+	// Failures is how many requests without a good token a peer may send at once; a
+	// tenth of that in a second is added. 0 is no limit.
+	Failures int
+	Body     int64 // bytes of a JSON body
+	Upload   int64 // bytes of a body that is no JSON
 }
 
 // DefaultLimits are those of a daemon that was told none.
-var DefaultLimits = Limits{Rate: 500, Flight: 1000, Conns: 4096, Body: 16 << 20, Upload: 4 << 30}
+var DefaultLimits = Limits{Rate: 500, Flight: 1000, Conns: 4096, Failures: 100, Body: 16 << 20, Upload: 4 << 30}
 
 // maxBody bounds JSON bodies, in bytes.
 func (d *Daemon) maxBody() int64 {
@@ -48,8 +56,9 @@ type flow struct {
 	last time.Time
 }
 
-// unknown is the flow of all who were not recognised.
-const unknown = ""
+// unknown is the flow of requests from one peer that show no token of pando's: no
+// peer can use up what others have.
+func unknown(r *http.Request) string { return "from " + peerOf(r.RemoteAddr).String() }
 
 // enter lets a request of a token in, or says why not. own is how many requests
 // in a second the token may send; 0 for the limit of all. leave must be called when
@@ -94,17 +103,50 @@ func (l *limiter) forget() {
 	}
 }
 
-// few is a listener with at most so many connections; more of them are closed.
+// few is a listener with at most so many connections; more of them are closed. Half of
+// them may be connections of one peer on which no good token was shown yet: then there
+// is room for the other peers.
 type few struct {
 	net.Listener
-	slots chan struct{}
+	most int
+
+	mu      sync.Mutex // guards what follows
+	open    int
+	unknown map[netip.Prefix]int // connections without a good token, by peer
 }
 
 func limited(l net.Listener, n int) net.Listener {
 	if n <= 0 {
 		return l
 	}
-	return &few{l, make(chan struct{}, n)}
+	return &few{Listener: l, most: n, unknown: map[netip.Prefix]int{}}
+}
+
+// enter gives a connection its slot; false when there is none.
+func (f *few) enter(c net.Conn) (*slot, bool) {
+	peer := peerOf(c.RemoteAddr().String())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open >= f.most || f.unknown[peer] >= max(1, f.most/2) {
+		return nil, false
+	}
+	f.open++
+	f.unknown[peer]++
+	known := sync.OnceFunc(func() {
+		if f.unknown[peer]--; f.unknown[peer] <= 0 {
+			delete(f.unknown, peer)
+		}
+	})
+	return &slot{
+		Conn:  c,
+		known: func() { f.mu.Lock(); defer f.mu.Unlock(); known() },
+		leave: sync.OnceFunc(func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.open--
+			known()
+		}),
+	}, true
 }
 
 func (f *few) Accept() (net.Conn, error) {
@@ -113,18 +155,66 @@ func (f *few) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case f.slots <- struct{}{}:
-			return &slot{Conn: c, leave: sync.OnceFunc(func() { <-f.slots })}, nil
-		default:
-			c.Close()
+		if s, ok := f.enter(c); ok {
+			return s, nil
 		}
+		c.Close()
 	}
 }
 
+// slot is a connection that is counted.
 type slot struct {
 	net.Conn
+	known func() // a good token was shown on it
 	leave func()
+}
+
+type slotKey struct{}
+
+// withSlot is http.Server.ConnContext.
+func withSlot(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if s, ok := c.(*slot); ok {
+		return context.WithValue(ctx, slotKey{}, s)
+	}
+	return ctx
+}
+
+// recognisedOn notes that a good token was shown on the connection of a request.
+func recognisedOn(ctx context.Context) {
+	if s, ok := ctx.Value(slotKey{}).(*slot); ok {
+		s.known()
+	}
+}
+
+// noise passes on what net/http logs of connections that break (failed handshakes,
+// above all): so many lines in a minute, and then how many were left out. Strangers
+// can't fill the daemon's log.
+type noise struct {
+	log *slog.Logger
+
+	mu    sync.Mutex // guards what follows
+	since time.Time
+	n     int
+}
+
+const noiseMost = 20 // lines in a minute
+
+func (x *noise) Write(b []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if now := time.Now(); now.Sub(x.since) >= time.Minute {
+		if left := x.n - noiseMost; left > 0 {
+			x.log.Warn("connections broke", "left_out", left)
+		}
+		x.since, x.n = now, 0
+	}
+	if x.n++; x.n <= noiseMost {
+		x.log.Warn(strings.TrimSpace(string(b)))
+	}
+	return len(b), nil
 }
 
 func (s *slot) Close() error {
