@@ -241,7 +241,8 @@ type Mount struct {
 // was given.
 const (
 	CauseMemoryLimit = "memory limit"
-	CauseDiskLimit   = "disk limit" // its disk was full, or over its limit, at the end; the exit code may be 0
+	CauseUnreadable  = "result not readable" // no failure of its own: what the run left exceeds what is read of it
+	CauseDiskLimit   = "disk limit"          // its disk was full, or over its limit, at the end; the exit code may be 0
 )
 
 // OverLimit reports whether a cause is that something ran out.

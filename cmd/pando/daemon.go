@@ -39,6 +39,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -470,6 +471,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		MaxCells: most, MinFree: free,
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
+		Parser:  parse.New(durable.Disk(l.Home.State)),
 		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Pool: l.Pool,
 	})
 	if err != nil {

@@ -10,7 +10,9 @@ import (
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/microvm"
 	"github.com/pando-dev/pando/internal/cli"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -25,6 +27,8 @@ func main() {
 			"namespace": namespaceDriver,
 			"none":      noneDriver,
 		}, newEvents, kept.Networks{})
+	case parse.Role:
+		err = parse.Main(map[string]parse.Func{gitdir.IndexJob: gitdir.ParseIndexJob})
 	case daemonRole:
 		err = daemonMain()
 	default: // whatever somebody called the file

@@ -32,8 +32,9 @@ var rows = [][]string{
 	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot"},
 	{"internal/secret"},
 	{"internal/gitdir"},
+	{"internal/parse"},
 	{"internal/reexec", "internal/interp", "internal/confine", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/gofer"},
-	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume"},
+	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }
 

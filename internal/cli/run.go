@@ -189,7 +189,7 @@ func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) err
 		a.exit = api.ExitTimeout
 	case run.Cause == "interrupted" && a.exit == 0:
 		a.exit = api.ExitInterrupted
-	case run.Cause == api.CauseDiskLimit && a.exit == 0:
+	case (run.Cause == api.CauseDiskLimit || run.Cause == api.CauseUnreadable) && a.exit == 0:
 		a.exit = 1
 	case a.exit == 0 && run.Check != nil && run.Check.ExitCode != 0:
 		a.exit = 1

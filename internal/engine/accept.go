@@ -239,9 +239,11 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 			return err
 		}
 	}
-	ignored, err := diff.IgnoredBy(base, after)
-	if err != nil {
-		return err
+	var ignored func(path string, isDir bool) bool
+	if !req.Ignored {
+		if ignored, err = diff.IgnoredBy(ctx, base, after, e.cfg.Parser); err != nil {
+			return fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
+		}
 	}
 	var reserved, scrubbed []string
 	for _, l := range c.LeftOut {

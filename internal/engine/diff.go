@@ -27,6 +27,20 @@ func (e *Engine) side(ctx context.Context, k *Checkpoint) (workspace.Side, error
 	return workspace.Side{Tree: t, Contents: p.Contents(k.State)}, nil
 }
 
+// compareSides compares two states. When git's index or its rules can't be read,
+// it says so, and no change is left out as ignored.
+func (e *Engine) compareSides(ctx context.Context, a, b workspace.Side) (d *diff.Diff, unreadable string, err error) {
+	ignored, err := diff.IgnoredBy(ctx, a, b, e.cfg.Parser)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, "", err
+	case err != nil:
+		unreadable = err.Error() + "; every change is listed, as if git ignored none"
+	}
+	d, err = diff.Compare(ctx, a, b, diff.Options{Ignored: ignored})
+	return d, unreadable, err
+}
+
 // DiffRequest says what to compare and how to show it.
 type DiffRequest struct {
 	Cell cell.ID
@@ -59,13 +73,15 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	if up, err := e.reg.cell(from.Cell); err == nil && up.ID != c.ID {
 		out.From = e.selector(&up, &from)
 	}
-	opt := diff.Options{}
-	if !req.Ignored && req.Form != "patch" {
-		if opt.Ignored, err = diff.IgnoredBy(a, b); err != nil {
-			return out, err
+	var d *diff.Diff
+	if req.Ignored || req.Form == "patch" {
+		d, err = diff.Compare(ctx, a, b, diff.Options{})
+	} else {
+		var unreadable string
+		if d, unreadable, err = e.compareSides(ctx, a, b); unreadable != "" {
+			out.Notes = append(out.Notes, unreadable)
 		}
 	}
-	d, err := diff.Compare(ctx, a, b, opt)
 	if err != nil {
 		return out, err
 	}

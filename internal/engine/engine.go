@@ -30,6 +30,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/store"
@@ -44,6 +45,7 @@ type Config struct {
 	Providers   []workspace.Provider // best first; each with why it can't be used here
 	WhyNot      map[string]string    // provider name → why it can't be used; absent: it can
 	Objects     store.Store
+	Parser      *parse.Parser // of what is too large to be parsed here
 	Ledger      *receipt.Ledger
 	Credentials *credential.Store
 	Version     string

@@ -227,13 +227,15 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 	}
 	x.run.Before, x.run.After = point(&x.before), point(after)
 	x.run.In.After = after.ID
-	ignored, err := diff.IgnoredBy(a, b)
+	diff, unreadable, err := x.e.compareSides(ctx, a, b)
 	if err != nil {
 		return nil, err
 	}
-	diff, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored})
-	if err != nil {
-		return nil, err
+	if unreadable != "" {
+		x.run.Notes = append(x.run.Notes, unreadable)
+		if !x.ownFailure() && x.run.Cause == "" {
+			x.run.Cause = api.CauseUnreadable
+		}
 	}
 	x.run.Changes = countChanges(diff)
 	if x.run.Changes.Bytes, err = changedBytes(a.Tree, b.Tree); err != nil {

@@ -26,7 +26,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
 		out.LeftOut = leftOutAPI(c.LeftOut)
 	} else {
-		s, err := workspace.Survey(ctx, p.source, p.with)
+		s, err := workspace.Survey(ctx, p.source, p.with, e.cfg.Parser)
 		if err != nil {
 			return out, err
 		}

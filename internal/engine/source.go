@@ -46,7 +46,7 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 		e.log.Warn("cannot use the last import", "source", source, "error", err)
 	}
 	im, err := workspace.Import(ctx, workspace.ImportRequest{
-		Source: source, With: with, Provider: p, Objects: e.cfg.Objects, Prev: prev, Progress: progress,
+		Source: source, With: with, Provider: p, Objects: e.cfg.Objects, Prev: prev, Parser: e.cfg.Parser, Progress: progress,
 	})
 	if err != nil {
 		return nil, "", err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -31,10 +32,22 @@ type Ignore struct {
 	open   func(path string) ([]byte, error)
 	prefix string // put before every path: the tree is a folder of the work tree
 
+	rules *bound.Budget // what rules take in memory
+	steps *bound.Budget // of matching
+
 	mu   sync.RWMutex
 	dirs map[string]*ignoreDir // by path in the work tree, "" is its top
-	err  error                 // the first of open that is not "not found"
+	err  error                 // the first of open that is not "not found", or the first limit
 }
+
+// Limits on the rules of one Ignore. A tree with a thousand files of a hundred
+// rules needs 30 MB. Steps are rules compared with a path, and parts of patterns
+// compared with parts of it: a million paths and a hundred rules need some
+// hundred million.
+const (
+	maxRules = 128 << 20
+	maxSteps = 4 << 30
+)
 
 // NewIgnore returns the rules of a work tree. open reads a file by its path in
 // it and answers fs.ErrNotExist or a NotFound error when there is none; it must
@@ -42,10 +55,11 @@ type Ignore struct {
 // are those that hold everywhere, the strongest first; a ".gitignore" is
 // stronger than all of them.
 func NewIgnore(open func(path string) ([]byte, error), files ...IgnoreFile) *Ignore {
-	ig := &Ignore{open: open, dirs: map[string]*ignoreDir{}}
+	ig := &Ignore{open: open, dirs: map[string]*ignoreDir{},
+		rules: bound.NewBudget("git's ignore rules", maxRules, "bytes of rules"), steps: bound.NewBudget("git's ignore rules", maxSteps, "steps of matching")}
 	var rules *ignoreRules
 	for i := len(files) - 1; i >= 0; i-- {
-		rules = parseIgnore(files[i].Name, "", files[i].Content, rules)
+		rules = ig.parse(files[i].Name, "", files[i].Content, rules)
 	}
 	ig.dirs[""] = ig.load("", rules)
 	return ig
@@ -87,7 +101,8 @@ func readIgnore(path string, flags int) ([]byte, error) {
 }
 
 // Err returns the first error met while reading rules, other than that there
-// are none. What Match answered since then may be wrong.
+// are none, or the limit that they exceeded. What Match answered since then may
+// be wrong.
 func (ig *Ignore) Err() error {
 	ig.mu.RLock()
 	defer ig.mu.RUnlock()
@@ -101,19 +116,38 @@ func (ig *Ignore) Err() error {
 // Nothing below an ignored folder can be re-included: the rule of the folder
 // is then the rule of the path.
 func (ig *Ignore) Match(path string, isDir bool) (ignored bool, rule string) {
+	r := ig.decide(path, isDir)
+	if r == nil {
+		return false, ""
+	}
+	return !r.negative, fmt.Sprintf("%s:%d:%s", r.from.source, r.line, r.text)
+}
+
+// Ignored is Match without the rule.
+func (ig *Ignore) Ignored(path string, isDir bool) bool {
+	r := ig.decide(path, isDir)
+	return r != nil && !r.negative
+}
+
+// decide returns the rule that decides about path.
+func (ig *Ignore) decide(path string, isDir bool) *ignoreRule {
 	if ig.prefix != "" {
 		path = ig.prefix + "/" + path
 	}
 	dir, name := cutLast(path)
 	d := ig.dir(dir)
-	r := d.by
-	if r == nil {
-		r = d.rules.match(path, name, isDir)
+	if d.by != nil {
+		return d.by
 	}
-	if r == nil {
-		return false, ""
+	return ig.match(d.rules, path, name, isDir)
+}
+
+func (ig *Ignore) fail(err error) {
+	ig.mu.Lock()
+	defer ig.mu.Unlock()
+	if ig.err == nil {
+		ig.err = err
 	}
-	return !r.negative, r.text
 }
 
 // cutLast splits off the last name of a path; dir is "" for a path at the top.
@@ -139,7 +173,7 @@ func (ig *Ignore) dir(path string) *ignoreDir {
 	up := ig.dir(parent)
 	if up.by != nil {
 		d = up
-	} else if r := up.rules.match(path, name, true); r != nil && !r.negative {
+	} else if r := ig.match(up.rules, path, name, true); r != nil && !r.negative {
 		d = &ignoreDir{by: r}
 	} else {
 		d = ig.load(path, up.rules)
@@ -152,28 +186,31 @@ func (ig *Ignore) dir(path string) *ignoreDir {
 
 // load reads the ".gitignore" of a folder whose parent has the rules up.
 func (ig *Ignore) load(path string, up *ignoreRules) *ignoreDir {
+	if ig.Err() != nil { // no answer counts any more
+		return &ignoreDir{rules: up}
+	}
 	name := strings.TrimPrefix(path+"/.gitignore", "/")
 	b, err := ig.open(name)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) && cell.KindOf(err) != cell.NotFound {
-			ig.mu.Lock()
-			if ig.err == nil {
-				ig.err = fmt.Errorf("cannot read %s: %w", name, err)
+			if bound.Exceeded(err) == nil {
+				err = fmt.Errorf("cannot read %s: %w", name, err)
 			}
-			ig.mu.Unlock()
+			ig.fail(err)
 		}
 		return &ignoreDir{rules: up}
 	}
-	return &ignoreDir{rules: parseIgnore(name, path, b, up)}
+	return &ignoreDir{rules: ig.parse(name, path, b, up)}
 }
 
 // ignoreRules are the rules of one file and, through up, of the weaker ones.
 type ignoreRules struct {
-	base  string // the folder they hold for, with a slash at its end; "" is the top
-	rules []ignoreRule
-	names map[string][]int // plain names, most rules: where in rules, in order
-	other []int            // the rest
-	up    *ignoreRules
+	source string // the file
+	base   string // the folder they hold for, with a slash at its end; "" is the top
+	rules  []ignoreRule
+	names  map[string][]int // plain names, most rules: where in rules, in order
+	other  []int            // the rest
+	up     *ignoreRules
 }
 
 func (l *ignoreRules) add(r ignoreRule) {
@@ -190,12 +227,14 @@ func (l *ignoreRules) add(r ignoreRule) {
 }
 
 // match returns the rule that decides: the last that matches in the strongest
-// file that has one.
-func (l *ignoreRules) match(path, name string, isDir bool) *ignoreRule {
+// file of l that has one. Without steps left, nothing matches.
+func (ig *Ignore) match(l *ignoreRules, path, name string, isDir bool) *ignoreRule {
 	for ; l != nil; l = l.up {
 		found := -1
 		same := l.names[name]
+		steps := int64(1)
 		for i := len(same) - 1; i >= 0; i-- {
+			steps++
 			if isDir || !l.rules[same[i]].dirOnly {
 				found = same[i]
 				break
@@ -204,9 +243,14 @@ func (l *ignoreRules) match(path, name string, isDir bool) *ignoreRule {
 		rel := path[len(l.base):]
 		for i := len(l.other) - 1; i >= 0 && l.other[i] > found; i-- {
 			r := &l.rules[l.other[i]]
-			if (isDir || !r.dirOnly) && strings.HasSuffix(rel, r.tail) && r.match(rel, name) {
+			steps++
+			if (isDir || !r.dirOnly) && strings.HasSuffix(rel, r.tail) && r.match(rel, name, &steps) {
 				found = l.other[i]
 			}
+		}
+		if err := ig.steps.Spend(steps); err != nil {
+			ig.fail(err)
+			return nil
 		}
 		if found >= 0 {
 			return &l.rules[found]
@@ -215,9 +259,9 @@ func (l *ignoreRules) match(path, name string, isDir bool) *ignoreRule {
 	return nil
 }
 
-// parseIgnore reads a file of patterns, one a line.
-func parseIgnore(source, dir string, content []byte, up *ignoreRules) *ignoreRules {
-	l := &ignoreRules{up: up}
+// parse reads a file of patterns, one a line.
+func (ig *Ignore) parse(source, dir string, content []byte, up *ignoreRules) *ignoreRules {
+	l := &ignoreRules{source: source, up: up}
 	if dir != "" {
 		l.base = dir + "/"
 	}
@@ -225,13 +269,17 @@ func parseIgnore(source, dir string, content []byte, up *ignoreRules) *ignoreRul
 	n := 0
 	for line := range bytes.Lines(content) {
 		n++
-		s := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
-		s, _, _ = strings.Cut(s, "\x00") // git's lines are C strings
-		if strings.HasPrefix(s, "#") {
+		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		line, _, _ = bytes.Cut(line, []byte("\x00")) // git's lines are C strings
+		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		if r, ok := parseIgnoreRule(trimIgnoreSpaces(s)); ok {
-			r.text = fmt.Sprintf("%s:%d:%s", source, n, r.text)
+		if err := ig.rules.Spend(ruleCost(line)); err != nil {
+			ig.fail(err)
+			return up
+		}
+		if r, ok := parseIgnoreRule(trimIgnoreSpaces(string(line))); ok {
+			r.line, r.from = n, l
 			l.add(r)
 		}
 	}
@@ -239,6 +287,17 @@ func parseIgnore(source, dir string, content []byte, up *ignoreRules) *ignoreRul
 		return up
 	}
 	return l
+}
+
+// ruleCost is the most that a rule takes in memory, in bytes: every byte of a
+// pattern may become a part of its own with a set.
+func ruleCost(pattern []byte) int64 {
+	const rule, part = 400, 128 // with what growing slices and a map take
+	n := rule + int64(len(pattern))
+	if bytes.ContainsAny(pattern, `*?[\`) {
+		n += part * int64(len(pattern))
+	}
+	return n
 }
 
 // trimIgnoreSpaces takes away the spaces at the end that are not escaped.

@@ -1,48 +1,17 @@
 package gitdir
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/binary"
-	"sort"
-	"strings"
+	"hash"
+	"io"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
-
-// A Set is the paths that git tracks below some folder, relative to it, in
-// order of bytes. A submodule is one path, that of its folder. nil means that
-// there is no repository, which differs from one that tracks nothing.
-type Set []string
-
-// Has reports whether path is tracked, or is a folder with something tracked
-// below it.
-func (s Set) Has(path string) bool {
-	i := sort.SearchStrings(s, path)
-	if i < len(s) && s[i] == path {
-		return true
-	}
-	// "a-b" and "a.b" sort between "a" and "a/b".
-	dir := path + "/"
-	i += sort.SearchStrings(s[i:], dir)
-	return i < len(s) && strings.HasPrefix(s[i], dir)
-}
-
-// below returns the part of s that lies below dir, relative to dir. It is
-// never nil.
-func (s Set) below(dir string) Set {
-	if dir == "" {
-		return s
-	}
-	from := sort.SearchStrings(s, dir+"/")
-	to := from + sort.Search(len(s)-from, func(i int) bool { return !strings.HasPrefix(s[from+i], dir+"/") })
-	out := make(Set, 0, to-from)
-	for _, p := range s[from:to] {
-		out = append(out, p[len(dir)+1:])
-	}
-	return out
-}
 
 // The layout of an index, from git's Documentation/gitformat-index.txt.
 const (
@@ -53,139 +22,207 @@ const (
 	indexModeDir  = 0o040000 // a whole folder of a sparse index
 )
 
-// ReadIndex returns the tracked paths of an index of version 2, 3 or 4.
-// hashLen is the length of the repository's object ids: 20 or 32. A path with
-// conflicts has several entries and is listed once. What only some of git's
-// modes write (split and sparse index) is Unsupported: part of the paths is
-// then not in b. Everything else that is wrong is Corrupt.
-func ReadIndex(b []byte, hashLen int) (Set, error) {
-	if len(b) < indexHeader+hashLen || string(b[:4]) != "DIRC" {
+// ReadIndex returns the tracked paths of an index of version 2, 3 or 4, which r
+// gives and which has size bytes. hashLen is the length of the repository's
+// object ids: 20 or 32. A path with conflicts has several entries and is listed
+// once. What only some of git's modes write (split and sparse index) is
+// Unsupported: part of the paths is then not in it. What exceeds a limit is
+// TooLarge. Everything else that is wrong is Corrupt.
+//
+// It reads r once, in order, and allocates in proportion to what it read,
+// whatever the names of version 4 expand to.
+func ReadIndex(r io.Reader, size int64, hashLen int) (*Set, error) {
+	if size < int64(indexHeader+hashLen) {
 		return nil, corruptIndex("no header")
 	}
-	version, count := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
-	if version < 2 || version > 4 {
-		return nil, unsupportedIndex("version %d is not known", version)
-	}
-	if err := checkIndexSum(b, hashLen); err != nil {
+	x := newIndexReader(r, size, hashLen)
+	head, err := x.take(indexHeader)
+	if err != nil {
 		return nil, err
 	}
-	r := indexReader{b: b[indexHeader : len(b)-hashLen], hashLen: hashLen, version: version}
-	// An entry has at least its fixed part and a NUL: a count that lies
-	// cannot make us allocate more than a fraction of the file.
-	if int64(count)*int64(indexStat+hashLen+3) > int64(len(r.b)) {
+	if string(head[:4]) != "DIRC" {
+		return nil, corruptIndex("no header")
+	}
+	x.version = binary.BigEndian.Uint32(head[4:])
+	count := binary.BigEndian.Uint32(head[8:])
+	if x.version < 2 || x.version > 4 {
+		return nil, unsupportedIndex("version %d is not known", x.version)
+	}
+	if int64(count)*int64(indexStat+hashLen+3) > x.left {
 		return nil, corruptIndex("too many entries announced")
 	}
-	out := make(Set, 0, count)
-	var name []byte
+	out := setWriter{limit: maxSet}
 	var bad error // kept until the extensions are seen: a split index has nameless entries
 	for range count {
-		mode, err := r.entry(&name)
+		mode, shared, err := x.entry()
 		if err != nil {
 			return nil, err
 		}
 		if mode == indexModeDir {
 			return nil, unsupportedIndex("it is a sparse index")
 		}
-		if err := checkIndexName(string(name)); err != nil {
-			bad = err
+		if bad != nil {
 			continue
 		}
-		if len(out) > 0 {
-			switch last := out[len(out)-1]; {
-			case last == string(name): // another stage of a conflict
+		// Only what differs from the name before is looked at: that name was
+		// looked at as a whole.
+		if out.s.n == 0 {
+			shared = 0
+		}
+		// Version 2 and 3 share nothing by their format, and the names do.
+		for shared < len(out.last) && shared < len(x.name) && out.last[shared] == x.name[shared] {
+			shared++
+		}
+		if bad = checkIndexName(x.name, shared); bad != nil {
+			continue
+		}
+		if out.s.n > 0 {
+			switch bytes.Compare(out.last[shared:], x.name[shared:]) {
+			case 0: // another stage of a conflict
 				continue
-			case last > string(name):
+			case 1:
 				bad = corruptIndex("entries out of order")
+				continue
 			}
 		}
-		out = append(out, string(name))
+		if err := out.add(x.name, shared); err != nil {
+			return nil, err
+		}
 	}
-	if err := r.extensions(); err != nil {
+	if err := x.extensions(); err != nil {
+		return nil, err
+	}
+	if err := x.checkSum(); err != nil {
 		return nil, err
 	}
 	if bad != nil {
 		return nil, bad
 	}
-	return out, nil
+	return out.set(), nil
 }
 
-// checkIndexSum compares the trailing digest. All zeros means that git was
-// told not to compute one (index.skipHash).
-func checkIndexSum(b []byte, hashLen int) error {
-	body, sum := b[:len(b)-hashLen], b[len(b)-hashLen:]
-	if bytes.Count(sum, []byte{0}) == hashLen {
-		return nil
-	}
-	ok := false
+// indexReader walks over the entries and extensions of an index.
+type indexReader struct {
+	r       *bufio.Reader // all but the checksum; what is read of it is hashed
+	all     io.Reader
+	left    int64 // bytes of r that were not taken
+	sum     hash.Hash
+	hashLen int
+	version uint32
+	buf     [128]byte // for take
+	name    []byte    // of the last entry
+}
+
+func newIndexReader(r io.Reader, size int64, hashLen int) *indexReader {
+	x := &indexReader{all: r, left: size - int64(hashLen), hashLen: hashLen, sum: sha1.New()}
 	if hashLen == sha256.Size {
-		ok = sha256.Sum256(body) == [sha256.Size]byte(sum)
-	} else {
-		ok = sha1.Sum(body) == [sha1.Size]byte(sum)
+		x.sum = sha256.New()
 	}
-	if !ok {
+	x.r = bufio.NewReaderSize(io.TeeReader(io.LimitReader(r, x.left), x.sum), 64<<10)
+	return x
+}
+
+// take returns the next n bytes, at most len(buf), valid until the next take.
+func (x *indexReader) take(n int) ([]byte, error) {
+	b := x.buf[:n]
+	if int64(n) > x.left {
+		return nil, corruptIndex("cut off")
+	}
+	x.left -= int64(n)
+	return b, cutOff(x.read(b))
+}
+
+func (x *indexReader) read(b []byte) error {
+	_, err := io.ReadFull(x.r, b)
+	return err
+}
+
+// cutOff turns an early end of the input into a Corrupt error.
+func cutOff(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return corruptIndex("cut off")
+	}
+	return err
+}
+
+// checkSum compares the trailing digest. All zeros means that git was told not
+// to compute one (index.skipHash).
+func (x *indexReader) checkSum() error {
+	var sum [sha256.Size]byte
+	if _, err := io.ReadFull(x.all, sum[:x.hashLen]); err != nil {
+		return cutOff(err)
+	}
+	if got := sum[:x.hashLen]; bytes.Count(got, []byte{0}) != x.hashLen && !bytes.Equal(got, x.sum.Sum(nil)) {
 		return corruptIndex("checksum does not match")
 	}
 	return nil
 }
 
-// indexReader walks over the entries and extensions of an index.
-type indexReader struct {
-	b       []byte
-	hashLen int
-	version uint32
-}
-
-// entry reads one entry and sets *name, which holds the name of the previous
-// one, to its name.
-func (r *indexReader) entry(name *[]byte) (mode uint32, err error) {
-	fixed := indexStat + r.hashLen + 2
-	if len(r.b) < fixed {
-		return 0, corruptIndex("cut off in an entry")
+// entry reads one entry, whose name is then x.name, of which the first shared
+// bytes are those of the entry before.
+func (x *indexReader) entry() (mode uint32, shared int, err error) {
+	fixed := indexStat + x.hashLen + 2
+	b, err := x.take(fixed)
+	if err != nil {
+		return 0, 0, err
 	}
-	mode = binary.BigEndian.Uint32(r.b[indexMode:])
-	if binary.BigEndian.Uint16(r.b[fixed-2:])&indexExtended != 0 {
+	mode = binary.BigEndian.Uint32(b[indexMode:])
+	if binary.BigEndian.Uint16(b[fixed-2:])&indexExtended != 0 {
 		fixed += 2
-		if r.version < 3 || len(r.b) < fixed {
-			return 0, corruptIndex("extended flags where none may be")
+		if x.version < 3 {
+			return 0, 0, corruptIndex("extended flags where none may be")
+		}
+		if _, err := x.take(2); err != nil {
+			return 0, 0, err
 		}
 	}
-	rest := r.b[fixed:]
-	if r.version == 4 {
-		drop, n := indexVarint(rest)
-		if n == 0 || drop > uint64(len(*name)) {
-			return 0, corruptIndex("bad prefix of a name")
+	if x.version == 4 {
+		drop, err := x.varint()
+		if err != nil {
+			return 0, 0, err
 		}
-		rest = rest[n:]
-		*name = (*name)[:uint64(len(*name))-drop]
-	} else {
-		*name = (*name)[:0]
-	}
-	end := bytes.IndexByte(rest, 0)
-	if end < 0 {
-		return 0, corruptIndex("cut off in a name")
-	}
-	*name = append(*name, rest[:end]...)
-	rest = rest[end:]
-	if r.version == 4 {
-		r.b = rest[1:]
-	} else {
-		// 1 to 8 NULs up to a multiple of eight.
-		pad := 8 - (fixed+end)%8
-		if len(rest) < pad || bytes.Count(rest[:pad], []byte{0}) != pad {
-			return 0, corruptIndex("bad padding")
+		if drop > uint64(len(x.name)) {
+			return 0, 0, corruptIndex("bad prefix of a name")
 		}
-		r.b = rest[pad:]
+		shared = len(x.name) - int(drop)
 	}
-	return mode, nil
+	x.name = x.name[:shared]
+	for {
+		b, err := x.r.ReadSlice(0)
+		x.left -= int64(len(b))
+		x.name = append(x.name, bytes.TrimSuffix(b, []byte{0})...)
+		if len(x.name) > maxName {
+			return 0, 0, bound.Exceed("a name in git's index", maxName, "bytes")
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if err != nil {
+			return 0, 0, cutOff(err)
+		}
+		break
+	}
+	if x.version != 4 {
+		// 1 to 8 NULs up to a multiple of eight, of which one was read.
+		pad, err := x.take(7 - (fixed+len(x.name))%8)
+		if err != nil {
+			return 0, 0, err
+		}
+		if bytes.Count(pad, []byte{0}) != len(pad) {
+			return 0, 0, corruptIndex("bad padding")
+		}
+	}
+	return mode, shared, nil
 }
 
 // checkIndexName refuses names that git never lets into an index. A caller may
-// join what we return to a folder.
-func checkIndexName(name string) error {
-	for rest, more := name, true; more; {
-		var part string
-		part, rest, more = strings.Cut(rest, "/")
-		if part == "" || part == "." || part == ".." {
+// join what we return to a folder. The first checked bytes are those of a name
+// that is good.
+func checkIndexName(name []byte, checked int) error {
+	for rest, more := name[bytes.LastIndexByte(name[:checked], '/')+1:], true; more; {
+		var part []byte
+		part, rest, more = bytes.Cut(rest, []byte("/"))
+		if s := string(part); s == "" || s == "." || s == ".." {
 			return corruptIndex("impossible name")
 		}
 	}
@@ -194,13 +231,14 @@ func checkIndexName(name string) error {
 
 // extensions checks that what follows the entries may be skipped: extensions
 // whose name begins with a capital letter are optional.
-func (r *indexReader) extensions() error {
-	for len(r.b) > 0 {
-		if len(r.b) < 8 {
-			return corruptIndex("cut off in an extension")
+func (x *indexReader) extensions() error {
+	for x.left > 0 {
+		head, err := x.take(8)
+		if err != nil {
+			return err
 		}
-		name, size := string(r.b[:4]), binary.BigEndian.Uint32(r.b[4:])
-		if uint64(size) > uint64(len(r.b)-8) {
+		name, size := string(head[:4]), int64(binary.BigEndian.Uint32(head[4:]))
+		if size > x.left {
 			return corruptIndex("cut off in an extension")
 		}
 		switch {
@@ -211,24 +249,30 @@ func (r *indexReader) extensions() error {
 		case name[0] < 'A' || name[0] > 'Z':
 			return unsupportedIndex("extension %q is not known", name)
 		}
-		r.b = r.b[8+size:]
+		x.left -= size
+		if _, err := x.r.Discard(int(size)); err != nil {
+			return cutOff(err)
+		}
 	}
 	return nil
 }
 
-// indexVarint decodes git's offset encoding: groups of seven bits, high ones
-// first, and one is added for each continuation. n is 0 if b is no number.
-func indexVarint(b []byte) (v uint64, n int) {
-	for n < len(b) && n < 9 {
-		c := b[n]
+// varint decodes git's offset encoding: groups of seven bits, high ones first,
+// and one is added for each continuation.
+func (x *indexReader) varint() (v uint64, err error) {
+	for range 9 {
+		c, err := x.r.ReadByte()
+		if err != nil {
+			return 0, cutOff(err)
+		}
+		x.left--
 		v = v<<7 | uint64(c&0x7f)
-		n++
 		if c&0x80 == 0 {
-			return v, n
+			return v, nil
 		}
 		v++
 	}
-	return 0, 0
+	return 0, corruptIndex("bad prefix of a name")
 }
 
 func corruptIndex(what string) error {

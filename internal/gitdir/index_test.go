@@ -44,23 +44,24 @@ func bigRepo(t testing.TB, files int, args ...string) string {
 	return top
 }
 
-func lsFiles(t testing.TB, dir string) Set {
+func lsFiles(t testing.TB, dir string) []string {
 	t.Helper()
 	out := strings.Split(strings.TrimSuffix(gitOracle(t, dir, "", "ls-files", "-z"), "\x00"), "\x00")
 	if out[0] == "" {
-		return Set{}
+		return []string{}
 	}
 	return slices.Compact(out)
 }
 
-func wantTracked(t *testing.T, root string, want Set) {
+func wantTracked(t *testing.T, root string, want []string) {
 	t.Helper()
-	got, err := Tracked(root)
+	got, err := Tracked(t.Context(), root, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(got, want) || (got == nil) != (want == nil) {
-		t.Fatalf("Tracked has %d paths, git has %d: %.300q", len(got), len(want), got)
+	paths := slices.Collect(got.All())
+	if !slices.Equal(paths, want) || (got == nil) != (want == nil) || got.Len() != len(want) {
+		t.Fatalf("Tracked has %d paths, git has %d: %.300q", len(paths), len(want), paths)
 	}
 }
 
@@ -85,12 +86,12 @@ func TestTrackedAllVersions(t *testing.T) {
 				}
 				wantTracked(t, top, want)
 				for _, p := range []string{"untracked", "dir1/sub1/file", "dir", "odd/a.", "both/x"} {
-					if Set(want).Has(p) {
+					if NewSet(want...).Has(p) {
 						t.Errorf("Has(%q)", p)
 					}
 				}
 				for _, p := range []string{"both", "dir1", "dir1/sub1", "odd/a", "odd/a/b", "odd", "intended"} {
-					if !Set(want).Has(p) {
+					if !NewSet(want...).Has(p) {
 						t.Errorf("not Has(%q)", p)
 					}
 				}
@@ -100,8 +101,8 @@ func TestTrackedAllVersions(t *testing.T) {
 					n = 32
 				}
 				zero := append(slices.Clone(b[:len(b)-n]), make([]byte, n)...)
-				if got, err := ReadIndex(zero, n); err != nil || !slices.Equal(got, want) {
-					t.Errorf("without a checksum: %d paths, %v", len(got), err)
+				if got, err := readIndex(zero, n); err != nil || !slices.Equal(slices.Collect(got.All()), want) {
+					t.Errorf("without a checksum: %d paths, %v", got.Len(), err)
 				}
 			})
 		}
@@ -137,7 +138,7 @@ func TestTrackedSplitAndSparseRefused(t *testing.T) {
 			for _, a := range args {
 				gitOracle(t, top, "", a...)
 			}
-			_, err := Tracked(top)
+			_, err := Tracked(t.Context(), top, nil)
 			if cell.KindOf(err) != cell.Unsupported || !strings.Contains(err.Error(), name) || cell.HintOf(err) == "" {
 				t.Errorf("Tracked = %v, want Unsupported that says %s", err, name)
 			}
@@ -145,7 +146,7 @@ func TestTrackedSplitAndSparseRefused(t *testing.T) {
 	}
 	// A sparse folder without its extension is recognised by its mode alone.
 	b := rawIndex(indexModeDir, "d/")
-	if _, err := ReadIndex(b, 20); cell.KindOf(err) != cell.Unsupported {
+	if _, err := readIndex(b, 20); cell.KindOf(err) != cell.Unsupported {
 		t.Errorf("sparse folder: %v", err)
 	}
 }
@@ -170,26 +171,26 @@ func rawIndex(mode uint32, names string, ext ...string) []byte {
 
 func TestGitIndexRefusesDamage(t *testing.T) {
 	good := rawIndex(0o100644, "a/b", "TREE\x00\x00\x00\x02xy")
-	if s, err := ReadIndex(good, 20); err != nil || !slices.Equal(s, Set{"a/b"}) {
+	if s, err := readIndex(good, 20); err != nil || !slices.Equal(slices.Collect(s.All()), []string{"a/b"}) {
 		t.Fatal(s, err)
 	}
 	for i := range good {
-		if _, err := ReadIndex(good[:i], 20); cell.KindOf(err) != cell.Corrupt {
+		if _, err := readIndex(good[:i], 20); cell.KindOf(err) != cell.Corrupt {
 			t.Errorf("cut at %d: %v", i, err)
 		}
 		bad := slices.Clone(good)
 		bad[i] ^= 1
-		if _, err := ReadIndex(bad, 20); err == nil {
+		if _, err := readIndex(bad, 20); err == nil {
 			t.Errorf("byte %d flipped: accepted", i)
 		}
 	}
 	for _, n := range []string{"..", "../x", "/x", "a//b", "a/", "", ".", "a/./b", "b\na", "a/b\na\nz"} {
-		if _, err := ReadIndex(rawIndex(0o100644, n), 20); cell.KindOf(err) != cell.Corrupt {
+		if _, err := readIndex(rawIndex(0o100644, n), 20); cell.KindOf(err) != cell.Corrupt {
 			t.Errorf("name %q: %v", n, err)
 		}
 	}
 	for ext, word := range map[string]string{"link\x00\x00\x00\x00": "split", "sdir\x00\x00\x00\x00": "sparse"} {
-		if _, err := ReadIndex(rawIndex(0o100644, "a", ext), 20); err == nil || !strings.Contains(err.Error(), word) {
+		if _, err := readIndex(rawIndex(0o100644, "a", ext), 20); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("extension %q: %v, want a word on %s", ext, err, word)
 		}
 	}
@@ -197,28 +198,34 @@ func TestGitIndexRefusesDamage(t *testing.T) {
 		"link\x00\x00\x00\x00": cell.Unsupported, "sdir\x00\x00\x00\x00": cell.Unsupported, "abcd\x00\x00\x00\x00": cell.Unsupported,
 		"TREE\x00\x00\x00\x01": cell.Corrupt, "TREE": cell.Corrupt, "TREE\xff\xff\xff\xff": cell.Corrupt,
 	} {
-		if _, err := ReadIndex(rawIndex(0o100644, "a", ext), 20); cell.KindOf(err) != kind {
+		if _, err := readIndex(rawIndex(0o100644, "a", ext), 20); cell.KindOf(err) != kind {
 			t.Errorf("extension %q: %v, want %s", ext, err, kind)
 		}
 	}
 	huge := rawIndex(0o100644, "a")
 	binary.BigEndian.PutUint32(huge[8:], 0xffffffff)
 	clear(huge[len(huge)-20:])
-	if _, err := ReadIndex(huge, 20); cell.KindOf(err) != cell.Corrupt {
+	if _, err := readIndex(huge, 20); cell.KindOf(err) != cell.Corrupt {
 		t.Errorf("four thousand million entries: %v", err)
 	}
 }
 
 func TestSetBelow(t *testing.T) {
-	s := Set{"a", "b-c", "b/x", "b/y/z", "b0", "c"}
-	if got := s.below("b"); !slices.Equal(got, Set{"x", "y/z"}) {
+	s := NewSet("a", "b-c", "b/x", "b/y/z", "b0", "c")
+	if got := slices.Collect(s.below("b").All()); !slices.Equal(got, []string{"x", "y/z"}) {
 		t.Error(got)
 	}
-	if got := s.below("q"); got == nil || len(got) != 0 {
+	if got := slices.Collect(s.below("b").below("y").All()); !slices.Equal(got, []string{"z"}) {
+		t.Error(got)
+	}
+	if b := s.below("b"); !b.Has("x") || !b.Has("y") || b.Has("") || b.Has("c") || b.Has("b/x") {
+		t.Error("Has below b")
+	}
+	if got := s.below("q"); got == nil || got.Len() != 0 {
 		t.Errorf("%#v", got)
 	}
-	if Set(nil).Has("a") || Set(nil).Has("") {
-		t.Error("nil has something")
+	if (*Set)(nil).Has("a") || (*Set)(nil).Has("") || s.Has("") || NewSet().Has("a") {
+		t.Error("nothing has something")
 	}
 	if !s.Has("b/y") || s.Has("b/") || s.Has("b/y/zz") {
 		t.Error("Has")
@@ -251,17 +258,20 @@ func FuzzGitIndex(f *testing.F) {
 		if hashLen != 32 {
 			hashLen = 20
 		}
-		s, err := ReadIndex(b, hashLen)
+		var s *Set
+		var err error
+		allocatesFor(t, len(b), func() { s, err = readIndex(b, hashLen) })
 		if err != nil {
-			if k := cell.KindOf(err); k != cell.Corrupt && k != cell.Unsupported {
+			if k := cell.KindOf(err); k != cell.Corrupt && k != cell.Unsupported && k != cell.TooLarge {
 				t.Fatalf("%v is %s", err, k)
 			}
 			return
 		}
-		if !slices.IsSorted(s) || len(slices.Compact(slices.Clone(s))) != len(s) {
-			t.Fatalf("not a sorted set: %q", s)
+		paths := slices.Collect(s.All())
+		if !slices.IsSorted(paths) || len(slices.Compact(slices.Clone(paths))) != len(paths) {
+			t.Fatalf("not a sorted set: %q", paths)
 		}
-		for _, p := range s {
+		for _, p := range paths {
 			if !filepath.IsLocal(p) || !s.Has(p) {
 				t.Fatalf("bad path %q", p)
 			}

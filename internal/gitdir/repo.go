@@ -3,9 +3,10 @@
 // takes for its own.
 //
 // It promises to agree with git (the tests ask git itself), to execute nothing,
-// to open only regular files of bounded size, and to answer Unsupported where
-// the truth can't be told from the files it reads (split and sparse indexes,
-// object formats it does not know).
+// to open only regular files of bounded size, to allocate in proportion to what
+// it reads whatever that expands to, and to answer Unsupported where the truth
+// can't be told from the files it reads (split and sparse indexes, object
+// formats it does not know).
 //
 // It leaves to the caller which folders to ask about (a nested repository has
 // an index of its own), and what to do with the answers.
@@ -13,16 +14,18 @@
 //	repo.go             where a repository is; tracked paths; hooks
 //	config.go           git's config; who commits
 //	index.go            git's index
+//	set.go              the paths in it, in little memory
+//	outside.go          a large index, parsed by another process
 //	ignore.go, rule.go  ignore rules
 //	name.go             names that some file system takes for ".git"
 package gitdir
 
 import (
+	"context"
 	"crypto/sha1"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,7 +34,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/parse"
 )
 
 // Tracked returns the paths that git tracks below root, which may be the top
@@ -39,14 +44,15 @@ import (
 // nil if root is in no work tree. Each nested repository has an index of its
 // own: the caller asks again for every folder with a ".git".
 //
-// Nothing is executed and only regular files are opened. An index that tells
-// only part of the truth (split, sparse) is an Unsupported error.
-func Tracked(root string) (Set, error) {
+// Only regular files are opened, and a large index is parsed by outside. An
+// index that tells only part of the truth (split, sparse) is an Unsupported
+// error, and one that is beyond a limit a TooLarge one.
+func Tracked(ctx context.Context, root string, outside *parse.Parser) (*Set, error) {
 	r, err := Find(root)
 	if r == nil || err != nil {
 		return nil, err
 	}
-	return r.Tracked()
+	return r.Tracked(ctx, outside)
 }
 
 // Limits on what is read of a repository. Git's own index of two million files
@@ -54,6 +60,7 @@ func Tracked(root string) (Set, error) {
 const (
 	maxIndex = 1 << 30
 	maxFile  = 1 << 20
+	inPlace  = 8 << 20 // an index that is larger is parsed by a process of its own
 )
 
 // A Repo is where git keeps the state of one work tree.
@@ -70,15 +77,17 @@ type Repo struct {
 func (r *Repo) Index() string { return filepath.Join(r.dir, "index") }
 
 // Tracked returns the tracked paths below the folder that r was found for.
-func (r *Repo) Tracked() (Set, error) {
-	b, err := readRegular(r.Index(), maxIndex)
+func (r *Repo) Tracked(ctx context.Context, outside *parse.Parser) (*Set, error) {
+	f, st, err := openRegular(r.Index(), maxIndex, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Set{}, nil // nothing was ever added
+		return NewSet(), nil // nothing was ever added
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read git's index: %w", err)
 	}
-	all, err := ReadIndex(b, r.hashLen)
+	defer f.Close()
+	key := cell.Sum(fmt.Appendf(nil, "%s %d %d %d %d.%d", r.Index(), st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec))
+	all, err := ParseIndex(ctx, outside, Index{What: r.Index(), Key: key, Size: st.Size, HashLen: r.hashLen}, f)
 	if err != nil {
 		return nil, err
 	}
@@ -207,50 +216,44 @@ func absFrom(base, path string) string {
 	return filepath.Join(base, path)
 }
 
-// readRegular reads a regular file of at most limit bytes. The file is looked
-// at before it is opened for reading: opening a fifo waits, and opening a
-// device may do things.
+// readRegular reads a regular file of at most limit bytes.
 func readRegular(path string, limit int64) ([]byte, error) {
 	return readRegularFlags(path, limit, 0)
 }
 
 // readRegularFlags is readRegular with flags for the first open: O_NOFOLLOW.
 func readRegularFlags(path string, limit int64, flags int) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
+	f, _, err := openRegular(path, limit, flags)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, cell.Errorf(cell.Invalid, "gitdir.readRegular", "", "%s is not a regular file", path)
-	}
-	if st.Size > limit {
-		return nil, cell.Errorf(cell.Unsupported, "gitdir.readRegular", "", "%s has more than %d bytes", path, limit)
-	}
-	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+		return nil, err
 	}
 	defer f.Close()
-	b := make([]byte, 0, st.Size+1)
-	for int64(len(b)) <= limit {
-		n, err := f.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if err == io.EOF {
-			return b, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
-		}
+	return bound.ReadAll(f, path, limit)
+}
+
+// openRegular opens a regular file of at most limit bytes. The file is looked
+// at before it is opened for reading: opening a fifo waits, and opening a
+// device may do things.
+func openRegular(path string, limit int64, flags int) (f *os.File, st unix.Stat_t, err error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, st, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return nil, cell.Errorf(cell.Unsupported, "gitdir.readRegular", "", "%s has more than %d bytes", path, limit)
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, st, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, st, cell.Errorf(cell.Invalid, "gitdir.openRegular", "", "%s is not a regular file", path)
+	}
+	if st.Size > limit {
+		return nil, st, bound.Exceed(path, limit, "bytes")
+	}
+	f, err = os.Open("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return nil, st, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+	}
+	return f, st, nil
 }
 
 // HookFolders returns the folders, relative to source, from which git runs

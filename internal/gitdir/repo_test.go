@@ -3,6 +3,7 @@ package gitdir
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestTrackedPlaces(t *testing.T) {
 
 	top := in("main")
 	gitOracle(t, top, "", "init", "-q")
-	wantTracked(t, top, Set{})
+	wantTracked(t, top, []string{})
 	writeAt(t, top, "a/b/c", "")
 	writeAt(t, top, "a-b", "")
 	gitOracle(t, top, "", "add", "-A")
@@ -53,8 +54,8 @@ func TestTrackedPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	all := Set{".gitmodules", "a-b", "a/b/c", "empty/f", "vendor/lib"}
-	for root, want := range map[string]Set{
+	all := []string{".gitmodules", "a-b", "a/b/c", "empty/f", "vendor/lib"}
+	for root, want := range map[string][]string{
 		"plain":                nil,
 		"plain/sub":            nil,
 		"main":                 all,
@@ -78,7 +79,7 @@ func TestTrackedPlaces(t *testing.T) {
 	} {
 		t.Run(root, func(t *testing.T) { wantTracked(t, in(root), want) })
 	}
-	if _, err := Tracked(in("nowhere")); err == nil {
+	if _, err := Tracked(t.Context(), in("nowhere"), nil); err == nil {
 		t.Error("a folder that does not exist was accepted")
 	}
 }
@@ -94,7 +95,7 @@ func TestTrackedOtherWorktree(t *testing.T) {
 	gitOracle(t, top, "", "config", "core.worktree", "../../other")
 	wantTracked(t, top, nil)
 	gitOracle(t, top, "", "config", "core.worktree", "/does/not/exist")
-	wantTracked(t, top, Set{"f"})
+	wantTracked(t, top, []string{"f"})
 	// It is the main work tree's; a linked one has its own place.
 	config, err := os.ReadFile(filepath.Join(top, ".git/config"))
 	if err != nil {
@@ -104,7 +105,7 @@ func TestTrackedOtherWorktree(t *testing.T) {
 	gitOracle(t, top, "", "commit", "-q", "-m", "x")
 	gitOracle(t, top, "", "worktree", "add", "-q", "../linked")
 	gitOracle(t, top, "", "config", "core.worktree", other)
-	wantTracked(t, filepath.Join(base, "linked"), Set{"f"})
+	wantTracked(t, filepath.Join(base, "linked"), []string{"f"})
 }
 
 // Nothing a source contains may make us wait or open a device.
@@ -137,9 +138,9 @@ func TestF61TrackedOpensOnlyRegularFiles(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				s, err := Tracked(top)
-				if err == nil && len(s) > 0 {
-					t.Errorf("Tracked = %q", s)
+				s, err := Tracked(t.Context(), top, nil)
+				if err == nil && s.Len() > 0 {
+					t.Errorf("Tracked = %q", slices.Collect(s.All()))
 				}
 				done <- err
 			}()

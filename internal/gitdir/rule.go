@@ -6,7 +6,9 @@ import (
 
 // An ignoreRule is one line of an ignore file, compiled.
 type ignoreRule struct {
-	text     string // "file:line:pattern"
+	text     string // the pattern
+	from     *ignoreRules
+	line     int
 	negative bool   // "!": what matches is not ignored
 	dirOnly  bool   // "…/": only folders match
 	anywhere bool   // no slash inside: the last component is what is matched
@@ -50,12 +52,12 @@ func parseIgnoreRule(s string) (r ignoreRule, ok bool) {
 
 // match judges a path relative to the folder of the file the rule is in. The
 // caller has seen to dirOnly.
-func (r *ignoreRule) match(path, name string) bool {
+func (r *ignoreRule) match(path, name string, steps *int64) bool {
 	if r.anywhere {
 		path = name
 	}
 	rest, ok := strings.CutPrefix(path, r.literal)
-	return ok && r.glob.match(rest)
+	return ok && r.glob.match(rest, steps)
 }
 
 // An ignoreGlob is a pattern as a list of what must follow each other.
@@ -78,14 +80,15 @@ const (
 	globAll                     // "**" at the end
 )
 
-func (g ignoreGlob) match(s string) bool {
+// match counts its steps: their number is at most that of s times that of g.
+func (g ignoreGlob) match(s string, steps *int64) bool {
 	// Where to go on after a mismatch: behind the last "*" with one more byte
 	// eaten, else behind the last "**/" with one more folder eaten. Earlier
 	// ones need not be tried again: what they could eat the last one can eat.
 	i, at := 0, 0
 	starPart, starAt := -1, 0
 	dirPart, dirAt := -1, 0
-	for {
+	for ; ; *steps++ {
 		if i == len(g) {
 			if at == len(s) {
 				return true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
@@ -25,7 +26,9 @@ type ImportRequest struct {
 	Objects  Objects
 	// Prev is what an earlier import of the same source left; nil for none.
 	// Its layers must still be there.
-	Prev     *Imported
+	Prev *Imported
+	// Parser parses what is large; with nil, a large index of git is not read.
+	Parser   *parse.Parser
 	Progress func(files, bytes int64)
 }
 
@@ -71,7 +74,7 @@ func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
 		return nil, err
 	}
 	defer root.Close()
-	im, err := newImporter(req, root, top)
+	im, err := newImporter(ctx, req, root, top)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +92,7 @@ type importer struct {
 	req     ImportRequest
 	root    *os.File
 	top     Found
-	tracked gitdir.Set
+	tracked *gitdir.Set
 	taken   int64       // when the look at the source began
 	noClone atomic.Bool // the file system can't share content
 

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -9,11 +10,11 @@ import (
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-func newImporter(req ImportRequest, root *os.File, top Found) (*importer, error) {
+func newImporter(ctx context.Context, req ImportRequest, root *os.File, top Found) (*importer, error) {
 	im := &importer{req: req, root: root, top: top, taken: time.Now().UnixNano()}
 	var err error
-	if im.tracked, err = gitdir.Tracked(req.Source); err != nil {
-		if cell.KindOf(err) != cell.Unsupported {
+	if im.tracked, err = gitdir.Tracked(ctx, req.Source, req.Parser); err != nil {
+		if k := cell.KindOf(err); k != cell.Unsupported && k != cell.TooLarge {
 			return nil, err
 		}
 		im.notes = append(im.notes, err.Error()+": every file is treated as untracked")

@@ -239,7 +239,7 @@ func TestF21LeftOut(t *testing.T) {
 				t.Errorf("%s was left out without a reason", l.Path)
 			}
 		}
-		s, err := workspace.Survey(ctx, i.source, i.with)
+		s, err := workspace.Survey(ctx, i.source, i.with, nil)
 		i.must(err)
 		if d := cmp.Diff(im.LeftOut, s.LeftOut); d != "" || s.Files != 2 {
 			t.Errorf("a survey says otherwise, %d files (- import, + survey):\n%s", s.Files, d)
@@ -329,7 +329,7 @@ func TestImportClosed(t *testing.T) {
 		if got := paths(i.view(im.Tree)); !slices.Equal(got, []string{"open", "open/f"}) {
 			t.Errorf("in the base: %q", got)
 		}
-		s, err := workspace.Survey(ctx, i.source, i.with)
+		s, err := workspace.Survey(ctx, i.source, i.with, nil)
 		i.must(err)
 		if d := cmp.Diff(im.LeftOut, s.LeftOut); d != "" {
 			t.Errorf("a survey says otherwise (- import, + survey):\n%s", d)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
@@ -20,13 +21,13 @@ type Surveyed struct {
 
 // Survey tells what an import of a source would bring in and leave out. It
 // reads files where content decides, and writes nothing.
-func Survey(ctx context.Context, source string, with secret.With) (*Surveyed, error) {
+func Survey(ctx context.Context, source string, with secret.With, parser *parse.Parser) (*Surveyed, error) {
 	root, top, err := openSource(source)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	im, err := newImporter(ImportRequest{Source: source, With: with}, root, top)
+	im, err := newImporter(ctx, ImportRequest{Source: source, With: with, Parser: parser}, root, top)
 	if err != nil {
 		return nil, err
 	}

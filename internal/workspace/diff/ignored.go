@@ -1,14 +1,17 @@
 package diff
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"sort"
 	"strconv"
 	"strings"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -91,56 +94,110 @@ func Thousands(n int) string {
 
 // IgnoredBy returns what git would ignore in the state after, which began as
 // base: the rules are after's own, and what git tracked in base is never
-// ignored. A workspace without a repository ignores nothing.
-func IgnoredBy(base, after workspace.Side) (func(path string, isDir bool) bool, error) {
+// ignored. A workspace without a repository ignores nothing. A large index is
+// parsed by outside.
+//
+// All changes between the two are judged before it returns, so that an index or
+// rules that can't be read, or that exceed a limit, are its error. An index of a
+// kind that is not supported tracks nothing, which ignores a little too much and
+// only costs an --ignored.
+func IgnoredBy(ctx context.Context, base, after workspace.Side, outside *parse.Parser) (func(path string, isDir bool) bool, error) {
 	if _, err := base.Tree.Lookup(".git"); err != nil {
 		return func(string, bool) bool { return false }, nil
 	}
-	tracked := trackedIn(base)
-	exclude, _ := readSide(base, ".git/info/exclude")
-	ig := gitdir.NewIgnore(func(path string) ([]byte, error) { return readSide(after, path) }, gitdir.IgnoreFile{Name: ".git/info/exclude", Content: exclude})
-	return func(path string, isDir bool) bool {
-		if tracked.Has(path) {
-			return false
-		}
-		ignored, _ := ig.Match(path, isDir)
-		return ignored
-	}, nil
-}
-
-// trackedIn returns what git tracks in s. An index of a kind that can't be read
-// tracks nothing, which ignores a little too much and only costs an --ignored.
-func trackedIn(s workspace.Side) gitdir.Set {
-	index, err := readSide(s, ".git/index")
-	if err != nil {
-		return nil
+	tracked, err := trackedIn(ctx, base, outside)
+	if err != nil && cell.KindOf(err) != cell.Unsupported {
+		return nil, err
 	}
-	config, _ := readSide(s, ".git/config")
-	n, err := gitdir.HashLen(config)
-	if err != nil {
-		return nil
+	exclude, err := readSide(base, ".git/info/exclude")
+	if err != nil && cell.KindOf(err) != cell.NotFound {
+		return nil, err
 	}
-	tracked, _ := gitdir.ReadIndex(index, n)
-	return tracked
-}
-
-// maxRuleFile bounds the files that rules are read from, in bytes.
-const maxRuleFile = 8 << 20
-
-// readSide returns the content of a regular file of a state. What is not
-// there, or is no small regular file, has none.
-func readSide(s workspace.Side, path string) ([]byte, error) {
-	e, err := s.Tree.Lookup(strings.TrimPrefix(path, "/"))
+	rules := gitdir.NewIgnore(func(path string) ([]byte, error) { return readSide(after, path) }, gitdir.IgnoreFile{Name: ".git/info/exclude", Content: exclude})
+	changes, err := workspace.Changes(base.Tree, after.Tree)
 	if err != nil {
 		return nil, err
 	}
-	if e.Type != workspace.File || e.Size > 64*maxRuleFile {
-		return nil, cell.Errorf(cell.NotFound, "diff.readSide", "", "no file %s in the workspace", path)
+	type question struct {
+		path  string
+		isDir bool
 	}
-	f, err := s.Contents.Open(path, e)
+	known := map[question]bool{}
+	judge := func(path string, isDir bool) bool {
+		if known, ok := known[question{path, isDir}]; ok {
+			return known
+		}
+		return rules.Ignored(path, isDir) && !tracked.Has(path)
+	}
+	for i, c := range changes {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if gitdir.Inside(c.Path) {
+			continue
+		}
+		e := c.New
+		if e == nil {
+			e = c.Old
+		}
+		known[question{c.Path, e.Type == workspace.Folder}] = judge(c.Path, e.Type == workspace.Folder)
+		if err := rules.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return judge, nil
+}
+
+// trackedIn returns what git tracks in s.
+func trackedIn(ctx context.Context, s workspace.Side, outside *parse.Parser) (*gitdir.Set, error) {
+	config, err := readSide(s, ".git/config")
+	if err != nil && cell.KindOf(err) != cell.NotFound {
+		return nil, err
+	}
+	n, err := gitdir.HashLen(config)
+	if err != nil {
+		return nil, err
+	}
+	f, e, err := openSide(s, ".git/index", maxIndex)
+	if cell.KindOf(err) == cell.NotFound {
+		return gitdir.NewSet(), nil // nothing was ever added
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	return gitdir.ParseIndex(ctx, outside, gitdir.Index{What: ".git/index", Key: e.Digest, Size: e.Size, HashLen: n}, f)
+}
+
+// Limits on what rules are read from, in bytes.
+const (
+	maxRuleFile = 1 << 20
+	maxIndex    = 1 << 30
+)
+
+// readSide returns the content of a regular file of a state. What is not there,
+// or is no regular file, is NotFound; a large file is TooLarge.
+func readSide(s workspace.Side, path string) ([]byte, error) {
+	f, _, err := openSide(s, strings.TrimPrefix(path, "/"), maxRuleFile)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return bound.ReadAll(f, path, maxRuleFile)
+}
+
+// openSide opens a regular file of a state that has at most limit bytes.
+func openSide(s workspace.Side, path string, limit int64) (io.ReadCloser, workspace.Entry, error) {
+	e, err := s.Tree.Lookup(path)
+	if err != nil {
+		return nil, e, err
+	}
+	if e.Type != workspace.File {
+		return nil, e, cell.Errorf(cell.NotFound, "diff.openSide", "", "no file %s in the workspace", path)
+	}
+	if e.Size > limit {
+		return nil, e, bound.Exceed(path, limit, "bytes")
+	}
+	f, err := s.Contents.Open(path, e)
+	return f, e, err
 }
