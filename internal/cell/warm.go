@@ -2,6 +2,7 @@ package cell
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -123,6 +124,7 @@ type Adoption struct {
 	Hostname string            `json:"hostname"`
 	Env      map[string]string `json:"env"` // variables of its own: its name, its placeholders. "" takes one away
 	Network  *Governance       `json:"network,omitempty"`
+	Kind     string            `json:"kind,omitempty"` // of its interpreter; the keeper sets it
 }
 
 // Certificate is what was measured of one fork: what must not stay duplicated,
@@ -137,7 +139,7 @@ type Certificate struct {
 
 // Hazard is one thing that a fork duplicates and that was made different.
 type Hazard struct {
-	// Name is "randomness", "numpy randomness", "seeded generators", "uuid", "hash seed", "hostname",
+	// Name is "generators", "randomness", "numpy randomness", "seeded generators", "uuid", "hash seed", "hostname",
 	// "machine-id", "environment", "clock", "descriptors", "mappings",
 	// "namespaces", "privileges", "landlock", "hooks".
 	Name string `json:"name"`
@@ -145,6 +147,26 @@ type Hazard struct {
 	// (the interpreter itself, which user code may have changed before).
 	Seen  string `json:"seen"`
 	Value string `json:"value"` // what was measured, in words: "fresh, sha256 1f3a…"
+}
+
+// Inherited begins the value of a hazard that the copy has in common with its source.
+const Inherited = "inherited: "
+
+// Inherited names the generators of random numbers that a copy has in common with its
+// source, or that could not be renewed. The seed of hashes is left out: nothing is drawn
+// from it.
+func (c *Certificate) Inherited() (names []string) {
+	for _, h := range c.Hazards {
+		what, inherited := strings.CutPrefix(h.Value, Inherited)
+		switch {
+		case h.Name == "hash seed":
+		case inherited && h.Name == "generators":
+			names = append(names, what)
+		case inherited || strings.HasPrefix(h.Value, "cannot be renewed"):
+			names = append(names, h.Name+": "+what)
+		}
+	}
+	return names
 }
 
 // Held is a cell that a keeper holds. Family is "" for one that is alone.

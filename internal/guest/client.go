@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/hazard"
 )
 
 // greetLimit bounds a greeting for whom no context does: a sandbox that boots on
@@ -370,6 +371,13 @@ func (c *Client) GoOn(ctx context.Context) (done func() error, err error) {
 func (c *Client) Still(ctx context.Context, still bool) error {
 	_, err := c.ask(ctx, question{Op: opStill, Stop: still})
 	return err
+}
+
+// Draws says what generators of random numbers the cell's processes have in user space.
+// The guest remembers the files that it has looked at, also in copies.
+func (c *Client) Draws(ctx context.Context) ([]hazard.Process, error) {
+	a, err := c.ask(ctx, question{Op: opDraws})
+	return a.Draws, err
 }
 
 // Adopt tells a restored copy who it is. Its processes go on then.

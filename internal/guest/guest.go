@@ -43,6 +43,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/hazard"
 )
 
 // Version is that of the protocol. Both ends serve this one and the one before.
@@ -120,6 +121,7 @@ const (
 	opGoOn      = "goon"
 	opAdopt     = "adopt"
 	opStill     = "still"
+	opDraws     = "draws" // what generators the processes have
 	opPass      = "pass"
 )
 
@@ -153,6 +155,7 @@ type answer struct {
 	Ports   []cell.Listening   `json:"ports,omitempty"`
 	Known   []Known            `json:"known,omitempty"`
 	Hazards []cell.Hazard      `json:"hazards,omitempty"`
+	Draws   []hazard.Process   `json:"draws,omitempty"`
 }
 
 // note is what the guest says unasked: a process has ended, and keeps its number

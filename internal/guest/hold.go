@@ -212,12 +212,12 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 		f.Close()
 		if err == nil {
 			sum := sha256.Sum256(fresh)
-			seen("randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
+			seen("kernel randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
 		}
 	} else { // the call that programs use
 		rand.Read(fresh)
 		sum := sha256.Sum256(fresh)
-		seen("randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
+		seen("kernel randomness", "fresh, sha256 "+hex.EncodeToString(sum[:8]))
 	}
 	seen("clock", time.Now().UTC().Format(time.RFC3339Nano))
 	g.ended = append(g.ended, g.place.disconnect()...)

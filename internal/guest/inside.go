@@ -17,6 +17,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/archive"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/hazard"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -29,6 +30,7 @@ type inside struct {
 	place *place
 	files Files // nil: nobody carries them
 	token []byte
+	scan  hazard.Scanner
 
 	mu      sync.Mutex // guards what follows
 	m       *mux       // the connection there is
@@ -226,6 +228,8 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 			return a, malformed(q.Op)
 		}
 		a.Hazards, err = g.adopt(*q.Adopt)
+	case opDraws:
+		a.Draws = g.draws()
 	case opStill:
 		if q.Stop {
 			return a, g.stop()
@@ -240,6 +244,26 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 // others leaves out the first process, which is the guest's.
 func others(list []cell.ProcessInfo) []cell.ProcessInfo {
 	return slices.DeleteFunc(list, func(p cell.ProcessInfo) bool { return p.PID == 1 })
+}
+
+// draws says what generators of random numbers the cell's processes have. Threads and
+// processes that end meanwhile are left out.
+func (g *inside) draws() (list []hazard.Process) {
+	interpreters := map[int]bool{}
+	g.mu.Lock()
+	for _, t := range g.tasks {
+		if t.asks != nil {
+			interpreters[t.inner] = true
+		}
+	}
+	g.mu.Unlock()
+	for _, p := range others(linux.Processes("/proc")) {
+		if d, ok := g.scan.Process("/proc", p.PID); ok {
+			d.Interpreter = interpreters[p.PID]
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 func (g *inside) known() (list []Known) {

@@ -280,7 +280,7 @@ func TestSeededGeneratorsAreCounted(t *testing.T) {
 		t.Errorf("with those that are renewed: %q", v)
 	}
 	a.run("mine = random.Random(7)") // of a fork, too, when it is forked
-	if _, got := a.forked(plainFlags, ModeFork, asItIs); !strings.HasPrefix(hazardOf(got, name), "1 that code has made: ") {
+	if _, got := a.forked(plainFlags, ModeFork, asItIs); !strings.HasPrefix(hazardOf(got, name), "inherited: 1 that code has made: ") {
 		t.Errorf("of a fork with one: %q", hazardOf(got, name))
 	}
 
@@ -300,7 +300,7 @@ except ImportError:
 	for range 2 {
 		f, got := p.forked(plainFlags, ModeFork, asItIs)
 		v := hazardOf(got, name)
-		if !strings.HasPrefix(v, want+" that code has made: ") || !strings.HasSuffix(v, "1 random.Random)") || !strings.Contains(v, "1 __main__.Mine") {
+		if !strings.HasPrefix(v, "inherited: "+want+" that code has made: ") || !strings.HasSuffix(v, "1 random.Random)") || !strings.Contains(v, "1 __main__.Mine") {
 			t.Errorf("of %s: %q", want, v)
 		}
 		if want == "4" && !strings.Contains(v, "1 numpy.random.MT19937, 1 numpy.random.PCG64") {

@@ -101,7 +101,12 @@ func (s *Server) adopt(req *Request) (*cell.Certificate, error) {
 			return nil, s.undo(req.Cell, err)
 		}
 	}
-	c, err := f.Adopt(req.Cell, *req.Adopt)
+	a := *req.Adopt
+	a.Kind = ""
+	if h, err := s.interpreter(req.Cell); err == nil {
+		a.Kind = h.kind
+	}
+	c, err := f.Adopt(req.Cell, a)
 	if err != nil {
 		if cell.KindOf(err) == cell.Conflict || cell.KindOf(err) == cell.NotFound {
 			return nil, err // it was adopted before

@@ -7,12 +7,14 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/hazard"
 	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -121,6 +123,14 @@ func (c *liveCell) newTrunk(full []string) *trunk {
 	if c.fork != nil {
 		t.up, t.depth = c.fork.up, c.depth()
 	}
+	t.drawn = sync.OnceValue(func() []hazard.Process { // nothing of it runs any more that could map another file
+		p, ok := c.d.scan.Process("/proc", t.prog.PID)
+		if !ok {
+			p.Generators = []hazard.Generator{{Family: hazard.Unknown}}
+		}
+		p.PID, p.Interpreter = 1, true // in each fork
+		return []hazard.Process{p}
+	})
 	t.drop = func() {
 		<-c.gone
 		t.reap()
@@ -192,7 +202,9 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (cert cell.Certificate, err 
 		return cert, err
 	}
 	m := f.made
-	return cell.Certificate{Cell: id, At: time.Now().UTC(), Dropped: got.Dropped, Hazards: append(c.seen(), got.Hazards...),
+	hazards := append(c.seen(), got.Hazards...)
+	hazards = append(hazards, hazard.Report(f.up.drawn(), a.Kind, got.Hazards, "outside")...)
+	return cell.Certificate{Cell: id, At: time.Now().UTC(), Dropped: got.Dropped, Hazards: hazards,
 		Battery: cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites, Skipped: m.Skipped, At: m.At, Fresh: time.Since(m.At) < time.Second}}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/hazard"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -33,6 +34,8 @@ type Driver struct {
 	connect   func(*liveCell, []*os.File) (*link, error)
 	bait      bait
 	forking   *linux.SeccompProgram // of interpreters
+
+	scan hazard.Scanner
 
 	mu    sync.Mutex // guards what follows
 	cells map[cell.ID]*liveCell

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/hazard"
 	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -30,6 +31,8 @@ type trunk struct {
 	up     *trunk   // that it was forked from
 	depth  int      // forks between it and the first of its family
 	drop   func()   // when it is over
+
+	drawn func() []hazard.Process // what generators of random numbers it has
 
 	turn   sync.Mutex // one fork at a time
 	traced bool       // it is held by this process, for good

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/guest"
+	"github.com/pando-dev/pando/internal/hazard"
 	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/keeper"
 )
@@ -26,6 +27,9 @@ func (d *Driver) Prepare(id cell.ID, files []*os.File, own bool) (*os.File, erro
 	}
 	if s.guest() == nil || len(files) != s.kind.Images {
 		return nil, nil // Capture says why it can't be
+	}
+	if _, err := s.guest().Draws(context.Background()); err != nil { // copies remember the files that it looks at
+		return nil, err
 	}
 	base, err := s.kernel.Prepare(files, own)
 	if err != nil {
@@ -119,6 +123,10 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	if err := s.identify(a.Hostname); err != nil {
 		return c, err
 	}
+	draws, err := g.Draws(context.Background()) // while nothing of it runs
+	if err != nil {
+		return c, err
+	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
@@ -141,6 +149,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	s.token = fresh
 	err = <-heard
 	c.Hazards, c.Dropped = append(c.Hazards, got.Hazards...), got.Dropped
+	c.Hazards = append(c.Hazards, hazard.Report(draws, a.Kind, got.Hazards, "inside")...)
 	return c, err
 }
 

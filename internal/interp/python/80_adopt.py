@@ -258,7 +258,7 @@ def seeded(template):
     try:
         return seeded_text(gc.get_objects(), template)
     except Exception as e:
-        return hazard(SEEDED, "cannot be counted: " + describe(e))
+        return hazard(SEEDED, "inherited: cannot be counted: " + describe(e))
 
 
 def seeded_text(objects, template):
@@ -267,7 +267,7 @@ def seeded_text(objects, template):
     if not bases:
         return ""
     if not template and len(objects) > MANY:
-        return hazard(SEEDED, "not counted: there are more than %d objects" % MANY)
+        return hazard(SEEDED, "inherited: not counted, there are more than %d objects" % MANY)
     renewed = [getattr(random, "_inst", None)]
     try:
         renewed.append(numpy_random.mtrand._rand._bit_generator)
@@ -288,7 +288,7 @@ def seeded_text(objects, template):
     Trunk.frozen = found
     if not found:
         return hazard(SEEDED, "none that code has made")
-    return hazard(SEEDED, "%d that code has made: in each fork they go on from the same state, unless a hook renews them (%s)" % (
+    return hazard(SEEDED, "inherited: %d that code has made: in each fork they go on from the same state, unless a hook renews them (%s)" % (
         sum(found.values()), ", ".join("%d %s" % (found[k], k[:80]) for k in sorted(found)[:8])))
 
 
@@ -315,6 +315,7 @@ def renew():
                 out += hazard(name, f(modules[module]))
             except Exception as e:
                 out += hazard(name, "cannot be renewed: " + describe(e))
+    out += renew_ssl()
     if C_RANDOM not in done:
         LIBC.srandom(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))
     if State.loop is not None:
@@ -348,9 +349,43 @@ def renew_uuid(uuid):
     return digest(data)
 
 
-def renew_ssl(ssl):
-    ssl.RAND_add(os.urandom(48), 48.0)  # OpenSSL itself only looks at the process's number
-    return digest(ssl.RAND_bytes(32))
+def renew_ssl():
+    """Every OpenSSL that is loaded takes new randomness: it only looks at the
+    process's number itself, which is the same in copies."""
+    said = ""
+    for path in mapped_files():
+        try:
+            lib = ctypes.CDLL(path, mode=RTLD_NOLOAD | RTLD_NOW)
+            add, draw = lib.RAND_add, lib.RAND_bytes
+        except (OSError, AttributeError):
+            continue
+        name = os.path.basename(path)
+        seed, out = os.urandom(48), ctypes.create_string_buffer(32)
+        add.argtypes, add.restype = [ctypes.c_char_p, ctypes.c_int, ctypes.c_double], None
+        add(seed, len(seed), float(len(seed)))
+        if draw(out, 32) == 1:
+            said += hazard("ssl randomness", digest(out.raw) + " of " + name)
+        else:
+            said += hazard("ssl randomness", "cannot be renewed: " + name + " gives no numbers")
+    return said
+
+
+RTLD_NOLOAD, RTLD_NOW = 4, 2
+
+
+def mapped_files():
+    """The libraries that are loaded and by their names may be an OpenSSL. What has
+    another name is not renewed, and the certificate says so."""
+    try:
+        text = read("/proc/self/maps")
+    except OSError:
+        return []
+    found = []
+    for line in text.splitlines():
+        f = line.split(None, 5)
+        if len(f) == 6 and "x" in f[1] and f[5].startswith("/") and ".so" in f[5] and f[5] not in found:
+            found.append(f[5])
+    return [p for p in found if "crypto" in os.path.basename(p) or "ssl" in os.path.basename(p)]
 
 
 def renew_key(process):
@@ -368,7 +403,6 @@ RENEWALS = (
     ("randomness", "random", renew_random),
     ("numpy randomness", "numpy.random", renew_numpy),
     ("uuid", "uuid", renew_uuid),
-    ("ssl randomness", "_ssl", renew_ssl),
     ("multiprocessing key", "multiprocessing.process", renew_key),
     ("names of temporary files", "tempfile", renew_names),
 )
