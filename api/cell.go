@@ -101,6 +101,9 @@ type RestoreResult struct {
 	Reopened   string   `json:"reopened,omitempty"` // a run that is pending again
 	Memory     string   `json:"memory,omitempty"`   // of a checkpoint with memory: "restored", or why it was not and nothing runs
 	Resumed    int      `json:"resumed,omitempty"`  // processes that go on
+	// Inherited names the generators of random numbers in user space that the copies have in
+	// common with their source: they may draw the same numbers.
+	Inherited []string `json:"inherited,omitempty"`
 }
 
 // MemoryRestored is RestoreResult.Memory when it was.
@@ -115,19 +118,23 @@ type UndoRequest struct {
 
 // ForkRequest asks for new cells from a checkpoint.
 type ForkRequest struct {
-	Number int    `json:"number,omitempty"` // 0: the cell's present state
-	Name   string `json:"name,omitempty"`
-	Count  int    `json:"count,omitempty"` // default 1
-	Files  bool   `json:"files,omitempty"` // of a checkpoint with memory, its files alone
+	Number  int    `json:"number,omitempty"` // 0: the cell's present state
+	Name    string `json:"name,omitempty"`
+	Count   int    `json:"count,omitempty"`   // default 1
+	Files   bool   `json:"files,omitempty"`   // of a checkpoint with memory, its files alone
+	Certify string `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
 }
 
 // ForkResult lists the new cells.
 type ForkResult struct {
-	Cells   []Cell  `json:"cells"`
-	Took    string  `json:"took"`    // what the children have: "files"
-	Dropped string  `json:"dropped"` // what they have not
-	TookMS  float64 `json:"took_ms"`
-	Receipt string  `json:"receipt,omitempty"`
+	Cells   []Cell `json:"cells"`
+	Took    string `json:"took"`    // what the children have: "files"
+	Dropped string `json:"dropped"` // what they have not
+	// Inherited names the generators of random numbers in user space that the copies have in
+	// common with their source: they may draw the same numbers.
+	Inherited []string `json:"inherited,omitempty"`
+	TookMS    float64  `json:"took_ms"`
+	Receipt   string   `json:"receipt,omitempty"`
 }
 
 // AcceptRequest accepts a run's result.

@@ -67,6 +67,7 @@ type WarmForkRequest struct {
 	Timeout string   `json:"timeout,omitempty"` // of each evaluation or command
 	DryRun  bool     `json:"dry_run,omitempty"` // say what it needs, make nothing
 	Remove  bool     `json:"remove,omitempty"`  // remove each cell when it has answered
+	Certify string   `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
 }
 
 // ForkNeeds is what N forks would need, and what this host has.
@@ -104,7 +105,10 @@ type WarmForkResult struct {
 	Dropped  string     `json:"dropped"`  // what they have not
 	ReadyMS  float64    `json:"ready_ms"` // until the last cell was ready
 	TookMS   float64    `json:"took_ms"`  // until the last answer
-	Receipt  string     `json:"receipt,omitempty"`
+	// Inherited names the generators of random numbers in user space that the copies have in
+	// common with their source: they may draw the same numbers.
+	Inherited []string `json:"inherited,omitempty"`
+	Receipt   string   `json:"receipt,omitempty"`
 }
 
 // EvalRequest asks for an evaluation in a cell's interpreter, which is started
@@ -140,8 +144,9 @@ type StreamLine struct {
 
 // BranchRequest asks for branches of a running cell.
 type BranchRequest struct {
-	Count int    `json:"count,omitempty"` // default 1
-	Name  string `json:"name,omitempty"`  // as in a fork; default CELL-b: CELL-b1, CELL-b2
+	Count   int    `json:"count,omitempty"`   // default 1
+	Name    string `json:"name,omitempty"`    // as in a fork; default CELL-b: CELL-b1, CELL-b2
+	Certify string `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
 }
 
 // BranchResult is what came of a branch.
@@ -157,7 +162,10 @@ type BranchResult struct {
 	Took        string   `json:"took"`    // what the branches have
 	Dropped     []string `json:"dropped"` // what they had to leave behind
 	Depth       int      `json:"depth"`   // of the branches
-	Receipt     string   `json:"receipt,omitempty"`
+	// Inherited names the generators of random numbers in user space that the copies have in
+	// common with their source: they may draw the same numbers.
+	Inherited []string `json:"inherited,omitempty"`
+	Receipt   string   `json:"receipt,omitempty"`
 }
 
 // Interpreter is what `show` says of a cell's interpreter.

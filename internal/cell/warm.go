@@ -125,6 +125,9 @@ type Adoption struct {
 	Env      map[string]string `json:"env"` // variables of its own: its name, its placeholders. "" takes one away
 	Network  *Governance       `json:"network,omitempty"`
 	Kind     string            `json:"kind,omitempty"` // of its interpreter; the keeper sets it
+	// Strict says that nothing of the copy may go on that inherits a generator of random
+	// numbers: adopting it is Unsupported then.
+	Strict bool `json:"strict,omitempty"`
 }
 
 // Certificate is what was measured of one fork: what must not stay duplicated,
@@ -162,11 +165,21 @@ func (c *Certificate) Inherited() (names []string) {
 		case h.Name == "hash seed":
 		case inherited && h.Name == "generators":
 			names = append(names, what)
-		case inherited || strings.HasPrefix(h.Value, "cannot be renewed"):
+		case h.Name == "seeded generators" && !strings.HasPrefix(h.Value, "none"), inherited || strings.HasPrefix(h.Value, "cannot be renewed"):
 			names = append(names, h.Name+": "+what)
 		}
 	}
 	return names
+}
+
+// Uncertified is the error of a strict adoption whose copy inherits generators; nil for
+// none.
+func Uncertified(inherited []string) error {
+	if len(inherited) == 0 {
+		return nil
+	}
+	return Errorf(Unsupported, "cell.Certify", "end what has them before, or leave out --certify strict and renew them in each copy",
+		"cannot certify a copy: it would draw the same random numbers as its source: inherited: %s", strings.Join(inherited, "; "))
 }
 
 // Held is a cell that a keeper holds. Family is "" for one that is alone.

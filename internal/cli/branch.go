@@ -21,7 +21,9 @@ moment and goes on. Neither it nor a sibling can reach a branch, and removing it
 leaves its branches.
 
 What can't be in two places is refused or left behind, and named: threads and
-subprocesses refuse the branch, connections are cut in the branches.`,
+subprocesses refuse the branch, connections are cut in the branches. Generators of
+random numbers that programs have seeded themselves may be the same in all: they are
+named as inherited.`,
 		Example: `  pando branch web-17 -n 5
   pando eval web-17-b3 'x + 1'`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
@@ -45,6 +47,7 @@ subprocesses refuse the branch, connections are cut in the branches.`,
 				if res.MemoryTaken != "" {
 					a.say("its memory was taken so: %s", printable(res.MemoryTaken))
 				}
+				a.sayInherited(res.Inherited)
 				if len(res.Dropped) > 0 {
 					a.say("left behind: %s", printable(strings.Join(res.Dropped, ", ")))
 				}
@@ -52,6 +55,7 @@ subprocesses refuse the branch, connections are cut in the branches.`,
 		},
 	}
 	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names (default: CELL-b)")
+	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
 	c.Flags().IntVarP(&req.Count, "count", "n", 1, "how many")
 	return c
 }

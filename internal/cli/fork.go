@@ -77,8 +77,18 @@ memory by pando branch.`,
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "limit of each evaluation or command, such as 10s")
 	c.Flags().BoolVar(&req.Remove, "rm", false, "remove each cell when it has answered")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what they would need")
+	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
 	c.Flags().BoolVar(&files, "files", false, "of a checkpoint with memory, fork its files alone")
 	return c
+}
+
+const certifyHelp = "strict: refuse copies that inherit generators of random numbers"
+
+// sayInherited names what copies draw from that their source does, too.
+func (a *app) sayInherited(list []string) {
+	for _, s := range list {
+		a.say("inherited: %s: it may draw the same random numbers as in the source", printable(s))
+	}
 }
 
 // noTemplate is why something that is for templates can't be done.
@@ -97,7 +107,7 @@ func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 
 // forkCell makes cells out of a checkpoint.
 func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, files bool) error {
-	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files}
+	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files, Certify: w.Certify}
 	name, num, has := strings.Cut(sel, "@")
 	if has && num != "latest" {
 		n, err := strconv.Atoi(num)
@@ -118,6 +128,7 @@ func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, f
 			fmt.Fprintln(w, c.Name)
 		}
 		a.say("%s with %s, without %s, in %s", plural(len(res.Cells), "cell"), res.Took, res.Dropped, took(res.TookMS))
+		a.sayInherited(res.Inherited)
 	})
 }
 
@@ -179,6 +190,7 @@ func (a *app) forkTemplate(ctx context.Context, name string, req api.WarmForkReq
 			}
 		}
 		a.say("%s", forkSummary(res, failed, asks))
+		a.sayInherited(res.Inherited)
 		if res.Dropped != "" && !asks {
 			a.say("they have %s, and not %s", res.Took, res.Dropped)
 		}

@@ -278,6 +278,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	case "":
 	case api.MemoryRestored:
 		a.say("what ran in it goes on (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
+		a.sayInherited(res.Inherited)
 	default:
 		a.say("its memory could not be restored, and nothing runs: %s", res.Memory)
 	}

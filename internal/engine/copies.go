@@ -65,7 +65,7 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 			Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup,
 		}
-		ch := &child{c: c}
+		ch := &child{c: c, strict: b.strict}
 		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
 		c.Head = ch.first.ID
 		b.all = append(b.all, ch)
@@ -137,14 +137,15 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 
 // goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its
 // processes, its interpreter, and files of its own over those of that instant. It
-// returns how many processes those are. c is committed.
-func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint) (resumed int, err error) {
+// returns how many processes those are, and what generators of random numbers they have
+// in common with others that go on there. c is committed.
+func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint) (resumed int, has []string, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	tree, err := e.tree(ctx, k)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	next := *c
 	var undo cleanup.Stack
@@ -159,31 +160,32 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint)
 	})
 	next.Home, next.Tmp = nil, nil
 	if err := t.begin(ctx, &next, tree.Root); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	next.Family = e.freeKeeper(c.ID)
 	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} { // what it wrote there since
 		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	if err := e.refit(&next, t.provider, nil); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	n, err := e.governance(&next, "")
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if err := e.makeWay(&next); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	w, err := t.copy(ctx, &next, next.Setup.Mounts, n, false)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	undo.Add("remove the copy", func(ctx context.Context) error { return e.removeInstance(ctx, w, "it could not go on") })
-	if _, err := w.Adopt(ctx, cell.Adoption{Hostname: hostname(&next)}); err != nil {
-		return 0, err
+	cert, err := w.Adopt(ctx, cell.Adoption{Hostname: hostname(&next)})
+	if err != nil {
+		return 0, nil, err
 	}
 	next.State, next.Cause = cell.Running, ""
 	objects := []any{&next}
@@ -193,7 +195,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint)
 	}
 	fault.Step("record a cell that goes on")
 	if err := e.reg.commit(objects...); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	old := c.gens()
 	*c = next
@@ -222,7 +224,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint)
 	if list, err := w.List(ctx); err == nil {
 		resumed = len(list)
 	}
-	return resumed, nil
+	return resumed, cert.Inherited(), nil
 }
 
 // named reports whether a cell has a layer.

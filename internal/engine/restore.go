@@ -115,7 +115,7 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	res.Receipt = d.String()
 	if at != nil {
 		res.Memory = api.MemoryRestored
-		if res.Resumed, err = e.goOnAt(ctx, at, &c, &k); err != nil {
+		if res.Resumed, res.Inherited, err = e.goOnAt(ctx, at, &c, &k); err != nil {
 			res.Memory = err.Error()
 		}
 	}

@@ -131,6 +131,7 @@ type child struct {
 	interp   *Interp // of a copy that has one
 	err      error
 	res      api.WarmFork
+	strict   bool // it is not made when it inherits generators
 }
 
 // makeChild makes a fork that is complete but for its identity, which it waits for if
@@ -250,16 +251,16 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 	c := ch.c
 	c.Name, c.Created, c.made = name, began.UTC(), viewOf(ctx)
 	ch.first.Created = c.Created
-	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}}
+	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.strict}
 	var err error
 	if ch.lendings, err = e.lendFork(c, &a); err != nil {
 		return err
 	}
 	fault.Step("adopt a fork")
-	if ch.cert, err = ch.w.Adopt(ctx, a); err != nil {
-		return err
+	if ch.cert, err = ch.w.Adopt(ctx, a); err == nil && ch.strict {
+		err = cell.Uncertified(ch.cert.Inherited())
 	}
-	return nil
+	return err
 }
 
 // ForkTemplate makes cells out of a template, and evaluates or runs something
@@ -340,17 +341,18 @@ func (f *forking) keeperLost(ctx context.Context) bool {
 
 // forking is one request for forks on its way.
 type forking struct {
-	e     *Engine
-	req   api.WarmForkRequest
-	out   func(api.StreamLine)
-	began time.Time
-	count int
-	ev    cell.Eval
-	limit time.Duration // of the command
-	par   *warmParent
-	all   []*child
-	said  sync.Mutex // held while a line is said
-	res   api.WarmForkResult
+	e      *Engine
+	req    api.WarmForkRequest
+	out    func(api.StreamLine)
+	began  time.Time
+	count  int
+	ev     cell.Eval
+	limit  time.Duration // of the command
+	strict bool
+	par    *warmParent
+	all    []*child
+	said   sync.Mutex // held while a line is said
+	res    api.WarmForkResult
 }
 
 func (f *forking) check(name string) (err error) {
@@ -364,6 +366,9 @@ func (f *forking) check(name string) (err error) {
 	}
 	if len(f.req.Command) > 0 && f.req.Command[0] == "" {
 		return cell.Errorf(cell.Invalid, opName, "say what to run: pando fork TEMPLATE -- COMMAND", "cannot run: no command given")
+	}
+	if f.strict, err = strict(f.req.Certify); err != nil {
+		return err
 	}
 	if f.req.Timeout != "" {
 		if f.limit, err = policy.ParseTimeout(f.req.Timeout); err != nil {
@@ -463,7 +468,7 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 		f.drop(ctx, made)
 		return err
 	}
-	f.res.ReadyMS = ms(time.Since(f.began))
+	f.res.ReadyMS, f.res.Inherited = ms(time.Since(f.began)), inherited(made)
 	f.countReady(made)
 	for _, ch := range f.all {
 		if ch.err != nil {
@@ -547,14 +552,20 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child {
 	e := f.e
 	if ready != nil {
-		if err := e.adopt(ctx, ready, name, f.began); err == nil {
+		ready.strict = f.strict
+		err := e.adopt(ctx, ready, name, f.began)
+		if err == nil {
 			ready.hit = true
 			return ready
 		}
 		e.dropChild(ctx, ready, "it could not be adopted")
+		if f.strict && cell.KindOf(err) == cell.Unsupported { // another would be no other
+			return &child{c: &Cell{Name: name}, err: err}
+		}
 	}
 	ch, err := e.makeChild(ctx, f.par, false)
 	if err == nil {
+		ch.strict = f.strict
 		if err = e.adopt(ctx, ch, name, f.began); err == nil {
 			return ch
 		}

@@ -173,6 +173,17 @@ func TestX09WhatAnInterpreterRenewedIsLeftOut(t *testing.T) {
 	if got := c.Inherited(); len(got) != 2 || got[0] != "ssl randomness: cannot be renewed: x" || !strings.Contains(got[1], "libcrypto.so.3") {
 		t.Errorf("%q", got)
 	}
+	// Generators that code made itself are inherited, also where they can't be counted.
+	for _, v := range []string{"inherited: 2 that code has made", "not counted: they go on from the same state"} {
+		c.Hazards = []cell.Hazard{{Name: "seeded generators", Value: v}}
+		if got := c.Inherited(); len(got) != 1 {
+			t.Errorf("%q of %q", got, v)
+		}
+	}
+	c.Hazards = []cell.Hazard{{Name: "seeded generators", Value: "none that code has made"}}
+	if got := c.Inherited(); got != nil {
+		t.Errorf("%q", got)
+	}
 	c.Hazards = Report(list[3:], cell.WarmPython, nil, "inside")
 	if got := c.Inherited(); got != nil || len(c.Hazards) != 1 {
 		t.Errorf("%q, %v", got, c.Hazards)

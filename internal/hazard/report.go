@@ -18,7 +18,7 @@ const maxReported = 64
 
 // Report puts into words what processes of a copy have inherited. kind is that of the
 // interpreter among them (cell.Warm.Kind), told what it has renewed itself. Only what was
-// shown to be renewed is left out: TestX09… of e2e draw from a source and two copies.
+// shown to be renewed is left out.
 func Report(list []Process, kind string, told []cell.Hazard, seen string) (out []cell.Hazard) {
 	held := map[string][]int{}
 	for _, p := range list {
@@ -75,12 +75,10 @@ func numbers(pids []int) string {
 }
 
 // renewals say which hazards, told as fresh, mean that a family was renewed in an
-// interpreter of this kind. The table is short on purpose: a row is added with the test
-// that draws from a source and two copies.
+// interpreter of this kind. The table is short on purpose: a row is added with the script
+// that draws from a source and its copies. For Python that is x09-strict-python of e2e.
 var renewals = map[string]map[string][]string{
 	cell.WarmPython: {"Python": {"kernel randomness"}, "OpenSSL": {"ssl randomness"}},
-	cell.WarmNode:   {"Node.js": {"randomness", "crypto randomness", "openssl randomness"}, "OpenSSL": {"openssl randomness"}},
-	cell.WarmJava:   {"Java": {"secure randomness", "randomness", "randomness of threads"}},
 }
 
 // perFile begins the name of the hazard that says of which files generators were renewed:

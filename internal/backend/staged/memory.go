@@ -127,6 +127,13 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	if err != nil {
 		return c, err
 	}
+	if a.Strict { // before any of them goes on; what an interpreter renews itself, it tells later
+		alone := slices.DeleteFunc(slices.Clone(draws), func(p hazard.Process) bool { return p.Interpreter })
+		held := cell.Certificate{Hazards: hazard.Report(alone, "", nil, "inside")}
+		if err := cell.Uncertified(held.Inherited()); err != nil {
+			return c, err
+		}
+	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
