@@ -126,6 +126,8 @@ def adopt(req, files):
     hazards = ""
     if not Fork.mode:  # all that it runs in was copied
         become(req)
+        Trunk.seeded = seeded(True)  # now: nobody has looked for them before it was copied
+        Trunk.frozen = {}
         return adopted(req, [], renew() + run_hooks())
     if Fork.mode == "fork":
         settle(req, files)
