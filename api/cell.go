@@ -85,6 +85,9 @@ type RestoreRequest struct {
 	Verify bool `json:"verify,omitempty"` // prove by walking everything
 	Files  bool `json:"files,omitempty"`  // of a checkpoint with memory, its files alone
 	DryRun bool `json:"dry_run,omitempty"`
+	// AtFork is a command that a shell runs in the cell, of a checkpoint with memory, before
+	// anything else of it goes on. When it fails, nothing runs.
+	AtFork string `json:"at_fork,omitempty"`
 }
 
 // RestoreResult says what a restore did.
@@ -123,6 +126,9 @@ type ForkRequest struct {
 	Count   int    `json:"count,omitempty"`   // default 1
 	Files   bool   `json:"files,omitempty"`   // of a checkpoint with memory, its files alone
 	Certify string `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
+	// AtFork is a command that a shell runs in each copy, before anything else of it goes
+	// on. A copy in which it fails is not made.
+	AtFork string `json:"at_fork,omitempty"`
 }
 
 // ForkResult lists the new cells.

@@ -68,6 +68,9 @@ type WarmForkRequest struct {
 	DryRun  bool     `json:"dry_run,omitempty"` // say what it needs, make nothing
 	Remove  bool     `json:"remove,omitempty"`  // remove each cell when it has answered
 	Certify string   `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
+	// AtFork is a command that a shell runs in each copy, before anything else of it goes
+	// on. A copy in which it fails is not made.
+	AtFork string `json:"at_fork,omitempty"`
 }
 
 // ForkNeeds is what N forks would need, and what this host has.
@@ -147,6 +150,9 @@ type BranchRequest struct {
 	Count   int    `json:"count,omitempty"`   // default 1
 	Name    string `json:"name,omitempty"`    // as in a fork; default CELL-b: CELL-b1, CELL-b2
 	Certify string `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
+	// AtFork is a command that a shell runs in each copy, before anything else of it goes
+	// on. A copy in which it fails is not made.
+	AtFork string `json:"at_fork,omitempty"`
 }
 
 // BranchResult is what came of a branch.

@@ -128,6 +128,9 @@ type Adoption struct {
 	// Strict says that nothing of the copy may go on that inherits a generator of random
 	// numbers: adopting it is Unsupported then.
 	Strict bool `json:"strict,omitempty"`
+	// First is run in the copy when it has its identity, before anything else of it goes
+	// on. A copy in which it fails is not adopted.
+	First *Start `json:"first,omitempty"`
 }
 
 // Certificate is what was measured of one fork: what must not stay duplicated,
@@ -151,6 +154,9 @@ type Hazard struct {
 	Seen  string `json:"seen"`
 	Value string `json:"value"` // what was measured, in words: "fresh, sha256 1f3a…"
 }
+
+// AtFork is the name of the hazard that says how the command of Adoption.First ended.
+const AtFork = "at-fork command"
 
 // Inherited begins the value of a hazard that the copy has in common with its source.
 const Inherited = "inherited: "

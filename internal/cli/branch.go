@@ -56,6 +56,7 @@ named as inherited.`,
 	}
 	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names (default: CELL-b)")
 	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
+	c.Flags().StringVar(&req.AtFork, "at-fork", "", atForkHelp)
 	c.Flags().IntVarP(&req.Count, "count", "n", 1, "how many")
 	return c
 }

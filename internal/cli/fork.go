@@ -78,11 +78,14 @@ memory by pando branch.`,
 	c.Flags().BoolVar(&req.Remove, "rm", false, "remove each cell when it has answered")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what they would need")
 	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
+	c.Flags().StringVar(&req.AtFork, "at-fork", "", atForkHelp)
 	c.Flags().BoolVar(&files, "files", false, "of a checkpoint with memory, fork its files alone")
 	return c
 }
 
 const certifyHelp = "strict: refuse copies that inherit generators of random numbers"
+
+const atForkHelp = "command that a shell runs in each copy before anything else of it goes on"
 
 // sayInherited names what copies draw from that their source does, too.
 func (a *app) sayInherited(list []string) {
@@ -107,7 +110,7 @@ func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 
 // forkCell makes cells out of a checkpoint.
 func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, files bool) error {
-	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files, Certify: w.Certify}
+	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files, Certify: w.Certify, AtFork: w.AtFork}
 	name, num, has := strings.Cut(sel, "@")
 	if has && num != "latest" {
 		n, err := strconv.Atoi(num)

@@ -114,13 +114,14 @@ var fields = access.Fields{
 	"WarmForkRequest.dry_run":     harmless,
 	"WarmForkRequest.remove":      harmless,
 	"WarmForkRequest.certify":     harmless, // it only refuses more
+	"WarmForkRequest.at_fork":     harmless, // as a command of an exec
 
 	// What is done in and with a cell.
 	"CheckpointRequest.message": harmless,
-	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless,
+	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.at_fork": harmless,
 	"UndoRequest.to": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
-	"ForkRequest.number": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless,
-	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless,
+	"ForkRequest.number": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
+	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless, "BranchRequest.at_fork": harmless, // as a command of an exec
 	"EvalRequest.code": harmless, "EvalRequest.timeout": harmless, "EvalRequest.fresh": harmless, "EvalRequest.kind": harmless,
 	"ExecRequest.command": harmless, "ExecRequest.env": harmless, "ExecRequest.workdir": harmless, "ExecRequest.timeout": harmless, "ExecRequest.tty": harmless,
 	"ExecRequest.rows": harmless, "ExecRequest.cols": harmless, "ExecRequest.attach": harmless, "ExecRequest.wait": harmless,

@@ -36,7 +36,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if req.Count < 0 || count > maxFork {
 		return res, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
 	}
-	only, err := strict(req.Certify)
+	want, err := termsOf(req.Certify, req.AtFork)
 	if err != nil {
 		return res, err
 	}
@@ -54,7 +54,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	}
 	inst, let := e.hold(id)
 	defer let()
-	b := &branching{e: e, began: began, count: count, strict: only}
+	b := &branching{e: e, began: began, count: count, terms: want}
 	if err := b.check(ctx, id, inst); err != nil {
 		return res, err
 	}
@@ -148,7 +148,7 @@ type branching struct {
 	src     Cell // as it goes on
 	p       workspace.Provider
 	w       backend.Warmer
-	strict  bool   // none is made that inherits generators
+	terms   terms
 	whole   bool   // the cell is copied with all that runs in it, and not its interpreter forked
 	act     string // "": a branch
 	took    string
@@ -404,7 +404,7 @@ func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, er
 		Family: src.keeper(), Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 		ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Shared: b.shared.Digest, Setup: b.shared.Setup,
 	}
-	ch := &child{c: c, strict: b.strict}
+	ch := &child{c: c, terms: b.terms}
 	fault.Step("make the folder of a branch")
 	if err := os.Mkdir(e.private(c.ID), 0o700); err != nil {
 		return ch, cell.Spec{}, full(err)

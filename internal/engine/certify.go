@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -9,13 +12,80 @@ import (
 // certifyStrict is the one word of what a caller wants to be certified.
 const certifyStrict = "strict"
 
-// strict reads that word.
-func strict(certify string) (bool, error) {
-	switch certify {
-	case "", certifyStrict:
-		return certify == certifyStrict, nil
+// terms are what a caller wants of copies.
+type terms struct {
+	strict bool   // none is made that inherits generators of random numbers
+	atFork string // a shell runs it in each before anything else of it goes on; "" for none
+}
+
+// atForkTimeout bounds the command of terms.atFork, and atForkLimit what is kept of its
+// output, in bytes.
+const (
+	atForkTimeout = time.Minute
+	atForkLimit   = 64 << 10
+)
+
+// termsOf reads the fields of a request.
+func termsOf(certify, atFork string) (t terms, err error) {
+	const opName = "engine.certify"
+	switch {
+	case certify != "" && certify != certifyStrict:
+		return t, cell.Errorf(cell.Invalid, opName, "give --certify strict, or leave it out", "cannot certify copies as %q", certify)
+	case atFork != "" && strings.TrimSpace(atFork) == "", strings.Contains(atFork, "\x00"):
+		return t, cell.Errorf(cell.Invalid, opName, "say what to run: --at-fork 'pkill -USR1 node'", "cannot run %q in each copy", atFork)
 	}
-	return false, cell.Errorf(cell.Invalid, "engine.certify", "give --certify strict, or leave it out", "cannot certify copies as %q", certify)
+	return terms{certify == certifyStrict, atFork}, nil
+}
+
+// filesAlone refuses a command for copies that begin with no process: nothing goes on in
+// them that it could come before.
+func (t terms) filesAlone(of string) error {
+	if t.atFork == "" {
+		return nil
+	}
+	return cell.Errorf(cell.Invalid, "engine.certify", "leave out --at-fork, and run the command with pando exec",
+		"cannot run a command at the fork of %s: only its files are copied, and no process goes on in a copy", of)
+}
+
+// first is the command that a copy begins with, nil for none. own are the variables that
+// its adoption gives it.
+func (t terms) first(base []string, own map[string]string, c *Cell) *cell.Start {
+	if t.atFork == "" {
+		return nil
+	}
+	var asked []string
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if v := own[name]; v != "" {
+			asked = append(asked, name+"="+v)
+		}
+	}
+	return &cell.Start{
+		Process: cell.Process{Args: []string{"sh", "-c", t.atFork}, Env: commandEnv(base, asked, c.Setup.User, false, ""),
+			Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},
+		Timeout: atForkTimeout, LogLimit: atForkLimit,
+	}
+}
+
+// final reports whether a copy that was refused so would be refused again.
+func (t terms) final(err error) bool {
+	switch cell.KindOf(err) {
+	case cell.Unsupported:
+		return t.strict
+	case cell.Invalid:
+		return t.atFork != ""
+	}
+	return false
+}
+
+// adoptError is the error of an adoption. Output of the command is in it.
+func (t terms) adoptError(err error) error {
+	if err == nil || t.atFork == "" {
+		return err
+	}
+	if s := redactor.String(err.Error()); s != err.Error() {
+		return cell.Errorf(cell.KindOf(err), "engine.adopt", cell.HintOf(err), "%s", s)
+	}
+	return err
 }
 
 // inherited names, each once, what generators copies have in common with their source.

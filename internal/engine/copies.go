@@ -65,7 +65,7 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 			Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup,
 		}
-		ch := &child{c: c, strict: b.strict}
+		ch := &child{c: c, terms: b.terms}
 		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
 		c.Head = ch.first.ID
 		b.all = append(b.all, ch)
@@ -139,7 +139,7 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 // processes, its interpreter, and files of its own over those of that instant. It
 // returns how many processes those are, and what generators of random numbers they have
 // in common with others that go on there. c is committed.
-func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint) (resumed int, has []string, err error) {
+func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) (resumed int, has []string, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return 0, nil, err
 	}
@@ -183,9 +183,9 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint)
 		return 0, nil, err
 	}
 	undo.Add("remove the copy", func(ctx context.Context) error { return e.removeInstance(ctx, w, "it could not go on") })
-	cert, err := w.Adopt(ctx, cell.Adoption{Hostname: hostname(&next)})
+	cert, err := w.Adopt(ctx, cell.Adoption{Hostname: hostname(&next), First: want.first(e.cellEnv(&next), map[string]string{"PANDO_CELL": next.Title()}, &next)})
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, want.adoptError(err)
 	}
 	next.State, next.Cause = cell.Running, ""
 	objects := []any{&next}

@@ -38,7 +38,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if req.Count < 0 || count > maxFork {
 		return api.ForkResult{}, cell.Errorf(cell.Invalid, opName, fmt.Sprintf("ask for 1 to %d", maxFork), "cannot make %d cells", req.Count)
 	}
-	only, err := strict(req.Certify)
+	want, err := termsOf(req.Certify, req.AtFork)
 	if err != nil {
 		return api.ForkResult{}, err
 	}
@@ -78,7 +78,10 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		return api.ForkResult{}, err
 	}
 	if k.Memory != nil && !req.Files {
-		return e.forkWhole(ctx, &src, &k, req.Name, count, only, began)
+		return e.forkWhole(ctx, &src, &k, req.Name, count, want, began)
+	}
+	if err := want.filesAlone(fmt.Sprintf("%s@%d", src.Title(), k.Number)); err != nil {
+		return api.ForkResult{}, err
 	}
 	names, err := e.forkNames(&src, req.Name, count)
 	if err != nil {
@@ -130,9 +133,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 }
 
 // forkWhole makes cells that go on at a checkpoint with memory.
-func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name string, count int, only bool, began time.Time) (api.ForkResult, error) {
+func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
 	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
-	b := &branching{e: e, began: began, count: count, src: *src, strict: only, whole: true, act: actFork, took: took, at: *k}
+	b := &branching{e: e, began: began, count: count, src: *src, terms: want, whole: true, act: actFork, took: took, at: *k}
 	res := api.ForkResult{Took: took}
 	names, done, err := e.claimNumbered(src.Title(), src.Title()+"-fork-", name, count)
 	if err != nil {

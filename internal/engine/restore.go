@@ -38,6 +38,13 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if k.Gone {
 		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d expired and was removed", c.Title(), k.Number)
 	}
+	want, err := termsOf("", req.AtFork)
+	if err == nil && (k.Memory == nil || req.Files) {
+		err = want.filesAlone(fmt.Sprintf("%s@%d", c.Title(), k.Number))
+	}
+	if err != nil {
+		return api.RestoreResult{}, err
+	}
 	res = api.RestoreResult{Number: k.Number, Lost: []string{}, Proof: proofLayers}
 	lost := e.lostBy(&c, &k)
 	for _, r := range lost {
@@ -115,7 +122,7 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	res.Receipt = d.String()
 	if at != nil {
 		res.Memory = api.MemoryRestored
-		if res.Resumed, res.Inherited, err = e.goOnAt(ctx, at, &c, &k); err != nil {
+		if res.Resumed, res.Inherited, err = e.goOnAt(ctx, at, &c, &k, want); err != nil {
 			res.Memory = err.Error()
 		}
 	}

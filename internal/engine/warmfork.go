@@ -131,7 +131,7 @@ type child struct {
 	interp   *Interp // of a copy that has one
 	err      error
 	res      api.WarmFork
-	strict   bool // it is not made when it inherits generators
+	terms    terms
 }
 
 // makeChild makes a fork that is complete but for its identity, which it waits for if
@@ -251,16 +251,17 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 	c := ch.c
 	c.Name, c.Created, c.made = name, began.UTC(), viewOf(ctx)
 	ch.first.Created = c.Created
-	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.strict}
+	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.terms.strict}
 	var err error
 	if ch.lendings, err = e.lendFork(c, &a); err != nil {
 		return err
 	}
+	a.First = ch.terms.first(c.Setup.Env, a.Env, c)
 	fault.Step("adopt a fork")
-	if ch.cert, err = ch.w.Adopt(ctx, a); err == nil && ch.strict {
+	if ch.cert, err = ch.w.Adopt(ctx, a); err == nil && ch.terms.strict {
 		err = cell.Uncertified(ch.cert.Inherited())
 	}
-	return err
+	return ch.terms.adoptError(err)
 }
 
 // ForkTemplate makes cells out of a template, and evaluates or runs something
@@ -341,18 +342,18 @@ func (f *forking) keeperLost(ctx context.Context) bool {
 
 // forking is one request for forks on its way.
 type forking struct {
-	e      *Engine
-	req    api.WarmForkRequest
-	out    func(api.StreamLine)
-	began  time.Time
-	count  int
-	ev     cell.Eval
-	limit  time.Duration // of the command
-	strict bool
-	par    *warmParent
-	all    []*child
-	said   sync.Mutex // held while a line is said
-	res    api.WarmForkResult
+	e     *Engine
+	req   api.WarmForkRequest
+	out   func(api.StreamLine)
+	began time.Time
+	count int
+	ev    cell.Eval
+	limit time.Duration // of the command
+	terms terms
+	par   *warmParent
+	all   []*child
+	said  sync.Mutex // held while a line is said
+	res   api.WarmForkResult
 }
 
 func (f *forking) check(name string) (err error) {
@@ -367,7 +368,7 @@ func (f *forking) check(name string) (err error) {
 	if len(f.req.Command) > 0 && f.req.Command[0] == "" {
 		return cell.Errorf(cell.Invalid, opName, "say what to run: pando fork TEMPLATE -- COMMAND", "cannot run: no command given")
 	}
-	if f.strict, err = strict(f.req.Certify); err != nil {
+	if f.terms, err = termsOf(f.req.Certify, f.req.AtFork); err != nil {
 		return err
 	}
 	if f.req.Timeout != "" {
@@ -552,20 +553,20 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child {
 	e := f.e
 	if ready != nil {
-		ready.strict = f.strict
+		ready.terms = f.terms
 		err := e.adopt(ctx, ready, name, f.began)
 		if err == nil {
 			ready.hit = true
 			return ready
 		}
 		e.dropChild(ctx, ready, "it could not be adopted")
-		if f.strict && cell.KindOf(err) == cell.Unsupported { // another would be no other
+		if f.terms.final(err) { // another would be no other
 			return &child{c: &Cell{Name: name}, err: err}
 		}
 	}
 	ch, err := e.makeChild(ctx, f.par, false)
 	if err == nil {
-		ch.strict = f.strict
+		ch.terms = f.terms
 		if err = e.adopt(ctx, ch, name, f.began); err == nil {
 			return ch
 		}

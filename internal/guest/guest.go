@@ -88,6 +88,9 @@ type Adoption struct {
 	// Waits says that another adoption will come, until which the guest's processes
 	// stand still.
 	Waits bool `json:"waits,omitempty"`
+	// Still says that the processes stand still until Client.Still lets them go on.
+	// Commands can be started meanwhile.
+	Still bool `json:"still,omitempty"`
 }
 
 // Limits are those of all commands together, where nobody outside can count them. 0

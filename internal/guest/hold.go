@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -141,6 +142,36 @@ func (g *inside) stop() error {
 	return nil
 }
 
+// admit lets a command begin while the cell's processes stand still. Where the freezer
+// holds all commands together, each of those that are there is held by itself from here
+// on: a new one has a group of its own.
+func (g *inside) admit() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.still || !g.place.cover || g.parted {
+		return nil
+	}
+	if err := g.apart(true); err != nil {
+		return cell.Errorf(cell.Internal, "guest.Start", "", "cannot start a command while the cell stands still: %w", err)
+	}
+	return g.place.all.freeze(false)
+}
+
+// apart freezes or thaws the groups of all commands that there are, each by itself. mu
+// is held.
+func (g *inside) apart(still bool) (err error) {
+	if g.parted == still {
+		return nil
+	}
+	g.place.all.below(func(_ string, sub *group) {
+		if ferr := sub.freeze(still); !errors.Is(ferr, os.ErrNotExist) && !errors.Is(ferr, unix.ENODEV) { // it is gone, and was empty
+			err = errors.Join(err, ferr)
+		}
+	})
+	g.parted = still
+	return err
+}
+
 // goOn lets those go on that stop has stopped.
 func (g *inside) goOn() error {
 	g.mu.Lock()
@@ -150,7 +181,7 @@ func (g *inside) goOn() error {
 	}
 	g.still = false
 	if g.place.cover {
-		return g.place.all.freeze(false)
+		return errors.Join(g.place.all.freeze(false), g.apart(false))
 	}
 	if len(g.stopped) == 0 {
 		g.place.all.signal(unix.SIGCONT)
@@ -235,6 +266,9 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 		return list, nil
 	}
 	g.ended = nil
+	if a.Still {
+		return list, nil
+	}
 	return list, g.goOn()
 }
 

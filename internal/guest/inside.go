@@ -37,6 +37,7 @@ type inside struct {
 	tasks   map[string]*task
 	stopped []int    // what Adopt does not let go on: it stood still before
 	still   bool     // the cell stands still, and waits to be adopted
+	parted  bool     // the freezer holds each command by itself, see admit
 	ended   []string // connections of the source's that this copy had, and no longer has
 
 	listening sync.Mutex           // guards what follows

@@ -68,6 +68,9 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 			g.mu.Unlock()
 		}
 	}()
+	if err := g.admit(); err != nil {
+		return a, err
+	}
 	if err := t.openStreams(c, q.Streams, &theirs); err != nil {
 		return a, err
 	}

@@ -106,7 +106,17 @@ func (s *Server) adopt(req *Request) (*cell.Certificate, error) {
 	if h, err := s.interpreter(req.Cell); err == nil {
 		a.Kind = h.kind
 	}
-	c, err := f.Adopt(req.Cell, a)
+	var first func() error
+	var ran []cell.Hazard
+	if a.First != nil {
+		first = func() error {
+			said, err := s.atFork(req.Cell, a.First)
+			ran = append(ran, said)
+			return err
+		}
+	}
+	c, err := f.Adopt(req.Cell, a, first)
+	c.Hazards = append(c.Hazards, ran...)
 	if err != nil {
 		if cell.KindOf(err) == cell.Conflict || cell.KindOf(err) == cell.NotFound {
 			return nil, err // it was adopted before

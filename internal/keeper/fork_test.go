@@ -45,7 +45,7 @@ func (d *fakeDriver) forked(id cell.ID, i *Interpreter) error {
 }
 
 // Adopt implements Forker.
-func (d *fakeDriver) Adopt(cell.ID, cell.Adoption) (cell.Certificate, error) {
+func (d *fakeDriver) Adopt(_ cell.ID, _ cell.Adoption, first func() error) (cell.Certificate, error) {
 	return cell.Certificate{}, nil
 }
 

@@ -205,8 +205,10 @@ type Forker interface {
 // An Adopter is a driver of cells that are copies of others, and stand still until
 // they are adopted.
 type Adopter interface {
-	// Adopt gives a copy its identity, and measures it.
-	Adopt(id cell.ID, a cell.Adoption) (cell.Certificate, error)
+	// Adopt gives a copy its identity, and measures it. first, unless it is nil, is called
+	// when the copy has its identity, and processes can be started in it; nothing else of
+	// it goes on before first returns. Its error is Adopt's.
+	Adopt(id cell.ID, a cell.Adoption, first func() error) (cell.Certificate, error)
 }
 
 // A Capturer is a driver that can capture what a cell has in memory. A cell that

@@ -156,7 +156,7 @@ func (c *liveCell) explainSeal(kind cell.Kind, err error) error {
 }
 
 // Adopt implements keeper.Forker.
-func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (cert cell.Certificate, err error) {
+func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert cell.Certificate, err error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return cert, err
@@ -188,6 +188,19 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (cert cell.Certificate, err 
 			return cert, err
 		}
 	}
+	if first != nil {
+		if c.link != nil {
+			if err := c.proveNetwork(&f.made); err != nil {
+				return cert, err
+			}
+		}
+		if err := first(); err != nil {
+			return cert, err
+		}
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), adoptGrace)
+		defer cancel()
+	}
 	if !f.settled {
 		c.init.Signal(unix.SIGCONT)
 	}
@@ -195,7 +208,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (cert cell.Certificate, err 
 	if err == nil && !f.settled {
 		err = c.inspect()
 	}
-	if err == nil && c.link != nil {
+	if err == nil && c.link != nil && first == nil {
 		err = c.proveNetwork(&f.made)
 	}
 	if err != nil {

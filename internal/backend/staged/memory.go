@@ -107,7 +107,7 @@ func (s *sandbox) goOn(g *guest.Client) error {
 }
 
 // Adopt implements keeper.Adopter.
-func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err error) {
+func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.Certificate, err error) {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return c, err
@@ -136,6 +136,17 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
+	own := s.adoption(a.Hostname, fresh)
+	if first != nil { // before its interpreter hears anything
+		own.Still = true
+		if c.Hazards, err = g.Adopt(context.Background(), own); err != nil {
+			return c, fmt.Errorf("cannot adopt cell %s: %w", id, err)
+		}
+		s.token = fresh
+		if err := first(); err != nil {
+			return c, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
 	// Its interpreter is told at once, and stands still until its guest has been adopted.
@@ -148,7 +159,12 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption) (c cell.Certificate, err err
 		}
 		return err
 	}()
-	if c.Hazards, err = g.Adopt(context.Background(), s.adoption(a.Hostname, fresh)); err != nil {
+	if first != nil {
+		err = g.Still(context.Background(), false)
+	} else {
+		c.Hazards, err = g.Adopt(context.Background(), own)
+	}
+	if err != nil {
 		cancel()
 		<-heard
 		return c, fmt.Errorf("cannot adopt cell %s: %w", id, err)
