@@ -19,13 +19,24 @@ type forkIn struct {
 	Command    []string `json:"command,omitempty" jsonschema:"of a template: a command to run in each; PANDO_CELL there tells them apart"`
 	Timeout    string   `json:"timeout,omitempty" jsonschema:"of each evaluation or command, such as 10s"`
 	Remove     bool     `json:"remove,omitempty" jsonschema:"remove each cell when it has answered"`
+	Certify    string   `json:"certify,omitempty" jsonschema:"strict: refuse copies that inherit generators of random numbers"`
+	AtFork     string   `json:"at_fork,omitempty" jsonschema:"where processes are copied: a command that a shell runs in each copy before anything else of it goes on"`
+}
+
+// inherits says what copies draw random numbers from that their source does, too.
+func inherits(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return "they may draw the same random numbers as their source, inherited: " + strings.Join(list, "; ")
 }
 
 // forked are the new cells, and what each answered.
 type forked struct {
-	Cells   []forkedCell `json:"cells"`
-	Took    string       `json:"took"`              // what they have
-	Dropped string       `json:"dropped,omitempty"` // what they have not
+	Cells     []forkedCell `json:"cells"`
+	Took      string       `json:"took"`                // what they have
+	Dropped   string       `json:"dropped,omitempty"`   // what they have not
+	Inherited []string     `json:"inherited,omitempty"` // generators of random numbers
 }
 
 type forkedCell struct {
@@ -59,16 +70,16 @@ func (s *Server) fork(ctx context.Context, c *call, in forkIn) (answer, error) {
 			fmt.Sprintf("cannot evaluate or run in forks of %s: there is no template of that name", in.Of))
 	}
 	c.tell("forking " + in.Of)
-	res, err := s.cfg.Client.Fork(ctx, in.Of, api.ForkRequest{Number: in.Checkpoint, Name: in.Name, Count: in.Count, Files: in.Files})
+	res, err := s.cfg.Client.Fork(ctx, in.Of, api.ForkRequest{Number: in.Checkpoint, Name: in.Name, Count: in.Count, Files: in.Files, Certify: in.Certify, AtFork: in.AtFork})
 	if err != nil {
 		return answer{}, err
 	}
-	f := forked{Took: res.Took, Dropped: res.Dropped, Cells: []forkedCell{}}
+	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Cells: []forkedCell{}}
 	var text []string
 	for _, made := range res.Cells {
 		f.Cells, text = append(f.Cells, forkedCell{Cell: made.Name, ID: made.ID}), append(text, made.Name)
 	}
-	return answer{text: lines(append(text, fmt.Sprintf("they have %s, and not %s", f.Took, f.Dropped))...), data: f}, nil
+	return answer{text: lines(append(text, fmt.Sprintf("they have %s, and not %s", f.Took, f.Dropped), inherits(f.Inherited))...), data: f}, nil
 }
 
 func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, error) {
@@ -80,11 +91,11 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 		n++
 		c.tell(fmt.Sprintf("%s has answered, %d of %d", f.Cell.Name, n, max(in.Count, 1)))
 	}
-	res, err := s.cfg.Client.ForkTemplate(ctx, in.Of, api.WarmForkRequest{Count: in.Count, Name: in.Name, Eval: in.Eval, Command: in.Command, Timeout: in.Timeout, Remove: in.Remove}, on)
+	res, err := s.cfg.Client.ForkTemplate(ctx, in.Of, api.WarmForkRequest{Count: in.Count, Name: in.Name, Eval: in.Eval, Command: in.Command, Timeout: in.Timeout, Remove: in.Remove, Certify: in.Certify, AtFork: in.AtFork}, on)
 	if err != nil {
 		return answer{}, err
 	}
-	f := forked{Took: res.Took, Dropped: res.Dropped, Cells: []forkedCell{}}
+	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Cells: []forkedCell{}}
 	limit := max(Limit/max(len(res.Forks), 1), 256) // all of them share an answer
 	var text []string
 	for _, w := range res.Forks {
@@ -108,13 +119,15 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 		f.Cells = append(f.Cells, x)
 		text = append(text, strings.TrimSuffix(w.Cell.Name+": "+said, ": "))
 	}
-	return answer{text: lines(text...), data: f}, nil
+	return answer{text: lines(append(text, inherits(f.Inherited))...), data: f}, nil
 }
 
 type branchIn struct {
-	Cell  string `json:"cell" jsonschema:"name or id of a running cell"`
-	Count int    `json:"count,omitempty" jsonschema:"how many; default 1"`
-	Name  string `json:"name,omitempty" jsonschema:"of one branch, or the beginning of their names; default CELL-b"`
+	Cell    string `json:"cell" jsonschema:"name or id of a running cell"`
+	Count   int    `json:"count,omitempty" jsonschema:"how many; default 1"`
+	Name    string `json:"name,omitempty" jsonschema:"of one branch, or the beginning of their names; default CELL-b"`
+	Certify string `json:"certify,omitempty" jsonschema:"strict: refuse branches that inherit generators of random numbers"`
+	AtFork  string `json:"at_fork,omitempty" jsonschema:"a command that a shell runs in each branch before anything else of it goes on"`
 }
 
 func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, error) {
@@ -125,7 +138,7 @@ func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, erro
 		return answer{}, invalid("give a count of 1 or more", fmt.Sprintf("cannot make %d branches", in.Count))
 	}
 	c.tell("branching " + in.Cell)
-	res, err := s.cfg.Client.Branch(ctx, in.Cell, api.BranchRequest{Count: in.Count, Name: in.Name})
+	res, err := s.cfg.Client.Branch(ctx, in.Cell, api.BranchRequest{Count: in.Count, Name: in.Name, Certify: in.Certify, AtFork: in.AtFork})
 	if err != nil {
 		return answer{}, err
 	}
@@ -138,6 +151,7 @@ func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, erro
 	if len(res.Dropped) > 0 {
 		text = append(text, "they had to leave behind: "+strings.Join(res.Dropped, ", "))
 	}
-	return answer{text: lines(text...), data: map[string]any{"source": res.Source, "cells": cells, "took": res.Took, "dropped": res.Dropped,
+	text = append(text, inherits(res.Inherited))
+	return answer{text: lines(text...), data: map[string]any{"source": res.Source, "cells": cells, "took": res.Took, "dropped": res.Dropped, "inherited": res.Inherited,
 		"checkpoint": res.Checkpoint, "pause_ms": res.PauseMS}}, nil
 }

@@ -67,6 +67,7 @@ type restoreIn struct {
 	Lose       bool   `json:"lose,omitempty" jsonschema:"confirm that the results of later runs leave the cell's workspace"`
 	Files      bool   `json:"files,omitempty" jsonschema:"of a checkpoint with memory: its files alone"`
 	DryRun     bool   `json:"dry_run,omitempty" jsonschema:"only say what would be done"`
+	AtFork     string `json:"at_fork,omitempty" jsonschema:"of a checkpoint with memory: a command that a shell runs before anything else goes on"`
 }
 
 func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, error) {
@@ -74,7 +75,7 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 		return answer{}, err
 	}
 	c.tell("restoring " + in.Cell)
-	r, err := s.cfg.Client.Restore(ctx, in.Cell, api.RestoreRequest{Number: in.Checkpoint, Lose: in.Lose, Files: in.Files, DryRun: in.DryRun})
+	r, err := s.cfg.Client.Restore(ctx, in.Cell, api.RestoreRequest{Number: in.Checkpoint, Lose: in.Lose, Files: in.Files, DryRun: in.DryRun, AtFork: in.AtFork})
 	if err != nil {
 		return answer{}, err
 	}
@@ -90,8 +91,8 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 	if len(r.Lost) > 0 {
 		lost = "no longer in the workspace: " + strings.Join(r.Lost, ", ")
 	}
-	return answer{text: lines(said, memory, lost), data: map[string]any{"cell": r.Cell.Name, "checkpoint": r.Number, "lost": r.Lost, "ended": r.Ended,
-		"proof": r.Proof, "tree_digest": r.TreeDigest, "memory": r.Memory, "resumed": r.Resumed, "receipt": r.Receipt, "dry_run": in.DryRun}}, nil
+	return answer{text: lines(said, memory, inherits(r.Inherited), lost), data: map[string]any{"cell": r.Cell.Name, "checkpoint": r.Number, "lost": r.Lost, "ended": r.Ended,
+		"proof": r.Proof, "tree_digest": r.TreeDigest, "memory": r.Memory, "resumed": r.Resumed, "inherited": r.Inherited, "receipt": r.Receipt, "dry_run": in.DryRun}}, nil
 }
 
 type diffIn struct {

@@ -94,20 +94,21 @@ def checkpoint(sel: str, message: str) -> Request:
     return Request("POST", _cell(sel, "/checkpoints"), body=_body(message=message), once=True)
 
 
-def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool) -> Request:
-    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run)}, once=True)
+def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool, at_fork: str) -> Request:
+    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run, at_fork=at_fork)}, once=True)
 
 
 def undo(sel: str, to: int, lose: bool) -> Request:
     return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose), once=True)
 
 
-def fork(sel: str, n: int, number: int, name: str, files: bool) -> Request:
-    return Request("POST", _cell(sel, "/fork"), body=_body(count=_count(n), number=number, name=name, files=files), once=True)
+def fork(sel: str, n: int, number: int, name: str, files: bool, certify: str, at_fork: str) -> Request:
+    return Request("POST", _cell(sel, "/fork"), once=True,
+                   body=_body(count=_count(n), number=number, name=name, files=files, certify=certify, at_fork=at_fork))
 
 
-def branch(sel: str, n: int, name: str) -> Request:
-    return Request("POST", _cell(sel, "/branch"), body=_body(count=_count(n), name=name), once=True)
+def branch(sel: str, n: int, name: str, certify: str, at_fork: str) -> Request:
+    return Request("POST", _cell(sel, "/branch"), body=_body(count=_count(n), name=name, certify=certify, at_fork=at_fork), once=True)
 
 
 def _count(n: int) -> int:
@@ -181,9 +182,11 @@ def build(name: str, source: str, setup: str, warm: str, ready: str, backend: st
     return Request("POST", "/v1/templates", body=body, lines=True, once=True)
 
 
-def warm_fork(name: str, n: int, stem: str, code: str, command: Optional[Command], timeout: Any, remove: bool) -> Request:
+def warm_fork(name: str, n: int, stem: str, code: str, command: Optional[Command], timeout: Any, remove: bool, certify: str,
+              at_fork: str) -> Request:
     return Request("POST", template(name).path + "/fork", lines=True, once=True,
-                   body=_body(count=_count(n), name=stem, eval=code, command=words(command) if command else None, timeout=duration(timeout), remove=remove))
+                   body=_body(count=_count(n), name=stem, eval=code, command=words(command) if command else None, timeout=duration(timeout), remove=remove,
+                              certify=certify, at_fork=at_fork))
 
 
 def _caller() -> Dict[str, Any]:

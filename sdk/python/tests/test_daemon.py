@@ -101,6 +101,21 @@ class Cells(unittest.TestCase):
                 branches[0].eval("x.append(2)")
                 self.assertEqual([b.eval("x") for b in branches] + [c.eval("x")], [[1, 2], [1], [1]])
 
+    def test_copies_are_certified_and_begin_with_a_command(self):
+        t = pando.template("pyagent")
+        with t.fork(2, certify="strict", at_fork="echo $PANDO_CELL >/tmp/first") as forks:
+            self.assertEqual(forks.inherited, [])
+            self.assertEqual([c.read_text("/tmp/first").strip() for c in forks], [c.name for c in forks])
+            forks[0].eval("import random; dice = random.Random(7)")
+            with forks[0].branch(at_fork="rm /tmp/first") as branches:
+                self.assertIn("seeded generators: 1", branches.inherited[0])
+                self.assertEqual(branches[0].eval("__import__('os').path.exists('/tmp/first')"), False)
+            with self.assertRaises(pando.Unsupported):
+                forks[0].branch(certify="strict")
+            with self.assertRaises(pando.Error) as e:
+                forks[0].branch(at_fork="echo nothing came of it; exit 3")
+            self.assertIn("nothing came of it", str(e.exception))
+
 
 class Commands(unittest.TestCase):
     @classmethod

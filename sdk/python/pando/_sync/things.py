@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tempfile
-from typing import IO, Any, Iterator, Callable, Dict, Generic, List, Mapping, Optional, Sequence, TypeVar, Union
+from typing import IO, Any, Iterator, Callable, Dict, Generic, Iterable, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from .. import _net as _net
 from .. import _ask, _files, errors
@@ -120,15 +120,19 @@ class Cell:
 
     # Copies and states.
 
-    def fork(self, n: int = 1, *, checkpoint: Union[int, Checkpoint] = 0, name: str = "", files: bool = False) -> "Cells[Cell]":
-        """Makes cells with its files as of a checkpoint; 0 for its present state."""
-        doc = self._http._call(_ask.fork(self.id, n, _number(checkpoint), name, files))
-        return Cells(Cell(self._http, d) for d in doc["cells"])
+    def fork(self, n: int = 1, *, checkpoint: Union[int, Checkpoint] = 0, name: str = "", files: bool = False,
+                   certify: str = "", at_fork: str = "") -> "Cells[Cell]":
+        """Makes cells with its files as of a checkpoint; 0 for its present state. Of a
+        checkpoint with memory, certify and at_fork are as in branch."""
+        doc = self._http._call(_ask.fork(self.id, n, _number(checkpoint), name, files, certify, at_fork))
+        return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"))
 
-    def branch(self, n: int = 1, *, name: str = "") -> "Cells[Cell]":
-        """Copies it with its interpreter as it is now; it goes on."""
-        doc = self._http._call(_ask.branch(self.id, n, name))
-        return Cells(Cell(self._http, d) for d in doc["cells"])
+    def branch(self, n: int = 1, *, name: str = "", certify: str = "", at_fork: str = "") -> "Cells[Cell]":
+        """Copies it with its interpreter as it is now; it goes on. With certify="strict"
+        it is an error if a copy inherits a generator of random numbers. at_fork is a
+        command that a shell runs in each copy before anything else of it goes on."""
+        doc = self._http._call(_ask.branch(self.id, n, name, certify, at_fork))
+        return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"))
 
     def checkpoint(self, message: str = "") -> Checkpoint:
         """Makes its present state a checkpoint."""
@@ -138,10 +142,11 @@ class Cell:
         """Lists its checkpoints."""
         return [Checkpoint.from_json(d) for d in self._http._call(_ask.history(self.id))]
 
-    def restore(self, checkpoint: Union[int, Checkpoint], *, lose: bool = False, files: bool = False, dry_run: bool = False) -> Restored:
+    def restore(self, checkpoint: Union[int, Checkpoint], *, lose: bool = False, files: bool = False, dry_run: bool = False,
+                      at_fork: str = "") -> Restored:
         """Brings it back to a checkpoint. lose confirms that results of later runs
-        leave its workspace."""
-        return Restored.from_json(self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run)))
+        leave its workspace. Of a checkpoint with memory, at_fork is as in branch."""
+        return Restored.from_json(self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run, at_fork)))
 
     def undo(self, to: int = 0, *, lose: bool = False) -> Restored:
         """Brings it back to before its latest change."""
@@ -203,7 +208,13 @@ C = TypeVar("C", bound=Cell)
 
 
 class Cells(List[C], Generic[C]):
-    """Cells that were made together. As a context they are removed at the end."""
+    """Cells that were made together. As a context they are removed at the end.
+    inherited names the generators of random numbers that they have in common with
+    their source: they may draw the same numbers."""
+
+    def __init__(self, cells: Iterable[C] = (), inherited: Optional[List[str]] = None) -> None:
+        super().__init__(cells)
+        self.inherited: List[str] = inherited or []
 
     def __enter__(self) -> "Cells[C]":
         return self
@@ -234,16 +245,18 @@ class Template:
         return TemplateInfo.from_json(self._http._call(_ask.template(self.name)))
 
     def fork(self, n: int = 1, *, name: str = "", eval: str = "", command: Optional[Command] = None, timeout: Timeout = None,
-                   remove: bool = False, progress: Optional[Callable[[Cell], Any]] = None) -> Cells[Cell]:
+                   remove: bool = False, certify: str = "", at_fork: str = "",
+                   progress: Optional[Callable[[Cell], Any]] = None) -> Cells[Cell]:
         """Makes cells with its memory and files. With eval or command each answers
         (Cell.answer); progress is told each cell when it has. With remove they are
-        removed then. A cell that could not be made is an error, and none is left."""
+        removed then. A cell that could not be made is an error, and none is left.
+        certify and at_fork are as in Cell.branch."""
         def on(word: str, v: Any) -> None:
             if word == "fork" and progress and not v.get("error"):
                 progress(Cell(self._http, v["cell"], _ask.forked(v)))
 
-        doc, _ = self._http._lines(_ask.warm_fork(self.name, n, name, eval, command, timeout, remove), on)
-        cells = Cells(Cell(self._http, f["cell"], _ask.forked(f)) for f in doc["forks"] if not f.get("error"))
+        doc, _ = self._http._lines(_ask.warm_fork(self.name, n, name, eval, command, timeout, remove, certify, at_fork), on)
+        cells = Cells((Cell(self._http, f["cell"], _ask.forked(f)) for f in doc["forks"] if not f.get("error")), doc.get("inherited"))
         bad = [f["error"] for f in doc["forks"] if f.get("error")]
         if bad:
             if not remove:
