@@ -2,7 +2,9 @@ package keeper
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -45,8 +47,68 @@ func (d *fakeDriver) forked(id cell.ID, i *Interpreter) error {
 }
 
 // Adopt implements Forker.
-func (d *fakeDriver) Adopt(_ cell.ID, _ cell.Adoption, first func() error) (cell.Certificate, error) {
+func (d *fakeDriver) Adopt(id cell.ID, _ cell.Adoption, first func() error) (cell.Certificate, error) {
+	if first != nil {
+		if err := first(); err != nil {
+			return cell.Certificate{}, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("adopted %s", id)
 	return cell.Certificate{}, nil
+}
+
+// A copy's command runs inside its adoption. One that fails, or can't be started, whatever
+// the kind of error, leaves no copy, and is told with the end of what it wrote.
+func TestX09ACopyBeginsWithItsCommand(t *testing.T) {
+	const two = cell.ID("c-0000000000000002")
+	k := newKit(t)
+	k.d.mayFork = make(chan struct{}, 8)
+	k.s.mu.Lock()
+	k.s.cells[one].warm = &warm{}
+	k.s.mu.Unlock()
+	k.d.programs["seed"] = func(p *fakeProcess) cell.Exit {
+		if k.d.was("adopted " + string(two)) {
+			return cell.Exit{Code: 1}
+		}
+		return cell.Exit{}
+	}
+	k.d.programs["fail"] = func(p *fakeProcess) cell.Exit {
+		fmt.Fprint(p.stdout, "began ", strings.Repeat("x", 3*atForkTail), "\xff end\n")
+		fmt.Fprintln(p.stder, "no seed")
+		return cell.Exit{Code: 3}
+	}
+	adopt := func(program string) (*Response, error) {
+		k.d.mayFork <- struct{}{}
+		k.ok(Request{Op: "fork", Trunk: one, Cell: two})
+		return k.c.Do(k.ctx, Request{Op: "adopt", Cell: two, Adopt: &cell.Adoption{First: &cell.Start{Process: cell.Process{Args: []string{program}}, LogLimit: 1 << 20}}})
+	}
+	resp, err := adopt("seed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := resp.Certificate.Hazards; len(h) != 1 || h[0].Name != cell.AtFork || h[0].Seen != "outside" || !strings.HasPrefix(h[0].Value, "exit code 0,") {
+		t.Errorf("the certificate says %+v", h)
+	}
+	k.ok(Request{Op: "remove", Cell: two})
+	for program, want := range map[string][]string{"fail": {"exit code 3", "xx\ufffd end", "no seed"}, "gone": {"cannot find gone"}} {
+		_, err := adopt(program)
+		if cell.KindOf(err) != cell.Invalid {
+			t.Fatalf("%s: %v", program, err)
+		}
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %.200q has no %q", program, err, w)
+			}
+		}
+		if strings.Contains(err.Error(), "began") {
+			t.Errorf("%s: all of its output is told", program)
+		}
+		if cells := k.ok(Request{Op: "hello", Version: Version}).Cells; len(cells) != 1 {
+			t.Errorf("%s: the copy is left: %v", program, cells)
+		}
+	}
 }
 
 // fakeBranch forks the source and its branches as Fork does.

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	mathrand "math/rand"
+	v2 "math/rand/v2"
+	"os"
+	"time"
+)
+
+func main() {
+	log, err := os.OpenFile("log-go", os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		panic(err)
+	}
+	for {
+		var b [16]byte
+		rand.Read(b[:])
+		fmt.Fprintf(log, "crypto/rand %x\nmath/rand %x\nmath/rand/v2 %x\n", b, mathrand.Uint64(), v2.Uint64())
+		time.Sleep(20 * time.Millisecond)
+	}
+}

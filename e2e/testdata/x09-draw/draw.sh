@@ -1,0 +1,4 @@
+while :; do
+	printf 'RANDOM %s\nSRANDOM %s\n' "$RANDOM$RANDOM" "$SRANDOM$SRANDOM" >>log-bash
+	sleep 0.02
+done

@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/need"
+	vmmboot "github.com/pando-dev/pando/internal/vmm/boot"
+)
+
+// randomnessDoc has the table of what TestX09RandomnessInCopies has measured.
+const randomnessDoc = "../docs/reference/randomness.md"
+
+// What a generator gives in copies.
+const (
+	fresh     = "fresh"
+	inherited = "**inherited**"
+	atFirst   = "**inherited at first**"
+)
+
+// drawers are the programs of testdata/x09-draw, each with the tool that it needs of the
+// host, what is done with it here, and the command that a cell runs.
+var drawers = []struct{ name, title, tool, build, run string }{
+	{"node", "Node", "node", "", "node draw.js"},
+	{"python", "Python", "/usr/bin/python3", "", "/usr/bin/python3 draw.py"},
+	{"java", "Java", "javac", "javac Draw.java", "java -XX:TieredStopAtLevel=1 -Xshare:auto Draw"},
+	{"go", "Go", "go", "CGO_ENABLED=0 go build -o draw-go draw.go", "./draw-go"},
+	{"php", "PHP", "php", "", "php draw.php"},
+	{"ruby", "Ruby", "ruby", "", "ruby draw.rb"},
+	{"c", "C", "gcc", "gcc -o draw-c draw.c -lcrypto", "./draw-c"},
+	{"perl", "Perl", "perl", "", "perl draw.pl"},
+	{"bash", "bash", "bash", "", "bash draw.sh"},
+}
+
+// draws are the values of each generator, in their order.
+type draws map[string][]string
+
+func parseDraws(text string) draws {
+	d := draws{}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if ok && strings.HasSuffix(line, "\n") {
+			d[name] = append(d[name], value)
+		}
+	}
+	return d
+}
+
+// verdict compares what a source and its copies have drawn. before is how many values each
+// had drawn when it was copied, at the least; one more may have been under way.
+func verdict(t *testing.T, name string, before int, all ...[]string) string {
+	t.Helper()
+	sure := before + 1
+	n := len(slices.MinFunc(all, func(a, b []string) int { return cmp.Compare(len(a), len(b)) }))
+	if n < sure+10 {
+		t.Fatalf("%s: %d values are too few, %d of them from before", name, n, before)
+	}
+	verdict := fresh
+	for i, a := range all {
+		for _, b := range all[:i] {
+			same := 0
+			for same < n && a[same] == b[same] {
+				same++
+			}
+			if same == 0 && before > 2 {
+				t.Fatalf("%s: a copy has nothing of what was drawn before: %s, %s", name, a[0], b[0])
+			}
+			switch {
+			case same == n:
+				return inherited
+			case same > sure:
+				verdict = atFirst
+			}
+			for _, v := range a[sure:n] {
+				if slices.Contains(b[sure:n], v) && verdict == fresh {
+					verdict = inherited
+				}
+			}
+		}
+	}
+	return verdict
+}
+
+// A source and its copies draw, and what they draw is compared: the table of the
+// documentation says what was measured, and nothing else. PANDO_UPDATE=1 writes it.
+func TestX09RandomnessInCopies(t *testing.T) {
+	table := readTable(t)
+	for _, backend := range []string{"namespace", "gvisor", "microvm"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend != "namespace" && !hasGvisor() {
+				t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
+			}
+			if backend == "microvm" {
+				need.Program(t, "qemu-system-x86_64")
+				if _, err := vmmboot.Find(vmmboot.Images, vmmboot.Modules); err != nil {
+					t.Skip("needs a kernel for machines")
+				}
+			}
+			h := newHost(t)
+			h.env = append(h.env, "PATH="+filepath.Dir(h.bin)+":/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+			h.must(os.CopyFS(h.src, os.DirFS("testdata/x09-draw")))
+			if backend != "namespace" {
+				measurePrograms(t, h, backend, table)
+			}
+			measureInterpreter(t, h, backend, "python", "Python of `pando eval`", "interp.py", "draws()", table)
+			if backend != "namespace" { // which does not copy threads
+				measureInterpreter(t, h, backend, "node", "Node of `pando eval`", "interp.js", "draws()", table)
+			}
+		})
+	}
+	table.write(t)
+}
+
+// measurePrograms copies a cell in which all programs draw.
+func measurePrograms(t *testing.T, h *host, backend string, table *table) {
+	var start, wait, logs []string
+	names := map[string]string{}
+	for _, d := range drawers {
+		if _, err := exec.LookPath(d.tool); err != nil {
+			t.Logf("not measured: %s, %v", d.title, err)
+			continue
+		}
+		if d.build != "" {
+			h.sh(d.build)
+		}
+		start = append(start, "setsid "+d.run+" >out-"+d.name+" 2>&1 &")
+		wait = append(wait, "until test -s log-"+d.name+"; do sleep 0.2; done")
+		logs = append(logs, "log-"+d.name)
+		names["log-"+d.name] = d.title
+	}
+	h.pando("run", "--backend", backend, "--cell", "n", "--", "sh", "-c", strings.Join(append(start, wait...), "\n"))
+	h.pando("branch", "n", "-n", "2", "--at-fork", "for f in "+strings.Join(logs, " ")+"; do wc -l <$f >$f.before; done")
+	for _, log := range logs {
+		before := 0
+		for _, c := range []string{"n-b1", "n-b2"} {
+			n, err := strconv.Atoi(strings.TrimSpace(h.inCell(c, "cat "+log+".before")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before = max(before, n)
+		}
+		var all []draws
+		for _, c := range []string{"n", "n-b1", "n-b2"} {
+			each := h.inCell(c, fmt.Sprintf("g=$(cut -d' ' -f1 %[1]s | sort -u | wc -l); until test $(wc -l <%[1]s) -ge $((%[2]d+15*g)); do sleep 0.2; done; cat %[1]s", log, before))
+			all = append(all, parseDraws(each))
+		}
+		gens := len(all[0])
+		for _, g := range slices.Sorted(maps.Keys(all[0])) {
+			table.note(t, names[log], g, backend, verdict(t, names[log]+" "+g, before/gens, all[0][g], all[1][g], all[2][g]))
+		}
+	}
+	h.pando("rm", "n", "n-b1", "n-b2", "--yes")
+}
+
+// measureInterpreter copies a cell's interpreter that has drawn.
+func measureInterpreter(t *testing.T, h *host, backend, kind, title, setup, draw string, table *table) {
+	if _, err := exec.LookPath(map[string]string{"python": "/usr/bin/python3", "node": "node"}[kind]); err != nil {
+		t.Logf("not measured: %s, %v", title, err)
+		return
+	}
+	h.pando("template", "build", "warm-"+kind, "--backend", backend, "--warm", kind, "--setup", "@"+filepath.Join(h.src, setup))
+	h.pando("fork", "warm-"+kind, "-n", "2", "--name", "i")
+	h.pando("branch", "i-1", "-n", "1", "--name", "j")
+	var all []draws
+	for _, c := range []string{"i-1", "i-2", "j"} {
+		all = append(all, parseDraws(h.pando("eval", c, draw)))
+	}
+	for _, g := range slices.Sorted(maps.Keys(all[0])) {
+		table.note(t, title, g, backend, verdict(t, title+" "+g, -1, all[0][g], all[1][g], all[2][g]))
+	}
+	h.pando("template", "rm", "warm-"+kind, "--cascade")
+}
+
+// table is the one of randomnessDoc.
+type table struct {
+	doc, after string   // around it
+	rows       []*row   // as they are there
+	update     bool     // rows are what was measured
+	columns    []string // of backends
+}
+
+type row struct {
+	program, generator string
+	cells              map[string]string // by backend
+}
+
+const tableHead = "| program | numbers from | namespace | gVisor | microVM |\n|---|---|---|---|---|\n"
+
+func readTable(t *testing.T) *table {
+	t.Helper()
+	b, err := os.ReadFile(randomnessDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, rest, ok := strings.Cut(string(b), tableHead)
+	if !ok {
+		t.Fatalf("%s has no table that begins with %q", randomnessDoc, tableHead)
+	}
+	x := &table{doc: doc, update: os.Getenv("PANDO_UPDATE") != "", columns: []string{"namespace", "gvisor", "microvm"}}
+	for {
+		line, more, _ := strings.Cut(rest, "\n")
+		f := strings.Split(line, "|")
+		if len(f) != 7 {
+			break
+		}
+		r := &row{strings.TrimSpace(f[1]), strings.Trim(strings.TrimSpace(f[2]), "`"), map[string]string{}}
+		for i, c := range x.columns {
+			r.cells[c] = strings.TrimSpace(f[3+i])
+		}
+		x.rows, rest = append(x.rows, r), more
+	}
+	x.after = rest
+	return x
+}
+
+// note compares what was measured with what the table says.
+func (x *table) note(t *testing.T, program, generator, backend, measured string) {
+	t.Helper()
+	i := slices.IndexFunc(x.rows, func(r *row) bool { return r.program == program && r.generator == generator })
+	if i < 0 {
+		if !x.update {
+			t.Errorf("%s has no row for %s %s, which is %s in copies on %s", randomnessDoc, program, generator, measured, backend)
+			return
+		}
+		i = len(x.rows)
+		x.rows = append(x.rows, &row{program, generator, map[string]string{"namespace": notCopied, "gvisor": "", "microvm": ""}})
+	}
+	if was := x.rows[i].cells[backend]; was != measured {
+		if !x.update {
+			t.Errorf("%s says that %s %s is %q in copies on %s; it is %s", randomnessDoc, program, generator, was, backend, measured)
+		}
+		x.rows[i].cells[backend] = measured
+	}
+}
+
+// notCopied is what the table says where a backend makes no copies of such a program.
+const notCopied = "not copied"
+
+func (x *table) write(t *testing.T) {
+	if !x.update || t.Failed() {
+		return
+	}
+	var b bytes.Buffer
+	b.WriteString(x.doc + tableHead)
+	for _, r := range x.rows {
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", r.program, r.generator, cmp.Or(r.cells["namespace"], "not measured"), cmp.Or(r.cells["gvisor"], "not measured"), cmp.Or(r.cells["microvm"], "not measured"))
+	}
+	b.WriteString(x.after)
+	if err := os.WriteFile(randomnessDoc, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
