@@ -102,9 +102,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		b, _ := json.Marshal(map[string]*api.Error{"error": e})
 		fmt.Fprintln(a.stdout, string(b))
 	} else {
-		fmt.Fprintln(a.stderr, "pando:", e.Message)
+		fmt.Fprintln(a.stderr, "pando:", printableLines(e.Message)) // output of a cell may be in it
 		if e.Hint != "" {
-			fmt.Fprintln(a.stderr, "hint:", e.Hint)
+			fmt.Fprintln(a.stderr, "hint:", printableLines(e.Hint))
 		}
 	}
 	reason := api.ReasonOf(e.Kind)

@@ -281,7 +281,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 		a.say("what ran in it goes on (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
 		a.sayInherited(res.Inherited)
 	default:
-		a.say("its memory could not be restored, and nothing runs: %s", res.Memory)
+		a.say("its memory could not be restored, and nothing runs: %s", printableLines(res.Memory))
 	}
 	if res.Ended > 0 {
 		a.say("%s ended", plural(res.Ended, "process"))
