@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"os/exec"
@@ -28,17 +29,21 @@ const (
 )
 
 // drawers are the programs of testdata/x09-draw, each with the tool that it needs of the
-// host, what is done with it here, and the command that a cell runs.
-var drawers = []struct{ name, title, tool, build, run string }{
-	{"node", "Node", "node", "", "node draw.js"},
-	{"python", "Python", "/usr/bin/python3", "", "/usr/bin/python3 draw.py"},
-	{"java", "Java", "javac", "javac Draw.java", "java -XX:TieredStopAtLevel=1 -Xshare:auto Draw"},
-	{"go", "Go", "go", "CGO_ENABLED=0 go build -o draw-go draw.go", "./draw-go"},
-	{"php", "PHP", "php", "", "php draw.php"},
-	{"ruby", "Ruby", "ruby", "", "ruby draw.rb"},
-	{"c", "C", "gcc", "gcc -o draw-c draw.c -lcrypto", "./draw-c"},
-	{"perl", "Perl", "perl", "", "perl draw.pl"},
-	{"bash", "bash", "bash", "", "bash draw.sh"},
+// host, what is done with it here, the command that a cell runs, and the generators that
+// it renews on SIGUSR1.
+var drawers = []struct {
+	name, title, tool, build, run string
+	renews                        []string
+}{
+	{"node", "Node", "node", "", "node draw.js", nil},
+	{"python", "Python", "/usr/bin/python3", "", "/usr/bin/python3 draw.py", []string{"numpy.random", "random", "ssl.RAND_bytes"}},
+	{"java", "Java", "javac", "javac Draw.java", "java -XX:TieredStopAtLevel=1 -Xshare:auto Draw", nil},
+	{"go", "Go", "go", "CGO_ENABLED=0 go build -o draw-go draw.go", "./draw-go", nil},
+	{"php", "PHP", "php", "", "php draw.php", []string{"mt_rand"}},
+	{"ruby", "Ruby", "ruby", "", "ruby draw.rb", []string{"Kernel#rand", "OpenSSL::Random"}},
+	{"c", "C", "gcc", "gcc -o draw-c draw.c -lcrypto", "./draw-c", []string{"RAND_bytes", "random"}},
+	{"perl", "Perl", "perl", "", "perl draw.pl", []string{"rand"}},
+	{"bash", "bash", "bash", "", "bash draw.sh", []string{"RANDOM"}},
 }
 
 // draws are the values of each generator, in their order.
@@ -120,10 +125,11 @@ func TestX09RandomnessInCopies(t *testing.T) {
 	table.write(t)
 }
 
-// measurePrograms copies a cell in which all programs draw.
+// measurePrograms copies a cell in which all programs draw: as they are, and with a signal
+// to those that have a handler.
 func measurePrograms(t *testing.T, h *host, backend string, table *table) {
-	var start, wait, logs []string
-	names := map[string]string{}
+	var start, wait, logs, told []string
+	renews, titles := map[string][]string{}, map[string]string{}
 	for _, d := range drawers {
 		if _, err := exec.LookPath(d.tool); err != nil {
 			t.Logf("not measured: %s, %v", d.title, err)
@@ -132,33 +138,82 @@ func measurePrograms(t *testing.T, h *host, backend string, table *table) {
 		if d.build != "" {
 			h.sh(d.build)
 		}
-		start = append(start, "setsid "+d.run+" >out-"+d.name+" 2>&1 &")
-		wait = append(wait, "until test -s log-"+d.name+"; do sleep 0.2; done")
-		logs = append(logs, "log-"+d.name)
-		names["log-"+d.name] = d.title
+		log := "log-" + d.name
+		start = append(start, fmt.Sprintf("setsid %s >out-%s 2>&1 & echo $! >pid-%[2]s", d.run, d.name))
+		wait = append(wait, "until test -s "+log+"; do sleep 0.2; done")
+		logs, titles[log], renews[log] = append(logs, log), d.title, d.renews
+		if d.renews != nil {
+			told = append(told, "$(cat pid-"+d.name+")")
+		}
 	}
 	h.pando("run", "--backend", backend, "--cell", "n", "--", "sh", "-c", strings.Join(append(start, wait...), "\n"))
-	h.pando("branch", "n", "-n", "2", "--at-fork", "for f in "+strings.Join(logs, " ")+"; do wc -l <$f >$f.before; done")
-	for _, log := range logs {
-		before := 0
-		for _, c := range []string{"n-b1", "n-b2"} {
-			n, err := strconv.Atoi(strings.TrimSpace(h.inCell(c, "cat "+log+".before")))
+	count := "for f in " + strings.Join(logs, " ") + "; do wc -l <$f >$f.before; done"
+	h.pando("branch", "n", "-n", "2", "--name", "b", "--at-fork", count)
+	for log, d := range drawnBy(t, h, logs, "n", "b-1", "b-2") {
+		for _, g := range slices.Sorted(maps.Keys(d.all[0])) {
+			table.note(t, titles[log], g, backend, verdict(t, titles[log]+" "+g, d.before, d.all[0][g], d.all[1][g], d.all[2][g]))
+		}
+	}
+	h.pando("rm", "b-1", "b-2", "--yes")
+	logs = slices.DeleteFunc(logs, func(log string) bool { return renews[log] == nil })
+	h.pando("branch", "n", "-n", "2", "--name", "r", "--at-fork", count+"; kill -USR1 "+strings.Join(told, " "))
+	for log, d := range drawnBy(t, h, logs, "n", "r-1", "r-2") {
+		for _, g := range renews[log] {
+			if len(d.all[0][g]) > 0 { // numpy may not be there
+				name := titles[log] + ", told by `--at-fork`"
+				table.note(t, name, g, backend, verdict(t, name+" "+g, d.before, d.all[0][g], d.all[1][g], d.all[2][g]))
+			}
+		}
+	}
+	h.pando("rm", "n", "r-1", "r-2", "--yes")
+}
+
+// drawn is what a program has drawn in a source and in its copies.
+type drawn struct {
+	all    []draws
+	before int // how many values of each generator the copies had at first
+}
+
+// drawnBy waits until the programs have gone on in a source and its copies, and returns
+// what each has drawn. An emulated machine takes long for each command: there is one.
+func drawnBy(t *testing.T, h *host, logs []string, source string, copies ...string) iter.Seq2[string, drawn] {
+	t.Helper()
+	out := map[string]*drawn{}
+	lines := map[string]int{}
+	for _, c := range copies {
+		for i, n := range strings.Fields(h.inCell(c, "for f in "+strings.Join(logs, " ")+"; do cat $f.before; done")) {
+			k, err := strconv.Atoi(n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			before = max(before, n)
-		}
-		var all []draws
-		for _, c := range []string{"n", "n-b1", "n-b2"} {
-			each := h.inCell(c, fmt.Sprintf("g=$(cut -d' ' -f1 %[1]s | sort -u | wc -l); until test $(wc -l <%[1]s) -ge $((%[2]d+15*g)); do sleep 0.2; done; cat %[1]s", log, before))
-			all = append(all, parseDraws(each))
-		}
-		gens := len(all[0])
-		for _, g := range slices.Sorted(maps.Keys(all[0])) {
-			table.note(t, names[log], g, backend, verdict(t, names[log]+" "+g, before/gens, all[0][g], all[1][g], all[2][g]))
+			lines[logs[i]] = max(lines[logs[i]], k)
 		}
 	}
-	h.pando("rm", "n", "n-b1", "n-b2", "--yes")
+	for _, c := range append([]string{source}, copies...) {
+		var script strings.Builder
+		for _, log := range logs {
+			fmt.Fprintf(&script, "g=$(head -n 20 %[1]s | cut -d' ' -f1 | sort -u | wc -l); until test $(wc -l <%[1]s) -ge $((%[2]d+15*g)); do sleep 0.5; done; echo == %[1]s; cat %[1]s\n", log, lines[log])
+		}
+		for part := range strings.SplitSeq(h.inCell(c, script.String()), "== ") {
+			log, text, _ := strings.Cut(part, "\n")
+			if !slices.Contains(logs, log) {
+				continue
+			}
+			if out[log] == nil {
+				out[log] = &drawn{}
+			}
+			out[log].all = append(out[log].all, parseDraws(text))
+		}
+	}
+	return func(yield func(string, drawn) bool) {
+		for _, log := range logs {
+			d := out[log]
+			d.before = lines[log] / len(d.all[0])
+			if !yield(log, *d) {
+				return
+			}
+		}
+	}
 }
 
 // measureInterpreter copies a cell's interpreter that has drawn.

@@ -1,4 +1,5 @@
+trap "RANDOM=\$SRANDOM" USR1
 while :; do
 	printf 'RANDOM %s\nSRANDOM %s\n' "$RANDOM$RANDOM" "$SRANDOM$SRANDOM" >>log-bash
-	sleep 0.02
+	sleep 0.05
 done
