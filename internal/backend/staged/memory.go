@@ -127,13 +127,6 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	if err != nil {
 		return c, err
 	}
-	if a.Strict { // before any of them goes on; what an interpreter renews itself, it tells later
-		alone := slices.DeleteFunc(slices.Clone(draws), func(p hazard.Process) bool { return p.Interpreter })
-		held := cell.Certificate{Hazards: hazard.Report(alone, "", nil, "inside")}
-		if err := cell.Uncertified(held.Inherited()); err != nil {
-			return c, err
-		}
-	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
 	own := s.adoption(a.Hostname, fresh)
@@ -146,6 +139,9 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 		if err := first(); err != nil {
 			return c, err
 		}
+	}
+	if draws, err = s.stay(g, draws, first != nil, a.Strict); err != nil {
+		return c, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
@@ -175,6 +171,39 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	c.Hazards = append(c.Hazards, hazard.Report(draws, a.Kind, got.Hazards, "inside")...)
 	return c, err
 }
+
+// stay leaves out of what was copied the processes that the copy's first command has ended.
+// Strictly it fails if generators are left; nothing of the copy has gone on by then. What
+// an interpreter renews itself, it tells later.
+func (s *sandbox) stay(g *guest.Client, copied []hazard.Process, commanded, strict bool) ([]hazard.Process, error) {
+	for try := 0; ; try++ {
+		if commanded {
+			now, err := g.Draws(context.Background())
+			if err != nil {
+				return nil, err
+			}
+			copied = slices.DeleteFunc(copied, func(p hazard.Process) bool {
+				return !slices.ContainsFunc(now, func(q hazard.Process) bool { return q.PID == p.PID })
+			})
+		}
+		if !strict {
+			return copied, nil
+		}
+		alone := slices.DeleteFunc(slices.Clone(copied), func(p hazard.Process) bool { return p.Interpreter })
+		held := cell.Certificate{Hazards: hazard.Report(alone, "", nil, "inside")}
+		err := cell.Uncertified(held.Inherited())
+		if err == nil || !commanded || try == endingTries {
+			return copied, err
+		}
+		time.Sleep(endingPause) // one that was killed may be about to end
+	}
+}
+
+// How often, and in which intervals, a copy is looked at again that would be refused.
+const (
+	endingTries = 20
+	endingPause = 50 * time.Millisecond
+)
 
 // identify gives the cell's files its name, if they have another.
 func (s *sandbox) identify(hostname string) error {
