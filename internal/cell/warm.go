@@ -184,7 +184,7 @@ func Uncertified(inherited []string) error {
 	if len(inherited) == 0 {
 		return nil
 	}
-	return Errorf(Unsupported, "cell.Certify", "end what has them before, or leave out --certify strict and renew them in each copy",
+	return Errorf(Unsupported, "cell.Certify", "end or restart what has them in each copy (--at-fork COMMAND), or leave out --certify strict",
 		"cannot certify a copy: it would draw the same random numbers as its source: inherited: %s", strings.Join(inherited, "; "))
 }
 

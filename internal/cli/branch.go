@@ -23,7 +23,8 @@ leaves its branches.
 What can't be in two places is refused or left behind, and named: threads and
 subprocesses refuse the branch, connections are cut in the branches. Generators of
 random numbers that programs have seeded themselves may be the same in all: they are
-named as inherited.`,
+named as inherited. A command of --at-fork can have them renewed in each branch, or
+start a program anew; a branch in which it fails is not made.`,
 		Example: `  pando branch web-17 -n 5
   pando eval web-17-b3 'x + 1'`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
