@@ -30,17 +30,18 @@ const (
 
 // drawers are the programs of testdata/x09-draw, each with the tool that it needs of the
 // host, what is done with it here, the command that a cell runs, and the generators that
-// it renews on SIGUSR1.
+// it renews on SIGUSR1. Those that begin slowly are first: where the processor is emulated
+// each has it for itself until it draws.
 var drawers = []struct {
 	name, title, tool, build, run string
 	renews                        []string
 }{
-	{"node", "Node", "node", "", "node draw.js", nil},
 	{"python", "Python", "/usr/bin/python3", "", "/usr/bin/python3 draw.py", []string{"numpy.random", "random", "ssl.RAND_bytes"}},
+	{"ruby", "Ruby", "ruby", "", "ruby draw.rb", []string{"Kernel#rand", "OpenSSL::Random"}},
 	{"java", "Java", "javac", "javac Draw.java", "java -XX:TieredStopAtLevel=1 -Xshare:auto Draw", nil},
+	{"node", "Node", "node", "", "node draw.js", nil},
 	{"go", "Go", "go", "CGO_ENABLED=0 go build -o draw-go draw.go", "./draw-go", nil},
 	{"php", "PHP", "php", "", "php draw.php", []string{"mt_rand"}},
-	{"ruby", "Ruby", "ruby", "", "ruby draw.rb", []string{"Kernel#rand", "OpenSSL::Random"}},
 	{"c", "C", "gcc", "gcc -o draw-c draw.c -lcrypto", "./draw-c", []string{"RAND_bytes", "random"}},
 	{"perl", "Perl", "perl", "", "perl draw.pl", []string{"rand"}},
 	{"bash", "bash", "bash", "", "bash draw.sh", []string{"RANDOM"}},
@@ -122,13 +123,12 @@ func TestX09RandomnessInCopies(t *testing.T) {
 			}
 		})
 	}
-	table.write(t)
 }
 
 // measurePrograms copies a cell in which all programs draw: as they are, and with a signal
 // to those that have a handler.
 func measurePrograms(t *testing.T, h *host, backend string, table *table) {
-	var start, wait, logs, told []string
+	var start, logs, told []string
 	renews, titles := map[string][]string{}, map[string]string{}
 	for _, d := range drawers {
 		if _, err := exec.LookPath(d.tool); err != nil {
@@ -139,14 +139,13 @@ func measurePrograms(t *testing.T, h *host, backend string, table *table) {
 			h.sh(d.build)
 		}
 		log := "log-" + d.name
-		start = append(start, fmt.Sprintf("setsid %s >out-%s 2>&1 & echo $! >pid-%[2]s", d.run, d.name))
-		wait = append(wait, "until test -s "+log+"; do sleep 0.2; done")
+		start = append(start, fmt.Sprintf("setsid %s >out-%s 2>&1 & echo $! >pid-%[2]s; until test -s %[3]s; do sleep 0.2; done", d.run, d.name, log))
 		logs, titles[log], renews[log] = append(logs, log), d.title, d.renews
 		if d.renews != nil {
 			told = append(told, "$(cat pid-"+d.name+")")
 		}
 	}
-	h.pando("run", "--backend", backend, "--cell", "n", "--", "sh", "-c", strings.Join(append(start, wait...), "\n"))
+	h.pando("run", "--backend", backend, "--cell", "n", "--", "sh", "-c", strings.Join(start, "\n"))
 	count := "for f in " + strings.Join(logs, " ") + "; do wc -l <$f >$f.before; done"
 	h.pando("branch", "n", "-n", "2", "--name", "b", "--at-fork", count)
 	for log, d := range drawnBy(t, h, logs, "n", "b-1", "b-2") {
@@ -155,6 +154,7 @@ func measurePrograms(t *testing.T, h *host, backend string, table *table) {
 		}
 	}
 	h.pando("rm", "b-1", "b-2", "--yes")
+	table.write(t)
 	logs = slices.DeleteFunc(logs, func(log string) bool { return renews[log] == nil })
 	h.pando("branch", "n", "-n", "2", "--name", "r", "--at-fork", count+"; kill -USR1 "+strings.Join(told, " "))
 	for log, d := range drawnBy(t, h, logs, "n", "r-1", "r-2") {
@@ -166,6 +166,7 @@ func measurePrograms(t *testing.T, h *host, backend string, table *table) {
 		}
 	}
 	h.pando("rm", "n", "r-1", "r-2", "--yes")
+	table.write(t)
 }
 
 // drawn is what a program has drawn in a source and in its copies.
@@ -233,6 +234,7 @@ func measureInterpreter(t *testing.T, h *host, backend, kind, title, setup, draw
 		table.note(t, title, g, backend, verdict(t, title+" "+g, -1, all[0][g], all[1][g], all[2][g]))
 	}
 	h.pando("template", "rm", "warm-"+kind, "--cascade")
+	table.write(t)
 }
 
 // table is the one of randomnessDoc.

@@ -12,7 +12,7 @@ class Draw {
                 + "UUID.randomUUID " + UUID.randomUUID() + "\n"
                 + "Math.random " + Math.random() + "\n"
                 + "ThreadLocalRandom " + ThreadLocalRandom.current().nextLong() + "\n").getBytes());
-            Thread.sleep(50);
+            Thread.sleep(200);
         }
     }
 }

@@ -42,6 +42,6 @@ int main(void) {
 		int n = snprintf(line, sizeof line, "getrandom %s\nRAND_bytes %s\nrandom %ld\n", a, hex(b, c), random());
 		if (write(log, line, n) != n)
 			return 1;
-		usleep(50000);
+		usleep(200000);
 	}
 }

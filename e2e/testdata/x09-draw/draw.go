@@ -18,6 +18,6 @@ func main() {
 		var b [16]byte
 		rand.Read(b[:])
 		fmt.Fprintf(log, "crypto/rand %x\nmath/rand %x\nmath/rand/v2 %x\n", b, mathrand.Uint64(), v2.Uint64())
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
 	}
 }

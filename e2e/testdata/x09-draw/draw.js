@@ -10,4 +10,4 @@ setInterval(() => {
     ["crypto.generateKeyPair", crypto.generateKeyPairSync("ed25519").publicKey.export({ type: "spki", format: "der" }).toString("hex")],
     ["Math.random", Math.random()],
   ].map(([k, v]) => k + " " + v + "\n").join(""));
-}, 50);
+}, 200);

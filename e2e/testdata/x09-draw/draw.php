@@ -10,5 +10,5 @@ while (true) {
         $out .= "openssl_random_pseudo_bytes " . bin2hex(openssl_random_pseudo_bytes(16)) . "\n";
     }
     fwrite($log, $out);
-    usleep(50000);
+    usleep(200000);
 }

@@ -4,5 +4,5 @@ $log->autoflush(1);
 $SIG{USR1} = sub { srand };
 while (1) {
     print $log "rand ", rand(), "\n";
-    select(undef, undef, undef, 0.05);
+    select(undef, undef, undef, 0.2);
 }

@@ -16,4 +16,4 @@ while True:
     if numpy:
         drawn["numpy.random"] = numpy.random.random()
     os.write(log, "".join("%s %s\n" % kv for kv in drawn.items()).encode())
-    time.sleep(0.05)
+    time.sleep(0.2)

@@ -10,5 +10,5 @@ loop do
     OpenSSL::Random.random_add(Random.urandom(48), 48.0)
   end
   log.write("SecureRandom #{SecureRandom.hex(16)}\nKernel#rand #{rand}\nOpenSSL::Random #{OpenSSL::Random.random_bytes(16).unpack1("H*")}\n")
-  sleep 0.05
+  sleep 0.2
 end
