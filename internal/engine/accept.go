@@ -261,6 +261,7 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 	res, err := apply.Do(ctx, apply.Request{
 		Source: run.Source, Base: known, After: after, Include: req.Include, IsIgnored: ignored, Ignored: req.Ignored,
 		Reserved: reserved, Scrubbed: scrubbed, Backup: backup, DryRun: req.DryRun,
+		Homes: e.homesOf(run.Source), GitConfigs: gitConfigs(),
 	})
 	if err != nil {
 		if ce, ok := errors.AsType[*apply.ConflictError](err); ok {

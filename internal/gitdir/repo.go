@@ -13,6 +13,7 @@
 //
 //	repo.go             where a repository is; tracked paths; hooks
 //	config.go           git's config; who commits
+//	orders.go, named.go what git's configuration names; what other files name
 //	index.go            git's index
 //	set.go              the paths in it, in little memory
 //	outside.go          a large index, parsed by another process
@@ -254,26 +255,4 @@ func openRegular(path string, limit int64, flags int) (f *os.File, st unix.Stat_
 		return nil, st, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
 	}
 	return f, st, nil
-}
-
-// HookFolders returns the folders, relative to source, from which git runs
-// hooks because the repository's own config says so.
-func HookFolders(source string) []string {
-	repo, err := Find(source)
-	if repo == nil || err != nil {
-		return nil // from a repository that can't be read git runs nothing
-	}
-	var folders []string
-	for _, file := range []string{filepath.Join(repo.common, "config"), filepath.Join(repo.dir, "config.worktree")} {
-		conf, err := readRegular(file, maxFile)
-		dir := configValue(conf, "core.hookspath")
-		if err != nil || dir == "" {
-			continue
-		}
-		rel, err := filepath.Rel(source, absFrom(repo.top, dir))
-		if err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
-			folders = append(folders, rel)
-		}
-	}
-	return folders
 }

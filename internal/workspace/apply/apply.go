@@ -9,7 +9,8 @@
 // reserved, and to call Recover for journals that a killed process left.
 //
 //	apply.go                          what is asked for and what comes out
-//	plan.go, control.go, resolve.go   what is applied, and what is held back
+//	plan.go, resolve.go               what is applied, and where symlinks lead
+//	control.go, table.go, named.go    what is held back
 //	check.go                          whether the source can take it
 //	stage.go, commit.go, undo.go      writing, moving, and back
 //	journal.go                        what a crash leaves to go by
@@ -51,6 +52,10 @@ type Request struct {
 	// Scrubbed are the files that import took credentials out of. The base
 	// has not what the source has: a change of one is a conflict.
 	Scrubbed []string
+	// Homes are the home directories of the users who work in the source, and
+	// GitConfigs what else of configuration their git reads: both may name
+	// control paths.
+	Homes, GitConfigs []string
 	// Backup is a folder outside the source for the journal. It is made when
 	// missing. One folder serves one source at a time.
 	Backup string
@@ -136,7 +141,7 @@ func Do(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	var err error
-	if a.plan, err = plan(&req, gitdir.HookFolders(a.root.path)); err != nil {
+	if a.plan, err = plan(&req, a.root.path); err != nil {
 		return Result{}, fmt.Errorf("cannot apply: %w", err)
 	}
 	if err := a.check(); err != nil {

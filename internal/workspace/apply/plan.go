@@ -33,7 +33,7 @@ type workPlan struct {
 }
 
 // plan sorts the changes into what is applied, held back and ignored.
-func plan(req *Request, hooks []string) (*workPlan, error) {
+func plan(req *Request, source string) (*workPlan, error) {
 	changes, err := workspace.Changes(req.Base, req.After.Tree)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,10 @@ func plan(req *Request, hooks []string) (*workPlan, error) {
 		}
 	}
 	p.result.Ignored = diff.SumIgnored(ignored, ignoring)
-	k := newController(req.Base, req.After.Tree, hooks, reserved)
+	k := newController(req.Base, req.After.Tree, reserved)
+	if err := k.learn(source, req); err != nil {
+		return nil, err
+	}
 	for i := range candidates {
 		if err := k.prepare(candidates[i].Path); err != nil {
 			return nil, err
