@@ -147,6 +147,7 @@ type ForkResult struct {
 type AcceptRequest struct {
 	Apply   bool     `json:"apply,omitempty"`   // write the changes to the source
 	Include []string `json:"include,omitempty"` // held paths to apply nevertheless
+	Strict  bool     `json:"strict,omitempty"`  // hold back all that is to be looked at first
 	Ignored bool     `json:"ignored,omitempty"` // apply files that git ignores, too
 	Force   bool     `json:"force,omitempty"`   // accept although the source changed
 	Reason  string   `json:"reason,omitempty"`  // why force is right; it goes into the receipt
@@ -158,6 +159,7 @@ type AcceptResult struct {
 	Run     Run      `json:"run"`
 	Applied []string `json:"applied"`         // paths written to the source
 	Held    []Held   `json:"held"`            // not applied: needs --include
+	First   []Look   `json:"first"`           // of the changes: what to look at before the rest
 	Ignored int      `json:"ignored"`         // not applied: git ignores them
 	Kept    []string `json:"kept"`            // what git can't represent, and was not applied
 	Patch   string   `json:"patch,omitempty"` // the file with a patch of what was applied
@@ -168,6 +170,14 @@ type AcceptResult struct {
 type Held struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
+}
+
+// Look is a change to look at before all others: a file that controls what runs
+// on the host, that is executable, or hidden.
+type Look struct {
+	Path  string `json:"path"` // with a slash at the end: of all that lies there
+	Why   string `json:"why"`
+	Files int    `json:"files"` // how many changed files it stands for
 }
 
 // DiscardRequest throws a run's result away.
@@ -260,6 +270,7 @@ type Diff struct {
 	To      string       `json:"to"`
 	Files   []FileChange `json:"files"`   // what differs, in order of path
 	Ignored int          `json:"ignored"` // how many files more differ that git ignores
+	First   []Look       `json:"first"`   // what to look at before the rest
 	Notes   []string     `json:"notes"`   // what git can't represent
 	Text    string       `json:"text,omitempty"`
 }

@@ -118,6 +118,9 @@ type Changes struct {
 	Deleted int   `json:"deleted"` // files
 	Ignored int   `json:"ignored"` // of Files: those that git ignores
 	Bytes   int64 `json:"bytes"`   // in the files that are new or have other content
+	// First is what to look at before the rest, at most 50 entries.
+	First     []Look `json:"first,omitempty"`
+	FirstMore int    `json:"first_more,omitempty"` // how many entries First leaves out
 }
 
 // LeftOut is one thing that import did not bring into the cell.

@@ -127,7 +127,22 @@ git worktree add -q ../linked 2>/dev/null; true`)
 	h.write("sitecustomize.py", "import os\nos.system('"+canary+" sitecustomize')\n")
 	h.write("Makefile", "$(shell "+canary+" make)\nall:\n")
 	h.write("rust-toolchain.toml", "[toolchain]\npath = \"./tools\"\n")
-	for _, p := range []string{"git", "sh", "go", "node", "python3", "cargo", "mke2fs", "tar", "ssh", "gpg", "less", "pager", "tools/bin/rustc", "node_modules/.bin/git", ".venv/bin/python3", ".venv/bin/git"} {
+	h.write(".hg/hgrc", "[hooks]\nupdate = "+canary+" hg\n[extensions]\nx = !"+canary+" hg-extension\n")
+	h.write(".hg/requires", "store\n")
+	h.write(".jj/repo/config.toml", "[ui]\npager = '"+canary+"'\nfsmonitor.backend = 'watchman'\n")
+	h.write(".sl/config", "[hooks]\nupdate = "+canary+" sl\n")
+	h.write(".svn/entries", "12\n")
+	h.write(".cargo/config.toml", "[build]\nrustc-wrapper = \""+canary+"\"\n")
+	h.write(".bazelrc", "import %%workspace%%/more.bazelrc\n")
+	h.write(".yarnrc.yml", "yarnPath: ./yarn.cjs\nplugins:\n  - ./plugin.cjs\n")
+	h.write(".pnpmfile.cjs", "require('child_process').execSync('"+canary+" pnpm')\n")
+	h.write(".npmrc", "script-shell="+canary+"\nnode-options=--require=./yarn.cjs\n")
+	h.write("yarn.cjs", "require('child_process').execSync('"+canary+" yarn')\n")
+	h.write("flake.nix", "{ outputs = _: builtins.exec [\""+canary+"\" \"nix\"]; }\n")
+	h.write("devbox.json", `{"shell":{"init_hook":["`+canary+` devbox"]}}`)
+	h.write(".vscode/tasks.json", `{"tasks":[{"command":"`+canary+` task","runOptions":{"runOn":"folderOpen"}}]}`)
+	h.write("build.rs", "fn main() { std::process::Command::new(\""+canary+"\").status(); }\n")
+	for _, p := range []string{"tools/bazel", "yarn", "pnpm", "hg", "jj", "sl", "svn", "rustc", "nix", "mise", "direnv", "bazel", "git", "sh", "go", "node", "python3", "cargo", "mke2fs", "tar", "ssh", "gpg", "less", "pager", "tools/bin/rustc", "node_modules/.bin/git", ".venv/bin/python3", ".venv/bin/git"} {
 		program(filepath.Join(h.src, p))
 	}
 	h.write(".venv/pyvenv.cfg", "home = "+h.src+"/tools/bin\n")
@@ -232,14 +247,22 @@ func TestF62NewControlPathsAreHarmless(t *testing.T) {
 	}
 	h := newHost(t)
 	fired := filepath.Join(h.work, "fired")
-	h.sh("git init -q . && echo one > tracked && mkdir sub && echo two > sub/file && git add -A && git commit -q -m first")
+	h.sh("git init -q . && echo one > tracked && mkdir sub && echo two > sub/file && printf '[toolchain]\npath = \"vendor/rust\"\n' > rust-toolchain.toml && git add -A && git commit -q -m first")
+	// What git and other tools of the host are told to run in the source, and
+	// what is not there yet.
+	h.sh(`git config core.fsmonitor tools/fsm && git config filter.f.clean 'sh filters/clean.sh' && git config diff.external ./differ && git config core.hooksPath my-hooks &&
+git config include.path ../conf/git && git config merge.m.driver 'python3 tools/merge.py %A' && git config core.attributesFile conf/attributes && git config alias.st '!./tools/st'`)
+	named := []string{"tools/fsm", "filters/clean.sh", "differ", "my-hooks/pre-commit", "my-hooks/post-checkout", "conf/git", "tools/merge.py", "conf/attributes", "tools/st", "vendor/rust/bin/rustc"}
 	before := h.files(filepath.Join(h.src, ".git"))
 	held := []string{
 		".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", ".idea/workspace.xml", ".devcontainer/devcontainer.json", ".devcontainer.json",
 		".claude/settings.json", ".claude/settings.local.json", ".mcp.json", ".cursor/mcp.json", ".cursorrules", "CLAUDE.md", "AGENTS.md", ".gemini/settings.json", ".codex/config.toml", ".github/copilot-instructions.md",
 		".envrc", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".circleci/config.yml", ".pre-commit-config.yaml", ".husky/pre-commit", ".gitattributes", ".gitmodules", ".gitconfig", ".npmrc", ".yarnrc.yml", ".cargo/config.toml",
 		"sub/.vscode/tasks.json", "sub/.envrc", "sub/.gitattributes", "deep/er/.claude/settings.json", ".VSCode/tasks.json", ".Claude/settings.json",
+		".hg/hgrc", "sub/.hg/hgrc", ".jj/repo/config.toml", ".sl/config", ".svn/wc.db", "sub/rust-toolchain.toml", ".cargo/config", "mise.toml", ".mise.toml", ".mise/tasks/x", ".tool-versions", ".direnv/x", "flake.nix", "shell.nix", "devenv.nix",
+		".bazelrc", "tools/bazel", ".bazelversion", ".yarn/plugins/x.cjs", ".yarn/releases/yarn.cjs", ".pnp.cjs", ".pnpmfile.cjs", "pnpm-workspace.yaml", "devbox.json", ".shadowenv.d/x", ".mvn/jvm.config", "gradle/wrapper/gradle-wrapper.properties",
 	}
+	held = append(held, named...)
 	never := []string{".git/hooks/pre-commit", ".git/hooks/post-index-change", ".git/config.worktree", ".git/info/attributes", "sub/.git/config", "sub/.git/HEAD", "new/.git/config", "new/.git/HEAD", ".GIT/hooks/post-checkout", "sub/.git/hooks/pre-commit", "git~1/hooks/pre-commit"}
 	bare := []string{"bare/HEAD", "bare/config", "bare/objects/x", "bare/refs/x", "bare/hooks/pre-commit"}
 	script := "set -e\nw() { mkdir -p \"$(dirname \"$1\")\"; printf '#!/bin/sh\\necho %s >> " + fired + "\\n' \"$1\" > \"$1\"; chmod +x \"$1\"; }\n"

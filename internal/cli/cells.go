@@ -164,6 +164,9 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	}
 	field(w, "verdict", verdict)
 	field(w, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored)", plural(r.Changes.Files, "file"), r.Changes.Added, r.Changes.Deleted, r.Changes.Ignored))
+	for _, l := range r.Changes.First {
+		field(w, "look first", lookWords(l))
+	}
 	if r.Before != nil && r.After != nil {
 		field(w, "before", fmt.Sprintf("@%d %s", r.Before.Number, short(r.Before.TreeDigest)))
 		field(w, "after", fmt.Sprintf("@%d %s", r.After.Number, short(r.After.TreeDigest)))

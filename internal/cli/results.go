@@ -123,12 +123,16 @@ func (a *app) acceptCmd() *cobra.Command {
 		Long: `Accept a run's result. With --apply its changes are brought into the source,
 all or nothing: when a file there is not what it was at the import, nothing is
 written. Changes to files that control what runs on your machine (hooks, CI,
-editor and agent settings) are held back until you --include them; files that
-git ignores come only with --ignored.`,
+editor and agent settings, what git's configuration names) are held back until
+you --include them; files that git ignores come only with --ignored.
+
+What to look at before the rest comes first: such files, and new or changed files
+that are executable, hidden, or configuration of tools that act when a folder is
+opened. --strict holds all of them back.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (len(req.Include) > 0 || req.Ignored) && !req.Apply {
-				return usage("--include and --ignored go with --apply")
+			if (len(req.Include) > 0 || req.Ignored || req.Strict) && !req.Apply {
+				return usage("--include, --strict and --ignored go with --apply")
 			}
 			res, err := a.client.Accept(cmd.Context(), arg(args), req)
 			if err != nil {
@@ -139,11 +143,14 @@ git ignores come only with --ignored.`,
 				if res.DryRun {
 					verb = "would apply"
 				}
+				for _, l := range res.First {
+					fmt.Fprintf(w, "look first  %s\n", lookWords(l))
+				}
 				for _, f := range res.Applied {
 					fmt.Fprintf(w, "%s  %s\n", verb, printable(f))
 				}
 				for _, h := range res.Held {
-					fmt.Fprintf(w, "held back  %s: %s (--include %s)\n", printable(h.Path), h.Why, printable(h.Path))
+					fmt.Fprintf(w, "held back  %s: %s (--include %s)\n", printable(h.Path), printable(h.Why), printable(h.Path))
 				}
 				if res.Ignored > 0 {
 					fmt.Fprintf(w, "not applied  %s (--ignored)\n", plural(res.Ignored, "file that git ignores"))
@@ -165,11 +172,21 @@ git ignores come only with --ignored.`,
 	f := c.Flags()
 	f.BoolVar(&req.Apply, "apply", false, "bring the changes into the source")
 	f.StringArrayVar(&req.Include, "include", nil, "apply this control path too")
+	f.BoolVar(&req.Strict, "strict", false, "hold back all that is to be looked at first")
 	f.BoolVar(&req.Ignored, "ignored", false, "apply files that git ignores too")
 	f.BoolVar(&req.Force, "force", false, "accept a run that did not succeed")
 	f.StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
 	f.BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
 	return c
+}
+
+// lookWords names a change to look at first.
+func lookWords(l api.Look) string {
+	name := printable(l.Path)
+	if l.Files > 1 {
+		name += " (" + plural(l.Files, "file") + ")"
+	}
+	return name + ": " + printable(l.Why)
 }
 
 // takeBack says how to take back what was applied. In a folder of a larger

@@ -248,6 +248,13 @@ func (a *app) lastLine(run api.Run) {
 	for _, p := range run.Conflicts {
 		a.say("pando: %s was left out of the import and made anew in the cell: accept --apply will refuse it", printable(p))
 	}
+	for i, l := range run.Changes.First {
+		if i == 5 {
+			a.say("pando: look first: and %d more: pando diff --stat", len(run.Changes.First)-i+run.Changes.FirstMore)
+			break
+		}
+		a.say("pando: look first: %s", lookWords(l))
+	}
 	a.denials(run.Network)
 	if run.ExitCode != nil && *run.ExitCode != 0 {
 		a.sayMissing(run.MissingCalls)

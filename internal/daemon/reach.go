@@ -130,7 +130,7 @@ var fields = access.Fields{
 	"FileRequest.path":       harmless, "FileRequest.to": harmless, // in the cell
 	"DiscardRequest.dry_run": harmless,
 	"AcceptRequest.apply":    hostThing("the source, which apply writes to,"),
-	"AcceptRequest.include":  harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
+	"AcceptRequest.include":  harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
 	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless,
 
 	// The installation.

@@ -83,7 +83,7 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 // doAccept applies, if asked, and seals. applied is what an earlier try, whose
 // receipt could not be written, has brought into the source.
 func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, applied []string) (api.AcceptResult, error) {
-	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, Kept: []string{}, DryRun: req.DryRun}
+	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
 	if !req.DryRun { // before anything outside is changed
 		if err := e.syncLayers(); err != nil {
 			return out, err
@@ -93,6 +93,8 @@ func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.Accept
 		if err := e.apply(ctx, run, c, req, &out); err != nil {
 			return out, err
 		}
+	} else {
+		out.First = append(out.First, run.Changes.First...)
 	}
 	if req.DryRun {
 		out.Run = run.Run
@@ -229,6 +231,12 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 		return err
 	}
 	known := base.Tree
+	ignored := func(string, bool) bool { return false }
+	if !req.Ignored {
+		if ignored, err = diff.IgnoredBy(ctx, base, after, e.cfg.Parser); err != nil {
+			return fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
+		}
+	}
 	if !c.Known.IsZero() {
 		if known, err = e.trees.get(c.Known); err != nil {
 			return err
@@ -239,11 +247,8 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 			return err
 		}
 	}
-	var ignored func(path string, isDir bool) bool
-	if !req.Ignored {
-		if ignored, err = diff.IgnoredBy(ctx, base, after, e.cfg.Parser); err != nil {
-			return fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
-		}
+	if out.First, err = e.lookFirst(c, workspace.Side{Tree: known, Contents: base.Contents}, after, ignored); err != nil {
+		return err
 	}
 	var reserved, scrubbed []string
 	for _, l := range c.LeftOut {
@@ -259,7 +264,7 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 		return err
 	}
 	res, err := apply.Do(ctx, apply.Request{
-		Source: run.Source, Base: known, After: after, Include: req.Include, IsIgnored: ignored, Ignored: req.Ignored,
+		Source: run.Source, Base: known, After: after, Include: req.Include, Strict: req.Strict, IsIgnored: ignored, Ignored: req.Ignored,
 		Reserved: reserved, Scrubbed: scrubbed, Backup: backup, DryRun: req.DryRun,
 		Homes: e.homesOf(run.Source), GitConfigs: gitConfigs(),
 	})

@@ -1,12 +1,20 @@
 package engine
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/apply"
+	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // homesOf returns the home directories of the users who work in a source: the
@@ -34,4 +42,45 @@ func gitConfigs() (list []string) {
 		}
 	}
 	return list
+}
+
+// maxFirst is how many entries of what to look at first a run's record keeps.
+const maxFirst = 50
+
+// lookFirst returns what of the changes from a to b is to be looked at before
+// the rest. ignored reports what git ignores; nil: nothing.
+func (e *Engine) lookFirst(c *Cell, a, b workspace.Side, ignored func(string, bool) bool) ([]api.Look, error) {
+	req := apply.Request{Base: a.Tree, After: b, IsIgnored: ignored}
+	if source, err := filepath.EvalSymlinks(c.Source); err == nil && !c.NoSource {
+		req.Source, req.Homes, req.GitConfigs = source, e.homesOf(source), gitConfigs()
+	}
+	for _, l := range c.LeftOut {
+		req.Reserved = append(req.Reserved, l.Path)
+	}
+	list, err := apply.LookFirst(&req)
+	out := make([]api.Look, 0, len(list))
+	for _, l := range list {
+		out = append(out, api.Look{Path: l.Path, Why: l.Why, Files: l.Files})
+	}
+	return out, err
+}
+
+// writeFirst writes what is to be looked at first, one line for each entry.
+func writeFirst(w io.Writer, list []api.Look) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(w, " look at these first:")
+	for _, l := range list {
+		fmt.Fprintf(w, "  %s\n", lookLine(l))
+	}
+	fmt.Fprintln(w)
+}
+
+func lookLine(l api.Look) string {
+	name := diff.Quote(l.Path)
+	if l.Files > 1 {
+		name += fmt.Sprintf(" (%d files)", l.Files)
+	}
+	return name + ": " + strings.ToValidUTF8(l.Why, "?")
 }

@@ -69,7 +69,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	if err != nil {
 		return api.Diff{}, err
 	}
-	out := api.Diff{Cell: string(c.ID), From: e.selector(c, &from), To: e.selector(c, &to), Files: []api.FileChange{}, Notes: []string{}}
+	out := api.Diff{Cell: string(c.ID), From: e.selector(c, &from), To: e.selector(c, &to), Files: []api.FileChange{}, First: []api.Look{}, Notes: []string{}}
 	if up, err := e.reg.cell(from.Cell); err == nil && up.ID != c.ID {
 		out.From = e.selector(&up, &from)
 	}
@@ -103,6 +103,11 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	for _, n := range d.Unrepresented {
 		out.Notes = append(out.Notes, n.Path+": "+n.What)
 	}
+	if req.Form != "patch" {
+		if out.First, err = e.lookFirst(c, a, b, opt.Ignored); err != nil {
+			return out, err
+		}
+	}
 	var text bytes.Buffer
 	opts := diff.TextOptions{Colour: req.Colour, Width: req.Width}
 	switch req.Form {
@@ -110,6 +115,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	case "text":
 		err = d.Text(ctx, &text, opts)
 	case "stat":
+		writeFirst(&text, out.First)
 		err = d.Stat(ctx, &text, opts)
 	case "patch":
 		_, err = d.Patch(ctx, &text)

@@ -241,6 +241,12 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 	if x.run.Changes.Bytes, err = changedBytes(a.Tree, b.Tree); err != nil {
 		return nil, err
 	}
+	first, err := x.e.lookFirst(&x.c, a, b, ignored)
+	if err != nil {
+		return nil, err
+	}
+	x.run.Changes.FirstMore = max(0, len(first)-maxFirst)
+	x.run.Changes.First = first[:min(len(first), maxFirst)]
 	x.run.Conflicts = reservedTouched(x.c.LeftOut, diff)
 	return diff, nil
 }

@@ -70,6 +70,12 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	row(b, "cell", orElse(p.CellName, p.Cell))
 	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
 	row(b, "changes", fmt.Sprintf("%d files (%d added, %d deleted, %d ignored by git)", p.Changes.Files, p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
+	for _, l := range p.Changes.First {
+		row(b, "look first", lookLine(l))
+	}
+	if p.Changes.FirstMore > 0 {
+		row(b, "look first", fmt.Sprintf("and %d more: pando diff --stat", p.Changes.FirstMore))
+	}
 	if p.Started != nil && p.Ended != nil {
 		row(b, "time", fmt.Sprintf("%s, %s", p.Started.Format(time.RFC3339), p.Ended.Sub(*p.Started).Round(time.Millisecond)))
 	}

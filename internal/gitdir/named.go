@@ -201,7 +201,8 @@ func (s *splitter) command(text string, depth int) {
 	var quote byte
 	for i := 0; i < len(text) && len(s.words) < maxWords; i++ {
 		switch c := text[i]; {
-		case c == 0:
+		case c == unknown:
+			cur.WriteByte(unknown)
 		case quote == 0 && strings.IndexByte(" \t\r\n;|&<>(){},", c) >= 0:
 			flush()
 			first = first || c == ';' || c == '|' || c == '&' || c == '(' || c == '\n'
@@ -302,7 +303,7 @@ func nameLen(s string) (n int) {
 
 // word adds a word and what is in it.
 func (s *splitter) word(text string, first bool, depth int) {
-	if strings.ContainsAny(text, " \t\n;|&") && depth < maxNesting { // it was quoted: a command, or a path with blanks
+	if strings.ContainsAny(text, " \t\n;|&\"'`") && depth < maxNesting { // it was quoted: a command, or a path with blanks
 		s.words = append(s.words, word{text: text, first: first})
 		s.command(text, depth+1)
 		return

@@ -158,7 +158,7 @@ func (n *namer) gitValue(file, section, key, value string, bases []string, own b
 	if value == "" || kind != isFile && kind != isFolder && plainValue(value) || harmless(first, key) {
 		return
 	}
-	v := Named{Why: "git's configuration names it (" + name + ")"}
+	v := Named{Why: "git's configuration names it (" + clean(name) + ")"}
 	bases = append(bases[:len(bases):len(bases)], filepath.Dir(file))
 	if kind == isURL {
 		switch i, j := strings.IndexByte(value, ':'), strings.IndexByte(value, '/'); {

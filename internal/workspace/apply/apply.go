@@ -11,6 +11,7 @@
 //	apply.go                          what is asked for and what comes out
 //	plan.go, resolve.go               what is applied, and where symlinks lead
 //	control.go, table.go, named.go    what is held back
+//	look.go                           what is looked at first
 //	check.go                          whether the source can take it
 //	stage.go, commit.go, undo.go      writing, moving, and back
 //	journal.go                        what a crash leaves to go by
@@ -42,6 +43,8 @@ type Request struct {
 	// Include names control paths to apply as well, exactly or by a folder
 	// above; "." is all.
 	Include []string
+	// Strict holds back as well what LookFirst returns.
+	Strict bool
 	// IsIgnored reports whether git ignores a path (see Options); such
 	// files are applied only if Ignored is set.
 	IsIgnored func(path string, isDir bool) bool

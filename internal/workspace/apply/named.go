@@ -100,6 +100,9 @@ func (s *survey) everywhere(t *workspace.Tree, dir string, digest workspace.Entr
 // source, name. What counts is what lies in the source now: the cell's own
 // versions of these files are held back themselves.
 func (k *controller) learn(source string, req *Request) error {
+	if source == "" { // there is none to run anything from
+		return nil
+	}
 	s := survey{seen: map[string]bool{}}
 	if err := s.everywhere(k.base, "", k.base.Root); err != nil {
 		return err

@@ -179,7 +179,7 @@ func TestX05EveryPlaceOfGitConfiguration(t *testing.T) {
 		"nested":       {host: with(repository("src", ""), repository("src/sub", fsm)), base: with(repository("sub", fsm), wt.Model{"sub/x": wt.Plain("1")}), held: "sub/tools/fsm"},
 		"linked":       {host: with(repository("main", fsm), wt.Model{"src/.git": wt.Plain("gitdir: ../main/.git/worktrees/w\n"), "main/.git/worktrees/w/HEAD": wt.Plain("ref: refs/heads/w\n"), "main/.git/worktrees/w/commondir": wt.Plain("../..\n")}), base: wt.Model{".git": wt.Plain("gitdir: ../main/.git/worktrees/w\n")}},
 		"above":        {host: repository("", "[core]\n\tfsmonitor = src/tools/fsm")},
-		"format":       {host: repository("src", "[extensions]\n\tobjectFormat = blake3\n" + fsm)},
+		"format":       {host: repository("src", "[extensions]\n\tobjectFormat = blake3\n"+fsm)},
 		"hook-symlink": {host: with(repository("src", ""), wt.Model{"src/.git/hooks/pre-commit": wt.Link("../../tools/fsm")})},
 		"hook-names":   {host: with(repository("src", ""), wt.Model{"src/.git/hooks/pre-commit": wt.Script("#!/bin/sh\n# docs/free\nexec ./tools/fsm \"$@\"\n")}), free: "docs/free"},
 		"hooks-folder": {host: with(repository("src", ""), wt.Model{"src/.git/hooks": wt.Link("../tools")})},

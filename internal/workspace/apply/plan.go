@@ -71,7 +71,7 @@ func plan(req *Request, source string) (*workPlan, error) {
 			return nil, err
 		}
 	}
-	held := holdBack(candidates, k, newIncludes(req.Include, &p.result))
+	held := holdBack(candidates, k, newIncludes(req.Include, &p.result), req.Strict)
 	for _, c := range candidates {
 		op := &operation{path: c.Path, change: diff.FileChangeOf(c), base: c.Old, after: c.New.Git(), n: len(p.ops)}
 		op.folder = c.New != nil && c.New.Type == workspace.Folder
@@ -93,14 +93,18 @@ func plan(req *Request, source string) (*workPlan, error) {
 // holdBack returns the changes that are not applied because of what they
 // touch. A path that is held back takes all below it along, and what would
 // replace a folder waits for everything in that folder.
-func holdBack(changes []workspace.Change, k *controller, inc *includes) map[string]Held {
+func holdBack(changes []workspace.Change, k *controller, inc *includes, strict bool) map[string]Held {
 	held := map[string]Held{}
 	hold := func(p, flag, why string) {
 		held[p] = Held{Path: p, Why: why, Flag: "--include " + diff.ShellWord(flag)}
 	}
 	for i := range changes {
 		c := &changes[i]
-		if why := k.why(c); why != "" && !inc.has(c.Path) {
+		why := k.why(c)
+		if why == "" && strict {
+			why = lookWhy(c)
+		}
+		if why != "" && !inc.has(c.Path) {
 			hold(c.Path, c.Path, why)
 		}
 	}

@@ -54,7 +54,7 @@ var controlTable = []controlRow{
 		.circleci jenkinsfile* azure-pipelines* .azure-pipelines .azure .buildkite .travis.y*ml .drone.* .drone .woodpecker .woodpecker.y*ml
 		bitbucket-pipelines.yml appveyor.y*ml .appveyor.y*ml .cirrus.* .semaphore .teamcity .tekton cloudbuild.y*ml
 		buildspec.y*ml .builds .build.yml wercker.yml codeship-*.yml .harness .prow.yaml .zuul.* .zuul.d zuul.d zuul.yaml .screwdriver.yaml .actrc`},
-	{why: "shells and version managers load it when somebody enters the folder", named: namesFolders, names: `
+	{why: "shells and version managers load it when a folder is entered", named: namesFolders, names: `
 		.envrc .envrc.* .direnv .autoenv .autoenv.* .autoenv_leave .mise.toml .mise.*.toml mise.toml mise.*.toml .mise mise/config.toml mise/config.*.toml mise/conf.d mise/tasks mise-tasks .mise-tasks .rtx.toml .rtx .tool-versions .config/mise .config/mise.*
 		.asdfrc .prototools .proto .rvmrc .rbenv-vars .sdkmanrc .jabbarc .fvmrc .dvmrc .shadowenv.d .ondirrc .bash_smartcd_enter .bash_smartcd_leave .env.zsh .loadenv
 		devbox.json .devbox .flox .hermit aqua.y*ml .aqua.y*ml pkgx.y*ml .pkgx.y*ml

@@ -1,0 +1,119 @@
+package apply
+
+import (
+	"path"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// A Look is a change to look at before all others.
+type Look struct {
+	Path string // with a slash at the end: all that lies there
+	Why  string
+	// Files is how many changes it stands for.
+	Files int
+}
+
+// LookFirst returns what of the changes from req.Base to req.After is to be
+// looked at before the rest, in order of paths: control paths, and new or
+// changed files that are executable, hidden, or configuration of tools that act
+// when a folder is opened. Many files of one hidden folder for one reason are
+// one entry. Nothing but configuration of the host is read.
+func LookFirst(req *Request) ([]Look, error) {
+	changes, err := workspace.Changes(req.Base, req.After.Tree)
+	if err != nil {
+		return nil, err
+	}
+	var candidates []workspace.Change
+	for _, c := range changes {
+		if c.Git() && (req.IsIgnored == nil || !req.IsIgnored(c.Path, false)) {
+			candidates = append(candidates, c)
+		}
+	}
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	k := newController(req.Base, req.After.Tree, newReserved(req.Reserved))
+	if err := k.learn(req.Source, req); err != nil {
+		return nil, err
+	}
+	for i := range candidates {
+		if err := k.prepare(candidates[i].Path); err != nil {
+			return nil, err
+		}
+	}
+	var list []Look
+	for i := range candidates {
+		c := &candidates[i]
+		why := k.why(c)
+		if why == "" {
+			why = lookWhy(c)
+		}
+		if why != "" {
+			list = append(list, Look{c.Path, why, 1})
+		}
+	}
+	return grouped(list), nil
+}
+
+// lookWhy returns why a change that is no control path is looked at first, ""
+// if it is not.
+func lookWhy(c *workspace.Change) string {
+	if c.New == nil || c.New.Git() == nil {
+		return ""
+	}
+	if row := rowOf(c.Path, true); row != nil {
+		return row.why
+	}
+	if c.New.Type == workspace.File && c.New.Mode&0o111 != 0 {
+		if c.Old == nil || c.Old.Type != workspace.File || c.Old.Mode&0o111 == 0 {
+			return "it becomes executable"
+		}
+		return "it is executable"
+	}
+	for _, name := range strings.Split(gitdir.FoldPath(c.Path), "/") {
+		if strings.HasPrefix(name, ".") {
+			return "it is hidden"
+		}
+	}
+	return ""
+}
+
+// maxAlike is how many files of one hidden folder are listed one by one.
+const maxAlike = 2
+
+// grouped makes one entry of more than maxAlike entries in the same hidden
+// folder with the same reason.
+func grouped(list []Look) (out []Look) {
+	type key struct{ dir, why string }
+	of := func(l Look) key { return key{hiddenFolder(l.Path), l.Why} }
+	count := map[key]int{}
+	for _, l := range list {
+		count[of(l)]++
+	}
+	done := map[key]bool{}
+	for _, l := range list {
+		k := of(l)
+		switch {
+		case k.dir == "" || count[k] <= maxAlike:
+			out = append(out, l)
+		case !done[k]:
+			done[k] = true
+			out = append(out, Look{k.dir + "/", l.Why, count[k]})
+		}
+	}
+	return out
+}
+
+// hiddenFolder returns the innermost folder of p if it or one above is hidden.
+func hiddenFolder(p string) string {
+	dir := path.Dir(p)
+	for _, name := range strings.Split(dir, "/") {
+		if name != "." && strings.HasPrefix(gitdir.FoldName(name), ".") {
+			return dir
+		}
+	}
+	return ""
+}
