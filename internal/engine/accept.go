@@ -231,7 +231,7 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 		return err
 	}
 	known := base.Tree
-	ignored := func(string, bool) bool { return false }
+	ignored := none
 	if !req.Ignored {
 		if ignored, err = diff.IgnoredBy(ctx, base, after, e.cfg.Parser); err != nil {
 			return fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)

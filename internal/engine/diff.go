@@ -27,19 +27,22 @@ func (e *Engine) side(ctx context.Context, k *Checkpoint) (workspace.Side, error
 	return workspace.Side{Tree: t, Contents: p.Contents(k.State)}, nil
 }
 
-// compareSides compares two states. When git's index or its rules can't be read,
-// it says so, and no change is left out as ignored.
-func (e *Engine) compareSides(ctx context.Context, a, b workspace.Side) (d *diff.Diff, unreadable string, err error) {
-	ignored, err := diff.IgnoredBy(ctx, a, b, e.cfg.Parser)
+// compareSides compares two states, and says which files git ignores. When git's
+// index or its rules can't be read, it says so, and no change is left out as ignored.
+func (e *Engine) compareSides(ctx context.Context, a, b workspace.Side) (d *diff.Diff, ignored func(path string, isDir bool) bool, unreadable string, err error) {
+	ignored, err = diff.IgnoredBy(ctx, a, b, e.cfg.Parser)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, "", err
+		return nil, nil, "", err
 	case err != nil:
-		unreadable = err.Error() + "; every change is listed, as if git ignored none"
+		ignored, unreadable = none, err.Error()+"; every change is listed, as if git ignored none"
 	}
 	d, err = diff.Compare(ctx, a, b, diff.Options{Ignored: ignored})
-	return d, unreadable, err
+	return d, ignored, unreadable, err
 }
+
+// none ignores no file.
+func none(string, bool) bool { return false }
 
 // DiffRequest says what to compare and how to show it.
 type DiffRequest struct {
@@ -74,11 +77,12 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 		out.From = e.selector(&up, &from)
 	}
 	var d *diff.Diff
+	ignored := none
 	if req.Ignored || req.Form == "patch" {
 		d, err = diff.Compare(ctx, a, b, diff.Options{})
 	} else {
 		var unreadable string
-		if d, unreadable, err = e.compareSides(ctx, a, b); unreadable != "" {
+		if d, ignored, unreadable, err = e.compareSides(ctx, a, b); unreadable != "" {
 			out.Notes = append(out.Notes, unreadable)
 		}
 	}
@@ -104,7 +108,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 		out.Notes = append(out.Notes, n.Path+": "+n.What)
 	}
 	if req.Form != "patch" {
-		if out.First, err = e.lookFirst(c, a, b, opt.Ignored); err != nil {
+		if out.First, err = e.lookFirst(c, a, b, ignored); err != nil {
 			return out, err
 		}
 	}

@@ -227,7 +227,7 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 	}
 	x.run.Before, x.run.After = point(&x.before), point(after)
 	x.run.In.After = after.ID
-	diff, unreadable, err := x.e.compareSides(ctx, a, b)
+	diff, ignored, unreadable, err := x.e.compareSides(ctx, a, b)
 	if err != nil {
 		return nil, err
 	}
