@@ -163,7 +163,11 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		verdict += " (by " + r.By + ")"
 	}
 	field(w, "verdict", verdict)
-	field(w, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored)", plural(r.Changes.Files, "file"), r.Changes.Added, r.Changes.Deleted, r.Changes.Ignored))
+	if r.Error != nil && r.ExitCode != nil && r.After == nil {
+		field(w, "changes", "not known")
+	} else {
+		field(w, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored)", plural(r.Changes.Files, "file"), r.Changes.Added, r.Changes.Deleted, r.Changes.Ignored))
+	}
 	for _, l := range r.Changes.First {
 		field(w, "look first", lookWords(l))
 	}
@@ -233,6 +237,9 @@ func (a *app) runsCmd() *cobra.Command {
 					verdict := r.Verdict
 					if verdict == "" {
 						verdict = r.Phase
+					}
+					if r.Error != nil && r.ExitCode != nil {
+						verdict = "unfinished"
 					}
 					t.row(r.ID, name, exit, verdict, fmt.Sprint(r.Changes.Files), ago(r.Created), cut(strings.Join(r.Command, " "), 50))
 				}

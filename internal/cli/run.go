@@ -185,6 +185,8 @@ func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) err
 		a.exit = *run.ExitCode
 	}
 	switch {
+	case run.Error != nil: // whatever the command's own code was: its result is not known
+		a.exit = api.ExitPandoFailed
 	case run.Cause == "timeout":
 		a.exit = api.ExitTimeout
 	case run.Cause == "interrupted" && a.exit == 0:
@@ -210,7 +212,7 @@ func startExit(kind api.Kind) int {
 func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run, error) {
 	failed := run.ExitCode != nil && *run.ExitCode != 0
 	wanted := (failed && req.OnFailure == "ask") || (!failed && req.OnSuccess == "ask")
-	if !wanted || run.Verdict != "pending" || a.json || !a.isTTY {
+	if !wanted || run.Verdict != "pending" || run.Error != nil || a.json || !a.isTTY {
 		return run, nil
 	}
 	if d, err := a.client.DiffRun(ctx, run.ID, client.DiffOptions{Form: "stat", Width: a.width}); err == nil {
@@ -271,7 +273,25 @@ func (a *app) lastLine(run api.Run) {
 		}
 		a.say("pando: left out: %s (%s); let one in with --with-secret PATH", strings.Join(names, ", "), plural(n, "path"))
 	}
+	if run.Error != nil {
+		a.say("pando: %s", printable(run.Error.Message))
+		if run.Error.Hint != "" {
+			a.say("hint: %s", printable(run.Error.Hint))
+		}
+	}
 	a.say("%s", summary(run))
+}
+
+// howEnded says how the command of a run ended, whatever became of its result.
+func howEnded(run api.Run) string {
+	how := fmt.Sprintf("exit %d", *run.ExitCode)
+	if run.Signal != "" {
+		how = run.Signal
+	}
+	if run.Cause != "" {
+		how += ", " + run.Cause
+	}
+	return how
 }
 
 // summary is the last line itself.
@@ -285,6 +305,12 @@ func summary(run api.Run) string {
 	switch {
 	case run.ExitCode == nil:
 		how = "not finished (" + run.Phase + ")"
+	case run.Error != nil:
+		changed := "what it changed is not known"
+		if run.After != nil {
+			changed = plural(run.Changes.Files, "file") + " changed"
+		}
+		return fmt.Sprintf("%s not finished: the command ended (%s), %s; the cell's checkpoints are intact: pando history %s", run.ID, howEnded(run), changed, name)
 	case run.Cause != "" && !api.OverLimit(run.Cause):
 		how = run.Cause
 	case *run.ExitCode != 0 || run.Cause != "":

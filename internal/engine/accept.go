@@ -178,7 +178,11 @@ func (e *Engine) mayAccept(run *Run, c *Cell, req api.AcceptRequest) error {
 		}
 		return cell.Errorf(cell.Conflict, opName, hint, "run %s was %s", run.ID, run.Verdict)
 	}
-	failed := run.ExitCode == nil || *run.ExitCode != 0 || run.Cause != "" || (run.Check != nil && run.Check.ExitCode != 0)
+	if run.Error != nil && run.ExitCode != nil && run.After == nil {
+		return cell.Errorf(cell.Conflict, opName, "bring the cell back with pando restore "+c.Title()+"@N, and run it again",
+			"run %s could not be finished, so its result is not known: %s", run.ID, run.Error.Message)
+	}
+	failed := run.Error != nil || run.ExitCode == nil || *run.ExitCode != 0 || run.Cause != "" || (run.Check != nil && run.Check.ExitCode != 0)
 	if failed && !req.Force {
 		return cell.Errorf(cell.Conflict, opName, "look at it with pando diff; to take it all the same: --force --reason TEXT", "run %s did not succeed", run.ID)
 	}

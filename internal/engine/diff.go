@@ -140,6 +140,9 @@ func (e *Engine) ends(ctx context.Context, req DiffRequest) (from, to Checkpoint
 		if err != nil {
 			return from, to, nil, err
 		}
+		if r.In.After == "" && r.Error != nil && r.ExitCode != nil {
+			return from, to, nil, cell.Errorf(cell.Conflict, "engine.Diff", "", "run %s could not be finished, so its result is not known: %s", r.ID, r.Error.Message)
+		}
 		if r.In.Before == "" || r.In.After == "" {
 			return from, to, nil, cell.Errorf(cell.Conflict, "engine.Diff", "", "run %s has no result yet", r.ID)
 		}

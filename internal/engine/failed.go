@@ -75,7 +75,10 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 // failed, with the cause, and its checkpoints are intact.
 func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
 	run.Error = errorAPI(cause)
-	run.Notes = append(run.Notes, fmt.Sprintf("the run could not be finished: %v", cause))
+	run.Error.Message = redactor.String("cannot finish run " + run.ID + ": " + run.Error.Message)
+	if run.Error.Hint == "" {
+		run.Error.Hint = "bring the cell back with pando restore " + c.Title() + "@N"
+	}
 	c.State, c.Cause = cell.Failed, cause.Error()
 	if run.Verdict == "" {
 		run.Verdict, run.Reason, run.By = string(cell.Pending), "the run could not be finished", "pando"

@@ -143,7 +143,15 @@ func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) er
 	if c.Gen != nil {
 		head := c.Head
 		k, err := e.settle(ctx, c, kindManual, "before the restore", "")
-		if err != nil {
+		switch {
+		case err != nil && c.State == cell.Failed && ctx.Err() == nil && !isFull(err):
+			// What can't be read can't be kept, and must not keep the cell from its
+			// checkpoints. gc takes the layer.
+			e.log.Warn("cannot keep the files of a failed cell before its restore", "cell", c.ID, "error", err)
+			if k, err = e.reg.checkpoint(head); err != nil {
+				return err
+			}
+		case err != nil:
 			return err
 		}
 		if k.ID != head {

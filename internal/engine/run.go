@@ -128,7 +128,11 @@ func (e *Engine) ended(l *liveRun) {
 	default:
 		var failed error
 		if r.Error != nil {
-			failed = cell.Errorf(cell.Kind(r.Error.Kind), "engine.run", "", "the run did not begin")
+			what := "the run did not begin"
+			if r.ExitCode != nil {
+				what = "the run could not be finished"
+			}
+			failed = cell.Errorf(cell.Kind(r.Error.Kind), "engine.run", "", "%s", what)
 		}
 		l.act.say(attribute.String("pando.verdict", r.Verdict))
 		l.act.over(&failed)

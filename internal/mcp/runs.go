@@ -20,6 +20,7 @@ type runView struct {
 	Cause    string   `json:"cause,omitempty"`
 	Verdict  string   `json:"verdict,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
+	Error    string   `json:"error,omitempty"` // why it did not start, or why its result is not known
 	Changed  int      `json:"files_changed"`
 	Before   int      `json:"before,omitempty"` // number of the checkpoint before it
 	After    int      `json:"after,omitempty"`
@@ -32,6 +33,9 @@ func viewRun(r api.Run) runView {
 		Verdict: r.Verdict, Reason: r.Reason, Changed: r.Changes.Files, Receipt: r.Receipt, Notes: r.Notes}
 	if v.Cell == "" {
 		v.Cell = r.Cell
+	}
+	if r.Error != nil {
+		v.Error = r.Error.Message
 	}
 	if r.Before != nil {
 		v.Before = r.Before.Number
@@ -55,6 +59,9 @@ func (v runView) line() string {
 		if how = howEnded(v.ExitCode, v.Signal, v.Cause); how == "" {
 			how = "ok"
 		}
+	}
+	if v.Error != "" && v.ExitCode != nil {
+		return fmt.Sprintf("%s in %s: %s; %s, but what it changed is not known: %s", v.Run, v.Cell, v.Command, how, v.Error)
 	}
 	return fmt.Sprintf("%s in %s: %s; %s, %d files changed, %s", v.Run, v.Cell, v.Command, how, v.Changed, v.Verdict)
 }
@@ -132,7 +139,7 @@ func (s *Server) run(ctx context.Context, c *call, in runIn) (answer, error) {
 	}
 	text = append(text, d.Notes...)
 	text = append(text, d.runView.line())
-	if r.Verdict == "pending" {
+	if r.Verdict == "pending" && r.Error == nil {
 		text = append(text, "the user may look at it and take it over: pando diff "+r.ID+"; pando accept "+r.ID+" --apply")
 	}
 	a := answer{text: lines(text...), data: d, links: []*sdk.ResourceLink{
