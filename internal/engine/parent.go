@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -59,7 +58,7 @@ func (e *Engine) whole(ctx context.Context, par *warmParent) error {
 func (e *Engine) looksOfState(ctx context.Context, s workspace.State) (sum cell.Digest, err error) {
 	h := sha256.New()
 	for _, l := range s.Layers {
-		root, err := os.Open(filepath.Join(e.cfg.Home.Layers(), l, "fs"))
+		root, err := workspace.OpenRoot(filepath.Join(e.cfg.Home.Layers(), l, "fs"))
 		if err != nil {
 			return sum, err
 		}

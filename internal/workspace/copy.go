@@ -5,12 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // CopyOptions says what CopyTree takes along.
@@ -31,6 +30,11 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 		return err
 	}
 	defer root.Close()
+	out, err := OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
 		return err
@@ -49,10 +53,9 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	var links [][2]string
 	for i := range all {
 		f := &all[i]
-		at := filepath.Join(to, f.Path)
 		switch f.Type() {
 		case Folder:
-			if err := os.Mkdir(at, 0o700); err != nil {
+			if err := out.At(f.Path, func(at string) error { return os.Mkdir(at, 0o700) }); err != nil {
 				return err
 			}
 			xs, err := ownXAttrs(root, f.Path, opt.XAttr)
@@ -63,55 +66,25 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 		case File:
 			if f.Stat.Nlink > 1 {
 				if old, ok := first[LinkKey(&f.Stat)]; ok {
-					links = append(links, [2]string{old, at})
+					links = append(links, [2]string{old, f.Path})
 					continue
 				}
-				first[LinkKey(&f.Stat)] = at
+				first[LinkKey(&f.Stat)] = f.Path
 			}
 			files = append(files, f)
-		case Symlink:
-			var target string
-			err := WithRights(root, f.Path, func() (err error) {
-				target, err = ReadLinkAt(root, f.Path)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if err := os.Symlink(target, at); err != nil {
-				return err
-			}
-			if err := Own(at, f.UID, f.GID); err != nil {
-				return err
-			}
-			if err := setTimes(at, f.Stat.MTime); err != nil {
-				return err
-			}
-		case Fifo, Socket:
-			if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), 0); err != nil {
-				return &os.PathError{Op: "mknod", Path: at, Err: err}
-			}
-			if err := Own(at, f.UID, f.GID); err != nil {
-				return err
-			}
-			if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask took bits
-				return &os.PathError{Op: "chmod", Path: at, Err: err}
-			}
-			if err := setTimes(at, f.Stat.MTime); err != nil {
-				return err
-			}
 		case CharDev, Block:
 			if !opt.Devices {
 				continue
 			}
-			if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), int(f.Rdev)); err != nil {
-				return &os.PathError{Op: "mknod", Path: at, Err: err}
+			fallthrough
+		case Symlink, Fifo, Socket:
+			if err := out.At(f.Path, func(at string) error { return copySpecial(root, f, at) }); err != nil {
+				return err
 			}
 		}
 	}
 	err = Parallel(ctx, len(files), func(i int) error {
 		f := files[i]
-		at := filepath.Join(to, f.Path)
 		return WithRights(root, f.Path, func() error {
 			src, err := openToRead(root, f.Path, false)
 			if err != nil {
@@ -119,18 +92,20 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 			}
 			in := os.NewFile(uintptr(src), f.Path)
 			defer in.Close()
-			err = copyFile(in, at, f, opt.XAttr)
-			if err != nil {
-				os.Remove(at)
-			}
-			return err
+			return out.At(f.Path, func(at string) error {
+				err := copyFile(in, at, f, opt.XAttr)
+				if err != nil {
+					os.Remove(at)
+				}
+				return err
+			})
 		})
 	})
 	if err != nil {
 		return err
 	}
 	for _, l := range links {
-		if err := os.Link(l[0], l[1]); err != nil {
+		if err := LinkInto(out, l[0], out, l[1]); err != nil {
 			return err
 		}
 	}
@@ -142,19 +117,65 @@ func CopyTree(ctx context.Context, from, to string, opt CopyOptions) error {
 	dirs = append([]dirMeta{{&top, xs}}, dirs...)
 	for i := len(dirs) - 1; i >= 0; i-- { // children first: making them changed the times
 		d := dirs[i]
-		at := filepath.Join(to, d.f.Path)
-		if err := Own(at, d.f.UID, d.f.GID); err != nil {
-			return err
-		}
-		if err := dressPath(at, d.f.Stat.Mode, d.f.Stat.MTime, d.xs); err != nil {
+		err := out.At(d.f.Path, func(at string) error {
+			if err := Own(at, d.f.UID, d.f.GID); err != nil {
+				return err
+			}
+			return dressPath(at, d.f.Stat.Mode, d.f.Stat.MTime, d.xs)
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// copySpecial makes at a copy of the symlink, fifo, socket or device f.
+func copySpecial(root *linux.Dir, f *Found, at string) error {
+	switch f.Type() {
+	case Symlink:
+		var target string
+		err := WithRights(root, f.Path, func() (err error) {
+			target, err = ReadLinkAt(root, f.Path)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(target, at); err != nil {
+			return err
+		}
+		if err := Own(at, f.UID, f.GID); err != nil {
+			return err
+		}
+		return setTimes(at, f.Stat.MTime)
+	case Fifo, Socket:
+		if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), 0); err != nil {
+			return &os.PathError{Op: "mknod", Path: at, Err: err}
+		}
+		if err := Own(at, f.UID, f.GID); err != nil {
+			return err
+		}
+		if err := unix.Chmod(at, f.Stat.Mode&0o7777); err != nil { // the umask took bits
+			return &os.PathError{Op: "chmod", Path: at, Err: err}
+		}
+		return setTimes(at, f.Stat.MTime)
+	}
+	if err := unix.Mknod(at, f.Stat.Mode&(unix.S_IFMT|0o7777), int(f.Rdev)); err != nil {
+		return &os.PathError{Op: "mknod", Path: at, Err: err}
+	}
+	return nil
+}
+
+// LinkInto gives a file below one directory of ours another name below another.
+func LinkInto(from *linux.Dir, old string, to *linux.Dir, name string) error {
+	return from.At(old, func(a string) error {
+		return to.At(name, func(b string) error { return os.Link(a, b) })
+	})
+}
+
 // ownXAttrs reads the attributes of a folder below a root of ours.
-func ownXAttrs(root *os.File, path string, accept func(string) bool) (xs []XAttr, err error) {
+func ownXAttrs(root *linux.Dir, path string, accept func(string) bool) (xs []XAttr, err error) {
 	err = WithRights(root, path, func() (err error) {
 		xs, err = dirXAttrs(root, path, accept)
 		return err
@@ -162,7 +183,7 @@ func ownXAttrs(root *os.File, path string, accept func(string) bool) (xs []XAttr
 	return xs, err
 }
 
-func dirXAttrs(root *os.File, path string, accept func(string) bool) ([]XAttr, error) {
+func dirXAttrs(root *linux.Dir, path string, accept func(string) bool) ([]XAttr, error) {
 	fd, err := openToRead(root, path, true)
 	if err != nil {
 		return nil, err
@@ -280,23 +301,6 @@ func setTimesFD(fd int, mtime int64) error {
 	return nil
 }
 
-// RemoveTree removes a directory and all in it, also what its owner may not
-// enter. It is no error if there is none.
-func RemoveTree(dir string) error {
-	fault.Step("remove a tree")
-	err := os.RemoveAll(dir)
-	if err == nil || !os.IsPermission(err) {
-		return err
-	}
-	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
-}
-
 // ListLayers names the layers in root that begin with prefix.
 func ListLayers(root, prefix string) ([]string, error) {
 	entries, err := os.ReadDir(root)
@@ -321,30 +325,30 @@ func DiskUse(dir string) (int64, error) {
 	if err := unix.Lstat(dir, &top); err != nil {
 		return 0, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
+	sum = top.Blocks * 512
+	root, err := linux.OpenDir(dir, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return sum, nil // a file, or what can't be looked into
+	}
+	defer root.Close()
 	seen := map[string]bool{}
-	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
-		if err != nil {
-			return nil // not readable, or gone: what can be counted is
-		}
-		var st unix.Stat_t
-		if unix.Lstat(p, &st) != nil {
-			return nil
-		}
-		if st.Dev != top.Dev {
-			if d.IsDir() {
-				return filepath.SkipDir
+	err = WalkAll(context.Background(), root, func(_ string, found []Found, err error) (map[string]bool, error) {
+		skip := map[string]bool{} // err: not readable, or gone; what can be counted is
+		for i := range found {
+			s := &found[i].Stat
+			if s.Dev != uint64(top.Dev) {
+				skip[found[i].Path] = true
+				continue
 			}
-			return nil
-		}
-		if st.Nlink > 1 && !d.IsDir() {
-			s := StatOf(&st)
-			if seen[LinkKey(&s)] {
-				return nil
+			if s.Nlink > 1 && found[i].Type() != Folder {
+				if seen[LinkKey(s)] {
+					continue
+				}
+				seen[LinkKey(s)] = true
 			}
-			seen[LinkKey(&s)] = true
+			sum += found[i].Blocks * 512
 		}
-		sum += st.Blocks * 512
-		return nil
+		return skip, nil
 	})
 	return sum, err
 }

@@ -16,6 +16,19 @@ type Editor struct {
 	root  *node
 	links map[string]string // path → group: first path of an old group, or "\x00" and a key of LinkKey
 	dead  bool
+
+	// trail holds the nodes on the way to the path that was looked up last. The
+	// next one, most often beside it, is looked up from where the two part: else
+	// each lookup would cost the depth of the tree.
+	trail []step
+	last  string
+}
+
+// step is one node of a trail.
+type step struct {
+	end     int // of its path, in the last path
+	n       *node
+	touched bool // and so are those before it
 }
 
 // node is a directory that may have been edited.
@@ -58,11 +71,23 @@ func (ed *Editor) load(n *node) error {
 
 // at returns the node at path, nil if it is not there.
 func (ed *Editor) at(path string, touch bool) (*node, error) {
-	n := ed.root
+	n, done := ed.root, 0
 	n.dirty = n.dirty || touch
-	for rest := path; rest != ""; {
-		var name string
-		name, rest, _ = strings.Cut(rest, "/")
+	ed.trail = ed.trail[:ed.shared(path)]
+	ed.last = path
+	for i := len(ed.trail) - 1; touch && i >= 0 && !ed.trail[i].touched; i-- {
+		s := &ed.trail[i]
+		s.touched, s.n.dirty = true, s.n.dirty || s.n.self.Type == Folder
+	}
+	if i := len(ed.trail); i > 0 {
+		n, done = ed.trail[i-1].n, ed.trail[i-1].end
+	}
+	for done < len(path) {
+		if done > 0 {
+			done++ // the slash
+		}
+		name, _, _ := strings.Cut(path[done:], "/")
+		done += len(name)
 		if n.self.Type != Folder {
 			return nil, nil
 		}
@@ -77,8 +102,24 @@ func (ed *Editor) at(path string, touch bool) (*node, error) {
 		if touch && n.self.Type == Folder {
 			n.dirty = true
 		}
+		ed.trail = append(ed.trail, step{done, n, touch})
 	}
 	return n, nil
+}
+
+// shared returns how many steps of the trail lead to path, too.
+func (ed *Editor) shared(path string) int {
+	same, most := 0, min(len(path), len(ed.last))
+	for same < most && path[same] == ed.last[same] {
+		same++
+	}
+	k := len(ed.trail)
+	for ; k > 0; k-- {
+		if end := ed.trail[k-1].end; end < same || end == same && (end == len(path) || path[end] == '/') {
+			break
+		}
+	}
+	return k
 }
 
 // Lookup returns the entry at path as edited so far; ok is false when there
@@ -128,6 +169,7 @@ func (ed *Editor) Put(path string, e Entry) error {
 	}
 	if old != nil {
 		ed.unlink(path)
+		ed.trail = nil
 	}
 	p.kids[name] = &node{self: e, dirty: e.Type == Folder}
 	return nil
@@ -146,6 +188,7 @@ func (ed *Editor) Remove(path string) error {
 		return err
 	}
 	delete(p.kids, name)
+	ed.trail = nil
 	ed.unlink(path)
 	return nil
 }
@@ -157,6 +200,7 @@ func (ed *Editor) Clear(path string) error {
 		return err
 	}
 	n.kids, n.loaded = map[string]*node{}, true
+	ed.trail = nil
 	for p := range ed.links {
 		if strings.HasPrefix(p, path+"/") || path == "" {
 			delete(ed.links, p)
@@ -183,6 +227,7 @@ func (ed *Editor) Graft(path string, from *Tree, fromPath string) error {
 	}
 	n.self.Digest, n.self.Content = src.Digest, src.Content
 	n.kids, n.loaded = nil, false
+	ed.trail = nil
 	for _, g := range from.Links {
 		for _, p := range g {
 			if rest, ok := strings.CutPrefix(p, fromPath+"/"); ok {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // EntryOf fills an Entry from a stat; content digest and xattrs come later.
@@ -75,7 +77,7 @@ func ReadXAttrs(fd int, accept func(string) bool) ([]XAttr, error) {
 }
 
 // ReadLinkAt reads a symlink below root.
-func ReadLinkAt(root *os.File, path string) (string, error) {
+func ReadLinkAt(root *linux.Dir, path string) (string, error) {
 	fd, err := OpenBeneath(root, path, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return "", err
@@ -91,11 +93,11 @@ func ReadLinkAt(root *os.File, path string) (string, error) {
 
 // ReadEntry completes e for path below a root of ours: digest and xattrs of a
 // file, target of a symlink, xattrs of a folder.
-func ReadEntry(root *os.File, path string, e *Entry) error {
+func ReadEntry(root *linux.Dir, path string, e *Entry) error {
 	return WithRights(root, path, func() error { return readEntry(root, path, e) })
 }
 
-func readEntry(root *os.File, path string, e *Entry) error {
+func readEntry(root *linux.Dir, path string, e *Entry) error {
 	switch e.Type {
 	case Symlink:
 		var err error

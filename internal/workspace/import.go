@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/secret"
 )
@@ -90,7 +91,7 @@ func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
 // importer is one import under way.
 type importer struct {
 	req     ImportRequest
-	root    *os.File
+	root    *linux.Dir
 	top     Found
 	tracked *gitdir.Set
 	taken   int64       // when the look at the source began
@@ -105,8 +106,8 @@ type importer struct {
 }
 
 // openSource opens a source directory and looks at it.
-func openSource(path string) (*os.File, Found, error) {
-	root, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+func openSource(path string) (*linux.Dir, Found, error) {
+	root, err := linux.OpenDir(path, unix.O_RDONLY)
 	if err != nil {
 		return nil, Found{}, cell.Errorf(cell.NotFound, "workspace.Import", "give the path of a directory with --from", "cannot read the source: %w", err)
 	}
@@ -144,6 +145,11 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 		return nil, err
 	}
 	defer w.Abort()
+	to, err := OpenRoot(w.Dir())
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
 	var (
 		mu      sync.Mutex
 		entries []pathEntry
@@ -163,7 +169,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 				skip[f.Path] = isDir
 				continue
 			case isDir:
-				if err := os.Mkdir(filepath.Join(w.Dir(), f.Path), 0o700); err != nil {
+				if err := to.At(f.Path, func(at string) error { return os.Mkdir(at, 0o700) }); err != nil {
 					return nil, err
 				}
 				e := EntryOf(f)
@@ -172,7 +178,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 					if os.IsPermission(err) {
 						im.leave(f.Path, Unreadable, "not readable")
 						skip[f.Path] = true
-						os.Remove(filepath.Join(w.Dir(), f.Path))
+						to.At(f.Path, os.Remove)
 						continue
 					}
 					return nil, err
@@ -184,7 +190,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 			if f.Type() == File && f.Stat.Nlink > 1 && links.later(f) {
 				continue
 			}
-			e, ok, err := im.copyOne(f, d, w.Dir())
+			e, ok, err := im.copyOne(f, d, to)
 			if err != nil {
 				return nil, err
 			}
@@ -206,10 +212,10 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if entries, err = links.make(w.Dir(), entries); err != nil {
+	if entries, err = links.make(to, entries); err != nil {
 		return nil, full(err)
 	}
-	return im.finish(ctx, w, t, entries, nil, seen, links)
+	return im.finish(ctx, w, to, t, entries, nil, seen, links)
 }
 
 // pathEntry is an entry with its place.
@@ -219,7 +225,7 @@ type pathEntry struct {
 }
 
 // finish gives directories their times, builds the tree and freezes the base.
-func (im *importer) finish(ctx context.Context, w Writer, t *Tree, entries []pathEntry, removed []string, seen []Found, links *linkSet) (*Imported, error) {
+func (im *importer) finish(ctx context.Context, w Writer, to *linux.Dir, t *Tree, entries []pathEntry, removed []string, seen []Found, links *linkSet) (*Imported, error) {
 	sort.Slice(entries, func(i, j int) bool { return entries[i].path < entries[j].path })
 	ed := t.Edit()
 	top := EntryOf(&im.top)
@@ -249,7 +255,8 @@ func (im *importer) finish(ctx context.Context, w Writer, t *Tree, entries []pat
 	}
 	for i := len(entries) - 1; i >= 0; i-- { // children first
 		if pe := &entries[i]; pe.e.Type == Folder {
-			if err := dressPath(filepath.Join(w.Dir(), pe.path), pe.e.Mode, pe.e.MTime, pe.e.XAttrs); err != nil {
+			err := to.At(pe.path, func(at string) error { return dressPath(at, pe.e.Mode, pe.e.MTime, pe.e.XAttrs) })
+			if err != nil {
 				return nil, full(err)
 			}
 		}

@@ -2,15 +2,15 @@ package workspace
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-func newImporter(ctx context.Context, req ImportRequest, root *os.File, top Found) (*importer, error) {
+func newImporter(ctx context.Context, req ImportRequest, root *linux.Dir, top Found) (*importer, error) {
 	im := &importer{req: req, root: root, top: top, taken: time.Now().UnixNano()}
 	var err error
 	if im.tracked, err = gitdir.Tracked(ctx, req.Source, req.Parser); err != nil {

@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
@@ -23,8 +23,15 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return
 
 // copyOne copies a file, symlink or fifo of the source into dir. ok is false
 // when it stays outside; that has been recorded then.
-func (im *importer) copyOne(f *Found, d secret.Decision, dir string) (e Entry, ok bool, err error) {
-	at := filepath.Join(dir, f.Path)
+func (im *importer) copyOne(f *Found, d secret.Decision, dir *linux.Dir) (e Entry, ok bool, err error) {
+	err = dir.At(f.Path, func(at string) (err error) {
+		e, ok, err = im.copyTo(f, d, at)
+		return err
+	})
+	return e, ok, err
+}
+
+func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok bool, err error) {
 	e = EntryOf(f)
 	switch f.Type() {
 	case Symlink:

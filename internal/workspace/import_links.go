@@ -1,9 +1,9 @@
 package workspace
 
 import (
-	"os"
-	"path/filepath"
 	"sync"
+
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // linkSet collects the files with several names that an import meets.
@@ -35,7 +35,7 @@ func (l *linkSet) key(path string) (string, bool) {
 }
 
 // make creates the further names in dir and adds their entries.
-func (l *linkSet) make(dir string, entries []pathEntry) ([]pathEntry, error) {
+func (l *linkSet) make(dir *linux.Dir, entries []pathEntry) ([]pathEntry, error) {
 	if len(l.groups) == 0 {
 		return entries, nil
 	}
@@ -51,7 +51,7 @@ func (l *linkSet) make(dir string, entries []pathEntry) ([]pathEntry, error) {
 			continue // one name only, or left out
 		}
 		for _, p := range paths[1:] {
-			if err := os.Link(filepath.Join(dir, paths[0]), filepath.Join(dir, p)); err != nil {
+			if err := LinkInto(dir, paths[0], dir, p); err != nil {
 				return nil, err
 			}
 			_, e.Name = split(p)

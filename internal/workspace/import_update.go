@@ -8,12 +8,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
 // look walks the source and returns everything in it, except below what was
 // left out before.
-func look(ctx context.Context, root *os.File, left []LeftOut) ([]Found, error) {
+func look(ctx context.Context, root *linux.Dir, left []LeftOut) ([]Found, error) {
 	out := map[string]bool{}
 	for _, l := range left {
 		if l.Kind != Fields {
@@ -144,6 +145,15 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		return nil, err
 	}
 	defer w.Abort()
+	to, err := OpenRoot(w.Dir())
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	remove := func(path string) error {
+		to.Forget() // what is below path
+		return w.Remove(path)
+	}
 	var entries []pathEntry
 	made := map[string]bool{"": true}
 	// parents makes the directories on the way to path, as they are in the
@@ -164,10 +174,13 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 			return err
 		}
 		made[dir] = true
-		err := os.Mkdir(filepath.Join(w.Dir(), dir), 0o700)
-		if os.IsExist(err) { // it was copied: it may be its owner's to read only
-			err = os.Chmod(filepath.Join(w.Dir(), dir), 0o700)
-		}
+		err := to.At(dir, func(at string) error {
+			err := os.Mkdir(at, 0o700)
+			if os.IsExist(err) { // it was copied: it may be its owner's to read only
+				err = os.Chmod(at, 0o700)
+			}
+			return err
+		})
 		if f := byPath[dir]; f != nil && err == nil {
 			e := EntryOf(f)
 			e.XAttrs, err = dirXAttrs(im.root, dir, KeptXAttr)
@@ -183,7 +196,7 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		if err := parents(p); err != nil {
 			return nil, full(err)
 		}
-		if err := w.Remove(p); err != nil {
+		if err := remove(p); err != nil {
 			return nil, full(err)
 		}
 	}
@@ -197,7 +210,7 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		if d.Action == secret.LeaveOut {
 			im.leave(f.Path, leftKind(f), d.Why)
 			if there {
-				if err := w.Remove(f.Path); err != nil {
+				if err := remove(f.Path); err != nil {
 					return nil, full(err)
 				}
 				removed = append(removed, f.Path)
@@ -206,7 +219,7 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		}
 		if f.Type() == Folder {
 			if there && was.Type != Folder && !w.Sparse() {
-				if err := w.Remove(f.Path); err != nil {
+				if err := remove(f.Path); err != nil {
 					return nil, full(err)
 				}
 			}
@@ -216,11 +229,12 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 			continue
 		}
 		if there && !w.Sparse() || there && was.Type == Folder {
+			to.Forget()
 			if err := RemoveTree(filepath.Join(w.Dir(), f.Path)); err != nil {
 				return nil, full(err)
 			}
 		}
-		e, ok, err := im.copyOne(f, d, w.Dir())
+		e, ok, err := im.copyOne(f, d, to)
 		if err != nil {
 			return nil, full(err)
 		}
@@ -228,13 +242,13 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 			entries = append(entries, pathEntry{f.Path, e})
 			im.progress(1, f.Stat.Size)
 		} else if there {
-			if err := w.Remove(f.Path); err != nil {
+			if err := remove(f.Path); err != nil {
 				return nil, full(err)
 			}
 			removed = append(removed, f.Path)
 		}
 	}
-	return im.finish(ctx, w, prevTree, entries, removed, found, newLinkSet())
+	return im.finish(ctx, w, to, prevTree, entries, removed, found, newLinkSet())
 }
 
 // topmost leaves out paths that lie below another one of the list, which is

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // raising lets one goroutine at a time raise permissions, so that none takes
@@ -19,7 +21,7 @@ var raising sync.Mutex
 // them back for the moment in which f is done again. Nobody but us may have
 // root: modes and change times in it change for that moment. f must not call
 // WithRights.
-func WithRights(root *os.File, path string, f func() error) error {
+func WithRights(root *linux.Dir, path string, f func() error) error {
 	err := f()
 	if err == nil || os.Geteuid() == 0 || !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -42,7 +44,7 @@ type raised struct {
 
 // raise gives the owner all rights on the folders on the way to path, and on
 // what lies there. It reports whether it could.
-func (r *raised) raise(root *os.File, path string) bool {
+func (r *raised) raise(root *linux.Dir, path string) bool {
 	at, err := unix.FcntlInt(root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return false
@@ -57,9 +59,19 @@ func (r *raised) raise(root *os.File, path string) bool {
 		var name string
 		name, path, _ = strings.Cut(path, "/")
 		at, err = unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+		r.forget()
 		if err != nil {
 			return false
 		}
+	}
+}
+
+// forget closes the last folder if its mode is its own: a deep path has more of
+// them than descriptors.
+func (r *raised) forget() {
+	if last := len(r.fds) - 1; r.modes[last] == 0 {
+		unix.Close(r.fds[last])
+		r.fds, r.modes = r.fds[:last], r.modes[:last]
 	}
 }
 
@@ -97,12 +109,12 @@ func (r *raised) lower() {
 }
 
 // OpenRoot opens a directory of ours to read below it, whatever its mode.
-func OpenRoot(dir string) (*os.File, error) {
-	return os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+func OpenRoot(dir string) (*linux.Dir, error) {
+	return linux.OpenDir(dir, unix.O_PATH)
 }
 
 // OpenReadable opens a file or folder below a root of ours for reading.
-func OpenReadable(root *os.File, path string, dir bool) (fd int, err error) {
+func OpenReadable(root *linux.Dir, path string, dir bool) (fd int, err error) {
 	err = WithRights(root, path, func() (err error) {
 		fd, err = openToRead(root, path, dir)
 		return err
@@ -110,7 +122,7 @@ func OpenReadable(root *os.File, path string, dir bool) (fd int, err error) {
 	return fd, err
 }
 
-func openToRead(root *os.File, path string, dir bool) (int, error) {
+func openToRead(root *linux.Dir, path string, dir bool) (int, error) {
 	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	if dir {
 		flags |= unix.O_DIRECTORY

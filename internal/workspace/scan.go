@@ -9,8 +9,12 @@ import (
 	"sort"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Stat identifies a version of a file without reading it. The change time is
@@ -37,8 +41,10 @@ type Found struct {
 	Path string
 	Stat Stat
 	Rdev uint64
-	UID  uint32 // who owns it is no part of a state's identity, but copies keep it
-	GID  uint32
+	// Blocks is the space it takes, in units of 512 bytes.
+	Blocks int64
+	UID    uint32 // who owns it is no part of a state's identity, but copies keep it
+	GID    uint32
 }
 
 // Type is the kind of entry, 0 for what has no place in a workspace.
@@ -71,12 +77,12 @@ func StatOf(st *unix.Stat_t) Stat {
 // WalkDir visits every directory below root with several readers at once.
 // visit is called for each directory with what is in it, sorted by name, from
 // several goroutines; it returns the names of subdirectories to leave out.
-func WalkDir(ctx context.Context, root *os.File, visit func(dir string, found []Found) (skip map[string]bool, err error)) error {
+func WalkDir(ctx context.Context, root *linux.Dir, visit func(dir string, found []Found) (skip map[string]bool, err error)) error {
 	return walkDir(ctx, root, readDirAt, visit)
 }
 
 // readOwnDir is readDirAt below a root of ours, whatever the directory's mode.
-func readOwnDir(root *os.File, dir string, buf []byte) (found []Found, err error) {
+func readOwnDir(root *linux.Dir, dir string, buf []byte) (found []Found, err error) {
 	err = WithRights(root, dir, func() (err error) {
 		found, err = readDirAt(root, dir, buf)
 		return err
@@ -84,7 +90,38 @@ func readOwnDir(root *os.File, dir string, buf []byte) (found []Found, err error
 	return found, err
 }
 
-func walkDir(ctx context.Context, root *os.File, list func(*os.File, string, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
+// WalkAll visits every directory below root in turn, as far as it can be read:
+// visit is told what of it can't be, and the walk goes on. It ends with an error
+// of visit or of ctx.
+func WalkAll(ctx context.Context, root *linux.Dir, visit func(dir string, found []Found, err error) (skip map[string]bool, _ error)) error {
+	var deep depth
+	buf := make([]byte, 64<<10)
+	for todo := []string{""}; len(todo) > 0; {
+		dir := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		found, err := readDirAt(root, dir, buf)
+		if err == nil {
+			if err = deep.add(found); err != nil {
+				found = nil
+			}
+		}
+		skip, err := visit(dir, found, err)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		for i := len(found) - 1; i >= 0; i-- {
+			if f := &found[i]; f.Type() == Folder && !skip[f.Path] {
+				todo = append(todo, f.Path)
+			}
+		}
+	}
+	return nil
+}
+
+func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
 	type job struct{ path string }
 	var (
 		mu     sync.Mutex
@@ -92,6 +129,7 @@ func walkDir(ctx context.Context, root *os.File, list func(*os.File, string, []b
 		queue  = []job{{""}}
 		active int
 		first  error
+		deep   depth
 	)
 	worker := func() {
 		buf := make([]byte, 64<<10)
@@ -111,6 +149,9 @@ func walkDir(ctx context.Context, root *os.File, list func(*os.File, string, []b
 			mu.Unlock()
 			found, err := list(root, j.path, buf)
 			var skip map[string]bool
+			if err == nil {
+				err = deep.add(found)
+			}
 			if err == nil {
 				skip, err = visit(j.path, found)
 			}
@@ -138,27 +179,51 @@ func walkDir(ctx context.Context, root *os.File, list func(*os.File, string, []b
 	return first
 }
 
+// deepMost is how many bytes the paths longer than linux.LongestPath may have in
+// all in one tree: a chain of some 11,000 folders with names of one letter. A
+// cell can make deeper ones for nothing, and what a path costs grows with the
+// depth.
+const deepMost = 128 << 20
+
+// depth adds up what is deep in one tree.
+type depth struct{ bytes atomic.Int64 }
+
+// add counts what a walk found in one folder; a walk ends with its error.
+func (d *depth) add(found []Found) error {
+	var n int64
+	for i := range found {
+		if l := len(found[i].Path); l > linux.LongestPath {
+			n += int64(l)
+		}
+	}
+	if n == 0 || d.bytes.Add(n) <= deepMost {
+		return nil
+	}
+	return tooDeep(found[0].Path)
+}
+
+func tooDeep(path string) error {
+	return cell.Errorf(cell.TooLarge, "workspace.WalkDir", "remove the deepest folders; what lies beyond some 10,000 in one another is not read",
+		"the tree is too deep to be read: a path in it has %d bytes, and those above %d have more than %d MiB in all: %s",
+		len(path), linux.LongestPath, deepMost>>20, linux.Abridged(path))
+}
+
 // OpenBeneath opens path below root without following any symlink.
-func OpenBeneath(root *os.File, path string, flags int) (int, error) {
-	if path == "" {
-		path = "."
+func OpenBeneath(root *linux.Dir, path string, flags int) (int, error) {
+	return root.Open(path, flags)
+}
+
+// direntName is the name in what the kernel says of one entry of a folder.
+func direntName(b []byte) string {
+	name := b[19:binary.NativeEndian.Uint16(b[16:])]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
 	}
-	for {
-		fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
-			Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-		})
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
-		}
-		if err != nil {
-			return -1, &os.PathError{Op: "open", Path: path, Err: err}
-		}
-		return fd, nil
-	}
+	return string(name)
 }
 
 // readDirAt lists a directory with the stat of each entry.
-func readDirAt(root *os.File, dir string, buf []byte) ([]Found, error) {
+func readDirAt(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 	fd, err := OpenBeneath(root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
@@ -168,28 +233,25 @@ func readDirAt(root *os.File, dir string, buf []byte) ([]Found, error) {
 	for {
 		n, err := unix.Getdents(fd, buf)
 		if err != nil {
-			return nil, &os.PathError{Op: "readdir", Path: dir, Err: err}
+			return nil, &os.PathError{Op: "readdir", Path: linux.Abridged(dir), Err: err}
 		}
 		if n == 0 {
 			break
 		}
 		for b := buf[:n]; len(b) > 19; {
-			reclen := binary.NativeEndian.Uint16(b[16:])
-			name := b[19:reclen]
-			name = name[:bytes.IndexByte(name, 0)]
-			b = b[reclen:]
-			if len(name) == 0 || string(name) == "." || string(name) == ".." {
+			s := direntName(b)
+			b = b[binary.NativeEndian.Uint16(b[16:]):]
+			if s == "" || s == "." || s == ".." {
 				continue
 			}
 			var st unix.Stat_t
-			s := string(name)
 			if err := unix.Fstatat(fd, s, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				if err == unix.ENOENT {
 					continue // gone meanwhile
 				}
-				return nil, &os.PathError{Op: "stat", Path: join(dir, s), Err: err}
+				return nil, &os.PathError{Op: "stat", Path: linux.Abridged(join(dir, s)), Err: err}
 			}
-			found = append(found, Found{Path: join(dir, s), Stat: StatOf(&st), Rdev: uint64(st.Rdev), UID: st.Uid, GID: st.Gid})
+			found = append(found, Found{Path: join(dir, s), Stat: StatOf(&st), Rdev: uint64(st.Rdev), Blocks: st.Blocks, UID: st.Uid, GID: st.Gid})
 		}
 	}
 	sort.Slice(found, func(i, j int) bool { return found[i].Path < found[j].Path })
@@ -250,7 +312,7 @@ func LinkKey(s *Stat) string {
 }
 
 // Collect lists everything below a root of ours, parents before children.
-func Collect(ctx context.Context, root *os.File) ([]Found, error) {
+func Collect(ctx context.Context, root *linux.Dir) ([]Found, error) {
 	var mu sync.Mutex
 	var all []Found
 	err := walkDir(ctx, root, readOwnDir, func(_ string, found []Found) (map[string]bool, error) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -64,13 +65,7 @@ func (b *beneath) open(path string, flags int, mode uint32) (int, error) {
 		Mode:    uint64(mode),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	}
-	for {
-		fd, err := unix.Openat2(b.fd, path, &how)
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
-		}
-		return fd, err
-	}
+	return linux.OpenBelow(b.fd, path, &how)
 }
 
 // folder opens the folder at path as a place for other calls.

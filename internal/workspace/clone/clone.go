@@ -18,8 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -90,7 +88,7 @@ func (p *Provider) Begin(ctx context.Context, base workspace.State, like workspa
 }
 
 func (p *Provider) stats(ctx context.Context, layer string) (map[string]workspace.Stat, error) {
-	root, err := os.OpenFile(p.fs(layer), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	root, err := workspace.OpenRoot(p.fs(layer))
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +179,7 @@ func (c contents) Open(path string, e workspace.Entry) (io.ReadCloser, error) {
 	if len(c.s.Layers) == 0 {
 		return nil, cell.Errorf(cell.NotFound, "clone.Open", "", "no %s in an empty workspace", path)
 	}
-	root, err := os.OpenFile(c.p.fs(c.s.Layers[0]), unix.O_PATH|unix.O_DIRECTORY, 0)
+	root, err := workspace.OpenRoot(c.p.fs(c.s.Layers[0]))
 	if err != nil {
 		return nil, err
 	}

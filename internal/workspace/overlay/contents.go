@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -18,19 +19,40 @@ import (
 func (p *Provider) Contents(s workspace.State) workspace.Contents { return p.contents(s) }
 
 func (p *Provider) contents(s workspace.State) *contents {
-	return &contents{p: p, s: s, dirs: map[string][]place{}}
+	return &contents{p: p, s: s, found: &found{dirs: map[string][]place{}}}
 }
 
 // contents finds files in a stack of layers as overlayfs would.
 type contents struct {
 	p *Provider
 	s workspace.State
+	*found
+	roots []*linux.Dir // of the layers, while they are open; used by one goroutine
+}
 
+// found is what lookups in a stack of layers have found. Layers don't change.
+type found struct {
 	mu   sync.Mutex         // guards dirs
-	dirs map[string][]place // what merged found; layers don't change
+	dirs map[string][]place // by merged
+}
+
+// open returns a view of the same layers that keeps those it looks into open until
+// it is closed: one lookup resolves a path for each folder on the way.
+func (c *contents) open() *contents {
+	return &contents{c.p, c.s, c.found, make([]*linux.Dir, len(c.s.Layers))}
+}
+
+func (c *contents) close() {
+	for _, r := range c.roots {
+		if r != nil {
+			r.Close()
+		}
+	}
 }
 
 func (c *contents) Open(name string, e workspace.Entry) (io.ReadCloser, error) {
+	c = c.open()
+	defer c.close()
 	at, mode, err := c.find(name)
 	if err == nil && mode&unix.S_IFMT != unix.S_IFREG {
 		err = c.no(name)
@@ -38,21 +60,27 @@ func (c *contents) Open(name string, e workspace.Entry) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := c.root(at)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	fd, err := workspace.OpenReadable(root, at.at, false)
+	fd := -1
+	err = c.in(at, func(root *linux.Dir) error {
+		fd, err = workspace.OpenReadable(root, at.at, false)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return workspace.Verified(os.NewFile(uintptr(fd), name), name, e), nil
 }
 
-// root opens the layer that a place is in.
-func (c *contents) root(at place) (*os.File, error) {
-	return workspace.OpenRoot(c.p.fs(c.s.Layers[at.layer]))
+// in calls f with the layer that a place is in.
+func (c *contents) in(at place, f func(root *linux.Dir) error) error {
+	if c.roots[at.layer] == nil {
+		root, err := workspace.OpenRoot(c.p.fs(c.s.Layers[at.layer]))
+		if err != nil {
+			return err
+		}
+		c.roots[at.layer] = root
+	}
+	return f(c.roots[at.layer])
 }
 
 func (c *contents) no(name string) error {
@@ -161,23 +189,27 @@ func (c *contents) merge(top int, dir string) ([]place, error) {
 	return list, nil
 }
 
-func (c *contents) marks(at place) (marks, error) {
-	root, err := c.root(at)
-	if err != nil {
-		return marks{}, err
-	}
-	defer root.Close()
-	return c.p.marks(root, at.at)
+func (c *contents) marks(at place) (m marks, err error) {
+	err = c.in(at, func(root *linux.Dir) error {
+		m, err = c.p.marks(root, at.at)
+		return err
+	})
+	return m, err
 }
 
-func (c *contents) full(p place) string { return c.p.fs(c.s.Layers[p.layer]) + "/" + p.at }
+// lstat looks at what is at a place.
+func (c *contents) lstat(p place, st *unix.Stat_t) error {
+	return c.in(p, func(root *linux.Dir) error {
+		return root.At(p.at, func(at string) error { return unix.Lstat(at, st) })
+	})
+}
 
 // mode returns the mode bits of what is at a place, 0 when nothing is.
 func (c *contents) mode(at place) (uint32, error) {
 	var st unix.Stat_t
-	err := unix.Lstat(c.full(at), &st)
-	if err == unix.EACCES {
-		err = c.within(at, func() error { return unix.Lstat(c.full(at), &st) })
+	err := c.lstat(at, &st)
+	if errors.Is(err, unix.EACCES) {
+		err = c.within(at, func() error { return c.lstat(at, &st) })
 	}
 	switch {
 	case err == nil:
@@ -190,10 +222,5 @@ func (c *contents) mode(at place) (uint32, error) {
 
 // within does f, which needs the directory that a place is in.
 func (c *contents) within(at place, f func() error) error {
-	root, err := c.root(at)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return workspace.WithRights(root, workspace.Parent(at.at), f)
+	return c.in(at, func(root *linux.Dir) error { return workspace.WithRights(root, workspace.Parent(at.at), f) })
 }

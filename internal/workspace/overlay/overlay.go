@@ -265,14 +265,20 @@ func (w *writer) Sparse() bool { return len(w.base.Layers) > 0 }
 
 // Remove makes a whiteout: a character device 0:0, which needs no privilege.
 func (w *writer) Remove(path string) error {
-	at := filepath.Join(w.Dir(), path)
-	if err := workspace.RemoveTree(at); err != nil {
+	if err := workspace.RemoveTree(filepath.Join(w.Dir(), path)); err != nil {
 		return err
 	}
-	if err := unix.Mknod(at, unix.S_IFCHR, 0); err != nil {
-		return &os.PathError{Op: "whiteout", Path: path, Err: err}
+	to, err := workspace.OpenRoot(w.Dir())
+	if err != nil {
+		return err
 	}
-	return nil
+	defer to.Close()
+	return to.At(path, func(at string) error {
+		if err := unix.Mknod(at, unix.S_IFCHR, 0); err != nil {
+			return &os.PathError{Op: "whiteout", Path: path, Err: err}
+		}
+		return nil
+	})
 }
 
 func (w *writer) Done() (workspace.State, error) {

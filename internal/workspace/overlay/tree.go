@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -148,7 +149,7 @@ type marks struct {
 }
 
 // marks reads the marks of the directory at a path below the top of a layer.
-func (p *Provider) marks(root *os.File, path string) (m marks, err error) {
+func (p *Provider) marks(root *linux.Dir, path string) (m marks, err error) {
 	err = workspace.WithRights(root, path, func() error {
 		fd, err := workspace.OpenBeneath(root, path, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {

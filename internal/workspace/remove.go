@@ -1,0 +1,180 @@
+package workspace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// RemoveTree removes a directory and all in it, however deep, also what its
+// owner may not enter. It is no error if there is none.
+func RemoveTree(dir string) error {
+	fault.Step("remove a tree")
+	parent, err := linux.OpenBelow(unix.AT_FDCWD, filepath.Dir(dir), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC})
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: linux.Abridged(filepath.Dir(dir)), Err: err}
+	}
+	defer unix.Close(parent)
+	r := remover{top: -1}
+	r.remove(parent, filepath.Base(dir), 0)
+	if r.err != nil {
+		return &os.PathError{Op: "remove", Path: linux.Abridged(dir), Err: r.err}
+	}
+	return nil
+}
+
+// deepest is how many folders a remover has open at once, one in the other.
+// What lies below is moved up, beside the tree's top, and removed there: so no
+// depth needs more descriptors or a longer path.
+const deepest = 64
+
+type remover struct {
+	top   int   // the folder that is removed
+	moved int   // how many folders were moved up
+	err   error // the first reason why something stays
+}
+
+// remove takes name away from dir, and reports whether it is gone.
+func (r *remover) remove(dir int, name string, depth int) bool {
+	err := unlinkAt(dir, name, 0)
+	if err == nil || err == unix.ENOENT {
+		return true
+	}
+	if unlinkAt(dir, name, unix.AT_REMOVEDIR) == nil { // an empty folder, most often
+		return true
+	}
+	fd, openErr := openOwn(dir, name)
+	switch openErr {
+	case nil:
+	case unix.ENOENT:
+		return true
+	case unix.ENOTDIR, unix.ELOOP: // a file: what unlink said counts
+		return r.failed(err)
+	default:
+		return r.failed(openErr)
+	}
+	defer unix.Close(fd)
+	if depth == 0 {
+		r.top = fd
+	}
+	if depth >= deepest && r.up(dir, name) {
+		return true
+	}
+	r.empty(fd, depth)
+	if err := unlinkAt(dir, name, unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
+		return r.failed(err)
+	}
+	return true
+}
+
+// empty removes what is in the open folder fd, until nothing more goes.
+func (r *remover) empty(fd, depth int) {
+	for {
+		names, err := namesIn(fd)
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		gone := 0
+		for _, n := range names {
+			if r.remove(fd, n, depth+1) {
+				gone++
+			}
+		}
+		if gone == 0 { // nothing is left, or nothing that can be removed
+			return
+		}
+	}
+}
+
+// up moves a folder to the top of what is removed. A folder that can't be moved
+// (something is mounted there) is emptied where it is.
+func (r *remover) up(dir int, name string) bool {
+	for range 1000 {
+		r.moved++
+		err := unix.Renameat2(dir, name, r.top, fmt.Sprintf(".moved-up-%d", r.moved), unix.RENAME_NOREPLACE)
+		if err != unix.EEXIST {
+			return err == nil
+		}
+	}
+	return false
+}
+
+func (r *remover) failed(err error) bool {
+	if r.err == nil {
+		r.err = err
+	}
+	return false
+}
+
+func unlinkAt(dir int, name string, flags int) error {
+	for {
+		if err := unix.Unlinkat(dir, name, flags); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// openOwn opens a folder whose content goes. An owner without rights on it gets
+// them.
+func openOwn(dir int, name string) (int, error) {
+	open := func() (int, error) {
+		return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	fd, err := open()
+	if err == unix.EACCES {
+		var st unix.Stat_t
+		if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return fd, err
+		}
+		if unix.Fchmodat(dir, name, 0o700, 0) != nil {
+			return fd, err
+		}
+		fd, err = open()
+	}
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
+		unix.Fchmod(fd, 0o700) // else it shows in what can't be removed
+	}
+	return fd, nil
+}
+
+// namesIn lists some of what is in a folder, from its beginning; none is all of
+// nothing.
+func namesIn(fd int) ([]string, error) {
+	if _, err := unix.Seek(fd, 0, 0); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return nil, err
+		}
+		var names []string
+		for b := buf[:n]; len(b) > 19; b = b[binary.NativeEndian.Uint16(b[16:]):] {
+			if name := direntName(b); name != "" && name != "." && name != ".." {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			return names, nil
+		}
+	}
+}
