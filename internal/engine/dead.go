@@ -16,6 +16,17 @@ func dead(ctx context.Context, inst backend.Instance) bool {
 	return ctx.Err() == nil && !inst.Alive(ctx)
 }
 
+// nothingRuns reports whether an instance has no processes: it says so, or its
+// keeper is gone. An error alone is not emptiness: a guest whose processors are
+// busy answers late, and its processes go on.
+func nothingRuns(ctx context.Context, inst backend.Instance) bool {
+	list, err := inst.List(ctx)
+	if err == nil {
+		return len(list) == 0
+	}
+	return cell.KindOf(err) == cell.NotFound || dead(ctx, inst)
+}
+
 // dyingFor is how long it may take until a keeper that answers no more is gone: its
 // process ends one file after the other.
 const dyingFor = time.Second

@@ -549,8 +549,7 @@ func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
 	if e.interpreter(id) { // its end is told
 		return
 	}
-	list, err := inst.List(ctx)
-	if err == nil && len(list) > 0 {
+	if !nothingRuns(ctx, inst) {
 		return
 	}
 	c, cerr := e.reg.cell(id)

@@ -203,8 +203,7 @@ func (x *execution) quiesce(ctx context.Context) error {
 	}
 	ends := x.c.Anonymous() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive)
 	if !ends {
-		list, err := inst.List(ctx)
-		ends = err != nil || len(list) == 0
+		ends = nothingRuns(ctx, inst)
 	}
 	if !ends {
 		return nil

@@ -57,7 +57,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		k, err = e.reg.number(src.ID, req.Number)
 	} else {
 		if inst := e.instance(src.ID); inst != nil {
-			if list, err := inst.List(ctx); err == nil && len(list) > 0 {
+			if !nothingRuns(ctx, inst) {
 				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName,
 					fmt.Sprintf("branch it: pando branch %s; or fork its files as of a checkpoint: pando fork %s@%d, or make one now: pando checkpoint %s", src.Title(), src.Title(), e.headNumber(&src), src.Title()),
 					"cannot fork %s: it has processes, whose memory a fork of files would leave behind", src.Title())

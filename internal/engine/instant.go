@@ -123,7 +123,11 @@ func (t *instant) take(ctx context.Context, src backend.Capturer, c *Cell) error
 // takeAbove copies layers over an image and over caches.
 func (t *instant) takeAbove(ctx context.Context, uppers map[string]string) error {
 	for target, upper := range uppers {
-		if list, err := os.ReadDir(upper); err != nil || len(list) == 0 {
+		list, err := os.ReadDir(upper)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if len(list) == 0 {
 			continue // it was never written to
 		}
 		like, err := topOf(upper)

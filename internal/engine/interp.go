@@ -195,7 +195,7 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 	if inst == nil {
 		return false
 	}
-	if !it.sealed && !e.empty(ctx, inst) {
+	if !it.sealed && !nothingRuns(ctx, inst) {
 		e.watch(inst)
 		return false
 	}
@@ -230,10 +230,4 @@ func (e *Engine) endInterp(id cell.ID, cause string) {
 	if err := e.reg.commit(i); err != nil {
 		e.log.Error("cannot record the end of an interpreter", "cell", id, "error", err)
 	}
-}
-
-// empty reports whether nothing runs in an instance.
-func (e *Engine) empty(ctx context.Context, inst backend.Instance) bool {
-	list, err := inst.List(ctx)
-	return err != nil || len(list) == 0
 }

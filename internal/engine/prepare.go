@@ -334,7 +334,7 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 	if err != nil {
 		return err
 	}
-	if ok && k.Kind == kindManual && !e.empty(ctx, inst) {
+	if ok && k.Kind == kindManual && !nothingRuns(ctx, inst) {
 		t, err := e.instantOf(ctx, p, inst, c, false)
 		if err == nil {
 			defer t.forget()

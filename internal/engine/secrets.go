@@ -5,15 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +20,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -245,47 +245,55 @@ const (
 // where agents keep their transcripts.
 func (x *execution) searchOwn(ctx context.Context, s *search) error {
 	budget := int64(ownBudget)
-	var files, left int
+	var files, left, unread int
+	var why error // of the first that can't be read
+	lost := func(err error) {
+		if os.IsNotExist(err) { // gone meanwhile
+			return
+		}
+		if unread++; why == nil {
+			why = err
+		}
+	}
 	for _, m := range x.c.Setup.Mounts {
 		in := map[string]string{whyHome: inHome, whyTmp: inTmp}[m.Why]
 		if in == "" {
 			continue
 		}
-		root, err := os.OpenRoot(x.e.ownDir(&x.c, m.Why))
+		root, err := workspace.OpenRoot(x.e.ownDir(&x.c, m.Why))
 		if os.IsNotExist(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-			if err != nil || ctx.Err() != nil {
-				return context.Cause(ctx) // what has gone meanwhile is not there
-			}
-			s.text(in, path, path)
-			if !d.Type().IsRegular() {
-				return nil
-			}
-			info, err := d.Info()
-			if err != nil || changed(info).Before(x.run.Started.Add(-time.Second)) {
-				return nil
-			}
-			if info.Size() > budget {
-				left++
-				return nil
-			}
-			budget -= info.Size()
-			// It may be another thing by now, and the cell may have made it.
-			f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+		err = workspace.WalkAll(ctx, root, func(_ string, found []workspace.Found, err error) (map[string]bool, error) {
 			if err != nil {
-				return nil
+				lost(err)
 			}
-			defer f.Close()
-			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-				return nil
+			for i := range found {
+				f := &found[i]
+				s.text(in, f.Path, f.Path)
+				// The kernel sets the time of change; a cell can't.
+				if f.Type() != workspace.File || time.Unix(0, f.Stat.CTime).Before(x.run.Started.Add(-time.Second)) {
+					continue
+				}
+				if f.Stat.Size > budget {
+					left++
+					continue
+				}
+				budget -= f.Stat.Size
+				read, err := s.own(ctx, root, in, f)
+				if err != nil {
+					return nil, err
+				}
+				if read != nil {
+					lost(read)
+					continue
+				}
+				files++
 			}
-			files++
-			return s.read(ctx, in, path, io.LimitReader(f, info.Size()))
+			return nil, nil
 		})
 		root.Close()
 		if err != nil {
@@ -296,17 +304,34 @@ func (x *execution) searchOwn(ctx context.Context, s *search) error {
 	if left > 0 {
 		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d changed files in home and /tmp: they are beyond %s in all", left, policy.FormatSize(ownBudget)))
 	}
+	if unread > 0 {
+		s.NotScanned = append(s.NotScanned, fmt.Sprintf("%d files or folders in home and /tmp: they can't be read: %s", unread, unnamed(why)))
+	}
 	return nil
 }
 
-// changed is when the kernel saw a file or its attributes change last; a cell
-// can't set it.
-func changed(info fs.FileInfo) time.Time {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return time.Now()
+// unnamed is an error without the path that it is about, which may hold a secret.
+func unnamed(err error) string {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return p.Err.Error()
 	}
-	return time.Unix(st.Ctim.Sec, st.Ctim.Nsec)
+	return string(cell.KindOf(err))
+}
+
+// own searches one file of the cell's own folders. It may be another thing by
+// now, and the cell may have made it. unread says why it can't be read.
+func (s *search) own(ctx context.Context, root *linux.Dir, in string, f *workspace.Found) (unread, err error) {
+	fd, err := root.Open(f.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	if err != nil {
+		return err, nil
+	}
+	file := os.NewFile(uintptr(fd), linux.Abridged(f.Path))
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err, nil
+	}
+	return nil, s.read(ctx, in, f.Path, io.LimitReader(file, info.Size()))
 }
 
 // searchRecords searches what is kept of a run, and counts on the way how often

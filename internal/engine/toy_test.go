@@ -191,6 +191,9 @@ func (i *toyInstance) KillAll(ctx context.Context, cause string) (int, error) {
 
 // List counts the interpreter among the processes.
 func (i *toyInstance) List(ctx context.Context) ([]cell.ProcessInfo, error) {
+	if err := i.h.fails("list"); err != nil {
+		return nil, err
+	}
 	list, err := i.Instance.List(ctx)
 	if err == nil && i.h.toy(i.ID()) != nil {
 		list = append(list, cell.ProcessInfo{PID: 1, Command: "toy"})

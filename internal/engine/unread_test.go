@@ -4,8 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -76,5 +79,86 @@ func TestX08UnreadableResult(t *testing.T) {
 			b.has("w", "f: 2")
 			b.verified()
 		})
+	}
+}
+
+// A cell whose processes can't be listed is no cell without processes: nothing
+// takes it down, and no fork leaves them behind.
+func TestX08ListErrorIsNotEmptiness(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "true")
+	id := b.id("w")
+	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+	b.must(err)
+	inst := b.instance(id)
+	b.toys.fail("list", cell.Errorf(cell.Unavailable, "toy.List", "", "the guest does not answer"))
+	r := b.run("w", "echo 1 > f")
+	if r.Verdict != string(cell.Pending) || b.ended(x.ID) || b.instance(id) != inst {
+		t.Errorf("the run ended as %+v, and took down what runs beside it", r)
+	}
+	b.restIfEmpty(b.ctx, id)
+	if b.instance(id) != inst {
+		t.Error("the cell was taken down as if nothing ran in it")
+	}
+	_, err = b.Fork(b.ctx, id, api.ForkRequest{Name: "d"})
+	b.wantKind("fork", err, cell.Unsupported, "it has processes")
+	b.toys.fail("list", nil)
+	if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	b.has("w", "f: 1")
+}
+
+// deepIn makes n folders called name in one another in dir, and a file with text
+// in the last.
+func deepIn(dir, name string, n int, text string) error {
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for i := 0; i < n && err == nil; i++ {
+		var next int
+		if err = unix.Mkdirat(at, name, 0o755); err == nil {
+			next, err = unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(at)
+		at = next
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	fd, err := unix.Openat(at, "transcript", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "transcript")
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
+
+// A lent credential is found however deep it lies in the cell's home. What of it
+// can't be read is said not to have been searched.
+func TestX08SearchOfADeepHome(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		depth int
+		found bool
+	}{{"d", 3000, true}, {strings.Repeat("x", 200), 1300, false}} {
+		b, c := lendingBed(t)
+		flag := filepath.Join(t.TempDir(), "go")
+		r, err := b.StartRun(b.ctx, b.request("a", "while ! test -e "+flag+"; do sleep 0.01; done"))
+		b.must(err)
+		b.starts(r)
+		b.must(deepIn(b.ownDir(c, whyHome), x.name, x.depth, leak))
+		b.must(os.WriteFile(flag, nil, 0o644))
+		r, err = b.WaitRun(b.ctx, cell.RunID(r.ID))
+		b.must(err)
+		if r.Error != nil || r.Secrets == nil {
+			t.Fatalf("%+v", r)
+		}
+		found := len(r.Secrets.Found) == 1 && r.Secrets.Found[0].In == inHome && strings.HasSuffix(r.Secrets.Found[0].Path, "transcript")
+		said := strings.Contains(strings.Join(r.Secrets.NotScanned, "\n"), "in home and /tmp: they can't be read")
+		if found != x.found || said == x.found {
+			t.Errorf("below %d folders: found %v, said not to be searched %v", x.depth, found, said)
+		}
 	}
 }

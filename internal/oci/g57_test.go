@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // hostileLayers are layers that no image has by accident. The last layer of each
@@ -360,7 +361,7 @@ func FuzzLayer(f *testing.F) {
 				t.Errorf("%s %s", mode, name)
 			}
 		}
-		must(t, removeTree(root))
+		must(t, linux.RemoveTree(root))
 		must(t, os.Mkdir(root, 0o700))
 		if d := cmp.Diff(before, listing(t, filepath.Dir(root))); d != "" {
 			t.Errorf("what lies outside was changed:\n%s", d)

@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // item is one name in a layer.
@@ -153,7 +154,7 @@ func newStore(t testing.TB) *Store {
 	dir := filepath.Join(t.TempDir(), "images")
 	s, err := OpenStore(dir, os.Getuid() == 0, "test")
 	must(t, err)
-	t.Cleanup(func() { removeTree(dir) })
+	t.Cleanup(func() { linux.RemoveTree(dir) })
 	return s
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // parallel is how many layers are transferred at once.
@@ -40,7 +41,7 @@ func (s *Store) Pull(ctx context.Context, r Reference, o PullOptions) (img Image
 	if err := os.Mkdir(stage, 0o700); err != nil {
 		return img, err
 	}
-	defer func() { err = errors.Join(err, removeTree(stage)) }()
+	defer func() { err = errors.Join(err, linux.RemoveTree(stage)) }()
 	var src source
 	if r.Path == "" {
 		src = openRegistry(r, o.Login, s.lim, s.agent)
@@ -134,7 +135,7 @@ func (s *Store) fetch(ctx context.Context, src source, f *found, stage string, r
 		return os.NewSyscallError("syncfs", err)
 	}
 	fault.Step("put an image in its place")
-	if err := removeTree(s.folder(img.ID)); err != nil { // one that can't be read
+	if err := linux.RemoveTree(s.folder(img.ID)); err != nil { // one that can't be read
 		return err
 	}
 	return os.Rename(made, s.folder(img.ID))

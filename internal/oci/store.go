@@ -17,6 +17,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Store keeps images in a directory:
@@ -81,7 +82,7 @@ func OpenStore(dir string, own bool, version string) (*Store, error) {
 		return nil, err
 	}
 	for _, d := range left {
-		if err := removeTree(d); err != nil {
+		if err := linux.RemoveTree(d); err != nil {
 			return nil, err
 		}
 	}
@@ -232,7 +233,7 @@ func (s *Store) Remove(id cell.Digest, needed func() error) error {
 			}
 		}
 	})
-	return errors.Join(err, removeTree(gone))
+	return errors.Join(err, linux.RemoveTree(gone))
 }
 
 // Forget forgets what a reference means. The image stays.
@@ -257,21 +258,6 @@ func random() string {
 	var b [8]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
-}
-
-// removeTree removes a directory and all in it, also what its owner made
-// unwritable.
-func removeTree(dir string) error {
-	if err := os.RemoveAll(dir); err == nil {
-		return nil
-	}
-	filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
 }
 
 // room reports an error when a disk has no room for so many bytes more, with

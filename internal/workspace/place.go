@@ -3,7 +3,13 @@ package workspace
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/pando-dev/pando/internal/linux"
 )
+
+// RemoveTree removes a directory and all in it, however deep, also what its
+// owner may not enter. It is no error if there is none.
+func RemoveTree(dir string) error { return linux.RemoveTree(dir) }
 
 // PlaceLayer makes layer, a path among a provider's layers, lie in the
 // directory place instead: a symbolic link stands for it.

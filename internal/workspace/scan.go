@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"os"
@@ -213,15 +212,6 @@ func OpenBeneath(root *linux.Dir, path string, flags int) (int, error) {
 	return root.Open(path, flags)
 }
 
-// direntName is the name in what the kernel says of one entry of a folder.
-func direntName(b []byte) string {
-	name := b[19:binary.NativeEndian.Uint16(b[16:])]
-	if i := bytes.IndexByte(name, 0); i >= 0 {
-		name = name[:i]
-	}
-	return string(name)
-}
-
 // readDirAt lists a directory with the stat of each entry.
 func readDirAt(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 	fd, err := OpenBeneath(root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -239,7 +229,7 @@ func readDirAt(root *linux.Dir, dir string, buf []byte) ([]Found, error) {
 			break
 		}
 		for b := buf[:n]; len(b) > 19; {
-			s := direntName(b)
+			s := linux.DirentName(b)
 			b = b[binary.NativeEndian.Uint16(b[16:]):]
 			if s == "" || s == "." || s == ".." {
 				continue

@@ -1,6 +1,7 @@
-package workspace
+package linux
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,25 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/fault"
-	"github.com/pando-dev/pando/internal/linux"
 )
 
 // RemoveTree removes a directory and all in it, however deep, also what its
 // owner may not enter. It is no error if there is none.
 func RemoveTree(dir string) error {
 	fault.Step("remove a tree")
-	parent, err := linux.OpenBelow(unix.AT_FDCWD, filepath.Dir(dir), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC})
+	parent, err := OpenBelow(unix.AT_FDCWD, filepath.Dir(dir), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC})
 	if err == unix.ENOENT || err == unix.ENOTDIR {
 		return nil
 	}
 	if err != nil {
-		return &os.PathError{Op: "open", Path: linux.Abridged(filepath.Dir(dir)), Err: err}
+		return &os.PathError{Op: "open", Path: Abridged(filepath.Dir(dir)), Err: err}
 	}
 	defer unix.Close(parent)
 	r := remover{top: -1}
 	r.remove(parent, filepath.Base(dir), 0)
 	if r.err != nil {
-		return &os.PathError{Op: "remove", Path: linux.Abridged(dir), Err: r.err}
+		return &os.PathError{Op: "remove", Path: Abridged(dir), Err: r.err}
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func namesIn(fd int) ([]string, error) {
 		}
 		var names []string
 		for b := buf[:n]; len(b) > 19; b = b[binary.NativeEndian.Uint16(b[16:]):] {
-			if name := direntName(b); name != "" && name != "." && name != ".." {
+			if name := DirentName(b); name != "" && name != "." && name != ".." {
 				names = append(names, name)
 			}
 		}
@@ -177,4 +177,13 @@ func namesIn(fd int) ([]string, error) {
 			return names, nil
 		}
 	}
+}
+
+// DirentName is the name in what the kernel says of one entry of a folder.
+func DirentName(b []byte) string {
+	name := b[19:binary.NativeEndian.Uint16(b[16:])]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	return string(name)
 }
