@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // Every path is resolved as a process of the cell would, inside its root:
@@ -28,24 +29,24 @@ func openIn(root *os.File, p string, flags int, mode uint32) (*os.File, error) {
 	if rel == "" {
 		rel = "."
 	}
-	for {
-		fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode),
-			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
-		}
-		if err != nil {
-			return nil, &os.PathError{Op: "open", Path: "/" + rel, Err: err}
-		}
-		// Who opens here is the keeper, whom /proc would tell and let do more
-		// than a process of the cell; a symlink may have led there.
-		var fs unix.Statfs_t
-		if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
-			unix.Close(fd)
-			return nil, &os.PathError{Op: "open", Path: "/" + rel, Err: unix.EACCES}
-		}
-		return os.NewFile(uintptr(fd), "/"+rel), nil
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	if len(rel) > linux.LongestPath {
+		// No process of the cell could give it as one path. It is resolved in
+		// pieces, and a symlink in one of them would begin at the wrong root.
+		how.Resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	}
+	fd, err := linux.OpenBelow(int(root.Fd()), rel, &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "/" + linux.Abridged(rel), Err: err}
+	}
+	// Who opens here is the keeper, whom /proc would tell and let do more
+	// than a process of the cell; a symlink may have led there.
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "open", Path: "/" + linux.Abridged(rel), Err: unix.EACCES}
+	}
+	return os.NewFile(uintptr(fd), "/"+rel), nil
 }
 
 // owner is who written files belong to.
@@ -66,6 +67,8 @@ func Send(root *os.File, p string, w io.Writer) error {
 	return t.Close()
 }
 
+// sendOne sends what at is, and closes a directory before it sends what is in it:
+// a tree may be deeper than descriptors last.
 func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
@@ -79,6 +82,7 @@ func sendOne(t *tar.Writer, root *os.File, p, name string, at *os.File) error {
 		if err := t.WriteHeader(h); err != nil {
 			return err
 		}
+		at.Close()
 		return sendDir(t, root, p, name)
 	case unix.S_IFLNK:
 		buf := make([]byte, 4097)

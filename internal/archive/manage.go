@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // maxListed bounds what one list names.
@@ -135,8 +136,11 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 			if cell.KindOf(err) == cell.NotFound {
 				continue // gone meanwhile
 			}
+			if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+				continue // what may not be looked at, such as /proc
+			}
 			if err != nil {
-				continue // what can't be looked at, such as /proc
+				return err
 			}
 			if left--; left < 0 {
 				return cell.Errorf(cell.Invalid, "archive.list", "list a smaller part", "cannot list %s: more than %d files", p, maxListed)
@@ -145,7 +149,11 @@ func list(root *os.File, p string, depth int, to *json.Encoder) error {
 				return err
 			}
 			if info.Type == cell.TypeDirectory && depth > 1 {
-				if err := walk(info.Path, depth-1, unix.O_NOFOLLOW); err != nil && cell.KindOf(err) == cell.Invalid {
+				err := walk(info.Path, depth-1, unix.O_NOFOLLOW)
+				switch {
+				case err == nil, cell.KindOf(err) == cell.NotFound, errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+				case errors.Is(err, unix.ELOOP): // it is a symlink by now
+				default:
 					return err
 				}
 			}
@@ -228,27 +236,7 @@ func removeAt(dir int, name string) error {
 	if err != unix.EISDIR && err != unix.EPERM {
 		return err
 	}
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	d := os.NewFile(uintptr(fd), name)
-	defer d.Close()
-	for {
-		names, err := d.Readdirnames(1000)
-		for _, n := range names {
-			if err := removeAt(fd, n); err != nil && err != unix.ENOENT {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	return linux.RemoveAt(dir, name)
 }
 
 // read sends the bytes of a regular file.

@@ -230,3 +230,39 @@ func TestC28WritesAreWholeOrNotAtAll(t *testing.T) {
 		t.Errorf("%v, %v", after, err)
 	}
 }
+
+// A tree deeper than any path is listed to its end, sent and removed. An error of
+// looking into it never makes a list short.
+func TestX08DeepTree(t *testing.T) {
+	const depth = 2600
+	root, dir := place(t)
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for i := 0; i <= depth && err == nil; i++ {
+		var next int
+		if err = unix.Mkdirat(at, "d", 0o755); err == nil {
+			next, err = unix.Openat(at, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(at)
+		at = next
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(at)
+	out, err := act(root, cell.FileAct{Act: "list", Path: "/", Depth: 2 * depth}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(infos(t, out)); n != depth+1 {
+		t.Errorf("%d of %d folders are listed", n, depth+1)
+	}
+	if err := Send(root, "/d", io.Discard); err != nil {
+		t.Error(err)
+	}
+	if _, err := act(root, cell.FileAct{Act: "remove", Path: "/d"}, ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "d")); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}

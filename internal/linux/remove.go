@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +26,18 @@ func RemoveTree(dir string) error {
 		return &os.PathError{Op: "open", Path: Abridged(filepath.Dir(dir)), Err: err}
 	}
 	defer unix.Close(parent)
-	r := remover{top: -1}
-	r.remove(parent, filepath.Base(dir), 0)
-	if r.err != nil {
-		return &os.PathError{Op: "remove", Path: Abridged(dir), Err: r.err}
+	if err := RemoveAt(parent, filepath.Base(dir)); err != nil {
+		return &os.PathError{Op: "remove", Path: Abridged(dir), Err: err}
 	}
 	return nil
+}
+
+// RemoveAt removes name in the directory parent as RemoveTree does. It follows no
+// symlink, whatever changes the tree meanwhile.
+func RemoveAt(parent int, name string) error {
+	r := remover{top: -1}
+	r.remove(parent, name, 0)
+	return r.err
 }
 
 // deepest is how many folders a remover has open at once, one in the other.
@@ -133,12 +140,14 @@ func openOwn(dir int, name string) (int, error) {
 	}
 	fd, err := open()
 	if err == unix.EACCES {
-		var st unix.Stat_t
-		if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			return fd, err
+		at, perr := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if perr != nil {
+			return -1, err
 		}
-		if unix.Fchmodat(dir, name, 0o700, 0) != nil {
-			return fd, err
+		cerr := unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(at), 0o700, 0)
+		unix.Close(at)
+		if cerr != nil {
+			return -1, err
 		}
 		fd, err = open()
 	}
