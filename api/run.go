@@ -127,8 +127,9 @@ type Changes struct {
 type LeftOut struct {
 	Path string   `json:"path"`
 	Why  string   `json:"why"`
-	Kind string   `json:"kind"`             // "secret", "fields", "special", "unreadable"
+	Kind string   `json:"kind"`             // "secret", "fields", "special", "unreadable"; "outside": the path leads out of the source
 	Of   []string `json:"fields,omitempty"` // which fields of the file, when only they were left out
+	Fix  string   `json:"fix,omitempty"`    // the flag that lets it in, when one does
 }
 
 // Check is the outcome of --check.

@@ -127,7 +127,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 		field(w, "weaker", d)
 	}
 	for _, l := range c.LeftOut {
-		field(w, "left out", l.Path+": "+l.Why)
+		field(w, "left out", leftOutWords(l))
 	}
 }
 

@@ -261,18 +261,7 @@ func (a *app) lastLine(run api.Run) {
 	if run.ExitCode != nil && *run.ExitCode != 0 {
 		a.sayMissing(run.MissingCalls)
 	}
-	n := len(run.LeftOut)
-	if n > 0 {
-		var names []string
-		for i, l := range run.LeftOut {
-			if i == 5 {
-				names = append(names, "…")
-				break
-			}
-			names = append(names, printable(l.Path))
-		}
-		a.say("pando: left out: %s (%s); let one in with --with-secret PATH", strings.Join(names, ", "), plural(n, "path"))
-	}
+	a.sayLeftOut(run)
 	if run.Error != nil {
 		a.say("pando: %s", printable(run.Error.Message))
 		if run.Error.Hint != "" {
@@ -358,7 +347,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 		fmt.Fprintf(w, "would run   %s\n", printable(strings.Join(p.Command, " ")))
 		fmt.Fprintf(w, "source      %s: %s, %s\n", p.Source, plural(p.Files, "file"), size(p.Bytes))
 		fmt.Fprintf(w, "backend     %s, %s, policy %s\n", p.Backend, imageWords(p.Image, ""), short(p.Policy))
-		section(w, "left out", len(p.LeftOut), func(i int) string { return printable(p.LeftOut[i].Path) + ": " + p.LeftOut[i].Why })
+		section(w, "left out", len(p.LeftOut), func(i int) string { return leftOutWords(p.LeftOut[i]) })
 		fmt.Fprintln(w, "\nvisible in the cell:")
 		t := a.newTable(w)
 		for _, m := range p.Mounts {

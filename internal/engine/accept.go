@@ -256,9 +256,10 @@ func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptReq
 	}
 	var reserved, scrubbed []string
 	for _, l := range c.LeftOut {
-		if l.Kind == workspace.Fields {
+		switch {
+		case l.Kind == workspace.Fields:
 			scrubbed = append(scrubbed, l.Path)
-		} else {
+		case l.Reserved():
 			reserved = append(reserved, l.Path)
 		}
 	}

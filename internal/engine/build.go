@@ -201,6 +201,7 @@ func (b *build) make(ctx context.Context) error {
 	if err := e.ownLayers(ctx, &x.c, prov, nil); err != nil {
 		return err
 	}
+	x.nameOutside()
 	if err := x.setUp(); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func reservedTouched(left []workspace.LeftOut, d *diff.Diff) []string {
 	var out []string
 	for _, f := range d.Files {
 		for _, l := range left {
-			if f.Path == l.Path || strings.HasPrefix(f.Path, l.Path+"/") {
+			if l.Kind != workspace.Outside && (f.Path == l.Path || strings.HasPrefix(f.Path, l.Path+"/")) {
 				out = append(out, f.Path)
 				break
 			}

@@ -76,6 +76,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if err := x.firstCheckpoint(); err != nil {
 		return api.Cell{}, err
 	}
+	x.nameOutside()
 	if err := x.setUp(); err != nil {
 		return api.Cell{}, err
 	}

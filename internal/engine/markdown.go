@@ -108,6 +108,9 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 			if len(l.Of) > 0 {
 				fmt.Fprintf(b, " (%s)", strings.Join(l.Of, ", "))
 			}
+			if l.Fix != "" {
+				fmt.Fprintf(b, "; let it in with `%s`", l.Fix)
+			}
 			b.WriteString("\n")
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/pando-dev/pando/api"
@@ -24,7 +25,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
-		out.LeftOut = leftOutAPI(c.LeftOut)
+		out.LeftOut = leftOutAPI(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }))
 	} else {
 		s, err := workspace.Survey(ctx, p.source, p.with, e.cfg.Parser)
 		if err != nil {
@@ -38,6 +39,9 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if err != nil {
 		return out, err
 	}
+	x.plan = img
+	x.nameOutside()
+	out.LeftOut = append(out.LeftOut, leftOutAPI(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }))...)
 	out.Notes = append(out.Notes, x.run.Notes...)
 	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Why: whyTmp},
 		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Why: whyWorkspace})

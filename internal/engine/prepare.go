@@ -86,6 +86,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	}
 	x.run.Before = point(&x.before)
 	x.run.In.Before = x.before.ID
+	x.nameOutside()
 	x.run.Provider = api.Provider{Name: x.c.Provider, Why: x.c.WhyNot}
 	x.run.LeftOut = leftOutAPI(x.c.LeftOut)
 	if ctx.Err() != nil {
@@ -163,6 +164,19 @@ func (x *execution) planImage(ctx context.Context) (plan *image.HostPlan, err er
 		x.run.Notes = append(x.run.Notes, text)
 	}
 	return plan, nil
+}
+
+// nameOutside puts what the source points to outside itself among what the cell
+// does not have. A cell without a new plan keeps what was said of it.
+func (x *execution) nameOutside() {
+	if x.plan == nil {
+		return
+	}
+	list := slices.DeleteFunc(slices.Clone(x.c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside })
+	for _, o := range x.plan.Outside {
+		list = append(list, workspace.LeftOut{Path: o.From, Kind: workspace.Outside, Why: o.Why, Fix: o.Fix})
+	}
+	x.c.LeftOut, x.c.Shared = list, cell.Digest{}
 }
 
 func mountFlags(p *runPlan) (out []string) {
@@ -394,7 +408,7 @@ func point(k *Checkpoint) *api.Point {
 func leftOutAPI(list []workspace.LeftOut) []api.LeftOut {
 	out := make([]api.LeftOut, 0, len(list))
 	for _, l := range list {
-		out = append(out, api.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields})
+		out = append(out, api.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields, Fix: l.Fix})
 	}
 	return out
 }

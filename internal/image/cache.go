@@ -163,7 +163,7 @@ func (p *planner) userSite() {
 
 func (p *planner) hasTool(names ...string) bool {
 	for _, n := range names {
-		if p.lookup(n) != "" {
+		if p.lookupOwn(n) != "" {
 			return true
 		}
 	}
@@ -187,6 +187,9 @@ func (p *planner) setting(name string) string {
 	file := p.env["GOENV"]
 	if !path.IsAbs(file) {
 		file = p.expand("~/.config/go/env")
+	}
+	if pl := p.t.resolve(file); within(p.source, pl.path) || p.redirected(pl) {
+		return ""
 	}
 	for line := range strings.Lines(p.t.text(file, maxSetting)) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok && k == name {

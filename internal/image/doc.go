@@ -15,15 +15,16 @@
 //   - The target of every mount is free of symlinks. Symlinks of the host that
 //     lead there (/bin, ~/.nvm on another disk, sdkman's "current") are made
 //     again in the cell, so both paths work.
-//   - What the project wants and can't have is named in a note, with the
-//     --mount that would permit it if one would. What is not named is either
-//     there or was never asked for.
+//   - What lies outside the source is shown only because of the system, of what
+//     the caller's environment names, or of --mount. Nothing in the source (a
+//     symlink, a manifest, a ".git" file, an object store to borrow from, a
+//     virtual environment, a first line of a script) is a reason to mount. What
+//     it leads to is named in Outside, with the --mount that lets it in if one
+//     does.
 //
 // What a person decided (PATH, the environment, --mount, programs in the home)
-// is trusted with naming install roots. What the project's files say (links,
-// virtual environments, manifests) is not: it can only lead to directories
-// that are what it claims (a Go module, a package, an interpreter, a git
-// directory that points back) and never to hidden or personal directories.
+// is trusted with naming install roots, unless the path leads through a symlink
+// of the source.
 //
 // It leaves to the caller: the cell's own home, /tmp and the workspace, which
 // are put into the plan with Insert; to make the writable layers of caches;

@@ -178,7 +178,7 @@ func (p *planner) pass(name string, r rule, value string) string {
 // showRoot mounts an install root that a variable names.
 func (p *planner) showRoot(at string) {
 	pl := p.t.resolve(at)
-	if !pl.isDir() || p.shown(pl.path) || p.broad(pl.path) {
+	if !pl.isDir() || p.shown(pl.path) || p.broad(pl.path) || p.refuseRedirected(pl) != "" {
 		return
 	}
 	label := "toolchain " + path.Base(at)

@@ -37,6 +37,7 @@ type HostPlan struct {
 	Workspace  string   // where the workspace belongs: Source without symlinks
 	Workdir    string   // Workdir without symlinks
 	Notes      []Note
+	Outside    []Lead // what the source points to and the cell does not have
 	Downgrades []string
 	Seeds      []Seed // files that the cell finds over an image
 
@@ -75,8 +76,8 @@ func Host(req HostRequest) (*HostPlan, error) {
 	}
 	p.toolchains()
 	p.caches()
-	p.outside()
 	p.environment()
+	p.outside()
 	return p.finish()
 }
 
@@ -98,7 +99,7 @@ type planner struct {
 	found   map[string]string   // programs by name
 	looked  map[string]bool     // programs and environments that were followed
 	scanned int                 // programs looked at without being asked for
-	leads   int                 // things shown because the project points to them
+	leads   int                 // things shown because a tool is linked to them
 
 	plan HostPlan
 }
@@ -108,7 +109,7 @@ type slot struct {
 	cell.Mount
 	own   bool // shows the host's files of the same path
 	asked bool // by --mount
-	data  bool // of another project: what is secret in it is covered
+	data  bool // linked from a tool: what is secret in it is covered
 	cover bool // hides something: never dropped
 	fixed bool // part of something else: never dropped
 	cells bool // the cell's own (home, /tmp, workspace): the caller inserts it
@@ -213,6 +214,10 @@ func (p *planner) mayAppear(at string) bool {
 	return ok && (s.cells || s.Kind == cell.Tmpfs && s.Target == "/var/tmp" || s.asked && !s.ReadOnly)
 }
 
+// linkedFrom begins the label of what a tool's files lead to. It is not
+// id-mapped: what its owner alone may read stays unread.
+const linkedFrom = "linked from "
+
 // mount shows the host's file or directory pl at its own path, unless the
 // guard refuses; then it says why.
 func (p *planner) mount(pl place, kind cell.MountKind, label string) (refused string) {
@@ -236,7 +241,7 @@ func (p *planner) mount(pl place, kind cell.MountKind, label string) (refused st
 	}
 	p.slots[pl.path] = slot{own: true, Mount: cell.Mount{
 		Kind: kind, Target: pl.path, Source: p.t.disk(pl.path), ReadOnly: kind == cell.Bind,
-		Owned: within(p.home, pl.path) || p.uid != 0 && pl.uid == p.uid, Why: label,
+		Owned: !strings.HasPrefix(label, linkedFrom) && (within(p.home, pl.path) || p.uid != 0 && pl.uid == p.uid), Why: label,
 	}}
 	return ""
 }
@@ -245,6 +250,9 @@ func (p *planner) mount(pl place, kind cell.MountKind, label string) (refused st
 // and so are the symlinks that lead to it.
 func (p *planner) show(at string, kind cell.MountKind, label string) (refused string) {
 	pl := p.t.resolve(at)
+	if why := p.refuseRedirected(pl); why != "" {
+		return why
+	}
 	if !p.shown(pl.path) || kind == cell.Cache {
 		if refused := p.mount(pl, kind, label); refused != "" {
 			return refused
@@ -281,8 +289,15 @@ func (p *planner) note(at, what, fix string) {
 // mountFix is the flag that would show pl, if that flag would be accepted.
 func (p *planner) mountFix(at string) string {
 	pl := p.t.resolve(at)
-	if !pl.exists() || p.refuseAsked(pl) != "" || p.refuseTarget(pl.path, pl) != "" {
+	if !pl.exists() || strings.Contains(pl.path, ":") || p.refuseAsked(pl) != "" || p.refuseTarget(pl.path, pl) != "" {
 		return ""
 	}
-	return "--mount " + pl.path + ":" + pl.path
+	arg := pl.path + ":" + pl.path
+	if strings.ContainsFunc(arg, func(r rune) bool { return r > '~' || !strings.ContainsRune(plain, r) }) {
+		arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	return "--mount " + arg
 }
+
+// plain are the characters that mean nothing to a shell.
+const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@%+,=-"

@@ -16,8 +16,8 @@ var binNames = []string{"bin", "sbin", "libexec", "shims", "condabin", "scripts"
 var broadInHome = []string{".local", ".local/share", ".local/lib", ".local/state", ".local/opt", ".config", ".cache", ".var", ".var/app",
 	"apps", "opt", "programs", "src", "code", "projects", "work", "git", "repos", "dev", "development", "workspace", "snap"}
 
-// personal are a person's own directories in the home. What the project's
-// files point to is never shown from there.
+// personal are a person's own directories in the home. What tools are linked
+// to is never shown from there.
 var personal = []string{"desktop", "documents", "downloads", "pictures", "photos", "music", "videos", "movies", "public", "templates", "mail", "maildir",
 	"dropbox", "onedrive", "nextcloud", "owncloud", "google drive", "icloud", "sync", "private", "vaults", "notes"}
 
@@ -136,6 +136,9 @@ func (p *planner) install(at string) (refused string) {
 	pl := p.t.resolve(at)
 	if !pl.exists() {
 		return "it does not exist"
+	}
+	if why := p.refuseRedirected(pl); why != "" {
+		return why
 	}
 	if !p.shown(pl.path) {
 		parts, label := p.installParts(at, pl)

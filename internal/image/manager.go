@@ -42,7 +42,7 @@ var managers = []manager{
 
 	// Python
 	{name: "pyenv", env: "PYENV_ROOT", dirs: []string{"~/.pyenv"}, programs: []string{"pyenv"}},
-	{name: "uv", env: "UV_PYTHON_INSTALL_DIR", dirs: []string{"~/.local/share/uv/python"}, programs: []string{"uv"}},
+	{name: "uv", env: "UV_PYTHON_INSTALL_DIR", dirs: []string{"~/.local/share/uv/python"}, programs: []string{"uv", "python3", "python"}},
 	{name: "uv", env: "UV_TOOL_DIR", dirs: []string{"~/.local/share/uv/tools"}, units: []string{"*"}},
 	{name: "pipx", env: "PIPX_HOME", dirs: []string{"~/.local/share/pipx", "~/.local/pipx"}, units: []string{"venvs/*", "shared"}, with: []string{"shared"}},
 	{name: "poetry", env: "POETRY_HOME", dirs: []string{"~/.local/share/pypoetry"}, units: []string{"venv", "bin"}, with: []string{"venv"}},
@@ -169,6 +169,9 @@ func (p *planner) npmPrefix() string {
 	file := p.env["NPM_CONFIG_USERCONFIG"]
 	if !path.IsAbs(file) {
 		file = join(p.req.Home, ".npmrc")
+	}
+	if pl := p.t.resolve(file); within(p.source, pl.path) || p.redirected(pl) {
+		return ""
 	}
 	for line := range strings.Lines(p.t.text(file, 1<<20)) {
 		k, v, ok := strings.Cut(line, "=")

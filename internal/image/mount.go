@@ -84,6 +84,10 @@ func (p *planner) askedSource(text string) (asked, error) {
 	if !pl.exists() {
 		return asked{}, cell.Errorf(cell.NotFound, op, "", "cannot mount %s: there is no such file or directory", src)
 	}
+	if p.redirected(pl) {
+		return asked{}, cell.Errorf(cell.Denied, op, "name it by its own path, if that is what you mean: --mount "+pl.path+":"+dst,
+			"cannot mount %s: a symlink of the source leads to %s", src, pl.path)
+	}
 	if why := p.refuseAsked(pl); why != "" {
 		return asked{}, cell.Errorf(cell.Denied, op, p.askedHint(pl), "cannot mount %s: %s", src, why)
 	}

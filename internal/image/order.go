@@ -70,6 +70,7 @@ func (p *planner) finish() (*HostPlan, error) {
 		}
 	}
 	slices.SortStableFunc(p.plan.Notes, func(a, b Note) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(p.plan.Outside, func(a, b Lead) int { return strings.Compare(a.From, b.From) })
 	p.plan.find = newFinder(p)
 	plan := p.plan
 	return &plan, nil

@@ -34,11 +34,21 @@ func (f folder) has(name string) bool {
 	return slices.ContainsFunc(f.entries, func(e entry) bool { return e.name == name })
 }
 
-// outside shows, read-only, what the project links to outside itself, or says
-// why it is not there. The work is bounded: it looks at the top levels and at
-// known files, whatever the project's size.
+// A Lead is something outside the source that the source points to. The
+// source is never a reason to mount it: it is in the cell only where the
+// system, the caller's environment or --mount shows it.
+type Lead struct {
+	From string // the file of the source that points there, relative to the source
+	To   string // where it leads, without symlinks
+	Why  string // one clause
+	Fix  string // the flag that lets it in; "" if no flag does
+}
+
+// outside names what the project links to outside itself and the cell does not
+// have. It mounts nothing. The work is bounded: it looks at the top levels and
+// at known files, whatever the project's size.
 func (p *planner) outside() {
-	if p.source == "" {
+	if p.source == "" || p.req.Source == "" {
 		return
 	}
 	queue := []folder{{path: p.source}}
@@ -53,7 +63,7 @@ func (p *planner) outside() {
 			at := join(f.path, e.name)
 			switch {
 			case e.text != "":
-				if f.depth < 2 && !isVenv {
+				if !isVenv {
 					p.symlink(at, e)
 				}
 			case e.name == ".git":
@@ -77,7 +87,7 @@ func (p *planner) manifest(at, name string) {
 	case name == "go.mod" || name == "go.work":
 		p.goManifest(at)
 	case name == "Cargo.toml":
-		p.cargoManifest(at, 0)
+		p.cargoManifest(at)
 	case name == "package.json":
 		p.npmManifest(at)
 	case name == "pyproject.toml":
@@ -95,31 +105,97 @@ func (p *planner) rel(at string) string {
 	return at
 }
 
-// follow shows what the file from points to, if it is what it should be. The
-// path is absolute, or relative to from's directory.
-func (p *planner) follow(from, to, what string, genuine func(place) bool) (place, bool) {
+// follow names what the file from points to. The path is absolute, or relative
+// to from's directory.
+func (p *planner) follow(from, to string) {
 	if !path.IsAbs(to) {
 		to = join(path.Dir(from), to)
 	}
-	pl := p.t.resolve(to)
+	p.lead(from, p.t.resolve(to))
+}
+
+// lead names a place that the file from of the source points to, unless it is
+// part of the source or the cell has it anyway.
+func (p *planner) lead(from string, pl place) {
 	if !pl.exists() || within(p.source, pl.path) {
-		return pl, false
+		return
+	}
+	if p.shown(pl.path) {
+		p.link(pl)
+		return
+	}
+	p.outsider(from, pl, "leads to "+pl.path+", outside the source", p.mountFix(pl.path))
+}
+
+// outsider records a lead, once.
+func (p *planner) outsider(from string, pl place, why, fix string) {
+	l := Lead{From: p.rel(from), To: pl.path, Why: why, Fix: fix}
+	if slices.Contains(p.plan.Outside, l) {
+		return
+	}
+	if len(p.plan.Outside) == maxLeads {
+		p.note(p.rel(from), "and others lead out of the source, too: not all are named", "")
+		return
+	}
+	if l.Fix == "" {
+		if refused := p.refuseAsked(pl); refused != "" {
+			l.Why += ": " + refused
+		}
+	}
+	p.plan.Outside = append(p.plan.Outside, l)
+}
+
+// redirected reports whether the way to pl passes a symlink of the source: the
+// caller named a path in the source, and the source says where it leads.
+func (p *planner) redirected(pl place) bool {
+	return p.req.Source != "" && !within(p.source, pl.path) && slices.ContainsFunc(pl.links, func(l link) bool { return within(p.source, l.at) })
+}
+
+// refuseRedirected says why pl is not shown when the source redirects the path
+// that led to it, and names it among what was left out.
+func (p *planner) refuseRedirected(pl place) string {
+	if !p.redirected(pl) {
+		return ""
+	}
+	if !p.shown(pl.path) {
+		for _, l := range pl.links {
+			if within(p.source, l.at) {
+				p.lead(l.at, pl)
+				break
+			}
+		}
+	}
+	return "a symlink of the source leads to it"
+}
+
+// data shows a directory or file that a package of the caller's own tools is
+// linked to, with its secrets and its repository covered.
+func (p *planner) data(from string, pl place) {
+	if p.leads++; p.leads > maxLeads {
+		return
 	}
 	if s, ok := p.slotOf(pl.path); ok && s.own && !s.data {
 		p.link(pl)
-		return pl, true
+		return
 	}
-	if !genuine(pl) {
-		if pl.isDir() {
-			p.note(p.rel(from), "points to "+pl.path+", which is no "+what, p.mountFix(pl.path))
-		}
-		return pl, false
+	refused := p.unsuited(pl)
+	if refused == "" {
+		refused = p.show(pl.path, cell.Bind, linkedFrom+from)
 	}
-	return pl, p.data(p.rel(from), pl)
+	if refused != "" {
+		p.note(from, "points to "+pl.path+", which is not in the cell: "+refused, p.mountFix(pl.path))
+		return
+	}
+	if s := p.slots[pl.path]; s.own {
+		s.data = true
+		p.slots[pl.path] = s
+	}
+	p.link(pl)
+	p.cover(pl.path, pl.path, true, 0)
 }
 
-// unsuited says why what the project points to is not shown without being
-// asked for; "" is nothing against it.
+// unsuited says why what a tool is linked to is not shown; "" is nothing
+// against it.
 func (p *planner) unsuited(pl place) string {
 	if why := p.g.refuseAuto(pl); why != "" {
 		return why
@@ -131,29 +207,6 @@ func (p *planner) unsuited(pl place) string {
 		return "it holds more than one project"
 	}
 	return ""
-}
-
-// data shows a directory or file that is part of some other project, with its
-// secrets and its repository covered.
-func (p *planner) data(from string, pl place) bool {
-	if p.leads++; p.leads > maxLeads {
-		return false
-	}
-	refused := p.unsuited(pl)
-	if refused == "" {
-		refused = p.show(pl.path, cell.Bind, "linked from "+from)
-	}
-	if refused != "" {
-		p.note(from, "points to "+pl.path+", which is not in the cell: "+refused, p.mountFix(pl.path))
-		return false
-	}
-	if s := p.slots[pl.path]; s.own {
-		s.data, s.Owned = true, pl.uid == p.uid
-		p.slots[pl.path] = s
-	}
-	p.link(pl)
-	p.cover(pl.path, pl.path, true, 0)
-	return true
 }
 
 // cover hides what an import would leave out of the host's directory dir,
@@ -183,7 +236,7 @@ func (p *planner) cover(dir, at string, repo bool, depth int) (hidden []string) 
 	return hidden
 }
 
-// symlink follows a link in the top levels of the project.
+// symlink names what a link in the top levels of the project leads to.
 func (p *planner) symlink(at string, e entry) {
 	to := e.text
 	if !path.IsAbs(to) {
@@ -197,30 +250,7 @@ func (p *planner) symlink(at string, e entry) {
 			return // the cell has its own
 		}
 	}
-	pl := p.t.resolve(at)
-	if !pl.exists() || within(p.source, pl.path) {
-		return
-	}
-	if p.shown(pl.path) {
-		p.link(pl)
-		return
-	}
-	if m, root, rest := p.managerOf("", pl); m != nil {
-		// Nix's "result", a link to a toolchain: the whole install root.
-		if parts := m.parts(root, rest); parts != nil {
-			p.showParts(parts, "toolchain "+m.name)
-			p.link(pl)
-			return
-		}
-	}
-	switch {
-	case e.name == ".git":
-		p.note(p.rel(at), "leads to the git directory "+pl.path+", which is not in the cell", p.mountFix(pl.path))
-	case secretFile(e.name) && !pl.isDir():
-		p.note(p.rel(at), "leads to "+pl.path+", which is not in the cell: its name is a secret's", "")
-	default:
-		p.data(p.rel(at), pl)
-	}
+	p.lead(at, p.t.resolve(at))
 }
 
 // above says what lies above the source and would be used on the host: the

@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 // parsed reads leads out of a manifest, once for each state of the file.
@@ -19,22 +17,10 @@ func (p *planner) parsed(kind, at string, parse func(text string) []string) []st
 	return remember(kind, p.t.disk(at), i, func() []string { return parse(string(p.t.read(at, maxManifest))) })
 }
 
-// hasFile returns a test for directories that hold one of the names.
-func (p *planner) hasFile(names ...string) func(place) bool {
-	return func(pl place) bool {
-		for _, n := range names {
-			if p.t.lstat(join(pl.path, n)).isFile() {
-				return true
-			}
-		}
-		return false
-	}
-}
-
 // goManifest follows `replace x => ../y` and `use ../y`.
 func (p *planner) goManifest(at string) {
 	for _, to := range p.parsed("go manifest", at, goLeads) {
-		p.follow(at, to, "Go module", p.hasFile("go.mod"))
+		p.follow(at, to)
 	}
 }
 
@@ -93,42 +79,17 @@ func tomlPaths(text string) (out []string) {
 	return out
 }
 
-// cargoManifest follows `path = "../x"`, and what that package points to in
-// turn.
-func (p *planner) cargoManifest(at string, depth int) {
+// cargoManifest follows `path = "../x"`.
+func (p *planner) cargoManifest(at string) {
 	for _, to := range p.parsed("toml", at, tomlPaths) {
-		pl, ok := p.follow(at, to, "Cargo package", p.hasFile("Cargo.toml"))
-		if !ok || depth == maxChain || p.looked[pl.path+"/Cargo.toml"] {
-			continue
-		}
-		p.looked[pl.path+"/Cargo.toml"] = true
-		p.cargoWorkspace(pl.path)
-		p.cargoManifest(join(pl.path, "Cargo.toml"), depth+1)
-	}
-}
-
-// cargoWorkspace shows the manifest of the workspace that a package outside
-// inherits from; cargo reads nothing else of it.
-func (p *planner) cargoWorkspace(dir string) {
-	if !strings.Contains(p.t.text(join(dir, "Cargo.toml"), maxManifest), "workspace = true") {
-		return
-	}
-	for up := path.Dir(dir); up != "/" && !within(up, p.home); up = path.Dir(up) {
-		at := join(up, "Cargo.toml")
-		if strings.Contains(p.t.text(at, maxManifest), "[workspace") {
-			p.show(at, cell.Bind, "linked from "+join(dir, "Cargo.toml"))
-			return
-		}
+		p.follow(at, to)
 	}
 }
 
 // npmManifest follows dependencies on directories and archives.
 func (p *planner) npmManifest(at string) {
-	genuine := func(pl place) bool {
-		return p.hasFile("package.json")(pl) || pl.isFile() && (strings.HasSuffix(pl.path, ".tgz") || strings.HasSuffix(pl.path, ".tar.gz"))
-	}
 	for _, to := range p.parsed("package.json", at, npmLeads) {
-		p.follow(at, to, "npm package", genuine)
+		p.follow(at, to)
 	}
 }
 
@@ -176,7 +137,7 @@ func (p *planner) nodeModules(dir string) {
 				continue
 			}
 			at := join(d, e.name)
-			p.follow(at, at, "npm package", p.hasFile("package.json"))
+			p.follow(at, at)
 		}
 	}
 }
@@ -184,14 +145,14 @@ func (p *planner) nodeModules(dir string) {
 // pyproject follows path dependencies of uv and Poetry.
 func (p *planner) pyproject(at string) {
 	for _, to := range p.parsed("toml", at, tomlPaths) {
-		p.follow(at, to, "Python project", p.isPythonProject)
+		p.follow(at, to)
 	}
 }
 
 // requirements follows `-e ../x` and file: URLs.
 func (p *planner) requirements(at string) {
 	for _, to := range p.parsed("requirements", at, requirementLeads) {
-		p.follow(at, to, "Python project", p.isPythonProject)
+		p.follow(at, to)
 	}
 }
 

@@ -17,7 +17,7 @@ const maxDistributions = 1000
 
 // venv shows what the virtual environment in dir needs from outside: the
 // interpreter it was made with, and what is installed in it as a link. With
-// ofProject it is the project that says so, and is not trusted.
+// ofProject the source says so: then what it needs is only named.
 func (p *planner) venv(dir string, ofProject bool) {
 	if p.looked["venv "+dir] {
 		return
@@ -64,8 +64,16 @@ func (p *planner) python(from, at string, ofProject bool) {
 	if !pl.isProgram() || p.source != "" && within(p.source, pl.path) {
 		return
 	}
-	if ofProject && !p.isPython(pl) {
-		p.note(p.rel(from), "names "+pl.path+", which is no Python interpreter", p.mountFix(pl.path))
+	if ofProject {
+		if p.shown(pl.path) {
+			p.link(pl)
+			return
+		}
+		fix := ""
+		if parts, _ := p.installParts(pl.path, pl); len(parts) > 0 {
+			fix = p.mountFix(parts[0].path)
+		}
+		p.outsider(from, pl, "names the interpreter "+pl.path+", outside the source", orElse(fix, p.mountFix(pl.path)))
 		return
 	}
 	if refused := p.install(at); refused != "" {
@@ -73,47 +81,11 @@ func (p *planner) python(from, at string, ofProject bool) {
 	}
 }
 
-// isPython reports whether a program lies in an installation of Python, so
-// that nothing else can be had under its name.
-func (p *planner) isPython(pl place) bool {
-	base := path.Base(pl.path)
-	if !strings.HasPrefix(base, "python") && !strings.HasPrefix(base, "pypy") && !strings.HasPrefix(base, "graalpy") {
-		return false
+func orElse(a, b string) string {
+	if a != "" {
+		return a
 	}
-	if p.shown(pl.path) {
-		return true
-	}
-	if m, _, _ := p.managerOf("", pl); m != nil {
-		return true
-	}
-	root := path.Dir(path.Dir(pl.path))
-	for _, e := range p.t.list(join(root, "lib")) {
-		if e.mode.IsDir() && p.t.lstat(join(root, "lib/"+e.name+"/os.py")).isFile() {
-			return true
-		}
-	}
-	return false
-}
-
-// isPythonProject takes a project's directory, one in it that holds its
-// packages, and the packages of another environment.
-func (p *planner) isPythonProject(pl place) bool {
-	if pl.isFile() {
-		return strings.HasSuffix(pl.path, ".whl") || strings.HasSuffix(pl.path, ".egg") || strings.HasSuffix(pl.path, ".tar.gz")
-	}
-	if strings.Contains(pl.path+"/", "/site-packages/") {
-		return true
-	}
-	dir := pl.path
-	for range 3 {
-		for _, n := range []string{"pyproject.toml", "setup.py", "setup.cfg"} {
-			if p.t.lstat(join(dir, n)).isFile() {
-				return true
-			}
-		}
-		dir = path.Dir(dir)
-	}
-	return false
+	return b
 }
 
 // sitePackages follows what is installed as a link: path files, editable
@@ -123,17 +95,18 @@ func (p *planner) sitePackages(dir string, ofProject bool) {
 	if !i.isDir() {
 		return
 	}
-	genuine := p.isPythonProject
-	if !ofProject {
-		genuine = func(place) bool { return true }
-	}
 	for _, to := range remember("site-packages", p.t.disk(dir), i, func() []string { return p.siteLeads(dir) }) {
-		if pl := p.t.resolve(to); pl.exists() && !ofProject && p.isPersonal(pl.path) {
+		pl := p.t.resolve(to)
+		switch {
+		case ofProject:
+			p.lead(dir, pl)
+		case !pl.exists() || within(p.source, pl.path):
+		case p.isPersonal(pl.path):
 			// The caller's own tools: their parts may lie in hidden directories.
-			p.showParts([]part{{pl.path, cell.Bind}}, "linked from "+dir)
-			continue
+			p.showParts([]part{{pl.path, cell.Bind}}, linkedFrom+dir)
+		default:
+			p.data(dir, pl)
 		}
-		p.follow(dir, to, "Python project", genuine)
 	}
 }
 

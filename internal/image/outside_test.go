@@ -11,6 +11,41 @@ import (
 
 const proj = "/home/u/src/proj"
 
+// wantsOutside expects that from leads to each of the places, that none of them
+// is in the cell, and that the flag which is offered lets it in.
+func (f *fake) wantsOutside(p *HostPlan, from string, to ...string) {
+	f.t.Helper()
+	for _, want := range to {
+		i := slices.IndexFunc(p.Outside, func(l Lead) bool { return l.To == want && (from == "" || l.From == from) })
+		if i < 0 {
+			f.t.Errorf("%s does not lead to %s: %+v", from, want, p.Outside)
+			continue
+		}
+		for _, m := range p.Mounts {
+			if src := strings.TrimPrefix(m.Source, f.root); m.Kind != cell.Link && (within(src, want) || within(want, src)) && src != "" && src != "/" {
+				f.t.Errorf("%s is mounted: %+v", want, m)
+			}
+		}
+		fix := p.Outside[i].Fix
+		if fix == "" {
+			continue
+		}
+		asked, ok := strings.CutPrefix(fix, "--mount ")
+		if !ok {
+			f.t.Errorf("%q is no flag", fix)
+			continue
+		}
+		again := f.req
+		again.Mounts = []string{strings.Trim(asked, "'")}
+		q, err := Host(again)
+		if err != nil {
+			f.t.Errorf("%s is refused: %v", fix, err)
+		} else if slices.Contains(q.Outside, p.Outside[i]) {
+			f.t.Errorf("%s does not let %s in", fix, want)
+		}
+	}
+}
+
 func TestOutsideGo(t *testing.T) {
 	f := newFake(t)
 	f.file(proj+"/go.mod", "module m\n\nreplace example.com/a => ../a // why\nreplace (\n\texample.com/b v1.0.0 => \"../b\" \n\texample.com/c => example.com/d v1.2.3\n)\nreplace example.com/e => ../private\nreplace example.com/in => ./in\n")
@@ -25,13 +60,10 @@ func TestOutsideGo(t *testing.T) {
 	}
 	f.file("/home/u/src/private/x", canary) // no module
 	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/a", "/home/u/src/b", "/home/u/src/w", "/home/u/src/deep")
-	wantsNote(t, p, "go.mod", "no Go module", "--mount /home/u/src/private:/home/u/src/private")
+	f.wantsOutside(p, "go.mod", "/home/u/src/a", "/home/u/src/b", "/home/u/src/private")
+	f.wantsOutside(p, "go.work", "/home/u/src/w")
+	f.wantsOutside(p, "cmd/x/go.mod", "/home/u/src/deep")
 	checkF60(f, p)
-	v := f.view(p)
-	if v["/home/u/src/a/.env.example"] != "example" || v["/home/u/src/a/.env"] != "" || v["/home/u/src/a/.git"] != "/" {
-		t.Error("the secrets of a linked module are not covered, or its example is")
-	}
 }
 
 func TestOutsideGoWorkspaceAbove(t *testing.T) {
@@ -54,7 +86,7 @@ func TestOutsideCargo(t *testing.T) {
 	f.file("/home/u/src/b/Cargo.toml", "[package]\n[dependencies]\na = { path = '../ws/a' }\n")
 	f.file("/home/u/src/ws/secret/x", canary)
 	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/ws/a", "/home/u/src/ws/Cargo.toml", "/home/u/src/b")
+	f.wantsOutside(p, "Cargo.toml", "/home/u/src/ws/a")
 	checkF60(f, p)
 }
 
@@ -75,10 +107,10 @@ func TestOutsideNpm(t *testing.T) {
 	f.link(proj+"/node_modules/bad", "/home/u/Documents")
 	f.file("/home/u/Documents/package.json", canary)
 	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/a", "/home/u/src/t.tgz", "/home/u/src/linked", "/home/u/src/scoped")
-	f.wantsLink(p, "/home/u/.npm-global/lib/node_modules/linked", "../../../src/linked")
-	wantsNote(t, p, "package.json", "no npm package")
-	wantsNote(t, p, "node_modules/bad", "personal")
+	f.wantsOutside(p, "package.json", "/home/u/src/a", "/home/u/src/t.tgz", "/home/u/src/x")
+	f.wantsOutside(p, "node_modules/linked", "/home/u/src/linked")
+	f.wantsOutside(p, "node_modules/@scope/pkg", "/home/u/src/scoped")
+	f.wantsOutside(p, "node_modules/bad", "/home/u/Documents")
 	checkF60(f, p)
 }
 
@@ -89,15 +121,18 @@ func fakePython(f *fake, root string) {
 	f.file(root+"/lib/python3.12/os.py", "")
 }
 
+// What uv installed is the caller's; any other interpreter that a virtual
+// environment of the source names is let in by a flag.
 func TestOutsideVenv(t *testing.T) {
-	for _, c := range []struct{ name, python, root, mounted string }{
-		{"uv", "/home/u/.local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu", "", "/home/u/.local/share/uv/python"},
-		{"pyenv", "/home/u/.pyenv/versions/3.12.4", "", "/home/u/.pyenv"},
-		{"built by hand", "/home/u/.python/3.12", "", "/home/u/.python/3.12"},
-		{"opt", "/opt/python", "", "/opt/python"},
+	for _, c := range []struct{ name, python, fix string }{
+		{"uv", "/home/u/.local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu", ""},
+		{"pyenv", "/home/u/.pyenv/versions/3.12.4", "/home/u/.pyenv"},
+		{"built by hand", "/home/u/.python/3.12", "/home/u/.python/3.12"},
+		{"opt", "/opt/python", "/opt/python"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(t)
+			f.prog("/usr/bin/python3", "\x7fELF")
 			fakePython(f, c.python)
 			f.file(proj+"/.venv/pyvenv.cfg", "home = "+c.python+"/bin\nversion = 3.12.4\n")
 			f.link(proj+"/.venv/bin/python", c.python+"/bin/python3.12")
@@ -105,9 +140,18 @@ func TestOutsideVenv(t *testing.T) {
 			f.env("VIRTUAL_ENV", proj+"/.venv")
 			f.path(proj + "/.venv/bin")
 			p := f.plan()
-			f.wants(p, cell.Bind, c.mounted)
-			if len(p.Notes) > 0 {
-				t.Errorf("notes: %+v", p.Notes)
+			if c.fix == "" {
+				f.wants(p, cell.Bind, "/home/u/.local/share/uv/python")
+			} else {
+				f.wantsOutside(p, ".venv/pyvenv.cfg", c.python+"/bin/python3.12")
+				if p.Outside[0].Fix != "--mount "+c.fix+":"+c.fix {
+					t.Errorf("the flag is %q", p.Outside[0].Fix)
+				}
+				f.req.Mounts = []string{c.fix + ":" + c.fix}
+				p = f.plan()
+			}
+			if len(p.Notes)+len(p.Outside) > 0 {
+				t.Errorf("notes: %+v, outside: %+v", p.Notes, p.Outside)
 			}
 			if got, _ := envOf(p, "VIRTUAL_ENV"); got != proj+"/.venv" || !strings.HasPrefix(p.Path, proj+"/.venv/bin:") {
 				t.Errorf("VIRTUAL_ENV=%s PATH=%s", got, p.Path)
@@ -127,8 +171,7 @@ func TestF63VenvThatLies(t *testing.T) {
 	f.link(proj+"/.venv/bin/python3", "/home/u/.ssh/id_rsa")
 	f.prog("/home/u/.ssh/id_rsa", canary)
 	p := f.plan()
-	wantsNote(t, p, ".venv/pyvenv.cfg", "/home/u/.config/app/python3", "no Python interpreter")
-	wantsNote(t, p, ".venv/pyvenv.cfg", "/home/u/Documents/bin/python3", "no Python interpreter")
+	f.wantsOutside(p, ".venv/pyvenv.cfg", "/home/u/.config/app/python3", "/home/u/Documents/bin/python3", "/home/u/.ssh/id_rsa")
 	checkF60(f, p)
 }
 
@@ -152,9 +195,8 @@ func TestOutsideEditableInstalls(t *testing.T) {
 	f.file("/home/u/src/e/pyproject.toml", canary)
 	f.file("/home/u/notes/x", canary)
 	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/a/src", "/home/u/src/b/b", "/home/u/src/c", "/home/u/src/d d")
+	f.wantsOutside(p, ".venv/lib/python3.12/site-packages", "/home/u/src/a/src", "/home/u/src/b/b", "/home/u/src/c", "/home/u/src/d d", "/home/u/src", "/home/u", "/home/u/notes")
 	checkF60(f, p)
-	wantsNote(t, p, ".venv/lib/python3.12/site-packages", "/home/u/notes", "no Python project")
 }
 
 func TestOutsidePythonManifests(t *testing.T) {
@@ -164,67 +206,122 @@ func TestOutsidePythonManifests(t *testing.T) {
 	for _, d := range []string{"a", "b", "c"} {
 		f.file("/home/u/src/"+d+"/pyproject.toml", "")
 	}
-	f.wants(f.plan(), cell.Bind, "/home/u/src/a", "/home/u/src/b", "/home/u/src/c")
+	f.wantsOutside(f.plan(), "", "/home/u/src/a", "/home/u/src/b", "/home/u/src/c")
 }
 
-// fakeRepo makes a repository with a linked worktree at the source.
-func fakeRepo(f *fake, config string) {
-	f.file("/home/u/src/main/.git/HEAD", "ref: refs/heads/main\n")
-	f.file("/home/u/src/main/.git/config", config)
-	f.dir("/home/u/src/main/.git/objects/pack")
-	f.file("/home/u/src/main/secret.txt", canary)
-	f.file("/home/u/src/main/.git/worktrees/proj/HEAD", "ref: refs/heads/x\n")
+// Neither git's pointers nor the stores that a repository borrows from are a
+// reason to mount.
+func TestX04GitPointers(t *testing.T) {
+	f := newFake(t)
+	f.file("/home/u/src/main/.git/HEAD", canary)
 	f.file("/home/u/src/main/.git/worktrees/proj/commondir", "../..\n")
 	f.file("/home/u/src/main/.git/worktrees/proj/gitdir", proj+"/.git\n")
+	f.dir("/home/u/src/main/.git/objects/pack")
 	f.file(proj+"/.git", "gitdir: /home/u/src/main/.git/worktrees/proj\n")
+	f.file(proj+"/nested/.git", "gitdir: ../../main/.git\n")
+	p := f.plan()
+	f.wantsOutside(p, ".git", "/home/u/src/main/.git/worktrees/proj")
+	f.wantsOutside(p, "nested/.git", "/home/u/src/main/.git")
+	checkF60(f, p)
+
+	f = newFake(t)
+	f.file(proj+"/.git/objects/info/alternates", "/data/mirror/objects\n/home/u/Documents\n../../../other/.git/objects\n")
+	f.file("/data/mirror/objects/pack/x", canary)
+	f.file("/home/u/Documents/x", canary)
+	f.file("/home/u/src/other/.git/objects/pack/x", canary)
+	p = f.plan()
+	f.wantsOutside(p, ".git", "/data/mirror/objects", "/home/u/Documents", "/home/u/src/other/.git/objects")
+	checkF60(f, p)
+
+	f = newFake(t)
+	f.link(proj+"/.git", "../main/.git")
+	f.file("/home/u/src/main/.git/credentials", canary)
+	p = f.plan()
+	f.wantsOutside(p, ".git", "/home/u/src/main/.git")
+	checkF60(f, p)
 }
 
-func TestOutsideWorktree(t *testing.T) {
+// A path that the caller names does not lead where a symlink of the source
+// says: in PATH, in a variable, as the command, as --mount.
+func TestX04RedirectedByTheSource(t *testing.T) {
+	for name, set := range map[string]func(f *fake){
+		"PATH":          func(f *fake) { f.path(proj + "/data/bin") },
+		"relative PATH": func(f *fake) { f.path("data/bin") },
+		"PATH itself":   func(f *fake) { f.path(proj + "/bin") },
+		"JAVA_HOME":     func(f *fake) { f.env("JAVA_HOME", proj+"/data") },
+		"VIRTUAL_ENV":   func(f *fake) { f.env("VIRTUAL_ENV", proj+"/data") },
+		"CARGO_HOME":    func(f *fake) { f.env("CARGO_HOME", proj+"/data"); f.prog("/usr/bin/cargo", "\x7fELF") },
+		"PIP_CACHE_DIR": func(f *fake) { f.env("PIP_CACHE_DIR", proj+"/data"); f.prog("/usr/bin/python3", "\x7fELF") },
+		"NVM_DIR":       func(f *fake) { f.env("NVM_DIR", proj+"/data") },
+		"RUSTUP_HOME":   func(f *fake) { f.env("RUSTUP_HOME", proj+"/data"); f.prog("/usr/bin/rustup", "\x7fELF") },
+		"GOENV": func(f *fake) {
+			f.prog("/usr/bin/go", "\x7fELF")
+			f.file(proj+"/goenv", "GOMODCACHE=/srv/acme\nGOCACHE=/srv/acme\n")
+			f.env("GOENV", proj+"/goenv")
+		},
+		"npmrc": func(f *fake) {
+			f.prog("/usr/bin/npm", "\x7fELF")
+			f.file(proj+"/.npmrc", "prefix=/srv/acme\n")
+			f.env("NPM_CONFIG_USERCONFIG", proj+"/.npmrc")
+			f.path("/srv/acme/none")
+		},
+		"command":            func(f *fake) { f.req.Command = []string{"./data/bin/tool"} },
+		"command by workdir": func(f *fake) { f.req.Workdir = proj + "/data"; f.req.Command = []string{"bin/tool"} },
+		"command that links": func(f *fake) { f.req.Command = []string{"./tool"} },
+		"interpreter":        func(f *fake) { f.prog(proj+"/script", "#!/srv/acme/bin/tool\n"); f.req.Command = []string{"./script"} },
+		"interpreter on PATH": func(f *fake) {
+			f.prog(proj+"/b/script", "#!/srv/acme/bin/tool\n")
+			f.path(proj + "/b")
+			f.req.Command = []string{"script"}
+		},
+		"env's interpreter": func(f *fake) {
+			f.prog(proj+"/b/script", "#!/usr/bin/env tool\n")
+			f.link(proj+"/b/tool", "/srv/acme/bin/tool")
+			f.path(proj + "/b")
+			f.req.Command = []string{"script"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			for _, at := range []string{"prod.conf", "registry/x", "toolchains/x", "lib/node_modules/x", "versions/node/v1/bin/x", "lib/python3.12/os.py", "pyvenv.cfg"} {
+				f.file("/srv/acme/"+at, canary)
+			}
+			f.prog("/srv/acme/bin/tool", canary)
+			f.link(proj+"/data", "/srv/acme")
+			f.link(proj+"/bin", "/srv/acme/bin")
+			f.link(proj+"/tool", "/srv/acme/bin/tool")
+			f.link(proj+"/toolchains", "/srv/acme/toolchains")
+			set(f)
+			p := f.plan()
+			checkF60(f, p)
+			f.wantsOutside(p, "data", "/srv/acme")
+			f.wantsOutside(p, "bin", "/srv/acme/bin")
+			f.wantsOutside(p, "tool", "/srv/acme/bin/tool")
+		})
+	}
 	f := newFake(t)
-	fakeRepo(f, "[core]\n\trepositoryformatversion = 0\n")
-	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/main/.git")
-	checkF60(f, p)
-	if v := f.view(p); !strings.Contains(v["/home/u/src/main/.git/config"], "repositoryformatversion") {
-		t.Error("a harmless config is hidden")
+	f.file("/srv/acme/prod.conf", canary)
+	f.link(proj+"/data", "/srv/acme")
+	for _, m := range []string{"data:/data", proj + "/data:/data:rw", "./data/prod.conf:/conf"} {
+		f.req.Mounts = []string{m}
+		if err := f.fails(cell.Denied); !strings.Contains(cell.HintOf(err), "--mount /srv/acme") {
+			t.Errorf("%s: hint %q", m, cell.HintOf(err))
+		}
 	}
 }
 
-func TestOutsideWorktreeWithAPassword(t *testing.T) {
+// What the source has is no reason to show a cache or a toolchain.
+func TestX04ToolsOfTheSource(t *testing.T) {
 	f := newFake(t)
-	fakeRepo(f, "[remote \"origin\"]\n\turl = https://u:"+canary+"@example.com/x.git\n")
-	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/main/.git")
-	wantsNote(t, p, "/home/u/src/main/.git/config", "password")
-	checkF60(f, p)
-}
-
-// A project can't have another repository's objects by naming it.
-func TestF63WorktreeThatLies(t *testing.T) {
-	f := newFake(t)
-	fakeRepo(f, "")
-	f.file("/home/u/src/main/.git/worktrees/proj/gitdir", "/home/u/src/elsewhere/.git\n")
-	f.file("/home/u/src/main/.git/HEAD", canary)
-	p := f.plan()
-	wantsNote(t, p, ".git", "not this worktree's")
-	checkF60(f, p)
-
-	f.file(proj+"/.git", "gitdir: ../main/.git\n")
+	for _, name := range []string{"cargo", "rustup", "conda", "pnpm"} {
+		f.prog(proj+"/b/"+name, "\x7fELF")
+	}
+	f.file("/home/u/.cargo/registry/x", canary)
+	f.file("/home/u/.rustup/toolchains/x", canary)
+	f.file("/home/u/miniconda3/x", canary)
+	f.file("/home/u/.local/share/pnpm/store/x", canary)
+	f.path(proj + "/b")
 	checkF60(f, f.plan())
-}
-
-func TestOutsideSubmoduleAndAlternates(t *testing.T) {
-	f := newFake(t)
-	f.file(proj+"/.git", "gitdir: ../.git/modules/proj\n")
-	f.file("/home/u/src/.git/modules/proj/HEAD", "x")
-	f.file("/home/u/src/.git/modules/proj/config", "[core]\n\tworktree = ../../../proj\n")
-	f.file("/home/u/src/.git/modules/proj/objects/info/alternates", "/data/mirror/objects\n/home/u/Documents\n")
-	f.dir("/data/mirror/objects/pack")
-	f.file("/home/u/Documents/x", canary)
-	p := f.plan()
-	f.wants(p, cell.Bind, "/home/u/src/.git/modules/proj", "/data/mirror/objects")
-	wantsNote(t, p, ".git", "no store of git objects")
-	checkF60(f, p)
 }
 
 func TestOutsideSymlinks(t *testing.T) {
@@ -259,42 +356,43 @@ func TestOutsideSymlinks(t *testing.T) {
 	f.link(proj+"/.env.local", "../secrets/prod")
 	f.file("/home/u/src/secrets/prod", canary)
 	p := f.plan()
-	f.wants(p, cell.Bind, "/data/set", "/home/u/src/shared/file.txt", "/nix/store")
-	f.wantsNone(p, "/data/deep")
-	for at, word := range map[string]string{"home": "home directory", "up": "home directory", "docs": "personal", "conf": "personal", "keys": "SSH keys", "sock": "sockets", ".env": "secret"} {
-		wantsNote(t, p, at, word)
-	}
-	wantsNote(t, p, "docs", "--mount /home/u/Documents:/home/u/Documents")
-	for _, n := range p.Notes {
-		if n.Path == "keys" && n.Fix != "" {
-			t.Errorf("a fix is offered for %+v", n)
+	f.wantsOutside(p, "data", "/data/set")
+	f.wantsOutside(p, "sub/shared", "/home/u/src/shared/file.txt")
+	f.wantsOutside(p, "a/b/deep", "/data/deep")
+	f.wantsOutside(p, "result", "/nix/store/abc-out")
+	for at, word := range map[string]string{"home": "home directory", "up": "home directory", "keys": "SSH keys", "sock": "sockets", ".env": "secret"} {
+		i := slices.IndexFunc(p.Outside, func(l Lead) bool { return l.From == at })
+		if i < 0 || p.Outside[i].Fix != "" || !strings.Contains(p.Outside[i].Why, word) {
+			t.Errorf("%s: %+v", at, p.Outside)
 		}
-		if slices.Contains([]string{"dangling", "null", "zone", "inside"}, n.Path) {
-			t.Errorf("note %+v about what needs none", n)
+	}
+	f.wantsOutside(p, "docs", "/home/u/Documents")
+	f.wantsOutside(p, "conf", "/home/u/.config/app")
+	for _, l := range p.Outside {
+		if slices.Contains([]string{"dangling", "null", "zone", "inside"}, l.From) {
+			t.Errorf("%+v is named and needs no name", l)
 		}
 	}
 	checkF60(f, p)
 }
 
-// Each fix that a note offers is accepted.
-func TestNotesOfferWhatWorks(t *testing.T) {
+// A path with characters that a shell reads is quoted; one that no flag can
+// name has none.
+func TestOutsideFixIsQuoted(t *testing.T) {
 	f := newFake(t)
-	f.link(proj+"/docs", "/home/u/Documents")
-	f.file("/home/u/Documents/x", "x")
-	f.link(proj+"/keys", "/home/u/.ssh")
-	f.file("/home/u/.ssh/id", canary)
-	f.file(proj+"/go.mod", "module m\nreplace a => ../nomod\n")
-	f.dir("/home/u/src/nomod")
-	tried := 0
-	for _, n := range f.plan().Notes {
-		if m, ok := strings.CutPrefix(n.Fix, "--mount "); ok {
-			tried++
-			f.req.Mounts = []string{m}
-			f.plan()
+	f.file("/data/it's $(x)/x", canary)
+	f.file("/data/a:b/x", canary)
+	f.link(proj+"/q", "/data/it's $(x)")
+	f.link(proj+"/colon", "/data/a:b")
+	p := f.plan()
+	for _, l := range p.Outside {
+		want := map[string]string{"q": `--mount '/data/it'\''s $(x):/data/it'\''s $(x)'`, "colon": ""}[l.From]
+		if l.Fix != want {
+			t.Errorf("%s: %s, want %s", l.From, l.Fix, want)
 		}
 	}
-	if tried != 2 {
-		t.Errorf("%d fixes, want 2", tried)
+	if len(p.Outside) != 2 {
+		t.Errorf("%+v", p.Outside)
 	}
 }
 

@@ -133,12 +133,16 @@ func (p *planner) interpreter(at string, depth int) (refused string) {
 	if len(words) == 0 || depth > maxChain {
 		return ""
 	}
+	if p.source != "" && within(p.source, at) { // the source names it
+		p.lead(at, p.t.resolve(words[0]))
+		return ""
+	}
 	refused = p.program(words[0], depth+1)
 	if path.Base(words[0]) != "env" {
 		return refused
 	}
 	if name := envProgram(words[1:]); name != "" && refused == "" {
-		if found := p.lookup(name); found != "" {
+		if found := p.lookupOwn(name); found != "" {
 			refused = p.program(found, depth+1)
 		}
 	}
@@ -180,14 +184,24 @@ func envProgram(args []string) string {
 }
 
 // lookup finds a program by name in the caller's PATH, "" if there is none.
-func (p *planner) lookup(name string) string {
-	if found, ok := p.found[name]; ok {
+func (p *planner) lookup(name string) string { return p.lookFor(name, true) }
+
+// lookupOwn is lookup without what lies in the source: what the source has is
+// no reason to show anything of the host.
+func (p *planner) lookupOwn(name string) string { return p.lookFor(name, false) }
+
+func (p *planner) lookFor(name string, inSource bool) string {
+	key := name
+	if !inSource {
+		key = "\x00" + name
+	}
+	if found, ok := p.found[key]; ok {
 		return found
 	}
 	found := ""
 	for _, dir := range p.path {
 		pl := p.t.resolve(dir)
-		if !pl.isDir() || p.foreign(dir) || !p.names(pl.path)[name] {
+		if !pl.isDir() || p.foreign(dir) || !inSource && (within(p.source, pl.path) || p.redirected(pl)) || !p.names(pl.path)[name] {
 			continue
 		}
 		if at := join(dir, name); p.t.resolve(at).isProgram() {
@@ -195,7 +209,7 @@ func (p *planner) lookup(name string) string {
 			break
 		}
 	}
-	p.found[name] = found
+	p.found[key] = found
 	return found
 }
 
@@ -213,11 +227,11 @@ func (p *planner) names(dir string) map[string]bool {
 // is on PATH.
 func (p *planner) managerByProgram(m *manager) {
 	for _, name := range m.programs {
-		if p.lookup(name) == "" {
+		if p.lookupOwn(name) == "" {
 			continue
 		}
 		for dir, row := range p.rows {
-			if row != m || !p.t.resolve(dir).isDir() {
+			if row != m || !p.t.resolve(dir).isDir() || p.refuseRedirected(p.t.resolve(dir)) != "" {
 				continue
 			}
 			p.showParts(m.always(p.t.resolve(dir).path), "toolchain "+m.name)
@@ -238,7 +252,7 @@ func (p *planner) command() {
 	if !strings.Contains(name, "/") {
 		at = p.lookup(name)
 	} else if !path.IsAbs(name) {
-		at = path.Join(p.workdir, name)
+		at = orElse(p.req.Workdir, p.workdir) + "/" + name // not cleaned: ".." after a symlink is the kernel's
 	}
 	if at == "" {
 		return // LookPath says it when it is needed

@@ -131,6 +131,9 @@ func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, erro
 	text := v.line()
 	for _, l := range made.LeftOut {
 		text += fmt.Sprintf("\nleft out: %s (%s)", l.Path, l.Why)
+		if l.Fix != "" {
+			text += "; pando " + l.Fix + " lets it in"
+		}
 	}
 	return answer{text: text, data: v}, nil
 }

@@ -52,6 +52,7 @@ type LeftOut struct {
 	Kind   string   `json:"kind"` // see below
 	Why    string   `json:"why"`
 	Fields []string `json:"fields,omitempty"` // Fields: what was taken out of the file
+	Fix    string   `json:"fix,omitempty"`    // Outside: the flag that lets it in
 }
 
 // The kinds of LeftOut.
@@ -60,7 +61,18 @@ const (
 	Fields     = "fields"     // the file came in without some fields
 	Special    = "special"    // sockets and devices have no place in a workspace
 	Unreadable = "unreadable" // the caller may not read it
+	Outside    = "outside"    // the path came in; what it leads to lies outside the source
 )
+
+// Reserved reports whether the path itself stayed outside, so that a cell that
+// makes it anew makes something else.
+func (l LeftOut) Reserved() bool {
+	switch l.Kind {
+	case Secret, Special, Unreadable:
+		return true
+	}
+	return false
+}
 
 // maxDelta is how many layers a base may have before a source is imported
 // anew: every layer costs a little at each mount and look-up.

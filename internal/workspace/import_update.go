@@ -17,7 +17,7 @@ import (
 func look(ctx context.Context, root *linux.Dir, left []LeftOut) ([]Found, error) {
 	out := map[string]bool{}
 	for _, l := range left {
-		if l.Kind != Fields {
+		if l.Reserved() {
 			out[l.Path] = true
 		}
 	}
