@@ -127,7 +127,7 @@ type Changes struct {
 type LeftOut struct {
 	Path string   `json:"path"`
 	Why  string   `json:"why"`
-	Kind string   `json:"kind"`             // "secret", "fields", "special", "unreadable"; "outside": the path leads out of the source
+	Kind string   `json:"kind"`             // "secret", "fields", "special", "unreadable"; "outside": the path leads out of the source; "tracked": a secret that is in the cell, since git tracks it
 	Of   []string `json:"fields,omitempty"` // which fields of the file, when only they were left out
 	Fix  string   `json:"fix,omitempty"`    // the flag that lets it in, when one does
 }

@@ -127,6 +127,10 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 		field(w, "weaker", d)
 	}
 	for _, l := range c.LeftOut {
+		if l.Kind == "tracked" {
+			field(w, "secret", leftOutWords(l))
+			continue
+		}
 		field(w, "left out", leftOutWords(l))
 	}
 }

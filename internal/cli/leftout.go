@@ -12,9 +12,10 @@ import (
 const maxNamed = 5
 
 // sayLeftOut names what the cell of a run did not get: paths of the source, and
-// what the source points to outside itself.
+// what the source points to outside itself. It names the secrets that the cell has
+// because git tracks them.
 func (a *app) sayLeftOut(run api.Run) {
-	var names []string
+	var names, tracked []string
 	n, outside := 0, 0
 	for _, l := range run.LeftOut {
 		if l.Kind == "outside" {
@@ -23,12 +24,22 @@ func (a *app) sayLeftOut(run api.Run) {
 			}
 			continue
 		}
+		if l.Kind == "tracked" {
+			tracked = append(tracked, printable(l.Path))
+			continue
+		}
 		if n++; n <= maxNamed {
 			names = append(names, printable(l.Path))
 		}
 	}
 	if outside > maxNamed {
 		a.say("pando: left out: %s more that lead out of the source: pando receipt show %s", fmt.Sprint(outside-maxNamed), run.ID)
+	}
+	if k := len(tracked); k > 0 {
+		if k > maxNamed {
+			tracked = append(tracked[:maxNamed], "…")
+		}
+		a.say("pando: secrets in the cell, since git tracks them: %s (%s)", strings.Join(tracked, ", "), plural(k, "path"))
 	}
 	if n > 0 {
 		if n > maxNamed {

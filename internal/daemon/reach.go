@@ -68,7 +68,7 @@ var fields = access.Fields{
 	// A cell.
 	"CreateRequest.name":        harmless,
 	"CreateRequest.from":        hostThing("the directory "),
-	"CreateRequest.place":       harmless, // TODO: the host image follows links of what the host has at this path
+	"CreateRequest.place":       harmless, // the host image follows no links of what the host has there
 	"CreateRequest.backend":     withoutIsolation,
 	"CreateRequest.image":       imageOfHost,
 	"CreateRequest.kernel":      hostThing("the kernel "),

@@ -184,7 +184,7 @@ func (x *execution) lookAgain(ctx context.Context) <-chan cell.Digest {
 		return out
 	}
 	go func() {
-		ix, err := workspace.Fingerprint(ctx, x.imported)
+		ix, err := workspace.Fingerprint(ctx, x.imported, x.e.cfg.Parser)
 		if err != nil {
 			out <- cell.Digest{}
 			return

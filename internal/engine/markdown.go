@@ -102,7 +102,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 	b.WriteString("\n")
 	if len(p.Source.LeftOut) > 0 {
-		b.WriteString("\nLeft out of the import:\n\n")
+		b.WriteString("\nLeft out of the import, and secrets that were not:\n\n")
 		for _, l := range p.Source.LeftOut {
 			fmt.Fprintf(b, "- `%s`: %s", l.Path, l.Why)
 			if len(l.Of) > 0 {

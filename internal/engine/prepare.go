@@ -106,7 +106,7 @@ func (x *execution) source(ctx context.Context) error {
 			x.run.Notes = append(x.run.Notes, "the source could not be looked at: what was known of it is gone")
 			return nil
 		}
-		ix, err := workspace.Fingerprint(ctx, x.imported)
+		ix, err := workspace.Fingerprint(ctx, x.imported, e.cfg.Parser)
 		if err != nil {
 			x.imported = nil
 			x.run.Notes = append(x.run.Notes, fmt.Sprintf("the source could not be looked at: %v", err))

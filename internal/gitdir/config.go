@@ -43,8 +43,11 @@ func (c *configReader) line() {
 	c.rest = nil
 }
 
-// next reads up to the next variable; false is the end.
-func (c *configReader) next() bool {
+// next reads the next variable; false is the end.
+func (c *configReader) next() bool { return c.seek() && c.variable() }
+
+// seek reads up to the next variable; false is the end.
+func (c *configReader) seek() bool {
 	for len(c.rest) > 0 {
 		switch b := c.peek(); {
 		case b == ' ' || b == '\t' || b == '\r' || b == '\n':
@@ -56,7 +59,7 @@ func (c *configReader) next() bool {
 				return false
 			}
 		default:
-			return c.variable()
+			return true
 		}
 	}
 	return false

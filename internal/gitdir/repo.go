@@ -12,6 +12,7 @@
 // an index of its own), and what to do with the answers.
 //
 //	repo.go             where a repository is; tracked paths; hooks
+//	linked.go           the repositories of linked worktrees and submodules
 //	config.go           git's config; who commits
 //	orders.go, named.go what git's configuration names; what other files name
 //	index.go            git's index

@@ -148,7 +148,7 @@ func (p *planner) outsider(from string, pl place, why, fix string) {
 // redirected reports whether the way to pl passes a symlink of the source: the
 // caller named a path in the source, and the source says where it leads.
 func (p *planner) redirected(pl place) bool {
-	return p.req.Source != "" && !within(p.source, pl.path) && slices.ContainsFunc(pl.links, func(l link) bool { return within(p.source, l.at) })
+	return p.source != "" && !within(p.source, pl.path) && slices.ContainsFunc(pl.links, func(l link) bool { return within(p.source, l.at) })
 }
 
 // refuseRedirected says why pl is not shown when the source redirects the path

@@ -3,6 +3,8 @@ package image
 import (
 	"path"
 	"strings"
+
+	"github.com/pando-dev/pando/internal/gitdir"
 )
 
 // gitDir names the object stores that a repository borrows from, and the git
@@ -14,6 +16,12 @@ func (p *planner) gitDir(at string, isDir bool) {
 		to, ok := strings.CutPrefix(strings.TrimSpace(p.t.text(at, 1<<16)), "gitdir:")
 		if !ok {
 			return
+		}
+		if p.req.Root == "/" && path.Dir(at) == p.source {
+			if linked, err := gitdir.FindLinked(p.source); linked != nil && err == nil { // import brings it in
+				p.alternates(at, join(linked.Common, "objects/info/alternates"))
+				return
+			}
 		}
 		if to = strings.TrimSpace(to); !path.IsAbs(to) {
 			to = join(path.Dir(at), to)

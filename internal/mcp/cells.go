@@ -130,7 +130,11 @@ func (s *Server) create(ctx context.Context, c *call, in createIn) (answer, erro
 	v := viewCell(made)
 	text := v.line()
 	for _, l := range made.LeftOut {
-		text += fmt.Sprintf("\nleft out: %s (%s)", l.Path, l.Why)
+		word := "left out"
+		if l.Kind == "tracked" {
+			word = "secret"
+		}
+		text += fmt.Sprintf("\n%s: %s (%s)", word, l.Path, l.Why)
 		if l.Fix != "" {
 			text += "; pando " + l.Fix + " lets it in"
 		}

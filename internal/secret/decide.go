@@ -47,6 +47,9 @@ func (a Action) String() string {
 type Decision struct {
 	Action Action
 	Why    string
+	// Tracked: git tracks it, so that it comes in as it is. Action and Why say
+	// what it would be otherwise, for the list of secrets that came in.
+	Tracked bool
 }
 
 // Decide says what import does with a path of the source, relative to it and
@@ -55,35 +58,38 @@ type Decision struct {
 // as for files; what a symlink points to is never read, so that for one Scrub
 // and ScanContent mean Keep.
 //
-// What is tracked stays as it is: it is in the history anyway, and a fixture
-// must not vanish. git's own files are never tracked; credentials in them are
+// What is tracked comes in as it is: it is in the history anyway, and a fixture
+// must not vanish. The decision says Tracked then, and the secret is named. git's own files are never tracked; credentials in them are
 // taken out wherever they are known to be. Everything else is judged by name,
 // then by content.
 func Decide(path string, isDir, tracked bool, allowed With) Decision {
 	if allowed.Has(path) {
-		return Decision{Keep, "--with-secret"}
+		return Decision{Action: Keep, Why: "--with-secret"}
 	}
 	if gitdir.Inside(path) {
 		return decideGit(path, isDir)
 	}
-	if tracked {
-		return Decision{Keep, "tracked by git"}
-	}
+	d := decideName(path, isDir, allowed)
+	d.Tracked = tracked
+	return d
+}
+
+func decideName(path string, isDir bool, allowed With) Decision {
 	comps := splitFolded(path, isDir)
 	if why, ok := matchName(comps, isDir); ok {
 		if isDir && allowed.below(path) {
-			return Decision{Keep, "holds a path given by --with-secret"}
+			return Decision{Action: Keep, Why: "holds a path given by --with-secret"}
 		}
-		return Decision{LeaveOut, why}
+		return Decision{Action: LeaveOut, Why: why}
 	}
 	if isDir {
-		return Decision{Keep, ""}
+		return Decision{}
 	}
 	if row := fieldsOf(comps, isDir); row != nil {
-		return Decision{Scrub, row.why}
+		return Decision{Action: Scrub, Why: row.why}
 	}
 	why, _ := promisingName(comps, isDir)
-	return Decision{ScanContent, why}
+	return Decision{Action: ScanContent, Why: why}
 }
 
 // decideGit judges what is in a ".git". Objects are compressed and named by
@@ -92,7 +98,7 @@ func Decide(path string, isDir, tracked bool, allowed With) Decision {
 func decideGit(path string, isDir bool) Decision {
 	comps := splitFolded(path, isDir)
 	if row := fieldsOf(comps, isDir); row != nil {
-		return Decision{Scrub, row.why}
+		return Decision{Action: Scrub, Why: row.why}
 	}
 	inside, last := "", path[strings.LastIndexByte(path, '/')+1:]
 	if i := strings.LastIndex("/"+path, "/.git/"); i >= 0 {
@@ -100,20 +106,20 @@ func decideGit(path string, isDir bool) Decision {
 	}
 	for _, part := range []string{"/objects/", "/refs/"} {
 		if strings.Contains(inside, part) {
-			return Decision{Keep, ""}
+			return Decision{}
 		}
 	}
 	if why, ok := matchName(comps, isDir); ok {
-		return Decision{LeaveOut, why}
+		return Decision{Action: LeaveOut, Why: why}
 	}
 	switch last {
 	case ".git", "HEAD", "index", "packed-refs", "shallow", "commondir", "gitdir":
-		return Decision{Keep, ""}
+		return Decision{}
 	}
 	if isDir {
-		return Decision{Keep, ""}
+		return Decision{}
 	}
-	return Decision{ScanContent, ""}
+	return Decision{Action: ScanContent}
 }
 
 // With is the paths that the user lets in, relative to the workspace.

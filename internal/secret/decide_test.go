@@ -46,7 +46,7 @@ func TestF21EverynameOf(t *testing.T) {
 				if d.Action != LeaveOut || d.Why != row.why {
 					t.Errorf("Decide(%q) = %v", f, d)
 				}
-				if d := Decide(strings.TrimSuffix(f, "/"), isDir, true, nil); d.Action != Keep && !gitdir.Inside(f) {
+				if d := Decide(strings.TrimSuffix(f, "/"), isDir, true, nil); (!d.Tracked || d.Action != LeaveOut) && !gitdir.Inside(f) {
 					t.Errorf("tracked %q: %v", f, d)
 				}
 			}
@@ -217,11 +217,15 @@ func TestDecide(t *testing.T) {
 		{"src/objects/.git/hooks/x", false, false, ScanContent},
 		{"src/objects/.env", false, false, LeaveOut},
 	} {
-		if got := Decide(c.path, c.isDir, c.tracked, allowed); got.Action != c.want {
+		got := Decide(c.path, c.isDir, c.tracked, allowed)
+		if got.Tracked { // it comes in, and is named
+			got.Action = Keep
+		}
+		if got.Action != c.want {
 			t.Errorf("Decide(%q, dir %v, tracked %v) = %s (%s), want %s", c.path, c.isDir, c.tracked, got.Action, got.Why, c.want)
 		}
 	}
-	if d := Decide("a/.env", false, false, nil); fmt.Sprint(d) != "{leave out environment file}" {
+	if d := Decide("a/.env", false, false, nil); fmt.Sprint(d) != "{leave out environment file false}" {
 		t.Error(d)
 	}
 }

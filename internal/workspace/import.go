@@ -46,7 +46,8 @@ type Imported struct {
 	Index       *Index
 }
 
-// LeftOut is one path that did not come into the base as it is.
+// LeftOut is one path that did not come into the base as it is, or should not
+// have.
 type LeftOut struct {
 	Path   string   `json:"path"`
 	Kind   string   `json:"kind"` // see below
@@ -61,6 +62,7 @@ const (
 	Fields     = "fields"     // the file came in without some fields
 	Special    = "special"    // sockets and devices have no place in a workspace
 	Unreadable = "unreadable" // the caller may not read it
+	Tracked    = "tracked"    // a secret came in as it is, because git tracks it
 	Outside    = "outside"    // the path came in; what it leads to lies outside the source
 )
 
@@ -82,12 +84,12 @@ const maxDelta = 8
 // to date at the cost of looking at every file and copying those that changed.
 // The source is never written. When Import fails, nothing remains.
 func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
-	root, top, err := openSource(req.Source)
+	src, top, err := openSource(req.Source)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	im, err := newImporter(ctx, req, root, top)
+	defer src.Close()
+	im, err := newImporter(ctx, req, src, top)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
 // importer is one import under way.
 type importer struct {
 	req     ImportRequest
-	root    *linux.Dir
+	src     *sourceTree
 	top     Found
 	tracked *gitdir.Set
 	taken   int64       // when the look at the source began
@@ -115,20 +117,6 @@ type importer struct {
 	files   int64
 	bytes   int64
 	copied  int64
-}
-
-// openSource opens a source directory and looks at it.
-func openSource(path string) (*linux.Dir, Found, error) {
-	root, err := linux.OpenDir(path, unix.O_RDONLY)
-	if err != nil {
-		return nil, Found{}, cell.Errorf(cell.NotFound, "workspace.Import", "give the path of a directory with --from", "cannot read the source: %w", err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
-		root.Close()
-		return nil, Found{}, err
-	}
-	return root, Found{Stat: StatOf(&st)}, nil
 }
 
 // leave records that a path stays outside, or loses fields.
@@ -168,7 +156,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 		seen    []Found
 		links   = newLinkSet()
 	)
-	err = WalkDir(ctx, im.root, func(dir string, found []Found) (map[string]bool, error) {
+	err = walkDir(ctx, im.src.root, im.src.list, func(dir string, found []Found) (map[string]bool, error) {
 		skip := map[string]bool{}
 		var mine []pathEntry
 		for i := range found {
@@ -242,7 +230,7 @@ func (im *importer) finish(ctx context.Context, w Writer, to *linux.Dir, t *Tree
 	ed := t.Edit()
 	top := EntryOf(&im.top)
 	var err error
-	if top.XAttrs, err = ReadXAttrs(int(im.root.Fd()), KeptXAttr); err != nil {
+	if top.XAttrs, err = ReadXAttrs(int(im.src.root.Fd()), KeptXAttr); err != nil {
 		return nil, err
 	}
 	if err := ed.Put("", top); err != nil {
@@ -282,7 +270,7 @@ func (im *importer) finish(ctx context.Context, w Writer, to *linux.Dir, t *Tree
 	}
 	sort.Slice(im.leftOut, func(i, j int) bool { return im.leftOut[i].Path < im.leftOut[j].Path })
 	out := &Imported{State: state, Tree: tree, LeftOut: im.leftOut, Notes: im.notes, Copied: int(im.copied)}
-	out.Index = newIndex(im.req.Source, im.top, seen, im.leftOut, im.taken)
+	out.Index = newIndex(im.req.Source, im.top, seen, im.tracked, im.leftOut, im.taken)
 	out.Fingerprint = out.Index.Fingerprint()
 	out.Files, out.Bytes = out.Index.count()
 	return out, nil

@@ -300,13 +300,13 @@ func TestIndex(t *testing.T) {
 	if again := i.do(im); again.Copied != 0 || !again.State.Same(im.State) {
 		t.Errorf("with the index read back %d files were copied", again.Copied)
 	}
-	fp, err := workspace.Fingerprint(ctx, im)
+	fp, err := workspace.Fingerprint(ctx, im, nil)
 	i.must(err)
 	if fp.Fingerprint() != im.Fingerprint {
 		t.Error("the fingerprint is not that of the import")
 	}
 	i.put("a/c", "2")
-	if fp, err = workspace.Fingerprint(ctx, im); err != nil || fp.Fingerprint() == im.Fingerprint {
+	if fp, err = workspace.Fingerprint(ctx, im, nil); err != nil || fp.Fingerprint() == im.Fingerprint {
 		t.Errorf("a new file does not change the fingerprint, %v", err)
 	}
 	for n := range b {

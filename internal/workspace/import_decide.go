@@ -6,12 +6,14 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
-	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
-func newImporter(ctx context.Context, req ImportRequest, root *linux.Dir, top Found) (*importer, error) {
-	im := &importer{req: req, root: root, top: top, taken: time.Now().UnixNano()}
+func newImporter(ctx context.Context, req ImportRequest, src *sourceTree, top Found) (*importer, error) {
+	im := &importer{req: req, src: src, top: top, taken: time.Now().UnixNano()}
+	if src.gitWhy != nil {
+		im.notes = append(im.notes, ".git: the repository that it points to stays outside: "+src.gitWhy.Error())
+	}
 	var err error
 	if im.tracked, err = gitdir.Tracked(ctx, req.Source, req.Parser); err != nil {
 		if k := cell.KindOf(err); k != cell.Unsupported && k != cell.TooLarge {
@@ -30,10 +32,27 @@ func (im *importer) decide(f *Found) secret.Decision {
 		return secret.Decision{Action: secret.Keep}
 	}
 	d := secret.Decide(f.Path, f.Type() == Folder, im.tracked.Has(f.Path), im.req.With)
+	if d.Tracked && d.Action == secret.LeaveOut {
+		if f.Type() != Symlink {
+			im.hold(f, d, d.Why)
+		}
+		d.Action = secret.Keep
+	}
 	if f.Type() == Symlink && d.Action != secret.LeaveOut {
 		d.Action = secret.Keep
 	}
 	return d
+}
+
+// hold lists a secret, and reports whether it comes in nevertheless: git tracks
+// the file.
+func (im *importer) hold(f *Found, d secret.Decision, why string, fields ...string) (in bool) {
+	if !d.Tracked {
+		im.leave(f.Path, Secret, why)
+		return false
+	}
+	im.leave(f.Path, Tracked, why+": in the cell, since git tracks it", fields...)
+	return true
 }
 
 func leftKind(f *Found) string {

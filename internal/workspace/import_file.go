@@ -19,6 +19,8 @@ import (
 // files are a few lines long. In bytes.
 const maxScrub = 4 << 20
 
+const tooLarge = "too large to be searched for credentials"
+
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
 // copyOne copies a file, symlink or fifo of the source into dir. ok is false
@@ -35,7 +37,8 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 	e = EntryOf(f)
 	switch f.Type() {
 	case Symlink:
-		if e.Target, err = ReadLinkAt(im.root, f.Path); err != nil {
+		root, rel := im.src.at(f.Path)
+		if e.Target, err = ReadLinkAt(root, rel); err != nil {
 			return e, false, gone(err)
 		}
 		if err := os.Symlink(e.Target, at); err != nil {
@@ -51,7 +54,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 		}
 		return e, true, setTimes(at, f.Stat.MTime)
 	}
-	in, err := OpenBeneath(im.root, f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	in, err := im.src.open(f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		if os.IsPermission(err) {
 			im.leave(f.Path, Unreadable, "not readable")
@@ -69,8 +72,12 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 		os.Remove(at)
 		return e, false, err
 	}
-	if d.Action == secret.Scrub {
-		keep, err := im.scrub(in, out, f, &e)
+	if d.Tracked && d.Action == secret.Scrub && f.Stat.Size > maxScrub {
+		im.hold(f, d, tooLarge)
+		d.Action = secret.Keep
+	}
+	if d.Action == secret.Scrub || im.src.alters(f.Path) {
+		keep, err := im.scrub(in, out, f, &e, d)
 		if err != nil || !keep {
 			return drop(err)
 		}
@@ -84,8 +91,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 			return drop(err)
 		}
 		if scan != nil {
-			if found := scan.Findings(); len(found) > 0 {
-				im.leave(f.Path, Secret, found[0].Why())
+			if found := scan.Findings(); len(found) > 0 && !im.hold(f, d, found[0].Why()) {
 				return drop(nil)
 			}
 		}
@@ -200,8 +206,9 @@ func allZero(b []byte) bool {
 	return b[0] == 0 && bytes.Equal(b[:len(b)-1], b[1:])
 }
 
-// scrub copies a small configuration file without its credential fields.
-func (im *importer) scrub(in, out int, f *Found, e *Entry) (keep bool, err error) {
+// scrub copies a small configuration file, without its credential fields if
+// that is decided.
+func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (keep bool, err error) {
 	b := make([]byte, 0, min(f.Stat.Size, maxScrub)+512)
 	for len(b) <= maxScrub {
 		if len(b) == cap(b) {
@@ -220,21 +227,28 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry) (keep bool, err error
 		b = b[:len(b)+n]
 	}
 	if len(b) > maxScrub {
-		im.leave(f.Path, Secret, "too large to be searched for credentials")
+		im.leave(f.Path, Secret, tooLarge)
 		return false, nil
 	}
-	clean, fields, ok := secret.ScrubFields(f.Path, b)
-	if !ok {
-		im.leave(f.Path, Secret, "may hold credentials and could not be read")
-		return false, nil
+	b = im.src.standalone(f.Path, b)
+	if d.Action == secret.Scrub {
+		without, fields, ok := secret.ScrubFields(f.Path, b)
+		switch {
+		case !ok:
+			if !im.hold(f, d, "may hold credentials and could not be read") {
+				return false, nil
+			}
+		case len(fields) > 0 && d.Tracked:
+			im.hold(f, d, "credential fields", fields...)
+		case len(fields) > 0:
+			im.leave(f.Path, Fields, "credential fields", fields...)
+			b = without
+		}
 	}
-	if len(fields) > 0 {
-		im.leave(f.Path, Fields, "credential fields", fields...)
-	}
-	if err := writeAll(out, clean, 0); err != nil {
+	if err := writeAll(out, b, 0); err != nil {
 		return false, &os.PathError{Op: "write", Path: f.Path, Err: err}
 	}
-	e.Size, e.Digest = int64(len(clean)), cell.Sum(clean)
+	e.Size, e.Digest = int64(len(b)), cell.Sum(b)
 	im.mu.Lock()
 	im.copied++
 	im.mu.Unlock()
@@ -253,7 +267,8 @@ func gone(err error) error {
 // folder looks whether a folder of the source can be read, and reads its
 // attributes.
 func (im *importer) folder(f *Found) ([]XAttr, error) {
-	fd, err := openToRead(im.root, f.Path, true)
+	root, rel := im.src.at(f.Path)
+	fd, err := openToRead(root, rel, true)
 	if err != nil {
 		return nil, err
 	}

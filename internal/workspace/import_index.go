@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 )
 
 // Index is what an import saw of a source: enough to know at the next look
@@ -20,14 +21,15 @@ type Index struct {
 }
 
 type indexRecord struct {
-	path string
-	stat Stat
+	path    string
+	stat    Stat
+	tracked bool // by git
 }
 
-func newIndex(source string, top Found, seen []Found, left []LeftOut, taken int64) *Index {
+func newIndex(source string, top Found, seen []Found, tracked *gitdir.Set, left []LeftOut, taken int64) *Index {
 	ix := &Index{source: source, top: top.Stat, leftOut: left, taken: taken, records: make([]indexRecord, len(seen))}
 	for i := range seen {
-		ix.records[i] = indexRecord{seen[i].Path, seen[i].Stat}
+		ix.records[i] = indexRecord{seen[i].Path, seen[i].Stat, tracked.Has(seen[i].Path)}
 	}
 	sort.Slice(ix.records, func(i, j int) bool { return ix.records[i].path < ix.records[j].path })
 	return ix
@@ -46,14 +48,15 @@ func (ix *Index) count() (files int, bytes int64) {
 }
 
 // Fingerprint is the digest of the names, types, modes, sizes and times of a
-// source. A write to the source changes it.
+// source, and of what git tracks of it. A write to the source changes it.
 func (ix *Index) Fingerprint() cell.Digest {
 	h := sha256.New()
-	b := appendStat([]byte("pando source 1\n"), &ix.top)
+	b := appendStat([]byte("pando source 2\n"), &ix.top)
 	for i := range ix.records {
 		r := &ix.records[i]
 		b = appendString(b, r.path)
 		b = appendStat(b, &r.stat)
+		b = appendBool(b, r.tracked)
 		if len(b) > 64<<10 {
 			h.Write(b)
 			b = b[:0]
@@ -71,7 +74,7 @@ func (ix *Index) same(r *indexRecord, now *Stat) bool {
 // Encode gives the stored form.
 func (ix *Index) Encode() []byte {
 	left, _ := json.Marshal(ix.leftOut) // plain strings: cannot fail
-	b := []byte("pando index 1\n")
+	b := []byte("pando index 2\n")
 	b = appendString(b, ix.source)
 	b = binary.AppendVarint(b, ix.taken)
 	b = appendStat(b, &ix.top)
@@ -80,6 +83,7 @@ func (ix *Index) Encode() []byte {
 	for i := range ix.records {
 		b = appendString(b, ix.records[i].path)
 		b = appendStat(b, &ix.records[i].stat)
+		b = appendBool(b, ix.records[i].tracked)
 	}
 	sum := cell.Sum(b)
 	return append(b, sum[:]...)
@@ -87,7 +91,7 @@ func (ix *Index) Encode() []byte {
 
 // DecodeIndex reads what Encode gave; a damaged index is a Corrupt error.
 func DecodeIndex(b []byte) (*Index, error) {
-	const head = "pando index 1\n"
+	const head = "pando index 2\n"
 	if len(b) < len(head)+32 || string(b[:len(head)]) != head {
 		return nil, corrupt("source index")
 	}
@@ -104,12 +108,19 @@ func DecodeIndex(b []byte) (*Index, error) {
 	n := r.count()
 	ix.records = make([]indexRecord, 0, n)
 	for ; n > 0 && r.err == nil; n-- {
-		ix.records = append(ix.records, indexRecord{r.str(), r.stat()})
+		ix.records = append(ix.records, indexRecord{r.str(), r.stat(), r.uvarint() != 0})
 	}
 	if r.err != nil || len(r.b) != 0 {
 		return nil, corrupt("source index")
 	}
 	return ix, nil
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 func appendStat(b []byte, s *Stat) []byte {

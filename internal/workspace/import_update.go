@@ -8,13 +8,15 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/secret"
 )
 
 // look walks the source and returns everything in it, except below what was
 // left out before.
-func look(ctx context.Context, root *linux.Dir, left []LeftOut) ([]Found, error) {
+func look(ctx context.Context, src *sourceTree, left []LeftOut) ([]Found, error) {
 	out := map[string]bool{}
 	for _, l := range left {
 		if l.Reserved() {
@@ -23,7 +25,7 @@ func look(ctx context.Context, root *linux.Dir, left []LeftOut) ([]Found, error)
 	}
 	var mu sync.Mutex
 	var all []Found
-	err := WalkDir(ctx, root, func(_ string, found []Found) (map[string]bool, error) {
+	err := walkDir(ctx, src.root, src.list, func(_ string, found []Found) (map[string]bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, found...)
@@ -35,17 +37,21 @@ func look(ctx context.Context, root *linux.Dir, left []LeftOut) ([]Found, error)
 
 // Fingerprint looks at a source and returns its fingerprint as an import that
 // left out the same would.
-func Fingerprint(ctx context.Context, prev *Imported) (ix *Index, err error) {
-	root, top, err := openSource(prev.Index.source)
+func Fingerprint(ctx context.Context, prev *Imported, parser *parse.Parser) (ix *Index, err error) {
+	src, top, err := openSource(prev.Index.source)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	all, err := look(ctx, root, prev.LeftOut)
+	defer src.Close()
+	all, err := look(ctx, src, prev.LeftOut)
 	if err != nil {
 		return nil, err
 	}
-	return newIndex(prev.Index.source, top, all, prev.LeftOut, 0), nil
+	tracked, err := gitdir.Tracked(ctx, prev.Index.source, parser)
+	if k := cell.KindOf(err); err != nil && k != cell.Unsupported && k != cell.TooLarge {
+		return nil, err
+	}
+	return newIndex(prev.Index.source, top, all, tracked, prev.LeftOut, 0), nil
 }
 
 // update brings the previous base up to date: a new layer with what changed.
@@ -53,7 +59,7 @@ func Fingerprint(ctx context.Context, prev *Imported) (ix *Index, err error) {
 func (im *importer) update(ctx context.Context) (*Imported, error) {
 	prev := im.req.Prev
 	old := prev.Index
-	found, err := look(ctx, im.root, prev.LeftOut)
+	found, err := look(ctx, im.src, prev.LeftOut)
 	if os.IsPermission(err) { // a folder was closed since
 		return nil, nil
 	}
@@ -64,14 +70,13 @@ func (im *importer) update(ctx context.Context) (*Imported, error) {
 	if len(changed)+len(removed) > 1000+len(found)/4 {
 		return nil, nil
 	}
-	// A file that git has come to track, or no longer does, is decided on anew.
-	if isOneOf(changed, removed, ".git/index") && im.decidesOtherwise(found, prev.LeftOut) {
+	if im.decidesOtherwise(old, found, prev.LeftOut) {
 		return nil, nil
 	}
 	if len(changed) == 0 && len(removed) == 0 && old.top == im.top.Stat {
 		out := *prev
-		out.Copied = 0
-		out.Index = newIndex(im.req.Source, im.top, found, prev.LeftOut, im.taken)
+		out.Copied, out.Notes = 0, im.notes
+		out.Index = newIndex(im.req.Source, im.top, found, im.tracked, prev.LeftOut, im.taken)
 		out.Fingerprint = out.Index.Fingerprint()
 		return &out, nil
 	}
@@ -118,21 +123,33 @@ func differences(old *Index, found []Found) (changed []*Found, removed []string)
 	return changed, removed
 }
 
-// decidesOtherwise reports whether some file would now stay outside that came
-// in before, or the other way round, because git tracks other files.
-func (im *importer) decidesOtherwise(found []Found, left []LeftOut) bool {
-	out := map[string]bool{}
+// decidesOtherwise reports whether a path that is unchanged may now stay outside
+// although it came in before, or the other way round, because git has come to
+// track it, or no longer does.
+func (im *importer) decidesOtherwise(old *Index, found []Found, left []LeftOut) bool {
+	held := map[string]bool{}
 	for _, l := range left {
-		out[l.Path] = l.Kind == Secret
+		held[l.Path] = l.Kind == Secret || l.Kind == Fields
 	}
-	for i := range found {
-		f := &found[i]
-		if t := f.Type(); t != File && t != Folder {
+	i := 0
+	for j := range found {
+		f := &found[j]
+		for i < len(old.records) && old.records[i].path < f.Path {
+			i++
+		}
+		if i == len(old.records) || old.records[i].path != f.Path {
 			continue
 		}
-		d := im.decide(f)
-		if d.Action != secret.ScanContent && (d.Action == secret.LeaveOut) != out[f.Path] {
+		was, now := old.records[i].tracked, im.tracked.Has(f.Path)
+		if was == now {
+			continue
+		}
+		if now && held[f.Path] {
 			return true
+		}
+		d := secret.Decide(f.Path, f.Type() == Folder, now, im.req.With)
+		if !now && d.Action != secret.Keep && f.Type() != Symlink || d.Action == secret.LeaveOut {
+			return true // its content decides, and was not asked before
 		}
 	}
 	return false
@@ -183,7 +200,7 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		})
 		if f := byPath[dir]; f != nil && err == nil {
 			e := EntryOf(f)
-			e.XAttrs, err = dirXAttrs(im.root, dir, KeptXAttr)
+			e.XAttrs, err = im.src.xattrs(dir)
 			entries = append(entries, pathEntry{dir, e})
 		}
 		return err

@@ -73,13 +73,6 @@ func StatOf(st *unix.Stat_t) Stat {
 		MTime: unix.TimespecToNsec(st.Mtim), CTime: unix.TimespecToNsec(st.Ctim)}
 }
 
-// WalkDir visits every directory below root with several readers at once.
-// visit is called for each directory with what is in it, sorted by name, from
-// several goroutines; it returns the names of subdirectories to leave out.
-func WalkDir(ctx context.Context, root *linux.Dir, visit func(dir string, found []Found) (skip map[string]bool, err error)) error {
-	return walkDir(ctx, root, readDirAt, visit)
-}
-
 // readOwnDir is readDirAt below a root of ours, whatever the directory's mode.
 func readOwnDir(root *linux.Dir, dir string, buf []byte) (found []Found, err error) {
 	err = WithRights(root, dir, func() (err error) {
@@ -120,6 +113,10 @@ func WalkAll(ctx context.Context, root *linux.Dir, visit func(dir string, found 
 	return nil
 }
 
+// walkDir visits every directory below root with several readers at once, each
+// of which lists a directory with list. visit is called for each directory with
+// what is in it, sorted by name, from several goroutines; it returns the names of
+// subdirectories to leave out.
 func walkDir(ctx context.Context, root *linux.Dir, list func(*linux.Dir, string, []byte) ([]Found, error), visit func(string, []Found) (map[string]bool, error)) error {
 	type job struct{ path string }
 	var (

@@ -22,16 +22,16 @@ type Surveyed struct {
 // Survey tells what an import of a source would bring in and leave out. It
 // reads files where content decides, and writes nothing.
 func Survey(ctx context.Context, source string, with secret.With, parser *parse.Parser) (*Surveyed, error) {
-	root, top, err := openSource(source)
+	src, top, err := openSource(source)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	im, err := newImporter(ctx, ImportRequest{Source: source, With: with, Parser: parser}, root, top)
+	defer src.Close()
+	im, err := newImporter(ctx, ImportRequest{Source: source, With: with, Parser: parser}, src, top)
 	if err != nil {
 		return nil, err
 	}
-	err = WalkDir(ctx, root, func(_ string, found []Found) (map[string]bool, error) {
+	err = walkDir(ctx, src.root, src.list, func(_ string, found []Found) (map[string]bool, error) {
 		skip := map[string]bool{}
 		for i := range found {
 			f := &found[i]
@@ -65,11 +65,15 @@ func Survey(ctx context.Context, source string, with secret.With, parser *parse.
 
 // examine reads a file as far as its content decides.
 func (im *importer) examine(f *Found, d secret.Decision) error {
+	if d.Tracked && d.Action == secret.Scrub && f.Stat.Size > maxScrub {
+		im.hold(f, d, tooLarge)
+		d.Action = secret.Keep
+	}
 	if d.Action == secret.Keep {
 		im.progress(1, f.Stat.Size)
 		return nil
 	}
-	fd, err := OpenBeneath(im.root, f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	fd, err := im.src.open(f.Path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		if os.IsPermission(err) {
 			im.leave(f.Path, Unreadable, "not readable")
@@ -85,7 +89,7 @@ func (im *importer) examine(f *Found, d secret.Decision) error {
 		}
 		defer unix.Close(null)
 		var e Entry
-		keep, err := im.scrub(fd, null, f, &e)
+		keep, err := im.scrub(fd, null, f, &e, d)
 		if keep {
 			im.progress(1, f.Stat.Size)
 		}
@@ -105,8 +109,7 @@ func (im *importer) examine(f *Found, d secret.Decision) error {
 		}
 		s.Write((*buf)[:n])
 	}
-	if found := s.Findings(); len(found) > 0 {
-		im.leave(f.Path, Secret, found[0].Why())
+	if found := s.Findings(); len(found) > 0 && !im.hold(f, d, found[0].Why()) {
 		return nil
 	}
 	im.progress(1, f.Stat.Size)
