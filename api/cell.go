@@ -14,6 +14,7 @@ type Cell struct {
 	Cause       string       `json:"cause,omitempty"` // of state failed, or of the last end of its processes
 	Source      string       `json:"source,omitempty"`
 	Backend     string       `json:"backend"`
+	Isolation   string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
 	Image       string       `json:"image"`                  // "host", "dir:PATH", "oci:REF"
 	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
 	Created     time.Time    `json:"created"`
@@ -53,6 +54,7 @@ type Parent struct {
 type Checkpoint struct {
 	ID            string    `json:"checkpoint"`
 	Cell          string    `json:"cell"`
+	Isolation     string    `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	Number        int       `json:"number"`
 	Parent        int       `json:"parent,omitempty"` // number; 0 for the first
 	Kind          string    `json:"kind"`             // "base", "before", "after", "manual", "fork", "branch", "template"
@@ -203,17 +205,18 @@ type ExecRequest struct {
 
 // Exec is a command in a cell.
 type Exec struct {
-	ID       string    `json:"exec"` // id of the exec
-	Cell     string    `json:"cell"`
-	Command  []string  `json:"command,omitempty"` // what it is, redacted; where execs are listed or shown
-	Began    time.Time `json:"began,omitzero"`    // when it was started; the same
-	Running  bool      `json:"running"`           // it has not ended
-	PID      int       `json:"pid,omitempty"`     // its number in the cell, where that is known
-	ExitCode *int      `json:"exit_code"`         // null while it runs
-	Signal   string    `json:"signal,omitempty"`
-	Cause    string    `json:"cause,omitempty"` // why it ended, when it was not its own doing
-	Output   Outputs   `json:"output"`          // what it wrote
-	WallMS   float64   `json:"wall_ms"`         // how long it ran, in milliseconds
+	ID        string    `json:"exec"` // id of the exec
+	Cell      string    `json:"cell"`
+	Isolation string    `json:"isolation"`         // "isolated" or "not isolated" (backend none), as its cell
+	Command   []string  `json:"command,omitempty"` // what it is, redacted; where execs are listed or shown
+	Began     time.Time `json:"began,omitzero"`    // when it was started; the same
+	Running   bool      `json:"running"`           // it has not ended
+	PID       int       `json:"pid,omitempty"`     // its number in the cell, where that is known
+	ExitCode  *int      `json:"exit_code"`         // null while it runs
+	Signal    string    `json:"signal,omitempty"`
+	Cause     string    `json:"cause,omitempty"` // why it ended, when it was not its own doing
+	Output    Outputs   `json:"output"`          // what it wrote
+	WallMS    float64   `json:"wall_ms"`         // how long it ran, in milliseconds
 	// Notes are said once, by the answer that starts it.
 	Notes []string `json:"notes,omitempty"`
 	// Stdout and Stderr are what it wrote, up to a mebibyte each, when the
@@ -237,6 +240,7 @@ type Process struct {
 type Stats struct {
 	Cell       string   `json:"cell"`
 	Name       string   `json:"name"`
+	Isolation  string   `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	State      string   `json:"state"`
 	Processes  int      `json:"processes"`              // how many run
 	Memory     int64    `json:"memory"`                 // bytes
@@ -265,14 +269,15 @@ type FileChange struct {
 
 // Diff is what differs between two states.
 type Diff struct {
-	Cell    string       `json:"cell"`
-	From    string       `json:"from"` // "web@1"
-	To      string       `json:"to"`
-	Files   []FileChange `json:"files"`   // what differs, in order of path
-	Ignored int          `json:"ignored"` // how many files more differ that git ignores
-	First   []Look       `json:"first"`   // what to look at before the rest
-	Notes   []string     `json:"notes"`   // what git can't represent
-	Text    string       `json:"text,omitempty"`
+	Cell      string       `json:"cell"`
+	Isolation string       `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
+	From      string       `json:"from"`      // "web@1"
+	To        string       `json:"to"`
+	Files     []FileChange `json:"files"`   // what differs, in order of path
+	Ignored   int          `json:"ignored"` // how many files more differ that git ignores
+	First     []Look       `json:"first"`   // what to look at before the rest
+	Notes     []string     `json:"notes"`   // what git can't represent
+	Text      string       `json:"text,omitempty"`
 }
 
 // TreeNode is one cell in the picture of a family.

@@ -16,6 +16,7 @@ type Receipt struct {
 	Verdict   string          `json:"verdict,omitempty"`   // the run's verdict, as this receipt says it
 	At        time.Time       `json:"at,omitzero"`         // when it was signed
 	Summary   string          `json:"summary"`             // one line for lists
+	Isolation string          `json:"isolation"`           // of what it is about: "isolated" or "not isolated" (backend none)
 	Statement json.RawMessage `json:"statement,omitempty"` // in full, when one is shown
 	Envelope  json.RawMessage `json:"envelope,omitempty"`  // DSSE envelope, when one is shown
 	Markdown  string          `json:"markdown,omitempty"`  // for people, when one is shown

@@ -10,7 +10,7 @@ type RunRequest struct {
 	// Cell names the cell to work in; it is created if there is none. Empty:
 	// a new anonymous cell that starts from the source.
 	Cell    string `json:"cell,omitempty"`
-	Backend string `json:"backend,omitempty"` // "auto", "namespace", "gvisor", "none"; an existing cell's must be the same
+	Backend string `json:"backend,omitempty"` // "auto" (the first that the policy allows), "namespace", "gvisor", "microvm", "none" (not isolated); an existing cell's must be the same
 	Prefer  string `json:"prefer,omitempty"`  // backend of a new cell where Backend is not given
 	Image   string `json:"image,omitempty"`   // "host" (default), "dir:PATH", "oci:REF"; empty with a cell that exists
 	// Kernel is what the machine of a new microVM cell boots: the path of an image on
@@ -61,6 +61,7 @@ type Run struct {
 	Command   []string  `json:"command"`             // redacted
 	Source    string    `json:"source"`
 	Backend   string    `json:"backend"`
+	Isolation string    `json:"isolation"`              // "isolated" or "not isolated" (backend none)
 	Image     string    `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
 	ImageID   string    `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
 	Phase     string    `json:"phase"`                  // preparing, executing, finishing, ended
@@ -228,7 +229,8 @@ type Plan struct {
 	Downgrades []string       `json:"downgrades"`
 	Policy     string         `json:"policy_digest"`
 	Backend    string         `json:"backend"`
-	Image      string         `json:"image"` // the root file system
+	Isolation  string         `json:"isolation"` // "isolated" or "not isolated" (backend none)
+	Image      string         `json:"image"`     // the root file system
 	Command    []string       `json:"command"`
 }
 

@@ -34,7 +34,7 @@ func TestF12RecordsAreWriteOnce(t *testing.T) {
 	}
 	for _, x := range []struct{ field, value string }{
 		{"verdict", `"accepted"`}, {"exit_code", `0`}, {"reason", `"all is well"`}, {"backend", `"microvm"`}, {"command", `["true"]`},
-		{"source", `"/elsewhere"`}, {"policy_digest", `"sha256:` + strings.Repeat("0", 64) + `"`}, {"downgrades", `["none"]`},
+		{"source", `"/elsewhere"`}, {"isolation", `"not isolated"`}, {"policy_digest", `"sha256:` + strings.Repeat("0", 64) + `"`}, {"downgrades", `["none"]`},
 		{"changes.files", `7`}, {"before.tree_digest", `"sha256:` + strings.Repeat("1", 64) + `"`}, {"after.content_digest", `"sha256:` + strings.Repeat("2", 64) + `"`},
 		{"assurance.isolation", `["a wall"]`}, {"assurance.limits", `[]`}, {"assurance.canaries.passed", `999`}, {"assurance.network", `"none at all"`},
 		{"output.stdout.bytes", `12`}, {"usage.peak_memory", `1`}, {"left_out", `[{"path":".env","why":"none"}]`}, {"workspace.provider", `"cas"`},

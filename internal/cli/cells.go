@@ -28,13 +28,15 @@ func (a *app) lsCmd() *cobra.Command {
 				}
 				t := a.newTable(w)
 				warm := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Interpreter != nil })
-				row := func(interpreter string, words ...string) {
+				bare := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Isolation == api.NotIsolated })
+				row := func(interpreter, isolation string, words ...string) {
+					words = isolationRow(bare, 2, isolation, words...)
 					if warm { // a column that is there when somebody is in it
-						words = slices.Insert(words, 4, interpreter)
+						words = slices.Insert(words, len(words)-3, interpreter)
 					}
 					t.row(words...)
 				}
-				row("INTERPRETER", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
+				row("INTERPRETER", "ISOLATION", "CELL", "STATE", "AT", "PROCESSES", "LATEST RUN", "CREATED", "SOURCE")
 				for _, c := range cells {
 					latest := "–"
 					if c.LatestRun != "" {
@@ -44,7 +46,7 @@ func (a *app) lsCmd() *cobra.Command {
 					if c.Processes > 0 {
 						procs = fmt.Sprint(c.Processes)
 					}
-					row(interpreterWord(c.Interpreter), c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
+					row(interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
 				}
 				t.flush()
 			})
@@ -99,6 +101,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 		field(w, "forked from", fmt.Sprintf("%s@%d", c.Parent.Name, c.Parent.Number))
 	}
 	field(w, "backend", c.Backend+", "+imageWords(c.Image, c.ImageID))
+	bareField(w, c.Isolation)
 	ws := c.Provider.Name
 	if c.Provider.Why != "" {
 		ws += " (" + c.Provider.Why + ")"
@@ -145,6 +148,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 	field(w, "command", strings.Join(r.Command, " "))
 	field(w, "source", r.Source)
 	field(w, "backend", r.Backend+", "+imageWords(r.Image, r.ImageID))
+	bareField(w, r.Isolation)
 	field(w, "phase", r.Phase)
 	if r.ExitCode != nil {
 		how := fmt.Sprintf("exit %d", *r.ExitCode)
@@ -228,7 +232,8 @@ func (a *app) runsCmd() *cobra.Command {
 					return
 				}
 				t := a.newTable(w)
-				t.row("RUN", "CELL", "EXIT", "VERDICT", "CHANGED", "STARTED", "COMMAND")
+				bare := slices.ContainsFunc(runs, func(r api.Run) bool { return r.Isolation == api.NotIsolated })
+				t.row(isolationRow(bare, 2, "ISOLATION", "RUN", "CELL", "EXIT", "VERDICT", "CHANGED", "STARTED", "COMMAND")...)
 				for _, r := range runs {
 					exit := "–"
 					if r.ExitCode != nil {
@@ -245,7 +250,7 @@ func (a *app) runsCmd() *cobra.Command {
 					if r.Error != nil && r.ExitCode != nil {
 						verdict = "unfinished"
 					}
-					t.row(r.ID, name, exit, verdict, fmt.Sprint(r.Changes.Files), ago(r.Created), cut(strings.Join(r.Command, " "), 50))
+					t.row(isolationRow(bare, 2, r.Isolation, r.ID, name, exit, verdict, fmt.Sprint(r.Changes.Files), ago(r.Created), cut(strings.Join(r.Command, " "), 50))...)
 				}
 				t.flush()
 			})
@@ -262,6 +267,9 @@ func (a *app) psCmd() *cobra.Command {
 			list, err := a.client.Processes(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if c, err := a.client.Cell(cmd.Context(), args[0]); err == nil {
+				a.bareRun("cell "+c.Name, c.Isolation, "is")
 			}
 			return a.print(list, func(w io.Writer) {
 				if len(list) == 0 {
@@ -348,7 +356,7 @@ func (a *app) stopCmd() *cobra.Command {
 				}
 				stopped = append(stopped, c)
 				if !a.json {
-					a.say("cell %s is %s", c.Name, c.State)
+					a.say("%s", marked(fmt.Sprintf("cell %s is %s", c.Name, c.State), c.Isolation))
 				}
 			}
 			if a.json {
@@ -385,9 +393,9 @@ of their runs stay, and so do cells that were forked from them.`,
 				gone = append(gone, c)
 				if !a.json {
 					if dry {
-						a.say("would remove cell %s: %s, %s", c.Name, plural(c.Checkpoints, "checkpoint"), plural(c.Processes, "process"))
+						a.say("%s", marked(fmt.Sprintf("would remove cell %s: %s, %s", c.Name, plural(c.Checkpoints, "checkpoint"), plural(c.Processes, "process")), c.Isolation))
 					} else {
-						a.say("cell %s is gone", c.Name)
+						a.say("%s", marked(fmt.Sprintf("cell %s is gone", c.Name), c.Isolation))
 					}
 				}
 			}

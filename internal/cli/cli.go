@@ -52,6 +52,8 @@ type app struct {
 
 	told map[string]bool // denials that were told while the run went on
 
+	bare bool // what the command is about is not isolated: every line says so
+
 	exit int // exit code of a command that was run in a cell
 }
 
@@ -102,7 +104,7 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		b, _ := json.Marshal(map[string]*api.Error{"error": e})
 		fmt.Fprintln(a.stdout, string(b))
 	} else {
-		fmt.Fprintln(a.stderr, "pando:", printableLines(e.Message)) // output of a cell may be in it
+		a.say("pando: %s", printableLines(e.Message)) // output of a cell may be in it
 		if e.Hint != "" {
 			fmt.Fprintln(a.stderr, "hint:", printableLines(e.Hint))
 		}
@@ -310,11 +312,16 @@ func (a *app) print(v any, people func(w io.Writer)) error {
 		enc.SetEscapeHTML(false)
 		return enc.Encode(v)
 	}
+	a.mark(isolationIn(v))
 	people(a.stdout)
 	return nil
 }
 
 // say writes a line for people to stderr.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.stderr, format+"\n", args...)
+	line := fmt.Sprintf(format, args...)
+	if a.bare {
+		line = marked(line, api.NotIsolated)
+	}
+	io.WriteString(a.stderr, line+"\n")
 }

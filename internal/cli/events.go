@@ -39,6 +39,9 @@ said, after what was whole, and the exit code is 7.
 				if a.json {
 					return usage("--json and --format text exclude each other")
 				}
+				if run, err := a.client.Run(cmd.Context(), arg(args), false); err == nil {
+					a.bareRun("run "+run.ID, run.Isolation, "is")
+				}
 				for ev, err := range a.client.Events(cmd.Context(), arg(args), o) {
 					if err != nil {
 						return err

@@ -74,6 +74,7 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach 
 	if err != nil {
 		return err
 	}
+	a.bareRun("command "+x.ID, x.Isolation, "is")
 	for _, n := range x.Notes {
 		a.say("pando: note: %s", n)
 	}

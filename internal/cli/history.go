@@ -36,7 +36,7 @@ func (a *app) historyCmd() *cobra.Command {
 					if k.Head {
 						mark = "●"
 					}
-					t.row(mark, fmt.Sprintf("@%d", k.Number), short(k.TreeDigest), ago(k.Created), describe(k, runs))
+					t.row(mark, fmt.Sprintf("@%d", k.Number), short(k.TreeDigest), ago(k.Created), marked(describe(k, runs), k.Isolation))
 				}
 				t.flush()
 			})
@@ -109,7 +109,7 @@ func nodeTitle(n api.TreeNode) string {
 	if i := n.Cell.Interpreter; i != nil {
 		title += ", " + interpreterWord(i)
 	}
-	return printable(title)
+	return marked(printable(title), n.Cell.Isolation)
 }
 
 // drawTree draws a cell's checkpoints as they grew from each other, and the
@@ -206,7 +206,7 @@ func checkpointTitle(k api.Checkpoint) string {
 	if !k.Expires.IsZero() {
 		text += "  (kept until " + k.Expires.Local().Format("Jan 2") + ")"
 	}
-	return printable(text)
+	return marked(printable(text), k.Isolation)
 }
 
 // manyAlike is from how many on cells that differ in their names alone are told of
@@ -221,7 +221,7 @@ func alike(list []api.TreeNode) (groups [][]api.TreeNode) {
 		c := n.Cell
 		key := ""
 		if len(n.Children) == 0 && len(n.Checkpoints) == 1 && c.Runs == 0 {
-			key = c.State + " " + interpreterWord(c.Interpreter) + " " + n.Checkpoints[0].TreeDigest
+			key = c.State + " " + c.Isolation + " " + interpreterWord(c.Interpreter) + " " + n.Checkpoints[0].TreeDigest
 		}
 		i, ok := at[key]
 		if !ok || key == "" {
@@ -258,5 +258,5 @@ func alikeTitle(g []api.TreeNode) string {
 	if i := g[0].Cell.Interpreter; i != nil {
 		title += ", " + interpreterWord(i)
 	}
-	return printable(title + ": " + strings.Join(names, " "))
+	return marked(printable(title+": "+strings.Join(names, " ")), g[0].Cell.Isolation)
 }

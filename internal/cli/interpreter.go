@@ -151,7 +151,7 @@ func (a *app) showStats(w io.Writer, stats []api.Stats) {
 		if s.MemoryMax > 0 {
 			limit = size(s.MemoryMax)
 		}
-		t.row(s.Name, s.State, fmt.Sprint(s.Processes), counted("memory", size(s.Memory)), counted("peak_memory", size(s.PeakMemory)), limit,
+		t.row(s.Name, marked(s.State, s.Isolation), fmt.Sprint(s.Processes), counted("memory", size(s.Memory)), counted("peak_memory", size(s.PeakMemory)), limit,
 			fmt.Sprintf("%.2f s", float64(s.CPU)/1e6), size(s.Disk))
 	}
 	t.flush()

@@ -24,6 +24,7 @@ func (a *app) logsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.bareRun("run "+run.ID, run.Isolation, "is")
 			if follow && run.Phase != "ended" {
 				at, err := a.client.AttachRun(cmd.Context(), run.ID, false, 0, 0)
 				if err != nil {

@@ -43,6 +43,8 @@ of the effective policy is in every receipt.
 A policy file is YAML. Every section may be left out; an unknown word is an error.
 
   version: 1
+  isolation: {least: gvisor}         # none, namespace, gvisor or microvm; a host
+                                     # policy without it means namespace
   files:
     mounts:
       - {source: ../shared, target: /srv/shared}

@@ -84,6 +84,9 @@ git apply, binary files included.`,
 			if err != nil {
 				return err
 			}
+			if !a.json {
+				a.bareRun(fmt.Sprintf("the work from %s to %s", d.From, d.To), d.Isolation, "was")
+			}
 			return a.print(d, func(w io.Writer) {
 				if d.Text == "" && !patch {
 					a.say("no differences from %s to %s", d.From, d.To)

@@ -77,7 +77,7 @@ ended. Without, each run starts from the directory.`,
 	f.SetInterspersed(false)
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
-	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
+	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none: not isolated (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&policyFile, "policy", "", "policy file")
@@ -134,6 +134,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 	if err != nil {
 		return err
 	}
+	a.bareRun("run "+run.ID, run.Isolation, "is")
 	if detach {
 		return a.print(run, func(w io.Writer) { fmt.Fprintln(w, run.ID) })
 	}
@@ -347,6 +348,7 @@ func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 		fmt.Fprintf(w, "would run   %s\n", printable(strings.Join(p.Command, " ")))
 		fmt.Fprintf(w, "source      %s: %s, %s\n", p.Source, plural(p.Files, "file"), size(p.Bytes))
 		fmt.Fprintf(w, "backend     %s, %s, policy %s\n", p.Backend, imageWords(p.Image, ""), short(p.Policy))
+		bareField(w, p.Isolation)
 		section(w, "left out", len(p.LeftOut), func(i int) string { return leftOutWords(p.LeftOut[i]) })
 		fmt.Fprintln(w, "\nvisible in the cell:")
 		t := a.newTable(w)

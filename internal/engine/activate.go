@@ -22,6 +22,9 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 	if err != nil {
 		return nil, err
 	}
+	if err := e.mayStart(c); err != nil {
+		return nil, err
+	}
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func batchMarkdown(b *strings.Builder, p *forkPredicate) {
 	row(b, "template", strings.TrimSpace(p.Template+" "+p.Digest))
 	row(b, "interpreter", strings.TrimSpace(p.Interpreter+" "+p.Program))
 	row(b, "policy", p.Policy.Digest)
-	row(b, "backend", p.Backend)
+	row(b, "backend", inBackend(p.Backend))
 	if a := p.Assurance; a != nil {
 		row(b, "measured", strings.Join(a.Isolation, ", "))
 	}

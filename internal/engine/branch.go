@@ -504,7 +504,7 @@ func (b *branching) adopt(ctx context.Context, names []string) error {
 func (b *branching) record(ctx context.Context, more ...any) error {
 	e, src := b.e, &b.src
 	key := fmt.Sprintf("%s/%s/%d", src.ID, orElse(b.act, "branch"), b.began.UnixNano())
-	pred := forkPredicate{Act: orElse(b.act, actBranch), Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend,
+	pred := forkPredicate{Act: orElse(b.act, actBranch), Cell: string(src.ID), CellName: src.Name, Template: b.interp.Template, From: point(&b.at), Backend: src.Backend, Isolation: isolationOf(src, src.Backend),
 		Interpreter: b.interp.Version, Policy: policyOf(src), Downgrades: src.Setup.Downgrades, Took: orElse(b.took, tookLive), PauseMS: ms(b.pause.Gap), MemoryTaken: b.at.MemoryTaken}
 	pred.From.TreeDigest, pred.From.ContentDigest = "", "" // nobody waits for it
 	objects := append(more, src, &b.at, b.shared)

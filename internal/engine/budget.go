@@ -21,9 +21,12 @@ type Spent struct {
 	Execs int64   `json:"execs"`
 }
 
-// mayFork refuses when count more children are more than a cell may have. The
-// caller holds its turn.
+// mayFork refuses when count more children are more than a cell may have, and
+// when nothing may be started on its backend. The caller holds its turn.
 func (e *Engine) mayFork(c *Cell, count int) error {
+	if err := e.mayStart(c); err != nil {
+		return err
+	}
 	limit := c.Setup.Budgets.Forks
 	if limit == 0 {
 		return nil

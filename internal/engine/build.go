@@ -353,7 +353,7 @@ func (b *build) publish(ctx context.Context) (Template, error) {
 	if b.again != nil {
 		act, t.Built, t.Unkept = actWarm, b.again.Built, b.again.Unkept
 	}
-	pred := forkPredicate{Act: act, Template: t.Name, Digest: t.Digest.String(), Cell: string(c.ID), From: point(&b.x.before), Backend: c.Backend,
+	pred := forkPredicate{Act: act, Template: t.Name, Digest: t.Digest.String(), Cell: string(c.ID), From: point(&b.x.before), Backend: c.Backend, Isolation: isolationOf(c, c.Backend),
 		Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), Policy: policyOf(c), Downgrades: c.Setup.Downgrades}
 	pred.Assurance = b.assurance
 	if inst := e.instance(c.ID); inst != nil {

@@ -72,7 +72,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	if err != nil {
 		return api.Diff{}, err
 	}
-	out := api.Diff{Cell: string(c.ID), From: e.selector(c, &from), To: e.selector(c, &to), Files: []api.FileChange{}, First: []api.Look{}, Notes: []string{}}
+	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: e.selector(c, &from), To: e.selector(c, &to), Files: []api.FileChange{}, First: []api.Look{}, Notes: []string{}}
 	if up, err := e.reg.cell(from.Cell); err == nil && up.ID != c.ID {
 		out.From = e.selector(&up, &from)
 	}

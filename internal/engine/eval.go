@@ -43,6 +43,13 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	if err != nil {
 		return res, err
 	}
+	c, err := e.usable(id)
+	if err == nil {
+		err = e.mayStart(&c)
+	}
+	if err != nil {
+		return res, err
+	}
 	inst, release := e.hold(id)
 	if inst == nil || req.Fresh || !e.interpreter(id) {
 		release()
@@ -54,8 +61,7 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 		}
 	}
 	defer release()
-	c, err := e.usable(id)
-	if err != nil {
+	if c, err = e.usable(id); err != nil {
 		return res, err
 	}
 	res.Name = c.Title()

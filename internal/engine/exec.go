@@ -26,20 +26,21 @@ import (
 
 // liveExec is a command in a cell outside any run.
 type liveExec struct {
-	id      string
-	cell    cell.ID
-	proc    backend.Process
-	act     *act // nil when an earlier daemon began it
-	began   time.Time
-	command []string      // redacted
-	done    chan struct{} // closed when it has ended
-	came    sync.Once     // closes joined
-	joined  chan struct{} // closed when a client with input has attached
-	once    sync.Once     // closes read
-	read    chan struct{} // closed when the client that was attached has read everything
-	ctx     context.Context
-	stop    context.CancelCauseFunc
-	result  api.Exec // valid when done is closed
+	id        string
+	cell      cell.ID
+	proc      backend.Process
+	act       *act // nil when an earlier daemon began it
+	began     time.Time
+	command   []string      // redacted
+	isolation string        // of its cell, in the API's word
+	done      chan struct{} // closed when it has ended
+	came      sync.Once     // closes joined
+	joined    chan struct{} // closed when a client with input has attached
+	once      sync.Once     // closes read
+	read      chan struct{} // closed when the client that was attached has read everything
+	ctx       context.Context
+	stop      context.CancelCauseFunc
+	result    api.Exec // valid when done is closed
 }
 
 // execPrefix is how their ids begin.
@@ -47,7 +48,7 @@ const execPrefix = "e-"
 
 // newExec is a command that has no process yet.
 func (e *Engine) newExec(id string, of cell.ID, began time.Time) *liveExec {
-	x := &liveExec{id: id, cell: of, began: began, done: make(chan struct{}), joined: make(chan struct{}), read: make(chan struct{})}
+	x := &liveExec{id: id, cell: of, isolation: e.isolation(of), began: began, done: make(chan struct{}), joined: make(chan struct{}), read: make(chan struct{})}
 	x.ctx, x.stop = context.WithCancelCause(e.life)
 	return x
 }
@@ -148,7 +149,7 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 		return api.Exec{}, err
 	}
 	e.follow(x, req.Attach, r.release)
-	return api.Exec{ID: x.id, Cell: string(x.cell), PID: x.pid(), Running: true, Notes: e.takeMoved(x.cell)}, nil
+	return api.Exec{ID: x.id, Cell: string(x.cell), Isolation: x.isolation, PID: x.pid(), Running: true, Notes: e.takeMoved(x.cell)}, nil
 }
 
 // wholeExec does a command from its start to its end, with one question to who
@@ -171,7 +172,7 @@ func (e *Engine) wholeExec(ctx context.Context, x *readyExec) (api.Exec, error) 
 	if err != nil {
 		return api.Exec{}, err
 	}
-	r := endedExec(x.id, x.cell, began, d.Status)
+	r := e.endedExec(x.id, x.cell, began, d.Status)
 	r.Stdout, r.Stderr, r.Notes = d.Stdout, d.Stderr, e.takeMoved(x.cell)
 	return r, nil
 }
@@ -194,8 +195,8 @@ func endWhole(ctx context.Context, x *readyExec, over <-chan struct{}) {
 }
 
 // endedExec is what is told of a command that has ended.
-func endedExec(id string, of cell.ID, began time.Time, st cell.Status) api.Exec {
-	r := api.Exec{ID: id, Cell: string(of), WallMS: ms(time.Since(began))}
+func (e *Engine) endedExec(id string, of cell.ID, began time.Time, st cell.Status) api.Exec {
+	r := api.Exec{ID: id, Cell: string(of), Isolation: e.isolation(of), WallMS: ms(time.Since(began))}
 	exit := cell.Exit{Code: 255, Cause: "keeper lost"}
 	if st.Exit != nil {
 		exit = *st.Exit
@@ -212,6 +213,12 @@ const execLimit = 1 << 20
 // ensureLive returns the instance of a cell, making one if it is at rest. The
 // cell stays live until release is called.
 func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c Cell, release func(), err error) {
+	if c, err = e.usable(id); err == nil {
+		err = e.mayStart(&c)
+	}
+	if err != nil {
+		return nil, c, nil, err
+	}
 	inst, release = e.hold(id)
 	if inst != nil && dead(ctx, inst) {
 		release()
@@ -475,7 +482,7 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 	if err != nil {
 		st.Exit = nil
 	}
-	x.result = endedExec(x.id, x.cell, x.began, st)
+	x.result = e.endedExec(x.id, x.cell, x.began, st)
 	x.act.over(&err)
 	close(x.done)
 	if attach { // its keeper holds the last output until the client has read it

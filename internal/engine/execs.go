@@ -13,7 +13,7 @@ import (
 
 // view is what is told of an exec now.
 func (x *liveExec) view() api.Exec {
-	v := api.Exec{ID: x.id, Cell: string(x.cell), PID: x.pid(), Running: true, WallMS: ms(time.Since(x.began))}
+	v := api.Exec{ID: x.id, Cell: string(x.cell), Isolation: x.isolation, PID: x.pid(), Running: true, WallMS: ms(time.Since(x.began))}
 	select {
 	case <-x.done:
 		v = x.result

@@ -262,6 +262,9 @@ func (t *instant) begin(ctx context.Context, c *Cell, root workspace.Entry) erro
 // adopted.
 func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
 	e := t.e
+	if err := e.mayStart(c); err != nil {
+		return nil, err
+	}
 	b, err := e.backend(c.Backend)
 	if err != nil {
 		return nil, err

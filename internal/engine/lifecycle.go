@@ -31,6 +31,9 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	}
 	inst := e.instance(id)
 	if to == cell.Running {
+		if err := e.mayStart(&c); err != nil {
+			return api.Cell{}, err
+		}
 		if l := e.reg.lease(id); l != nil && l.Parked {
 			if err := e.unpark(id); err != nil || inst == nil {
 				return e.cellView(&c), err
@@ -451,7 +454,7 @@ func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 	if err != nil {
 		return api.Stats{}, err
 	}
-	s := api.Stats{Cell: string(c.ID), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.Setup.Limits.Memory}
+	s := api.Stats{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.Setup.Limits.Memory}
 	if n, err := workspace.DiskUse(e.private(c.ID)); err == nil {
 		s.Disk = n
 	}

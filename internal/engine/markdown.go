@@ -54,6 +54,9 @@ func row(b *strings.Builder, name string, value any) {
 
 func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	fmt.Fprintf(b, "# Run %s: %s\n\n", p.Run, exitWords(p.ExitCode, p.Signal, p.Cause))
+	if !policy.Isolates(p.Backend) {
+		b.WriteString("**Not isolated:** the command ran on the host, and could read and change whatever its user can.\n\n")
+	}
 	fmt.Fprintf(b, "`%s`\n\n", strings.ReplaceAll(strings.Join(p.Command, " "), "`", "'"))
 	b.WriteString("| | |\n|---|---|\n")
 	verdict := "**" + p.Verdict.Verdict + "**"
@@ -116,7 +119,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 
 	b.WriteString("\n## Isolation\n\n| | |\n|---|---|\n")
-	row(b, "backend", p.Backend+", image "+p.Image+strings.TrimRight(" "+p.ImageID, " "))
+	row(b, "backend", inBackend(p.Backend)+", image "+p.Image+strings.TrimRight(" "+p.ImageID, " "))
 	row(b, "measured", strings.Join(p.Assurance.Isolation, ", "))
 	if p.Assurance.Canaries.Total > 0 {
 		c := p.Assurance.Canaries
@@ -133,6 +136,9 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	row(b, "users", p.Assurance.IDs)
 	row(b, "called, and not there", strings.Join(p.Missing, ", "))
 	row(b, "policy", short(p.Policy.Digest))
+	if f := p.Isolation; f != nil && f.Rule != "" {
+		row(b, "at least", f.Least+", by the rule "+f.Rule)
+	}
 	row(b, "environment", strings.Join(p.EnvNames, ", "))
 	for _, l := range p.Assurance.Limits {
 		row(b, "limit "+l.Name, limitWords(l))
@@ -171,6 +177,9 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 
 func endMarkdown(b *strings.Builder, p *endPredicate) {
 	fmt.Fprintf(b, "# %s%s in cell %s\n\n| | |\n|---|---|\n", strings.ToUpper(p.Act[:1]), p.Act[1:], orElse(p.CellName, p.Cell))
+	if !policy.Isolates(p.Backend) {
+		row(b, "isolation", "**not isolated**, backend "+p.Backend)
+	}
 	row(b, "at", p.At.Format(time.RFC3339))
 	row(b, "run", p.Run)
 	row(b, "its receipt", p.Receipt)

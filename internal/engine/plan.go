@@ -18,7 +18,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if err != nil {
 		return api.Plan{}, err
 	}
-	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Image: p.image.String(), Policy: p.policy.Digest().String(),
+	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
 	c := Cell{Source: p.source, Image: p.image.String()}

@@ -48,20 +48,8 @@ func (e *Engine) effectivePolicy(req api.RunRequest, source string) (*effective,
 		out.layers = append(out.layers, api.PolicyLayer{Layer: layer, File: name, Digest: cell.Sum(text).String()})
 		return nil
 	}
-	for _, f := range []struct{ layer, path string }{{policy.LayerHost, e.cfg.HostPolicy}, {policy.LayerUser, e.cfg.Home.Policy}} {
-		if f.path == "" {
-			continue
-		}
-		text, err := readPolicy(f.path, f.layer == policy.LayerHost)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = add(f.layer, f.path, text)
-		}
-		if err != nil { // a bound that can't be read is no reason to go without
-			return nil, err
-		}
+	if err := e.standingLayers(add); err != nil {
+		return nil, err
 	}
 	text, note, err := e.projectPolicy(source)
 	switch {
@@ -442,7 +430,7 @@ func (v *View) ShowPolicy(ctx context.Context, req api.PolicyRequest) (api.Polic
 	if err != nil {
 		return api.Policy{}, err
 	}
-	b, err := e.backend(v.backendOf(req))
+	b, err := e.backendUnder(v.backendOf(req), r.Isolation)
 	if err != nil {
 		return api.Policy{}, err
 	}

@@ -29,6 +29,7 @@ type runPredicate struct {
 	Image       string                 `json:"image"`
 	ImageID     string                 `json:"image_digest,omitempty"`
 	Backend     string                 `json:"backend"`
+	Isolation   *isolationFacts        `json:"isolation"`
 	Assurance   api.Assurance          `json:"assurance"`
 	Downgrades  []string               `json:"downgrades"`
 	Policy      policyFacts            `json:"policy"`
@@ -97,7 +98,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 	p := runPredicate{
 		Run: run.ID, Cell: run.Cell, CellName: run.CellName, Pando: e.cfg.Version, Command: run.Command, EnvNames: orEmpty(run.In.EnvNames),
 		Source:    sourceFacts{Path: run.Source, Before: run.In.SourceFP, After: run.In.SourceFP2, LeftOut: run.LeftOut},
-		Workspace: run.Provider, Image: orElse(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Assurance: run.Assurance, Downgrades: run.Downgrades,
+		Workspace: run.Provider, Image: orElse(run.Image, image.KindHost), ImageID: run.ImageID, Backend: run.Backend, Isolation: isolationOf(c, run.Backend), Assurance: run.Assurance, Downgrades: run.Downgrades,
 		Policy: policyFacts{Digest: run.Policy}, LimitsAsked: run.In.Asked, Before: run.Before, After: run.After, Changes: run.Changes,
 		ExitCode: run.ExitCode, Signal: run.Signal, Cause: run.Cause, Error: run.Error, Usage: run.Usage, Output: run.Output, Check: run.Check, Network: run.Network, Missing: run.MissingCalls, Secrets: run.Secrets,
 		Verdict: verdictFacts{run.Verdict, run.Reason, run.By}, Timings: run.Timings, Files: map[string]cell.Digest{},
@@ -159,6 +160,7 @@ type endPredicate struct {
 	Source     string        `json:"source,omitempty"`
 	Downgrades []string      `json:"downgrades,omitempty"`
 	Backend    string        `json:"backend"`
+	Isolation  string        `json:"isolation"` // "isolated" or "not isolated"
 }
 
 // endReceipt writes the receipt of an act, once per key.
@@ -166,6 +168,7 @@ func (e *Engine) endReceipt(ctx context.Context, key string, p endPredicate) (ce
 	if old, err := e.cfg.Ledger.Lookup(key); err == nil {
 		return old.ID, nil
 	}
+	p.Isolation = api.IsolationOf(p.Backend)
 	var subjects []receipt.Subject
 	if p.To != nil && p.To.TreeDigest != "" {
 		subjects = append(subjects, receipt.Subject{Name: "workspace", Digest: digest(p.To.TreeDigest)})

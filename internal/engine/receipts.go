@@ -125,16 +125,18 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 		if err := unmarshal(s.Predicate, &p); err != nil {
 			return v, err
 		}
+		v.Isolation = api.IsolationOf(p.Backend)
 		v.Run, v.Cell, v.Verdict = p.Run, orElse(p.CellName, p.Cell), p.Verdict.Verdict
 		if p.Ended != nil {
 			v.At = *p.Ended
 		}
-		v.Summary = fmt.Sprintf("run %s: %s", exitWords(p.ExitCode, p.Signal, p.Cause), strings.Join(p.Command, " "))
+		v.Summary = ofBackend(fmt.Sprintf("run %s: %s", exitWords(p.ExitCode, p.Signal, p.Cause), strings.Join(p.Command, " ")), p.Backend)
 	case receipt.PredicateVerdict:
 		var p endPredicate
 		if err := unmarshal(s.Predicate, &p); err != nil {
 			return v, err
 		}
+		v.Isolation = api.IsolationOf(p.Backend)
 		v.Run, v.Cell, v.At = p.Run, orElse(p.CellName, p.Cell), p.At
 		if p.Verdict != nil {
 			v.Verdict = p.Verdict.Verdict
@@ -151,11 +153,13 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 				v.Summary = "accept, 1 file applied"
 			}
 		}
+		v.Summary = ofBackend(v.Summary, p.Backend)
 	case receipt.PredicateFork:
 		var p forkPredicate
 		if err := unmarshal(s.Predicate, &p); err != nil {
 			return v, err
 		}
+		v.Isolation = api.IsolationOf(p.Backend)
 		v.Cell, v.At, v.Summary = orElse(p.CellName, p.Cell), p.At, p.summary()
 		if p.Template != "" && p.Act != actBranch {
 			v.Cell = p.Template

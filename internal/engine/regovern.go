@@ -27,6 +27,9 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 		return err
 	}
 	pol, s := eff.Result, &c.Setup
+	if err := pol.Isolation.Refuse(pol.Origins, "govern cell "+c.Title(), c.Backend); err != nil {
+		return err
+	}
 	if pol.Digest() == s.Policy {
 		return nil
 	}

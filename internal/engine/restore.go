@@ -31,6 +31,9 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if err := unless(func() string { return e.cellTag(&c) }, seen); err != nil {
 		return api.RestoreResult{}, err
 	}
+	if err := e.mayStart(&c); err != nil {
+		return api.RestoreResult{}, err
+	}
 	k, err := e.reg.number(c.ID, req.Number)
 	if err != nil {
 		return api.RestoreResult{}, err

@@ -77,7 +77,7 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 		p.made = viewOf(ctx)
 	}
 	run := &Run{Run: api.Run{
-		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(),
+		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
 		Phase: string(cell.Preparing), Created: time.Now().UTC(), LeftOut: []api.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Policy: p.policy.Digest().String(), Image: p.image.String(),
 	}, In: runInternal{
@@ -210,10 +210,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if err := e.planExisting(p); err != nil {
 			return nil, err
 		}
-		if err := e.planKernel(p); err != nil {
-			return nil, err
-		}
-		if err := e.planPolicy(p); err != nil {
+		if err := e.planGovernance(p); err != nil {
 			return nil, err
 		}
 		return p, e.mayRun(p.cell, budgetsOf(p.policy.Limits))
@@ -222,16 +219,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if p.source, p.from, err = empty, e.emptySource(), os.MkdirAll(e.emptySource(), 0o755); err != nil {
 			return nil, full(err)
 		}
-		if p.backend, err = e.backend(orElse(req.Backend, req.Prefer)); err != nil {
-			return nil, err
-		}
-		if err := e.mayHaveImage(p); err != nil {
-			return nil, err
-		}
-		if err := e.planKernel(p); err != nil {
-			return nil, err
-		}
-		return p, e.planPolicy(p)
+		return p, e.planGovernance(p)
 	}
 	if p.source, err = workspace.CleanSource(orElse(req.From, ".")); err != nil {
 		return nil, err
@@ -251,20 +239,11 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 				"cannot let in %s: %w", w, err)
 		}
 	}
-	if p.backend, err = e.backend(orElse(req.Backend, req.Prefer)); err != nil {
-		return nil, err
-	}
-	if err := e.mayHaveImage(p); err != nil {
-		return nil, err
-	}
-	if err := e.planKernel(p); err != nil {
-		return nil, err
-	}
-	return p, e.planPolicy(p)
+	return p, e.planGovernance(p)
 }
 
-// planPolicy makes the policy of the run.
-func (e *Engine) planPolicy(p *runPlan) error {
+// planGovernance makes the policy of the run, and chooses the backend by it.
+func (e *Engine) planGovernance(p *runPlan) error {
 	source := p.source
 	if p.from != "" {
 		source = ""
@@ -274,6 +253,17 @@ func (e *Engine) planPolicy(p *runPlan) error {
 		return err
 	}
 	p.policy, p.notes = eff.Result, eff.notes
+	if err := e.planBackend(p); err != nil {
+		return err
+	}
+	if p.cell == nil {
+		if err := e.mayHaveImage(p); err != nil {
+			return err
+		}
+	}
+	if err := e.planKernel(p); err != nil {
+		return err
+	}
 	if len(eff.Files.Hidden)+len(eff.Files.ReadOnly)+len(eff.Processes.Deny) == 0 {
 		return nil
 	}

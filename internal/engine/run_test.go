@@ -216,7 +216,7 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 	p, err := b.plan(b.ctx, b.request("w", "echo 1 > f"))
 	b.must(err)
 	run := &Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
-		Policy: p.policy.Digest().String(), Phase: string(cell.Preparing), Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}}
+		Policy: p.policy.Digest().String(), Isolation: api.Isolated, Phase: string(cell.Preparing), Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}}
 	p.run = run
 	b.must(b.record(p))
 	b.reopen()

@@ -105,7 +105,7 @@ func (e *Engine) cellView(c *Cell) api.Cell {
 func (e *Engine) recordView(c *Cell) api.Cell {
 	v := api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
-		Backend: c.Backend, Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
+		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
 		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
@@ -120,7 +120,7 @@ func (e *Engine) recordView(c *Cell) api.Cell {
 
 func (e *Engine) checkpointView(k *Checkpoint, c *Cell) api.Checkpoint {
 	v := api.Checkpoint{
-		ID: string(k.ID), Cell: string(k.Cell), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
+		ID: string(k.ID), Cell: string(k.Cell), Isolation: api.IsolationOf(c.Backend), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
 		Expires: k.Expires, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String(), Layers: len(k.State.Layers), Head: c.Head == k.ID,
 		TookMS: k.TookMS, Under: k.Under, Memory: k.Memory != nil, PauseMS: k.PauseMS, MemoryTaken: k.MemoryTaken,
 	}
@@ -273,7 +273,7 @@ func join(list []string) string {
 func (e *Engine) briefView(c *Cell) api.Cell {
 	labels, lease := e.leaseView(c.ID)
 	return api.Cell{
-		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Image: c.Image,
+		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image,
 		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut),
 		Policy: c.Setup.Policy.String(), Checkpoints: 1, Head: 1, Parent: e.parentView(c), Interpreter: e.interpView(c),
 		Labels: labels, Lease: lease,

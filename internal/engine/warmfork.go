@@ -579,7 +579,7 @@ func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child
 func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Digest, error), error) {
 	e, par := f.e, f.par
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
-	pred := forkPredicate{Act: actFork, Template: par.t.Name, Digest: par.t.Digest.String(), Cell: string(par.c.ID), From: point(&par.at), Backend: par.c.Backend,
+	pred := forkPredicate{Act: actFork, Template: par.t.Name, Digest: par.t.Digest.String(), Cell: string(par.c.ID), From: point(&par.at), Backend: par.c.Backend, Isolation: isolationOf(&par.c, par.c.Backend),
 		Interpreter: par.t.Version, Program: par.t.Program.Sum.String(), Policy: policyOf(&par.c), Downgrades: par.c.Setup.Downgrades, Took: tookMemory, Dropped: f.res.Dropped}
 	a := assuranceAPI(made[0].w.Assurance())
 	pred.Assurance = &a

@@ -19,7 +19,8 @@ type cellView struct {
 	Cause       string   `json:"cause,omitempty"`
 	Source      string   `json:"source,omitempty"` // where the workspace is, in the cell, too
 	Backend     string   `json:"backend"`
-	Head        int      `json:"head"` // number of the checkpoint it is at
+	Isolation   string   `json:"isolation"` // "isolated" or "not isolated"
+	Head        int      `json:"head"`      // number of the checkpoint it is at
 	Checkpoints int      `json:"checkpoints"`
 	Processes   int      `json:"processes"`
 	LatestRun   string   `json:"latest_run,omitempty"`
@@ -31,7 +32,7 @@ type cellView struct {
 }
 
 func viewCell(c api.Cell) cellView {
-	v := cellView{Cell: c.Name, ID: c.ID, State: c.State, Cause: c.Cause, Source: c.Source, Backend: c.Backend, Head: c.Head,
+	v := cellView{Cell: c.Name, ID: c.ID, State: c.State, Cause: c.Cause, Source: c.Source, Backend: c.Backend, Isolation: c.Isolation, Head: c.Head,
 		Checkpoints: c.Checkpoints, Processes: c.Processes, LatestRun: c.LatestRun, Verdict: c.Verdict, Weaker: c.Downgrades}
 	if c.Parent != nil {
 		v.Parent = fmt.Sprintf("%s@%d", c.Parent.Name, c.Parent.Number)

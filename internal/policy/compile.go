@@ -93,6 +93,9 @@ func compile(canonical []byte, origins Origins) (*Rules, error) {
 func (r Result) Rules() (*Rules, error) { return compile(r.Canonical(), r.Origins) }
 
 func (e Effective) compile(origins Origins) (*Rules, error) {
+	if err := checkStrength(e.Isolation.Least); err != nil {
+		return nil, cell.Errorf(cell.Corrupt, "policy.Compile", "", "cannot use the policy: %w", err)
+	}
 	p, err := compileNetwork(e.Network, "")
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 // a key that is not in the table of words (words.go) is an error.
 type File struct {
 	Name        string // as in messages and origins
+	Isolation   FileIsolation
 	Mounts      []FileMount
 	Hidden      []Line // paths of the workspace
 	ReadOnly    []Line

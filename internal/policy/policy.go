@@ -26,6 +26,7 @@ const Version = 1
 // merged.
 type Effective struct {
 	Version     int         `json:"version"`
+	Isolation   Isolation   `json:"isolation"`
 	Files       Files       `json:"files"`
 	Environment Environment `json:"environment"`
 	Processes   Processes   `json:"processes"`
@@ -93,8 +94,8 @@ type Host struct {
 // Defaults is the policy of a run without a file and without flags.
 func Defaults(h Host) Effective {
 	return Effective{
-		Version: Version,
-		Files:   Files{Mounts: []Mount{}, Secrets: []string{}, Hidden: []string{}, ReadOnly: []string{}}, Environment: Environment{Set: []string{}},
+		Version: Version, Isolation: Isolation{Least: Strengths()[0]},
+		Files: Files{Mounts: []Mount{}, Secrets: []string{}, Hidden: []string{}, ReadOnly: []string{}}, Environment: Environment{Set: []string{}},
 		Processes:   Processes{Deny: []string{}},
 		Network:     Network{Mode: ModeNone, Allow: []Rule{}, Ask: []Rule{}, Deny: []Rule{}},
 		Credentials: []Credential{},

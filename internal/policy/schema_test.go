@@ -45,6 +45,10 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		{"version: 1\n", true},
 		{"version: 2\n", false},
 		{"limits: {pids: 1}\n", false},
+		{"version: 1\nisolation: {least: microvm}\n", true},
+		{"version: 1\nisolation: {}\n", false},
+		{"version: 1\nisolation: {least: firecracker}\n", false},
+		{"version: 1\nisolation: {most: gvisor}\n", false},
 		{"version: 1\nnetwrok: {}\n", false},
 		{"version: 1\nnetwork: {allow: []}\n", false},
 		{"version: 1\nnetwork: {allow: [{ports: 443}]}\n", false},
@@ -75,6 +79,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 
 // everyWord uses each word of the table.
 const everyWord = `version: 1
+isolation: {least: none}
 files:
   mounts:
     - {source: ../shared, target: /srv/shared}

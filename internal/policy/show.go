@@ -34,6 +34,11 @@ func (e Effective) Show(o Origins) (out []Shown) {
 		out = append(out, Shown{section, name, text, origin, force, how})
 	}
 	const enforced = "enforced"
+	isolation := "backend " + strings.Join(Strengths()[strength(e.Isolation.Least):], ", ")
+	if e.Isolation.Allows(Strengths()[0]) {
+		isolation += " (none: not isolated)"
+	}
+	add("isolation", RuleIsolation, isolation, enforced, "the daemon, whenever something is started")
 	for _, m := range e.Files.Mounts {
 		add("files", "mount "+m.Target, "mount "+m.Source+" at "+m.Target+map[bool]string{true: ", writable", false: ""}[m.Writable], enforced, "mounts")
 	}
@@ -212,6 +217,9 @@ func (e Effective) Remarks(o Origins) []string {
 			return " (" + l + ")"
 		}
 		return ""
+	}
+	if l := o.Lines[RuleIsolation]; l != "" && e.Isolation.Allows(Strengths()[0]) {
+		out = append(out, "isolation.least is none: with --backend none commands run on the host, not isolated"+at(RuleIsolation))
 	}
 	if e.Approvals.Webhook != "" {
 		out = append(out, "the address of approvals.webhook is in the policy, and so in every receipt: a secret in it is none"+at("approvals.webhook"))

@@ -84,7 +84,9 @@ version: 1
 	} else {
 		b.WriteString("# files:\n#   hidden: [config/keys]     # the cell finds them empty\n#   read_only: [LICENSE]\n#   mounts:\n#     - {source: ../shared, target: /srv/shared}\n\n")
 	}
-	b.WriteString(`# environment:
+	b.WriteString(`# isolation: {least: gvisor}  # the weakest backend that may run it: none, namespace, gvisor, microvm
+
+# environment:
 #   set: {CI: "true"}
 
 limits:

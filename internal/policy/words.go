@@ -13,6 +13,10 @@ import (
 func (f *File) words() section {
 	return section{words: []word{
 		{name: "version", about: "Version of the format: 1.", shape: whole{Version}, must: true},
+		{name: "isolation", about: "How strong the isolation of the cell must be.", shape: section{words: []word{
+			{name: "least", about: "The weakest backend that may run it, of none, namespace, gvisor, microvm in this order. Of several layers the strictest counts; a policy of the host that does not say it means namespace.", must: true,
+				line: &f.Isolation.Line, shape: text{words: Strengths(), set: func(s string) error { f.Isolation.Least = s; return checkStrength(s) }}},
+		}}},
 		{name: "files", about: "What the cell sees of the host's files, and what it may do with those of the workspace.", shape: section{words: []word{
 			{name: "mounts", about: "Directories and files of the host that the cell sees.", shape: list{item: f.mount}},
 			{name: "hidden", about: "Paths of the workspace that the cell finds empty.", shape: list{item: lines(&f.Hidden, workspacePath)}},

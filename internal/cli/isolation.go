@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// mark makes every line that say writes from here on end in "not isolated", when
+// what the command is about has no isolation.
+func (a *app) mark(isolation string) {
+	if isolation == api.NotIsolated {
+		a.bare = true
+	}
+}
+
+// isolationIn is what an answer says of the isolation of what it is about;
+// NotIsolated when one of several is not isolated.
+func isolationIn(v any) string {
+	var all []string
+	cells := func(list []api.Cell) {
+		for _, c := range list {
+			all = append(all, c.Isolation)
+		}
+	}
+	switch v := v.(type) {
+	case api.Run:
+		return v.Isolation
+	case api.Cell:
+		return v.Isolation
+	case api.Plan:
+		return v.Isolation
+	case api.Exec:
+		return v.Isolation
+	case api.Diff:
+		return v.Isolation
+	case api.Stats:
+		return v.Isolation
+	case api.Checkpoint:
+		return v.Isolation
+	case api.Receipt:
+		return v.Isolation
+	case api.AcceptResult:
+		return v.Run.Isolation
+	case api.RestoreResult:
+		return v.Cell.Isolation
+	case api.ForkResult:
+		cells(v.Cells)
+	case api.BranchResult:
+		cells(v.Cells)
+	}
+	if slices.Contains(all, api.NotIsolated) {
+		return api.NotIsolated
+	}
+	return ""
+}
+
+// marked is a line for people about something with this isolation.
+func marked(line, isolation string) string {
+	if isolation != api.NotIsolated || strings.Contains(line, api.NotIsolated) {
+		return line
+	}
+	first, rest, more := strings.Cut(line, "\n")
+	end := ""
+	if r, ok := strings.CutSuffix(first, "\r"); ok { // of a terminal in raw mode
+		first, end = r, "\r"
+	}
+	first += " (" + api.NotIsolated + ")" + end
+	if more {
+		return first + "\n" + rest
+	}
+	return first
+}
+
+// bareRun says, before anything of a run is shown, that it has no isolation.
+func (a *app) bareRun(what, isolation, verb string) {
+	if a.mark(isolation); a.bare {
+		a.say("pando: %s %s %s: its command can read and change whatever the user of the daemon can", what, verb, api.NotIsolated)
+	}
+}
+
+// isolationRow adds a column to a table that is there when something in it is
+// not isolated.
+func isolationRow(any bool, at int, isolation string, words ...string) []string {
+	if !any {
+		return words
+	}
+	return slices.Insert(words, at, isolation)
+}
+
+// bareField says it of a cell, a run or a plan that is shown.
+func bareField(w io.Writer, isolation string) {
+	if isolation == api.NotIsolated {
+		field(w, "isolation", fmt.Sprintf("%s: commands run on the host and can read and change whatever the user of the daemon can", api.NotIsolated))
+	}
+}

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// standingLayers reads the policies of the host and of the user, which govern
+// whatever is started, each time anew. read is told of each file.
+func (e *Engine) standingLayers(read func(layer, name string, text []byte) error) error {
+	for _, f := range []struct{ layer, path string }{{policy.LayerHost, e.cfg.HostPolicy}, {policy.LayerUser, e.cfg.Home.Policy}} {
+		if f.path == "" {
+			continue
+		}
+		text, err := readPolicy(f.path, f.layer == policy.LayerHost)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = read(f.layer, f.path, text)
+		}
+		if err != nil { // a bound that can't be read is no reason to go without
+			return err
+		}
+	}
+	return nil
+}
+
+// mayStart refuses whatever would start something in a cell, or make a cell of
+// it, when its backend isolates less than the policy of the host or the user
+// demands now, which may be younger than the cell. (Its own policy was asked when
+// it was made.) What it has can be taken from it, and it can be stopped and removed.
+func (e *Engine) mayStart(c *Cell) error {
+	var layers []policy.Layer
+	err := e.standingLayers(func(layer, name string, text []byte) error {
+		f, err := policy.ParseFile(name, text)
+		layers = append(layers, policy.Layer{Name: layer, File: f})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	least, origins := policy.Defaults(e.cfg.Host).Isolation.Bound(layers)
+	return least.Refuse(origins, "start anything in cell "+c.Title(), c.Backend)
+}
+
+// backendUnder is the backend that is asked for; without one, the first of this
+// installation that isolates enough for a policy.
+func (e *Engine) backendUnder(asked string, least policy.Isolation) (backend.Backend, error) {
+	b, err := e.backend(asked)
+	if err != nil || asked != "" && asked != "auto" || least.Allows(b.Name()) {
+		return b, err
+	}
+	for _, o := range e.cfg.Backends {
+		if least.Allows(o.Name()) {
+			return o, nil
+		}
+	}
+	return b, nil
+}
+
+// planBackend chooses the backend of a cell that is to be made, and refuses one
+// that isolates less than the policy of the run demands.
+func (e *Engine) planBackend(p *runPlan) (err error) {
+	if p.cell == nil {
+		if p.backend, err = e.backendUnder(orElse(p.req.Backend, p.req.Prefer), p.policy.Isolation); err != nil {
+			return err
+		}
+	}
+	return p.policy.Isolation.Refuse(p.policy.Origins, "run", p.backend.Name())
+}
+
+// isolation is the word for what a cell runs on.
+func (e *Engine) isolation(id cell.ID) string {
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return api.Isolated
+	}
+	return api.IsolationOf(c.Backend)
+}
+
+// isolationFacts is what a receipt says of the isolation that was demanded.
+type isolationFacts struct {
+	Isolation string `json:"isolation"`       // "isolated", "not isolated"
+	Least     string `json:"least,omitempty"` // of the policy: the weakest backend it allows
+	Rule      string `json:"rule,omitempty"`  // that says so, and where it stands
+}
+
+func (p *runPredicate) isolation() string {
+	if p.Isolation == nil {
+		return ""
+	}
+	return p.Isolation.Isolation
+}
+
+func isolationOf(c *Cell, backend string) *isolationFacts {
+	f := &isolationFacts{Isolation: api.IsolationOf(backend)}
+	if c == nil || c.Setup.PolicyText == "" {
+		return f
+	}
+	var own policy.Effective
+	if json.Unmarshal([]byte(c.Setup.PolicyText), &own) == nil {
+		f.Least, f.Rule = own.Isolation.Least, policy.RuleIsolation+" ("+orElse(c.Setup.Origins.Lines[policy.RuleIsolation], "default")+")"
+	}
+	return f
+}
+
+// inBackend is a backend for people, with what it is not.
+func inBackend(name string) string {
+	if !policy.Isolates(name) {
+		return name + ", " + api.NotIsolated
+	}
+	return name
+}
+
+// ofBackend marks a line about what was done without isolation.
+func ofBackend(line, name string) string {
+	if !policy.Isolates(name) {
+		return api.NotIsolated + ": " + line
+	}
+	return line
+}
