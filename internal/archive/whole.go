@@ -91,6 +91,15 @@ func putInPlace(root *os.File, p string, old *os.File, who owner, mode os.FileMo
 		}
 		made = true
 	}
+	// What is written is another program: it does not run with rights that were given
+	// to the one before. The kernel would see to it, if this process could not keep them.
+	if st, err := f.Stat(); err != nil {
+		return notInCell(err)
+	} else if st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+		if err := f.Chmod(st.Mode().Perm()); err != nil {
+			return notInCell(err)
+		}
+	}
 	if err := f.Truncate(0); err != nil {
 		return notInCell(err)
 	}

@@ -1,6 +1,10 @@
 package cell
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Spec is everything a backend needs to make a cell ready for processes. It
 // is plain data: it goes to the keeper as JSON, and its policy part is what
@@ -45,6 +49,19 @@ type Spec struct {
 	// Network is what the gateway of a cell goes by that may talk; nil: the cell
 	// has loopback alone. It holds secrets: a spec is written nowhere.
 	Network *Governance `json:"network,omitempty"`
+}
+
+// WritesOutside reports whether the cell can write to files of the host that are not
+// its own: what it leaves there the host finds, with mode and all.
+func (s *Spec) WritesOutside() bool { return slices.ContainsFunc(s.Mounts, s.Outside) }
+
+// Outside reports whether a mount shows such files of the host. Whatever can be
+// written and is in none of the cell's own directories is one.
+func (s *Spec) Outside(m Mount) bool {
+	own := func(dir string) bool {
+		return dir != "" && (m.Source == dir || strings.HasPrefix(m.Source, strings.TrimSuffix(dir, "/")+"/"))
+	}
+	return m.Kind == Bind && !m.ReadOnly && !own(s.Private) && !slices.ContainsFunc(s.Writes, own)
 }
 
 // User is who commands run as, in the cell's own numbering.

@@ -81,7 +81,7 @@ ended. Without, each run starts from the directory.`,
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&policyFile, "policy", "", "policy file")
-	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback)")
+	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback; no set-user-id bits)")
 	f.StringArrayVar(&req.Allow, "allow", nil, "whom the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")

@@ -23,6 +23,20 @@ import (
 const RootCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SETFCAP
 
+// OutsideCaps are those of RootCaps by which a file gets, or keeps, what makes it run
+// with the rights of another. Root has them not in a cell that writes to directories
+// of the host.
+const OutsideCaps = 1<<unix.CAP_FSETID | 1<<unix.CAP_SETFCAP
+
+// CapsIn are those of some capabilities that may be had in a cell, which may write to
+// directories of the host (cell.Spec.WritesOutside).
+func CapsIn(outside bool, caps uint64) uint64 {
+	if outside {
+		return caps &^ OutsideCaps
+	}
+	return caps
+}
+
 // Identity is who a command runs as.
 type Identity struct {
 	User     cell.User

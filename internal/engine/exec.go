@@ -385,6 +385,9 @@ func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 	if mounts, err = e.mask(c, from, mounts); err != nil {
 		return err
 	}
+	if mounts, err = e.coverSetID(c, mounts); err != nil {
+		return err
+	}
 	if c.Setup.Mounts, err = e.denyPrograms(c, mounts); err != nil {
 		return err
 	}

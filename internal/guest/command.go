@@ -85,6 +85,9 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *co
 	caps := confine.Identity{User: cell.User{UID: c.UID, GID: c.GID}, RootCaps: c.Caps, LastCap: p.lastCap, Switch: true}.Become(s)
 	s.Call(workdirOp+c.Process.Workdir, unix.SYS_CHDIR, c.Process.Workdir)
 	confine.Shed(s, caps)
+	if c.NoSetID {
+		confine.Filter(s, p.noSetID)
+	}
 	confine.Filter(s, p.filter)
 	if c.Place != nil {
 		c.Place.Canaries(s, made)

@@ -55,7 +55,8 @@ type Command struct {
 	Process cell.Process   `json:"process"`
 	UID     int            `json:"uid"`
 	GID     int            `json:"gid"`
-	Caps    uint64         `json:"caps,omitempty"` // what root may ever have; others have none
+	Caps    uint64         `json:"caps,omitempty"`      // what root may ever have; others have none
+	NoSetID bool           `json:"no_set_id,omitempty"` // it can set no set-user-id and set-group-id bits
 	Limits  confine.Limits `json:"limits"`
 	// Input is a file that the command has as its standard input, where that is no stream.
 	Input []byte         `json:"input,omitempty"`

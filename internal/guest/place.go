@@ -27,7 +27,8 @@ type place struct {
 	all     *group   // of all commands
 	lastCap int
 	filter  *linux.SeccompProgram
-	proc    *os.File // the one that shows the guest's own namespace
+	noSetID *linux.SeccompProgram // beside filter, of commands that write to directories of the host
+	proc    *os.File              // the one that shows the guest's own namespace
 
 	procData string // options of every proc
 	cover    bool   // hide of it what is the machine's
@@ -52,6 +53,12 @@ func newPlace(cover bool) (*place, error) {
 		return p, err
 	}
 	if p.filter, err = linux.NewSeccompProgram(filter); err != nil {
+		return p, err
+	}
+	if filter, err = linux.NoSetIDFilter(false); err != nil {
+		return p, err
+	}
+	if p.noSetID, err = linux.NewSeccompProgram(filter); err != nil {
 		return p, err
 	}
 	if p.procData, err = leanProc(); err != nil {

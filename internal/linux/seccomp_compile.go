@@ -80,6 +80,12 @@ func compileSeccomp(arch SeccompArch, opts SeccompOptions) ([]unix.SockFilter, e
 	if err != nil {
 		return nil, err
 	}
+	return assembleSeccomp(arch, plan, checked)
+}
+
+// assembleSeccomp makes the filter of what is to be done for each number, and of the
+// rows with checks by the names of their calls.
+func assembleSeccomp(arch SeccompArch, plan []seccompRule, checked map[string]SeccompGroup) ([]unix.SockFilter, error) {
 	a := &seccompAsm{labels: map[string]int{}}
 	a.load(dataArch)
 	a.jump(unix.BPF_JEQ, uint32(arch), "", fateLabel(SeccompKill))

@@ -132,6 +132,11 @@ func newSeccompVM(t *testing.T, arch SeccompArch, opts SeccompOptions) func(arch
 	if err != nil {
 		t.Fatal(err)
 	}
+	return seccompVM(t, filter)
+}
+
+func seccompVM(t *testing.T, filter []unix.SockFilter) func(arch SeccompArch, nr int, args ...uint64) SeccompFate {
+	t.Helper()
 	var raw []bpf.RawInstruction
 	for _, f := range filter {
 		raw = append(raw, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K})

@@ -73,6 +73,10 @@ Each process of a namespace cell runs under a seccomp filter, set after no_new_p
 			}
 		}
 	}
+	fmt.Fprint(w, "\n## In cells that write to the host\n\nA cell with a writable mount of the host has a second filter beside the first, on every backend: for its commands, and for what serves the files of a gVisor or microVM cell. The host would obey set-user-id and set-group-id bits in a directory of its own. The second filter refuses every call that sets one, and allows the rest; both must allow a call. Root of such a cell has neither CAP_FSETID nor CAP_SETFCAP.\n\n| what | why | calls | fate |\n|---|---|---|---|\n")
+	for _, g := range linux.SetIDTable() {
+		row(w, g)
+	}
 	fmt.Fprint(w, "\n## Downgrades\n\nAllowFork is what a kept interpreter has and no other process of a cell; the others are asked for by name. Each is recorded in the cell's assurance.\n\n| downgrade | opens |\n|---|---|\n")
 	var names []linux.SeccompOption
 	opens := map[linux.SeccompOption][]string{}
@@ -103,7 +107,9 @@ func row(w io.Writer, g linux.SeccompGroup) {
 	for _, c := range g.Check {
 		fate += fmt.Sprintf("<br>%s, else %s", c.Says, c.Else)
 	}
-	if g.Opens != "" {
+	if g.Opens == linux.ForServers {
+		fate += "<br>allowed to what serves the files of a cell, which gives it no such mode"
+	} else if g.Opens != "" {
 		fate += fmt.Sprintf("<br>allowed by %s", g.Opens)
 	}
 	fmt.Fprintf(w, "| %s | %s | %s | %s |\n", g.Name, g.Why, calls(g), fate)

@@ -119,7 +119,7 @@ func (c *liveCell) trunk(kind cell.Kind) (_ *trunk, sockets []string, err error)
 
 // newTrunk is the cell's interpreter as one that can be forked.
 func (c *liveCell) newTrunk(full []string) *trunk {
-	t := &trunk{d: c.d, of: c.w.Spec.ID, first: c.init, prog: c.prog.proc, conn: c.prog.conn, mounts: c.w.Spec.Mounts, full: full, twigs: map[int]bool{}}
+	t := &trunk{d: c.d, of: c.w.Spec.ID, first: c.init, prog: c.prog.proc, conn: c.prog.conn, mounts: c.w.Spec.Mounts, outside: c.outside(), full: full, twigs: map[int]bool{}}
 	if c.fork != nil {
 		t.up, t.depth = c.fork.up, c.depth()
 	}
@@ -240,7 +240,7 @@ func (c *liveCell) settle(ctx context.Context) (err error) {
 // namespace.
 func (c *liveCell) caps() uint64 {
 	if c.w.Spec.User.UID == 0 {
-		return c.d.rootCaps
+		return c.capsOf(c.d.rootCaps)
 	}
 	return 0
 }
@@ -252,8 +252,7 @@ func (c *liveCell) proveNetwork(made *confine.Measured) error {
 	s.Stdio([3]*os.File{}, c.init.PIDFD)
 	s.Call("join the fork", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWNET)
 	confine.Shed(s, c.become(s))
-	address, _ := c.d.forking.Prog()
-	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
+	c.filter(s, true)
 	proof, err := c.talkingCanaries(s, made)
 	defer proof.end()
 	if err != nil {

@@ -87,7 +87,7 @@ func (c *liveCell) joinFlags() int {
 // than those that are returned.
 func (c *liveCell) become(s *linux.Script) (caps uint64) {
 	u := c.w.Spec.User
-	return confine.Identity{User: u, RootCaps: c.d.rootCaps, LastCap: c.d.lastCap, Switch: u.UID != os.Getuid() || u.GID != os.Getgid()}.Become(s)
+	return confine.Identity{User: u, RootCaps: c.capsOf(c.d.rootCaps), LastCap: c.d.lastCap, Switch: u.UID != os.Getuid() || u.GID != os.Getgid()}.Become(s)
 }
 
 // canaries adds those that need no gateway; with landlock the one that needs it.
@@ -107,6 +107,23 @@ func (c *liveCell) confine(s *linux.Script, landlock, forks bool) {
 		fd := int(c.landlock.File.Fd())
 		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0)
 		s.Call("close", unix.SYS_CLOSE, fd)
+	}
+	c.filter(s, forks)
+}
+
+// outside reports whether the cell has the filter against set-user-id bits: what is
+// forked keeps that of what it was forked from.
+func (c *liveCell) outside() bool {
+	return c.w.Spec.WritesOutside() || c.fork != nil && c.fork.up != nil && c.fork.up.outside
+}
+
+// capsOf are those of some capabilities that this cell may have.
+func (c *liveCell) capsOf(caps uint64) uint64 { return confine.CapsIn(c.outside(), caps) }
+
+// filter adds seccomp.
+func (c *liveCell) filter(s *linux.Script, forks bool) {
+	if c.outside() {
+		confine.Filter(s, c.d.noSetID)
 	}
 	filter := c.d.seccomp
 	if forks {

@@ -25,8 +25,8 @@ import (
 type Driver struct {
 	program   *os.File // of first processes
 	lastCap   int
-	openFiles uint64 // hard limit
 	rootCaps  uint64 // of commands that are root in their cell
+	openFiles uint64 // hard limit
 	seccomp   *linux.SeccompProgram
 	forker    *linux.Thread // first processes follow its death
 	namer     *linux.Thread // is in the uts namespace of some fork
@@ -34,6 +34,9 @@ type Driver struct {
 	connect   func(*liveCell, []*os.File) (*link, error)
 	bait      bait
 	forking   *linux.SeccompProgram // of interpreters
+	// Beside these, of cells that write to directories of the host: of commands, and of
+	// what serves the files of a cell with a kernel of its own.
+	noSetID, servesNoSetID *linux.SeccompProgram
 
 	scan hazard.Scanner
 
@@ -90,6 +93,17 @@ func NewDriver() (keeper.Driver, error) {
 	}
 	if d.forking, err = linux.NewSeccompProgram(filter); err != nil {
 		return nil, err
+	}
+	for _, x := range []struct {
+		server bool
+		to     **linux.SeccompProgram
+	}{{false, &d.noSetID}, {true, &d.servesNoSetID}} {
+		if filter, err = linux.NoSetIDFilter(x.server); err != nil {
+			return nil, err
+		}
+		if *x.to, err = linux.NewSeccompProgram(filter); err != nil {
+			return nil, err
+		}
 	}
 	if d.bait, err = newBait(); err != nil {
 		return nil, err

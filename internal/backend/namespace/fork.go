@@ -240,6 +240,10 @@ func (c *liveCell) fall() {
 // grow makes c out of a fork of t: a process with its ids, cgroups, files and
 // network, in which the battery was run.
 func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
+	if c.w.Spec.WritesOutside() && !t.outside {
+		return made, cell.Errorf(cell.Unsupported, "namespace.Fork", "leave out the writable mounts, or build the template with them",
+			"cannot fork: what is forked may set set-user-id bits, which a cell with writable mounts may not")
+	}
 	mine := own(t.mounts, c.w.Spec.Mounts)
 	mounts, err := c.openMounts(files, mine)
 	defer func() { closeFiles(mounts) }()
@@ -394,8 +398,7 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Me
 	s.Call("setsid", unix.SYS_SETSID)
 	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
 	confine.Shed(s, c.become(s))
-	address, _ := c.d.forking.Prog()
-	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
+	c.filter(s, true)
 	c.canaries(s, made, false)
 	s.Refused(made.Add("one more user namespace", "limits"), []unix.Errno{unix.ENOSPC, unix.EPERM}, unix.SYS_CLONE, int(linux.ForkFlags), nil, nil, nil, nil)
 	s.Capture("/proc/self/status", 4096)

@@ -95,8 +95,8 @@ func (j *Jail) enclose(s *linux.Script) {
 }
 
 // shed takes from the process what it doesn't keep, for good.
-func (j *Jail) shed(s *linux.Script, lastCap int, filter *linux.SeccompProgram) {
-	s.KeepCaps(j.Caps, lastCap)
+func (j *Jail) shed(s *linux.Script, caps uint64, lastCap int, filter *linux.SeccompProgram) {
+	s.KeepCaps(caps, lastCap)
 	s.NoNewPrivs()
 	address, _ := filter.Prog()
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)

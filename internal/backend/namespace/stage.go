@@ -206,8 +206,11 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 		s.Call("dup3", unix.SYS_DUP3, int(f.Fd()), 3+i, 0)
 	}
 	s.CloseOthers(3+len(more), program)
+	if c.outside() {
+		confine.Filter(s, c.d.servesNoSetID)
+	}
 	if j != nil {
-		j.shed(s, c.d.lastCap, filter)
+		j.shed(s, c.capsOf(j.Caps), c.d.lastCap, filter)
 	}
 	s.ExecFD(int(program.Fd()), args, nil)
 	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true})

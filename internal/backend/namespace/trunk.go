@@ -21,16 +21,17 @@ import (
 // runs in its namespaces. It lives as long as its own cell, or something that
 // was forked from it.
 type trunk struct {
-	d      *Driver
-	of     cell.ID      // that it is of, or was
-	first  *linux.Child // process 1 of its pid namespace: with it all below ends
-	prog   *linux.Child // the interpreter; the same, in a fork
-	conn   *interp.Conn
-	mounts []cell.Mount
-	full   []string // of what it has in memory alone, the places with something in them
-	up     *trunk   // that it was forked from
-	depth  int      // forks between it and the first of its family
-	drop   func()   // when it is over
+	d       *Driver
+	of      cell.ID      // that it is of, or was
+	first   *linux.Child // process 1 of its pid namespace: with it all below ends
+	prog    *linux.Child // the interpreter; the same, in a fork
+	conn    *interp.Conn
+	mounts  []cell.Mount
+	outside bool     // it writes to directories of the host, and has the filter for that
+	full    []string // of what it has in memory alone, the places with something in them
+	up      *trunk   // that it was forked from
+	depth   int      // forks between it and the first of its family
+	drop    func()   // when it is over
 
 	drawn func() []hazard.Process // what generators of random numbers it has
 

@@ -275,7 +275,7 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 	u := s.spec.User
 	caps := uint64(0)
 	if u.UID == 0 {
-		caps = confine.RootCaps
+		caps = confine.CapsIn(s.spec.WritesOutside(), confine.RootCaps)
 	}
 	at := s.stage.Place()
 	proof, err := s.stage.Announce()
@@ -287,7 +287,7 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 	ended := make(chan struct{})
 	go s.attend(g, ended)
 	p, err := g.Start(context.Background(), guest.Command{
-		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps,
+		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps, NoSetID: s.spec.WritesOutside(),
 		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: proof.Complete,
 	}, stdio, control)
 	over := sync.OnceFunc(func() { close(ended) })
