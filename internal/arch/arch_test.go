@@ -176,6 +176,17 @@ func checkFile(t *testing.T, p pkg, path string) {
 	}
 }
 
+// The fakes are for tests: no program that is built has them, nor what they need.
+func TestFakesAreForTestsAlone(t *testing.T) {
+	for _, p := range list(t) {
+		for _, imp := range p.Imports {
+			if strings.HasSuffix(imp, "/internal/backend/mem") || strings.HasPrefix(imp, "mvdan.cc/sh/") && p.ImportPath != "internal/backend/mem" {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
 // mayExec are the files that may execute host programs. Nothing here runs
 // host git, and nothing runs a program that a repository names (FAILURES H61).
 var mayExec = []string{
@@ -183,7 +194,6 @@ var mayExec = []string{
 	"internal/reexec/reexec.go",                  // this same executable, in another role
 	"internal/backend/kept/kept.go",              // keepers: the type of a started process
 	"internal/backend/none/driver.go",            // the backend that has no isolation, on explicit request
-	"internal/backend/mem/driver.go",             // the fake: tests' own commands
 	"internal/backend/backendtest/process.go",    // somebody who has a process's number later
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty
 	"internal/cli/pager.go",                      // the user's pager

@@ -58,7 +58,7 @@ func newBedWith(t testing.TB, wrap func(store.Store) store.Store, files ...strin
 		b.write(path, text)
 	}
 	b.must(b.home.Make())
-	b.host = &mem.Host{Dir: b.home.Keepers(), Log: slog.New(slog.DiscardHandler), Events: events}
+	b.host = &mem.Host{Events: events}
 	b.toys = newToyHost(b.host)
 	b.open()
 	t.Cleanup(func() {

@@ -9,17 +9,36 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // attach turns a connection into the stream of one process: its output from
 // the given offsets, input if this is its terminal, and its end.
 func (p *Proc) attach(c net.Conn, req AttachRequest) {
+	feed := p.feed
+	if !req.Input {
+		feed = nil
+	}
+	attach(c, req, p.stdout, p.stderr, feed, p.done, p.snapshot)
+}
+
+// attach sends two outputs to c and hands the frames that come to feed; with nil
+// none may come. When both have ended and done is closed, it sends what ended
+// returns.
+func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api.Frame), done <-chan struct{}, ended func() cell.Status) {
 	out := &frameWriter{c: c}
 	stop := make(chan struct{})
-	if req.Input {
+	if feed != nil {
 		go func() {
-			p.feed(c)
-			close(stop)
+			defer close(stop)
+			var buf []byte
+			for { // until the client hangs up
+				f, err := api.ReadFrame(c, &buf)
+				if err != nil {
+					return
+				}
+				feed(f)
+			}
 		}()
 	} else {
 		go func() { // notice a hang-up
@@ -29,50 +48,43 @@ func (p *Proc) attach(c net.Conn, req AttachRequest) {
 		}()
 	}
 	var both sync.WaitGroup
-	both.Go(func() { p.stdout.stream(out, api.FrameStdout, req.Stdout, stop) })
-	both.Go(func() { p.stderr.stream(out, api.FrameStderr, req.Stderr, stop) })
+	both.Go(func() { stdout.stream(out, api.FrameStdout, req.Stdout, stop) })
+	both.Go(func() { stderr.stream(out, api.FrameStderr, req.Stderr, stop) })
 	both.Wait() // the end of both, or a hang-up
 	select {
-	case <-p.done:
+	case <-done:
 	case <-stop:
 		return
 	}
-	st := p.snapshot()
+	st := ended()
 	b, _ := json.Marshal(st)
 	out.write(api.Frame{Type: api.FrameExit, Payload: b})
 }
 
-// feed reads what the client sends until it hangs up.
-func (p *Proc) feed(c net.Conn) {
-	var buf []byte
-	for {
-		f, err := api.ReadFrame(c, &buf)
-		if err != nil {
-			return
-		}
-		switch f.Type {
-		case api.FrameStdin:
-			if t := p.started.Terminal; t != nil {
-				p.typed()
-				t.Write(f.Payload)
-			} else if in := p.input(); in != nil {
-				if _, err := in.Write(f.Payload); errors.Is(err, unix.EPIPE) {
-					p.closeInput()
-				}
-			}
-		case api.FrameStdinEOF:
-			if p.started.Terminal == nil {
+// feed does what a frame of the client says.
+func (p *Proc) feed(f api.Frame) {
+	switch f.Type {
+	case api.FrameStdin:
+		if t := p.started.Terminal; t != nil {
+			p.typed()
+			t.Write(f.Payload)
+		} else if in := p.input(); in != nil {
+			if _, err := in.Write(f.Payload); errors.Is(err, unix.EPIPE) {
 				p.closeInput()
 			}
-		case api.FrameResize:
-			var r api.Resize
-			if json.Unmarshal(f.Payload, &r) == nil && p.started.Terminal != nil {
-				p.resize(r)
-			}
-		case api.FrameSignal:
-			p.emit("process.signal", map[string]any{"signal": string(f.Payload)})
-			p.started.Process.Signal(string(f.Payload))
 		}
+	case api.FrameStdinEOF:
+		if p.started.Terminal == nil {
+			p.closeInput()
+		}
+	case api.FrameResize:
+		var r api.Resize
+		if json.Unmarshal(f.Payload, &r) == nil && p.started.Terminal != nil {
+			p.resize(r)
+		}
+	case api.FrameSignal:
+		p.emit("process.signal", map[string]any{"signal": string(f.Payload)})
+		p.started.Process.Signal(string(f.Payload))
 	}
 }
 

@@ -20,21 +20,25 @@ type snake struct {
 	warmth cell.Warmth
 }
 
-// warmer is an instance that keeps interpreters, if the backend's can.
+// warmer is an instance that keeps interpreters.
 func (k *bench) warmer(i backend.Instance) backend.Warmer {
 	k.Helper()
 	w, ok := i.(backend.Warmer)
-	if k.caps.Eval != "" {
-		if ok {
-			_, err := w.Warm(k.ctx, k.python("", ""), nil)
-			k.wantKind("an interpreter where there can be none", err, cell.Unsupported)
-		}
-		k.Skip(k.caps.Eval)
-	}
 	if !ok {
 		k.Fatal("the backend says that it keeps interpreters, and its instances don't")
 	}
 	return w
+}
+
+// noEval: instances of a backend whose Caps deny interpreters refuse them, if they
+// can be asked for one.
+func (k *bench) noEval() {
+	k.Helper()
+	i, _ := k.cell()
+	if w, ok := i.(backend.Warmer); ok {
+		_, err := w.Warm(k.ctx, cell.Warm{Kind: cell.WarmPython, Timeout: time.Minute}, nil)
+		k.wantKind("an interpreter where there can be none", err, cell.Unsupported)
+	}
 }
 
 // python is the host's interpreter.

@@ -443,13 +443,13 @@ func testTerminal(k *bench) {
 // A process is its number and when it began: one that got the number later is
 // somebody else.
 func testReusedPID(k *bench) {
-	need.Root(k)
 	i, _ := k.cell()
 	c := k.start(i, sh("exit 0"))
 	c.wait()
 	if c.PID() == 0 {
 		return // it never had one on the host
 	}
+	need.Root(k)
 	k.eventually("its number was free", func() bool { return syscall.Kill(c.PID(), 0) == syscall.ESRCH })
 	other := k.takeNumber(c.PID())
 	defer other.Process.Kill()

@@ -1,7 +1,6 @@
 package mem_test
 
 import (
-	"log/slog"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -11,11 +10,16 @@ import (
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) *backendtest.Machine {
-		h := &mem.Host{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		h := &mem.Host{}
 		t.Cleanup(h.Wait)
 		return &backendtest.Machine{
 			Open: func() (backend.Backend, func()) { return h.Open(), func() {} },
-			Left: func() []string { return backendtest.KeeperFiles(h.Dir) },
+			Left: func() (left []string) {
+				for _, id := range h.Cells() {
+					left = append(left, string(id))
+				}
+				return left
+			},
 		}
 	})
 }
