@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -111,9 +112,7 @@ func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
 	b.has("w", "d/e/f: changed", "g: two", "q/r/s: 3")
 	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "mkdir -p t/u; echo 4 > t/u/v"}})
 	b.must(err)
-	for !b.ended(x.ID) {
-		time.Sleep(time.Millisecond)
-	}
+	b.until("the exec ended", func() bool { return b.ended(x.ID) })
 	if _, err := b.Diff(b.ctx, DiffRequest{Cell: id, Form: "text"}); err != nil {
 		t.Fatal(err)
 	}
@@ -281,42 +280,44 @@ func TestF20ExpiredCheckpoints(t *testing.T) {
 // A cell whose time is over stays while something happens in it or waits.
 func TestF20ExpiredCells(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	r := b.run("", "echo 1 > f")
-	id := cell.ID(r.Cell)
-	expire := func() {
-		c, err := b.reg.cell(id)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		r := b.run("", "echo 1 > f")
+		id := cell.ID(r.Cell)
+		expire := func() {
+			c, err := b.reg.cell(id)
+			b.must(err)
+			c.Expires = time.Now().Add(-time.Second)
+			b.must(b.reg.commit(&c))
+		}
+		there := func() bool {
+			b.gc()
+			c, err := b.reg.cell(id)
+			b.must(err)
+			return c.State != cell.Removed
+		}
+		expire()
+		if !there() {
+			t.Fatal("a pending result went")
+		}
+		_, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{})
 		b.must(err)
-		c.Expires = time.Now().Add(-time.Second)
-		b.must(b.reg.commit(&c))
-	}
-	there := func() bool {
-		b.gc()
-		c, err := b.reg.cell(id)
+		if !there() {
+			t.Fatal("it went when it was accepted, not 30 days later")
+		}
+		x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
 		b.must(err)
-		return c.State != cell.Removed
-	}
-	expire()
-	if !there() {
-		t.Fatal("a pending result went")
-	}
-	_, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{})
-	b.must(err)
-	if !there() {
-		t.Fatal("it went when it was accepted, not 30 days later")
-	}
-	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
-	b.must(err)
-	expire()
-	if !there() {
-		t.Fatalf("a living cell went, with %s in it", x.ID)
-	}
-	_, err = b.Stop(b.ctx, id)
-	b.must(err)
-	expire()
-	if there() {
-		t.Error("it stays for ever")
-	}
+		expire()
+		if !there() {
+			t.Fatalf("a living cell went, with %s in it", x.ID)
+		}
+		_, err = b.Stop(b.ctx, id)
+		b.must(err)
+		expire()
+		if there() {
+			t.Error("it stays for ever")
+		}
+	})
 }
 
 // The base that a run is about to start from stays, however old it is and

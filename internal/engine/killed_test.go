@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -174,20 +175,22 @@ func TestEvalWhileAKeepersDeathIsNoted(t *testing.T) {
 // asked for in between is begun when it is gone.
 func TestFreshEvalWhileAKeeperDies(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.run("web", "true")
-	b.eval("web", "x = 41")
-	b.toys.fail("warmth", cell.Errorf(cell.Unavailable, "toy", "", "cannot talk to the cell's keeper: connection reset by peer"))
-	dies := time.AfterFunc(100*time.Millisecond, func() {
-		b.toys.lose()
-		b.toys.fail("warmth", nil)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.run("web", "true")
+		b.eval("web", "x = 41")
+		b.toys.fail("warmth", cell.Errorf(cell.Unavailable, "toy", "", "cannot talk to the cell's keeper: connection reset by peer"))
+		dies := time.AfterFunc(100*time.Millisecond, func() {
+			b.toys.lose()
+			b.toys.fail("warmth", nil)
+		})
+		defer dies.Stop()
+		r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "y = 42\ny", Fresh: true}, nil)
+		b.must(err)
+		if repr(r.Result) != "42" {
+			t.Errorf("a new one says %s", r.Result)
+		}
 	})
-	defer dies.Stop()
-	r, err := b.Eval(b.ctx, b.id("web"), api.EvalRequest{Code: "y = 42\ny", Fresh: true}, nil)
-	b.must(err)
-	if repr(r.Result) != "42" {
-		t.Errorf("a new one says %s", r.Result)
-	}
 }
 
 // A keeper dies, and its template is forked before anybody has noted it: it is

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -12,48 +13,50 @@ import (
 // nothing is to become of is not waited for.
 func TestLeasesEndInTime(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	v := b.All()
-	until := func() time.Time { _, next := b.reg.leasesOver(time.Now()); return next }
-	first, second := cell.ID(b.makes(v, "first").ID), cell.ID(b.makes(v, "second").ID)
-	if !until().IsZero() {
-		t.Fatalf("something ends at %s", until())
-	}
-	lease := func(id cell.ID, req api.LeaseRequest) {
-		t.Helper()
-		_, err := v.Lease(b.ctx, id, req)
-		b.must(err)
-	}
-	paused := func(id cell.ID) bool { l := b.reg.lease(id); return l != nil && l.Parked }
-	lease(first, api.LeaseRequest{For: "1h"})
-	lease(second, api.LeaseRequest{For: "2h"})
-	if d := time.Until(until()); d < 59*time.Minute || d > time.Hour {
-		t.Errorf("it is looked after %s", d)
-	}
-	began := time.Now()
-	lease(second, api.LeaseRequest{For: "300ms"}) // whoever waits for the first hears of it
-	b.until("the second is paused", func() bool { return paused(second) })
-	if took := time.Since(began); took < 300*time.Millisecond || paused(first) {
-		t.Errorf("it took %s; the first is paused: %v", took, paused(first))
-	}
-	if d := time.Until(until()); d < 59*time.Minute {
-		t.Errorf("it is looked after %s: for the one that is paused already", d)
-	}
-	if _, err := v.Unpark(b.ctx, second); err != nil { // its time is over all the same
-		t.Fatal(err)
-	}
-	b.until("the second is paused again", func() bool { return paused(second) })
-	lease(first, api.LeaseRequest{For: "10ms", Then: api.LeaseRemove})
-	b.until("the first is removed", func() bool { c, err := b.reg.cell(first); return err != nil || c.State == cell.Removed })
-	if !until().IsZero() {
-		t.Errorf("something ends at %s", until())
-	}
-	lease(second, api.LeaseRequest{For: "1h"})
-	if _, err := v.Unpark(b.ctx, second); err != nil {
-		t.Fatal(err)
-	}
-	b.reopen()
-	if d := time.Until(until()); d < 59*time.Minute {
-		t.Errorf("after a restart it is looked after %s", d)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		v := b.All()
+		until := func() time.Time { _, next := b.reg.leasesOver(time.Now()); return next }
+		first, second := cell.ID(b.makes(v, "first").ID), cell.ID(b.makes(v, "second").ID)
+		if !until().IsZero() {
+			t.Fatalf("something ends at %s", until())
+		}
+		lease := func(id cell.ID, req api.LeaseRequest) {
+			t.Helper()
+			_, err := v.Lease(b.ctx, id, req)
+			b.must(err)
+		}
+		paused := func(id cell.ID) bool { l := b.reg.lease(id); return l != nil && l.Parked }
+		lease(first, api.LeaseRequest{For: "1h"})
+		lease(second, api.LeaseRequest{For: "2h"})
+		if d := time.Until(until()); d < 59*time.Minute || d > time.Hour {
+			t.Errorf("it is looked after %s", d)
+		}
+		began := time.Now()
+		lease(second, api.LeaseRequest{For: "300ms"}) // whoever waits for the first hears of it
+		b.until("the second is paused", func() bool { return paused(second) })
+		if took := time.Since(began); took < 300*time.Millisecond || took > 400*time.Millisecond || paused(first) {
+			t.Errorf("it took %s; the first is paused: %v", took, paused(first))
+		}
+		if d := time.Until(until()); d < 59*time.Minute {
+			t.Errorf("it is looked after %s: for the one that is paused already", d)
+		}
+		if _, err := v.Unpark(b.ctx, second); err != nil { // its time is over all the same
+			t.Fatal(err)
+		}
+		b.until("the second is paused again", func() bool { return paused(second) })
+		lease(first, api.LeaseRequest{For: "10ms", Then: api.LeaseRemove})
+		b.until("the first is removed", func() bool { c, err := b.reg.cell(first); return err != nil || c.State == cell.Removed })
+		if !until().IsZero() {
+			t.Errorf("something ends at %s", until())
+		}
+		lease(second, api.LeaseRequest{For: "1h"})
+		if _, err := v.Unpark(b.ctx, second); err != nil {
+			t.Fatal(err)
+		}
+		b.reopen()
+		if d := time.Until(until()); d < 59*time.Minute {
+			t.Errorf("after a restart it is looked after %s", d)
+		}
+	})
 }

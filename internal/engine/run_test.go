@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -19,35 +21,37 @@ import (
 // while it is there; a run does not begin.
 func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	id := cell.ID(b.run("w", "true").Cell)
-	b.cfg.AttachGrace = 300 * time.Millisecond
-	sleep := api.ExecRequest{Command: []string{"sleep", "300"}, Attach: true}
-	came, err := b.StartExec(b.ctx, id, sleep)
-	b.must(err)
-	a, err := b.AttachExec(came.ID, true)
-	b.must(err)
-	lost, err := b.StartExec(b.ctx, id, sleep)
-	b.must(err)
-	ended := func(x api.Exec) api.Exec {
-		x, err := b.Exec(x.ID)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		id := cell.ID(b.run("w", "true").Cell)
+		b.cfg.AttachGrace = 300 * time.Millisecond
+		sleep := api.ExecRequest{Command: []string{"sleep", "300"}, Attach: true}
+		came, err := b.StartExec(b.ctx, id, sleep)
 		b.must(err)
-		return x
-	}
-	b.until("it is ended", func() bool { return !ended(lost).Running })
-	if x := ended(lost); x.Cause != "interrupted" {
-		t.Errorf("it ended with %+v", x)
-	}
-	if !ended(came).Running {
-		t.Error("it ended while its client was there")
-	}
-	a.Release(true)
-	b.until("it is ended, too", func() bool { return !ended(came).Running })
-	r, err := b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"true"}, Attach: true})
-	b.must(err)
-	if r, err = b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
-		t.Errorf("a run nobody came to see: %+v, %v", r, err)
-	}
+		a, err := b.AttachExec(came.ID, true)
+		b.must(err)
+		lost, err := b.StartExec(b.ctx, id, sleep)
+		b.must(err)
+		ended := func(x api.Exec) api.Exec {
+			x, err := b.Exec(x.ID)
+			b.must(err)
+			return x
+		}
+		b.until("it is ended", func() bool { return !ended(lost).Running })
+		if x := ended(lost); x.Cause != "interrupted" {
+			t.Errorf("it ended with %+v", x)
+		}
+		if !ended(came).Running {
+			t.Error("it ended while its client was there")
+		}
+		a.Release(true)
+		b.until("it is ended, too", func() bool { return !ended(came).Running })
+		r, err := b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"true"}, Attach: true})
+		b.must(err)
+		if r, err = b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
+			t.Errorf("a run nobody came to see: %+v, %v", r, err)
+		}
+	})
 }
 
 // A budget that is no budget is an error, never "unlimited"; nothing is
@@ -141,28 +145,30 @@ func TestF33LimitThatCannotBeApplied(t *testing.T) {
 
 func TestF18RunsInOneCellWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: ")
-	b.run("w", "echo 0 > f")
-	var wg sync.WaitGroup
-	for n := range 5 {
-		wg.Go(func() {
-			r := b.do(b.request("w", fmt.Sprintf("cp f g; sleep 0.02; echo %d >> g; mv g f", n+1)))
-			if r.Error != nil || *r.ExitCode != 0 {
-				t.Errorf("run %d: %+v", n, r.Error)
-			}
-		})
-	}
-	wg.Wait()
-	_, err := b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "copy"})
-	b.must(err)
-	r := b.run("copy", "wc -l < f; test $(wc -l < f) = 6")
-	if *r.ExitCode != 0 {
-		t.Error("a run's work is lost")
-	}
-	if n := len(b.Runs(b.id("w"))); n != 6 {
-		t.Errorf("%d runs are recorded", n)
-	}
-	b.verified()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: ")
+		b.run("w", "echo 0 > f")
+		var wg sync.WaitGroup
+		for n := range 5 {
+			wg.Go(func() {
+				r := b.do(b.request("w", fmt.Sprintf("cp f g; sleep 0.02; echo %d >> g; mv g f", n+1)))
+				if r.Error != nil || *r.ExitCode != 0 {
+					t.Errorf("run %d: %+v", n, r.Error)
+				}
+			})
+		}
+		wg.Wait()
+		_, err := b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "copy"})
+		b.must(err)
+		r := b.run("copy", "wc -l < f; test $(wc -l < f) = 6")
+		if *r.ExitCode != 0 {
+			t.Error("a run's work is lost")
+		}
+		if n := len(b.Runs(b.id("w"))); n != 6 {
+			t.Errorf("%d runs are recorded", n)
+		}
+		b.verified()
+	})
 }
 
 // The daemon's end is not the command's: the next one finds it and brings the
@@ -174,22 +180,24 @@ func TestF19RunOutlivesTheDaemon(t *testing.T) {
 		want cell.Verdict
 	}{"good": {"0", cell.Pending}, "failed while nobody could be told": {"3", cell.Pending}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, "f: 0")
-			flag := filepath.Join(t.TempDir(), "go")
-			r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; while ! test -e "+flag+"; do sleep 0.01; done; echo 2 > f; exit "+x.exit))
-			b.must(err)
-			b.starts(r)
-			b.reopen()
-			if _, err := b.Checkpoint(soon(t), b.id("w"), api.CheckpointRequest{}); err == nil {
-				t.Error("a checkpoint was made under a run")
-			}
-			b.must(os.WriteFile(flag, nil, 0o644))
-			end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
-			if err != nil || end.Verdict != string(x.want) || end.ExitCode == nil || fmt.Sprint(*end.ExitCode) != x.exit || end.Receipt == "" {
-				t.Errorf("%+v, %v", end, err)
-			}
-			b.has("w", "f: 2")
-			b.verified()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, "f: 0")
+				flag := filepath.Join(t.TempDir(), "go")
+				r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; while ! test -e "+flag+"; do sleep 0.01; done; echo 2 > f; exit "+x.exit))
+				b.must(err)
+				b.starts(r)
+				b.reopen()
+				if _, err := b.Checkpoint(soon(t), b.id("w"), api.CheckpointRequest{}); err == nil {
+					t.Error("a checkpoint was made under a run")
+				}
+				b.must(os.WriteFile(flag, nil, 0o644))
+				end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+				if err != nil || end.Verdict != string(x.want) || end.ExitCode == nil || fmt.Sprint(*end.ExitCode) != x.exit || end.Receipt == "" {
+					t.Errorf("%+v, %v", end, err)
+				}
+				b.has("w", "f: 2")
+				b.verified()
+			})
 		})
 	}
 }
@@ -235,93 +243,93 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 // cell, never accepted, and nothing runs on.
 func TestStopEndsARun(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; sleep 300"))
-	b.must(err)
-	b.starts(r)
-	for b.source("f") == "" { // never: the source is not written
-		t.Fatal("the source was written")
-	}
-	c, err := b.Stop(b.ctx, cell.ID(r.Cell))
-	if err != nil || c.State != string(cell.Idle) || c.Processes != 0 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
-	if err != nil || end.Verdict != string(cell.Pending) || end.Cause != "interrupted" {
-		t.Errorf("%+v, %v", end, err)
-	}
-	if list, err := b.Processes(b.ctx, cell.ID(r.Cell)); err != nil || len(list) > 0 {
-		t.Errorf("%+v, %v", list, err)
-	}
-	b.verified()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		r, err := b.StartRun(b.ctx, b.request("w", "echo 1 > f; sleep 300"))
+		b.must(err)
+		b.starts(r)
+		for b.source("f") == "" { // never: the source is not written
+			t.Fatal("the source was written")
+		}
+		c, err := b.Stop(b.ctx, cell.ID(r.Cell))
+		if err != nil || c.State != string(cell.Idle) || c.Processes != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+		end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+		if err != nil || end.Verdict != string(cell.Pending) || end.Cause != "interrupted" {
+			t.Errorf("%+v, %v", end, err)
+		}
+		if list, err := b.Processes(b.ctx, cell.ID(r.Cell)); err != nil || len(list) > 0 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		b.verified()
+	})
 }
 
 // An exec makes its cell live, and the cell rests when nothing happens in it;
 // what it wrote is there for the next.
 func TestExecWakesAndTheCellRests(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.run("w", "echo 1 > f")
-	id := b.id("w")
-	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 2 > f; exit 5"}})
-	b.must(err)
-	b.until("it ended", func() bool { return b.ended(x.ID) })
-	if x, _ = b.Exec(x.ID); *x.ExitCode != 5 {
-		t.Errorf("%+v", x)
-	}
-	b.until("the cell rested", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) && b.instance(id) == nil })
-	r := b.run("w", "grep -q 2 f")
-	if *r.ExitCode != 0 {
-		t.Error("what the exec wrote is gone")
-	}
-	y, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
-	b.must(err)
-	if c, err := b.Pause(b.ctx, id); err != nil || c.State != string(cell.Paused) {
-		t.Errorf("%+v, %v", c, err)
-	}
-	_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}})
-	b.wantKind("an exec in a paused cell", err, cell.Conflict, "paused")
-	if c, err := b.Engine.Resume(b.ctx, id); err != nil || c.State != string(cell.Running) {
-		t.Errorf("%+v, %v", c, err)
-	}
-	b.reopen()
-	if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 || !strings.Contains(list[0].Command, "sleep 300") {
-		t.Errorf("after a restart, of %s: %+v, %v", y.ID, list, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.run("w", "echo 1 > f")
+		id := b.id("w")
+		x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 2 > f; exit 5"}})
+		b.must(err)
+		b.until("it ended", func() bool { return b.ended(x.ID) })
+		if x, _ = b.Exec(x.ID); *x.ExitCode != 5 {
+			t.Errorf("%+v", x)
+		}
+		b.until("the cell rested", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) && b.instance(id) == nil })
+		r := b.run("w", "grep -q 2 f")
+		if *r.ExitCode != 0 {
+			t.Error("what the exec wrote is gone")
+		}
+		y, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+		b.must(err)
+		if c, err := b.Pause(b.ctx, id); err != nil || c.State != string(cell.Paused) {
+			t.Errorf("%+v, %v", c, err)
+		}
+		_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}})
+		b.wantKind("an exec in a paused cell", err, cell.Conflict, "paused")
+		if c, err := b.Engine.Resume(b.ctx, id); err != nil || c.State != string(cell.Running) {
+			t.Errorf("%+v, %v", c, err)
+		}
+		b.reopen()
+		if list, err := b.Processes(b.ctx, id); err != nil || len(list) != 1 || !strings.Contains(list[0].Command, "sleep 300") {
+			t.Errorf("after a restart, of %s: %+v, %v", y.ID, list, err)
+		}
+	})
 }
 
 // An exec that is waited for is answered with its end and its output; who goes
 // away ends it.
 func TestExecAsAWhole(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.run("w", "true")
-	id := b.id("w")
-	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "cat; cat f; echo no >&2; exit 5"}, Wait: true})
-	b.must(err)
-	if x.Running || x.ExitCode == nil || *x.ExitCode != 5 || string(x.Stdout) != "0" || string(x.Stderr) != "no\n" || x.Output.Stderr.Bytes != 3 {
-		t.Errorf("%+v", x)
-	}
-	b.until("the cell rested", func() bool { return b.instance(id) == nil })
-	_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true, Attach: true})
-	b.wantKind("both", err, cell.Invalid, "attaches")
-	ctx, cancel := context.WithCancel(b.ctx)
-	time.AfterFunc(300*time.Millisecond, cancel)
-	if x, err = b.StartExec(ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}, Wait: true}); err != nil || x.Cause != "interrupted" {
-		t.Errorf("%+v, %v", x, err)
-	}
-	b.until("the cell rested", func() bool { return b.instance(id) == nil })
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.run("w", "true")
+		id := b.id("w")
+		x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "cat; cat f; echo no >&2; exit 5"}, Wait: true})
+		b.must(err)
+		if x.Running || x.ExitCode == nil || *x.ExitCode != 5 || string(x.Stdout) != "0" || string(x.Stderr) != "no\n" || x.Output.Stderr.Bytes != 3 {
+			t.Errorf("%+v", x)
+		}
+		b.until("the cell rested", func() bool { return b.instance(id) == nil })
+		_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true, Attach: true})
+		b.wantKind("both", err, cell.Invalid, "attaches")
+		ctx, cancel := context.WithCancel(b.ctx)
+		time.AfterFunc(300*time.Millisecond, cancel)
+		if x, err = b.StartExec(ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}, Wait: true}); err != nil || x.Cause != "interrupted" {
+			t.Errorf("%+v, %v", x, err)
+		}
+		b.until("the cell rested", func() bool { return b.instance(id) == nil })
+	})
 }
 
 func (b *bed) until(what string, so func() bool) {
 	b.Helper()
-	for range 1000 {
-		if so() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	b.Fatalf("it never came that %s", what)
+	need.Eventually(b.TB, so, what)
 }
 
 // ending is a store in which the first thing that is kept ends the daemon.
@@ -341,25 +349,27 @@ func (s *ending) Put(d cell.Digest, b []byte) error {
 // that to the next one: no run is failed, or has a verdict without a receipt.
 func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
 	t.Parallel()
-	objects := &ending{}
-	b := newBedWith(t, func(s store.Store) store.Store { objects.Store = s; return objects }, "f: 0")
-	b.run("w", "echo 0 > f")
-	flag := filepath.Join(t.TempDir(), "go")
-	r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done; echo 1 > f"))
-	b.must(err)
-	b.starts(r)
-	ended := make(chan struct{})
-	objects.end = sync.OnceFunc(func() {
-		b.Engine.end(errClosing)
-		close(ended)
+	synctest.Test(t, func(t *testing.T) {
+		objects := &ending{}
+		b := newBedWith(t, func(s store.Store) store.Store { objects.Store = s; return objects }, "f: 0")
+		b.run("w", "echo 0 > f")
+		flag := filepath.Join(t.TempDir(), "go")
+		r, err := b.StartRun(b.ctx, b.request("w", "while ! test -e "+flag+"; do sleep 0.01; done; echo 1 > f"))
+		b.must(err)
+		b.starts(r)
+		ended := make(chan struct{})
+		objects.end = sync.OnceFunc(func() {
+			b.Engine.end(errClosing)
+			close(ended)
+		})
+		b.must(os.WriteFile(flag, nil, 0o644))
+		<-ended
+		b.reopen()
+		end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+		if c := b.reg.listCells()[0]; err != nil || end.Verdict != string(cell.Pending) || end.Receipt == "" || end.Error != nil || len(end.Notes) > 0 || c.State == cell.Failed {
+			t.Errorf("%+v, %v; the cell is %s", end, err, c.State)
+		}
+		b.has("w", "f: 1")
+		b.verified()
 	})
-	b.must(os.WriteFile(flag, nil, 0o644))
-	<-ended
-	b.reopen()
-	end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
-	if c := b.reg.listCells()[0]; err != nil || end.Verdict != string(cell.Pending) || end.Receipt == "" || end.Error != nil || len(end.Notes) > 0 || c.State == cell.Failed {
-		t.Errorf("%+v, %v; the cell is %s", end, err, c.State)
-	}
-	b.has("w", "f: 1")
-	b.verified()
 }

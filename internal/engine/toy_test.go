@@ -216,11 +216,8 @@ func (i *toyInstance) Warm(ctx context.Context, w cell.Warm, out func(cell.Outpu
 	if ev := t.run(ctx, w.Setup, w.Timeout, out); ev.Error != nil {
 		return cell.Warmth{}, cell.Errorf(cell.Invalid, "toy.Warm", "", "cannot warm: %s", ev.Error.Traceback)
 	}
-	for began := time.Now(); w.Ready != ""; time.Sleep(time.Millisecond) {
-		if ev := t.run(ctx, w.Ready, w.Timeout, out); ev.Value != nil && ev.Value.Repr != "0" {
-			break
-		}
-		if time.Since(began) > w.Timeout {
+	if w.Ready != "" { // nothing in a toy changes by itself: what is not ready now never is
+		if ev := t.run(ctx, w.Ready, w.Timeout, out); ev.Value == nil || ev.Value.Repr == "0" {
 			return cell.Warmth{}, cell.Errorf(cell.Timeout, "toy.Warm", "", "cannot warm: it was not ready in time")
 		}
 	}
@@ -403,6 +400,8 @@ func (i *toyInstance) Branch(ctx context.Context, b cell.Branching) ([]backend.W
 }
 
 func (i *toyInstance) Deaths(ctx context.Context, since int64) ([]cell.Death, int64, error) {
+	wait, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	for {
 		i.h.mu.Lock()
 		n, wake := int64(len(i.h.died)), i.h.wake
@@ -413,9 +412,7 @@ func (i *toyInstance) Deaths(ctx context.Context, since int64) ([]cell.Death, in
 		}
 		select {
 		case <-wake:
-		case <-time.After(time.Second):
-			return nil, n, nil
-		case <-ctx.Done():
+		case <-wait.Done():
 			return nil, n, context.Cause(ctx)
 		}
 	}

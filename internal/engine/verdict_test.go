@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -45,23 +46,25 @@ func TestF03Verdicts(t *testing.T) {
 			want: cell.Pending, reason: "the check failed with exit code 1", files: "1"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			b := newBed(t, "f: 0")
-			req := b.request("w", x.script)
-			if x.ask != nil {
-				x.ask(&req)
-			}
-			r := b.do(req)
-			if r.Error != nil || r.Verdict != string(x.want) || r.Reason != x.reason || r.By != "pando" {
-				t.Errorf("%s %q by %s (%+v), want %s %q", r.Verdict, r.Reason, r.By, r.Error, x.want, x.reason)
-			}
-			b.has("w", "f: "+x.files)
-			if r.Receipt == "" {
-				t.Error("there is no receipt")
-			}
-			if b.source("f") != "0" {
-				t.Errorf("the source has %q", b.source("f"))
-			}
-			b.verified()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, "f: 0")
+				req := b.request("w", x.script)
+				if x.ask != nil {
+					x.ask(&req)
+				}
+				r := b.do(req)
+				if r.Error != nil || r.Verdict != string(x.want) || r.Reason != x.reason || r.By != "pando" {
+					t.Errorf("%s %q by %s (%+v), want %s %q", r.Verdict, r.Reason, r.By, r.Error, x.want, x.reason)
+				}
+				b.has("w", "f: "+x.files)
+				if r.Receipt == "" {
+					t.Error("there is no receipt")
+				}
+				if b.source("f") != "0" {
+					t.Errorf("the source has %q", b.source("f"))
+				}
+				b.verified()
+			})
 		})
 	}
 }
@@ -76,28 +79,30 @@ func TestF03AcceptingAFailure(t *testing.T) {
 		"check":     func(r *api.RunRequest) { r.Command[2], r.Check = "echo 1 > f", "false" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, "f: 0")
-			req := b.request("w", "")
-			req.OnFailure = "pending"
-			ask(&req)
-			r := b.do(req)
-			id := cell.RunID(r.ID)
-			_, err := b.Accept(b.ctx, id, api.AcceptRequest{Apply: true})
-			b.wantKind("without force", err, cell.Conflict, "did not succeed")
-			_, err = b.Accept(b.ctx, id, api.AcceptRequest{Force: true, Reason: " "})
-			b.wantKind("without a reason", err, cell.Invalid, "reason")
-			if now, _ := b.Engine.Run(id); now.Verdict != string(cell.Pending) || b.source("f") != "0" {
-				t.Fatalf("refused, and %s, the source %q", now.Verdict, b.source("f"))
-			}
-			res, err := b.Accept(b.ctx, id, api.AcceptRequest{Force: true, Reason: "looked at it", Apply: true})
-			b.must(err)
-			if res.Run.Verdict != string(cell.Accepted) || res.Run.By != "user" || res.Run.Reason != "looked at it" || b.source("f") != "1\n" {
-				t.Errorf("%+v; the source has %q", res.Run, b.source("f"))
-			}
-			if v := b.predicate(res.Run.Receipt); !v.Forced || v.Verdict == nil || v.Verdict.Reason != "looked at it" || v.Receipt != r.Receipt {
-				t.Errorf("its receipt says %+v", v)
-			}
-			b.verified()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, "f: 0")
+				req := b.request("w", "")
+				req.OnFailure = "pending"
+				ask(&req)
+				r := b.do(req)
+				id := cell.RunID(r.ID)
+				_, err := b.Accept(b.ctx, id, api.AcceptRequest{Apply: true})
+				b.wantKind("without force", err, cell.Conflict, "did not succeed")
+				_, err = b.Accept(b.ctx, id, api.AcceptRequest{Force: true, Reason: " "})
+				b.wantKind("without a reason", err, cell.Invalid, "reason")
+				if now, _ := b.Engine.Run(id); now.Verdict != string(cell.Pending) || b.source("f") != "0" {
+					t.Fatalf("refused, and %s, the source %q", now.Verdict, b.source("f"))
+				}
+				res, err := b.Accept(b.ctx, id, api.AcceptRequest{Force: true, Reason: "looked at it", Apply: true})
+				b.must(err)
+				if res.Run.Verdict != string(cell.Accepted) || res.Run.By != "user" || res.Run.Reason != "looked at it" || b.source("f") != "1\n" {
+					t.Errorf("%+v; the source has %q", res.Run, b.source("f"))
+				}
+				if v := b.predicate(res.Run.Receipt); !v.Forced || v.Verdict == nil || v.Verdict.Reason != "looked at it" || v.Receipt != r.Receipt {
+					t.Errorf("its receipt says %+v", v)
+				}
+				b.verified()
+			})
 		})
 	}
 }

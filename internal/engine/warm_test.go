@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -359,96 +360,100 @@ func TestC31BudgetsOfEvaluations(t *testing.T) {
 // A cell whose interpreter ended rests, but not under who uses it just then.
 func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.run("web", "true")
-	b.says("web", "1 + 1", "2")
-	id := b.id("web")
-	inst, release := b.hold(id)
-	if inst == nil {
-		t.Fatal("there is nothing to hold")
-	}
-	b.toys.kill(id, "exit 3")
-	b.until("its end is known", func() bool { return b.reg.interp(id).Ended != "" })
-	time.Sleep(100 * time.Millisecond)
-	if b.instance(id) != inst {
-		t.Error("it was taken away from who holds it")
-	}
-	release()
-	b.until("the cell rests", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) })
-	if b.instance(id) != nil {
-		t.Error("it rests and has an instance")
-	}
-	b.nothingLeft("at rest")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.run("web", "true")
+		b.says("web", "1 + 1", "2")
+		id := b.id("web")
+		inst, release := b.hold(id)
+		if inst == nil {
+			t.Fatal("there is nothing to hold")
+		}
+		b.toys.kill(id, "exit 3")
+		b.until("its end is known", func() bool { return b.reg.interp(id).Ended != "" })
+		synctest.Wait()
+		if b.instance(id) != inst {
+			t.Error("it was taken away from who holds it")
+		}
+		release()
+		b.until("the cell rests", func() bool { c, _ := b.Cell(id); return c.State == string(cell.Idle) })
+		if b.instance(id) != nil {
+			t.Error("it rests and has an instance")
+		}
+		b.nothingLeft("at rest")
+	})
 }
 
 // An interpreter that is gone is not replaced in silence.
 func TestEvalAfterTheEndOfTheInterpreter(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "f: 0")
-	b.template("warm", "x = 1")
-	b.fork("warm", api.WarmForkRequest{})
-	b.toys.kill(b.id("warm-1"), "memory limit")
-	b.until("the cell rests", func() bool { c, _ := b.Cell(b.id("warm-1")); return c.State == string(cell.Idle) })
-	c, err := b.Cell(b.id("warm-1"))
-	b.must(err)
-	if !strings.Contains(c.Cause, "memory limit") || c.Interpreter == nil || c.Interpreter.Ended != "memory limit" {
-		t.Errorf("cell %+v", c)
-	}
-	_, err = b.Eval(b.ctx, b.id("warm-1"), api.EvalRequest{Code: "x + 0"}, nil)
-	b.wantKind("eval", err, cell.Conflict, "memory limit", "variables")
-	if !strings.Contains(cell.HintOf(err), "--fresh") {
-		t.Errorf("hint %q", cell.HintOf(err))
-	}
-	_, err = b.Branch(b.ctx, b.id("warm-1"), api.BranchRequest{})
-	b.wantKind("branch", err, cell.Conflict, "memory limit")
-	b.reopen()
-	r, err := b.Eval(b.ctx, b.id("warm-1"), api.EvalRequest{Code: "x + 0", Fresh: true}, nil)
-	b.must(err)
-	if repr(r.Result) != "NameError: no x" || len(r.Notes) == 0 {
-		t.Errorf("%+v", r)
-	}
-	b.says("warm-1", "read f", "0")
-	b.eval("warm-1", "x = 7")
-	for _, name := range []string{"warm-1", "fork"} { // an ordinary interpreter, and one that is its cell
-		if name == "fork" {
-			b.fork("warm", api.WarmForkRequest{Name: name})
-			b.eval(name, "write mine 5")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.template("warm", "x = 1")
+		b.fork("warm", api.WarmForkRequest{})
+		b.toys.kill(b.id("warm-1"), "memory limit")
+		b.until("the cell rests", func() bool { c, _ := b.Cell(b.id("warm-1")); return c.State == string(cell.Idle) })
+		c, err := b.Cell(b.id("warm-1"))
+		b.must(err)
+		if !strings.Contains(c.Cause, "memory limit") || c.Interpreter == nil || c.Interpreter.Ended != "memory limit" {
+			t.Errorf("cell %+v", c)
 		}
-		id := b.id(name)
-		late := make(chan error)
-		go func() {
-			_, err := b.Eval(b.ctx, id, api.EvalRequest{Code: "sleep", Timeout: "500ms"}, nil)
-			late <- err
-		}()
-		b.until("it is busy", func() bool { return b.toys.toy(id).busy() })
-		_, err = b.Eval(b.ctx, id, api.EvalRequest{Code: "1", Fresh: true}, nil)
-		b.wantKind("a fresh one while it evaluates", err, cell.Conflict, "under way")
-		if !strings.Contains(cell.HintOf(err), "pando stop "+name) {
+		_, err = b.Eval(b.ctx, b.id("warm-1"), api.EvalRequest{Code: "x + 0"}, nil)
+		b.wantKind("eval", err, cell.Conflict, "memory limit", "variables")
+		if !strings.Contains(cell.HintOf(err), "--fresh") {
 			t.Errorf("hint %q", cell.HintOf(err))
 		}
-		b.must(<-late)
-		b.says(name, "x + 0", map[string]string{"warm-1": "7", "fork": "1"}[name])
-		r, err = b.Eval(b.ctx, id, api.EvalRequest{Code: "x + 0", Fresh: true}, nil)
+		_, err = b.Branch(b.ctx, b.id("warm-1"), api.BranchRequest{})
+		b.wantKind("branch", err, cell.Conflict, "memory limit")
+		b.reopen()
+		r, err := b.Eval(b.ctx, b.id("warm-1"), api.EvalRequest{Code: "x + 0", Fresh: true}, nil)
 		b.must(err)
-		if repr(r.Result) != "NameError: no x" {
-			t.Errorf("a fresh one in %s: %+v", name, r)
+		if repr(r.Result) != "NameError: no x" || len(r.Notes) == 0 {
+			t.Errorf("%+v", r)
 		}
-	}
-	b.says("fork", "read mine", "5")
-	if _, err := b.Stop(b.ctx, b.id("warm-1")); err != nil {
-		t.Fatal(err)
-	}
-	_, err = b.Eval(b.ctx, b.id("warm-1"), api.EvalRequest{Code: "1"}, nil)
-	b.wantKind("eval after a stop", err, cell.Conflict, "stopped")
-	// Their template takes them along, whatever became of their interpreters.
-	_, err = b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{})
-	b.wantKind("removal", err, cell.Conflict, "warm-1, fork")
-	if _, err := b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{Cascade: true}); err != nil {
-		t.Error(err)
-	}
-	if n := len(b.Cells()); n != 0 {
-		t.Errorf("%d cells are left", n)
-	}
+		b.says("warm-1", "read f", "0")
+		b.eval("warm-1", "x = 7")
+		for _, name := range []string{"warm-1", "fork"} { // an ordinary interpreter, and one that is its cell
+			if name == "fork" {
+				b.fork("warm", api.WarmForkRequest{Name: name})
+				b.eval(name, "write mine 5")
+			}
+			id := b.id(name)
+			late := make(chan error)
+			go func() {
+				_, err := b.Eval(b.ctx, id, api.EvalRequest{Code: "sleep", Timeout: "500ms"}, nil)
+				late <- err
+			}()
+			b.until("it is busy", func() bool { return b.toys.toy(id).busy() })
+			_, err = b.Eval(b.ctx, id, api.EvalRequest{Code: "1", Fresh: true}, nil)
+			b.wantKind("a fresh one while it evaluates", err, cell.Conflict, "under way")
+			if !strings.Contains(cell.HintOf(err), "pando stop "+name) {
+				t.Errorf("hint %q", cell.HintOf(err))
+			}
+			b.must(<-late)
+			b.says(name, "x + 0", map[string]string{"warm-1": "7", "fork": "1"}[name])
+			r, err = b.Eval(b.ctx, id, api.EvalRequest{Code: "x + 0", Fresh: true}, nil)
+			b.must(err)
+			if repr(r.Result) != "NameError: no x" {
+				t.Errorf("a fresh one in %s: %+v", name, r)
+			}
+		}
+		b.says("fork", "read mine", "5")
+		if _, err := b.Stop(b.ctx, b.id("warm-1")); err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Eval(b.ctx, b.id("warm-1"), api.EvalRequest{Code: "1"}, nil)
+		b.wantKind("eval after a stop", err, cell.Conflict, "stopped")
+		// Their template takes them along, whatever became of their interpreters.
+		_, err = b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{})
+		b.wantKind("removal", err, cell.Conflict, "warm-1, fork")
+		if _, err := b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{Cascade: true}); err != nil {
+			t.Error(err)
+		}
+		if n := len(b.Cells()); n != 0 {
+			t.Errorf("%d cells are left", n)
+		}
+	})
 }
 
 // All that can be done with a cell can be done with a fork, also after it rested.
