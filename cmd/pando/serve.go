@@ -16,6 +16,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"net"
@@ -27,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cli"
@@ -210,7 +212,10 @@ func (s *serving) reload(h home.Home) (changed bool, err error) {
 // made once. fingerprint is of the latter.
 func (s *serving) certificate(h home.Home) (cert tls.Certificate, fingerprint string, err error) {
 	if s.Cert != "" {
-		if cert, err = tls.LoadX509KeyPair(s.Cert, s.Key); err != nil {
+		if cert, err = keyPair(s.Cert, s.Key); err != nil {
+			if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == api.Kind(cell.Denied) {
+				return cert, "", cell.Errorf(cell.Denied, "serve", e.Hint, "%s", e.Message)
+			}
 			return cert, "", cell.Errorf(cell.Invalid, "serve", "give both as PEM: --tls-cert FILE --tls-key FILE", "cannot use the certificate: %w", err)
 		}
 	} else {
@@ -221,6 +226,25 @@ func (s *serving) certificate(h home.Home) (cert tls.Certificate, fingerprint st
 		fingerprint = hex.EncodeToString(sum[:])
 	}
 	return cert, fingerprint, nil
+}
+
+// keyPair loads a certificate and its key. The key's file is its owner's alone, as all
+// files that a secret is read from; the certificate is public.
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	f, err := cli.OpenSecretFile("use the key of the certificate", keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	defer f.Close()
+	key, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	cert, err := os.ReadFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // ownFile holds the daemon's own certificate and its key, PEM.

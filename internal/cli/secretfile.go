@@ -17,27 +17,12 @@ import (
 // every cell's source, where what a cell writes could take its place. what completes
 // "cannot".
 func (a *app) readSecretFile(ctx context.Context, what, path string, limit int64) ([]byte, error) {
-	refuse := func(rule, hint string) error {
-		return &api.Error{Kind: "denied", Message: fmt.Sprintf("cannot %s: %s %s", what, path, rule), Hint: hint}
-	}
-	f, err := openSecretFile(path)
-	if err != nil {
-		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&os.ModeSymlink != 0 {
-			return nil, refuse("is a symbolic link, and a secret is read from the file itself", "give the path that the link leads to")
-		}
-		return nil, &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot %s: %v", what, err)}
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	f, err := OpenSecretFile(what, path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, refuse("is not a regular file", "give a file, or write the value to standard input")
-	}
-	if rule := secretFileRights(info); rule != "" {
-		return nil, refuse(rule, "chmod 600 "+path+", as its owner")
-	}
+	defer f.Close()
+	refuse := func(rule, hint string) error { return refuseSecretFile(what, path, rule, hint) }
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -58,6 +43,38 @@ func (a *app) readSecretFile(ctx context.Context, what, path string, limit int64
 		}
 	}
 	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// OpenSecretFile opens a file that holds a secret value: a regular file, not a symbolic
+// link, owned by the user or by root, with no right for group or others. what completes
+// "cannot".
+func OpenSecretFile(what, path string) (*os.File, error) {
+	f, err := openSecretFile(path)
+	if err != nil {
+		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&os.ModeSymlink != 0 {
+			return nil, refuseSecretFile(what, path, "is a symbolic link, and a secret is read from the file itself", "give the path that the link leads to")
+		}
+		return nil, &api.Error{Kind: "not-found", Message: fmt.Sprintf("cannot %s: %v", what, err)}
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = refuseSecretFile(what, path, "is not a regular file", "give a regular file")
+	default:
+		if rule := secretFileRights(info); rule != "" {
+			err = refuseSecretFile(what, path, rule, "chmod 600 "+path+", as its owner")
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func refuseSecretFile(what, path, rule, hint string) error {
+	return &api.Error{Kind: "denied", Message: fmt.Sprintf("cannot %s: %s %s", what, path, rule), Hint: hint}
 }
 
 // repositoryAbove is the nearest directory at or above dir that has a .git; "" if
