@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"path"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -25,7 +27,7 @@ var harmless access.Names = access.Harmless
 // not here; until it is, callers that may not name the host can't use it.
 var fields = access.Fields{
 	// A run, and what it would be: /v1/runs, /v1/plans, /v1/policies.
-	"RunRequest.command":       harmless, // TODO: an absolute path of a program has the host image mount where it is installed
+	"RunRequest.command":       programOfHost,
 	"RunRequest.from":          hostThing("the directory "),
 	"RunRequest.cell":          harmless,
 	"RunRequest.backend":       withoutIsolation,
@@ -39,7 +41,7 @@ var fields = access.Fields{
 	"RunRequest.with_secret":   hostThing("the file of the source "),
 	"RunRequest.allow":         harmless, // the gateway reaches it, and refuses what is the host's own
 	"RunRequest.credentials":   harmless, // every caller of scope run may have them lent
-	"RunRequest.workdir":       harmless, // TODO: it decides what a relative command is, see there
+	"RunRequest.workdir":       harmless, // it decides what a relative command is, see there
 	"RunRequest.on_failure":    harmless,
 	"RunRequest.on_success":    applied,
 	"RunRequest.check":         harmless, // it runs in a fork of the cell
@@ -182,6 +184,32 @@ func imageOfHost(_, field reflect.Value) []string {
 		return nil
 	}
 	return []string{"the image " + clip(image)}
+}
+
+// programOfHost: the host's image mounts the directory where the program of a command
+// is installed, when the command names it by a path.
+func programOfHost(request, field reflect.Value) []string {
+	req, ok := request.Interface().(api.RunRequest)
+	if !ok || field.Len() == 0 {
+		return nil
+	}
+	name := field.Index(0).String()
+	if image := strings.TrimPrefix(req.Image, "oci:"); !strings.Contains(name, "/") || image != "" && image != "host" {
+		return nil // found in PATH; or in an image, which imageOfHost judges
+	}
+	at := name
+	if !path.IsAbs(at) {
+		at = req.Workdir + "/" + name
+	}
+	if at = strings.TrimPrefix(at, "/workspace/"); !path.IsAbs(at) || !path.IsAbs(name) && !path.IsAbs(req.Workdir) {
+		if at = strings.TrimPrefix(at, "/"); filepath.IsLocal(at) {
+			return nil // in the workspace
+		}
+	}
+	if slices.Contains(systemPath, path.Dir(path.Clean(at))) {
+		return nil
+	}
+	return []string{"the program " + clip(name)}
 }
 
 // policyText: a policy can name mounts.

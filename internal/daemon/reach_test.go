@@ -117,6 +117,14 @@ func TestX01HostIsOutOfReach(t *testing.T) {
 		"one of two policies":    api.PolicyDiffRequest{A: api.PolicyRequest{Of: "web"}, B: api.PolicyRequest{Dir: "/root"}},
 		"an agent's key":         api.CredentialRequest{Key: "SHA256:x"},
 		"a policy file":          api.PolicyAllowRequest{Path: "/root/pando.policy.yaml"},
+		"a program":              api.RunRequest{Command: []string{"/srv/acme/bin/x", "y"}},
+		"a program of a cell":    api.RunRequest{Cell: "web", Image: "host", Command: []string{"/root/x"}},
+		"a program by ..":        api.RunRequest{Command: []string{"../../srv/acme/x"}},
+		"a program by /bin/..":   api.RunRequest{Command: []string{"/usr/bin/../../srv/acme/x"}},
+		"one from /workspace":    api.RunRequest{Command: []string{"/workspace/../srv/acme/x"}},
+		"one by its workdir":     api.RunRequest{Workdir: "/srv/acme", Command: []string{"./x"}},
+		"one by workdir's ..":    api.RunRequest{Workdir: "../../srv", Command: []string{"acme/x"}},
+		"a program of a policy":  api.PolicyRequest{Of: "web", Run: api.RunRequest{Command: []string{"/srv/acme/x"}}},
 		"applying what was done": api.AcceptRequest{Apply: true},
 	}
 	for _, v := range []string{
@@ -131,13 +139,17 @@ func TestX01HostIsOutOfReach(t *testing.T) {
 		host[v+" of a policy"] = api.PolicyRequest{Of: "web", Run: api.RunRequest{CallerEnv: env(v)}}
 	}
 	plain := map[string]any{
-		"a run":      api.RunRequest{Backend: "gvisor", Image: "oci:docker.io/library/python:3", Cell: "web", CallerEnv: env(), Workdir: "/workspace/x", Command: []string{"/srv/acme/x"}},
-		"a cell":     api.CreateRequest{Name: "a", Allow: []string{"a.example"}, Place: "/home/user", Lease: api.LeaseRequest{For: "5m"}, CallerEnv: env()},
-		"a template": api.TemplateRequest{Name: "t", Setup: "x = 1", Limits: api.Limits{Memory: "1G"}, CallerEnv: env()},
-		"a policy":   api.PolicyRequest{Of: "web", Dir: "/home/me"},
-		"an image":   api.ImagePullRequest{Image: "docker.io/library/python:3"},
-		"a result":   api.AcceptRequest{Reason: "it is right"},
-		"nothing":    api.RunRequest{CallerEnv: []string{}, Mounts: []string{}},
+		"a run":             api.RunRequest{Backend: "gvisor", Image: "oci:docker.io/library/python:3", Cell: "web", CallerEnv: env(), Workdir: "/workspace/x", Command: []string{"/srv/acme/x"}},
+		"a program":         api.RunRequest{Command: []string{"make", "/srv/x"}},
+		"a system's":        api.RunRequest{Command: []string{"/usr/bin/env", "x"}},
+		"a script":          api.RunRequest{Command: []string{"./run/x"}, Workdir: "sub"},
+		"one in /workspace": api.RunRequest{Command: []string{"/workspace/x"}},
+		"a cell":            api.CreateRequest{Name: "a", Allow: []string{"a.example"}, Place: "/home/user", Lease: api.LeaseRequest{For: "5m"}, CallerEnv: env()},
+		"a template":        api.TemplateRequest{Name: "t", Setup: "x = 1", Limits: api.Limits{Memory: "1G"}, CallerEnv: env()},
+		"a policy":          api.PolicyRequest{Of: "web", Dir: "/home/me"},
+		"an image":          api.ImagePullRequest{Image: "docker.io/library/python:3"},
+		"a result":          api.AcceptRequest{Reason: "it is right"},
+		"nothing":           api.RunRequest{CallerEnv: []string{}, Mounts: []string{}},
 	}
 	for who, c := range callers {
 		ctx := t.Context()
@@ -212,6 +224,9 @@ func TestX01EveryRouteChecks(t *testing.T) {
 			switch at.Field(i).Type.Kind() {
 			case reflect.Slice:
 				value = []string{"PIP_CACHE_DIR=/srv/acme"}
+				if name == "command" {
+					value = []string{"/srv/acme/x"}
+				}
 			case reflect.Bool:
 				value = true
 			}
