@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend/staged"
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
 )
@@ -59,6 +60,10 @@ func (s *sandbox) Capture(files []*os.File) (staged.Captured, error) {
 	return staged.Captured{}, s.control("Checkpoint", arg, files...)
 }
 
+// maxControl bounds an answer, in bytes: a cell that took over gVisor's kernel
+// writes it.
+const maxControl = 1 << 20
+
 func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
 	b, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err != nil {
@@ -83,7 +88,7 @@ func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
 		Success bool   `json:"success"`
 		Err     string `json:"err"`
 	}
-	if err := json.NewDecoder(c).Decode(&answer); err != nil {
+	if err := json.NewDecoder(bound.Reader(c, "gVisor's answer", maxControl)).Decode(&answer); err != nil {
 		return err
 	}
 	if !answer.Success {
