@@ -2,6 +2,7 @@ package parse
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -28,12 +29,6 @@ func Main(funcs map[string]Func) error {
 	if err != nil {
 		return err
 	}
-	late := make(chan os.Signal, 1)
-	signal.Notify(late, unix.SIGXCPU) // Go's runtime ignores it otherwise
-	go func() {
-		<-late
-		os.Exit(exitTime)
-	}()
 	if err := confine(); err != nil {
 		return err
 	}
@@ -49,7 +44,7 @@ func Main(funcs map[string]Func) error {
 		conn.Raw().Read(make([]byte, 1))
 		os.Exit(1)
 	}()
-	out, err := funcs[job.Name](files[0], job)
+	out, err := call(funcs[job.Name], files[0], job)
 	if err != nil {
 		return conn.Send(answer{Kind: cell.KindOf(err), Hint: cell.HintOf(err), Error: err.Error(), Limit: bound.Exceeded(err)})
 	}
@@ -60,9 +55,36 @@ func Main(funcs map[string]Func) error {
 	return err
 }
 
+// Exit codes of a process that ends without an answer. A Go program that gets
+// no memory has the first.
+const (
+	exitMemory = 2
+	exitTime   = 3
+	exitPanic  = 4
+)
+
+// call runs a parser. A panic has an exit code of its own.
+func call(f Func, r io.Reader, job Job) ([]byte, error) {
+	defer func() {
+		if v := recover(); v != nil {
+			fmt.Fprintf(os.Stderr, "cannot parse: panic in parser %q: %v\n%s", job.Name, v, debug.Stack())
+			os.Exit(exitPanic)
+		}
+	}()
+	return f(r, job)
+}
+
 // confine sets the limits of this process, before it has seen any input.
 func confine() error {
 	debug.SetMemoryLimit(softMemory)
+	// Go's runtime ignores this signal. If nothing runs that could take it, the
+	// kernel ends the process at the hard limit.
+	late := make(chan os.Signal, 1)
+	signal.Notify(late, unix.SIGXCPU)
+	go func() {
+		<-late
+		os.Exit(exitTime)
+	}()
 	// The first process to go when the host has no memory left. Only a wish.
 	if f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0); err == nil {
 		f.WriteString("1000")

@@ -186,15 +186,10 @@ func how(state *os.ProcessState, err error) string {
 		return err.Error()
 	case s.Exited() && s.ExitStatus() == exitTime:
 		return "it reached its limit on processor time"
+	case s.Exited() && s.ExitStatus() == exitPanic:
+		return "the parser panicked"
 	case s.Exited() && s.ExitStatus() == exitMemory:
 		return "it reached its limit on memory"
 	}
 	return state.String()
 }
-
-// exitMemory is the exit code of a Go program that gets no memory, exitTime that of a
-// process that reached its limit on processor time.
-const (
-	exitMemory = 2
-	exitTime   = 3
-)

@@ -49,6 +49,9 @@ func parseTest(r io.Reader, job Job) ([]byte, error) {
 	case what == "time": // as the kernel ends it at its limit
 		unix.Kill(os.Getpid(), unix.SIGXCPU)
 		select {}
+	case what == "panic":
+		var none []byte
+		return none[:job.Size], nil
 	case what == "forever":
 		select {}
 	}
@@ -87,7 +90,7 @@ func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 
 // What ended two processes is not given to a third, by a later parser neither.
 func TestX02NotTriedAThirdTime(t *testing.T) {
-	for in, word := range map[string]string{"die": "exit status 7", "memory": "limit on memory", "time": "limit on processor time"} {
+	for in, word := range map[string]string{"die": "exit status 7", "memory": "limit on memory", "time": "limit on processor time", "panic": "the parser panicked"} {
 		t.Run(in, func(t *testing.T) {
 			dir := t.TempDir()
 			for range attempts {
