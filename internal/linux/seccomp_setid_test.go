@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -102,7 +101,7 @@ func TestX07EveryCallWithAModeIsLookedAt(t *testing.T) {
 			like := strings.Contains(name, "chmod") || strings.Contains(name, "mknod") || strings.HasPrefix(name, "open") || strings.HasPrefix(name, "mkdir") || strings.HasPrefix(name, "creat")
 			other := strings.HasPrefix(name, "open_") || name == "create_module"
 			if like && !other && g.Fate == SeccompAllow && !slices.Contains(covered, name) && !slices.Contains(none, name) {
-				t.Error(fmt.Sprintf("%s may set modes, and no filter looks at it", name))
+				t.Errorf("%s may set modes, and no filter looks at it", name)
 			}
 		}
 	}

@@ -38,13 +38,11 @@ func parseTest(r io.Reader, job Job) ([]byte, error) {
 	case what == "die":
 		os.Exit(7)
 	case what == "memory":
-		var all [][]byte
-		for {
-			page := make([]byte, 16<<20)
-			for i := 0; i < len(page); i += 4096 {
-				page[i] = 1
+		for all := []byte{}; ; {
+			all = append(all, make([]byte, 16<<20)...)
+			for i := 0; i < len(all); i += 4096 {
+				all[i] = 1
 			}
-			all = append(all, page)
 		}
 	case what == "time": // as the kernel ends it at its limit
 		unix.Kill(os.Getpid(), unix.SIGXCPU)
