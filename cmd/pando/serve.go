@@ -22,6 +22,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -229,8 +230,12 @@ func (s *serving) certificate(h home.Home) (cert tls.Certificate, fingerprint st
 }
 
 // keyPair loads a certificate and its key. The key's file is its owner's alone, as all
-// files that a secret is read from; the certificate is public.
+// files that a secret is read from; links to it are followed, because programs that renew
+// certificates make them. The certificate is public.
 func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	if to, err := filepath.EvalSymlinks(keyFile); err == nil {
+		keyFile = to
+	}
 	f, err := cli.OpenSecretFile("use the key of the certificate", keyFile)
 	if err != nil {
 		return tls.Certificate{}, err

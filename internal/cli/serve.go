@@ -77,7 +77,7 @@ when this one ends.`,
 	f.StringSliceVar(&r.Listen, "listen", []string{"127.0.0.1:7070"}, "address and port; more than one with commas. Sockets of systemd come in their place")
 	f.BoolVar(&r.TLS, "tls", false, "TLS also where only this host can connect")
 	f.StringVar(&r.Cert, "tls-cert", "", "file with your certificate, PEM")
-	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM; no symbolic link, readable by its owner alone")
+	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM; readable by its owner alone")
 	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
 	LimitFlags(f, &r.Limits)
 	complete(c, "first-token", "read", "run", "admin", "none")
