@@ -3,50 +3,56 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.
 comma := ,
 LDFLAGS = -s -w -X main.version=$(VERSION)
 
+# Programs, lints and tests are compiled alike (the race detector apart, which needs C),
+# whatever directory they are in, so that Go compiles each package once.
+export CGO_ENABLED = 0
+
 .PHONY: all build runsc test test-host test-vm test-clients campaign lint generate bench bench-results peers soak fuzz clean
 
 all: build
 
 build: runsc
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pando ./cmd/pando
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/pando-guest ./cmd/pando-guest
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pando ./cmd/pando
+	$(GO) build -trimpath -ldflags '-s -w' -o bin/pando-guest ./cmd/pando-guest
 
 # gVisor's runtime, a module of its own: a minute or two the first time.
 runsc:
-	CGO_ENABLED=0 $(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/pando-runsc .
+	$(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/pando-runsc .
 
 # The tests, in tiers: testdata/tiers.txt says what is in which. A test that fails runs
 # once more, alone; one that passes then is flaky, and a line in testdata/flaky.txt.
 # Skipped tests are listed with the reason; with SKIPS=FILE a skip that FILE does not
 # list is a failure.
-TESTS = $(GO) run ./tools/tests -flaky testdata/flaky.txt $(if $(SKIPS),-skips $(SKIPS)) $(if $(MARKS),-marks $(MARKS))
+TESTS = $(GO) run -trimpath ./tools/tests -flaky testdata/flaky.txt $(if $(SKIPS),-skips $(SKIPS)) $(if $(MARKS),-marks $(MARKS))
+# Scripts run what was built, and don't build it once more.
+BUILT = PANDO_BIN=$(CURDIR)/bin/pando
 
 # Needs nothing but Go: no root, no programs of the host. Uses the race detector where
 # there is a C compiler.
 RACE ?= $(if $(shell command -v gcc || command -v cc),-race)
 test:
-	$(GO) vet ./...
+	$(GO) vet -trimpath ./...
 	$(TESTS) -tier quick -shuffle $(RACE)
 
 # Namespaces, cgroups, gateways, the core scripts; of the current user, or with
 # TEST_USER=NAME, as root, of an ordinary user. One package after the other; of its
 # tests more at once than there are processors, because they wait for most of the time.
 test-host: build
-	$(TESTS) -p 1 -parallel 4 $(if $(TEST_USER),-tier host -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),-tier host$(comma)root,-tier host))
+	$(BUILT) $(TESTS) -p 1 -parallel 4 $(if $(TEST_USER),-tier host -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),-tier host$(comma)root,-tier host))
 
 # gVisor and QEMU. TIERS=vm leaves out the longer part.
 TIERS ?= vm,vm-full
 test-vm: build
-	$(TESTS) -p 1 -tier $(TIERS)
+	$(BUILT) $(TESTS) -p 1 -tier $(TIERS)
 
 # Real clients and agents, from npm's registry.
 test-clients: build
-	$(TESTS) -p 1 -tier clients
+	$(BUILT) $(TESTS) -p 1 -tier clients
 
 # Formatting, static analysis, and that nothing generated is out of date.
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
-	$(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
+	GOFLAGS=-trimpath $(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	cd cmd/pando-runsc && $(GO) mod verify
@@ -82,11 +88,11 @@ bench-results: build peers
 # runtime, of the same version as ours and with all its commands, and what machines of a
 # plain QEMU run, which is no program for a host.
 peers: bin/peers/machine-init
-	CGO_ENABLED=0 $(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/peers/runsc gvisor.dev/gvisor/runsc
+	$(GO) build -C cmd/pando-runsc -trimpath -ldflags '-s -w' -o ../../bin/peers/runsc gvisor.dev/gvisor/runsc
 
 .PHONY: bin/peers/machine-init
 bin/peers/machine-init:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./internal/vmm/vmmtest/testdata/guest
+	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./internal/vmm/vmmtest/testdata/guest
 	chmod a-x $@
 
 # What takes too long for every change: every tier with its heavy tests (a kill at every
@@ -94,7 +100,7 @@ bin/peers/machine-init:
 # backends), the kills once more with the processors busy, all fuzz targets, and the
 # race detector over the packages.
 soak: build
-	E2E_SOAK=1 $(GO) run ./tools/tests -p 1 -timeout 4h -tier quick,host,root,vm,vm-full,clients,soak
+	E2E_SOAK=1 $(GO) run -trimpath ./tools/tests -p 1 -timeout 4h -tier quick,host,root,vm,vm-full,clients,soak
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
 	$(MAKE) fuzz

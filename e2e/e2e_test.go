@@ -48,7 +48,7 @@ func binary(dir string, flags ...string) (string, error) {
 		return filepath.Abs(b)
 	}
 	out := filepath.Join(dir, "pando")
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", out, "../cmd/pando")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-trimpath"}, flags...), "-o", out, "../cmd/pando")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build pando: %w\n%s", err, b)

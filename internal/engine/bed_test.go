@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,6 +26,23 @@ import (
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/clone"
 )
+
+// etc is where the image of the host keeps its filtered /etc, for all beds: it takes a
+// second to make with the race detector.
+var etc string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "pando-engine-etc-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		etc = dir
+		return m.Run()
+	}())
+}
 
 // bed is an engine in a home of its own, over a fake backend and real files.
 type bed struct {
@@ -58,6 +76,8 @@ func newBedWith(t testing.TB, wrap func(store.Store) store.Store, files ...strin
 		b.write(path, text)
 	}
 	b.must(b.home.Make())
+	b.must(os.MkdirAll(b.home.Images(), 0o700))
+	b.must(os.Symlink(etc, filepath.Join(b.home.Images(), "etc")))
 	b.host = &mem.Host{Events: events}
 	b.toys = newToyHost(b.host)
 	b.open()
@@ -127,7 +147,7 @@ func (b *bed) open() {
 	b.Engine, err = Open(b.ctx, Config{
 		Home: b.home, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},
 		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Credentials: credentials, Version: "test",
-		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: filepath.Dir(b.src) + "/home"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
+		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: "/home/u"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
 	})
 	b.must(err)
 }

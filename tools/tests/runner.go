@@ -31,7 +31,8 @@ type here struct{ options }
 func (h here) close() {}
 
 func (h here) run(ctx context.Context, g []selection, rep *report) error {
-	args := []string{"test", "-json", "-count=1", "-timeout", h.timeout.String()} // scripts build what they test: go test's cache does not see it
+	// Scripts run programs that go test's cache does not see; make test has vetted all.
+	args := []string{"test", "-json", "-count=1", "-trimpath", "-vet=off", "-timeout", h.timeout.String()}
 	if h.race {
 		args = append(args, "-race")
 	}
@@ -103,7 +104,7 @@ chmod 755 "$2"
 git ls-files -z | xargs -0 cp --parents -t "$2"
 mkdir -p "$2/bin"
 cp bin/pando bin/pando-guest bin/pando-runsc "$2/bin"
-CGO_ENABLED=0 go build -tags faults -o "$2/bin/pando-faults" ./cmd/pando
+CGO_ENABLED=0 go build -trimpath -tags faults -o "$2/bin/pando-faults" ./cmd/pando
 cp -R "$(go list -m -f '{{.Dir}}' github.com/spf13/pflag)" "$2/project" # for TestRealProject
 chown -R "$1" "$2"
 `, "sh", o.user, dir)
@@ -130,7 +131,7 @@ func (a *as) one(ctx context.Context, s selection, rep *report) error {
 	dir := filepath.Join(a.dir, s.pkg)
 	program := filepath.Join(dir, "user.test")
 	if !a.compiled[s.pkg] {
-		c := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, "./"+s.pkg)
+		c := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-o", program, "./"+s.pkg)
 		if b, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot compile the tests of %s: %w\n%s", s.pkg, err, b)
 		}
