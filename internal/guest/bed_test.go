@@ -34,17 +34,29 @@ func TestMain(m *testing.M) {
 			}
 			go receiveSockets()
 		}
-		serve := Serve
-		if kind == "machine" {
-			serve = func(fd int) error { return ServeMachine(fd, nil) }
+		begin := Serve
+		switch kind {
+		case "machine":
+			begin = func(fd int) error { return ServeMachine(fd, nil) }
+		case "restored": // as in gVisor: no task has run yet
+			begin = func(fd int) error { return serve(fd, false, nil, unbegun) }
 		}
-		if err := serve(0); err != nil {
+		if err := begin(0); err != nil {
 			println("guest:", err.Error())
 			os.Exit(1)
 		}
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// unbegun are the processes as gVisor shows those that were just restored: in state R.
+func unbegun() []cell.ProcessInfo {
+	list := processes()
+	for i := range list {
+		list[i].State = "R"
+	}
+	return list
 }
 
 // loopback brings the interface of a network of its own up.

@@ -30,6 +30,11 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	if err := m.take(); err != nil {
 		return false, err
 	}
+	if !g.place.cover {
+		g.mu.Lock()
+		g.resting = stoppedBefore(processes(), nil)
+		g.mu.Unlock()
+	}
 	if err = g.holdFiles(); err == nil && stop { // last: until then they run
 		err = g.stop()
 	}
@@ -133,13 +138,24 @@ func (g *inside) stop() error {
 	if g.place.cover {
 		return g.place.all.freeze(true)
 	}
-	for _, p := range linux.Processes("/proc") {
-		if p.State == "T" {
-			g.stopped = append(g.stopped, p.PID)
-		}
-	}
+	g.stopped = stoppedBefore(g.look(), g.resting)
 	g.place.all.signal(unix.SIGSTOP)
 	return nil
+}
+
+// stoppedBefore returns the numbers of the processes in list that are stopped, in state
+// T. In a sandbox of gVisor that was just restored, a process is in state R until its
+// task has run for the first time, also one that is stopped (Task.StateStatus and
+// Task.doStop in pkg/sentry/kernel). So one in state R is stopped, too, if it is among
+// resting, those that were when the source was held. What stops itself between that
+// and the checkpoint is missed if its task has not run yet.
+func stoppedBefore(list []cell.ProcessInfo, resting []int) (pids []int) {
+	for _, p := range list {
+		if p.State == "T" || p.State == "R" && slices.Contains(resting, p.PID) {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
 }
 
 // admit lets a command begin while the cell's processes stand still. Where the freezer
@@ -176,6 +192,7 @@ func (g *inside) apart(still bool) (err error) {
 func (g *inside) goOn() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.resting = nil
 	if !g.still {
 		return nil
 	}

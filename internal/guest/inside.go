@@ -31,11 +31,13 @@ type inside struct {
 	files Files // nil: nobody carries them
 	token []byte
 	scan  hazard.Scanner
+	look  func() []cell.ProcessInfo // the cell's processes, when they are to be stopped
 
 	mu      sync.Mutex // guards what follows
 	m       *mux       // the connection there is
 	tasks   map[string]*task
 	stopped []int    // what Adopt does not let go on: it stood still before
+	resting []int    // what stood still when hold began
 	still   bool     // the cell stands still, and waits to be adopted
 	parted  bool     // the freezer holds each command by itself, see admit
 	ended   []string // connections of the source's that this copy had, and no longer has
@@ -47,7 +49,9 @@ type inside struct {
 // Serve is all that the program inside a sandbox does: it talks to the keeper at
 // the other end of the socket fd until that is gone. It must be the first process
 // of its pid namespace, and root.
-func Serve(fd int) error { return serve(fd, false, nil) }
+func Serve(fd int) error { return serve(fd, false, nil, processes) }
+
+func processes() []cell.ProcessInfo { return linux.Processes("/proc") }
 
 // Files is who carries the cell's files to the machine's kernel.
 type Files interface {
@@ -61,7 +65,7 @@ type Files interface {
 // Linux and has nobody else: what a cell must not have of its /proc is covered. fd may
 // be a port of virtio-serial, at whose other end somebody is. Nothing of the files is under
 // way while the guest stands still.
-func ServeMachine(fd int, files Files) error { return serve(fd, true, files) }
+func ServeMachine(fd int, files Files) error { return serve(fd, true, files, processes) }
 
 // Refuse tells a keeper that greets why there will be no guest.
 func Refuse(fd int, why error) error {
@@ -79,12 +83,12 @@ func Refuse(fd int, why error) error {
 	return nil
 }
 
-func serve(fd int, cover bool, files Files) error {
+func serve(fd int, cover bool, files Files, look func() []cell.ProcessInfo) error {
 	d, err := newDoor(fd)
 	if err != nil {
 		return err
 	}
-	g := &inside{door: d, files: files, tasks: map[string]*task{}, sockets: map[string]*listener{}}
+	g := &inside{door: d, files: files, look: look, tasks: map[string]*task{}, sockets: map[string]*listener{}}
 	trim()
 	var ready error
 	g.place, ready = newPlace(cover)
