@@ -63,7 +63,7 @@ func (p *place) spawn(c *Command, pass func() error, stdio [3]*os.File, control 
 
 // script is what a command does before it becomes its program.
 func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *confine.Measured) *linux.Script {
-	s := &linux.Script{Gated: len(c.Attempts) > 0}
+	s := &linux.Script{Gated: c.Gated || len(c.Attempts) > 0}
 	var later []*os.File
 	if control != nil {
 		later = append(later, control)

@@ -65,7 +65,8 @@ type Command struct {
 	// With attempts the command waits at a gate before it becomes its program.
 	Attempts []confine.Attempt `json:"attempts,omitempty"`
 	Skipped  []string          `json:"skipped,omitempty"`
-	Gate     func() error      `json:"-"` // the keeper's: whether it may begin
+	Gate     func() error      `json:"-"` // the keeper's: whether it may begin; asked if Gated, or if there are Attempts
+	Gated    bool              `json:"gated,omitempty"`
 }
 
 // Known is a process of the guest's that was started and not released.

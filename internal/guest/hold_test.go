@@ -203,7 +203,10 @@ func TestCopy(t *testing.T) {
 			t.Fatalf("%v, %v", list, err)
 		}
 		for _, p := range list { // a signal is sent at once, and arrives when the process has a processor
-			need.Eventually(t, func() bool { state := (&bed{Client: c, ctx: b.ctx}).stateOf(t, p.PID); return state == "T" || state == "Z" }, fmt.Sprintf("that %s (%d) stands still before it is adopted", p.Command, p.PID))
+			need.Eventually(t, func() bool {
+				state := (&bed{Client: c, ctx: b.ctx}).stateOf(t, p.PID)
+				return state == "T" || state == "Z"
+			}, fmt.Sprintf("that %s (%d) stands still before it is adopted", p.Command, p.PID))
 		}
 		token := []byte("the token of the copy")
 		hazards, err := c.Adopt(b.ctx, Adoption{Hostname: "copy", Files: map[string][]byte{dir + "/hosts": []byte("127.0.0.1 copy\n")}, Token: token})

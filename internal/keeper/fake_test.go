@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,8 @@ type fakeDriver struct {
 	pids  int
 
 	mayFork chan struct{} // each fork takes one
+
+	tried atomic.Int64 // attempts to reach a network, in all cells: each command's canaries make one
 }
 
 type fakeProcess struct {
@@ -78,7 +81,7 @@ func again(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-func (d *fakeDriver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (Started, error) {
+func (d *fakeDriver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (Started, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, there := d.cells[id]; !there {
@@ -92,13 +95,23 @@ func (d *fakeDriver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (Start
 	k := &fakeProcess{pid: d.pids, stdin: again(stdio[0]), stdout: again(stdio[1]), stder: again(stdio[2]),
 		signals: make(chan string, 8), killed: make(chan struct{}), over: make(chan struct{})}
 	d.cells[id] = append(d.cells[id], k)
+	d.tried.Add(1)
+	if begins != nil {
+		begins()
+	}
 	go func() {
 		k.exit = f(k)
 		closeAll([]*os.File{k.stdin, k.stdout, k.stder})
 		close(k.over)
 	}()
+	if p.Args[0] == "seek" { // it has ended when the keeper hears that it has begun
+		<-k.over
+		d.tried.Add(2)
+	}
 	return Started{Process: k, Measured: json.RawMessage(`"measured"`)}, nil
 }
+
+func (d *fakeDriver) Tried(cell.ID) int64 { return d.tried.Load() }
 
 func (p *fakeProcess) PID() int { return p.pid }
 
@@ -223,6 +236,7 @@ func (e *fakeEvents) all() (string, bool) {
 func programs() map[string]program {
 	return map[string]program{
 		"true": func(*fakeProcess) cell.Exit { return cell.Exit{} },
+		"seek": func(*fakeProcess) cell.Exit { return cell.Exit{Code: 6} },
 		"seven": func(p *fakeProcess) cell.Exit {
 			fmt.Fprintln(p.stdout, "out")
 			fmt.Fprintln(p.stder, "err")

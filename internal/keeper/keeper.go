@@ -63,8 +63,10 @@ type Driver interface {
 	// Start runs a process in a cell with stdio as its streams; with p.TTY
 	// all three are nil and the driver returns the terminal. A program that
 	// is not there is a NoSuchBinary error, one that can't be executed
-	// NotRunnable, a working directory that is not there NotFound.
-	Start(id cell.ID, p cell.Process, stdio [3]*os.File) (Started, error)
+	// NotRunnable, a working directory that is not there NotFound. begins, unless
+	// it is nil, is called after the canaries of the command and before its first
+	// instruction. A driver that tries to start it twice calls it twice.
+	Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (Started, error)
 	// KillAll ends every process of the cell and returns how many were not
 	// the driver's own.
 	KillAll(id cell.ID) (int, error)

@@ -129,7 +129,7 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	p.emit("process.start", map[string]any{"args": len(req.Process.Args), "tty": req.Process.TTY})
 	p.denied = s.denied(p) // before it can do anything: it may be denied itself
 	p.missing = s.missing(p)
-	p.started, err = s.Driver.Start(id, req.Process, theirs)
+	p.started, err = s.Driver.Start(id, req.Process, theirs, s.begins(p))
 	closeAll(theirs[:])
 	if err != nil {
 		p.emit("process.failed", map[string]any{"error": err.Error()})
@@ -151,7 +151,6 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 	if k, ok := p.started.Process.(interface{ InnerPID() int }); ok && p.events == nil {
 		p.inner = k.InnerPID()
 	}
-	p.tried = s.tried(p) // by the canaries, and by others before
 	p.status = cell.Status{Running: true, Started: time.Now(), Awaited: req.Hold || !input}
 	p.emit("process.running", map[string]any{"pid": p.started.Process.PID()})
 
@@ -212,7 +211,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	}
 	s.tellDenied(p)
 	s.tellMissing(p)
-	if n := s.tried(p) - p.tried; n > 0 {
+	if n := s.tried(p); n > 0 {
 		p.emit("network.none", map[string]any{"tries": n})
 	}
 	p.stdout.finish(outR, drainGrace)
@@ -254,14 +253,32 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	close(p.done)
 }
 
-// tried is how often processes of a cell without a network tried to reach
-// somebody.
-func (s *Server) tried(p *Proc) int64 {
-	if p.events == nil {
-		return 0 // nobody is told
+// seeker is the driver, if the attempts of p to reach a network are counted: p has
+// a record of events, and its cell no network.
+func (s *Server) seeker(p *Proc) Seeker {
+	if k, ok := s.Driver.(Seeker); ok && p.events != nil && p.talk == nil {
+		return k
 	}
-	if k, ok := s.Driver.(Seeker); ok && p.talk == nil {
-		return k.Tried(p.cell)
+	return nil
+}
+
+// begins reads what must be known of a cell before p can do anything: how many
+// attempts to reach a network its canaries and other processes have made. Read when
+// Start has returned, the number could contain attempts of p itself. It is nil where
+// nothing must be known.
+func (s *Server) begins(p *Proc) func() {
+	k := s.seeker(p)
+	if k == nil {
+		return nil
+	}
+	return func() { p.tried = k.Tried(p.cell) }
+}
+
+// tried is how often p, and others in its cell meanwhile, tried to reach a network
+// that the cell does not have.
+func (s *Server) tried(p *Proc) int64 {
+	if k := s.seeker(p); k != nil {
+		return k.Tried(p.cell) - p.tried
 	}
 	return 0
 }

@@ -450,6 +450,25 @@ func TestEventsOfARun(t *testing.T) {
 	k.start("p", "true") // the name is free
 }
 
+// What a command does before the keeper hears that it has begun is in its record: that
+// it looked for a network. What its canaries did is not.
+func TestX48WhatIsDoneAtOnceIsRecorded(t *testing.T) {
+	k := newKit(t)
+	k.start("p", "seek")
+	k.wait("p")
+	if kinds, _ := k.events.all(); kinds != "process.start process.running network.none process.exit" {
+		t.Errorf("the record has %s", kinds)
+	} else if got := fmt.Sprint(k.events.fields[2]); got != "map[tries:2]" {
+		t.Errorf("network.none has %s", got)
+	}
+	k = newKit(t)
+	k.start("p", "true")
+	k.wait("p")
+	if kinds, _ := k.events.all(); strings.Contains(kinds, "network.none") {
+		t.Errorf("the record of a command that did nothing has %s", kinds)
+	}
+}
+
 func TestRemoveEndsWhatIsInTheCell(t *testing.T) {
 	k := newKit(t)
 	k.ok(Request{Op: "annotate", Cell: one, Note: []byte(`{"a":1}`)})

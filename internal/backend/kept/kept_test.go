@@ -29,7 +29,7 @@ func (empty) Create(id cell.ID, spec json.RawMessage, files []*os.File) (json.Ra
 	return nil, nil
 }
 
-func (empty) Start(cell.ID, cell.Process, [3]*os.File) (keeper.Started, error) {
+func (empty) Start(cell.ID, cell.Process, [3]*os.File, func()) (keeper.Started, error) {
 	return keeper.Started{}, cell.Errorf(cell.Unsupported, "empty", "", "cannot start anything")
 }
 func (empty) KillAll(cell.ID) (int, error)             { return 0, nil }

@@ -18,16 +18,16 @@ const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | uni
 // workdirOp begins the name of the call that enters the working directory.
 const workdirOp = "enter "
 
-// command is the script of a process in a cell. In a talking cell it waits at a
-// gate before it becomes the program, where proof says whether its canaries have
-// proven what they are to prove.
+// command is the script of a process in a cell. In a talking cell, or if gated, it
+// waits at a gate before it becomes the program. There proof says whether its canaries
+// have proven what they are to prove.
 // An interpreter gets control as its descriptor 3. It has no Landlock domain: its
 // rules would bind its forks to the files that it sees itself.
-func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File) (s *linux.Script, made confine.Measured, proof *proof, err error) {
+func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
 	if err := c.rules(); err != nil { // a fork's are made when they are needed
 		return nil, made, nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
-	s = &linux.Script{Gated: c.link != nil}
+	s = &linux.Script{Gated: gated || c.link != nil}
 	keep := append([]*os.File{c.init.PIDFD}, c.enter...)
 	var later []*os.File
 	landlock := c.landlock != nil && control == nil

@@ -312,7 +312,7 @@ func explainSetup(err error) error {
 }
 
 // Start runs a command.
-func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return keeper.Started{}, err
@@ -329,7 +329,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 		defer slave.Close()
 		stdio = [3]*os.File{slave, slave, slave}
 	}
-	started, err := c.start(p, stdio, nil)
+	started, err := c.start(p, stdio, nil, begins)
 	if err != nil {
 		if term != nil {
 			term.Close()
@@ -341,7 +341,8 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.St
 }
 
 // start starts a process with files as its streams; control is an interpreter's.
-func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File) (keeper.Started, error) {
+// begins, unless it is nil, is called before its first instruction.
+func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins func()) (keeper.Started, error) {
 	var high [4]*os.File
 	for i, f := range append(stdio[:], control) {
 		if f == nil {
@@ -356,10 +357,17 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File) (k
 		}
 		defer high[i].Close()
 	}
-	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3])
+	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], begins != nil)
 	var child *linux.Child
 	if err == nil {
-		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true, Gate: proof.complete})
+		pass := func(pid int) error {
+			err := proof.complete(pid)
+			if err == nil && begins != nil {
+				begins()
+			}
+			return err
+		}
+		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true, Gate: pass})
 		proof.end()
 	}
 	if err != nil {

@@ -21,7 +21,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	if err := c.startable(); err != nil {
 		return err
 	}
-	started, err := c.start(p, stdio, control)
+	started, err := c.start(p, stdio, control, nil)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,10 @@ func (s specPaths) real(p string) string {
 
 type specPaths cell.Spec
 
-func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
+	if begins != nil {
+		begins()
+	}
 	return d.startWith(id, p, stdio)
 }
 

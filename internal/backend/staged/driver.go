@@ -203,12 +203,12 @@ func closeAll(files []*os.File) {
 }
 
 // Start implements keeper.Driver.
-func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File) (keeper.Started, error) {
+func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return keeper.Started{}, err
 	}
-	proc, err := s.start(p, nil, stdio, nil)
+	proc, err := s.start(p, nil, stdio, nil, begins)
 	if err != nil {
 		return keeper.Started{}, err
 	}
@@ -228,7 +228,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	if input != nil {
 		stdio[0] = nil
 	}
-	proc, err := s.start(p, input, stdio, control)
+	proc, err := s.start(p, input, stdio, control, nil)
 	if err != nil {
 		return err
 	}
@@ -239,12 +239,12 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 // start asks the guest for a process. One whose kernel is lost gets
 // another: the cell's files are there. So does one whose files are: its gofer ended,
 // and nothing can go on in it.
-func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
+func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
 	g, err := s.revive()
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.startIn(g, what, input, stdio, control)
+	p, err := s.startIn(g, what, input, stdio, control, begins)
 	if err == nil || !blind(g, err) {
 		return p, err
 	}
@@ -252,7 +252,7 @@ func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, cont
 	if g, err = s.revive(); err != nil {
 		return nil, err
 	}
-	return s.startIn(g, what, input, stdio, control)
+	return s.startIn(g, what, input, stdio, control, begins)
 }
 
 // blind reports whether a process did not start because the kernel can't
@@ -270,8 +270,9 @@ func blind(g *guest.Client, err error) bool {
 // blindGrace is how long it may take to read the guest's program.
 const blindGrace = 5 * time.Second
 
-// startIn asks one guest.
-func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdio [3]*os.File, control *os.File) (*process, error) {
+// startIn asks one guest. begins, unless it is nil, is called before the first
+// instruction of the process.
+func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
 	u := s.spec.User
 	caps := uint64(0)
 	if u.UID == 0 {
@@ -283,12 +284,19 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 		return nil, err
 	}
 	defer proof.End()
+	pass := func() error {
+		err := proof.Complete()
+		if err == nil && begins != nil {
+			begins()
+		}
+		return err
+	}
 	before, _ := s.counted()
 	ended := make(chan struct{})
 	go s.attend(g, ended)
 	p, err := g.Start(context.Background(), guest.Command{
 		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps, NoSetID: s.spec.WritesOutside(),
-		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: proof.Complete,
+		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.Limits.Disk, Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: pass, Gated: begins != nil,
 	}, stdio, control)
 	over := sync.OnceFunc(func() { close(ended) })
 	if err != nil || control != nil { // an interpreter's evaluations have times of their own

@@ -277,7 +277,7 @@ func (s *sandbox) rehearseCommand(ctx context.Context, g *guest.Client) error {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { g.Close() })() // nothing else ends a machine that hangs
-	p, err := s.startIn(g, cell.Process{Args: []string{"sh", "-c", ":"}, Path: []string{"/bin/sh"}, Workdir: "/"}, nil, [3]*os.File{}, nil)
+	p, err := s.startIn(g, cell.Process{Args: []string{"sh", "-c", ":"}, Path: []string{"/bin/sh"}, Workdir: "/"}, nil, [3]*os.File{}, nil, nil)
 	if k := cell.KindOf(err); k == cell.NoSuchBinary || k == cell.NotRunnable {
 		return nil
 	}
