@@ -330,6 +330,7 @@ type Daemon struct {
 	Cells    int       `json:"cells"`
 	Alive    int       `json:"alive"`              // with processes
 	Draining bool      `json:"draining,omitempty"` // it takes no new work
+	Ending   bool      `json:"ending,omitempty"`   // it was told to end, or pando serve that it belongs to is gone
 }
 
 // DrainRequest has a daemon take no new work.

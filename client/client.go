@@ -75,16 +75,21 @@ func New(cfg Config) *Client {
 	return c
 }
 
+// dialTries is how often dial starts a daemon: the one that answers Start may be told
+// to end before it accepts a connection.
+const dialTries = 3
+
 // dial connects to the socket, starting a daemon when there is none.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	conn, err := c.connect(ctx)
-	if err == nil || c.cfg.Start == nil || ctx.Err() != nil {
-		return conn, err
+	for try := 0; ; try++ {
+		conn, err := c.connect(ctx)
+		if err == nil || c.cfg.Start == nil || ctx.Err() != nil || try == dialTries {
+			return conn, err
+		}
+		if serr := c.cfg.Start(ctx); serr != nil {
+			return nil, serr
+		}
 	}
-	if serr := c.cfg.Start(ctx); serr != nil {
-		return nil, serr
-	}
-	return c.connect(ctx)
 }
 
 func (c *Client) connect(ctx context.Context) (net.Conn, error) {

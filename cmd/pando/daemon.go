@@ -82,8 +82,8 @@ type launched struct {
 }
 
 // another is how long a daemon that holds the lock may take to answer, or to be
-// gone: it may be just starting, or dying.
-const another = 5 * time.Second
+// gone: it may be just starting, or ending.
+const another = 30 * time.Second
 
 // startDaemon starts a daemon that outlives this process, and returns when it
 // answers. That another one came first is no error.
@@ -96,16 +96,22 @@ func startDaemon(ctx context.Context, h home.Home) error {
 		if cell.KindOf(err) != cell.Exists {
 			return err
 		}
-		if answers(h.Socket()) {
-			return nil
-		}
-		if time.Since(began) > another {
-			return fmt.Errorf("cannot reach the daemon: another one holds %s and doesn't answer", h.Lock())
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		for { // it comes to answer, or it ends
+			if answers(h.Socket()) {
+				return nil
+			}
+			if !daemon.Locked(h) {
+				break
+			}
+			if time.Since(began) > another {
+				return cell.Errorf(cell.Unavailable, "startDaemon", "see why in "+h.Log()+", or kill it; cells live on",
+					"cannot reach the daemon: process %d holds %s, and has neither answered nor ended in %v", h.LockHolder(), h.Lock(), another)
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
 	}
 }
@@ -275,6 +281,7 @@ func daemonMain() error {
 	if err != nil {
 		return err
 	}
+	parent := os.Getppid()
 	var l launch
 	sockets, err := conn.Recv(&l)
 	if err != nil {
@@ -357,6 +364,7 @@ func daemonMain() error {
 	}()
 	var answer launched
 	if l.Serve != nil {
+		cfg.Orphaned = func() bool { return os.Getppid() != parent }
 		cfg.Limits = l.Serve.limits()
 		if cfg.Listen, answer.Served, err = l.Serve.open(l.Home, cfg.Tokens, sockets); err != nil {
 			return fail(err)

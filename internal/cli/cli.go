@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -262,6 +263,9 @@ func helpCmd() *cobra.Command {
 	}
 }
 
+// startSilence is how long a daemon may take to start before it is said what is waited for.
+const startSilence = time.Second
+
 // prepare finds the installation and makes the client; nothing is contacted.
 func (a *app) prepare() error {
 	var err error
@@ -279,6 +283,11 @@ func (a *app) prepare() error {
 		if err := a.home.Make(); err != nil {
 			return err
 		}
+		defer time.AfterFunc(startSilence, func() {
+			if a.locked() {
+				a.say("pando: waiting for %s, which holds %s, to end or to answer", a.holder(), a.home.Lock())
+			}
+		}).Stop()
 		return apiError(a.start(ctx, a.home))
 	}})
 	out, isFile := a.stdout.(*os.File)

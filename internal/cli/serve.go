@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +49,8 @@ An address that other hosts can reach is served with TLS: with your certificate,
 or with one of the daemon's own, whose fingerprint is printed for clients to pin.
 
 A daemon that runs already hands over to this one; cells live on. They also do
-when this one ends.`,
+when this one ends. One that is ending is waited for, for half a minute at most;
+one that answers at a TCP address goes on, and this one does not start.`,
 		Example: `  pando serve &
   pando serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,10 +70,15 @@ when this one ends.`,
 			if a.remote {
 				return usage("it serves this host's installation: unset PANDO_HOST")
 			}
-			if err := a.takeOver(cmd.Context()); err != nil {
-				return err
+			for again := 2; ; again-- {
+				if err := a.takeOver(cmd.Context()); err != nil {
+					return err
+				}
+				err := apiError(a.serve(cmd.Context(), a.home, r, a.served))
+				if e, ok := errors.AsType[*api.Error](err); again == 0 || !ok || e.Kind != "exists" {
+					return err
+				} // else another daemon took the lock first
 			}
-			return apiError(a.serve(cmd.Context(), a.home, r, a.served))
 		},
 	}
 	f := c.Flags()
@@ -84,27 +92,76 @@ when this one ends.`,
 	return c
 }
 
-// takeOver ends a daemon that serves nobody else.
+// endingLimit is how long a daemon that is ending may hold the lock: it gives requests
+// two seconds, and then finishes what it writes.
+const endingLimit = 30 * time.Second
+
+// askLimit is how long a daemon may take to say how it is.
+const askLimit = 5 * time.Second
+
+// takeOver ends a daemon that serves nobody else, and waits for one that is ending: it
+// returns when the lock is free. A daemon that serves others and is not ending is an
+// error with its addresses.
 func (a *app) takeOver(ctx context.Context) error {
-	if !a.client.Alive(ctx) {
-		return nil
+	said, stopped := false, 0
+	for began := time.Now(); a.locked(); {
+		d, err := a.askLocal(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil && !d.Ending && len(d.Listen) > 0:
+			return &api.Error{Kind: "exists", Message: fmt.Sprintf("cannot serve: daemon %d does, at %s", d.PID, strings.Join(d.Listen, ", ")), Hint: "end it first: pando daemon stop"}
+		case err == nil && !d.Ending && stopped != d.PID:
+			if _, err := a.localClient().StopDaemon(ctx); err == nil {
+				stopped = d.PID
+			}
+		case !said && stopped == 0:
+			said = true
+			a.say("pando: waiting for %s, which is ending, to let go of %s", a.holder(), a.home.Lock())
+		}
+		if time.Since(began) > endingLimit {
+			return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("cannot serve: %s holds %s, and has not ended in %s", a.holder(), a.home.Lock(), endingLimit),
+				Hint: "see why in " + a.home.Log() + ", or kill it; cells live on"}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	d, err := client.New(client.Config{Socket: a.home.Socket()}).Daemon(ctx) // which starts none: it may just have been killed
-	if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == "unavailable" {
-		return nil
+	if stopped != 0 {
+		a.say("daemon %d has handed over", stopped)
 	}
-	if err != nil {
-		return err
-	}
-	if len(d.Listen) > 0 {
-		return &api.Error{Kind: "exists", Message: fmt.Sprintf("cannot serve: daemon %d does, at %s", d.PID, strings.Join(d.Listen, ", ")), Hint: "end it first: pando daemon stop"}
-	}
-	if _, err := a.client.StopDaemon(ctx); err != nil {
-		return err
-	}
-	a.awaitGone(ctx)
-	a.say("daemon %d has handed over", d.PID)
 	return nil
+}
+
+// localClient is a client of the daemon of this installation, which starts none.
+func (a *app) localClient() *client.Client {
+	return client.New(client.Config{Socket: a.home.Socket()})
+}
+
+// askLocal asks the daemon of this installation how it is; an error if it doesn't say.
+func (a *app) askLocal(ctx context.Context) (api.Daemon, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	return a.localClient().Daemon(ctx)
+}
+
+// locked reports whether a daemon holds the lock of this installation.
+func (a *app) locked() bool {
+	f, err := os.Open(a.home.Lock())
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return !unlocked(f)
+}
+
+// holder names the daemon that took the lock last.
+func (a *app) holder() string {
+	if pid := a.home.LockHolder(); pid != 0 {
+		return fmt.Sprintf("daemon %d", pid)
+	}
+	return "a daemon"
 }
 
 // served tells how to connect.

@@ -50,6 +50,9 @@ type Config struct {
 	// Operations are what was asked for with Prefer: respond-async; nil: nothing is
 	// done without a request that waits.
 	Operations *Operations
+	// Orphaned reports whether the process has ended that the daemon ends with; nil
+	// for a daemon that ends with none.
+	Orphaned func() bool
 	// Fronts are other APIs at the same addresses.
 	Fronts []Front
 	// Tracer makes spans of requests; nil: there are none.
@@ -96,19 +99,48 @@ func New(cfg Config) *Daemon {
 	return d
 }
 
-// Lock takes the installation's lock, which the returned file holds. When
-// another daemon lives it is an Exists error.
+// A program that asks whether the lock is free, as Locked does, holds it for an instant:
+// Lock tries again for as long.
+const (
+	lockTries = 5
+	lockPause = 5 * time.Millisecond
+)
+
+// Locked reports whether a daemon holds the installation's lock.
+func Locked(h home.Home) bool {
+	f, err := os.Open(h.Lock())
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+}
+
+// Lock takes the installation's lock, which the returned file holds and which then has
+// the number of this process in it. When another daemon holds it, it is an Exists error.
 func Lock(h home.Home) (*os.File, error) {
 	f, err := os.OpenFile(h.Lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for try := 0; err == unix.EWOULDBLOCK && try < lockTries; try++ {
+		time.Sleep(lockPause)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, cell.Errorf(cell.Exists, "daemon.Lock", "", "another daemon is running")
 		}
 		return nil, os.NewSyscallError("flock", err)
+	}
+	if err = f.Truncate(0); err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
 	}
 	return f, nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // Home is the set of directories of one installation (one per user, or one
@@ -84,6 +86,14 @@ func (h Home) Socket() string { return filepath.Join(h.Run, "pando.sock") }
 
 // Lock is held by the living daemon.
 func (h Home) Lock() string { return filepath.Join(h.Run, "pando.lock") }
+
+// LockHolder is the number of the process that took the lock last, which it wrote into
+// the file; 0 if it is not known.
+func (h Home) LockHolder() int {
+	b, _ := os.ReadFile(h.Lock())
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return pid
+}
 
 // Allowed says which policy files of projects the user has allowed.
 func (h Home) Allowed() string { return filepath.Join(h.State, "allowed-policies.json") }
