@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -64,10 +65,26 @@ func unsealed(r *Run, p *runPredicate) (names []string) {
 }
 
 // alike compares what two values say on the wire; nothing and an empty list say
-// the same.
+// the same. Both are read back first: bytes that are no UTF-8, which a command's
+// files and arguments may have in their names, change once when they are written.
 func alike(a, b any) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
+	x, errX := readBack(a)
+	y, errY := readBack(b)
 	none := func(s []byte) bool { return string(s) == "null" || string(s) == "[]" || string(s) == "{}" }
 	return errX == nil && errY == nil && (string(x) == string(y) || none(x) && none(y))
+}
+
+// readBack is the JSON of what a reader of v's JSON has.
+func readBack(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var read any
+	if err := d.Decode(&read); err != nil {
+		return nil, err
+	}
+	return json.Marshal(read)
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,4 +27,32 @@ func TestF12RecordTriedAgain(t *testing.T) {
 	}
 	b.must(b.reg.commit(&run))
 	b.verified()
+}
+
+// TestF12NamesThatAreNoUTF8: bytes that are no UTF-8 change once when a record is
+// written. A receipt is no less true for them: neither in the daemon that made the
+// run, nor in the next.
+func TestF12NamesThatAreNoUTF8(t *testing.T) {
+	t.Parallel()
+	run := Run{Run: api.Run{Command: []string{"printf", "\xff<"}, LeftOut: []api.LeftOut{{Path: "id\xfe_rsa"}}}}
+	run.Error = &api.Error{Kind: "not-found", Message: "cannot find \xc3\x28"}
+	p := runPredicate{Command: run.Command, Error: run.Error}
+	p.Source.LeftOut = run.LeftOut
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read runPredicate
+	if err := json.Unmarshal(b, &read); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range unsealed(&run, &read) {
+		if name == "command" || name == "left_out" || name == "error" {
+			t.Errorf("the record's %s is not what the receipt says", name)
+		}
+	}
+	read.Command[1] += "x"
+	if !slices.Contains(unsealed(&run, &read), "command") {
+		t.Error("another command is not noticed")
+	}
 }
