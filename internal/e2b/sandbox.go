@@ -130,7 +130,7 @@ func (f *Front) find(id cell.ID) (api.Cell, error) {
 	if err != nil || c.State == string(cell.Removed) || c.State == string(cell.Creating) || c.Template != "" {
 		return c, cell.Errorf(cell.NotFound, "e2b", "", "sandbox %s not found", id)
 	}
-	return c, nil
+	return c, f.cfg.Engine.Enter(id)
 }
 
 func clip(s string) string {

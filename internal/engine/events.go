@@ -318,7 +318,7 @@ func (t *eventTail) ready() int {
 // fill reads more of the file. One that is not there yet is empty.
 func (t *eventTail) fill() (int, error) {
 	if t.f == nil {
-		f, err := os.Open(t.path)
+		f, err := openRecord(filepath.Dir(t.path), t.path)
 		if errors.Is(err, os.ErrNotExist) {
 			return 0, nil
 		}

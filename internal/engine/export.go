@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
 	"sort"
 )
 
@@ -28,12 +27,15 @@ func exportRun(r *Run, bundle []byte, w io.Writer) error {
 	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name() < entries[j].Name() })
 	for _, e := range entries {
-		f, err := os.Open(filepath.Join(r.Folder, e.Name()))
+		if !e.Type().IsRegular() {
+			continue
+		}
+		f, err := openRecord(r.Folder, e.Name())
 		if err != nil {
 			return err
 		}
 		st, err := f.Stat()
-		if err == nil && st.Mode().IsRegular() {
+		if err == nil {
 			err = add(e.Name(), st.Size(), f)
 		}
 		f.Close()

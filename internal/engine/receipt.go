@@ -118,7 +118,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 	}
 	p.Bound = run.Before != nil && run.Before.TreeDigest != "" && p.Policy.Text != nil
 	for _, name := range []string{"manifest.json", "stdout", "stderr", "events.jsonl", "patch", "check"} {
-		if d, err := sumFile(filepath.Join(run.Folder, name)); err == nil {
+		if d, err := sumRecord(run.Folder, name); err == nil {
 			p.Files[name] = d
 		} else if !os.IsNotExist(err) {
 			return cell.Digest{}, err

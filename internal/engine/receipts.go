@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -300,7 +298,7 @@ func (e *Engine) verifyRun(r *Run) (files int, problems []api.Problem) {
 	for _, name := range unsealed(r, &p) {
 		bad(entry.Index, "the record's "+name+" is not what the receipt says")
 	}
-	for _, q := range receipt.VerifyFiles(p.Files, func(name string) (io.Reader, error) { return os.Open(filepath.Join(r.Folder, filepath.Base(name))) }) {
+	for _, q := range receipt.VerifyFiles(p.Files, func(name string) (io.Reader, error) { return openRecord(r.Folder, name) }) {
 		problems = append(problems, api.Problem{Reason: string(q.Reason), Index: entry.Index, File: r.ID + "/" + q.File, What: q.What})
 	}
 	if problem := verifyEvents(r, p); problem != nil {
@@ -314,7 +312,7 @@ func verifyEvents(r *Run, p runPredicate) *api.Problem {
 	if _, has := p.Files["events.jsonl"]; !has {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(r.Folder, "events.jsonl"))
+	f, err := openRecord(r.Folder, "events.jsonl")
 	if err != nil {
 		return nil // named as missing already
 	}

@@ -322,7 +322,7 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 // it was gone.
 func exitFromEvents(run *Run) (cell.Status, error) {
 	lost := cell.Errorf(cell.Unavailable, "engine.recover", "", "the keeper is gone, and did not write how the command ended")
-	f, err := os.Open(filepath.Join(run.Folder, "events.jsonl"))
+	f, err := openRecord(run.Folder, "events.jsonl")
 	if err != nil {
 		return cell.Status{}, lost
 	}

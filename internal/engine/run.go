@@ -200,6 +200,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, err
 		}
 		if c, ok := v.findCell(req.Cell); ok {
+			if err := v.Enter(c.ID); err != nil {
+				return nil, err
+			}
 			p.cell = &c
 		}
 	}

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
+
+	"github.com/pando-dev/pando/internal/image"
 )
 
 // adopt makes a run's record say what its receipt says, which was written
@@ -12,7 +15,7 @@ func adopt(r *Run, p *runPredicate) {
 	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
 	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check, r.Secrets = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check, p.Secrets
-	r.MissingCalls = p.Missing
+	r.MissingCalls, r.Network = p.Missing, p.Network
 	if p.Started != nil {
 		r.Started = *p.Started
 	}
@@ -50,7 +53,8 @@ func unsealed(r *Run, p *runPredicate) (names []string) {
 		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
 		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
 		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
-		{"missing_calls", r.MissingCalls, p.Missing},
+		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network},
+		{"image", orElse(r.Image, image.KindHost), p.Image}, {"image_digest", r.ImageID, p.ImageID}, {"cell_name", r.CellName, p.CellName},
 		{"started", r.Started.UTC(), at(p.Started)}, {"ended", r.Ended.UTC(), at(p.Ended)},
 	} {
 		if !alike(x.record, x.receipts) {
@@ -64,10 +68,26 @@ func unsealed(r *Run, p *runPredicate) (names []string) {
 }
 
 // alike compares what two values say on the wire; nothing and an empty list say
-// the same.
+// the same. Both are read back first: bytes that are no UTF-8, which a command's
+// files and arguments may have in their names, change once when they are written.
 func alike(a, b any) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
+	x, errX := readBack(a)
+	y, errY := readBack(b)
 	none := func(s []byte) bool { return string(s) == "null" || string(s) == "[]" || string(s) == "{}" }
 	return errX == nil && errY == nil && (string(x) == string(y) || none(x) && none(y))
+}
+
+// readBack is the JSON of what a reader of v's JSON has.
+func readBack(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var read any
+	if err := d.Decode(&read); err != nil {
+		return nil, err
+	}
+	return json.Marshal(read)
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -338,7 +337,7 @@ func (s *search) own(ctx context.Context, root *linux.Dir, in string, f *workspa
 // each credential was used.
 func (x *execution) searchRecords(ctx context.Context, s *search) error {
 	for _, name := range []string{"manifest.json", "stdout", "stderr", "events.jsonl", "patch", "check"} {
-		f, err := os.Open(filepath.Join(x.run.Folder, name))
+		f, err := openRecord(x.run.Folder, name)
 		if os.IsNotExist(err) {
 			continue
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -250,7 +249,7 @@ func (e *Engine) Log(id cell.RunID, name string) (*os.File, error) {
 	default:
 		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "a run keeps no %q", name)
 	}
-	f, err := os.Open(filepath.Join(r.Folder, name))
+	f, err := openRecord(r.Folder, name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, cell.Errorf(cell.NotFound, "engine.Log", "", "run %s has no %s", id, name)
 	}

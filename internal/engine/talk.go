@@ -93,7 +93,7 @@ func (x *execution) tellDenials(ctx context.Context) (stop func()) {
 // talk reads a run's event stream for what was said to the outside; nil: there is
 // nothing of that kind in it. And for the system calls that were missing.
 func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ error) {
-	f, err := os.Open(filepath.Join(folder, "events.jsonl"))
+	f, err := openRecord(folder, "events.jsonl")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 )
 
@@ -32,6 +33,7 @@ type View struct {
 	e      *Engine
 	token  string
 	bounds *access.Bounds // nil: nothing binds the caller
+	guest  string         // what the caller is who may do nothing on the host itself; "" for one who may
 	claim  *claim         // of the request under way
 }
 
@@ -39,7 +41,16 @@ type View struct {
 func (e *Engine) All() *View { return &View{e: e} }
 
 // As is the engine as a caller has it.
-func (v *View) As(p access.Principal) *View { return &View{e: v.e, token: p.Token, bounds: p.Bounds} }
+func (v *View) As(p access.Principal) *View {
+	own := &View{e: v.e, token: p.Token, bounds: p.Bounds}
+	if p.Token != "" && !p.MayNameHost() {
+		own.guest = "the token " + p.Name + " is of scope " + string(p.Level)
+		if p.Restricted() {
+			own.guest += ", restricted to " + access.LabelText(p.Bounds.Labels)
+		}
+	}
+	return own
+}
 
 // restricted reports whether there is something that the caller does not see.
 func (v *View) restricted() bool { return v != nil && v.bounds != nil && len(v.bounds.Labels) > 0 }
@@ -79,6 +90,44 @@ func (v *View) must(id cell.ID) error {
 		return noCell(id)
 	}
 	return nil
+}
+
+// Enter refuses a cell that the caller does not see, and a cell without isolation
+// to a caller who may do nothing on the host: what is started, written or reached
+// there is the host's own.
+func (v *View) Enter(id cell.ID) error {
+	if err := v.must(id); err != nil || v == nil || v.guest == "" {
+		return err
+	}
+	if c, err := v.e.reg.cell(id); err == nil && !policy.Isolates(c.Backend) {
+		return cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels, or a cell that is isolated", "cell %s is %s: what happens there happens on the daemon's host, and %s", c.Title(), api.NotIsolated, v.guest)
+	}
+	return nil
+}
+
+// enterRun is Enter for the cell of a run.
+func (v *View) enterRun(id cell.RunID) error {
+	if err := v.mustRun(id); err != nil {
+		return err
+	}
+	if r, err := v.e.reg.run(id); err == nil {
+		return v.Enter(r.CellID())
+	}
+	return nil
+}
+
+// enterExec is Enter for the cell of a command.
+func (v *View) enterExec(id string) error {
+	if err := v.mustExec(id); err != nil {
+		return err
+	}
+	v.e.mu.Lock()
+	x := v.e.execs[id]
+	v.e.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	return v.Enter(x.cell)
 }
 
 // mustRun refuses a run that the caller does not see, as if it were not there.
@@ -230,6 +279,14 @@ func onCell[T any](v *View, id cell.ID, do func() (T, error)) (out T, err error)
 	return do()
 }
 
+// entered does something in a cell that the caller may enter.
+func entered[T any](v *View, id cell.ID, do func() (T, error)) (out T, err error) {
+	if err := v.Enter(id); err != nil {
+		return out, err
+	}
+	return do()
+}
+
 // onRun does something with a run that the caller sees.
 func onRun[T any](v *View, id cell.RunID, do func() (T, error)) (out T, err error) {
 	if err := v.mustRun(id); err != nil {
@@ -319,7 +376,7 @@ func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, e
 // Lease: see Engine. The labels that the caller is restricted to stay, and no cell
 // is given more time than the caller may give.
 func (v *View) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, seen ...Seen) (_ api.Cell, err error) {
-	if err := v.must(id); err != nil {
+	if err := v.Enter(id); err != nil {
 		return api.Cell{}, err
 	}
 	if req.Labels != nil {
@@ -334,7 +391,7 @@ func (v *View) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, seen
 // LeaseLike: see Engine. As with Lease, what binds the caller stays.
 func (v *View) LeaseLike(ctx context.Context, of cell.ID, period string, ids ...cell.ID) error {
 	for _, id := range append([]cell.ID{of}, ids...) {
-		if err := v.must(id); err != nil {
+		if err := v.Enter(id); err != nil {
 			return err
 		}
 	}
@@ -348,7 +405,7 @@ func (v *View) Park(ctx context.Context, id cell.ID) (bool, error) {
 
 // Unpark: see Engine.
 func (v *View) Unpark(ctx context.Context, id cell.ID) (bool, error) {
-	return onCell(v, id, func() (bool, error) { return v.e.Unpark(ctx, id) })
+	return entered(v, id, func() (bool, error) { return v.e.Unpark(ctx, id) })
 }
 
 // Pause: see Engine.
@@ -358,6 +415,9 @@ func (v *View) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
 
 // Resume: see Engine.
 func (v *View) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
+	if err := v.Enter(id); err != nil {
+		return api.Cell{}, err
+	}
 	return cellOn(v, id, func() (api.Cell, error) { return v.e.Resume(ctx, id) })
 }
 
@@ -373,7 +433,7 @@ func (v *View) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, erro
 
 // Regovern: see Engine.
 func (v *View) Regovern(ctx context.Context, id cell.ID, text string) error {
-	if err := v.must(id); err != nil {
+	if err := v.Enter(id); err != nil {
 		return err
 	}
 	return v.e.Regovern(ctx, id, text)
@@ -422,7 +482,7 @@ func (v *View) History(id cell.ID) ([]api.Checkpoint, error) {
 
 // Checkpoint: see Engine.
 func (v *View) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (api.Checkpoint, error) {
-	return onCell(v, id, func() (out api.Checkpoint, err error) {
+	return entered(v, id, func() (out api.Checkpoint, err error) {
 		if err := v.e.roomy(); err != nil {
 			return out, err
 		}
@@ -445,12 +505,12 @@ func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) err
 
 // Restore: see Engine.
 func (v *View) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (api.RestoreResult, error) {
-	return onCell(v, id, func() (api.RestoreResult, error) { return v.e.Restore(ctx, id, req, seen...) })
+	return entered(v, id, func() (api.RestoreResult, error) { return v.e.Restore(ctx, id, req, seen...) })
 }
 
 // Undo: see Engine.
 func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
-	return onCell(v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
+	return entered(v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
 }
 
 // Diff: see Engine.
@@ -470,7 +530,7 @@ func (v *View) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 
 // Fork: see Engine.
 func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.ForkResult, error) {
-	return onCell(v, id, func() (api.ForkResult, error) {
+	return entered(v, id, func() (api.ForkResult, error) {
 		if err := v.e.roomy(); err != nil {
 			return api.ForkResult{}, err
 		}
@@ -487,7 +547,7 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 
 // Branch: see Engine.
 func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
-	return onCell(v, id, func() (api.BranchResult, error) {
+	return entered(v, id, func() (api.BranchResult, error) {
 		ctx, done, err := v.making(ctx, max(req.Count, 1))
 		if err != nil {
 			return api.BranchResult{}, err
@@ -501,7 +561,7 @@ func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (a
 
 // Files: see Engine.
 func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
-	return onCell(v, id, func() ([]cell.FileInfo, error) {
+	return entered(v, id, func() ([]cell.FileInfo, error) {
 		if a.Act == cell.FileWrite {
 			if err := v.e.roomy(); err != nil {
 				return nil, err
@@ -513,7 +573,7 @@ func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Read
 
 // Manage: see Engine.
 func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
-	if err := v.must(id); err != nil {
+	if err := v.Enter(id); err != nil {
 		return err
 	}
 	return v.e.Manage(ctx, id, a, in, out)
@@ -521,7 +581,7 @@ func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Rea
 
 // Watch: see Engine.
 func (v *View) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
-	if err := v.must(id); err != nil {
+	if err := v.Enter(id); err != nil {
 		return err
 	}
 	return v.e.Watch(ctx, id, path, below, tell)
@@ -529,7 +589,7 @@ func (v *View) Watch(ctx context.Context, id cell.ID, path string, below bool, t
 
 // ReadFiles: see Engine.
 func (v *View) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
-	if err := v.must(id); err != nil {
+	if err := v.Enter(id); err != nil {
 		return err
 	}
 	return v.e.ReadFiles(ctx, id, path, w)
@@ -537,7 +597,7 @@ func (v *View) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writ
 
 // WriteFiles: see Engine.
 func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
-	if err := cmp.Or(v.must(id), v.e.roomy()); err != nil {
+	if err := cmp.Or(v.Enter(id), v.e.roomy()); err != nil {
 		return err
 	}
 	return v.e.WriteFiles(ctx, id, path, r)
@@ -545,12 +605,12 @@ func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Rea
 
 // Dial: see Engine.
 func (v *View) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
-	return onCell(v, id, func() (net.Conn, error) { return v.e.Dial(ctx, id, port) })
+	return entered(v, id, func() (net.Conn, error) { return v.e.Dial(ctx, id, port) })
 }
 
 // Ports: see Engine.
 func (v *View) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
-	return onCell(v, id, func() ([]cell.Listening, error) { return v.e.Ports(ctx, id) })
+	return entered(v, id, func() ([]cell.Listening, error) { return v.e.Ports(ctx, id) })
 }
 
 // Execs: see Engine.
@@ -560,7 +620,7 @@ func (v *View) Execs(id cell.ID) ([]api.Exec, error) {
 
 // SignalExec: see Engine.
 func (v *View) SignalExec(ctx context.Context, id, signal string) (api.Exec, error) {
-	if err := v.mustExec(id); err != nil {
+	if err := v.enterExec(id); err != nil {
 		return api.Exec{}, err
 	}
 	return v.e.SignalExec(ctx, id, signal)
@@ -568,7 +628,7 @@ func (v *View) SignalExec(ctx context.Context, id, signal string) (api.Exec, err
 
 // StartExec: see Engine.
 func (v *View) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest) (api.Exec, error) {
-	return onCell(v, id, func() (api.Exec, error) { return v.e.StartExec(ctx, id, req) })
+	return entered(v, id, func() (api.Exec, error) { return v.e.StartExec(ctx, id, req) })
 }
 
 // Exec: see Engine.
@@ -581,7 +641,7 @@ func (v *View) Exec(id string) (api.Exec, error) {
 
 // AttachExec: see Engine.
 func (v *View) AttachExec(id string, input bool) (*Attachment, error) {
-	if err := v.mustExec(id); err != nil {
+	if err := v.enterExec(id); err != nil {
 		return nil, err
 	}
 	return v.e.AttachExec(id, input)
@@ -589,7 +649,7 @@ func (v *View) AttachExec(id string, input bool) (*Attachment, error) {
 
 // Eval: see Engine.
 func (v *View) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
-	return onCell(v, id, func() (api.EvalResult, error) { return v.e.Eval(ctx, id, req, out) })
+	return entered(v, id, func() (api.EvalResult, error) { return v.e.Eval(ctx, id, req, out) })
 }
 
 // StartRun: see Engine.
@@ -622,7 +682,10 @@ func (v *View) WaitRun(ctx context.Context, id cell.RunID) (api.Run, error) {
 
 // AttachRun: see Engine.
 func (v *View) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
-	return onRun(v, id, func() (*Attachment, error) { return v.e.AttachRun(id, input) })
+	if err := v.enterRun(id); err != nil {
+		return nil, err
+	}
+	return v.e.AttachRun(id, input)
 }
 
 // Interrupt: see Engine.

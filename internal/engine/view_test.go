@@ -46,38 +46,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 	tried := 0
 	for i := range v.NumMethod() {
 		m, name := v.Method(i), v.Type().Method(i).Name
-		try := func(id cell.ID, r cell.RunID) (named bool, out []reflect.Value) {
-			args := []reflect.Value{}
-			n := m.Type().NumIn()
-			if m.Type().IsVariadic() { // which may be left out
-				n--
-			}
-			for j := range n {
-				switch in := m.Type().In(j); in {
-				case reflect.TypeFor[context.Context]():
-					args = append(args, reflect.ValueOf(b.ctx))
-				case reflect.TypeFor[cell.ID]():
-					named = true
-					args = append(args, reflect.ValueOf(id))
-				case reflect.TypeFor[cell.RunID]():
-					named = true
-					args = append(args, reflect.ValueOf(r))
-				case reflect.TypeFor[DiffRequest]():
-					named = true
-					args = append(args, reflect.ValueOf(DiffRequest{Run: r}))
-				case reflect.TypeFor[io.Writer]():
-					args = append(args, reflect.ValueOf(io.Discard))
-				case reflect.TypeFor[io.Reader]():
-					args = append(args, reflect.ValueOf(io.Reader(strings.NewReader(""))))
-				default:
-					args = append(args, reflect.Zero(in))
-				}
-			}
-			if !named {
-				return false, nil
-			}
-			return true, m.Call(args)
-		}
+		try := func(id cell.ID, r cell.RunID) (named bool, out []reflect.Value) { return called(b.ctx, m, id, r) }
 		named, got := try(cell.ID(foreign.ID), cell.RunID(run.ID))
 		if !named {
 			continue
@@ -483,5 +452,102 @@ func TestNothingGrowsForEver(t *testing.T) {
 	b.has("one", "f: 1")
 	if _, err := v.Remove(b.ctx, b.id("one"), false); err != nil {
 		t.Errorf("what is there can't be removed: %v", err)
+	}
+}
+
+// called calls a method of a View with a cell and a run, where it takes one.
+func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (named bool, out []reflect.Value) {
+	args := []reflect.Value{}
+	n := m.Type().NumIn()
+	if m.Type().IsVariadic() { // which may be left out
+		n--
+	}
+	for j := range n {
+		switch in := m.Type().In(j); in {
+		case reflect.TypeFor[context.Context]():
+			args = append(args, reflect.ValueOf(ctx))
+		case reflect.TypeFor[cell.ID]():
+			named = true
+			args = append(args, reflect.ValueOf(id))
+		case reflect.TypeFor[cell.RunID]():
+			named = true
+			args = append(args, reflect.ValueOf(r))
+		case reflect.TypeFor[DiffRequest]():
+			named = true
+			args = append(args, reflect.ValueOf(DiffRequest{Run: r}))
+		case reflect.TypeFor[io.Writer]():
+			args = append(args, reflect.ValueOf(io.Discard))
+		case reflect.TypeFor[io.Reader]():
+			args = append(args, reflect.ValueOf(io.Reader(strings.NewReader(""))))
+		default:
+			args = append(args, reflect.Zero(in))
+		}
+	}
+	if !named {
+		return false, nil
+	}
+	return true, m.Call(args)
+}
+
+// harmlessOnHost are the methods of a View that do nothing on the host in a cell without
+// isolation: they look at what pando keeps, or end and remove.
+var harmlessOnHost = map[string]bool{
+	"Cell": true, "Record": true, "Limits": true, "LeasedEnv": true, "CellTag": true, "RunTag": true, "Own": true, "Tree": true, "History": true, "Diff": true,
+	"Processes": true, "Stats": true, "Execs": true, "Run": true, "Runs": true, "WaitRun": true, "Log": true, "Events": true, "Export": true, "ReplayPolicy": true,
+	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true,
+}
+
+// TestX53GuestsDoNothingOnTheHost: a caller who may not name what is the host's may
+// do nothing in a cell that is the host: each method of a View is refused, or is one
+// that looks. A method that is added is tried without being named here.
+func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	run := b.run("open", "echo 1 > f")
+	id := b.id("open")
+	b.reg.mu.Lock()
+	b.reg.cells[id].Backend = "none"
+	b.reg.mu.Unlock()
+	for _, p := range []access.Principal{
+		{Name: "ci", Token: "t-1", Level: access.Run},
+		{Name: "looker", Token: "t-2", Level: access.Read},
+		{Name: "team", Token: "t-3", Level: access.Admin, Bounds: &access.Bounds{Labels: map[string]string{}}},
+	} {
+		if p.Bounds != nil { // an admin of some cells is none of the host
+			p.Bounds.Labels["team"] = "a"
+			b.reg.mu.Lock()
+			b.reg.leases[id] = &Lease{Labels: map[string]string{"team": "a"}}
+			b.reg.mu.Unlock()
+		}
+		v := b.All().As(p)
+		refused := func(name string, err error) {
+			t.Helper()
+			if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), p.Name) {
+				t.Errorf("%s, as %s: %v", name, p.Name, err)
+			}
+		}
+		tried := 0
+		for m, f := range reflect.ValueOf(v).Methods() {
+			if harmlessOnHost[m.Name] {
+				continue
+			}
+			named, out := called(b.ctx, f, id, cell.RunID(run.ID))
+			if !named {
+				continue
+			}
+			tried++
+			err, _ := out[len(out)-1].Interface().(error)
+			refused(m.Name, err)
+		}
+		if tried < 18 {
+			t.Errorf("only %d methods were tried", tried)
+		}
+		_, err := v.StartRun(b.ctx, b.request("open", "true"))
+		refused("StartRun", err)
+		_, err = v.Plan(b.ctx, b.request("open", "true"))
+		refused("Plan", err)
+	}
+	for _, p := range []access.Principal{{}, {Name: "root", Token: "t-4", Level: access.Admin}} {
+		b.must(b.All().As(p).Enter(id))
 	}
 }

@@ -1,5 +1,12 @@
 package gateway
 
+import (
+	"io"
+	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
 // Crowd is how many connections may have large buffers.
 const Crowd = crowd
 
@@ -21,3 +28,13 @@ func (g *Gateway) Buffers() (list []int64) {
 
 // Most returns how many connections and requests there may be at once.
 func (g *Gateway) Most() (conns, requests int) { return g.conns.max, cap(g.web.busy) }
+
+// Redacted is what the cell sees of a text that a host sends which knows a value.
+func Redacted(l cell.Lent, text string) (string, error) {
+	list, err := newLent([]cell.Lent{l})
+	if err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(newRedactor(strings.NewReader(text), list))
+	return string(b), err
+}

@@ -137,9 +137,13 @@ func foreignHeader(name, v string, own *lent) string {
 
 func foreignCookies(v string) string {
 	for c := range strings.SplitSeq(v, ";") {
-		name, _, _ := strings.Cut(strings.TrimSpace(c), "=")
+		name, value, _ := strings.Cut(strings.TrimSpace(c), "=")
 		if name != "" && !edgeCookies[name] {
 			return "the cookie " + printable(name)
+		}
+		// Some servers begin another cookie at white space or at a comma.
+		if strings.ContainsAny(strings.TrimSpace(value), " \t,\"\\") {
+			return "what is beside the cookie " + printable(name)
 		}
 	}
 	return ""

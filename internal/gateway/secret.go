@@ -6,12 +6,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -69,7 +68,9 @@ func newLent(list []cell.Lent) ([]*lent, error) {
 			}
 		}
 		if _, enc, ok := strings.Cut(s.put, " "); ok && !strings.Contains(s.put, c.Secret) {
-			s.hide(enc, true) // what Basic makes of it
+			for _, form := range escaped(enc) { // what Basic makes of it
+				s.hide(form, true)
+			}
 		}
 		out = append(out, s)
 	}
@@ -137,8 +138,8 @@ const minForm = 6
 
 // formsOf returns the texts in which a value stands when it is told as it is, or
 // encoded as in URLs, JSON, HTML, hexadecimal or base64 at any alignment.
-func formsOf(value string) (list []string) {
-	list = append(list, value, url.QueryEscape(value), url.PathEscape(value), strings.ToLower(url.QueryEscape(value)), html.EscapeString(value), strings.ReplaceAll(value, "/", `\/`))
+func formsOf(value string) []string {
+	list := escaped(value)
 	if j, err := json.Marshal(value); err == nil {
 		list = append(list, string(j[1:len(j)-1]))
 	}
@@ -149,10 +150,97 @@ func formsOf(value string) (list []string) {
 		// too, and are not looked for.
 		first, last := (8*shift+5)/6, 8*(shift+len(value))/6
 		padded := append(make([]byte, shift), value...)
-		list = append(list, base64.RawStdEncoding.EncodeToString(padded)[first:last], base64.RawURLEncoding.EncodeToString(padded)[first:last])
+		list = append(list, escaped(base64.RawStdEncoding.EncodeToString(padded)[first:last])...)
+		list = append(list, base64.RawURLEncoding.EncodeToString(padded)[first:last])
 	}
 	return list
 }
+
+// escaped is a text as it is, and then as each of the escapes writes it.
+func escaped(text string) []string {
+	list := []string{text}
+	for _, e := range escapes() {
+		list = append(list, e.of(text))
+	}
+	slices.Sort(list[1:])
+	return slices.Compact(list)
+}
+
+// An escaping is a way in which programs write the characters that mean something
+// in URLs, JSON or HTML. Letters and digits are left as they are by all of them.
+type escaping struct {
+	chars  string // what is escaped
+	except bool   // all are that are no letters and digits, but chars
+	format string // how, of a byte
+	names  map[byte]string
+}
+
+func (e escaping) of(value string) string {
+	var b strings.Builder
+	for i := range len(value) {
+		c := value[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		switch name := e.names[c]; {
+		case name != "":
+			b.WriteString(name)
+		case plain || strings.IndexByte(e.chars, c) >= 0 == e.except:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, e.format, c)
+		}
+	}
+	return b.String()
+}
+
+// escapes are those of the usual libraries, see TestX10Escapes.
+var escapes = sync.OnceValue(func() (list []escaping) {
+	for _, safe := range []string{
+		"-_.~",                 // RFC 3986; Go's QueryEscape, PHP's rawurlencode, Python's quote_plus
+		"-_.~/",                // Python's quote
+		"-_.~$&+=:@",           // Go's PathEscape
+		"-_.~!*'()",            // JavaScript's encodeURIComponent
+		"-_.~!*'();/?:@&=+$,#", // JavaScript's encodeURI
+		"-_.*",                 // forms: Java's URLEncoder, URLSearchParams
+		"-_.",                  // PHP's urlencode
+	} {
+		for _, format := range []string{"%%%02X", "%%%02x"} {
+			list = append(list, escaping{chars: safe, except: true, format: format},
+				escaping{chars: safe, except: true, format: format, names: map[byte]string{' ': "+"}})
+		}
+	}
+	json := map[byte]string{'"': `\"`, '\\': `\\`}
+	slash := map[byte]string{'"': `\"`, '\\': `\\`, '/': `\/`}
+	for _, chars := range []string{
+		"",       // JavaScript, Python, Java's Jackson
+		"<>&",    // Go, Rails
+		"<>&='",  // Java's Gson
+		"<>&'+`", // .NET; quotes are below
+		"<>",     // to stand in HTML
+		"<>&'",   // PHP with all its flags, Flask
+		"<>&'/",  // Django
+	} {
+		for _, format := range []string{"\\u%04x", "\\u%04X"} {
+			list = append(list, escaping{chars: chars, format: format, names: json}, escaping{chars: chars, format: format, names: slash},
+				escaping{chars: chars + `"`, format: format, names: map[byte]string{'\\': `\\`}})
+		}
+	}
+	named := map[byte]string{'&': "&amp;", '<': "&lt;", '>': "&gt;"}
+	quoted := map[byte]string{'&': "&amp;", '<': "&lt;", '>': "&gt;", '"': "&quot;"}
+	mixed := map[byte]string{'&': "&amp;", '<': "&lt;", '>': "&gt;", '"': "&quot;", '\'': "&#39;"} // Mustache's own, and underscore's
+	for _, chars := range []string{
+		"",       // in text
+		`"'`,     // in attributes
+		"\"'/`=", // Mustache and Handlebars
+		"\"'/",   // OWASP
+		"\"'`=",
+		"\"'+=`@", // React's and .NET's older ones
+	} {
+		for _, format := range []string{"&#%d;", "&#x%X;", "&#x%x;", "&#%03d;", "&#x%02X;"} {
+			list = append(list, escaping{chars: chars, format: format, names: named}, escaping{chars: chars, format: format, names: quoted}, escaping{chars: chars, format: format, names: mixed})
+		}
+	}
+	return list
+})
 
 // isFor reports whether a credential may go to a host at all.
 func (s *lent) isFor(host string) bool {
@@ -260,7 +348,9 @@ func (s *lent) putIn(h http.Header) *lent {
 				put = true
 			} else if scheme, dec, ok := basic(v); ok && strings.Contains(dec, s.Placeholder) {
 				enc := base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(dec, s.Placeholder, s.Secret)))
-				as.hide(enc, true)
+				for _, form := range escaped(enc) {
+					as.hide(form, true)
+				}
 				values[i] = scheme + " " + enc
 				put = true
 			}

@@ -24,6 +24,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
 )
 
@@ -350,4 +351,37 @@ func wsFrame(first byte, text string) []byte {
 		out = binary.BigEndian.AppendUint16(append(out, 126), uint16(len(text)))
 	}
 	return append(out, text...)
+}
+
+// TestX10Escapes: a value is found as the usual libraries write it, and so is what
+// Basic and base64 make of it.
+func TestX10Escapes(t *testing.T) {
+	t.Parallel()
+	const value = "k7/Qz+8==R'4&<Wm9"
+	basic := base64.StdEncoding.EncodeToString([]byte("user:" + "\xfb\xff\xfe" + value + "??>"))
+	for _, c := range []struct{ library, secret, as, text string }{
+		{"Python's quote", value, "", "k7/Qz%2B8%3D%3DR%274%26%3CWm9"},
+		{"encodeURI", value, "", "k7/Qz+8==R'4&%3CWm9"},
+		{"encodeURIComponent", value, "", "k7%2FQz%2B8%3D%3DR'4%26%3CWm9"},
+		{"small letters", value, "", "k7%2fQz%2b8%3d%3dR%274%26%3cWm9"},
+		{"PHP's json_encode", value, "", `k7\/Qz+8==R'4&<Wm9`},
+		{"Rails", value, "", `k7/Qz+8==R'4\u0026\u003cWm9`},
+		{"Gson", value, "", `k7/Qz+8\u003d\u003dR\u00274\u0026\u003cWm9`},
+		{".NET", value, "", `k7/Qz\u002B8==R\u00274\u0026\u003CWm9`},
+		{"Python's html", value, "", "k7/Qz+8==R&#x27;4&amp;&lt;Wm9"},
+		{"Jinja", value, "", "k7/Qz+8==R&#39;4&amp;&lt;Wm9"},
+		{"Mustache", value, "", "k7&#x2F;Qz+8&#x3D;&#x3D;R&#39;4&amp;&lt;Wm9"},
+		{"Handlebars", value, "", "k7/Qz+8&#x3D;&#x3D;R&#x27;4&amp;&lt;Wm9"},
+		{"base64 in PHP's json_encode", "\xfb\xff\xfe" + value + "??>", "", strings.ReplaceAll(basic, "/", `\/`)},
+		{"Basic in Gson", "no", "Authorization: Basic {basic:u}", strings.ReplaceAll("dTpubw==", "=", `\u003d`)},
+		{"Basic in a query", "no", "Authorization: Basic {basic:u}", "dTpubw%3D%3D"},
+	} {
+		seen, err := gateway.Redacted(cell.Lent{Handle: "trk", Placeholder: trkHeld, Secret: c.secret, For: []string{"https://api.test/**"}, As: c.as}, `{"you": "`+c.text+`"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(seen, c.text[2:len(c.text)-3]) {
+			t.Errorf("%s: the cell sees %s of %s", c.library, seen, c.text)
+		}
+	}
 }

@@ -21,7 +21,8 @@ func TestX06FilesThatRunByThemselves(t *testing.T) {
 			.bazelrc .bazelversion tools/bazel .bazeliskrc .buckconfig .watchmanconfig
 			.yarnrc .yarnrc.yml .yarn/releases/yarn.cjs .yarn/plugins/x.cjs .pnp.cjs .pnpmfile.cjs .pnpmfile.mjs pnpm-workspace.yaml .npmrc bunfig.toml
 			gradle/wrapper/gradle-wrapper.properties .mvn/extensions.xml .sbtopts .pythonrc.py .ipython/x.py lib/site-packages/x.pth sitecustomize.py pyvenv.cfg
-			.git-hooks/x hk.pkl lint-staged.config.js .vscode/settings.json .clangd .bsp/x.json .exrc x.desktop autorun.inf`,
+			.git-hooks/x hk.pkl lint-staged.config.js .vscode/settings.json .clangd .bsp/x.json .exrc x.desktop autorun.inf
+			hie.yaml buildServer.json sub/buildServer.json .sourcekit-lsp/config.json .lsp/config.edn .clojure-lsp/config.edn kls-classpath kotlinLspClasspath.sh config.nims latexmkrc .latexmkrc`,
 		free: `Makefile package.json Cargo.toml go.mod README.md .nvmrc .gitignore .editorconfig rust-toolchain.md tools/x mise.go flake.py docs/default.txt yarn/x cvs/parse.go
 			hg/x model.pth bazel/x svn.go .github/CODEOWNERS gradle/libs.versions.toml env/x`,
 	}.check(t)

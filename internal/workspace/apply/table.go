@@ -37,7 +37,8 @@ var controlTable = []controlRow{
 		.vim .vimrc .vimrc.* _vimrc .gvimrc .nvim .nvimrc .nvim.lua .lazy.lua .nfnl.fnl .neoconf.json .exrc _exrc .lvimrc .local.vimrc .vimspector.json .netrwhist .netrwbook
 		.ycm_extra_conf.py .helix .kakrc .dir-locals.el .dir-locals-2.el .emacs .emacs.d .nova .theia .kateproject* .geany
 		.project .cproject .classpath .settings .externaltoolbuilders .factorypath nbproject
-		.bsp .metals .bloop .clangd .ccls .luarc.json* .merlin .ocamllsp rust-analyzer.toml .rust-analyzer.toml .solargraph.yml .rproj.user *.rproj`},
+		.bsp .metals .bloop .clangd .ccls .luarc.json* .merlin .ocamllsp hie.yaml buildserver.json .sourcekit-lsp .lsp .clojure-lsp
+		kls-classpath kls-classpath.* kotlinlspclasspath.* config.nims latexmkrc .latexmkrc rust-analyzer.toml .rust-analyzer.toml .solargraph.yml .rproj.user *.rproj`},
 	{why: "agents take instructions, hooks, tools or settings from it", named: namesFiles, names: `
 		.claude .claude.json .claude.local* .claude-plugin .mcp.json .mcp.* mcp.json .mcp
 		.agents .agent .codex .gemini .cursor .cursorrules .cursorignore .cursor-* .windsurf .windsurfrules .codeium
@@ -86,7 +87,8 @@ var controlTable = []controlRow{
 	{why: "editors and checks load it, and it may name programs or be one", shown: true, names: `
 		eslint.config.* prettier.config.* stylelint.config.* tslint.json biome.json* pylintrc mypy.ini setup.cfg ruff.toml
 		jest.config.* vitest.config.* babel.config.* postcss.config.* tailwind.config.* compile_commands.json compile_flags.txt karma.conf.js
-		build.rs *.gradle *.gradle.kts gradle.properties build.sbt build.sc mix.exs conftest.py cmakepresets.json`},
+		pytest.ini tox.ini phpstan.neon* psalm.xml phpunit.xml* rebar.config* project.clj deps.edn bb.edn
+		cabal.project* setup.hs package.swift build.zig *.nims *.nimble build.rs *.gradle *.gradle.kts gradle.properties build.sbt build.sc mix.exs conftest.py cmakepresets.json`},
 }
 
 // A controlRow is a kind of control paths.
