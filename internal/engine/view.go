@@ -33,13 +33,20 @@ type View struct {
 	token  string
 	bounds *access.Bounds // nil: nothing binds the caller
 	claim  *claim         // of the request under way
+	// confined: the caller may not name files of the host.
+	confined bool
 }
 
 // All is the engine as the user has it, and everything that works for them.
 func (e *Engine) All() *View { return &View{e: e} }
 
 // As is the engine as a caller has it.
-func (v *View) As(p access.Principal) *View { return &View{e: v.e, token: p.Token, bounds: p.Bounds} }
+func (v *View) As(p access.Principal) *View {
+	return &View{e: v.e, token: p.Token, bounds: p.Bounds, confined: !p.MayNameHost()}
+}
+
+// isConfined reports whether the caller may not name files of the host.
+func (v *View) isConfined() bool { return v != nil && v.confined }
 
 // restricted reports whether there is something that the caller does not see.
 func (v *View) restricted() bool { return v != nil && v.bounds != nil && len(v.bounds.Labels) > 0 }
