@@ -29,12 +29,19 @@ func (p Principal) MayNameHost() bool { return p.Level.Allows(Admin) && !p.Restr
 // caller may do everything there. It is the one place where this is decided, for
 // every API. A field that is set and not classified is refused as well.
 func (f Fields) MayName(ctx context.Context, request any) error {
-	p, ok := From(ctx)
-	if ok && p.MayNameHost() {
+	if p, ok := From(ctx); ok && p.MayNameHost() {
 		return nil
 	}
-	what := f.Named(request)
+	return RefuseHost(ctx, f.Named(request))
+}
+
+// RefuseHost refuses a request that names what of the daemon's host, unless it names
+// nothing or its caller may do everything there.
+func RefuseHost(ctx context.Context, what []string) error {
+	p, ok := From(ctx)
 	switch {
+	case ok && p.MayNameHost():
+		return nil
 	case len(what) == 0:
 		return nil
 	case p.Restricted(): // the files of other cells are on the host
@@ -50,7 +57,7 @@ func (f Fields) Named(request any) (what []string) {
 	Walk(reflect.ValueOf(request), func(request, field reflect.Value, key string) {
 		names, ok := f[key]
 		if !ok {
-			what = append(what, "the field "+key+", which nobody has classified,")
+			what = append(what, "the field "+key+", which is not classified,")
 			return
 		}
 		what = append(what, names(request, field)...)
