@@ -47,6 +47,8 @@ func RefuseHost(ctx context.Context, what []string) error {
 	case p.Restricted(): // the files of other cells are on the host
 		return cell.Errorf(cell.Denied, "access.MayName", "use a token without labels, or leave it out",
 			"%s belongs to the daemon's host, and the token %s is restricted to %s", strings.Join(what, ", "), p.Name, LabelText(p.Bounds.Labels))
+	case !ok:
+		return cell.Errorf(cell.Denied, "access.MayName", "use a token of scope admin, or leave it out", "%s belongs to the daemon's host, and the caller has no token for it", strings.Join(what, ", "))
 	}
 	return cell.Errorf(cell.Denied, "access.MayName", "use a token of scope admin, or leave it out",
 		"%s belongs to the daemon's host, and the token %s is of scope %s", strings.Join(what, ", "), p.Name, p.Level)

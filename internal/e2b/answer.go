@@ -86,8 +86,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 const maxBody = 16 << 20
 
 // decode reads a request, and names in the answer's headers the members that this
-// front does not know.
-func decode(w http.ResponseWriter, r *http.Request, to any) bool {
+// front does not know. It refuses what the caller may not name.
+func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		refuse(w, http.StatusRequestEntityTooLarge, "cannot read the request: "+err.Error())
@@ -100,7 +100,11 @@ func decode(w http.ResponseWriter, r *http.Request, to any) bool {
 		refuse(w, http.StatusBadRequest, "cannot read the request: "+err.Error())
 		return false
 	}
-	ignore(w, unknown("", b, reflect.TypeOf(to).Elem())...)
+	ignore(w, unknown("", b, reflect.TypeFor[T]())...)
+	if err := fields.MayName(r.Context(), to); err != nil {
+		fail(w, err)
+		return false
+	}
 	return true
 }
 

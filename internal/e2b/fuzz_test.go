@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -79,9 +80,11 @@ func FuzzControl(f *testing.F) {
 	f.Add(`{"steps":[{"type":"RUN","args":["x"],"hat":1}],"fromImage":"x"}`)
 	f.Add(`{"metadata":{"pando:backend":"none"},"autoPause":false}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		for _, to := range []any{&createRequest{}, &connectRequest{}, &network{}, &buildRequest{}, &executeRequest{}} {
+		for _, read := range []func(http.ResponseWriter, *http.Request) (any, bool){decoded[createRequest], decoded[connectRequest], decoded[network], decoded[buildRequest], decoded[executeRequest]} {
 			w := httptest.NewRecorder()
-			if !decode(w, httptest.NewRequest("POST", "/", strings.NewReader(body)), to) {
+			r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+			to, ok := read(w, r.WithContext(access.With(r.Context(), access.Local)))
+			if !ok {
 				continue
 			}
 			if h := w.Header().Get(headerIgnored); len(h) > maxIgnored*300 || strings.ContainsAny(h, "\r\n") {
@@ -103,6 +106,12 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
+func decoded[T request](w http.ResponseWriter, r *http.Request) (any, bool) {
+	var to T
+	ok := decode(w, r, &to)
+	return &to, ok
+}
+
 func namesIn(hosts map[string]map[string]string) (names []string) {
 	for host, headers := range hosts {
 		names = append(names, host)
@@ -116,7 +125,7 @@ func namesIn(hosts map[string]map[string]string) (names []string) {
 // Every member that is not known is named, in every request of the control plane and
 // of the sandbox, at every depth.
 func TestEveryUnknownMemberIsNamed(t *testing.T) {
-	for _, to := range append(messages(), &createRequest{}, &connectRequest{}, &network{}, &buildRequest{}, &executeRequest{}) {
+	for _, to := range requests() {
 		object, want := withUnknown("", reflect.TypeOf(to).Elem())
 		b, err := json.Marshal(object)
 		if err != nil {
