@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 // FuzzNamed takes any bytes for configuration: what comes out are clean paths
@@ -14,20 +16,22 @@ func FuzzNamed(f *testing.F) {
 	}
 	source := filepath.Join(f.TempDir(), "src")
 	f.Fuzz(func(t *testing.T, s string) {
-		n := newNamer(Places{Source: source, Homes: []string{"/nowhere/home"}})
-		n.text(ConfigFile{File: source + "/x/y", Base: source, Folders: true}, []byte(s))
-		c := configReader{rest: []byte(s)}
-		for len(c.rest) > 0 {
-			if !c.next() {
-				c.line()
-				continue
+		boundtest.Allocates(t, len(s), func() {
+			n := newNamer(Places{Source: source, Homes: []string{"/nowhere/home"}})
+			n.text(ConfigFile{File: source + "/x/y", Base: source, Folders: true}, []byte(s))
+			c := configReader{rest: []byte(s)}
+			for len(c.rest) > 0 {
+				if !c.next() {
+					c.line()
+					continue
+				}
+				n.gitValue(source+"/.git/config", c.section, c.key, c.value, []string{source}, true)
 			}
-			n.gitValue(source+"/.git/config", c.section, c.key, c.value, []string{source}, true)
-		}
-		for _, v := range n.list {
-			if v.Path != filepath.Clean(v.Path) || filepath.IsAbs(v.Path) || v.Path == ".." || strings.HasPrefix(v.Path, "../") {
-				t.Errorf("%q names %q", s, v.Path)
+			for _, v := range n.list {
+				if v.Path != filepath.Clean(v.Path) || filepath.IsAbs(v.Path) || v.Path == ".." || strings.HasPrefix(v.Path, "../") {
+					t.Errorf("%q names %q", s, v.Path)
+				}
 			}
-		}
+		})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -27,7 +28,9 @@ func FuzzRoot(f *testing.F) {
 	f.Add(sampleRoot())
 	f.Add([]byte(rootHeader))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeRoot(b)
+		var m *manifest
+		var err error
+		boundtest.Allocates(t, len(b), func() { m, err = decodeRoot(b) })
 		if err != nil {
 			if cell.KindOf(err) != cell.Corrupt {
 				t.Fatal(err)
@@ -54,7 +57,9 @@ func FuzzLeaf(f *testing.F) {
 	f.Add(leaf, size)
 	f.Add([]byte(leafHeader), int64(0))
 	f.Fuzz(func(t *testing.T, b []byte, size int64) {
-		spans, err := decodeLeaf(b, size)
+		var spans []span
+		var err error
+		boundtest.Allocates(t, len(b), func() { spans, err = decodeLeaf(b, size) })
 		if err != nil {
 			return
 		}
