@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -82,8 +83,11 @@ func answer(w http.ResponseWriter, status int, v any) {
 	json.NewEncoder(w).Encode(v)
 }
 
-// maxBody bounds a request that is JSON, in bytes.
-const maxBody = 16 << 20
+// maxBody bounds a request that is JSON, in bytes, and maxValues what it expands to.
+const (
+	maxBody   = 16 << 20
+	maxValues = 1 << 17
+)
 
 // decode reads a request, and names in the answer's headers the members that this
 // front does not know. It refuses what the caller may not name.
@@ -95,6 +99,10 @@ func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 	}
 	if len(bytes.TrimSpace(b)) == 0 {
 		return true
+	}
+	if err := bound.Values(b, "the request", maxValues); err != nil {
+		fail(w, err)
+		return false
 	}
 	if err := json.Unmarshal(b, to); err != nil {
 		refuse(w, http.StatusBadRequest, "cannot read the request: "+err.Error())

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 // requests are those that are JSON; messages are the others.
@@ -146,4 +147,17 @@ func TestX01HostIsOutOfReach(t *testing.T) {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
+}
+
+// A request of few bytes that would be many structs is not decoded.
+func TestX02RequestsThatExpand(t *testing.T) {
+	body := `{"steps":[` + strings.Repeat("{},", maxBody/3-10) + "{}]}"
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+	boundtest.AllocatesBeside(t, 0, 6*maxBody, func() { // its text, in buffers that grow
+		var req buildRequest
+		if decode(w, r, &req) || w.Code != http.StatusRequestEntityTooLarge {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
 }
