@@ -11,7 +11,7 @@ import (
 // FuzzNamed takes any bytes for configuration: what comes out are clean paths
 // below the source.
 func FuzzNamed(f *testing.F) {
-	for _, s := range []string{"[core]\n\tfsmonitor = \"a/b 'c d' $(x `y`) ${Z:-w/v}\"", "[url \"ext::a/b\"]\n\tinsteadOf = x", "[include]\n\tpath = ~/x", "path=a:b,%q%/c", "\\\x00/..//*?["} {
+	for _, s := range []string{"[core]\n\tfsmonitor = \"a/b 'c d' $(x `y`) ${Z:-w/v}\"", "[url \"ext::a/b\"]\n\tinsteadOf = x", "[include]\n\tpath = ~/x", "path=a:b,%q%/c", "\x00.//", "\x00..//./a/b", "\\\x00/..//*?["} {
 		f.Add(s)
 	}
 	source := filepath.Join(f.TempDir(), "src")
