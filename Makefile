@@ -116,7 +116,7 @@ campaign:
 FUZZTIME ?= 10m
 fuzz:
 	for d in $$(grep -rl '^func Fuzz' --include='*_test.go' internal client | xargs -n1 dirname | sort -u); do \
-		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$d/*_test.go); do \
+		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$d/*_test.go); do \
 			$(GO) test -run xxx -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$d || exit 1; \
 		done; \
 	done

@@ -29,17 +29,26 @@ func (p Principal) MayNameHost() bool { return p.Level.Allows(Admin) && !p.Restr
 // caller may do everything there. It is the one place where this is decided, for
 // every API. A field that is set and not classified is refused as well.
 func (f Fields) MayName(ctx context.Context, request any) error {
-	p, ok := From(ctx)
-	if ok && p.MayNameHost() {
+	if p, ok := From(ctx); ok && p.MayNameHost() {
 		return nil
 	}
-	what := f.Named(request)
+	return RefuseHost(ctx, f.Named(request))
+}
+
+// RefuseHost refuses a request that names what of the daemon's host, unless it names
+// nothing or its caller may do everything there.
+func RefuseHost(ctx context.Context, what []string) error {
+	p, ok := From(ctx)
 	switch {
+	case ok && p.MayNameHost():
+		return nil
 	case len(what) == 0:
 		return nil
 	case p.Restricted(): // the files of other cells are on the host
 		return cell.Errorf(cell.Denied, "access.MayName", "use a token without labels, or leave it out",
 			"%s belongs to the daemon's host, and the token %s is restricted to %s", strings.Join(what, ", "), p.Name, LabelText(p.Bounds.Labels))
+	case !ok:
+		return cell.Errorf(cell.Denied, "access.MayName", "use a token of scope admin, or leave it out", "%s belongs to the daemon's host, and the caller has no token for it", strings.Join(what, ", "))
 	}
 	return cell.Errorf(cell.Denied, "access.MayName", "use a token of scope admin, or leave it out",
 		"%s belongs to the daemon's host, and the token %s is of scope %s", strings.Join(what, ", "), p.Name, p.Level)
@@ -50,7 +59,7 @@ func (f Fields) Named(request any) (what []string) {
 	Walk(reflect.ValueOf(request), func(request, field reflect.Value, key string) {
 		names, ok := f[key]
 		if !ok {
-			what = append(what, "the field "+key+", which nobody has classified,")
+			what = append(what, "the field "+key+", which is not classified,")
 			return
 		}
 		what = append(what, names(request, field)...)

@@ -1,8 +1,8 @@
 // Package bound limits what parsing untrusted bytes may cost.
 //
-// It owns the two limits that a parser of bytes from a cell, a guest, an image
-// or a repository needs: how much input it reads (Reader, ReadAll), and how
-// much the input may expand to (Budget), which is counted while expanding and
+// It owns the limits that a parser of bytes from a cell, a guest, an image or a
+// repository needs: how much input it reads (Reader, ReadAll), and how much the
+// input may expand to (Budget, Values), which is counted while expanding and
 // before anything is allocated.
 //
 // It promises that a limit is an error of kind too-large that names the object,
@@ -112,4 +112,27 @@ func (b *Budget) Spend(n int64) error {
 			return nil
 		}
 	}
+}
+
+// Values fails when JSON has more than limit values, which it counts without
+// decoding it: "{}," is three bytes, and can be a struct of hundreds.
+func Values(b []byte, what string, limit int64) error {
+	if int64(len(b)) <= limit {
+		return nil
+	}
+	n, quoted := int64(1), false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	if n > limit {
+		return Exceed(what, limit, "values")
+	}
+	return nil
 }

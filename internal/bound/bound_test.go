@@ -50,3 +50,17 @@ func TestX02BudgetEnds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestX02ValuesAreCounted(t *testing.T) {
+	for in, n := range map[string]int64{
+		`[1,2,3]`: 4, `{"a":[{},{}]}`: 6, `"a,b,c[{"`: 1, `["\\",","]`: 3, `["\",,,",1]`: 3, `[` + strings.Repeat("[],", 100): 202,
+	} {
+		text := []byte(in + strings.Repeat(" ", 300))
+		if err := Values(text, "f", n); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+		if err := Values(text, "f", n-1); Exceeded(err) == nil || Exceeded(err).Unit != "values" {
+			t.Errorf("%s has no more than %d: %v", in, n-1, err)
+		}
+	}
+}

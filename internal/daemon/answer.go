@@ -49,6 +49,9 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		err = within(r, route)
 	}
 	if err == nil {
+		err = mayAsk(r, route)
+	}
+	if err == nil {
 		err = mindful(r, route)
 	}
 	if err == nil {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net/http"
 	"path"
 	"path/filepath"
 	"reflect"
@@ -41,7 +42,7 @@ var fields = access.Fields{
 	"RunRequest.with_secret":   hostThing("the file of the source "),
 	"RunRequest.allow":         harmless, // the gateway reaches it, and refuses what is the host's own
 	"RunRequest.credentials":   harmless, // every caller of scope run may have them lent
-	"RunRequest.workdir":       harmless, // it decides what a relative command is, see there
+	"RunRequest.workdir":       harmless, // looked up in the cell alone; it decides what a relative command is, see there
 	"RunRequest.on_failure":    harmless,
 	"RunRequest.on_success":    applied,
 	"RunRequest.check":         harmless, // it runs in a fork of the cell
@@ -149,6 +150,53 @@ var fields = access.Fields{
 	"TokenRequest.ttl": harmless, "TokenRequest.rate": harmless,
 	"GCRequest.dry_run": harmless,
 	"DrainRequest.undo": harmless,
+}
+
+// words classifies the words of paths and queries, as fields does those of bodies.
+// TestX01 fails for one that is not here; until it is, callers that may not name the
+// host can't use it.
+var words = map[string]func(value string) []string{
+	// Of what there is in this installation.
+	"cell": harmlessWord, "run": harmlessWord, "receipt": harmlessWord, "credential": harmlessWord, "token": harmlessWord, "template": harmlessWord,
+	"exec": harmlessWord, "approval": harmlessWord, "operation": harmlessWord,
+	"image": imageWord,
+	"dir":   harmlessWord, // of callers that may not name the host it is compared with sources, and not looked up
+	"name":  harmlessWord, // one of a fixed list of records
+
+	// In a cell.
+	"path": harmlessWord, "port": harmlessWord, "rest": harmlessWord, "depth": harmlessWord, "below": harmlessWord, "digest": harmlessWord,
+
+	// How it is done and answered.
+	"cascade": harmlessWord, "force": harmlessWord, "dry_run": harmlessWord, "from": harmlessWord, "to": harmlessWord, "form": harmlessWord, "colour": harmlessWord, "width": harmlessWord,
+	"ignored": harmlessWord, "input": harmlessWord, "stdout": harmlessWord, "stderr": harmlessWord, "limit": harmlessWord, "cursor": harmlessWord, "kind": harmlessWord,
+	"denied": harmlessWord, "follow": harmlessWord, "format": harmlessWord, "wait": harmlessWord, "all": harmlessWord, "after": harmlessWord,
+}
+
+func harmlessWord(string) []string { return nil }
+
+func imageWord(image string) []string { return imageOfHost(reflect.Value{}, reflect.ValueOf(image)) }
+
+// mayAsk refuses a request whose path or query names something of the host, as
+// mayName does for bodies.
+func mayAsk(r *http.Request, route Route) error {
+	if p, ok := access.From(r.Context()); ok && p.MayNameHost() {
+		return nil
+	}
+	var what []string
+	query := r.URL.Query()
+	path, names := route.Split()
+	for _, name := range append(names, PathWords(path)...) {
+		for _, value := range append(query[name], r.PathValue(name)) {
+			switch names := words[name]; {
+			case value == "":
+			case names == nil:
+				what = append(what, "the parameter "+name+", which is not classified,")
+			default:
+				what = append(what, names(value)...)
+			}
+		}
+	}
+	return access.RefuseHost(r.Context(), what)
 }
 
 // hostThing is a field whose every value names something.

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -63,6 +66,98 @@ func TestX01EveryFieldIsClassified(t *testing.T) {
 	}
 	if len(seen) < 100 {
 		t.Errorf("only %d fields were found", len(seen))
+	}
+}
+
+// Every word of a path or a query is classified, and handlers read no other.
+func TestX01EveryWordIsClassified(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range Routes {
+		path, names := r.Split()
+		for _, name := range append(names, PathWords(path)...) {
+			if seen[name] = true; words[name] == nil {
+				t.Errorf("%s of %s %s is not classified: can it name something of the daemon's host? See words in reach.go", name, r.Method, path)
+			}
+		}
+	}
+	for name := range words {
+		if !seen[name] {
+			t.Errorf("%s is classified, and no route has it", name)
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 20 {
+		t.Fatal(files, err)
+	}
+	reads := regexp.MustCompile(`(?:Query\(\)|\bq)(?:\.(?:Get|Has)\(|\[)"([^"]+)"|(?:queryInt|queryBool|selector)\(r, "([^"]+)"|PathValue\("([^"]+)"`)
+	found := 0
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range reads.FindAllStringSubmatch(string(text), -1) {
+			if name := m[1] + m[2] + m[3]; !seen[name] {
+				t.Errorf("%s reads %s, which no route has", f, name)
+			}
+			found++
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d reads were found", found)
+	}
+}
+
+// A parameter that names the host, or is not classified, is refused for callers that
+// may not name the host.
+func TestX01WordsAreChecked(t *testing.T) {
+	route := Route{Method: "DELETE", Path: "/v1/images/{cell}?image&new"}
+	for who, c := range callers {
+		for query, harmless := range map[string]bool{"": true, "image=docker.io/library/python:3": true, "other=/root": true, "new=": true,
+			"new=x": false, "image=x&new=&new=y": false, "image=oci:/root/layout": false, "image=x&image=dir:/": false} {
+			r := httptest.NewRequest("DELETE", "/v1/images/web?"+query, nil)
+			r.SetPathValue("cell", "web")
+			if !c.anon {
+				r = r.WithContext(access.With(r.Context(), c.p))
+			}
+			if err := mayAsk(r, route); (err == nil) != (c.may || harmless) || err != nil && cell.KindOf(err) != cell.Denied {
+				t.Errorf("%s, %s: %v", query, who, err)
+			}
+		}
+	}
+}
+
+// Parameters are checked before a route's handler.
+func TestX01WordsAreCheckedFirst(t *testing.T) {
+	d, srv := house(t, Config{})
+	called := 0
+	d.mux = d.routes([]Route{{Method: "GET", Path: "/v1/x?new", Access: Read, cannot: "do it", handle: func(*Daemon, http.ResponseWriter, *http.Request) (any, error) {
+		called++
+		return nil, nil
+	}}})
+	_, secret, err := d.cfg.Tokens.Make("", Act, time.Time{}, access.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]int{"": http.StatusOK, "new=x": http.StatusForbidden} {
+		req, err := http.NewRequest("GET", srv.URL+"/v1/x?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+secret)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("%q: %s", query, resp.Status)
+		}
+	}
+	if called != 1 {
+		t.Errorf("the handler was called %d times", called)
 	}
 }
 
@@ -169,7 +264,7 @@ func TestX01HostIsOutOfReach(t *testing.T) {
 	}
 }
 
-// A field that nobody has classified is refused, wherever it is in a request.
+// A field that is not classified is refused, wherever it is in a request.
 func TestX01UnclassifiedIsRefused(t *testing.T) {
 	type Inner struct {
 		Path string `json:"path"`

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -82,12 +83,15 @@ func answer(w http.ResponseWriter, status int, v any) {
 	json.NewEncoder(w).Encode(v)
 }
 
-// maxBody bounds a request that is JSON, in bytes.
-const maxBody = 16 << 20
+// maxBody bounds a request that is JSON, in bytes, and maxValues what it expands to.
+const (
+	maxBody   = 16 << 20
+	maxValues = 1 << 17
+)
 
 // decode reads a request, and names in the answer's headers the members that this
-// front does not know.
-func decode(w http.ResponseWriter, r *http.Request, to any) bool {
+// front does not know. It refuses what the caller may not name.
+func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		refuse(w, http.StatusRequestEntityTooLarge, "cannot read the request: "+err.Error())
@@ -96,11 +100,19 @@ func decode(w http.ResponseWriter, r *http.Request, to any) bool {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return true
 	}
+	if err := bound.Values(b, "the request", maxValues); err != nil {
+		fail(w, err)
+		return false
+	}
 	if err := json.Unmarshal(b, to); err != nil {
 		refuse(w, http.StatusBadRequest, "cannot read the request: "+err.Error())
 		return false
 	}
-	ignore(w, unknown("", b, reflect.TypeOf(to).Elem())...)
+	ignore(w, unknown("", b, reflect.TypeFor[T]())...)
+	if err := fields.MayName(r.Context(), to); err != nil {
+		fail(w, err)
+		return false
+	}
 	return true
 }
 

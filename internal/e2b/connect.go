@@ -118,7 +118,7 @@ func mediaType(r *http.Request) string {
 }
 
 // unary makes a handler of a call with one message each way.
-func unary[In any](do func(r *http.Request, in *In) (any, error)) http.HandlerFunc {
+func unary[In request](do func(r *http.Request, in *In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, ok := codecOf(r, false)
 		if !ok {
@@ -136,7 +136,10 @@ func unary[In any](do func(r *http.Request, in *In) (any, error)) http.HandlerFu
 			rpcErrorOf(unreadable("e2b.rpc", err)).answer(w)
 			return
 		}
-		out, err := do(r, &in)
+		var out any
+		if err = fields.MayName(r.Context(), &in); err == nil {
+			out, err = do(r, &in)
+		}
 		if err == nil {
 			b, err = c.marshal(out)
 		}
@@ -197,7 +200,7 @@ func wrongType(w http.ResponseWriter) {
 }
 
 // stream makes a handler of a call that is answered with a stream.
-func stream[In any](do func(r *http.Request, in *In, s *sender) error) http.HandlerFunc {
+func stream[In request](do func(r *http.Request, in *In, s *sender) error) http.HandlerFunc {
 	return streams(func(r *http.Request, next func(to any) error, s *sender) error {
 		var in In
 		if err := next(&in); err != nil {
@@ -237,7 +240,7 @@ func streams(do func(r *http.Request, next func(to any) error, s *sender) error)
 			if err != nil {
 				return unreadable("e2b.stream", err)
 			}
-			return nil
+			return fields.MayName(r.Context(), to)
 		}
 		s.end(do(r, next, s))
 	}

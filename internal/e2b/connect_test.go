@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 func packed(t testing.TB, b []byte) []byte {
@@ -189,10 +191,12 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte{2, 0xff, 0xff, 0xff, 0xff}, "")
 	f.Add(enveloped(flagCompressed, packed(f, []byte("{}"))), "gzip")
 	f.Fuzz(func(t *testing.T, b []byte, encoding string) {
-		_, got, err := readEnvelope(bytes.NewReader(b), encoding)
-		if err == nil && len(got) > len(b)-5 && encoding != "gzip" || len(got) > maxMessage+1 {
-			t.Errorf("%d bytes out of %d", len(got), len(b))
-		}
+		boundtest.Allocates(t, len(b), func() {
+			_, got, err := readEnvelope(bytes.NewReader(b), encoding)
+			if err == nil && len(got) > len(b)-5 && encoding != "gzip" || len(got) > maxMessage+1 {
+				t.Errorf("%d bytes out of %d", len(got), len(b))
+			}
+		})
 	})
 }
 
@@ -207,25 +211,27 @@ func FuzzMessage(f *testing.F) {
 	f.Add(3, []byte{0x0a, 2, 0x08, 7, 0x10, 9})
 	f.Add(0, []byte(`{"process":{"cmd":"a","args":["b"]},"pty":{"size":{"cols":1}}}`))
 	f.Fuzz(func(t *testing.T, which int, b []byte) {
-		list := messages()
-		to := list[uint(which)%uint(len(list))]
-		for _, c := range []codec{codecJSON, codecProto} {
-			one := reflect.New(reflect.TypeOf(to).Elem()).Interface()
-			if _, err := c.unmarshal(b, one); err != nil {
-				continue
+		boundtest.Allocates(t, len(b), func() {
+			list := messages()
+			to := list[uint(which)%uint(len(list))]
+			for _, c := range []codec{codecJSON, codecProto} {
+				one := reflect.New(reflect.TypeOf(to).Elem()).Interface()
+				if _, err := c.unmarshal(b, one); err != nil {
+					continue
+				}
+				out, err := c.marshal(one)
+				if err != nil {
+					t.Fatal(err)
+				}
+				two := reflect.New(reflect.TypeOf(to).Elem()).Interface()
+				if _, err := c.unmarshal(out, two); err != nil {
+					t.Fatalf("%q: %v", out, err)
+				}
+				if again, _ := c.marshal(two); !bytes.Equal(out, again) {
+					t.Errorf("%q and then %q", out, again)
+				}
 			}
-			out, err := c.marshal(one)
-			if err != nil {
-				t.Fatal(err)
-			}
-			two := reflect.New(reflect.TypeOf(to).Elem()).Interface()
-			if _, err := c.unmarshal(out, two); err != nil {
-				t.Fatalf("%q: %v", out, err)
-			}
-			if again, _ := c.marshal(two); !bytes.Equal(out, again) {
-				t.Errorf("%q and then %q", out, again)
-			}
-		}
+		})
 	})
 }
 

@@ -233,13 +233,15 @@ func (f *Front) writeForm(w http.ResponseWriter, r *http.Request, form parts, p 
 	answer(w, http.StatusOK, out)
 }
 
+type composeRequest struct {
+	Sources     []string `json:"source_paths"`
+	Destination string   `json:"destination"`
+	Username    string   `json:"username"`
+}
+
 // compose makes one file of several, which go.
 func (f *Front) compose(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Sources     []string `json:"source_paths"`
-		Destination string   `json:"destination"`
-		Username    string   `json:"username"`
-	}
+	var req composeRequest
 	if !decode(w, r, &req) {
 		return
 	}

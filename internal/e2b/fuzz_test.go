@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -55,20 +57,22 @@ func FuzzForm(f *testing.F) {
 	f.Add([]byte("--x\r\nContent-Disposition: form-data; name=\"file\"; filename*=utf-8''..%2f..%2fetc\r\n\r\n\r\n--x--\r\n"), "x")
 	f.Add([]byte("--x\r\nContent-Disposition: form-data; filename=\"a\r\nX: y\"\r\n\r\n--x"), "x")
 	f.Fuzz(func(t *testing.T, b []byte, boundary string) {
-		form := newParts(bytes.NewReader(b), boundary)
-		for n := 0; ; n++ {
-			part, err := form.NextPart()
-			if err != nil {
-				return
+		boundtest.Allocates(t, len(b), func() {
+			form := newParts(bytes.NewReader(b), boundary)
+			for n := 0; ; n++ {
+				part, err := form.NextPart()
+				if err != nil {
+					return
+				}
+				if n > len(b) {
+					t.Fatal("it has no end")
+				}
+				if name := rawName(part.Header.Get("Content-Disposition")); strings.ContainsAny(name, "\r\n") && !bytes.ContainsAny(b, "%") {
+					t.Errorf("a name of several lines: %q", name)
+				}
+				io.Copy(io.Discard, part)
 			}
-			if n > len(b) {
-				t.Fatal("it has no end")
-			}
-			if name := rawName(part.Header.Get("Content-Disposition")); strings.ContainsAny(name, "\r\n") && !bytes.ContainsAny(b, "%") {
-				t.Errorf("a name of several lines: %q", name)
-			}
-			io.Copy(io.Discard, part)
-		}
+		})
 	})
 }
 
@@ -79,28 +83,38 @@ func FuzzControl(f *testing.F) {
 	f.Add(`{"steps":[{"type":"RUN","args":["x"],"hat":1}],"fromImage":"x"}`)
 	f.Add(`{"metadata":{"pando:backend":"none"},"autoPause":false}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		for _, to := range []any{&createRequest{}, &connectRequest{}, &network{}, &buildRequest{}, &executeRequest{}} {
-			w := httptest.NewRecorder()
-			if !decode(w, httptest.NewRequest("POST", "/", strings.NewReader(body)), to) {
-				continue
-			}
-			if h := w.Header().Get(headerIgnored); len(h) > maxIgnored*300 || strings.ContainsAny(h, "\r\n") {
-				t.Errorf("%q", h)
-			}
-			switch v := to.(type) {
-			case *createRequest:
-				labels, err := labelsOf(v)
-				if b := labels[metaBackend]; err == nil && b != "" && b != "namespace" && b != "gvisor" {
-					t.Errorf("backend %q is taken", b)
+		boundtest.Allocates(t, len(body), func() {
+			for _, read := range []func(http.ResponseWriter, *http.Request) (any, bool){decoded[createRequest], decoded[connectRequest], decoded[network], decoded[buildRequest], decoded[executeRequest]} {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+				to, ok := read(w, r.WithContext(access.With(r.Context(), access.Local)))
+				if !ok {
+					continue
 				}
-				v.Network.policy(&api.CreateRequest{}, v.AllowInternet, nil)
-			case *network:
-				if hosts, err := v.rules(); err == nil && len(hosts) > 0 && strings.Contains(body, "hunter2") && strings.Contains(string(v.mask()), "hunter2") && !strings.Contains(strings.Join(namesIn(hosts), " "), "hunter2") {
-					t.Errorf("%s is told as %s", body, v.mask())
+				if h := w.Header().Get(headerIgnored); len(h) > maxIgnored*300 || strings.ContainsAny(h, "\r\n") {
+					t.Errorf("%q", h)
+				}
+				switch v := to.(type) {
+				case *createRequest:
+					labels, err := labelsOf(v)
+					if b := labels[metaBackend]; err == nil && b != "" && b != "namespace" && b != "gvisor" {
+						t.Errorf("backend %q is taken", b)
+					}
+					v.Network.policy(&api.CreateRequest{}, v.AllowInternet, nil)
+				case *network:
+					if hosts, err := v.rules(); err == nil && len(hosts) > 0 && strings.Contains(body, "hunter2") && strings.Contains(string(v.mask()), "hunter2") && !strings.Contains(strings.Join(namesIn(hosts), " "), "hunter2") {
+						t.Errorf("%s is told as %s", body, v.mask())
+					}
 				}
 			}
-		}
+		})
 	})
+}
+
+func decoded[T request](w http.ResponseWriter, r *http.Request) (any, bool) {
+	var to T
+	ok := decode(w, r, &to)
+	return &to, ok
 }
 
 func namesIn(hosts map[string]map[string]string) (names []string) {
@@ -116,7 +130,7 @@ func namesIn(hosts map[string]map[string]string) (names []string) {
 // Every member that is not known is named, in every request of the control plane and
 // of the sandbox, at every depth.
 func TestEveryUnknownMemberIsNamed(t *testing.T) {
-	for _, to := range append(messages(), &createRequest{}, &connectRequest{}, &network{}, &buildRequest{}, &executeRequest{}) {
+	for _, to := range requests() {
 		object, want := withUnknown("", reflect.TypeOf(to).Elem())
 		b, err := json.Marshal(object)
 		if err != nil {

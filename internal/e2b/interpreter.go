@@ -73,11 +73,13 @@ func (f *Front) listContexts(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
+type contextRequest struct {
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+}
+
 func (f *Front) createContext(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Language string `json:"language"`
-		Cwd      string `json:"cwd"`
-	}
+	var req contextRequest
 	if !decode(w, r, &req) {
 		return
 	}

@@ -148,13 +148,15 @@ type forkResult struct {
 	Error   *problem     `json:"error,omitempty"`
 }
 
+type forkRequest struct {
+	Timeout *int64 `json:"timeout"`
+	Count   int    `json:"count"`
+}
+
 // fork makes sandboxes that go on as one is: with its memory where that can be,
 // its files where nothing runs.
 func (f *Front) fork(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	var req struct {
-		Timeout *int64 `json:"timeout"`
-		Count   int    `json:"count"`
-	}
+	var req forkRequest
 	if !decode(w, r, &req) {
 		return
 	}
@@ -217,10 +219,12 @@ type snapshotView struct {
 	Names      []string `json:"names"`
 }
 
+type snapshotRequest struct {
+	Name string `json:"name"`
+}
+
 func (f *Front) snapshot(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	var req struct {
-		Name string `json:"name"`
-	}
+	var req snapshotRequest
 	if !decode(w, r, &req) {
 		return
 	}

@@ -35,6 +35,9 @@ const (
 // the base: namespace or gvisor.
 const metaBackend = "pando:backend"
 
+// isolating are its values.
+var isolating = []string{"namespace", "gvisor"}
+
 // home is where programs expect the files of a sandbox.
 const home = "/home/user"
 
@@ -355,7 +358,7 @@ func labelsOf(req *createRequest) (map[string]string, error) {
 		if strings.HasPrefix(k, ownLabels) {
 			return nil, cell.Errorf(cell.Invalid, "e2b.create", "choose another key", "cannot set metadata %s: pando uses such keys itself", clip(k))
 		}
-		if strings.HasPrefix(k, "pando:") && (k != metaBackend || v != "namespace" && v != "gvisor") {
+		if strings.HasPrefix(k, "pando:") && (k != metaBackend || !slices.Contains(isolating, v)) {
 			return nil, cell.Errorf(cell.Invalid, "e2b.create", "there is "+metaBackend+": namespace or gvisor", "cannot do metadata %s: %s", clip(k), clip(v))
 		}
 		labels[k] = v
@@ -398,10 +401,12 @@ func (f *Front) kill(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+type timeoutRequest struct {
+	Timeout int64 `json:"timeout"`
+}
+
 func (f *Front) setTimeout(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	var req struct {
-		Timeout int64 `json:"timeout"`
-	}
+	var req timeoutRequest
 	if !decode(w, r, &req) {
 		return
 	}
@@ -412,10 +417,12 @@ func (f *Front) setTimeout(w http.ResponseWriter, r *http.Request, c *api.Cell) 
 	w.WriteHeader(http.StatusNoContent)
 }
 
+type refreshRequest struct {
+	Duration int64 `json:"duration"`
+}
+
 func (f *Front) refresh(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	var req struct {
-		Duration int64 `json:"duration"`
-	}
+	var req refreshRequest
 	if !decode(w, r, &req) {
 		return
 	}
@@ -426,10 +433,12 @@ func (f *Front) refresh(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+type pauseRequest struct {
+	Memory *bool `json:"memory"`
+}
+
 func (f *Front) pause(w http.ResponseWriter, r *http.Request, c *api.Cell) {
-	var req struct {
-		Memory *bool `json:"memory"`
-	}
+	var req pauseRequest
 	if !decode(w, r, &req) {
 		return
 	}

@@ -188,15 +188,17 @@ func (f *Front) removeTemplate(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+type templateRequest struct {
+	Name     string   `json:"name"`
+	Alias    string   `json:"alias"`
+	Tags     []string `json:"tags"`
+	CPUCount int      `json:"cpuCount"`
+	MemoryMB int64    `json:"memoryMB"`
+}
+
 // beginTemplate makes the cell in which the steps of a template will run.
 func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Name     string   `json:"name"`
-		Alias    string   `json:"alias"`
-		Tags     []string `json:"tags"`
-		CPUCount int      `json:"cpuCount"`
-		MemoryMB int64    `json:"memoryMB"`
-	}
+	var req templateRequest
 	if !decode(w, r, &req) {
 		return
 	}

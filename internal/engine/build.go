@@ -33,6 +33,7 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 	if err != nil {
 		return api.Template{}, err
 	}
+	p.run.confined = viewOf(ctx).isConfined()
 	release, err := e.claimTemplate(req.Name, "build")
 	if err != nil {
 		return api.Template{}, err

@@ -143,7 +143,7 @@ func (x *execution) planImage(ctx context.Context) (plan *image.HostPlan, err er
 		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
 		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
 		Mounts: mountFlags(x.p), EtcDir: filepath.Join(e.cfg.Home.Images(), "etc"),
-		State: e.ownDirs(),
+		State: e.ownDirs(), Confined: x.p.confined,
 	}
 	if x.c.NoSource {
 		r.Source, r.Place = "", x.c.Source

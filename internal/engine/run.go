@@ -160,6 +160,7 @@ type runPlan struct {
 	onSuccess string
 	run       *Run
 	made      *View // who makes the cell; nil when nothing binds them
+	confined  bool  // the caller may not name files of the host
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -184,7 +185,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending")}
+	p := &runPlan{req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.confined}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}

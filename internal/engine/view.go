@@ -35,6 +35,8 @@ type View struct {
 	bounds *access.Bounds // nil: nothing binds the caller
 	guest  string         // what the caller is who may do nothing on the host itself; "" for one who may
 	claim  *claim         // of the request under way
+	// confined: the caller may not name files of the host.
+	confined bool
 }
 
 // All is the engine as the user has it, and everything that works for them.
@@ -42,8 +44,8 @@ func (e *Engine) All() *View { return &View{e: e} }
 
 // As is the engine as a caller has it.
 func (v *View) As(p access.Principal) *View {
-	own := &View{e: v.e, token: p.Token, bounds: p.Bounds}
-	if p.Token != "" && !p.MayNameHost() {
+	own := &View{e: v.e, token: p.Token, bounds: p.Bounds, confined: !p.MayNameHost()}
+	if p.Token != "" && own.confined {
 		own.guest = "the token " + p.Name + " is of scope " + string(p.Level)
 		if p.Restricted() {
 			own.guest += ", restricted to " + access.LabelText(p.Bounds.Labels)
@@ -51,6 +53,9 @@ func (v *View) As(p access.Principal) *View {
 	}
 	return own
 }
+
+// isConfined reports whether the caller may not name files of the host.
+func (v *View) isConfined() bool { return v != nil && v.confined }
 
 // restricted reports whether there is something that the caller does not see.
 func (v *View) restricted() bool { return v != nil && v.bounds != nil && len(v.bounds.Labels) > 0 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -27,17 +28,19 @@ func FuzzX10Frames(f *testing.F) {
 	f.Add([]byte("\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xffabc"))
 	f.Add([]byte("\xc1\x01a"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		whole, err := io.ReadAll(newFrames(bytes.NewReader(b), hide))
-		pieces, err2 := io.ReadAll(newFrames(iotest.OneByteReader(bytes.NewReader(b)), hide))
-		if len(whole) > len(b) || err == nil && len(whole)+10 <= len(b) || (err == nil) != (err2 == nil) {
-			t.Fatalf("%d bytes became %d (%v), and one by one %d (%v)", len(b), len(whole), err, len(pieces), err2)
-		}
-		if err == nil && len(whole) != len(pieces) { // the first bytes of an encoding may differ: they are not held back
-			t.Fatalf("%q, and one by one %q", whole, pieces)
-		}
-		if bytes.Contains(payloads(pieces), []byte(value)) || bytes.Contains(payloads(whole), []byte(value)) {
-			t.Fatalf("the value is in %q", whole)
-		}
+		boundtest.Allocates(t, len(b), func() {
+			whole, err := io.ReadAll(newFrames(bytes.NewReader(b), hide))
+			pieces, err2 := io.ReadAll(newFrames(iotest.OneByteReader(bytes.NewReader(b)), hide))
+			if len(whole) > len(b) || err == nil && len(whole)+10 <= len(b) || (err == nil) != (err2 == nil) {
+				t.Fatalf("%d bytes became %d (%v), and one by one %d (%v)", len(b), len(whole), err, len(pieces), err2)
+			}
+			if err == nil && len(whole) != len(pieces) { // the first bytes of an encoding may differ: they are not held back
+				t.Fatalf("%q, and one by one %q", whole, pieces)
+			}
+			if bytes.Contains(payloads(pieces), []byte(value)) || bytes.Contains(payloads(whole), []byte(value)) {
+				t.Fatalf("the value is in %q", whole)
+			}
+		})
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -146,28 +147,30 @@ func FuzzDNS(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		q := new(dns.Msg)
-		if q.Unpack(b) != nil {
-			return
-		}
-		m := g.reply(q)
-		out, err := m.Pack()
-		if err != nil {
-			// The question is given back as it was, and one that can't be packed
-			// again is dropped by the server.
-			if _, again := q.Pack(); again == nil {
-				t.Fatalf("%v in the answer to %v", err, q)
+		boundtest.Allocates(t, len(b), func() {
+			q := new(dns.Msg)
+			if q.Unpack(b) != nil {
+				return
 			}
-			return
-		}
-		if m.Id != q.Id || !m.Response || len(out) > maxQuery+512 {
-			t.Fatalf("%d bytes: %v", len(out), m)
-		}
-		for _, rr := range m.Answer {
-			if hostOf(rr.Header().Name) != "a.test" || len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET {
-				t.Fatalf("%v for %v", rr, q)
+			m := g.reply(q)
+			out, err := m.Pack()
+			if err != nil {
+				// The question is given back as it was, and one that can't be packed
+				// again is dropped by the server.
+				if _, again := q.Pack(); again == nil {
+					t.Fatalf("%v in the answer to %v", err, q)
+				}
+				return
 			}
-		}
+			if m.Id != q.Id || !m.Response || len(out) > maxQuery+512 {
+				t.Fatalf("%d bytes: %v", len(out), m)
+			}
+			for _, rr := range m.Answer {
+				if hostOf(rr.Header().Name) != "a.test" || len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET {
+					t.Fatalf("%v for %v", rr, q)
+				}
+			}
+		})
 	})
 }
 

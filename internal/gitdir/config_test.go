@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 // What we read of a config is what git reads of it.
@@ -102,15 +104,17 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("[user]\n\tname = \"Ada\\\" \\\\ # L\" ; x\n"))
 	f.Add([]byte("[a \"b\\\"]\"]\nc\n[user]name=\\\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := configReader{rest: b}
-		for n := 0; c.next(); n++ {
-			if n > len(b) {
-				t.Fatal("it does not end")
+		boundtest.Allocates(t, len(b), func() {
+			c := configReader{rest: b}
+			for n := 0; c.next(); n++ {
+				if n > len(b) {
+					t.Fatal("it does not end")
+				}
 			}
-		}
-		name := clean(configValue(b, "user.name"))
-		if got := configValue(IdentityConfig(name, "x"), "user.name"); got != name {
-			t.Errorf("%q is read back as %q", name, got)
-		}
+			name := clean(configValue(b, "user.name"))
+			if got := configValue(IdentityConfig(name, "x"), "user.name"); got != name {
+				t.Errorf("%q is read back as %q", name, got)
+			}
+		})
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 // A pattern made to try every combination costs no more than others.
@@ -54,18 +56,20 @@ func FuzzIgnore(f *testing.F) {
 	f.Add([]byte("*.o\n!keep.o\n/a/**/b/\n[[:alpha:]-z]\\ \n"), "a/x/b", true)
 	f.Add([]byte("[!a-\n**\\/\r\n\xef\xbb\xbf"), "\xff/", false)
 	f.Fuzz(func(t *testing.T, rules []byte, path string, isDir bool) {
-		ig := NewIgnore(func(p string) ([]byte, error) {
-			if p == ".gitignore" {
-				return rules, nil
+		boundtest.Allocates(t, len(rules)+len(path), func() {
+			ig := NewIgnore(func(p string) ([]byte, error) {
+				if p == ".gitignore" {
+					return rules, nil
+				}
+				return nil, fs.ErrNotExist
+			})
+			ignored, rule := ig.Match(path, isDir)
+			if ignored && rule == "" {
+				t.Fatal("ignored by nothing")
 			}
-			return nil, fs.ErrNotExist
+			if rule != "" && !strings.HasPrefix(rule, ".gitignore:") {
+				t.Fatalf("rule %q", rule)
+			}
 		})
-		ignored, rule := ig.Match(path, isDir)
-		if ignored && rule == "" {
-			t.Fatal("ignored by nothing")
-		}
-		if rule != "" && !strings.HasPrefix(rule, ".gitignore:") {
-			t.Fatalf("rule %q", rule)
-		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -260,7 +261,7 @@ func FuzzGitIndex(f *testing.F) {
 		}
 		var s *Set
 		var err error
-		allocatesFor(t, len(b), func() { s, err = readIndex(b, hashLen) })
+		boundtest.Allocates(t, len(b), func() { s, err = readIndex(b, hashLen) })
 		if err != nil {
 			if k := cell.KindOf(err); k != cell.Corrupt && k != cell.Unsupported && k != cell.TooLarge {
 				t.Fatalf("%v is %s", err, k)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 // The repository that a ".git" file points to is taken only if it points back
@@ -149,12 +151,14 @@ func FuzzStandalone(f *testing.F) {
 	f.Add([]byte("[core]\n\tbare = true\n\tworktree = ../../x\n[user]\n\tname = a\n"))
 	f.Add([]byte("[core] worktree = \"a b\" ; c\n bare\\\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		out := Standalone(b, false)
-		if v := configValue(out, "core.worktree"); v != "" {
-			t.Errorf("%q keeps core.worktree = %q", out, v)
-		}
-		if configValue(b, "user.name") != configValue(out, "user.name") {
-			t.Errorf("%q lost user.name: %q", b, out)
-		}
+		boundtest.Allocates(t, len(b), func() {
+			out := Standalone(b, false)
+			if v := configValue(out, "core.worktree"); v != "" {
+				t.Errorf("%q keeps core.worktree = %q", out, v)
+			}
+			if configValue(b, "user.name") != configValue(out, "user.name") {
+				t.Errorf("%q lost user.name: %q", b, out)
+			}
+		})
 	})
 }

@@ -87,6 +87,7 @@ func (n *namer) name(w word, bases []string, v Named) {
 	if anywhere {
 		for strings.HasPrefix(text, "../") || strings.HasPrefix(text, "./") {
 			_, text, _ = strings.Cut(text, "/")
+			text = strings.TrimLeft(text, "/")
 		}
 		if p := filepath.Clean(text); p != "." && p != ".." {
 			v.Path, v.Anywhere = p, true

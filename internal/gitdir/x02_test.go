@@ -8,12 +8,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/bound"
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/parse"
@@ -32,19 +32,6 @@ func TestMain(m *testing.M) {
 
 func readIndex(b []byte, hashLen int) (*Set, error) {
 	return ReadIndex(bytes.NewReader(b), int64(len(b)), hashLen)
-}
-
-// allocatesFor fails when f, which parses size bytes, allocates out of
-// proportion to them.
-func allocatesFor(t *testing.T, size int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20+16*uint64(size) {
-		t.Errorf("parsing %d bytes allocated %d", size, n)
-	}
 }
 
 // bombIndex makes an index of version 4 with entries whose names differ in
@@ -71,7 +58,7 @@ func TestX02IndexOfSharedPrefixes(t *testing.T) {
 		if len(b) > inPlace {
 			t.Fatalf("%d bytes are not small", len(b))
 		}
-		allocatesFor(t, len(b), func() {
+		boundtest.Allocates(t, len(b), func() {
 			s, err := readIndex(b, 20)
 			if err != nil || s.Len() != 70_000 || len(s.names) > 2*len(b) {
 				t.Fatal(err)
@@ -123,7 +110,7 @@ func TestX02SetIsWhatItWasMadeOf(t *testing.T) {
 func FuzzDecodeSet(f *testing.F) {
 	f.Add(NewSet("a", "a/b", "c").names)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		allocatesFor(t, len(b), func() {
+		boundtest.Allocates(t, len(b), func() {
 			if s, err := decodeSet(b); err == nil {
 				s.Has("a/b")
 			}
@@ -145,7 +132,7 @@ func TestX02LargeIndexIsParsedOutside(t *testing.T) {
 		t.Errorf("without a parser: %v", err)
 	}
 	var s *Set
-	allocatesFor(t, len(b), func() {
+	boundtest.Allocates(t, len(b), func() {
 		var err error
 		if s, err = Tracked(t.Context(), top, parse.New(durable.Disk(t.TempDir()))); err != nil {
 			t.Fatal(err)
@@ -174,7 +161,7 @@ func TestX02RulesAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules := []byte(c.rules)
 			ig := NewIgnore(func(p string) ([]byte, error) { return rules, nil })
-			allocatesFor(t, maxRules/16, func() { ig.Match(deep+c.path, false) }) // limited by the number of bytes of rules
+			boundtest.Allocates(t, maxRules/16, func() { ig.Match(deep+c.path, false) }) // limited by the number of bytes of rules
 			if err := ig.Err(); cell.KindOf(err) != cell.TooLarge || !strings.Contains(err.Error(), c.word) {
 				t.Errorf("%v", err)
 			}

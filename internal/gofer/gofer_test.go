@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/need"
 )
@@ -572,46 +573,48 @@ func FuzzRequests(f *testing.F) {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, all []byte) {
-		dir := t.TempDir()
-		write(t, dir+"/tree/f", "f")
-		write(t, dir+"/outside", "outside")
-		root := openDir(t, dir+"/tree")
-		s, err := New(root, Options{MaxNodes: 100, MaxHandles: 20, MaxKept: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		var a answer
-		s.handle(message(opLookup, rootNode, "f"), &a)
-		s.handle(message(opOpen, 2, uint64(unix.O_RDWR)), &a)
-		// One message after the other, as their lengths say, at most 20.
-		for range 20 {
-			if len(all) < headSize {
-				break
-			}
-			n := min(max(int(binary.NativeEndian.Uint32(all)), headSize), len(all))
-			m := append([]byte(nil), all[:n]...)
-			all = all[n:]
-			if op := binary.NativeEndian.Uint32(m[4:]); op == opFallocate || op == opSyncfs || op == opFsync || op == opFsyncdir {
-				continue // they may take long, and that is all that they may do
-			}
-			binary.NativeEndian.PutUint32(m[24:], uint32(os.Geteuid()))
-			binary.NativeEndian.PutUint32(m[28:], uint32(os.Getegid()))
-			out := s.handle(m, &a)
-			if len(out) > 0 && (len(out) < outSize || int(binary.NativeEndian.Uint32(out)) != len(out) || len(out) > maxMessage) {
-				t.Fatalf("%x: %x", m, out)
-			}
-		}
-		saved, err := s.Save()
-		if err == nil {
-			if l, err := Load(root, saved, Options{}); cell.KindOf(err) == cell.Corrupt && strings.Contains(err.Error(), "damaged") {
+		boundtest.Allocates(t, len(all), func() {
+			dir := t.TempDir()
+			write(t, dir+"/tree/f", "f")
+			write(t, dir+"/outside", "outside")
+			root := openDir(t, dir+"/tree")
+			s, err := New(root, Options{MaxNodes: 100, MaxHandles: 20, MaxKept: 1 << 20})
+			if err != nil {
 				t.Fatal(err)
-			} else if err == nil {
-				l.Close()
 			}
-		}
-		if got := read(t, dir+"/outside"); got != "outside" {
-			t.Fatalf("outside is %q", got)
-		}
+			defer s.Close()
+			var a answer
+			s.handle(message(opLookup, rootNode, "f"), &a)
+			s.handle(message(opOpen, 2, uint64(unix.O_RDWR)), &a)
+			// One message after the other, as their lengths say, at most 20.
+			for range 20 {
+				if len(all) < headSize {
+					break
+				}
+				n := min(max(int(binary.NativeEndian.Uint32(all)), headSize), len(all))
+				m := append([]byte(nil), all[:n]...)
+				all = all[n:]
+				if op := binary.NativeEndian.Uint32(m[4:]); op == opFallocate || op == opSyncfs || op == opFsync || op == opFsyncdir {
+					continue // they may take long, and that is all that they may do
+				}
+				binary.NativeEndian.PutUint32(m[24:], uint32(os.Geteuid()))
+				binary.NativeEndian.PutUint32(m[28:], uint32(os.Getegid()))
+				out := s.handle(m, &a)
+				if len(out) > 0 && (len(out) < outSize || int(binary.NativeEndian.Uint32(out)) != len(out) || len(out) > maxMessage) {
+					t.Fatalf("%x: %x", m, out)
+				}
+			}
+			saved, err := s.Save()
+			if err == nil {
+				if l, err := Load(root, saved, Options{}); cell.KindOf(err) == cell.Corrupt && strings.Contains(err.Error(), "damaged") {
+					t.Fatal(err)
+				} else if err == nil {
+					l.Close()
+				}
+			}
+			if got := read(t, dir+"/outside"); got != "outside" {
+				t.Fatalf("outside is %q", got)
+			}
+		})
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -39,59 +40,61 @@ func FuzzLyingGuest(f *testing.F) {
 	f.Add([]byte{byte(frameData), 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff})
 	f.Add(frame(frameGreet, 0, greeting{}))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		c, theirs := net.Pipe()
-		go func() {
-			g, err := readGreeting(theirs)
-			if err == nil {
-				_, err = greetKeeper(theirs, g, testToken, nil)
-			}
-			if err != nil {
-				theirs.Close()
-				return
-			}
-			go io.Copy(io.Discard, theirs)
-			time.Sleep(time.Millisecond) // until it has been asked
-			theirs.Write(said)
-			theirs.Close()
-		}()
-		cl, err := Connect(t.Context(), c, testToken)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			out, out2 := pipe(t, 0)
-			wg.Go(func() { io.Copy(io.Discard, out) })
-			p, err := cl.Start(ctx, sh("a", ""), [3]*os.File{nil, out2, out2}, nil)
-			out2.Close()
-			if err == nil {
-				p.Signal("SIGTERM")
-				if exit, _ := p.Wait(func() {}); exit.Code < 0 || exit.Code > 255 {
-					t.Errorf("an exit of %+v", exit)
+		boundtest.Allocates(t, len(said), func() {
+			c, theirs := net.Pipe()
+			go func() {
+				g, err := readGreeting(theirs)
+				if err == nil {
+					_, err = greetKeeper(theirs, g, testToken, nil)
 				}
+				if err != nil {
+					theirs.Close()
+					return
+				}
+				go io.Copy(io.Discard, theirs)
+				time.Sleep(time.Millisecond) // until it has been asked
+				theirs.Write(said)
+				theirs.Close()
+			}()
+			cl, err := Connect(t.Context(), c, testToken)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				out, out2 := pipe(t, 0)
+				wg.Go(func() { io.Copy(io.Discard, out) })
+				p, err := cl.Start(ctx, sh("a", ""), [3]*os.File{nil, out2, out2}, nil)
+				out2.Close()
+				if err == nil {
+					p.Signal("SIGTERM")
+					if exit, _ := p.Wait(func() {}); exit.Code < 0 || exit.Code > 255 {
+						t.Errorf("an exit of %+v", exit)
+					}
+				}
+			})
+			wg.Go(func() { cl.List(ctx) })
+			wg.Go(func() { cl.Ports(ctx) })
+			wg.Go(func() { cl.ReadFiles(ctx, "/x", io.Discard) })
+			wg.Go(func() {
+				if conn, err := cl.Dial(ctx, 80); err == nil {
+					io.Copy(io.Discard, conn)
+					conn.Close()
+				}
+			})
+			wg.Wait()
+			if ctx.Err() != nil {
+				t.Error("somebody waits for ever")
+			}
+			cl.Close()
+			cl.m.mu.Lock()
+			defer cl.m.mu.Unlock()
+			if len(cl.m.streams) > 0 {
+				t.Errorf("%d streams are left", len(cl.m.streams))
 			}
 		})
-		wg.Go(func() { cl.List(ctx) })
-		wg.Go(func() { cl.Ports(ctx) })
-		wg.Go(func() { cl.ReadFiles(ctx, "/x", io.Discard) })
-		wg.Go(func() {
-			if conn, err := cl.Dial(ctx, 80); err == nil {
-				io.Copy(io.Discard, conn)
-				conn.Close()
-			}
-		})
-		wg.Wait()
-		if ctx.Err() != nil {
-			t.Error("somebody waits for ever")
-		}
-		cl.Close()
-		cl.m.mu.Lock()
-		defer cl.m.mu.Unlock()
-		if len(cl.m.streams) > 0 {
-			t.Errorf("%d streams are left", len(cl.m.streams))
-		}
 	})
 }
 
@@ -101,11 +104,13 @@ func FuzzStrangeGuest(f *testing.F) {
 	f.Add(appendFrame(nil, frameGreet, 0, []byte(`{"version":1,"nonce":"AAAA"}`)))
 	f.Add(appendFrame(nil, frameGreet, 0, []byte(`{"error":{"kind":"denied"}}`)))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		c, theirs := net.Pipe()
-		go io.Copy(io.Discard, theirs)
-		go func() { theirs.Write(said); theirs.Close() }()
-		if _, err := Connect(t.Context(), c, testToken); err == nil {
-			t.Error("it is believed")
-		}
+		boundtest.Allocates(t, len(said), func() {
+			c, theirs := net.Pipe()
+			go io.Copy(io.Discard, theirs)
+			go func() { theirs.Write(said); theirs.Close() }()
+			if _, err := Connect(t.Context(), c, testToken); err == nil {
+				t.Error("it is believed")
+			}
+		})
 	})
 }

@@ -41,6 +41,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/hazard"
@@ -190,8 +191,14 @@ func (w *wireError) err() error {
 	return &cell.Error{Op: w.Op, Kind: w.Kind, Hint: w.Hint, Err: errors.New(w.Message)}
 }
 
+// maxValues bounds what a message expands to: a list of 60,000 processes fits.
+const maxValues = 1 << 19
+
 // decode reads JSON that the other end sent.
 func decode(b []byte, v any) error {
+	if err := bound.Values(b, "the guest's message", maxValues); err != nil {
+		return errProtocol("%v", err)
+	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return errProtocol("%v", err)
 	}

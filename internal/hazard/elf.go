@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+
+	"github.com/pando-dev/pando/internal/bound"
 )
 
 // symbols are what an ELF file says of itself.
@@ -17,7 +19,7 @@ type symbols struct {
 // Bounds of what is read of one file, in bytes. Node's tables take 12 MiB.
 const (
 	maxSections = 4096
-	maxTable    = 64 << 20
+	maxTables   = 64 << 20 // together
 )
 
 var errNoELF = errors.New("no ELF file that can be read")
@@ -37,8 +39,9 @@ func readELF(r io.ReaderAt, size int64) (x symbols, err error) {
 	if each != 64 || count == 0 || count > maxSections || names >= count {
 		return x, errNoELF
 	}
+	left := bound.NewBudget("the tables of an ELF file", maxTables, "bytes")
 	part := func(at, n uint64) ([]byte, error) {
-		if n > maxTable || at > uint64(size) || n > uint64(size)-at {
+		if at > uint64(size) || n > uint64(size)-at || left.Spend(int64(n)) != nil {
 			return nil, errNoELF
 		}
 		b := make([]byte, n)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -195,7 +196,7 @@ func FuzzELF(f *testing.F) {
 	f.Add(image(nil, nil))
 	f.Add([]byte("\x7fELF\x02\x01"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		readELF(bytes.NewReader(b), int64(len(b)))
-		Mapped(bytes.NewReader(b))
+		boundtest.Allocates(t, len(b), func() { readELF(bytes.NewReader(b), int64(len(b))) })
+		boundtest.Allocates(t, len(b), func() { Mapped(bytes.NewReader(b)) })
 	})
 }

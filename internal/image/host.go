@@ -17,6 +17,9 @@ type HostRequest struct {
 	Source  string    // the source directory; "" for a cell without one
 	Workdir string    // where the command will run
 	Command []string  // the command, whose program must be reachable
+	// Confined: the caller may not name files of the host. Workdir and the path of a
+	// program are looked up in the cell alone, and no hint says what the host has.
+	Confined bool
 	// Place is where the workspace belongs when no directory of the host is its
 	// source.
 	Place  string
@@ -35,7 +38,7 @@ type HostPlan struct {
 	Home       string   // where the cell's own home directory belongs
 	Tmp        string   // where the cell's own /tmp belongs
 	Workspace  string   // where the workspace belongs: Source without symlinks
-	Workdir    string   // Workdir without symlinks
+	Workdir    string   // Workdir without symlinks of the host, where these are looked up
 	Notes      []Note
 	Outside    []Lead // what the source points to and the cell does not have
 	Downgrades []string
@@ -67,8 +70,11 @@ func Host(req HostRequest) (*HostPlan, error) {
 	if err := p.etc(); err != nil {
 		return nil, err
 	}
-	for _, at := range []string{p.req.Home, req.Source, req.Workdir} {
+	for _, at := range []string{p.req.Home, req.Source} {
 		p.link(p.t.resolve(at))
+	}
+	if p.resolvesWorkdir() {
+		p.link(p.t.resolve(req.Workdir))
 	}
 	// What was asked for comes first: nothing automatic lies in its way.
 	if err := p.asked(); err != nil {
@@ -155,8 +161,11 @@ func newPlanner(req HostRequest) (*planner, error) {
 	p.own(p.home)
 	p.own("/tmp")
 	p.workdir = p.source
-	if req.Workdir != "" {
+	switch {
+	case p.resolvesWorkdir():
 		p.workdir = p.t.resolve(req.Workdir).path
+	case req.Workdir != "":
+		p.workdir = path.Clean(req.Workdir)
 	}
 	base := p.source
 	if base == "" {
@@ -174,6 +183,14 @@ func newPlanner(req HostRequest) (*planner, error) {
 	p.rows = managerRoots(p)
 	p.plan = HostPlan{Home: p.home, Tmp: "/tmp", Workspace: p.source, Workdir: p.workdir}
 	return p, nil
+}
+
+// resolvesWorkdir reports whether the host's symlinks decide where the working
+// directory is. Those of a workspace without a source are not the host's, and a
+// confined caller learns nothing of them.
+func (p *planner) resolvesWorkdir() bool {
+	w := p.req.Workdir
+	return w != "" && !p.req.Confined && !(p.req.Source == "" && p.source != "" && within(p.source, path.Clean(w)))
 }
 
 func (p *planner) own(target string) {

@@ -122,7 +122,7 @@ func (h *HostPlan) NotFound(name string) error {
 
 // hint says what would bring the host's program at the path into the cell.
 func (p *planner) hint(at string) string {
-	if !path.IsAbs(at) {
+	if !path.IsAbs(at) || p.req.Confined {
 		return ""
 	}
 	pl := p.t.resolve(at)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -423,14 +424,18 @@ func FuzzManifests(f *testing.F) {
 	f.Add("{\"dependencies\":{\"a\":\"file:../b\"}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, parse := range []func(string) []string{goLeads, tomlPaths, npmLeads, requirementLeads} {
-			for _, to := range parse(text) {
+			var leads []string
+			boundtest.Allocates(t, len(text), func() { leads = parse(text) })
+			for _, to := range leads {
 				if to == "" {
 					t.Errorf("an empty lead from %q", text)
 				}
 			}
 		}
-		editableOf([]byte(text))
-		splitMount(text)
-		envProgram(strings.Fields(text))
+		boundtest.Allocates(t, len(text), func() {
+			editableOf([]byte(text))
+			splitMount(text)
+			envProgram(strings.Fields(text))
+		})
 	})
 }

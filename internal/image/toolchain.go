@@ -257,6 +257,11 @@ func (p *planner) command() {
 	if at == "" {
 		return // LookPath says it when it is needed
 	}
+	if p.req.Confined && strings.Contains(name, "/") {
+		if at = path.Clean(at); !isSystem(at) {
+			return // the cell has it or not
+		}
+	}
 	p.looked[at] = false // also when it was scanned: now a refusal matters
 	pl := p.t.resolve(at)
 	if path.Base(pl.path) == "snap" && isSystem(pl.path) && path.Base(at) != "snap" {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -93,13 +94,43 @@ func (c *Conn) Close() {
 
 // answer is whatever a program says, one member of it at a time.
 type answer struct {
-	ID        int64           `json:"id"`
-	Ready     *Ready          `json:"ready"`
-	Error     string          `json:"error"`
-	Evaluated *cell.Evaluated `json:"evaluated"`
+	ID        int64      `json:"id"`
+	Ready     *Ready     `json:"ready"`
+	Error     string     `json:"error"`
+	Evaluated *evaluated `json:"evaluated"`
 
 	raw []byte
 }
+
+// evaluated is what a program says of an evaluation. Its value is not looked into;
+// the lists are, for an element of three bytes can be one of hundreds.
+type evaluated struct {
+	cell.Evaluated
+	Display shown  `json:"display"`
+	Missing unread `json:"missing_calls"` // the kernel says that
+}
+
+// shown is what code showed on the way.
+type shown []cell.Bundle
+
+// maxShown bounds how many values there are in what code shows, which are those of
+// bundles, and maxValues those in other answers.
+const (
+	maxShown  = 1 << 16
+	maxValues = 1 << 16
+)
+
+func (s *shown) UnmarshalJSON(b []byte) error {
+	if err := bound.Values(b, "what the code shows", maxShown); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, (*[]cell.Bundle)(s))
+}
+
+// unread is a member that is left alone.
+type unread struct{}
+
+func (unread) UnmarshalJSON([]byte) error { return nil }
 
 // take waits for the turn.
 func (c *Conn) take(ctx context.Context) error {
@@ -274,6 +305,9 @@ func (c *Conn) ask(ctx context.Context, req map[string]any, out any, files ...*o
 	}
 	if out == nil {
 		return nil
+	}
+	if err := bound.Values(a.raw, "the interpreter's answer", maxValues); err != nil {
+		return c.broken("%w", err)
 	}
 	if err := json.Unmarshal(a.raw, out); err != nil {
 		return c.broken("it said what is no answer: %.100q", a.raw)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -160,27 +161,29 @@ func FuzzInterp(f *testing.F) {
 		f.Add([]byte(s + "\n"))
 	}
 	f.Fuzz(func(t *testing.T, says []byte) {
-		c, them := liar(t)
-		go func() { // an answer to whatever is asked
-			for line := range bytes.Lines(says) {
-				if _, err := them.Write(line); err != nil {
-					return
+		boundtest.Allocates(t, len(says), func() {
+			c, them := liar(t)
+			go func() { // an answer to whatever is asked
+				for line := range bytes.Lines(says) {
+					if _, err := them.Write(line); err != nil {
+						return
+					}
 				}
+				them.Close()
+			}()
+			ctx := soon(t)
+			if r, err := c.Ready(ctx, nil); err == nil && (r.Protocol != Protocol || len(r.Version) > maxText) {
+				t.Errorf("ready: %+v", r)
 			}
-			them.Close()
-		}()
-		ctx := soon(t)
-		if r, err := c.Ready(ctx, nil); err == nil && (r.Protocol != Protocol || len(r.Version) > maxText) {
-			t.Errorf("ready: %+v", r)
-		}
-		ev, err := c.Eval(ctx, Evaluation{Code: "x", Interrupt: func() {}})
-		if err == nil && ev.OK && ev.Cause != "" {
-			t.Errorf("evaluated: %s", show(ev))
-		}
-		if o, err := c.Check(ctx); err == nil && len(o.Threads) > 65 {
-			t.Errorf("%d threads", len(o.Threads))
-		}
-		c.Adopt(ctx, Adoption{UID: -1, GID: -1})
+			ev, err := c.Eval(ctx, Evaluation{Code: "x", Interrupt: func() {}})
+			if err == nil && ev.OK && ev.Cause != "" {
+				t.Errorf("evaluated: %s", show(ev))
+			}
+			if o, err := c.Check(ctx); err == nil && len(o.Threads) > 65 {
+				t.Errorf("%d threads", len(o.Threads))
+			}
+			c.Adopt(ctx, Adoption{UID: -1, GID: -1})
+		})
 	})
 }
 

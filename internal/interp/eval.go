@@ -127,8 +127,11 @@ func (c *Conn) Eval(ctx context.Context, ev Evaluation) (cell.Evaluated, error) 
 	if err != nil {
 		return cell.Evaluated{Cause: CauseEnded, TookMS: took, N: n}, nil
 	}
-	got := a.Evaluated
-	if got == nil {
+	var got *cell.Evaluated
+	if a.Evaluated != nil {
+		got = &a.Evaluated.Evaluated
+		got.Display = a.Evaluated.Display
+	} else {
 		if a.Error == "" {
 			c.broken("it answered without saying what came of the evaluation")
 			return cell.Evaluated{Cause: CauseEnded, TookMS: took, N: n}, nil

@@ -2,8 +2,11 @@ package memory
 
 import (
 	"bytes"
+	"encoding/binary"
+	"path/filepath"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -27,7 +30,9 @@ func FuzzRoot(f *testing.F) {
 	f.Add(sampleRoot())
 	f.Add([]byte(rootHeader))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeRoot(b)
+		var m *manifest
+		var err error
+		boundtest.Allocates(t, len(b), func() { m, err = decodeRoot(b) })
 		if err != nil {
 			if cell.KindOf(err) != cell.Corrupt {
 				t.Fatal(err)
@@ -54,7 +59,9 @@ func FuzzLeaf(f *testing.F) {
 	f.Add(leaf, size)
 	f.Add([]byte(leafHeader), int64(0))
 	f.Fuzz(func(t *testing.T, b []byte, size int64) {
-		spans, err := decodeLeaf(b, size)
+		var spans []span
+		var err error
+		boundtest.Allocates(t, len(b), func() { spans, err = decodeLeaf(b, size) })
 		if err != nil {
 			return
 		}
@@ -143,5 +150,65 @@ func TestLeavesFindTheirBordersAgain(t *testing.T) {
 	}
 	if total != len(spans) || len(old) < 50 || fresh > 5 {
 		t.Errorf("%d of %d spans in leaves; %d of %d leaves are new", total, len(spans), fresh, len(old))
+	}
+}
+
+type objects map[cell.Digest][]byte
+
+func (o objects) Put(d cell.Digest, b []byte) error { o[d] = b; return nil }
+func (o objects) Get(d cell.Digest) ([]byte, error) { return o[d], nil }
+func (o objects) Has(d cell.Digest) bool            { return o[d] != nil }
+func (o objects) add(b []byte) cell.Digest          { d := cell.Sum(b); o[d] = b; return d }
+
+// An image that claims sizes and numbers allocates none of it.
+func TestX02HeadersThatClaim(t *testing.T) {
+	num := func(head string, list ...uint64) []byte {
+		b := []byte(head)
+		for _, n := range list {
+			b = binary.AppendUvarint(b, n)
+		}
+		return b
+	}
+	roots := map[string][]byte{
+		"files":        num(rootHeader, 1<<40),
+		"all files":    num(rootHeader, 1<<64-1),
+		"a name":       num(rootHeader, 1, 1<<40),
+		"a whole name": num(rootHeader, 1, 1<<63),
+		"leaves":       append(num(rootHeader, 1, 1), append([]byte("a"), num("", 1<<55, 1<<50)...)...),
+	}
+	for name, b := range roots {
+		boundtest.Allocates(t, len(b), func() {
+			if _, err := decodeRoot(b); cell.KindOf(err) != cell.Corrupt {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	for _, n := range []uint64{1<<56<<1 | 1, 1<<63 | 1, 1<<64 - 1, maxChunk<<1 + 2} {
+		b := num(leafHeader, n)
+		boundtest.Allocates(t, len(b), func() {
+			if _, err := decodeLeaf(b, 1<<20); cell.KindOf(err) != cell.Corrupt {
+				t.Errorf("a span of %d: %v", n, err)
+			}
+		})
+	}
+	// One that is right in itself: a hole as long as a file can be, and a chunk that is
+	// none of what the leaf says.
+	for name, spans := range map[string][]*span{
+		"a hole":  {{size: 1 << 55}},
+		"a chunk": {{size: 1 << 55}, {size: maxChunk, stored: cell.Sum([]byte("x")), plain: cell.Sum([]byte("y"))}},
+	} {
+		st := objects{}
+		st.add([]byte("x"))
+		size := int64(0)
+		for _, s := range spans {
+			size += s.size
+		}
+		m := manifest{files: []file{{name: "pages.img", size: size, leaves: []leafRef{{st.add(encodeLeaf(spans)), size}}}}}
+		boundtest.AllocatesBeside(t, 0, 4<<20, func() { // the decoder, and what is written at once
+			err := LoadDir(t.Context(), st, st.add(m.encode()), filepath.Join(t.TempDir(), "image"))
+			if name == "a chunk" && err == nil {
+				t.Errorf("%s is loaded", name)
+			}
+		})
 	}
 }

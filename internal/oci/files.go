@@ -201,7 +201,7 @@ func (f *files) inDocker(b []byte, tag string) (*found, error) {
 		RepoTags []string
 		Layers   []string
 	}
-	if err := json.Unmarshal(b, &list); err != nil {
+	if err := unmarshal(b, "manifest.json", &list); err != nil {
 		return nil, corrupt("cannot read manifest.json of %s: %w", f.what, err)
 	}
 	at := -1

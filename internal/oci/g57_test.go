@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -333,38 +334,40 @@ func FuzzLayer(f *testing.F) {
 	}
 	f.Add(tarOf(f, item{name: "d", kind: tar.TypeDir}, item{name: "d/.wh..wh..opq"}, item{name: ".wh.lower"}, item{name: "link/x", text: "1"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		top := t.TempDir()
-		root := filepath.Join(top, "root")
-		must(t, os.Mkdir(root, 0o700))
-		must(t, os.WriteFile(filepath.Join(top, "outside"), []byte("untouched"), 0o644))
-		before := listing(t, filepath.Dir(root))
-		u, err := newUnpacker(root, Limits{Bytes: 1 << 20, Files: 200}, false)
-		must(t, err)
-		defer u.close()
-		lower := tarOf(t, item{name: "lower/f", text: "1"}, item{name: "link", kind: tar.TypeSymlink, link: "lower"}, item{name: "out", kind: tar.TypeSymlink, link: "../outside"}, item{name: "up", kind: tar.TypeSymlink, link: "../.."})
-		if _, err := u.layer(t.Context(), bytes.NewReader(lower), descriptor{MediaType: typeLayer}); err != nil {
-			t.Fatal(err)
-		}
-		_, err = u.layer(t.Context(), bytes.NewReader(b), descriptor{MediaType: typeLayer})
-		if err == nil {
-			err = u.finish()
-		}
-		if err != nil && cell.KindOf(err) == cell.Internal && !strings.Contains(err.Error(), "file name too long") {
-			t.Errorf("%v", err)
-		}
-		for _, l := range listing(t, root) {
-			mode, name, _ := strings.Cut(l, " ")
-			if strings.HasPrefix(mode, "d") { // of a directory setgid says whose new files are
-				mode = strings.ReplaceAll(mode, "g", "")
+		boundtest.AllocatesBeside(t, len(b), 2*plainWindow, func() {
+			top := t.TempDir()
+			root := filepath.Join(top, "root")
+			must(t, os.Mkdir(root, 0o700))
+			must(t, os.WriteFile(filepath.Join(top, "outside"), []byte("untouched"), 0o644))
+			before := listing(t, filepath.Dir(root))
+			u, err := newUnpacker(root, Limits{Bytes: 1 << 20, Files: 200}, false)
+			must(t, err)
+			defer u.close()
+			lower := tarOf(t, item{name: "lower/f", text: "1"}, item{name: "link", kind: tar.TypeSymlink, link: "lower"}, item{name: "out", kind: tar.TypeSymlink, link: "../outside"}, item{name: "up", kind: tar.TypeSymlink, link: "../.."})
+			if _, err := u.layer(t.Context(), bytes.NewReader(lower), descriptor{MediaType: typeLayer}); err != nil {
+				t.Fatal(err)
 			}
-			if strings.ContainsAny(mode, "DcpSug") {
-				t.Errorf("%s %s", mode, name)
+			_, err = u.layer(t.Context(), bytes.NewReader(b), descriptor{MediaType: typeAnyLayer, Size: int64(len(b))})
+			if err == nil {
+				err = u.finish()
 			}
-		}
-		must(t, linux.RemoveTree(root))
-		must(t, os.Mkdir(root, 0o700))
-		if d := cmp.Diff(before, listing(t, filepath.Dir(root))); d != "" {
-			t.Errorf("what lies outside was changed:\n%s", d)
-		}
+			if err != nil && cell.KindOf(err) == cell.Internal && !strings.Contains(err.Error(), "file name too long") {
+				t.Errorf("%v", err)
+			}
+			for _, l := range listing(t, root) {
+				mode, name, _ := strings.Cut(l, " ")
+				if strings.HasPrefix(mode, "d") { // of a directory setgid says whose new files are
+					mode = strings.ReplaceAll(mode, "g", "")
+				}
+				if strings.ContainsAny(mode, "DcpSug") {
+					t.Errorf("%s %s", mode, name)
+				}
+			}
+			must(t, linux.RemoveTree(root))
+			must(t, os.Mkdir(root, 0o700))
+			if d := cmp.Diff(before, listing(t, filepath.Dir(root))); d != "" {
+				t.Errorf("what lies outside was changed:\n%s", d)
+			}
+		})
 	})
 }

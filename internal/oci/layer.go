@@ -14,8 +14,21 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// maxWindow bounds the memory that a zstd layer may ask for.
-const maxWindow = 128 << 20
+// maxWindow bounds the memory that a zstd layer may ask for, which is taken before
+// anything is unpacked; plainWindow what a small one may, which is what all levels of
+// zstd but those above 19 use.
+const (
+	maxWindow   = 128 << 20
+	plainWindow = 8 << 20
+)
+
+// window is how much memory a zstd layer of so many bytes may ask for.
+func window(size int64) uint64 {
+	if size <= 0 || size > maxWindow/32 { // not known, or large
+		return maxWindow
+	}
+	return uint64(max(plainWindow, 32*size))
+}
 
 // Limits bound an image.
 type Limits struct {
@@ -92,7 +105,7 @@ func openLayer(r io.Reader, d descriptor, bound int64) (*layer, error) {
 		}
 		plain = z
 	case "zstd":
-		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window(d.Size)), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, l.blame(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -83,7 +84,16 @@ const (
 	maxManifest = 4 << 20
 	maxConfig   = 8 << 20
 	maxLayers   = 256
+	maxValues   = 1 << 16 // of JSON
 )
+
+// unmarshal decodes JSON of an image.
+func unmarshal(b []byte, what string, to any) error {
+	if err := bound.Values(b, what, maxValues); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, to)
+}
 
 func corrupt(format string, args ...any) error {
 	return cell.Errorf(cell.Corrupt, "oci.Pull", "pull it again, or from somewhere else", format, args...)
@@ -96,7 +106,7 @@ func unsupported(format string, args ...any) error {
 // readManifest parses a manifest or an index. told is the media type that
 // whoever gave it has said; "" for nothing.
 func readManifest(b []byte, told string) (m manifest, err error) {
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := unmarshal(b, "a manifest", &m); err != nil {
 		return m, corrupt("cannot read a manifest: %w", err)
 	}
 	told, _, _ = strings.Cut(told, ";")
@@ -213,7 +223,7 @@ func (d *descriptor) short() string {
 
 // readConfig parses and checks a config; layers is how many the manifest has.
 func readConfig(b []byte, layers int) (c config, err error) {
-	if err := json.Unmarshal(b, &c); err != nil {
+	if err := unmarshal(b, "a config", &c); err != nil {
 		return c, corrupt("cannot read the config: %w", err)
 	}
 	if c.OS != "" && c.OS != "linux" || c.Architecture != "" && c.Architecture != runtime.GOARCH {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -28,6 +29,10 @@ const (
 	maxName  = 255
 	maxPath  = 4095
 	maxDepth = 200
+
+	// maxNames is how many bytes all names together have: names that differ in their
+	// ends alone take nothing in a compressed layer, and all of it in memory.
+	maxNames = 256 << 20
 )
 
 // Counts say what of an image is different on this host.
@@ -49,8 +54,9 @@ type unpacker struct {
 	own   bool              // owners can be given
 	spare func(int64) error // whether the disk has room for so many bytes
 	count Counts
-	names int   // in all layers
-	raw   int64 // bytes of all tars
+	names int           // in all layers
+	text  *bound.Budget // bytes of names in all layers, which are kept until it is unpacked
+	raw   int64         // bytes of all tars
 	dirs  map[string]rights
 
 	// of the present layer, by real paths
@@ -83,7 +89,8 @@ func newUnpacker(dir string, lim Limits, own bool) (*unpacker, error) {
 		under.Close()
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	u := &unpacker{root: fd, under: under, lim: lim, own: own, dirs: map[string]rights{"": {mode: 0o755, mtime: time.Unix(0, 0)}}, spare: func(int64) error { return nil }}
+	u := &unpacker{root: fd, under: under, lim: lim, own: own, dirs: map[string]rights{"": {mode: 0o755, mtime: time.Unix(0, 0)}}, spare: func(int64) error { return nil },
+		text: bound.NewBudget("the image's names", maxNames, "bytes")}
 	u.last.fd = -1
 	return u, nil
 }
@@ -124,6 +131,9 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader, d descriptor) (diff c
 		}
 		if u.names++; u.names > u.lim.Files {
 			return diff, tooMuch("it has more than %d names", u.lim.Files)
+		}
+		if err := u.text.Spend(int64(len(h.Name))); err != nil {
+			return diff, tooMuch("%w", err)
 		}
 		if err := u.entry(l, h); err != nil {
 			return diff, err

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -17,24 +18,26 @@ func FuzzFile(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		file, err := ParseFile("p.yaml", []byte(s))
-		if err != nil {
-			if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), "p.yaml") || !strings.Contains(err.Error(), "[") {
-				t.Fatalf("%v", err)
+		boundtest.Allocates(t, len(s), func() {
+			file, err := ParseFile("p.yaml", []byte(s))
+			if err != nil {
+				if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), "p.yaml") || !strings.Contains(err.Error(), "[") {
+					t.Fatalf("%v", err)
+				}
+				return
 			}
-			return
-		}
-		r, err := Merge(Defaults(host), file, Flags{})
-		if err != nil {
-			t.Fatalf("read, and not merged: %v", err)
-		}
-		p, err := r.Rules()
-		if err != nil {
-			t.Fatalf("read, and not compiled: %v\n%s", err, r.Canonical())
-		}
-		if again, err := Merge(Defaults(host), file, Flags{}); err != nil || again.Digest() != p.Digest() {
-			t.Fatalf("another digest the second time: %v", err)
-		}
+			r, err := Merge(Defaults(host), file, Flags{})
+			if err != nil {
+				t.Fatalf("read, and not merged: %v", err)
+			}
+			p, err := r.Rules()
+			if err != nil {
+				t.Fatalf("read, and not compiled: %v\n%s", err, r.Canonical())
+			}
+			if again, err := Merge(Defaults(host), file, Flags{}); err != nil || again.Digest() != p.Digest() {
+				t.Fatalf("another digest the second time: %v", err)
+			}
+		})
 	})
 }
 

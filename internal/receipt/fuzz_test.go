@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable/durabletest"
 )
@@ -43,22 +44,24 @@ func FuzzBundle(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b, err := DecodeBundle(text)
-		if err != nil {
-			if cell.KindOf(err) != cell.Invalid {
-				t.Fatal(err)
+		boundtest.Allocates(t, len(text), func() {
+			b, err := DecodeBundle(text)
+			if err != nil {
+				if cell.KindOf(err) != cell.Invalid {
+					t.Fatal(err)
+				}
+				return
 			}
-			return
-		}
-		r := Verify(b, k.Public(), &known)
-		if !r.OK() {
-			return
-		}
-		for _, p := range b.Receipts {
-			if !genuine[string(p.Envelope)] {
-				t.Fatalf("verified, but never written: %s", p.Envelope)
+			r := Verify(b, k.Public(), &known)
+			if !r.OK() {
+				return
 			}
-		}
+			for _, p := range b.Receipts {
+				if !genuine[string(p.Envelope)] {
+					t.Fatalf("verified, but never written: %s", p.Envelope)
+				}
+			}
+		})
 	})
 }
 

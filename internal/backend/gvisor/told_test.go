@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
 )
@@ -68,16 +69,18 @@ func FuzzTold(f *testing.F) {
 	f.Add([]byte("exec \"/usr/bin/env\"\naway\nexec \"\\x00\"\n"))
 	f.Add([]byte("{\"msg\":\"Unsupported\"}\n334 18446744073709551615 1 2\n99999999999999999999 0 0 0\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m := toldOf()
-		m.take(b[:len(b)/2])
-		m.take(b[len(b)/2:])
-		if len(m.missing) > missingKinds+1 || len(m.line) > toldLine+1 || len(m.denied) > 1 {
-			t.Fatalf("%d kinds, a line of %d", len(m.missing), len(m.line))
-		}
-		for name := range m.missing {
-			if len(name) > 64 {
-				t.Fatalf("%q", name)
+		boundtest.Allocates(t, len(b), func() {
+			m := toldOf()
+			m.take(b[:len(b)/2])
+			m.take(b[len(b)/2:])
+			if len(m.missing) > missingKinds+1 || len(m.line) > toldLine+1 || len(m.denied) > 1 {
+				t.Fatalf("%d kinds, a line of %d", len(m.missing), len(m.line))
 			}
-		}
+			for name := range m.missing {
+				if len(name) > 64 {
+					t.Fatalf("%q", name)
+				}
+			}
+		})
 	})
 }

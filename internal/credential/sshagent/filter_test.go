@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -317,13 +318,15 @@ func FuzzFilter(f *testing.F) {
 		f.Add(msg)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		if len(msg) == 0 {
-			return
-		}
-		x.again() // nothing is bound: whatever is said, nothing is signed
-		if out := x.answer(msg[0], msg[1:]); len(out) == 0 || out[0] == msgSignature {
-			t.Fatalf("%v", out)
-		}
-		x.ev.list = nil
+		boundtest.Allocates(t, len(msg), func() {
+			if len(msg) == 0 {
+				return
+			}
+			x.again() // nothing is bound: whatever is said, nothing is signed
+			if out := x.answer(msg[0], msg[1:]); len(out) == 0 || out[0] == msgSignature {
+				t.Fatalf("%v", out)
+			}
+			x.ev.list = nil
+		})
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/vmm"
@@ -252,15 +253,17 @@ func FuzzMonitor(f *testing.F) {
 	f.Add([]byte("{\"QMP\": {}}\n{\"return\": {\"status\": 1}, \"id\": 1}\n{\"event\": \"MIGRATION\", \"data\": []}\n"))
 	f.Add([]byte("{\"event\": \"SHUTDOWN\", \"data\": null}\n{\"id\": -1}\n[]\n"))
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		ours, theirs := pair(t)
-		v := &machine{migrated: make(chan string, 8)}
-		v.m = newMonitor(ours, v.event)
-		go func() {
-			theirs.Write(lines)
-			theirs.CloseWrite()
-		}()
-		v.Status(t.Context())
-		<-v.Done()
-		theirs.Close()
+		boundtest.Allocates(t, len(lines), func() {
+			ours, theirs := pair(t)
+			v := &machine{migrated: make(chan string, 8)}
+			v.m = newMonitor(ours, v.event)
+			go func() {
+				theirs.Write(lines)
+				theirs.CloseWrite()
+			}()
+			v.Status(t.Context())
+			<-v.Done()
+			theirs.Close()
+		})
 	})
 }
