@@ -87,8 +87,13 @@ type RestoreRequest struct {
 	Verify bool `json:"verify,omitempty"` // prove by walking everything
 	Files  bool `json:"files,omitempty"`  // of a checkpoint with memory, its files alone
 	DryRun bool `json:"dry_run,omitempty"`
+	// Certify "strict": it is an error if what goes on inherits a generator of random
+	// numbers, and the cell stays as it was. Of a checkpoint with memory it is tried first
+	// in a copy that is thrown away.
+	Certify string `json:"certify,omitempty"`
 	// AtFork is a command that a shell runs in the cell, of a checkpoint with memory, before
-	// anything else of it goes on. When it fails, nothing runs.
+	// anything else of it goes on. When it fails, nothing runs. With Certify it runs in the
+	// copy, too; when it fails there, the cell stays as it was.
 	AtFork string `json:"at_fork,omitempty"`
 }
 

@@ -131,6 +131,11 @@ type LeftOut struct {
 	Kind string   `json:"kind"`             // "secret", "fields", "special", "unreadable"; "outside": the path leads out of the source; "tracked": a secret that is in the cell, since git tracks it
 	Of   []string `json:"fields,omitempty"` // which fields of the file, when only they were left out
 	Fix  string   `json:"fix,omitempty"`    // the flag that lets it in, when one does
+	// Masked says that git tracks it, and that it was left out by the rule
+	// secrets: mask of the policy. History says that what was committed of it is in
+	// the cell all the same, in git's objects.
+	Masked  bool `json:"masked,omitempty"`
+	History bool `json:"history,omitempty"`
 }
 
 // Check is the outcome of --check.

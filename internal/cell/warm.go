@@ -128,6 +128,9 @@ type Adoption struct {
 	// Strict says that nothing of the copy may go on that inherits a generator of random
 	// numbers: adopting it is Unsupported then.
 	Strict bool `json:"strict,omitempty"`
+	// Trial says that the copy is thrown away whatever comes of it: it goes no further than
+	// its certificate needs. What is copied whole and has no interpreter does not go on.
+	Trial bool `json:"trial,omitempty"`
 	// First is run in the copy when it has its identity, before anything else of it goes
 	// on. A copy in which it fails is not adopted.
 	First *Start `json:"first,omitempty"`

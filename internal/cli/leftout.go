@@ -13,10 +13,10 @@ const maxNamed = 5
 
 // sayLeftOut names what the cell of a run did not get: paths of the source, and
 // what the source points to outside itself. It names the secrets that the cell has
-// because git tracks them.
+// because git tracks them, and those that it does not have although git does.
 func (a *app) sayLeftOut(run api.Run) {
-	var names, tracked []string
-	n, outside := 0, 0
+	var names, tracked, masked []string
+	n, outside, history := 0, 0, false
 	for _, l := range run.LeftOut {
 		if l.Kind == "outside" {
 			if outside++; outside <= maxNamed {
@@ -26,6 +26,10 @@ func (a *app) sayLeftOut(run api.Run) {
 		}
 		if l.Kind == "tracked" {
 			tracked = append(tracked, printable(l.Path))
+			continue
+		}
+		if l.Masked {
+			masked, history = append(masked, printable(l.Path)), history || l.History
 			continue
 		}
 		if n++; n <= maxNamed {
@@ -41,6 +45,16 @@ func (a *app) sayLeftOut(run api.Run) {
 		}
 		a.say("pando: secrets in the cell, since git tracks them: %s (%s)", strings.Join(tracked, ", "), plural(k, "path"))
 	}
+	if k := len(masked); k > 0 {
+		if k > maxNamed {
+			masked = append(masked[:maxNamed], "…")
+		}
+		more := ""
+		if history {
+			more = "; git's objects in the cell have what was committed of them"
+		}
+		a.say("pando: masked, though git tracks them: %s (%s); let one in with --with-secret PATH%s", strings.Join(masked, ", "), plural(k, "path"), more)
+	}
 	if n > 0 {
 		if n > maxNamed {
 			names = append(names, "…")
@@ -52,6 +66,9 @@ func (a *app) sayLeftOut(run api.Run) {
 // leftOutWords says what was left out, why, and the flag that lets it in.
 func leftOutWords(l api.LeftOut) string {
 	text := printable(l.Path) + ": " + printable(l.Why)
+	if l.History {
+		text += "; git's objects in the cell have what was committed of it"
+	}
 	if l.Fix != "" {
 		text += "; let it in with " + printable(l.Fix)
 	}

@@ -45,6 +45,8 @@ A policy file is YAML. Every section may be left out; an unknown word is an erro
   version: 1
   isolation: {least: gvisor}         # none, namespace, gvisor or microvm; a host
                                      # policy without it means namespace
+  secrets: mask                      # secrets that git tracks stay outside, too;
+                                     # name (the default) lets them in and names them
   files:
     mounts:
       - {source: ../shared, target: /srv/shared}

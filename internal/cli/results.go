@@ -284,6 +284,7 @@ run pending again.`,
 	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "go back past later runs without asking")
 	c.Flags().BoolVar(&req.Verify, "verify", false, "prove it by reading every file")
 	c.Flags().BoolVar(&req.Files, "files", false, "of a checkpoint with memory, restore its files alone: nothing runs then")
+	c.Flags().StringVar(&req.Certify, "certify", "", "strict: refuse what inherits generators of random numbers, before anything is changed")
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", "of a checkpoint with memory, command that a shell runs before anything else goes on")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
 	return c

@@ -121,7 +121,7 @@ var fields = access.Fields{
 
 	// What is done in and with a cell.
 	"CheckpointRequest.message": harmless,
-	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.at_fork": harmless,
+	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.certify": harmless, "RestoreRequest.at_fork": harmless,
 	"UndoRequest.to": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
 	"ForkRequest.number": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
 	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless, "BranchRequest.at_fork": harmless, // as a command of an exec

@@ -66,6 +66,13 @@ func (t terms) first(base []string, own map[string]string, c *Cell) *cell.Start 
 	}
 }
 
+// adoption is that of a cell which goes on at a checkpoint of its own, or of a copy in
+// which that is tried. base are the variables of its commands.
+func (t terms) adoption(base []string, c *Cell, trial bool) cell.Adoption {
+	return cell.Adoption{Hostname: hostname(c), Strict: t.strict, Trial: trial,
+		First: t.first(base, map[string]string{"PANDO_CELL": c.Title()}, c)}
+}
+
 // final reports whether a copy that was refused so would be refused again.
 func (t terms) final(err error) bool {
 	switch cell.KindOf(err) {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/fault"
@@ -60,11 +61,8 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 		return err
 	}
 	for range names {
-		c := &Cell{
-			ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
-			Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-			ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup,
-		}
+		c := copyOf(src, b.at.ID)
+		c.Shared, c.Setup = b.shared.Digest, b.shared.Setup
 		ch := &child{c: c, terms: b.terms}
 		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
 		c.Head = ch.first.ID
@@ -89,6 +87,64 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 		return err
 	}
 	return b.record(ctx)
+}
+
+// copyOf is a new cell that goes on where src was at a checkpoint.
+func copyOf(src *Cell, at cell.CheckpointID) *Cell {
+	return &Cell{
+		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
+		Next: 2, Parent: &Origin{src.ID, at}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
+		ImportKey: src.ImportKey, Known: src.Known, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
+	}
+}
+
+// tryAt returns the error with which a cell would be refused to go on at a checkpoint
+// with memory, which is loaded. It asks a copy that no record names and that is thrown
+// away: the cell itself is not touched. The command of want runs in the copy; what else
+// was captured does not go on there, unless it has an interpreter.
+func (e *Engine) tryAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) error {
+	done, err := e.promise(1, true)
+	if err != nil {
+		return err
+	}
+	defer done()
+	tree, err := e.tree(ctx, k)
+	if err != nil {
+		return err
+	}
+	trial := copyOf(c, k.ID)
+	trial.Name = c.Name
+	fault.Step("make the folder of a trial")
+	if err := os.Mkdir(e.private(trial.ID), 0o700); err != nil {
+		return full(err)
+	}
+	var w backend.Warmer
+	defer func() {
+		if w != nil {
+			e.dropChild(ctx, &child{c: trial, w: w}, "the trial is over")
+		} else {
+			e.dropFiles(trial)
+		}
+	}()
+	if err := t.begin(ctx, trial, tree.Root); err != nil {
+		return err
+	}
+	mounts, err := e.forkMounts(trial, t.provider)
+	if err != nil {
+		return err
+	}
+	n, err := e.pooledGovernance(trial)
+	if err != nil {
+		return err
+	}
+	if w, err = t.copy(ctx, trial, mounts, n, false); err != nil {
+		return err
+	}
+	cert, err := w.Adopt(ctx, want.adoption(e.cellEnv(c), c, true))
+	if err == nil {
+		err = cell.Uncertified(cert.Inherited())
+	}
+	return want.adoptError(err)
 }
 
 // copy makes one of the branches.
@@ -183,7 +239,10 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 		return 0, nil, err
 	}
 	undo.Add("remove the copy", func(ctx context.Context) error { return e.removeInstance(ctx, w, "it could not go on") })
-	cert, err := w.Adopt(ctx, cell.Adoption{Hostname: hostname(&next), First: want.first(e.cellEnv(&next), map[string]string{"PANDO_CELL": next.Title()}, &next)})
+	cert, err := w.Adopt(ctx, want.adoption(e.cellEnv(&next), &next, false))
+	if err == nil && want.strict {
+		err = cell.Uncertified(cert.Inherited())
+	}
 	if err != nil {
 		return 0, nil, want.adoptError(err)
 	}

@@ -331,7 +331,7 @@ func TestF20ImportUnderWay(t *testing.T) {
 	b.Engine.work.Wait()
 	p := b.cfg.Providers[0]
 	w := b.under.begin()
-	im, key, err := b.importSource(b.ctx, p, b.src, nil, nil, w, func(int64, int64) {})
+	im, key, err := b.importSource(b.ctx, p, b.src, nil, nil, false, w, func(int64, int64) {})
 	b.must(err)
 	path := b.sourcePath(key, "json")
 	if st, err := os.Stat(path); err != nil || time.Since(st.ModTime()) > time.Minute {

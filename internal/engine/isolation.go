@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // standingLayers reads the policies of the host and of the user, which govern
@@ -34,8 +35,8 @@ func (e *Engine) standingLayers(read func(layer, name string, text []byte) error
 
 // mayStart refuses whatever would start something in a cell, or make a cell of
 // it, when its backend isolates less than the policy of the host or the user
-// demands now, which may be younger than the cell. (Its own policy was asked when
-// it was made.) What it has can be taken from it, and it can be stopped and removed.
+// demands now, which may be younger than the cell, or when it has secrets that
+// this policy masks. (Its own policy was asked when it was made.) What it has can be taken from it, and it can be stopped and removed.
 func (e *Engine) mayStart(c *Cell) error {
 	var layers []policy.Layer
 	err := e.standingLayers(func(layer, name string, text []byte) error {
@@ -47,7 +48,22 @@ func (e *Engine) mayStart(c *Cell) error {
 		return err
 	}
 	least, origins := policy.Defaults(e.cfg.Host).Isolation.Bound(layers)
-	return least.Refuse(origins, "start anything in cell "+c.Title(), c.Backend)
+	what := "start anything in cell " + c.Title()
+	if err := least.Refuse(origins, what, c.Backend); err != nil {
+		return err
+	}
+	word, origins := policy.Defaults(e.cfg.Host).Secrets.Bound(layers)
+	return word.Refuse(origins, what, trackedIn(c))
+}
+
+// trackedIn returns the secrets that a cell has because git tracks them.
+func trackedIn(c *Cell) (paths []string) {
+	for _, l := range c.LeftOut {
+		if l.Kind == workspace.Tracked {
+			paths = append(paths, l.Path)
+		}
+	}
+	return paths
 }
 
 // backendUnder is the backend that is asked for; without one, the first of this

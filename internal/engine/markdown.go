@@ -111,6 +111,9 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 			if len(l.Of) > 0 {
 				fmt.Fprintf(b, " (%s)", strings.Join(l.Of, ", "))
 			}
+			if l.History {
+				b.WriteString("; git's objects in the cell have what was committed of it")
+			}
 			if l.Fix != "" {
 				fmt.Fprintf(b, "; let it in with `%s`", l.Fix)
 			}

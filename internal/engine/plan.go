@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -21,17 +22,18 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	out := api.Plan{Source: p.source, Command: redactArgs(req.Command), Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()), Image: p.image.String(), Policy: p.policy.Digest().String(),
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
+	hidden := p.policy.Files.Hidden
 	c := Cell{Source: p.source, Image: p.image.String()}
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
-		out.LeftOut = leftOutAPI(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }))
+		out.LeftOut = leftOutAPI(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }), hidden)
 	} else {
-		s, err := workspace.Survey(ctx, p.source, p.with, e.cfg.Parser)
+		s, err := workspace.Survey(ctx, p.source, p.with, p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
 		if err != nil {
 			return out, err
 		}
-		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, leftOutAPI(s.LeftOut)
+		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, leftOutAPI(s.LeftOut, hidden)
 		out.Notes = append(out.Notes, s.Notes...)
 	}
 	x := &execution{e: e, p: p, c: c, run: &Run{}}
@@ -41,7 +43,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	}
 	x.plan = img
 	x.nameOutside()
-	out.LeftOut = append(out.LeftOut, leftOutAPI(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }))...)
+	out.LeftOut = append(out.LeftOut, leftOutAPI(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }), hidden)...)
 	out.Notes = append(out.Notes, x.run.Notes...)
 	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Why: whyTmp},
 		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Why: whyWorkspace})

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -88,7 +89,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	x.run.In.Before = x.before.ID
 	x.nameOutside()
 	x.run.Provider = api.Provider{Name: x.c.Provider, Why: x.c.WhyNot}
-	x.run.LeftOut = leftOutAPI(x.c.LeftOut)
+	x.run.LeftOut = leftOutAPI(x.c.LeftOut, x.p.policy.Files.Hidden)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -119,7 +120,7 @@ func (x *execution) source(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	im, key, err := e.importSource(ctx, p, orElse(x.p.from, x.p.source), x.p.with, x.p.req.WithSecret, x.made, func(files, bytes int64) {
+	im, key, err := e.importSource(ctx, p, orElse(x.p.from, x.p.source), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, func(files, bytes int64) {
 		x.l.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
 	})
 	if err != nil {
@@ -405,10 +406,13 @@ func point(k *Checkpoint) *api.Point {
 	return &api.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
 }
 
-func leftOutAPI(list []workspace.LeftOut) []api.LeftOut {
+// leftOutAPI gives what was left out in the words of the API. hidden is what the
+// policy hides.
+func leftOutAPI(list []workspace.LeftOut, hidden []string) []api.LeftOut {
+	noGit := slices.Contains(hidden, ".git") || slices.Contains(hidden, ".git/objects")
 	out := make([]api.LeftOut, 0, len(list))
 	for _, l := range list {
-		out = append(out, api.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields, Fix: l.Fix})
+		out = append(out, api.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields, Fix: l.Fix, Masked: l.Masked, History: l.History && !noGit})
 	}
 	return out
 }

@@ -30,6 +30,9 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err := pol.Isolation.Refuse(pol.Origins, "govern cell "+c.Title(), c.Backend); err != nil {
 		return err
 	}
+	if err := pol.Secrets.Refuse(pol.Origins, "govern cell "+c.Title(), trackedIn(&c)); err != nil {
+		return err
+	}
 	if pol.Digest() == s.Policy {
 		return nil
 	}

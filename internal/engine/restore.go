@@ -10,7 +10,9 @@ import (
 )
 
 // Restore brings a cell back to one of its checkpoints. Its processes end.
-// What it was before stays as a checkpoint.
+// What it was before stays as a checkpoint. Where the request is strict and the
+// checkpoint has generators of random numbers that others who go on there have in
+// common with it, it is Unsupported, and the cell goes on as it was.
 func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (res api.RestoreResult, err error) {
 	if !req.DryRun {
 		var a *act
@@ -41,7 +43,7 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if k.Gone {
 		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d expired and was removed", c.Title(), k.Number)
 	}
-	want, err := termsOf("", req.AtFork)
+	want, err := termsOf(req.Certify, req.AtFork)
 	if err == nil && (k.Memory == nil || req.Files) {
 		err = want.filesAlone(fmt.Sprintf("%s@%d", c.Title(), k.Number))
 	}
@@ -75,6 +77,11 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 				"cannot restore %s@%d with its memory, and nothing was changed: %w", c.Title(), k.Number, err)
 		}
 		defer at.forget()
+		if want.strict {
+			if err := e.tryAt(ctx, at, &c, &k, want); err != nil {
+				return res, cell.Errorf(cell.KindOf(err), "engine.Restore", cell.HintOf(err), "cannot restore %s@%d with its memory, and nothing was changed: %w", c.Title(), k.Number, err)
+			}
+		}
 	}
 	if inst := e.instance(c.ID); inst != nil {
 		if list, err := inst.List(ctx); err == nil {

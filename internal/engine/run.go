@@ -264,6 +264,8 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		if err := e.mayHaveImage(p); err != nil {
 			return err
 		}
+	} else if err := p.policy.Secrets.Refuse(p.policy.Origins, "run in cell "+p.cell.Title(), trackedIn(p.cell)); err != nil {
+		return err
 	}
 	if err := e.planKernel(p); err != nil {
 		return err

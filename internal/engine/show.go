@@ -106,7 +106,7 @@ func (e *Engine) recordView(c *Cell) api.Cell {
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
 		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
 		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
-		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut), Policy: c.Setup.Policy.String(),
+		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut, c.Setup.Hidden), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
 	}
 	v.Labels, v.Lease = e.leaseView(c.ID)
@@ -273,7 +273,7 @@ func (e *Engine) briefView(c *Cell) api.Cell {
 	labels, lease := e.leaseView(c.ID)
 	return api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image,
-		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut),
+		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut, c.Setup.Hidden),
 		Policy: c.Setup.Policy.String(), Checkpoints: 1, Head: 1, Parent: e.parentView(c), Interpreter: e.interpView(c),
 		Labels: labels, Lease: lease,
 	}

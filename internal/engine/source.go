@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -31,10 +32,14 @@ type sourceRecord struct {
 }
 
 // importSource brings a source into a base, from what is known of it.
-func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, made *work, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
+func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source string, with secret.With, names []string, mask bool, made *work, progress func(files, bytes int64)) (*workspace.Imported, string, error) {
 	names = append([]string(nil), names...)
 	sort.Strings(names)
-	key := cell.Sum([]byte(strings.Join(append([]string{p.Name(), source}, names...), "\x00")))
+	words := append([]string{p.Name(), source}, names...)
+	if mask {
+		words = append(words, "", string(policy.SecretsMask)) // no name is empty
+	}
+	key := cell.Sum([]byte(strings.Join(words, "\x00")))
 	name := strings.TrimPrefix(key.String(), "sha256:")[:32]
 	release, err := e.turns.take(ctx, cell.ID("source "+name), "an import", nil)
 	if err != nil {
@@ -46,7 +51,7 @@ func (e *Engine) importSource(ctx context.Context, p workspace.Provider, source 
 		e.log.Warn("cannot use the last import", "source", source, "error", err)
 	}
 	im, err := workspace.Import(ctx, workspace.ImportRequest{
-		Source: source, With: with, Provider: p, Objects: e.cfg.Objects, Prev: prev, Parser: e.cfg.Parser, Progress: progress,
+		Source: source, With: with, Mask: mask, Provider: p, Objects: e.cfg.Objects, Prev: prev, Parser: e.cfg.Parser, Progress: progress,
 	})
 	if err != nil {
 		return nil, "", err

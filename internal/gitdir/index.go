@@ -89,7 +89,7 @@ func ReadIndex(r io.Reader, size int64, hashLen int) (*Set, error) {
 			return nil, err
 		}
 	}
-	if err := x.extensions(); err != nil {
+	if err := x.extensions(nil); err != nil {
 		return nil, err
 	}
 	if err := x.checkSum(); err != nil {
@@ -111,6 +111,9 @@ type indexReader struct {
 	version uint32
 	buf     [128]byte // for take
 	name    []byte    // of the last entry
+
+	fixed    []byte // of the last entry, up to its flags
+	extended uint16 // its further flags
 }
 
 func newIndexReader(r io.Reader, size int64, hashLen int) *indexReader {
@@ -166,15 +169,18 @@ func (x *indexReader) entry() (mode uint32, shared int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	x.fixed, x.extended = append(x.fixed[:0], b...), 0
 	mode = binary.BigEndian.Uint32(b[indexMode:])
 	if binary.BigEndian.Uint16(b[fixed-2:])&indexExtended != 0 {
 		fixed += 2
 		if x.version < 3 {
 			return 0, 0, corruptIndex("extended flags where none may be")
 		}
-		if _, err := x.take(2); err != nil {
+		more, err := x.take(2)
+		if err != nil {
 			return 0, 0, err
 		}
+		x.extended = binary.BigEndian.Uint16(more)
 	}
 	if x.version == 4 {
 		drop, err := x.varint()
@@ -230,8 +236,9 @@ func checkIndexName(name []byte, checked int) error {
 }
 
 // extensions checks that what follows the entries may be skipped: extensions
-// whose name begins with a capital letter are optional.
-func (x *indexReader) extensions() error {
+// whose name begins with a capital letter are optional. to, which may be nil,
+// takes over some.
+func (x *indexReader) extensions(to *indexWriter) error {
 	for x.left > 0 {
 		head, err := x.take(8)
 		if err != nil {
@@ -250,6 +257,15 @@ func (x *indexReader) extensions() error {
 			return unsupportedIndex("extension %q is not known", name)
 		}
 		x.left -= size
+		if to != nil {
+			kept, err := to.keep(head, size, x.r)
+			if err != nil {
+				return cutOff(err)
+			}
+			if kept {
+				continue
+			}
+		}
 		if _, err := x.r.Discard(int(size)); err != nil {
 			return cutOff(err)
 		}

@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"bytes"
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
@@ -276,6 +277,13 @@ func FuzzGitIndex(f *testing.F) {
 			if !filepath.IsLocal(p) || !s.Has(p) {
 				t.Fatalf("bad path %q", p)
 			}
+		}
+		var out bytes.Buffer
+		if err := (&Repo{hashLen: hashLen}).SkipWorktree(bytes.NewReader(b), int64(len(b)), &out, paths[:len(paths)/2]); err != nil {
+			t.Fatalf("read, and not copied: %v", err)
+		}
+		if again, err := readIndex(out.Bytes(), hashLen); err != nil || !slices.Equal(slices.Collect(again.All()), paths) {
+			t.Fatalf("its copy is another: %v", err)
 		}
 	})
 }

@@ -16,6 +16,7 @@
 //	config.go           git's config; who commits
 //	orders.go, named.go what git's configuration names; what other files name
 //	index.go            git's index
+//	skip.go             a copy of it, in which files need not be there
 //	set.go              the paths in it, in little memory
 //	outside.go          a large index, parsed by another process
 //	ignore.go, rule.go  ignore rules

@@ -35,25 +35,21 @@ func TestX09ToolsThatCopySayWhatIsInherited(t *testing.T) {
 	})
 	cs := agent(t, s, nil)
 	for _, c := range []struct {
-		tool    string
-		args    map[string]any
-		certify bool
+		tool string
+		args map[string]any
 	}{
-		{"fork", map[string]any{"of": "warm"}, true},
-		{"fork", map[string]any{"of": "c", "checkpoint": 2}, true},
-		{"branch", map[string]any{"cell": "c"}, true},
-		{"restore", map[string]any{"cell": "c", "checkpoint": 2}, false},
+		{"fork", map[string]any{"of": "warm"}},
+		{"fork", map[string]any{"of": "c", "checkpoint": 2}},
+		{"branch", map[string]any{"cell": "c"}},
+		{"restore", map[string]any{"cell": "c", "checkpoint": 2}},
 	} {
 		args := maps.Clone(c.args)
-		args["at_fork"] = "kill -USR1 3"
-		if c.certify {
-			args["certify"] = "strict"
-		}
+		args["at_fork"], args["certify"] = "kill -USR1 3", "strict"
 		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: c.tool, Arguments: args})
 		if err != nil || r.IsError {
 			t.Fatalf("%s of %v: %v, %s", c.tool, c.args, err, said(r))
 		}
-		if body["at_fork"] != "kill -USR1 3" || c.certify && body["certify"] != "strict" {
+		if body["at_fork"] != "kill -USR1 3" || body["certify"] != "strict" {
 			t.Errorf("%s of %v asks %v", c.tool, c.args, body)
 		}
 		if !strings.Contains(said(r), "inherited: "+has[0]) {

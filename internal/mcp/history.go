@@ -67,6 +67,7 @@ type restoreIn struct {
 	Lose       bool   `json:"lose,omitempty" jsonschema:"confirm that the results of later runs leave the cell's workspace"`
 	Files      bool   `json:"files,omitempty" jsonschema:"of a checkpoint with memory: its files alone"`
 	DryRun     bool   `json:"dry_run,omitempty" jsonschema:"only say what would be done"`
+	Certify    string `json:"certify,omitempty" jsonschema:"strict: refuse to go on with inherited generators of random numbers; the cell stays as it was"`
 	AtFork     string `json:"at_fork,omitempty" jsonschema:"of a checkpoint with memory: a command that a shell runs before anything else goes on"`
 }
 
@@ -75,7 +76,7 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 		return answer{}, err
 	}
 	c.tell("restoring " + in.Cell)
-	r, err := s.cfg.Client.Restore(ctx, in.Cell, api.RestoreRequest{Number: in.Checkpoint, Lose: in.Lose, Files: in.Files, DryRun: in.DryRun, AtFork: in.AtFork})
+	r, err := s.cfg.Client.Restore(ctx, in.Cell, api.RestoreRequest{Number: in.Checkpoint, Lose: in.Lose, Files: in.Files, DryRun: in.DryRun, Certify: in.Certify, AtFork: in.AtFork})
 	if err != nil {
 		return answer{}, err
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func compile(canonical []byte, origins Origins) (*Rules, error) {
 func (r Result) Rules() (*Rules, error) { return compile(r.Canonical(), r.Origins) }
 
 func (e Effective) compile(origins Origins) (*Rules, error) {
-	if err := checkStrength(e.Isolation.Least); err != nil {
+	if err := errors.Join(checkStrength(e.Isolation.Least), checkSecrets(string(e.Secrets))); err != nil {
 		return nil, cell.Errorf(cell.Corrupt, "policy.Compile", "", "cannot use the policy: %w", err)
 	}
 	p, err := compileNetwork(e.Network, "")

@@ -12,6 +12,7 @@ import (
 type File struct {
 	Name        string // as in messages and origins
 	Isolation   FileIsolation
+	Secrets     FileSecrets
 	Mounts      []FileMount
 	Hidden      []Line // paths of the workspace
 	ReadOnly    []Line

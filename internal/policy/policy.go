@@ -27,6 +27,7 @@ const Version = 1
 type Effective struct {
 	Version     int         `json:"version"`
 	Isolation   Isolation   `json:"isolation"`
+	Secrets     Secrets     `json:"secrets"`
 	Files       Files       `json:"files"`
 	Environment Environment `json:"environment"`
 	Processes   Processes   `json:"processes"`
@@ -94,7 +95,7 @@ type Host struct {
 // Defaults is the policy of a run without a file and without flags.
 func Defaults(h Host) Effective {
 	return Effective{
-		Version: Version, Isolation: Isolation{Least: Strengths()[0]},
+		Version: Version, Isolation: Isolation{Least: Strengths()[0]}, Secrets: SecretsName,
 		Files: Files{Mounts: []Mount{}, Secrets: []string{}, Hidden: []string{}, ReadOnly: []string{}}, Environment: Environment{Set: []string{}},
 		Processes:   Processes{Deny: []string{}},
 		Network:     Network{Mode: ModeNone, Allow: []Rule{}, Ask: []Rule{}, Deny: []Rule{}},

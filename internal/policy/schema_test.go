@@ -49,6 +49,11 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		{"version: 1\nisolation: {}\n", false},
 		{"version: 1\nisolation: {least: firecracker}\n", false},
 		{"version: 1\nisolation: {most: gvisor}\n", false},
+		{"version: 1\nsecrets: mask\n", true},
+		{"version: 1\nsecrets: name\n", true},
+		{"version: 1\nsecrets: hide\n", false},
+		{"version: 1\nsecrets: {mask: true}\n", false},
+		{"version: 1\nsecrets: true\n", false},
 		{"version: 1\nnetwrok: {}\n", false},
 		{"version: 1\nnetwork: {allow: []}\n", false},
 		{"version: 1\nnetwork: {allow: [{ports: 443}]}\n", false},
@@ -80,6 +85,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 // everyWord uses each word of the table.
 const everyWord = `version: 1
 isolation: {least: none}
+secrets: mask
 files:
   mounts:
     - {source: ../shared, target: /srv/shared}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,11 @@ func (e Effective) Show(o Origins) (out []Shown) {
 		isolation += " (none: not isolated)"
 	}
 	add("isolation", RuleIsolation, isolation, enforced, "the daemon, whenever something is started")
+	tracked := "secrets that git tracks come in and are named"
+	if e.Secrets == SecretsMask {
+		tracked = "secrets that git tracks stay outside; git's history is not searched for them"
+	}
+	add("secrets", RuleSecrets, tracked, enforced, "import, when the cell is made")
 	for _, m := range e.Files.Mounts {
 		add("files", "mount "+m.Target, "mount "+m.Source+" at "+m.Target+map[bool]string{true: ", writable", false: ""}[m.Writable], enforced, "mounts")
 	}
@@ -220,6 +226,9 @@ func (e Effective) Remarks(o Origins) []string {
 	}
 	if l := o.Lines[RuleIsolation]; l != "" && e.Isolation.Allows(Strengths()[0]) {
 		out = append(out, "isolation.least is none: with --backend none commands run on the host, not isolated"+at(RuleIsolation))
+	}
+	if e.Secrets == SecretsMask && !slices.Contains(e.Files.Hidden, ".git") {
+		out = append(out, "secrets: mask leaves out files: what was committed of them is in git's objects in the cell, unless files.hidden has .git"+at(RuleSecrets))
 	}
 	if e.Approvals.Webhook != "" {
 		out = append(out, "the address of approvals.webhook is in the policy, and so in every receipt: a secret in it is none"+at("approvals.webhook"))

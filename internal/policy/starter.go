@@ -86,6 +86,8 @@ version: 1
 	}
 	b.WriteString(`# isolation: {least: gvisor}  # the weakest backend that may run it: none, namespace, gvisor, microvm
 
+# secrets: mask               # leave out secrets that git tracks, too
+
 # environment:
 #   set: {CI: "true"}
 

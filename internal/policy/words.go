@@ -17,6 +17,8 @@ func (f *File) words() section {
 			{name: "least", about: "The weakest backend that may run it, of none, namespace, gvisor, microvm in this order. Of several layers the strictest counts; a policy of the host that does not say it means namespace.", must: true,
 				line: &f.Isolation.Line, shape: text{words: Strengths(), set: func(s string) error { f.Isolation.Least = s; return checkStrength(s) }}},
 		}}},
+		{name: "secrets", about: "What import does with secrets that git tracks: name lets them in and names them, mask leaves them out. Of several layers the strictest counts.",
+			line: &f.Secrets.Line, shape: text{words: secretsWords(), set: func(s string) error { f.Secrets.Word = Secrets(s); return checkSecrets(s) }}},
 		{name: "files", about: "What the cell sees of the host's files, and what it may do with those of the workspace.", shape: section{words: []word{
 			{name: "mounts", about: "Directories and files of the host that the cell sees.", shape: list{item: f.mount}},
 			{name: "hidden", about: "Paths of the workspace that the cell finds empty.", shape: list{item: lines(&f.Hidden, workspacePath)}},

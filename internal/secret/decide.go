@@ -50,6 +50,9 @@ type Decision struct {
 	// Tracked: git tracks it, so that it comes in as it is. Action and Why say
 	// what it would be otherwise, for the list of secrets that came in.
 	Tracked bool
+	// Masked: git tracks it, and the policy has Action hold all the same. Decide
+	// leaves it to the caller to turn Tracked into Masked.
+	Masked bool
 }
 
 // Decide says what import does with a path of the source, relative to it and
@@ -59,9 +62,9 @@ type Decision struct {
 // and ScanContent mean Keep.
 //
 // What is tracked comes in as it is: it is in the history anyway, and a fixture
-// must not vanish. The decision says Tracked then, and the secret is named. git's own files are never tracked; credentials in them are
-// taken out wherever they are known to be. Everything else is judged by name,
-// then by content.
+// must not vanish. The decision says Tracked then, and the secret is named. git's
+// own files are never tracked; credentials in them are taken out wherever they are
+// known to be. Everything else is judged by name, then by content.
 func Decide(path string, isDir, tracked bool, allowed With) Decision {
 	if allowed.Has(path) {
 		return Decision{Action: Keep, Why: "--with-secret"}

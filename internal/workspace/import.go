@@ -23,10 +23,11 @@ import (
 type ImportRequest struct {
 	Source   string // directory, absolute
 	With     secret.With
+	Mask     bool // secrets that git tracks stay outside, too
 	Provider Provider
 	Objects  Objects
 	// Prev is what an earlier import of the same source left; nil for none.
-	// Its layers must still be there.
+	// Its layers must still be there, and Mask and With be the same.
 	Prev *Imported
 	// Parser parses what is large; with nil, a large index of git is not read.
 	Parser   *parse.Parser
@@ -54,6 +55,10 @@ type LeftOut struct {
 	Why    string   `json:"why"`
 	Fields []string `json:"fields,omitempty"` // Fields: what was taken out of the file
 	Fix    string   `json:"fix,omitempty"`    // Outside: the flag that lets it in
+	// Masked: git tracks the path, and it is here because the policy masks what
+	// git tracks. History: the base has git's objects, and so what was committed.
+	Masked  bool `json:"masked,omitempty"`
+	History bool `json:"history,omitempty"`
 }
 
 // The kinds of LeftOut.
@@ -107,6 +112,7 @@ type importer struct {
 	req     ImportRequest
 	src     *sourceTree
 	top     Found
+	repo    *gitdir.Repo // nil: the source is in no work tree
 	tracked *gitdir.Set
 	taken   int64       // when the look at the source began
 	noClone atomic.Bool // the file system can't share content
@@ -114,6 +120,7 @@ type importer struct {
 	mu      sync.Mutex // guards what follows
 	leftOut []LeftOut
 	notes   []string
+	index   *Found // git's index, which is copied last
 	files   int64
 	bytes   int64
 	copied  int64
@@ -121,9 +128,13 @@ type importer struct {
 
 // leave records that a path stays outside, or loses fields.
 func (im *importer) leave(path, kind, why string, fields ...string) {
+	im.leaveOut(LeftOut{Path: path, Kind: kind, Why: why, Fields: fields})
+}
+
+func (im *importer) leaveOut(l LeftOut) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	im.leftOut = append(im.leftOut, LeftOut{Path: path, Kind: kind, Why: why, Fields: fields})
+	im.leftOut = append(im.leftOut, l)
 }
 
 func (im *importer) progress(files, bytes int64) {
@@ -165,7 +176,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 			d := im.decide(f)
 			switch {
 			case d.Action == secret.LeaveOut:
-				im.leave(f.Path, leftKind(f), d.Why)
+				im.leaveSecret(f, d, d.Why)
 				skip[f.Path] = isDir
 				continue
 			case isDir:
@@ -185,6 +196,11 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 				}
 				mine = append(mine, pathEntry{f.Path, e})
 				im.progress(0, 0)
+				continue
+			}
+			if im.isIndex(f) {
+				later := *f
+				im.setIndex(&later)
 				continue
 			}
 			if f.Type() == File && f.Stat.Nlink > 1 && links.later(f) {
@@ -207,6 +223,16 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 	})
 	if err != nil {
 		return nil, full(err)
+	}
+	if im.index != nil {
+		e, ok, err := im.copyOne(im.index, secret.Decision{}, to)
+		if err != nil {
+			return nil, full(err)
+		}
+		if ok {
+			entries = append(entries, pathEntry{im.index.Path, e})
+			im.progress(1, im.index.Stat.Size)
+		}
 	}
 	t, err := EmptyTree(im.req.Objects)
 	if err != nil {

@@ -15,7 +15,10 @@ func newImporter(ctx context.Context, req ImportRequest, src *sourceTree, top Fo
 		im.notes = append(im.notes, ".git: the repository that it points to stays outside: "+src.gitWhy.Error())
 	}
 	var err error
-	if im.tracked, err = gitdir.Tracked(ctx, req.Source, req.Parser); err != nil {
+	if im.repo, err = gitdir.Find(req.Source); err == nil && im.repo != nil {
+		im.tracked, err = im.repo.Tracked(ctx, req.Parser)
+	}
+	if err != nil {
 		if k := cell.KindOf(err); k != cell.Unsupported && k != cell.TooLarge {
 			return nil, err
 		}
@@ -31,7 +34,7 @@ func (im *importer) decide(f *Found) secret.Decision {
 	case Fifo:
 		return secret.Decision{Action: secret.Keep}
 	}
-	d := secret.Decide(f.Path, f.Type() == Folder, im.tracked.Has(f.Path), im.req.With)
+	d := im.judge(f, im.tracked.Has(f.Path))
 	if d.Tracked && d.Action == secret.LeaveOut {
 		if f.Type() != Symlink {
 			im.hold(f, d, d.Why)
@@ -44,15 +47,39 @@ func (im *importer) decide(f *Found) secret.Decision {
 	return d
 }
 
+// judge is what the names of a path and the policy say of it.
+func (im *importer) judge(f *Found, tracked bool) secret.Decision {
+	d := secret.Decide(f.Path, f.Type() == Folder, tracked, im.req.With)
+	if im.req.Mask {
+		d.Masked, d.Tracked = d.Tracked, false
+	}
+	return d
+}
+
 // hold lists a secret, and reports whether it comes in nevertheless: git tracks
 // the file.
 func (im *importer) hold(f *Found, d secret.Decision, why string, fields ...string) (in bool) {
 	if !d.Tracked {
-		im.leave(f.Path, Secret, why)
+		im.leaveSecret(f, d, why)
 		return false
 	}
 	im.leave(f.Path, Tracked, why+": in the cell, since git tracks it", fields...)
 	return true
+}
+
+// leaveSecret lists a path that stays outside, or of which fields do.
+func (im *importer) leaveSecret(f *Found, d secret.Decision, why string, fields ...string) {
+	l := LeftOut{Path: f.Path, Kind: leftKind(f), Why: why, Fields: fields}
+	if len(fields) > 0 {
+		l.Kind = Fields
+	}
+	if d.Masked {
+		l.Masked, l.History, l.Why = true, im.hasObjects(), why+": masked, though git tracks it"
+		if f.Type() == Symlink {
+			l.Kind = Secret
+		}
+	}
+	im.leaveOut(l)
 }
 
 func leftKind(f *Found) string {

@@ -76,7 +76,11 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 		im.hold(f, d, tooLarge)
 		d.Action = secret.Keep
 	}
-	if d.Action == secret.Scrub || im.src.alters(f.Path) {
+	if im.isIndex(f) {
+		if err := im.copyIndex(in, out, f, &e); err != nil {
+			return drop(err)
+		}
+	} else if d.Action == secret.Scrub || im.src.alters(f.Path) {
 		keep, err := im.scrub(in, out, f, &e, d)
 		if err != nil || !keep {
 			return drop(err)
@@ -227,7 +231,7 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (k
 		b = b[:len(b)+n]
 	}
 	if len(b) > maxScrub {
-		im.leave(f.Path, Secret, tooLarge)
+		im.leaveSecret(f, d, tooLarge)
 		return false, nil
 	}
 	b = im.src.standalone(f.Path, b)
@@ -241,7 +245,7 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (k
 		case len(fields) > 0 && d.Tracked:
 			im.hold(f, d, "credential fields", fields...)
 		case len(fields) > 0:
-			im.leave(f.Path, Fields, "credential fields", fields...)
+			im.leaveSecret(f, d, "credential fields", fields...)
 			b = without
 		}
 	}

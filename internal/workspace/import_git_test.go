@@ -162,7 +162,7 @@ func TestX12LinkedRepositories(t *testing.T) {
 					im = i.do(nil)
 				}
 				same()
-				s, err := workspace.Survey(ctx, i.source, nil, nil)
+				s, err := workspace.Survey(ctx, i.source, nil, false, nil)
 				i.must(err)
 				if d := cmp.Diff(s.LeftOut, im.LeftOut); d != "" {
 					t.Errorf("a survey and an import differ:\n%s", d)

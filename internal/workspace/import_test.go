@@ -35,6 +35,7 @@ type importing struct {
 	p      workspace.Provider
 	objs   *wt.Objects
 	with   secret.With
+	mask   bool
 }
 
 // newImporting makes an empty source.
@@ -85,7 +86,7 @@ func (i *importing) must(err error) {
 func age() { time.Sleep(30 * time.Millisecond) }
 
 func (i *importing) try(prev *workspace.Imported) (*workspace.Imported, error) {
-	return workspace.Import(ctx, workspace.ImportRequest{Source: i.source, With: i.with, Provider: i.p, Objects: i.objs, Prev: prev})
+	return workspace.Import(ctx, workspace.ImportRequest{Source: i.source, With: i.with, Mask: i.mask, Provider: i.p, Objects: i.objs, Prev: prev})
 }
 
 // do imports the source, and checks that the tree it gives is what the layers
@@ -239,7 +240,7 @@ func TestF21LeftOut(t *testing.T) {
 				t.Errorf("%s was left out without a reason", l.Path)
 			}
 		}
-		s, err := workspace.Survey(ctx, i.source, i.with, nil)
+		s, err := workspace.Survey(ctx, i.source, i.with, i.mask, nil)
 		i.must(err)
 		if d := cmp.Diff(im.LeftOut, s.LeftOut); d != "" || s.Files != 2 {
 			t.Errorf("a survey says otherwise, %d files (- import, + survey):\n%s", s.Files, d)
@@ -329,7 +330,7 @@ func TestImportClosed(t *testing.T) {
 		if got := paths(i.view(im.Tree)); !slices.Equal(got, []string{"open", "open/f"}) {
 			t.Errorf("in the base: %q", got)
 		}
-		s, err := workspace.Survey(ctx, i.source, i.with, nil)
+		s, err := workspace.Survey(ctx, i.source, i.with, i.mask, nil)
 		i.must(err)
 		if d := cmp.Diff(im.LeftOut, s.LeftOut); d != "" {
 			t.Errorf("a survey says otherwise (- import, + survey):\n%s", d)

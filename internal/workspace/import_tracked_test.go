@@ -64,7 +64,7 @@ func TestX50TrackedSecrets(t *testing.T) {
 					if whole := e.Size == int64(len(files[".npmrc"])); whole != tracked {
 						t.Errorf("the .npmrc is whole: %v, tracked %v", whole, tracked)
 					}
-					s, err := workspace.Survey(ctx, i.source, nil, nil)
+					s, err := workspace.Survey(ctx, i.source, nil, false, nil)
 					i.must(err)
 					if !slices.Equal(left(s.LeftOut), left(im.LeftOut)) {
 						t.Errorf("a survey says %q, an import %q", left(s.LeftOut), left(im.LeftOut))

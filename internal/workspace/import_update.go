@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -147,7 +148,7 @@ func (im *importer) decidesOtherwise(old *Index, found []Found, left []LeftOut) 
 		if now && held[f.Path] {
 			return true
 		}
-		d := secret.Decide(f.Path, f.Type() == Folder, now, im.req.With)
+		d := im.judge(f, now)
 		if !now && d.Action != secret.Keep && f.Type() != Symlink || d.Action == secret.LeaveOut {
 			return true // its content decides, and was not asked before
 		}
@@ -217,52 +218,63 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 			return nil, full(err)
 		}
 	}
-	for _, f := range changed {
+	take := func(f *Found) error {
 		if err := parents(f.Path); err != nil {
-			return nil, full(err)
+			return err
 		}
 		d := im.decide(f)
 		was, lookErr := prevTree.Lookup(f.Path)
 		there := lookErr == nil
 		if d.Action == secret.LeaveOut {
-			im.leave(f.Path, leftKind(f), d.Why)
+			im.leaveSecret(f, d, d.Why)
 			if there {
-				if err := remove(f.Path); err != nil {
-					return nil, full(err)
-				}
 				removed = append(removed, f.Path)
+				return remove(f.Path)
 			}
-			continue
+			return nil
 		}
 		if f.Type() == Folder {
 			if there && was.Type != Folder && !w.Sparse() {
 				if err := remove(f.Path); err != nil {
-					return nil, full(err)
+					return err
 				}
 			}
-			if err := parents(f.Path + "/x"); err != nil {
-				return nil, full(err)
-			}
-			continue
+			return parents(f.Path + "/x")
 		}
 		if there && !w.Sparse() || there && was.Type == Folder {
 			to.Forget()
 			if err := RemoveTree(filepath.Join(w.Dir(), f.Path)); err != nil {
-				return nil, full(err)
+				return err
 			}
 		}
 		e, ok, err := im.copyOne(f, d, to)
-		if err != nil {
-			return nil, full(err)
-		}
-		if ok {
+		switch {
+		case err != nil:
+			return err
+		case ok:
 			entries = append(entries, pathEntry{f.Path, e})
 			im.progress(1, f.Stat.Size)
-		} else if there {
-			if err := remove(f.Path); err != nil {
-				return nil, full(err)
-			}
+		case there:
 			removed = append(removed, f.Path)
+			return remove(f.Path)
+		}
+		return nil
+	}
+	for _, f := range changed {
+		if im.isIndex(f) {
+			im.setIndex(f)
+			continue
+		}
+		if err := take(f); err != nil {
+			return nil, full(err)
+		}
+	}
+	if im.index == nil && !slices.Equal(maskedIn(im.leftOut), maskedIn(im.req.Prev.LeftOut)) {
+		im.setIndex(im.findIndex(found))
+	}
+	if im.index != nil {
+		if err := take(im.index); err != nil {
+			return nil, full(err)
 		}
 	}
 	return im.finish(ctx, w, to, prevTree, entries, removed, found, newLinkSet())

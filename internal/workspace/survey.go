@@ -20,14 +20,15 @@ type Surveyed struct {
 }
 
 // Survey tells what an import of a source would bring in and leave out. It
-// reads files where content decides, and writes nothing.
-func Survey(ctx context.Context, source string, with secret.With, parser *parse.Parser) (*Surveyed, error) {
+// reads files where content decides, and writes nothing. with and mask are those of
+// an ImportRequest.
+func Survey(ctx context.Context, source string, with secret.With, mask bool, parser *parse.Parser) (*Surveyed, error) {
 	src, top, err := openSource(source)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	im, err := newImporter(ctx, ImportRequest{Source: source, With: with, Parser: parser}, src, top)
+	im, err := newImporter(ctx, ImportRequest{Source: source, With: with, Mask: mask, Parser: parser}, src, top)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func Survey(ctx context.Context, source string, with secret.With, parser *parse.
 			f := &found[i]
 			d := im.decide(f)
 			if d.Action == secret.LeaveOut {
-				im.leave(f.Path, leftKind(f), d.Why)
+				im.leaveSecret(f, d, d.Why)
 				skip[f.Path] = true
 				continue
 			}

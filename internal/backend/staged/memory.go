@@ -143,6 +143,10 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	if draws, err = s.stay(g, draws, first != nil, a.Strict); err != nil {
 		return c, err
 	}
+	if a.Trial && s.in == nil {
+		c.Hazards = append(c.Hazards, hazard.Report(draws, a.Kind, nil, "inside")...)
+		return c, nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
 	// Its interpreter is told at once, and stands still until its guest has been adopted.

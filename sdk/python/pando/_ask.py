@@ -94,8 +94,8 @@ def checkpoint(sel: str, message: str) -> Request:
     return Request("POST", _cell(sel, "/checkpoints"), body=_body(message=message), once=True)
 
 
-def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool, at_fork: str) -> Request:
-    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run, at_fork=at_fork)}, once=True)
+def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool, certify: str, at_fork: str) -> Request:
+    return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run, certify=certify, at_fork=at_fork)}, once=True)
 
 
 def undo(sel: str, to: int, lose: bool) -> Request:

@@ -142,10 +142,11 @@ class Cell:
         return [Checkpoint.from_json(d) for d in await self._http._call(_ask.history(self.id))]
 
     async def restore(self, checkpoint: Union[int, Checkpoint], *, lose: bool = False, files: bool = False, dry_run: bool = False,
-                      at_fork: str = "") -> Restored:
+                      certify: str = "", at_fork: str = "") -> Restored:
         """Brings it back to a checkpoint. lose confirms that results of later runs
-        leave its workspace. Of a checkpoint with memory, at_fork is as in branch."""
-        return Restored.from_json(await self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run, at_fork)))
+        leave its workspace. Of a checkpoint with memory, certify and at_fork are as in
+        branch; when certify="strict" refuses, the cell stays as it was."""
+        return Restored.from_json(await self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run, certify, at_fork)))
 
     async def undo(self, to: int = 0, *, lose: bool = False) -> Restored:
         """Brings it back to before its latest change."""
