@@ -144,7 +144,7 @@ func TestX09ProcessesAreLookedAtByTheirMaps(t *testing.T) {
 		if !ok || p.Program != "/opt/sleep" {
 			t.Fatalf("%+v, %v", p, ok)
 		}
-		want := []Generator{{"Node.js", "/opt/sleep"}, {"OpenSSL", "/lib/libwhatever.so"}, {Unknown, "/lib/old.so (deleted)"}, {Unknown, "/lib/away.so"}}
+		want := []Generator{{Family: "Node.js", File: "/opt/sleep"}, {Family: "OpenSSL", File: "/lib/libwhatever.so"}, {Family: Unknown, File: "/lib/old.so (deleted)"}, {Family: Unknown, File: "/lib/away.so"}}
 		if !slices.Equal(p.Generators, want) {
 			t.Errorf("%+v", p.Generators)
 		}
@@ -156,9 +156,9 @@ func TestX09ProcessesAreLookedAtByTheirMaps(t *testing.T) {
 
 func TestX09WhatAnInterpreterRenewedIsLeftOut(t *testing.T) {
 	list := []Process{
-		{PID: 2, Program: "/usr/bin/python3", Interpreter: true, Generators: []Generator{{"Python", "/usr/bin/python3"}, {"OpenSSL", "/lib/libcrypto.so.3"}, {"OpenSSL", "/x/libcrypto-ab.so"}}},
-		{PID: 5, Program: "/usr/bin/node", Generators: []Generator{{"Node.js", "/usr/bin/node"}}},
-		{PID: 9, Program: "/usr/bin/node", Generators: []Generator{{"Node.js", "/usr/bin/node"}}},
+		{PID: 2, Program: "/usr/bin/python3", Interpreter: true, Generators: []Generator{{Family: "Python", File: "/usr/bin/python3"}, {Family: "OpenSSL", File: "/lib/libcrypto.so.3"}, {Family: "OpenSSL", File: "/x/libcrypto-ab.so"}}},
+		{PID: 5, Program: "/usr/bin/node", Generators: []Generator{{Family: "Node.js", File: "/usr/bin/node"}}},
+		{PID: 9, Program: "/usr/bin/node", Generators: []Generator{{Family: "Node.js", File: "/usr/bin/node"}}},
 		{PID: 6, Program: "/usr/bin/sleep"},
 	}
 	told := []cell.Hazard{{Name: "kernel randomness", Value: "fresh, sha256 aa"}, {Name: "ssl randomness", Value: "fresh, sha256 bb of libcrypto.so.3"}, {Name: "hash seed", Value: "inherited: sets"}}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,8 +16,13 @@ import (
 )
 
 // RemoveTree removes a directory and all in it, however deep, also what its
-// owner may not enter. It is no error if there is none.
+// owner may not enter. It is no error if there is none. The path is absolute, and not
+// the root: an empty one would name the working directory, and nothing of it goes.
 func RemoveTree(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+		return &os.PathError{Op: "remove", Path: dir, Err: unix.EINVAL}
+	}
+	dir = filepath.Clean(dir)
 	fault.Step("remove a tree")
 	parent, err := OpenBelow(unix.AT_FDCWD, filepath.Dir(dir), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC})
 	if err == unix.ENOENT || err == unix.ENOTDIR {
@@ -33,8 +39,12 @@ func RemoveTree(dir string) error {
 }
 
 // RemoveAt removes name in the directory parent as RemoveTree does. It follows no
-// symlink, whatever changes the tree meanwhile.
+// symlink, whatever changes the tree meanwhile. The name is one component of a path,
+// and neither "." nor "..".
 func RemoveAt(parent int, name string) error {
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return unix.EINVAL
+	}
 	r := remover{top: -1}
 	r.remove(parent, name, 0)
 	return r.err
