@@ -15,22 +15,27 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// restLimit bounds how long a renewal waits, in all, until the processes of a copy stand
-// still: one may be in a system call that takes its time. restPause is between two looks.
+// renewLimit bounds how long a renewal takes: a cell may have many processes. restLimit
+// bounds how long of that it waits for processes to stand still, which may be in a system
+// call that takes its time, and restPause is between two looks.
 const (
-	restLimit = 2 * time.Second
-	restPause = time.Millisecond
+	renewLimit = 10 * time.Second
+	restLimit  = 2 * time.Second
+	restPause  = time.Millisecond
 )
 
 // renew has generators of a copy's processes seed themselves anew, where that can be done
 // from outside, and notes which. It leaves a process alone that can't be seen to stand
 // still.
 func (g *inside) renew(list []hazard.Process) {
-	until := time.Now().Add(restLimit)
+	began := time.Now()
 	for _, p := range list {
 		for i := range p.Generators {
 			of := &p.Generators[i]
-			for of.Family == hazard.OpenSSL && !g.renewOne(p.PID, of) && time.Now().Before(until) {
+			if of.Family != hazard.OpenSSL || time.Since(began) > renewLimit {
+				continue
+			}
+			for !g.renewOne(p.PID, of) && time.Since(began) < restLimit {
 				time.Sleep(restPause)
 			}
 		}

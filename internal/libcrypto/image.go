@@ -19,8 +19,8 @@ const (
 	maxSegments = 64
 	maxDynamic  = 64 << 10
 	maxTable    = 4 << 20
-	maxReadOnly = 16 << 20
-	maxImages   = 8 // of one file: dlmopen(3) maps it once more
+	maxReadOnly = 8 << 20 // of all its segments
+	maxImages   = 8       // of one file: dlmopen(3) maps it once more
 )
 
 // pageSize is that of amd64.
@@ -226,11 +226,12 @@ func findSlot(mem io.ReaderAt, x image, dynamic segment) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		part := make([]elf.Rela64, len(b)/24)
-		if err := decode(b[:len(part)*24], part); err != nil {
-			return 0, err
+		for ; len(b) >= 24; b = b[24:] {
+			r := elf.Rela64{Off: le.Uint64(b), Info: le.Uint64(b[8:]), Addend: int64(le.Uint64(b[16:]))}
+			if elf.R_X86_64(uint32(r.Info)) != elf.R_X86_64_RELATIVE { // thousands
+				relocations = append(relocations, r)
+			}
 		}
-		relocations = append(relocations, part...)
 	}
 	var last uint64
 	for _, r := range relocations {
@@ -239,18 +240,14 @@ func findSlot(mem io.ReaderAt, x image, dynamic segment) (uint64, error) {
 	if b, err = x.read(mem, x.address(d[elf.DT_SYMTAB]), 24*(last+1), maxTable); err != nil {
 		return 0, err
 	}
-	symbols := make([]elf.Sym64, last+1)
-	if err := decode(b, symbols); err != nil {
-		return 0, err
-	}
 	var slot uint64
 	for _, r := range relocations {
-		s := symbols[r.Info>>32]
-		if text(words, uint64(s.Name)) != "getpid" {
+		s := b[24*(r.Info>>32):] // an elf.Sym64
+		if text(words, uint64(le.Uint32(s))) != "getpid" {
 			continue
 		}
 		kind := elf.R_X86_64(uint32(r.Info))
-		if slot != 0 || s.Shndx != 0 || r.Addend != 0 || (kind != elf.R_X86_64_JMP_SLOT && kind != elf.R_X86_64_GLOB_DAT) {
+		if slot != 0 || le.Uint16(s[6:]) != uint16(elf.SHN_UNDEF) || r.Addend != 0 || (kind != elf.R_X86_64_JMP_SLOT && kind != elf.R_X86_64_GLOB_DAT) {
 			return 0, errors.New("getpid is not imported once, as a function")
 		}
 		slot = x.base + r.Off
@@ -283,9 +280,10 @@ var release = regexp.MustCompile(`\x00OpenSSL ([0-9]+\.[0-9]+\.[0-9]+[a-z]*)  ?[
 
 // version is the release of OpenSSL that the library says it is.
 func (x image) version(mem io.ReaderAt) (string, error) {
-	found := ""
+	found, left := "", uint64(maxReadOnly)
 	for _, s := range x.readOnly {
-		b, err := x.read(mem, s.start, s.end-s.start, maxReadOnly)
+		b, err := x.read(mem, s.start, s.end-s.start, left)
+		left -= uint64(len(b))
 		if err != nil {
 			return "", err
 		}
@@ -311,8 +309,10 @@ func read(mem io.ReaderAt, at uint64, n int) ([]byte, error) {
 	return b, nil
 }
 
+var le = binary.LittleEndian
+
 func decode(b []byte, v any) error {
-	_, err := binary.Decode(b, binary.LittleEndian, v)
+	_, err := binary.Decode(b, le, v)
 	return err
 }
 

@@ -2,7 +2,6 @@ package libcrypto
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -165,7 +164,6 @@ func prepare(mem io.ReaderAt, maps []mapping, file string, base uint64) (p plan,
 	if err != nil {
 		return p, err
 	}
-	le := binary.LittleEndian
 	target := le.Uint64(entry)
 	if target == at { // it was renewed before: the key alone is another one
 		key := le.Uint32(was[keyAt:])
