@@ -190,6 +190,29 @@ func TestX09WhatAnInterpreterRenewedIsLeftOut(t *testing.T) {
 	}
 }
 
+func TestX09WhatWasRenewedFromOutsideIsNamed(t *testing.T) {
+	ssl, php := Generator{Family: OpenSSL, File: "/lib/libcrypto.so.3", Renewed: true}, Generator{Family: "PHP", File: "/usr/bin/php"}
+	old := ssl
+	old.Renewed = false
+	list := []Process{
+		{PID: 3, Program: "/usr/bin/php", Generators: []Generator{php, ssl}},
+		{PID: 4, Program: "/usr/bin/curl", Generators: []Generator{ssl}},
+		{PID: 5, Program: "/usr/bin/curl", Generators: []Generator{ssl}},
+		{PID: 6, Program: "/usr/bin/curl", Generators: []Generator{old}},
+	}
+	c := cell.Certificate{Hazards: Report(list, "", nil, "inside")}
+	if got, want := c.Inherited(), []string{"OpenSSL (libcrypto.so.3) in /usr/bin/curl, process 6", "PHP in /usr/bin/php, process 3"}; !slices.Equal(got, want) {
+		t.Errorf("inherited: %q", got)
+	}
+	if got, want := c.Renewed(), []string{"OpenSSL (libcrypto.so.3) in /usr/bin/curl, processes 4, 5", "OpenSSL (libcrypto.so.3) in /usr/bin/php, process 3"}; !slices.Equal(got, want) {
+		t.Errorf("renewed: %q", got)
+	}
+	c.Hazards = Report(list[1:2], "", nil, "inside")
+	if cell.Uncertified(c.Inherited()) != nil || len(c.Renewed()) != 1 {
+		t.Errorf("%+v", c.Hazards)
+	}
+}
+
 func FuzzELF(f *testing.F) {
 	f.Add(image([]string{"RAND_bytes"}, []string{"getrandom"}))
 	f.Add(image(nil, nil))

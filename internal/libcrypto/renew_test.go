@@ -3,6 +3,7 @@ package libcrypto
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -290,4 +291,56 @@ func contents(t *testing.T, mem *os.File, x image) []byte {
 		t.Fatal(err)
 	}
 	return append(code, slot...)
+}
+
+// bytesAt is memory that begins at an address.
+type bytesAt struct {
+	base uint64
+	b    []byte
+}
+
+func (m bytesAt) ReadAt(b []byte, at int64) (int, error) {
+	if uint64(at) < m.base || uint64(at)-m.base > uint64(len(m.b)) || uint64(len(b)) > uint64(len(m.b))-(uint64(at)-m.base) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return copy(b, m.b[uint64(at)-m.base:]), nil
+}
+
+// Whatever a process has in its memory, preparing ends, and with a plan that writes into
+// the image alone.
+func FuzzImage(f *testing.F) {
+	const base, file = 0x7f0000000000, "/lib/libcrypto.so.3"
+	if lib, err := os.ReadFile("/usr/lib/x86_64-linux-gnu/libcrypto.so.3"); err == nil {
+		f.Add(lib[:64<<10])
+	}
+	f.Add([]byte("\x7fELF\x02\x01\x01"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		end := base + uint64(len(b)+pageSize)&^(pageSize-1)
+		var maps []mapping
+		for i, perms := range []string{"r--p", "r-xp", "r--p", "rw-p"} {
+			maps = append(maps, mapping{base + uint64(i)*pageSize, base + uint64(i+1)*pageSize, uint64(i) * pageSize, perms, file})
+		}
+		p, err := prepare(bytesAt{base, b}, maps, file, base)
+		if err != nil {
+			return
+		}
+		for _, c := range p.changes {
+			if c.at < base || c.at+uint64(len(c.is)) > end || len(c.is) != len(c.was) {
+				t.Errorf("%#x, %d bytes", c.at, len(c.is))
+			}
+		}
+	})
+}
+
+func TestMapsAreParsedOrRefused(t *testing.T) {
+	list, err := parseMaps(strings.NewReader("7f00-7f10 r-xp 00001000 fd:00 12   /lib/a b.so (deleted)\n7f10-7f20 rw-p 00000000 00:00 0 \n"))
+	want := []mapping{{0x7f00, 0x7f10, 0x1000, "r-xp", "/lib/a b.so (deleted)"}, {0x7f10, 0x7f20, 0, "rw-p", ""}}
+	if err != nil || !slices.Equal(list, want) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	for _, bad := range []string{"7f00 r-xp 0 0 0\n", "7f10-7f00 r-xp 0 0:0 0 /x\n", "xx-7f r-xp 0 0:0 0 /x\n", "\n"} {
+		if _, err := parseMaps(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
 }
