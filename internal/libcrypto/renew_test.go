@@ -261,8 +261,54 @@ func TestX09ProcessesThatDifferAreLeftAlone(t *testing.T) {
 	if err := Renew("/proc", f.pids["source"], "/usr/bin/python3.11"); err == nil {
 		t.Error("the program itself was changed")
 	}
+	// A write that fails, or that changes nothing, is undone.
+	mem := f.memory("source")
+	before := contents(t, mem, x)
+	for _, silent := range []bool{false, true} {
+		for n := range 2 {
+			if err := renew(&failing{mem, n, silent}, f.maps("source"), f.file); err == nil {
+				t.Errorf("write %d failed, silently: %v", n, silent)
+			}
+			if !bytes.Equal(before, contents(t, mem, x)) {
+				t.Errorf("after write %d failed, silently: %v, something is changed", n, silent)
+			}
+		}
+	}
 	f.copy("source", "good")
 	f.renew("good")
+	for _, at := range []uint64{20, keyAt, keyAt + 3, markAt} {
+		mem := f.memory("good")
+		was, err := read(mem, end-functionSize+at, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mem.WriteAt([]byte{^was[0]}, int64(end-functionSize+at)); err != nil {
+			t.Fatal(err)
+		}
+		f.unchanged("good", x, "other code")
+		if _, err := mem.WriteAt(was, int64(end-functionSize+at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.renew("good")
+	distinct(t, "the source and a copy that was renewed twice", f.draw("source"), f.draw("good"))
+}
+
+// failing is memory in which one write fails, or has no effect.
+type failing struct {
+	Memory
+	after  int // that many succeed before
+	silent bool
+}
+
+func (m *failing) WriteAt(b []byte, at int64) (int, error) {
+	if m.after--; m.after != -1 {
+		return m.Memory.WriteAt(b, at)
+	}
+	if m.silent {
+		return len(b), nil
+	}
+	return 0, io.ErrShortWrite
 }
 
 // unchanged asks for a renewal that must be refused.
