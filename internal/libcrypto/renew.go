@@ -14,7 +14,7 @@ import (
 )
 
 // measured are the releases of OpenSSL whose generators were seen to differ in copies that
-// Renew had changed: TestX09RandomnessInCopies of e2e, and TestMeasuredReleases.
+// Renew had changed: TestX09RandomnessInCopies of e2e, and the test of this package.
 var measured = []string{"3.0."}
 
 // The function, of 48 bytes at the end of a page of code.
@@ -44,13 +44,13 @@ const (
 	markAt       = 44
 	mark         = 0x6f646e70 // "pndo"
 
-	// keyShift is the number of bits of a process number: the kernel gives none above 4194304.
+	// keyShift is the number of bits of a process number: the kernel gives none of 4194304 and above.
 	keyShift = 22
 	keys     = 511 // in the bits below that of the sign
 )
 
-// Memory is that of a process.
-type Memory interface {
+// memory is that of a process.
+type memory interface {
 	io.ReaderAt
 	io.WriterAt
 }
@@ -85,7 +85,7 @@ func Renew(proc string, pid int, file string) error {
 }
 
 // renew changes all images of a file that a process has mapped, or none.
-func renew(mem Memory, maps []mapping, file string) error {
+func renew(mem memory, maps []mapping, file string) error {
 	var plans []plan
 	for _, m := range maps {
 		if m.file != file || m.offset != 0 || slices.ContainsFunc(plans, func(p plan) bool { return m.start >= p.low && m.start < p.end }) {
@@ -198,7 +198,7 @@ func elsewhere(maps []mapping, file string, target uint64) error {
 }
 
 // carryOut writes the function, and then the entry that leads to it.
-func (p plan) carryOut(mem Memory) error {
+func (p plan) carryOut(mem memory) error {
 	for i, c := range p.changes {
 		if err := write(mem, c.at, c.is); err != nil {
 			plan{changes: p.changes[:i+1]}.takeBack(mem)
@@ -210,7 +210,7 @@ func (p plan) carryOut(mem Memory) error {
 
 // takeBack undoes carryOut, the last change first: the function stays while the entry leads
 // to it.
-func (p plan) takeBack(mem Memory) {
+func (p plan) takeBack(mem memory) {
 	for _, c := range slices.Backward(p.changes) {
 		if write(mem, c.at, c.was) != nil {
 			return
@@ -219,7 +219,7 @@ func (p plan) takeBack(mem Memory) {
 }
 
 // write writes bytes, and looks whether they are there.
-func write(mem Memory, at uint64, b []byte) error {
+func write(mem memory, at uint64, b []byte) error {
 	if _, err := mem.WriteAt(b, int64(at)); err != nil {
 		return fmt.Errorf("cannot write %d bytes at %#x: %w", len(b), at, err)
 	}

@@ -296,14 +296,14 @@ func TestX09ProcessesThatDifferAreLeftAlone(t *testing.T) {
 
 // failing is memory in which one write fails, or has no effect.
 type failing struct {
-	Memory
+	memory
 	after  int // that many succeed before
 	silent bool
 }
 
 func (m *failing) WriteAt(b []byte, at int64) (int, error) {
 	if m.after--; m.after != -1 {
-		return m.Memory.WriteAt(b, at)
+		return m.memory.WriteAt(b, at)
 	}
 	if m.silent {
 		return len(b), nil
