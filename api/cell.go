@@ -114,6 +114,9 @@ type RestoreResult struct {
 	// Inherited names the generators of random numbers in user space that the copies have in
 	// common with their source: they may draw the same numbers.
 	Inherited []string `json:"inherited,omitempty"`
+	// Renewed names the generators of random numbers in user space that the copies would have
+	// in common with their source, and that seed themselves anew in each copy instead.
+	Renewed []string `json:"renewed,omitempty"`
 }
 
 // MemoryRestored is RestoreResult.Memory when it was.
@@ -146,8 +149,11 @@ type ForkResult struct {
 	// Inherited names the generators of random numbers in user space that the copies have in
 	// common with their source: they may draw the same numbers.
 	Inherited []string `json:"inherited,omitempty"`
-	TookMS    float64  `json:"took_ms"`
-	Receipt   string   `json:"receipt,omitempty"`
+	// Renewed names the generators of random numbers in user space that the copies would have
+	// in common with their source, and that seed themselves anew in each copy instead.
+	Renewed []string `json:"renewed,omitempty"`
+	TookMS  float64  `json:"took_ms"`
+	Receipt string   `json:"receipt,omitempty"`
 }
 
 // AcceptRequest accepts a run's result.

@@ -111,7 +111,10 @@ type WarmForkResult struct {
 	// Inherited names the generators of random numbers in user space that the copies have in
 	// common with their source: they may draw the same numbers.
 	Inherited []string `json:"inherited,omitempty"`
-	Receipt   string   `json:"receipt,omitempty"`
+	// Renewed names the generators of random numbers in user space that the copies would have
+	// in common with their source, and that seed themselves anew in each copy instead.
+	Renewed []string `json:"renewed,omitempty"`
+	Receipt string   `json:"receipt,omitempty"`
 }
 
 // EvalRequest asks for an evaluation in a cell's interpreter, which is started
@@ -171,7 +174,10 @@ type BranchResult struct {
 	// Inherited names the generators of random numbers in user space that the copies have in
 	// common with their source: they may draw the same numbers.
 	Inherited []string `json:"inherited,omitempty"`
-	Receipt   string   `json:"receipt,omitempty"`
+	// Renewed names the generators of random numbers in user space that the copies would have
+	// in common with their source, and that seed themselves anew in each copy instead.
+	Renewed []string `json:"renewed,omitempty"`
+	Receipt string   `json:"receipt,omitempty"`
 }
 
 // Interpreter is what `show` says of a cell's interpreter.

@@ -18,7 +18,7 @@ var notOnMicroVM = map[string]string{}
 
 // oftenOnMicroVM are those of them that every change must pass: an emulated machine
 // boots for seconds.
-var oftenOnMicroVM = []string{"run", "x07-no-set-id-bits", "network", "microvm/kernel", "whole/live-python", "microvm/d42-copies", "microvm/taken", "denied-programs"}
+var oftenOnMicroVM = []string{"run", "x07-no-set-id-bits", "network", "microvm/kernel", "whole/live-python", "microvm/d42-copies", "microvm/taken", "denied-programs", "whole/x09-renewed"}
 
 func TestScriptsOnMicroVM(t *testing.T) {
 	if !hasGvisor() {

@@ -164,6 +164,20 @@ const AtFork = "at-fork command"
 // Inherited begins the value of a hazard that the copy has in common with its source.
 const Inherited = "inherited: "
 
+// Renewed begins the value of a hazard that would be inherited, and was renewed in the copy
+// from outside of the process that has it.
+const Renewed = "renewed: "
+
+// Renewed names the generators of random numbers that were.
+func (c *Certificate) Renewed() (names []string) {
+	for _, h := range c.Hazards {
+		if what, ok := strings.CutPrefix(h.Value, Renewed); ok && h.Name == "generators" {
+			names = append(names, what)
+		}
+	}
+	return names
+}
+
 // Inherited names the generators of random numbers that a copy has in common with its
 // source, or that could not be renewed. The seed of hashes is left out: nothing is drawn
 // from it.

@@ -48,7 +48,7 @@ start a program anew; a branch in which it fails is not made.`,
 				if res.MemoryTaken != "" {
 					a.say("its memory was taken so: %s", printable(res.MemoryTaken))
 				}
-				a.sayInherited(res.Inherited)
+				a.sayGenerators(res.Inherited, res.Renewed)
 				if len(res.Dropped) > 0 {
 					a.say("left behind: %s", printable(strings.Join(res.Dropped, ", ")))
 				}

@@ -87,10 +87,14 @@ const certifyHelp = "strict: refuse copies that inherit generators of random num
 
 const atForkHelp = "command that a shell runs in each copy before anything else of it goes on"
 
-// sayInherited names what copies draw from that their source does, too.
-func (a *app) sayInherited(list []string) {
-	for _, s := range list {
+// sayGenerators names the generators that copies have in common with their source, and
+// those that are renewed in each copy.
+func (a *app) sayGenerators(inherited, renewed []string) {
+	for _, s := range inherited {
 		a.say("inherited: %s: it may draw the same random numbers as in the source", printable(s))
+	}
+	for _, s := range renewed {
+		a.say("renewed: %s: it seeds itself anew in each copy", printable(s))
 	}
 }
 
@@ -131,7 +135,7 @@ func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, f
 			fmt.Fprintln(w, c.Name)
 		}
 		a.say("%s with %s, without %s, in %s", plural(len(res.Cells), "cell"), res.Took, res.Dropped, took(res.TookMS))
-		a.sayInherited(res.Inherited)
+		a.sayGenerators(res.Inherited, res.Renewed)
 	})
 }
 
@@ -193,7 +197,7 @@ func (a *app) forkTemplate(ctx context.Context, name string, req api.WarmForkReq
 			}
 		}
 		a.say("%s", forkSummary(res, failed, asks))
-		a.sayInherited(res.Inherited)
+		a.sayGenerators(res.Inherited, res.Renewed)
 		if res.Dropped != "" && !asks {
 			a.say("they have %s, and not %s", res.Took, res.Dropped)
 		}

@@ -300,7 +300,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	case "":
 	case api.MemoryRestored:
 		a.say("what ran in it goes on (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
-		a.sayInherited(res.Inherited)
+		a.sayGenerators(res.Inherited, res.Renewed)
 	default:
 		a.say("its memory could not be restored, and nothing runs: %s", printableLines(res.Memory))
 	}

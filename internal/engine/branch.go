@@ -85,7 +85,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 		res.Depth = ch.depth
 	}
 	res.Checkpoint, res.PauseMS, res.MemoryTaken, res.Receipt = b.at.Number, ms(b.pause.Gap), b.at.MemoryTaken, b.receipt.String()
-	res.Inherited = inherited(b.all)
+	res.Inherited, res.Renewed = generators(b.all)
 	res.Dropped = append(res.Dropped, b.pause.Dropped...)
 	for _, ch := range b.all {
 		for _, d := range ch.cert.Dropped {

@@ -95,14 +95,19 @@ func (t terms) adoptError(err error) error {
 	return err
 }
 
-// inherited names, each once, what generators copies have in common with their source.
-func inherited(list []*child) (names []string) {
-	for _, ch := range list {
-		for _, n := range ch.cert.Inherited() {
-			if !slices.Contains(names, n) {
-				names = append(names, n)
+// generators names, each once, what generators copies have in common with their source,
+// and those that were renewed in them.
+func generators(list []*child) (inherited, renewed []string) {
+	once := func(names *[]string, more []string) {
+		for _, n := range more {
+			if !slices.Contains(*names, n) {
+				*names = append(*names, n)
 			}
 		}
 	}
-	return names
+	for _, ch := range list {
+		once(&inherited, ch.cert.Inherited())
+		once(&renewed, ch.cert.Renewed())
+	}
+	return inherited, renewed
 }

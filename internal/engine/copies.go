@@ -193,15 +193,15 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 
 // goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its
 // processes, its interpreter, and files of its own over those of that instant. It
-// returns how many processes those are, and what generators of random numbers they have
-// in common with others that go on there. c is committed.
-func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) (resumed int, has []string, err error) {
+// returns how many processes those are, and the certificate of what they have in common
+// with others that go on there. c is committed.
+func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	tree, err := e.tree(ctx, k)
 	if err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	next := *c
 	var undo cleanup.Stack
@@ -216,35 +216,35 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	})
 	next.Home, next.Tmp = nil, nil
 	if err := t.begin(ctx, &next, tree.Root); err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	next.Family = e.freeKeeper(c.ID)
 	for _, own := range []string{"cache", numbered(rootFolder, c.Roots)} { // what it wrote there since
 		if err := workspace.RemoveTree(filepath.Join(e.private(c.ID), own)); err != nil {
-			return 0, nil, err
+			return 0, cert, err
 		}
 	}
 	if err := e.refit(&next, t.provider, nil); err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	n, err := e.governance(&next, "")
 	if err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	if err := e.makeWay(&next); err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	w, err := t.copy(ctx, &next, next.Setup.Mounts, n, false)
 	if err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	undo.Add("remove the copy", func(ctx context.Context) error { return e.removeInstance(ctx, w, "it could not go on") })
-	cert, err := w.Adopt(ctx, want.adoption(e.cellEnv(&next), &next, false))
+	cert, err = w.Adopt(ctx, want.adoption(e.cellEnv(&next), &next, false))
 	if err == nil && want.strict {
 		err = cell.Uncertified(cert.Inherited())
 	}
 	if err != nil {
-		return 0, nil, want.adoptError(err)
+		return 0, cert, want.adoptError(err)
 	}
 	next.State, next.Cause = cell.Running, ""
 	objects := []any{&next}
@@ -254,7 +254,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	}
 	fault.Step("record a cell that goes on")
 	if err := e.reg.commit(objects...); err != nil {
-		return 0, nil, err
+		return 0, cert, err
 	}
 	old := c.gens()
 	*c = next
@@ -283,7 +283,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	if list, err := w.List(ctx); err == nil {
 		resumed = len(list)
 	}
-	return resumed, cert.Inherited(), nil
+	return resumed, cert, nil
 }
 
 // named reports whether a cell has a layer.

@@ -165,7 +165,7 @@ func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name s
 	for _, ch := range b.all {
 		res.Cells = append(res.Cells, e.briefView(ch.c))
 	}
-	res.Inherited = inherited(b.all)
+	res.Inherited, res.Renewed = generators(b.all)
 	res.Dropped, res.TookMS, res.Receipt = droppedByCopy, ms(time.Since(began)), b.receipt.String()
 	return res, nil
 }

@@ -132,9 +132,11 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	res.Receipt = d.String()
 	if at != nil {
 		res.Memory = api.MemoryRestored
-		if res.Resumed, res.Inherited, err = e.goOnAt(ctx, at, &c, &k, want); err != nil {
+		var cert cell.Certificate
+		if res.Resumed, cert, err = e.goOnAt(ctx, at, &c, &k, want); err != nil {
 			res.Memory = err.Error()
 		}
+		res.Inherited, res.Renewed = cert.Inherited(), cert.Renewed()
 	}
 	res.Cell, res.TreeDigest, res.TookMS = e.cellView(&c), k.Tree.String(), ms(time.Since(began))
 	return res, nil

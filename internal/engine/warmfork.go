@@ -469,7 +469,8 @@ func (f *forking) carryOut(ctx context.Context, names []string) error {
 		f.drop(ctx, made)
 		return err
 	}
-	f.res.ReadyMS, f.res.Inherited = ms(time.Since(f.began)), inherited(made)
+	f.res.ReadyMS = ms(time.Since(f.began))
+	f.res.Inherited, f.res.Renewed = generators(made)
 	f.countReady(made)
 	for _, ch := range f.all {
 		if ch.err != nil {

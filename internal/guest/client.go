@@ -380,6 +380,13 @@ func (c *Client) Draws(ctx context.Context) ([]hazard.Process, error) {
 	return a.Draws, err
 }
 
+// Renew is Draws of a copy whose processes stand still, as they do until Adopt. Generators
+// that can be renewed from outside seed themselves anew before they give anything again.
+func (c *Client) Renew(ctx context.Context) ([]hazard.Process, error) {
+	a, err := c.ask(ctx, question{Op: opDraws, Renew: true})
+	return a.Draws, err
+}
+
 // Adopt tells a restored copy who it is. Its processes go on then.
 func (c *Client) Adopt(ctx context.Context, a Adoption) ([]cell.Hazard, error) {
 	r, err := c.ask(ctx, question{Op: opAdopt, Adopt: &a})

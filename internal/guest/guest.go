@@ -146,6 +146,7 @@ type question struct {
 	Cols    uint16     `json:"cols,omitempty"`
 	Adopt   *Adoption  `json:"adopt,omitempty"`
 	Refused *wireError `json:"refused,omitempty"` // pass: why it may not begin
+	Renew   bool       `json:"renew,omitempty"`   // draws: of a copy that stands still, what can be renewed from outside
 	Stop    bool       `json:"stop,omitempty"`    // hold: the processes, too; still: whether they are to be
 }
 

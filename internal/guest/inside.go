@@ -235,6 +235,9 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		a.Hazards, err = g.adopt(*q.Adopt)
 	case opDraws:
 		a.Draws = g.draws()
+		if q.Renew {
+			g.renew(a.Draws)
+		}
 	case opStill:
 		if q.Stop {
 			return a, g.stop()

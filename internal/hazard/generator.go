@@ -33,10 +33,13 @@ import (
 type Generator struct {
 	Family string `json:"family"` // "OpenSSL"; "own" of a file that seeds one itself; "unknown" of one that can't be read
 	File   string `json:"file"`   // in which it is, as the process sees it
+	// Renewed says that it seeds itself from the kernel before it gives anything in this copy.
+	Renewed bool `json:"renewed,omitempty"`
 }
 
-// Families that are no library's.
+// OpenSSL is the family that internal/libcrypto can renew. The others here are no library's.
 const (
+	OpenSSL = "OpenSSL"
 	Own     = "own"
 	Unknown = "unknown"
 )
@@ -96,18 +99,18 @@ func (s *Scanner) Process(proc string, pid int) (p Process, ok bool) {
 		err = errors.New("it maps no file")
 	}
 	if err != nil {
-		p.Generators = []Generator{{Unknown, p.Program}}
+		p.Generators = []Generator{{Family: Unknown, File: p.Program}}
 		return p, true
 	}
 	root, err := os.OpenFile(filepath.Join(dir, "root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		p.Generators = []Generator{{Unknown, p.Program}}
+		p.Generators = []Generator{{Family: Unknown, File: p.Program}}
 		return p, true
 	}
 	defer root.Close()
 	for _, name := range files {
 		if family := s.file(root, name); family != "" {
-			p.Generators = append(p.Generators, Generator{family, name})
+			p.Generators = append(p.Generators, Generator{Family: family, File: name})
 		}
 	}
 	return p, true
@@ -230,7 +233,7 @@ var families = []struct {
 	exports []string
 }{
 	{"Node.js", []string{"napi_create_function", "node_api_symbol_for"}}, // with its own OpenSSL, or beside one
-	{"OpenSSL", []string{"RAND_bytes"}},                                  // LibreSSL, BoringSSL, AWS-LC
+	{OpenSSL, []string{"RAND_bytes"}},                                    // LibreSSL, BoringSSL, AWS-LC
 	{"Java", []string{"JNI_CreateJavaVM"}},
 	{"Python", []string{"Py_BytesMain", "PyRun_SimpleStringFlags"}},
 	{"PHP", []string{"php_random_bytes", "zend_parse_parameters"}},

@@ -145,7 +145,7 @@ func TestX09ProcessesAreLookedAtByTheirMaps(t *testing.T) {
 		if !ok || p.Program != "/opt/sleep" {
 			t.Fatalf("%+v, %v", p, ok)
 		}
-		want := []Generator{{"Node.js", "/opt/sleep"}, {"OpenSSL", "/lib/libwhatever.so"}, {Unknown, "/lib/old.so (deleted)"}, {Unknown, "/lib/away.so"}}
+		want := []Generator{{Family: "Node.js", File: "/opt/sleep"}, {Family: "OpenSSL", File: "/lib/libwhatever.so"}, {Family: Unknown, File: "/lib/old.so (deleted)"}, {Family: Unknown, File: "/lib/away.so"}}
 		if !slices.Equal(p.Generators, want) {
 			t.Errorf("%+v", p.Generators)
 		}
@@ -157,9 +157,9 @@ func TestX09ProcessesAreLookedAtByTheirMaps(t *testing.T) {
 
 func TestX09WhatAnInterpreterRenewedIsLeftOut(t *testing.T) {
 	list := []Process{
-		{PID: 2, Program: "/usr/bin/python3", Interpreter: true, Generators: []Generator{{"Python", "/usr/bin/python3"}, {"OpenSSL", "/lib/libcrypto.so.3"}, {"OpenSSL", "/x/libcrypto-ab.so"}}},
-		{PID: 5, Program: "/usr/bin/node", Generators: []Generator{{"Node.js", "/usr/bin/node"}}},
-		{PID: 9, Program: "/usr/bin/node", Generators: []Generator{{"Node.js", "/usr/bin/node"}}},
+		{PID: 2, Program: "/usr/bin/python3", Interpreter: true, Generators: []Generator{{Family: "Python", File: "/usr/bin/python3"}, {Family: "OpenSSL", File: "/lib/libcrypto.so.3"}, {Family: "OpenSSL", File: "/x/libcrypto-ab.so"}}},
+		{PID: 5, Program: "/usr/bin/node", Generators: []Generator{{Family: "Node.js", File: "/usr/bin/node"}}},
+		{PID: 9, Program: "/usr/bin/node", Generators: []Generator{{Family: "Node.js", File: "/usr/bin/node"}}},
 		{PID: 6, Program: "/usr/bin/sleep"},
 	}
 	told := []cell.Hazard{{Name: "kernel randomness", Value: "fresh, sha256 aa"}, {Name: "ssl randomness", Value: "fresh, sha256 bb of libcrypto.so.3"}, {Name: "hash seed", Value: "inherited: sets"}}
@@ -188,6 +188,29 @@ func TestX09WhatAnInterpreterRenewedIsLeftOut(t *testing.T) {
 	c.Hazards = Report(list[3:], cell.WarmPython, nil, "inside")
 	if got := c.Inherited(); got != nil || len(c.Hazards) != 1 {
 		t.Errorf("%q, %v", got, c.Hazards)
+	}
+}
+
+func TestX09WhatWasRenewedFromOutsideIsNamed(t *testing.T) {
+	ssl, php := Generator{Family: OpenSSL, File: "/lib/libcrypto.so.3", Renewed: true}, Generator{Family: "PHP", File: "/usr/bin/php"}
+	old := ssl
+	old.Renewed = false
+	list := []Process{
+		{PID: 3, Program: "/usr/bin/php", Generators: []Generator{php, ssl}},
+		{PID: 4, Program: "/usr/bin/curl", Generators: []Generator{ssl}},
+		{PID: 5, Program: "/usr/bin/curl", Generators: []Generator{ssl}},
+		{PID: 6, Program: "/usr/bin/curl", Generators: []Generator{old}},
+	}
+	c := cell.Certificate{Hazards: Report(list, "", nil, "inside")}
+	if got, want := c.Inherited(), []string{"OpenSSL (libcrypto.so.3) in /usr/bin/curl, process 6", "PHP in /usr/bin/php, process 3"}; !slices.Equal(got, want) {
+		t.Errorf("inherited: %q", got)
+	}
+	if got, want := c.Renewed(), []string{"OpenSSL (libcrypto.so.3) in /usr/bin/curl, processes 4, 5", "OpenSSL (libcrypto.so.3) in /usr/bin/php, process 3"}; !slices.Equal(got, want) {
+		t.Errorf("renewed: %q", got)
+	}
+	c.Hazards = Report(list[1:2], "", nil, "inside")
+	if cell.Uncertified(c.Inherited()) != nil || len(c.Renewed()) != 1 {
+		t.Errorf("%+v", c.Hazards)
 	}
 }
 

@@ -2,9 +2,9 @@ package hazard
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -17,12 +17,12 @@ const Name = "generators"
 const maxReported = 64
 
 // Report puts into words what processes of a copy have inherited. kind is that of the
-// interpreter among them (cell.Warm.Kind), told what it has renewed itself. Only what was
-// shown to be renewed is left out.
+// interpreter among them (cell.Warm.Kind), told what it has renewed itself, which is left
+// out. What was renewed from outside is named as such.
 func Report(list []Process, kind string, told []cell.Hazard, seen string) (out []cell.Hazard) {
-	held := map[string][]int{}
+	held, made := map[string][]int{}, map[string][]int{}
 	for _, p := range list {
-		var names []string
+		var names, fresh []string
 		for _, g := range p.Generators {
 			if p.Interpreter && renewed(kind, g, told) {
 				continue
@@ -36,29 +36,37 @@ func Report(list []Process, kind string, told []cell.Hazard, seen string) (out [
 			case g.File != p.Program:
 				n += " (" + path.Base(g.File) + ")"
 			}
-			if !slices.Contains(names, n) {
-				names = append(names, n)
+			of := &names
+			if g.Renewed {
+				of = &fresh
+			}
+			if !slices.Contains(*of, n) {
+				*of = append(*of, n)
 			}
 		}
+		in := " in " + orElse(p.Program, "a process")
 		if len(names) > 0 {
-			key := strings.Join(names, ", ") + " in " + orElse(p.Program, "a process")
+			key := strings.Join(names, ", ") + in
 			held[key] = append(held[key], p.PID)
 		}
-	}
-	keys := make([]string, 0, len(held))
-	for k := range held {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for i, k := range keys {
-		if i == maxReported {
-			out = append(out, cell.Hazard{Name: Name, Seen: seen, Value: cell.Inherited + fmt.Sprintf("those of %d more programs", len(keys)-i)})
-			break
+		if len(fresh) > 0 {
+			key := strings.Join(fresh, ", ") + in
+			made[key] = append(made[key], p.PID)
 		}
-		out = append(out, cell.Hazard{Name: Name, Seen: seen, Value: cell.Inherited + k + numbers(held[k])})
 	}
-	if len(out) == 0 {
+	if out = hazards(held, cell.Inherited, seen); len(out) == 0 {
 		out = append(out, cell.Hazard{Name: Name, Seen: seen, Value: "none in user space that is inherited"})
+	}
+	return append(out, hazards(made, cell.Renewed, seen)...)
+}
+
+// hazards has one for each key, which begins with word, and names its processes.
+func hazards(of map[string][]int, word, seen string) (out []cell.Hazard) {
+	for i, k := range slices.Sorted(maps.Keys(of)) {
+		if i == maxReported {
+			return append(out, cell.Hazard{Name: Name, Seen: seen, Value: word + fmt.Sprintf("those of %d more programs", len(of)-i)})
+		}
+		out = append(out, cell.Hazard{Name: Name, Seen: seen, Value: word + k + numbers(of[k])})
 	}
 	return out
 }

@@ -23,12 +23,17 @@ type forkIn struct {
 	AtFork     string   `json:"at_fork,omitempty" jsonschema:"where processes are copied: a command that a shell runs in each copy before anything else of it goes on"`
 }
 
-// inherits says what copies draw random numbers from that their source does, too.
-func inherits(list []string) string {
-	if len(list) == 0 {
-		return ""
+// generators says what copies draw random numbers from that their source does, too, and
+// what of that is renewed in each.
+func generators(inherited, renewed []string) string {
+	var same, anew string
+	if len(inherited) > 0 {
+		same = "they may draw the same random numbers as their source, inherited: " + strings.Join(inherited, "; ")
 	}
-	return "they may draw the same random numbers as their source, inherited: " + strings.Join(list, "; ")
+	if len(renewed) > 0 {
+		anew = "seeded anew in each copy, renewed: " + strings.Join(renewed, "; ")
+	}
+	return lines(same, anew)
 }
 
 // forked are the new cells, and what each answered.
@@ -37,6 +42,7 @@ type forked struct {
 	Took      string       `json:"took"`                // what they have
 	Dropped   string       `json:"dropped,omitempty"`   // what they have not
 	Inherited []string     `json:"inherited,omitempty"` // generators of random numbers
+	Renewed   []string     `json:"renewed,omitempty"`   // those that seed themselves anew
 }
 
 type forkedCell struct {
@@ -74,12 +80,12 @@ func (s *Server) fork(ctx context.Context, c *call, in forkIn) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Cells: []forkedCell{}}
+	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Renewed: res.Renewed, Cells: []forkedCell{}}
 	var text []string
 	for _, made := range res.Cells {
 		f.Cells, text = append(f.Cells, forkedCell{Cell: made.Name, ID: made.ID}), append(text, made.Name)
 	}
-	return answer{text: lines(append(text, fmt.Sprintf("they have %s, and not %s", f.Took, f.Dropped), inherits(f.Inherited))...), data: f}, nil
+	return answer{text: lines(append(text, fmt.Sprintf("they have %s, and not %s", f.Took, f.Dropped), generators(f.Inherited, f.Renewed))...), data: f}, nil
 }
 
 func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, error) {
@@ -95,7 +101,7 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Cells: []forkedCell{}}
+	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Renewed: res.Renewed, Cells: []forkedCell{}}
 	limit := max(Limit/max(len(res.Forks), 1), 256) // all of them share an answer
 	var text []string
 	for _, w := range res.Forks {
@@ -119,7 +125,7 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 		f.Cells = append(f.Cells, x)
 		text = append(text, strings.TrimSuffix(w.Cell.Name+": "+said, ": "))
 	}
-	return answer{text: lines(append(text, inherits(f.Inherited))...), data: f}, nil
+	return answer{text: lines(append(text, generators(f.Inherited, f.Renewed))...), data: f}, nil
 }
 
 type branchIn struct {
@@ -151,7 +157,7 @@ func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, erro
 	if len(res.Dropped) > 0 {
 		text = append(text, "they had to leave behind: "+strings.Join(res.Dropped, ", "))
 	}
-	text = append(text, inherits(res.Inherited))
-	return answer{text: lines(text...), data: map[string]any{"source": res.Source, "cells": cells, "took": res.Took, "dropped": res.Dropped, "inherited": res.Inherited,
+	text = append(text, generators(res.Inherited, res.Renewed))
+	return answer{text: lines(text...), data: map[string]any{"source": res.Source, "cells": cells, "took": res.Took, "dropped": res.Dropped, "inherited": res.Inherited, "renewed": res.Renewed,
 		"checkpoint": res.Checkpoint, "pause_ms": res.PauseMS}}, nil
 }

@@ -92,8 +92,8 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 	if len(r.Lost) > 0 {
 		lost = "no longer in the workspace: " + strings.Join(r.Lost, ", ")
 	}
-	return answer{text: lines(said, memory, inherits(r.Inherited), lost), data: map[string]any{"cell": r.Cell.Name, "checkpoint": r.Number, "lost": r.Lost, "ended": r.Ended,
-		"proof": r.Proof, "tree_digest": r.TreeDigest, "memory": r.Memory, "resumed": r.Resumed, "inherited": r.Inherited, "receipt": r.Receipt, "dry_run": in.DryRun}}, nil
+	return answer{text: lines(said, memory, generators(r.Inherited, r.Renewed), lost), data: map[string]any{"cell": r.Cell.Name, "checkpoint": r.Number, "lost": r.Lost, "ended": r.Ended,
+		"proof": r.Proof, "tree_digest": r.TreeDigest, "memory": r.Memory, "resumed": r.Resumed, "inherited": r.Inherited, "renewed": r.Renewed, "receipt": r.Receipt, "dry_run": in.DryRun}}, nil
 }
 
 type diffIn struct {

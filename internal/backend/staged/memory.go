@@ -123,7 +123,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	if err := s.identify(a.Hostname); err != nil {
 		return c, err
 	}
-	draws, err := g.Draws(context.Background()) // while nothing of it runs
+	draws, err := g.Renew(context.Background()) // while nothing of it runs
 	if err != nil {
 		return c, err
 	}

@@ -101,11 +101,13 @@ class Restored:
     proof: str = ""
     memory: str = ""
     inherited: List[str] = field(default_factory=list)
+    renewed: List[str] = field(default_factory=list)
     raw: _Doc = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, d: _Doc) -> "Restored":
-        return cls(d.get("number", 0), d.get("lost") or [], d.get("ended", 0), d.get("proof", ""), d.get("memory", ""), d.get("inherited") or [], d)
+        return cls(d.get("number", 0), d.get("lost") or [], d.get("ended", 0), d.get("proof", ""), d.get("memory", ""), d.get("inherited") or [],
+                   d.get("renewed") or [], d)
 
 
 @dataclass(frozen=True)

@@ -124,14 +124,14 @@ class Cell:
         """Makes cells with its files as of a checkpoint; 0 for its present state. Of a
         checkpoint with memory, certify and at_fork are as in branch."""
         doc = await self._http._call(_ask.fork(self.id, n, _number(checkpoint), name, files, certify, at_fork))
-        return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"))
+        return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"), doc.get("renewed"))
 
     async def branch(self, n: int = 1, *, name: str = "", certify: str = "", at_fork: str = "") -> "Cells[Cell]":
         """Copies it with its interpreter as it is now; it goes on. With certify="strict"
         it is an error if a copy inherits a generator of random numbers. at_fork is a
         command that a shell runs in each copy before anything else of it goes on."""
         doc = await self._http._call(_ask.branch(self.id, n, name, certify, at_fork))
-        return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"))
+        return Cells((Cell(self._http, d) for d in doc["cells"]), doc.get("inherited"), doc.get("renewed"))
 
     async def checkpoint(self, message: str = "") -> Checkpoint:
         """Makes its present state a checkpoint."""
@@ -210,11 +210,13 @@ C = TypeVar("C", bound=Cell)
 class Cells(List[C], Generic[C]):
     """Cells that were made together. As a context they are removed at the end.
     inherited names the generators of random numbers that they have in common with
-    their source: they may draw the same numbers."""
+    their source: they may draw the same numbers. renewed names those that would be,
+    and that seed themselves anew in each cell instead."""
 
-    def __init__(self, cells: Iterable[C] = (), inherited: Optional[List[str]] = None) -> None:
+    def __init__(self, cells: Iterable[C] = (), inherited: Optional[List[str]] = None, renewed: Optional[List[str]] = None) -> None:
         super().__init__(cells)
         self.inherited: List[str] = inherited or []
+        self.renewed: List[str] = renewed or []
 
     async def __aenter__(self) -> "Cells[C]":
         return self
@@ -256,7 +258,7 @@ class Template:
                 progress(Cell(self._http, v["cell"], _ask.forked(v)))
 
         doc, _ = await self._http._lines(_ask.warm_fork(self.name, n, name, eval, command, timeout, remove, certify, at_fork), on)
-        cells = Cells((Cell(self._http, f["cell"], _ask.forked(f)) for f in doc["forks"] if not f.get("error")), doc.get("inherited"))
+        cells = Cells((Cell(self._http, f["cell"], _ask.forked(f)) for f in doc["forks"] if not f.get("error")), doc.get("inherited"), doc.get("renewed"))
         bad = [f["error"] for f in doc["forks"] if f.get("error")]
         if bad:
             if not remove:
