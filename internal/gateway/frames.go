@@ -24,7 +24,7 @@ type frames struct {
 
 	head  []byte // of a frame, as far as it has come
 	left  uint64 // payload that is missing from the current frame
-	fin   bool   // the current frame is its message's last
+	fin   bool   // the last frame of data was its message's last, or none came yet
 	ctl   bool   // the current frame is a control frame
 	ctlAt int    // where its payload begins in the queue
 }
@@ -145,6 +145,11 @@ func (f *frames) begin() error {
 		return errFrame
 	}
 	if !f.ctl {
+		// A frame continues a message exactly when one has not ended: what is told apart
+		// otherwise here than by the program could hide a value from one of the two.
+		if (op == 0) == f.fin {
+			return errFrame
+		}
 		if op != 0 {
 			f.settle() // a new message
 		}

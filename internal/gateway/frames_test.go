@@ -27,6 +27,8 @@ func FuzzX10Frames(f *testing.F) {
 	f.Add([]byte("\x82\x7e\x00\x03abc\x88\x00"))
 	f.Add([]byte("\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xffabc"))
 	f.Add([]byte("\xc1\x01a"))
+	f.Add([]byte("\x81\x05" + value[:5] + "\x80\x0c" + value[5:])) // continues nothing
+	f.Add([]byte("\x01\x05" + value[:5] + "\x81\x0c" + value[5:])) // one message in the other
 	f.Fuzz(func(t *testing.T, b []byte) {
 		boundtest.Allocates(t, len(b), func() {
 			whole, err := io.ReadAll(newFrames(bytes.NewReader(b), hide))
