@@ -132,9 +132,10 @@ type LeftOut struct {
 	Of   []string `json:"fields,omitempty"` // which fields of the file, when only they were left out
 	Fix  string   `json:"fix,omitempty"`    // the flag that lets it in, when one does
 	// Masked says that git tracks it, and that it was left out by the rule
-	// secrets: mask of the policy. History says that what was committed of it is in
-	// the cell all the same, in git's objects.
-	Masked  bool `json:"masked,omitempty"`
+	// secrets: mask of the policy.
+	Masked bool `json:"masked,omitempty"`
+	// History says that what was committed of it is in the cell all the same, in git's
+	// objects.
 	History bool `json:"history,omitempty"`
 }
 
