@@ -225,8 +225,8 @@ func TestDecide(t *testing.T) {
 			t.Errorf("Decide(%q, dir %v, tracked %v) = %s (%s), want %s", c.path, c.isDir, c.tracked, got.Action, got.Why, c.want)
 		}
 	}
-	if d := Decide("a/.env", false, false, nil); fmt.Sprint(d) != "{leave out environment file false}" {
-		t.Error(d)
+	if d := Decide("a/.env", false, false, nil); d != (Decision{Action: LeaveOut, Why: "environment file"}) {
+		t.Errorf("%+v", d)
 	}
 }
 
