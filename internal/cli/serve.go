@@ -96,6 +96,10 @@ one that answers at a TCP address goes on, and this one does not start.`,
 // two seconds, and then finishes what it writes.
 const endingLimit = 30 * time.Second
 
+// wellTimes is how often a daemon is asked again that says it is not ending: what kill
+// has sent to its process may not have come through yet.
+const wellTimes = 10
+
 // askLimit is how long a daemon may take to say how it is.
 const askLimit = 5 * time.Second
 
@@ -103,12 +107,14 @@ const askLimit = 5 * time.Second
 // returns when the lock is free. A daemon that serves others and is not ending is an
 // error with its addresses.
 func (a *app) takeOver(ctx context.Context) error {
-	said, stopped := false, 0
+	said, stopped, well := false, 0, 0
 	for began := time.Now(); a.locked(); {
 		d, err := a.askLocal(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case err == nil && !d.Ending && len(d.Listen) > 0 && well < wellTimes:
+			well++
 		case err == nil && !d.Ending && len(d.Listen) > 0:
 			return &api.Error{Kind: "exists", Message: fmt.Sprintf("cannot serve: daemon %d does, at %s", d.PID, strings.Join(d.Listen, ", ")), Hint: "end it first: pando daemon stop"}
 		case err == nil && !d.Ending && stopped != d.PID:
@@ -125,7 +131,7 @@ func (a *app) takeOver(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(30 * time.Millisecond):
 		}
 	}
 	if stopped != 0 {
