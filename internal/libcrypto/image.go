@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Bounds of what is read of one process, in bytes or entries.
@@ -276,7 +277,9 @@ func (x image) read(mem io.ReaderAt, at, n, limit uint64) ([]byte, error) {
 }
 
 // release is how OpenSSL names itself. LibreSSL, BoringSSL and AWS-LC have other words.
-var release = regexp.MustCompile(`\x00OpenSSL ([0-9]+\.[0-9]+\.[0-9]+[a-z]*)  ?[0-9]{1,2} [A-Z][a-z]{2} 20[0-9]{2}\x00`)
+var release = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\x00OpenSSL ([0-9]+\.[0-9]+\.[0-9]+[a-z]*)  ?[0-9]{1,2} [A-Z][a-z]{2} 20[0-9]{2}\x00`)
+})
 
 // version is the release of OpenSSL that the library says it is.
 func (x image) version(mem io.ReaderAt) (string, error) {
@@ -287,7 +290,7 @@ func (x image) version(mem io.ReaderAt) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		for _, m := range release.FindAllSubmatch(b, -1) {
+		for _, m := range release().FindAllSubmatch(b, -1) {
 			if v := string(m[1]); found != "" && found != v {
 				return "", errors.New("it names two releases of OpenSSL")
 			} else {
