@@ -15,7 +15,7 @@ import (
 // governed is what a cell goes by that may reach some hosts.
 func (k *bench) governed(allow ...string) *cell.Governance {
 	k.Helper()
-	r, err := policy.Merge(policy.Effective{Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: allow})
+	r, err := policy.Merge(policy.Effective{Secrets: policy.SecretsName, Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: allow})
 	k.must(err)
 	return &cell.Governance{Policy: r.Canonical(), Resolvers: []string{"127.0.0.1:9"}} // where nobody answers
 }

@@ -28,7 +28,7 @@ func TestMachineThatIsBootedAgainTalks(t *testing.T) {
 	}
 	b := New(config(t, t.TempDir()))
 	defer b.Close()
-	rules, err := policy.Merge(policy.Effective{Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: []string{"a.test"}})
+	rules, err := policy.Merge(policy.Effective{Secrets: policy.SecretsName, Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: []string{"a.test"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (c claim) Seen() []bool {
 // allowing is what a cell goes by that may reach what is allowed.
 func allowing(t testing.TB, allow ...string) *cell.Governance {
 	t.Helper()
-	r, err := policy.Merge(policy.Effective{Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: allow})
+	r, err := policy.Merge(policy.Effective{Secrets: policy.SecretsName, Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: allow})
 	if err != nil {
 		t.Fatal(err)
 	}
