@@ -100,7 +100,7 @@ func startDaemon(ctx context.Context, h home.Home) error {
 			if answers(h.Socket()) {
 				return nil
 			}
-			if !daemon.Locked(h) {
+			if !h.Locked() {
 				break
 			}
 			if time.Since(began) > another {

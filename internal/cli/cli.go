@@ -284,7 +284,7 @@ func (a *app) prepare() error {
 			return err
 		}
 		defer time.AfterFunc(startSilence, func() {
-			if a.locked() {
+			if a.home.Locked() {
 				a.say("pando: waiting for %s, which holds %s, to end or to answer", a.holder(), a.home.Lock())
 			}
 		}).Stop()

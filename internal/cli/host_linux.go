@@ -18,9 +18,6 @@ func signalName(s os.Signal) string {
 	return unix.SignalName(n)
 }
 
-// unlocked reports whether nobody holds the lock of a file.
-func unlocked(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil }
-
 // hideInput has a terminal not show what is typed, not even what was before.
 func hideInput(fd int) (restore func(), err error) {
 	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -20,9 +20,6 @@ func signalName(s os.Signal) string {
 	return "SIGTERM"
 }
 
-// unlocked: there is no daemon here that could hold a lock.
-func unlocked(*os.File) bool { return true }
-
 func hideInput(int) (restore func(), err error) {
 	return nil, &api.Error{Kind: "unsupported", Message: "cannot hide what is typed here", Hint: "use --from-env VARIABLE or --from-file FILE"}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -103,12 +102,12 @@ const wellTimes = 10
 // askLimit is how long a daemon may take to say how it is.
 const askLimit = 5 * time.Second
 
-// takeOver ends a daemon that serves nobody else, and waits for one that is ending: it
-// returns when the lock is free. A daemon that serves others and is not ending is an
-// error with its addresses.
+// takeOver ends a daemon without TCP addresses, and waits for one that is ending: it
+// returns when the lock is free. A daemon with TCP addresses that is not ending is an
+// error that names them.
 func (a *app) takeOver(ctx context.Context) error {
 	said, stopped, well := false, 0, 0
-	for began := time.Now(); a.locked(); {
+	for began := time.Now(); a.home.Locked(); {
 		d, err := a.askLocal(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -150,16 +149,6 @@ func (a *app) askLocal(ctx context.Context) (api.Daemon, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	return a.localClient().Daemon(ctx)
-}
-
-// locked reports whether a daemon holds the lock of this installation.
-func (a *app) locked() bool {
-	f, err := os.Open(a.home.Lock())
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return !unlocked(f)
 }
 
 // holder names the daemon that took the lock last.

@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/home"
 )
 
-// holding is an installation whose lock is held; release lets it go.
+// holding is an installation whose lock is held, until release is called.
 func holding(t *testing.T) (h home.Home, release func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "x58") // short enough for the address of a socket
@@ -55,7 +55,7 @@ func (w *onceWritten) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A daemon that holds the lock and answers nobody is waited for, and it is said.
+// A daemon that holds the lock and does not answer is waited for, and a line says so.
 func TestX58ServeWaitsForTheLock(t *testing.T) {
 	h, release := holding(t)
 	said := &onceWritten{then: release}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"time"
 
@@ -165,13 +164,8 @@ func (a *app) awaitGone(ctx context.Context) {
 	if a.remote {
 		return
 	}
-	f, err := os.Open(a.home.Lock())
-	if err != nil {
-		return
-	}
-	defer f.Close()
 	for range 1500 {
-		if unlocked(f) {
+		if !a.home.Locked() {
 			return
 		}
 		select {

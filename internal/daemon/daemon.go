@@ -99,22 +99,12 @@ func New(cfg Config) *Daemon {
 	return d
 }
 
-// A program that asks whether the lock is free, as Locked does, holds it for an instant:
+// A program that asks whether the lock is free (home.Locked) holds it for an instant:
 // Lock tries again for as long.
 const (
 	lockTries = 5
 	lockPause = 5 * time.Millisecond
 )
-
-// Locked reports whether a daemon holds the installation's lock.
-func Locked(h home.Home) bool {
-	f, err := os.Open(h.Lock())
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
-}
 
 // Lock takes the installation's lock, which the returned file holds and which then has
 // the number of this process in it. When another daemon holds it, it is an Exists error.

@@ -184,15 +184,15 @@ func mayAsk(r *http.Request, route Route) error {
 	}
 	var what []string
 	query := r.URL.Query()
-	path, names := route.Split()
-	for _, name := range append(names, PathWords(path)...) {
+	path, asked := route.Split()
+	for _, name := range append(asked, PathWords(path)...) {
 		for _, value := range append(query[name], r.PathValue(name)) {
-			switch names := words[name]; {
+			switch named := words[name]; {
 			case value == "":
-			case names == nil:
+			case named == nil:
 				what = append(what, "the parameter "+name+", which is not classified,")
 			default:
-				what = append(what, names(value)...)
+				what = append(what, named(value)...)
 			}
 		}
 	}

@@ -194,7 +194,7 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 // goOnAt lets a cell at rest go on at a checkpoint with memory, which is loaded: its
 // processes, its interpreter, and files of its own over those of that instant. It
 // returns how many processes those are, and the certificate of what they have in common
-// with others that go on there. c is committed.
+// with the other cells that go on there. c is committed.
 func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return 0, cert, err

@@ -36,7 +36,8 @@ func (e *Engine) standingLayers(read func(layer, name string, text []byte) error
 // mayStart refuses whatever would start something in a cell, or make a cell of
 // it, when its backend isolates less than the policy of the host or the user
 // demands now, which may be younger than the cell, or when it has secrets that
-// this policy masks. (Its own policy was asked when it was made.) What it has can be taken from it, and it can be stopped and removed.
+// this policy masks. (Its own policy was asked when it was made.) What it has can be
+// taken from it, and it can be stopped and removed.
 func (e *Engine) mayStart(c *Cell) error {
 	var layers []policy.Layer
 	err := e.standingLayers(func(layer, name string, text []byte) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // openRecord opens one of the files in a run's folder. Only regular files are
-// records: a FIFO would hold whoever reads it, and a symlink leads to other bytes.
+// records: a FIFO would hold its reader, and a symlink leads to other bytes.
 func openRecord(folder, name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(folder, filepath.Base(name)), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 // Restore brings a cell back to one of its checkpoints. Its processes end.
 // What it was before stays as a checkpoint. Where the request is strict and the
-// checkpoint has generators of random numbers that others who go on there have in
-// common with it, it is Unsupported, and the cell goes on as it was.
+// checkpoint has generators of random numbers that every cell going on there has in
+// common, it is Unsupported, and the cell goes on as it was.
 func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (res api.RestoreResult, err error) {
 	if !req.DryRun {
 		var a *act

@@ -185,7 +185,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.confined}
+	p := &runPlan{req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined()}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}

@@ -224,8 +224,8 @@ func (v *View) byDigest(s string) (Checkpoint, bool, error) {
 // the nearest such source winning; without any, the newest run of all would
 // be a guess, so it is an error.
 func (v *View) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
-	asked := dir    // where a link leads is not told
-	if v.confined { // whatever the host has there, the answer is the same
+	asked := dir        // where a link leads is not told
+	if v.isConfined() { // whatever the host has there, the answer is the same
 		dir = filepath.Clean(dir)
 	} else if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

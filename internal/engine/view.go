@@ -33,10 +33,10 @@ type View struct {
 	e      *Engine
 	token  string
 	bounds *access.Bounds // nil: nothing binds the caller
-	guest  string         // what the caller is who may do nothing on the host itself; "" for one who may
 	claim  *claim         // of the request under way
-	// confined: the caller may not name files of the host.
-	confined bool
+	// confined says why the caller may not name files of the host or do anything there;
+	// "" for one that may.
+	confined string
 }
 
 // All is the engine as the user has it, and everything that works for them.
@@ -44,18 +44,23 @@ func (e *Engine) All() *View { return &View{e: e} }
 
 // As is the engine as a caller has it.
 func (v *View) As(p access.Principal) *View {
-	own := &View{e: v.e, token: p.Token, bounds: p.Bounds, confined: !p.MayNameHost()}
-	if p.Token != "" && own.confined {
-		own.guest = "the token " + p.Name + " is of scope " + string(p.Level)
+	own := &View{e: v.e, token: p.Token, bounds: p.Bounds}
+	switch {
+	case p.MayNameHost():
+	case p.Token == "":
+		own.confined = "the caller has no token for that"
+	default:
+		own.confined = "the token " + p.Name + " is of scope " + string(p.Level)
 		if p.Restricted() {
-			own.guest += ", restricted to " + access.LabelText(p.Bounds.Labels)
+			own.confined += ", restricted to " + access.LabelText(p.Bounds.Labels)
 		}
 	}
 	return own
 }
 
-// isConfined reports whether the caller may not name files of the host.
-func (v *View) isConfined() bool { return v != nil && v.confined }
+// isConfined reports whether the caller may not name files of the host, or do anything
+// there.
+func (v *View) isConfined() bool { return v != nil && v.confined != "" }
 
 // restricted reports whether there is something that the caller does not see.
 func (v *View) restricted() bool { return v != nil && v.bounds != nil && len(v.bounds.Labels) > 0 }
@@ -98,14 +103,14 @@ func (v *View) must(id cell.ID) error {
 }
 
 // Enter refuses a cell that the caller does not see, and a cell without isolation
-// to a caller who may do nothing on the host: what is started, written or reached
+// to a caller that may do nothing on the host: what is started, written or reached
 // there is the host's own.
 func (v *View) Enter(id cell.ID) error {
-	if err := v.must(id); err != nil || v == nil || v.guest == "" {
+	if err := v.must(id); err != nil || !v.isConfined() {
 		return err
 	}
 	if c, err := v.e.reg.cell(id); err == nil && !policy.Isolates(c.Backend) {
-		return cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels, or a cell that is isolated", "cell %s is %s: what happens there happens on the daemon's host, and %s", c.Title(), api.NotIsolated, v.guest)
+		return cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels, or a cell that is isolated", "cell %s is %s: what happens there happens on the daemon's host, and %s", c.Title(), api.NotIsolated, v.confined)
 	}
 	return nil
 }

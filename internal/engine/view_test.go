@@ -547,7 +547,8 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 		_, err = v.Plan(b.ctx, b.request("open", "true"))
 		refused("Plan", err)
 	}
-	for _, p := range []access.Principal{{}, {Name: "root", Token: "t-4", Level: access.Admin}} {
+	b.wantKind("a caller of which nothing is known", b.All().As(access.Principal{}).Enter(id), cell.Denied, "no token")
+	for _, p := range []access.Principal{access.Local, {Name: "root", Token: "t-4", Level: access.Admin}} {
 		b.must(b.All().As(p).Enter(id))
 	}
 }

@@ -88,7 +88,7 @@ func TestX01WorkdirIsNoOracle(t *testing.T) {
 			want = top + "/link"
 		}
 		if got := x.resolvedWorkdir(); got != want {
-			t.Errorf("confined %v: it works in %s", v.confined, got)
+			t.Errorf("confined %q: it works in %s", v.confined, got)
 		}
 	}
 }
