@@ -253,8 +253,8 @@ func testWaitContext(k *bench) {
 
 // A time-out reaches what ignores the polite signal, and what its leader left
 // behind, with isolation wherever that went; what others started goes on.
-// A process can be done in one exchange, and leaves no record; when whoever
-// asked goes away it goes on, and is found.
+// A process can be done in one exchange, and leaves no record. When its caller goes
+// away it goes on, and is found.
 func testDo(k *bench) {
 	i, _ := k.cell()
 	if !i.Alive(k.ctx) {
@@ -275,12 +275,23 @@ func testDo(k *bench) {
 	if _, err := i.Do(k.ctx, "whole", missing); cell.KindOf(err) != cell.NoSuchBinary {
 		k.Errorf("a program that is not there: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(k.ctx, 200*time.Millisecond)
-	defer cancel()
-	if _, err := i.Do(ctx, "left", sh("sleep 300")); err == nil {
-		k.Error("it ended with who asked")
+	ctx, leave := context.WithCancel(k.ctx)
+	defer leave()
+	left := make(chan error, 1)
+	go func() {
+		_, err := i.Do(ctx, "left", sh("sleep 300"))
+		left <- err
+	}()
+	var p backend.Process
+	k.eventually("it runs", func() bool {
+		p, err = i.Process(k.ctx, "left")
+		return err == nil
+	})
+	leave()
+	if err := <-left; err == nil {
+		k.Error("it ended with its caller")
 	}
-	p, err := i.Process(k.ctx, "left")
+	p, err = i.Process(k.ctx, "left")
 	k.must(err)
 	k.must(p.End(k.ctx, "interrupted"))
 	k.eventually("it ended, and its record with it", func() bool {
