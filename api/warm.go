@@ -129,11 +129,12 @@ type EvalRequest struct {
 // EvalResult is what came of an evaluation: the members of Evaluated
 // (docs/reference/eval-protocol.md), and where.
 type EvalResult struct {
-	Cell   string          `json:"cell"`
-	Name   string          `json:"name"`
-	Result json.RawMessage `json:"result"` // what came of it: value, output sizes, exception
-	Notes  []string        `json:"notes,omitempty"`
-	WallMS float64         `json:"wall_ms"` // from the request to the answer, in milliseconds
+	Cell      string          `json:"cell"`
+	Name      string          `json:"name"`
+	Isolation string          `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
+	Result    json.RawMessage `json:"result"`    // what came of it: value, output sizes, exception
+	Notes     []string        `json:"notes,omitempty"`
+	WallMS    float64         `json:"wall_ms"` // from the request to the answer, in milliseconds
 }
 
 // StreamLine is one line of an answer that streams: exactly one member is set;

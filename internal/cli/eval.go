@@ -119,6 +119,9 @@ func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (re
 		}
 		return res, ev, err
 	}
+	if !a.bare { // once at a prompt
+		a.bareRun("cell "+res.Name, res.Isolation, "is")
+	}
 	for _, n := range res.Notes {
 		a.say("pando: note: %s", printable(n))
 	}

@@ -64,7 +64,7 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	if c, err = e.usable(id); err != nil {
 		return res, err
 	}
-	res.Name = c.Title()
+	res.Name, res.Isolation = c.Title(), api.IsolationOf(c.Backend)
 	if err := e.sameKind(&c, req.Kind); err != nil {
 		return res, err
 	}
