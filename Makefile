@@ -32,18 +32,20 @@ BUILT = PANDO_BIN=$(CURDIR)/bin/pando
 RACE ?= $(if $(shell command -v gcc || command -v cc),-race)
 test:
 	$(GO) vet -trimpath ./...
-	$(TESTS) -tier quick -shuffle $(RACE)
+	$(TESTS) -groups 2 -tier quick -shuffle $(RACE)
+	$(TESTS) -groups 2 -tier plain -shuffle
 
-# Namespaces, cgroups, gateways, the core scripts; of the current user, or with
-# TEST_USER=NAME, as root, of an ordinary user. One package after the other; of its
-# tests more at once than there are processors, because they wait for most of the time.
+# Namespaces, cgroups, gateways, scripts; of the current user, or with TEST_USER=NAME, as
+# root, of an ordinary user. TIERS=host leaves out the longer part. More packages and
+# tests at once than there are processors, because they often wait.
+test-host: TIERS = host,host-full
 test-host: build
-	$(BUILT) $(TESTS) -p 1 -parallel 4 $(if $(TEST_USER),-tier host -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),-tier host$(comma)root,-tier host))
+	$(BUILT) $(TESTS) -groups 2 -p 1 -parallel 4 -tier $(TIERS)$(if $(TEST_USER), -user $(TEST_USER),$(if $(filter 0,$(shell id -u)),$(comma)root))
 
 # gVisor and QEMU. TIERS=vm leaves out the longer part.
-TIERS ?= vm,vm-full
+test-vm: TIERS = vm,vm-full
 test-vm: build
-	$(BUILT) $(TESTS) -p 1 -tier $(TIERS)
+	$(BUILT) $(TESTS) -groups 2 -p 1 -tier $(TIERS)
 
 # Real clients and agents, from npm's registry.
 test-clients: build
@@ -100,7 +102,7 @@ bin/peers/machine-init:
 # backends), the kills once more with the processors busy, all fuzz targets, and the
 # race detector over the packages.
 soak: build
-	E2E_SOAK=1 $(GO) run -trimpath ./tools/tests -p 1 -timeout 4h -tier quick,host,root,vm,vm-full,clients,soak
+	E2E_SOAK=1 $(GO) run -trimpath ./tools/tests -p 1 -timeout 4h -tier quick,plain,host,host-full,root,vm,vm-full,clients,soak
 	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
 		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
 	$(MAKE) fuzz

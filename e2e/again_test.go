@@ -14,18 +14,17 @@ import (
 type again struct {
 	backend string
 	not     map[string]string // scripts that are not run, each with the reason
-	often   []string          // those of the others that every change must pass
+	often   []string          // those of the others, and of its own, that every change must pass
 	own     []string          // patterns of those that only such cells can pass
-	seldom  bool              // of its own, too, those of often are run
 }
 
 func (a again) run(t *testing.T) {
 	known := map[string]bool{}
 	var files []string
 	n := 0
-	take := func(f, name string, often bool) {
+	take := func(f, name string) {
 		soak := os.Getenv("E2E_SOAK") != ""
-		if known[name] = true; a.not[name] != "" || !soak && !often {
+		if known[name] = true; a.not[name] != "" || !soak && !slices.Contains(a.often, name) {
 			return
 		}
 		if n++; n%3 > 0 && os.Getuid() != 0 && !soak { // root has run all of them
@@ -40,7 +39,7 @@ func (a again) run(t *testing.T) {
 		}
 		for _, f := range all {
 			name := strings.TrimSuffix(strings.TrimPrefix(f, "testdata/"), ".txt")
-			take(f, name, slices.Contains(a.often, name) || pattern != "*" && !a.seldom)
+			take(f, name)
 		}
 	}
 	for name := range a.not {

@@ -23,6 +23,7 @@ const uploaded = 32 << 20
 // request by TCP, and looks at what the next one makes of it: whatever there is is
 // whole, or says why it isn't, and probes and metrics tell what is so.
 func TestC28KilledDuringRequests(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	need.Python(t)
 	times := 1

@@ -187,6 +187,7 @@ func beginE2B(t *testing.T, h *host, listen string, vars int) (daemon *exec.Cmd,
 
 // What a sandbox has outlives a daemon that is killed while clients read from it.
 func TestE2BOutlivesItsDaemon(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	node, npm := need.Program(t, "node"), need.Program(t, "npm")
 	need.Python(t)

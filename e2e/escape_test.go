@@ -21,6 +21,7 @@ import (
 // out for it on the host is untouched. This test's own program is the one that
 // tries: see escape_probe_test.go.
 func TestEscape(t *testing.T) {
+	t.Parallel()
 	t.Run("silent", func(t *testing.T) { escape(t) })
 	t.Run("talking", func(t *testing.T) { escape(t, "--allow", "other.example") })
 	// What an interpreter starts has no Landlock domain, and a fork's namespaces
@@ -207,6 +208,7 @@ func copyProgram(t *testing.T, from, to string) {
 // pando itself, with a way to write to it: a cell that names it as a program or
 // as an interpreter gets nothing.
 func TestEscapeByTheKeepersProgram(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.must(os.Symlink("/proc/self/exe", filepath.Join(h.src, "link")))
 	h.write("script", "#!/proc/self/exe\n")

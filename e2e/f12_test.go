@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestF12RecordsAreWriteOnce(t *testing.T) {
 	if was == "" {
 		t.Fatal("no record of the run")
 	}
-	for _, x := range []struct{ field, value string }{
+	for i, x := range []struct{ field, value string }{
 		{"verdict", `"accepted"`}, {"exit_code", `0`}, {"reason", `"all is well"`}, {"backend", `"microvm"`}, {"command", `["true"]`},
 		{"source", `"/elsewhere"`}, {"isolation", `"not isolated"`}, {"policy_digest", `"sha256:` + strings.Repeat("0", 64) + `"`}, {"downgrades", `["none"]`},
 		{"changes.files", `7`}, {"before.tree_digest", `"sha256:` + strings.Repeat("1", 64) + `"`}, {"after.content_digest", `"sha256:` + strings.Repeat("2", 64) + `"`},
@@ -40,6 +41,9 @@ func TestF12RecordsAreWriteOnce(t *testing.T) {
 		{"output.stdout.bytes", `12`}, {"usage.peak_memory", `1`}, {"left_out", `[{"path":".env","why":"none"}]`}, {"workspace.provider", `"cas"`},
 		{"started", `"2020-01-01T00:00:00Z"`}, {"ended", `"2020-01-01T00:00:00Z"`},
 	} {
+		if i%3 != 0 && os.Getenv("E2E_SOAK") == "" {
+			continue // TestF12EveryFieldOfARecordIsSealed has all of them
+		}
 		h.append(set(t, was, strings.Split("run."+x.field, "."), x.value))
 		v := h.verifySel(run.ID)
 		if v.OK || len(v.Problems) == 0 || v.Problems[0].Reason != "edited" || !strings.Contains(v.Problems[0].File, run.ID) {

@@ -21,6 +21,7 @@ var allowedEnv = regexp.MustCompile(`^(HOME|PATH|USER|LOGNAME|SHELL|TERM|LANG|LC
 // of secrets, under whatever name; no socket of the host can be reached; only
 // listed variables pass, and no secret in any.
 func TestF60NothingOfTheUsersIsThere(t *testing.T) {
+	t.Parallel()
 	t.Run("silent", func(t *testing.T) { nothingOfTheUsers(t) })
 	t.Run("talking", func(t *testing.T) { nothingOfTheUsers(t, "--allow", "other.example") })
 }
@@ -132,6 +133,7 @@ func identity(t *testing.T, path string) string {
 
 // TestF60RefusedMounts asks for what no cell gets, by every name there is.
 func TestF60RefusedMounts(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	home := filepath.Join(h.work, "home")
 	for _, s := range []string{".ssh/id", ".aws/credentials", ".config/gh/hosts.yml", ".gnupg/x", ".docker/config.json", ".kube/config", ".mozilla/x", ".netrc", "plain/file", ".SSH2/x", "withenv/.env", "sock/dir/file"} {

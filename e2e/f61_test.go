@@ -167,6 +167,7 @@ func (h *hostile) none(after string) {
 // TestF61NothingOfTheRepositoryIsExecuted runs every command there is over a
 // hostile repository. No canary fires.
 func TestF61NothingOfTheRepositoryIsExecuted(t *testing.T) {
+	t.Parallel()
 	h := newHostile(t)
 	before := h.files(filepath.Join(h.src, ".git"))
 	do := func(code int, args ...string) string {
@@ -241,6 +242,7 @@ func (h *host) files(dir string) string {
 // as it is, none of it arrives, and the host's git and shells execute nothing
 // of it; what is asked for by name arrives, but never anything in a .git.
 func TestF62NewControlPathsAreHarmless(t *testing.T) {
+	t.Parallel()
 	git, err := exec.LookPath("git")
 	if err != nil {
 		t.Skip("needs git")

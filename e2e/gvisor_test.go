@@ -24,9 +24,9 @@ var notOnGvisor = map[string]string{
 	"g57-hostile-images":    "is about unpacking, which is the same code",
 }
 
-// oftenOnGvisor are those of them that every change must pass. The others hold, and
-// are for soak: all of them together take longer than everything else.
-var oftenOnGvisor = []string{"run", "x07-no-set-id-bits", "named", "terminal", "fork", "denied-programs", "network", "f01-exit-code-from-kernel", "f02-events-are-ours", "f10-policy-is-what-was-digested", "f13-checkpoints-hold-their-moment", "f15-restore-proven-from-inside", "f16-symlinks-lead-nowhere", "f25-liveness-is-a-held-lock", "f26-nothing-is-left-behind", "f28-after-a-restart", "f30-output-is-streamed", "f64-masks", "f65-no-enforcement-no-start", "f66-network-rules", "escape-sparse-file", "escape-held-disk", "escape-home-symlink", "x09-strict-python", "x09-at-fork"}
+// oftenOnGvisor are those, and of gVisor's own, that every change must pass. The others
+// hold, and are for soak: all of them together take longer than everything else.
+var oftenOnGvisor = []string{"run", "x07-no-set-id-bits", "terminal", "denied-programs", "network", "f02-events-are-ours", "f13-checkpoints-hold-their-moment", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f26-nothing-is-left-behind", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/live-python", "whole/memory-restored"}
 
 func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {

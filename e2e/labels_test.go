@@ -92,6 +92,7 @@ func labelledToken(t *testing.T, h *host, team string) string {
 // the others', and no answer has a word of it. A route that is new is tried, too,
 // with an empty body.
 func TestOthersCells(t *testing.T) {
+	t.Parallel()
 	need.Python(t)
 	h := newHost(t)
 	url := serving(t, h, "--max-rate", "1000000").URLs[0]
@@ -329,6 +330,7 @@ func TestOthersCells(t *testing.T) {
 // the number of cells, their time, the rate, bodies; and a new certificate is used
 // when the daemon is told, by new connections.
 func TestBoundsAtTheDoor(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for _, flags := range [][]string{{"--max-cells", "0"}, {"--max-rate", "NaN"}, {"--max-body", "-1"}, {"--max-archive", "none"}, {"--min-free", "99999999999999T"}} {
 		if o := h.try(append([]string{"serve"}, flags...)...); o.code != 2 || !strings.Contains(o.stderr, "it takes a") {
@@ -471,6 +473,7 @@ func (k knocker) peer() []byte {
 // The doors that are no route of the table, for each caller: what every one of them
 // is answered. Routes are in internal/daemon's TestEveryRouteAsksWhoCalls.
 func TestWhoMayCallOtherDoors(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	url := serving(t, h, "--first-token", "none").URLs[0]
 	make := func(args ...string) string {

@@ -20,6 +20,7 @@ const mcpClient = "@modelcontextprotocol/sdk@1.32.2"
 // An agent with the official TypeScript client makes cells and works in them, by
 // both ways to it and in both generations of the protocol.
 func TestMCP(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	modules := nodePackages(t, mcpClient)
 	t.Run("stdio", func(t *testing.T) {

@@ -36,6 +36,7 @@ func lineOf(t *testing.T, words string) string {
 // another host, and finds there: receipts that verify, tokens and credentials that
 // can be used, and the same signer.
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	h := newHost(t)
 	h.write("file", "1\n")
@@ -95,6 +96,7 @@ func TestBackupAndRestore(t *testing.T) {
 // work and a client attached: the cell works on, its stream goes on where it was,
 // and commands can be run in it.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	need.Python(t)
 	h := newHost(t)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -33,8 +34,11 @@ func TestF24NamesOnEveryVerb(t *testing.T) {
 		{"cp", "NAME:x", "/dev/null"}, {"eval", "NAME", "1"}, {"branch", "NAME"}, {"branch", "web", "--name", "NAME"},
 		{"template", "build", "NAME"}, {"template", "show", "NAME"}, {"template", "rm", "NAME"}, {"fork", "NAME", "--eval", "1"},
 	}
-	for _, verb := range verbs {
-		for _, name := range badNames {
+	for i, verb := range verbs {
+		for j, name := range badNames {
+			if (i+j)%6 != 0 && os.Getenv("E2E_SOAK") == "" {
+				continue // each verb with some names, and each name with some verbs
+			}
 			args := append([]string(nil), verb...)
 			for i := range args {
 				args[i] = strings.ReplaceAll(args[i], "NAME", name)

@@ -58,6 +58,7 @@ func sample(f *dto.MetricFamily, labels ...string) float64 {
 // TestMetrics does a little of everything and looks for it in the metrics, which
 // keep Prometheus' rules; and the dashboard shows nothing that is not there.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	need.Python(t)
 	h := newHost(t)
@@ -272,6 +273,7 @@ func collect(t *testing.T) *collector {
 // TestTraces follows requests of a client that has a trace of its own through the
 // door and the engine, at a collector.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	need.Python(t)
 	c := collect(t)

@@ -32,6 +32,7 @@ func project(t *testing.T) string {
 // somebody edits ten files, breaks a test, and finds it all undone and kept;
 // somebody else fixes something, and exactly that arrives in the source.
 func TestRealProject(t *testing.T) {
+	t.Parallel()
 	dir := project(t)
 	h := newHost(t)
 	h.env = append(h.env, "HOME="+os.Getenv("HOME"), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOTOOLCHAIN=local")                                              // with the caches of whoever tests

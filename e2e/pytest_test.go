@@ -59,6 +59,7 @@ func numpySuite(h *host, parts ...string) {
 // A suite of a real project, run in sixteen forked cells, a share each, comes to
 // what one serial run of it comes to.
 func TestPytestInForks(t *testing.T) {
+	t.Parallel()
 	const shares = 16
 	h := newHost(t)
 	parts := []string{"polynomial", "fft", "matrixlib"}

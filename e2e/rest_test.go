@@ -384,6 +384,7 @@ func TestRESTMindsWhatCallersSaw(t *testing.T) {
 
 // A token of scope run removes what was made with it, and nothing else.
 func TestRunTokensRemoveTheirOwn(t *testing.T) {
+	t.Parallel()
 	rootHasRunIt(t)
 	h := newHost(t)
 	s := serving(t, h)

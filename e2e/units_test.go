@@ -140,6 +140,7 @@ func (b *booted) answers() string {
 // the socket begins the service, which says how it is, is reloaded, killed, hangs,
 // is stopped and started again, while a cell lives on.
 func TestF55UnitsAreStarted(t *testing.T) {
+	t.Parallel()
 	b := boot(t)
 	if out := b.try("systemd-analyze verify --man=no /run/units/pando.service /run/units/pando.socket"); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)

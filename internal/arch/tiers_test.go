@@ -37,12 +37,12 @@ var realTime = map[string]int{
 // clocks are the functions of package time that let real time pass.
 var clocks = []string{"Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// A verdict of the quick tier never rests on a clock.
+// A verdict of what needs nothing of the host never rests on a clock.
 func TestQuickTestsUseNoRealClock(t *testing.T) {
 	tiers := readTiers(t)
 	found := map[string]int{}
 	for _, p := range list(t) {
-		if tiers.of(p.ImportPath) != "quick" {
+		if tier := tiers.of(p.ImportPath); tier != "quick" && tier != "plain" {
 			continue
 		}
 		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
@@ -149,7 +149,7 @@ func (all tiers) of(pkg string) string {
 // elsewhere are the test functions of a package that are in tiers of their own.
 func (all tiers) elsewhere(pkg string) (names []string) {
 	for _, r := range all {
-		if r[1] == pkg && r[2] != "*" && r[0] != "quick" && !strings.Contains(r[2], "/") {
+		if r[1] == pkg && r[2] != "*" && r[0] != "quick" && r[0] != "plain" && !strings.Contains(r[2], "/") {
 			names = append(names, r[2])
 		}
 	}

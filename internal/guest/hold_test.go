@@ -156,6 +156,20 @@ func (b *bed) copied(t *testing.T) net.Conn {
 	return c
 }
 
+// adopted is a copy of a guest that stands still, adopted as it is.
+func (b *bed) adopted(t *testing.T) (*bed, []cell.Hazard) {
+	t.Helper()
+	c, err := Connect(b.ctx, b.copied(t), testToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hazards, err := c.Adopt(b.ctx, Adoption{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bed{Client: c, ctx: b.ctx}, hazards
+}
+
 // A copy is another's: who comes must know the token. Its processes stand still
 // until it is adopted, what they wrote is kept, and they go on with new streams.
 func TestCopy(t *testing.T) {
@@ -273,14 +287,7 @@ func TestX48WhatWasStoppedStaysStopped(t *testing.T) {
 	if err := b.Hold(b.ctx, false); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Connect(b.ctx, b.copied(t), testToken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Adopt(b.ctx, Adoption{}); err != nil {
-		t.Fatal(err)
-	}
-	copied := &bed{Client: c, ctx: b.ctx}
+	copied, _ := b.adopted(t)
 	again := copied.reattach(t, "runs")
 	runs.in.Close()
 	again.in.WriteString("one\n")
@@ -337,14 +344,7 @@ ins2.sendall(b"hello"); print("in", ins.recv(10))
 		if err := b.Hold(b.ctx, true); err != nil {
 			t.Fatal(err)
 		}
-		cl, err := Connect(b.ctx, b.copied(t), testToken)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hazards, err := cl.Adopt(b.ctx, Adoption{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		copied, hazards := b.adopted(t)
 		found := 0
 		for _, h := range hazards {
 			if h.Name == "descriptors" && strings.HasPrefix(h.Value, "ended socket 198.51.100.7:") {
@@ -354,7 +354,7 @@ ins2.sendall(b"hello"); print("in", ins.recv(10))
 		if found == 0 && b.gv == nil {
 			t.Errorf("nothing was ended: %+v", hazards)
 		}
-		again := (&bed{Client: cl, ctx: b.ctx}).reattach(t, "a")
+		again := copied.reattach(t, "a")
 		l := readLine(t, again.out)
 		t.Logf("%s; %+v", l, hazards)
 		if !strings.HasPrefix(l, "out ") {
@@ -396,18 +396,12 @@ func TestCopiedTerminalsAndInterpreters(t *testing.T) {
 		if err := b.Hold(b.ctx, true); err != nil {
 			t.Fatal(err)
 		}
-		cl, err := Connect(b.ctx, b.copied(t), testToken)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := cl.Adopt(b.ctx, Adoption{}); err != nil {
-			t.Fatal(err)
-		}
-		known, err := cl.Processes(b.ctx)
+		copied, _ := b.adopted(t)
+		known, err := copied.Processes(b.ctx)
 		if len(known) != 2 || err != nil || !known[0].TTY || !known[1].Control {
 			t.Fatalf("%+v, %v", known, err)
 		}
-		if p, err = cl.Reattach(b.ctx, known[0], [3]*os.File{}, nil); err != nil {
+		if p, err = copied.Reattach(b.ctx, known[0], [3]*os.File{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		p.Terminal().WriteString("two\n")
@@ -423,7 +417,7 @@ func TestCopiedTerminalsAndInterpreters(t *testing.T) {
 		}
 		defer mine.Close()
 		out, out2 := pipe(t, 0)
-		i, err := cl.Reattach(b.ctx, known[1], [3]*os.File{nil, out2, nil}, theirs)
+		i, err := copied.Reattach(b.ctx, known[1], [3]*os.File{nil, out2, nil}, theirs)
 		out2.Close()
 		theirs.Close()
 		if err != nil {
@@ -469,15 +463,9 @@ func TestKeptAndDropped(t *testing.T) {
 	if err := b.Hold(b.ctx, false); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Connect(b.ctx, b.copied(t), testToken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Adopt(b.ctx, Adoption{}); err != nil {
-		t.Fatal(err)
-	}
+	copied, _ := b.adopted(t)
 	time.Sleep(400 * time.Millisecond)
-	again := (&bed{Client: c, ctx: b.ctx}).reattach(t, "loud")
+	again := copied.reattach(t, "loud")
 	if l := readLine(t, again.errs); l != "wrote" {
 		t.Errorf("it says %q", l)
 	}

@@ -27,6 +27,8 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const module = "github.com/pando-dev/pando/"
@@ -40,10 +42,12 @@ type options struct {
 	user     string // ordinary user that runs the tests; "" is the caller
 	race     bool
 	shuffle  bool
+	groups   int // groups of selections that run at once
 	packages int // packages tested at once; 0 is go test's default
 	parallel int // tests of a package that run at once; 0 is go test's default
 	list     bool
 	timeout  time.Duration
+	slowest  int    // how many of the tests that took longest are listed
 	marks    string // path of a file that gets a line for each flaky test; "" for none
 }
 
@@ -56,9 +60,11 @@ func main() {
 	flag.StringVar(&o.user, "user", "", "the ordinary `user` that runs the tests; needs root")
 	flag.BoolVar(&o.race, "race", false, "use the race detector")
 	flag.BoolVar(&o.shuffle, "shuffle", false, "run the tests of a package in random order")
-	flag.IntVar(&o.packages, "p", 0, "how many packages are tested at once")
+	flag.IntVar(&o.groups, "groups", 1, "how many groups of packages, of which the same is run and skipped, are tested at once")
+	flag.IntVar(&o.packages, "p", 0, "how many packages of a group are tested at once")
 	flag.IntVar(&o.parallel, "parallel", 0, "how many parallel tests of a package run at once")
 	flag.BoolVar(&o.list, "list", false, "print what would run, and run nothing")
+	flag.IntVar(&o.slowest, "slowest", 20, "how many of the tests that took longest are listed")
 	flag.DurationVar(&o.timeout, "timeout", time.Hour, "the time limit of one package")
 	flag.StringVar(&o.marks, "marks", "", "a `file` that gets a line for each flaky test of this run")
 	flag.Parse()
@@ -100,13 +106,16 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	defer r.close()
 	rep := newReport(out)
+	all, gctx := errgroup.WithContext(ctx)
+	all.SetLimit(o.groups)
 	for _, g := range group(plan) {
-		if err := r.run(ctx, g, rep); err != nil {
-			return err
-		}
+		all.Go(func() error { return r.run(gctx, g, rep) })
+	}
+	if err := all.Wait(); err != nil {
+		return err
 	}
 	flaky, failed := retry(ctx, r, plan, rep, known)
-	rep.summary(len(failed))
+	rep.summary(o.slowest, len(failed))
 	fmt.Fprintf(out, "tier %s took %.0fs\n", o.tiers, time.Since(start).Seconds())
 	if err := recordFlaky(ctx, o.flaky, flaky); err != nil {
 		failed = append(failed, err.Error())

@@ -63,7 +63,7 @@ func TestSummary(t *testing.T) {
 	if err := rep.read(strings.NewReader(events("TestA", "-TestB", "!TestC"))); err != nil {
 		t.Fatal(err)
 	}
-	rep.summary(1)
+	rep.summary(20, 1)
 	for _, want := range []string{"slow\tp TestA  0.1s", "skipped\tp TestB  needs a moon", "1 passed, 1 failed, 1 skipped", "FAIL\tp"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 )
 
 // event is one line of go test -json; cmd/test2json documents the fields.
@@ -24,8 +25,9 @@ type test struct{ pkg, name string }
 
 func (t test) String() string { return strings.TrimSpace(t.pkg + " " + t.name) }
 
-// A report collects what go test -json prints.
+// A report collects what go test -json prints, of several at once.
 type report struct {
+	mu      sync.Mutex // held while an event is taken
 	out     io.Writer
 	said    map[test][]string
 	skipped map[test]string
@@ -43,14 +45,20 @@ func (r *report) read(in io.Reader) error {
 	sc := bufio.NewScanner(in)
 	sc.Buffer(nil, 16<<20)
 	for sc.Scan() {
-		var e event
-		if err := json.Unmarshal(sc.Bytes(), &e); err != nil {
-			fmt.Fprintln(r.out, sc.Text()) // printed past the tests
-			continue
-		}
-		r.take(e)
+		r.line(sc.Bytes())
 	}
 	return sc.Err()
+}
+
+func (r *report) line(b []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	if err := json.Unmarshal(b, &e); err != nil {
+		fmt.Fprintf(r.out, "%s\n", b) // printed past the tests
+		return
+	}
+	r.take(e)
 }
 
 func (r *report) take(e event) {
@@ -91,6 +99,12 @@ func (r *report) take(e event) {
 	delete(r.said, t)
 }
 
+func (r *report) anyFailed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failed) > 0
+}
+
 // reason is what a skipped test said last before its own result.
 func reason(said []string) string {
 	text := ""
@@ -120,24 +134,21 @@ func (r *report) lines() []string {
 	return lines
 }
 
-// slowest is how many of the tests that took longest are shown.
-const slowest = 20
-
-// slow are the lines of these, with the time by the clock.
-func (r *report) slow() []string {
+// slow are lines of the n tests that took longest, with the time by the clock.
+func (r *report) slow(n int) []string {
 	all := slices.SortedFunc(maps.Keys(r.took), func(a, b test) int {
 		return cmp.Or(cmp.Compare(r.took[b], r.took[a]), cmp.Compare(a.String(), b.String()))
 	})
 	var lines []string
-	for _, t := range all[:min(slowest, len(all))] {
+	for _, t := range all[:min(n, len(all))] {
 		lines = append(lines, fmt.Sprintf("slow\t%s %s  %.1fs", t.pkg, t.name, r.took[t]))
 	}
 	return lines
 }
 
-// summary prints the totals; failed is how many failed for good.
-func (r *report) summary(failed int) {
-	for _, l := range r.slow() {
+// summary prints the slowest tests and the totals; failed is how many failed for good.
+func (r *report) summary(slowest, failed int) {
+	for _, l := range r.slow(slowest) {
 		fmt.Fprintln(r.out, l)
 	}
 	for _, l := range r.lines() {

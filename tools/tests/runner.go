@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A runner runs the tests of selections that have the same -run and -skip.
@@ -75,7 +76,7 @@ func feed(c *exec.Cmd, rep *report) error {
 	io.Copy(io.Discard, out)
 	err = c.Wait()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 && len(rep.failed) > 0 {
+	if errors.As(err, &exit) && exit.ExitCode() == 1 && rep.anyFailed() {
 		err = nil
 	}
 	return errors.Join(rerr, err)
@@ -85,7 +86,9 @@ func feed(c *exec.Cmd, rep *report) error {
 // gets a copy of the sources, the programs, and nothing else of the caller's.
 type as struct {
 	options
-	dir      string // the copy
+	dir string // the copy
+
+	mu       sync.Mutex // held while tests are compiled
 	compiled map[string]bool
 }
 
@@ -97,7 +100,7 @@ func newAs(ctx context.Context, o options) (_ *as, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &as{o, dir, map[string]bool{}}
+	a := &as{options: o, dir: dir, compiled: map[string]bool{}}
 	c := exec.CommandContext(ctx, "sh", "-euc", `
 id "$1" >/dev/null 2>&1 || useradd --create-home --shell /bin/sh "$1"
 chmod 755 "$2"
@@ -127,15 +130,27 @@ func (a *as) run(ctx context.Context, g []selection, rep *report) error {
 	return nil
 }
 
+// compile returns the path of a package's tests.
+func (a *as) compile(ctx context.Context, pkg string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	program := filepath.Join(a.dir, pkg, "user.test")
+	if a.compiled[pkg] {
+		return program, nil
+	}
+	c := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-o", program, "./"+pkg)
+	if b, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot compile the tests of %s: %w\n%s", pkg, err, b)
+	}
+	a.compiled[pkg] = true
+	return program, nil
+}
+
 func (a *as) one(ctx context.Context, s selection, rep *report) error {
 	dir := filepath.Join(a.dir, s.pkg)
-	program := filepath.Join(dir, "user.test")
-	if !a.compiled[s.pkg] {
-		c := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-o", program, "./"+s.pkg)
-		if b, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot compile the tests of %s: %w\n%s", s.pkg, err, b)
-		}
-		a.compiled[s.pkg] = true
+	program, err := a.compile(ctx, s.pkg)
+	if err != nil {
+		return err
 	}
 	goProgram, err := exec.LookPath("go")
 	if err != nil {

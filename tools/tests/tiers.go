@@ -33,7 +33,7 @@ type table []rule
 const quick = "quick"
 
 // known are the tiers.
-var known = []string{quick, "host", "root", "vm", "vm-full", "clients", "soak"}
+var known = []string{quick, "plain", "host", "host-full", "root", "vm", "vm-full", "clients", "soak"}
 
 func readTable(path string) (table, error) {
 	f, err := os.Open(path)
