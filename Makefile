@@ -45,7 +45,7 @@ test-host: build
 # gVisor and QEMU. TIERS=vm leaves out the longer part.
 test-vm: TIERS = vm,vm-full
 test-vm: build
-	$(BUILT) $(TESTS) -groups 2 -p 1 -tier $(TIERS)
+	$(BUILT) $(TESTS) -p 1 -tier $(TIERS)
 
 # Real clients and agents, from npm's registry.
 test-clients: build

@@ -26,7 +26,7 @@ var notOnGvisor = map[string]string{
 
 // oftenOnGvisor are those, and of gVisor's own, that every change must pass. The others
 // hold, and are for soak: all of them together take longer than everything else.
-var oftenOnGvisor = []string{"run", "x07-no-set-id-bits", "terminal", "denied-programs", "network", "f02-events-are-ours", "f13-checkpoints-hold-their-moment", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f26-nothing-is-left-behind", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/live-python", "whole/memory-restored"}
+var oftenOnGvisor = []string{"run", "terminal", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/live-python", "whole/memory-restored"}
 
 func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {

@@ -18,7 +18,7 @@ var notOnMicroVM = map[string]string{}
 
 // oftenOnMicroVM are those of them that every change must pass: an emulated machine
 // boots for seconds.
-var oftenOnMicroVM = []string{"run", "microvm/kernel", "microvm/d42-copies"}
+var oftenOnMicroVM = []string{"run", "microvm/d42-copies"}
 
 func TestScriptsOnMicroVM(t *testing.T) {
 	if !hasGvisor() {

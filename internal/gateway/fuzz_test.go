@@ -51,7 +51,9 @@ func FuzzClientHello(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n"))
 	f.Add([]byte{22, 3, 1, 0, 1, 1, 22, 3, 1, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHello(b)
+		var h *hello
+		var err error
+		boundtest.Allocates(t, len(b), func() { h, err = parseHello(b) })
 		if err == nil {
 			longer, err := parseHello(append(bytes.Clone(b), "more"...))
 			if err != nil || !cmp.Equal(h, longer, cmp.AllowUnexported(hello{})) {
@@ -214,10 +216,13 @@ func FuzzHTTP(f *testing.F) {
 			time.Sleep(time.Millisecond)
 			far.Close()
 		}()
-		c.speaks("http", false)
-		c.web(&prefixed{Conn: near, c: c})
-		c.end()
-		fresh.retire()
+		// Beside the input: both ends' buffers, and a transport for each connection.
+		boundtest.AllocatesBeside(t, len(b), 4<<20, func() {
+			c.speaks("http", false)
+			c.web(&prefixed{Conn: near, c: c})
+			c.end()
+			fresh.retire()
+		})
 		mu.Lock()
 		list := out
 		out = nil

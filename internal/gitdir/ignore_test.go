@@ -123,9 +123,9 @@ func TestIgnoreRulesAgainstGit(t *testing.T) {
 
 // Trees, rules and names from a small alphabet, so that they meet.
 func TestIgnoreRandomAgainstGit(t *testing.T) {
-	trees := 120
-	if testing.Short() {
-		trees = 20
+	trees := 40
+	if os.Getenv("E2E_SOAK") != "" {
+		trees = 1000
 	}
 	compared, ignored := 0, 0
 	for seed := range trees {

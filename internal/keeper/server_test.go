@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/reexec"
 )
@@ -626,9 +627,11 @@ func FuzzServer(f *testing.F) {
 		}
 		k := newKit(t)
 		c := k.raw()
-		c.Raw().Write(b)
-		c.Raw().CloseWrite()
-		io.Copy(io.Discard, c.Raw())
+		boundtest.Allocates(t, len(b), func() {
+			c.Raw().Write(b)
+			c.Raw().CloseWrite()
+			io.Copy(io.Discard, c.Raw())
+		})
 		k.ok(Request{Op: "list", Cell: one})
 	})
 }

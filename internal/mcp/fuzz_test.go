@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 )
 
 // FuzzResource reads whatever an agent takes for the address of a resource.
@@ -76,7 +77,11 @@ func FuzzTool(f *testing.F) {
 			return
 		}
 		name := tools[uint(tool)%uint(len(tools))]
-		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(args)})
+		var r *sdk.CallToolResult
+		var err error
+		boundtest.Allocates(t, len(args), func() {
+			r, err = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(args)})
+		})
 		for _, path := range d.take() {
 			if !names(path) && !slices.Contains(top, path) {
 				t.Errorf("%s %s asks %s", name, args, path)

@@ -64,7 +64,8 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, act, name string, addr []byte, port uint16, method, path string) {
 		a := cell.Access{Act: cell.Act(act), Host: name, Port: port, Method: method, Path: path, Program: path}
 		a.Addr, _ = netip.AddrFromSlice(addr)
-		d := p.Decide(a)
+		var d cell.Decision
+		boundtest.Allocates(t, len(name)+len(path)+len(method), func() { d = p.Decide(a) })
 		if d.Effect != cell.Allow && d.Effect != cell.Deny && d.Effect != cell.Ask || d.Rule == "" || d.Reason == "" || d.Rule == ruleError && a.Program != "" {
 			t.Fatalf("%+v: %+v", a, d)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/workspace"
 	wt "github.com/pando-dev/pando/internal/workspace/workspacetest"
@@ -359,7 +360,9 @@ func FuzzDirectory(f *testing.F) {
 func FuzzTree(f *testing.F) {
 	f.Add(tree(f, manyThings(), wt.NewObjects()).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tr, err := workspace.DecodeTree(b, wt.NewObjects())
+		var tr *workspace.Tree
+		var err error
+		boundtest.Allocates(t, len(b), func() { tr, err = workspace.DecodeTree(b, wt.NewObjects()) })
 		if err != nil && cell.KindOf(err) != cell.Corrupt {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func testAttach(k *bench) {
 		k.Errorf("found process %d, assurance %s; it was %d, %s", p.PID(), now, pid, measured)
 	}
 	k.must(os.WriteFile(go1, nil, 0o644))
-	got := k.stream(p, backend.Offsets{}, false, nil)
+	got := k.stream(p, backend.Offsets{}, false, "", nil)
 	if got.stdout != "one\ntwo\n" || got.status.Exit == nil || *got.status.Exit != (cell.Exit{Code: 4}) {
 		k.Errorf("what came of it: %+v", got)
 	}

@@ -56,7 +56,7 @@ func testStreams(k *bench) {
 	k.must(err)
 	_, err = p.Wait(k.ctx)
 	k.must(err)
-	got := k.stream(p, backend.Offsets{Stdout: 2}, false, nil)
+	got := k.stream(p, backend.Offsets{Stdout: 2}, false, "", nil)
 	if got.stdout != "e\n" || got.stderr != "two\n" || got.status.Exit == nil || got.status.Exit.Code != 3 {
 		k.Errorf("attached late: %+v", got)
 	}
@@ -69,17 +69,18 @@ type streamed struct {
 }
 
 // stream attaches and reads to the end; talk is told of the connection.
-func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, talk func(w io.Writer)) (got streamed) {
+func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, after string, talk func(w io.Writer)) (got streamed) {
 	k.Helper()
 	c, err := p.Attach(k.ctx, from, input)
 	k.must(err)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))
-	if talk != nil {
-		talk(c)
-	}
 	var buf []byte
 	for {
+		if talk != nil && strings.Contains(got.stdout, after) {
+			talk(c)
+			talk = nil
+		}
 		f, err := api.ReadFrame(c, &buf)
 		if err != nil {
 			k.Fatalf("the stream broke: %v; so far %+v", err, got)
@@ -110,7 +111,7 @@ func testInput(k *bench) {
 	i, _ := k.cell()
 	p, err := i.Start(k.ctx, "cat", sh("cat; echo end"), [3]*os.File{})
 	k.must(err)
-	got := k.stream(p, backend.Offsets{}, true, func(w io.Writer) {
+	got := k.stream(p, backend.Offsets{}, true, "", func(w io.Writer) {
 		send(w, api.FrameStdin, "a line\n")
 		send(w, api.FrameStdinEOF, "")
 	})
@@ -441,8 +442,7 @@ func testTerminal(k *bench) {
 		return
 	}
 	k.must(err)
-	got := k.stream(p, backend.Offsets{}, true, func(w io.Writer) {
-		time.Sleep(200 * time.Millisecond) // so that the first size is seen
+	got := k.stream(p, backend.Offsets{}, true, "controlled", func(w io.Writer) {
 		send(w, api.FrameResize, `{"rows":40,"cols":90}`)
 		send(w, api.FrameStdin, "\r")
 	})
