@@ -621,6 +621,7 @@ func FuzzServer(f *testing.F) {
 		f.Add(append(binary.LittleEndian.AppendUint32(nil, uint32(len(s))), s...))
 	}
 	f.Add([]byte{255, 255, 255, 255})
+	f.Add([]byte{0, 0, 0x30, 0, 'x'}) // a length of three megabytes, and little behind it
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if bytes.Contains(b, []byte("shutdown")) || bytes.Contains(b, []byte("remove")) {
 			return

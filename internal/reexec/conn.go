@@ -1,6 +1,7 @@
 package reexec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -116,11 +117,15 @@ func (c *Conn) Recv(v any) (files []*os.File, err error) {
 	if size > MaxMessage {
 		return files, fmt.Errorf("cannot receive a message of %d bytes", size)
 	}
-	body := make([]byte, size)
-	if _, err := io.ReadFull(c.c, body); err != nil {
+	// A length alone takes no memory: a large message is read as it comes.
+	body := bytes.NewBuffer(make([]byte, 0, min(int(size), 64<<10)+bytes.MinRead))
+	if n, err := io.CopyN(body, c.c, int64(size)); err != nil {
+		if errors.Is(err, io.EOF) && n > 0 {
+			err = io.ErrUnexpectedEOF
+		}
 		return files, err
 	}
-	return files, json.Unmarshal(body, v)
+	return files, json.Unmarshal(body.Bytes(), v)
 }
 
 func parseFiles(oob []byte) (files []*os.File, err error) {
