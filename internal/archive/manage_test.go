@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // place is a root with a file beside it that nothing may reach.
@@ -140,13 +142,8 @@ func TestManageRefusesWhatIsNoFile(t *testing.T) {
 			_, err := act(root, a, "")
 			done <- err
 		}()
-		select {
-		case err := <-done:
-			if err == nil {
-				t.Errorf("%s %s was done", a.Act, a.Path)
-			}
-		case <-time.After(5 * time.Second):
-			t.Fatalf("%s %s hangs", a.Act, a.Path)
+		if err, _ := need.Receive(t, done, fmt.Sprintf("the end of %s %s", a.Act, a.Path)); err == nil {
+			t.Errorf("%s %s was done", a.Act, a.Path)
 		}
 	}
 }

@@ -179,13 +179,8 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	if n := runtime.NumGoroutine(); n > before+3*most {
 		t.Errorf("%d goroutines for %d connections", n-before, len(idle))
 	}
-	deadline := time.Now().Add(8 * time.Second)
-	for !strings.Contains(raw(t, addr, ask, time.Second), "reached") { // when those that are in have had their time
-		if time.Now().After(deadline) {
-			t.Fatal("nobody is answered any more")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	// When those that are in have had their time.
+	need.Eventually(t, func() bool { return strings.Contains(raw(t, addr, ask, time.Second), "reached") }, "an answer")
 	for _, c := range idle {
 		c.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // serve answers requests with work.
@@ -130,11 +132,7 @@ func TestStreamHangUp(t *testing.T) {
 				t.Fatal("it answered")
 			}
 		}
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the work went on without its caller", accept)
-		}
+		need.Receive(t, ended, accept+": the end of work whose caller is gone")
 	}
 }
 
@@ -178,11 +176,7 @@ func TestStreamTooLate(t *testing.T) {
 		_, body := ask(t, t.Context(), srv, jsonLines)
 		got := rest(t, body)
 		close(over)
-		select {
-		case <-said:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("after %d lines it waits to be heard", lines)
-		}
+		need.Receive(t, said, fmt.Sprintf("the end of who speaks, after %d lines,", lines))
 		if strings.Contains(got, "bGF0ZQ") || !strings.HasSuffix(got, `{"result":1}`+"\n") {
 			t.Errorf("it was heard: %s", got)
 		}

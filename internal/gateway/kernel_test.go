@@ -107,20 +107,15 @@ func (k *kernel) up(t testing.TB, link cell.NetworkLink) {
 		"addr add "+link.Cell4.String()+" dev pando0", "addr add "+link.Cell6.String()+" dev pando0 nodad",
 		"route add default via "+link.Gateway4.String(), "-6 route add default via "+link.Gateway6.String())
 	// The kernel takes what is sent to a new IPv6 address a moment later.
-	for range 1000 {
-		err := k.enter(func() error {
+	need.Eventually(t, func() bool {
+		return k.enter(func() error {
 			out, err := exec.Command("ip", "-6", "route", "show", "table", "local").Output()
 			if err == nil && !strings.Contains(string(out), link.Cell6.Addr().String()) {
 				err = errors.New("not yet")
 			}
 			return err
-		})
-		if err == nil {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("the cell's IPv6 address is not there")
+		}) == nil
+	}, "the cell's IPv6 address")
 }
 
 // tap makes an interface whose packets, or with IFF_TAP frames, are read and written

@@ -25,14 +25,13 @@ import (
 // settled waits until no more goroutines run than there were.
 func settled(t *testing.T, before int) {
 	t.Helper()
-	n := 0
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if n = runtime.NumGoroutine(); n <= before {
-			return
+	defer func() {
+		if n := runtime.NumGoroutine(); n > before {
+			buf := make([]byte, 1<<20)
+			t.Logf("%d goroutines, and %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
 		}
-	}
-	buf := make([]byte, 1<<20)
-	t.Errorf("%d goroutines, and %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
+	}()
+	need.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "the end of the goroutines")
 }
 
 // TestCloseLeavesNothing closes a gateway in which something of everything goes
@@ -146,18 +145,15 @@ func TestACrowdStaysSmall(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	small := 0
-	for end := time.Now().Add(5 * time.Second); small < 64 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		small = 0
+	need.Eventually(t, func() bool {
+		small := 0
 		for _, n := range b.Gateway.Buffers() {
 			if n <= 512<<10 {
 				small++
 			}
 		}
-	}
-	if small < 64 {
-		t.Errorf("of %d connections %d are small", gateway.Crowd+64, small)
-	}
+		return small >= 64
+	}, fmt.Sprintf("that of %d connections 64 are small", gateway.Crowd+64))
 }
 
 // TestQuestionsAreFew: who asks and gives up at once, again and again, floods

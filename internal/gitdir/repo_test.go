@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // Every place a source can be in relation to a repository.
@@ -144,12 +145,8 @@ func TestF61TrackedOpensOnlyRegularFiles(t *testing.T) {
 				}
 				done <- err
 			}()
-			select {
-			case err := <-done:
-				t.Log(err)
-			case <-time.After(10 * time.Second):
-				t.Fatal("Tracked waits")
-			}
+			err, _ := need.Receive(t, done, "the answer of Tracked")
+			t.Log(err)
 		})
 	}
 }

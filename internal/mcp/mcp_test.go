@@ -19,6 +19,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // daemon is one that knows nothing but what its handlers say, and keeps what it was
@@ -185,11 +186,7 @@ func TestC29CancelledCallsEnd(t *testing.T) {
 	if err := <-over; err == nil {
 		t.Error("a call that was cancelled has an answer")
 	}
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Error("what was cancelled goes on")
-	}
+	need.Receive(t, ended, "the end of what was cancelled")
 }
 
 // However many calls come at once, only so many are under way, and all are answered.
@@ -313,11 +310,7 @@ func TestEndedRunsAreAnnounced(t *testing.T) {
 	for i := range 2 * newest {
 		s.announce(api.Run{ID: fmt.Sprint("r-", i)})
 	}
-	select {
-	case <-changed:
-	case <-time.After(10 * time.Second):
-		t.Fatal("nobody is told")
-	}
+	need.Receive(t, changed, "the news of a run")
 	if len(s.ended) != newest {
 		t.Errorf("%d runs are remembered", len(s.ended))
 	}
