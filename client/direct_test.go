@@ -159,8 +159,11 @@ func TestDirectGivesUp(t *testing.T) {
 			return
 		}
 		io.Copy(io.Discard, r.Body)
-		<-r.Context().Done()
-		gone <- true
+		select {
+		case <-r.Context().Done():
+			gone <- true
+		case <-t.Context().Done(): // the test has failed
+		}
 	})
 	c := New(Config{Socket: socket})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -90,8 +90,11 @@ func TestStreamHangsUp(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, `{"stdout":"b3V0"}`)
 		http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		gone <- true
+		select {
+		case <-r.Context().Done():
+			gone <- true
+		case <-t.Context().Done(): // the test has failed
+		}
 	})
 	ctx, enough := context.WithCancel(t.Context())
 	_, err := c.ForkTemplate(ctx, "py", api.WarmForkRequest{}, Listener{Stdout: func([]byte) { enough() }})

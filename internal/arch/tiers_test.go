@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -61,6 +62,61 @@ func TestQuickTestsUseNoRealClock(t *testing.T) {
 	for f, n := range realTime {
 		if found[f] == 0 {
 			t.Errorf("%s uses no real clock any more (%d in the list): remove it from the list", f, n)
+		}
+	}
+}
+
+// A package that is never tested with the race detector has nothing that could race: no
+// goroutines and no locks, in its tests neither.
+func TestPlainPackagesHaveNothingToRace(t *testing.T) {
+	tiers := readTiers(t)
+	for _, p := range list(t) {
+		if tiers.of(p.ImportPath) != "plain" {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if what := races(file); what != "" {
+				t.Errorf("%s has %s: its package belongs to the tier quick", f, what)
+			}
+		}
+	}
+}
+
+// races names the first thing of a file that lets something run beside it; "" if none.
+func races(file *ast.File) (what string) {
+	for _, i := range file.Imports {
+		switch path, _ := strconv.Unquote(i.Path.Value); path {
+		case "sync", "sync/atomic", "golang.org/x/sync/errgroup":
+			return "the import " + path
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if _, ok := n.(*ast.GoStmt); ok {
+			what = "a goroutine"
+		}
+		return what == ""
+	})
+	return what
+}
+
+func TestRacesAreFound(t *testing.T) {
+	for src, want := range map[string]string{
+		"package x\nimport \"sync\"": "the import sync", "package x\nfunc f() { for { go f() } }": "a goroutine", "package x\nfunc f() { f() }": "",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", src, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := races(file); got != want {
+			t.Errorf("%q has %q, not %q", src, got, want)
 		}
 	}
 }

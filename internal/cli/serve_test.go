@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/home"
 )
 
-// holding is an installation whose lock is held, until release is called.
+// holding makes an installation and takes its lock; release gives the lock back.
 func holding(t *testing.T) (h home.Home, release func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "x58") // short enough for the address of a socket

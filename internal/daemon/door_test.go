@@ -201,8 +201,11 @@ func TestRemovingATokenEndsWhatItBegan(t *testing.T) {
 		Match: func(*http.Request) bool { return true }, Needs: func(*http.Request) access.Level { return access.Read },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			begun <- true
-			<-r.Context().Done()
-			ended <- true
+			select {
+			case <-r.Context().Done():
+				ended <- true
+			case <-t.Context().Done(): // the test has failed
+			}
 		}),
 	}
 	d, srv := house(t, Config{Fronts: []Front{front}})

@@ -8,6 +8,9 @@
 // name is in the tier quick. The output is that of go test without -v, then the
 // slowest tests, the totals, and each skipped test with its reason.
 //
+// With -groups N that many commands of go test run at once: one tests the packages that
+// have the same -run and -skip.
+//
 // A test that fails runs once more, alone, after all others. When it passes then,
 // it is flaky: the command succeeds, prints "flaky: NAME", and with -flaky FILE
 // appends the test, the commit and the failure to FILE. A test that FILE already

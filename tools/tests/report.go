@@ -50,6 +50,7 @@ func (r *report) read(in io.Reader) error {
 	return sc.Err()
 }
 
+// line takes one line of the output.
 func (r *report) line(b []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,6 +100,7 @@ func (r *report) take(e event) {
 	delete(r.said, t)
 }
 
+// anyFailed reports whether a test or a package has failed so far.
 func (r *report) anyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -68,7 +68,8 @@ type streamed struct {
 	status         cell.Status
 }
 
-// stream attaches and reads to the end; talk is told of the connection.
+// stream attaches and reads to the end. talk, unless nil, gets the connection once, when
+// stdout has the text after.
 func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, after string, talk func(w io.Writer)) (got streamed) {
 	k.Helper()
 	c, err := p.Attach(k.ctx, from, input)
@@ -252,8 +253,6 @@ func testWaitContext(k *bench) {
 	}
 }
 
-// A time-out reaches what ignores the polite signal, and what its leader left
-// behind, with isolation wherever that went; what others started goes on.
 // A process can be done in one exchange, and leaves no record. When its caller goes
 // away it goes on, and is found.
 func testDo(k *bench) {
@@ -306,6 +305,8 @@ func testDo(k *bench) {
 	k.eventually("nobody holds it", func() bool { return !i.Alive(k.ctx) })
 }
 
+// A time-out reaches what ignores the polite signal, and what its leader left behind, with
+// isolation wherever that went; what others started goes on.
 func testTimeout(k *bench) {
 	i, s := k.cell()
 	script := sh("(trap '' TERM; while :; do echo x >> beat; sleep 0.02; done) & wait")
