@@ -38,6 +38,20 @@ func TestX50SkipWorktree(t *testing.T) {
 						t.Errorf("git has %s for %q", tag, p)
 					}
 				}
+				for _, e := range strings.Split(gitOracle(t, top, "", "ls-files", "--debug", "--unmerged"), "\n") {
+					if _, flags, ok := strings.Cut(e, "flags: "); ok && strings.HasPrefix(flags, "4") {
+						t.Errorf("an entry in conflict has flags %s", flags)
+					}
+				}
+				b, err := os.ReadFile(index)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, place := range []string{"EOIE", "IEOT", "UNTR", "FSMN"} { // extensions that speak of places in the old file, or of the old work tree
+					if bytes.Contains(b, []byte(place)) {
+						t.Errorf("the extension %s was copied", place)
+					}
+				}
 				gitOracle(t, top, "", "fsck", "--no-dangling")
 				wantTracked(t, top, lsFiles(t, top))
 			})
