@@ -24,6 +24,7 @@ type Cell struct {
 	Runs        int          `json:"runs"`                 // how many it had
 	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
 	Verdict     string       `json:"verdict,omitempty"`    // of the latest run
+	Pending     []string     `json:"pending,omitempty"`    // ids of the runs whose results wait for a verdict, newest first
 	Parent      *Parent      `json:"parent,omitempty"`     // where it was forked from
 	Provider    Provider     `json:"workspace"`
 	Assurance   *Assurance   `json:"assurance,omitempty"` // while it has processes
@@ -101,14 +102,15 @@ type RestoreRequest struct {
 type RestoreResult struct {
 	Cell       Cell     `json:"cell"`
 	Number     int      `json:"number"`
-	Lost       []string `json:"lost"`              // runs whose results are no longer in the workspace
-	Applied    []string `json:"applied,omitempty"` // of Lost: those whose changes are in the source, and stay there
-	Ended      int      `json:"ended"`             // processes
-	Proof      string   `json:"proof"`             // "layer identity", "full walk"
+	Lost       []string `json:"lost"`               // runs whose results are no longer in the workspace
+	Applied    []string `json:"applied,omitempty"`  // of Lost: those whose changes are in the source, and stay there
+	Reverted   []string `json:"reverted,omitempty"` // paths that undo took back from the source
+	Ended      int      `json:"ended"`              // processes
+	Proof      string   `json:"proof"`              // "layer identity", "full walk"
 	TreeDigest string   `json:"tree_digest"`
 	TookMS     float64  `json:"took_ms"`
 	Receipt    string   `json:"receipt,omitempty"`
-	Reopened   string   `json:"reopened,omitempty"` // a run that is pending again
+	Reopened   []string `json:"reopened,omitempty"` // runs that are pending again
 	Memory     string   `json:"memory,omitempty"`   // of a checkpoint with memory: "restored", or why it was not and nothing runs
 	Resumed    int      `json:"resumed,omitempty"`  // processes that go on
 	// Inherited names the generators of random numbers in user space that the copies have in
@@ -127,6 +129,9 @@ type UndoRequest struct {
 	To     int  `json:"to,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
 	Lose   bool `json:"lose,omitempty"`
+	// KeepSource leaves in the source what was applied there of what is undone. Without it
+	// that is taken back; if a file is not what was written there, nothing is changed.
+	KeepSource bool `json:"keep_source,omitempty"`
 }
 
 // ForkRequest asks for new cells from a checkpoint.
@@ -156,27 +161,36 @@ type ForkResult struct {
 	Receipt string   `json:"receipt,omitempty"`
 }
 
-// AcceptRequest accepts a run's result.
+// AcceptRequest accepts what a cell is now, or what a run changed.
 type AcceptRequest struct {
+	// Expect is the digest of the changes that were looked at, as Diff has it, or at least
+	// 16 digits of it: others are refused.
+	Expect  string   `json:"expect,omitempty"`
 	Apply   bool     `json:"apply,omitempty"`   // write the changes to the source
 	Include []string `json:"include,omitempty"` // held paths to apply nevertheless
 	Strict  bool     `json:"strict,omitempty"`  // hold back all that is to be looked at first
 	Ignored bool     `json:"ignored,omitempty"` // apply files that git ignores, too
-	Force   bool     `json:"force,omitempty"`   // accept although the source changed
+	Force   bool     `json:"force,omitempty"`   // accept although a run failed, or a credential's value is in it
 	Reason  string   `json:"reason,omitempty"`  // why force is right; it goes into the receipt
 	DryRun  bool     `json:"dry_run,omitempty"`
 }
 
 // AcceptResult says what was accepted and applied.
 type AcceptResult struct {
-	Run     Run      `json:"run"`
-	Applied []string `json:"applied"`         // paths written to the source
-	Held    []Held   `json:"held"`            // not applied: needs --include
-	First   []Look   `json:"first"`           // of the changes: what to look at before the rest
-	Ignored int      `json:"ignored"`         // not applied: git ignores them
-	Kept    []string `json:"kept"`            // what git can't represent, and was not applied
-	Patch   string   `json:"patch,omitempty"` // the file with a patch of what was applied
-	DryRun  bool     `json:"dry_run,omitempty"`
+	Cell      string   `json:"cell"`
+	CellName  string   `json:"cell_name"`         // the cell's name, or its id
+	Isolation string   `json:"isolation"`         // "isolated" or "not isolated" (backend none), as its cell
+	Source    string   `json:"source"`            // the directory that was, or could be, written to
+	Runs      []Run    `json:"runs"`              // that have a verdict by it
+	Digest    string   `json:"digest"`            // of the changes, as Diff has it
+	Receipt   string   `json:"receipt,omitempty"` // with DryRun none
+	Applied   []string `json:"applied"`           // paths written to the source
+	Held      []Held   `json:"held"`              // not applied: needs --include
+	First     []Look   `json:"first"`             // of the changes: what to look at before the rest
+	Ignored   int      `json:"ignored"`           // not applied: git ignores them
+	Kept      []string `json:"kept"`              // what git can't represent, and was not applied
+	Patch     string   `json:"patch,omitempty"`   // the file with a patch of what was applied
+	DryRun    bool     `json:"dry_run,omitempty"`
 }
 
 // Held is a change to a file that controls what runs on the host.
@@ -193,9 +207,38 @@ type Look struct {
 	Files int    `json:"files"` // how many changed files it stands for
 }
 
-// DiscardRequest throws a run's result away.
+// DiscardRequest throws away what waits in a cell, or a run's result.
 type DiscardRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
+	Lose   bool `json:"lose,omitempty"` // confirms that the results of several runs are thrown away
+}
+
+// DiscardResult says what was thrown away.
+type DiscardResult struct {
+	Cell     Cell   `json:"cell"`
+	CellName string `json:"cell_name"`      // the name of the cell, or its id
+	Runs     []Run  `json:"runs"`           // that are discarded now
+	Number   int    `json:"number"`         // of the checkpoint that the cell is at
+	Kept     int    `json:"kept,omitempty"` // of the checkpoint that has what was thrown away, for 7 days
+	Receipt  string `json:"receipt,omitempty"`
+	DryRun   bool   `json:"dry_run,omitempty"`
+}
+
+// RevertRequest takes back from the source what an accept applied.
+type RevertRequest struct {
+	Reason string `json:"reason,omitempty"` // it goes into the receipt
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+// RevertResult says what was taken back.
+type RevertResult struct {
+	Cell     Cell     `json:"cell"`
+	CellName string   `json:"cell_name"` // the name of the cell, or its id
+	Source   string   `json:"source"`    // the directory that was, or could be, written to
+	Runs     []Run    `json:"runs"`      // whose results are no longer in the source
+	Reverted []string `json:"reverted"`  // paths written to the source
+	Receipt  string   `json:"receipt,omitempty"`
+	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
 // ExecRequest runs a command in a living or idle cell, outside any run.
@@ -282,12 +325,15 @@ type FileChange struct {
 type Diff struct {
 	Cell      string       `json:"cell"`
 	Isolation string       `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
-	From      string       `json:"from"`      // "web@1"
+	From      string       `json:"from"`      // "web@1", or "the source"
 	To        string       `json:"to"`
-	Files     []FileChange `json:"files"`   // what differs, in order of path
-	Ignored   int          `json:"ignored"` // how many files more differ that git ignores
-	First     []Look       `json:"first"`   // what to look at before the rest
-	Notes     []string     `json:"notes"`   // what git can't represent
+	Runs      []string     `json:"runs"`             // ids of runs that wait for a verdict, whose results are in it
+	Digest    string       `json:"digest,omitempty"` // of the changes; of two checkpoints there is none
+	Held      []Held       `json:"held"`             // changes that accept would hold back; a patch is without them
+	Files     []FileChange `json:"files"`            // what differs, in order of path
+	Ignored   int          `json:"ignored"`          // how many files more differ that git ignores
+	First     []Look       `json:"first"`            // what to look at before the rest
+	Notes     []string     `json:"notes"`            // what git can't represent
 	Text      string       `json:"text,omitempty"`
 }
 

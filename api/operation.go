@@ -43,6 +43,7 @@ type OperationKind struct {
 var OperationKinds = []OperationKind{
 	{"run", "/v1/runs"},
 	{"accept", "/v1/runs/{run}/accept"},
+	{"accept-cell", "/v1/cells/{cell}/accept"},
 	{"create", "/v1/cells"},
 	{"checkpoint", "/v1/cells/{cell}/checkpoints"},
 	{"restore", "/v1/cells/{cell}/restore"},

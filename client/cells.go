@@ -97,11 +97,12 @@ func (c *Client) WriteFiles(ctx context.Context, sel, path string, archive io.Re
 
 // DiffOptions choose what a diff compares and how it is shown.
 type DiffOptions struct {
-	From, To int    // numbers of checkpoints
+	From, To int    // numbers of checkpoints; 0, both: what there is to decide about
 	Form     string // "json", "text", "stat", "patch"
 	Colour   bool
 	Width    int
 	Ignored  bool
+	Include  []string // what a patch has although accept would hold it back
 }
 
 func (o DiffOptions) query() url.Values {
@@ -114,12 +115,33 @@ func (o DiffOptions) query() url.Values {
 	if o.Form != "" {
 		q.Set("form", o.Form)
 	}
+	for _, p := range o.Include {
+		q.Add("include", p)
+	}
 	return q
 }
 
-// DiffCell compares two states of a cell.
+// DiffCell shows what a cell is beside its source, which is what AcceptCell takes, or
+// compares two checkpoints. "" is the cell of the newest result from here that waits for
+// a verdict.
 func (c *Client) DiffCell(ctx context.Context, sel string, o DiffOptions) (out api.Diff, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel)+"/diff", o.query(), nil, &out)
+}
+
+// AcceptCell accepts what a cell is now, with all results in it.
+func (c *Client) AcceptCell(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/accept", nil, req, &out)
+}
+
+// RevertCell takes back from the source what was applied of a cell last. "" is the cell of
+// which something was applied last, of those from here.
+func (c *Client) RevertCell(ctx context.Context, sel string, req api.RevertRequest) (out api.RevertResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/revert", nil, req, &out)
+}
+
+// DiscardCell throws away what waits in a cell.
+func (c *Client) DiscardCell(ctx context.Context, sel string, req api.DiscardRequest) (out api.DiscardResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/cells/"+segment(sel)+"/discard", nil, req, &out)
 }
 
 // Create makes a cell in which nothing has run yet.

@@ -54,13 +54,18 @@ func (c *Client) ExportRun(ctx context.Context, sel string) (io.ReadCloser, erro
 	return c.raw(ctx, "GET", "/v1/runs/"+segment(sel)+"/export", nil, nil)
 }
 
-// Accept accepts a run's result.
-func (c *Client) Accept(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
+// AcceptRun accepts what a run changed.
+func (c *Client) AcceptRun(ctx context.Context, sel string, req api.AcceptRequest) (out api.AcceptResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/accept", nil, req, &out)
 }
 
-// Discard throws a run's result away.
-func (c *Client) Discard(ctx context.Context, sel string, req api.DiscardRequest) (out api.Run, err error) {
+// RevertRun takes back from the source what was applied of a run.
+func (c *Client) RevertRun(ctx context.Context, sel string, req api.RevertRequest) (out api.RevertResult, err error) {
+	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/revert", nil, req, &out)
+}
+
+// DiscardRun throws a run's result away.
+func (c *Client) DiscardRun(ctx context.Context, sel string, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	return out, c.do(ctx, "POST", "/v1/runs/"+segment(sel)+"/discard", nil, req, &out)
 }
 

@@ -54,8 +54,8 @@ var verdictMoves = map[Verdict][]Verdict{
 	"":        {Pending, Accepted, Restored, Discarded},
 	Pending:   {Accepted, Restored, Forked, Discarded},
 	Forked:    {Accepted, Restored, Discarded, Forked},
-	Accepted:  {Restored, Forked, Accepted},
-	Restored:  {Pending}, // `restore CELL@N` to the kept result opens the run again
+	Accepted:  {Restored, Forked, Accepted, Pending}, // pending: it was taken back from the source
+	Restored:  {Pending},                             // `restore CELL@N` to the kept result opens the run again
 	Discarded: {Pending},
 }
 

@@ -382,8 +382,8 @@ of their runs stay, and so do cells that were forked from them.`,
 				if err != nil {
 					return err
 				}
-				if c.Verdict == "pending" && !dry && !yes {
-					if ok, err := a.confirm(fmt.Sprintf("the result of %s in cell %s is pending and goes with it. Remove?", c.LatestRun, c.Name)); err != nil || !ok {
+				if len(c.Pending) > 0 && !dry && !yes {
+					if ok, err := a.confirm(fmt.Sprintf("the result of %s in cell %s is pending and goes with it. Remove?", strings.Join(c.Pending, ", "), c.Name)); err != nil || !ok {
 						return err
 					}
 				}

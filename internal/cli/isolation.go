@@ -44,7 +44,11 @@ func isolationIn(v any) string {
 	case api.Receipt:
 		return v.Isolation
 	case api.AcceptResult:
-		return v.Run.Isolation
+		return v.Isolation
+	case api.DiscardResult:
+		return v.Cell.Isolation
+	case api.RevertResult:
+		return v.Cell.Isolation
 	case api.RestoreResult:
 		return v.Cell.Isolation
 	case api.ForkResult:

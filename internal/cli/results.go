@@ -2,10 +2,10 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -39,18 +39,27 @@ func isRun(sel string) bool { return strings.HasPrefix(sel, "r-") || strings.Con
 
 func (a *app) diffCmd() *cobra.Command {
 	var stat, patch, ignored bool
+	var include []string
 	c := &cobra.Command{
 		Use:   "diff [CELL|RUN] [A [B]]",
 		Short: "Show what changed",
-		Long: `Show what changed: in a run, from before to after it; in a cell, from what the
-source was to what the cell is now; or between two checkpoints, by number.
+		Long: `Show what changed: of a cell, from what its source is known to be to what the
+cell is now, which is what pando accept takes; of a run, from before to after it;
+or between two checkpoints, by number. Without a name it is of the cell with the
+newest result from here that waits for a verdict.
+
+The last line, on stderr, has the digest of the changes: pando accept --expect
+DIGEST takes these and no others.
 
 Files that git ignores are one line. --patch writes a patch in git's format for
-git apply, binary files included.`,
+git apply, binary files included. What accept would hold back is not in it, and is
+named on stderr: --include PATH lets it in.`,
 		Args: cobra.MaximumNArgs(3), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := client.DiffOptions{Form: "text", Colour: a.colour, Width: a.width, Ignored: ignored}
+			o := client.DiffOptions{Form: "text", Colour: a.colour, Width: a.width, Ignored: ignored, Include: include}
 			switch {
+			case len(include) > 0 && !patch:
+				return usage("--include goes with --patch")
 			case stat && patch:
 				return usage("--stat and --patch exclude each other")
 			case a.json:
@@ -76,10 +85,10 @@ git apply, binary files included.`,
 			}
 			var d api.Diff
 			var err error
-			if sel != "" && !isRun(sel) {
-				d, err = a.client.DiffCell(cmd.Context(), sel, o)
-			} else {
+			if isRun(sel) {
 				d, err = a.client.DiffRun(cmd.Context(), sel, o)
+			} else {
+				d, err = a.client.DiffCell(cmd.Context(), sel, o)
 			}
 			if err != nil {
 				return err
@@ -92,13 +101,31 @@ git apply, binary files included.`,
 					a.say("no differences from %s to %s", d.From, d.To)
 				}
 				a.page(d.Text, patch)
+				if patch {
+					for _, h := range d.Held {
+						a.say("not in the patch  %s: %s (--include %s)", printable(h.Path), printable(h.Why), shellWord(h.Path))
+					}
+				}
+				if d.Digest != "" && len(d.Files)+d.Ignored > 0 {
+					if len(d.Runs) > 1 {
+						a.say("the work of %s, from %s to %s", strings.Join(d.Runs, ", "), d.From, d.To)
+					}
+					a.say("digest %s: pando accept --expect %s", changesDigest(d.Digest), changesDigest(d.Digest))
+				}
 			})
 		},
 	}
 	c.Flags().BoolVar(&stat, "stat", false, "numbers for each file")
 	c.Flags().BoolVar(&patch, "patch", false, "a patch in git's format")
 	c.Flags().BoolVar(&ignored, "ignored", false, "show files that git ignores")
+	c.Flags().StringArrayVar(&include, "include", nil, "with --patch: what accept would hold back at this path, too")
 	return c
+}
+
+// changesDigest is as much of a digest of changes as accept --expect takes.
+func changesDigest(d string) string {
+	d = strings.TrimPrefix(d, "sha256:")
+	return d[:min(len(d), 16)]
 }
 
 // page writes text, through a pager when it is longer than the terminal.
@@ -122,12 +149,17 @@ func (a *app) acceptCmd() *cobra.Command {
 	var req api.AcceptRequest
 	c := &cobra.Command{
 		Use:   "accept [RUN|CELL]",
-		Short: "Accept a run's result; --apply brings it into the source",
-		Long: `Accept a run's result. With --apply its changes are brought into the source,
-all or nothing: when a file there is not what it was at the import, nothing is
-written. Changes to files that control what runs on your machine (hooks, CI,
-editor and agent settings, what git's configuration names) are held back until
-you --include them; files that git ignores come only with --ignored.
+		Short: "Accept what a cell is now; --apply brings it into the source",
+		Long: `Accept what a cell is now, with the results of all runs in it, or what one run
+changed: what pando diff shows of the same name. Without a name it is the cell with
+the newest result from here that waits for a verdict. --expect DIGEST refuses
+changes that are others than those that pando diff showed.
+
+With --apply the changes are brought into the source, all or nothing: when a file
+there is not what it was at the import, nothing is written. pando revert takes them
+back. Changes to files that control what runs on your machine (hooks, CI, editor
+and agent settings, what git's configuration names) are held back until you
+--include them; files that git ignores come only with --ignored.
 
 What to look at before the rest comes first: such files, and new or changed files
 that are executable, hidden, or configuration of tools that act when a folder is
@@ -137,7 +169,11 @@ opened. --strict holds all of them back.`,
 			if (len(req.Include) > 0 || req.Ignored || req.Strict) && !req.Apply {
 				return usage("--include, --strict and --ignored go with --apply")
 			}
-			res, err := a.client.Accept(cmd.Context(), arg(args), req)
+			do := a.client.AcceptCell
+			if isRun(arg(args)) {
+				do = a.client.AcceptRun
+			}
+			res, err := do(cmd.Context(), arg(args), req)
 			if err != nil {
 				return err
 			}
@@ -153,27 +189,31 @@ opened. --strict holds all of them back.`,
 					fmt.Fprintf(w, "%s  %s\n", verb, printable(f))
 				}
 				for _, h := range res.Held {
-					fmt.Fprintf(w, "held back  %s: %s (--include %s)\n", printable(h.Path), printable(h.Why), printable(h.Path))
+					fmt.Fprintf(w, "held back  %s: %s (--include %s)\n", printable(h.Path), printable(h.Why), shellWord(h.Path))
 				}
 				if res.Ignored > 0 {
-					fmt.Fprintf(w, "not applied  %s (--ignored)\n", plural(res.Ignored, "file that git ignores"))
+					fmt.Fprintf(w, "not applied  %s (--ignored)\n", plural(res.Ignored, "file")+" that git ignores")
 				}
 				for _, k := range res.Kept {
 					fmt.Fprintf(w, "not applied  %s\n", printable(k))
 				}
+				what := runsOr(res.Runs, "cell "+printable(res.CellName))
 				switch {
 				case res.DryRun:
-					a.say("%s would be accepted", res.Run.ID)
+					a.say("%s would be accepted (digest %s)", what, changesDigest(res.Digest))
+				case req.Apply && len(res.Applied) == 0:
+					a.say("%s accepted; nothing was to be applied: %s has it already", what, printable(res.Source))
 				case req.Apply:
-					a.say("%s accepted, %s applied to %s%s", res.Run.ID, plural(len(res.Applied), "file"), printable(res.Run.Source), takeBack(res.Run.Source, res.Patch))
+					a.say("%s accepted, %s applied to %s; take it back with: pando revert %s", what, plural(len(res.Applied), "file"), printable(res.Source), revertible(res))
 				default:
-					a.say("%s accepted; its source is as it was (--apply brings the changes there)", res.Run.ID)
+					a.say("%s accepted; its source is as it was (--apply brings the changes there)", what)
 				}
 			})
 		},
 	}
 	f := c.Flags()
 	f.BoolVar(&req.Apply, "apply", false, "bring the changes into the source")
+	f.StringVar(&req.Expect, "expect", "", "only these changes: their `DIGEST`, as pando diff prints it")
 	f.StringArrayVar(&req.Include, "include", nil, "apply this control path too")
 	f.BoolVar(&req.Strict, "strict", false, "hold back all that is to be looked at first")
 	f.BoolVar(&req.Ignored, "ignored", false, "apply files that git ignores too")
@@ -183,6 +223,23 @@ opened. --strict holds all of them back.`,
 	return c
 }
 
+// runsOr names runs; without any, what else is meant.
+func runsOr(runs []api.Run, other string) string {
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, r.ID)
+	}
+	return cmp.Or(strings.Join(ids, ", "), other)
+}
+
+// revertible is what pando revert takes to take back what was applied.
+func revertible(res api.AcceptResult) string {
+	if len(res.Runs) > 0 {
+		return res.Runs[len(res.Runs)-1].ID
+	}
+	return shellWord(res.CellName)
+}
+
 // lookWords names a change to look at first.
 func lookWords(l api.Look) string {
 	name := printable(l.Path)
@@ -190,24 +247,6 @@ func lookWords(l api.Look) string {
 		name += " (" + plural(l.Files, "file") + ")"
 	}
 	return name + ": " + printable(l.Why)
-}
-
-// takeBack says how to take back what was applied. In a folder of a larger
-// repository git would silently leave out what is not named from its top.
-func takeBack(source, patch string) string {
-	if patch == "" {
-		return ""
-	}
-	top, inside := source, ""
-	for d := source; d != "/" && d != "."; d = filepath.Dir(d) {
-		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
-			if rel, err := filepath.Rel(d, source); err == nil && rel != "." {
-				top, inside = d, " --directory="+shellWord(rel)
-			}
-			break
-		}
-	}
-	return fmt.Sprintf("; take it back with: git -C %s apply -R%s %s", shellWord(top), inside, shellWord(patch))
 }
 
 // shellWord quotes a word for a shell, where that is needed.
@@ -221,28 +260,81 @@ func shellWord(s string) string {
 func (a *app) discardCmd() *cobra.Command {
 	var req api.DiscardRequest
 	c := &cobra.Command{
-		Use: "discard [RUN|CELL]", Short: "Throw a run's result away; it is kept for 7 days", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: "discard [CELL|RUN]", Short: "Throw away what waits in a cell, or a run's result; it is kept for 7 days",
+		Long: `Throw away what waits for a verdict in a cell, which goes back to before it, or the
+result of its latest run. It is kept as a checkpoint for 7 days: pando restore brings
+it back. Without a name it is the cell with the newest result from here that waits.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			run, err := a.client.Discard(cmd.Context(), arg(args), req)
+			do := a.client.DiscardCell
+			if isRun(arg(args)) {
+				do = a.client.DiscardRun
+			}
+			res, err := do(cmd.Context(), arg(args), req)
+			if e, ok := err.(*api.Error); ok && e.Kind == "conflict" && strings.Contains(e.Hint, "--yes") {
+				if yes, cerr := a.confirm(strings.ToUpper(e.Message[:1]) + e.Message[1:] + ". Go on?"); cerr != nil || !yes {
+					return cerr
+				}
+				req.Lose = true
+				res, err = do(cmd.Context(), arg(args), req)
+			}
 			if err != nil {
 				return err
 			}
-			return a.print(run, func(io.Writer) {
-				name := run.CellName
-				if name == "" {
-					name = run.Cell
-				}
+			return a.print(res, func(io.Writer) {
+				what := runsOr(res.Runs, "what was written in cell "+printable(res.CellName))
 				switch {
 				case req.DryRun:
-					a.say("%s would be discarded", run.ID)
-				case run.After != nil && run.Before != nil && run.After.Number != run.Before.Number:
-					a.say("%s discarded; its result is kept for 7 days: pando restore %s@%d", run.ID, name, run.After.Number)
+					a.say("%s would be discarded; cell %s would go back to @%d", what, printable(res.CellName), res.Number)
+				case res.Kept > 0:
+					a.say("%s discarded; it is kept for 7 days: pando restore %s@%d", what, printable(res.CellName), res.Kept)
 				default:
-					a.say("%s discarded", run.ID)
+					a.say("%s discarded", what)
 				}
 			})
 		},
 	}
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "throw away the results of several runs without asking")
+	return c
+}
+
+func (a *app) revertCmd() *cobra.Command {
+	var req api.RevertRequest
+	c := &cobra.Command{
+		Use: "revert [CELL|RUN]", Short: "Take back from the source what accept --apply brought there",
+		Long: `Take back from the source what accept --apply brought there last: of a run, of a
+cell, or, without a name, of all that ran here. All or nothing: when a file is not
+what was written there, nothing is changed, and the file is named. The runs wait for
+a verdict again.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			do := a.client.RevertCell
+			if isRun(arg(args)) {
+				do = a.client.RevertRun
+			}
+			res, err := do(cmd.Context(), arg(args), req)
+			if err != nil {
+				return err
+			}
+			return a.print(res, func(w io.Writer) {
+				verb := "taken back"
+				if res.DryRun {
+					verb = "would take back"
+				}
+				for _, f := range res.Reverted {
+					fmt.Fprintf(w, "%s  %s\n", verb, printable(f))
+				}
+				what := "what was applied of " + runsOr(res.Runs, "cell "+printable(res.CellName))
+				if res.DryRun {
+					a.say("%s would be taken back from %s", what, printable(res.Source))
+					return
+				}
+				a.say("%s is taken back from %s, %s; it waits again: pando diff | accept --apply | discard", what, printable(res.Source), plural(len(res.Reverted), "file"))
+			})
+		},
+	}
+	c.Flags().StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
 	return c
 }
@@ -293,6 +385,9 @@ run pending again.`,
 func (a *app) restored(res api.RestoreResult, dry bool) {
 	if dry {
 		a.say("would go back to %s@%d; runs whose results would leave the workspace: %d", res.Cell.Name, res.Number, len(res.Lost))
+		if len(res.Reverted) > 0 {
+			a.say("would take back from %s: %s", res.Cell.Source, plural(len(res.Reverted), "file"))
+		}
 		return
 	}
 	a.say("cell %s is at @%d again (tree %s, %.1f ms; proven by %s)", res.Cell.Name, res.Number, short(res.TreeDigest), res.TookMS, strings.SplitN(res.Proof, ":", 2)[0])
@@ -310,18 +405,25 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	if len(res.Lost) > 0 {
 		a.say("no longer in the workspace: %s", strings.Join(res.Lost, ", "))
 	}
-	if len(res.Applied) > 0 {
-		a.say("what was applied to %s stays there: %s", res.Cell.Source, strings.Join(res.Applied, ", "))
+	if len(res.Reverted) > 0 {
+		a.say("taken back from %s: %s", res.Cell.Source, plural(len(res.Reverted), "file"))
 	}
-	if res.Reopened != "" {
-		a.say("%s is pending again: pando diff %s | accept --force --reason TEXT | discard", res.Reopened, res.Reopened)
+	if len(res.Applied) > 0 {
+		a.say("what was applied to %s stays there: %s; to take it back: pando revert %s", res.Cell.Source, strings.Join(res.Applied, ", "), res.Applied[0])
+	}
+	if len(res.Reopened) > 0 {
+		a.say("%s waits for a verdict again: pando diff | accept | discard", strings.Join(res.Reopened, ", "))
 	}
 }
 
 func (a *app) undoCmd() *cobra.Command {
 	var req api.UndoRequest
 	c := &cobra.Command{
-		Use: "undo [CELL]", Short: "Bring a cell back to before its latest change", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "undo [CELL]", Short: "Bring a cell back to before its latest change",
+		Long: `Bring a cell back to before its latest change, or to checkpoint N. What was applied of
+that to the source is taken back, too; when a file there is not what was written,
+nothing is changed, and the file is named.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			res, err := a.client.Undo(cmd.Context(), arg(args), req)
 			if err != nil {
@@ -331,6 +433,7 @@ func (a *app) undoCmd() *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&req.To, "to", 0, "go back to this checkpoint")
+	c.Flags().BoolVar(&req.KeepSource, "keep-source", false, "leave in the source what was applied there")
 	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "go back past later runs without asking")
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
 	return c

@@ -224,13 +224,16 @@ func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run
 	var err error
 	switch strings.TrimSpace(answer) {
 	case "accept", "apply":
-		var res api.AcceptResult
-		res, err = a.client.Accept(ctx, run.ID, api.AcceptRequest{Apply: strings.TrimSpace(answer) == "apply", Force: failed, Reason: "answered at the terminal"})
-		run = res.Run
+		_, err = a.client.AcceptRun(ctx, run.ID, api.AcceptRequest{Apply: strings.TrimSpace(answer) == "apply", Force: failed, Reason: "answered at the terminal"})
 	case "discard":
-		run, err = a.client.Discard(ctx, run.ID, api.DiscardRequest{})
+		_, err = a.client.DiscardRun(ctx, run.ID, api.DiscardRequest{})
+	default:
+		return run, nil
 	}
-	return run, err
+	if err != nil {
+		return run, err
+	}
+	return a.client.Run(ctx, run.ID, false)
 }
 
 // sayMissing names the system calls that what failed made in vain.

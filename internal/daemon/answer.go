@@ -16,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // done says that a handler has written its answer itself.
@@ -243,9 +244,15 @@ func (d *Daemon) runOf(r *http.Request) (cell.RunID, error) {
 	return d.cfg.Engine.SelectRun(selector(r, "run"), r.URL.Query().Get("dir"))
 }
 
-// resultOf is runOf where only a run with a result will do.
-func (d *Daemon) resultOf(r *http.Request) (cell.RunID, error) {
-	return d.cfg.Engine.SelectResult(selector(r, "run"), r.URL.Query().Get("dir"))
+// targetOf is what a verdict is about: the run or the cell that the path names; for "-"
+// in the place of a cell, the one that choose finds.
+func (d *Daemon) targetOf(r *http.Request, choose func(sel, dir string) (cell.ID, error)) (t engine.Target, err error) {
+	if r.PathValue("run") != "" {
+		t.Run, err = d.runOf(r)
+	} else {
+		t.Cell, err = choose(selector(r, "cell"), r.URL.Query().Get("dir"))
+	}
+	return t, err
 }
 
 func queryInt(r *http.Request, name string) (int, error) {

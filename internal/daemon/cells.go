@@ -169,24 +169,12 @@ func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	})
 }
 
-func (d *Daemon) diffCell(w http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := d.cellOf(r)
+func (d *Daemon) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := d.targetOf(r, d.cfg.Engine.SelectUndecided)
 	if err != nil {
 		return nil, err
 	}
-	return d.diff(r, engine.DiffRequest{Cell: id})
-}
-
-func (d *Daemon) diffRun(w http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := d.resultOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return d.diff(r, engine.DiffRequest{Run: id})
-}
-
-func (d *Daemon) diff(r *http.Request, req engine.DiffRequest) (any, error) {
-	var err error
+	req := engine.DiffRequest{Target: t}
 	if req.From, err = queryInt(r, "from"); err != nil {
 		return nil, err
 	}
@@ -197,6 +185,7 @@ func (d *Daemon) diff(r *http.Request, req engine.DiffRequest) (any, error) {
 		return nil, err
 	}
 	req.Form, req.Colour, req.Ignored = r.URL.Query().Get("form"), queryBool(r, "colour"), queryBool(r, "ignored")
+	req.Include = r.URL.Query()["include"]
 	return d.cfg.Engine.Diff(r.Context(), req)
 }
 

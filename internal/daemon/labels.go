@@ -33,6 +33,7 @@ var labelled = map[string]bool{
 	"POST /v1/cells/{cell}/pause": true, "POST /v1/cells/{cell}/resume": true, "POST /v1/cells/{cell}/stop": true,
 	"GET /v1/cells/{cell}/processes": true, "GET /v1/cells/{cell}/stats": true, "GET /v1/cells/{cell}/history": true, "GET /v1/cells/{cell}/tree": true,
 	"GET /v1/cells/{cell}/diff": true, "POST /v1/cells/{cell}/checkpoints": true, "POST /v1/cells/{cell}/restore": true, "POST /v1/cells/{cell}/undo": true,
+	"POST /v1/cells/{cell}/accept": true, "POST /v1/cells/{cell}/discard": true, "POST /v1/cells/{cell}/revert": true,
 	"POST /v1/cells/{cell}/fork": true, "POST /v1/cells/{cell}/branch": true, "POST /v1/cells/{cell}/eval": true, "POST /v1/cells/{cell}/execs": true,
 	"GET /v1/cells/{cell}/files": true, "PUT /v1/cells/{cell}/files": true,
 	"GET /v1/cells/{cell}/stat": true, "GET /v1/cells/{cell}/list": true, "GET /v1/cells/{cell}/file": true, "PUT /v1/cells/{cell}/file": true, "DELETE /v1/cells/{cell}/file": true,
@@ -45,7 +46,7 @@ var labelled = map[string]bool{
 
 	"POST /v1/plans": true, "POST /v1/runs": true, "GET /v1/runs": true, "GET /v1/runs/{run}": true, "GET /v1/runs/{run}/attach": true, "POST /v1/runs/{run}/interrupt": true,
 	"GET /v1/runs/{run}/diff": true, "GET /v1/runs/{run}/files/{name}": true, "GET /v1/runs/{run}/events": true, "GET /v1/runs/{run}/export": true,
-	"POST /v1/runs/{run}/accept": true, "POST /v1/runs/{run}/discard": true, "POST /v1/runs/{run}/policy/replay": true,
+	"POST /v1/runs/{run}/accept": true, "POST /v1/runs/{run}/discard": true, "POST /v1/runs/{run}/revert": true, "POST /v1/runs/{run}/policy/replay": true,
 
 	"POST /v1/policies/check": true, "POST /v1/policies/show": true, "POST /v1/policies/why": true, "POST /v1/policies/diff": true, "GET /v1/policies/schema": true,
 	"GET /v1/credentials": true, "POST /v1/credentials/{credential}/revoke": true, "POST /v1/credentials/{credential}/check": true,

@@ -102,9 +102,10 @@ func minds(route string) string {
 	switch route {
 	case "PUT /v1/cells/{cell}/file", "DELETE /v1/cells/{cell}/file":
 		return "the file's bytes: GET /v1/cells/{cell}/file, or stat with digest"
-	case "POST /v1/cells/{cell}/lease", "POST /v1/cells/{cell}/restore", "POST /v1/cells/{cell}/undo":
+	case "POST /v1/cells/{cell}/lease", "POST /v1/cells/{cell}/restore", "POST /v1/cells/{cell}/undo",
+		"POST /v1/cells/{cell}/accept", "POST /v1/cells/{cell}/discard", "POST /v1/cells/{cell}/revert":
 		return "the cell: GET /v1/cells/{cell}"
-	case "POST /v1/runs/{run}/accept", "POST /v1/runs/{run}/discard":
+	case "POST /v1/runs/{run}/accept", "POST /v1/runs/{run}/discard", "POST /v1/runs/{run}/revert":
 		return "the run: GET /v1/runs/{run}"
 	case "POST /v1/templates":
 		return "the template that is replaced: GET /v1/templates/{template}"

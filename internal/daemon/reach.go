@@ -123,7 +123,8 @@ var fields = access.Fields{
 	"CheckpointRequest.message": harmless,
 	"RestoreRequest.number":     harmless, "RestoreRequest.digest": harmless, "RestoreRequest.lose": harmless, "RestoreRequest.verify": harmless, "RestoreRequest.files": harmless, "RestoreRequest.dry_run": harmless, "RestoreRequest.certify": harmless, "RestoreRequest.at_fork": harmless,
 	"UndoRequest.to": harmless, "UndoRequest.dry_run": harmless, "UndoRequest.lose": harmless,
-	"ForkRequest.number": harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
+	"UndoRequest.keep_source": harmless, // a caller who may not name the source has it anyway: see View.Undo
+	"ForkRequest.number":      harmless, "ForkRequest.name": harmless, "ForkRequest.count": harmless, "ForkRequest.files": harmless, "ForkRequest.certify": harmless, "ForkRequest.at_fork": harmless,
 	"BranchRequest.count": harmless, "BranchRequest.name": harmless, "BranchRequest.certify": harmless, "BranchRequest.at_fork": harmless, // as a command of an exec
 	"EvalRequest.code": harmless, "EvalRequest.timeout": harmless, "EvalRequest.fresh": harmless, "EvalRequest.kind": harmless,
 	"ExecRequest.command": harmless, "ExecRequest.env": harmless, "ExecRequest.workdir": harmless, "ExecRequest.timeout": harmless, "ExecRequest.tty": harmless,
@@ -131,10 +132,10 @@ var fields = access.Fields{
 	"ExecRequest.caller_env": callerEnv,
 	"SignalRequest.signal":   harmless,
 	"FileRequest.path":       harmless, "FileRequest.to": harmless, // in the cell
-	"DiscardRequest.dry_run": harmless,
-	"AcceptRequest.apply":    hostThing("the source, which apply writes to,"),
-	"AcceptRequest.include":  harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
-	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless,
+	"DiscardRequest.dry_run": harmless, "DiscardRequest.lose": harmless, "RevertRequest.dry_run": harmless, "RevertRequest.reason": harmless,
+	"AcceptRequest.apply":   hostThing("the source, which apply writes to,"),
+	"AcceptRequest.include": harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
+	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless, "AcceptRequest.expect": harmless,
 
 	// The installation.
 	"ImagePullRequest.image":       imageOfHost,
@@ -168,7 +169,7 @@ var words = map[string]func(value string) []string{
 
 	// How it is done and answered.
 	"cascade": harmlessWord, "force": harmlessWord, "dry_run": harmlessWord, "from": harmlessWord, "to": harmlessWord, "form": harmlessWord, "colour": harmlessWord, "width": harmlessWord,
-	"ignored": harmlessWord, "input": harmlessWord, "stdout": harmlessWord, "stderr": harmlessWord, "limit": harmlessWord, "cursor": harmlessWord, "kind": harmlessWord,
+	"ignored": harmlessWord, "include": harmlessWord, "input": harmlessWord, "stdout": harmlessWord, "stderr": harmlessWord, "limit": harmlessWord, "cursor": harmlessWord, "kind": harmlessWord,
 	"denied": harmlessWord, "follow": harmlessWord, "format": harmlessWord, "wait": harmlessWord, "all": harmlessWord, "after": harmlessWord,
 }
 

@@ -146,13 +146,25 @@ func (d *Daemon) accept(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.resultOf(r)
+	t, err := d.targetOf(r, d.cfg.Engine.SelectUndecided)
 	if err != nil {
 		return nil, err
 	}
-	return d.stream(w, r, string(id), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.Accept(ctx, id, req, saw(r))
+	return d.stream(w, r, string(t.Run), func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
+		return d.cfg.Engine.Accept(ctx, t, req, saw(r))
 	})
+}
+
+func (d *Daemon) revert(w http.ResponseWriter, r *http.Request) (any, error) {
+	req, err := decode[api.RevertRequest](w, r)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.targetOf(r, d.cfg.Engine.SelectApplied)
+	if err != nil {
+		return nil, err
+	}
+	return d.cfg.Engine.Revert(r.Context(), t, req, saw(r))
 }
 
 func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -160,11 +172,11 @@ func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.resultOf(r)
+	t, err := d.targetOf(r, d.cfg.Engine.SelectUndecided)
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.Discard(r.Context(), id, req, saw(r))
+	return d.cfg.Engine.Discard(r.Context(), t, req, saw(r))
 }
 
 func (d *Daemon) startExec(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -19,112 +21,259 @@ import (
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// Accept takes a run's result. It checks the run's receipt first, takes only
-// the latest run of its cell, and refuses one that was restored or discarded.
-func (e *Engine) Accept(ctx context.Context, id cell.RunID, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
-	run, err := e.reg.run(id)
-	if err != nil {
-		return api.AcceptResult{}, err
-	}
-	release, err := e.turns.take(ctx, run.CellID(), "accept "+run.ID, nil)
-	if err != nil {
-		return api.AcceptResult{}, err
-	}
-	defer release()
-	defer e.under.begin().end()
-	if run, err = e.reg.run(id); err != nil {
-		return api.AcceptResult{}, err
-	}
-	if err := unless(func() string { return runTag(&run) }, seen); err != nil {
-		return api.AcceptResult{}, err
-	}
-	c, err := e.reg.cell(run.CellID())
-	if err != nil {
-		return api.AcceptResult{}, err
-	}
-	return e.acceptHeld(ctx, &run, &c, req)
-}
-
-// acceptHeld is Accept for whoever holds the cell's turn. It changes run and c.
-func (e *Engine) acceptHeld(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest) (api.AcceptResult, error) {
-	req.Reason = redactor.String(req.Reason)
-	if err := e.mayAccept(run, c, req); err != nil {
-		return api.AcceptResult{}, err
-	}
-	if req.DryRun {
-		return e.doAccept(ctx, run, c, req, nil)
-	}
-	var out api.AcceptResult
-	err := e.operate(ctx, opAccept, acceptArgs{Run: run.RunID(), Request: req}, func(ctx context.Context) (err error) {
-		out, err = e.doAccept(ctx, run, c, req, nil)
+// Accept takes what a cell is now, or what one run of it changed. It checks the records of
+// the runs whose results that has, and gives each of them its verdict.
+func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
+	err = e.decide(ctx, t, "accept", seen, func(c *Cell, run *Run) error {
+		if run != nil && c.State == cell.Removed && run.Verdict == string(cell.Accepted) && !req.Apply { // it changed nothing, and its cell went
+			out = acceptResult(c, &offer{}, req)
+			out.Runs = append(out.Runs, run.Run)
+			return nil
+		}
+		o, err := e.offerNow(ctx, c, run)
+		if err != nil {
+			return err
+		}
+		out, err = e.acceptHeld(ctx, o, req)
 		return err
 	})
 	return out, err
 }
 
-// resumeAccept finishes an accept that an earlier daemon began: the source
-// may have all of the changes already, or none.
+// decide holds the turn of a target's cell while do decides about it.
+func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *Cell, run *Run) error) error {
+	id, err := e.of(t)
+	if err != nil {
+		return err
+	}
+	release, err := e.turns.take(ctx, id, what, nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer e.under.begin().end()
+	c, err := e.reg.cell(id)
+	if err != nil {
+		return err
+	}
+	var run *Run
+	tag := func() string { return e.cellTag(&c) }
+	if t.Run != "" {
+		r, err := e.reg.run(t.Run)
+		if err != nil {
+			return err
+		}
+		run, tag = &r, func() string { return runTag(&r) }
+	}
+	if err := unless(tag, seen); err != nil {
+		return err
+	}
+	return do(&c, run)
+}
+
+// offerNow is what there is to decide about. The caller holds the cell's turn.
+func (e *Engine) offerNow(ctx context.Context, c *Cell, run *Run) (*offer, error) {
+	if run != nil {
+		if cell.Phase(run.Phase) != cell.Ended {
+			return nil, cell.Errorf(cell.Conflict, "engine.Accept", "wait until it has ended", "run %s is %s", run.ID, run.Phase)
+		}
+		if c.State == cell.Removed && !run.neverStarted() {
+			return nil, resultGone(run, c)
+		}
+		return e.runOffer(ctx, c, run)
+	}
+	if c.State == cell.Removed {
+		if r := e.latestResult(c.ID); r != nil {
+			return nil, resultGone(r, c)
+		}
+	}
+	if _, err := e.usable(c.ID); err != nil {
+		return nil, err
+	}
+	at, err := e.presentHeld(ctx, c)
+	if err != nil {
+		if r := e.latestResult(c.ID); r != nil && r.In.After == "" && ctx.Err() == nil {
+			return nil, unfinished(r, c)
+		}
+		return nil, err
+	}
+	return e.cellOffer(ctx, c, &at)
+}
+
+// acceptHeld is Accept for whoever holds the cell's turn. It changes the cell and the runs.
+func (e *Engine) acceptHeld(ctx context.Context, o *offer, req api.AcceptRequest) (api.AcceptResult, error) {
+	req.Reason = redactor.String(req.Reason)
+	if err := e.mayAccept(o, req); err != nil {
+		return api.AcceptResult{}, err
+	}
+	planned := req
+	planned.DryRun = true
+	out, err := e.doAccept(ctx, o, planned, acceptArgs{})
+	if err != nil || req.DryRun {
+		return out, err
+	}
+	args := acceptArgs{ID: "a-" + newKey(), Cell: o.c.ID, At: o.at.ID, Request: req, Planned: out.Applied}
+	if o.run != nil {
+		args.Run = o.run.RunID()
+	}
+	for _, r := range o.covers {
+		args.Covers = append(args.Covers, r.RunID())
+	}
+	err = e.operate(ctx, opAccept, args, func(ctx context.Context) (err error) {
+		out, err = e.doAccept(ctx, o, req, args)
+		return err
+	})
+	return out, err
+}
+
+// acceptArgs is an accept that was begun.
+type acceptArgs struct {
+	ID      string            `json:"id"` // of what is applied, and of its receipt
+	Cell    cell.ID           `json:"cell"`
+	Run     cell.RunID        `json:"run,omitempty"`
+	At      cell.CheckpointID `json:"at"` // whose files are accepted
+	Covers  []cell.RunID      `json:"covers,omitempty"`
+	Request api.AcceptRequest `json:"request"`
+	Planned []string          `json:"planned,omitempty"` // paths that the source had not, before anything was written
+	Written bool              `json:"written,omitempty"` // by an earlier try, whose receipt could not be written
+}
+
+// key is that of the receipt.
+func (a *acceptArgs) key() string { return "accept/" + a.ID }
+
+// resumeAccept finishes an accept that an earlier daemon began: the source may have all
+// of the changes already, or none.
 func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
-	run, err := e.reg.run(args.Run)
+	if _, err := e.cfg.Ledger.Lookup(args.key()); err == nil {
+		return nil // its seal is an operation of its own
+	}
+	c, err := e.reg.cell(args.Cell)
 	if err != nil {
 		return err
 	}
-	if run.Verdict == string(cell.Accepted) && run.By == "user" {
-		return nil
+	var o *offer
+	if args.Run != "" {
+		run, err := e.reg.run(args.Run)
+		if err != nil {
+			return err
+		}
+		o, err = e.runOffer(ctx, &c, &run)
+		if err != nil {
+			return err
+		}
+	} else {
+		at, err := e.reg.checkpoint(args.At)
+		if err != nil {
+			return err
+		}
+		if o, err = e.cellOffer(ctx, &c, &at); err != nil {
+			return err
+		}
 	}
-	c, err := e.reg.cell(run.CellID())
-	if err != nil {
-		return err
+	o.covers = nil
+	for _, id := range args.Covers {
+		r, err := e.reg.run(id)
+		if err != nil {
+			return err
+		}
+		o.covers = append(o.covers, r)
 	}
-	_, err = e.doAccept(ctx, &run, &c, args.Request, args.Applied)
+	_, err = e.doAccept(ctx, o, args.Request, args)
 	return err
 }
 
-// doAccept applies, if asked, and seals. applied is what an earlier try, whose
-// receipt could not be written, has brought into the source.
-func (e *Engine) doAccept(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, applied []string) (api.AcceptResult, error) {
-	out := api.AcceptResult{Applied: []string{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
+// doAccept applies, if asked, and seals.
+func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (api.AcceptResult, error) {
+	c := o.c
+	out := acceptResult(c, o, req)
 	if !req.DryRun { // before anything outside is changed
 		if err := e.syncLayers(); err != nil {
 			return out, err
 		}
 	}
+	var done *applied
 	if req.Apply {
-		if err := e.apply(ctx, run, c, req, &out); err != nil {
+		var err error
+		if done, err = e.apply(ctx, o, req, args, &out); err != nil {
 			return out, err
 		}
-	} else {
-		out.First = append(out.First, run.Changes.First...)
 	}
 	if req.DryRun {
-		out.Run = run.Run
+		out.Runs = runsAPI(o.covers)
 		return out, nil
 	}
-	out.Applied = append(slices.Clone(applied), out.Applied...)
-	next, err := cell.Verdict(run.Verdict).To(cell.Accepted)
-	if err != nil {
-		return out, err
+	objects := []any{c}
+	for i := range o.covers {
+		r := &o.covers[i]
+		next, err := cell.Verdict(r.Verdict).To(cell.Accepted)
+		if err != nil {
+			return out, err
+		}
+		r.Verdict, r.Reason, r.By = string(next), req.Reason, "user"
+		objects = append(objects, r)
 	}
-	run.Verdict, run.Reason, run.By = string(next), req.Reason, "user"
-	run.Applied += len(out.Applied)
+	if o.run != nil && len(o.covers) == 0 { // it was accepted before, and more of it is applied
+		objects = append(objects, o.run)
+	}
+	if done != nil {
+		for _, r := range objects[1:] {
+			r := r.(*Run)
+			r.Applied += len(out.Applied)
+			done.Runs = append(done.Runs, r.RunID())
+		}
+		if len(objects) == 1 { // what covers it was accepted before
+			done.Runs = e.acceptedIn(o)
+		}
+		c.Applied = append(c.Applied, *done)
+	}
 	if c.Anonymous() {
 		c.Expires = time.Now().Add(keepAnonymous).UTC()
 	}
-	key := fmt.Sprintf("%s/accepted/%d", run.ID, len(run.Receipts))
-	_, err = e.seal(ctx, key, endPredicate{
-		Act: "accept", Run: run.ID, Receipt: run.Receipts[0], Cell: run.Cell, CellName: c.Name, Verdict: &verdictFacts{run.Verdict, run.Reason, run.By},
-		Forced: req.Force, From: run.Before, To: run.After, Applied: out.Applied, Held: out.Held, Source: run.Source, Backend: run.Backend, Downgrades: run.Downgrades,
-	}, c, run)
-	if err != nil && len(out.Applied) > 0 {
-		e.acceptLater(acceptArgs{run.RunID(), req, out.Applied})
+	p := endPredicate{
+		Act: "accept", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Accepted), req.Reason, "user"}, Digest: o.digest.String(),
+		Forced: req.Force, To: point(&o.at), Applied: out.Applied, Held: out.Held, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
+	}
+	if o.run != nil {
+		p.From = o.run.Before
+	}
+	d, err := e.seal(ctx, args.key(), p, objects...)
+	if err != nil && (done != nil || args.Written) {
+		args.Written = true
+		e.acceptLater(args)
 		return out, cell.Errorf(cell.Unavailable, "engine.Accept", "free some space or check the disk: the verdict and its receipt are written as soon as that works",
 			"the changes are in the source, but the receipt is not written: %w", err)
 	}
 	if err != nil {
 		return out, err
 	}
-	out.Run = run.Run
+	out.Receipt = d.String()
+	for _, r := range objects[1:] {
+		out.Runs = append(out.Runs, r.(*Run).Run)
+	}
 	return out, nil
+}
+
+func acceptResult(c *Cell, o *offer, req api.AcceptRequest) api.AcceptResult {
+	return api.AcceptResult{Cell: string(c.ID), CellName: c.Title(), Isolation: api.IsolationOf(c.Backend), Source: c.Source, Runs: []api.Run{}, Digest: o.digest.String(),
+		Applied: []string{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
+}
+
+// newKey makes the key of an act that is sealed once, whoever else does the same.
+func newKey() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// acceptedIn are the runs whose accepted results are in an offer, newest first.
+func (e *Engine) acceptedIn(o *offer) (ids []cell.RunID) {
+	here := e.ancestors(o.at.ID)
+	for _, r := range e.reg.listRuns(o.c.ID) {
+		if r.Verdict == string(cell.Accepted) && r.In.After != r.In.Before && here[r.In.After] {
+			ids = append(ids, r.RunID())
+		}
+	}
+	return ids
 }
 
 // acceptLater tries again to seal an accept whose changes are in the source.
@@ -135,61 +284,101 @@ func (e *Engine) acceptLater(args acceptArgs) {
 		case <-ctx.Done():
 			return
 		}
-		run, err := e.reg.run(args.Run)
-		if err != nil {
-			return
-		}
-		release, err := e.turns.take(ctx, run.CellID(), "accept "+run.ID, nil)
+		release, err := e.turns.take(ctx, args.Cell, "accept", nil)
 		if err != nil {
 			return
 		}
 		defer release()
 		err = e.operate(ctx, opAccept, args, func(ctx context.Context) error { return e.resumeAccept(ctx, args) })
 		if err != nil {
-			e.log.Warn("cannot write the receipt of an accept yet", "run", args.Run, "error", err)
+			e.log.Warn("cannot write the receipt of an accept yet", "cell", args.Cell, "error", err)
 		}
 	})
 }
 
-func (e *Engine) mayAccept(run *Run, c *Cell, req api.AcceptRequest) error {
+func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 	const opName = "engine.Accept"
-	if cell.Phase(run.Phase) != cell.Ended {
-		return cell.Errorf(cell.Conflict, opName, "wait until it has ended", "run %s is %s", run.ID, run.Phase)
-	}
-	if c.State == cell.Removed && !run.neverStarted() && (req.Apply || run.Verdict != string(cell.Accepted)) {
-		return resultGone(run, c)
-	}
+	c := o.c
 	if req.Apply && c.NoSource {
 		return cell.Errorf(cell.Conflict, opName, "accept it without --apply, and take the files with pando cp or pando diff --patch",
-			"cannot apply run %s: cell %s began with an empty workspace, so there is no source to apply it to", run.ID, c.Title())
+			"cannot apply the work of cell %s: it began with an empty workspace, so there is no source to apply it to", c.Title())
 	}
-	if latest := e.latestResult(c.ID); latest != run.RunID() && !run.neverStarted() {
-		return cell.Errorf(cell.Conflict, opName, "accept the latest run, or fork the checkpoint: pando fork "+fmt.Sprintf("%s@%d", c.Title(), numberOf(run.After)),
-			"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest)
+	if err := o.expected(req.Expect); err != nil {
+		return err
 	}
-	switch cell.Verdict(run.Verdict) {
-	case cell.Restored, cell.Discarded:
-		hint := "run it again"
-		if run.After == nil {
-			return cell.Errorf(cell.Conflict, opName, hint, "run %s never started: there is no result", run.ID)
+	runs := o.covers
+	if o.run != nil {
+		runs = []Run{*o.run}
+		switch cell.Verdict(o.run.Verdict) {
+		case cell.Restored, cell.Discarded:
+			return decided(o.run, c)
 		}
-		if run.After != nil {
-			hint = fmt.Sprintf("get its result back first: pando restore %s@%d", c.Title(), run.After.Number)
+	}
+	if o.run != nil {
+		for _, later := range e.reg.listRuns(c.ID) {
+			if later.ID == o.run.ID {
+				break
+			}
+			if later.undecided() && later.In.After != later.In.Before {
+				return cell.Errorf(cell.Conflict, opName, fmt.Sprintf("decide on that first, or take all that is in the cell: pando diff %s, pando accept %s", c.Title(), c.Title()),
+					"run %s is not the latest of cell %s that waits; that is %s", o.run.ID, c.Title(), later.ID)
+			}
 		}
-		return cell.Errorf(cell.Conflict, opName, hint, "run %s was %s", run.ID, run.Verdict)
 	}
-	if run.Error != nil && run.ExitCode != nil && run.After == nil {
-		return cell.Errorf(cell.Conflict, opName, "bring the cell back with pando restore "+c.Title()+"@N, and run it again",
-			"run %s could not be finished, so its result is not known: %s", run.ID, run.Error.Message)
+	if len(runs) == 0 {
+		if err := e.nothing(o, req); err != nil {
+			return err
+		}
 	}
-	failed := run.Error != nil || run.ExitCode == nil || *run.ExitCode != 0 || run.Cause != "" || (run.Check != nil && run.Check.ExitCode != 0)
-	if failed && !req.Force {
-		return cell.Errorf(cell.Conflict, opName, "look at it with pando diff; to take it all the same: --force --reason TEXT", "run %s did not succeed", run.ID)
+	for i := range runs {
+		run := &runs[i]
+		failed := run.Error != nil || run.ExitCode == nil || *run.ExitCode != 0 || run.Cause != "" || (run.Check != nil && run.Check.ExitCode != 0)
+		if failed && !req.Force {
+			return cell.Errorf(cell.Conflict, opName, "look at it with pando diff "+run.ID+"; to take it all the same: --force --reason TEXT", "run %s did not succeed", run.ID)
+		}
+		if err := e.checkRecord(run); err != nil {
+			return err
+		}
 	}
 	if req.Force && strings.TrimSpace(req.Reason) == "" {
 		return cell.Errorf(cell.Invalid, opName, "say why with --reason TEXT", "--force needs a reason, which the receipt keeps")
 	}
-	return e.checkReceipt(run)
+	return nil
+}
+
+// nothing says why there is nothing to accept in a cell in which no run waits.
+func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
+	const opName = "engine.Accept"
+	if o.base.Tree.ContentDigest() != o.after.Tree.ContentDigest() {
+		if _, _, err := e.waiting(o); err == nil || req.Apply { // what no run did, or what is not applied yet
+			return nil
+		}
+	}
+	c := o.c
+	switch r := e.latestResult(c.ID); {
+	case r != nil && r.In.After == "":
+		return unfinished(r, c)
+	case r != nil && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)):
+		return decided(r, c)
+	case r != nil: // it was accepted; and somebody may have taken back by hand what was applied
+		return nil
+	}
+	return cell.Errorf(cell.Conflict, opName, "run something in it first", "there is nothing to accept: cell %s is what its source is", c.Title())
+}
+
+// decided says that a run's result is not in its cell.
+func decided(run *Run, c *Cell) error {
+	return cell.Errorf(cell.Conflict, "engine.Accept", fmt.Sprintf("get its result back first: pando restore %s@%d", c.Title(), numberOf(run.After)), "run %s was %s", run.ID, run.Verdict)
+}
+
+// unfinished says that a run's result is not known.
+func unfinished(run *Run, c *Cell) error {
+	why := "it has not ended"
+	if run.Error != nil {
+		why = run.Error.Message
+	}
+	return cell.Errorf(cell.Conflict, "engine.Accept", "bring the cell back with pando restore "+c.Title()+"@N, and run it again",
+		"run %s could not be finished, so its result is not known: %s", run.ID, why)
 }
 
 // resultGone says that a run's result went with its cell.
@@ -198,25 +387,17 @@ func resultGone(run *Run, c *Cell) error {
 		"the result of run %s is gone: cell %s was removed", run.ID, c.Title())
 }
 
-// checkReceipt makes sure that the run's own receipt is whole and says what
-// the registry says.
-func (e *Engine) checkReceipt(run *Run) error {
-	const opName = "engine.checkReceipt"
+// checkRecord makes sure that a run's record and files are what its receipts say, and that
+// its checkpoint is the one that they name.
+func (e *Engine) checkRecord(run *Run) error {
+	const opName = "engine.checkRecord"
 	if len(run.Receipts) == 0 {
 		return cell.Errorf(cell.Corrupt, opName, "", "run %s has no receipt", run.ID)
 	}
-	entry, err := e.cfg.Ledger.Find(run.Receipts[0])
-	if err != nil {
-		return cell.Errorf(cell.Corrupt, opName, "run `pando receipt verify --all`", "cannot find the receipt of run %s: %w", run.ID, err)
-	}
-	p, err := readRunPredicate(entry)
-	if err != nil {
-		return err
-	}
-	same := p.Run == run.ID && p.After != nil && run.After != nil && p.After.TreeDigest == run.After.TreeDigest &&
-		(p.ExitCode == nil) == (run.ExitCode == nil) && (p.ExitCode == nil || *p.ExitCode == *run.ExitCode)
-	if !same {
-		return cell.Errorf(cell.Corrupt, opName, "run `pando receipt verify "+run.ID+"`", "the receipt of run %s does not say what is recorded of it", run.ID)
+	if _, problems := e.verifyRun(run); len(problems) > 0 {
+		p := problems[0]
+		return cell.Errorf(cell.Corrupt, opName, "see pando receipt verify "+run.ID+"; what was changed there is nobody's result",
+			"the records of run %s are not what its receipt says: %s: %s", run.ID, p.File, p.What)
 	}
 	k, err := e.reg.checkpoint(cell.CheckpointID(run.After.Checkpoint))
 	if err != nil {
@@ -228,99 +409,89 @@ func (e *Engine) checkReceipt(run *Run) error {
 	return nil
 }
 
-// apply brings the run's changes into the source.
-func (e *Engine) apply(ctx context.Context, run *Run, c *Cell, req api.AcceptRequest, out *api.AcceptResult) error {
-	base, after, k, err := e.applySides(ctx, run, c)
-	if err != nil {
-		return err
-	}
-	known := base.Tree
+// apply brings an offer into the source. It returns what it made of the source, nil when
+// nothing was to be done.
+func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs, out *api.AcceptResult) (*applied, error) {
+	c, base, after := o.c, o.base, o.after
 	ignored := none
 	if !req.Ignored {
+		var err error
 		if ignored, err = diff.IgnoredBy(ctx, base, after, e.cfg.Parser); err != nil {
-			return fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
-		}
-	}
-	if !c.Known.IsZero() {
-		if known, err = e.trees.get(c.Known); err != nil {
-			return err
+			return nil, fmt.Errorf("cannot tell which changes git ignores (--ignored applies all of them): %w", err)
 		}
 	}
 	if !req.Force {
-		if err := e.refuseSecrets(ctx, run, c, known, after, req.Ignored); err != nil {
-			return err
+		if err := e.refuseSecrets(ctx, o, req.Ignored); err != nil {
+			return nil, err
 		}
 	}
-	if out.First, err = e.lookFirst(c, workspace.Side{Tree: known, Contents: base.Contents}, after, ignored); err != nil {
-		return err
+	var err error
+	if out.First, _, err = e.review(c, base, after, ignored, req.Include); err != nil {
+		return nil, err
 	}
-	var reserved, scrubbed []string
-	for _, l := range c.LeftOut {
-		switch {
-		case l.Kind == workspace.Fields:
-			scrubbed = append(scrubbed, l.Path)
-		case l.Reserved():
-			reserved = append(reserved, l.Path)
+	want := apply.Request{
+		Base: base.Tree, After: after, Include: req.Include, Strict: req.Strict, IsIgnored: ignored, Ignored: req.Ignored, DryRun: req.DryRun,
+	}
+	res, err := e.bring(ctx, c, want)
+	if err == nil && o.run == nil && len(res.Applied)+len(res.Already)+len(res.Held) == 0 {
+		// The source should have it all. Somebody may have taken it back by hand.
+		if k, kerr := e.firstOf(c); kerr == nil {
+			if want.Base, err = e.tree(ctx, &k); err != nil {
+				return nil, err
+			}
+			if again, aerr := e.bring(ctx, c, want); aerr == nil {
+				res = again
+			}
 		}
 	}
-	backup := filepath.Join(e.cfg.Home.State, "apply", cell.Sum([]byte(run.Source)).Short())
-	fault.Step("make the folder of an apply")
-	if err := os.MkdirAll(filepath.Dir(backup), 0o700); err != nil {
-		return err
-	}
-	res, err := apply.Do(ctx, apply.Request{
-		Source: run.Source, Base: known, After: after, Include: req.Include, Strict: req.Strict, IsIgnored: ignored, Ignored: req.Ignored,
-		Reserved: reserved, Scrubbed: scrubbed, Backup: backup, DryRun: req.DryRun,
-		Homes: e.homesOf(run.Source), GitConfigs: gitConfigs(),
-	})
 	if err != nil {
 		if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
-			whole := filepath.Join(run.Folder, "patch")
-			return cell.Errorf(cell.Conflict, "engine.Accept", "the source is as it was; the changes are in "+whole+": git apply "+whole, "cannot apply: %w", ce)
+			return nil, cell.Errorf(cell.Conflict, "engine.Accept", "the source is as it was; to merge the changes by hand, go by their patch: pando diff "+o.title()+" --patch",
+				"cannot apply: %w", ce)
 		}
-		return err
+		return nil, err
+	}
+	if len(res.UnusedInclude) > 0 && req.DryRun {
+		return nil, cell.Errorf(cell.Invalid, "engine.Accept", "pando diff --stat lists the changes", "there is no change at %s, which --include names", diff.Quote(res.UnusedInclude[0]))
 	}
 	for _, f := range res.Applied {
 		out.Applied = append(out.Applied, f.Path)
 	}
-	for _, h := range res.Held {
-		out.Held = append(out.Held, api.Held{Path: h.Path, Why: h.Why})
+	for _, p := range args.Planned { // what an earlier try wrote
+		if slices.Contains(res.Already, p) {
+			out.Applied = append(out.Applied, p)
+		}
 	}
+	slices.Sort(out.Applied)
+	out.Held = heldAPI(res.Held)
 	for _, n := range res.Unrepresented {
 		out.Kept = append(out.Kept, n.Path+": "+n.What)
 	}
 	out.Ignored = res.Ignored.Count
-	if req.DryRun {
-		return nil
+	if req.DryRun || len(out.Applied)+len(res.Already) == 0 {
+		return nil, nil
 	}
-	if len(out.Applied) > 0 {
-		if out.Patch, err = e.writeApplied(ctx, run, &k, known, after, out.Applied); err != nil {
-			e.log.Warn("cannot write a patch of what was applied", "run", run.ID, "error", err)
-		}
-	}
-	if known, err = workspace.Taken(known, after.Tree, out.Applied, res.Already); err != nil {
-		return err
-	}
-	c.Known, err = e.trees.put(known)
-	return err
+	already := slices.DeleteFunc(res.Already, func(p string) bool { return slices.Contains(out.Applied, p) })
+	return e.remember(ctx, o, args.ID, want.Base, out.Applied, already, out)
 }
 
-// applySides are what the source was when it was imported, and what the cell
-// made of it: an apply brings everything since the import, accepted runs of
-// the cell included.
-func (e *Engine) applySides(ctx context.Context, run *Run, c *Cell) (base, after workspace.Side, k Checkpoint, err error) {
-	if k, err = e.reg.checkpoint(cell.CheckpointID(run.After.Checkpoint)); err != nil {
-		return base, after, k, err
+// bring changes the source of a cell.
+func (e *Engine) bring(ctx context.Context, c *Cell, req apply.Request) (apply.Result, error) {
+	for _, l := range c.LeftOut {
+		switch {
+		case l.Kind == workspace.Fields:
+			req.Scrubbed = append(req.Scrubbed, l.Path)
+		case l.Reserved():
+			req.Reserved = append(req.Reserved, l.Path)
+		}
 	}
-	first, err := e.firstOf(c)
-	if err != nil {
-		return base, after, k, err
+	req.Source, req.Homes, req.GitConfigs = c.Source, e.homesOf(c.Source), gitConfigs()
+	req.Backup = filepath.Join(e.cfg.Home.State, "apply", cell.Sum([]byte(c.Source)).Short())
+	fault.Step("make the folder of an apply")
+	if err := os.MkdirAll(filepath.Dir(req.Backup), 0o700); err != nil {
+		return apply.Result{}, err
 	}
-	if base, err = e.side(ctx, &first); err != nil {
-		return base, after, k, err
-	}
-	after, err = e.side(ctx, &k)
-	return base, after, k, err
+	return apply.Do(ctx, req)
 }
 
 // firstOf is the checkpoint that a cell's source was imported into: its own
@@ -335,14 +506,14 @@ func (e *Engine) firstOf(c *Cell) (Checkpoint, error) {
 }
 
 // latestResult is the latest run of a cell that has, or may get, a result: one
-// that never started stands in nobody's way.
-func (e *Engine) latestResult(id cell.ID) cell.RunID {
+// that never started stands in nobody's way. nil if there is none.
+func (e *Engine) latestResult(id cell.ID) *Run {
 	for _, r := range e.reg.listRuns(id) {
 		if !r.neverStarted() {
-			return r.RunID()
+			return &r
 		}
 	}
-	return ""
+	return nil
 }
 
 func (e *Engine) latestRun(id cell.ID) cell.RunID {
@@ -365,69 +536,6 @@ func readRunPredicate(entry receipt.Entry) (p runPredicate, err error) {
 		return p, err
 	}
 	return p, unmarshal(s.Predicate, &p)
-}
-
-// Discard throws a run's result away: the cell goes back to before it, and
-// the result is kept as a checkpoint for a while.
-func (e *Engine) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequest, seen ...Seen) (api.Run, error) {
-	run, err := e.reg.run(id)
-	if err != nil {
-		return api.Run{}, err
-	}
-	release, err := e.turns.take(ctx, run.CellID(), "discard "+run.ID, nil)
-	if err != nil {
-		return api.Run{}, err
-	}
-	defer release()
-	defer e.under.begin().end()
-	if run, err = e.reg.run(id); err != nil {
-		return api.Run{}, err
-	}
-	if err := unless(func() string { return runTag(&run) }, seen); err != nil {
-		return api.Run{}, err
-	}
-	c, err := e.reg.cell(run.CellID())
-	if err != nil {
-		return api.Run{}, err
-	}
-	if cell.Phase(run.Phase) != cell.Ended || run.Before == nil {
-		return api.Run{}, cell.Errorf(cell.Conflict, "engine.Discard", "", "run %s has no result to discard", run.ID)
-	}
-	if latest := e.latestResult(c.ID); latest != run.RunID() && !run.neverStarted() {
-		return api.Run{}, cell.Errorf(cell.Conflict, "engine.Discard", "use pando restore to go back past several runs",
-			"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest)
-	}
-	if c.State == cell.Removed {
-		return api.Run{}, resultGone(&run, &c)
-	}
-	next, err := cell.Verdict(run.Verdict).To(cell.Discarded)
-	if err != nil {
-		return api.Run{}, err
-	}
-	if req.DryRun {
-		return run.Run, nil
-	}
-	if err := e.moveHead(ctx, &c, run.In.Before); err != nil {
-		return api.Run{}, err
-	}
-	after, err := e.reg.checkpoint(run.In.After)
-	if err != nil {
-		return api.Run{}, err
-	}
-	objects := []any{&c, &run}
-	if after.ID != run.In.Before {
-		after.Expires = time.Now().Add(keepResult).UTC()
-		objects = append(objects, &after)
-	}
-	if c.Anonymous() {
-		c.Expires = time.Now().Add(keepResult).UTC()
-	}
-	run.Verdict, run.Reason, run.By = string(next), "discarded", "user"
-	_, err = e.seal(ctx, fmt.Sprintf("%s/discarded/%d", run.ID, len(run.Receipts)), endPredicate{
-		Act: "discard", Run: run.ID, Receipt: first(run.Receipts), Cell: run.Cell, CellName: c.Name, Verdict: &verdictFacts{run.Verdict, run.Reason, run.By},
-		From: run.After, To: run.Before, Proof: proofLayers, Backend: run.Backend, Downgrades: run.Downgrades,
-	}, objects...)
-	return run.Run, err
 }
 
 func first(s []string) string {

@@ -6,24 +6,93 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// writeApplied writes a patch of what an apply really did to the source, which
-// is known to have been before, into the run's folder: git apply -R takes that
-// back. It may be less than the run's own patch (something was held back), and
-// more (earlier runs of the cell came along).
-func (e *Engine) writeApplied(ctx context.Context, run *Run, k *Checkpoint, before *workspace.Tree, after workspace.Side, paths []string) (name string, err error) {
-	tree, err := workspace.Taken(before, after.Tree, paths)
-	if err != nil {
-		return "", err
+// applied is what an accept made of a source.
+type applied struct {
+	ID         string            `json:"id"`
+	At         time.Time         `json:"at"`
+	Runs       []cell.RunID      `json:"runs,omitempty"` // whose results it has
+	Files      int               `json:"files"`          // how many were written
+	Checkpoint cell.CheckpointID `json:"checkpoint"`     // that has the files
+	// Before and After are the source as it was known to be: they differ in what was
+	// written, and in nothing else.
+	Before cell.Digest `json:"before"`
+	After  cell.Digest `json:"after"`
+}
+
+// known is the tree of a cell's source, as far as pando knows it.
+func (e *Engine) known(ctx context.Context, c *Cell) (*workspace.Tree, error) {
+	if !c.Known.IsZero() {
+		return e.trees.get(c.Known)
 	}
-	old := workspace.Side{Tree: before, Contents: past{e, ctx, k.ID}}
-	d, err := diff.Compare(ctx, old, workspace.Side{Tree: tree, Contents: after.Contents}, diff.Options{NoRenames: true})
+	k, err := e.firstOf(c)
+	if err != nil {
+		return nil, err
+	}
+	return e.tree(ctx, &k)
+}
+
+// remember notes what was written into a source, which had it already in some places. It
+// returns nil when nothing was written. The cell is changed, not committed.
+func (e *Engine) remember(ctx context.Context, o *offer, id string, base *workspace.Tree, written, already []string, out *api.AcceptResult) (*applied, error) {
+	known, err := e.known(ctx, o.c)
+	if err != nil {
+		return nil, err
+	}
+	before, err := workspace.Taken(known, base, written)
+	if err != nil {
+		return nil, err
+	}
+	if before, err = workspace.Taken(before, o.after.Tree, already); err != nil {
+		return nil, err
+	}
+	after, err := workspace.Taken(before, o.after.Tree, written)
+	if err != nil {
+		return nil, err
+	}
+	a := &applied{ID: id, At: time.Now().UTC(), Files: len(written), Checkpoint: o.at.ID}
+	if a.Before, err = e.trees.put(before); err != nil {
+		return nil, err
+	}
+	if a.After, err = e.trees.put(after); err != nil {
+		return nil, err
+	}
+	if len(written) > 0 {
+		if out.Patch, err = e.writeApplied(ctx, o, before, after); err != nil {
+			e.log.Warn("cannot write a patch of what was applied", "cell", o.c.ID, "error", err)
+		}
+	}
+	o.c.Known = a.After
+	if !slices.Contains(o.c.KnownAt, o.at.ID) {
+		o.c.KnownAt = append(slices.Clone(o.c.KnownAt), o.at.ID)
+	}
+	if len(written) == 0 {
+		return nil, nil
+	}
+	return a, nil
+}
+
+// writeApplied writes a patch of what an apply did to the source into the folder of the
+// newest run that it is of: it is there when the cell is gone. Without a run it writes none.
+func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *workspace.Tree) (name string, err error) {
+	run := o.run
+	if run == nil {
+		if len(o.covers) == 0 {
+			return "", nil
+		}
+		run = &o.covers[len(o.covers)-1]
+	}
+	old := workspace.Side{Tree: before, Contents: e.pastOf(ctx, o.c)}
+	d, err := diff.Compare(ctx, old, workspace.Side{Tree: tree, Contents: o.after.Contents}, diff.Options{NoRenames: true})
 	if err != nil {
 		return "", err
 	}
@@ -61,29 +130,37 @@ func createNext(dir, stem, ext string) (*os.File, error) {
 	}
 }
 
-// past finds the contents of what the source was: each file comes from the
-// import, or from a run that was applied since, so that some checkpoint on the
-// way to the newest has it.
+// past finds the contents of what a source was: each file comes from the import, or from
+// what was applied since, so that some checkpoint has it.
 type past struct {
-	e      *Engine
-	ctx    context.Context
-	newest cell.CheckpointID
+	e    *Engine
+	ctx  context.Context
+	from []cell.CheckpointID // where to begin
+}
+
+// pastOf is the past of a cell's source.
+func (e *Engine) pastOf(ctx context.Context, c *Cell) past {
+	return past{e: e, ctx: ctx, from: append([]cell.CheckpointID{c.Head}, c.KnownAt...)}
 }
 
 // Open implements workspace.Contents.
 func (p past) Open(path string, want workspace.Entry) (io.ReadCloser, error) {
-	for id := p.newest; id != ""; {
-		k, err := p.e.reg.checkpoint(id)
-		if err != nil {
-			return nil, err
-		}
-		id = k.Parent
-		side, err := p.e.side(p.ctx, &k)
-		if err != nil {
-			continue // it has expired
-		}
-		if has, err := side.Tree.Lookup(path); err == nil && has.Type == want.Type && has.Digest == want.Digest {
-			return side.Contents.Open(path, has)
+	seen := map[cell.CheckpointID]bool{}
+	for _, id := range p.from {
+		for id != "" && !seen[id] {
+			seen[id] = true
+			k, err := p.e.reg.checkpoint(id)
+			if err != nil {
+				break
+			}
+			id = k.Parent
+			side, err := p.e.side(p.ctx, &k)
+			if err != nil {
+				continue // it has expired
+			}
+			if has, err := side.Tree.Lookup(path); err == nil && has.Type == want.Type && has.Digest == want.Digest {
+				return side.Contents.Open(path, has)
+			}
 		}
 	}
 	return nil, cell.Errorf(cell.NotFound, "engine.past", "", "no checkpoint has %s as it was in the source", path)

@@ -47,22 +47,44 @@ func gitConfigs() (list []string) {
 // maxFirst is how many entries of what to look at first a run's record keeps.
 const maxFirst = 50
 
-// lookFirst returns what of the changes from a to b is to be looked at before
-// the rest. ignored reports what git ignores; nil: nothing.
-func (e *Engine) lookFirst(c *Cell, a, b workspace.Side, ignored func(string, bool) bool) ([]api.Look, error) {
-	req := apply.Request{Base: a.Tree, After: b, IsIgnored: ignored}
+// review returns what people are told of the changes from a to b before they are applied:
+// what to look at first, and what accept would hold back without what include names.
+// ignored reports what git ignores; nil: nothing.
+func (e *Engine) review(c *Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []api.Look, held []api.Held, err error) {
+	req := &apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
 	if source, err := filepath.EvalSymlinks(c.Source); err == nil && !c.NoSource {
 		req.Source, req.Homes, req.GitConfigs = source, e.homesOf(source), gitConfigs()
 	}
 	for _, l := range c.LeftOut {
 		req.Reserved = append(req.Reserved, l.Path)
 	}
-	list, err := apply.LookFirst(&req)
-	out := make([]api.Look, 0, len(list))
-	for _, l := range list {
-		out = append(out, api.Look{Path: l.Path, Why: l.Why, Files: l.Files})
+	r, err := apply.ReviewOf(req)
+	first = make([]api.Look, 0, len(r.First))
+	for _, l := range r.First {
+		first = append(first, api.Look{Path: l.Path, Why: l.Why, Files: l.Files})
 	}
-	return out, err
+	return first, heldAPI(r.Held), err
+}
+
+func heldAPI(list []apply.Held) []api.Held {
+	out := make([]api.Held, 0, len(list))
+	for _, h := range list {
+		out = append(out, api.Held{Path: h.Path, Why: h.Why})
+	}
+	return out
+}
+
+// withoutHeld takes what is held back out of a comparison without renames, whose patch
+// then has what accept would apply.
+func withoutHeld(d *diff.Diff, held []api.Held) {
+	if len(held) == 0 {
+		return
+	}
+	is := map[string]bool{}
+	for _, h := range held {
+		is[h.Path] = true
+	}
+	d.Files = slices.DeleteFunc(d.Files, func(f diff.FileChange) bool { return is[f.Path] })
 }
 
 // writeFirst writes what is to be looked at first, one line for each entry.

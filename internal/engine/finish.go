@@ -103,7 +103,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		x.run.Timings.Restore = ms(time.Since(t))
 	}
 	if !was {
-		if err := x.writePatch(ctx, diff); err != nil {
+		if err := x.writePatch(ctx, &after, diff); err != nil {
 			return err
 		}
 		if err := x.lookForSecrets(ctx, &after); err != nil {
@@ -226,7 +226,11 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 	}
 	x.run.Before, x.run.After = point(&x.before), point(after)
 	x.run.In.After = after.ID
-	diff, ignored, unreadable, err := x.e.compareSides(ctx, a, b)
+	ignored, unreadable, err := x.e.ignoredBy(ctx, a, b)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored})
 	if err != nil {
 		return nil, err
 	}
@@ -236,18 +240,19 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 			x.run.Cause = api.CauseUnreadable
 		}
 	}
-	x.run.Changes = countChanges(diff)
+	x.run.Changes = countChanges(changes)
 	if x.run.Changes.Bytes, err = changedBytes(a.Tree, b.Tree); err != nil {
 		return nil, err
 	}
-	first, err := x.e.lookFirst(&x.c, a, b, ignored)
+	first, held, err := x.e.review(&x.c, a, b, ignored, nil)
 	if err != nil {
 		return nil, err
 	}
+	x.held = held
 	x.run.Changes.FirstMore = max(0, len(first)-maxFirst)
 	x.run.Changes.First = first[:min(len(first), maxFirst)]
-	x.run.Conflicts = reservedTouched(x.c.LeftOut, diff)
-	return diff, nil
+	x.run.Conflicts = reservedTouched(x.c.LeftOut, changes)
+	return changes, nil
 }
 
 func countChanges(d *diff.Diff) api.Changes {
@@ -294,29 +299,56 @@ const (
 	proofWalk   = "full walk: every file was read, and the digest is the checkpoint's"
 )
 
-// writePatch puts what the run changed into its folder.
-func (x *execution) writePatch(ctx context.Context, diff *diff.Diff) error {
+// writePatch puts what the run changed, and accept would apply, into its folder.
+func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *diff.Diff) error {
 	fault.Step("write a patch")
 	f, err := os.OpenFile(filepath.Join(x.run.Folder, "patch"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if len(diff.Files) == 0 {
+	if len(changes.Files) == 0 {
 		return nil
 	}
 	// The result itself is kept as a checkpoint, from which a patch can be made.
 	const again = "pando diff --patch makes it"
-	if n := diff.Weight(); n > patchLimit {
+	if n := changes.Weight(); n > patchLimit {
 		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch is not kept: the files that changed hold %s; %s", policy.FormatSize(n), again))
 		return nil
 	}
-	_, err = diff.Patch(ctx, f)
+	if len(x.held) > 0 {
+		if changes, err = x.withoutHeld(ctx, after); err != nil {
+			return err
+		}
+	}
+	_, err = changes.Patch(ctx, f)
 	if isFull(err) {
 		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; %s", err, again))
 		err = f.Truncate(0)
 	}
 	return err
+}
+
+// withoutHeld compares once more, without renames: one could lead from what is applied to
+// what is held back.
+func (x *execution) withoutHeld(ctx context.Context, after *Checkpoint) (*diff.Diff, error) {
+	a, err := x.e.side(ctx, &x.before)
+	if err != nil {
+		return nil, err
+	}
+	b, err := x.e.side(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	ignored, _, err := x.e.ignoredBy(ctx, a, b)
+	if err != nil {
+		return nil, err
+	}
+	d, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored, NoRenames: true})
+	if err == nil {
+		withoutHeld(d, x.held)
+	}
+	return d, err
 }
 
 // patchLimit is how many bytes of changed files a run's patch is made of. What
@@ -371,7 +403,14 @@ func (x *execution) close(ctx context.Context, after *Checkpoint) error {
 	}
 	if run.In.OnSuccess == "apply" && run.Verdict == string(cell.Pending) && x.succeeded() {
 		// The cell's turn is ours: accept without taking it again.
-		if _, err := e.acceptHeld(ctx, run, &x.c, api.AcceptRequest{Apply: true, Reason: "--on-success apply"}); err != nil {
+		o, err := e.runOffer(ctx, &x.c, run)
+		if err == nil {
+			_, err = e.acceptHeld(ctx, o, api.AcceptRequest{Apply: true, Reason: "--on-success apply"})
+		}
+		if now, rerr := e.reg.run(run.RunID()); rerr == nil {
+			*run = now
+		}
+		if err != nil {
 			run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
 			return e.reg.commit(run)
 		}

@@ -132,9 +132,15 @@ func (e *Engine) hasPending(id cell.ID) bool {
 
 func (e *Engine) expireCheckpoints(ctx context.Context, dry bool, now time.Time) ([]api.GCItem, error) {
 	var items []api.GCItem
+	inSource := map[cell.CheckpointID]bool{} // what was applied can be compared with, and taken back
+	for _, c := range e.reg.listCells() {
+		for _, id := range c.KnownAt {
+			inSource[id] = true
+		}
+	}
 	for _, c := range e.reg.listCells() {
 		for _, k := range e.reg.listCheckpoints(c.ID) {
-			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head {
+			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] {
 				continue
 			}
 			items = append(items, api.GCItem{What: "checkpoint", Name: e.selector(&c, &k), Why: "expired"})
@@ -207,6 +213,9 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 	}
 	for _, c := range e.reg.cells {
 		trees[c.Known] = true
+		for _, a := range c.Applied {
+			trees[a.Before], trees[a.After] = true, true
+		}
 		if c.State == cell.Removed {
 			continue
 		}
@@ -222,6 +231,12 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 		if k := e.reg.founder(c.Head); k != nil {
 			need(k.State)
 			trees[k.Tree] = true
+		}
+		for _, id := range c.KnownAt {
+			if k := e.reg.checkpoints[id]; k != nil {
+				need(k.State)
+				trees[k.Tree] = true
+			}
 		}
 	}
 	for _, o := range e.reg.ops {

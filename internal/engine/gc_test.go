@@ -113,7 +113,7 @@ func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
 	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "mkdir -p t/u; echo 4 > t/u/v"}})
 	b.must(err)
 	b.until("the exec ended", func() bool { return b.ended(x.ID) })
-	if _, err := b.Diff(b.ctx, DiffRequest{Cell: id, Form: "text"}); err != nil {
+	if _, err := b.Diff(b.ctx, DiffRequest{Target: Target{Cell: id}, Form: "text"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{Message: "kept"}); err != nil {
@@ -121,7 +121,7 @@ func TestF20CollectionLeavesWorkUnderWayAlone(t *testing.T) {
 	}
 	b.has("w", "d/e/f: changed", "g: two", "q/r/s: 3", "t/u/v: 4")
 	r := b.run("child", "mkdir -p y; echo 5 > y/z")
-	if _, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true}); err != nil {
+	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(filepath.Join(b.src, "y/z")); string(got) != "5\n" {
@@ -190,7 +190,7 @@ func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
 	b.run("parent", "echo parent > f; echo p > p")
 	_, err := b.Fork(b.ctx, b.id("parent"), api.ForkRequest{Name: "child"})
 	b.must(err)
-	r := b.run("child", "echo child >> f; echo c > c")
+	b.run("child", "echo child >> f; echo c > c")
 	_, err = b.Fork(b.ctx, b.id("child"), api.ForkRequest{Name: "grandchild"})
 	b.must(err)
 	if f := b.family("grandchild"); !slices.Equal(f, []string{"parent", "child", "grandchild"}) {
@@ -210,11 +210,11 @@ func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
 	if f := b.family("child"); !slices.Equal(f, []string{"parent", "child"}) {
 		t.Errorf("the family is %q", f)
 	}
-	d, err := b.Diff(b.ctx, DiffRequest{Cell: b.id("child")})
+	d, err := b.Diff(b.ctx, DiffRequest{Target: Target{Cell: b.id("child")}})
 	if err != nil || len(d.Files) != 3 {
 		t.Errorf("changes since the import: %+v, %v", d, err)
 	}
-	res, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
+	res, err := b.Accept(b.ctx, b.cellTarget("child"), api.AcceptRequest{Apply: true})
 	if err != nil || !slices.Equal(res.Applied, []string{"c", "f", "p"}) {
 		t.Errorf("applied %q, %v", res.Applied, err)
 	}
@@ -300,7 +300,7 @@ func TestF20ExpiredCells(t *testing.T) {
 		if !there() {
 			t.Fatal("a pending result went")
 		}
-		_, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{})
+		_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})
 		b.must(err)
 		if !there() {
 			t.Fatal("it went when it was accepted, not 30 days later")

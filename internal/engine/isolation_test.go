@@ -82,10 +82,10 @@ func TestX53EveryDoorMeetsTheRule(t *testing.T) {
 	}
 
 	// What is there can be looked at, taken and ended.
-	if _, err := b.Diff(b.ctx, DiffRequest{Run: cell.RunID(pending.ID), Form: "stat"}); err != nil {
+	if _, err := b.Diff(b.ctx, DiffRequest{Target: Target{Run: cell.RunID(pending.ID)}, Form: "stat"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Accept(b.ctx, cell.RunID(pending.ID), api.AcceptRequest{}); err != nil {
+	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(pending.ID)}, api.AcceptRequest{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.Stop(b.ctx, live); err != nil {

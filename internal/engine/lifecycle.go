@@ -322,7 +322,7 @@ func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err erro
 		}
 		r.Verdict, r.Reason, r.By = string(next), "its cell was removed", "user"
 		d, err := e.endReceipt(ctx, r.ID+"/removed", endPredicate{
-			Act: "discard", Run: r.ID, Receipt: first(r.Receipts), Cell: r.Cell, CellName: c.Name, Verdict: &verdictFacts{r.Verdict, r.Reason, r.By},
+			Act: "discard", Run: r.ID, Runs: []decidedRun{{r.ID, first(r.Receipts), r.Verdict}}, Cell: r.Cell, CellName: c.Name, Verdict: &verdictFacts{r.Verdict, r.Reason, r.By},
 			From: r.After, Backend: r.Backend, Downgrades: r.Downgrades, Pando: e.cfg.Version, At: time.Now().UTC(),
 		})
 		if err != nil {

@@ -184,8 +184,9 @@ func endMarkdown(b *strings.Builder, p *endPredicate) {
 		row(b, "isolation", "**not isolated**, backend "+p.Backend)
 	}
 	row(b, "at", p.At.Format(time.RFC3339))
-	row(b, "run", p.Run)
-	row(b, "its receipt", p.Receipt)
+	for _, r := range p.Runs {
+		row(b, "run "+r.Run, "**"+r.Verdict+"**, its receipt "+r.Receipt)
+	}
 	if p.Verdict != nil {
 		row(b, "verdict", "**"+p.Verdict.Verdict+"** "+p.Verdict.Reason)
 	}
@@ -197,6 +198,13 @@ func endMarkdown(b *strings.Builder, p *endPredicate) {
 	row(b, "proof", p.Proof)
 	row(b, "runs no longer in the workspace", strings.Join(p.Lost, ", "))
 	row(b, "new cells", strings.Join(p.Children, ", "))
+	row(b, "changes", p.Digest)
+	if len(p.Reverted) > 0 {
+		fmt.Fprintf(b, "\nTaken back from %s:\n\n", p.Source)
+		for _, f := range p.Reverted {
+			fmt.Fprintf(b, "- `%s`\n", f)
+		}
+	}
 	if len(p.Applied) > 0 {
 		fmt.Fprintf(b, "\nApplied to %s:\n\n", p.Source)
 		for _, f := range p.Applied {

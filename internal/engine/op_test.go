@@ -35,7 +35,7 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 		run, err := b.reg.run(cell.RunID(r.ID))
 		b.must(err)
 		run.Verdict, run.By = string(cell.Accepted), "user"
-		args := sealArgs{Key: r.ID + "/accepted/1", Predicate: endPredicate{Act: "accept", Run: r.ID, Cell: r.Cell, Verdict: &verdictFacts{run.Verdict, "", run.By}}, Records: []record{{Run: &run}}}
+		args := sealArgs{Key: r.ID + "/accepted/1", Predicate: endPredicate{Act: "accept", Run: r.ID, Cell: r.Cell, Runs: []decidedRun{{r.ID, r.Receipt, run.Verdict}}, Verdict: &verdictFacts{run.Verdict, "", run.By}}, Records: []record{{Run: &run}}}
 		if receipted {
 			_, err := b.endReceipt(b.ctx, args.Key, args.Predicate)
 			b.must(err)
@@ -61,7 +61,9 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true, Reason: "good"}})
+	run, err := b.reg.run(cell.RunID(r.ID))
+	b.must(err)
+	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true, Reason: "good"}})
 	now, err := b.Engine.Run(cell.RunID(r.ID))
 	if err != nil || now.Verdict != string(cell.Accepted) || now.Reason != "good" || b.source("f") != "1\n" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))
@@ -69,7 +71,7 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	receipts, err := b.All().Receipts(0)
 	b.must(err)
 	// Once more: it has happened.
-	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true, Reason: "good"}})
+	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true, Reason: "good"}})
 	if again, err := b.All().Receipts(0); err != nil || len(again) != len(receipts) {
 		t.Errorf("%d receipts, there were %d (%v)", len(again), len(receipts), err)
 	}
@@ -82,8 +84,10 @@ func TestF19InterruptedAcceptIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
+	run, err := b.reg.run(cell.RunID(r.ID))
+	b.must(err)
 	b.write("f", "mine")
-	b.interrupted(opAccept, acceptArgs{Run: cell.RunID(r.ID), Request: api.AcceptRequest{Apply: true}})
+	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true}})
 	now, err := b.Engine.Run(cell.RunID(r.ID))
 	if err != nil || now.Verdict != string(cell.Pending) || b.source("f") != "mine" {
 		t.Errorf("%+v, %v; the source has %q", now, err, b.source("f"))
@@ -111,7 +115,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 	b.write("f", "mine")
 	receipts, err := b.All().Receipts(0)
 	b.must(err)
-	_, err = b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
+	_, err = b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true})
 	b.wantKind("a source that changed meanwhile", err, cell.Conflict, "f")
 	if !strings.Contains(cell.HintOf(err), "patch") {
 		t.Errorf("nobody says where the changes are: %q", cell.HintOf(err))
@@ -122,7 +126,7 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 		t.Errorf("%+v; receipts %d, were %d; open %+v; the source has %q %q", now, len(again), len(receipts), b.reg.openOps(), b.source("f"), b.source("g"))
 	}
 	b.write("f", "0")
-	if _, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true}); err != nil || b.source("f") != "1\n" {
+	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil || b.source("f") != "1\n" {
 		t.Errorf("afterwards: %v; the source has %q", err, b.source("f"))
 	}
 }
@@ -136,8 +140,8 @@ func TestF11SealingFailuresAreErrors(t *testing.T) {
 	id := b.id("w")
 	b.must(b.ledger.Close())
 	for what, err := range map[string]error{
-		"accept":  second(b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{})),
-		"discard": second(b.Discard(b.ctx, cell.RunID(r.ID), api.DiscardRequest{})),
+		"accept":  second(b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})),
+		"discard": second(b.Discard(b.ctx, Target{Run: cell.RunID(r.ID)}, api.DiscardRequest{})),
 		"fork":    second(b.Fork(b.ctx, id, api.ForkRequest{Name: "child"})),
 		"restore": second(b.Restore(b.ctx, id, api.RestoreRequest{Number: 1, Lose: true})),
 	} {
@@ -173,7 +177,7 @@ func TestRunThatCannotBeDigested(t *testing.T) {
 	if r.Verdict == string(cell.Accepted) || r.Error == nil || !strings.Contains(r.Error.Message, "the disk is broken") {
 		t.Errorf("%+v", r)
 	}
-	_, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{})
+	_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{})
 	if err == nil {
 		t.Error("it can be accepted")
 	}

@@ -37,6 +37,7 @@ type execution struct {
 	inst     backend.Instance
 	proc     backend.Process
 	status   cell.Status
+	held     []api.Held // of what it changed: what accept would hold back
 }
 
 // prepare brings the cell to the state in which the command can start:

@@ -141,9 +141,9 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 // endPredicate is what the receipt of a later verdict, or of a restore or
 // fork by hand, says.
 type endPredicate struct {
-	Act        string        `json:"act"` // "accept", "discard", "restore", "fork", "reopen"
-	Run        string        `json:"run,omitempty"`
-	Receipt    string        `json:"run_receipt,omitempty"` // the run's own
+	Act        string        `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
+	Run        string        `json:"run,omitempty"`  // of Runs, when it is one
+	Runs       []decidedRun  `json:"runs,omitempty"` // whose verdict it decides
 	Cell       string        `json:"cell"`
 	CellName   string        `json:"cell_name,omitempty"`
 	Pando      string        `json:"pando"`
@@ -155,12 +155,21 @@ type endPredicate struct {
 	Proof      string        `json:"proof,omitempty"`
 	Lost       []string      `json:"lost,omitempty"`
 	Children   []string      `json:"children,omitempty"`
+	Digest     string        `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
 	Applied    []string      `json:"applied,omitempty"`
+	Reverted   []string      `json:"reverted,omitempty"`
 	Held       []api.Held    `json:"held,omitempty"`
 	Source     string        `json:"source,omitempty"`
 	Downgrades []string      `json:"downgrades,omitempty"`
 	Backend    string        `json:"backend"`
 	Isolation  string        `json:"isolation"` // "isolated" or "not isolated"
+}
+
+// decidedRun is a run whose verdict is another since an act.
+type decidedRun struct {
+	Run     string `json:"run"`
+	Receipt string `json:"receipt,omitempty"` // the run's own
+	Verdict string `json:"verdict"`
 }
 
 // endReceipt writes the receipt of an act, once per key.

@@ -146,10 +146,9 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 		case p.To != nil && p.Act != "accept":
 			v.Summary = fmt.Sprintf("%s to @%d", p.Act, p.To.Number)
 		case len(p.Applied) > 0:
-			v.Summary = fmt.Sprintf("accept, %d files applied", len(p.Applied))
-			if len(p.Applied) == 1 {
-				v.Summary = "accept, 1 file applied"
-			}
+			v.Summary = "accept, " + filesWords(len(p.Applied)) + " applied"
+		case len(p.Reverted) > 0:
+			v.Summary = "revert, " + filesWords(len(p.Reverted)) + " taken back from the source"
 		}
 		v.Summary = ofBackend(v.Summary, p.Backend)
 	case receipt.PredicateFork:
@@ -164,6 +163,13 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 		}
 	}
 	return v, nil
+}
+
+func filesWords(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
 }
 
 func exitWords(code *int, signal, cause string) string {
@@ -283,10 +289,12 @@ func (e *Engine) verifyRun(r *Run) (files int, problems []api.Problem) {
 		if later, err := e.cfg.Ledger.Find(id); err == nil {
 			if s, err := later.Statement(); err == nil {
 				var end endPredicate
-				if json.Unmarshal(s.Predicate, &end) == nil && end.Verdict != nil {
-					verdict = end.Verdict.Verdict
-					if end.Act == "reopen" {
-						verdict = string(cell.Pending)
+				if json.Unmarshal(s.Predicate, &end) != nil {
+					continue
+				}
+				for _, d := range end.Runs {
+					if d.Run == r.ID {
+						verdict = d.Verdict
 					}
 				}
 			}

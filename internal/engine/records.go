@@ -46,6 +46,11 @@ type Cell struct {
 	// Known is the tree of the source as far as pando knows it: that of the
 	// import, with what was applied since. Zero: that of the first checkpoint.
 	Known cell.Digest `json:"known,omitzero"`
+	// KnownAt are the checkpoints, of whatever cell, whose files were applied to the source:
+	// Known's contents are theirs, or the import's. They are kept as long as the cell.
+	KnownAt []cell.CheckpointID `json:"known_at,omitempty"`
+	// Applied is what of the cell's work is in the source, oldest first.
+	Applied []applied `json:"applied,omitempty"`
 
 	// Agent is the socket of the SSH agent of whoever ran something in it last,
 	// if keys of it are lent.
@@ -231,6 +236,11 @@ type runInternal struct {
 	Asked       api.Limits    `json:"asked"`
 	ExecutedAt  time.Time     `json:"executed_at,omitzero"`
 	EndedAt     time.Time     `json:"ended_at,omitzero"`
+}
+
+// undecided reports whether a result waits for a verdict.
+func (r *Run) undecided() bool {
+	return r.Verdict == string(cell.Pending) || r.Verdict == string(cell.Forked)
 }
 
 // neverStarted reports whether the run ended before its command ran.

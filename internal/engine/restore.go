@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -12,8 +13,15 @@ import (
 // Restore brings a cell back to one of its checkpoints. Its processes end.
 // What it was before stays as a checkpoint. Where the request is strict and the
 // checkpoint has generators of random numbers that every cell going on there has in
-// common, it is Unsupported, and the cell goes on as it was.
+// common, it is Unsupported, and the cell goes on as it was. What was applied to the
+// source stays there.
 func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (res api.RestoreResult, err error) {
+	return e.restore(ctx, id, req, false, seen)
+}
+
+// restore is Restore. With takeBack what was applied of the results that leave the cell is
+// taken back from the source first.
+func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest, takeBack bool, seen []Seen) (res api.RestoreResult, err error) {
 	if !req.DryRun {
 		var a *act
 		ctx, a = e.act(ctx, "restore", id)
@@ -54,13 +62,29 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	lost := e.lostBy(&c, &k)
 	for _, r := range lost {
 		res.Lost = append(res.Lost, r.ID)
-		if r.Applied > 0 {
+		if r.Applied > 0 && !takeBack {
 			res.Applied = append(res.Applied, r.ID)
+		}
+	}
+	var back []applied // oldest first
+	if here := e.ancestors(k.ID); takeBack {
+		for _, a := range c.Applied {
+			if !here[a.Checkpoint] {
+				back = append(back, a)
+			}
 		}
 	}
 	if len(lost) > 0 && !req.Lose && !req.DryRun {
 		return res, cell.Errorf(cell.Conflict, "engine.Restore", "confirm it with --yes",
 			"going back to %s@%d takes the results of %s out of the workspace", c.Title(), k.Number, join(res.Lost))
+	}
+	if len(back) > 0 {
+		r, err := e.revertHeld(ctx, &c, back, api.RevertRequest{Reason: "undone", DryRun: req.DryRun})
+		if err != nil {
+			return res, cell.Errorf(cell.KindOf(err), "engine.Undo", "see to these files; or undo it in the cell alone: pando undo --keep-source", "cannot undo what was applied: %w", err)
+		}
+		res.Reverted = r.Reverted
+		lost = e.lostBy(&c, &k) // with their verdicts of now
 	}
 	if req.DryRun {
 		res.Cell = e.cellView(&c)
@@ -106,24 +130,29 @@ func (e *Engine) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	objects := []any{&c}
 	for i := range lost {
 		r := &lost[i]
+		if r.Applied > 0 { // it is in the source
+			continue
+		}
 		if v, err := cell.Verdict(r.Verdict).To(cell.Restored); err == nil {
 			r.Verdict, r.Reason, r.By = string(v), fmt.Sprintf("restored to @%d", k.Number), "user"
 			objects = append(objects, r)
 		}
 	}
 	act := "restore"
-	var runID string
-	if r, ok := e.reopens(&c, &k); ok {
+	for _, r := range e.reopened(c.ID, from.ID, k.ID) {
 		r.Verdict, r.Reason, r.By = string(cell.Pending), fmt.Sprintf("its result was had back from @%d", k.Number), "user"
+		objects = append(objects, &r)
+		res.Reopened, act = append(res.Reopened, r.ID), "reopen"
+	}
+	if len(res.Reopened) > 0 {
 		if c.Anonymous() {
 			c.Expires = time.Time{}
 		}
 		k.Expires = time.Time{}
-		objects = append(objects, r, &k)
-		res.Reopened, act, runID = r.ID, "reopen", r.ID
+		objects = append(objects, &k)
 	}
 	d, err := e.seal(ctx, fmt.Sprintf("%s/restore/%d", c.ID, time.Now().UnixNano()), endPredicate{
-		Act: act, Run: runID, Cell: string(c.ID), CellName: c.Name, From: point(&from), To: point(&k), Proof: res.Proof, Lost: res.Lost,
+		Act: act, Cell: string(c.ID), CellName: c.Name, From: point(&from), To: point(&k), Proof: res.Proof, Lost: res.Lost,
 		Verdict: &verdictFacts{string(cell.Restored), "", "user"}, Backend: c.Backend,
 	}, objects...)
 	if err != nil {
@@ -181,24 +210,7 @@ func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) er
 // lostBy lists the runs whose results are in the workspace now and would not
 // be at k, newest first.
 func (e *Engine) lostBy(c *Cell, k *Checkpoint) (lost []Run) {
-	kept := map[cell.CheckpointID]bool{}
-	for id := k.ID; id != ""; {
-		kept[id] = true
-		up, err := e.reg.checkpoint(id)
-		if err != nil {
-			break
-		}
-		id = up.Parent
-	}
-	here := map[cell.CheckpointID]bool{}
-	for id := c.Head; id != ""; {
-		here[id] = true
-		up, err := e.reg.checkpoint(id)
-		if err != nil {
-			break
-		}
-		id = up.Parent
-	}
+	kept, here := e.ancestors(k.ID), e.ancestors(c.Head)
 	for _, r := range e.reg.listRuns(c.ID) {
 		a := r.In.After
 		if a != "" && a != r.In.Before && here[a] && !kept[a] {
@@ -208,20 +220,19 @@ func (e *Engine) lostBy(c *Cell, k *Checkpoint) (lost []Run) {
 	return lost
 }
 
-// reopens returns the run whose kept result k is, when that run was restored
-// or discarded and is the latest: with its result back, it is pending again.
-func (e *Engine) reopens(c *Cell, k *Checkpoint) (*Run, bool) {
-	if k.Run == "" || k.Kind != kindAfter || e.latestResult(c.ID) != k.Run {
-		return nil, false
+// reopened are the runs whose results come back into the workspace of a cell with a checkpoint,
+// oldest first: they were restored or discarded, and wait for a verdict again.
+func (e *Engine) reopened(id cell.ID, from, to cell.CheckpointID) (runs []Run) {
+	here, there := e.ancestors(from), e.ancestors(to)
+	for _, r := range slices.Backward(e.reg.listRuns(id)) {
+		if r.In.After == "" || r.In.After == r.In.Before || !there[r.In.After] || here[r.In.After] {
+			continue
+		}
+		if _, err := cell.Verdict(r.Verdict).To(cell.Pending); err == nil && r.Verdict != string(cell.Accepted) {
+			runs = append(runs, r)
+		}
 	}
-	r, err := e.reg.run(k.Run)
-	if err != nil {
-		return nil, false
-	}
-	if _, err := cell.Verdict(r.Verdict).To(cell.Pending); err != nil {
-		return nil, false
-	}
-	return &r, true
+	return runs
 }
 
 // verifyTree reads everything of a checkpoint and compares digests.
@@ -245,39 +256,41 @@ func (e *Engine) verifyTree(ctx context.Context, k *Checkpoint) error {
 	return nil
 }
 
-// Undo goes back to before the latest run whose result is in the workspace,
-// or to checkpoint To.
+// Undo goes back to before the latest change of a cell, or to checkpoint To. What was
+// applied of what is undone is taken back from the source: if a file is not what was
+// written there, nothing is changed.
 func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
 	c, err := e.usable(id)
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
-	if req.To > 0 {
-		return e.Restore(ctx, id, api.RestoreRequest{Number: req.To, Lose: req.Lose, DryRun: req.DryRun}, seen...)
+	want := api.RestoreRequest{Number: req.To, Lose: req.Lose || req.To == 0, DryRun: req.DryRun}
+	if req.To == 0 {
+		if want.Number, err = e.beforeLatest(ctx, &c); err != nil {
+			return api.RestoreResult{}, err
+		}
 	}
+	return e.restore(ctx, id, want, !req.KeepSource, seen)
+}
+
+// beforeLatest is the number of the checkpoint before the latest change of a cell.
+func (e *Engine) beforeLatest(ctx context.Context, c *Cell) (int, error) {
 	head, err := e.reg.checkpoint(c.Head)
 	if err != nil {
-		return api.RestoreResult{}, err
+		return 0, err
 	}
-	now, err := e.present(ctx, &c)
+	now, err := e.present(ctx, c)
 	if err != nil {
-		return api.RestoreResult{}, err
+		return 0, err
 	}
 	if now.ID != head.ID {
-		// Something was written since the last checkpoint: that is the latest step.
-		return e.Restore(ctx, id, api.RestoreRequest{Number: head.Number, Lose: true, DryRun: req.DryRun}, seen...)
-	}
-	if head.Parent == "" {
-		return api.RestoreResult{}, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
+		return head.Number, nil // something was written since: that is the latest step
 	}
 	up, err := e.reg.checkpoint(head.Parent)
-	if err != nil {
-		return api.RestoreResult{}, err
+	if head.Parent == "" || err == nil && up.Cell != c.ID {
+		return 0, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
 	}
-	if up.Cell != c.ID {
-		return api.RestoreResult{}, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
-	}
-	return e.Restore(ctx, id, api.RestoreRequest{Number: up.Number, Lose: true, DryRun: req.DryRun}, seen...)
+	return up.Number, err
 }
 
 // Checkpoint makes the present state of a cell a checkpoint, with a message.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
 )
@@ -18,6 +17,7 @@ const (
 	opSeal   = "seal"
 	opAccept = "accept"
 	opRemove = "remove"
+	opRevert = "revert"
 	opBranch = "branch"
 )
 
@@ -44,9 +44,13 @@ func (e *Engine) seal(ctx context.Context, key string, p endPredicate, objects .
 			args.Records = append(args.Records, record{Checkpoint: v})
 		case *Run:
 			args.Records = append(args.Records, record{Run: v})
+			args.Predicate.Runs = append(args.Predicate.Runs, decidedRun{v.ID, first(v.Receipts), v.Verdict})
 		default:
 			return cell.Digest{}, fmt.Errorf("cannot seal a %T", o)
 		}
+	}
+	if len(args.Predicate.Runs) == 1 {
+		args.Predicate.Run = args.Predicate.Runs[0].Run
 	}
 	var d cell.Digest
 	err := e.operate(ctx, opSeal, args, func(ctx context.Context) (err error) {
@@ -93,13 +97,6 @@ func (e *Engine) operate(ctx context.Context, kind string, args any, do func(con
 	return carryOut()
 }
 
-// acceptArgs is an accept that was begun.
-type acceptArgs struct {
-	Run     cell.RunID        `json:"run"`
-	Request api.AcceptRequest `json:"request"`
-	Applied []string          `json:"applied,omitempty"` // by an earlier try
-}
-
 // resume finishes an operation that an earlier daemon began.
 func (e *Engine) resume(ctx context.Context, rec op.Record) error {
 	var do func(context.Context) error
@@ -116,6 +113,12 @@ func (e *Engine) resume(ctx context.Context, rec op.Record) error {
 			return err
 		}
 		do = func(ctx context.Context) error { return e.resumeAccept(ctx, args) }
+	case opRevert:
+		var args revertArgs
+		if err := json.Unmarshal(rec.Args, &args); err != nil {
+			return err
+		}
+		do = func(ctx context.Context) error { return e.resumeRevert(ctx, args) }
 	case opRemove:
 		var args removeArgs
 		if err := json.Unmarshal(rec.Args, &args); err != nil {

@@ -444,8 +444,8 @@ func (s *search) countUses(f *os.File) {
 
 // refuseSecrets refuses to bring changes into a source that have the value of a
 // credential in them, whoever put it there: an earlier run, an exec, a person.
-func (e *Engine) refuseSecrets(ctx context.Context, run *Run, c *Cell, known *workspace.Tree, after workspace.Side, ignored bool) error {
-	s := e.searchFor(c)
+func (e *Engine) refuseSecrets(ctx context.Context, o *offer, ignored bool) error {
+	s := e.searchFor(o.c)
 	if s == nil {
 		return nil
 	}
@@ -453,12 +453,12 @@ func (e *Engine) refuseSecrets(ctx context.Context, run *Run, c *Cell, known *wo
 	if ignored {
 		budget = math.MaxInt64
 	}
-	if err := s.changes(ctx, known, after, budget); err != nil {
+	if err := s.changes(ctx, o.base.Tree, o.after, budget); err != nil {
 		return err
 	}
 	for _, f := range s.Found {
 		return cell.Errorf(cell.Denied, "engine.Accept", "take it out and try again; to apply it all the same: --force --reason TEXT",
-			"cannot apply run %s: the value of the credential %s is in %s (%s)", run.ID, f.Credential, f.Path, f.Encoding)
+			"cannot apply %s: the value of the credential %s is in %s (%s)", o.title(), f.Credential, f.Path, f.Encoding)
 	}
 	return nil
 }

@@ -94,21 +94,21 @@ func TestF9AcceptRefusesSecrets(t *testing.T) {
 		t.Fatal(f)
 	}
 	for _, name := range []string{"a", "child"} { // what an earlier run, or the cell before, has written is no better
-		r := b.run(name, "echo more > g")
-		_, err := b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
+		b.run(name, "echo more > g")
+		_, err := b.Accept(b.ctx, b.cellTarget(name), api.AcceptRequest{Apply: true})
 		b.wantKind("accept --apply in "+name, err, cell.Denied, "conf", "mine")
 		if _, err := os.Stat(filepath.Join(b.src, "g")); err == nil {
 			t.Errorf("%s: it was applied", name)
 		}
 	}
-	r := b.run("a", "rm conf; echo gone > g")
-	_, err = b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true})
+	b.run("a", "rm conf; echo gone > g")
+	_, err = b.Accept(b.ctx, b.cellTarget("a"), api.AcceptRequest{Apply: true})
 	b.must(err)
 	if b.source("g") != "gone\n" {
 		t.Error("it was not applied")
 	}
-	r = b.run("a", "echo "+leak+" > conf")
-	_, err = b.Accept(b.ctx, cell.RunID(r.ID), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})
+	b.run("a", "echo "+leak+" > conf")
+	_, err = b.Accept(b.ctx, b.cellTarget("a"), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})
 	b.must(err)
 	if !strings.Contains(b.source("conf"), leak) {
 		t.Error("it was not applied by force")

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -65,11 +67,8 @@ func (v *View) findCell(s string) (Cell, bool) {
 func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	e := v.e
 	if sel == "" {
-		r, err := v.latestFrom(dir, func(r *Run) bool { return !r.neverStarted() })
-		if err != nil {
-			return "", err
-		}
-		return r.CellID(), nil
+		r, err := v.latestOf(dir, func(r *Run) bool { return e.usableCell(r) }, func(r *Run) bool { return !r.neverStarted() })
+		return r.CellID(), err
 	}
 	name := sel
 	if at := strings.IndexAny(sel, "@:"); at > 0 && e.checkCellName(sel[:at]) == nil {
@@ -94,27 +93,66 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	return c.ID, nil
 }
 
+// SelectUndecided is SelectCell, and for "" the cell of the newest result from dir that
+// waits for a verdict, if there is one.
+func (v *View) SelectUndecided(sel, dir string) (cell.ID, error) {
+	if sel != "" {
+		return v.SelectCell(sel, dir)
+	}
+	r, err := v.latestOf(dir, func(r *Run) bool { return r.Verdict == string(cell.Pending) && v.e.usableCell(r) })
+	if err != nil {
+		return v.SelectCell("", dir)
+	}
+	return r.CellID(), nil
+}
+
+// SelectApplied is SelectCell, and for "" the cell from dir of which something was brought
+// into the source last.
+func (v *View) SelectApplied(sel, dir string) (cell.ID, error) {
+	if sel != "" {
+		return v.SelectCell(sel, dir)
+	}
+	at := func(r *Run) (t time.Time) {
+		if c, err := v.e.reg.cell(r.CellID()); err == nil && len(c.Applied) > 0 {
+			t = c.Applied[len(c.Applied)-1].At
+		}
+		return t
+	}
+	var newest *Run
+	for _, r := range v.from(dir) {
+		if t := at(&r); !t.IsZero() && (newest == nil || t.After(at(newest))) {
+			newest = &r
+		}
+	}
+	if newest == nil {
+		return "", cell.Errorf(cell.NotFound, "engine.SelectApplied", "pando accept --apply brings changes there", "nothing that ran here is in the source")
+	}
+	return newest.CellID(), nil
+}
+
+// usableCell reports whether the cell of a run is there.
+func (e *Engine) usableCell(r *Run) bool {
+	c, err := e.reg.cell(r.CellID())
+	return err == nil && c.State != cell.Removed
+}
+
+// latestOf is latestFrom by the first of several rules by which there is one.
+func (v *View) latestOf(dir string, rules ...func(*Run) bool) (r Run, err error) {
+	for _, counts := range rules {
+		if r, err = v.latestFrom(dir, counts); err == nil {
+			return r, nil
+		}
+	}
+	return r, err
+}
+
 // SelectRun resolves a run: an id or a prefix of one, CELL:latest, CELL (its
 // latest run), or "" for the latest from dir.
 func (v *View) SelectRun(sel, dir string) (cell.RunID, error) {
-	return v.selectRun(sel, dir, v.e.latestRun, func(*Run) bool { return true })
-}
-
-// SelectResult is SelectRun among runs that have a result. Where there is
-// none it says what SelectRun says.
-func (v *View) SelectResult(sel, dir string) (cell.RunID, error) {
-	id, err := v.selectRun(sel, dir, v.e.latestResult, func(r *Run) bool { return !r.neverStarted() })
-	if cell.KindOf(err) == cell.NotFound {
-		return v.SelectRun(sel, dir)
-	}
-	return id, err
-}
-
-func (v *View) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, counts func(*Run) bool) (cell.RunID, error) {
 	const opName = "engine.SelectRun"
 	e := v.e
 	if sel == "" {
-		r, err := v.latestFrom(dir, counts)
+		r, err := v.latestFrom(dir, func(*Run) bool { return true })
 		return r.RunID(), err
 	}
 	if strings.HasPrefix(sel, "r-") && cell.IsID(sel) {
@@ -143,7 +181,7 @@ func (v *View) selectRun(sel, dir string, latest func(cell.ID) cell.RunID, count
 	if err != nil {
 		return "", err
 	}
-	r := latest(id)
+	r := e.latestRun(id)
 	if r == "" {
 		return "", cell.Errorf(cell.NotFound, opName, "", "cell %s has no runs", name)
 	}
@@ -224,31 +262,36 @@ func (v *View) byDigest(s string) (Checkpoint, bool, error) {
 // the nearest such source winning; without any, the newest run of all would
 // be a guess, so it is an error.
 func (v *View) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
-	asked := dir        // where a link leads is not told
+	var best *Run
+	for _, r := range v.from(dir) {
+		if counts(&r) && (best == nil || len(r.Source) > len(best.Source)) {
+			best = &r
+		}
+	}
+	if best == nil {
+		return Run{}, cell.Errorf(cell.NotFound, "engine.latest", "name a cell or a run (`pando ls`, `pando runs`), or start one: pando run -- COMMAND",
+			"no run was started from %s", clip(dir))
+	}
+	return *best, nil
+}
+
+// from yields the runs whose source is dir or a directory above it, newest first.
+func (v *View) from(dir string) iter.Seq2[int, Run] {
 	if v.isConfined() { // whatever the host has there, the answer is the same
 		dir = filepath.Clean(dir)
 	} else if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	var best *Run
-	runs := v.e.reg.listRuns("")
-	for i := range runs {
-		r := &runs[i]
-		if !counts(r) || !v.sees(r.CellID()) {
-			continue
-		}
-		if dir != r.Source && !strings.HasPrefix(dir, strings.TrimSuffix(r.Source, "/")+"/") {
-			continue
-		}
-		if best == nil || len(r.Source) > len(best.Source) {
-			best = r
+	return func(yield func(int, Run) bool) {
+		for i, r := range v.e.reg.listRuns("") {
+			if dir != r.Source && !strings.HasPrefix(dir, strings.TrimSuffix(r.Source, "/")+"/") || !v.sees(r.CellID()) {
+				continue
+			}
+			if !yield(i, r) {
+				return
+			}
 		}
 	}
-	if best == nil {
-		return Run{}, cell.Errorf(cell.NotFound, "engine.latest", "name a cell or a run (`pando ls`, `pando runs`), or start one: pando run -- COMMAND",
-			"no run was started from %s", clip(asked))
-	}
-	return *best, nil
 }
 
 // selector is how a checkpoint is written for people.

@@ -110,8 +110,13 @@ func (e *Engine) recordView(c *Cell) api.Cell {
 		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
 	}
 	v.Labels, v.Lease = e.leaseView(c.ID)
-	if r, err := e.reg.run(cell.RunID(v.LatestRun)); err == nil {
-		v.Verdict = r.Verdict
+	for i, r := range e.reg.listRuns(c.ID) {
+		if i == 0 {
+			v.Verdict = r.Verdict
+		}
+		if r.Verdict == string(cell.Pending) {
+			v.Pending = append(v.Pending, r.ID)
+		}
 	}
 	v.Parent, v.Interpreter, v.Template = e.parentView(c), e.interpView(c), c.Template
 	return v

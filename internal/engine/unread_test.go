@@ -63,10 +63,10 @@ func TestX08UnreadableResult(t *testing.T) {
 				t.Errorf("the receipt says %+v", p)
 			}
 			for _, a := range []api.AcceptRequest{{}, {Apply: true}, {Force: true, Reason: "all the same"}, {Apply: true, Force: true, Reason: "all the same"}} {
-				_, err := b.Accept(b.ctx, cell.RunID(r.ID), a)
+				_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, a)
 				b.wantKind("accept", err, cell.Conflict, "could not be finished", "can't be read")
 			}
-			_, err = b.Diff(b.ctx, DiffRequest{Run: cell.RunID(r.ID)})
+			_, err = b.Diff(b.ctx, DiffRequest{Target: Target{Run: cell.RunID(r.ID)}})
 			b.wantKind("diff", err, cell.Conflict, "could not be finished")
 			if text, err := os.ReadFile(filepath.Join(b.src, "f")); err != nil || string(text) != "0" {
 				t.Errorf("the source has %q, %v", text, err)

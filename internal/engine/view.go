@@ -305,6 +305,19 @@ func onRun[T any](v *View, id cell.RunID, do func() (T, error)) (out T, err erro
 	return do()
 }
 
+// onTarget does something with a cell or a run that the caller sees.
+func onTarget[T any](v *View, t Target, do func() (T, error)) (out T, err error) {
+	if t.Run != "" {
+		err = v.mustRun(t.Run)
+	} else {
+		err = v.must(t.Cell)
+	}
+	if err != nil {
+		return out, err
+	}
+	return do()
+}
+
 // cellOn is onCell for what shows the cell.
 func cellOn(v *View, id cell.ID, do func() (api.Cell, error)) (api.Cell, error) {
 	c, err := onCell(v, id, do)
@@ -520,6 +533,9 @@ func (v *View) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, 
 
 // Undo: see Engine.
 func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen ...Seen) (api.RestoreResult, error) {
+	if v.isConfined() { // and may not have a source written
+		req.KeepSource = true
+	}
 	return entered(v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
 }
 
@@ -725,13 +741,18 @@ func (v *View) Export(id cell.RunID, w io.Writer) error {
 }
 
 // Accept: see Engine.
-func (v *View) Accept(ctx context.Context, id cell.RunID, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
-	return onRun(v, id, func() (api.AcceptResult, error) { return v.e.Accept(ctx, id, req, seen...) })
+func (v *View) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
+	return onTarget(v, t, func() (api.AcceptResult, error) { return v.e.Accept(ctx, t, req, seen...) })
 }
 
 // Discard: see Engine.
-func (v *View) Discard(ctx context.Context, id cell.RunID, req api.DiscardRequest, seen ...Seen) (api.Run, error) {
-	return onRun(v, id, func() (api.Run, error) { return v.e.Discard(ctx, id, req, seen...) })
+func (v *View) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (api.DiscardResult, error) {
+	return onTarget(v, t, func() (api.DiscardResult, error) { return v.e.Discard(ctx, t, req, seen...) })
+}
+
+// Revert: see Engine.
+func (v *View) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (api.RevertResult, error) {
+	return onTarget(v, t, func() (api.RevertResult, error) { return v.e.Revert(ctx, t, req, seen...) })
 }
 
 // ReplayPolicy: see Engine.

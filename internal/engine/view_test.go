@@ -474,7 +474,10 @@ func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (nam
 			args = append(args, reflect.ValueOf(r))
 		case reflect.TypeFor[DiffRequest]():
 			named = true
-			args = append(args, reflect.ValueOf(DiffRequest{Run: r}))
+			args = append(args, reflect.ValueOf(DiffRequest{Target: Target{Run: r}}))
+		case reflect.TypeFor[Target]():
+			named = true
+			args = append(args, reflect.ValueOf(Target{Cell: id, Run: r}))
 		case reflect.TypeFor[io.Writer]():
 			args = append(args, reflect.ValueOf(io.Discard))
 		case reflect.TypeFor[io.Reader]():
@@ -494,7 +497,7 @@ func called(ctx context.Context, m reflect.Value, id cell.ID, r cell.RunID) (nam
 var harmlessOnHost = map[string]bool{
 	"Cell": true, "Record": true, "Limits": true, "LeasedEnv": true, "CellTag": true, "RunTag": true, "Own": true, "Tree": true, "History": true, "Diff": true,
 	"Processes": true, "Stats": true, "Execs": true, "Run": true, "Runs": true, "WaitRun": true, "Log": true, "Events": true, "Export": true, "ReplayPolicy": true,
-	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true,
+	"NameCheckpoint": true, "RemoveCheckpoint": true, "Park": true, "Pause": true, "Stop": true, "Remove": true, "Interrupt": true, "Discard": true, "Accept": true, "Revert": true,
 }
 
 // TestX53GuestsDoNothingOnTheHost: a caller who may not name what is the host's may

@@ -74,7 +74,7 @@ type Result struct {
 	Applied       []diff.FileChange `json:"applied"`                  // in order of paths; a rename is two changes
 	Already       []string          `json:"already,omitempty"`        // what the source had already
 	Held          []Held            `json:"held,omitempty"`           // control paths, in order
-	UnusedInclude []string          `json:"unused_include,omitempty"` // includes that let nothing in
+	UnusedInclude []string          `json:"unused_include,omitempty"` // includes at which nothing changed
 	Ignored       diff.IgnoredFiles `json:"ignored,omitzero"`
 	Unrepresented []diff.Note       `json:"unrepresented,omitempty"`
 }

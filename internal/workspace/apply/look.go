@@ -16,15 +16,23 @@ type Look struct {
 	Files int
 }
 
-// LookFirst returns what of the changes from req.Base to req.After is to be
-// looked at before the rest, in order of paths: control paths, and new or
-// changed files that are executable, hidden, or configuration of tools that act
-// when a folder is opened. Many files of one hidden folder for one reason are
-// one entry. Nothing but configuration of the host is read.
-func LookFirst(req *Request) ([]Look, error) {
+// A Review is what people are told about changes before they are applied.
+type Review struct {
+	// First is what is to be looked at before the rest, in order of paths: control paths,
+	// and new or changed files that are executable, hidden, or configuration of tools that
+	// act when a folder is opened. Many files of one hidden folder for one reason are one
+	// entry.
+	First []Look
+	// Held is what Do would hold back, in order of paths.
+	Held []Held
+}
+
+// ReviewOf looks at the changes from req.Base to req.After. Nothing is read but
+// configuration of the host.
+func ReviewOf(req *Request) (r Review, err error) {
 	changes, err := workspace.Changes(req.Base, req.After.Tree)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	var candidates []workspace.Change
 	for _, c := range changes {
@@ -33,20 +41,24 @@ func LookFirst(req *Request) ([]Look, error) {
 		}
 	}
 	if len(candidates) == 0 {
-		return nil, nil
+		return r, nil
 	}
 	k := newController(req.Base, req.After.Tree, newReserved(req.Reserved))
 	if err := k.learn(req.Source, req); err != nil {
-		return nil, err
+		return r, err
 	}
 	for i := range candidates {
 		if err := k.prepare(candidates[i].Path); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
+	held := holdBack(candidates, k, newIncludes(req.Include, &Result{}), req.Strict)
 	var list []Look
 	for i := range candidates {
 		c := &candidates[i]
+		if h, ok := held[c.Path]; ok {
+			r.Held = append(r.Held, h)
+		}
 		why := k.why(c)
 		if why == "" {
 			why = lookWhy(c)
@@ -55,7 +67,8 @@ func LookFirst(req *Request) ([]Look, error) {
 			list = append(list, Look{c.Path, why, 1})
 		}
 	}
-	return grouped(list), nil
+	r.First = grouped(list)
+	return r, nil
 }
 
 // lookWhy returns why a change that is no control path is looked at first, ""

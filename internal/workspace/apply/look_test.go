@@ -74,7 +74,8 @@ func TestX06LookAtTheseFirst(t *testing.T) {
 	dir := sourceOf(t, base)
 	repository("", "[core]\n\tfsmonitor = tool/fsm").Write(t, dir)
 	req := applyRequest(t, dir, base, after)
-	list, err := LookFirst(&req)
+	review, err := ReviewOf(&req)
+	list := review.First
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,11 +100,11 @@ func holdBack(changes []workspace.Change, k *controller, inc *includes, strict b
 	}
 	for i := range changes {
 		c := &changes[i]
-		why := k.why(c)
+		why, included := k.why(c), inc.has(c.Path)
 		if why == "" && strict {
 			why = lookWhy(c)
 		}
-		if why != "" && !inc.has(c.Path) {
+		if why != "" && !included {
 			hold(c.Path, c.Path, why)
 		}
 	}

@@ -98,8 +98,24 @@ def restore(sel: str, number: int, lose: bool, files: bool, dry_run: bool, certi
     return Request("POST", _cell(sel, "/restore"), body={"number": number, **_body(lose=lose, files=files, dry_run=dry_run, certify=certify, at_fork=at_fork)}, once=True)
 
 
-def undo(sel: str, to: int, lose: bool) -> Request:
-    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose), once=True)
+def undo(sel: str, to: int, lose: bool, keep_source: bool) -> Request:
+    return Request("POST", _cell(sel, "/undo"), body=_body(to=to, lose=lose, keep_source=keep_source), once=True)
+
+
+def accept_cell(sel: str, apply: bool, include: Sequence[str], force: bool, reason: str, expect: str) -> Request:
+    return Request("POST", _cell(sel, "/accept"), body=_accepting(apply, include, force, reason, expect), once=True)
+
+
+def discard_cell(sel: str, lose: bool) -> Request:
+    return Request("POST", _cell(sel, "/discard"), body=_body(lose=lose), once=True)
+
+
+def revert_cell(sel: str, reason: str) -> Request:
+    return Request("POST", _cell(sel, "/revert"), body=_body(reason=reason), once=True)
+
+
+def _accepting(apply: bool, include: Sequence[str], force: bool, reason: str, expect: str) -> Dict[str, Any]:
+    return _body(apply=apply, include=list(include), force=force, reason=reason, expect=expect)
 
 
 def fork(sel: str, n: int, number: int, name: str, files: bool, certify: str, at_fork: str) -> Request:
@@ -237,8 +253,12 @@ def interrupt(sel: str) -> Request:
     return Request("POST", _run(sel, "/interrupt"), once=True)
 
 
-def accept(sel: str, apply: bool, include: Sequence[str], force: bool, reason: str) -> Request:
-    return Request("POST", _run(sel, "/accept"), body=_body(apply=apply, include=list(include), force=force, reason=reason), once=True)
+def accept(sel: str, apply: bool, include: Sequence[str], force: bool, reason: str, expect: str) -> Request:
+    return Request("POST", _run(sel, "/accept"), body=_accepting(apply, include, force, reason, expect), once=True)
+
+
+def revert(sel: str, reason: str) -> Request:
+    return Request("POST", _run(sel, "/revert"), body=_body(reason=reason), once=True)
 
 
 def discard(sel: str) -> Request:

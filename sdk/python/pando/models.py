@@ -130,12 +130,13 @@ class Diff:
     files: List[FileChange]
     text: str = ""
     notes: List[str] = field(default_factory=list)
+    digest: str = ""  # of the changes; accept(expect=digest) takes no others
     raw: _Doc = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, d: _Doc) -> "Diff":
         files = [FileChange(f["path"], f.get("status", ""), f.get("added", 0), f.get("deleted", 0), f) for f in d.get("files") or []]
-        return cls(d.get("from", ""), d.get("to", ""), files, d.get("text", ""), d.get("notes") or [], d)
+        return cls(d.get("from", ""), d.get("to", ""), files, d.get("text", ""), d.get("notes") or [], d.get("digest", ""), d)
 
     def __str__(self) -> str:
         return self.text

@@ -148,13 +148,29 @@ class Cell:
         branch; when certify="strict" refuses, the cell stays as it was."""
         return Restored.from_json(await self._http._call(_ask.restore(self.id, _number(checkpoint), lose, files, dry_run, certify, at_fork)))
 
-    async def undo(self, to: int = 0, *, lose: bool = False) -> Restored:
-        """Brings it back to before its latest change."""
-        return Restored.from_json(await self._http._call(_ask.undo(self.id, to, lose)))
+    async def undo(self, to: int = 0, *, lose: bool = False, keep_source: bool = False) -> Restored:
+        """Brings it back to before its latest change. What was applied of that is taken
+        back from the source, unless keep_source is set; if a file there is not what was
+        written, nothing is changed."""
+        return Restored.from_json(await self._http._call(_ask.undo(self.id, to, lose, keep_source)))
+
+    async def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
+        """Accepts what it is now, with all results in it, which is what diff shows; with
+        apply, writes it to the source. With expect, the digest of the changes as diff has
+        it, others are refused."""
+        return dict(await self._http._call(_ask.accept_cell(self.id, apply, include, force, reason, expect)))
+
+    async def revert(self, *, reason: str = "") -> Dict[str, Any]:
+        """Takes back from the source what accept wrote there last."""
+        return dict(await self._http._call(_ask.revert_cell(self.id, reason)))
+
+    async def discard(self, *, lose: bool = False) -> Dict[str, Any]:
+        """Throws away what waits in it; of several runs, only with lose."""
+        return dict(await self._http._call(_ask.discard_cell(self.id, lose)))
 
     async def diff(self, start: int = 0, end: int = 0, *, ignored: bool = False) -> Diff:
-        """Compares two checkpoints; by default the one before its latest run with
-        its present state."""
+        """Shows what it is beside its source, which is what accept takes; with start or
+        end, compares two checkpoints."""
         return Diff.from_json(await self._http._call(_ask.diff(self.id, start, end, ignored)))
 
     # Files. Paths are absolute, or relative to the workspace.
@@ -367,12 +383,21 @@ class Run:
         """The receipt that it left."""
         return Receipt.from_json(await self._http._call(_ask.receipt(self.id)))
 
-    async def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "") -> Dict[str, Any]:
-        """Accepts its result; with apply, writes it to the source."""
-        doc = await self._http._call(_ask.accept(self.id, apply, include, force, reason))
-        self.info = RunInfo.from_json(doc["run"])
-        return dict(doc)
+    async def accept(self, *, apply: bool = False, include: Sequence[str] = (), force: bool = False, reason: str = "", expect: str = "") -> Dict[str, Any]:
+        """Accepts what it changed; with apply, writes that to the source. With expect, the
+        digest of the changes as diff has it, others are refused."""
+        return self._decided(await self._http._call(_ask.accept(self.id, apply, include, force, reason, expect)))
+
+    async def revert(self, *, reason: str = "") -> Dict[str, Any]:
+        """Takes back from the source what accept wrote there."""
+        return self._decided(await self._http._call(_ask.revert(self.id, reason)))
 
     async def discard(self) -> None:
         """Throws its result away."""
-        self.info = RunInfo.from_json(await self._http._call(_ask.discard(self.id)))
+        self._decided(await self._http._call(_ask.discard(self.id)))
+
+    def _decided(self, doc: Dict[str, Any]) -> Dict[str, Any]:
+        for r in doc.get("runs") or []:
+            if r["run"] == self.id:
+                self.info = RunInfo.from_json(r)
+        return dict(doc)

@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+	"github.com/pando-dev/pando/internal/workspace/apply"
+)
+
+// Revert takes back from a source what an accept applied to it last, of a cell or of a run:
+// all of it, or, when a file is not what was written there, nothing.
+func (e *Engine) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (out api.RevertResult, err error) {
+	err = e.decide(ctx, t, "revert", seen, func(c *Cell, run *Run) error {
+		a, err := e.lastApplied(c, run)
+		if err != nil {
+			return err
+		}
+		out, err = e.revertHeld(ctx, c, []applied{*a}, req)
+		return err
+	})
+	return out, err
+}
+
+// lastApplied is the newest of what is in the source, of a cell or of one run.
+func (e *Engine) lastApplied(c *Cell, run *Run) (*applied, error) {
+	for i := range slices.Backward(c.Applied) {
+		if a := &c.Applied[i]; run == nil || slices.Contains(a.Runs, run.RunID()) {
+			return a, nil
+		}
+	}
+	what := "cell " + c.Title()
+	if run != nil {
+		what = "run " + run.ID
+	}
+	return nil, cell.Errorf(cell.Conflict, "engine.Revert", "pando accept --apply brings changes there", "there is nothing to take back: nothing of %s is in %s", what, orElse(c.Source, "its source"))
+}
+
+// revertArgs is a revert that was begun.
+type revertArgs struct {
+	Cell    cell.ID           `json:"cell"`
+	ID      string            `json:"id"`  // of its receipt
+	IDs     []string          `json:"ids"` // of what is taken back
+	Request api.RevertRequest `json:"request"`
+	Planned []string          `json:"planned,omitempty"` // paths that were to be written
+}
+
+// revertHeld takes things back, which are in the order in which they were applied. The
+// caller holds the cell's turn. It changes the cell and the runs.
+func (e *Engine) revertHeld(ctx context.Context, c *Cell, list []applied, req api.RevertRequest) (api.RevertResult, error) {
+	req.Reason = redactor.String(req.Reason)
+	planned := req
+	planned.DryRun = true
+	out, err := e.doRevert(ctx, c, list, planned, revertArgs{})
+	if err != nil || req.DryRun {
+		return out, err
+	}
+	args := revertArgs{ID: newKey(), Cell: c.ID, Request: req, Planned: out.Reverted}
+	for _, a := range list {
+		args.IDs = append(args.IDs, a.ID)
+	}
+	err = e.operate(ctx, opRevert, args, func(ctx context.Context) (err error) {
+		out, err = e.doRevert(ctx, c, list, req, args)
+		return err
+	})
+	return out, err
+}
+
+// key is that of the receipt.
+func (a *revertArgs) key() string { return "revert/" + a.ID }
+
+func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
+	if _, err := e.cfg.Ledger.Lookup(args.key()); err == nil {
+		return nil // its seal is an operation of its own
+	}
+	c, err := e.reg.cell(args.Cell)
+	if err != nil {
+		return err
+	}
+	var list []applied
+	for _, a := range c.Applied {
+		if slices.Contains(args.IDs, a.ID) {
+			list = append(list, a)
+		}
+	}
+	_, err = e.doRevert(ctx, &c, list, args.Request, args)
+	return err
+}
+
+func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
+	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, DryRun: req.DryRun}
+	known, err := e.known(ctx, c)
+	if err != nil {
+		return out, err
+	}
+	want, err := e.without(known, list)
+	if err != nil {
+		return out, e.cannotRevert(c, list, err)
+	}
+	res, err := e.bring(ctx, c, apply.Request{
+		Base: known, After: workspace.Side{Tree: want, Contents: e.pastOf(ctx, c)}, Include: []string{"."}, IsIgnored: none, Ignored: true, DryRun: req.DryRun,
+	})
+	if err != nil {
+		return out, e.cannotRevert(c, list, err)
+	}
+	for _, f := range res.Applied {
+		out.Reverted = append(out.Reverted, f.Path)
+	}
+	for _, p := range args.Planned { // what an earlier try wrote
+		if slices.Contains(res.Already, p) {
+			out.Reverted = append(out.Reverted, p)
+		}
+	}
+	slices.Sort(out.Reverted)
+	var runs []Run
+	here, left := e.ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a applied) bool {
+		return slices.ContainsFunc(list, func(l applied) bool { return l.ID == a.ID })
+	}))
+	for _, a := range list {
+		for _, id := range a.Runs {
+			r, err := e.reg.run(id)
+			if err != nil || slices.ContainsFunc(runs, func(o Run) bool { return o.ID == r.ID }) {
+				continue
+			}
+			r.Reason, r.By = orElse(req.Reason, "it was taken back from the source"), "user"
+			switch r.Applied = left.filesOf(id); {
+			case r.Applied > 0: // by an earlier accept
+			case here[r.In.After]:
+				r.Verdict = string(cell.Pending)
+			default:
+				r.Verdict = string(cell.Restored)
+			}
+			runs = append(runs, r)
+		}
+	}
+	if req.DryRun {
+		out.Cell, out.Runs = e.cellView(c), runsAPI(runs)
+		return out, nil
+	}
+	if c.Known, err = e.trees.put(want); err != nil {
+		return out, err
+	}
+	c.Applied = left
+	objects := []any{c}
+	for i := range runs {
+		objects = append(objects, &runs[i])
+	}
+	p := endPredicate{Act: "revert", Cell: string(c.ID), CellName: c.Name, Reverted: out.Reverted, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
+		Verdict: &verdictFacts{string(cell.Pending), orElse(req.Reason, "it was taken back from the source"), "user"}}
+	d, err := e.seal(ctx, args.key(), p, objects...)
+	if err != nil {
+		return out, err
+	}
+	out.Receipt, out.Cell, out.Runs = d.String(), e.cellView(c), runsAPI(runs)
+	return out, nil
+}
+
+// appliedList is what is in a source, oldest first.
+type appliedList []applied
+
+// filesOf is how many files the accepts of a run have written.
+func (l appliedList) filesOf(id cell.RunID) (n int) {
+	for _, a := range l {
+		if slices.Contains(a.Runs, id) {
+			n += a.Files
+		}
+	}
+	return n
+}
+
+// without is what a source that is known was before some things were applied to it, which
+// are in the order in which they were.
+func (e *Engine) without(known *workspace.Tree, list []applied) (*workspace.Tree, error) {
+	tree := known
+	for _, a := range slices.Backward(list) {
+		before, err := e.trees.get(a.Before)
+		if err != nil {
+			return nil, err
+		}
+		after, err := e.trees.get(a.After)
+		if err != nil {
+			return nil, err
+		}
+		changes, err := workspace.Changes(before, after)
+		if err != nil {
+			return nil, err
+		}
+		var paths []string
+		var later []apply.PathConflict
+		for _, c := range changes {
+			if !c.Git() {
+				continue
+			}
+			now, err := tree.Lookup(c.Path)
+			switch {
+			case err != nil && cell.KindOf(err) != cell.NotFound:
+				return nil, err
+			case err != nil && c.New == nil, err == nil && c.New != nil && sameFile(&now, c.New):
+				paths = append(paths, c.Path)
+			default:
+				later = append(later, apply.PathConflict{Path: c.Path, Why: "was changed by a later accept, which is to be taken back first"})
+			}
+		}
+		if len(later) > 0 {
+			return nil, &apply.ConflictError{Paths: later}
+		}
+		if tree, err = workspace.Taken(tree, before, paths); err != nil {
+			return nil, err
+		}
+	}
+	return tree, nil
+}
+
+// sameFile reports whether two entries are the same to git.
+func sameFile(a, b *workspace.Entry) bool {
+	if a.Type == workspace.Folder || b.Type == workspace.Folder {
+		return a.Type == b.Type
+	}
+	return a.Type == b.Type && a.Digest == b.Digest && a.Target == b.Target && a.Mode&0o111 == b.Mode&0o111
+}
+
+// cannotRevert says what is in the way, and what can be done.
+func (e *Engine) cannotRevert(c *Cell, list []applied, err error) error {
+	const opName = "engine.Revert"
+	if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
+		return cell.Errorf(cell.Conflict, opName, "nothing was changed; bring these files back to what was applied, or take the rest back by hand",
+			"cannot take it back from %s: %w", c.Source, ce)
+	}
+	if c.State != cell.Removed || cell.KindOf(err) != cell.NotFound {
+		return err
+	}
+	for _, a := range slices.Backward(list) {
+		for _, id := range a.Runs {
+			r, rerr := e.reg.run(id)
+			if rerr != nil {
+				continue
+			}
+			patch := filepath.Join(r.Folder, "applied.patch")
+			if _, serr := os.Stat(patch); serr == nil {
+				return cell.Errorf(cell.NotFound, opName, fmt.Sprintf("take it back by its patch: git -C %s apply -R %s", c.Source, patch),
+					"cell %s was removed, and what its source was with it", c.Title())
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,611 @@
+package engine
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// cellTarget is a cell as it is now, "" the one of the newest result that waits.
+func (b *bed) cellTarget(name string) Target {
+	b.Helper()
+	id, err := b.All().SelectUndecided(name, b.src)
+	b.must(err)
+	return Target{Cell: id}
+}
+
+func runTarget(r api.Run) Target { return Target{Run: cell.RunID(r.ID)} }
+
+// shown is what diff says of a target: the paths, and the digest.
+func (b *bed) shown(t Target) ([]string, string) {
+	b.Helper()
+	d, err := b.Diff(b.ctx, DiffRequest{Target: t})
+	b.must(err)
+	paths := []string{}
+	for _, f := range d.Files {
+		paths = append(paths, f.Path)
+	}
+	return paths, d.Digest
+}
+
+// verdict is a run's verdict now.
+func (b *bed) verdict(r api.Run) string {
+	b.Helper()
+	now, err := b.Engine.Run(cell.RunID(r.ID))
+	b.must(err)
+	return now.Verdict
+}
+
+// files are the source's.
+func (b *bed) files() map[string]string {
+	b.Helper()
+	out := map[string]string{}
+	b.must(filepath.WalkDir(b.src, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		rel, _ := filepath.Rel(b.src, p)
+		out[rel] = string(text)
+		return err
+	}))
+	return out
+}
+
+func (b *bed) wantFiles(what string, want map[string]string) {
+	b.Helper()
+	if got := b.files(); !maps.Equal(got, want) {
+		b.Errorf("%s: the source has %q, want %q", what, got, want)
+	}
+}
+
+// A later run that fails or changes nothing takes nothing away.
+func TestX22LaterRunsTakeNothingAway(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	good := b.run("w", "echo 1 > f")
+	b.run("w", "echo 2 > f; exit 1")
+	b.run("w", "true")
+	if paths, _ := b.shown(b.cellTarget("")); !slices.Equal(paths, []string{"f"}) {
+		t.Errorf("diff shows %q", paths)
+	}
+	res, err := b.Accept(b.ctx, b.cellTarget(""), api.AcceptRequest{Apply: true})
+	if err != nil || len(res.Runs) != 1 || res.Runs[0].ID != good.ID || b.source("f") != "1\n" {
+		t.Errorf("%+v, %v; the source has %q", res, err, b.source("f"))
+	}
+
+	// Without names: each run has a cell of its own.
+	fix := b.run("", "echo 3 > f")
+	b.run("", "true")
+	b.run("", "exit 1")
+	if paths, _ := b.shown(b.cellTarget("")); !slices.Equal(paths, []string{"f"}) {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.must(second(b.Accept(b.ctx, b.cellTarget(""), api.AcceptRequest{Apply: true})))
+	if b.verdict(fix) != "accepted" || b.source("f") != "3\n" {
+		t.Errorf("the fix is %s; the source has %q", b.verdict(fix), b.source("f"))
+	}
+	b.verified()
+}
+
+// What was looked at is what is applied: of a cell all its results, of a run that run's.
+func TestX51WhatIsShownIsWhatIsApplied(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	one := b.run("w", "echo 1 > one")
+	two := b.run("w", "echo 2 > two")
+	b.run("w", "echo hi")
+
+	if paths, _ := b.shown(runTarget(two)); !slices.Equal(paths, []string{"two"}) {
+		t.Errorf("of the run, diff shows %q", paths)
+	}
+	_, digest := b.shown(b.cellTarget("w"))
+	three := b.run("w", "echo 3 > three")
+	paths, now := b.shown(b.cellTarget("w"))
+	if !slices.Equal(paths, []string{"one", "three", "two"}) {
+		t.Errorf("of the cell, diff shows %q", paths)
+	}
+	for _, c := range []struct {
+		expect string
+		kind   cell.Kind
+	}{{digest, cell.Conflict}, {digest[:30], cell.Conflict}, {now[:12], cell.Invalid}, {"sha256:xx", cell.Invalid}, {now + "00", cell.Invalid}} {
+		b.wantKind("expecting "+c.expect, second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Expect: c.expect})), c.kind)
+	}
+	b.wantFiles("after refusals", map[string]string{"f": "0"})
+	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Expect: strings.TrimPrefix(now, "sha256:")[:16]})
+	b.must(err)
+	if !slices.Equal(res.Applied, paths) || res.Digest != now {
+		t.Errorf("diff showed %q (%s), and %q (%s) was applied", paths, now, res.Applied, res.Digest)
+	}
+	for _, r := range []api.Run{one, two, three} {
+		if v := b.verdict(r); v != "accepted" {
+			t.Errorf("run %v is %s", r.Command, v)
+		}
+	}
+	if p := b.predicate(res.Receipt); p.Digest != now || len(p.Runs) != 3 {
+		t.Errorf("the receipt says %+v", p)
+	}
+	if paths, _ := b.shown(b.cellTarget("w")); len(paths) > 0 {
+		t.Errorf("diff still shows %q", paths)
+	}
+
+	// Of a run, that run's alone; the earlier one waits.
+	four, five := b.run("w", "echo 4 > four"), b.run("w", "echo 5 > five")
+	b.wantKind("an earlier run", second(b.Accept(b.ctx, runTarget(four), api.AcceptRequest{Apply: true})), cell.Conflict, five.ID)
+	b.must(second(b.Accept(b.ctx, runTarget(five), api.AcceptRequest{Apply: true})))
+	if b.source("five") != "5\n" || b.files()["four"] != "" || b.verdict(four) != "pending" {
+		t.Errorf("the source has %q, and the earlier run is %s", b.files(), b.verdict(four))
+	}
+	if paths, _ := b.shown(b.cellTarget("w")); !slices.Equal(paths, []string{"four"}) {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.verified()
+}
+
+// Work of no run is the cell's, too, and gets a receipt.
+func TestX51WorkOutsideOfRuns(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.must(second(b.Create(b.ctx, api.CreateRequest{Name: "w", From: b.src, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}})))
+	b.wantKind("nothing was done", second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})), cell.Conflict, "nothing to accept")
+	b.wantKind("nothing to discard", second(b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})), cell.Conflict, "nothing waits")
+	b.must(second(b.StartExec(b.ctx, b.id("w"), api.ExecRequest{Command: []string{"sh", "-c", "echo 1 > f"}, Wait: true})))
+	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	if err != nil || len(res.Runs) != 0 || b.source("f") != "1\n" {
+		t.Fatalf("%+v, %v; the source has %q", res, err, b.source("f"))
+	}
+	if p := b.predicate(res.Receipt); p.Act != "accept" || !slices.Equal(p.Applied, []string{"f"}) {
+		t.Errorf("its receipt says %+v", p)
+	}
+	b.must(second(b.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
+	b.wantFiles("taken back", map[string]string{"f": "0"})
+	b.verified()
+}
+
+// A patch for people has what accept would apply.
+func TestX52PatchesHaveWhatIsApplied(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0\n", "tool.sh: #!/bin/sh\n")
+	r := b.run("w", "echo 1 > f; mkdir -p .vscode .git/hooks; mv tool.sh .vscode/tasks.json; echo x > .envrc")
+	b.write("f", "mine\n")
+	err := second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true}))
+	b.wantKind("a conflict", err, cell.Conflict, `f`)
+	if hint := cell.HintOf(err); strings.Contains(hint, "git apply") {
+		t.Errorf("the hint is %q", hint)
+	}
+	kept, err := os.ReadFile(filepath.Join(r.Folder, "patch"))
+	b.must(err)
+	for name, patch := range map[string]string{
+		"kept": string(kept),
+		"cell": b.patch(DiffRequest{Target: b.cellTarget("w")}),
+		"run":  b.patch(DiffRequest{Target: runTarget(r)}),
+	} {
+		if !strings.Contains(patch, "b/f\n") || strings.Contains(patch, "tasks.json") || strings.Contains(patch, ".envrc") {
+			t.Errorf("the patch (%s) is\n%s", name, patch)
+		}
+	}
+	d, err := b.Diff(b.ctx, DiffRequest{Target: b.cellTarget("w"), Form: "patch"})
+	if b.must(err); len(d.Held) != 2 {
+		t.Errorf("held back: %+v", d.Held)
+	}
+	if patch := b.patch(DiffRequest{Target: b.cellTarget("w"), Include: []string{".envrc"}}); !strings.Contains(patch, ".envrc") || strings.Contains(patch, "tasks.json") {
+		t.Errorf("with one included, the patch is\n%s", patch)
+	}
+}
+
+func (b *bed) patch(req DiffRequest) string {
+	b.Helper()
+	req.Form = "patch"
+	d, err := b.Diff(b.ctx, req)
+	b.must(err)
+	return d.Text
+}
+
+// What accept applied, revert and undo take back, when the source still has it.
+func TestX54WhatWasAppliedIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "gone: there", "d/e: e")
+	was := b.files()
+	r := b.run("w", "echo 1 > f; rm gone; rm -r d; mkdir -p n; echo n > n/new; echo x > .envrc")
+	for what, back := range map[string]func() error{
+		"revert of the run":  func() error { return second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})) },
+		"revert of the cell": func() error { return second(b.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})) },
+	} {
+		b.wantKind(what+" of nothing", back(), cell.Conflict, "nothing to take back")
+		b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
+		b.wantFiles(what+": applied", map[string]string{"f": "1\n", "n/new": "n\n", ".envrc": "x\n"})
+		b.must(back())
+		b.wantFiles(what, was)
+		if b.verdict(r) != "pending" {
+			t.Errorf("%s: the run is %s", what, b.verdict(r))
+		}
+	}
+	// A second accept with more included is a second thing in the source.
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
+	b.wantFiles("both", map[string]string{"f": "1\n", "n/new": "n\n", ".envrc": "x\n"})
+	if b.verdict(r) != "accepted" {
+		t.Errorf("the run is %s", b.verdict(r))
+	}
+	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+	b.wantFiles("the second alone", map[string]string{"f": "1\n", "n/new": "n\n"})
+	if b.verdict(r) != "accepted" {
+		t.Errorf("the first is in the source, and the run is %s", b.verdict(r))
+	}
+
+	// A file that changed since is named, and nothing is touched.
+	b.write("f", "mine")
+	b.wantKind("a changed file", second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})), cell.Conflict, "f ")
+	b.wantKind("a changed file", second(b.Undo(b.ctx, b.id("w"), api.UndoRequest{})), cell.Conflict, "f ")
+	b.wantFiles("refused", map[string]string{"f": "mine", "n/new": "n\n"})
+	b.has("w", "f: 1", "n/new: n", ".envrc: x")
+	b.write("f", "1\n")
+	dry, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{DryRun: true})
+	if err != nil || len(dry.Reverted) != 4 || b.source("f") != "1\n" {
+		t.Errorf("dry: %+v, %v", dry, err)
+	}
+	res, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{})
+	if err != nil || len(res.Reverted) != 4 {
+		t.Errorf("undo: %+v, %v", res, err)
+	}
+	b.wantFiles("undone", was)
+	b.has("w", "f: 0", "gone: there", "d/e: e")
+	if b.verdict(r) != "restored" {
+		t.Errorf("the run is %s", b.verdict(r))
+	}
+	b.verified()
+}
+
+// undo --keep-source and restore leave the source, and the verdict stays true.
+func TestX54VerdictsStayTrue(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	r := b.run("w", "echo 1 > f")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	res, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{KeepSource: true})
+	if err != nil || !slices.Equal(res.Applied, []string{r.ID}) || b.source("f") != "1\n" || b.verdict(r) != "accepted" {
+		t.Errorf("%+v, %v; the source has %q, and the run is %s", res, err, b.source("f"), b.verdict(r))
+	}
+	// The source has what the cell has not.
+	if paths, _ := b.shown(b.cellTarget("w")); !slices.Equal(paths, []string{"f"}) {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+	if b.source("f") != "0" || b.verdict(r) != "restored" {
+		t.Errorf("the source has %q, and the run is %s", b.source("f"), b.verdict(r))
+	}
+	b.verified()
+}
+
+// Results of several runs are not thrown away without an answer, and come back together.
+func TestX55NothingPendingIsLostUnasked(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	one, two := b.run("w", "echo 1 > f"), b.run("w", "echo 2 > g")
+	b.run("w", "true")
+	if c, err := b.All().Cell(b.id("w")); err != nil || !slices.Equal(c.Pending, []string{two.ID, one.ID}) {
+		t.Errorf("pending: %v, %v", c.Pending, err)
+	}
+	b.wantKind("unasked", second(b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})), cell.Conflict, one.ID, two.ID)
+	res, err := b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{Lose: true})
+	b.must(err)
+	b.has("w", "f: 0")
+	for _, r := range []api.Run{one, two} {
+		if b.verdict(r) != "discarded" {
+			t.Errorf("run %v is %s", r.Command, b.verdict(r))
+		}
+	}
+	back, err := b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: res.Kept})
+	if err != nil || len(back.Reopened) != 2 || b.verdict(one) != "pending" || b.verdict(two) != "pending" {
+		t.Errorf("%+v, %v", back, err)
+	}
+	b.has("w", "f: 1", "g: 2")
+	b.verified()
+}
+
+// --include of what did not change is a mistake.
+func TestX34IncludeNamesAChange(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f; echo x > .envrc")
+	b.wantKind("a typing error", second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".enwrc"}})), cell.Invalid, ".enwrc")
+	b.wantFiles("refused", map[string]string{"f": "0"})
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{"f", ".envrc"}})))
+}
+
+// What somebody took back by hand is applied again.
+func TestX34TakenBackByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.write("f", "0")
+	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	if err != nil || !slices.Equal(res.Applied, []string{"f"}) || b.source("f") != "1\n" {
+		t.Errorf("%+v, %v; the source has %q", res, err, b.source("f"))
+	}
+}
+
+// accept takes no run whose records are not what its receipt says.
+func TestX24AlteredRecordsAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	for name, alter := range map[string]func(b *bed, r *Run){
+		"output": func(b *bed, r *Run) {
+			b.must(os.WriteFile(filepath.Join(r.Folder, "stdout"), []byte("all tests pass\n"), 0o600))
+		},
+		"patch":   func(b *bed, r *Run) { b.must(os.WriteFile(filepath.Join(r.Folder, "patch"), nil, 0o600)) },
+		"command": func(_ *bed, r *Run) { r.Command = []string{"make", "test"} },
+		"backend": func(_ *bed, r *Run) { r.Backend = "gvisor" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, "f: 0")
+			r := b.run("w", "echo out; echo 1 > f")
+			forged, err := b.reg.run(cell.RunID(r.ID))
+			b.must(err)
+			alter(b, &forged)
+			b.must(b.reg.commit(&forged))
+			for _, target := range []Target{runTarget(r), b.cellTarget("w")} {
+				b.wantKind(name, second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true})), cell.Corrupt, r.ID)
+			}
+			b.wantFiles(name, map[string]string{"f": "0"})
+		})
+	}
+}
+
+// TestTransactions makes random histories, and holds: what was shown is what is applied;
+// nothing that waits is lost without an answer; every run has one verdict, which its
+// receipts say; taking back gives the source its bytes; files that somebody changed in the
+// source stay as they are.
+func TestTransactions(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{bed: newBed(t, "a: 0", "b: 0", "d/c: 0"), rt: rt, cells: []string{"w"}}
+		h.run("w", "true")
+		rt.Repeat(map[string]func(*rapid.T){
+			"":        func(*rapid.T) { h.check() },
+			"run":     func(*rapid.T) { h.run(h.cell(), h.script()) },
+			"fail":    func(*rapid.T) { h.run(h.cell(), h.script()+"; exit 1") },
+			"exec":    func(*rapid.T) { h.exec() },
+			"edit":    func(*rapid.T) { h.edit() },
+			"accept":  func(*rapid.T) { h.accept() },
+			"revert":  func(*rapid.T) { h.revert() },
+			"undo":    func(*rapid.T) { h.undo() },
+			"discard": func(*rapid.T) { h.discard() },
+			"fork":    func(*rapid.T) { h.fork() },
+			"daemon":  func(*rapid.T) { h.reopen() },
+		})
+		h.verified()
+		for _, c := range h.reg.listCells() {
+			h.must(second(h.Remove(h.ctx, c.ID, false)))
+		}
+		h.closed = true
+		h.close()
+		h.host.Wait()
+	})
+}
+
+type history struct {
+	*bed
+	rt    *rapid.T
+	cells []string
+	runs  []api.Run
+	// undo is what the source's files were before each accept of a cell that is in the
+	// source: path, and content, "" for none.
+	undone map[string][]map[string]string
+}
+
+func (h *history) cell() string { return rapid.SampledFrom(h.cells).Draw(h.rt, "cell") }
+
+// script changes a file or two.
+func (h *history) script() string {
+	var lines []string
+	for range rapid.IntRange(1, 2).Draw(h.rt, "changes") {
+		name := rapid.SampledFrom([]string{"a", "b", "d/c", "n", "d/n"}).Draw(h.rt, "file")
+		if rapid.Bool().Draw(h.rt, "remove") {
+			lines = append(lines, "rm -f "+name)
+		} else {
+			lines = append(lines, fmt.Sprintf("mkdir -p d; echo %d > %s", rapid.IntRange(0, 3).Draw(h.rt, "text"), name))
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+func (h *history) run(name, script string) { h.runs = append(h.runs, h.bed.run(name, script)) }
+
+func (h *history) exec() {
+	h.must(second(h.StartExec(h.ctx, h.id(h.cell()), api.ExecRequest{Command: []string{"sh", "-c", h.script()}, Wait: true})))
+}
+
+// edit changes the source behind pando's back.
+func (h *history) edit() {
+	h.write(rapid.SampledFrom([]string{"a", "b", "mine"}).Draw(h.rt, "file"), fmt.Sprint("edited ", rapid.IntRange(0, 3).Draw(h.rt, "text")))
+}
+
+// waiting are the runs that wait for a verdict.
+func (h *history) waiting() map[string]bool {
+	out := map[string]bool{}
+	for _, r := range h.runs {
+		if h.verdict(r) == "pending" {
+			out[r.ID] = true
+		}
+	}
+	return out
+}
+
+// lost fails when a run that waited does not any more, and no answer names it.
+func (h *history) lost(before map[string]bool, named []string) {
+	now := h.waiting()
+	for id := range before {
+		if !now[id] && !slices.Contains(named, id) {
+			h.Errorf("run %s waits no more, and the answer names %q", id, named)
+		}
+	}
+}
+
+func ids(runs []api.Run) (out []string) {
+	for _, r := range runs {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+func (h *history) accept() {
+	name := h.cell()
+	before, source := h.waiting(), h.files()
+	d, err := h.Diff(h.ctx, DiffRequest{Target: h.cellTarget(name)})
+	h.must(err)
+	res, err := h.Accept(h.ctx, h.cellTarget(name), api.AcceptRequest{Apply: true, Force: true, Reason: "a test", Expect: d.Digest})
+	now := h.files()
+	if err != nil {
+		if !maps.Equal(source, now) || cell.KindOf(err) != cell.Conflict {
+			h.Errorf("refused with %v, and the source became %q from %q", err, now, source)
+		}
+		h.lost(before, nil)
+		return
+	}
+	h.lost(before, ids(res.Runs))
+	shown := map[string]bool{}
+	for _, f := range d.Files {
+		shown[f.Path], shown[f.OldPath] = true, true
+	}
+	old := map[string]string{}
+	for p := range union(source, now) {
+		if source[p] == now[p] {
+			continue
+		}
+		if !shown[p] && len(d.Files) > 0 {
+			h.Errorf("%s was changed in the source, and diff shows %+v", p, d.Files)
+		}
+		if !slices.Contains(res.Applied, p) {
+			h.Errorf("%s was changed in the source, and the answer says %q", p, res.Applied)
+		}
+		old[p] = source[p]
+	}
+	if len(old) > 0 {
+		if h.undone == nil {
+			h.undone = map[string][]map[string]string{}
+		}
+		h.undone[name] = append(h.undone[name], old)
+	}
+	for _, p := range res.Applied {
+		if _, changed := old[p]; !changed {
+			h.Errorf("%s is said to be applied, and is as it was", p)
+		}
+	}
+}
+
+func union(a, b map[string]string) map[string]bool {
+	all := map[string]bool{}
+	for p := range a {
+		all[p] = true
+	}
+	for p := range b {
+		all[p] = true
+	}
+	return all
+}
+
+// tookBack checks that the source is what it was before the newest n accepts.
+func (h *history) tookBack(name string, n int, source map[string]string) {
+	for range n {
+		list := h.undone[name]
+		if len(list) == 0 {
+			h.Errorf("more was taken back than was applied")
+			return
+		}
+		for p, text := range list[len(list)-1] {
+			if text == "" {
+				delete(source, p)
+			} else {
+				source[p] = text
+			}
+		}
+		h.undone[name] = list[:len(list)-1]
+	}
+	h.wantFiles("taken back", source)
+}
+
+func (h *history) revert() {
+	name := h.cell()
+	before, source := h.waiting(), h.files()
+	_, err := h.Revert(h.ctx, h.cellTarget(name), api.RevertRequest{})
+	h.lost(before, nil)
+	if err != nil {
+		h.wantKind("revert", err, cell.Conflict)
+		h.wantFiles("refused", source)
+		return
+	}
+	h.tookBack(name, 1, source)
+}
+
+func (h *history) undo() {
+	name := h.cell()
+	before, source := h.waiting(), h.files()
+	c, err := h.reg.cell(h.id(name))
+	h.must(err)
+	res, err := h.Undo(h.ctx, c.ID, api.UndoRequest{})
+	if err != nil {
+		h.wantKind("undo", err, cell.Conflict)
+		h.wantFiles("refused", source)
+		h.lost(before, nil)
+		return
+	}
+	h.lost(before, res.Lost)
+	now, err := h.reg.cell(c.ID)
+	h.must(err)
+	h.tookBack(name, len(c.Applied)-len(now.Applied), source)
+}
+
+func (h *history) discard() {
+	before, source := h.waiting(), h.files()
+	res, err := h.Discard(h.ctx, h.cellTarget(h.cell()), api.DiscardRequest{Lose: true})
+	h.wantFiles("discard", source)
+	if err != nil {
+		h.wantKind("discard", err, cell.Conflict)
+		h.lost(before, nil)
+		return
+	}
+	h.lost(before, ids(res.Runs))
+}
+
+func (h *history) fork() {
+	if len(h.cells) > 2 {
+		return
+	}
+	name := fmt.Sprint("f", len(h.cells))
+	if _, err := h.Fork(h.ctx, h.id(h.cell()), api.ForkRequest{Name: name}); err != nil {
+		h.Errorf("fork: %v", err)
+		return
+	}
+	h.cells = append(h.cells, name)
+}
+
+// check is what holds at any time.
+func (h *history) check() {
+	for _, r := range h.runs {
+		now, err := h.reg.run(cell.RunID(r.ID))
+		h.must(err)
+		if _, problems := h.verifyRun(&now); len(problems) > 0 {
+			h.Errorf("run %s (%s): %+v", r.ID, now.Verdict, problems)
+		}
+		switch now.Verdict {
+		case "pending", "accepted", "restored", "discarded", "forked":
+		default:
+			h.Errorf("run %s has verdict %q", r.ID, now.Verdict)
+		}
+	}
+	if h.Failed() {
+		h.rt.Fatal("see above")
+	}
+}
