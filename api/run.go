@@ -26,15 +26,18 @@ type RunRequest struct {
 	// prefix, @PRESET.
 	Allow       []string `json:"allow,omitempty"`
 	Credentials []string `json:"credentials,omitempty"` // names of credentials to lend to the cell
-	Workdir     string   `json:"workdir,omitempty"`
-	Limits      Limits   `json:"limits,omitzero"`
-	OnFailure   string   `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
-	OnSuccess   string   `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
-	Check       string   `json:"check,omitempty"`      // shell command, run in a fork of the result
-	DryRun      bool     `json:"dry_run,omitempty"`
-	TTY         bool     `json:"tty,omitempty"`
-	Rows        uint16   `json:"rows,omitempty"`
-	Cols        uint16   `json:"cols,omitempty"`
+	// Anew has a cell that exists forget the policy, grants, mounts and limits that earlier
+	// runs in it were told: without, a run goes by them where it says nothing else.
+	Anew      bool   `json:"anew,omitempty"`
+	Workdir   string `json:"workdir,omitempty"`
+	Limits    Limits `json:"limits,omitzero"`
+	OnFailure string `json:"on_failure,omitempty"` // "restore" (default), "pending", "ask"
+	OnSuccess string `json:"on_success,omitempty"` // "pending" (default), "accept", "apply", "ask"
+	Check     string `json:"check,omitempty"`      // shell command, run in a fork of the result
+	DryRun    bool   `json:"dry_run,omitempty"`
+	TTY       bool   `json:"tty,omitempty"`
+	Rows      uint16 `json:"rows,omitempty"`
+	Cols      uint16 `json:"cols,omitempty"`
 	// Attach: the process starts when a client attaches, which must be soon,
 	// and the run is interrupted when that client goes away.
 	Attach bool `json:"attach,omitempty"`

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -111,6 +112,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		}
 	}
 	reason := api.ReasonOf(e.Kind)
+	if cmd != nil && cmd.Name() == "shell" && errors.Is(err, errUsage) {
+		return reason.Exit
+	}
 	if cmd != nil && (cmd.Name() == "run" || cmd.Name() == "exec" || cmd.Name() == "shell") {
 		switch e.Kind {
 		case "not-runnable", "no-such-binary", "timeout", "interrupted":
@@ -157,7 +161,10 @@ signed evidence.
 		SilenceErrors: true, SilenceUsage: true,
 		Version: a.version, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if err := nothingEmpty(cmd, args); err != nil {
+				return err
+			}
 			return a.prepare()
 		},
 	}
@@ -216,6 +223,34 @@ func wrongArgs(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		wrongArgs(sub)
 	}
+}
+
+// nothingEmpty refuses empty arguments and values of flags: they are variables of a
+// script that are not set, and what was meant is not known. In the command that runs in a
+// cell they mean what they mean there.
+func nothingEmpty(cmd *cobra.Command, args []string) error {
+	checked := args
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		checked = args[:min(dash+1, len(args))] // and the program
+	} else if n, takes := map[string]int{"run": 1, "exec": 2, "shell": 2}[cmd.Name()]; takes {
+		checked = args[:min(n, len(args))]
+	}
+	for i, arg := range checked {
+		if arg == "" {
+			return usage("argument %d is empty", i+1)
+		}
+	}
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == "" && f.Value.Type() != "bool"
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			empty = slices.Contains(list.GetSlice(), "")
+		}
+		if empty {
+			err = usage("the value of --%s is empty", f.Name)
+		}
+	})
+	return err
 }
 
 // instead says what somebody may have meant, or what there is.

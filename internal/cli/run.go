@@ -29,7 +29,8 @@ days); one that succeeds waits for you: pando diff, pando accept --apply, pando
 discard.
 
 With --cell NAME the cell is kept, and the next run in it goes on where this one
-ended. Without, each run starts from the directory.`,
+ended, with the same policy, grants, mounts and limits where it says nothing else
+(--anew forgets them). Without, each run starts from the directory.`,
 		Example: `  pando run -- go test ./...
   pando run --cell web --memory 2G -- npm test
   pando run --check 'make test' --on-success apply -- ./fix.sh`,
@@ -86,6 +87,7 @@ ended. Without, each run starts from the directory.`,
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
+	f.BoolVar(&req.Anew, "anew", false, "forget the policy, grants, mounts and limits that earlier runs in the cell were told")
 	f.StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the source)")
 	f.StringVar(&req.Limits.CPUs, "cpus", "", "limit: cores, such as 1.5")
 	f.StringVar(&req.Limits.Memory, "memory", "", "limit: bytes, such as 512M")

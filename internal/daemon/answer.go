@@ -236,11 +236,23 @@ func selector(r *http.Request, name string) string {
 	return ""
 }
 
+// cellOf is the cell that the path names. What changes something has to name it: an
+// empty name is a mistake, and not the latest cell.
 func (d *Daemon) cellOf(r *http.Request) (cell.ID, error) {
+	if selector(r, "cell") == "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return "", unnamed("cell")
+	}
 	return d.cfg.Engine.SelectCell(selector(r, "cell"), r.URL.Query().Get("dir"))
 }
 
+func unnamed(what string) error {
+	return cell.Errorf(cell.Invalid, "daemon", "give its name or id", "no %s is named", what)
+}
+
 func (d *Daemon) runOf(r *http.Request) (cell.RunID, error) {
+	if selector(r, "run") == "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return "", unnamed("run")
+	}
 	return d.cfg.Engine.SelectRun(selector(r, "run"), r.URL.Query().Get("dir"))
 }
 

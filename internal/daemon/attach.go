@@ -113,6 +113,9 @@ func (s *stream) read(ctx context.Context, cancel context.CancelFunc) {
 		if api.FrameType(b[0]) == api.FrameSignal {
 			s.a.Signalled(string(b[1:]))
 		}
+		if api.FrameType(b[0]) == api.FrameStdin {
+			s.a.Typed(b[1:])
+		}
 		select {
 		case s.in <- api.Frame{Type: api.FrameType(b[0]), Payload: b[1:]}:
 		case <-ctx.Done():

@@ -141,12 +141,12 @@ func (d *Daemon) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.cellOf(r)
+	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
 	if err != nil {
 		return nil, err
 	}
 	return d.stream(w, r, "", func(ctx context.Context, _ func(api.StreamLine)) (any, error) {
-		return d.cfg.Engine.Undo(ctx, id, req, saw(r))
+		return d.cfg.Engine.Undo(ctx, t.Cell, req, saw(r))
 	})
 }
 

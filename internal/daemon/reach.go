@@ -37,6 +37,7 @@ var fields = access.Fields{
 	"RunRequest.kernel":        hostThing("the kernel "),
 	"RunRequest.policy":        policyText,
 	"RunRequest.policy_name":   harmless, // for messages
+	"RunRequest.anew":          harmless,
 	"RunRequest.mounts":        hostThing("the mount "),
 	"RunRequest.env":           harmless, // of the command
 	"RunRequest.with_secret":   hostThing("the file of the source "),

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"net"
 
@@ -19,13 +20,29 @@ type Attachment struct {
 	result  func() (any, error)
 	release func(gone bool)
 	told    func(signal string)
+	tty     bool
 }
 
 // Signalled says that the client sends the command a signal. A run that ends
-// with it was interrupted: that is no failure of its command.
+// with it was interrupted: that is no failure of its command. One whose command
+// has not started, since it waits or is prepared, ends now.
 func (a *Attachment) Signalled(signal string) {
 	if a.told != nil {
 		a.told(signal)
+	}
+}
+
+// Typed says what the client types. At a terminal whose command has not started, nobody
+// else makes a signal of Ctrl-C.
+func (a *Attachment) Typed(text []byte) {
+	const ctrlC = 3
+	if !a.tty || bytes.IndexByte(text, ctrlC) < 0 {
+		return
+	}
+	select {
+	case <-a.Started:
+	default:
+		a.Signalled("SIGINT")
 	}
 }
 
@@ -43,7 +60,8 @@ func (a *Attachment) Release(gone bool) { a.release(gone) }
 
 // AttachRun attaches to a run. It may have ended: then Done is closed.
 func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
-	if _, err := e.reg.run(id); err != nil {
+	run, err := e.reg.run(id)
+	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
@@ -84,7 +102,7 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 		})
 	}
 	return &Attachment{
-		Progress: watch, Started: l.started, Done: l.done, result: result,
+		Progress: watch, Started: l.started, Done: l.done, result: result, tty: run.TTY && input,
 		open: func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
 			l.mu.Lock()
 			p := l.proc
@@ -95,6 +113,11 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 			switch signal {
 			case "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT":
 				l.interrupted.Store(true)
+				select {
+				case <-l.started:
+				default:
+					l.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "it was interrupted by %s before its command started", signal))
+				}
 			}
 		},
 		release: func(gone bool) {

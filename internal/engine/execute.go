@@ -84,7 +84,7 @@ func (x *execution) regovern(ctx context.Context) error {
 	}
 	what := ""
 	switch {
-	case len(pol.Files.Mounts) > 0, !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
+	case len(pol.Files.Mounts) > 0 && !slices.Equal(x.p.req.Mounts, s.Kept.Mounts), x.p.req.Policy != s.Kept.Policy && strings.Contains(x.p.req.Policy+s.Kept.Policy, "mounts"), !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
 		what = "mounts"
 	case pol.Talks() != s.Talks:
 		what = "network interface"
@@ -94,7 +94,7 @@ func (x *execution) regovern(ctx context.Context) error {
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
 	x.c.Shared = cell.Digest{}
-	s.Budgets = budgetsOf(pol.Limits)
+	s.Budgets, s.Kept = budgetsOf(pol.Limits), keptOf(&x.p.req)
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (x *execution) setUp() error {
 		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		Seeds: x.plan.Seeds, User: e.cfg.User, Kernel: x.p.kernel, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
-		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...),
+		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...), Kept: keptOf(&x.p.req),
 	}
 	if x.c.Gen == nil {
 		err = e.begin(x.l.ctx, &x.c, p, &x.before)

@@ -201,7 +201,7 @@ func (x *execution) quiesce(ctx context.Context) error {
 	if inst == nil {
 		return nil
 	}
-	ends := x.c.Anonymous() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive)
+	ends := x.c.Anonymous() || x.l.ending.Load() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive)
 	if !ends {
 		ends = nothingRuns(ctx, inst)
 	}

@@ -80,11 +80,16 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
 	if l := e.runIn(id); l != nil {
+		l.ending.Store(true)
 		l.stop(stopped)
 		select {
 		case <-l.done:
 		case <-ctx.Done():
 			return api.Cell{}, context.Cause(ctx)
+		}
+		if e.instance(id) != inst { // a run that waited for this one may have begun: it is not what was to be stopped
+			c, err := e.reg.cell(id)
+			return e.cellView(&c), err
 		}
 	}
 	release, err := e.turns.take(ctx, id, "stop", nil)
@@ -107,12 +112,12 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	return e.cellView(&c), nil
 }
 
-// runIn returns the run that is under way in a cell.
+// runIn returns the run that is under way in a cell. One that waits for its turn is not.
 func (e *Engine) runIn(id cell.ID) *liveRun {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for rid, l := range e.live {
-		if r, err := e.reg.run(rid); err == nil && r.CellID() == id {
+		if r, err := e.reg.run(rid); l.working.Load() && err == nil && r.CellID() == id {
 			return l
 		}
 	}

@@ -124,6 +124,7 @@ type Setup struct {
 	Origins    policy.Origins `json:"origins"`               // where the policy's lines come from
 	Handles    []string       `json:"handles,omitempty"`     // credentials that the policy lends
 	Notes      []string       `json:"notes,omitempty"`
+	Kept       kept           `json:"kept,omitzero"` // what later runs go by until they are told something else
 	Budgets    Budgets        `json:"budgets,omitzero"`
 	// Hidden and ReadOnly are paths of the workspace, and Unmasked says which of
 	// them are not covered, and why.

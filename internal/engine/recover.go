@@ -282,6 +282,8 @@ func (e *Engine) recoverRun(r Run, cause error) {
 			return
 		}
 		defer release()
+		l.working.Store(true)
+		defer l.working.Store(false)
 		e.goOn(ctx, x)
 	})
 }

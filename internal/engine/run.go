@@ -40,6 +40,8 @@ type liveRun struct {
 	once     sync.Once
 
 	interrupted atomic.Bool // its client has sent the command a signal that ends it
+	ending      atomic.Bool // with it all that runs in its cell ends
+	working     atomic.Bool // it has its cell's turn; before, it waits for that
 
 	mu       sync.Mutex // guards what follows
 	proc     backend.Process
@@ -79,11 +81,11 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	run := &Run{Run: api.Run{
 		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
 		Phase: string(cell.Preparing), Created: time.Now().UTC(), LeftOut: []api.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
-		Policy: p.policy.Digest().String(), Image: p.image.String(),
+		Image: p.image.String(),
 	}, In: runInternal{
 		OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
-		Timeout: p.policy.Limits.CellLimits().Timeout, EnvNames: p.policy.Environment.Set, Asked: req.Limits,
 	}}
+	p.governs(run)
 	if p.cell != nil {
 		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name
 	} else {
@@ -92,7 +94,6 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	run.In.CheckHidden = run.In.Check != req.Check
 	run.Folder = filepath.Join(e.cfg.Home.Runs(), run.ID)
 	p.run = run
-	run.Notes = append(run.Notes, p.notes...)
 	if r, ok := e.pendingFrom(p); ok {
 		run.Notes = append(run.Notes, "the result of "+r+" is still pending; this run starts from the source, without it")
 	}
@@ -146,7 +147,9 @@ func (e *Engine) ended(l *liveRun) {
 
 // runPlan is a checked request.
 type runPlan struct {
-	req       api.RunRequest
+	asked     api.RunRequest // by the caller
+	req       api.RunRequest // with what the cell keeps
+	kept      []string       // what that is, for people
 	source    string
 	from      string // what is imported, when that is not the source
 	cell      *Cell  // nil: to be made
@@ -185,7 +188,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}
 	}
-	p := &runPlan{req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined()}
+	p := &runPlan{asked: req, req: req, onFailure: orElse(req.OnFailure, "restore"), onSuccess: orElse(req.OnSuccess, "pending"), confined: v.isConfined()}
 	if !slices.Contains([]string{"restore", "pending", "ask"}, p.onFailure) {
 		return nil, cell.Errorf(cell.Invalid, opName, "use restore, pending or ask", "%q is no answer to a failure", p.onFailure)
 	}
@@ -214,6 +217,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if err := e.planExisting(p); err != nil {
 			return nil, err
 		}
+		p.keep()
 		if err := e.planGovernance(p); err != nil {
 			return nil, err
 		}
@@ -256,7 +260,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	if err != nil {
 		return err
 	}
-	p.policy, p.notes = eff.Result, eff.notes
+	p.policy, p.notes = eff.Result, append(eff.notes, p.kept...)
 	if err := e.planBackend(p); err != nil {
 		return err
 	}
@@ -400,6 +404,8 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 		return
 	}
 	defer release()
+	l.working.Store(true)
+	defer l.working.Store(false)
 	if err := e.lookAgain(p); err != nil {
 		e.failedToStart(ctx, p, err)
 		return
@@ -440,11 +446,26 @@ func (e *Engine) lookAgain(p *runPlan) error {
 	if err != nil {
 		return err
 	}
+	other := p.keepsOther(&c)
 	p.cell = &c
 	if err := e.unfinished(&c, ""); err != nil {
 		return err
 	}
-	return e.planExisting(p)
+	if err := e.planExisting(p); err != nil || !other {
+		return err
+	}
+	p.keep()
+	if err := e.planGovernance(p); err != nil {
+		return err
+	}
+	p.governs(p.run)
+	return e.reg.commit(p.run)
+}
+
+// governs notes in a run's record what governs it.
+func (p *runPlan) governs(run *Run) {
+	run.Policy, run.Notes = p.policy.Digest().String(), append([]string(nil), p.notes...)
+	run.In.Timeout, run.In.EnvNames, run.In.Asked = p.policy.Limits.CellLimits().Timeout, p.policy.Environment.Set, p.req.Limits
 }
 
 // orElse returns s, or dflt if s is empty.

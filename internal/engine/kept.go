@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// kept is what people asked for a cell with their words, and what a later run in it goes by
+// until it is told something else: what may be reached, what is lent, shown and limited.
+// The variables of a command, and its time-out, are that command's alone.
+type kept struct {
+	Policy      string     `json:"policy,omitempty"` // text of a policy file
+	PolicyName  string     `json:"policy_name,omitempty"`
+	Mounts      []string   `json:"mounts,omitempty"`
+	Allow       []string   `json:"allow,omitempty"`
+	Credentials []string   `json:"credentials,omitempty"`
+	Limits      api.Limits `json:"limits,omitzero"`
+}
+
+// keptOf is what a request says of that.
+func keptOf(req *api.RunRequest) kept {
+	k := kept{req.Policy, req.PolicyName, req.Mounts, req.Allow, req.Credentials, req.Limits}
+	k.Limits.Timeout = ""
+	return k
+}
+
+// fill completes a request with what is kept and what it says nothing of, and returns the
+// words for that.
+func (k *kept) fill(req *api.RunRequest) (words []string) {
+	if req.Policy == "" && req.PolicyName == "" && k.PolicyName != "" {
+		req.Policy, req.PolicyName = k.Policy, k.PolicyName
+		words = append(words, "--policy "+k.PolicyName)
+	}
+	for _, l := range []struct {
+		flag string
+		to   *[]string
+		is   []string
+	}{{"--allow", &req.Allow, k.Allow}, {"--credential", &req.Credentials, k.Credentials}, {"--mount", &req.Mounts, k.Mounts}} {
+		if len(*l.to) == 0 && len(l.is) > 0 {
+			*l.to = l.is
+			words = append(words, l.flag+" "+strings.Join(l.is, " "+l.flag+" "))
+		}
+	}
+	for _, l := range []struct {
+		flag string
+		to   *string
+		is   string
+	}{{"--cpus", &req.Limits.CPUs, k.Limits.CPUs}, {"--memory", &req.Limits.Memory, k.Limits.Memory}, {"--pids", &req.Limits.PIDs, k.Limits.PIDs}, {"--disk", &req.Limits.Disk, k.Limits.Disk}} {
+		if *l.to == "" && l.is != "" {
+			*l.to = l.is
+			words = append(words, l.flag+" "+l.is)
+		}
+	}
+	return words
+}
+
+// keep completes what was asked of a run in a cell that exists with what that keeps.
+func (p *runPlan) keep() {
+	p.req = p.asked
+	if p.asked.Anew {
+		return
+	}
+	p.kept = nil
+	if words := p.cell.Setup.Kept.fill(&p.req); len(words) > 0 {
+		p.kept = []string{"cell " + p.cell.Title() + " keeps " + strings.Join(words, " ") + " (--anew forgets that)"}
+	}
+}
+
+// keepsOther reports whether a cell keeps something else than what a plan was made with.
+func (p *runPlan) keepsOther(c *Cell) bool {
+	return !p.asked.Anew && !reflect.DeepEqual(c.Setup.Kept, p.cell.Setup.Kept)
+}

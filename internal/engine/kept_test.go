@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+const smallPolicy = "version: 1\nlimits:\n  executions: 30\n"
+
+// A cell keeps its policy, grants and limits until it is told others, says which, and
+// its forks keep them, too.
+func TestX23CellsKeepTheirPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	req := b.request("w", "echo 1 > f")
+	req.Policy, req.PolicyName, req.Limits.Disk, req.Limits.Timeout = smallPolicy, "p.yaml", "1G", "1h"
+	first := b.do(req)
+	plain := b.do(b.request("x", "true"))
+	if first.Policy == plain.Policy {
+		t.Fatal("the policy makes no difference")
+	}
+	notes := func(r api.Run) string { return strings.Join(r.Notes, "\n") }
+	if strings.Contains(notes(first), "keeps") {
+		t.Errorf("of the run that said it: %q", first.Notes)
+	}
+	policy := func(name string) string {
+		c, err := b.reg.cell(b.id(name))
+		b.must(err)
+		return c.Setup.PolicyText
+	}
+	text := policy("w")
+
+	next := b.do(b.request("w", "echo 2 > f"))
+	if n := notes(next); !strings.Contains(n, "keeps --policy p.yaml --disk 1G ") || strings.Contains(n, "1h") {
+		t.Errorf("the run says %q", n)
+	}
+	if got := policy("w"); got != strings.Replace(text, `"timeout_ms":3600000`, `"timeout_ms":0`, 1) {
+		t.Errorf("the policy is %s, and was %s", got, text)
+	}
+	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "child"})))
+	if r := b.do(b.request("child", "true")); r.Policy != next.Policy || !strings.Contains(notes(r), "keeps --policy p.yaml") {
+		t.Errorf("the fork has policy %s and says %q", r.Policy, r.Notes)
+	}
+
+	req = b.request("w", "true")
+	req.Limits.Disk = "2G"
+	third := b.do(req)
+	if n := notes(third); !strings.Contains(n, "keeps --policy p.yaml (") || third.Policy == next.Policy {
+		t.Errorf("with another limit: %q", n)
+	}
+	if r := b.do(b.request("w", "true")); r.Policy != third.Policy || !strings.Contains(notes(r), "--disk 2G") {
+		t.Errorf("after it: %q", r.Notes)
+	}
+
+	req = b.request("w", "true")
+	req.Anew = true
+	anew := b.do(req)
+	if anew.Policy != plain.Policy || strings.Contains(notes(anew), "keeps") {
+		t.Errorf("anew: %s, not %s; %q", anew.Policy, plain.Policy, anew.Notes)
+	}
+	if r := b.do(b.request("w", "true")); r.Policy != plain.Policy || strings.Contains(notes(r), "keeps") {
+		t.Errorf("and it is forgotten: %q", r.Notes)
+	}
+	b.verified()
+}
+
+func second2[T any](_ T, err error) error { return err }
+
+// A run that waited goes by what the run before it was told.
+func TestX23WhoWaitedKeepsIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.run("w", "true")
+		req := b.request("w", "sleep 10")
+		req.Policy, req.PolicyName = smallPolicy, "p.yaml"
+		first, err := b.StartRun(b.ctx, req)
+		b.must(err)
+		synctest.Wait()
+		next, err := b.StartRun(b.ctx, b.request("w", "true"))
+		b.must(err)
+		next, err = b.WaitRun(b.ctx, cell.RunID(next.ID))
+		b.must(err)
+		if next.Policy != first.Policy || !strings.Contains(strings.Join(next.Notes, "\n"), "keeps --policy p.yaml") {
+			t.Errorf("it has policy %s, not %s, and says %q", next.Policy, first.Policy, next.Notes)
+		}
+		b.verified()
+	})
+}

@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// attached begins a run that a client is attached to, and returns what it is attached with.
+func (b *bed) attached(name, script string) (api.Run, *Attachment) {
+	b.Helper()
+	req := b.request(name, script)
+	req.Attach = true
+	r, err := b.StartRun(b.ctx, req)
+	b.must(err)
+	a, err := b.AttachRun(cell.RunID(r.ID), true)
+	b.must(err)
+	return r, a
+}
+
+// A run that waits for another is interrupted alone; stop ends the run that runs, and not
+// the one that waits for it.
+func TestX33WaitingRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		long := b.request("w", "sleep 40; echo slept > f")
+		first, err := b.StartRun(b.ctx, long)
+		b.must(err)
+		synctest.Wait()
+
+		for _, end := range []func(a *Attachment){
+			func(a *Attachment) { a.Signalled("SIGTERM") },
+			func(a *Attachment) { a.Signalled("SIGINT") },
+			func(a *Attachment) { a.tty = true; a.Typed([]byte("x\x03")) },
+			func(a *Attachment) { a.Release(true) },
+		} {
+			second, a := b.attached("w", "echo second > g")
+			synctest.Wait()
+			if l := b.runIn(b.id("w")); l == nil || string(l.id) != first.ID {
+				t.Errorf("the run in the cell is %v", l)
+			}
+			end(a)
+			synctest.Wait()
+			if now, _ := b.Engine.Run(cell.RunID(second.ID)); now.Phase != "ended" || now.Error == nil || now.Error.Kind != "interrupted" {
+				t.Errorf("the run that waited is %s, %+v", now.Phase, now.Error)
+			}
+			a.Release(false)
+		}
+		if now, _ := b.Engine.Run(cell.RunID(first.ID)); now.Phase != "executing" {
+			t.Fatalf("the run that was waited for is %s", now.Phase)
+		}
+		typed, a := b.attached("w", "true")
+		synctest.Wait()
+		a.Typed([]byte("\x03")) // of no terminal: it is input
+		synctest.Wait()
+		if now, _ := b.Engine.Run(cell.RunID(typed.ID)); now.Phase != "preparing" {
+			t.Errorf("with input, the run that waits is %s", now.Phase)
+		}
+		if _, err := b.Stop(b.ctx, b.id("w")); err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := b.Engine.Run(cell.RunID(first.ID)); now.Phase != "ended" || now.Verdict != "pending" {
+			t.Errorf("the run that was stopped is %s, %s", now.Phase, now.Verdict)
+		}
+		now, err := b.WaitRun(b.ctx, cell.RunID(typed.ID))
+		if err != nil || now.ExitCode == nil || *now.ExitCode != 0 {
+			t.Errorf("the run that waited: %+v, %v", now, err)
+		}
+		a.Release(false)
+	})
+}
