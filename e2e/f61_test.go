@@ -206,7 +206,7 @@ func TestF61NothingOfTheRepositoryIsExecuted(t *testing.T) {
 	do(0, "run", "--cell", "c", "--", "/bin/sh", "-c", "echo last >> tracked")
 	do(0, "accept", "c")
 	do(0, "run", "--cell", "c", "--", "/bin/sh", "-c", "echo applied >> tracked; echo '*.x filter=canary' >> .gitattributes; chmod +x conflict")
-	do(0, "accept", "c", "--apply", "--include", ".gitattributes", "--include", "git")
+	do(0, "accept", "c", "--apply", "--include", ".gitattributes")
 	do(0, "run", "--on-success", "apply", "--", "/bin/sh", "-c", "echo direct > direct")
 	do(0, "gc", "--yes")
 	do(0, "doctor")

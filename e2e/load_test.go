@@ -285,16 +285,22 @@ func (l *load) missing(ctx context.Context, c *client.Client, name string) {
 // watch reads what a command writes until it is over, and misses nothing of it.
 func (l *load) watch(ctx context.Context, over time.Time) {
 	c := l.client()
-	x, err := c.Create(ctx, api.CreateRequest{})
-	if err != nil {
-		l.h.t.Errorf("create for a command that is read: %v", err)
-		return
-	}
-	defer l.remove(ctx, c, x.ID)
-	e, err := c.StartExec(ctx, x.ID, api.ExecRequest{Command: []string{"sh", "-c", "i=0; while [ ! -e over ]; do i=$((i+1)); echo $i; sleep 0.02; done"}})
-	if err != nil {
-		l.h.t.Errorf("start of a command that is read: %v", err)
-		return
+	var x api.Cell
+	var e api.Exec
+	for begun := false; !begun; {
+		began := time.Now()
+		var err error
+		if x, err = c.Create(ctx, api.CreateRequest{}); !l.did("create", began, err) { // the daemon may be just killed
+			if began.After(over) {
+				l.h.t.Errorf("no cell could be made for a command that is read: %v", err)
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		defer l.remove(ctx, c, x.ID)
+		e, err = c.StartExec(ctx, x.ID, api.ExecRequest{Command: []string{"sh", "-c", "i=0; while [ ! -e over ]; do i=$((i+1)); echo $i; sleep 0.02; done"}})
+		begun = l.did("exec", began, err)
 	}
 	var got bytes.Buffer
 	lost := 0

@@ -105,7 +105,7 @@ func startDaemon(ctx context.Context, h home.Home) error {
 			}
 			if time.Since(began) > another {
 				return cell.Errorf(cell.Unavailable, "startDaemon", "see why in "+h.Log()+", or kill it; cells live on",
-					"cannot reach the daemon: process %d holds %s, and has neither answered nor ended in %v", h.LockHolder(), h.Lock(), another)
+					"cannot reach the daemon: process %d holds %s, and has neither answered nor ended in %v", h.Holder().PID, h.Lock(), another)
 			}
 			select {
 			case <-ctx.Done():
@@ -296,7 +296,7 @@ func daemonMain() error {
 		fail(err)
 		return nil
 	}
-	defer lock.Close()
+	defer daemon.Unlock(l.Home, lock)
 	file := openLog(l.Home.Log())
 	log := slog.New(slog.NewTextHandler(file, nil))
 	if l.OwnMounts {
@@ -329,6 +329,7 @@ func daemonMain() error {
 		return fail(err)
 	}
 	defer closeAll()
+	go daemon.KeepLock(ctx, l.Home)
 	ln, err := daemon.Listen(l.Home)
 	if err != nil {
 		return fail(err)

@@ -153,7 +153,7 @@ func (a *app) askLocal(ctx context.Context) (api.Daemon, error) {
 
 // holder names the daemon that took the lock last.
 func (a *app) holder() string {
-	if pid := a.home.LockHolder(); pid != 0 {
+	if pid := a.home.Holder().PID; pid != 0 {
 		return fmt.Sprintf("daemon %d", pid)
 	}
 	return "a daemon"

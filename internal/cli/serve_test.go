@@ -33,7 +33,7 @@ func holding(t *testing.T) (h home.Home, release func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	f.WriteString("4321\n")
+	f.WriteString(`{"pid": 4321}`)
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}

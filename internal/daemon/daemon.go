@@ -9,6 +9,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -106,8 +107,9 @@ const (
 	lockPause = 5 * time.Millisecond
 )
 
-// Lock takes the installation's lock, which the returned file holds and which then has
-// the number of this process in it. When another daemon holds it, it is an Exists error.
+// Lock takes the lock of a state, which the returned file holds and which then says who
+// has it. When another daemon holds it, it is an Exists error; when that is, or was a moment
+// ago, on another host, an Unavailable one that names it.
 func Lock(h home.Home) (*os.File, error) {
 	f, err := os.OpenFile(h.Lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -118,6 +120,10 @@ func Lock(h home.Home) (*os.File, error) {
 		time.Sleep(lockPause)
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
+	if away := elsewhere(h, f, time.Now()); away != nil {
+		f.Close()
+		return nil, away
+	}
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -125,14 +131,64 @@ func Lock(h home.Home) (*os.File, error) {
 		}
 		return nil, os.NewSyscallError("flock", err)
 	}
-	if err = f.Truncate(0); err == nil {
-		_, err = fmt.Fprintln(f, os.Getpid())
-	}
-	if err != nil {
+	if err := sign(h, f, false); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// sign writes into the lock who has it, or had it.
+func sign(h home.Home, lock *os.File, ended bool) error {
+	name, _ := os.Hostname()
+	b, err := json.Marshal(home.Holder{PID: os.Getpid(), Host: home.Host(), HostName: name, Run: h.Run, Ended: ended})
+	if err == nil {
+		err = lock.Truncate(0)
+	}
+	if err == nil {
+		_, err = lock.WriteAt(append(b, '\n'), 0)
+	}
+	return err
+}
+
+// A file system of several hosts may not tell one of the locks of another. There the lock
+// is touched as long as its daemon lives, and is free when it was not for a while.
+const (
+	lockTouched = 30 * time.Second
+	lockStale   = 4 * lockTouched
+)
+
+// elsewhere says that a state is used by a daemon on another host.
+func elsewhere(h home.Home, lock *os.File, now time.Time) error {
+	o := h.Holder()
+	if o.Host == "" || o.Host == home.Host() || o.Ended {
+		return nil
+	}
+	if st, err := lock.Stat(); err != nil || now.Sub(st.ModTime()) > lockStale {
+		return nil
+	}
+	return cell.Errorf(cell.Unavailable, "daemon.Lock", "end it there: pando daemon stop; or give this host a state of its own with PANDO_HOME",
+		"the state %s is used by daemon %d on host %s", h.State, o.PID, o.HostName)
+}
+
+// KeepLock touches the lock until ctx ends.
+func KeepLock(ctx context.Context, h home.Home) {
+	tick := time.NewTicker(lockTouched)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			os.Chtimes(h.Lock(), now, now)
+		}
+	}
+}
+
+// Unlock lets go of the lock: nobody has the state any more, on whatever host.
+func Unlock(h home.Home, lock *os.File) {
+	sign(h, lock, true)
+	lock.Close()
 }
 
 // Listen makes the socket. The caller holds the lock, so an old socket is

@@ -94,7 +94,11 @@ func (x *execution) regovern(ctx context.Context) error {
 			"cell %s has processes: its %s cannot change now", x.c.Title(), what)
 	}
 	x.c.Shared = cell.Digest{}
-	s.Budgets, s.Kept = budgetsOf(pol.Limits), keptOf(&x.p.req)
+	keeps, err := x.p.keeps()
+	if err != nil {
+		return err
+	}
+	s.Budgets, s.Kept = budgetsOf(pol.Limits), keeps
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := x.e.lend(&x.c, s.Handles); err != nil {
 		return err
@@ -126,12 +130,16 @@ func (x *execution) setUp() error {
 	if pol.Talks() {
 		trust = x.plan.Talk(filepath.Join(e.private(x.c.ID), talkFolder))
 	}
+	keeps, err := x.p.keeps()
+	if err != nil {
+		return err
+	}
 	x.c.Shared = cell.Digest{}
 	x.c.Setup = Setup{
 		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		Seeds: x.plan.Seeds, User: e.cfg.User, Kernel: x.p.kernel, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
-		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...), Kept: keptOf(&x.p.req),
+		Downgrades: append(pol.Downgrades(), x.plan.Downgrades...), Kept: keeps,
 	}
 	if x.c.Gen == nil {
 		err = e.begin(x.l.ctx, &x.c, p, &x.before)

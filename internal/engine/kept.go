@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // kept is what people asked for a cell with their words, and what a later run in it goes by
@@ -13,17 +14,27 @@ import (
 type kept struct {
 	Policy      string     `json:"policy,omitempty"` // text of a policy file
 	PolicyName  string     `json:"policy_name,omitempty"`
+	NoVariables bool       `json:"no_variables,omitempty"` // those of the policy file, which may be secrets, are not kept
 	Mounts      []string   `json:"mounts,omitempty"`
 	Allow       []string   `json:"allow,omitempty"`
 	Credentials []string   `json:"credentials,omitempty"`
 	Limits      api.Limits `json:"limits,omitzero"`
 }
 
-// keptOf is what a request says of that.
-func keptOf(req *api.RunRequest) kept {
-	k := kept{req.Policy, req.PolicyName, req.Mounts, req.Allow, req.Credentials, req.Limits}
+// keeps is what a plan's request says of that.
+func (p *runPlan) keeps() (kept, error) {
+	req := &p.req
+	k := kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: req.Limits}
 	k.Limits.Timeout = ""
-	return k
+	text, had, err := policy.WithoutEnvironment([]byte(req.Policy))
+	if req.Policy != "" && err != nil {
+		return k, err
+	}
+	if req.Policy != "" {
+		k.Policy = redactor.String(string(text))
+	}
+	k.NoVariables = had || p.asked.Policy == "" && p.asked.PolicyName == "" && p.cell != nil && p.cell.Setup.Kept.NoVariables
+	return k, nil
 }
 
 // fill completes a request with what is kept and what it says nothing of, and returns the
@@ -32,6 +43,9 @@ func (k *kept) fill(req *api.RunRequest) (words []string) {
 	if req.Policy == "" && req.PolicyName == "" && k.PolicyName != "" {
 		req.Policy, req.PolicyName = k.Policy, k.PolicyName
 		words = append(words, "--policy "+k.PolicyName)
+		if k.NoVariables {
+			words = append(words, "(without its variables)")
+		}
 	}
 	for _, l := range []struct {
 		flag string

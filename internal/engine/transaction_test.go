@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -368,7 +369,12 @@ func TestX24AlteredRecordsAreNotAccepted(t *testing.T) {
 // receipts say; taking back gives the source its bytes; files that somebody changed in the
 // source stay as they are.
 func TestTransactions(t *testing.T) {
-	t.Parallel()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && os.Getenv("E2E_SOAK") == "" { // each takes half a second
+		if err := f.Value.Set("15"); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Value.Set(f.DefValue)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &history{bed: newBed(t, "a: 0", "b: 0", "d/c: 0"), rt: rt, cells: []string{"w"}}
 		h.run("w", "true")

@@ -4,10 +4,10 @@
 package home
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -27,14 +27,16 @@ const HostPolicy = "/etc/pando/policy.yaml"
 
 // Find returns the directories: under PANDO_HOME when it is set, else
 // /var/lib/pando, /var/cache/pando and /run/pando for root, else the XDG
-// directories of the user.
+// directories of the user. Where the daemon of that state has its sockets elsewhere, that
+// is where they are.
 func Find(getenv func(string) string, uid int) (Home, error) {
 	if dir := getenv("PANDO_HOME"); dir != "" {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return Home{}, err
 		}
-		return Home{State: filepath.Join(abs, "state"), Cache: filepath.Join(abs, "cache"), Run: filepath.Join(abs, "run"), Policy: filepath.Join(abs, "policy.yaml")}, nil
+		h := Home{State: filepath.Join(abs, "state"), Cache: filepath.Join(abs, "cache"), Run: filepath.Join(abs, "run"), Policy: filepath.Join(abs, "policy.yaml")}
+		return h.found(), nil
 	}
 	user := getenv("HOME")
 	config := getenv("XDG_CONFIG_HOME")
@@ -46,7 +48,7 @@ func Find(getenv func(string) string, uid int) (Home, error) {
 		if filepath.IsAbs(config) {
 			h.Policy = filepath.Join(config, "pando", "policy.yaml")
 		}
-		return h, nil
+		return h.found(), nil
 	}
 	if user == "" {
 		return Home{}, fmt.Errorf("cannot find a place for pando's state: neither PANDO_HOME nor HOME is set")
@@ -63,7 +65,7 @@ func Find(getenv func(string) string, uid int) (Home, error) {
 	} else {
 		h.Run = filepath.Join(h.State, "run")
 	}
-	return h, nil
+	return h.found(), nil
 }
 
 func isDir(p string) bool {
@@ -84,15 +86,46 @@ func (h Home) Make() error {
 // Socket is where the daemon listens.
 func (h Home) Socket() string { return filepath.Join(h.Run, "pando.sock") }
 
-// Lock is held by the living daemon.
-func (h Home) Lock() string { return filepath.Join(h.Run, "pando.lock") }
+// Lock is held by the living daemon. It lies in the state, of which there is one daemon
+// whatever the environment of those who ask.
+func (h Home) Lock() string { return filepath.Join(h.State, "pando.lock") }
 
-// LockHolder is the number of the process that took the lock last, which it wrote into
-// the file; 0 if it is not known.
-func (h Home) LockHolder() int {
+// Holder is what the daemon that took the lock last wrote into it.
+type Holder struct {
+	PID      int    `json:"pid"`
+	Host     string `json:"host"`     // see Host
+	HostName string `json:"hostname"` // for people
+	Run      string `json:"run"`      // where its sockets are
+	Ended    bool   `json:"ended,omitempty"`
+}
+
+// Holder reads the lock; zero if nobody took it.
+func (h Home) Holder() (o Holder) {
 	b, _ := os.ReadFile(h.Lock())
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-	return pid
+	json.Unmarshal(b, &o)
+	return o
+}
+
+// Host tells this host from others that see the same files.
+func Host() string {
+	id, _ := os.ReadFile("/etc/machine-id")
+	name, _ := os.Hostname()
+	return strings.TrimSpace(string(id)) + "/" + name
+}
+
+// found is h with the sockets of the daemon that has its state, or had it and left
+// keepers, if these lie elsewhere: two daemons with one state would have two views of it.
+func (h Home) found() Home {
+	o := h.Holder()
+	if o.Run == "" || o.Run == h.Run || o.Host != Host() || !isDir(o.Run) {
+		return h
+	}
+	there := h
+	there.Run = o.Run
+	if list, err := os.ReadDir(there.Keepers()); !h.Locked() && (err != nil || len(list) == 0) {
+		return h
+	}
+	return there
 }
 
 // Allowed says which policy files of projects the user has allowed.
