@@ -68,8 +68,6 @@ func TestX23CellsKeepTheirPolicy(t *testing.T) {
 	b.verified()
 }
 
-func second2[T any](_ T, err error) error { return err }
-
 // A run that waited goes by what the run before it was told.
 func TestX23WhoWaitedKeepsIt(t *testing.T) {
 	t.Parallel()
