@@ -210,16 +210,17 @@ type Look struct {
 // DiscardRequest throws away what waits in a cell, or a run's result.
 type DiscardRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
-	Lose   bool `json:"lose,omitempty"` // confirms that the results of several runs are thrown away
+	Lose   bool `json:"lose,omitempty"` // confirms that the results of several runs are thrown away, or for good what is kept of one
 }
 
 // DiscardResult says what was thrown away.
 type DiscardResult struct {
 	Cell     Cell   `json:"cell"`
-	CellName string `json:"cell_name"`      // the name of the cell, or its id
-	Runs     []Run  `json:"runs"`           // that are discarded now
-	Number   int    `json:"number"`         // of the checkpoint that the cell is at
-	Kept     int    `json:"kept,omitempty"` // of the checkpoint that has what was thrown away, for 7 days
+	CellName string `json:"cell_name"`       // the name of the cell, or its id
+	Runs     []Run  `json:"runs"`            // that are discarded now
+	Number   int    `json:"number"`          // of the checkpoint that the cell is at
+	Kept     int    `json:"kept,omitempty"`  // of the checkpoint that has what was thrown away, for 7 days
+	Freed    int64  `json:"freed,omitempty"` // bytes that held what was kept of a run that was restored or discarded before
 	Receipt  string `json:"receipt,omitempty"`
 	DryRun   bool   `json:"dry_run,omitempty"`
 }

@@ -55,8 +55,8 @@ var verdictMoves = map[Verdict][]Verdict{
 	Pending:   {Accepted, Restored, Forked, Discarded},
 	Forked:    {Accepted, Restored, Discarded, Forked},
 	Accepted:  {Restored, Forked, Accepted, Pending}, // pending: it was taken back from the source
-	Restored:  {Pending},                             // `restore CELL@N` to the kept result opens the run again
-	Discarded: {Pending},
+	Restored:  {Pending, Discarded},                  // pending: `restore CELL@N` to the kept result opens the run again; discarded: that is given up
+	Discarded: {Pending, Discarded},
 }
 
 // To returns next when the verdict of a run may become it, else a Conflict.

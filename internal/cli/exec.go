@@ -16,7 +16,7 @@ import (
 func (a *app) execCmd() *cobra.Command {
 	var req api.ExecRequest
 	var env []string
-	var detach bool
+	var detach, noStdin bool
 	c := &cobra.Command{
 		Use:   "exec [flags] CELL -- COMMAND…",
 		Short: "Run a command in a cell, outside any run",
@@ -26,26 +26,33 @@ part of its next checkpoint.`,
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Command = args[1:]
-			if strings.HasPrefix(args[1], "-") && args[1] != "--" {
-				return usage("put %s before the cell: pando exec [flags] CELL -- COMMAND", args[1])
+			if strings.HasPrefix(args[1], "-") { // flags behind the cell, up to the command
+				if err := cmd.Flags().Parse(args[1:]); err != nil {
+					return fmt.Errorf("%w: %w", errUsage, err)
+				}
+				if help, _ := cmd.Flags().GetBool("help"); help {
+					return cmd.Help()
+				}
+				req.Command = cmd.Flags().Args()
+				if err := nothingEmpty(cmd, nil); err != nil {
+					return err
+				}
 			}
-			if req.Command[0] == "--" {
-				req.Command = req.Command[1:]
-			}
-			if len(req.Command) == 0 {
+			if len(req.Command) == 0 || req.Command[0] == "" {
 				return usage("say what to run: pando exec CELL -- COMMAND")
 			}
 			var err error
 			if req.Env, err = passEnv(env); err != nil {
 				return err
 			}
-			return a.exec(cmd.Context(), args[0], req, detach)
+			return a.exec(cmd.Context(), args[0], req, detach, noStdin)
 		},
 	}
 	c.Flags().SetInterspersed(false)
 	c.Flags().StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	c.Flags().StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the workspace)")
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "end it after this time, such as 10m")
+	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "leave standard input alone: in a loop that reads it, say")
 	c.Flags().BoolVarP(&detach, "detach", "d", false, "return when it has started")
 	return c
 }
@@ -57,13 +64,21 @@ func (a *app) shellCmd() *cobra.Command {
 		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// The shell the image has: bash if there is one.
-			return a.exec(cmd.Context(), args[0], api.ExecRequest{Command: []string{"sh", "-c", "command -v bash >/dev/null && exec bash -i || exec sh -i"}}, false)
+			return a.exec(cmd.Context(), args[0], api.ExecRequest{Command: []string{"sh", "-c", "command -v bash >/dev/null && exec bash -i || exec sh -i"}}, false, false)
 		},
 	}
 }
 
-func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach bool) error {
+func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach, noStdin bool) error {
 	tty := false
+	if noStdin {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return err
+		}
+		defer null.Close()
+		a.stdin = null
+	}
 	if !detach {
 		tty, req.Rows, req.Cols = a.terminal()
 		tty = tty && !a.json

@@ -263,7 +263,8 @@ func (a *app) discardCmd() *cobra.Command {
 		Use: "discard [CELL|RUN]", Short: "Throw away what waits in a cell, or a run's result; it is kept for 7 days",
 		Long: `Throw away what waits for a verdict in a cell, which goes back to before it, or the
 result of its latest run. It is kept as a checkpoint for 7 days: pando restore brings
-it back. Without a name it is the cell with the newest result from here that waits.`,
+it back. A run that was restored or discarded gives up what is kept of it, and the
+space that this holds. Without a name it is the cell with the newest result from here that waits.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := a.client.DiscardCell
@@ -284,6 +285,10 @@ it back. Without a name it is the cell with the newest result from here that wai
 			return a.print(res, func(io.Writer) {
 				what := runsOr(res.Runs, "what was written in cell "+printable(res.CellName))
 				switch {
+				case res.Freed > 0 && req.DryRun:
+					a.say("what is kept of %s would be given up: %s", what, size(res.Freed))
+				case res.Freed > 0:
+					a.say("what was kept of %s is given up: %s are free", what, size(res.Freed))
 				case req.DryRun:
 					a.say("%s would be discarded; cell %s would go back to @%d", what, printable(res.CellName), res.Number)
 				case res.Kept > 0:
@@ -295,7 +300,7 @@ it back. Without a name it is the cell with the newest result from here that wai
 		},
 	}
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
-	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "throw away the results of several runs without asking")
+	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "throw away the results of several runs, or for good what is kept of one, without asking")
 	return c
 }
 

@@ -23,8 +23,9 @@ func (a *app) runCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND…",
 		Short: "Run a command as a governed run: checkpoint, run, receipt, verdict",
-		Long: `Run a command in a cell on a copy of a directory. The directory itself is never
-written. A command that fails is rolled back (and what it did is kept for seven
+		Long: `Run a command in a cell on a copy of a directory: of the git repository that this
+directory is in, if it is in one, and then the command starts where you are in it. The
+directory itself is never written. A command that fails is rolled back (and what it did is kept for seven
 days); one that succeeds waits for you: pando diff, pando accept --apply, pando
 discard.
 
@@ -56,7 +57,7 @@ ended, with the same policy, grants, mounts and limits where it says nothing els
 			} else if req.Cell == "" || cmd.Flags().Changed("from") {
 				from := req.From
 				if from == "" {
-					from = "."
+					from = a.repository()
 				}
 				if req.From, err = filepath.Abs(from); err != nil {
 					return err
@@ -76,7 +77,7 @@ ended, with the same policy, grants, mounts and limits where it says nothing els
 	}
 	f := c.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&req.From, "from", "", "source directory or repository (default: this directory)")
+	f.StringVar(&req.From, "from", "", "source directory (default: the git repository that this directory is in, or the directory); --from . is this directory alone")
 	f.StringVar(&req.Cell, "cell", "", "work in this cell; created if there is none, kept afterwards")
 	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, gvisor, microvm, none: not isolated (default: that of the cell; of a new one PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Image, "image", "", "root file system: host (default), dir:PATH, oci:REF")
@@ -88,7 +89,7 @@ ended, with the same policy, grants, mounts and limits where it says nothing els
 	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
 	f.BoolVar(&req.Anew, "anew", false, "forget the policy, grants, mounts and limits that earlier runs in the cell were told")
-	f.StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the source)")
+	f.StringVar(&req.Workdir, "workdir", "", "where to run (default: this directory, as it is in the cell)")
 	f.StringVar(&req.Limits.CPUs, "cpus", "", "limit: cores, such as 1.5")
 	f.StringVar(&req.Limits.Memory, "memory", "", "limit: bytes, such as 512M")
 	f.StringVar(&req.Limits.PIDs, "pids", "", "limit: processes and threads")
@@ -159,12 +160,31 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 	return a.runEnded(ctx, run, req)
 }
 
+// repository is the work tree of git that this directory is in, or the directory itself.
+// What is above the user's home is nobody's work tree.
+func (a *app) repository() string {
+	home, _ := os.UserHomeDir()
+	for dir := a.dir; dir != "/" && dir != home; dir = filepath.Dir(dir) {
+		st, err := os.Lstat(filepath.Join(dir, ".git"))
+		if err != nil {
+			continue
+		}
+		if st.Mode().IsRegular() {
+			return dir
+		}
+		if _, err := os.Lstat(filepath.Join(dir, ".git", "HEAD")); err == nil {
+			return dir
+		}
+	}
+	return a.dir
+}
+
 // startRun starts a run. A new cell takes this directory as its source, which
 // is told only when the cell turns out not to exist.
 func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := a.client.StartRun(ctx, req)
 	if e, ok := err.(*api.Error); ok && e.Kind == "invalid" && req.From == "" && req.Cell != "" && strings.Contains(e.Message, "no source directory") && !a.remote {
-		req.From = a.dir
+		req.From = a.repository()
 		return a.client.StartRun(ctx, req)
 	}
 	return run, err

@@ -53,6 +53,11 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 	if quiet {
 		out = errs
 	}
+	if tty {
+		left := &modes{}
+		out = io.MultiWriter(left, out)
+		defer func() { io.WriteString(a.stdout, left.takeBack()) }()
+	}
 	p := &progress{a: a}
 	if tty {
 		p.end = "\r"

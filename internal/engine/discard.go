@@ -3,11 +3,13 @@ package engine
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // Discard throws away what waits in a cell, or the result of its latest run: the cell goes
@@ -22,6 +24,9 @@ func (e *Engine) Discard(ctx context.Context, t Target, req api.DiscardRequest, 
 
 func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	const opName = "engine.Discard"
+	if run != nil && c.State != cell.Removed && run.In.After != "" && (run.Verdict == string(cell.Restored) || run.Verdict == string(cell.Discarded)) {
+		return e.giveUp(ctx, c, run, req)
+	}
 	o, err := e.offerNow(ctx, c, run)
 	if err != nil {
 		return out, err
@@ -83,6 +88,109 @@ func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.Dis
 	}
 	out.Cell, out.Runs, out.Receipt = e.cellView(c), runsAPI(o.covers), d.String()
 	return out, nil
+}
+
+// giveUp frees what is kept of a result that was restored or discarded. It needs hardly any
+// space itself: a disk that such results have filled has this way out.
+func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
+	const opName = "engine.Discard"
+	k, err := e.reg.checkpoint(run.In.After)
+	if err != nil {
+		return out, err
+	}
+	switch {
+	case k.Gone || k.ID == run.In.Before:
+		return out, cell.Errorf(cell.Conflict, opName, "pando gc shows what pando can free", "nothing is kept of the result of run %s", run.ID)
+	case e.ancestors(c.Head)[k.ID]:
+		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "the result of run %s is in the workspace of cell %s", run.ID, c.Title())
+	case slices.Contains(c.KnownAt, k.ID):
+		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
+	}
+	k.Gone = true
+	run.Verdict, run.Reason, run.By = string(cell.Discarded), "given up", "user"
+	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.Run}, Number: e.headNumber(c), DryRun: req.DryRun}
+	if out.Freed, err = e.dropStates(&k, true); err != nil || req.DryRun {
+		out.Cell = e.cellView(c)
+		return out, err
+	}
+	if !req.Lose {
+		return out, cell.Errorf(cell.Conflict, opName, "confirm it with --yes", "this gives up for good what is kept of run %s, %s", run.ID, policy.FormatSize(out.Freed))
+	}
+	err = e.freeing(func() error {
+		d, err := e.seal(ctx, "discard/"+newKey(), endPredicate{
+			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Discarded), "given up", "user"},
+			From: point(&k), Backend: c.Backend, Downgrades: c.Setup.Downgrades,
+		}, &k, run)
+		out.Receipt = d.String()
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	_, err = e.dropStates(&k, false)
+	e.keepReserve() // there may be room for it again
+	out.Cell, out.Runs = e.cellView(c), []api.Run{run.Run}
+	return out, err
+}
+
+// dropStates removes the layers of a checkpoint that nothing else names, and returns how
+// much space they hold, in bytes. With dry it removes nothing.
+func (e *Engine) dropStates(k *Checkpoint, dry bool) (freed int64, err error) {
+	needed, _, _ := e.neededBut(k.ID)
+	for _, s := range k.states() {
+		p, err := e.providerOf(s.Provider)
+		if err != nil {
+			return freed, err
+		}
+		for _, l := range s.Layers {
+			if needed[l] {
+				continue
+			}
+			needed[l] = true // once
+			n, err := p.Size(l)
+			if err == nil {
+				freed += n
+			}
+			if !dry {
+				if err := p.Drop(l); err != nil && !os.IsNotExist(err) {
+					return freed, err
+				}
+			}
+		}
+	}
+	return freed, nil
+}
+
+// keptMost is the run whose kept result holds the most space, of those that can be given
+// up, and how much that is. "" if there is none.
+func (e *Engine) keptMost() (most cell.RunID, size int64) {
+	for _, r := range e.reg.listRuns("") {
+		if r.Verdict != string(cell.Restored) && r.Verdict != string(cell.Discarded) || r.In.After == r.In.Before {
+			continue
+		}
+		c, err := e.reg.cell(r.CellID())
+		k, kerr := e.reg.checkpoint(r.In.After)
+		if err != nil || kerr != nil || k.Gone || c.State == cell.Removed || slices.Contains(c.KnownAt, k.ID) || e.ancestors(c.Head)[k.ID] {
+			continue
+		}
+		p, err := e.providerOf(k.State.Provider)
+		if err != nil || len(k.State.Layers) == 0 {
+			continue
+		}
+		if n, err := p.Size(k.State.Layers[len(k.State.Layers)-1]); err == nil && n > size {
+			most, size = r.RunID(), n
+		}
+	}
+	return most, size
+}
+
+// spaceHint says how space can be had.
+func (e *Engine) spaceHint() string {
+	hint := "free some space: `pando gc` shows what pando can free"
+	if r, n := e.keptMost(); n > 0 {
+		hint += fmt.Sprintf("; `pando discard %s --yes` gives up what is kept of that run, %s", r, policy.FormatSize(n))
+	}
+	return hint
 }
 
 // waiting returns the runs that wait for a verdict since something of the cell was

@@ -457,10 +457,7 @@ func writable(m *cell.Mount) string { return orElse(m.Upper, m.Source) }
 // git would: that is no secret, and without it no commit can be made. What the
 // cell makes of it later is its own affair.
 func (e *Engine) fillHome(home string) error {
-	if conf := gitdir.IdentityConfig(gitdir.Identity(e.cfg.User.Home)); conf != nil {
-		return os.WriteFile(filepath.Join(home, ".gitconfig"), conf, 0o644)
-	}
-	return nil
+	return os.WriteFile(filepath.Join(home, ".gitconfig"), gitdir.CellConfig(gitdir.Identity(e.cfg.User.Home)), 0o644)
 }
 
 // follow makes a command one that can be asked for, until some time after its

@@ -194,10 +194,10 @@ func (x *execution) startCommand(ctx context.Context) error {
 }
 
 func (x *execution) resolvedWorkdir() string {
-	if x.plan != nil && x.plan.Workdir != "" {
+	if x.plan != nil && x.plan.Workdir != "" && x.plan.Workdir != x.c.Source {
 		return x.plan.Workdir
 	}
-	return x.workdir()
+	return x.workdir() // what is in the workspace is known now
 }
 
 // lookPath lists the files to try as the command's program.

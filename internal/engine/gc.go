@@ -194,6 +194,11 @@ func (e *Engine) expireSources(dry bool, now time.Time) ([]api.GCItem, error) {
 // needed returns every layer that something names, and the trees: by digest,
 // and those that are in memory.
 func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, held []*workspace.Tree) {
+	return e.neededBut("")
+}
+
+// neededBut is needed as if a checkpoint were gone.
+func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees map[cell.Digest]bool, held []*workspace.Tree) {
 	layers, trees = map[string]bool{}, map[cell.Digest]bool{}
 	need := func(s workspace.State) {
 		for _, l := range s.Layers {
@@ -204,7 +209,7 @@ func (e *Engine) needed() (layers map[string]bool, trees map[cell.Digest]bool, h
 	imports := e.under.imports() // before the records, which what ends meanwhile is in
 	e.reg.mu.RLock()
 	for _, k := range e.reg.checkpoints {
-		if !k.Gone {
+		if !k.Gone && k.ID != but {
 			for _, s := range k.states() {
 				need(s)
 			}

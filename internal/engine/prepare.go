@@ -46,7 +46,10 @@ func (x *execution) prepare(ctx context.Context) error {
 	e := x.e
 	x.c = *x.p.cell
 	if err := e.keepReserve(); err != nil {
-		return full(err)
+		if isFull(err) {
+			return cell.Errorf(cell.Unavailable, "engine", e.spaceHint()+"; then try again", "cannot go on: %w", err)
+		}
+		return err
 	}
 	if x.c.Head != "" {
 		if _, err := e.living(ctx, &x.c); err != nil {
@@ -188,16 +191,41 @@ func mountFlags(p *runPlan) (out []string) {
 	return out
 }
 
-// workdir is where the command runs: the source's top, or what was asked.
+// workdir is where the command runs: what was asked, or where the caller stands in the
+// source, or its top.
 func (x *execution) workdir() string {
 	w := x.p.req.Workdir
 	switch {
 	case w == "":
-		return x.c.Source
+		return x.standing()
 	case filepath.IsAbs(w):
 		return filepath.Clean(w)
 	}
 	return filepath.Join(x.c.Source, w)
+}
+
+// standing is the folder of the workspace in which the caller of a run is, if it is one.
+func (x *execution) standing() string {
+	top := x.c.Source
+	if x.run.ID == "" || x.c.NoSource || x.p.confined || x.p.req.CallerDir == "" {
+		return top
+	}
+	dir, err := filepath.EvalSymlinks(x.p.req.CallerDir)
+	if err != nil {
+		return top
+	}
+	rel, err := filepath.Rel(top, dir)
+	if err != nil || rel == "." || !filepath.IsLocal(rel) {
+		return top
+	}
+	tree, err := x.e.tree(x.l.ctx, &x.before)
+	if err != nil {
+		return top
+	}
+	if at, err := tree.Lookup(rel); err != nil || at.Type != workspace.Folder {
+		return top
+	}
+	return filepath.Join(top, rel)
 }
 
 // firstCheckpoint makes the base of a new cell its checkpoint 1.

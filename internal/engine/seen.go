@@ -32,7 +32,7 @@ func tagOf(facts ...any) string {
 	return cell.Sum(b).String()
 }
 
-// cellTag is of the checkpoint that a cell is at, of its latest run with its verdict,
+// cellTag is of the checkpoint that a cell is at, of what of it is in its source, of its latest run with its verdict,
 // and of its labels and variables: not of what its processes do, nor of how long it
 // lives.
 func (e *Engine) cellTag(c *Cell) string {
@@ -44,7 +44,7 @@ func (e *Engine) cellTag(c *Cell) string {
 	if l := e.reg.lease(c.ID); l != nil {
 		labels = l.Labels
 	}
-	return tagOf("cell", c.ID, c.Head, c.LastRun, verdict, labels, e.leasedEnv(c.ID))
+	return tagOf("cell", c.ID, c.Head, c.Known, c.LastRun, verdict, labels, e.leasedEnv(c.ID))
 }
 
 // runTag is of which run it is, how far it has come, and its verdict.

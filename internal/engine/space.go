@@ -70,7 +70,7 @@ const DefaultFree = 64 << 20
 func (e *Engine) roomy() error {
 	free, keep, err := e.free()
 	if err == nil && free < keep {
-		return cell.Errorf(cell.Unavailable, "engine.roomy", "free some space: `pando gc` shows what pando can free",
+		return cell.Errorf(cell.Unavailable, "engine.roomy", e.spaceHint(),
 			"cannot make anything new: %s has %s free, and %s are kept: %w", e.cfg.Home.State, policy.FormatSize(free), policy.FormatSize(keep), unix.ENOSPC)
 	}
 	return err

@@ -314,6 +314,44 @@ func TestX55NothingPendingIsLostUnasked(t *testing.T) {
 	b.verified()
 }
 
+// What is kept of a failed or discarded run can be given up, and what it holds is free.
+func TestX27KeptResultsAreGivenUp(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	failed := b.run("w", "head -c 3000000 /dev/zero > big; exit 1")
+	if r, n := b.keptMost(); string(r) != failed.ID || n < 3_000_000 {
+		t.Errorf("kept most: %s, %d", r, n)
+	}
+	if hint := b.spaceHint(); !strings.Contains(hint, "pando discard "+failed.ID) {
+		t.Errorf("the hint is %q", hint)
+	}
+	layers := len(b.layers())
+	dry, err := b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{DryRun: true})
+	if err != nil || dry.Freed < 3_000_000 || len(b.layers()) != layers || b.verdict(failed) != "restored" {
+		t.Errorf("dry: %+v, %v", dry, err)
+	}
+	b.wantKind("unasked", second(b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{})), cell.Conflict, "for good")
+	res, err := b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{Lose: true})
+	if err != nil || res.Freed != dry.Freed || len(b.layers()) >= layers || b.verdict(failed) != "discarded" {
+		t.Errorf("%+v, %v; %d layers, there were %d", res, err, len(b.layers()), layers)
+	}
+	b.wantKind("once more", second(b.Discard(b.ctx, runTarget(failed), api.DiscardRequest{})), cell.Conflict, "nothing is kept")
+	b.wantKind("back", second(b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: failed.After.Number, Lose: true})), cell.NotFound)
+
+	// What is in the workspace, in a fork or in the source is not free to go.
+	kept := b.run("w", "echo 1 > f; exit 1")
+	b.must(second(b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: kept.After.Number})))
+	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "child"})))
+	b.must(second(b.Undo(b.ctx, b.id("w"), api.UndoRequest{})))
+	b.must(second(b.Discard(b.ctx, runTarget(kept), api.DiscardRequest{Lose: true})))
+	b.has("child", "f: 1")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("child"), api.AcceptRequest{Apply: true, Force: true, Reason: "a test"})))
+	if b.source("f") != "1\n" {
+		t.Errorf("the source has %q", b.source("f"))
+	}
+	b.verified()
+}
+
 // --include of what did not change is a mistake.
 func TestX34IncludeNamesAChange(t *testing.T) {
 	t.Parallel()
@@ -322,6 +360,26 @@ func TestX34IncludeNamesAChange(t *testing.T) {
 	b.wantKind("a typing error", second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".enwrc"}})), cell.Invalid, ".enwrc")
 	b.wantFiles("refused", map[string]string{"f": "0"})
 	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{"f", ".envrc"}})))
+}
+
+// A run that changed times alone is accepted and asks for nothing. (Of git's index:
+// x29-clean-is-clean.)
+func TestX34NothingOfSubstance(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "d/g: g")
+	for _, script := range []string{"printf 0 > f", "printf g > d/g; printf 0 > f", "echo x > d/tmp; rm d/tmp"} {
+		for _, name := range []string{"w", ""} {
+			if r := b.run(name, script); r.Verdict != "accepted" || r.Reason != "no changes" {
+				t.Errorf("%q in cell %q is %s, %s", script, name, r.Verdict, r.Reason)
+			}
+		}
+	}
+	for _, script := range []string{"printf 1 > f", "rm d/g", "mkdir empty", "rm -r empty"} {
+		if r := b.run("w", script); r.Verdict != "pending" {
+			t.Errorf("%q is %s, %s", script, r.Verdict, r.Reason)
+		}
+	}
+	b.verified()
 }
 
 // What somebody took back by hand is applied again.
@@ -388,6 +446,7 @@ func TestTransactions(t *testing.T) {
 			"revert":  func(*rapid.T) { h.revert() },
 			"undo":    func(*rapid.T) { h.undo() },
 			"discard": func(*rapid.T) { h.discard() },
+			"give up": func(*rapid.T) { h.giveUp() },
 			"fork":    func(*rapid.T) { h.fork() },
 			"daemon":  func(*rapid.T) { h.reopen() },
 		})
@@ -583,6 +642,20 @@ func (h *history) discard() {
 		return
 	}
 	h.lost(before, ids(res.Runs))
+}
+
+// giveUp discards a run whose result is kept.
+func (h *history) giveUp() {
+	r := rapid.SampledFrom(h.runs).Draw(h.rt, "run")
+	if v := h.verdict(r); v != "restored" && v != "discarded" {
+		return
+	}
+	before, source := h.waiting(), h.files()
+	if _, err := h.Discard(h.ctx, runTarget(r), api.DiscardRequest{Lose: true}); err != nil {
+		h.wantKind("give up", err, cell.Conflict)
+	}
+	h.wantFiles("give up", source)
+	h.lost(before, nil)
 }
 
 func (h *history) fork() {

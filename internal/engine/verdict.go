@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -27,7 +29,7 @@ func (x *execution) succeeded() bool {
 func (x *execution) judge(diff *diff.Diff) {
 	run := x.run
 	run.By = "pando"
-	unchanged := run.Before.TreeDigest == run.After.TreeDigest || onlyFolderTimes(x.e, diff, run)
+	unchanged := run.Before.TreeDigest == run.After.TreeDigest || nothingOfSubstance(x.e, diff, run)
 	switch {
 	case run.In.LetGo != "":
 		run.Verdict, run.Reason = string(cell.Restored), "the result could not be kept: "+run.In.LetGo
@@ -62,9 +64,9 @@ func failure(run *Run) string {
 	return how
 }
 
-// onlyFolderTimes reports whether nothing differs but the times of folders in
-// which something came and went.
-func onlyFolderTimes(e *Engine, diff *diff.Diff, run *Run) bool {
+// nothingOfSubstance reports whether nothing differs but the times of files and folders,
+// and git's index: a look at the tree refreshes that, and it is never applied.
+func nothingOfSubstance(e *Engine, diff *diff.Diff, run *Run) bool {
 	if len(diff.Files) > 0 || diff.Ignored.Count > 0 {
 		return false
 	}
@@ -77,12 +79,14 @@ func onlyFolderTimes(e *Engine, diff *diff.Diff, run *Run) bool {
 	if err != nil {
 		return false
 	}
-	for _, c := range changes {
-		if c.Old == nil || c.New == nil || c.Old.Type != workspace.Folder || c.New.Type != workspace.Folder || c.Old.Mode != c.New.Mode {
+	return !slices.ContainsFunc(changes, func(c workspace.Change) bool {
+		if c.Path == ".git/index" || strings.HasSuffix(c.Path, "/.git/index") {
 			return false
 		}
-	}
-	return true
+		o, n := c.Old, c.New
+		return o == nil || n == nil || o.Type != n.Type || o.Mode != n.Mode || !slices.Equal(o.XAttrs, n.XAttrs) ||
+			o.Type != workspace.Folder && (o.Digest != n.Digest || o.Target != n.Target || o.Rdev != n.Rdev)
+	})
 }
 
 func digest(s string) cell.Digest {

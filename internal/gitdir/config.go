@@ -196,14 +196,17 @@ func clean(s string) string {
 	return s
 }
 
-// IdentityConfig is a git config that says who commits; nil when nothing is
-// known.
-func IdentityConfig(name, email string) []byte {
+// CellConfig is the git config of a cell's home. It says who commits, where that is known,
+// and that files are told by their size and time: they are copies, whose inodes and times
+// of change are not those of git's index, and a clean work tree is clean all the same
+// (core.checkStat and core.trustctime of git-config(1)).
+func CellConfig(name, email string) []byte {
+	const stat = "# Made by pando for this cell.\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n"
 	if name == "" && email == "" {
-		return nil
+		return []byte(stat)
 	}
 	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	out := "# From the host, made by pando for this cell.\n[user]\n"
+	out := stat + "# From the host:\n[user]\n"
 	for _, v := range [][2]string{{"name", name}, {"email", email}} {
 		if v[1] != "" {
 			out += "\t" + v[0] + " = \"" + quote.Replace(v[1]) + "\"\n"

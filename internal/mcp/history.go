@@ -99,7 +99,7 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 type diffIn struct {
 	Cell    string `json:"cell,omitempty" jsonschema:"name or id of the cell; or give run"`
 	Run     string `json:"run,omitempty" jsonschema:"id of a run (r-…): what it changed"`
-	From    int    `json:"from,omitempty" jsonschema:"of a cell: number of the checkpoint to compare from; default the one before its latest run"`
+	From    int    `json:"from,omitempty" jsonschema:"of a cell: number of the checkpoint to compare from; default what its source is known to be"`
 	To      int    `json:"to,omitempty" jsonschema:"of a cell: number of the checkpoint to compare to; default its present state"`
 	Stat    bool   `json:"stat,omitempty" jsonschema:"only how much changed in which files"`
 	Ignored bool   `json:"ignored,omitempty" jsonschema:"with the files that git ignores"`

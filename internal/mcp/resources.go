@@ -26,7 +26,7 @@ var templates = []sdk.ResourceTemplate{
 	{URITemplate: "pando://runs/{run}/receipt", Name: "receipt of a run", Description: "What a run did and how it was isolated, signed; for people", MIMEType: "text/markdown"},
 	{URITemplate: "pando://receipts/{receipt}", Name: "receipt", Description: "A receipt, by its digest; for people", MIMEType: "text/markdown"},
 	{URITemplate: "pando://receipts/{receipt}/statement", Name: "statement", Description: "The signed statement of a receipt", MIMEType: "application/json"},
-	{URITemplate: "pando://cells/{cell}/diff", Name: "diff of a cell", Description: "What its latest run changed; with ?from=N&to=N between checkpoints", MIMEType: "text/x-diff"},
+	{URITemplate: "pando://cells/{cell}/diff", Name: "diff of a cell", Description: "What it is beside its source; with ?from=N&to=N between checkpoints", MIMEType: "text/x-diff"},
 	{URITemplate: "pando://cells/{cell}/files/{+path}", Name: "file", Description: "A file of a cell, relative to its workspace; //PATH for an absolute one"},
 	{URITemplate: "pando://outputs/{output}", Name: "output", Description: "Output that was too long for an answer", MIMEType: "text/plain"},
 	{URITemplate: "pando://{+resource}", Name: "part", Description: "Any of the others from ?offset=BYTES on"},
