@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,7 +75,10 @@ func TestX23WhoWaitedKeepsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, "f: 0")
 		b.run("w", "true")
-		req := b.request("w", "sleep 10")
+		_, err := b.StartRun(b.ctx, b.request("w", "sleep 10"))
+		b.must(err)
+		synctest.Wait()
+		req := b.request("w", "true") // it waits, too
 		req.Policy, req.PolicyName = smallPolicy, "p.yaml"
 		first, err := b.StartRun(b.ctx, req)
 		b.must(err)
@@ -88,4 +92,23 @@ func TestX23WhoWaitedKeepsIt(t *testing.T) {
 		}
 		b.verified()
 	})
+}
+
+// Each flag is kept by itself.
+func TestX23EachFlagIsKept(t *testing.T) {
+	k := kept{Policy: "version: 1\n", PolicyName: "p.yaml", Mounts: []string{"/a:/b"}, Allow: []string{"a.example", "b.example"}, Credentials: []string{"key"},
+		Limits: api.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"}}
+	var req api.RunRequest
+	words := strings.Join(k.fill(&req), " ")
+	if words != "--policy p.yaml --allow a.example --allow b.example --credential key --mount /a:/b --cpus 1 --memory 1G --pids 9 --disk 2G" {
+		t.Errorf("it says %q", words)
+	}
+	if got, err := (&runPlan{req: req}).keeps(); err != nil || !reflect.DeepEqual(got, k) {
+		t.Errorf("it is %+v, %v", got, err)
+	}
+	told := api.RunRequest{Policy: "x", Mounts: []string{"m"}, Allow: []string{"a"}, Credentials: []string{"c"}, Limits: api.Limits{CPUs: "2", Memory: "2G", PIDs: "2", Disk: "1G"}}
+	want := told
+	if words := k.fill(&told); len(words) > 0 || !reflect.DeepEqual(told, want) {
+		t.Errorf("what is told becomes %+v, %q", told, words)
+	}
 }
