@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// deaf is a command line whose words nobody reads, and that finds no daemon.
+// deaf returns a command line without output, in an installation without a daemon.
 func deaf(t *testing.T) *app {
 	t.Helper()
 	t.Setenv("PANDO_HOME", filepath.Join(t.TempDir(), "home"))

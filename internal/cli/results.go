@@ -41,7 +41,7 @@ func (a *app) diffCmd() *cobra.Command {
 	var stat, patch, ignored bool
 	var include []string
 	c := &cobra.Command{
-		Use:   "diff [CELL|RUN] [A [B]]",
+		Use:   "diff [RUN|CELL] [A [B]]",
 		Short: "Show what changed",
 		Long: `Show what changed: of a cell, from what its source is known to be to what the
 cell is now, which is what pando accept takes; of a run, from before to after it;
@@ -202,7 +202,7 @@ opened. --strict holds all of them back.`,
 				case res.DryRun:
 					a.say("%s would be accepted (digest %s)", what, changesDigest(res.Digest))
 				case req.Apply && len(res.Applied) == 0:
-					a.say("%s accepted; nothing was to be applied: %s has it already", what, printable(res.Source))
+					a.say("%s accepted; nothing new was to be applied to %s", what, printable(res.Source))
 				case req.Apply:
 					a.say("%s accepted, %s applied to %s; take it back with: pando revert %s", what, plural(len(res.Applied), "file"), printable(res.Source), revertible(res))
 				default:
@@ -260,11 +260,12 @@ func shellWord(s string) string {
 func (a *app) discardCmd() *cobra.Command {
 	var req api.DiscardRequest
 	c := &cobra.Command{
-		Use: "discard [CELL|RUN]", Short: "Throw away what waits in a cell, or a run's result; it is kept for 7 days",
+		Use: "discard [RUN|CELL]", Short: "Throw away what waits in a cell, or a run's result; it is kept for 7 days",
 		Long: `Throw away what waits for a verdict in a cell, which goes back to before it, or the
 result of its latest run. It is kept as a checkpoint for 7 days: pando restore brings
 it back. A run that was restored or discarded gives up what is kept of it, and the
-space that this holds. Without a name it is the cell with the newest result from here that waits.`,
+space that this holds. Without a name it is the cell with the newest result from here
+that waits.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := a.client.DiscardCell
@@ -307,7 +308,7 @@ space that this holds. Without a name it is the cell with the newest result from
 func (a *app) revertCmd() *cobra.Command {
 	var req api.RevertRequest
 	c := &cobra.Command{
-		Use: "revert [CELL|RUN]", Short: "Take back from the source what accept --apply brought there",
+		Use: "revert [RUN|CELL]", Short: "Take back from the source what accept --apply brought there",
 		Long: `Take back from the source what accept --apply brought there last: of a run, of a
 cell, or, without a name, of all that ran here. All or nothing: when a file is not
 what was written there, nothing is changed, and the file is named. The runs wait for

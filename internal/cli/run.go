@@ -25,9 +25,9 @@ func (a *app) runCmd() *cobra.Command {
 		Short: "Run a command as a governed run: checkpoint, run, receipt, verdict",
 		Long: `Run a command in a cell on a copy of a directory: of the git repository that this
 directory is in, if it is in one, and then the command starts where you are in it. The
-directory itself is never written. A command that fails is rolled back (and what it did is kept for seven
-days); one that succeeds waits for you: pando diff, pando accept --apply, pando
-discard.
+directory itself is never written. A command that fails is rolled back (and what it did
+is kept for seven days); one that succeeds waits for you: pando diff, pando accept
+--apply, pando discard.
 
 With --cell NAME the cell is kept, and the next run in it goes on where this one
 ended, with the same policy, grants, mounts and limits where it says nothing else
@@ -161,7 +161,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 }
 
 // repository is the work tree of git that this directory is in, or the directory itself.
-// What is above the user's home is nobody's work tree.
+// The user's home, and what is above it, is not looked at: a home is never a source.
 func (a *app) repository() string {
 	home, _ := os.UserHomeDir()
 	for dir := a.dir; dir != "/" && dir != home; dir = filepath.Dir(dir) {

@@ -131,6 +131,9 @@ func (d *Daemon) checkpointOf(r *http.Request, number *int, digest string) (cell
 	if *number > 0 {
 		return d.cellOf(r)
 	}
+	if digest == "" && selector(r, "cell") == "" {
+		return "", unnamed("cell")
+	}
 	k, err := d.cfg.Engine.SelectCheckpoint(orElse(digest, selector(r, "cell")), r.URL.Query().Get("dir"))
 	*number = k.Number
 	return k.Cell, err

@@ -107,9 +107,9 @@ const (
 	lockPause = 5 * time.Millisecond
 )
 
-// Lock takes the lock of a state, which the returned file holds and which then says who
-// has it. When another daemon holds it, it is an Exists error; when that is, or was a moment
-// ago, on another host, an Unavailable one that names it.
+// Lock takes the lock of a state. The returned file holds it, and has a home.Holder of this
+// process in it. When another daemon holds the lock, the error is Exists; when that daemon
+// is on another host, or was a moment ago, Unavailable, with the name of the host.
 func Lock(h home.Home) (*os.File, error) {
 	f, err := os.OpenFile(h.Lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -138,7 +138,7 @@ func Lock(h home.Home) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes into the lock who has it, or had it.
+// sign writes a home.Holder of this process into the lock.
 func sign(h home.Home, lock *os.File, ended bool) error {
 	name, _ := os.Hostname()
 	b, err := json.Marshal(home.Holder{PID: os.Getpid(), Host: home.Host(), HostName: name, Run: h.Run, Ended: ended})
@@ -185,7 +185,7 @@ func KeepLock(ctx context.Context, h home.Home) {
 	}
 }
 
-// Unlock lets go of the lock: nobody has the state any more, on whatever host.
+// Unlock releases the lock, and notes in it that its daemon has ended, for other hosts.
 func Unlock(h home.Home, lock *os.File) {
 	sign(h, lock, true)
 	lock.Close()

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -55,4 +57,29 @@ func TestX19AnotherHost(t *testing.T) {
 			t.Errorf("%s: at its end it says %+v", what, o)
 		}
 	}
+}
+
+// A daemon that lives touches its lock more often than a lock gets stale.
+func TestX19TheLockIsTouched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := home.Home{State: dir, Run: dir}
+		f, err := Lock(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go KeepLock(ctx, h)
+		for range 3 {
+			time.Sleep(lockStale)
+			synctest.Wait()
+			st, err := os.Stat(h.Lock())
+			if err != nil || time.Since(st.ModTime()) >= lockTouched {
+				t.Errorf("it was touched at %v, and it is %v: %v", st.ModTime(), time.Now(), err)
+			}
+		}
+		cancel()
+		synctest.Wait()
+		Unlock(h, f)
+	})
 }

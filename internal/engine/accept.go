@@ -22,7 +22,7 @@ import (
 )
 
 // Accept takes what a cell is now, or what one run of it changed. It checks the records of
-// the runs whose results that has, and gives each of them its verdict.
+// all runs whose results are part of that, and gives each of these runs its verdict.
 func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
 	err = e.decide(ctx, t, "accept", seen, func(c *Cell, run *Run) error {
 		if run != nil && c.State == cell.Removed && run.Verdict == string(cell.Accepted) && !req.Apply { // it changed nothing, and its cell went
@@ -224,7 +224,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 		if len(objects) == 1 { // what covers it was accepted before
 			done.Runs = e.acceptedIn(o)
 		}
-		c.Applied = append(c.Applied, *done)
+		c.Applied = append(slices.Clone(c.Applied), *done)
 	}
 	if c.Anonymous() {
 		c.Expires = time.Now().Add(keepAnonymous).UTC()
@@ -313,8 +313,6 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 		case cell.Restored, cell.Discarded:
 			return decided(o.run, c)
 		}
-	}
-	if o.run != nil {
 		for _, later := range e.reg.listRuns(c.ID) {
 			if later.ID == o.run.ID {
 				break

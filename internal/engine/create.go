@@ -119,7 +119,7 @@ func (e *Engine) planCreate(req *api.CreateRequest) (*runPlan, error) {
 		CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}
 	if req.Policy != "" {
-		run.PolicyName = "the policy of cell " + req.Name
+		run.PolicyName = policyOfCell + req.Name
 	}
 	empty := ""
 	switch {

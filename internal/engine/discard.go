@@ -61,11 +61,6 @@ func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.Dis
 	}
 	objects := []any{c}
 	at := o.at
-	if run != nil {
-		if at, err = e.reg.checkpoint(run.In.After); err != nil {
-			return out, err
-		}
-	}
 	if at.ID != to.ID {
 		at.Expires = time.Now().Add(keepResult).UTC()
 		objects = append(objects, &at)
@@ -116,18 +111,23 @@ func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardR
 	if !req.Lose {
 		return out, cell.Errorf(cell.Conflict, opName, "confirm it with --yes", "this gives up for good what is kept of run %s, %s", run.ID, policy.FormatSize(out.Freed))
 	}
-	err = e.freeing(func() error {
-		d, err := e.seal(ctx, "discard/"+newKey(), endPredicate{
+	key := "discard/" + newKey()
+	seal := func() error {
+		d, err := e.seal(ctx, key, endPredicate{
 			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Discarded), "given up", "user"},
 			From: point(&k), Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 		}, &k, run)
 		out.Receipt = d.String()
 		return err
-	})
-	if err != nil {
+	}
+	err = e.freeing(seal)
+	full := isFull(err)
+	if err != nil && !full {
 		return out, err
 	}
-	_, err = e.dropStates(&k, false)
+	if _, err = e.dropStates(&k, false); err == nil && full { // not even the reserve was there: what is given up makes room for its record
+		err = seal()
+	}
 	e.keepReserve() // there may be room for it again
 	out.Cell, out.Runs = e.cellView(c), []api.Run{run.Run}
 	return out, err

@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/policy"
 )
 
 // logLimit is how much of each output stream a run keeps, in bytes. What goes
@@ -75,6 +76,12 @@ func (x *execution) start(ctx context.Context) error {
 	return x.startCommand(ctx)
 }
 
+// mountsIn are the mounts of a policy in its canonical form.
+func mountsIn(canonical []byte) []policy.Mount {
+	eff, _ := policy.Parse(canonical) // what can't be read has none, and is another
+	return eff.Files.Mounts
+}
+
 // regovern puts the run's policy into force in a cell that lives: what is
 // decided at the gateway changes at once, what was made with the cell can't.
 func (x *execution) regovern(ctx context.Context) error {
@@ -84,7 +91,7 @@ func (x *execution) regovern(ctx context.Context) error {
 	}
 	what := ""
 	switch {
-	case len(pol.Files.Mounts) > 0 && !slices.Equal(x.p.req.Mounts, s.Kept.Mounts), x.p.req.Policy != s.Kept.Policy && strings.Contains(x.p.req.Policy+s.Kept.Policy, "mounts"), !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
+	case !slices.Equal(mountsIn(pol.Canonical()), mountsIn([]byte(s.PolicyText))), !slices.Equal(pol.Files.Hidden, s.Hidden), !slices.Equal(pol.Files.ReadOnly, s.ReadOnly), !slices.Equal(pol.Processes.Deny, s.Programs):
 		what = "mounts"
 	case pol.Talks() != s.Talks:
 		what = "network interface"

@@ -214,13 +214,17 @@ func (x *execution) quiesce(ctx context.Context) error {
 	return nil
 }
 
+// sides are the workspace before the run and after it.
+func (x *execution) sides(ctx context.Context, after *Checkpoint) (a, b workspace.Side, err error) {
+	if a, err = x.e.side(ctx, &x.before); err == nil {
+		b, err = x.e.side(ctx, after)
+	}
+	return a, b, err
+}
+
 // compare computes what the run changed.
 func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff, error) {
-	a, err := x.e.side(ctx, &x.before)
-	if err != nil {
-		return nil, err
-	}
-	b, err := x.e.side(ctx, after)
+	a, b, err := x.sides(ctx, after)
 	if err != nil {
 		return nil, err
 	}
@@ -332,11 +336,7 @@ func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *
 // withoutHeld compares once more, without renames: one could lead from what is applied to
 // what is held back.
 func (x *execution) withoutHeld(ctx context.Context, after *Checkpoint) (*diff.Diff, error) {
-	a, err := x.e.side(ctx, &x.before)
-	if err != nil {
-		return nil, err
-	}
-	b, err := x.e.side(ctx, after)
+	a, b, err := x.sides(ctx, after)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -291,6 +292,7 @@ const fresh = 10 * time.Minute
 // of checkpoints whose cell it accepts, whatever their age.
 func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem, error) {
 	var items []api.GCItem
+	var failed error
 	young := e.under.oldest() // before what is needed is found out: see there
 	layers, _, _ := e.needed()
 	candidates := map[string]bool{}
@@ -329,12 +331,12 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 			items = append(items, api.GCItem{What: "layer", Name: l, Bytes: size, Why: "no checkpoint names it"})
 			if !dry {
 				if err := p.Drop(l); err != nil {
-					return items, err
+					failed = errors.Join(failed, err) // the others go all the same
 				}
 			}
 		}
 	}
-	return items, nil
+	return items, failed
 }
 
 // memories are the roots of the images that checkpoints name.

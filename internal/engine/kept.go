@@ -26,23 +26,41 @@ func (p *runPlan) keeps() (kept, error) {
 	req := &p.req
 	k := kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: req.Limits}
 	k.Limits.Timeout = ""
-	text, had, err := policy.WithoutEnvironment([]byte(req.Policy))
-	if req.Policy != "" && err != nil {
+	var had bool
+	var err error
+	if k.Policy, had, err = keepablePolicy(req.Policy); err != nil {
 		return k, err
-	}
-	if req.Policy != "" {
-		k.Policy = redactor.String(string(text))
 	}
 	k.NoVariables = had || p.asked.Policy == "" && p.asked.PolicyName == "" && p.cell != nil && p.cell.Setup.Kept.NoVariables
 	return k, nil
 }
+
+// keepablePolicy is the text of a policy file as it may be written down: as it is, unless it has
+// variables, which it reports, or what looks like a secret; then its rules alone.
+func keepablePolicy(text string) (kept string, variables bool, err error) {
+	if text == "" {
+		return "", false, nil
+	}
+	rules, variables, err := policy.Bare([]byte(text))
+	if err == nil && !variables && redactor.String(text) == text {
+		return text, false, nil
+	}
+	return string(rules), variables, err
+}
+
+// policyOfCell is how a policy is called that was given with a cell, and not as a file.
+const policyOfCell = "the policy of cell "
 
 // fill completes a request with what is kept and what it says nothing of, and returns the
 // words for that.
 func (k *kept) fill(req *api.RunRequest) (words []string) {
 	if req.Policy == "" && req.PolicyName == "" && k.PolicyName != "" {
 		req.Policy, req.PolicyName = k.Policy, k.PolicyName
-		words = append(words, "--policy "+k.PolicyName)
+		if strings.HasPrefix(k.PolicyName, policyOfCell) {
+			words = append(words, "its policy")
+		} else {
+			words = append(words, "--policy "+k.PolicyName)
+		}
 		if k.NoVariables {
 			words = append(words, "(without its variables)")
 		}

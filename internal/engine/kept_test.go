@@ -112,3 +112,30 @@ func TestX23EachFlagIsKept(t *testing.T) {
 		t.Errorf("what is told becomes %+v, %q", told, words)
 	}
 }
+
+// A policy file is kept as it is, unless something in it may be a secret: then its rules.
+func TestX23WhatIsKeptOfAPolicy(t *testing.T) {
+	const token = "ghp_2cK2mXq7Lw3Zt8Rb5Yc1Vd4Ne6Pf0Hj2Su7Q"
+	for _, c := range []struct {
+		text      string
+		same, had bool
+	}{
+		{"", true, false},
+		{"# why\nversion: 1\n", true, false},
+		{"# " + token + "\nversion: 1\n", false, false},
+		{"version: 1\nenvironment: {set: {A: " + token + "}}\n", false, true},
+	} {
+		kept, had, err := keepablePolicy(c.text)
+		if err != nil || had != c.had || (kept == c.text) != c.same || strings.Contains(kept, token) {
+			t.Errorf("of %q %q is kept, %v, %v", c.text, kept, had, err)
+		}
+	}
+	spec, unkept := keepable(api.TemplateRequest{Policy: "version: 1\nenvironment: {set: {A: " + token + "}}\n"})
+	if strings.Contains(spec.Policy, token) || len(unkept) != 1 {
+		t.Errorf("of a template %q is kept, without %q", spec.Policy, unkept)
+	}
+	const plain = "version: 1\nenvironment: {set: {CI: \"true\"}}\n"
+	if spec, unkept := keepable(api.TemplateRequest{Policy: plain}); spec.Policy != plain || len(unkept) > 0 {
+		t.Errorf("of a template %q is kept, without %q", spec.Policy, unkept)
+	}
+}

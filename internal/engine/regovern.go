@@ -22,7 +22,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err != nil {
 		return err
 	}
-	eff, err := e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: "the policy of cell " + c.Title()}, "")
+	eff, err := e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: policyOfCell + c.Title()}, "")
 	if err != nil {
 		return err
 	}
@@ -46,8 +46,12 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 		}
 		return cell.Errorf(cell.Unsupported, opName, "give the policy when the cell is made", "cannot give cell %s another policy: %s", c.Title(), what)
 	}
+	keeps := kept{PolicyName: policyOfCell + c.Title(), Limits: s.Kept.Limits}
+	if keeps.Policy, keeps.NoVariables, err = keepablePolicy(text); err != nil {
+		return err
+	}
 	c.Shared = cell.Digest{}
-	s.Budgets = budgetsOf(pol.Limits)
+	s.Budgets, s.Kept = budgetsOf(pol.Limits), keeps
 	s.Policy, s.PolicyText, s.Origins, s.Handles = pol.Digest(), string(pol.Canonical()), pol.Origins, pol.Handles()
 	if _, _, err := e.lend(&c, s.Handles); err != nil {
 		return err

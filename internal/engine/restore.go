@@ -67,7 +67,8 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		}
 	}
 	var back []applied // oldest first
-	if here := e.ancestors(k.ID); takeBack {
+	if takeBack && len(c.Applied) > 0 {
+		here := e.ancestors(k.ID)
 		for _, a := range c.Applied {
 			if !here[a.Checkpoint] {
 				back = append(back, a)
@@ -84,6 +85,11 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 			return res, cell.Errorf(cell.KindOf(err), "engine.Undo", "see to these files; or undo it in the cell alone: pando undo --keep-source", "cannot undo what was applied: %w", err)
 		}
 		res.Reverted = r.Reverted
+		for _, again := range r.Runs { // what was applied with what is undone, and is not undone itself
+			if again.Verdict == string(cell.Pending) && !slices.Contains(res.Lost, again.ID) {
+				res.Reopened = append(res.Reopened, again.ID)
+			}
+		}
 		lost = e.lostBy(&c, &k) // with their verdicts of now
 	}
 	if req.DryRun {
@@ -144,7 +150,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		objects = append(objects, &r)
 		res.Reopened, act = append(res.Reopened, r.ID), "reopen"
 	}
-	if len(res.Reopened) > 0 {
+	if act == "reopen" {
 		if c.Anonymous() {
 			c.Expires = time.Time{}
 		}

@@ -243,7 +243,7 @@ func (e *Engine) cannotRevert(c *Cell, list []applied, err error) error {
 			}
 			patch := filepath.Join(r.Folder, "applied.patch")
 			if _, serr := os.Stat(patch); serr == nil {
-				return cell.Errorf(cell.NotFound, opName, fmt.Sprintf("take it back by its patch: git -C %s apply -R %s", c.Source, patch),
+				return cell.Errorf(cell.NotFound, opName, fmt.Sprintf("take it back by its patch: git -C %s apply -R %s (of several, applied-2.patch and so on, the last first)", c.Source, patch),
 					"cell %s was removed, and what its source was with it", c.Title())
 			}
 		}

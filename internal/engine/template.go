@@ -337,7 +337,7 @@ func templateDigest(spec api.TemplateRequest, tree cell.Digest, image string, su
 }
 
 // keepable takes what must not be written down out of a request: the values of
-// variables that look like secrets, which are named.
+// variables that look like secrets, which are named, also of those in its policy.
 func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []string) {
 	spec = req
 	spec.CallerEnv, spec.CallerDir, spec.DryRun = nil, "", false
@@ -352,6 +352,13 @@ func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []strin
 	spec.Setup, spec.Ready, spec.Warm = redactor.String(req.Setup), redactor.String(req.Ready), redactor.String(req.Warm)
 	if spec.Setup != req.Setup || spec.Ready != req.Ready || spec.Warm != req.Warm {
 		unkept = append(unkept, "its code")
+	}
+	if redactor.String(req.Policy) != req.Policy {
+		var variables bool
+		var err error
+		if spec.Policy, variables, err = keepablePolicy(req.Policy); variables || err != nil {
+			unkept = append(unkept, "its policy's variables")
+		}
 	}
 	return spec, unkept
 }

@@ -288,6 +288,25 @@ func TestX54VerdictsStayTrue(t *testing.T) {
 	b.verified()
 }
 
+// What was applied together is taken back together: a run that is not undone itself waits
+// again, and the answer names it.
+func TestX54UndoOfOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	one, two := b.run("w", "echo 1 > one"), b.run("w", "echo 2 > two")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	res, err := b.Undo(b.ctx, b.id("w"), api.UndoRequest{})
+	if err != nil || !slices.Equal(res.Reopened, []string{one.ID}) || !slices.Equal(res.Lost, []string{two.ID}) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	b.wantFiles("undone", map[string]string{"f": "0"})
+	b.has("w", "f: 0", "one: 1")
+	if b.verdict(one) != "pending" || b.verdict(two) != "restored" {
+		t.Errorf("the runs are %s and %s", b.verdict(one), b.verdict(two))
+	}
+	b.verified()
+}
+
 // Results of several runs are not thrown away without an answer, and come back together.
 func TestX55NothingPendingIsLostUnasked(t *testing.T) {
 	t.Parallel()

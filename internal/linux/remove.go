@@ -98,6 +98,9 @@ func (r *remover) remove(dir int, name string, depth int) bool {
 func (r *remover) empty(fd, depth int) {
 	for {
 		names, err := namesIn(fd)
+		if err == unix.ENOENT { // somebody else has removed the folder meanwhile
+			return
+		}
 		if err != nil {
 			r.failed(err)
 			return

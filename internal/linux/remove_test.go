@@ -2,8 +2,10 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +40,35 @@ func TestRemoveTreeNeedsAPlace(t *testing.T) {
 	for _, d := range []string{"sub/sub", "other"} {
 		if _, err := os.Stat(filepath.Join(inner, d)); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Several who remove the same tree at once all find it gone, and none of them fails.
+func TestRemoveTreeAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 100 {
+		tree := filepath.Join(dir, "tree")
+		for i := range 20 {
+			at := filepath.Join(tree, fmt.Sprint(i), "a", "b")
+			if err := os.MkdirAll(at, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(at, "f"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := RemoveTree(tree); err != nil {
+					t.Errorf("round %d: %v", round, err)
+				}
+			})
+		}
+		all.Wait()
+		if _, err := os.Lstat(tree); !os.IsNotExist(err) {
+			t.Fatalf("round %d: it is there: %v", round, err)
 		}
 	}
 }

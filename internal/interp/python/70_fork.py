@@ -35,6 +35,7 @@ class Trunk:
     frozen = {}  # how many of them are in what garbage collection doesn't see any more, by type
     words = []  # generators: name, and where 2,496 bytes of their state lie, which a fork fills
     state = None  # of the C library's
+    ssl = []  # of each OpenSSL that is loaded: its name, and its functions RAND_add and RAND_bytes
 
 
 @one
@@ -118,7 +119,7 @@ def prepare(template):
         Trunk.children = children
         _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # nobody waits for forks here
     call_all(reversed(AtFork.before))
-    Trunk.words = []
+    Trunk.words, Trunk.ssl = [], loaded_ssl()
     if template:
         generators()
         if AtFork.complete:

@@ -126,7 +126,7 @@ def adopt(req, files):
     hazards = ""
     if not Fork.mode:  # all that it runs in was copied
         become(req)
-        Trunk.seeded = seeded(True)  # now: nobody has looked for them before it was copied
+        Trunk.seeded, Trunk.ssl = seeded(True), loaded_ssl()  # now: nobody has looked for them before it was copied
         Trunk.frozen = {}
         return adopted(req, [], renew() + run_hooks())
     if Fork.mode == "fork":
@@ -355,15 +355,8 @@ def renew_ssl():
     """Every OpenSSL that is loaded takes new randomness: it only looks at the
     process's number itself, which is the same in copies."""
     said = ""
-    for path in mapped_files():
-        try:
-            lib = ctypes.CDLL(path, mode=RTLD_NOLOAD | RTLD_NOW)
-            add, draw = lib.RAND_add, lib.RAND_bytes
-        except (OSError, AttributeError):
-            continue
-        name = os.path.basename(path)
+    for name, add, draw in Trunk.ssl:
         seed, out = os.urandom(48), ctypes.create_string_buffer(32)
-        add.argtypes, add.restype = [ctypes.c_char_p, ctypes.c_int, ctypes.c_double], None
         add(seed, len(seed), float(len(seed)))
         if draw(out, 32) == 1:
             said += hazard("ssl randomness", digest(out.raw) + " of " + name)
@@ -373,6 +366,20 @@ def renew_ssl():
 
 
 RTLD_NOLOAD, RTLD_NOW = 4, 2
+
+
+def loaded_ssl():
+    """What Trunk.ssl holds, of this process as it is now."""
+    found = []
+    for path in mapped_files():
+        try:
+            lib = ctypes.CDLL(path, mode=RTLD_NOLOAD | RTLD_NOW)
+            add, draw = lib.RAND_add, lib.RAND_bytes
+        except (OSError, AttributeError):
+            continue
+        add.argtypes, add.restype = [ctypes.c_char_p, ctypes.c_int, ctypes.c_double], None
+        found.append((os.path.basename(path), add, draw))
+    return found
 
 
 def mapped_files():
