@@ -40,15 +40,7 @@ func TestQuickTestsUseNoRealClock(t *testing.T) {
 		if tier := tiers.of(p.ImportPath); tier != "quick" && tier != "plain" {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for f, file := range parsed(t, p.Dir, "*_test.go") {
 			if n := realClocks(file, tiers.elsewhere(p.ImportPath)); n > 0 {
 				found[p.ImportPath+"/"+filepath.Base(f)] = n
 			}
@@ -74,20 +66,28 @@ func TestPlainPackagesHaveNothingToRace(t *testing.T) {
 		if tiers.of(p.ImportPath) != "plain" {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for f, file := range parsed(t, p.Dir, "*.go") {
 			if what := races(file); what != "" {
 				t.Errorf("%s has %s: its package belongs to the tier quick", f, what)
 			}
 		}
 	}
+}
+
+// parsed are the files of a directory whose names match, by path.
+func parsed(t *testing.T, dir, pattern string) map[string]*ast.File {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*ast.File{}
+	for _, f := range files {
+		if out[f], err = parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
 }
 
 // races names the first thing of a file that lets something run beside it; "" if none.
