@@ -48,6 +48,10 @@ type Principal struct {
 	Level Level
 	// Bounds are what its token is held to; nil for none. They are not changed.
 	Bounds *Bounds
+	// Here reports that the caller called on the unix socket, and Process is its process
+	// id; 0 in a PID namespace that the daemon does not see.
+	Here    bool
+	Process int
 }
 
 // Restricted reports whether p sees only what carries labels.

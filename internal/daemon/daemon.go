@@ -222,25 +222,23 @@ func (g *guarded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peer(c); err == nil && (uid == os.Geteuid() || uid == 0) {
+		if cred, err := peer(c); err == nil && (int(cred.Uid) == os.Geteuid() || cred.Uid == 0) {
 			return c, nil
 		}
 		c.Close()
 	}
 }
 
-func peer(c *net.UnixConn) (int, error) {
+// peer returns the user and process that connected (unix(7), SO_PEERCRED).
+func peer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var cerr error
 	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, cerr); err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
+	return cred, errors.Join(err, cerr)
 }
 
 // Serve answers until ctx ends, somebody asks it to stop, or it has been idle.

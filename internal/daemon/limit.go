@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -171,15 +172,30 @@ type slot struct {
 
 type slotKey struct{}
 
-// withSlot is http.Server.ConnContext.
-func withSlot(ctx context.Context, c net.Conn) context.Context {
+// ofConn is http.Server.ConnContext: it adds what is known of the connection.
+func ofConn(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	if s, ok := c.(*slot); ok {
-		return context.WithValue(ctx, slotKey{}, s)
+	switch c := c.(type) {
+	case *slot:
+		return context.WithValue(ctx, slotKey{}, c)
+	case *net.UnixConn:
+		process := 0
+		if cred, err := peer(c); err == nil {
+			process = int(cred.Pid)
+		}
+		return context.WithValue(ctx, processKey{}, process)
 	}
 	return ctx
+}
+
+type processKey struct{}
+
+// besides adds the caller's process to p, for a call on the unix socket.
+func besides(r *http.Request, p access.Principal) access.Principal {
+	p.Process, p.Here = r.Context().Value(processKey{}).(int)
+	return p
 }
 
 // recognisedOn notes that a good token was shown on the connection of a request.

@@ -213,6 +213,15 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	if err := e.planImageName(p); err != nil {
 		return nil, err
 	}
+	switch {
+	case p.cell == nil:
+		err = v.sameDirectory(req.From)
+	case !p.cell.NoSource:
+		err = v.sameDirectory(p.cell.Source) // of which the policy is read, and to which a result may be applied
+	}
+	if err != nil {
+		return nil, err
+	}
 	if p.cell != nil {
 		if err := e.planExisting(p); err != nil {
 			return nil, err

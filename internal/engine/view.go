@@ -34,6 +34,9 @@ type View struct {
 	token  string
 	bounds *access.Bounds // nil: nothing binds the caller
 	claim  *claim         // of the request under way
+	// here and process: see access.Principal.
+	here    bool
+	process int
 	// confined says why the caller may not name files of the host or do anything there;
 	// "" for one that may.
 	confined string
@@ -44,7 +47,7 @@ func (e *Engine) All() *View { return &View{e: e} }
 
 // As is the engine as a caller has it.
 func (v *View) As(p access.Principal) *View {
-	own := &View{e: v.e, token: p.Token, bounds: p.Bounds}
+	own := &View{e: v.e, token: p.Token, bounds: p.Bounds, here: p.Here, process: p.Process}
 	switch {
 	case p.MayNameHost():
 	case p.Token == "":
@@ -387,6 +390,9 @@ func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, e
 	if req.Labels, err = v.labelled(req.Labels); err != nil {
 		return api.Cell{}, err
 	}
+	if err := v.sameDirectory(req.From); err != nil {
+		return api.Cell{}, err
+	}
 	ctx, done, err := v.making(ctx, 1)
 	if err != nil {
 		return api.Cell{}, err
@@ -536,7 +542,14 @@ func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen .
 	if v.isConfined() { // and may not have a source written
 		req.KeepSource = true
 	}
-	return entered(v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
+	return entered(v, id, func() (api.RestoreResult, error) {
+		if !req.KeepSource {
+			if err := v.sameSource(Target{Cell: id}); err != nil {
+				return api.RestoreResult{}, err
+			}
+		}
+		return v.e.Undo(ctx, id, req, seen...)
+	})
 }
 
 // Diff: see Engine.
@@ -742,7 +755,12 @@ func (v *View) Export(id cell.RunID, w io.Writer) error {
 
 // Accept: see Engine.
 func (v *View) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
-	return onTarget(v, t, func() (api.AcceptResult, error) { return v.e.Accept(ctx, t, req, seen...) })
+	return onTarget(v, t, func() (api.AcceptResult, error) {
+		if err := v.sameSource(t); err != nil {
+			return api.AcceptResult{}, err
+		}
+		return v.e.Accept(ctx, t, req, seen...)
+	})
 }
 
 // Discard: see Engine.
@@ -752,7 +770,12 @@ func (v *View) Discard(ctx context.Context, t Target, req api.DiscardRequest, se
 
 // Revert: see Engine.
 func (v *View) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (api.RevertResult, error) {
-	return onTarget(v, t, func() (api.RevertResult, error) { return v.e.Revert(ctx, t, req, seen...) })
+	return onTarget(v, t, func() (api.RevertResult, error) {
+		if err := v.sameSource(t); err != nil {
+			return api.RevertResult{}, err
+		}
+		return v.e.Revert(ctx, t, req, seen...)
+	})
 }
 
 // ReplayPolicy: see Engine.

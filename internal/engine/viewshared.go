@@ -51,6 +51,9 @@ func (v *View) BuildTemplate(ctx context.Context, req api.TemplateRequest, out f
 	if err := v.e.roomy(); err != nil && !req.DryRun {
 		return api.Template{}, err
 	}
+	if err := v.sameDirectory(req.From); err != nil {
+		return api.Template{}, err
+	}
 	t, err := v.e.BuildTemplate(v.with(ctx), req, out, seen...)
 	return v.shownTemplate(t), err
 }

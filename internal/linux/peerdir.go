@@ -1,0 +1,115 @@
+package linux
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// SameDirectory reports whether the absolute path dir names the same directory in the
+// mount namespace and root of process pid as in this process: the same device and inode,
+// with the same file systems mounted in it. A path that is missing for both is the same.
+// It fails when the process has ended, and when this process may not look (proc(5),
+// /proc/PID/root).
+func SameDirectory(pid int, dir string) (bool, error) {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	ns, err := os.Readlink(proc + "/ns/mnt")
+	if err != nil {
+		return false, err
+	}
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return false, err
+	}
+	root, err := os.Open(proc + "/root")
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	there, err := identity(int(root.Fd()), "/")
+	if err != nil {
+		return false, err
+	}
+	here, err := identity(unix.AT_FDCWD, "/")
+	if err != nil {
+		return false, err
+	}
+	if ns == own && there == here {
+		return true, nil
+	}
+	if there, err = identity(int(root.Fd()), dir); err != nil {
+		return false, err
+	}
+	if here, err = identity(unix.AT_FDCWD, dir); err != nil || here != there {
+		return false, err
+	}
+	if here == (fileIdentity{}) {
+		return true, nil
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := mountsBelow(proc, real)
+	if err != nil {
+		return false, err
+	}
+	ours, err := mountsBelow("/proc/self", real)
+	return slices.Equal(theirs, ours), err
+}
+
+// fileIdentity is the zero value for a file that does not exist.
+type fileIdentity struct{ dev, ino uint64 }
+
+// identity looks a path up; with a descriptor, symbolic links are followed as if its
+// directory was the root (openat2(2), RESOLVE_IN_ROOT).
+func identity(root int, path string) (fileIdentity, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if root != unix.AT_FDCWD {
+		how.Resolve = unix.RESOLVE_IN_ROOT
+	}
+	fd, err := unix.Openat2(root, path, &how)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return fileIdentity{}, nil
+	}
+	if err != nil {
+		return fileIdentity{}, &os.PathError{Op: "openat2", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fileIdentity{}, &os.PathError{Op: "fstat", Path: path, Err: err}
+	}
+	return fileIdentity{st.Dev, st.Ino}, nil
+}
+
+// mountsBelow lists the mounts in a directory, whose path has no symbolic links, each as device, root and mount point
+// (proc_pid_mountinfo(5)), sorted.
+func mountsBelow(proc, dir string) ([]string, error) {
+	f, err := os.Open(proc + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	below := strings.TrimSuffix(filepath.Clean(dir), "/") + "/"
+	var list []string
+	for s := bufio.NewScanner(f); ; {
+		if !s.Scan() {
+			slices.Sort(list)
+			return list, s.Err()
+		}
+		if w := strings.Fields(s.Text()); len(w) > 4 && strings.HasPrefix(mountPath.Replace(w[4]), below) {
+			list = append(list, strings.Join(w[2:5], " "))
+		}
+	}
+}
+
+// mountPath undoes the escapes of mountinfo.
+var mountPath = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
