@@ -152,11 +152,10 @@ func (b *build) execution(ctx context.Context) *execution {
 func (b *build) dryRun(ctx context.Context) (api.Template, error) {
 	b.x = b.execution(ctx)
 	defer b.x.made.end()
-	plan, err := b.x.planImage(ctx)
-	if err != nil {
+	if err := b.x.planImage(ctx); err != nil {
 		return api.Template{}, err
 	}
-	if _, err := b.p.programs(func(name string) ([]string, error) { return plan.LookPath(name, b.x.workdir()) }); err != nil {
+	if _, err := b.p.programs(func(name string) ([]string, error) { return b.x.plan.LookPath(name, b.x.workdir()) }); err != nil {
 		return api.Template{}, err
 	}
 	spec, unkept := keepable(b.p.req)
@@ -184,7 +183,7 @@ func (b *build) make(ctx context.Context) error {
 	}
 	var err error
 	b.report("preparing", "")
-	if x.plan, err = x.planImage(ctx); err != nil {
+	if err = x.planImage(ctx); err != nil {
 		return err
 	}
 	b.report("importing", x.p.source)

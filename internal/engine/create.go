@@ -66,7 +66,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if err := e.keepReserve(); err != nil {
 		return api.Cell{}, full(err)
 	}
-	if x.plan, err = x.planImage(ctx); err != nil {
+	if err = x.planImage(ctx); err != nil {
 		return api.Cell{}, err
 	}
 	in, imported := stage(ctx, "import")

@@ -37,11 +37,10 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		out.Notes = append(out.Notes, s.Notes...)
 	}
 	x := &execution{e: e, p: p, c: c, run: &Run{}}
-	img, err := x.planImage(ctx)
-	if err != nil {
+	if err := x.planImage(ctx); err != nil {
 		return out, err
 	}
-	x.plan = img
+	img := x.plan
 	x.nameOutside()
 	out.LeftOut = append(out.LeftOut, leftOutAPI(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }), hidden)...)
 	out.Notes = append(out.Notes, x.run.Notes...)

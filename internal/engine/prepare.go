@@ -66,7 +66,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	var g errgroup.Group
 	if e.instance(x.c.ID) == nil {
 		g.Go(func() (err error) {
-			x.plan, err = x.planImage(ctx)
+			x.plan, err = x.imagePlan(ctx)
 			return err
 		})
 	}
@@ -79,6 +79,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.noteImage() // both have notes
 	t = time.Now()
 	if x.c.Head == "" {
 		err = x.firstCheckpoint()
@@ -137,8 +138,17 @@ func (x *execution) source(ctx context.Context) error {
 	return nil
 }
 
-// planImage finds out what the cell will see of the host, or of its image.
-func (x *execution) planImage(ctx context.Context) (plan *image.HostPlan, err error) {
+// planImage makes the image's plan, and its notes the run's.
+func (x *execution) planImage(ctx context.Context) (err error) {
+	if x.plan, err = x.imagePlan(ctx); err == nil {
+		x.noteImage()
+	}
+	return err
+}
+
+// imagePlan finds out what the cell will see of the host, or of its image. Of x it changes
+// the identity of the image alone: the source is imported meanwhile.
+func (x *execution) imagePlan(ctx context.Context) (*image.HostPlan, error) {
 	e, req := x.e, x.p.req
 	root, err := x.root(ctx)
 	if err != nil {
@@ -154,21 +164,23 @@ func (x *execution) planImage(ctx context.Context) (plan *image.HostPlan, err er
 		r.Source, r.Place = "", x.c.Source
 	}
 	if root.dir == "" {
-		plan, err = image.Host(r)
-	} else {
-		plan, err = image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
+		return image.Host(r)
 	}
-	if err != nil {
-		return nil, err
+	return image.Rooted(image.RootedRequest{HostRequest: r, Dir: root.dir, Kept: root.kept, Settings: root.settings, Used: x.c.Setup.Policy != (cell.Digest{})})
+}
+
+// noteImage adds the notes of the image's plan, if one was made, to the run's.
+func (x *execution) noteImage() {
+	if x.plan == nil {
+		return
 	}
-	for _, n := range plan.Notes {
+	for _, n := range x.plan.Notes {
 		text := n.Path + ": " + n.What
 		if n.Fix != "" {
 			text += " (" + n.Fix + ")"
 		}
 		x.run.Notes = append(x.run.Notes, text)
 	}
-	return plan, nil
 }
 
 // nameOutside puts what the source points to outside itself among what the cell

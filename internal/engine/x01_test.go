@@ -80,9 +80,7 @@ func TestX01WorkdirIsNoOracle(t *testing.T) {
 	for _, v := range []*View{run, b.All()} {
 		x := &execution{e: b.Engine, p: ask(v, top+"/link", "./bin/tool"), run: &Run{}}
 		x.c = *x.p.cell
-		plan, err := x.planImage(b.ctx)
-		b.must(err)
-		x.plan = plan
+		b.must(x.planImage(b.ctx))
 		want := top + "/real"
 		if v == run {
 			want = top + "/link"
