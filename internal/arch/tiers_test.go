@@ -74,7 +74,7 @@ func TestPlainPackagesHaveNothingToRace(t *testing.T) {
 	}
 }
 
-// parsed are the files of a directory whose names match, by path.
+// parsed returns the parsed files of a directory that match a pattern, by path.
 func parsed(t *testing.T, dir, pattern string) map[string]*ast.File {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, pattern))

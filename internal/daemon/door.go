@@ -47,7 +47,7 @@ func (d *Daemon) server(h http.Handler) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          log.New(&noise{log: d.cfg.Log}, "", 0),
-		ConnContext:       ofConn,
+		ConnContext:       connContext,
 	}
 }
 
@@ -59,7 +59,7 @@ func (d *Daemon) local() http.Handler {
 			d.recognised(w, r, d.frontOf(r), secret)
 			return
 		}
-		p := besides(r, access.Local)
+		p := withProcess(r, access.Local)
 		visitOf(r).know(p)
 		d.enter(w, r.WithContext(access.With(r.Context(), p)))
 	}))
@@ -112,7 +112,7 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 		d.reject(w, r, front, `Bearer realm="pando", error="invalid_token"`, cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
 		return
 	}
-	p = besides(r, p)
+	p = withProcess(r, p)
 	visitOf(r).know(p)
 	recognisedOn(r.Context())
 	own := 0.0

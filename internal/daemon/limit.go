@@ -172,8 +172,8 @@ type slot struct {
 
 type slotKey struct{}
 
-// ofConn is http.Server.ConnContext: it adds what is known of the connection.
-func ofConn(ctx context.Context, c net.Conn) context.Context {
+// connContext is http.Server.ConnContext: it adds what is known of the connection.
+func connContext(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
@@ -192,8 +192,8 @@ func ofConn(ctx context.Context, c net.Conn) context.Context {
 
 type processKey struct{}
 
-// besides adds the caller's process to p, for a call on the unix socket.
-func besides(r *http.Request, p access.Principal) access.Principal {
+// withProcess adds the caller's process to p, for a call on the unix socket.
+func withProcess(r *http.Request, p access.Principal) access.Principal {
 	p.Process, p.Here = r.Context().Value(processKey{}).(int)
 	return p
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // Accept takes what a cell is now, or what one run of it changed. It checks the records of
-// all runs whose results are part of that, and gives each of these runs its verdict.
+// all runs that contributed to that, and gives each of these runs its verdict.
 func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
 	err = e.decide(ctx, t, "accept", seen, func(c *Cell, run *Run) error {
 		if run != nil && c.State == cell.Removed && run.Verdict == string(cell.Accepted) && !req.Apply { // it changed nothing, and its cell went

@@ -33,6 +33,9 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 	if err != nil {
 		return api.Template{}, err
 	}
+	if err := viewOf(ctx).samePaths(p.run); err != nil {
+		return api.Template{}, err
+	}
 	p.run.confined = viewOf(ctx).isConfined()
 	release, err := e.claimTemplate(req.Name, "build")
 	if err != nil {

@@ -27,6 +27,9 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if err != nil {
 		return api.Cell{}, err
 	}
+	if err := viewOf(ctx).samePaths(p); err != nil {
+		return api.Cell{}, err
+	}
 	p.confined = viewOf(ctx).isConfined()
 	a.backend = p.backend.Name()
 	lease, err := e.newLease(req.Lease)

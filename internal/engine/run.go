@@ -227,7 +227,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, err
 		}
 		p.keep()
-		if err := e.planGovernance(p); err != nil {
+		if err := v.planGovernance(p); err != nil {
 			return nil, err
 		}
 		return p, e.mayRun(p.cell, budgetsOf(p.policy.Limits))
@@ -236,7 +236,7 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 		if p.source, p.from, err = empty, e.emptySource(), os.MkdirAll(e.emptySource(), 0o755); err != nil {
 			return nil, full(err)
 		}
-		return p, e.planGovernance(p)
+		return p, v.planGovernance(p)
 	}
 	if p.source, err = workspace.CleanSource(orElse(req.From, ".")); err != nil {
 		return nil, err
@@ -256,7 +256,15 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 				"cannot let in %s: %w", w, err)
 		}
 	}
-	return p, e.planGovernance(p)
+	return p, v.planGovernance(p)
+}
+
+// planGovernance is Engine.planGovernance, for a caller who sees the same files.
+func (v *View) planGovernance(p *runPlan) error {
+	if err := v.e.planGovernance(p); err != nil {
+		return err
+	}
+	return v.samePaths(p)
 }
 
 // planGovernance makes the policy of the run, and chooses the backend by it.

@@ -4,16 +4,17 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// sameDirectory refuses a directory that a caller on this host sees as another one than
-// the daemon does: in another mount namespace, or because a file system was mounted after
-// the daemon began. It accepts what a caller on another host names, and what a caller
-// named that has exited.
+// sameDirectory refuses a path that leads a caller on this host to another directory or
+// file than the daemon: in another mount namespace, or because a file system was mounted
+// after the daemon began. It accepts the paths of callers on other hosts, and of a caller
+// that has exited.
 func (v *View) sameDirectory(dir string) error {
 	if v == nil || !v.here || !filepath.IsAbs(dir) {
 		return nil
@@ -23,7 +24,7 @@ func (v *View) sameDirectory(dir string) error {
 		return cell.Errorf(cell.Unavailable, opName, "run the command where the daemon runs, or give it a daemon of its own with PANDO_HOME",
 			"cannot use %s: the daemon does not see the process that names it, which is in another PID namespace", dir)
 	}
-	same, err := linux.SameDirectory(v.process, dir)
+	same, err := linux.SameDirectory(v.process, dir, v.e.ownDirs()...) // where the daemon mounts for itself
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
 		return nil
@@ -36,11 +37,21 @@ func (v *View) sameDirectory(dir string) error {
 	return nil
 }
 
+// onSource is onTarget for an act that writes to the source of what it is about: the caller
+// and the daemon have to see the same one.
+func onSource[T any](v *View, t Target, do func() (T, error)) (T, error) {
+	return onTarget(v, t, func() (none T, err error) {
+		if v.here {
+			if err := v.sameSource(t); err != nil {
+				return none, err
+			}
+		}
+		return do()
+	})
+}
+
 // sameSource is sameDirectory for the source of a cell or of a run's cell.
 func (v *View) sameSource(t Target) error {
-	if !v.here {
-		return nil
-	}
 	id := t.Cell
 	if t.Run != "" {
 		r, err := v.e.reg.run(t.Run)
@@ -54,4 +65,19 @@ func (v *View) sameSource(t Target) error {
 		return err
 	}
 	return v.sameDirectory(c.Source)
+}
+
+// samePaths is sameDirectory for what a plan has of the host besides the source: mounts,
+// an image that is a directory, and the kernel of a machine.
+func (v *View) samePaths(p *runPlan) error {
+	paths := append([]string{p.image.Path}, strings.SplitN(p.kernel, ":", 2)...)
+	for _, m := range p.policy.Files.Mounts {
+		paths = append(paths, m.Source)
+	}
+	for _, path := range paths {
+		if err := v.sameDirectory(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }

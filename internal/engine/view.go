@@ -543,12 +543,11 @@ func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen .
 		req.KeepSource = true
 	}
 	return entered(v, id, func() (api.RestoreResult, error) {
-		if !req.KeepSource {
-			if err := v.sameSource(Target{Cell: id}); err != nil {
-				return api.RestoreResult{}, err
-			}
+		act := func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) }
+		if req.KeepSource {
+			return act()
 		}
-		return v.e.Undo(ctx, id, req, seen...)
+		return onSource(v, Target{Cell: id}, act)
 	})
 }
 
@@ -755,12 +754,11 @@ func (v *View) Export(id cell.RunID, w io.Writer) error {
 
 // Accept: see Engine.
 func (v *View) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (api.AcceptResult, error) {
-	return onTarget(v, t, func() (api.AcceptResult, error) {
-		if err := v.sameSource(t); err != nil {
-			return api.AcceptResult{}, err
-		}
-		return v.e.Accept(ctx, t, req, seen...)
-	})
+	act := func() (api.AcceptResult, error) { return v.e.Accept(ctx, t, req, seen...) }
+	if req.Apply {
+		return onSource(v, t, act)
+	}
+	return onTarget(v, t, act)
 }
 
 // Discard: see Engine.
@@ -770,12 +768,7 @@ func (v *View) Discard(ctx context.Context, t Target, req api.DiscardRequest, se
 
 // Revert: see Engine.
 func (v *View) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (api.RevertResult, error) {
-	return onTarget(v, t, func() (api.RevertResult, error) {
-		if err := v.sameSource(t); err != nil {
-			return api.RevertResult{}, err
-		}
-		return v.e.Revert(ctx, t, req, seen...)
-	})
+	return onSource(v, t, func() (api.RevertResult, error) { return v.e.Revert(ctx, t, req, seen...) })
 }
 
 // ReplayPolicy: see Engine.

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SameDirectory reports whether the absolute path dir names the same directory in the
-// mount namespace and root of process pid as in this process: the same device and inode,
-// with the same file systems mounted in it. A path that is missing for both is the same.
-// It fails when the process has ended, and when this process may not look (proc(5),
-// /proc/PID/root).
-func SameDirectory(pid int, dir string) (bool, error) {
+// SameDirectory reports whether the absolute path dir names the same directory, or file, in
+// the mount namespace and root of process pid as in this process: the same device and
+// inode, with the same file systems mounted in it, but for those in the directories own. A
+// path that is missing for both is the same. It fails when the process has ended, and when
+// this process may not look (proc(5), /proc/PID/root).
+func SameDirectory(pid int, dir string, own ...string) (bool, error) {
 	proc := fmt.Sprintf("/proc/%d", pid)
-	ns, err := os.Readlink(proc + "/ns/mnt")
+	theirNS, err := os.Readlink(proc + "/ns/mnt")
 	if err != nil {
 		return false, err
 	}
-	own, err := os.Readlink("/proc/self/ns/mnt")
+	ourNS, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return false, err
 	}
@@ -41,7 +41,7 @@ func SameDirectory(pid int, dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if ns == own && there == here {
+	if theirNS == ourNS && there == here {
 		return true, nil
 	}
 	if there, err = identity(int(root.Fd()), dir); err != nil {
@@ -57,11 +57,11 @@ func SameDirectory(pid int, dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	theirs, err := mountsBelow(proc, real)
+	theirs, err := mountsBelow(proc, real, own)
 	if err != nil {
 		return false, err
 	}
-	ours, err := mountsBelow("/proc/self", real)
+	ours, err := mountsBelow("/proc/self", real, own)
 	return slices.Equal(theirs, ours), err
 }
 
@@ -90,22 +90,30 @@ func identity(root int, path string) (fileIdentity, error) {
 	return fileIdentity{st.Dev, st.Ino}, nil
 }
 
-// mountsBelow lists the mounts in a directory, whose path has no symbolic links, each as device, root and mount point
-// (proc_pid_mountinfo(5)), sorted.
-func mountsBelow(proc, dir string) ([]string, error) {
+// mountsBelow lists the mounts in a directory, each as device, root and mount point
+// (proc_pid_mountinfo(5)), sorted, without those in the directories but. The paths have no
+// symbolic links.
+func mountsBelow(proc, dir string, but []string) ([]string, error) {
 	f, err := os.Open(proc + "/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	below := strings.TrimSuffix(filepath.Clean(dir), "/") + "/"
+	within := func(path, dir string) bool {
+		return strings.HasPrefix(path+"/", strings.TrimSuffix(filepath.Clean(dir), "/")+"/")
+	}
 	var list []string
 	for s := bufio.NewScanner(f); ; {
 		if !s.Scan() {
 			slices.Sort(list)
 			return list, s.Err()
 		}
-		if w := strings.Fields(s.Text()); len(w) > 4 && strings.HasPrefix(mountPath.Replace(w[4]), below) {
+		w := strings.Fields(s.Text())
+		if len(w) < 5 {
+			continue
+		}
+		at := mountPath.Replace(w[4])
+		if at != dir && within(at, dir) && !slices.ContainsFunc(but, func(d string) bool { return within(at, d) }) {
 			list = append(list, strings.Join(w[2:5], " "))
 		}
 	}

@@ -98,7 +98,7 @@ func (r *remover) remove(dir int, name string, depth int) bool {
 func (r *remover) empty(fd, depth int) {
 	for {
 		names, err := namesIn(fd)
-		if err == unix.ENOENT { // somebody else has removed the folder meanwhile
+		if err == unix.ENOENT { // the folder was removed meanwhile
 			return
 		}
 		if err != nil {

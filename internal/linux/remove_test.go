@@ -44,7 +44,7 @@ func TestRemoveTreeNeedsAPlace(t *testing.T) {
 	}
 }
 
-// Several who remove the same tree at once all find it gone, and none of them fails.
+// Several removals of the same tree at once all end without an error, and it is gone.
 func TestRemoveTreeAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 100 {
