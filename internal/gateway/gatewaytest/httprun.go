@@ -379,22 +379,30 @@ func testOther(t *testing.T, site joins) {
 		fmt.Fprint(c, line)
 	})
 	b.HTTP("203.0.113.1:8080", whole)
-	start := time.Now()
-	c, err := DialHost(b.Ctx(), b.Cell, b.Link, "a.test:25")
-	if err != nil {
-		t.Fatal(err)
+	talk := func() time.Duration {
+		start := time.Now()
+		c, err := DialHost(b.Ctx(), b.Cell, b.Link, "a.test:25")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		r := bufio.NewReader(c)
+		if line, _ := r.ReadString('\n'); line != "220 mail\r\n" {
+			t.Errorf("the server said %q", line)
+		}
+		fmt.Fprint(c, "EHLO me\r\n")
+		if line, _ := r.ReadString('\n'); line != "250 EHLO me\r\n" {
+			t.Errorf("the server answered %q", line)
+		}
+		return time.Since(start)
 	}
-	r := bufio.NewReader(c)
-	if line, _ := r.ReadString('\n'); line != "220 mail\r\n" {
-		t.Errorf("the server said %q", line)
+	// A wait of the gateway's own is in every talk, one for a processor is not.
+	least := talk()
+	for n := 1; n < 20 && least > 250*time.Millisecond; n++ {
+		least = min(least, talk())
 	}
-	fmt.Fprint(c, "EHLO me\r\n")
-	if line, _ := r.ReadString('\n'); line != "250 EHLO me\r\n" {
-		t.Errorf("the server answered %q", line)
-	}
-	c.Close()
-	if d := time.Since(start); d > 250*time.Millisecond {
-		t.Errorf("the server was held back for %v", d)
+	if least > 250*time.Millisecond {
+		t.Errorf("the server was held back for %v", least)
 	}
 	if out := b.exchange("a.test:5432", "\x00\x00\x00\x08\x04\xd2\x16\x2f"); out != "\x00\x00\x00\x08\x04\xd2\x16\x2fN" {
 		t.Errorf("%q", out)
