@@ -28,7 +28,7 @@ const (
 
 // ForkSandbox ends the hint of a refusal to fork an interpreter that could be
 // forked with all that it runs in.
-const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor"
+const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor, or --backend microvm"
 
 // Warmth is what is known of a cell's interpreter.
 type Warmth struct {

@@ -278,8 +278,7 @@ func (t *branching) goOn() error {
 	h.cause = causeBranched // it may end as soon as its cell goes on elsewhere
 	h.mu.Unlock()
 	var in Interpreter
-	lost, err := t.b.GoOn(&in)
-	if err != nil {
+	if err := t.b.GoOn(&in); err != nil {
 		h.mu.Lock()
 		h.cause = before
 		h.mu.Unlock()
@@ -297,9 +296,6 @@ func (t *branching) goOn() error {
 	s.mu.Unlock()
 	t.pause.Gap = time.Since(t.began)
 	go s.attend(t.id, k, n)
-	for _, l := range lost {
-		t.pause.Dropped = append(t.pause.Dropped, "of the source: "+l)
-	}
 	return nil
 }
 

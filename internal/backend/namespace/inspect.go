@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -126,21 +127,32 @@ func (c *liveCell) descriptors() error {
 			}
 		}
 	}
-	for _, x := range []string{"cwd", "root"} {
-		var st unix.Statx_t
-		if err := unix.Statx(unix.AT_FDCWD, procPath(pid, x), 0, unix.STATX_MNT_ID, &st); err != nil {
-			return err
-		}
-		at := "root"
-		if x == "cwd" {
-			at += c.w.Spec.Workdir
-		}
-		var want unix.Statx_t
-		if err := unix.Statx(unix.AT_FDCWD, procPath(pid, at), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &want); x == "cwd" && (err != nil || want.Mnt_id != st.Mnt_id) {
+	return c.worksInItsOwn()
+}
+
+// worksInItsOwn makes sure that a fork's working directory is in its own mounts: it
+// begins in a copy of its trunk's, below what was mounted for the fork. A directory
+// that was removed has no path, but its parents have.
+func (c *liveCell) worksInItsOwn() error {
+	pid := c.init.PID
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, procPath(pid, "cwd"), 0, unix.STATX_MNT_ID, &st); err != nil {
+		return err
+	}
+	dir, err := os.Readlink(procPath(pid, "cwd"))
+	if err != nil {
+		return err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		var own unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, procPath(pid, "root"+dir), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &own)
+		switch {
+		case err == nil && own.Mnt_id == st.Mnt_id:
+			return nil
+		case err == nil || dir == "/" || !filepath.IsAbs(dir):
 			return not("it works in a folder that is not its own")
 		}
 	}
-	return nil
 }
 
 // openFiles says what the descriptors of a process are.
