@@ -107,6 +107,10 @@ func (t *branching) step(req *Request, files []*os.File, resp *Response) error {
 		t.note = req.Note
 		return t.b.Source(req.Spec, files)
 	case "fork":
+		if err := roomFor(int64(len(t.asked))+2, req.Network != nil); err != nil { // with the source, which goes on in one
+			closeAll(files)
+			return err
+		}
 		t.asked = append(t.asked, *req)
 		return t.b.Add(req.Cell, req.Spec, files)
 	}

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,15 @@ const outside = "outside"
 // not is what nobody gets to see where isolation holds.
 func not(format string, args ...any) error {
 	return cell.Errorf(cell.Denied, "namespace.Fork", "report this: the cell's isolation does not hold on this host", "cannot fork the interpreter: "+format, args...)
+}
+
+// unseenOf is why the kernel could not be asked about a process. That this process has
+// no descriptors left says nothing about that one.
+func unseenOf(err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return cell.Errorf(cell.Unavailable, "namespace.Fork", cell.RoomHint, "cannot look at the interpreter: %w", err)
+	}
+	return not("it ended while it was looked at")
 }
 
 // apart makes sure that a fork is in namespaces of its own.
@@ -57,7 +67,7 @@ func (f *fork) goesOn(kind string) bool {
 func (c *liveCell) privileges(caps uint64) error {
 	b, err := os.ReadFile(procPath(c.init.PID, "status"))
 	if err != nil {
-		return not("it ended while it was looked at")
+		return unseenOf(err)
 	}
 	want := fmt.Sprintf("%016x", caps)
 	for _, x := range [][2]string{{"CapInh", "0000000000000000"}, {"CapPrm", want}, {"CapEff", want}, {"CapBnd", want}, {"CapAmb", "0000000000000000"},
@@ -159,7 +169,7 @@ func (c *liveCell) worksInItsOwn() error {
 func openFiles(pid int) (map[int]string, error) {
 	dir, err := os.Open(procPath(pid, "fd"))
 	if err != nil {
-		return nil, not("it ended while it was looked at")
+		return nil, unseenOf(err)
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)

@@ -36,7 +36,7 @@ func (c *liveCell) unkept(kind cell.Kind) (locks map[int][]string, err error) {
 	add := func(format string, args ...any) { lost = append(lost, fmt.Sprintf(format, args...)) }
 	status, err := os.ReadFile(procPath(pid, "status"))
 	if err != nil {
-		return nil, not("it ended while it was looked at")
+		return nil, unseenOf(err)
 	}
 	for _, s := range pendingSignals(status) {
 		add("signal %s, which waits for it", s)
