@@ -92,3 +92,10 @@ type Capturer interface {
 	// returns what was measured. It is called once.
 	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)
 }
+
+// Roomy is a Warmer that can tell how many more forks there is room for in what holds
+// its family: a process of ours, which has a limit of file descriptors.
+type Roomy interface {
+	// ForksLeft counts forks that may talk, which take more, or may not.
+	ForksLeft(ctx context.Context, talk bool) (int64, error)
+}

@@ -28,7 +28,10 @@ const (
 
 // ForkSandbox ends the hint of a refusal to fork an interpreter that could be
 // forked with all that it runs in.
-const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor"
+const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor, or --backend microvm"
+
+// RoomHint is what to do where a keeper has no file descriptors left for forks.
+const RoomHint = "ask for fewer, remove cells that nobody needs (pando ls), or start the daemon with a higher limit of open files (ulimit -n) and build the template again"
 
 // Warmth is what is known of a cell's interpreter.
 type Warmth struct {

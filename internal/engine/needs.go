@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
@@ -93,6 +94,38 @@ func (f *forking) reserve(template string, whole bool) (release func(), err erro
 		e.promised.memory -= want.memory
 		e.promised.disk -= want.disk
 		e.promised.processes -= want.processes
+	}, nil
+}
+
+// fit refuses forks that the process that holds their template has no room for, before
+// any of them is made, and promises the room to nobody else until release is called.
+// What was made ahead has its room already.
+func (f *forking) fit(ctx context.Context, template string) (release func(), err error) {
+	e, id := f.e, f.par.c.ID
+	r, ok := f.par.w.(backend.Roomy)
+	if !ok || f.par.whole != nil {
+		return func() {}, nil
+	}
+	left, err := r.ForksLeft(ctx, f.par.c.talks())
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := int64(f.count)
+	if p := e.pools[template]; p != nil && p.cell == id {
+		n = max(n-int64(len(p.slots)), 0)
+	}
+	if left -= e.fitting[id]; n > left {
+		return nil, cell.Errorf(cell.Unavailable, "engine.ForkTemplate", cell.RoomHint, "cannot make %s%s: its keeper has file descriptors for %d more", countForks(f.count), ofTemplate(template), max(left, 0))
+	}
+	e.fitting[id] += n
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.fitting[id] -= n; e.fitting[id] == 0 {
+			delete(e.fitting, id)
+		}
 	}, nil
 }
 

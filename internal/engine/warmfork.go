@@ -322,6 +322,11 @@ func (f *forking) once(ctx context.Context, name string) error {
 	if err := e.mayFork(&f.par.c, f.count); err != nil {
 		return err
 	}
+	fitted, err := f.fit(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer fitted()
 	names, done, err := e.claimNames(name, f.req.Name, f.count)
 	if err != nil {
 		return err

@@ -26,18 +26,19 @@ type Obstacles struct {
 	Processes []string `json:"processes"`
 	Shared    []string `json:"shared"`  // writable mappings that are shared
 	Deleted   []string `json:"deleted"` // open files that have no name any more
+	Unkept    []string `json:"unkept"`  // what the kernel holds for it, and a fork would not have
 	Sockets   []string `json:"sockets"` // no obstacle: a fork finds them reset
 }
 
 // Any reports whether there is one.
 func (o Obstacles) Any() bool {
-	return len(o.Threads)+len(o.Processes)+len(o.Shared)+len(o.Deleted) > 0
+	return len(o.Threads)+len(o.Processes)+len(o.Shared)+len(o.Deleted)+len(o.Unkept) > 0
 }
 
 // Check asks what stands in the way of a fork.
 func (c *Conn) Check(ctx context.Context) (o Obstacles, err error) {
 	err = c.ask(ctx, map[string]any{"op": "check"}, &o)
-	for _, list := range []*[]string{&o.Threads, &o.Processes, &o.Shared, &o.Deleted, &o.Sockets} {
+	for _, list := range []*[]string{&o.Threads, &o.Processes, &o.Shared, &o.Deleted, &o.Unkept, &o.Sockets} {
 		few(list)
 	}
 	return o, err

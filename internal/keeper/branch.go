@@ -107,6 +107,10 @@ func (t *branching) step(req *Request, files []*os.File, resp *Response) error {
 		t.note = req.Note
 		return t.b.Source(req.Spec, files)
 	case "fork":
+		if err := roomFor(int64(len(t.asked))+2, req.Network != nil); err != nil { // with the source, which goes on in one
+			closeAll(files)
+			return err
+		}
 		t.asked = append(t.asked, *req)
 		return t.b.Add(req.Cell, req.Spec, files)
 	}
@@ -278,8 +282,7 @@ func (t *branching) goOn() error {
 	h.cause = causeBranched // it may end as soon as its cell goes on elsewhere
 	h.mu.Unlock()
 	var in Interpreter
-	lost, err := t.b.GoOn(&in)
-	if err != nil {
+	if err := t.b.GoOn(&in); err != nil {
 		h.mu.Lock()
 		h.cause = before
 		h.mu.Unlock()
@@ -297,9 +300,6 @@ func (t *branching) goOn() error {
 	s.mu.Unlock()
 	t.pause.Gap = time.Since(t.began)
 	go s.attend(t.id, k, n)
-	for _, l := range lost {
-		t.pause.Dropped = append(t.pause.Dropped, "of the source: "+l)
-	}
 	return nil
 }
 

@@ -228,7 +228,7 @@ func (x *Session) Close() { x.k.Close() }
 // changes reports whether a request does something that can be half done.
 func changes(op string) bool {
 	switch op {
-	case "hello", "status", "wait", "note", "list", "stats", "asked", "refused", "deaths", "mounts", "warmth", "interrupt":
+	case "hello", "status", "wait", "note", "list", "stats", "asked", "refused", "deaths", "mounts", "room", "warmth", "interrupt":
 		return false
 	}
 	return true

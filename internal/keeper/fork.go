@@ -53,6 +53,9 @@ func (s *Server) fork(req *Request, files []*os.File) (measured json.RawMessage,
 	if err == nil {
 		of, err = s.interpreter(req.Trunk)
 	}
+	if err == nil {
+		err = roomFor(1, req.Network != nil)
+	}
 	if err != nil {
 		closeAll(files)
 		return nil, err

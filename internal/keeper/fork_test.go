@@ -125,8 +125,8 @@ func (b *fakeBranch) Hold() ([]string, error)                              { ret
 func (b *fakeBranch) Settle() error                                        { return nil }
 func (b *fakeBranch) End() error                                           { return nil }
 
-func (b *fakeBranch) GoOn(i *Interpreter) ([]string, error) {
-	return nil, b.d.forked(b.trunk, i)
+func (b *fakeBranch) GoOn(i *Interpreter) error {
+	return b.d.forked(b.trunk, i)
 }
 
 func (b *fakeBranch) Complete(id cell.ID, i *Interpreter) (json.RawMessage, error) {

@@ -257,9 +257,10 @@ type Branch interface {
 	// Hold makes the source stand still, and has it and its branches forked. It
 	// returns what branches will have to leave behind.
 	Hold() (dropped []string, err error)
-	// GoOn lets the source go on in its fork. What its interpreter could not keep
-	// is returned. From here on the source is what it is, whatever fails.
-	GoOn(i *Interpreter) (lost []string, err error)
+	// GoOn lets the source go on in its fork, with all that the kernel held for it;
+	// where it can't have that, it fails. Once it has succeeded the source is what it
+	// is, whatever fails.
+	GoOn(i *Interpreter) error
 	// Settle puts away what the source was until then.
 	Settle() error
 	// Complete makes a branch that waits to be adopted. It may be called for

@@ -77,7 +77,7 @@ type Response struct {
 	Procs    []string           `json:"procs,omitempty"`    // hello, list: known processes, of the cell
 	Backend  string             `json:"backend,omitempty"`  // hello
 	Cells    []cell.ID          `json:"cells,omitempty"`    // hello: living cells
-	Count    int                `json:"count,omitempty"`    // killall: processes; remove: cells that are left
+	Count    int                `json:"count,omitempty"`    // killall: processes; remove: cells that are left; room: descriptors for forks
 	Asked    []cell.Asked       `json:"asked,omitempty"`    // asked
 	AskedAt  int64              `json:"asked_at,omitempty"` // asked: the version of that list
 	Refused  []cell.Refused     `json:"refused,omitempty"`  // refused

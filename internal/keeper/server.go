@@ -361,6 +361,10 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 	case "remove":
 		resp.Count, err = s.remove(req.Cell, req.Cause)
 		return resp, err
+	case "room":
+		n, err := room()
+		resp.Count = int(n)
+		return resp, err
 	case "warmth":
 		w, err := s.interpreter(req.Cell)
 		if err == nil {

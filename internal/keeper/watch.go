@@ -251,11 +251,12 @@ func (s *Server) look(w *watch, all bool) {
 		w.free = max(w.free, now)
 		return
 	}
-	w.free, w.counted = now, time.Now()
-	var used int64
-	for _, d := range w.dirs {
-		used += diskUse(d, w.limit-used)
+	used, err := w.count()
+	if err != nil { // it is counted the next time
+		s.Log.Warn("cannot count what a cell has on disk", "cell", w.cell, "error", err)
+		return
 	}
+	w.free, w.counted = now, time.Now()
 	if h, ok := s.Driver.(Holder); ok && used <= w.limit {
 		used += h.Held(w.cell)
 	}
@@ -275,6 +276,18 @@ func (s *Server) look(w *watch, all bool) {
 	s.Driver.Thaw(w.cell)
 }
 
+// count adds up what a cell has on disk.
+func (w *watch) count() (used int64, err error) {
+	for _, d := range w.dirs {
+		n, err := diskUse(d, w.limit-used)
+		if err != nil {
+			return 0, err
+		}
+		used += n
+	}
+	return used, nil
+}
+
 // freeBytes is the least free space of the file systems that hold dirs.
 func freeBytes(dirs []*os.File) int64 {
 	least := int64(-1)
@@ -289,15 +302,45 @@ func freeBytes(dirs []*os.File) int64 {
 	return least
 }
 
+// deepest is how many directories, one in the other, are counted at least: a count
+// that ends sooner for want of descriptors says nothing about the cell.
+func deepest() int {
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) != nil {
+		return 0
+	}
+	return int(keptBack(int64(min(lim.Cur, 1<<30))) / 4) // each has two; half of what is kept back
+}
+
 // diskUse adds up the blocks below dir, which may change meanwhile, and stops
-// early above enough. Hard links are counted once per name.
-func diskUse(dir *os.File, enough int64) int64 {
+// early above enough. Hard links are counted once per name. It fails when this
+// process has no descriptors left, unless the tree is so deep that it took them.
+func diskUse(dir *os.File, enough int64) (int64, error) { return diskUseAt(dir, enough, 0) }
+
+// shallow is how many directories, one in the other, are counted of several cells at a
+// time. Below, one is counted after the other: how deep a cell is takes descriptors from
+// no other's count.
+const shallow = 16
+
+var deeper sync.Mutex // held by the count that is below shallow
+
+func diskUseAt(dir *os.File, enough int64, depth int) (int64, error) {
+	if depth == shallow {
+		deeper.Lock()
+		defer deeper.Unlock()
+	}
+	short := func(err error) (int64, error) {
+		if depth > deepest() {
+			return enough + 1, nil // it was made to be uncountable
+		}
+		return 0, os.NewSyscallError("open", err)
+	}
 	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err == unix.EMFILE || err == unix.ENFILE {
-		return enough + 1
+		return short(err)
 	}
 	if err != nil {
-		return 0
+		return 0, nil
 	}
 	d := os.NewFile(uintptr(fd), ".")
 	defer d.Close()
@@ -313,20 +356,24 @@ func diskUse(dir *os.File, enough int64) int64 {
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				sub, err := unix.Openat(fd, n, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 				if err == unix.EMFILE || err == unix.ENFILE {
-					return enough + 1 // so deep that it was made to be uncountable
+					return short(err)
 				}
 				if err == nil {
 					f := os.NewFile(uintptr(sub), n)
-					sum += diskUse(f, enough-sum)
+					below, err := diskUseAt(f, enough-sum, depth+1)
 					f.Close()
+					if err != nil {
+						return 0, err
+					}
+					sum += below
 				}
 			}
 			if sum > enough {
-				return sum
+				return sum, nil
 			}
 		}
 		if err != nil || len(names) == 0 {
-			return sum
+			return sum, nil
 		}
 	}
 }

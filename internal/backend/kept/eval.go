@@ -25,6 +25,15 @@ func (i *Instance) Warmth(ctx context.Context) (cell.Warmth, error) {
 	return warmthOf(resp), nil
 }
 
+// ForksLeft implements backend.Roomy.
+func (i *Instance) ForksLeft(ctx context.Context, talk bool) (int64, error) {
+	resp, err := i.do(ctx, keeper.Request{Op: "room"})
+	if err != nil {
+		return 0, err
+	}
+	return keeper.ForksIn(int64(resp.Count), talk), nil
+}
+
 func warmthOf(resp *keeper.Response) cell.Warmth {
 	if resp.Warmth == nil {
 		return cell.Warmth{}

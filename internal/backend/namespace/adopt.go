@@ -73,7 +73,8 @@ func obstructed(kind cell.Kind, o interp.Obstacles) error {
 	for _, x := range []struct {
 		what string
 		list []string
-	}{{"threads are alive in it", o.Threads}, {"processes of it are alive", o.Processes}, {"it shares writable memory", o.Shared}, {"it has deleted files open", o.Deleted}} {
+	}{{"threads are alive in it", o.Threads}, {"processes of it are alive", o.Processes}, {"it shares writable memory", o.Shared}, {"it has deleted files open", o.Deleted},
+		{"the kernel holds for it what would be lost", o.Unkept}} {
 		if len(x.list) > 0 {
 			return cell.Errorf(kind, "namespace.Fork", "end them before, or "+cell.ForkSandbox,
 				"cannot fork the interpreter: %s: %s", x.what, strings.Join(x.list, ", "))
@@ -94,6 +95,12 @@ func (c *liveCell) trunk(kind cell.Kind) (_ *trunk, sockets []string, err error)
 	}
 	if err == nil { // whatever it says
 		err = c.lonely(kind)
+	}
+	if err == nil {
+		_, err = c.unkept(kind)
+	}
+	if err == nil {
+		err = c.unkeptMemory(kind)
 	}
 	full := c.filled()
 	if err == nil {
@@ -204,7 +211,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	if !f.settled {
 		c.init.Signal(unix.SIGCONT)
 	}
-	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Workdir: c.w.Spec.Workdir, Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
+	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
 	if err == nil && !f.settled {
 		err = c.inspect()
 	}
@@ -226,7 +233,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 // more rights than it will have, and gets none later.
 func (c *liveCell) settle(ctx context.Context) (err error) {
 	c.init.Signal(unix.SIGCONT) // see bare
-	c.fork.settled, err = c.prog.conn.Settle(ctx, interp.Adoption{Workdir: c.w.Spec.Workdir, Caps: c.caps()})
+	c.fork.settled, err = c.prog.conn.Settle(ctx, interp.Adoption{Caps: c.caps()})
 	switch {
 	case err != nil:
 		return err

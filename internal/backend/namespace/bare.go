@@ -35,7 +35,7 @@ func still(p *linux.Child, look func(status []byte) error) error {
 	for until, wait := time.Now().Add(stopGrace), 10*time.Microsecond; time.Now().Before(until); wait = min(2*wait, time.Millisecond) {
 		status, err := os.ReadFile(path)
 		if err != nil {
-			return not("it ended while it was looked at")
+			return unseenOf(err)
 		}
 		if !stopped(status) {
 			time.Sleep(wait)
@@ -138,7 +138,7 @@ func (c *liveCell) placed() error {
 	}
 	b, err := os.ReadFile(procPath(c.init.PID, "cgroup"))
 	if err != nil {
-		return not("it ended while it was looked at")
+		return unseenOf(err)
 	}
 	for _, d := range c.w.cgroupDirs() {
 		found := false
@@ -169,7 +169,7 @@ func (w *wire) cgroupDirs() []linux.CgroupDir {
 func sharedMemory(pid int) (list []string, n int, err error) {
 	b, err := os.ReadFile(procPath(pid, "maps"))
 	if err != nil {
-		return nil, 0, not("it ended while it was looked at")
+		return nil, 0, unseenOf(err)
 	}
 	for l := range bytes.Lines(b) { // from-to rwxs offset device inode name
 		n++

@@ -139,7 +139,11 @@ func (c *liveCell) unhold(why error) error {
 	if serr := c.seal(false); err == nil {
 		err = serr
 	}
-	if _, rerr := c.prog.conn.Resume(ctx); err == nil {
+	lost, rerr := c.prog.conn.Resume(ctx)
+	if rerr == nil && len(lost) > 0 {
+		rerr = fmt.Errorf("it could not have again: %s", strings.Join(lost, ", "))
+	}
+	if err == nil {
 		err = rerr
 	}
 	switch {
@@ -151,8 +155,9 @@ func (c *liveCell) unhold(why error) error {
 	return fmt.Errorf("%w; cannot let the source go on as it was: %w", why, err)
 }
 
-// takeOver makes a fork the source that goes on.
-func (c *liveCell) takeOver() (lost []string, err error) {
+// takeOver makes a fork the source that goes on. It fails when the fork could not have
+// something of the source.
+func (c *liveCell) takeOver() error {
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
 	fs := c.fork.id
@@ -162,7 +167,10 @@ func (c *liveCell) takeOver() (lost []string, err error) {
 	c.init.Signal(unix.SIGCONT) // see bare
 	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Caps: caps, UID: -1, GID: -1})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return got.Dropped, c.confined(caps)
+	if len(got.Dropped) > 0 {
+		return obstructed(cell.Conflict, interp.Obstacles{Unkept: got.Dropped})
+	}
+	return c.confined(caps)
 }

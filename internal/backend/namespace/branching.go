@@ -38,14 +38,16 @@ type branching struct {
 	buds map[cell.ID]*bud
 	list []*bud // the branches, in their order
 
-	socks   []string      // that branches will find dead
-	t       *trunk        // since it is held
-	gone    bool          // the source has gone on
-	forked  chan struct{} // closed when the source is forked
-	full    []string      // places in memory that have something in them
-	all     chan struct{} // closed when all are forked
-	failed  error         // of the others, once all are forked
-	selfErr error         // of the source's fork, once that is forked
+	socks   []string         // that branches will find dead
+	files   map[int]string   // that the source had open when it was held
+	locks   map[int][]string // that it had on them
+	t       *trunk           // since it is held
+	gone    bool             // the source has gone on
+	forked  chan struct{}    // closed when the source is forked
+	full    []string         // places in memory that have something in them
+	all     chan struct{}    // closed when all are forked
+	failed  error            // of the others, once all are forked
+	selfErr error            // of the source's fork, once that is forked
 }
 
 // bud is a cell that has no process yet.
@@ -81,6 +83,13 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 	// costs nobody any time.
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
+	_, err = c.unkept(cell.Conflict)
+	if err == nil {
+		err = c.unkeptMemory(cell.Conflict)
+	}
+	if err != nil {
+		return nil, err
+	}
 	o, err := c.prog.conn.Check(ctx)
 	if err == nil {
 		err = obstructed(cell.Conflict, o)
@@ -188,13 +197,20 @@ func (b *branching) stop() error {
 	c := b.old
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
+	var err error
+	if b.files, err = openFiles(c.prog.proc.PID); err != nil {
+		return err
+	}
+	if b.locks, err = c.unkept(cell.Conflict); err != nil {
+		return err
+	}
 	if _, err := c.prog.conn.Hold(ctx, false); err != nil {
 		return err
 	}
 	// From here on no code of the cell runs, and what is seen stays so.
 	seen := make(chan error, 1)
 	go func() { seen <- c.unobstructed() }()
-	err := c.sealAndLet()
+	err = c.sealAndLet()
 	if err != nil {
 		err = c.explainSeal(cell.Conflict, err)
 	}
@@ -320,11 +336,11 @@ func (b *branching) loose(n *bud) (err error) {
 }
 
 // GoOn implements keeper.Branch.
-func (b *branching) GoOn(i *keeper.Interpreter) (lost []string, err error) {
+func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	c, old, d := b.self.c, b.old, b.d
 	<-b.forked
 	if b.selfErr != nil {
-		return nil, b.selfErr
+		return b.selfErr
 	}
 	// What is the cell's, whoever its interpreter is.
 	c.cgroup, c.into, c.enter, c.link = old.cgroup, old.into, old.enter, old.link
@@ -334,20 +350,23 @@ func (b *branching) GoOn(i *keeper.Interpreter) (lost []string, err error) {
 		}
 	}()
 	if err = b.furnished(b.self); err != nil {
-		return nil, err
+		return err
 	}
 	<-b.all
 	if b.failed != nil {
-		return nil, b.failed
+		return b.failed
 	}
 	if err := c.bare(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := b.loose(b.self); err != nil {
-		return nil, err
+		return err
 	}
-	if lost, err = c.takeOver(); err != nil {
-		return nil, err
+	if err = c.takeOver(); err != nil {
+		return err
+	}
+	if err = locksAgain(c.init.PID, b.locks, b.files); err != nil {
+		return err
 	}
 	d.mu.Lock()
 	if d.cells[c.w.Spec.ID] != old {
@@ -358,12 +377,12 @@ func (b *branching) GoOn(i *keeper.Interpreter) (lost []string, err error) {
 	}
 	d.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	old.cgroup, old.into, old.enter, old.link = nil, nil, nil, nil
 	go c.follow()
 	*i = c.interpreter()
-	return lost, nil
+	return nil
 }
 
 // nothingGiven makes sure that nobody but a branch has what it was given, before
@@ -492,13 +511,11 @@ func (b *branching) End() (err error) {
 		b.t.let() // its own cell is another's now
 		return nil
 	}
-	if err := b.old.unhold(nil); err != nil {
-		return err
-	}
+	err = b.old.unhold(nil) // what it could not have again is named, and it goes on
 	b.d.mu.Lock()
 	b.old.still = false
 	b.d.mu.Unlock()
-	return nil
+	return err
 }
 
 // fell takes down what did not become a cell.

@@ -2,8 +2,10 @@ package namespace
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -20,6 +22,15 @@ const outside = "outside"
 // not is what nobody gets to see where isolation holds.
 func not(format string, args ...any) error {
 	return cell.Errorf(cell.Denied, "namespace.Fork", "report this: the cell's isolation does not hold on this host", "cannot fork the interpreter: "+format, args...)
+}
+
+// unseenOf is why the kernel could not be asked about a process. That this process has
+// no descriptors left says nothing about that one.
+func unseenOf(err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return cell.Errorf(cell.Unavailable, "namespace.Fork", cell.RoomHint, "cannot look at the interpreter: %w", err)
+	}
+	return not("it ended while it was looked at")
 }
 
 // apart makes sure that a fork is in namespaces of its own.
@@ -56,7 +67,7 @@ func (f *fork) goesOn(kind string) bool {
 func (c *liveCell) privileges(caps uint64) error {
 	b, err := os.ReadFile(procPath(c.init.PID, "status"))
 	if err != nil {
-		return not("it ended while it was looked at")
+		return unseenOf(err)
 	}
 	want := fmt.Sprintf("%016x", caps)
 	for _, x := range [][2]string{{"CapInh", "0000000000000000"}, {"CapPrm", want}, {"CapEff", want}, {"CapBnd", want}, {"CapAmb", "0000000000000000"},
@@ -126,28 +137,39 @@ func (c *liveCell) descriptors() error {
 			}
 		}
 	}
-	for _, x := range []string{"cwd", "root"} {
-		var st unix.Statx_t
-		if err := unix.Statx(unix.AT_FDCWD, procPath(pid, x), 0, unix.STATX_MNT_ID, &st); err != nil {
-			return err
-		}
-		at := "root"
-		if x == "cwd" {
-			at += c.w.Spec.Workdir
-		}
-		var want unix.Statx_t
-		if err := unix.Statx(unix.AT_FDCWD, procPath(pid, at), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &want); x == "cwd" && (err != nil || want.Mnt_id != st.Mnt_id) {
+	return c.worksInItsOwn()
+}
+
+// worksInItsOwn makes sure that a fork's working directory is in its own mounts: it
+// begins in a copy of its trunk's, below what was mounted for the fork. A directory
+// that was removed has no path, but its parents have.
+func (c *liveCell) worksInItsOwn() error {
+	pid := c.init.PID
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, procPath(pid, "cwd"), 0, unix.STATX_MNT_ID, &st); err != nil {
+		return err
+	}
+	dir, err := os.Readlink(procPath(pid, "cwd"))
+	if err != nil {
+		return err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		var own unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, procPath(pid, "root"+dir), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &own)
+		switch {
+		case err == nil && own.Mnt_id == st.Mnt_id:
+			return nil
+		case err == nil || dir == "/" || !filepath.IsAbs(dir):
 			return not("it works in a folder that is not its own")
 		}
 	}
-	return nil
 }
 
 // openFiles says what the descriptors of a process are.
 func openFiles(pid int) (map[int]string, error) {
 	dir, err := os.Open(procPath(pid, "fd"))
 	if err != nil {
-		return nil, not("it ended while it was looked at")
+		return nil, unseenOf(err)
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)

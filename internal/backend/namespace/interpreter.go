@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -21,12 +22,18 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	if err := c.startable(); err != nil {
 		return err
 	}
+	var given [4]string
+	for i, f := range stdio {
+		if f != nil {
+			given[i], _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+		}
+	}
 	started, err := c.start(p, stdio, control, nil)
 	if err != nil {
 		return err
 	}
 	i.Process, i.Layer = started.Process, c.w.Spec.Layer
-	c.prog = &twig{proc: started.Process.(*process).child, conn: i.Conn}
+	c.prog = &twig{proc: started.Process.(*process).child, conn: i.Conn, given: given}
 	return nil
 }
 

@@ -35,7 +35,35 @@ def check(_, __):
             deleted.append(o.path[:-len(" (deleted)")] if o.path.endswith(" (deleted)") else o.path)
         elif o.kind == "socket" and not o.pair:
             pipes.append(o.name)
-    return {"threads": threads, "processes": processes, "shared": shared, "deleted": deleted, "sockets": pipes}
+    return {"threads": threads, "processes": processes, "shared": shared, "deleted": deleted, "sockets": pipes, "unkept": unkept()}
+
+
+PR_GET_PDEATHSIG, PR_GET_DUMPABLE = 2, 3
+O_ASYNC = getattr(os, "O_ASYNC", 0o20000)
+
+
+def unkept():
+    """What neither a fork nor a source that goes on would have, and the kernel shows to
+    nobody else. The rest of it is looked for from outside."""
+    found = []
+    number = ctypes.c_int(0) if ctypes is not None else None
+    if number is not None:
+        if LIBC.prctl(ctypes.c_int(PR_GET_PDEATHSIG), ctypes.byref(number), 0, 0, 0) == 0 and number.value:
+            found.append("a signal at the end of its parent (PR_SET_PDEATHSIG %d)" % number.value)
+        if prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1:
+            found.append("it is not dumpable, so that nothing can join its namespaces (PR_SET_DUMPABLE, or a change of its user)")
+    for kind, what in (("sem", "semaphores"), ("msg", "message queue"), ("shm", "shared memory")):
+        for line in read("/proc/sysvipc/" + kind).splitlines()[1:]:
+            found.append("System V %s %s" % (what, line.split()[1]))
+    for o in descriptors():
+        if o.kind == "file" and o.written and not o.deleted and not o.reopens():
+            found.append("%s, which it could not open again for writing" % o.path)
+        try:
+            if not o.flags & O_PATH and (o.flags & O_ASYNC or fcntl.fcntl(o.fd, fcntl.F_GETOWN)):
+                found.append("signals of descriptor %d (F_SETOWN, F_NOTIFY)" % o.fd)
+        except OSError:
+            pass
+    return found
 
 
 def children():

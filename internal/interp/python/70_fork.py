@@ -24,7 +24,7 @@ class Forking:
 class Trunk:
     """What is worked out before the first fork, so that none has to."""
 
-    cwd = "/"
+    cwd = "/"  # None: it was removed
     standard = {}  # inodes of the standard streams
     children = None  # what code wanted of SIGCHLD
     clone = {}  # arguments of the system call, by flags
@@ -108,7 +108,7 @@ def prepare(template):
     """Get ready to be forked, perhaps a hundred times. Of a template nothing
     goes on in this process: what it has may be thrown away."""
     flush()
-    Trunk.cwd, Trunk.standard = os.getcwd(), standard_inodes()
+    Trunk.cwd, Trunk.standard = working_directory(), standard_inodes()
     Trunk.close = (ctypes.c_long(Forking.numbers["close_range"]), ctypes.c_ulong(OWN), ctypes.c_ulong(0xffffffff), ctypes.c_ulong(0))
     Trunk.terminal = read("/proc/self/stat").rpartition(")")[2].split()[4] != "0"
     Trunk.caps = []
@@ -130,6 +130,33 @@ def prepare(template):
         if hasattr(LIBC, "malloc_trim"):
             LIBC.malloc_trim(0)
         huge_pages()
+
+
+def working_directory():
+    """None where it was removed: it has no path that a fork could go to."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def go_to(workdir, dropped):
+    """Work where the process worked that this is a fork of, in this fork's own files. In
+    place of a directory that was removed comes one that was removed, too."""
+    if workdir:
+        os.chdir(workdir)
+        return
+    try:
+        if Trunk.cwd is None:
+            gone = "/dev/shm/.pando-%d" % os.getpid()
+            os.mkdir(gone, 0o700)
+            os.chdir(gone)
+            os.rmdir(gone)
+        else:
+            os.chdir(Trunk.cwd)
+    except OSError as e:
+        os.chdir("/")
+        dropped.append("working directory %s: %s" % (Trunk.cwd or "(removed)", e.strerror))
 
 
 LARGE = 64 << 20  # bytes of memory from where on its page tables are what a fork costs
@@ -160,8 +187,9 @@ def rehearse():
     code that adapts itself) is then in the memory that all share."""
     near, far = _socket.socketpair()
     wire = Wire(near.detach())
-    real = State.count, Trunk.children, AtFork.child, Hooks.list, Held.files, Held.plan
-    Trunk.children, AtFork.child, Hooks.list, Stand.kept = None, [], [], 0
+    real = State.count, Trunk.children, AtFork.child, Hooks.list, Held.files, Held.plan, Held.timers, Held.settings, Trunk.cwd
+    Trunk.children, AtFork.child, Hooks.list, Stand.kept, Held.timers, Held.settings = None, [], [], 0, [], {}
+    Trunk.cwd = Trunk.cwd or "/"
     try:
         for _ in range(24):
             Fork.mode, Fork.was, Fork.filled = "fork", [], True
@@ -173,7 +201,7 @@ def rehearse():
             answer(wire)
             far.recv(1 << 16)
     finally:
-        State.count, Trunk.children, AtFork.child, Hooks.list, Held.files, Held.plan = real
+        State.count, Trunk.children, AtFork.child, Hooks.list, Held.files, Held.plan, Held.timers, Held.settings, Trunk.cwd = real
         os.environ.pop("PANDO_REHEARSAL", None)
         linecache.cache.pop("<rehearsal>", None)
         wire.sock.close()

@@ -27,8 +27,8 @@ class Hooks:
 def settle(req, files):
     """What need not wait until it is known who this fork is to be."""
     confine(req, files)
-    os.chdir(req.get("workdir") or Trunk.cwd)
     dropped = Fork.dropped = []
+    go_to(req.get("workdir"), dropped)
     if Trunk.children is not None:
         _signal.signal(_signal.SIGCHLD, Trunk.children)
         Trunk.children = None
@@ -133,15 +133,16 @@ def adopt(req, files):
         settle(req, files)
     elif Fork.mode != "settled":
         confine(req, files)
-        os.chdir(req.get("workdir") or Trunk.cwd)
+        Fork.dropped = []
+        go_to(req.get("workdir"), Fork.dropped)
     become(req)
     if Fork.mode == "settled":
         hazards = renew()
         call_all([f for f in AtFork.child if not known(f)])
         State.count = 0
         hazards += run_hooks()
+        start_timers(False)
     else:  # the source itself, elsewhere: to its code nothing was forked
-        Fork.dropped = []
         for o in Fork.was:
             if o.kind == "file" and not o.deleted:
                 try:
@@ -149,9 +150,11 @@ def adopt(req, files):
                 except OSError as e:
                     Fork.dropped.append("file %s: %s" % (o.path, e.strerror))
                     dead(o)
+        lock_again([o for o in Fork.was if o.kind == "file"], Fork.dropped)
         if not AtFork.complete:
             ctypes.pythonapi.PyOS_AfterFork_Parent()
         go_on()
+        start_timers(True)
     AtFork.ours = False
     Fork.was, Fork.filled, Fork.mode = None, False, ""
     return adopted(req, Fork.dropped, hazards)

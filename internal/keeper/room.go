@@ -1,0 +1,66 @@
+package keeper
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A keeper has descriptors open for each cell of its family, and a limit of them
+// (RLIMIT_NOFILE, which the Go runtime raises to the hard limit). When there are none
+// left no cell of the family can be used. So forks are counted before they are made,
+// and some descriptors are kept back for the use of the cells that there are.
+
+// filesPerFork is how many descriptors a keeper has open for a fork at most: pidfd,
+// connection, stdout, stderr, up to three tasks files of cgroups, four directories
+// whose use of the disk is counted, and the identity until it is adopted.
+// filesPerLink is what a network interface of its own adds.
+const (
+	filesPerFork = 12
+	filesPerLink = 8
+)
+
+// keptBack is how many descriptors forks leave: commands, evaluations and the counting
+// of files take some for a while.
+func keptBack(limit int64) int64 { return max(64, limit/8) }
+
+// openFiles says how many descriptors this process has open, and may have.
+func openFiles() (open, limit int64, err error) {
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return 0, 0, os.NewSyscallError("getrlimit", err)
+	}
+	limit = int64(min(lim.Cur, 1<<30))
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // Linux 6.2 counts them
+		return st.Size, limit, nil
+	}
+	names, err := os.ReadDir("/proc/self/fd")
+	return int64(len(names)), limit, err
+}
+
+// room is how many descriptors this keeper has for forks.
+func room() (int64, error) {
+	open, limit, err := openFiles()
+	return max(limit-keptBack(limit)-open, 0), err
+}
+
+// ForksIn is how many forks so many descriptors are enough for. Those that talk have a
+// network interface.
+func ForksIn(room int64, talk bool) int64 {
+	if talk {
+		return room / (filesPerFork + filesPerLink)
+	}
+	return room / filesPerFork
+}
+
+// roomFor refuses forks that this keeper has no descriptors for.
+func roomFor(n int64, talk bool) error {
+	r, err := room()
+	if left := ForksIn(r, talk); err == nil && n > left {
+		err = cell.Errorf(cell.Unavailable, "keeper.fork", cell.RoomHint, "cannot fork the interpreter: its keeper has file descriptors for %d more, not %d", left, n)
+	}
+	return err
+}
