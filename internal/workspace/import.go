@@ -85,26 +85,26 @@ func (l LeftOut) Reserved() bool {
 // anew: every layer costs a little at each mount and look-up.
 const maxDelta = 8
 
-// Import makes a base of a source, or brings the base of an earlier import up
-// to date at the cost of looking at every file and copying those that changed.
-// The source is never written. When Import fails, nothing remains.
-func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
+// importOnce is Import for one look at the source, and returns what that missed.
+func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, error) {
 	src, top, err := openSource(req.Source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer src.Close()
 	im, err := newImporter(ctx, req, src, top)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if req.Prev != nil && len(req.Prev.State.Layers) < maxDelta {
 		out, err := im.update(ctx)
 		if out != nil || err != nil {
-			return out, err
+			return out, &src.missed, err
 		}
+		src.missed.clear()
 	}
-	return im.full(ctx)
+	out, err := im.full(ctx)
+	return out, &src.missed, err
 }
 
 // importer is one import under way.
@@ -167,7 +167,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 		seen    []Found
 		links   = newLinkSet()
 	)
-	err = walkDir(ctx, im.src.root, im.src.list, func(dir string, found []Found) (map[string]bool, error) {
+	err = walkDir(ctx, im.src.root, im.src.listThere, func(dir string, found []Found) (map[string]bool, error) {
 		skip := map[string]bool{}
 		var mine []pathEntry
 		for i := range found {
@@ -192,7 +192,9 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 						to.At(f.Path, os.Remove)
 						continue
 					}
-					return nil, err
+					if err = im.src.gone(f.Path, err); err != nil {
+						return nil, err
+					}
 				}
 				mine = append(mine, pathEntry{f.Path, e})
 				im.progress(0, 0)

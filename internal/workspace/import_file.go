@@ -3,7 +3,6 @@ package workspace
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -39,7 +38,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 	case Symlink:
 		root, rel := im.src.at(f.Path)
 		if e.Target, err = ReadLinkAt(root, rel); err != nil {
-			return e, false, gone(err)
+			return e, false, im.src.gone(f.Path, err)
 		}
 		if err := os.Symlink(e.Target, at); err != nil {
 			return e, false, err
@@ -60,9 +59,13 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 			im.leave(f.Path, Unreadable, "not readable")
 			return e, false, nil
 		}
-		return e, false, gone(err)
+		return e, false, im.src.gone(f.Path, err)
 	}
 	defer unix.Close(in)
+	if is, err := isRegular(in); !is {
+		im.src.missed.add(f.Path)
+		return e, false, err
+	}
 	out, err := unix.Open(at, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return e, false, &os.PathError{Op: "create", Path: at, Err: err}
@@ -259,15 +262,6 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (k
 	return true, nil
 }
 
-// gone turns the disappearance of a file during the import into nothing: it
-// is as if it had gone before.
-func gone(err error) error {
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ELOOP) {
-		return nil
-	}
-	return err
-}
-
 // folder looks whether a folder of the source can be read, and reads its
 // attributes.
 func (im *importer) folder(f *Found) ([]XAttr, error) {
@@ -283,4 +277,13 @@ func (im *importer) folder(f *Found) ([]XAttr, error) {
 		}
 	}
 	return ReadXAttrs(fd, KeptXAttr)
+}
+
+// isRegular reports whether an open file is still the regular file that was found.
+func isRegular(fd int) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, os.NewSyscallError("fstat", err)
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFREG, nil
 }
