@@ -177,6 +177,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 			switch {
 			case d.Action == secret.LeaveOut:
 				im.leaveSecret(f, d, d.Why)
+				links.leaves(im.src, f, d)
 				skip[f.Path] = isDir
 				continue
 			case isDir:
@@ -205,7 +206,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 				im.setIndex(&later)
 				continue
 			}
-			if f.Type() == File && f.Stat.Nlink > 1 && links.later(f) {
+			if links.takes(f, d) {
 				continue
 			}
 			e, ok, err := im.copyOne(f, d, to)
@@ -226,6 +227,32 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 	if err != nil {
 		return nil, full(err)
 	}
+	made := map[string]Entry{} // of first names
+	err = im.settleLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
+		e, ok, err := im.copyOne(f, d, to)
+		if ok {
+			mu.Lock()
+			defer mu.Unlock()
+			made[f.Path] = e
+			entries = append(entries, pathEntry{f.Path, e})
+			im.progress(1, f.Stat.Size)
+		}
+		return ok, err
+	}, func(first, f *Found) error {
+		if err := LinkInto(to, first.Path, to, f.Path); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		e := made[first.Path]
+		_, e.Name = split(f.Path)
+		entries = append(entries, pathEntry{f.Path, e})
+		im.progress(1, 0)
+		return nil
+	})
+	if err != nil {
+		return nil, full(err)
+	}
 	if im.index != nil {
 		e, ok, err := im.copyOne(im.index, secret.Decision{}, to)
 		if err != nil {
@@ -239,9 +266,6 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 	t, err := EmptyTree(im.req.Objects)
 	if err != nil {
 		return nil, err
-	}
-	if entries, err = links.make(to, entries); err != nil {
-		return nil, full(err)
 	}
 	return im.finish(ctx, w, to, t, entries, nil, seen, links)
 }

@@ -32,6 +32,7 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 	if err != nil {
 		return nil, err
 	}
+	links := newLinkSet()
 	err = walkDir(ctx, src.root, src.listThere, func(_ string, found []Found) (map[string]bool, error) {
 		skip := map[string]bool{}
 		for i := range found {
@@ -39,6 +40,7 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 			d := im.decide(f)
 			if d.Action == secret.LeaveOut {
 				im.leaveSecret(f, d, d.Why)
+				links.leaves(im.src, f, d)
 				skip[f.Path] = true
 				continue
 			}
@@ -48,7 +50,7 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 					skip[f.Path] = true
 				}
 			}
-			if f.Type() != File {
+			if f.Type() != File || links.takes(f, d) {
 				continue
 			}
 			if err := im.examine(f, d); err != nil {
@@ -56,6 +58,16 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 			}
 		}
 		return skip, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = im.settleLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
+		err := im.examine(f, d)
+		return err == nil && im.listed(f.Path, Secret) == nil && im.listed(f.Path, Unreadable) == nil, err
+	}, func(_, f *Found) error {
+		im.progress(1, f.Stat.Size)
+		return nil
 	})
 	if err != nil {
 		return nil, err
