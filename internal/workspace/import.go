@@ -109,6 +109,7 @@ func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, err
 
 // importer is one import under way.
 type importer struct {
+	ctx     context.Context
 	req     ImportRequest
 	src     *sourceTree
 	top     Found

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"os"
 	"slices"
 	"sync"
@@ -145,44 +144,36 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 		defer unix.Close(fd)
 		from = fd
 	}
-	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
-	h := sha256.New()
-	var n, end int64 // what was read; where the last that was written ends
-	for {
-		m, err := unix.Read(from, *buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return &os.PathError{Op: "read", Path: f.Path, Err: err}
-		}
-		if m == 0 {
-			break
-		}
-		b := (*buf)[:m]
-		h.Write(b)
+	sum := newContentSum()
+	var end int64 // where the last that was written ends
+	n, err := readParts(from, f.Path, func(off int64, b []byte) error {
+		sum.Write(b)
 		if scan != nil {
 			scan.Write(b)
 		}
-		if !shared && !hole(b) {
-			if err := writeAll(out, b, n); err != nil {
-				return &os.PathError{Op: "write", Path: f.Path, Err: err}
-			}
-			end = n + int64(m)
+		if shared || hole(b) {
+			return nil
 		}
-		n += int64(m)
-		if n == f.Stat.Size && n < int64(len(*buf)) {
-			break // read whole at once, as nearly all files are
+		end = off + int64(len(b))
+		if err := writeAll(out, b, off); err != nil {
+			return &os.PathError{Op: "write", Path: f.Path, Err: err}
 		}
+		return nil
+	}, func(_, n int64) error {
+		if scan != nil { // what lies around a hole is not one text
+			scan.Write(zeros[:min(n, 64<<10)])
+		}
+		return sum.Zeros(im.ctx, n)
+	})
+	if err != nil {
+		return err
 	}
 	if !shared && end < n { // it ends in a hole
 		if err := unix.Ftruncate(out, n); err != nil {
 			return &os.PathError{Op: "truncate", Path: f.Path, Err: err}
 		}
 	}
-	e.Size = n
-	h.Sum(e.Digest[:0])
+	e.Size, e.Digest = n, sum.Digest()
 	im.mu.Lock()
 	im.copied++
 	im.mu.Unlock()
