@@ -400,7 +400,7 @@ func layered(mounts []cell.Mount) bool {
 func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, error) {
 	e, src := b.e, &b.src
 	c := &Cell{
-		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
+		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 		Family: src.keeper(), Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, Agent: src.Agent, Shared: b.shared.Digest, Setup: b.shared.Setup,
 	}

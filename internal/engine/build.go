@@ -148,7 +148,7 @@ func (b *build) execution(ctx context.Context) *execution {
 	l := &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}
 	x := &execution{e: b.e, p: p, l: l, run: &Run{}, began: b.began, made: b.e.under.begin()}
 	x.c = Cell{ID: cell.NewID(), State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
-		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Template: b.p.req.Name}
+		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Template: b.p.req.Name, Guest: p.confined}
 	return x
 }
 
@@ -311,7 +311,7 @@ func (e *Engine) ownLayers(ctx context.Context, c *Cell, p workspace.Provider, o
 		return err
 	}
 	m = p.Mount(*c.Home, "/")
-	return e.fillHome(writable(&m))
+	return e.fillHome(c, writable(&m))
 }
 
 // sealedState is the state that a fork's home or /tmp begins on.

@@ -92,7 +92,7 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 // copyOf is a new cell that goes on where src was at a checkpoint.
 func copyOf(src *Cell, at cell.CheckpointID) *Cell {
 	return &Cell{
-		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
+		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 		Next: 2, Parent: &Origin{src.ID, at}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
 	}

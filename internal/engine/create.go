@@ -42,7 +42,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &Run{}, began: time.Now(), made: e.under.begin()}
 	defer x.made.end()
 	x.c = Cell{ID: cell.NewID(), Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
-		Image: p.image.String(), Created: time.Now().UTC(), Next: 1}
+		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
 	lease.Cell = x.c.ID
 	x.c.made = viewOf(ctx)
 	x.c.made.sign(lease, false)

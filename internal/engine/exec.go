@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -421,7 +423,7 @@ func (e *Engine) makeFolders(c *Cell, p workspace.Provider, private string) erro
 		home := filepath.Join(private, "home")
 		err := os.Mkdir(home, 0o700)
 		if err == nil {
-			err = e.fillHome(home)
+			err = e.fillHome(c, home)
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -453,11 +455,49 @@ func ownMount(m *cell.Mount, p workspace.Provider, g *workspace.Generation, dir 
 // mount.
 func writable(m *cell.Mount) string { return orElse(m.Upper, m.Source) }
 
-// fillHome gives a new home what git needs to know who commits, as the host's
-// git would: that is no secret, and without it no commit can be made. What the
-// cell makes of it later is its own affair.
-func (e *Engine) fillHome(home string) error {
-	return os.WriteFile(filepath.Join(home, ".gitconfig"), gitdir.CellConfig(gitdir.Identity(e.cfg.User.Home)), 0o644)
+// fillHome gives a new home what git there needs to answer as the user's does (see
+// gitdir.CellSettings). What the cell makes of it later is its own affair. A caller that
+// may not name files of the host gets nothing of the user's home.
+func (e *Engine) fillHome(c *Cell, home string) error {
+	s := e.gitSettings(c)
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{".gitconfig", s.Config}, {".config/git/ignore", s.Ignore}, {".config/git/attributes", s.Attributes}} {
+		if f.data == nil {
+			continue
+		}
+		at := filepath.Join(home, f.name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(at, f.data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gitSettings is what git in a cell is told of the user's configuration.
+func (e *Engine) gitSettings(c *Cell) gitdir.Settings {
+	home := e.cfg.User.Home
+	if c.Guest {
+		home = ""
+	}
+	return gitdir.CellSettings(home, func(b []byte) bool { return len(secret.Scan("", b)) > 0 })
+}
+
+// unsigned reports whether git signs in the source of a cell and not in the cell.
+func (e *Engine) unsigned(c *Cell, im *workspace.Imported) bool {
+	for _, l := range im.LeftOut {
+		for _, f := range l.Fields {
+			if strings.HasSuffix(f, secret.Unsigned) {
+				return true
+			}
+		}
+	}
+	_, err := im.Tree.Lookup(".git")
+	return err == nil && e.gitSettings(c).Signs
 }
 
 // follow makes a command one that can be asked for, until some time after its

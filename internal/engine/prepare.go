@@ -134,6 +134,9 @@ func (x *execution) source(ctx context.Context) error {
 	x.imported = im
 	x.run.In.SourceFP = im.Fingerprint
 	x.run.Notes = append(x.run.Notes, im.Notes...)
+	if e.unsigned(&x.c, im) {
+		x.run.Notes = append(x.run.Notes, "git does not sign commits and tags in the cell: the key stays outside")
+	}
 	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot = key, im.LeftOut, p.Name(), why
 	return nil
 }

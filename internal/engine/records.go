@@ -72,6 +72,9 @@ type Cell struct {
 	// and goes with it. NoSource says that no directory of the host is its source.
 	Template string `json:"template,omitempty"`
 	NoSource bool   `json:"no_source,omitempty"`
+	// Guest says that a caller made it that may not name files of the host: nothing of the
+	// user's home is read for it.
+	Guest bool `json:"guest,omitempty"`
 
 	// Shared names the record that holds Setup and LeftOut, which a hundred
 	// forks have in common; zero: they are here.

@@ -365,7 +365,7 @@ func (e *Engine) record(p *runPlan) error {
 		return e.reg.commit(p.run)
 	}
 	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Backend: p.backend.Name(), Image: p.image.String(),
-		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, made: p.made}
+		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, made: p.made}
 	p.cell = c
 	if c.Name == "" {
 		return e.reg.commit(c, p.run)

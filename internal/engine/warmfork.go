@@ -140,7 +140,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	c := &Cell{
-		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
+		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Guest: par.c.Guest, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
 		Family: par.c.keeper(), Next: 2, Parent: &Origin{par.c.ID, par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
 		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
 	}

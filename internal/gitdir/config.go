@@ -2,7 +2,6 @@ package gitdir
 
 import (
 	"bytes"
-	"path/filepath"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -26,6 +25,7 @@ func configValue(conf []byte, name string) (value string) {
 type configReader struct {
 	rest                []byte
 	section, key, value string
+	bare                bool // the variable has no "=", which means true
 }
 
 func (c *configReader) peek() byte {
@@ -98,13 +98,14 @@ func (c *configReader) variable() bool {
 	if n == 0 {
 		return false
 	}
-	c.key, c.value = strings.ToLower(string(c.rest[:n])), ""
+	c.key, c.value, c.bare = strings.ToLower(string(c.rest[:n])), "", false
 	c.rest = bytes.TrimLeft(c.rest[n:], " \t")
 	switch c.peek() {
 	case '=':
 		c.rest = c.rest[1:]
 		return c.text()
 	case '#', ';', '\n', '\r', 0:
+		c.bare = true
 		c.line()
 		return true
 	}
@@ -162,25 +163,6 @@ func (c *configReader) text() bool {
 	}
 }
 
-// Identity returns the name and the address that the config of the user with
-// that home directory gives to commits; "" for what it does not say. Includes
-// are not followed, and nothing is executed.
-func Identity(home string) (name, email string) {
-	for _, file := range []string{"/etc/gitconfig", filepath.Join(home, ".config/git/config"), filepath.Join(home, ".gitconfig")} {
-		conf, err := readRegular(file, maxFile)
-		if err != nil {
-			continue
-		}
-		if v := configValue(conf, "user.name"); v != "" {
-			name = v
-		}
-		if v := configValue(conf, "user.email"); v != "" {
-			email = v
-		}
-	}
-	return clean(name), clean(email)
-}
-
 // clean takes out what belongs in no name: control characters and what is no
 // text.
 func clean(s string) string {
@@ -194,23 +176,4 @@ func clean(s string) string {
 		return ""
 	}
 	return s
-}
-
-// CellConfig is the git config of a cell's home. It says who commits, where that is known,
-// and that files are told by their size and time: they are copies, whose inodes and times
-// of change are not those of git's index, and a clean work tree is clean all the same
-// (core.checkStat and core.trustctime of git-config(1)).
-func CellConfig(name, email string) []byte {
-	const stat = "# Made by pando for this cell.\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n"
-	if name == "" && email == "" {
-		return []byte(stat)
-	}
-	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	out := stat + "# From the host:\n[user]\n"
-	for _, v := range [][2]string{{"name", name}, {"email", email}} {
-		if v[1] != "" {
-			out += "\t" + v[0] + " = \"" + quote.Replace(v[1]) + "\"\n"
-		}
-	}
-	return []byte(out)
 }

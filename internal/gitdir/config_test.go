@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/internal/bound/boundtest"
@@ -63,44 +62,6 @@ func TestConfigAgreesWithGit(t *testing.T) {
 	}
 }
 
-func TestIdentity(t *testing.T) {
-	home := t.TempDir()
-	writeAt(t, home, ".config/git/config", "[user]\nname = General\nemail = general@example.com\n")
-	writeAt(t, home, ".gitconfig", "[include]\n\tpath = evil\n[user]\n\tname = \"Ada \\\"A\\\" \\\\ L\"\n[alias]\n\tx = !touch made\n[core]\n\tfsmonitor = touch made\n")
-	writeAt(t, home, "evil", "[user]\nname = Evil\n")
-	name, email := Identity(home)
-	if name != `Ada "A" \ L` || email != "general@example.com" {
-		t.Errorf("identity is %q %q", name, email)
-	}
-	conf := CellConfig(name, email)
-	if n, e := configValue(conf, "user.name"), configValue(conf, "user.email"); n != name || e != email {
-		t.Errorf("written as %s, read as %q %q", conf, n, e)
-	}
-	writeAt(t, home, "made", string(conf))
-	if got := gitOracle(t, home, "", "config", "--file", "made", "--get", "user.name"); got != name+"\n" {
-		t.Errorf("git reads %q", got)
-	}
-
-	// A name can't bring settings of its own along.
-	writeAt(t, home, ".gitconfig", "[user]\nname = \"x\\n[core]\\n\\tfsmonitor = touch made\\n\"\n")
-	name, _ = Identity(home)
-	if conf := CellConfig(name, ""); configValue(conf, "core.fsmonitor") != "" {
-		t.Errorf("settings came along:\n%s", conf)
-	}
-	if conf := CellConfig("", ""); configValue(conf, "core.checkstat") != "minimal" || strings.Contains(string(conf), "user") {
-		t.Errorf("of nobody: %s", conf)
-	}
-	if err := os.Remove(filepath.Join(home, ".gitconfig")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/zero", filepath.Join(home, ".gitconfig")); err != nil {
-		t.Fatal(err)
-	}
-	if name, _ := Identity(home); name != "General" {
-		t.Errorf("a device is read as %q", name)
-	}
-}
-
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte("[user]\n\tname = \"Ada\\\" \\\\ # L\" ; x\n"))
 	f.Add([]byte("[a \"b\\\"]\"]\nc\n[user]name=\\\n"))
@@ -111,10 +72,6 @@ func FuzzConfig(f *testing.F) {
 				if n > len(b) {
 					t.Fatal("it does not end")
 				}
-			}
-			name := clean(configValue(b, "user.name"))
-			if got := configValue(CellConfig(name, "x"), "user.name"); got != name {
-				t.Errorf("%q is read back as %q", name, got)
 			}
 		})
 	})

@@ -13,7 +13,8 @@
 //
 //	repo.go             where a repository is; tracked paths; hooks
 //	linked.go           the repositories of linked worktrees and submodules
-//	config.go           git's config; who commits
+//	config.go           git's config
+//	settings.go         what of a user's config a cell gets
 //	orders.go, named.go what git's configuration names; what other files name
 //	index.go            git's index
 //	skip.go             a copy of it, in which files need not be there

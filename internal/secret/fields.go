@@ -32,7 +32,7 @@ var fieldRows = []fieldRow{
 	{[]string{"nuget.config"}, "NuGet passwords", xmlFields, anyKey("cleartextpassword", "password", "apikey")},
 	{[]string{".m2/settings.xml", ".m2/settings-security.xml"}, "Maven passwords", xmlFields, anyKey("password", "passphrase", "master")},
 	{[]string{"gradle.properties", "local.properties"}, "Gradle passwords", propertyFields, keyEnding("password", "passphrase", "token", "secret", "apikey", "api_key", "api.key", "secretkey", "gpr.key", "keypass", "storepass")},
-	{[]string{".git/config", ".git/config.worktree"}, "git credentials", gitFields, gitKey}, // and wherever isGitConfig says
+	{[]string{".git/config", ".git/config.worktree"}, "git credentials", repositoryFields, gitKey}, // and wherever isGitConfig says
 	{[]string{".gitconfig", ".config/git/config", ".gitmodules"}, "git credentials", gitFields, gitKey},
 	{[]string{".git/fetch_head"}, "git credentials", nil, nil}, // and the logs
 	{[]string{".hgrc", ".hg/hgrc"}, "Mercurial passwords", pythonFields, keyEnding("password")},

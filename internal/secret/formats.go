@@ -36,6 +36,21 @@ func gitFields(content []byte, secret func(key, value string) bool) []fieldEdit 
 	return lineFields(content, secret, lineFormat{seps: "=", backslash: true})
 }
 
+// Unsigned is the name of the field that lets git sign.
+const Unsigned = "gpgsign, since the key stays outside"
+
+// repositoryFields are gitFields, and that commits are signed: the key stays outside, and
+// git makes no commit that it can't sign.
+func repositoryFields(content []byte, secret func(key, value string) bool) []fieldEdit {
+	edits := gitFields(content, func(key, value string) bool { return secret(key, value) || key == "gpgsign" && value != "false" })
+	for i := range edits {
+		if edits[i].name == "gpgsign" {
+			edits[i].with, edits[i].name = "false", Unsigned
+		}
+	}
+	return edits
+}
+
 // wordFields have a space or a sign between key and value.
 func wordFields(content []byte, secret func(key, value string) bool) []fieldEdit {
 	return lineFields(content, secret, lineFormat{seps: "=: \t"})

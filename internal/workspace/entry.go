@@ -3,8 +3,6 @@ package workspace
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"io"
 	"os"
 	"sort"
 	"strconv"
@@ -114,13 +112,8 @@ func readEntry(root *linux.Dir, path string, e *Entry) error {
 			return &os.PathError{Op: "listxattr", Path: path, Err: err}
 		}
 		if e.Type == File {
-			h := sha256.New()
-			n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{f}, make([]byte, 128<<10))
-			if err != nil {
-				return err
-			}
-			e.Size = n
-			h.Sum(e.Digest[:0])
+			e.Size, e.Digest, err = DigestFile(context.Background(), f)
+			return err
 		}
 	}
 	return nil

@@ -85,30 +85,31 @@ func (l LeftOut) Reserved() bool {
 // anew: every layer costs a little at each mount and look-up.
 const maxDelta = 8
 
-// Import makes a base of a source, or brings the base of an earlier import up
-// to date at the cost of looking at every file and copying those that changed.
-// The source is never written. When Import fails, nothing remains.
-func Import(ctx context.Context, req ImportRequest) (*Imported, error) {
+// importOnce is Import for one look at the source, and returns what that missed.
+func importOnce(ctx context.Context, req ImportRequest) (*Imported, *missed, error) {
 	src, top, err := openSource(req.Source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer src.Close()
 	im, err := newImporter(ctx, req, src, top)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if req.Prev != nil && len(req.Prev.State.Layers) < maxDelta {
 		out, err := im.update(ctx)
 		if out != nil || err != nil {
-			return out, err
+			return out, &src.missed, err
 		}
+		src.missed.clear()
 	}
-	return im.full(ctx)
+	out, err := im.full(ctx)
+	return out, &src.missed, err
 }
 
 // importer is one import under way.
 type importer struct {
+	ctx     context.Context
 	req     ImportRequest
 	src     *sourceTree
 	top     Found
@@ -167,7 +168,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 		seen    []Found
 		links   = newLinkSet()
 	)
-	err = walkDir(ctx, im.src.root, im.src.list, func(dir string, found []Found) (map[string]bool, error) {
+	err = walkDir(ctx, im.src.root, im.src.listThere, func(dir string, found []Found) (map[string]bool, error) {
 		skip := map[string]bool{}
 		var mine []pathEntry
 		for i := range found {
@@ -177,6 +178,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 			switch {
 			case d.Action == secret.LeaveOut:
 				im.leaveSecret(f, d, d.Why)
+				links.leaves(im.src, f, d)
 				skip[f.Path] = isDir
 				continue
 			case isDir:
@@ -192,7 +194,9 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 						to.At(f.Path, os.Remove)
 						continue
 					}
-					return nil, err
+					if err = im.src.gone(f.Path, err); err != nil {
+						return nil, err
+					}
 				}
 				mine = append(mine, pathEntry{f.Path, e})
 				im.progress(0, 0)
@@ -203,7 +207,7 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 				im.setIndex(&later)
 				continue
 			}
-			if f.Type() == File && f.Stat.Nlink > 1 && links.later(f) {
+			if links.takes(f, d) {
 				continue
 			}
 			e, ok, err := im.copyOne(f, d, to)
@@ -224,6 +228,32 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 	if err != nil {
 		return nil, full(err)
 	}
+	made := map[string]Entry{} // of first names
+	err = im.settleLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
+		e, ok, err := im.copyOne(f, d, to)
+		if ok {
+			mu.Lock()
+			defer mu.Unlock()
+			made[f.Path] = e
+			entries = append(entries, pathEntry{f.Path, e})
+			im.progress(1, f.Stat.Size)
+		}
+		return ok, err
+	}, func(first, f *Found) error {
+		if err := LinkInto(to, first.Path, to, f.Path); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		e := made[first.Path]
+		_, e.Name = split(f.Path)
+		entries = append(entries, pathEntry{f.Path, e})
+		im.progress(1, 0)
+		return nil
+	})
+	if err != nil {
+		return nil, full(err)
+	}
 	if im.index != nil {
 		e, ok, err := im.copyOne(im.index, secret.Decision{}, to)
 		if err != nil {
@@ -237,9 +267,6 @@ func (im *importer) full(ctx context.Context) (_ *Imported, err error) {
 	t, err := EmptyTree(im.req.Objects)
 	if err != nil {
 		return nil, err
-	}
-	if entries, err = links.make(to, entries); err != nil {
-		return nil, full(err)
 	}
 	return im.finish(ctx, w, to, t, entries, nil, seen, links)
 }

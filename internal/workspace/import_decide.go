@@ -10,7 +10,7 @@ import (
 )
 
 func newImporter(ctx context.Context, req ImportRequest, src *sourceTree, top Found) (*importer, error) {
-	im := &importer{req: req, src: src, top: top, taken: time.Now().UnixNano()}
+	im := &importer{ctx: ctx, req: req, src: src, top: top, taken: time.Now().UnixNano()}
 	if src.gitWhy != nil {
 		im.notes = append(im.notes, ".git: the repository that it points to stays outside: "+src.gitWhy.Error())
 	}

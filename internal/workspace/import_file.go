@@ -2,8 +2,6 @@ package workspace
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -39,7 +37,7 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 	case Symlink:
 		root, rel := im.src.at(f.Path)
 		if e.Target, err = ReadLinkAt(root, rel); err != nil {
-			return e, false, gone(err)
+			return e, false, im.src.gone(f.Path, err)
 		}
 		if err := os.Symlink(e.Target, at); err != nil {
 			return e, false, err
@@ -60,9 +58,13 @@ func (im *importer) copyTo(f *Found, d secret.Decision, at string) (e Entry, ok 
 			im.leave(f.Path, Unreadable, "not readable")
 			return e, false, nil
 		}
-		return e, false, gone(err)
+		return e, false, im.src.gone(f.Path, err)
 	}
 	defer unix.Close(in)
+	if is, err := isRegular(in); !is {
+		im.src.missed.add(f.Path)
+		return e, false, err
+	}
 	out, err := unix.Open(at, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return e, false, &os.PathError{Op: "create", Path: at, Err: err}
@@ -142,44 +144,36 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 		defer unix.Close(fd)
 		from = fd
 	}
-	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
-	h := sha256.New()
-	var n, end int64 // what was read; where the last that was written ends
-	for {
-		m, err := unix.Read(from, *buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return &os.PathError{Op: "read", Path: f.Path, Err: err}
-		}
-		if m == 0 {
-			break
-		}
-		b := (*buf)[:m]
-		h.Write(b)
+	sum := newContentSum()
+	var end int64 // where the last that was written ends
+	n, err := readParts(from, f.Path, func(off int64, b []byte) error {
+		sum.Write(b)
 		if scan != nil {
 			scan.Write(b)
 		}
-		if !shared && !hole(b) {
-			if err := writeAll(out, b, n); err != nil {
-				return &os.PathError{Op: "write", Path: f.Path, Err: err}
-			}
-			end = n + int64(m)
+		if shared || hole(b) {
+			return nil
 		}
-		n += int64(m)
-		if n == f.Stat.Size && n < int64(len(*buf)) {
-			break // read whole at once, as nearly all files are
+		end = off + int64(len(b))
+		if err := writeAll(out, b, off); err != nil {
+			return &os.PathError{Op: "write", Path: f.Path, Err: err}
 		}
+		return nil
+	}, func(_, n int64) error {
+		if scan != nil { // what lies around a hole is not one text
+			scan.Write(zeros[:min(n, 64<<10)])
+		}
+		return sum.Zeros(im.ctx, n)
+	})
+	if err != nil {
+		return err
 	}
 	if !shared && end < n { // it ends in a hole
 		if err := unix.Ftruncate(out, n); err != nil {
 			return &os.PathError{Op: "truncate", Path: f.Path, Err: err}
 		}
 	}
-	e.Size = n
-	h.Sum(e.Digest[:0])
+	e.Size, e.Digest = n, sum.Digest()
 	im.mu.Lock()
 	im.copied++
 	im.mu.Unlock()
@@ -259,15 +253,6 @@ func (im *importer) scrub(in, out int, f *Found, e *Entry, d secret.Decision) (k
 	return true, nil
 }
 
-// gone turns the disappearance of a file during the import into nothing: it
-// is as if it had gone before.
-func gone(err error) error {
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ELOOP) {
-		return nil
-	}
-	return err
-}
-
 // folder looks whether a folder of the source can be read, and reads its
 // attributes.
 func (im *importer) folder(f *Found) ([]XAttr, error) {
@@ -283,4 +268,13 @@ func (im *importer) folder(f *Found) ([]XAttr, error) {
 		}
 	}
 	return ReadXAttrs(fd, KeptXAttr)
+}
+
+// isRegular reports whether an open file is still the regular file that was found.
+func isRegular(fd int) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, os.NewSyscallError("fstat", err)
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFREG, nil
 }

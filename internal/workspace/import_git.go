@@ -22,6 +22,7 @@ type sourceTree struct {
 	linked      *gitdir.Linked // nil when ".git" is what it is
 	own, common *linux.Dir     // of linked
 	gitWhy      error          // why ".git" stays a file, if it points outside the source
+	missed      missed
 }
 
 // openSource opens a source directory and looks at it.

@@ -1,62 +1,172 @@
 package workspace
 
 import (
+	"context"
+	"sort"
 	"sync"
 
-	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/secret"
 )
 
-// linkSet collects the files with several names that an import meets.
+// linkSet collects the files with several names that an import meets. What becomes of one
+// is decided when all its names are known: they have one content, and each name may say
+// that it is a secret.
 type linkSet struct {
-	mu     sync.Mutex          // guards what follows
-	groups map[string][]string // link key → paths, in the order they were met
-	of     map[string]string   // path → link key
+	mu     sync.Mutex            // guards what follows
+	groups map[string]*linkGroup // by link key
+	of     map[string]string     // path → link key, of names that came in with others
 }
 
-func newLinkSet() *linkSet {
-	return &linkSet{groups: map[string][]string{}, of: map[string]string{}}
+// linkGroup is one file with several names.
+type linkGroup struct {
+	names []linkName
+	// secret is a name by which the file stays outside, why its reason; "" for none.
+	secret, why string
 }
 
-// later notes a file with several names and reports whether it has been met
-// before, so that it need not be copied again.
-func (l *linkSet) later(f *Found) bool {
+type linkName struct {
+	f *Found
+	d secret.Decision
+}
+
+func newLinkSet() *linkSet { return &linkSet{groups: map[string]*linkGroup{}, of: map[string]string{}} }
+
+// takes notes a file with several names, and reports whether it is one.
+func (l *linkSet) takes(f *Found, d secret.Decision) bool {
+	if f.Type() != File || f.Stat.Nlink < 2 {
+		return false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := LinkKey(&f.Stat)
-	l.groups[k] = append(l.groups[k], f.Path)
-	l.of[f.Path] = k
-	return len(l.groups[k]) > 1
+	g := l.groups[k]
+	if g == nil {
+		g = &linkGroup{}
+		l.groups[k] = g
+	}
+	if d.Action != secret.LeaveOut {
+		own := *f
+		g.names = append(g.names, linkName{&own, d})
+	} else if g.secret == "" || f.Path < g.secret {
+		g.secret, g.why = f.Path, d.Why
+	}
+	return true
+}
+
+// leaves notes what stays outside: a file, or all files in a folder. Of a folder that can't
+// be read, the files have no name that the caller could read, either.
+func (l *linkSet) leaves(src *sourceTree, f *Found, d secret.Decision) {
+	if f.Type() != Folder {
+		l.takes(f, d)
+		return
+	}
+	buf := make([]byte, 16<<10)
+	var deep depth
+	for todo := []string{f.Path}; len(todo) > 0; {
+		dir := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		found, err := src.list(src.root, dir, buf)
+		if err != nil || deep.add(found) != nil {
+			continue
+		}
+		for i := range found {
+			if found[i].Type() == Folder {
+				todo = append(todo, found[i].Path)
+			}
+			l.takes(&found[i], d)
+		}
+	}
 }
 
 // key returns the group of a path that has siblings in the workspace.
 func (l *linkSet) key(path string) (string, bool) {
 	k, ok := l.of[path]
-	return k, ok && len(l.groups[k]) > 1
+	return k, ok
 }
 
-// make creates the further names in dir and adds their entries.
-func (l *linkSet) make(dir *linux.Dir, entries []pathEntry) ([]pathEntry, error) {
-	if len(l.groups) == 0 {
-		return entries, nil
+// settleLinks decides on the files with several names. take brings one name in, by what
+// that name asks for, or leaves it out and lists it; same brings in a further name of what
+// take brought in.
+//
+// A secret stays outside under all its names, each of which is listed. A name that git
+// tracks is decided on by itself, as its content is in git's objects.
+func (im *importer) settleLinks(ctx context.Context, links *linkSet, take func(f *Found, d secret.Decision) (bool, error), same func(first, f *Found) error) error {
+	keys := make([]string, 0, len(links.groups))
+	for k := range links.groups {
+		keys = append(keys, k)
 	}
-	first := map[string]Entry{}
-	for _, pe := range entries {
-		if _, ok := l.key(pe.path); ok {
-			first[pe.path] = pe.e
-		}
-	}
-	for _, paths := range l.groups {
-		e, ok := first[paths[0]]
-		if !ok {
-			continue // one name only, or left out
-		}
-		for _, p := range paths[1:] {
-			if err := LinkInto(dir, paths[0], dir, p); err != nil {
-				return nil, err
+	sort.Strings(keys)
+	return Parallel(ctx, len(keys), func(i int) error {
+		g := links.groups[keys[i]]
+		sort.Slice(g.names, func(i, j int) bool {
+			a, b := &g.names[i], &g.names[j]
+			if x, y := strictness(a.d), strictness(b.d); x != y {
+				return x > y
 			}
-			_, e.Name = split(p)
-			entries = append(entries, pathEntry{p, e})
+			return a.f.Path < b.f.Path
+		})
+		var first *Found
+		var in []string
+		for _, n := range g.names {
+			tracked := n.d.Tracked || !im.req.Mask && im.tracked.Has(n.f.Path)
+			switch {
+			case g.secret != "" && !tracked:
+				im.leaveSecret(n.f, n.d, "another name of "+g.secret+": "+g.why)
+				continue
+			case first != nil:
+				if err := same(first, n.f); err != nil {
+					return err
+				}
+				if l := im.listed(first.Path, Fields); l != nil {
+					also := *l
+					also.Path = n.f.Path
+					im.leaveOut(also)
+				}
+			default:
+				ok, err := take(n.f, n.d)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					if l := im.listed(n.f.Path, Secret); l != nil {
+						g.secret, g.why = n.f.Path, l.Why
+					}
+					continue
+				}
+				first = n.f
+			}
+			in = append(in, n.f.Path)
+		}
+		if len(in) > 1 {
+			links.mu.Lock()
+			defer links.mu.Unlock()
+			for _, p := range in {
+				links.of[p] = keys[i]
+			}
+		}
+		return nil
+	})
+}
+
+// strictness orders decisions by how much of a file they look at.
+func strictness(d secret.Decision) int {
+	switch d.Action {
+	case secret.Scrub:
+		return 2
+	case secret.ScanContent:
+		return 1
+	}
+	return 0
+}
+
+// listed returns what is listed of a path under that kind, nil for nothing.
+func (im *importer) listed(path, kind string) *LeftOut {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	for i := len(im.leftOut) - 1; i >= 0; i-- {
+		if l := im.leftOut[i]; l.Path == path && l.Kind == kind {
+			return &l
 		}
 	}
-	return entries, nil
+	return nil
 }

@@ -26,7 +26,7 @@ func look(ctx context.Context, src *sourceTree, left []LeftOut) ([]Found, error)
 	}
 	var mu sync.Mutex
 	var all []Found
-	err := walkDir(ctx, src.root, src.list, func(_ string, found []Found) (map[string]bool, error) {
+	err := walkDir(ctx, src.root, src.listThere, func(_ string, found []Found) (map[string]bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, found...)
@@ -201,7 +201,9 @@ func (im *importer) delta(ctx context.Context, found []Found, changed []*Found, 
 		})
 		if f := byPath[dir]; f != nil && err == nil {
 			e := EntryOf(f)
-			e.XAttrs, err = im.src.xattrs(dir)
+			if e.XAttrs, err = im.src.xattrs(dir); err != nil {
+				err = im.src.gone(dir, err)
+			}
 			entries = append(entries, pathEntry{dir, e})
 		}
 		return err

@@ -32,13 +32,15 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 	if err != nil {
 		return nil, err
 	}
-	err = walkDir(ctx, src.root, src.list, func(_ string, found []Found) (map[string]bool, error) {
+	links := newLinkSet()
+	err = walkDir(ctx, src.root, src.listThere, func(_ string, found []Found) (map[string]bool, error) {
 		skip := map[string]bool{}
 		for i := range found {
 			f := &found[i]
 			d := im.decide(f)
 			if d.Action == secret.LeaveOut {
 				im.leaveSecret(f, d, d.Why)
+				links.leaves(im.src, f, d)
 				skip[f.Path] = true
 				continue
 			}
@@ -48,7 +50,7 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 					skip[f.Path] = true
 				}
 			}
-			if f.Type() != File {
+			if f.Type() != File || links.takes(f, d) {
 				continue
 			}
 			if err := im.examine(f, d); err != nil {
@@ -59,6 +61,19 @@ func Survey(ctx context.Context, source string, with secret.With, mask bool, par
 	})
 	if err != nil {
 		return nil, err
+	}
+	err = im.settleLinks(ctx, links, func(f *Found, d secret.Decision) (bool, error) {
+		err := im.examine(f, d)
+		return err == nil && im.listed(f.Path, Secret) == nil && im.listed(f.Path, Unreadable) == nil, err
+	}, func(_, f *Found) error {
+		im.progress(1, f.Stat.Size)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !src.missed.none() {
+		im.notes = append(im.notes, src.missed.note())
 	}
 	sort.Slice(im.leftOut, func(i, j int) bool { return im.leftOut[i].Path < im.leftOut[j].Path })
 	return &Surveyed{Files: int(im.files), Bytes: im.bytes, LeftOut: im.leftOut, Notes: im.notes}, nil
@@ -80,9 +95,13 @@ func (im *importer) examine(f *Found, d secret.Decision) error {
 			im.leave(f.Path, Unreadable, "not readable")
 			return nil
 		}
-		return gone(err)
+		return im.src.gone(f.Path, err)
 	}
 	defer unix.Close(fd)
+	if is, err := isRegular(fd); !is {
+		im.src.missed.add(f.Path)
+		return err
+	}
 	if d.Action == secret.Scrub {
 		null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {

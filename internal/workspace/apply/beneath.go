@@ -2,9 +2,7 @@ package apply
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"io"
 	"os"
 	"strings"
 
@@ -165,12 +163,8 @@ func (b *beneath) lookAt(ctx context.Context, fd int, reopen func(flags int) (in
 	if s.stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return seen{stat: s.stat}, nil // swapped just now: matches nothing
 	}
-	h := sha256.New()
-	if _, err := io.Copy(h, diff.Obeying(ctx, f)); err != nil {
-		return s, err
-	}
-	h.Sum(s.digest[:0])
-	return s, nil
+	_, s.digest, err = workspace.DigestFile(ctx, f)
+	return s, err
 }
 
 // wall returns the first part of path that is there and is no folder.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -103,6 +104,11 @@ func CopyContent(ctx context.Context, w io.Writer, c workspace.Contents, path st
 		return fmt.Errorf("cannot read %s: %w", quoteName(path, false), err)
 	}
 	defer r.Close()
+	if to, ok := w.(*os.File); ok {
+		if did, err := workspace.CopyFile(ctx, to, r, quoteName(path, false), e); did {
+			return err
+		}
+	}
 	sum := sha256.New()
 	out := &remembering{w: io.MultiWriter(w, sum)}
 	n, err := io.Copy(out, io.LimitReader(Obeying(ctx, r), e.Size+1))
