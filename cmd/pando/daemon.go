@@ -472,12 +472,12 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		whyNot[overlay.Name] = why
 	}
 	var most int
-	var free int64
+	var free, state int64
 	if l.Serve != nil {
-		most, free = int(l.Serve.Limits.Cells), l.Serve.Limits.Free
+		most, free, state = int(l.Serve.Limits.Cells), l.Serve.Limits.Free, l.Serve.Limits.State
 	}
 	eng, err := engine.Open(ctx, engine.Config{
-		MaxCells: most, MinFree: free,
+		MaxCells: most, MinFree: free, MaxState: state,
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State)),

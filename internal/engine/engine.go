@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
@@ -55,6 +56,7 @@ type Config struct {
 	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's
 	Roots       string        // certificates (PEM) that gateways trust besides the host's
 	MaxCells    int           // how many cells there may be; 0: DefaultCells
+	MaxState    int64         // bytes that the state may hold before the oldest of what is no longer needed is removed; 0: a tenth of its file system
 	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: DefaultFree
 	AttachGrace time.Duration // how long a command waits for the client that said it would attach; 0: DefaultAttachGrace
 	Pool        *int          // how many forks are made ahead at most, of all templates; nil: as many as pay
@@ -75,6 +77,12 @@ type Engine struct {
 	watching sync.WaitGroup // what goes on as long as the daemon
 	space    sync.Mutex     // guards the file that keeps space free
 	images   *oci.Store
+	// measuring guards layerSizes. It stands before mu and registry.mu.
+	measuring  sync.Mutex
+	layerSizes map[string]int64 // of layers that nothing writes to
+	// fitting is held while things are removed so that the state fits its budget. It
+	// stands before measuring and turns.
+	fitting  sync.Mutex
 	policies sync.Mutex // guards the file of policies that were allowed
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
@@ -102,6 +110,13 @@ type Engine struct {
 	leaseEnv  map[cell.ID][]string // variables of leases that are in no record: see setLeaseEnv
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
+
+	usage           *usage               // as it was measured last; nil: not yet
+	looking         bool                 // at it, in the background
+	next            []*holding           // what is removed next if the state grows
+	warned          map[string]bool      // ids of what an answer, or the log an hour ago, has named as next
+	warnings        map[string]time.Time // when the log named them
+	removedForSpace []api.DiskObject     // the latest, newest first
 
 	names    map[string]bool       // of cells that are being forked
 	building map[string]bool       // templates that are being built, warmed or removed
