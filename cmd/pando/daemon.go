@@ -467,9 +467,12 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	}
 	vm := microvm.New(vmCells)
 	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
-	whyNot := map[string]string{}
-	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
-		whyNot[overlay.Name] = why
+	overlays := unlessMended(func() string { return linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()) })
+	whyNot := func(provider string) string {
+		if provider != overlay.Name {
+			return ""
+		}
+		return overlays()
 	}
 	var most int
 	var free, state int64
@@ -489,7 +492,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.Disk, Overlay: overlays})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)
@@ -498,6 +501,23 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		gv.Close()
 		no.Close()
 	}, nil
+}
+
+// unlessMended asks why something can't be used until it can: what its user has mended
+// meanwhile is seen, and what works is not asked about again.
+func unlessMended(why func() string) func() string {
+	var mu sync.Mutex
+	works := false
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if works {
+			return ""
+		}
+		reason := why()
+		works = reason == ""
+		return reason
+	}
 }
 
 // identity returns the installation's name and, for root, the first of the

@@ -29,7 +29,7 @@ type Config struct {
 	Backend backend.Backend // the default one
 	Gvisor  backend.Backend // that of gVisor; nil: not looked at
 	Disk    func(context.Context, bool) (api.Disk, error)
-	Overlay string // why overlayfs can't be used; "" when it can
+	Overlay func() string // why overlayfs can't be used; "", or nil, when it can
 	// Machines are what microVM cells run with; nil: not looked at.
 	Machines Machines
 	KVM      func() kvm.Verdict // whether virtual machines run in hardware; nil: this host is asked
@@ -161,10 +161,14 @@ func (x *examination) network(ctx context.Context) {
 }
 
 func (x *examination) files(ctx context.Context) {
-	if x.cfg.Overlay == "" {
+	why := ""
+	if x.cfg.Overlay != nil {
+		why = x.cfg.Overlay()
+	}
+	if why == "" {
 		x.add("overlayfs", ok, "checkpoints and restores cost the same whatever the workspace's size", "", "")
 	} else {
-		x.add("overlayfs", missing, x.cfg.Overlay, "checkpoints without copying; pando copies workspaces instead",
+		x.add("overlayfs", missing, why, "checkpoints without copying; pando copies workspaces instead",
 			"set PANDO_HOME to a directory on ext4, xfs or btrfs")
 	}
 	if reflink(x.cfg.Home.State) {

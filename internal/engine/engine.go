@@ -30,6 +30,7 @@ import (
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/policy"
@@ -42,9 +43,9 @@ import (
 type Config struct {
 	Home        home.Home
 	Log         *slog.Logger
-	Backends    []backend.Backend    // the first is the default
-	Providers   []workspace.Provider // best first; each with why it can't be used here
-	WhyNot      map[string]string    // provider name → why it can't be used; absent: it can
+	Backends    []backend.Backend            // the first is the default
+	Providers   []workspace.Provider         // best first; each with why it can't be used here
+	WhyNot      func(provider string) string // why it can't be used now; "", or nil: it can
 	Objects     store.Store
 	Parser      *parse.Parser // of what is too large to be parsed here
 	Ledger      *receipt.Ledger
@@ -106,7 +107,8 @@ type Engine struct {
 	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
 	execs     map[string]*liveExec
 	sources   map[string]*workspace.Imported // newest import of each source
-	probed    map[string]backend.Caps
+	hostParts []string                       // see there
+	probed    map[string]probed
 	leaseEnv  map[cell.ID][]string // variables of leases that are in no record: see setLeaseEnv
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
@@ -154,7 +156,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
-		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
+		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
 	}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
@@ -226,7 +228,11 @@ func (e *Engine) provider(ctx context.Context, b backend.Backend) (workspace.Pro
 	}
 	why := ""
 	for _, p := range e.cfg.Providers {
-		reason, bad := e.cfg.WhyNot[p.Name()]
+		reason := ""
+		if e.cfg.WhyNot != nil {
+			reason = e.cfg.WhyNot(p.Name())
+		}
+		bad := reason != ""
 		if caps.Mounts != "" && p.Mounts() {
 			reason, bad = caps.Mounts, true
 		}
@@ -240,21 +246,35 @@ func (e *Engine) provider(ctx context.Context, b backend.Backend) (workspace.Pro
 	return nil, "", cell.Errorf(cell.Unsupported, "engine.provider", "run `pando doctor`", "no workspace provider works here: %s", why)
 }
 
-// caps asks a backend once what works on this host. A failure is not
-// remembered: its remedy may be applied meanwhile.
+// probed is what a backend said of a host whose files were as the stamp has it.
+type probed struct {
+	caps  backend.Caps
+	stamp string
+}
+
+// hostParts are the files of the host that decide what backends can do here: devices,
+// programs, modules and settings of the kernel.
+var hostParts = []string{
+	"/dev/net/tun", "/dev/kvm", "/dev/loop-control", "/usr/sbin/mke2fs", "/sbin/mke2fs", "/sys/fs/cgroup", "/proc/modules", "/proc/self/cgroup",
+	"/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/unprivileged_userns_clone", "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+}
+
+// caps asks a backend what works on this host, and again when the host has changed. A
+// failure is not remembered.
 func (e *Engine) caps(ctx context.Context, b backend.Backend) (backend.Caps, error) {
+	stamp := linux.Stamp(e.hostParts...)
 	e.mu.Lock()
-	c, ok := e.probed[b.Name()]
+	was, ok := e.probed[b.Name()]
 	e.mu.Unlock()
-	if ok {
-		return c, nil
+	if ok && was.stamp == stamp {
+		return was.caps, nil
 	}
 	c, err := b.Probe(ctx)
 	if err != nil {
 		return c, err
 	}
 	e.mu.Lock()
-	e.probed[b.Name()] = c
+	e.probed[b.Name()] = probed{c, stamp}
 	e.mu.Unlock()
 	return c, nil
 }
