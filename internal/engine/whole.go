@@ -143,15 +143,18 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 
 // endOf is how a command ended that was to succeed, in words.
 func endOf(d backend.Done) string {
-	code := -1
+	code, cause := -1, ""
 	if d.Status.Exit != nil {
 		code = d.Status.Exit.Code
+		if cause = d.Status.Exit.Cause; cause != "" {
+			cause = " (" + cause + ")"
+		}
 	}
 	text := redactor.String(string(d.Stderr))
 	if text == "" {
 		text = redactor.String(string(d.Stdout))
 	}
-	return fmt.Sprintf("exit %d %s", code, clip(text))
+	return fmt.Sprintf("exit %d%s %s", code, cause, clip(text))
 }
 
 // captureWhole captures the template's cell, and ends it where it stands: what it
