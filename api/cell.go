@@ -365,16 +365,38 @@ type GCItem struct {
 	Why   string `json:"why"`
 }
 
-// Disk is what pando holds on disk.
+// Disk is what pando holds on disk, in blocks that are allocated.
 type Disk struct {
-	State    string `json:"state"`  // directory
-	Layers   int64  `json:"layers"` // bytes of frozen layers
-	Cells    int64  `json:"cells"`
-	Runs     int64  `json:"runs"`     // bytes of records of runs
-	Ledger   int64  `json:"ledger"`   // bytes of receipts
-	Other    int64  `json:"other"`    // bytes of everything else
-	Free     int64  `json:"free"`     // bytes free in the file system of the state directory
-	Freeable int64  `json:"freeable"` // bytes that gc would free
+	State    string       `json:"state"`             // directory
+	Held     int64        `json:"held"`              // bytes, of all that follows
+	Budget   int64        `json:"budget"`            // bytes it may hold before the oldest of what is no longer needed is removed
+	Free     int64        `json:"free"`              // bytes free in the file system of the state directory
+	Freeable int64        `json:"freeable"`          // bytes that gc would free
+	Kinds    []DiskKind   `json:"kinds"`             // what it is
+	Objects  []DiskObject `json:"objects,omitempty"` // each thing, if that was asked for
+	Next     []DiskObject `json:"next"`              // removed next if the state grows beyond its budget; none while it is not near
+	Removed  []DiskObject `json:"removed"`           // removed for the budget by this daemon, latest first; the last 20
+	Warning  string       `json:"warning,omitempty"` // the state is near its budget
+}
+
+// DiskKind is the sum of what is of one kind.
+type DiskKind struct {
+	Kind     string `json:"kind"`  // cell, result, checkpoint, template, memory, source, image, run, receipts, trees, log, cache, unneeded, shared, other
+	Count    int    `json:"count"` // of things
+	Bytes    int64  `json:"bytes"`
+	Freeable int64  `json:"freeable"` // of that, bytes which the budget or gc may remove
+}
+
+// DiskObject is one thing on disk.
+type DiskObject struct {
+	Kind    string    `json:"kind"` // as DiskKind has it
+	Name    string    `json:"name"`
+	Bytes   int64     `json:"bytes"`             // of it alone: what its removal frees
+	Shared  int64     `json:"shared"`            // bytes that it has in common with others, which the kind shared counts
+	State   string    `json:"state"`             // "in use", "pending", "kept", "kept for a while", …
+	Expires time.Time `json:"expires,omitzero"`  // until when it is kept
+	Used    time.Time `json:"used,omitzero"`     // when it was made, or used last
+	Command string    `json:"command,omitempty"` // that frees it
 }
 
 // Daemon says who answers.
@@ -388,6 +410,7 @@ type Daemon struct {
 	Cells    int       `json:"cells"`
 	Alive    int       `json:"alive"`              // with processes
 	Draining bool      `json:"draining,omitempty"` // it takes no new work
+	Space    string    `json:"space,omitempty"`    // a warning: the state is near its budget, and this is removed next
 	Ending   bool      `json:"ending,omitempty"`   // it was told to end, or pando serve that it belongs to is gone
 }
 

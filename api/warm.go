@@ -207,7 +207,7 @@ type Overview struct {
 type TemplateUse struct {
 	Template string `json:"template"`  // its name
 	State    string `json:"state"`     // as in Template
-	Memory   int64  `json:"memory"`    // bytes resident, of the template itself
+	Memory   int64  `json:"memory"`    // bytes resident, of the template itself; of one that is an image (gVisor, microVM), the image's
 	Cells    int    `json:"cells"`     // living forks
 	PerCell  int64  `json:"per_cell"`  // bytes that a fork of it takes, as measured; 0: none was measured yet
 	Ready    int    `json:"ready"`     // forks that wait in its pool

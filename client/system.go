@@ -38,9 +38,12 @@ func (c *Client) Doctor(ctx context.Context) (out api.Diagnosis, err error) {
 	return out, c.do(ctx, "GET", "/v1/doctor", nil, nil, &out)
 }
 
-// Disk tells what pando holds on disk.
-func (c *Client) Disk(ctx context.Context) (out api.Disk, err error) {
-	return out, c.do(ctx, "GET", "/v1/disk", nil, nil, &out)
+// Disk tells what pando holds on disk, of which budget, and what is removed next; with
+// objects, each thing that takes space, and the command that frees it.
+func (c *Client) Disk(ctx context.Context, objects bool) (out api.Disk, err error) {
+	q := url.Values{}
+	flag(q, "objects", objects)
+	return out, c.do(ctx, "GET", "/v1/disk", q, nil, &out)
 }
 
 // GC frees what nothing needs any more.

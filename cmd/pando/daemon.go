@@ -467,17 +467,20 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	}
 	vm := microvm.New(vmCells)
 	no := none.New(none.Config{Keepers: l.Home.Keepers(), Log: log})
-	whyNot := map[string]string{}
-	if why := linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()); why != "" {
-		whyNot[overlay.Name] = why
+	overlays := unlessMended(func() string { return linux.ProbeOverlay(l.Home.Layers(), os.Geteuid() == 0, l.Home.Scratch()) })
+	whyNot := func(provider string) string {
+		if provider != overlay.Name {
+			return ""
+		}
+		return overlays()
 	}
 	var most int
-	var free int64
+	var free, state int64
 	if l.Serve != nil {
-		most, free = int(l.Serve.Limits.Cells), l.Serve.Limits.Free
+		most, free, state = int(l.Serve.Limits.Cells), l.Serve.Limits.Free, l.Serve.Limits.State
 	}
 	eng, err := engine.Open(ctx, engine.Config{
-		MaxCells: most, MinFree: free,
+		MaxCells: most, MinFree: free, MaxState: state,
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State)),
@@ -489,7 +492,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		return p, nil, err
 	}
 	ns.Warm()
-	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.Disk, Overlay: whyNot[overlay.Name]})}
+	p = parts{eng, doctor.New(doctor.Config{Home: l.Home, Backend: ns, Gvisor: gv, Machines: vm, KVM: vmCells.KVM, Disk: eng.Disk, Overlay: overlays})}
 	return p, func() {
 		if err := errors.Join(eng.Close(), ledger.Close(), objects.Close()); err != nil {
 			log.Error("cannot close", "error", err)
@@ -498,6 +501,23 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		gv.Close()
 		no.Close()
 	}, nil
+}
+
+// unlessMended asks why something can't be used until it can: what its user has mended
+// meanwhile is seen, and what works is not asked about again.
+func unlessMended(why func() string) func() string {
+	var mu sync.Mutex
+	works := false
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if works {
+			return ""
+		}
+		reason := why()
+		works = reason == ""
+		return reason
+	}
 }
 
 // identity returns the installation's name and, for root, the first of the

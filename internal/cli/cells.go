@@ -22,6 +22,7 @@ func (a *app) lsCmd() *cobra.Command {
 				return err
 			}
 			return a.print(cells, func(w io.Writer) {
+				defer a.saySpace(cmd.Context())
 				if len(cells) == 0 {
 					a.say("no cells yet: pando run -- COMMAND makes one")
 					return

@@ -187,7 +187,7 @@ signed evidence.
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
 		{"cells", "Cells", []*cobra.Command{a.pauseCmd(), a.resumeCmd(), a.stopCmd(), a.rmCmd(), a.imageCmd()}},
 		{"govern", "Govern", []*cobra.Command{a.policyCmd(), a.approvalsCmd(), a.credentialCmd()}},
-		{"system", "System", []*cobra.Command{a.doctorCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.mcpCmd(), a.benchCmd(), a.versionCmd()}},
+		{"system", "System", []*cobra.Command{a.doctorCmd(), a.dfCmd(), a.gcCmd(), a.daemonCmd(), a.serveCmd(), a.tokenCmd(), a.mcpCmd(), a.benchCmd(), a.versionCmd()}},
 	}
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})

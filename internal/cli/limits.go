@@ -19,6 +19,7 @@ type ServeLimits struct {
 	Archive     int64   `json:"archive"`     // bytes of a body that is no JSON
 	Cells       int64   `json:"cells"`       // in all
 	Free        int64   `json:"free"`        // bytes of the state's disk; 0: 64 MiB, of a small disk less
+	State       int64   `json:"state"`       // bytes of the state; 0: a tenth of its disk
 }
 
 // ServeLimit is one of them, as a flag of pando serve.
@@ -37,14 +38,17 @@ var ServeLimitTable = []ServeLimit{
 	{"max-archive", "4G", "bytes of an archive that is sent", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Archive) }},
 	{"max-cells", "100000", "cells there may be, of all callers", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Cells) }},
 	{"min-free", "64M", "bytes of the disk with the state below which nothing new is made", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Free) }},
+	{"max-state", "a tenth of the disk", "bytes that the state may hold before the oldest of what is no longer needed is removed", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.State) }},
 }
 
 // LimitFlags adds the flags of l to f.
 func LimitFlags(f *pflag.FlagSet, l *ServeLimits) {
 	for _, x := range ServeLimitTable {
 		v := x.into(l)
-		if err := v.Set(x.Default); err != nil { // a defect of the table, which its test finds
-			panic(err)
+		if x.Flag != "max-state" { // whose default is known where the state is
+			if err := v.Set(x.Default); err != nil { // a defect of the table, which its test finds
+				panic(err)
+			}
 		}
 		f.VarPF(v, x.Flag, "", x.Does).DefValue = x.Default
 	}

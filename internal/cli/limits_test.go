@@ -36,7 +36,7 @@ func TestC31ServeLimits(t *testing.T) {
 	if want := (ServeLimits{Rate: 500, Requests: 1000, Connections: 4096, Failures: 100, Body: 16 << 20, Archive: 4 << 30, Cells: 100_000, Free: 64 << 20}); l != want || err != nil {
 		t.Errorf("by default %+v, %v", l, err)
 	}
-	if l, err := flags("--max-rate", "0.5", "--max-cells", "7", "--min-free", "1.5G"); err != nil || l.Rate != .5 || l.Cells != 7 || l.Free != 3<<29 {
+	if l, err := flags("--max-rate", "0.5", "--max-cells", "7", "--min-free", "1.5G", "--max-state", "2G"); err != nil || l.Rate != .5 || l.Cells != 7 || l.Free != 3<<29 || l.State != 2<<30 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }

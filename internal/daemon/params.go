@@ -28,6 +28,7 @@ var Params = map[string]Param{
 	"exec":       {"string", "the id that starting the exec gave"},
 	"name":       {"string", "which record: stdout, stderr, events.jsonl, patch, manifest.json"},
 	"dir":        {"string", "the caller's directory, absolute; what - is resolved from"},
+	"objects":    {"boolean", "with each thing that takes space, and what frees it"},
 	"dry_run":    {"boolean", "say what would be done, and do nothing"},
 	"from":       {"integer", "number of the checkpoint to compare from; 0 for the first, and without to for what the source is known to be"},
 	"to":         {"integer", "number of the checkpoint to compare to; 0 for the present state"},

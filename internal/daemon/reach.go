@@ -169,7 +169,7 @@ var words = map[string]func(value string) []string{
 	"path": harmlessWord, "port": harmlessWord, "rest": harmlessWord, "depth": harmlessWord, "below": harmlessWord, "digest": harmlessWord,
 
 	// How it is done and answered.
-	"cascade": harmlessWord, "force": harmlessWord, "dry_run": harmlessWord, "from": harmlessWord, "to": harmlessWord, "form": harmlessWord, "colour": harmlessWord, "width": harmlessWord,
+	"cascade": harmlessWord, "force": harmlessWord, "dry_run": harmlessWord, "objects": harmlessWord, "from": harmlessWord, "to": harmlessWord, "form": harmlessWord, "colour": harmlessWord, "width": harmlessWord,
 	"ignored": harmlessWord, "include": harmlessWord, "input": harmlessWord, "stdout": harmlessWord, "stderr": harmlessWord, "limit": harmlessWord, "cursor": harmlessWord, "kind": harmlessWord,
 	"denied": harmlessWord, "follow": harmlessWord, "format": harmlessWord, "wait": harmlessWord, "all": harmlessWord, "after": harmlessWord,
 }

@@ -58,7 +58,7 @@ var Routes = []Route{
 	{"POST", "/v1/tokens", Admin, "Makes a token; the answer alone has its secret.", api.TokenRequest{}, api.Token{}, "", "", "make the token", (*Daemon).createToken},
 	{"DELETE", "/v1/tokens/{token}", Admin, "Makes a token worthless, at once, and ends what was begun with it.", nil, api.Token{}, "", "", "remove token {token}", (*Daemon).removeToken},
 	{"GET", "/v1/doctor", Read, "Tells what works on this host and what each missing thing would add.", nil, api.Diagnosis{}, "", "", "examine this host", (*Daemon).getDoctor},
-	{"GET", "/v1/disk", Read, "Tells what pando holds on disk.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
+	{"GET", "/v1/disk?objects", Read, "Tells what pando holds on disk, of which budget, and what is removed next.", nil, api.Disk{}, "", "", "measure the disk", (*Daemon).getDisk},
 	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
 	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 

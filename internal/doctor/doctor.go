@@ -28,8 +28,8 @@ type Config struct {
 	Home    home.Home
 	Backend backend.Backend // the default one
 	Gvisor  backend.Backend // that of gVisor; nil: not looked at
-	Disk    func(context.Context) (api.Disk, error)
-	Overlay string // why overlayfs can't be used; "" when it can
+	Disk    func(context.Context, bool) (api.Disk, error)
+	Overlay func() string // why overlayfs can't be used; "", or nil, when it can
 	// Machines are what microVM cells run with; nil: not looked at.
 	Machines Machines
 	KVM      func() kvm.Verdict // whether virtual machines run in hardware; nil: this host is asked
@@ -161,10 +161,14 @@ func (x *examination) network(ctx context.Context) {
 }
 
 func (x *examination) files(ctx context.Context) {
-	if x.cfg.Overlay == "" {
+	why := ""
+	if x.cfg.Overlay != nil {
+		why = x.cfg.Overlay()
+	}
+	if why == "" {
 		x.add("overlayfs", ok, "checkpoints and restores cost the same whatever the workspace's size", "", "")
 	} else {
-		x.add("overlayfs", missing, x.cfg.Overlay, "checkpoints without copying; pando copies workspaces instead",
+		x.add("overlayfs", missing, why, "checkpoints without copying; pando copies workspaces instead",
 			"set PANDO_HOME to a directory on ext4, xfs or btrfs")
 	}
 	if reflink(x.cfg.Home.State) {
@@ -173,17 +177,21 @@ func (x *examination) files(ctx context.Context) {
 		x.add("reflink", missing, "the file system of "+x.cfg.Home.State+" copies data", "faster imports, and checkpoints of running cells without copying",
 			"set PANDO_HOME to a directory on xfs or btrfs")
 	}
-	d, err := x.cfg.Disk(ctx)
+	d, err := x.cfg.Disk(ctx, false)
 	if err != nil {
 		x.add("disk", broken, err.Error(), "", "look at "+x.cfg.Home.State)
 		return
 	}
+	near := d.Warning != ""
+	d.Next, d.Removed, d.Warning = []api.DiskObject{}, []api.DiskObject{}, "" // they name what not every caller sees
 	x.out.Disk = &d
-	held := d.Layers + d.Cells + d.Runs + d.Ledger + d.Other
-	found := fmt.Sprintf("pando holds %s in %s, %s of it can be freed; %s are free", policy.FormatSize(held), d.State, policy.FormatSize(d.Freeable), policy.FormatSize(d.Free))
+	found := fmt.Sprintf("pando holds %s of %s in %s, %s of it can be freed; %s are free",
+		policy.FormatSize(d.Held), policy.FormatSize(d.Budget), d.State, policy.FormatSize(d.Freeable), policy.FormatSize(d.Free))
 	switch {
 	case d.Free < 64<<20:
 		x.add("disk", broken, found, "room to work", "free some space: pando gc --yes")
+	case near:
+		x.add("disk", note, found, "", "pando df says what is removed next if it grows")
 	case d.Free < 2<<30:
 		x.add("disk", note, found, "", "pando gc --yes")
 	default:

@@ -119,7 +119,7 @@ func (healthy) Probe(context.Context) (backend.Caps, error) { return backend.Cap
 func TestF56HealthyHost(t *testing.T) {
 	d := New(Config{
 		Home: home.Home{State: t.TempDir()}, Backend: healthy{}, Machines: nothing{},
-		Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil },
+		Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil },
 	})(context.Background())
 	if !d.OK {
 		t.Errorf("%+v", d.Checks)
@@ -138,7 +138,7 @@ func TestF56HealthyHost(t *testing.T) {
 func TestF56BrokenHost(t *testing.T) {
 	d := New(Config{
 		Home: home.Home{State: t.TempDir()}, Backend: healthy{},
-		Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 1 << 20}, nil },
+		Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 1 << 20}, nil },
 	})(context.Background())
 	if d.OK {
 		t.Errorf("no room is no failure: %+v", d.Checks)
@@ -168,7 +168,7 @@ func TestNetwork(t *testing.T) {
 		"":       {Name: "network", Status: missing, Found: "cannot connect a cell: there is nothing", Adds: "cells that talk, as far as a policy allows", Fix: "load a module"},
 	} {
 		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: connected{link: link},
-			Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
+			Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
 		i := slices.IndexFunc(d.Checks, func(f api.Finding) bool { return f.Name == "network" })
 		if i < 0 || d.Checks[i] != want || !d.OK {
 			t.Errorf("%q: ok %v, %+v", link, d.OK, d.Checks)
@@ -196,7 +196,7 @@ func TestGvisorIsTried(t *testing.T) {
 		{why, api.Finding{Name: "gvisor", Status: missing, Found: "cannot start gVisor: nobody may trace", Adds: "cells with a kernel of their own: --backend gvisor", Fix: "allow it"}},
 	} {
 		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: healthy{}, Gvisor: tried{err: c.err},
-			Disk: func(context.Context) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
+			Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
 		i := slices.IndexFunc(d.Checks, func(f api.Finding) bool { return f.Name == "gvisor" })
 		if i < 0 || d.Checks[i] != c.want || !d.OK {
 			t.Errorf("%v: ok %v, %+v", c.err, d.OK, d.Checks)

@@ -13,7 +13,7 @@ import (
 // side is a checkpoint as one side of a comparison.
 func (e *Engine) side(ctx context.Context, k *Checkpoint) (workspace.Side, error) {
 	if p, err := e.providerOf(k.State.Provider); k.Gone && (err != nil || !haveLayers(p, k.State)) {
-		return workspace.Side{}, cell.Errorf(cell.NotFound, "engine.side", "", "checkpoint @%d expired and was removed", k.Number)
+		return workspace.Side{}, cell.Errorf(cell.NotFound, "engine.side", "", "checkpoint @%d was removed: it expired, was given up, or made room", k.Number)
 	}
 	t, err := e.tree(ctx, k)
 	if err != nil {

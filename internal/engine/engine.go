@@ -24,11 +24,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/policy"
@@ -41,9 +43,9 @@ import (
 type Config struct {
 	Home        home.Home
 	Log         *slog.Logger
-	Backends    []backend.Backend    // the first is the default
-	Providers   []workspace.Provider // best first; each with why it can't be used here
-	WhyNot      map[string]string    // provider name → why it can't be used; absent: it can
+	Backends    []backend.Backend            // the first is the default
+	Providers   []workspace.Provider         // best first; each with why it can't be used here
+	WhyNot      func(provider string) string // why it can't be used now; "", or nil: it can
 	Objects     store.Store
 	Parser      *parse.Parser // of what is too large to be parsed here
 	Ledger      *receipt.Ledger
@@ -55,6 +57,7 @@ type Config struct {
 	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's
 	Roots       string        // certificates (PEM) that gateways trust besides the host's
 	MaxCells    int           // how many cells there may be; 0: DefaultCells
+	MaxState    int64         // bytes that the state may hold before the oldest of what is no longer needed is removed; 0: a tenth of its file system
 	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: DefaultFree
 	AttachGrace time.Duration // how long a command waits for the client that said it would attach; 0: DefaultAttachGrace
 	Pool        *int          // how many forks are made ahead at most, of all templates; nil: as many as pay
@@ -75,6 +78,12 @@ type Engine struct {
 	watching sync.WaitGroup // what goes on as long as the daemon
 	space    sync.Mutex     // guards the file that keeps space free
 	images   *oci.Store
+	// measuring guards layerSizes. It stands before mu and registry.mu.
+	measuring  sync.Mutex
+	layerSizes map[string]int64 // of layers that nothing writes to
+	// trimming is held while things are removed so that the state fits its budget. It
+	// stands before measuring and turns.
+	trimming sync.Mutex
 	policies sync.Mutex // guards the file of policies that were allowed
 	// lending is held while it is decided what a cell is lent, so that it gets
 	// one placeholder and what is taken back stays so. It stands before registry.mu.
@@ -98,10 +107,18 @@ type Engine struct {
 	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
 	execs     map[string]*liveExec
 	sources   map[string]*workspace.Imported // newest import of each source
-	probed    map[string]backend.Caps
+	hostParts []string                       // see there
+	probed    map[string]probed
 	leaseEnv  map[cell.ID][]string // variables of leases that are in no record: see setLeaseEnv
 	moved     map[cell.ID][]string // what was moved aside for a cell's start, until somebody was told
 	started   time.Time
+
+	usage           *usage               // as it was measured last; nil: not yet
+	looking         bool                 // at it, in the background
+	next            []*holding           // what is removed next if the state grows
+	warned          map[string]bool      // ids of what an answer, or the log an hour ago, has named as next
+	warnings        map[string]time.Time // when the log named them
+	removedForSpace []api.DiskObject     // the latest, newest first
 
 	names    map[string]bool       // of cells that are being forked
 	building map[string]bool       // templates that are being built, warmed or removed
@@ -140,7 +157,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
-		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
+		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
@@ -212,7 +229,11 @@ func (e *Engine) provider(ctx context.Context, b backend.Backend) (workspace.Pro
 	}
 	why := ""
 	for _, p := range e.cfg.Providers {
-		reason, bad := e.cfg.WhyNot[p.Name()]
+		reason := ""
+		if e.cfg.WhyNot != nil {
+			reason = e.cfg.WhyNot(p.Name())
+		}
+		bad := reason != ""
 		if caps.Mounts != "" && p.Mounts() {
 			reason, bad = caps.Mounts, true
 		}
@@ -226,21 +247,35 @@ func (e *Engine) provider(ctx context.Context, b backend.Backend) (workspace.Pro
 	return nil, "", cell.Errorf(cell.Unsupported, "engine.provider", "run `pando doctor`", "no workspace provider works here: %s", why)
 }
 
-// caps asks a backend once what works on this host. A failure is not
-// remembered: its remedy may be applied meanwhile.
+// probed is what a backend said of a host whose files were as the stamp has it.
+type probed struct {
+	caps  backend.Caps
+	stamp string
+}
+
+// hostParts are the files of the host that decide what backends can do here: devices,
+// programs, modules and settings of the kernel.
+var hostParts = []string{
+	"/dev/net/tun", "/dev/kvm", "/dev/loop-control", "/usr/sbin/mke2fs", "/sbin/mke2fs", "/sys/fs/cgroup", "/proc/modules", "/proc/self/cgroup",
+	"/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/unprivileged_userns_clone", "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+}
+
+// caps asks a backend what works on this host, and again when the host has changed. A
+// failure is not remembered.
 func (e *Engine) caps(ctx context.Context, b backend.Backend) (backend.Caps, error) {
+	stamp := linux.Stamp(e.hostParts...)
 	e.mu.Lock()
-	c, ok := e.probed[b.Name()]
+	was, ok := e.probed[b.Name()]
 	e.mu.Unlock()
-	if ok {
-		return c, nil
+	if ok && was.stamp == stamp {
+		return was.caps, nil
 	}
 	c, err := b.Probe(ctx)
 	if err != nil {
 		return c, err
 	}
 	e.mu.Lock()
-	e.probed[b.Name()] = c
+	e.probed[b.Name()] = probed{c, stamp}
 	e.mu.Unlock()
 	return c, nil
 }

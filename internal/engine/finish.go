@@ -110,6 +110,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 			return err
 		}
 	}
+	x.noteSpace(ctx)
 	return x.close(ctx, &after)
 }
 

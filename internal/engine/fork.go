@@ -69,7 +69,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		return api.ForkResult{}, err
 	}
 	if k.Gone {
-		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "", "checkpoint %s@%d expired and was removed", src.Title(), k.Number)
+		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "", "checkpoint %s@%d was removed: it expired, was given up, or made room", src.Title(), k.Number)
 	}
 	if _, err := e.tree(ctx, &k); err != nil {
 		return api.ForkResult{}, err

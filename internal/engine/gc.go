@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/memory"
@@ -182,14 +180,19 @@ func (e *Engine) expireSources(dry bool, now time.Time) ([]api.GCItem, error) {
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
 		items = append(items, api.GCItem{What: "source", Name: name, Why: "not used for 30 days"})
 		if !dry {
-			os.Remove(path)
-			os.Remove(e.sourcePath(name, "index"))
-			e.mu.Lock()
-			delete(e.sources, name)
-			e.mu.Unlock()
+			e.dropSource(name)
 		}
 	}
 	return items, nil
+}
+
+// dropSource drops what is known of a source: its next import reads all of it.
+func (e *Engine) dropSource(name string) {
+	os.Remove(e.sourcePath(name, "json"))
+	os.Remove(e.sourcePath(name, "index"))
+	e.mu.Lock()
+	delete(e.sources, name)
+	e.mu.Unlock()
 }
 
 // needed returns every layer that something names, and the trees: by digest,
@@ -386,25 +389,4 @@ func (e *Engine) collectObjects() (int64, error) {
 	}
 	defer e.trees.forget()
 	return e.cfg.Objects.Keep(func(d cell.Digest) bool { return reach[d] || e.under.recent(d) })
-}
-
-// Disk says what pando holds on disk.
-func (e *Engine) Disk(ctx context.Context) (api.Disk, error) {
-	h := e.cfg.Home
-	d := api.Disk{State: h.State}
-	for _, x := range []struct {
-		path string
-		to   *int64
-	}{{h.Layers(), &d.Layers}, {h.Cells(), &d.Cells}, {h.Runs(), &d.Runs}, {h.Ledger(), &d.Ledger}} {
-		*x.to, _ = workspace.DiskUse(x.path)
-	}
-	all, _ := workspace.DiskUse(h.State)
-	d.Other = all - d.Layers - d.Cells - d.Runs - d.Ledger
-	var st unix.Statfs_t
-	if unix.Statfs(h.State, &st) == nil {
-		d.Free = int64(st.Bavail) * st.Bsize
-	}
-	res, err := e.GC(ctx, true)
-	d.Freeable = res.Bytes
-	return d, err
 }

@@ -19,6 +19,8 @@ func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 			if st, err := inst.Stats(ctx); err == nil {
 				u.Memory = st.Memory
 			}
+		} else {
+			u.Memory = e.imageSize(&t)
 		}
 		e.mu.Lock()
 		if m := e.measured[t.Name]; m != nil {

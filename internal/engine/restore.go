@@ -49,7 +49,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		return api.RestoreResult{}, err
 	}
 	if k.Gone {
-		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d expired and was removed", c.Title(), k.Number)
+		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d was removed: it expired, was given up, or made room", c.Title(), k.Number)
 	}
 	want, err := termsOf(req.Certify, req.AtFork)
 	if err == nil && (k.Memory == nil || req.Files) {

@@ -68,6 +68,7 @@ const DefaultFree = 64 << 20
 // roomy refuses what would make something new while less is free than should be:
 // what there is must still be finished, recorded and removed.
 func (e *Engine) roomy() error {
+	e.lookAtSpace()
 	free, keep, err := e.free()
 	if err == nil && free < keep {
 		return cell.Errorf(cell.Unavailable, "engine.roomy", e.spaceHint(),

@@ -276,6 +276,9 @@ func (e *Engine) templateView(t *Template) api.Template {
 	switch {
 	case warm:
 		v.State = templateWarm
+		if why := e.damagedImage(t); why != "" { // its forks are refused
+			v.State, v.Cause = templateFailed, why
+		}
 		if busy {
 			v.Notes = append(v.Notes, "it is being built anew")
 		}

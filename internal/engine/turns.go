@@ -69,3 +69,17 @@ func (t *turns) take(ctx context.Context, id cell.ID, who string, busy func(hold
 		})
 	}, nil
 }
+
+// try takes the turn of a cell that has no work; a Conflict error names the work that it has.
+func (t *turns) try(id cell.ID, who string) (release func(), err error) {
+	t.mu.Lock()
+	k := t.m[id]
+	t.mu.Unlock()
+	if k != nil {
+		return nil, cell.Errorf(cell.Conflict, "engine.turns", "try again later", "%s is in use", id)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return t.take(ctx, id, who, func(holder string) { // it was taken meanwhile
+		cancel(cell.Errorf(cell.Conflict, "engine.turns", "try again later", "%s is in use: %s", id, holder))
+	})
+}

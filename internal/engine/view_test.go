@@ -147,7 +147,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 	b.wantKind("its run's policy", err, cell.NotFound)
 	for what, do := range map[string]func() error{
 		"gc":   func() error { _, err := a.GC(b.ctx, true); return err },
-		"disk": func() error { _, err := a.Disk(b.ctx); return err },
+		"disk": func() error { _, err := a.Disk(b.ctx, true); return err },
 		"all receipts": func() error {
 			_, err := a.Verify(b.ctx, "all", "")
 			return err

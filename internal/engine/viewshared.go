@@ -179,11 +179,11 @@ func (v *View) Answer(ctx context.Context, id string, allow bool, scope string) 
 }
 
 // Disk: see Engine.
-func (v *View) Disk(ctx context.Context) (api.Disk, error) {
+func (v *View) Disk(ctx context.Context, objects bool) (api.Disk, error) {
 	if err := v.whole("what pando holds on disk"); err != nil {
 		return api.Disk{}, err
 	}
-	return v.e.Disk(ctx)
+	return v.e.Disk(ctx, objects)
 }
 
 // GC: see Engine.

@@ -143,15 +143,18 @@ func (b *build) startProgram(ctx context.Context, inst backend.Instance, w cell.
 
 // endOf is how a command ended that was to succeed, in words.
 func endOf(d backend.Done) string {
-	code := -1
+	code, cause := -1, ""
 	if d.Status.Exit != nil {
 		code = d.Status.Exit.Code
+		if cause = d.Status.Exit.Cause; cause != "" {
+			cause = " (" + cause + ")"
+		}
 	}
 	text := redactor.String(string(d.Stderr))
 	if text == "" {
 		text = redactor.String(string(d.Stdout))
 	}
-	return fmt.Sprintf("exit %d %s", code, clip(text))
+	return fmt.Sprintf("exit %d%s %s", code, cause, clip(text))
 }
 
 // captureWhole captures the template's cell, and ends it where it stands: what it
@@ -239,6 +242,36 @@ func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error)
 		return nil, err
 	}
 	return &instant{e: e, provider: p, state: at.State, home: f.Home, tmp: f.Tmp, above: f.Above, dir: filepath.Join(e.private(c.ID), imageFolder)}, nil
+}
+
+// damagedImage says what of a whole template's image is not what was captured; "" for
+// nothing, and for other templates.
+func (e *Engine) damagedImage(t *Template) string {
+	c, err := e.reg.cell(t.Cell)
+	if err != nil || !e.hasImage(&c) {
+		return ""
+	}
+	then := "; build it anew: pando template build " + t.Name
+	f, err := e.readWhole(c.ID)
+	if err != nil {
+		return "the image of its memory cannot be read: " + err.Error() + then
+	}
+	for _, x := range f.Files {
+		if _, changed := x.changed(); changed {
+			return "the image of its memory (" + filepath.Base(x.Path) + ") is not what was captured" + then
+		}
+	}
+	return ""
+}
+
+// imageSize is how many bytes the image of a whole template takes; 0 for other templates.
+func (e *Engine) imageSize(t *Template) int64 {
+	c, err := e.reg.cell(t.Cell)
+	if err != nil || !e.hasImage(&c) {
+		return 0
+	}
+	n, _ := workspace.DiskUse(filepath.Join(e.private(c.ID), imageFolder))
+	return n
 }
 
 // readWhole reads what is known of a whole template beside its image.

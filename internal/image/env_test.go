@@ -79,7 +79,7 @@ func TestEnvironmentPaths(t *testing.T) {
 	p := f.plan()
 	f.wants(p, cell.Bind, "/opt/jdk")
 	for name, want := range map[string]string{
-		"JAVA_HOME": "/opt/jdk", "SSL_CERT_FILE": "/etc/ssl/certs/ca.pem", "CURL_CA_BUNDLE": "", "GIT_SSL_CAINFO": "", "CARGO_HOME": h + "/.cargo", "GOBIN": proj + "/bin", "GOWORK": "off", "GOENV": "",
+		"JAVA_HOME": "/opt/jdk", "SSL_CERT_FILE": "/etc/ssl/certs/ca.pem", "CURL_CA_BUNDLE": "", "GIT_SSL_CAINFO": "/etc/corp/ca.pem", "CARGO_HOME": h + "/.cargo", "GOBIN": proj + "/bin", "GOWORK": "off", "GOENV": "",
 		"PYTHONPATH": "src:" + proj + "/lib", "ANDROID_HOME": "", "CUDA_HOME": "", "GEM_HOME": "",
 	} {
 		// The home itself is there, but as the cell's own: CUDA is not in it.

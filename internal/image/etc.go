@@ -21,7 +21,7 @@ import (
 )
 
 // etcVersion changes whenever the same host would give another directory.
-const etcVersion = "etc 1"
+const etcVersion = "etc 2"
 
 // An etcNote is what is kept of a prepared /etc: where it is, and the state of
 // all that went into it. It holds for one boot: preparing it again is cheaper
@@ -101,7 +101,7 @@ func prepareEtc(t *tree, g *guard, dir string, own map[string]string) (*etcNote,
 		return fail(err)
 	}
 	defer os.RemoveAll(tmp) // gone already when it was renamed
-	b := etcBuilder{t: t, g: g, to: tmp, note: &etcNote{Boot: bootID(), Names: names}}
+	b := etcBuilder{t: t, g: g, to: tmp, owner: t.lstat("/etc").uid, note: &etcNote{Boot: bootID(), Names: names}}
 	if err := b.build(names, own); err != nil {
 		return fail(err)
 	}
@@ -123,7 +123,7 @@ func prepareEtc(t *tree, g *guard, dir string, own map[string]string) (*etcNote,
 	return b.note, nil
 }
 
-// etcPresent returns the names in /etc that are on the list, sorted.
+// etcPresent returns the names in /etc that a cell may have, sorted.
 func etcPresent(t *tree) []string {
 	return remember("etc names", t.disk("/etc"), t.lstat("/etc"), func() (names []string) {
 		for _, e := range t.list("/etc") {

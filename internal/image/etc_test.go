@@ -16,8 +16,8 @@ func etcFake(t testing.TB) *fake {
 	for at, content := range map[string]string{
 		"ld.so.cache": "\x00cache", "ld.so.conf.d/x.conf": "/usr/local/lib", "passwd": canary, "group": canary, "nsswitch.conf": canary, "hosts": canary, "hostname": canary, "machine-id": canary, "resolv.conf": canary,
 		"gshadow": canary, "sudoers": canary, "sudoers.d/x": canary, "ssh/ssh_config": canary, "ssl/private/x.key": canary, "ssl/openssl.cnf": "openssl", "ssl/other": canary, "environment": canary, "profile": canary,
-		"profile.d/token.sh": canary, "gitconfig": canary, "npmrc": canary, "pip.conf": canary, "apt/auth.conf.d/x": canary, "skel/x": canary, "krb5.keytab": canary, "NetworkManager/x": canary, "wireguard/wg0.conf": canary,
-		"default/locale": "LANG=C", "default/app": canary, "java-17-openjdk/net.properties": "net", "java-17-openjdk/private/x": canary, "maven/settings.xml": "<settings/>", "mime.types": "text/plain txt",
+		"profile.d/token.sh": canary, "gitconfig": "[url \"https://u:" + canary + "@host/\"]\n\tinsteadOf = gh:\n", "npmrc": "//registry.example/:_authToken=" + canary, "pip.conf": "[global]\nindex-url = https://u:" + canary + "@host/simple\n", "apt/auth.conf.d/x": canary, "skel/x": canary, "krb5.keytab": canary, "NetworkManager/x": canary, "wireguard/wg0.conf": canary,
+		"default/locale": "LANG=C", "default/app": "APP_TOKEN=" + canary, "java-17-openjdk/net.properties": "net", "java-17-openjdk/private/x": canary, "maven/settings.xml": "<settings/>", "mime.types": "text/plain txt",
 		"php/8.2/cli/conf.d/20-tokenizer.ini": "extension=tokenizer", "pki/tls/private/x": canary, "pki/tls/openssl.cnf": "pki", "bash.bashrc": "PS1=x\n", "perl/x.key": canary, "services": "http 80/tcp",
 	} {
 		f.file("/etc/"+at, content)
@@ -58,7 +58,7 @@ func TestF60EtcIsFiltered(t *testing.T) {
 			t.Errorf("/etc/%s = %q, %v; want %q", at, got, ok, want)
 		}
 	}
-	for _, at := range []string{"shadow", "gshadow", "sudoers", "ssh", "ssl/private", "profile.d/token.sh", "gitconfig", "npmrc", "pip.conf", "apt", "skel", "ssl/certs/bad.pem", "ssl/certs/home.pem", "default/app", "perl/x.key", "perl/hidden", "fonts/sock"} {
+	for _, at := range []string{"shadow", "gshadow", "sudoers", "ssh", "ssl/private", "profile.d/token.sh", "gitconfig", "npmrc", "pip.conf", "apt/auth.conf.d", "skel", "ssl/certs/bad.pem", "ssl/certs/home.pem", "default/app", "perl/x.key", "perl/hidden", "fonts/sock"} {
 		if got, ok := v.read("/etc/" + at); ok {
 			t.Errorf("/etc/%s is there: %q", at, got)
 		}

@@ -2,6 +2,8 @@ package image
 
 import (
 	"bytes"
+	"crypto/md5"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -23,8 +25,11 @@ type etcBuilder struct {
 	g     *guard
 	to    string
 	note  *etcNote
+	owner uint32 // of /etc: root, on a host
 	total int64
 	count int
+	// conffiles is what dpkg knows of packages, with the sums of their files in /etc.
+	conffiles []byte
 }
 
 func (b *etcBuilder) build(names []string, own map[string]string) error {
@@ -92,14 +97,14 @@ func (b *etcBuilder) add(rel, src string, depth int) error {
 		}
 	case i.isFile():
 		b.see(src, i)
-		if i.mode&0o004 == 0 || i.size > maxEtcFile || b.total+i.size > maxEtcTotal {
+		if i.mode&0o004 == 0 || i.uid != b.owner || i.size > maxEtcFile || b.total+i.size > maxEtcTotal {
 			return nil
 		}
 		content := b.t.read(src, maxEtcFile)
 		if content == nil && i.size > 0 {
 			return nil
 		}
-		if holdsSecret(rel, content) {
+		if holdsSecret(rel, content) && !b.packaged(src, content) {
 			b.note.Left = append(b.note.Left, "/etc/"+rel)
 			return nil
 		}
@@ -147,7 +152,10 @@ func (b *etcBuilder) public(rel, src string) bool {
 			}
 		case i.isFile():
 			b.see(at, i)
-			if i.mode&0o004 == 0 || i.size > maxEtcFile || holdsSecret(name, b.t.read(at, maxEtcFile)) {
+			if i.mode&0o004 == 0 || i.uid != b.owner || i.size > maxEtcFile {
+				return false
+			}
+			if content := b.t.read(at, maxEtcFile); holdsSecret(name, content) && !b.packaged(at, content) {
 				return false
 			}
 		default:
@@ -171,6 +179,17 @@ func (b *etcBuilder) see(at string, i info) {
 	b.note.Seen = append(b.note.Seen, etcSeen{at, i.dev, i.ino, i.mode, i.uid, i.size, i.mtime, i.ctime})
 }
 
+// packaged reports whether a file is as its Debian package brought it: what everybody can
+// download is nobody's secret, whatever it looks like (keys that a browser is built with,
+// patterns that describe keys).
+func (b *etcBuilder) packaged(at string, content []byte) bool {
+	if b.conffiles == nil {
+		b.conffiles = append(b.t.read("/var/lib/dpkg/status", 64<<20), '\n')
+	}
+	sum := md5.Sum(content)
+	return bytes.Contains(b.conffiles, fmt.Appendf(nil, "\n %s %x\n", at, sum))
+}
+
 func holdsSecret(rel string, content []byte) bool {
 	switch ext := path.Ext(rel); {
 	case bytes.IndexByte(content, 0) >= 0:
@@ -180,7 +199,8 @@ func holdsSecret(rel string, content []byte) bool {
 	case rel == "bash.bashrc" || rel == "bashrc":
 		return hasSecret(string(content))
 	}
-	return hasToken(string(content))
+	top, _, _ := strings.Cut(rel, "/")
+	return hasToken(string(content)) || !matchAny(etcNames, top) && hasSetting(string(content))
 }
 
 // writeFile makes a file with exactly mode, last modified at mtime if that is

@@ -5,66 +5,86 @@ import (
 	"strings"
 )
 
-// etcNames are the names directly in /etc that a cell has, as patterns of
-// path.Match: the host's, or ours of the same name. What is not listed is not
-// there. Left out on purpose: accounts' secrets (shadow, gshadow, sudoers),
-// keys (ssh, ssl/private), what may hold tokens or passwords (environment,
-// profile.d, gitconfig, npmrc, pip.conf, apt, fstab, krb5), and what would
-// identify the host (machine-id, hosts, hostname, resolv.conf: a cell has its
-// own).
-var etcNames = []string{
-	// the dynamic linker
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d",
-	// certificates; of ssl and pki only the parts in etcParts
-	"ssl", "pki", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-	// names and numbers of the network
-	"gai.conf", "host.conf", "protocols", "services", "networks", "rpc", "ethertypes",
-	// which system this is
-	"os-release", "lsb-release", "*-release", "debian_version", "alpine-release", "timezone", "localtime",
-	"locale.alias", "locale.conf", "locale.gen", "default",
-	// shells and terminals
-	"bash.bashrc", "bashrc", "inputrc", "terminfo", "DIR_COLORS", "shells", "nanorc", "vim",
-	// which program stands behind a name
-	"alternatives",
-	// files' types
-	"mime.types", "magic", "magic.mime",
-	// languages and libraries
-	"java", "java-*", "maven", "python*", "perl", "php", "R", "octave", "mono", "dotnet", "ghc", "erlang", "texmf", "emscripten",
-	"ImageMagick*", "ghostscript", "fonts", "glvnd", "OpenCL", "vulkan", "xml", "sgml", "xdg", "groff", "debuginfod",
-	"login.defs", "papersize",
+// A cell has of the host's /etc what everybody on the host may read, what belongs to
+// root, and what is no secret by name (etcNever), by place (etcHost) or by content
+// (holdsSecret). docs/howto/images.md has the table with the reason of each.
+
+// etcHost are the names directly in /etc, as patterns of path.Match, that no cell has:
+// they say which host this is, who its users are and what it is connected to, configure
+// its services, or would have programs in the cell behave as if they ran on it.
+var etcHost = []string{
+	// Who the users are, and what they may do. passwd, group and nsswitch.conf are the cell's own.
+	"passwd*", "group*", "shadow*", "gshadow*", "subuid*", "subgid*", "sudo*", "doas*", "login.access", "security", "pam.d", "pam.conf", "polkit-1", "opiekeys", "ftpusers",
+	// Which host it is. hosts, hostname, machine-id, resolv.conf and environment are the cell's own.
+	"machine-id", "hostname", "hosts*", "resolv*", "mailname", "hostid", "adjtime", "motd*", "issue*", "machine-info", "cloud", "ec2*", "landscape", "ubuntu-advantage", "insights-client", "rhsm", "salt", "puppet*", "chef", "ansible",
+	// Its disks.
+	"fstab*", "crypttab*", "mtab", "exports*", "auto.*", "autofs*", "mdadm*", "lvm", "multipath*", "iscsi", "cifs*", "smb*", "samba", "zfs", "blkid*", "davfs2",
+	// Its networks.
+	"network", "netplan", "NetworkManager", "wpa_supplicant*", "wireguard", "openvpn", "ipsec*", "strongswan*", "swanctl", "ppp", "chatscripts", "wvdial.conf", "dhcp*", "dhclient*", "resolvconf", "iptables*", "nftables*", "ufw", "firewalld", "tailscale", "cni", "bluetooth", "hostapd", "dnsmasq*", "bind", "unbound", "iwd", "tor",
+	// Keys, and where it is trusted or known.
+	"ssh", "krb5*", "kerberos", "ldap*", "openldap", "sssd", "nslcd*", "libnss-ldap*", "pam_ldap*", "ipa", "realmd.conf", "letsencrypt", "acme*", "gnupg", "pki-tls", "duo", "yubico", "tpm*", "vault*", "consul*", "nomad*",
+	// Its services, and their passwords.
+	"kubernetes", "rancher", "k3s", "docker", "containers", "containerd", "crio", "podman", "libvirt", "lxc", "lxd", "incus", "xen", "qemu", "qemu-if*",
+	"postfix", "exim*", "sendmail*", "mail", "aliases*", "dovecot", "msmtprc", "nullmailer", "ssmtp", "cups", "freeradius", "raddb", "mosquitto", "rabbitmq", "grafana*", "prometheus", "zabbix", "nagios*", "icinga*", "telegraf", "datadog*", "newrelic*", "gitlab*", "gitea", "jenkins*", "snmp", "munin", "backup*", "borg*", "restic*", "rclone*", "duplicity", "rsyncd*", "amavis", "bacula",
+	"systemd", "init", "init.d", "init.conf", "rc*.d", "runit", "sv", "inittab", "cron*", "anacron*", "at.allow", "at.deny", "logrotate*", "logcheck", "rsyslog*", "syslog*", "audit", "audisp", "dbus-1", "udev", "tmpfiles.d", "binfmt.d", "supervisor", "monit", "fail2ban", "apache2", "httpd", "nginx", "lighttpd", "caddy", "haproxy", "squid", "varnish",
+	// Its kernel and how it starts.
+	"modprobe.d", "modules", "modules-load.d", "sysctl.*", "kernel*", "initramfs*", "dracut*", "mkinitcpio*", "grub*", "default-grub", "apparmor*", "selinux", "update-motd.d", "kdump*",
+	// What every program or shell would load or run at its start.
+	"ld.so.preload", "environment*", "profile.d", "skel", "rc.local",
 }
 
-// etcParts are the only parts that are taken of some directories.
+// etcOwn are names that a cell has of its own, with the host's left out.
+var etcOwn = []string{"passwd", "group", "nsswitch.conf", "hosts", "hostname", "machine-id", "resolv.conf", "environment", "profile"}
+
+// etcParts are the only parts that are taken of some directories: the rest of them is
+// where keys are.
 var etcParts = map[string][]string{
 	"ssl":     {"certs", "cert.pem", "openssl.cnf", "ct_log_list.cnf"},
-	"pki":     {"tls", "ca-trust", "java", "nssdb"},
+	"pki":     {"tls", "ca-trust", "java", "nssdb", "fwupd", "fwupd-metadata", "rpm-gpg"},
 	"pki/tls": {"certs", "cert.pem", "openssl.cnf", "openssl.d", "ct_log_list.cnf"},
-	"default": {"locale", "cacerts", "nss"},
-	"xdg":     {"user-dirs.conf", "user-dirs.defaults"},
 }
 
-// etcNever is left out wherever it turns up.
-var etcNever = []string{"private", "shadow", "gshadow", "*.key", "*password*", "*credential*", "*secret*"}
+// etcNever is left out wherever it turns up, in lower case: what is a secret by its name,
+// and old copies of files, which are looked at by nobody.
+var etcNever = []string{
+	"private", "shadow", "gshadow", "*.key", "*password*", "*passwd*", "*credential*", "*secret*", "*token*", "auth.conf*", "auth.json", "*.keytab", "*.jks", "*.nmconnection", "*.ovpn",
+	"netrc", "htpasswd*", "htdigest*", "pgpass*", "my.cnf.d-", "kubeconfig*", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "ssh_host_*", "*-", "*~", "*.dpkg-old", "*.dpkg-dist", "*.rpmsave", "*.bak", "*.orig",
+	".git",
+}
 
-// etcAllows reports whether the name rel (relative to /etc, clean) belongs
-// into a cell.
+// etcNames are the configuration of programs in which a setting that is called a password
+// is none: what is looked for in them is the shape of a token alone.
+var etcNames = []string{
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl", "pki", "ca-certificates", "ca-certificates.conf", "crypto-policies",
+	"gai.conf", "host.conf", "protocols", "services", "networks", "rpc", "ethertypes", "os-release", "lsb-release", "*-release", "debian_version", "timezone", "localtime",
+	"locale.alias", "locale.conf", "locale.gen", "inputrc", "terminfo", "DIR_COLORS", "shells", "nanorc", "vim", "alternatives", "mime.types", "magic", "magic.mime",
+	"java", "java-*", "maven", "python*", "perl", "php", "R", "octave", "mono", "dotnet", "ghc", "erlang", "texmf", "emscripten",
+	"ImageMagick*", "ghostscript", "fonts", "glvnd", "OpenCL", "vulkan", "xml", "sgml", "groff", "debuginfod", "login.defs", "papersize",
+}
+
+// etcAllows reports whether a file of the name rel (relative to /etc, clean) may be in a
+// cell; its content may still be a secret.
 func etcAllows(rel string) bool {
 	top, _, _ := strings.Cut(rel, "/")
-	if !matchAny(etcNames, top) {
+	if matchAny(etcHost, top) || matchAny(etcOwn, top) {
 		return false
 	}
 	for dir := rel; dir != "."; dir = path.Dir(dir) {
-		if matchAny(etcNever, strings.ToLower(path.Base(dir))) {
+		name := path.Base(dir)
+		if matchAny(etcNever, strings.ToLower(name)) && !isTokenizer(name) || secretFile(name) {
 			return false
 		}
-		if parts, ok := etcParts[path.Dir(dir)]; ok && !matchAny(parts, path.Base(dir)) {
+		if parts, ok := etcParts[path.Dir(dir)]; ok && !matchAny(parts, name) {
 			return false
 		}
 	}
 	return true
 }
 
-// etcShows reports whether the cell sees the host's file at the path.
+// isTokenizer excepts what splits text into tokens from what is called a token.
+func isTokenizer(name string) bool { return strings.Contains(strings.ToLower(name), "tokenizer") }
+
+// etcShows reports whether the cell sees the host's file at the path, by its name.
 func etcShows(at string) bool {
 	return at == "/etc" || strings.HasPrefix(at, "/etc/") && etcAllows(at[len("/etc/"):])
 }

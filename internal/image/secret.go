@@ -232,6 +232,36 @@ func hasToken(s string) bool {
 // something that is called a password or a token.
 func hasSecret(s string) bool { return hasToken(s) || assignment().MatchString(s) }
 
+// secretSetting is a line of configuration that gives a value to something that is called a
+// secret. A comment is no better: it may be the value of yesterday.
+var secretSetting = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?im)(?:token|passw(?:or)?d|passphrase|secret|_auth|_pw|api[_-]?key|access[_-]?key|credentials?)[\w.-]*["']?[ \t]*(?:[=:]|[ \t])[ \t]*["']?([^\s"',;)}\]]+)`)
+})
+
+// noSecrets are values that name no secret: a switch, a source, or a place.
+var noSecrets = []string{"yes", "no", "true", "false", "on", "off", "none", "null", "nil", "ask", "prompt", "required", "requisite", "sufficient", "optional", "files", "compat", "systemd", "sss", "and", "or", "is", "for", "to", "in", "the", "a", "of", "with", "from", "=", ":", "#"}
+
+// hasSetting reports whether a line of s gives a value to a password, a token or the like.
+func hasSetting(s string) bool {
+	for _, m := range secretSetting().FindAllStringSubmatchIndex(s, -1) {
+		value, between := strings.ToLower(s[m[2]:m[3]]), s[m[0]:m[2]]
+		if !strings.ContainsAny(between, "=:") && !strings.ContainsAny(value, "0123456789") {
+			continue // prose
+		}
+		if strings.Trim(value, "0123456789.") == "" || strings.ContainsRune("/$%<{[(*-.", rune(value[0])) {
+			continue // a number, a path, a variable, a placeholder
+		}
+		known := false
+		for _, w := range noSecrets {
+			known = known || value == w
+		}
+		if !known {
+			return true
+		}
+	}
+	return false
+}
+
 // isPrivateKey looks at the beginning of a file.
 func isPrivateKey(b []byte) bool {
 	return bytes.Contains(b, []byte("-----BEGIN ")) && bytes.Contains(b, []byte("PRIVATE KEY-----"))

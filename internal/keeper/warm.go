@@ -341,7 +341,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 			return err
 		}
 		if !ev.OK {
-			return unready("its set-up failed", ev, w.Timeout)
+			return h.unready("its set-up failed", ev, w.Timeout)
 		}
 	}
 	if w.Ready == "" {
@@ -356,7 +356,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 			return nil
 		}
 		if ev.Cause != "" || (ev.Error != nil && ev.Error.Type == kind.Unsound) {
-			return unready("its readiness probe failed", ev, w.Timeout)
+			return h.unready("its readiness probe failed", ev, w.Timeout)
 		}
 		select {
 		case <-time.After(wait):
@@ -393,8 +393,11 @@ func (h *warm) mute(ctx context.Context, w cell.Warm, err error) error {
 // moreTime is what to do when the time for set-up and probe is up.
 const moreTime = "give it more time with pando template build --timeout, or mend the set-up or its probe"
 
+// moreMemory is what to do when set-up and probe need more memory than the cell may have.
+const moreMemory = "give it more with pando template build --memory, or have the set-up use less"
+
 // unready says what became of a set-up or a probe that failed.
-func unready(what string, ev cell.Evaluated, timeout time.Duration) error {
+func (h *warm) unready(what string, ev cell.Evaluated, timeout time.Duration) error {
 	kind, hint, detail := cell.Invalid, "mend the set-up or its probe", ""
 	switch ev.Cause {
 	case interp.CauseTimeout, interp.CauseStuck:
@@ -404,6 +407,14 @@ func unready(what string, ev cell.Evaluated, timeout time.Duration) error {
 		detail = "it was interrupted"
 	case interp.CauseEnded:
 		detail = "the interpreter ended"
+		select {
+		case <-h.gone: // and why is known
+			detail += ": " + h.death
+			if h.death == api.CauseMemoryLimit {
+				hint = moreMemory
+			}
+		case <-time.After(deathGrace):
+		}
 	}
 	return cell.Errorf(kind, "keeper.warm", hint, "cannot warm the cell: %s: %s", what, failure(ev, detail))
 }

@@ -17,7 +17,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/kept"
@@ -46,7 +45,7 @@ type Backend struct {
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
-	b := &Backend{cfg: cfg, build: sync.OnceValues(func() (string, error) { return buildOf(cfg.Runsc) })}
+	b := &Backend{cfg: cfg, build: buildsOf(cfg.Runsc)}
 	cfg.Above = &namespace.Above{
 		Backend: Name, Isolation: []string{"gVisor's application kernel"}, Open: b.open,
 		PIDs: func(asked int64) int64 { return 4*asked + sentryThreads }, UserNS: 64, Link: "veth",

@@ -2,12 +2,14 @@ package gvisor
 
 import (
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // images are what gVisor writes of a cell.
@@ -37,6 +39,26 @@ func buildOf(program string) (string, error) {
 	defer f.Close()
 	d, err := cell.SumReader(f)
 	return d.String(), err
+}
+
+// buildsOf is buildOf of a program, which reads it again when it is another file.
+func buildsOf(program string) func() (string, error) {
+	var mu sync.Mutex
+	stamp, build := "", ""
+	return func() (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		is := linux.Stamp(program)
+		if is == stamp {
+			return build, nil
+		}
+		b, err := buildOf(program)
+		if err != nil {
+			return "", err
+		}
+		stamp, build = is, b
+		return b, nil
+	}
 }
 
 // open opens what a cell's driver gets: the runtime, and an image's directory.

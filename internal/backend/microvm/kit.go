@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/boot"
@@ -70,10 +71,20 @@ func (b *Backend) CheckKernel(asked string) error {
 	return err
 }
 
-// tools makes the kit for a kernel, once. What the host lacks is looked for again.
+// parts are what kits are made from: programs, the device, and kernels. When one of them
+// changes, what was made is made anew.
+func (b *Backend) parts() string {
+	return linux.Stamp(find(machineProgram, b.cfg.Path), kvm.Device, b.cfg.Guest, boot.Images, boot.Modules)
+}
+
+// tools makes the kit for a kernel, once. What the host lacks is looked for again, and so
+// is all of it when the host has changed.
 func (b *Backend) tools(ctx context.Context, asked string) (*kit, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if is := b.parts(); is != b.stamp {
+		b.stamp, b.runner, b.kits = is, nil, nil
+	}
 	if k := b.kits[asked]; k != nil {
 		return k, nil
 	}

@@ -63,6 +63,7 @@ type Backend struct {
 	memories *memories
 
 	mu     sync.Mutex      // guards what follows
+	stamp  string          // what of the host runner and kits were made from
 	runner *runner         // nil until it is there
 	kits   map[string]*kit // by the kernel that was asked for
 }
@@ -72,7 +73,7 @@ func New(cfg Config) *Backend {
 	if cfg.KVM == nil {
 		cfg.KVM = func() kvm.Verdict { return kvm.Look(kvm.This(kvmLimit)) }
 	}
-	b := &Backend{cfg: cfg, memories: newMemories(), driver: &qemu.Driver{Search: find("qemu-system-x86_64", cfg.Path)}}
+	b := &Backend{cfg: cfg, memories: newMemories(), driver: &qemu.Driver{Find: func() string { return find(machineProgram, cfg.Path) }}}
 	cfg.Above = &namespace.Above{
 		Backend: Name, Open: b.open,
 		PIDs: func(int64) int64 { return machineThreads }, Memory: func(asked int64) int64 { return 2*(asked+kernelMemory) + ownMemory }, Link: "socket",
@@ -80,6 +81,9 @@ func New(cfg Config) *Backend {
 	b.Backend = namespace.New(cfg.Config)
 	return b
 }
+
+// machineProgram is what runs machines.
+const machineProgram = "qemu-system-x86_64"
 
 // find looks for a program; its name, where it is nowhere.
 func find(name, path string) string {

@@ -251,6 +251,13 @@ func (s *Store) Size() (objects int, bytes int64) {
 	return len(s.index), bytes
 }
 
+// Length is how many bytes an object takes; 0 for one that is not there.
+func (s *Store) Length(d cell.Digest) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return int64(s.index[d].length)
+}
+
 // forget drops the knowledge of a damaged object, so that it can be put again.
 func (s *Store) forget(d cell.Digest) {
 	s.mu.Lock()

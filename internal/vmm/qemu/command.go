@@ -22,6 +22,8 @@ const Name = "qemu"
 type Driver struct {
 	// Search is the program's name or path; "" is qemu-system-x86_64 on PATH.
 	Search string
+	// Find looks for it each time that it is asked for, in Search's place, if it is set.
+	Find func() string
 }
 
 var _ vmm.Driver = (*Driver)(nil)

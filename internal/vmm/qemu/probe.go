@@ -35,6 +35,9 @@ func (d *Driver) Probe(ctx context.Context) (*vmm.Program, error) {
 		return nil, cell.Errorf(cell.Unsupported, "qemu.Probe", "choose another backend", "cannot run machines on %s: QEMU's microvm is one of x86-64", runtime.GOARCH)
 	}
 	name := d.Search
+	if d.Find != nil {
+		name = d.Find()
+	}
 	if name == "" {
 		name = "qemu-system-x86_64"
 	}

@@ -265,6 +265,10 @@ def discard(sel: str) -> Request:
     return Request("POST", _run(sel, "/discard"), body={}, once=True)
 
 
+def disk(objects: bool) -> Request:
+    return Request("GET", "/v1/disk", {"objects": True} if objects else {})
+
+
 def receipt(sel: str) -> Request:
     if not sel:
         raise errors.Invalid("cannot tell which receipt is meant", "give a run's id, or a receipt's digest")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Optional
 
-__all__ = ["CellInfo", "Checkpoint", "Diff", "FileChange", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
+__all__ = ["CellInfo", "Checkpoint", "Diff", "Disk", "DiskObject", "FileChange", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
            "Event", "Lease", "Policy", "PolicyLine"]
 
 _Doc = Dict[str, Any]
@@ -70,6 +70,46 @@ class TemplateInfo:
     @classmethod
     def from_json(cls, d: _Doc) -> "TemplateInfo":
         return cls(d["name"], d.get("state", ""), d.get("version", ""), d.get("cells") or [], d)
+
+
+@dataclass(frozen=True)
+class DiskObject:
+    """One thing on disk: bytes is what its removal frees, shared what it has in common
+    with others, command what removes it."""
+
+    kind: str
+    name: str
+    bytes: int
+    shared: int
+    state: str = ""
+    command: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "DiskObject":
+        return cls(d["kind"], d["name"], d.get("bytes", 0), d.get("shared", 0), d.get("state", ""), d.get("command", ""), d)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What pando holds on disk, in bytes. objects is empty unless it was asked for; next
+    is removed next if the state grows beyond its budget."""
+
+    held: int
+    budget: int
+    free: int
+    kinds: Dict[str, int] = field(default_factory=dict)
+    objects: List[DiskObject] = field(default_factory=list)
+    next: List[DiskObject] = field(default_factory=list)
+    removed: List[DiskObject] = field(default_factory=list)
+    warning: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Disk":
+        things = {k: [DiskObject.from_json(o) for o in d.get(k) or []] for k in ("objects", "next", "removed")}
+        kinds = {k["kind"]: k.get("bytes", 0) for k in d.get("kinds") or []}
+        return cls(d["held"], d["budget"], d["free"], kinds, things["objects"], things["next"], things["removed"], d.get("warning", ""), d)
 
 
 @dataclass(frozen=True)

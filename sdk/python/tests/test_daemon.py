@@ -81,6 +81,16 @@ class Cells(unittest.TestCase):
             for c in cells:
                 self.assertEqual((c.answer.exit_code, c.answer.text.strip()), (3, c.name))
 
+    def test_X27_what_takes_space(self):
+        client = pando.Client()
+        sums, things = client.disk(), client.disk(objects=True)
+        self.assertGreater(sums.held, 0)
+        self.assertGreater(sums.budget, 0)
+        self.assertEqual(sums.objects, [])
+        self.assertEqual(sum(sums.kinds.values()), sums.held)
+        self.assertEqual(sum(o.bytes for o in things.objects), things.held)
+        self.assertIn("log", {o.kind for o in things.objects})
+
     def test_templates_are_built(self):
         steps, out = [], []
         t = pando.build_template("py-built", setup="print('set up'); x = 41", labels={"made": "here"}, progress=lambda p: steps.append(p.step), stdout=out.append)

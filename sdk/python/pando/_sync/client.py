@@ -7,7 +7,7 @@ from typing import Any, Iterator, Dict, List, Mapping, Optional, Sequence, Union
 
 from .. import _ask, errors
 from .._ask import Command, Env, Timeout
-from ..models import Answer, CellInfo, Policy, Receipt, RunInfo, TemplateInfo
+from ..models import Answer, CellInfo, Disk, Policy, Receipt, RunInfo, TemplateInfo
 from .http import Http
 from .process import Sink, Watch
 from .things import Cell, Run, Template
@@ -118,6 +118,13 @@ class Client(Http):
     def get_run(self, id: str, wait: bool = False) -> Run:
         """Returns a run; with wait, when it has ended."""
         return Run(self, RunInfo.from_json(self._call(_ask.run(id, wait))))
+
+    # Space.
+
+    def disk(self, objects: bool = False) -> Disk:
+        """Tells what pando holds on disk, of which budget, and what is removed next; with
+        objects each thing that takes space, and the command that frees it."""
+        return Disk.from_json(self._call(_ask.disk(objects)))
 
     # Evidence and policy.
 

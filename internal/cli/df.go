@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+)
+
+func (a *app) dfCmd() *cobra.Command {
+	var verbose bool
+	c := &cobra.Command{
+		Use: "df", Short: "Tell what takes how much disk space, and what frees it", Args: cobra.NoArgs,
+		Long: `Tell what takes how much disk space, of which budget, and what frees it. Sizes
+are of allocated blocks. What several things have in common is counted once, as
+"shared"; with -v each thing says how much it shares.
+
+The state has a budget: pando serve --max-state, a tenth of the disk if nothing is
+said. At nine tenths of it run, ls, df and doctor say what is removed next. Above it
+that is removed, the longest unused first, when something new begins: results and
+cells that are kept for a while, sources as they were imported, images that no cell
+needs. What is pending, in use, or kept without an end stays.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := a.client.Disk(cmd.Context(), verbose)
+			if err != nil {
+				return err
+			}
+			return a.print(d, func(w io.Writer) { a.showDisk(w, d, verbose) })
+		},
+	}
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "list each thing, with the command that frees it")
+	return c
+}
+
+func (a *app) showDisk(w io.Writer, d api.Disk, verbose bool) {
+	t := a.newTable(w)
+	t.row("KIND", "COUNT", "SIZE", "FREEABLE")
+	for _, k := range d.Kinds {
+		t.row(k.Kind, fmt.Sprint(k.Count), size(k.Bytes), size(k.Freeable))
+	}
+	t.flush()
+	if verbose {
+		fmt.Fprintln(w)
+		t := a.newTable(w)
+		t.row("KIND", "NAME", "SIZE", "SHARED", "USED", "STATE", "FREED BY")
+		for _, o := range d.Objects {
+			t.row(o.Kind, o.Name, size(o.Bytes), size(o.Shared), usedAgo(o.Used), objectState(o), cmp.Or(o.Command, "–"))
+		}
+		t.flush()
+	}
+	fmt.Fprintf(w, "\n%s holds %s of %s; the disk has %s free\n", d.State, size(d.Held), size(d.Budget), size(d.Free))
+	if len(d.Removed) > 0 {
+		fmt.Fprintln(w, "removed to stay within the budget, latest first:")
+		for _, o := range d.Removed {
+			fmt.Fprintf(w, "  %s %s, %s\n", o.Kind, printable(o.Name), size(o.Bytes))
+		}
+	}
+	if len(d.Next) > 0 {
+		fmt.Fprintln(w, "removed next if it grows:")
+		for _, o := range d.Next {
+			fmt.Fprintf(w, "  %s %s, %s\n", o.Kind, printable(o.Name), size(o.Bytes))
+		}
+	} else if d.Warning != "" {
+		a.say("pando: %s", printable(d.Warning))
+	}
+}
+
+func usedAgo(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return ago(t)
+}
+
+func objectState(o api.DiskObject) string {
+	if !o.Expires.IsZero() {
+		return "kept until " + o.Expires.Local().Format("Jan 2")
+	}
+	return cmp.Or(o.State, "–")
+}
+
+// saySpace says, on stderr, that the state is near its budget, if it is.
+func (a *app) saySpace(ctx context.Context) {
+	if d, err := a.client.Daemon(ctx); err == nil && d.Space != "" {
+		a.say("pando: %s", printable(d.Space))
+	}
+}

@@ -1,0 +1,511 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/memory"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// The kinds of what is on disk, in the order in which they are shown.
+const (
+	diskCell       = "cell"
+	diskResult     = "result" // of a run that was restored or discarded, and is kept for a while
+	diskCheckpoint = "checkpoint"
+	diskTemplate   = "template"
+	diskMemory     = "memory" // images of memory
+	diskSource     = "source" // what was imported
+	diskImage      = "image"
+	diskRun        = "run" // output, events and patches
+	diskReceipts   = "receipts"
+	diskTrees      = "trees" // digests of files
+	diskLog        = "log"
+	diskCache      = "cache"
+	diskUnneeded   = "unneeded" // what gc frees
+	diskShared     = "shared"   // what several of the above have in common
+	diskOther      = "other"
+)
+
+var diskKinds = []string{diskCell, diskResult, diskCheckpoint, diskTemplate, diskMemory, diskSource, diskImage, diskRun, diskReceipts, diskTrees, diskLog, diskCache, diskUnneeded, diskShared, diskOther}
+
+// madeAhead names what no record names yet, or any more.
+const madeAhead = "work under way, forks made ahead, and files of removed cells that others need"
+
+const inCommon = "what several of the above have in common"
+
+// A holding is one thing on disk. drop removes it if nothing needs it by then; nil: it is
+// never removed but by request.
+type holding struct {
+	api.DiskObject
+	id   string // tells it from all others
+	cell cell.ID
+	drop func(context.Context) error
+}
+
+// usage is what there is on disk, as it was measured.
+type usage struct {
+	held     int64
+	free     int64 // of the file system then
+	freeable int64 // by gc
+	things   []*holding
+}
+
+// meter collects a usage.
+type meter struct {
+	e      *Engine
+	things map[string]*holding
+	owners map[string]map[string]bool // ids of things, by layer
+	frozen map[string]bool            // layers that nothing writes to
+}
+
+func (m *meter) thing(kind, id, name string) *holding {
+	id = kind + " " + id
+	h := m.things[id]
+	if h == nil {
+		h = &holding{DiskObject: api.DiskObject{Kind: kind, Name: name}, id: id}
+		m.things[id] = h
+	}
+	return h
+}
+
+// uses notes that a thing needs the layers of a state.
+func (m *meter) uses(h *holding, s workspace.State) {
+	for _, l := range s.Layers {
+		m.frozen[l] = true
+		m.own(h, l)
+	}
+}
+
+func (m *meter) own(h *holding, layer string) {
+	if m.owners[layer] == nil {
+		m.owners[layer] = map[string]bool{}
+	}
+	m.owners[layer][h.id] = true
+}
+
+// measureDisk finds out what is on disk. The sizes of layers that nothing writes to are
+// measured once.
+func (e *Engine) measureDisk(ctx context.Context) (*usage, error) {
+	e.measuring.Lock()
+	defer e.measuring.Unlock()
+	m := &meter{e: e, things: map[string]*holding{}, owners: map[string]map[string]bool{}, frozen: map[string]bool{}}
+	gone, err := e.GC(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	u := &usage{freeable: gone.Bytes}
+	if u.free, _, err = e.free(); err != nil {
+		return nil, err
+	}
+	m.registry()
+	m.sources()
+	if err := m.layers(gone); err != nil {
+		return nil, err
+	}
+	m.memories()
+	if err := m.images(); err != nil {
+		return nil, err
+	}
+	m.folders()
+	for _, h := range m.things {
+		u.held += h.Bytes
+	}
+	order := func(h *holding) int { return slices.Index(diskKinds, h.Kind) }
+	u.things = slices.SortedFunc(maps.Values(m.things), func(a, b *holding) int {
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.id, b.id))
+	})
+	e.mu.Lock()
+	e.usage = u
+	e.mu.Unlock()
+	return u, nil
+}
+
+// registry notes cells, templates and checkpoints, and which layers each needs.
+func (m *meter) registry() {
+	e := m.e
+	inSource := map[cell.CheckpointID]bool{}
+	cells := map[cell.ID]*Cell{}
+	for _, c := range e.reg.listCells() {
+		for _, id := range c.KnownAt {
+			inSource[id] = true
+		}
+		cells[c.ID] = &c
+	}
+	for _, c := range cells {
+		h := m.cell(c)
+		for _, g := range c.gens() {
+			m.own(h, g.Layer)
+			m.uses(h, g.Base)
+		}
+		if c.Template != "" {
+			if x, err := e.readWhole(c.ID); err == nil {
+				for _, s := range x.Above {
+					m.uses(h, s)
+				}
+			}
+		}
+		for _, id := range append([]cell.CheckpointID{c.Head}, c.KnownAt...) {
+			if k, err := e.reg.checkpoint(id); err == nil {
+				for _, s := range k.states() {
+					m.uses(h, s)
+				}
+			}
+		}
+		e.reg.mu.RLock()
+		k := e.reg.founder(c.Head)
+		e.reg.mu.RUnlock()
+		if k != nil {
+			m.uses(h, k.State)
+		}
+	}
+	for _, c := range cells {
+		for _, k := range e.reg.listCheckpoints(c.ID) {
+			if k.Gone || k.ID == c.Head {
+				continue
+			}
+			m.checkpoint(c, &k, inSource[k.ID])
+		}
+		for _, g := range c.gens() { // it is written to, whatever names it
+			delete(m.frozen, g.Layer)
+		}
+	}
+}
+
+func (m *meter) cell(c *Cell) *holding {
+	e := m.e
+	if c.Template != "" {
+		h := m.thing(diskTemplate, string(c.ID), c.Template)
+		h.cell, h.Used, h.State, h.Command = c.ID, c.Created, "in use", "pando template rm "+c.Template
+		return h
+	}
+	h := m.thing(diskCell, string(c.ID), c.Title())
+	h.cell, h.Used, h.Command = c.ID, c.Created, "pando rm "+c.Title()
+	if r := e.latestResult(c.ID); r != nil {
+		h.Used = r.Created
+	}
+	switch {
+	case e.instance(c.ID) != nil:
+		h.State = "in use"
+	case e.hasPending(c.ID):
+		h.State = "pending"
+	case c.Expires.IsZero():
+		h.State = "kept"
+	default:
+		h.State, h.Expires = "kept for a while", c.Expires
+		h.drop = func(ctx context.Context) error { return e.forgetCell(ctx, c.ID) }
+	}
+	return h
+}
+
+func (m *meter) checkpoint(c *Cell, k *Checkpoint, inSource bool) {
+	e := m.e
+	kind, name := diskCheckpoint, e.selector(c, k)
+	command := "pando rm " + c.Title()
+	if c.Template != "" {
+		command = "pando template rm " + c.Template
+	}
+	if r, err := e.reg.run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)) {
+		kind, command = diskResult, "pando discard "+r.ID+" --yes"
+	}
+	h := m.thing(kind, string(k.ID), name)
+	h.Command = command
+	h.cell, h.Used, h.State = c.ID, k.Created, "kept"
+	if !k.Expires.IsZero() && !inSource {
+		h.State, h.Expires = "kept for a while", k.Expires
+		id := k.ID
+		h.drop = func(ctx context.Context) error { return e.forgetResult(ctx, c.ID, id) }
+	}
+	for _, s := range k.states() {
+		m.uses(h, s)
+	}
+}
+
+// sources notes what was imported.
+func (m *meter) sources() {
+	e := m.e
+	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Sources(), "*.json"))
+	for _, path := range names {
+		var rec sourceRecord
+		st, err := os.Stat(path)
+		b, rerr := os.ReadFile(path)
+		if err != nil || rerr != nil || json.Unmarshal(b, &rec) != nil {
+			continue
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		h := m.thing(diskSource, name, rec.Source)
+		h.Used, h.State = st.ModTime().UTC(), "made again when needed"
+		h.drop = func(ctx context.Context) error {
+			return e.forgetSource(ctx, name, rec.State)
+		}
+		m.uses(h, rec.State)
+		for _, f := range []string{path, e.sourcePath(name, "index")} {
+			n, _ := workspace.DiskUse(f)
+			h.Bytes += n
+		}
+	}
+	for _, im := range e.under.imports() {
+		m.uses(m.thing(diskOther, "ahead", madeAhead), im.State)
+	}
+}
+
+// layers shares out the layers' sizes.
+func (m *meter) layers(gone api.GCResult) error {
+	e := m.e
+	unneeded := map[string]bool{}
+	for _, i := range gone.Items {
+		if i.What == "layer" {
+			unneeded[i.Name] = true
+		}
+	}
+	sizes := map[string]int64{}
+	for _, p := range e.cfg.Providers {
+		all, err := p.Layers()
+		if err != nil {
+			return err
+		}
+		for _, l := range all {
+			size, known := e.layerSizes[l]
+			if !known || !m.frozen[l] {
+				if size, err = p.Size(l); err != nil {
+					continue // gone meanwhile
+				}
+			}
+			if m.frozen[l] {
+				sizes[l] = size
+			}
+			m.attribute(l, size, unneeded[l])
+		}
+	}
+	e.layerSizes = sizes
+	return nil
+}
+
+// attribute counts a layer for the thing that alone needs it. A cell and its own
+// checkpoints are one in that, unless a checkpoint alone needs it.
+func (m *meter) attribute(layer string, size int64, unneeded bool) {
+	owners := slices.Sorted(maps.Keys(m.owners[layer]))
+	switch {
+	case unneeded:
+		h := m.thing(diskUnneeded, "layers", "layers that nothing names")
+		h.Bytes += size
+		h.Command = "pando gc --yes"
+		return
+	case len(owners) == 0:
+		m.thing(diskOther, "ahead", madeAhead).Bytes += size
+		return
+	case len(owners) == 1:
+		m.things[owners[0]].Bytes += size
+		return
+	}
+	first := m.things[owners[0]]
+	together := first.cell != ""
+	for _, o := range owners[1:] {
+		together = together && m.things[o].cell == first.cell
+	}
+	if c := m.ofCell(first.cell); together && c != nil {
+		c.Bytes += size
+		return
+	}
+	m.thing(diskShared, "", inCommon).Bytes += size
+	for _, o := range owners {
+		m.things[o].Shared += size
+	}
+}
+
+// ofCell is the thing that a cell itself is.
+func (m *meter) ofCell(id cell.ID) *holding {
+	if h := m.things[diskCell+" "+string(id)]; h != nil {
+		return h
+	}
+	return m.things[diskTemplate+" "+string(id)]
+}
+
+// lengths is a store that knows how long each object is.
+type lengths interface{ Length(cell.Digest) int64 }
+
+// memories shares out the store of objects: what images of memory have, and the rest.
+func (m *meter) memories() {
+	e := m.e
+	sized, ok := e.under.Store.(interface {
+		lengths
+		Size() (int, int64)
+	})
+	if !ok {
+		return
+	}
+	_, all := sized.Size()
+	users := map[cell.Digest][]*holding{}
+	for _, c := range e.reg.listCells() {
+		for _, k := range e.reg.listCheckpoints(c.ID) {
+			if k.Gone || k.Memory == nil {
+				continue
+			}
+			reach := map[cell.Digest]bool{}
+			memory.Reach(e.cfg.Objects, k.Memory.Root, reach) // as far as it is whole
+			name := e.selector(&c, &k)
+			if c.Template != "" {
+				name = c.Template
+			}
+			h := m.thing(diskMemory, string(k.ID), name)
+			h.Used, h.State, h.Expires = k.Created, "kept", k.Expires
+			h.Command = "pando rm " + c.Title()
+			if c.Template != "" {
+				h.Command = "pando template rm " + c.Template
+			}
+			for d := range reach {
+				users[d] = append(users[d], h)
+			}
+		}
+	}
+	for d, list := range users {
+		n := sized.Length(d)
+		all -= n
+		if len(list) == 1 {
+			list[0].Bytes += n
+			continue
+		}
+		m.thing(diskShared, "", inCommon).Bytes += n
+		for _, h := range list {
+			h.Shared += n
+		}
+	}
+	h := m.thing(diskTrees, "", "digests of files")
+	h.Bytes += max(all, 0)
+	h.State = "needed by checkpoints"
+}
+
+func (m *meter) images() error {
+	e := m.e
+	list, err := e.images.List()
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		img := &list[i]
+		name := img.ID.Short()
+		if len(img.Refs) > 0 {
+			name = img.Refs[0]
+		}
+		h := m.thing(diskImage, img.ID.String(), name)
+		h.Bytes, _ = workspace.DiskUse(filepath.Dir(img.Root))
+		h.Used, h.State, h.Command = img.Used, "in use", "pando image rm "+name
+		if len(e.cellsOn(img)) == 0 {
+			id := img.ID.String()
+			h.State = "no cell needs it"
+			h.drop = func(context.Context) error { _, err := e.RemoveImage(id, "", false); return err }
+		}
+	}
+	return nil
+}
+
+// folders measures what is not in layers and objects.
+func (m *meter) folders() {
+	h := m.e.cfg.Home
+	each := func(dir string, what func(name string) *holding) {
+		list, _ := os.ReadDir(dir)
+		for _, f := range list {
+			if t := what(f.Name()); t != nil {
+				n, _ := workspace.DiskUse(filepath.Join(dir, f.Name()))
+				t.Bytes += n
+			}
+		}
+	}
+	each(h.Cells(), func(id string) *holding {
+		if t := m.ofCell(cell.ID(id)); t != nil {
+			return t
+		}
+		return m.thing(diskOther, "ahead", madeAhead)
+	})
+	each(h.Runs(), func(id string) *holding {
+		t := m.thing(diskRun, id, id)
+		t.State = "evidence"
+		return t
+	})
+	each(h.Memory(), func(id string) *holding {
+		t := m.thing(diskMemory, "live", "memory of cells that live")
+		t.State = "in use"
+		return t
+	})
+	each(h.State, func(name string) *holding {
+		switch filepath.Join(h.State, name) {
+		case h.Layers(), h.Cells(), h.Runs(), h.Memory(), h.Trees(), h.Sources(), h.Run:
+			return nil
+		case h.Ledger():
+			t := m.thing(diskReceipts, "", "receipts")
+			t.State = "evidence"
+			return t
+		}
+		if base, _, _ := strings.Cut(name, "."); base == "daemon" || base == "audit" || base == "audit-refused" {
+			return m.thing(diskLog, base, base)
+		}
+		return m.thing(diskOther, "records", "records, keys and a reserve")
+	})
+	caches := func(dir string, skip func(string) bool) {
+		each(dir, func(name string) *holding {
+			if skip(name) {
+				return nil
+			}
+			t := m.thing(diskCache, name, name)
+			t.State = "made again when needed"
+			return t
+		})
+	}
+	caches(h.Cache, func(n string) bool { return filepath.Join(h.Cache, n) == h.Images() })
+	isImage := map[string]bool{}
+	for _, t := range m.things {
+		if t.Kind == diskImage {
+			isImage[strings.TrimPrefix(strings.TrimPrefix(t.id, diskImage+" "), "sha256:")] = true
+		}
+	}
+	caches(h.Images(), func(n string) bool { return isImage[n] })
+}
+
+// Disk says what pando holds on disk; with objects, each thing.
+func (e *Engine) Disk(ctx context.Context, objects bool) (api.Disk, error) {
+	u, err := e.measureDisk(ctx)
+	if err != nil {
+		return api.Disk{}, err
+	}
+	d := api.Disk{State: e.cfg.Home.State, Held: u.held, Free: u.free, Freeable: u.freeable, Kinds: []api.DiskKind{}, Next: []api.DiskObject{}, Removed: []api.DiskObject{}}
+	if d.Budget, err = e.stateBudget(); err != nil {
+		return d, err
+	}
+	kinds := map[string]*api.DiskKind{}
+	for _, h := range u.things {
+		k := kinds[h.Kind]
+		if k == nil {
+			k = &api.DiskKind{Kind: h.Kind}
+			kinds[h.Kind] = k
+		}
+		k.Count++
+		k.Bytes += h.Bytes
+		if h.drop != nil || h.Kind == diskUnneeded {
+			k.Freeable += h.Bytes
+		}
+		if objects {
+			d.Objects = append(d.Objects, h.DiskObject)
+		}
+	}
+	for _, name := range diskKinds {
+		if k := kinds[name]; k != nil && (k.Bytes > 0 || k.Kind != diskShared) {
+			d.Kinds = append(d.Kinds, *k)
+		}
+	}
+	d.Warning = e.spaceWarning()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range e.next {
+		d.Next = append(d.Next, h.DiskObject)
+	}
+	d.Removed = append(d.Removed, e.removedForSpace...)
+	return d, nil
+}
