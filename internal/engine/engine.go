@@ -91,6 +91,7 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
+	unreached map[cell.ID]bool // see reach.go
 	ending    map[cell.ID]chan struct{} // instances that are being taken down
 	uses      map[cell.ID]int           // who needs an instance to stay: see hold
 	resting   map[cell.ID]bool          // that are looked at soon: see restSoon
@@ -138,7 +139,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = under
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
-		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
+		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]bool{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, probed: map[string]backend.Caps{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
 		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, sights: map[cell.ID]sight{},
 	}
