@@ -53,8 +53,10 @@ type Instance interface {
 	// Assurance is what was measured when the cell was made.
 	Assurance() cell.Assurance
 
-	// Alive reports whether whoever holds the cell is there. It is asked before
-	// each command, and so quick.
+	// Alive reports whether the process that holds the cell is there. It is asked
+	// before each command, and so quick. It is false only when that process is
+	// known to have ended: a cell for which it is false is taken down, and a shortage
+	// of descriptors or a late answer are no reason for that.
 	Alive(ctx context.Context) bool
 
 	// Start runs a process. logs are files for stdout, stderr and events,
@@ -87,6 +89,8 @@ type Instance interface {
 	ReadFiles(ctx context.Context, path string, w io.Writer) error
 	WriteFiles(ctx context.Context, path string, u cell.User, r io.Reader) error
 
+	// List returns all processes of the cell, or fails: a list that could not be read
+	// to its end is an error. NotFound says that the cell is gone.
 	List(ctx context.Context) ([]cell.ProcessInfo, error)
 
 	// Names are those of processes that were started and not forgotten, in no

@@ -92,3 +92,16 @@ func HintOf(err error) string {
 	}
 	return ""
 }
+
+// NoAnswer marks an error of a question that was not answered: the connection could not be
+// made, or broke. Whoever was asked may be there, and what was asked for may have been done.
+type NoAnswer struct{ Err error }
+
+func (e *NoAnswer) Error() string { return e.Err.Error() }
+func (e *NoAnswer) Unwrap() error { return e.Err }
+
+// Unanswered reports whether err is of a question that was not answered.
+func Unanswered(err error) bool {
+	_, ok := errors.AsType[*NoAnswer](err)
+	return ok
+}

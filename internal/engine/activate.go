@@ -113,6 +113,23 @@ func (e *Engine) deactivate(ctx context.Context, id cell.ID, cause string) error
 	if lived {
 		e.endInterp(id, cause)
 	}
+	if inst == nil && e.isUnreached(id) {
+		c, err := e.reg.cell(id)
+		if err != nil {
+			return err
+		}
+		b, err := e.backend(c.Backend)
+		if err != nil {
+			return err
+		}
+		if inst, err = b.Attach(ctx, id, c.Family); err != nil && cell.KindOf(err) != cell.NotFound {
+			return unreachable(&c, err)
+		}
+		e.mu.Lock()
+		delete(e.unreached, id)
+		e.mu.Unlock()
+		e.endInterp(id, cause)
+	}
 	if inst == nil {
 		return nil
 	}

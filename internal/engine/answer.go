@@ -111,7 +111,7 @@ func (f *forking) runIn(ctx context.Context, ch *child) (err error) {
 	if err != nil {
 		return err
 	}
-	st, err := e.waitFor(ctx, proc)
+	st, err := e.waitFor(ctx, inst, proc)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func (b *bed) open() {
 	credentials, err := credential.Open(credential.Config{Dir: durable.Disk(b.home.Credentials()), Keys: durable.Disk(b.home.Keys())})
 	b.must(err)
 	b.Engine, err = Open(b.ctx, Config{
-		Home: b.home, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},
+		Home: b.home, ReachGrace: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Backends: []backend.Backend{&toyBackend{b.host.Open(), b.toys}},
 		Providers: []workspace.Provider{clone.New(b.home.Layers())}, Objects: objects, Ledger: b.ledger, Credentials: credentials, Version: "test",
 		User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "u", Home: "/home/u"}, Host: policy.Host{CPUs: 2, Memory: 4 << 30},
 	})

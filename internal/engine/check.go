@@ -74,7 +74,7 @@ func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *executi
 	if err != nil {
 		return cell.Status{}, err
 	}
-	st, err := e.waitFor(ctx, proc)
+	st, err := e.waitFor(ctx, inst, proc)
 	if err != nil || st.Exit == nil {
 		st.Exit = &cell.Exit{Code: 255, Cause: "keeper lost"}
 	}

@@ -41,11 +41,32 @@ func deadSoon(ctx context.Context, inst backend.Instance) bool {
 	return true
 }
 
+// askAgain is the pause before a question that was not answered is put again.
+const askAgain = 50 * time.Millisecond
+
+// hear puts a question to a cell's keeper until it is answered, the keeper is gone, or ctx
+// ends. A connection that could not be made, or broke, says nothing about the cell.
+func hear[T any](ctx context.Context, inst backend.Instance, ask func(context.Context) (T, error)) (out T, err error) {
+	for {
+		if out, err = ask(ctx); !cell.Unanswered(err) || deadSoon(ctx, inst) {
+			return out, err
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return out, err
+		}
+	}
+}
+
 // living returns a cell's instance, nil when it is at rest. One whose keeper
 // died is taken away, and c, which is changed and committed, says so. The
 // caller holds the cell's turn.
 func (e *Engine) living(ctx context.Context, c *Cell) (backend.Instance, error) {
 	inst := e.instance(c.ID)
+	if inst == nil && e.isUnreached(c.ID) {
+		return e.reach(ctx, c)
+	}
 	if inst == nil || !dead(ctx, inst) {
 		return inst, nil
 	}

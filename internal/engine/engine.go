@@ -60,6 +60,7 @@ type Config struct {
 	MaxState    int64         // bytes that the state may hold before the oldest of what is no longer needed is removed; 0: a tenth of its file system
 	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: DefaultFree
 	AttachGrace time.Duration // how long a command waits for the client that said it would attach; 0: DefaultAttachGrace
+	ReachGrace  time.Duration // how long a keeper may take to answer a daemon that has no connection to it; 0: 5 s
 	Pool        *int          // how many forks are made ahead at most, of all templates; nil: as many as pay
 }
 
@@ -100,6 +101,7 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
+	unreached map[cell.ID]bool // see reach.go
 	ending    map[cell.ID]chan struct{} // instances that are being taken down
 	uses      map[cell.ID]int           // who needs an instance to stay: see hold
 	resting   map[cell.ID]bool          // that are looked at soon: see restSoon
@@ -148,6 +150,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	cfg.MaxCells = cmp.Or(cfg.MaxCells, DefaultCells)
 	cfg.AttachGrace = cmp.Or(cfg.AttachGrace, DefaultAttachGrace)
+	cfg.ReachGrace = cmp.Or(cfg.ReachGrace, 5*time.Second)
 	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log")
 	if err != nil {
 		return nil, err
@@ -156,9 +159,12 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = under
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
-		instances: map[cell.ID]backend.Instance{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{}, live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
-		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{}, moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
-		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{}, measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
+		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]bool{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{},
+		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
+		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},
+		moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),
+		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{},
+		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
 		reg.close()

@@ -317,7 +317,7 @@ func endedWith(ctx context.Context, inst backend.Instance, pid int) []string {
 // variables would be missing, and nobody would know why.
 func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
 	i := e.reg.interp(c.ID)
-	if fresh || i == nil || i.Ended == "" && e.instance(c.ID) != nil {
+	if fresh || i == nil || i.Ended == "" && !e.atRest(c.ID) {
 		return nil
 	}
 	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind),

@@ -30,6 +30,7 @@ import (
 type liveExec struct {
 	id        string
 	cell      cell.ID
+	inst      backend.Instance
 	proc      backend.Process
 	act       *act // nil when an earlier daemon began it
 	began     time.Time
@@ -144,6 +145,7 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 	x := e.newExec(r.id, r.cell, time.Now())
 	x.command = redactor.Args(req.Command)
 	x.act = a
+	x.inst = r.inst
 	x.proc, err = r.inst.Start(ctx, x.id, r.start, [3]*os.File{})
 	if err != nil {
 		x.stop(nil)
@@ -255,6 +257,16 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	c, err := e.usable(id)
 	if err != nil {
 		return nil, nil, err
+	}
+	if e.isUnreached(id) {
+		if inst, err = e.reach(ctx, &c); err != nil {
+			return nil, nil, err
+		}
+		if inst != nil {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return inst, e.use(id), nil
+		}
 	}
 	if err := e.unfinished(&c, ""); err != nil {
 		return nil, nil, err
@@ -515,7 +527,7 @@ func (e *Engine) follow(x *liveExec, attach bool, release func()) {
 // followExec waits for an exec to end, and lets the cell rest when it was the
 // last thing in it.
 func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
-	st, err := e.waitFor(x.ctx, x.proc)
+	st, err := e.waitFor(x.ctx, x.inst, x.proc)
 	if err == errClosing {
 		return
 	}

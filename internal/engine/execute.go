@@ -301,13 +301,13 @@ func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 	if x.c.talks() && !x.run.TTY {
 		defer x.tellDenials(ctx)()
 	}
-	return x.e.waitFor(ctx, x.proc)
+	return x.e.waitFor(ctx, x.inst, x.proc)
 }
 
 // waitFor waits for a process; ctx ends it with ctx's cause. errClosing means
 // that the daemon goes and the process stays.
-func (e *Engine) waitFor(ctx context.Context, proc backend.Process) (cell.Status, error) {
-	st, err := proc.Wait(ctx)
+func (e *Engine) waitFor(ctx context.Context, inst backend.Instance, proc backend.Process) (cell.Status, error) {
+	st, err := hear(ctx, inst, proc.Wait)
 	if err == nil || ctx.Err() == nil {
 		return st, err
 	}
@@ -322,7 +322,7 @@ func (e *Engine) waitFor(ctx context.Context, proc backend.Process) (cell.Status
 	if err := proc.End(e.life, word); err != nil {
 		return st, err
 	}
-	st, err = proc.Wait(e.life)
+	st, err = hear(e.life, inst, proc.Wait)
 	if err != nil && e.life.Err() != nil {
 		return st, errClosing
 	}

@@ -27,7 +27,7 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 			e.deactivate(ctx, x.c.ID, "the run did not start")
 		}
 	}
-	if x.c.State == cell.Running && e.instance(x.c.ID) == nil {
+	if x.c.State == cell.Running && e.atRest(x.c.ID) {
 		x.c.State = cell.Idle
 	}
 	if e.failedToStart(ctx, x.p, cause, &x.c) && x.c.State == cell.Removed {

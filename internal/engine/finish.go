@@ -360,7 +360,7 @@ const patchLimit = 256 << 20
 // close writes the receipt and makes the run's end durable.
 func (x *execution) close(ctx context.Context, after *Checkpoint) error {
 	e, run := x.e, x.run
-	if e.instance(x.c.ID) == nil {
+	if e.atRest(x.c.ID) {
 		x.c.State = cell.Idle
 	}
 	gone := false

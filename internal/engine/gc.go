@@ -102,7 +102,7 @@ func (e *Engine) GC(ctx context.Context, dry bool) (res api.GCResult, err error)
 // expired reports whether a cell has been kept for long enough, and nothing
 // happens in it.
 func (e *Engine) expired(c *Cell, now time.Time) bool {
-	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.instance(c.ID) == nil && !e.hasPending(c.ID)
+	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.atRest(c.ID) && !e.hasPending(c.ID)
 }
 
 // removeExpired removes a cell that is still expired when its turn has come.

@@ -102,7 +102,7 @@ func (e *Engine) deaths(ctx context.Context, id cell.ID) {
 		}
 		for _, d := range list {
 			if w, ok := e.instance(d.Cell).(backend.Warmer); ok {
-				if _, err := w.Warmth(ctx); err == nil {
+				if _, err := hear(ctx, w, w.Warmth); cell.KindOf(err) != cell.NotFound && !dead(ctx, w) {
 					continue // an earlier one ended, which a daemon before this one was told
 				}
 			}

@@ -75,7 +75,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	inst := e.instance(id)
-	if inst == nil {
+	if e.atRest(id) {
 		return e.cellView(&c), nil
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")

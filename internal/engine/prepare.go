@@ -434,12 +434,7 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 		return s, err
 	}
 	s, err = take()
-	w, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	terr := inst.Thaw(w)
-	if cell.KindOf(terr) == cell.Unavailable { // whoever was to go on is gone, and its files are these
-		terr = nil
-	}
+	terr := e.thaw(ctx, inst)
 	if n := len(s.Layers); terr != nil && err == nil && n > len(c.Gen.Base.Layers) {
 		err = p.Drop(s.Layers[n-1])
 	}

@@ -29,11 +29,7 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.log.Warn("cannot finish an operation of an earlier daemon; it was taken back", "op", rec.ID, "kind", rec.Kind, "error", err)
 		}
 	}
-	for _, c := range e.reg.everyCell() {
-		if c.State == cell.Running || c.State == cell.Paused {
-			e.recoverInstance(ctx, c)
-		}
-	}
+	e.reachAll(ctx)
 	e.forgetMemory()
 	e.recoverWhole()
 	e.endReplaced()
@@ -80,53 +76,24 @@ func (e *Engine) recoverApplies(ctx context.Context) {
 	}
 }
 
-// recoverInstance finds the keeper of a cell that had processes.
-func (e *Engine) recoverInstance(ctx context.Context, c Cell) {
-	b, err := e.backend(c.Backend)
-	if err == nil {
-		inst, aerr := b.Attach(ctx, c.ID, c.Family)
-		if aerr == nil {
-			// It may have been frozen for a moment, or about to be.
-			still := inst.Thaw
-			if c.State == cell.Paused {
-				still = inst.Freeze
-			}
-			if err := still(ctx); err != nil {
-				e.log.Warn("cannot bring a cell back to where it was", "cell", c.ID, "state", c.State, "error", err)
-			}
-			e.mu.Lock()
-			e.instances[c.ID] = inst
-			e.mu.Unlock()
-			if !e.recoverInterp(ctx, &c, inst) {
-				e.watch(inst)
-			}
-			e.recoverExecs(ctx, inst)
-			if c.talks() {
-				e.countRefused(ctx, inst, true)
-				e.followAsks(inst)
-			}
-			return
-		}
-		err = aerr
-	}
-	if e.inRun(c.ID) {
-		return // the run's end says what became of it
-	}
-	c.State = cell.Idle
-	c.Cause = causeKeeperLost + ", while no daemon was there"
-	if cell.KindOf(err) != cell.NotFound {
-		c.Cause += ": " + err.Error()
-	}
-	if err := e.reg.commit(&c); err != nil {
-		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
-	}
-	e.endInterp(c.ID, c.Cause)
+// silent reports whether err is of a question that was not answered, or not in time.
+func silent(ctx context.Context, err error) bool {
+	return err != nil && (cell.Unanswered(err) || ctx.Err() != nil)
 }
 
-// recoverExecs finds the commands of a living cell that were started outside
-// runs. Who waited for one can come back, and read on from where it was.
-func (e *Engine) recoverExecs(ctx context.Context, inst backend.Instance) {
-	names, err := inst.Names(ctx)
+// An earlierExec is a command that an earlier daemon started outside runs.
+type earlierExec struct {
+	name string
+	proc backend.Process
+	st   cell.Status
+}
+
+// earlierExecs are those of a living cell. It fails when the cell's keeper does not answer.
+func (e *Engine) earlierExecs(ctx context.Context, inst backend.Instance) (list []earlierExec, err error) {
+	names, err := hear(ctx, inst, inst.Names)
+	if silent(ctx, err) {
+		return nil, err
+	}
 	if err != nil {
 		e.log.Warn("cannot find the commands of a cell", "cell", inst.ID(), "error", err)
 	}
@@ -134,45 +101,57 @@ func (e *Engine) recoverExecs(ctx context.Context, inst backend.Instance) {
 		if !strings.HasPrefix(name, execPrefix) {
 			continue
 		}
-		proc, err := inst.Process(ctx, name)
-		var st cell.Status
+		x := earlierExec{name: name}
+		x.proc, err = hear(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, name) })
 		if err == nil {
-			st, err = proc.Status(ctx)
+			x.st, err = hear(ctx, inst, x.proc.Status)
 		}
-		if err != nil {
-			continue // its client has got its end in this moment
+		switch {
+		case err == nil:
+			list = append(list, x)
+		case silent(ctx, err):
+			return nil, err
+		case cell.KindOf(err) != cell.NotFound: // else its client has got its end in this moment
+			e.log.Warn("cannot follow a command", "cell", inst.ID(), "command", name, "error", err)
 		}
+	}
+	return list, nil
+}
+
+// followEarlier follows them: a client that waited for one can come back, and read on from
+// where it was.
+func (e *Engine) followEarlier(inst backend.Instance, list []earlierExec) {
+	for _, was := range list {
 		_, release := e.hold(inst.ID())
-		x := e.newExec(name, inst.ID(), st.Started)
-		x.proc, x.command = proc, redactor.Args(st.Args)
-		e.follow(x, st.Awaited, release)
+		x := e.newExec(was.name, inst.ID(), was.st.Started)
+		x.inst, x.proc, x.command = inst, was.proc, redactor.Args(was.st.Args)
+		e.follow(x, was.st.Awaited, release)
 	}
 }
 
-// recoverInterp finds the interpreter of a living cell, if it has one, and
-// reports whether it does.
-func (e *Engine) recoverInterp(ctx context.Context, c *Cell, inst backend.Instance) bool {
+// earlierInterp describes the interpreter of a living cell; nil if it has none any more. It
+// fails when the cell's keeper does not answer.
+func (e *Engine) earlierInterp(ctx context.Context, c *Cell, inst backend.Instance) (*interp, error) {
 	i := e.reg.interp(c.ID)
 	if i == nil || i.Ended != "" {
-		return false
+		return nil, nil
 	}
 	w, err := e.warmer(inst)
 	if err != nil {
-		return false
+		return nil, nil
 	}
-	st, err := w.Warmth(ctx)
-	if err != nil {
+	st, err := hear(ctx, inst, w.Warmth)
+	if cell.KindOf(err) == cell.NotFound {
 		e.endInterp(c.ID, "it ended while no daemon was there")
-		return false
+		return nil, nil
 	}
-	e.mu.Lock()
-	e.interps[c.ID] = &interp{template: orElse(c.Template, i.Template), sealed: st.Sealed, used: time.Now()}
-	if st.Sealed && e.warmParentOf(c) {
-		e.poolOf(c.Template, c.ID)
+	if silent(ctx, err) {
+		return nil, err
 	}
-	e.mu.Unlock()
-	e.followDeaths(c)
-	return true
+	if err != nil { // it lives, as far as is known: the next evaluation tells
+		e.log.Warn("cannot tell how an interpreter is", "cell", c.ID, "error", err)
+	}
+	return &interp{template: orElse(c.Template, i.Template), sealed: st.Sealed, used: time.Now()}, nil
 }
 
 // endUnknown ends the cells that have no business to live: those that an earlier
@@ -295,15 +274,15 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 		x.finish(ctx, cell.Status{}, nil)
 		return
 	}
-	if inst := e.instance(x.c.ID); inst != nil {
-		proc, err := inst.Process(ctx, run.ID)
+	if inst := e.reachOfRun(ctx, &x.c); inst != nil {
+		proc, err := hear(ctx, inst, func(ctx context.Context) (backend.Process, error) { return inst.Process(ctx, run.ID) })
 		if err == nil {
 			x.inst, x.proc = inst, proc
 			x.l.mu.Lock()
 			x.l.proc = proc
 			x.l.mu.Unlock()
 			close(x.l.started)
-			status, werr := e.waitFor(x.l.ctx, proc)
+			status, werr := e.waitFor(x.l.ctx, inst, proc)
 			if errors.Is(werr, errClosing) {
 				return
 			}
@@ -315,6 +294,9 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 			x.finish(ctx, status, werr)
 			return
 		}
+	}
+	if ctx.Err() != nil {
+		return // the next daemon asks again
 	}
 	status, err := exitFromEvents(run)
 	x.finish(ctx, status, err)

@@ -291,7 +291,7 @@ func (e *Engine) interpView(c *Cell) *api.Interpreter {
 		return nil
 	}
 	v := &api.Interpreter{Kind: i.Kind, Version: i.Version, Started: i.Started, Depth: i.Depth, Ended: i.Ended, Template: i.Template}
-	if v.Ended == "" && e.instance(c.ID) == nil {
+	if v.Ended == "" && e.atRest(c.ID) {
 		v.Ended = orElse(c.Cause, causeAtRest)
 	}
 	return v

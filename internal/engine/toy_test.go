@@ -23,18 +23,19 @@ import (
 type toyHost struct {
 	host *mem.Host
 
-	mu     sync.Mutex // guards what follows
-	cells  map[cell.ID]*toy
-	lost   map[cell.ID]bool // their keepers are gone
-	died   []cell.Death
-	wake   chan struct{}
-	refuse map[string]error // what fails, by act
-	forked int              // how many forks were ever made
-	slow   chan struct{}    // forks wait for it, if it is there
+	mu      sync.Mutex // guards what follows
+	cells   map[cell.ID]*toy
+	lost    map[cell.ID]bool // their keepers are gone
+	died    []cell.Death
+	wake    chan struct{}
+	refuse  map[string]error // what fails, by act
+	changed chan struct{}    // closed when that changes
+	forked  int              // how many forks were ever made
+	slow    chan struct{}    // forks wait for it, if it is there
 }
 
 func newToyHost(h *mem.Host) *toyHost {
-	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, refuse: map[string]error{}, wake: make(chan struct{})}
+	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, refuse: map[string]error{}, changed: make(chan struct{}), wake: make(chan struct{})}
 }
 
 // made is how many forks were ever made.
@@ -71,6 +72,8 @@ func (h *toyHost) fail(act string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refuse[act] = err
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 func (h *toyHost) toy(id cell.ID) *toy {
@@ -140,6 +143,9 @@ func (b *toyBackend) Create(ctx context.Context, spec cell.Spec) (backend.Instan
 }
 
 func (b *toyBackend) Attach(ctx context.Context, id, family cell.ID) (backend.Instance, error) {
+	if err := b.h.fails("attach"); err != nil {
+		return nil, err
+	}
 	i, err := b.Backend.Attach(ctx, id, "")
 	if err != nil {
 		return nil, err
@@ -199,6 +205,72 @@ func (i *toyInstance) List(ctx context.Context) ([]cell.ProcessInfo, error) {
 		list = append(list, cell.ProcessInfo{PID: 1, Command: "toy"})
 	}
 	return list, err
+}
+
+func (i *toyInstance) Names(ctx context.Context) ([]string, error) {
+	if err := i.h.fails("names"); err != nil {
+		return nil, err
+	}
+	return i.Instance.Names(ctx)
+}
+
+func (i *toyInstance) Thaw(ctx context.Context) error {
+	if err := i.h.fails("thaw"); err != nil {
+		return err
+	}
+	return i.Instance.Thaw(ctx)
+}
+
+func (i *toyInstance) Process(ctx context.Context, name string) (backend.Process, error) {
+	if err := i.h.fails("process"); err != nil {
+		return nil, err
+	}
+	p, err := i.Instance.Process(ctx, name)
+	return &toyProcess{p, i.h}, err
+}
+
+func (i *toyInstance) Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (backend.Process, error) {
+	p, err := i.Instance.Start(ctx, name, s, logs)
+	return &toyProcess{p, i.h}, err
+}
+
+// toyProcess is a process of the fake's, of which the keeper may not answer questions.
+type toyProcess struct {
+	backend.Process
+	h *toyHost
+}
+
+func (p *toyProcess) Status(ctx context.Context) (cell.Status, error) {
+	if err := p.h.fails("status"); err != nil {
+		return cell.Status{}, err
+	}
+	return p.Process.Status(ctx)
+}
+
+// Wait fails while it is to fail, also in the middle.
+func (p *toyProcess) Wait(ctx context.Context) (cell.Status, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for {
+			p.h.mu.Lock()
+			err, changed := p.h.refuse["wait"], p.h.changed
+			p.h.mu.Unlock()
+			if err != nil {
+				cancel(err)
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return p.Process.Wait(ctx)
+}
+
+func (p *toyProcess) InnerPID() int {
+	return p.Process.(interface{ InnerPID() int }).InnerPID()
 }
 
 func (i *toyInstance) Warm(ctx context.Context, w cell.Warm, out func(cell.Output)) (cell.Warmth, error) {

@@ -51,12 +51,12 @@ func TestMain(m *testing.M) {
 }
 
 // unbegun are the processes as gVisor shows those that were just restored: in state R.
-func unbegun() []cell.ProcessInfo {
-	list := processes()
+func unbegun() ([]cell.ProcessInfo, error) {
+	list, err := processes()
 	for i := range list {
 		list[i].State = "R"
 	}
-	return list
+	return list, err
 }
 
 // loopback brings the interface of a network of its own up.

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/linux"
 )
 
 // lostLimit is how long a guest that stands still waits for somebody to come when
@@ -31,11 +30,16 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		return false, err
 	}
 	if !g.place.cover {
+		var list []cell.ProcessInfo
+		list, err = processes()
 		g.mu.Lock()
-		g.resting = stoppedBefore(processes(), nil)
+		g.resting = stoppedBefore(list, nil)
 		g.mu.Unlock()
 	}
-	if err = g.holdFiles(); err == nil && stop { // last: until then they run
+	if err == nil {
+		err = g.holdFiles()
+	}
+	if err == nil && stop { // last: until then they run
 		err = g.stop()
 	}
 	if err != nil {
@@ -134,11 +138,15 @@ func (g *inside) stop() error {
 	if g.still {
 		return nil
 	}
-	g.still, g.stopped = true, nil
 	if g.place.cover {
+		g.still, g.stopped = true, nil
 		return g.place.all.freeze(true)
 	}
-	g.stopped = stoppedBefore(g.look(), g.resting)
+	list, err := g.look()
+	if err != nil {
+		return err
+	}
+	g.still, g.stopped = true, stoppedBefore(list, g.resting)
 	g.place.all.signal(unix.SIGSTOP)
 	return nil
 }
@@ -204,8 +212,12 @@ func (g *inside) goOn() error {
 		g.place.all.signal(unix.SIGCONT)
 		return nil
 	}
+	list, err := others()
+	if err != nil {
+		return err
+	}
 	var pids []int
-	for _, p := range others(linux.Processes("/proc")) {
+	for _, p := range list {
 		if !slices.Contains(g.stopped, p.PID) {
 			pids = append(pids, p.PID)
 		}

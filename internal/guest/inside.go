@@ -31,7 +31,7 @@ type inside struct {
 	files Files // nil: nobody carries them
 	token []byte
 	scan  hazard.Scanner
-	look  func() []cell.ProcessInfo // the cell's processes, when they are to be stopped
+	look  func() ([]cell.ProcessInfo, error) // the cell's processes, when they are to be stopped
 
 	mu      sync.Mutex // guards what follows
 	m       *mux       // the connection there is
@@ -51,7 +51,7 @@ type inside struct {
 // of its pid namespace, and root.
 func Serve(fd int) error { return serve(fd, false, nil, processes) }
 
-func processes() []cell.ProcessInfo { return linux.Processes("/proc") }
+func processes() ([]cell.ProcessInfo, error) { return linux.Processes("/proc") }
 
 // Files is who carries the cell's files to the machine's kernel.
 type Files interface {
@@ -83,7 +83,7 @@ func Refuse(fd int, why error) error {
 	return nil
 }
 
-func serve(fd int, cover bool, files Files, look func() []cell.ProcessInfo) error {
+func serve(fd int, cover bool, files Files, look func() ([]cell.ProcessInfo, error)) error {
 	d, err := newDoor(fd)
 	if err != nil {
 		return err
@@ -195,7 +195,8 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 	case opKnown:
 		return answer{Known: g.known()}, nil
 	case opList:
-		return answer{List: others(linux.Processes("/proc"))}, nil
+		list, err := others()
+		return answer{List: list}, err
 	case opPorts:
 		list, err := linux.Listening("/proc/1/net") // of the cell's first process: /proc shows its namespace, in which the guest is nobody
 		return answer{Ports: list}, err
@@ -234,7 +235,7 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		}
 		a.Hazards, err = g.adopt(*q.Adopt)
 	case opDraws:
-		a.Draws = g.draws()
+		a.Draws, err = g.draws()
 		if q.Renew {
 			g.renew(a.Draws)
 		}
@@ -250,13 +251,14 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 }
 
 // others leaves out the first process, which is the guest's.
-func others(list []cell.ProcessInfo) []cell.ProcessInfo {
-	return slices.DeleteFunc(list, func(p cell.ProcessInfo) bool { return p.PID == 1 })
+func others() ([]cell.ProcessInfo, error) {
+	list, err := linux.Processes("/proc")
+	return slices.DeleteFunc(list, func(p cell.ProcessInfo) bool { return p.PID == 1 }), err
 }
 
 // draws says what generators of random numbers the cell's processes have. Threads and
 // processes that end meanwhile are left out.
-func (g *inside) draws() (list []hazard.Process) {
+func (g *inside) draws() (list []hazard.Process, err error) {
 	interpreters := map[int]bool{}
 	g.mu.Lock()
 	for _, t := range g.tasks {
@@ -265,13 +267,14 @@ func (g *inside) draws() (list []hazard.Process) {
 		}
 	}
 	g.mu.Unlock()
-	for _, p := range others(linux.Processes("/proc")) {
+	all, err := others()
+	for _, p := range all {
 		if d, ok := g.scan.Process("/proc", p.PID); ok {
 			d.Interpreter = interpreters[p.PID]
 			list = append(list, d)
 		}
 	}
-	return list
+	return list, err
 }
 
 func (g *inside) known() (list []Known) {

@@ -76,6 +76,10 @@ func newPlace(cover bool) (*place, error) {
 	if p.all, err = (&group{dir: root}).sub("pando-guest-" + strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
 		return p, err
 	}
+	// The commands together weigh as much as the guest alone, so that it answers however
+	// many of them want a processor. Kernels without this controller, and gVisor, whose
+	// guests wait for the host's scheduler, do without.
+	p.all.up.write("cgroup.subtree_control", "+cpu")
 	f, err := linux.InitProgram()
 	if err != nil {
 		return p, err

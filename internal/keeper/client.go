@@ -96,13 +96,13 @@ func (c *Client) fresh(ctx context.Context) (*reexec.Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", c.path)
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "keeper.Dial", "", "cannot reach the cell's keeper: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "keeper.Dial", "", "cannot reach the cell's keeper: %w", &cell.NoAnswer{Err: err})
 	}
 	return reexec.NewConn(nc.(*net.UnixConn)), nil
 }
 
-// Alive reports whether the keeper is there: a connection that it keeps open
-// says so without being asked.
+// Alive reports whether the keeper is known to be there: a connection that it keeps
+// open says so without being asked. False is no proof that it is not.
 func (c *Client) Alive(ctx context.Context) bool {
 	k, err := c.conn(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *Client) exchange(ctx context.Context, op string, cut func(*reexec.Conn)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, cell.Errorf(cell.Unavailable, "keeper."+op, "", "cannot talk to the cell's keeper: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "keeper."+op, "", "cannot talk to the cell's keeper: %w", &cell.NoAnswer{Err: err})
 	}
 	if resp.Error != nil {
 		return nil, resp.Error.err(op)

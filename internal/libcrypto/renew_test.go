@@ -124,7 +124,11 @@ func (f *family) copy(of, name string) {
 	if got := f.ask(of, "copy "+name); got != "copied" {
 		f.t.Fatal(got)
 	}
-	for _, p := range linux.Processes("/proc") {
+	all, err := linux.Processes("/proc")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, p := range all {
 		known := false
 		for _, pid := range f.pids {
 			known = known || pid == p.PID

@@ -68,9 +68,12 @@ func SignalExactly(p cell.ProcessInfo, sig unix.Signal) error {
 	}
 	defer unix.Close(fd)
 	// From here on the number can change hands and fd doesn't.
-	now, ok := readProcess("/proc/"+strconv.Itoa(p.PID), p.PID, bootTime())
-	if !ok || !now.Started.Equal(p.Started) {
+	now, err := readProcess("/proc/"+strconv.Itoa(p.PID), p.PID, bootTime())
+	switch {
+	case IsGone(err), err == nil && !now.Started.Equal(p.Started):
 		return nil
+	case err != nil:
+		return err
 	}
 	return gone(unix.PidfdSendSignal(fd, sig, nil, 0))
 }

@@ -20,7 +20,11 @@ func sleeper(t *testing.T) (*exec.Cmd, cell.ProcessInfo) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-	for _, p := range Processes("/proc") {
+	all, err := Processes("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
 		if p.PID == c.Process.Pid {
 			return c, p
 		}
@@ -63,7 +67,11 @@ func TestF27GroupIsSignalledWhileItIsOurs(t *testing.T) {
 	}
 	g := &Group{PID: c.Process.Pid}
 	rest := func() bool {
-		for _, p := range Processes("/proc") {
+		all, err := Processes("/proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
 			if id, err := unix.Getpgid(p.PID); err == nil && id == g.PID && p.State != "Z" {
 				return true
 			}

@@ -1,6 +1,9 @@
 package linux
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
@@ -17,11 +20,12 @@ import (
 // userHZ is the unit of times in /proc/PID/stat on every Linux we run on.
 const userHZ = 100
 
-// Processes lists the processes that a /proc shows, by number.
-func Processes(proc string) []cell.ProcessInfo {
+// Processes lists the processes that a /proc shows, by number. It is all of them, or an
+// error: a list that could not be read to its end is none.
+func Processes(proc string) ([]cell.ProcessInfo, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	boot := bootTime()
 	var list []cell.ProcessInfo
@@ -30,32 +34,41 @@ func Processes(proc string) []cell.ProcessInfo {
 		if err != nil {
 			continue
 		}
-		if p, ok := readProcess(filepath.Join(proc, e.Name()), pid, boot); ok {
+		switch p, err := readProcess(filepath.Join(proc, e.Name()), pid, boot); {
+		case err == nil:
 			list = append(list, p)
+		case !IsGone(err):
+			return nil, err
 		}
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].PID < list[j].PID })
-	return list
+	return list, nil
 }
 
-// ReadProcess describes one process. ok is false when it is gone.
-func ReadProcess(pid int) (p cell.ProcessInfo, ok bool) {
+// ReadProcess describes one process. IsGone tells the error of one that has ended.
+func ReadProcess(pid int) (cell.ProcessInfo, error) {
 	return readProcess("/proc/"+strconv.Itoa(pid), pid, bootTime())
 }
 
-// readProcess parses proc_pid_stat(5). ok is false for one that is gone.
-func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, ok bool) {
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+// IsGone reports whether a file below /proc/PID could not be read because the process
+// has ended, which is all that such an error may mean: a shortage of descriptors or of
+// memory says nothing about the process.
+func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// readProcess parses proc_pid_stat(5).
+func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, err error) {
+	name := filepath.Join(dir, "stat")
+	stat, err := os.ReadFile(name)
 	if err != nil {
-		return p, false
+		return p, err
 	}
 	open, end := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
-	if open < 0 || end < open {
-		return p, false
+	var f []string
+	if end > open && open >= 0 {
+		f = strings.Fields(string(stat[end+1:]))
 	}
-	f := strings.Fields(string(stat[end+1:]))
 	if len(f) < 22 {
-		return p, false
+		return p, fmt.Errorf("cannot read %s: %q is not the state of a process", name, stat)
 	}
 	num := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
 	p = cell.ProcessInfo{
@@ -68,7 +81,7 @@ func readProcess(dir string, pid int, boot time.Time) (p cell.ProcessInfo, ok bo
 	if cmd, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && len(cmd) > 0 {
 		p.Command = strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
 	}
-	return p, true
+	return p, nil
 }
 
 // MemoryOf is what a process that a /proc shows has in memory, in bytes, as the

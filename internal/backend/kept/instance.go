@@ -47,8 +47,11 @@ func (i *Instance) Assurance() cell.Assurance { return i.Known }
 
 func (i *Instance) Close() { i.closing.Do(i.Client.Close) }
 
-// Alive reports whether the keeper is there.
-func (i *Instance) Alive(ctx context.Context) bool { return i.Client.Alive(ctx) }
+// Alive reports whether the keeper is there: an open connection says so at once, and
+// where there is none that could be used, the keeper's lock.
+func (i *Instance) Alive(ctx context.Context) bool {
+	return i.Client.Alive(ctx) || i.Host.Alive(i.family())
+}
 
 func (i *Instance) do(ctx context.Context, req keeper.Request, files ...*os.File) (*keeper.Response, error) {
 	req.Cell = i.Cell
@@ -287,7 +290,10 @@ func (p *process) Wait(ctx context.Context) (cell.Status, error) {
 
 func (p *process) status(ctx context.Context, op string) (cell.Status, error) {
 	resp, err := p.i.do(ctx, keeper.Request{Op: op, Proc: p.name})
-	if err != nil || resp.Status == nil {
+	if err == nil && resp.Status == nil {
+		err = cell.Errorf(cell.Internal, "kept."+op, "", "the cell's keeper answered without a status")
+	}
+	if err != nil {
 		return cell.Status{}, err
 	}
 	return *resp.Status, nil

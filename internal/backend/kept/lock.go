@@ -57,15 +57,17 @@ func (h *Host) names(id cell.ID, f *os.File) bool {
 	return err == nil && berr == nil && os.SameFile(a, b)
 }
 
-// Alive reports whether a keeper holds the cell.
+// Alive reports whether a keeper holds the cell. It is false only when the lock was
+// looked at and is free, or is not there: with no descriptor left to open it, say, the
+// keeper counts as alive, since cells whose keeper is gone are taken down.
 func (h *Host) Alive(id cell.ID) bool {
 	f, err := os.Open(h.lockPath(id))
 	if err != nil {
-		return false
+		return !errors.Is(err, os.ErrNotExist)
 	}
 	defer f.Close()
 	l := wholeFile()
-	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, l) == nil && l.Type != unix.F_UNLCK
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, l) != nil || l.Type != unix.F_UNLCK
 }
 
 // going is how long a keeper that was sent away may hold its lock.

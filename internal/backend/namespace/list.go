@@ -17,13 +17,22 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	}
 	var list []cell.ProcessInfo
 	if c.isSealed() { // whose /proc is covered
-		if p, ok := linux.ReadProcess(c.prog.proc.PID); ok && p.State != "Z" && p.State != "X" {
+		p, err := linux.ReadProcess(c.prog.proc.PID)
+		switch {
+		case linux.IsGone(err):
+		case err != nil:
+			return nil, err
+		case p.State != "Z" && p.State != "X":
 			p.PID = c.innerPID()
 			list = append(list, p)
 		}
 		return list, nil
 	}
-	for _, p := range linux.Processes(procPath(c.init.PID, "root/proc")) {
+	all, err := linux.Processes(procPath(c.init.PID, "root/proc"))
+	if err != nil && !linux.IsGone(err) { // with the first process all others end
+		return nil, err
+	}
+	for _, p := range all {
 		if (p.PID != 1 || c.fork != nil) && p.State != "Z" && p.State != "X" {
 			list = append(list, p)
 		}

@@ -169,8 +169,11 @@ func (d *driver) start(c *exec.Cmd) error {
 
 // descendants lists every living process below the keeper, and reaps orphans
 // that have ended.
-func (d *driver) descendants() []cell.ProcessInfo {
-	all := linux.Processes("/proc")
+func (d *driver) descendants() ([]cell.ProcessInfo, error) {
+	all, err := linux.Processes("/proc")
+	if err != nil {
+		return nil, err
+	}
 	below := map[int]bool{d.self: true}
 	for changed := true; changed; {
 		changed = false
@@ -190,7 +193,7 @@ func (d *driver) descendants() []cell.ProcessInfo {
 			out = append(out, p)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // reap takes the exit of a child that is no command: an orphan.
@@ -208,25 +211,28 @@ const rounds = 100
 
 // signalAll signals every process until all are as they shall be, and returns
 // how many there were at first.
-func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n int) {
+func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n int, err error) {
 	for i := range rounds {
-		list := d.descendants()
-		if i == 0 {
+		list, lerr := d.descendants()
+		if n == 0 {
 			n = len(list)
 		}
 		missing := false
+		err = lerr // of the last round
 		for _, p := range list {
 			if !reached(p.State) {
 				missing = true
 				linux.SignalExactly(p, sig)
 			}
 		}
-		if !missing {
-			break
+		if !missing && err == nil {
+			return n, nil
 		}
-		time.Sleep(time.Millisecond)
+		if i < rounds-1 {
+			time.Sleep(time.Millisecond)
+		}
 	}
-	return n
+	return n, err
 }
 
 // EndRest implements keeper.Process, as far as that goes without isolation: a
@@ -239,7 +245,11 @@ func (p *process) EndRest() (int, error) {
 		alive := 0
 		// By number: children come after their parents, but for a wrap-around,
 		// and then the next round finds them.
-		for _, q := range p.d.descendants() {
+		list, err := p.d.descendants()
+		if err != nil {
+			return len(ended), err
+		}
+		for _, q := range list {
 			sid, err := unix.Getsid(q.PID)
 			if mine[q.PID] = mine[q.PPID] || (err == nil && sid == p.PID()); !mine[q.PID] || q.State == "Z" {
 				continue
@@ -263,17 +273,17 @@ func (d *driver) Root(id cell.ID) (*os.File, error) {
 }
 
 func (d *driver) KillAll(id cell.ID) (int, error) {
-	return d.signalAll(unix.SIGKILL, func(string) bool { return false }), nil
+	return d.signalAll(unix.SIGKILL, func(string) bool { return false })
 }
 
 func (d *driver) Freeze(id cell.ID) error {
-	d.signalAll(unix.SIGSTOP, stopped)
-	return nil
+	_, err := d.signalAll(unix.SIGSTOP, stopped)
+	return err
 }
 
 func (d *driver) Thaw(id cell.ID) error {
-	d.signalAll(unix.SIGCONT, func(state string) bool { return !stopped(state) })
-	return nil
+	_, err := d.signalAll(unix.SIGCONT, func(state string) bool { return !stopped(state) })
+	return err
 }
 
 func stopped(state string) bool { return state == "T" || state == "t" }
@@ -282,20 +292,23 @@ func (d *driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	if _, err := d.spec(id); err != nil {
 		return nil, err
 	}
-	return d.descendants(), nil
+	return d.descendants()
 }
 
 func (d *driver) Stats(id cell.ID) (cell.Stats, error) {
 	st := cell.Stats{Measured: []string{"processes", "memory"}}
-	for _, p := range d.descendants() {
+	list, err := d.descendants()
+	for _, p := range list {
 		st.Processes++
 		st.Memory += p.RSS
 	}
-	return st, nil
+	return st, err
 }
 
 func (d *driver) Remove(id cell.ID) error {
-	d.KillAll(id)
+	if _, err := d.KillAll(id); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.cells, id)

@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A cell whose keeper did not answer when the daemon began is unreached: it is recorded as
+// running, its processes may go on, and no instance of it is known. It is looked for again
+// with each use, and each second, until its keeper answers or is gone.
+
+// isUnreached reports whether a cell is.
+func (e *Engine) isUnreached(id cell.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.unreached[id]
+}
+
+// atRest reports whether a cell has no processes: no instance of it is there, or to be
+// reached.
+func (e *Engine) atRest(id cell.ID) bool { return e.instance(id) == nil && !e.isUnreached(id) }
+
+// reach looks for the keeper of a cell that had processes, of which the daemon has no
+// instance. It returns nil when there is none: c, which is changed and committed unless a
+// run is under way, is at rest then. The caller holds the cell's turn.
+func (e *Engine) reach(ctx context.Context, c *Cell) (backend.Instance, error) {
+	b, err := e.backend(c.Backend)
+	var inst backend.Instance
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, e.cfg.ReachGrace)
+		defer cancel()
+		if inst, err = b.Attach(ctx, c.ID, c.Family); err == nil {
+			if err = e.reached(ctx, c, inst); err != nil && dead(ctx, inst) {
+				err = cell.Errorf(cell.NotFound, "engine.reach", "", "its keeper has ended: %w", err)
+			}
+			if err != nil {
+				inst.Close()
+			}
+		}
+	}
+	unreached := err != nil && cell.KindOf(err) != cell.NotFound
+	e.mu.Lock()
+	if delete(e.unreached, c.ID); unreached {
+		e.unreached[c.ID] = true
+	}
+	e.mu.Unlock()
+	switch {
+	case unreached:
+		return nil, unreachable(c, err)
+	case err == nil:
+		return inst, nil
+	case e.inRun(c.ID):
+		return nil, nil // the run's end says what became of it
+	}
+	c.State = cell.Idle
+	c.Cause = causeKeeperLost + ", while no daemon was there"
+	e.endInterp(c.ID, c.Cause)
+	return nil, e.reg.commit(c)
+}
+
+func unreachable(c *Cell, err error) error {
+	return cell.Errorf(cell.Unavailable, "engine.reach", "try again in a moment; if it never answers, end its process pando-keeper: the cell is at rest then",
+		"cannot tell what goes on in cell %s: %w", c.Title(), err)
+}
+
+// reached makes the instance of a living cell known that an earlier daemon made, with what
+// goes on in it. When its keeper does not tell, nothing is known.
+func (e *Engine) reached(ctx context.Context, c *Cell, inst backend.Instance) error {
+	// It may have been frozen for a moment, or about to be.
+	still := inst.Thaw
+	if c.State == cell.Paused {
+		still = inst.Freeze
+	}
+	if err := still(ctx); err != nil {
+		return err
+	}
+	it, err := e.earlierInterp(ctx, c, inst)
+	if err != nil {
+		return err
+	}
+	execs, err := e.earlierExecs(ctx, inst)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.instances[c.ID] = inst
+	if it != nil {
+		e.interps[c.ID] = it
+		if it.sealed && e.warmParentOf(c) {
+			e.poolOf(c.Template, c.ID)
+		}
+	}
+	e.mu.Unlock()
+	if it != nil {
+		e.followDeaths(c)
+	} else {
+		e.watch(inst)
+	}
+	e.followEarlier(inst, execs)
+	if c.talks() {
+		e.countRefused(ctx, inst, true)
+		e.followAsks(inst)
+	}
+	return nil
+}
+
+// reachAll looks for the cells that an earlier daemon left running. Keepers that don't
+// answer delay the start of the daemon by ReachGrace, all together.
+func (e *Engine) reachAll(ctx context.Context) {
+	left := e.cfg.ReachGrace
+	for _, c := range e.reg.everyCell() {
+		if c.State != cell.Running && c.State != cell.Paused {
+			continue
+		}
+		began := time.Now()
+		in, cancel := context.WithTimeout(ctx, max(left, e.cfg.ReachGrace/20))
+		_, err := e.reach(in, &c)
+		cancel()
+		if err == nil {
+			continue
+		}
+		left -= time.Since(began)
+		e.log.Warn("cannot find out what goes on in a cell", "cell", c.ID, "error", err)
+		if e.isUnreached(c.ID) {
+			e.background(func(ctx context.Context) { e.keepReaching(ctx, c.ID) })
+		}
+	}
+}
+
+// reachAgain is how often an unreached cell is looked for.
+const reachAgain = time.Second
+
+// keepReaching looks for a cell until it is not unreached any more.
+func (e *Engine) keepReaching(ctx context.Context, id cell.ID) {
+	for e.isUnreached(id) {
+		select {
+		case <-time.After(reachAgain):
+		case <-ctx.Done():
+			return
+		}
+		release, err := e.turns.take(ctx, id, "look for it", nil)
+		if err != nil {
+			return
+		}
+		if c, err := e.reg.cell(id); err == nil {
+			e.living(ctx, &c)
+		}
+		release()
+	}
+}
+
+// reachOfRun is reach for the cell of a run that an earlier daemon began. It returns when
+// the keeper has answered or is gone.
+func (e *Engine) reachOfRun(ctx context.Context, c *Cell) backend.Instance {
+	for {
+		inst, err := e.living(ctx, c)
+		if err == nil || ctx.Err() != nil {
+			return inst
+		}
+		select {
+		case <-time.After(reachAgain):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

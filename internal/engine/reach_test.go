@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// answers are what questions about a living cell may get in its place.
+var answers = map[string]error{
+	"no connection": &cell.NoAnswer{Err: errors.New("too many open files")},
+	"late":          cell.Errorf(cell.Timeout, "toy", "", "it did not answer in time"),
+	"unavailable":   cell.Errorf(cell.Unavailable, "toy", "", "the guest does not answer"),
+	"wrong":         cell.Errorf(cell.Internal, "toy", "", "the answer makes no sense"),
+}
+
+// What goes on in a cell goes on when its keeper can't be asked about it: not one question
+// whose answer is missing, late or wrong makes an act that was not asked for end it, and it
+// is all there when questions are answered again.
+func TestX14QuestionsWithoutAnAnswer(t *testing.T) {
+	for name, err := range answers {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, "f: 0")
+			b.run("w", "true")
+			id := b.id("w")
+			x, xerr := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+			b.must(xerr)
+			b.run("e", "true")
+			b.eval("e", "x = 41")
+			inst, einst := b.instance(id), b.instance(b.id("e"))
+			for _, act := range []string{"list", "names", "process", "status", "warmth"} {
+				b.toys.fail(act, err)
+			}
+			b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true})
+			b.do(b.request("w", "echo 1 > f"))
+			fails := b.request("w", "exit 1")
+			fails.OnFailure = "pending" // else it ends what runs beside it, as it says
+			b.do(fails)
+			b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"no such program"}})
+			b.Checkpoint(b.ctx, id, api.CheckpointRequest{})
+			b.Fork(b.ctx, id, api.ForkRequest{Name: "d"})
+			b.Processes(b.ctx, id)
+			b.Stats(b.ctx, id)
+			b.restIfEmpty(b.ctx, id)
+			b.restIfEmpty(b.ctx, b.id("e"))
+			b.lostFamily(b.ctx, b.id("e"))
+			b.gc()
+			if b.instance(id) != inst || b.instance(b.id("e")) != einst {
+				t.Error("a cell was taken down")
+			}
+			for act := range b.toys.refuse {
+				b.toys.fail(act, nil)
+			}
+			if b.ended(x.ID) {
+				t.Error("a command has ended")
+			}
+			b.says("e", "x + 1", "42")
+		})
+	}
+}
+
+// A daemon that begins and gets no answer about a cell leaves it as it is, says so to
+// whoever uses it, and finds it when it is answered.
+func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
+	for _, act := range []string{"attach", "names", "process", "status", "thaw", "warmth"} {
+		t.Run(act, func(t *testing.T) {
+			b := newBed(t, "f: 0")
+			b.run("w", "true")
+			x, err := b.StartExec(b.ctx, b.id("w"), api.ExecRequest{Command: []string{"sleep", "300"}})
+			b.must(err)
+			b.run("e", "true")
+			b.eval("e", "x = 41")
+			r, err := b.StartRun(b.ctx, b.request("r", "sleep 300"))
+			b.must(err)
+			b.starts(r)
+			b.close()
+			err = answers["no connection"]
+			if act == "attach" {
+				err = cell.Errorf(cell.Unavailable, "toy", "", "no answer: %w", err)
+			}
+			b.toys.fail(act, err)
+			b.open()
+			b.reopen() // nor does a second one end what the first could not reach
+			id := b.id("w")
+			if act == "attach" {
+				_, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true})
+				b.wantKind("exec", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.Remove(b.ctx, id, false)
+				b.wantKind("remove", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.Stop(b.ctx, id)
+				b.wantKind("stop", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				again := b.do(b.request("w", "true"))
+				if again.Error == nil {
+					t.Error("a run went on without its cell")
+				}
+			}
+			for _, name := range []string{"w", "e", "r"} {
+				if c, err := b.reg.cell(b.id(name)); err != nil || c.State != cell.Running {
+					t.Errorf("%s is %s (%q), %v", name, c.State, c.Cause, err)
+				}
+			}
+			b.toys.fail(act, nil)
+			b.until("the cell was found", func() bool {
+				list, err := b.Processes(b.ctx, id)
+				return err == nil && len(list) == 1
+			})
+			if b.ended(x.ID) {
+				t.Error("the command has ended")
+			}
+			b.says("e", "x + 1", "42")
+			b.until("the run's cell was found", func() bool { return b.instance(b.id("r")) != nil })
+			if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended {
+				t.Errorf("the run has ended: %+v, %v", run, err)
+			}
+			b.must(b.Interrupt(cell.RunID(r.ID), ""))
+			run, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+			b.must(err)
+			if run.Cause != "interrupted" {
+				t.Errorf("the run ended as %+v", run)
+			}
+		})
+	}
+}
+
+// A connection that breaks while a command is waited for does not end it.
+func TestX14AWaitThatBreaks(t *testing.T) {
+	b := newBed(t, "f: 0")
+	b.run("w", "true")
+	r, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
+	b.must(err)
+	b.starts(r)
+	inst := b.instance(b.id("w"))
+	for range 3 {
+		b.toys.fail("wait", answers["no connection"])
+		time.Sleep(askAgain)
+		b.toys.fail("wait", nil)
+	}
+	if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended || b.instance(b.id("w")) != inst {
+		t.Errorf("the run has ended: %+v, %v", run, err)
+	}
+	b.must(b.Interrupt(cell.RunID(r.ID), ""))
+	if run, err := b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
+		t.Errorf("the run ended as %+v, %v", run, err)
+	}
+}
+
+// A cell that stood still for a checkpoint goes on when its keeper is there again.
+func TestX14ThawThatFails(t *testing.T) {
+	for name, err := range answers {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, "f: 0")
+			b.run("w", "true")
+			x, xerr := b.StartExec(b.ctx, b.id("w"), api.ExecRequest{Command: []string{"sleep", "300"}})
+			b.must(xerr)
+			b.toys.fail("thaw", err)
+			time.AfterFunc(3*askAgain, func() { b.toys.fail("thaw", nil) })
+			_, cerr := b.Checkpoint(b.ctx, b.id("w"), api.CheckpointRequest{})
+			b.must(cerr)
+			b.run("w", "echo 1 > f")
+			b.has("w", "f: 1")
+			if b.ended(x.ID) {
+				t.Error("the command has ended")
+			}
+		})
+	}
+}
