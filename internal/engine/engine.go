@@ -101,7 +101,7 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
-	unreached map[cell.ID]bool // see reach.go
+	unreached map[cell.ID]bool          // see reach.go
 	ending    map[cell.ID]chan struct{} // instances that are being taken down
 	uses      map[cell.ID]int           // who needs an instance to stay: see hold
 	resting   map[cell.ID]bool          // that are looked at soon: see restSoon

@@ -3,10 +3,10 @@ package engine
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // answers are what questions about a living cell may get in its place.
@@ -15,6 +15,13 @@ var answers = map[string]error{
 	"late":          cell.Errorf(cell.Timeout, "toy", "", "it did not answer in time"),
 	"unavailable":   cell.Errorf(cell.Unavailable, "toy", "", "the guest does not answer"),
 	"wrong":         cell.Errorf(cell.Internal, "toy", "", "the answer makes no sense"),
+}
+
+// refusedAgain returns when an act that fails was asked for twice more.
+func (b *bed) refusedAgain(act string) {
+	b.Helper()
+	was := b.toys.timesRefused(act)
+	b.until(act+" was asked for again", func() bool { return b.toys.timesRefused(act) >= was+2 })
 }
 
 // What goes on in a cell goes on when its keeper can't be asked about it: not one question
@@ -135,7 +142,7 @@ func TestX14AWaitThatBreaks(t *testing.T) {
 	inst := b.instance(b.id("w"))
 	for range 3 {
 		b.toys.fail("wait", answers["no connection"])
-		time.Sleep(askAgain)
+		b.refusedAgain("wait")
 		b.toys.fail("wait", nil)
 	}
 	if run, err := b.Run(cell.RunID(r.ID)); err != nil || cell.Phase(run.Phase) == cell.Ended || b.instance(b.id("w")) != inst {
@@ -156,8 +163,14 @@ func TestX14ThawThatFails(t *testing.T) {
 			x, xerr := b.StartExec(b.ctx, b.id("w"), api.ExecRequest{Command: []string{"sleep", "300"}})
 			b.must(xerr)
 			b.toys.fail("thaw", err)
-			time.AfterFunc(3*askAgain, func() { b.toys.fail("thaw", nil) })
-			_, cerr := b.Checkpoint(b.ctx, b.id("w"), api.CheckpointRequest{})
+			done := make(chan error, 1)
+			go func() {
+				_, err := b.Checkpoint(b.ctx, b.id("w"), api.CheckpointRequest{})
+				done <- err
+			}()
+			b.refusedAgain("thaw")
+			b.toys.fail("thaw", nil)
+			cerr, _ := need.Receive(b.TB, done, "the checkpoint")
 			b.must(cerr)
 			b.run("w", "echo 1 > f")
 			b.has("w", "f: 1")

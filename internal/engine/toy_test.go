@@ -29,13 +29,14 @@ type toyHost struct {
 	died    []cell.Death
 	wake    chan struct{}
 	refuse  map[string]error // what fails, by act
+	refused map[string]int   // how often that was asked for and failed
 	changed chan struct{}    // closed when that changes
 	forked  int              // how many forks were ever made
 	slow    chan struct{}    // forks wait for it, if it is there
 }
 
 func newToyHost(h *mem.Host) *toyHost {
-	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, refuse: map[string]error{}, changed: make(chan struct{}), wake: make(chan struct{})}
+	return &toyHost{host: h, cells: map[cell.ID]*toy{}, lost: map[cell.ID]bool{}, refuse: map[string]error{}, refused: map[string]int{}, changed: make(chan struct{}), wake: make(chan struct{})}
 }
 
 // made is how many forks were ever made.
@@ -65,7 +66,16 @@ type toy struct {
 func (h *toyHost) fails(act string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.refuse[act] != nil {
+		h.refused[act]++
+	}
 	return h.refuse[act]
+}
+
+func (h *toyHost) timesRefused(act string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refused[act]
 }
 
 func (h *toyHost) fail(act string, err error) {
@@ -257,6 +267,7 @@ func (p *toyProcess) Wait(ctx context.Context) (cell.Status, error) {
 			err, changed := p.h.refuse["wait"], p.h.changed
 			p.h.mu.Unlock()
 			if err != nil {
+				p.h.fails("wait")
 				cancel(err)
 			}
 			select {
