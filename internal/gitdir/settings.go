@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"path/filepath"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -144,7 +145,7 @@ const (
 //
 // Variables that name programs, files, addresses, keys or credentials are not in it; nor
 // are those that describe one repository.
-var shared = func() map[string]sharing {
+var shared = sync.OnceValue(func() map[string]sharing {
 	all := map[string]sharing{}
 	for kind, names := range map[sharing]string{
 		isText: `user.name user.email author.name author.email committer.name committer.email
@@ -176,18 +177,18 @@ var shared = func() map[string]sharing {
 		}
 	}
 	return all
-}()
+})
 
 // shares reports whether a variable with that value is one that cells get.
 func shares(section, sub, key, value string) bool {
-	kind := shared[section+"."+key]
+	kind := shared()[section+"."+key]
 	switch {
 	case sub != "":
-		if kind = shared[section+".?."+key]; kind == 0 {
-			kind = shared[section+".?.*"]
+		if kind = shared()[section+".?."+key]; kind == 0 {
+			kind = shared()[section+".?.*"]
 		}
 	case kind == 0:
-		kind = shared[section+".*"]
+		kind = shared()[section+".*"]
 	}
 	if len(value) > 1000 || !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
 		return false

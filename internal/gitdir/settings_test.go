@@ -146,7 +146,7 @@ init.defaultbranch=work/x
 // Of no variable a value comes along that is an address or, but for filters, a program of
 // the host.
 func TestX30SettingsAreBounded(t *testing.T) {
-	for name, kind := range shared {
+	for name, kind := range shared() {
 		first, rest, _ := strings.Cut(name, ".")
 		sub, key, has := strings.Cut(rest, ".")
 		if !has {

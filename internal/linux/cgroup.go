@@ -65,7 +65,10 @@ func (t *cgroupTree) mkdir(dir string) error {
 	if t.fakeMkdir != nil {
 		return t.fakeMkdir(dir)
 	}
-	return os.Mkdir(dir, 0o755)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755) // whatever the umask: keepers of another user pass through it
 }
 
 func (t *cgroupTree) rmdir(dir string) error {
