@@ -187,6 +187,9 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 		}
 	}
 	inst := e.instance(a.Ask.Cell)
+	if e.isUnreached(a.Ask.Cell) {
+		return api.Approval{}, cell.Errorf(cell.Unavailable, opName, "try again in a moment", "cannot answer %s: the keeper of cell %s does not answer", id, a.Ask.Cell)
+	}
 	if inst == nil || now.After(a.Ask.Expires) {
 		a.State = expired
 		if err := e.reg.commit(&a); err != nil {
@@ -248,7 +251,7 @@ func (e *Engine) expireAsks() {
 	var old []any
 	for _, a := range e.approvals() {
 		switch {
-		case a.State == waiting && (e.instance(a.Ask.Cell) == nil || time.Now().After(a.Ask.Expires)):
+		case a.State == waiting && (e.atRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
 			a.State = expired
 			old = append(old, &a)
 		case a.State != waiting && time.Since(a.Ask.At) > keepApprovals:

@@ -211,7 +211,7 @@ func (e *Engine) Close() error {
 func (e *Engine) Busy() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.live) > 0 || len(e.execs) > 0 || len(e.instances) > 0 || len(e.ending) > 0
+	return len(e.live) > 0 || len(e.execs) > 0 || len(e.instances) > 0 || len(e.unreached) > 0 || len(e.ending) > 0
 }
 
 func (e *Engine) backend(name string) (backend.Backend, error) {

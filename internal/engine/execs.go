@@ -71,9 +71,9 @@ func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	if err != nil {
 		return nil, err
 	}
-	inst, release := e.hold(id)
+	inst, release, err := e.holdKnown(&c)
 	if inst == nil {
-		return nil, nil
+		return nil, err
 	}
 	defer release()
 	l, ok := inst.(backend.Dialer)

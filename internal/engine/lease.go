@@ -192,10 +192,10 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	if err != nil || !did {
 		return did, err
 	}
-	if e.instance(id) == nil {
+	if e.atRest(id) {
 		return did, nil
 	}
-	if _, err = e.Pause(ctx, id); err != nil && e.instance(id) == nil {
+	if _, err = e.Pause(ctx, id); err != nil && e.atRest(id) {
 		err = nil // it came to rest meanwhile, maybe while it was asked
 	}
 	if err != nil {

@@ -29,7 +29,10 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err != nil {
 		return api.Cell{}, err
 	}
-	inst := e.instance(id)
+	inst, err := e.known(&c)
+	if err != nil {
+		return api.Cell{}, err
+	}
 	if to == cell.Running {
 		if err := e.mayStart(&c); err != nil {
 			return api.Cell{}, err
@@ -435,13 +438,14 @@ func (e *Engine) dropLayer(provider, layer string) {
 
 // Processes lists what runs in a cell.
 func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, error) {
-	if _, err := e.usable(id); err != nil {
+	c, err := e.usable(id)
+	if err != nil {
 		return nil, err
 	}
 	out := []api.Process{}
-	inst := e.instance(id)
+	inst, err := e.known(&c)
 	if inst == nil {
-		return out, nil
+		return out, err
 	}
 	list, err := inst.List(ctx)
 	if err != nil {
@@ -470,9 +474,9 @@ func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 			}
 		}
 	}
-	inst := e.instance(id)
+	inst, err := e.known(&c)
 	if inst == nil {
-		return s, nil
+		return s, err
 	}
 	if !slices.ContainsFunc(inst.Assurance().Limits, func(l cell.AppliedLimit) bool { return l.Name == "memory" && l.Applied != "" }) {
 		s.MemoryMax = 0

@@ -98,7 +98,10 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	if err := e.parked(&c); err != nil {
 		return nil, err
 	}
-	inst, release := e.hold(id)
+	inst, release, err := e.holdKnown(&c)
+	if err != nil {
+		return nil, err
+	}
 	if inst == nil {
 		return nil, cell.Errorf(cell.Unavailable, "engine.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
 	}

@@ -131,15 +131,15 @@ func (e *Engine) lendAnew(c *Cell) error {
 // recorded: at once, also for its open connections. A cell at rest gets it when
 // it comes to life.
 func (e *Engine) regovern(ctx context.Context, id cell.ID) error {
-	inst, release := e.hold(id)
-	defer release()
-	if inst == nil {
-		return nil
-	}
 	c, err := e.reg.cell(id)
 	if err != nil {
 		return err
 	}
+	inst, release, err := e.holdKnown(&c)
+	if inst == nil {
+		return err
+	}
+	defer release()
 	g, err := e.governance(&c, e.runNow(id))
 	if err != nil || g == nil {
 		return err

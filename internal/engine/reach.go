@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -23,6 +24,25 @@ func (e *Engine) isUnreached(id cell.ID) bool {
 // reached.
 func (e *Engine) atRest(id cell.ID) bool { return e.instance(id) == nil && !e.isUnreached(id) }
 
+// known returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.
+func (e *Engine) known(c *Cell) (backend.Instance, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if inst := e.instances[c.ID]; inst != nil || !e.unreached[c.ID] {
+		return inst, nil
+	}
+	return nil, unreachable(c, errors.New("its keeper has not answered since the daemon began"))
+}
+
+// holdKnown is known, and keeps the cell from being put to rest until release is called.
+func (e *Engine) holdKnown(c *Cell) (inst backend.Instance, release func(), err error) {
+	if inst, release = e.hold(c.ID); inst != nil {
+		return inst, release, nil
+	}
+	inst, err = e.known(c)
+	return inst, release, err
+}
+
 // reach looks for the keeper of a cell that had processes, of which the daemon has no
 // instance. It returns nil when there is none: c, which is changed and committed unless a
 // run is under way, is at rest then. The caller holds the cell's turn.
@@ -43,6 +63,7 @@ func (e *Engine) reach(ctx context.Context, c *Cell) (backend.Instance, error) {
 	}
 	unreached := err != nil && cell.KindOf(err) != cell.NotFound
 	e.mu.Lock()
+	was := e.unreached[c.ID]
 	if delete(e.unreached, c.ID); unreached {
 		e.unreached[c.ID] = true
 	}
@@ -51,6 +72,12 @@ func (e *Engine) reach(ctx context.Context, c *Cell) (backend.Instance, error) {
 	case unreached:
 		return nil, unreachable(c, err)
 	case err == nil:
+		if was { // what is allowed may have been changed meanwhile
+			if err := e.regovern(ctx, c.ID); err != nil {
+				e.log.Error("cannot put into force what a cell is allowed now", "cell", c.ID, "error", err)
+				return nil, err
+			}
+		}
 		return inst, nil
 	case e.inRun(c.ID):
 		return nil, nil // the run's end says what became of it

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -83,6 +84,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 			r, err := b.StartRun(b.ctx, b.request("r", "sleep 300"))
 			b.must(err)
 			b.starts(r)
+			b.must(b.reg.commit(&Approval{Ask: cell.Asked{ID: "q-1", Cell: b.id("w"), At: time.Now(), Expires: time.Now().Add(time.Hour)}, State: waiting}))
 			b.close()
 			err = answers["no connection"]
 			if act == "attach" {
@@ -99,6 +101,20 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				b.wantKind("remove", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				_, err = b.Stop(b.ctx, id)
 				b.wantKind("stop", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.Processes(b.ctx, id)
+				b.wantKind("ps", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.Stats(b.ctx, id)
+				b.wantKind("stats", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.Pause(b.ctx, id)
+				b.wantKind("pause", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				_, err = b.Dial(b.ctx, id, 80)
+				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
+				b.wantKind("a change of what is allowed", b.regovern(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")
+				if list := b.approvals(); len(list) != 1 || list[0].State != waiting {
+					t.Errorf("what the cell asks for is %+v", list)
+				}
+				_, err = b.Answer(b.ctx, "q-1", true, "")
+				b.wantKind("approve", err, cell.Unavailable, "cannot answer q-1")
 				again := b.do(b.request("w", "true"))
 				if again.Error == nil {
 					t.Error("a run went on without its cell")
