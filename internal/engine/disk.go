@@ -193,7 +193,7 @@ func (m *meter) cell(c *Cell) *holding {
 		h.Used = r.Created
 	}
 	switch {
-	case e.instance(c.ID) != nil:
+	case !e.atRest(c.ID):
 		h.State = "in use"
 	case e.hasPending(c.ID):
 		h.State = "pending"
