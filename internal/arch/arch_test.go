@@ -20,7 +20,7 @@ const module = "github.com/pando-dev/pando/"
 // lower rows only. See docs/design/0001-house.md for the rows that the first plan
 // did not have (5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
-	{"cmd/pando", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/openapi", "tools/tests"},
+	{"cmd/pando", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests"},
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
@@ -205,6 +205,7 @@ var mayExec = []string{
 	"bench/qemu.go",                              // QEMU without pando, as a peer
 	"bench/doors.go",                             // pando serve and pando mcp, as programs start them
 	"internal/need/need.go",                      // only looks for them
+	"tools/compare/main.go",                      // the two builds that it compares
 	"tools/tests/flaky.go",                       // the checkout's git, to name the commit
 	"tools/tests/runner.go",                      // go test
 	"tools/tests/tiers.go",                       // go list
