@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"sync"
@@ -126,6 +127,9 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 		return err
 	}
 	theirs.Close()
+	silent := func() error {
+		return cell.Errorf(cell.Timeout, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, patience, s.kernel.Said())
+	}
 	late := time.After(patience)
 	for {
 		select {
@@ -135,6 +139,9 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 			}
 			failed = nil
 		case err := <-connected:
+			if errors.Is(err, os.ErrDeadlineExceeded) { // this process stood still when it was late
+				return silent()
+			}
 			if err != nil && failed != nil { // which says more
 				select {
 				case why := <-failed:
@@ -150,7 +157,7 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 			}
 			return nil
 		case <-late:
-			return cell.Errorf(cell.Timeout, s.kind.Name+".boot", "try again when the machine is less busy", "cannot start %s: its guest does not answer in %v: %s", s.kind.Title, patience, s.kernel.Said())
+			return silent()
 		}
 	}
 }
