@@ -30,6 +30,10 @@ func unseenOf(err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return cell.Errorf(cell.Unavailable, "namespace.Fork", cell.RoomHint, "cannot look at the interpreter: %w", err)
 	}
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) { // as an ordinary user; root sees it, and the interpreter says so
+		return cell.Errorf(cell.Conflict, "namespace.Fork", "take that back before, or "+cell.ForkSandbox,
+			"cannot fork the interpreter: it is not dumpable, so that nothing of it can be looked at (PR_SET_DUMPABLE, or a change of its user): %w", err)
+	}
 	return not("it ended while it was looked at")
 }
 

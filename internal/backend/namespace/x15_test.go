@@ -230,6 +230,9 @@ x = 1`, func(s *cell.Spec) {
 		{"descriptor 1", "o = os.dup(1); f = os.open('said', os.O_CREAT | os.O_RDWR); os.dup2(f, 1); os.close(f)", "os.dup2(o, 1); os.close(o)"},
 		{"/work/barred, which it could not open again", "f = open('barred', 'w'); os.chmod('barred', 0o600); os.seteuid(1); libc.prctl(4, 1, 0, 0, 0)", "os.seteuid(0); libc.prctl(4, 1, 0, 0, 0); f.close()"},
 	} {
+		if os.Getuid() != 0 && strings.Contains(x.setup, "seteuid") { // a user's cell has one user
+			continue
+		}
 		if got := g.says(g.warm, x.setup+"\n1"); got != "1" {
 			t.Errorf("%s: %s", x.names, got)
 			continue

@@ -10,11 +10,13 @@ import (
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // A keeper has no more descriptors open for a fork than are foreseen for one, and none
 // when it is gone.
 func TestX16DescriptorsOfForks(t *testing.T) {
+	need.Root(t) // it looks at the descriptors of another process, which keeps others from that
 	g := newGarden(t, "x = 1")
 	g.seal()
 	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
