@@ -20,7 +20,7 @@ type act struct {
 	prepare func(h *host, c string) // brings cell c to where the act begins
 	do      func(h *host, c string) outcome
 	may     []string // what the file f of the cell may hold afterwards; "-" when the cell may be gone
-	applies bool     // the source may hold it, too
+	applies string   // what f of the source may hold afterwards, if that is not what it held before
 	root    bool     // only root can do it
 	needs   string   // a program
 	asks    string   // what is evaluated in the cells afterwards…
@@ -65,16 +65,28 @@ var acts = append([]act{
 	}},
 	{name: "discard", may: []string{"old", "new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("discard", c) }},
 	{name: "accept", may: []string{"new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("accept", c) }},
-	{name: "accept and apply", may: []string{"new"}, applies: true, prepare: worked, do: func(h *host, c string) outcome {
+	{name: "accept and apply", may: []string{"new"}, applies: "new", prepare: worked, do: func(h *host, c string) outcome {
 		return h.try("accept", c, "--apply")
 	}},
+	{name: "revert", may: []string{"new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome { return h.try("revert", c) }},
+	{name: "undo of what was applied", may: []string{"old", "new"}, applies: "old", prepare: applied, do: func(h *host, c string) outcome {
+		return h.try("undo", c)
+	}},
+	{name: "discard of a kept result", may: []string{"old"}, prepare: func(h *host, c string) {
+		made(h, c)
+		h.try("run", "--cell", c, "--", "sh", "-c", "echo new > f; exit 3")
+	}, do: func(h *host, c string) outcome { return h.try("discard", h.runs()[0].ID, "--yes") }},
 	{name: "fork", may: []string{"new"}, prepare: worked, do: func(h *host, c string) outcome {
 		return h.try("fork", c, "-n", "2", "--name", c+"-f")
 	}},
 	{name: "rm", may: []string{"-", "new"}, prepare: worked, do: func(h *host, c string) outcome { return h.try("rm", "--yes", c) }},
 }, warmActs...)
 
-func made(h *host, c string)   { h.pando("run", "--cell", c, "--", "true") }
+func made(h *host, c string) { h.pando("run", "--cell", c, "--", "true") }
+func applied(h *host, c string) {
+	worked(h, c)
+	h.pando("accept", c, "--apply")
+}
 func worked(h *host, c string) { h.pando("run", "--cell", c, "--", "sh", "-c", "echo new > f") }
 
 // stride is how many steps are passed over for each one that is tried: none
@@ -163,8 +175,8 @@ func (c *crash) all(a act) {
 		if c.read("f") != "old\n" { // an apply went through
 			c.write("f", "old\n")
 		}
-		c.src0 = describeDir(c.t, c.src)
 		a.prepare(c.host, name)
+		c.src0 = describeDir(c.t, c.src)
 		c.arm(n)
 		o := a.do(c.host, name)
 		step, ok := c.hit()
@@ -257,20 +269,19 @@ func (c *crash) afterwards(a act, name, when string) {
 	}
 }
 
-// source checks that the source is what it was, or, after an apply, what the
-// cell made of it.
+// source checks that the source is what it was, or what the act makes of it.
 func (c *crash) source(a act, bad func(string, ...any)) {
 	now := describeDir(c.t, c.src)
 	if now == c.src0 {
 		return
 	}
-	if !a.applies {
+	if a.applies == "" {
 		bad("the source was\n%s\nand is\n%s", c.src0, now)
 		return
 	}
 	names, err := os.ReadDir(c.src)
 	c.must(err)
-	if len(names) != 2 || c.read("f") != "new\n" || c.read("other") != "untouched\n" {
+	if len(names) != 2 || c.read("f") != a.applies+"\n" || c.read("other") != "untouched\n" {
 		bad("the source is neither as before nor as applied:\n%s", now)
 	}
 }
