@@ -189,6 +189,9 @@ func (c *crash) all(a act) {
 		}
 		c.arm(0)
 		tried++
+		if !ok { // no daemon began since, which would have: an older import of the source that a newer one replaced
+			c.pando("daemon", "stop")
+		}
 		if !ok && o.code != 0 && !(o.code == 3 && a.name == "run that fails") {
 			c.t.Fatalf("uninterrupted, it ends with %d:\n%s", o.code, o.stderr)
 		}
