@@ -272,7 +272,8 @@ type Exec struct {
 	Cause     string    `json:"cause,omitempty"` // why it ended, when it was not its own doing
 	Output    Outputs   `json:"output"`          // what it wrote
 	WallMS    float64   `json:"wall_ms"`         // how long it ran, in milliseconds
-	// Notes are said once, by the answer that starts it.
+	// Notes are said once: by the answer that starts it, and by the one that says how it
+	// ended.
 	Notes []string `json:"notes,omitempty"`
 	// Stdout and Stderr are what it wrote, up to a mebibyte each, when the
 	// answer was waited for; base64.

@@ -45,6 +45,7 @@ type app struct {
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
+	cursor cursor // of stderr
 	json   bool
 	colour bool // on stdout
 	width  int  // of stdout; 80 when it is no terminal
@@ -361,11 +362,11 @@ func (a *app) print(v any, people func(w io.Writer)) error {
 	return nil
 }
 
-// say writes a line for people to stderr.
+// say writes a line for people to stderr, behind whatever a command wrote there.
 func (a *app) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if a.bare {
 		line = marked(line, api.NotIsolated)
 	}
-	io.WriteString(a.stderr, line+"\n")
+	io.WriteString(a.stderr, a.cursor.line(line))
 }

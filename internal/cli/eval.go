@@ -112,7 +112,7 @@ func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (re
 			}
 		}
 	}
-	res, err = a.client.Eval(ctx, sel, req, client.Listener{Stdout: write(0, stdout), Stderr: write(1, a.stderr)})
+	res, err = a.client.Eval(ctx, sel, req, client.Listener{Stdout: write(0, a.followed(stdout)), Stderr: write(1, a.followed(a.stderr))})
 	if err != nil {
 		if errors.Is(context.Cause(ctx), syscall.EPIPE) {
 			err = &exitError{api.ExitInterrupted}
@@ -156,7 +156,7 @@ func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 		if text == "" {
 			text = e.Type + ": " + e.Message
 		}
-		io.WriteString(a.stderr, a.text(strings.TrimRight(text, "\n"), a.isTTY)+"\n")
+		io.WriteString(a.stderr, a.cursor.line(a.text(strings.TrimRight(text, "\n"), a.isTTY)))
 	}
 	switch ev.Cause {
 	case "":
@@ -182,7 +182,7 @@ func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 		return err
 	}
 	if v := ev.Value; v != nil {
-		fmt.Fprintln(a.stdout, a.text(v.Repr, a.terminalOut))
+		fmt.Fprintln(a.followed(a.stdout), a.text(v.Repr, a.terminalOut))
 		if v.Cut > 0 {
 			a.say("pando: %d more characters were left out", v.Cut)
 		}

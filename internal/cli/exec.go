@@ -104,9 +104,12 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 	if err != nil {
 		return err
 	}
+	notes := x.Notes
 	if x, err = client.DecodeResult[api.Exec](f); err != nil {
 		return err
 	}
+	ended := x.Notes
+	x.Notes = append(notes, ended...)
 	if x.ExitCode != nil {
 		a.exit = *x.ExitCode
 	}
@@ -117,6 +120,9 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 		a.exit = 1
 	}
 	return a.print(x, func(io.Writer) {
+		for _, n := range ended {
+			a.say("pando: note: %s", printable(n))
+		}
 		if x.Cause != "" {
 			a.say("pando: the command was ended: %s", x.Cause)
 		}

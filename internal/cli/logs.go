@@ -48,7 +48,7 @@ func (a *app) logsCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = io.Copy(w, body)
+				_, err = io.Copy(a.followed(w), body)
 				body.Close()
 				if err != nil {
 					return err

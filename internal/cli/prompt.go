@@ -47,6 +47,7 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 			t.SetPrompt("... ")
 		}
 		line, err := a.readLine(t)
+		a.cursor.end() // the terminal has ended the line
 		if keys.interrupted {
 			keys.interrupted, code = false, nil
 			a.say("KeyboardInterrupt")

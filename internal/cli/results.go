@@ -159,7 +159,9 @@ With --apply the changes are brought into the source, all or nothing: when a fil
 there is not what it was at the import, nothing is written. pando revert takes them
 back. Changes to files that control what runs on your machine (hooks, CI, editor
 and agent settings, what git's configuration names) are held back until you
---include them; files that git ignores come only with --ignored.
+--include them; files that git ignores come only with --ignored. Files have the time of
+the accept as their modification time, in the order of their times in the cell: make
+builds again what depends on them, and not what was built with them.
 
 What to look at before the rest comes first: such files, and new or changed files
 that are executable, hidden, or configuration of tools that act when a folder is

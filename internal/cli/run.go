@@ -239,9 +239,9 @@ func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run
 		return run, nil
 	}
 	if d, err := a.client.DiffRun(ctx, run.ID, client.DiffOptions{Form: "stat", Width: a.width}); err == nil {
-		io.WriteString(a.stderr, d.Text)
+		io.WriteString(a.stderr, a.cursor.end()+d.Text)
 	}
-	fmt.Fprint(a.stderr, "accept, apply to the source, discard, or leave it pending? [accept/apply/discard/PENDING] ")
+	fmt.Fprint(a.stderr, a.cursor.end()+"accept, apply to the source, discard, or leave it pending? [accept/apply/discard/PENDING] ")
 	answer, _ := bufio.NewReader(a.stdin).ReadString('\n')
 	var err error
 	switch strings.TrimSpace(answer) {

@@ -41,7 +41,11 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 	if tty {
 		old, err := term.MakeRaw(int(a.stdin.Fd()))
 		if err == nil {
-			defer term.Restore(int(a.stdin.Fd()), old)
+			a.cursor.setRaw(true)
+			defer func() {
+				term.Restore(int(a.stdin.Fd()), old)
+				a.cursor.setRaw(false)
+			}()
 		}
 	}
 	sigs := make(chan os.Signal, 16)
@@ -49,7 +53,7 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 	defer signal.Stop(sigs)
 	go a.forward(ctx, at, sigs, tty)
 	go a.feed(ctx, at, tty)
-	out, errs := a.stdout, a.stderr
+	out, errs := a.followed(a.stdout), a.followed(a.stderr)
 	if quiet {
 		out = errs
 	}
@@ -59,9 +63,6 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 		defer func() { io.WriteString(a.stdout, left.takeBack()) }()
 	}
 	p := &progress{a: a}
-	if tty {
-		p.end = "\r"
-	}
 	defer p.clear()
 	for {
 		f, err := at.Recv(ctx)
@@ -155,7 +156,6 @@ type progress struct {
 	later string // what is drawn when the work has taken long enough
 	timer *time.Timer
 	note  string
-	end   string // of a line: a terminal in raw mode needs a carriage return, too
 }
 
 const noticeable = 300 * time.Millisecond
@@ -169,13 +169,15 @@ func (p *progress) show(s api.Progress) {
 	if s.Step == api.StepDenied {
 		if !p.a.told[s.Note] {
 			p.a.told[s.Note] = true
+			p.wipe()
 			p.a.say("pando: denied: %s", printable(s.Note))
 		}
 		return
 	}
 	if (s.Step == "waiting" || s.Step == api.StepAsking) && s.Note != p.note {
 		p.note = s.Note
-		p.a.say("pando: %s%s", s.Note, p.end)
+		p.wipe()
+		p.a.say("pando: %s", s.Note)
 	}
 	p.later = ""
 	if !p.a.isTTY || s.Step == "running" || s.Step == "waiting" || s.Step == api.StepAsking {
@@ -210,7 +212,7 @@ func (p *progress) show(s api.Progress) {
 // draw shows the line that waits. The caller holds the lock.
 func (p *progress) draw() {
 	if p.later != "" {
-		fmt.Fprintf(p.a.stderr, "\r\x1b[K%s", p.later)
+		fmt.Fprintf(p.a.stderr, "%s\r\x1b[K%s", p.a.cursor.end(), p.later)
 		p.later, p.drawn = "", true
 	}
 }
@@ -219,6 +221,11 @@ func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.later = ""
+	p.wipe()
+}
+
+// wipe takes back the line that is drawn. The caller holds the lock.
+func (p *progress) wipe() {
 	if p.drawn {
 		io.WriteString(p.a.stderr, "\r\x1b[K")
 		p.drawn = false

@@ -223,9 +223,10 @@ func readSome(name string) ([]byte, error) {
 func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error {
 	p := &progress{a: a}
 	defer p.clear()
+	out := a.followed(a.stderr)
 	write := func(b []byte) { // what the set-up says is no result of ours
 		p.clear()
-		a.stderr.Write(b)
+		out.Write(b)
 	}
 	t, err := a.client.BuildTemplate(ctx, req, client.Listener{Progress: p.show, Stdout: write, Stderr: write})
 	p.clear()

@@ -141,7 +141,7 @@ func Lock(h home.Home) (*os.File, error) {
 // sign writes a home.Holder of this process into the lock.
 func sign(h home.Home, lock *os.File, ended bool) error {
 	name, _ := os.Hostname()
-	b, err := json.Marshal(home.Holder{PID: os.Getpid(), Host: home.Host(), HostName: name, Run: h.Run, Ended: ended})
+	b, err := json.Marshal(home.Holder{PID: os.Getpid(), Host: home.Host(), HostName: name, State: h.State, Run: h.Run, Ended: ended})
 	if err == nil {
 		err = lock.Truncate(0)
 	}

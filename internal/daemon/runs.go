@@ -132,8 +132,11 @@ func (d *Daemon) exportRun(w http.ResponseWriter, r *http.Request) (any, error) 
 	if _, err := d.cfg.Engine.Run(id); err != nil {
 		return nil, err
 	}
-	w.Header().Set("Content-Type", "application/x-tar")
-	if err := d.cfg.Engine.Export(id, w); err != nil {
+	out := &begun{ResponseWriter: w}
+	if err := d.cfg.Engine.Export(id, out); err != nil {
+		if !out.wrote {
+			return nil, err
+		}
 		// The archive has begun: breaking it off is the only way to say so.
 		d.cfg.Log.Error("cannot export a run", "run", id, "error", err)
 		panic(http.ErrAbortHandler)

@@ -59,7 +59,7 @@ func (d disk) OpenAppend(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(p, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := openRegular(p, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +71,33 @@ func (d disk) Open(name string) (Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(p)
+	f, err := openRegular(p, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	return diskReader{f}, nil
+}
+
+var errNotRegular = errors.New("it is no regular file")
+
+// openRegular opens a file that is there. What has taken its place is an error.
+func openRegular(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|asItIs, 0)
+	if err != nil {
+		if st, lerr := os.Lstat(path); lerr == nil && !st.Mode().IsRegular() {
+			err = &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
+		}
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func (d disk) Rename(from, to string) error {

@@ -3,6 +3,8 @@ package durable_test
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -130,5 +132,25 @@ func must(t testing.TB, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestX34NothingButFiles: what took the place of a file is refused by name. A FIFO holds
+// nobody, and a symlink is not followed.
+func TestX34NothingButFiles(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("1"), 0o600), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+		os.Symlink("file", filepath.Join(dir, "symlink")), os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	d := durable.Disk(dir)
+	if _, err := durable.ReadFile(d, "file"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"fifo", "symlink", "folder"} {
+		if _, err := durable.ReadFile(d, name); err == nil || !strings.Contains(err.Error(), name+": it is no regular file") {
+			t.Errorf("%s is read: %v", name, err)
+		}
+		if _, err := d.OpenAppend(name); err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("%s is written to: %v", name, err)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
@@ -52,7 +51,7 @@ func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (er
 		return err
 	}
 	fault.Step("make the output of a check")
-	out, err := os.OpenFile(filepath.Join(x.run.Folder, "check"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	out, err := createRecord(x.run.Folder, "check")
 	if err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func (m *meter) sources() {
 	for _, path := range names {
 		var rec sourceRecord
 		st, err := os.Stat(path)
-		b, rerr := os.ReadFile(path)
+		b, rerr := readState(path)
 		if err != nil || rerr != nil || json.Unmarshal(b, &rec) != nil {
 			continue
 		}

@@ -151,7 +151,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.MaxCells = cmp.Or(cfg.MaxCells, DefaultCells)
 	cfg.AttachGrace = cmp.Or(cfg.AttachGrace, DefaultAttachGrace)
 	cfg.ReachGrace = cmp.Or(cfg.ReachGrace, 5*time.Second)
-	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log")
+	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log", cfg.Home)
 	if err != nil {
 		return nil, err
 	}

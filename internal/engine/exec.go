@@ -34,6 +34,7 @@ type liveExec struct {
 	proc      backend.Process
 	act       *act // nil when an earlier daemon began it
 	began     time.Time
+	workdir   string        // where it started; "" when an earlier daemon began it
 	command   []string      // redacted
 	isolation string        // of its cell, in the API's word
 	done      chan struct{} // closed when it has ended
@@ -143,7 +144,7 @@ func (e *Engine) StartExec(ctx context.Context, id cell.ID, req api.ExecRequest)
 		return e.wholeExec(ctx, r)
 	}
 	x := e.newExec(r.id, r.cell, time.Now())
-	x.command = redactor.Args(req.Command)
+	x.command, x.workdir = redactor.Args(req.Command), r.start.Process.Workdir
 	x.act = a
 	x.inst = r.inst
 	x.proc, err = r.inst.Start(ctx, x.id, r.start, [3]*os.File{})
@@ -172,12 +173,13 @@ func (e *Engine) wholeExec(ctx context.Context, x *readyExec) (api.Exec, error) 
 	if e.life.Err() != nil {
 		return api.Exec{}, errClosing // the command goes on, and its cell with it
 	}
-	x.release()
+	defer x.release()
 	if err != nil {
 		return api.Exec{}, err
 	}
 	r := e.endedExec(x.id, x.cell, began, d.Status)
 	r.Stdout, r.Stderr, r.Notes = d.Stdout, d.Stderr, e.takeMoved(x.cell)
+	r.Notes = append(r.Notes, e.execNotes(e.life, x.inst, x.cell, x.start.Process.Workdir, d.Status, func() (stdout, stderr []byte) { return d.Stdout, d.Stderr })...)
 	return r, nil
 }
 
@@ -535,6 +537,7 @@ func (e *Engine) followExec(x *liveExec, attach bool, release func()) {
 		st.Exit = nil
 	}
 	x.result = e.endedExec(x.id, x.cell, x.began, st)
+	x.result.Notes = e.execNotes(e.life, x.inst, x.cell, x.workdir, st, func() (stdout, stderr []byte) { return outputTails(e.life, x.proc, st) })
 	x.act.over(&err)
 	close(x.done)
 	if attach { // its keeper holds the last output until the client has read it

@@ -278,7 +278,7 @@ func (e *Engine) cellEnv(c *Cell) []string {
 func openLogs(folder string) (logs [3]*os.File, err error) {
 	for i, name := range []string{"stdout", "stderr", "events.jsonl"} {
 		fault.Step("make " + name)
-		if logs[i], err = os.OpenFile(filepath.Join(folder, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+		if logs[i], err = createRecord(folder, name); err != nil {
 			closeLogs(logs)
 			return logs, err
 		}

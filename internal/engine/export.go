@@ -6,12 +6,22 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"sort"
 )
 
 // exportRun writes a run's folder, its record and its receipts as a tar
 // archive with one folder, named after the run.
 func exportRun(r *Run, bundle []byte, w io.Writer) error {
+	entries, err := os.ReadDir(r.Folder)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	for _, e := range entries { // before anything is written: what is no record is not left out in silence
+		if !e.Type().IsRegular() {
+			return noRecord(filepath.Join(r.Folder, e.Name()))
+		}
+	}
 	t := tar.NewWriter(w)
 	add := func(name string, size int64, body io.Reader) error {
 		h := &tar.Header{Name: r.ID + "/" + name, Mode: 0o600, Size: size, ModTime: r.Created, Format: tar.FormatPAX}
@@ -21,15 +31,8 @@ func exportRun(r *Run, bundle []byte, w io.Writer) error {
 		_, err := io.CopyN(t, body, size)
 		return err
 	}
-	entries, err := os.ReadDir(r.Folder)
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name() < entries[j].Name() })
 	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			continue
-		}
 		f, err := openRecord(r.Folder, e.Name())
 		if err != nil {
 			return err

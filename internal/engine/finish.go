@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -93,6 +91,9 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	}
 	if !was {
 		x.judge(diff)
+	}
+	if err := x.noteLeftOut(ctx, &after); err != nil {
+		return err
 	}
 	x.run.In.SourceFP2 = <-fp
 	if x.run.Verdict == string(cell.Restored) {
@@ -307,7 +308,7 @@ const (
 // writePatch puts what the run changed, and accept would apply, into its folder.
 func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *diff.Diff) error {
 	fault.Step("write a patch")
-	f, err := os.OpenFile(filepath.Join(x.run.Folder, "patch"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := createRecord(x.run.Folder, "patch")
 	if err != nil {
 		return err
 	}

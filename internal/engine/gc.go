@@ -279,7 +279,7 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 	names, _ := filepath.Glob(filepath.Join(e.cfg.Home.Sources(), "*.json"))
 	for _, n := range names {
 		var rec sourceRecord
-		if b, err := os.ReadFile(n); err == nil && json.Unmarshal(b, &rec) == nil {
+		if b, err := readState(n); err == nil && json.Unmarshal(b, &rec) == nil {
 			need(rec.State)
 			trees[rec.Tree] = true
 		}

@@ -150,7 +150,7 @@ func numbered(name string, n int) string {
 // anew. It reports true when it is there.
 func (e *Engine) beginRoot(base string) (bool, error) {
 	boot := bootID()
-	if old, err := os.ReadFile(base + ".boot"); err == nil && string(old) == boot {
+	if old, err := readState(base + ".boot"); err == nil && string(old) == boot {
 		return true, nil
 	}
 	fault.Step("make the folder of an image's layers")

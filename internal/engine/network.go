@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -51,7 +50,7 @@ func (e *Engine) authority(c *Cell) (cell.Authority, error) {
 }
 
 func (e *Engine) readAuthority(id cell.ID) (a cell.Authority, err error) {
-	b, err := os.ReadFile(filepath.Join(e.private(id), authorityFile))
+	b, err := readState(filepath.Join(e.private(id), authorityFile))
 	if err != nil {
 		return a, err
 	}

@@ -355,7 +355,12 @@ func manifestPolicy(run *Run) (*policy.Result, error) {
 	fail := func(err error) (*policy.Result, error) {
 		return nil, cell.Errorf(cell.Corrupt, "engine.manifestPolicy", "see what its receipt says: pando receipt show "+run.ID, "cannot read the policy of run %s: %w", run.ID, err)
 	}
-	b, err := os.ReadFile(filepath.Join(run.Folder, "manifest.json"))
+	f, err := openRecord(run.Folder, "manifest.json")
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
 	if err != nil {
 		return fail(err)
 	}

@@ -3,9 +3,9 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -207,7 +207,12 @@ func (e *Engine) writeManifest(run *Run, p *runPlan) error {
 		return err
 	}
 	fault.Step("write a manifest")
-	return os.WriteFile(filepath.Join(run.Folder, "manifest.json"), append(b, '\n'), 0o600)
+	f, err := createRecord(run.Folder, "manifest.json")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 func orEmpty(s []string) []string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/op"
 )
 
@@ -26,6 +28,9 @@ import (
 // Lock order: 1. rewriting, 2. mu.
 type registry struct {
 	log *durable.Log
+	// home is where the files are that records are about. Records do not say it (see
+	// portable): in a copy of the state they would lead to the files of the original.
+	home home.Home
 
 	// rewriting is held for reading by commits, so that a rewrite of the
 	// journal sees everything that was appended.
@@ -56,8 +61,9 @@ type registry struct {
 // rewriteAfter is how much the journal grows before it is written anew.
 const rewriteAfter = 16 << 20
 
-func openRegistry(fsys durable.FS, name string) (*registry, error) {
+func openRegistry(fsys durable.FS, name string, h home.Home) (*registry, error) {
 	r := &registry{
+		home:  h,
 		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
 		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
@@ -69,6 +75,7 @@ func openRegistry(fsys durable.FS, name string) (*registry, error) {
 		if err := json.Unmarshal(b, &rec); err != nil {
 			return fmt.Errorf("cannot read the registry: %w", err)
 		}
+		r.locate(&rec)
 		r.apply(&rec)
 		return nil
 	})
@@ -127,7 +134,7 @@ func (r *registry) commit(objects ...any) error {
 		default:
 			return fmt.Errorf("cannot commit a %T", o)
 		}
-		b, err := recs[i].encode()
+		b, err := r.encode(recs[i])
 		if err != nil {
 			return err
 		}
@@ -173,12 +180,78 @@ func (r *registry) rewrite() error {
 	return r.log.Rewrite(r.all())
 }
 
+// Names of the directories of an installation in records.
+const (
+	stateName = "@state/"
+	cacheName = "@cache/"
+)
+
+// portable is a list of mounts without the place of this installation's directories.
+func (r *registry) portable(mounts []cell.Mount) []cell.Mount {
+	return renamed(mounts, func(path string) string {
+		if rest, ok := strings.CutPrefix(path, r.home.State+"/"); ok {
+			return stateName + rest
+		}
+		if rest, ok := strings.CutPrefix(path, r.home.Cache+"/"); ok {
+			return cacheName + rest
+		}
+		return path
+	})
+}
+
+// locate gives the paths in a record that was read the place of the installation's directories.
+func (r *registry) locate(rec *record) {
+	full := func(path string) string {
+		if rest, ok := strings.CutPrefix(path, stateName); ok {
+			return filepath.Join(r.home.State, rest)
+		}
+		if rest, ok := strings.CutPrefix(path, cacheName); ok {
+			return filepath.Join(r.home.Cache, rest)
+		}
+		return path
+	}
+	if rec.Cell != nil {
+		rec.Cell.Setup.Mounts = renamed(rec.Cell.Setup.Mounts, full)
+	}
+	if rec.Shared != nil {
+		rec.Shared.Setup.Mounts = renamed(rec.Shared.Setup.Mounts, full)
+	}
+}
+
+// renamed is a copy of a list of mounts with other paths of the host.
+func renamed(mounts []cell.Mount, name func(path string) string) []cell.Mount {
+	mounts = slices.Clone(mounts)
+	for i := range mounts {
+		m := &mounts[i]
+		m.Source, m.Upper, m.Work, m.Lower = name(m.Source), name(m.Upper), name(m.Work), slices.Clone(m.Lower)
+		for k := range m.Lower {
+			m.Lower[k] = name(m.Lower[k])
+		}
+	}
+	return mounts
+}
+
 // encode is a record's line in the journal.
-func (rec record) encode() ([]byte, error) {
+func (r *registry) encode(rec record) ([]byte, error) {
 	if rec.Cell != nil && !rec.Cell.Shared.IsZero() {
 		c := *rec.Cell
 		c.Setup, c.LeftOut = Setup{}, nil
 		rec.Cell = &c
+	}
+	if rec.Cell != nil {
+		c := *rec.Cell
+		c.Setup.Mounts = r.portable(c.Setup.Mounts)
+		rec.Cell = &c
+	}
+	if rec.Shared != nil {
+		s := *rec.Shared
+		s.Setup.Mounts = r.portable(s.Setup.Mounts)
+		rec.Shared = &s
+	}
+	if rec.Run != nil {
+		v := *rec.Run
+		v.Folder = ""
+		rec.Run = &v
 	}
 	return json.Marshal(rec)
 }
@@ -226,6 +299,7 @@ func (r *registry) apply(rec *record) {
 		r.numbered[k.Cell][k.Number] = k.ID
 	case rec.Run != nil:
 		v := rec.Run
+		v.Folder = filepath.Join(r.home.Runs(), filepath.Base(v.ID))
 		if r.runs[v.RunID()] == nil {
 			r.runsOf[v.CellID()] = append(r.runsOf[v.CellID()], v.RunID())
 		}
@@ -369,7 +443,7 @@ func (r *registry) all() iter.Seq[[]byte] {
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {
 		for i := range recs {
-			b, err := recs[i].encode()
+			b, err := r.encode(recs[i])
 			if err != nil || !yield(b) {
 				return
 			}

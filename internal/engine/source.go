@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
@@ -82,8 +84,8 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if im != nil {
 		return im, nil
 	}
-	b, err := os.ReadFile(e.sourcePath(name, "json"))
-	if os.IsNotExist(err) {
+	b, err := readState(e.sourcePath(name, "json"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var rec sourceRecord
@@ -93,7 +95,7 @@ func (e *Engine) lastImport(name string) (*workspace.Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(e.sourcePath(name, "index"))
+	raw, err := readState(e.sourcePath(name, "index"))
 	if err != nil {
 		return nil, err
 	}

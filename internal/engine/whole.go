@@ -276,7 +276,7 @@ func (e *Engine) imageSize(t *Template) int64 {
 
 // readWhole reads what is known of a whole template beside its image.
 func (e *Engine) readWhole(id cell.ID) (f wholeFacts, err error) {
-	b, err := os.ReadFile(filepath.Join(e.private(id), imageFolder, wholeFile))
+	b, err := readState(filepath.Join(e.private(id), imageFolder, wholeFile))
 	if err == nil {
 		err = json.Unmarshal(b, &f)
 	}

@@ -95,6 +95,7 @@ type Holder struct {
 	PID      int    `json:"pid"`
 	Host     string `json:"host"`     // see Host
 	HostName string `json:"hostname"` // for people
+	State    string `json:"state"`    // which state it has: the lock of a copy says that of the original
 	Run      string `json:"run"`      // where its sockets are
 	Ended    bool   `json:"ended,omitempty"`
 }
@@ -117,7 +118,7 @@ func Host() string {
 // keepers, if these lie elsewhere: two daemons with one state would have two views of it.
 func (h Home) found() Home {
 	o := h.Holder()
-	if o.Run == "" || o.Run == h.Run || o.Host != Host() || !isDir(o.Run) {
+	if o.Run == "" || o.Run == h.Run || o.Host != Host() || !isDir(o.Run) || h.copiedFrom(o) {
 		return h
 	}
 	there := h
@@ -126,6 +127,18 @@ func (h Home) found() Home {
 		return h
 	}
 	return there
+}
+
+// copiedFrom reports whether the lock was written in another state, of which this one is a
+// copy: what its daemon and keepers hold is not in this one. A state that was moved is the
+// same.
+func (h Home) copiedFrom(o Holder) bool {
+	there, err := os.Stat(o.State)
+	if err != nil {
+		return false
+	}
+	here, err := os.Stat(h.State)
+	return err == nil && !os.SameFile(there, here)
 }
 
 // Allowed says which policy files of projects the user has allowed.

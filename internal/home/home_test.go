@@ -85,3 +85,47 @@ func TestX19TheStateLeadsToItsDaemon(t *testing.T) {
 		t.Errorf("by rubbish %s was chosen", got.Run)
 	}
 }
+
+// TestX34CopiedState: the lock of a copied state says where the sockets of the original's
+// daemon are, and leads to that daemon nobody who asks for the copy.
+func TestX34CopiedState(t *testing.T) {
+	dir := t.TempDir()
+	find := func(name string) Home {
+		t.Helper()
+		h, err := Find(func(v string) string { return map[string]string{"PANDO_HOME": filepath.Join(dir, name)}[v] }, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	one, copied := find("one"), find("copy")
+	for _, d := range []string{one.State, copied.State, filepath.Join(one.Keepers(), "c-1")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, _ := json.Marshal(Holder{PID: 1, Host: Host(), State: one.State, Run: one.Run})
+	for _, h := range []Home{one, copied} {
+		if err := os.WriteFile(h.Lock(), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := find("copy"); got.Run != copied.Run {
+		t.Errorf("a copy leads to the original's sockets, %s", got.Run)
+	}
+	if err := os.RemoveAll(copied.State); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(one.State, copied.State); err != nil {
+		t.Fatal(err)
+	}
+	if got := find("copy"); got.Run != one.Run {
+		t.Errorf("a state that was moved leads to %s, its keepers are in %s", got.Run, one.Run)
+	}
+	if err := os.Symlink(copied.State, one.State); err != nil {
+		t.Fatal(err)
+	}
+	if got := find("copy"); got.Run != one.Run {
+		t.Errorf("a state of two names leads to %s, its keepers are in %s", got.Run, one.Run)
+	}
+}

@@ -74,9 +74,9 @@ func (s *Server) exec(ctx context.Context, c *call, in execIn) (answer, error) {
 		return answer{}, err
 	}
 	limit := limitOf(in.Limit)
-	e := ended{Cell: in.Cell, ExitCode: res.ExitCode, Signal: res.Signal, Cause: res.Cause, WallMS: res.WallMS, Notes: x.Notes,
+	e := ended{Cell: in.Cell, ExitCode: res.ExitCode, Signal: res.Signal, Cause: res.Cause, WallMS: res.WallMS, Notes: append(x.Notes, res.Notes...),
 		Stdout: s.show(out, limit, ""), Stderr: s.show(errs, limit, "")}
-	return answer{text: lines(e.Stdout.Text, e.Stderr.Text, howEnded(e.ExitCode, e.Signal, e.Cause), lines(x.Notes...)), data: e}, nil
+	return answer{text: lines(e.Stdout.Text, e.Stderr.Text, howEnded(e.ExitCode, e.Signal, e.Cause), lines(e.Notes...)), data: e}, nil
 }
 
 // howEnded says it in a line; "" of what ended well.

@@ -135,6 +135,8 @@ func conflict(paths []PathConflict) error {
 //     keep their bits, of which only the executable one changes. A new file
 //     belongs to who runs this; for root, to the owner of its folder. Folders
 //     that lose their last file go.
+//   - Modification times are now, in the order that the files have in After: what
+//     make would build in After it builds in the source, and no more.
 //
 // Two Applies to one source exclude each other: the second gets a Conflict.
 func Do(ctx context.Context, req Request) (Result, error) {

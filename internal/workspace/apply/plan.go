@@ -18,6 +18,7 @@ type operation struct {
 	seen   seen             // what the source has there
 	done   bool             // the source has what shall be there
 
+	time  int64    // the modification time of what is written, in nanoseconds
 	n     int      // the number its files have in the staging folder
 	stage int      // which staging folder
 	made  fileMark // the staged file

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -103,6 +105,7 @@ func (a *applier) stageAll() error {
 			return hostError(s.dir, "write in", err)
 		}
 	}
+	a.setTimes(time.Now())
 	var files []journalOp
 	staged := 0
 	for _, op := range a.plan.ops {
@@ -134,6 +137,37 @@ func (a *applier) stageAll() error {
 	return a.journal.add(journalPart{Ops: files})
 }
 
+// timeStep is how far apart the times of files are that follow each other: small, since
+// the last one should not be in the future for long, and large enough for programs that
+// keep times in floating point.
+const timeStep = time.Microsecond
+
+// setTimes decides the modification times of the files to be written: now, in the order
+// that they have in After. With the times that they have there, make would not build what
+// depends on them anew when the source was built meanwhile; with those of being written,
+// it would build anew what the cell has built.
+func (a *applier) setTimes(now time.Time) {
+	var ops []*operation
+	for _, op := range a.plan.ops {
+		if !op.done && op.after != nil && !op.chmod() {
+			ops = append(ops, op)
+		}
+	}
+	slices.SortStableFunc(ops, func(x, y *operation) int { return cmp.Compare(x.after.MTime, y.after.MTime) })
+	at := now.UnixNano()
+	for i, op := range ops {
+		if i > 0 && op.after.MTime != ops[i-1].after.MTime {
+			at += int64(timeStep)
+		}
+		op.time = at
+	}
+}
+
+// setTime gives a staged file its time, as far as the file system lets it.
+func (op *operation) setTime(stage int, name string) {
+	unix.UtimesNanoAt(stage, name, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(op.time)}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
 // chmod reports whether only the executable bit is to be changed.
 func (op *operation) chmod() bool {
 	return op.base != nil && op.after != nil && op.base.Type == workspace.File && op.after.Type == workspace.File && op.base.Digest == op.after.Digest
@@ -148,6 +182,7 @@ func (a *applier) stageFile(op *operation, synced *int) error {
 			return hostError(op.path, "write", err)
 		}
 		unix.Fchownat(s, name, owner.uid, owner.gid, unix.AT_SYMLINK_NOFOLLOW) // as far as we may
+		op.setTime(s, name)
 	} else {
 		mode := uint32(0o666) // less the umask, as git does
 		if diff.ModeOf(op.after) == 0o100755 {
@@ -162,6 +197,7 @@ func (a *applier) stageFile(op *operation, synced *int) error {
 			f.Close()
 			return err
 		}
+		op.setTime(s, name)
 		if *synced < syncEach {
 			*synced++
 			err = flush(fsync, int(f.Fd()))
