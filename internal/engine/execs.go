@@ -71,7 +71,7 @@ func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	if err != nil {
 		return nil, err
 	}
-	inst, release, err := e.holdKnown(&c)
+	inst, release, err := e.holdOf(&c)
 	if inst == nil {
 		return nil, err
 	}

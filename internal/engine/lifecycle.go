@@ -29,7 +29,7 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err != nil {
 		return api.Cell{}, err
 	}
-	inst, err := e.known(&c)
+	inst, err := e.instanceOf(&c)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -443,7 +443,7 @@ func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, erro
 		return nil, err
 	}
 	out := []api.Process{}
-	inst, err := e.known(&c)
+	inst, err := e.instanceOf(&c)
 	if inst == nil {
 		return out, err
 	}
@@ -474,7 +474,7 @@ func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 			}
 		}
 	}
-	inst, err := e.known(&c)
+	inst, err := e.instanceOf(&c)
 	if inst == nil {
 		return s, err
 	}
