@@ -15,8 +15,8 @@ import (
 )
 
 // maxGitPatch is the size of the largest patch that git apply takes
-// (MAX_APPLY_SIZE in its source).
-const maxGitPatch = 1023 << 20
+// (MAX_APPLY_SIZE in its source). It is a variable for a test.
+var maxGitPatch int64 = 1023 << 20
 
 // Patch writes d in git's format. "git apply" brings it onto a clean clone of
 // the first state and yields the second one's content digest; "git apply -R"
