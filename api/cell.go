@@ -189,7 +189,7 @@ type AcceptResult struct {
 	First     []Look   `json:"first"`             // of the changes: what to look at before the rest
 	Ignored   int      `json:"ignored"`           // not applied: git ignores them
 	Kept      []string `json:"kept"`              // what git can't represent, and was not applied
-	Patch     string   `json:"patch,omitempty"`   // the file with a patch of what was applied
+	Patch     string   `json:"patch,omitempty"`   // the file with a patch of what was applied; none of files that hold more than 256 MiB
 	DryRun    bool     `json:"dry_run,omitempty"`
 }
 

@@ -78,7 +78,7 @@ named on stderr: --include PATH lets it in.`,
 				if len(args) > i+1 {
 					n, err := strconv.Atoi(strings.TrimPrefix(args[i+1], "@"))
 					if err != nil || n < 1 {
-						return usage("%q is no checkpoint; `pando history` shows the numbers", args[i+1])
+						return usage("%q is no number of a checkpoint of %s, and two cells are not compared with each other; pando history %s shows the numbers", args[i+1], sel, sel)
 					}
 					*to = n
 				}

@@ -357,6 +357,9 @@ func summary(run api.Run) string {
 	case "discarded":
 		return fmt.Sprintf("%s %s, %s, discarded", run.ID, how, changed)
 	}
+	if run.After != nil && run.Before != nil && run.After.Number == run.Before.Number {
+		return fmt.Sprintf("%s %s, nothing changed", run.ID, how)
+	}
 	return fmt.Sprintf("%s %s, %s%s: pando diff | accept --apply | discard", run.ID, how, changed, untouched)
 }
 

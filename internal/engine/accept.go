@@ -317,7 +317,7 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 			if later.ID == o.run.ID {
 				break
 			}
-			if later.undecided() && later.In.After != later.In.Before {
+			if later.undecided() && !later.offersNothing() {
 				return cell.Errorf(cell.Conflict, opName, fmt.Sprintf("decide on that first, or take all that is in the cell: pando diff %s, pando accept %s", c.Title(), c.Title()),
 					"run %s is not the latest of cell %s that waits; that is %s", o.run.ID, c.Title(), later.ID)
 			}

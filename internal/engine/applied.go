@@ -82,7 +82,8 @@ func (e *Engine) remember(ctx context.Context, o *offer, id string, base *worksp
 }
 
 // writeApplied writes a patch of what an apply did to the source into the folder of the
-// newest run that it is of: it is there when the cell is gone. Without a run it writes none.
+// newest run that it is of: it is there when the cell is gone. Without a run it writes none,
+// nor for more than patchLimit.
 func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *workspace.Tree) (name string, err error) {
 	run := o.run
 	if run == nil {
@@ -93,7 +94,7 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 	}
 	old := workspace.Side{Tree: before, Contents: e.pastOf(ctx, o.c)}
 	d, err := diff.Compare(ctx, old, workspace.Side{Tree: tree, Contents: o.after.Contents}, diff.Options{NoRenames: true})
-	if err != nil {
+	if err != nil || d.Weight() > patchLimit {
 		return "", err
 	}
 	fault.Step("write a patch of what was applied")
@@ -101,12 +102,9 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 	if err != nil {
 		return "", err
 	}
-	info, err := d.Patch(ctx, f)
+	err = d.Patch(ctx, f)
 	if cerr := f.Close(); err == nil {
 		err = cerr
-	}
-	if err == nil && info.TooLarge {
-		err = fmt.Errorf("the patch would be larger than %s holds", filepath.Base(f.Name()))
 	}
 	if err != nil {
 		os.Remove(f.Name())

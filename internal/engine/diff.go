@@ -114,7 +114,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 		writeFirst(&text, out.First)
 		err = d.Stat(ctx, &text, opts)
 	case "patch":
-		_, err = d.Patch(ctx, &text)
+		err = d.Patch(ctx, &text)
 	default:
 		err = cell.Errorf(cell.Invalid, "engine.Diff", "use json, text, stat or patch", "%q is no form of a diff", req.Form)
 	}

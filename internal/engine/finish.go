@@ -327,7 +327,7 @@ func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *
 			return err
 		}
 	}
-	_, err = changes.Patch(ctx, f)
+	err = changes.Patch(ctx, f)
 	if isFull(err) {
 		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; %s", err, again))
 		err = f.Truncate(0)
@@ -353,7 +353,7 @@ func (x *execution) withoutHeld(ctx context.Context, after *Checkpoint) (*diff.D
 	return d, err
 }
 
-// patchLimit is how many bytes of changed files a run's patch is made of. What
+// patchLimit is how many bytes of changed files a run's patches are made of. What
 // is larger (a disk image, a model) is no patch to read, and would be
 // compressed for longer than the run took.
 const patchLimit = 256 << 20

@@ -247,6 +247,10 @@ func (r *Run) undecided() bool {
 	return r.Verdict == string(cell.Pending) || r.Verdict == string(cell.Forked)
 }
 
+// offersNothing reports whether the workspace after a run is what it was before: a run that
+// timed out, for example, and wrote nothing.
+func (r *Run) offersNothing() bool { return r.In.After != "" && r.In.After == r.In.Before }
+
 // neverStarted reports whether the run ended before its command ran.
 func (r *Run) neverStarted() bool {
 	return cell.Phase(r.Phase) == cell.Ended && r.ExitCode == nil && r.In.After == ""

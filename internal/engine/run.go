@@ -399,7 +399,7 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 		if c := e.reg.cells[r.CellID()]; c == nil || c.State == cell.Removed {
 			continue // thrown away
 		}
-		if r.Source == p.source && r.CellName == "" && (newest == nil || r.Created.After(newest.Created)) {
+		if r.Source == p.source && r.CellName == "" && !r.offersNothing() && (newest == nil || r.Created.After(newest.Created)) {
 			newest = r
 		}
 	}

@@ -231,7 +231,11 @@ func (s *search) file(ctx context.Context, side workspace.Side, c workspace.Chan
 		return err
 	}
 	defer r.Close()
-	return s.read(ctx, "workspace", c.Path, r)
+	text, err := workspace.Shortened(ctx, r)
+	if err != nil {
+		return err
+	}
+	return s.read(ctx, "workspace", c.Path, text)
 }
 
 // The cell's own folders, as they are named where something is found in them.

@@ -94,12 +94,12 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 }
 
 // SelectUndecided is SelectCell, and for "" the cell of the newest result from dir that
-// waits for a verdict, if there is one.
+// waits for a verdict and changed something, if there is one.
 func (v *View) SelectUndecided(sel, dir string) (cell.ID, error) {
 	if sel != "" {
 		return v.SelectCell(sel, dir)
 	}
-	r, err := v.latestOf(dir, func(r *Run) bool { return r.Verdict == string(cell.Pending) && v.e.usableCell(r) })
+	r, err := v.latestOf(dir, func(r *Run) bool { return r.Verdict == string(cell.Pending) && !r.offersNothing() && v.e.usableCell(r) })
 	if err != nil {
 		return v.SelectCell("", dir)
 	}

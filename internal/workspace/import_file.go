@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"os"
 	"slices"
 	"sync"
@@ -144,7 +145,7 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 		defer unix.Close(fd)
 		from = fd
 	}
-	sum := newContentSum()
+	sum := NewSum(sha256.New())
 	var end int64 // where the last that was written ends
 	n, err := readParts(from, f.Path, func(off int64, b []byte) error {
 		sum.Write(b)
@@ -173,7 +174,7 @@ func (im *importer) copyContent(in, out int, f *Found, e *Entry, scan *secret.Sc
 			return &os.PathError{Op: "truncate", Path: f.Path, Err: err}
 		}
 	}
-	e.Size, e.Digest = n, sum.Digest()
+	e.Size, e.Digest = n, cell.Digest(sum.Bytes())
 	im.mu.Lock()
 	im.copied++
 	im.mu.Unlock()

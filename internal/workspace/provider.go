@@ -148,9 +148,13 @@ func (v *verified) Read(b []byte) (int, error) {
 	n, err := v.f.Read(b)
 	v.sum.Write(b[:n])
 	if err == io.EOF && cell.Digest(v.sum.Sum(nil)) != v.want {
-		return n, cell.Errorf(cell.Corrupt, "workspace.Contents", "", "%s is not what the checkpoint recorded", v.path)
+		return n, v.corrupt()
 	}
 	return n, err
+}
+
+func (v *verified) corrupt() error {
+	return cell.Errorf(cell.Corrupt, "workspace.Contents", "", "%s is not what the checkpoint recorded", v.path)
 }
 
 func (v *verified) Close() error { return v.f.Close() }

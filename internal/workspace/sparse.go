@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding"
 	"hash"
+	"io"
 	"os"
 	"sync"
 
@@ -15,28 +16,33 @@ import (
 
 // Files of which a part is a hole cost what they hold: holes are found by SEEK_DATA and
 // SEEK_HOLE, and neither read nor written. A digest is over all bytes all the same, and
-// SHA-256 has no shorter way over zeros. What a run of zeros makes of a state of it is
-// remembered, so that the same file is hashed in full once, and not each time.
+// SHA-256 and SHA-1 have no shorter way over zeros. What a run of zeros makes of a state of
+// a hash is remembered, so that the same file is hashed in full once, and not each time.
 
-// A contentSum is the SHA-256 of a content, of which zeros can be skipped.
-type contentSum struct {
+// A ZeroWriter can be told of zeros without getting them.
+type ZeroWriter interface {
+	io.Writer
+	// Zeros is Write for n zeros. It ends early with ctx.
+	Zeros(ctx context.Context, n int64) error
+}
+
+// A Sum is a hash of a content, of which zeros can be skipped.
+type Sum struct {
 	h  hash.Hash
 	at int64
 }
 
-func newContentSum() *contentSum { return &contentSum{h: sha256.New()} }
+// NewSum returns a Sum by h, whose state can be saved: those of the standard library.
+func NewSum(h hash.Hash) *Sum { return &Sum{h: h} }
 
 // Write implements io.Writer.
-func (s *contentSum) Write(b []byte) (int, error) {
+func (s *Sum) Write(b []byte) (int, error) {
 	s.at += int64(len(b))
 	return s.h.Write(b)
 }
 
-// Digest is that of all that was written.
-func (s *contentSum) Digest() (d cell.Digest) {
-	s.h.Sum(d[:0])
-	return d
-}
+// Bytes is the sum of all that was written.
+func (s *Sum) Bytes() []byte { return s.h.Sum(nil) }
 
 const (
 	zeroStep = 64 << 20 // a run of zeros is remembered in parts that end at its multiples
@@ -58,8 +64,8 @@ type zeroRun struct {
 	n     int64
 }
 
-// Zeros is Write for n zeros. It ends early with ctx.
-func (s *contentSum) Zeros(ctx context.Context, n int64) error {
+// Zeros implements ZeroWriter.
+func (s *Sum) Zeros(ctx context.Context, n int64) error {
 	for n > 0 {
 		step := min(n, zeroStep-s.at%zeroStep)
 		state, known := s.known(step)
@@ -83,7 +89,7 @@ func (s *contentSum) Zeros(ctx context.Context, n int64) error {
 }
 
 // known goes over n zeros if what they do is remembered. It returns the state before them.
-func (s *contentSum) known(n int64) (state string, ok bool) {
+func (s *Sum) known(n int64) (state string, ok bool) {
 	if n < zeroLow {
 		return "", false
 	}
@@ -97,7 +103,7 @@ func (s *contentSum) known(n int64) (state string, ok bool) {
 	return string(b), next != nil && s.h.(encoding.BinaryUnmarshaler).UnmarshalBinary(next) == nil
 }
 
-func (s *contentSum) remember(state string, n int64) {
+func (s *Sum) remember(state string, n int64) {
 	zeroRuns.mu.Lock()
 	defer zeroRuns.mu.Unlock()
 	zeroRuns.full += n
@@ -117,100 +123,262 @@ func (s *contentSum) remember(state string, n int64) {
 // isSparse reports whether a file has holes that are worth looking for.
 func isSparse(st *unix.Stat_t) bool { return st.Size >= zeroLow && st.Blocks*512 < st.Size }
 
-// readParts reads a file from its beginning: data gets its bytes, in order, and hole how
-// many zeros lie between. It returns the size of what it read.
-func readParts(fd int, path string, data func(off int64, b []byte) error, hole func(off, n int64) error) (int64, error) {
+// parts reads an open file from its beginning, part by part.
+type parts struct {
+	fd      int
+	path    string
+	size    int64
+	off     int64
+	dataEnd int64 // of the part that off is in
+	sparse  bool
+}
+
+func openParts(fd int, path string) (*parts, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
-	sparse := isSparse(&st)
-	var off int64
-	dataEnd := int64(-1) // of the part that off is in
+	return &parts{fd: fd, path: path, size: st.Size, dataEnd: -1, sparse: isSparse(&st)}, nil
+}
+
+// next reads what comes next into b, or says how many zeros do. Both numbers are 0 at the
+// end.
+func (p *parts) next(b []byte) (n int, zeros int64, err error) {
+	if p.sparse && p.off >= p.dataEnd {
+		zeros, err := p.skip()
+		if zeros > 0 || err != nil {
+			return 0, zeros, err
+		}
+	}
+	if p.sparse {
+		b = b[:min(int64(len(b)), p.dataEnd-p.off)]
+	}
 	for {
-		if sparse && off >= dataEnd {
-			at, err := unix.Seek(fd, off, unix.SEEK_DATA)
-			if err == unix.ENXIO { // a hole up to the end, if it is not the end
-				if at, err = unix.Seek(fd, 0, unix.SEEK_END); err == nil && at > off {
-					return at, hole(off, at-off)
-				}
-				return off, err
-			}
-			if err == nil && at > off {
-				if err := hole(off, at-off); err != nil {
-					return off, err
-				}
-				off = at
-			}
-			if err == nil {
-				dataEnd, err = unix.Seek(fd, off, unix.SEEK_HOLE)
-			}
-			if err != nil {
-				sparse = false // this file system can't say
-			}
-		}
-		b := *buf
-		if sparse {
-			b = b[:min(int64(len(b)), dataEnd-off)]
-		}
-		n, err := unix.Pread(fd, b, off)
+		n, err = unix.Pread(p.fd, b, p.off)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
-			return off, &os.PathError{Op: "read", Path: path, Err: err}
+			return 0, 0, &os.PathError{Op: "read", Path: p.path, Err: err}
 		}
-		if n == 0 {
+		p.off += int64(n)
+		return n, 0, nil
+	}
+}
+
+// skip goes to the data behind off, and says where it ends. A file system that has no
+// holes, or can't say where, has none from here on.
+func (p *parts) skip() (zeros int64, err error) {
+	at, err := unix.Seek(p.fd, p.off, unix.SEEK_DATA)
+	if err == unix.ENXIO { // a hole up to the end, if it is not the end
+		end, err := unix.Seek(p.fd, 0, unix.SEEK_END)
+		if err != nil {
+			return 0, &os.PathError{Op: "seek", Path: p.path, Err: err}
+		}
+		p.dataEnd = max(end, p.off)
+		zeros, p.off = p.dataEnd-p.off, p.dataEnd
+		return zeros, nil
+	}
+	var end int64
+	if err == nil {
+		end, err = unix.Seek(p.fd, at, unix.SEEK_HOLE)
+	}
+	if err != nil {
+		p.sparse = false
+		return 0, nil
+	}
+	zeros, p.off, p.dataEnd = at-p.off, at, end
+	return zeros, nil
+}
+
+// readParts reads a file from its beginning: data gets its bytes, in order, and hole how
+// many zeros lie between. It returns the size of what it read.
+func readParts(fd int, path string, data func(off int64, b []byte) error, hole func(off, n int64) error) (int64, error) {
+	p, err := openParts(fd, path)
+	if err != nil {
+		return 0, err
+	}
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		off := p.off
+		n, zeros, err := p.next(*buf)
+		switch {
+		case err != nil:
+			return off, err
+		case zeros > 0:
+			err = hole(off, zeros)
+		case n > 0:
+			err = data(off, (*buf)[:n])
+		default:
 			return off, nil
 		}
-		if err := data(off, b[:n]); err != nil {
-			return off, err
+		if err != nil {
+			return p.off, err
 		}
-		off += int64(n)
-		if off == st.Size && off < int64(len(*buf)) {
-			return off, nil // read whole at once, as nearly all files are
+		if zeros == 0 && p.off == p.size && p.off < int64(len(*buf)) {
+			return p.off, nil // read whole at once, as nearly all files are
 		}
 	}
 }
 
 // DigestFile returns the size and the SHA-256 of an open file's content.
 func DigestFile(ctx context.Context, f *os.File) (int64, cell.Digest, error) {
-	sum := newContentSum()
-	n, err := readParts(int(f.Fd()), f.Name(), func(_ int64, b []byte) error {
-		sum.Write(b)
+	sum := NewSum(sha256.New())
+	n, err := copyParts(ctx, sum, f, f.Name())
+	return n, cell.Digest(sum.Bytes()), err
+}
+
+// copyParts writes a file, from its beginning, to w. It returns the size of what it read.
+func copyParts(ctx context.Context, w ZeroWriter, f *os.File, path string) (int64, error) {
+	return readParts(int(f.Fd()), path, func(_ int64, b []byte) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return nil
-	}, func(_, n int64) error { return sum.Zeros(ctx, n) })
-	return n, sum.Digest(), err
+		_, err := w.Write(b)
+		return err
+	}, func(_, n int64) error { return w.Zeros(ctx, n) })
 }
 
-// CopyFile copies what a Contents opened to an empty file, with its holes, and checks it.
+// Copy writes what a Contents opened to w, without the zeros of its holes, and checks it.
 // It does nothing, and says so, if r is no file on disk.
-func CopyFile(ctx context.Context, to *os.File, r any, path string, e Entry) (did bool, err error) {
+func Copy(ctx context.Context, w ZeroWriter, r any, path string, e Entry) (did bool, err error) {
 	v, ok := r.(*verified)
 	if !ok {
 		return false, nil
 	}
-	sum := newContentSum()
-	n, err := readParts(int(v.f.Fd()), path, func(off int64, b []byte) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	sum := NewSum(sha256.New())
+	n, err := copyParts(ctx, both{sum, w}, v.f, path)
+	if err == nil && (n != e.Size || cell.Digest(sum.Bytes()) != v.want) {
+		err = v.corrupt()
+	}
+	return true, err
+}
+
+// both is two ZeroWriters.
+type both struct{ a, b ZeroWriter }
+
+func (w both) Write(b []byte) (int, error) {
+	if n, err := w.a.Write(b); err != nil {
+		return n, err
+	}
+	return w.b.Write(b)
+}
+
+func (w both) Zeros(ctx context.Context, n int64) error {
+	if err := w.a.Zeros(ctx, n); err != nil {
+		return err
+	}
+	return w.b.Zeros(ctx, n)
+}
+
+// CopyFile is Copy to an empty file, which gets the same holes: those that r has, and of a
+// file with holes the blocks of zeros, too. overlayfs copies a file in parts of 1 MiB, and
+// so fills the smaller holes beside its data.
+func CopyFile(ctx context.Context, to *os.File, r any, path string, e Entry) (did bool, err error) {
+	w := &holes{f: to}
+	if v, ok := r.(*verified); ok {
+		var st unix.Stat_t
+		w.blocks = unix.Fstat(int(v.f.Fd()), &st) == nil && isSparse(&st)
+	}
+	if did, err = Copy(ctx, w, r, path, e); did && err == nil {
+		err = to.Truncate(w.at) // it may end in a hole
+	}
+	return did, err
+}
+
+// holes writes to a file, in which zeros it is told of become holes.
+type holes struct {
+	f      *os.File
+	at     int64
+	blocks bool // blocks of zeros become holes, too
+}
+
+// holeBlock is the smallest hole of most file systems.
+const holeBlock = 4 << 10
+
+func (w *holes) Write(b []byte) (n int, err error) {
+	for len(b) > 0 {
+		end, zero := len(b), false
+		if w.blocks {
+			end, zero = likeBlocks(b, w.at)
 		}
-		sum.Write(b)
-		return writeAll(int(to.Fd()), b, off)
-	}, func(_, n int64) error { return sum.Zeros(ctx, n) })
-	if err == nil {
-		err = to.Truncate(n) // it may end in a hole
+		if !zero {
+			if err := writeAll(int(w.f.Fd()), b[:end], w.at); err != nil {
+				return n, err
+			}
+		}
+		w.at, n, b = w.at+int64(end), n+end, b[end:]
 	}
-	if err != nil {
-		return true, err
+	return n, nil
+}
+
+// likeBlocks is how much of b, which lies at off, are whole blocks of zeros, or are not.
+func likeBlocks(b []byte, off int64) (end int, zero bool) {
+	for end < len(b) {
+		block := b[end:min(len(b), end+holeBlock-int((off+int64(end))%holeBlock))]
+		is := len(block) == holeBlock && allZero(block)
+		if end > 0 && is != zero {
+			break
+		}
+		zero, end = is, end+len(block)
 	}
-	if n != e.Size || sum.Digest() != v.want {
-		return true, cell.Errorf(cell.Corrupt, "workspace.Contents", "", "%s is not what the checkpoint recorded", path)
+	return end, zero
+}
+
+func (w *holes) Zeros(_ context.Context, n int64) error {
+	w.at += n
+	return nil
+}
+
+// Shortened returns a reader of what a Contents opened in which a hole has at most 1 MiB,
+// for searches: what is looked for has no zeros. The reader checks the content, as r does.
+func Shortened(ctx context.Context, r io.Reader) (io.Reader, error) {
+	v, ok := r.(*verified)
+	if !ok {
+		return r, nil
 	}
-	return true, nil
+	p, err := openParts(int(v.f.Fd()), v.path)
+	if err != nil || !p.sparse {
+		return r, err
+	}
+	return &shortened{ctx: ctx, v: v, p: p, sum: NewSum(sha256.New())}, nil
+}
+
+type shortened struct {
+	ctx  context.Context
+	v    *verified
+	p    *parts
+	sum  *Sum
+	left int64 // of the zeros of a hole
+}
+
+const shortHole = 1 << 20
+
+func (s *shortened) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if s.left == 0 {
+		n, zeros, err := s.p.next(b)
+		switch {
+		case err != nil:
+			return 0, err
+		case n > 0:
+			return s.sum.Write(b[:n])
+		case zeros == 0:
+			if cell.Digest(s.sum.Bytes()) != s.v.want {
+				return 0, s.v.corrupt()
+			}
+			return 0, io.EOF
+		}
+		if err := s.sum.Zeros(s.ctx, zeros); err != nil {
+			return 0, err
+		}
+		s.left = min(zeros, shortHole)
+	}
+	n := min(int64(len(b)), s.left)
+	clear(b[:n])
+	s.left -= n
+	return int(n), nil
 }

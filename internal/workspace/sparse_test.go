@@ -1,9 +1,12 @@
 package workspace
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha1"
 	"crypto/sha256"
 	"errors"
+	"hash"
 	"io"
 	"math/rand"
 	"os"
@@ -81,26 +84,67 @@ func TestX32HolesAreDigestedOnce(t *testing.T) {
 	}
 	r := rand.New(rand.NewSource(1))
 	for range 50 { // runs of any length, between data of any length
-		h, s := sha256.New(), newContentSum()
-		for range 8 {
-			b := make([]byte, r.Intn(300))
-			r.Read(b)
-			n := r.Int63n(3 << 20)
-			h.Write(b)
-			h.Write(make([]byte, n))
-			s.Write(b)
-			if err := s.Zeros(context.Background(), n); err != nil {
-				t.Fatal(err)
+		for what, new := range map[string]func() hash.Hash{"SHA-256": sha256.New, "SHA-1": sha1.New} {
+			h, s := new(), NewSum(new())
+			for range 8 {
+				b := make([]byte, r.Intn(300))
+				r.Read(b)
+				n := r.Int63n(3 << 20)
+				h.Write(b)
+				h.Write(make([]byte, n))
+				s.Write(b)
+				if err := s.Zeros(context.Background(), n); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if s.Digest() != cell.Digest(h.Sum(nil)) {
-			t.Fatal("a digest is not that of the bytes")
+			if !bytes.Equal(s.Bytes(), h.Sum(nil)) {
+				t.Fatalf("a %s is not that of the bytes", what)
+			}
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := newContentSum().Zeros(ctx, 1<<40); !errors.Is(err, context.Canceled) {
+	if err := NewSum(sha256.New()).Zeros(ctx, 1<<40); !errors.Is(err, context.Canceled) {
 		t.Errorf("a terabyte of zeros does not end with its context: %v", err)
+	}
+}
+
+// A copy of a file with holes has no blocks of zeros; one without has what it had.
+func TestX32ZerosBesideDataAreHoles(t *testing.T) {
+	const big = 8 << 20
+	text := make([]byte, 1<<20)
+	copy(text[5000:], "one")
+	copy(text[len(text)-2:], "two")
+	for _, c := range []struct {
+		name string
+		size int64
+		want int64 // kilobytes on disk
+	}{{"with holes", big, 8}, {"without", int64(len(text)), 1 << 10}} {
+		at := sparse(t, "f", c.size)
+		f, err := os.OpenFile(at, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(text, c.size-int64(len(text))); err != nil {
+			t.Fatal(err)
+		}
+		n, d := digestOf(t, at)
+		out, err := os.Create(at + ".copy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Entry{Type: File, Size: n, Digest: d}
+		did, err := CopyFile(context.Background(), out, Verified(f, "f", e), "f", e)
+		if err = errors.Join(err, out.Sync(), out.Close(), f.Close()); !did || err != nil {
+			t.Fatal(did, err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(at+".copy", &st); err != nil {
+			t.Fatal(err)
+		}
+		if m, other := digestOf(t, at+".copy"); m != n || other != d || st.Blocks/2 != c.want {
+			t.Errorf("a file %s: its copy has %d bytes, on disk %d kB, digest %s, want %d, %d, %s", c.name, m, st.Blocks/2, other.Short(), n, c.want, d.Short())
+		}
 	}
 }
 
@@ -143,6 +187,33 @@ func TestX32CopiesHaveHoles(t *testing.T) {
 		t.Errorf("the copy takes %d bytes on disk", st.Blocks*512)
 	}
 	if _, err := copied(cell.Digest{}); cell.KindOf(err) != cell.Corrupt {
+		t.Errorf("what the checkpoint did not record: %v", err)
+	}
+}
+
+// A search reads the data of a file with holes and little of its holes, and finds out all
+// the same when the file is another.
+func TestX32SearchesGoByTheHoles(t *testing.T) {
+	const big = 512 << 20
+	at := sparse(t, "f", big, 3, 300<<20, big-4)
+	open := func(want cell.Digest) io.Reader {
+		f, err := os.Open(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		r, err := Shortened(context.Background(), Verified(f, "f", Entry{Type: File, Size: big, Digest: want}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	_, d := digestOf(t, at)
+	b, err := io.ReadAll(open(d))
+	if err != nil || bytes.Count(b, []byte("data")) != 3 || len(b) > 4<<20 {
+		t.Errorf("%d bytes with the data %d times (%v)", len(b), bytes.Count(b, []byte("data")), err)
+	}
+	if _, err := io.ReadAll(open(cell.Digest{})); cell.KindOf(err) != cell.Corrupt {
 		t.Errorf("what the checkpoint did not record: %v", err)
 	}
 }

@@ -192,6 +192,10 @@ func (a *applier) open() error {
 	if err == nil {
 		path, err = filepath.EvalSymlinks(path)
 	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return cell.Errorf(cell.NotFound, "apply.Do", "move it back to where it was; the changes are in the cell, and pando diff --patch makes a patch of them",
+			"cannot apply to %s: there is no such directory", diff.Quote(a.req.Source))
+	}
 	if err != nil {
 		return fmt.Errorf("cannot apply: %w", err)
 	}

@@ -15,7 +15,7 @@
 //	notes.go               what git can't hold
 //	read.go, lines.go      contents, and what differs between their lines
 //	text.go, stat.go       what people read
-//	patch.go               what git reads
+//	patch.go, zlib.go      what git reads
 //	quote.go               names and lines made harmless
 package diff
 

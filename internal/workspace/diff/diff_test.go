@@ -146,7 +146,7 @@ func TestPatchOfDamagedContent(t *testing.T) {
 	a, b := wt.Model{"x": wt.Plain("one\n")}.Side(t, nil), wt.Model{"x": wt.Plain("two\n")}.Side(t, nil)
 	for _, text := range []string{"bad\n", "two", "two\n\n"} {
 		b.Contents = brokenContents{text}
-		_, err := mustCompare(t, a, b, Options{}).Patch(context.Background(), io.Discard)
+		err := mustCompare(t, a, b, Options{}).Patch(context.Background(), io.Discard)
 		if cell.KindOf(err) != cell.Corrupt || !strings.HasPrefix(err.Error(), "cannot read x") {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -154,7 +154,7 @@ func TestPatchOfDamagedContent(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("enough"))
 	b.Contents = brokenContents{"two\n"}
-	if _, err := mustCompare(t, a, b, Options{}).Patch(ctx, io.Discard); err == nil || err.Error() != "enough" {
+	if err := mustCompare(t, a, b, Options{}).Patch(ctx, io.Discard); err == nil || err.Error() != "enough" {
 		t.Errorf("after cancel: %v", err)
 	}
 }

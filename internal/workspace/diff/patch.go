@@ -2,7 +2,6 @@ package diff
 
 import (
 	"bufio"
-	"compress/zlib"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
@@ -11,29 +10,24 @@ import (
 	"io"
 	"strings"
 
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // maxGitPatch is the size of the largest patch that git apply takes
-// (MAX_APPLY_SIZE in its source).
-const maxGitPatch = 1023 << 20
-
-// PatchInfo says what Patch wrote.
-type PatchInfo struct {
-	Bytes int64
-	// TooLarge is set when git apply refuses patches of this size. "pando
-	// accept --apply" does not.
-	TooLarge bool
-}
+// (MAX_APPLY_SIZE in its source). It is a variable for a test.
+var maxGitPatch int64 = 1023 << 20
 
 // Patch writes d in git's format. "git apply" brings it onto a clean clone of
 // the first state and yields the second one's content digest; "git apply -R"
 // goes back. Bytes are raw: the output is for programs. Files that are binary
 // or too large to be compared by line become binary patches; these are
-// streamed, so memory stays bounded whatever the size.
-func (d *Diff) Patch(ctx context.Context, w io.Writer) (PatchInfo, error) {
-	p := &patcher{ctx: ctx, d: d, count: &counting{w: w}}
-	p.w = bufio.NewWriterSize(p.count, 64<<10)
+// streamed, so memory stays bounded whatever the size, and holes cost a
+// thousandth of their length. A patch that would be larger than git apply
+// takes is Unsupported; w has the beginning of it by then.
+func (d *Diff) Patch(ctx context.Context, w io.Writer) error {
+	p := &patcher{ctx: ctx, d: d}
+	p.w = bufio.NewWriterSize(&bounded{w: w, left: maxGitPatch - 1}, 64<<10)
 	for i := range d.Files {
 		c := d.Files[i]
 		parts := []FileChange{c}
@@ -44,14 +38,11 @@ func (d *Diff) Patch(ctx context.Context, w io.Writer) (PatchInfo, error) {
 		}
 		for j := range parts {
 			if err := p.file(&parts[j]); err != nil {
-				return PatchInfo{}, err
+				return err
 			}
 		}
 	}
-	if err := p.w.Flush(); err != nil {
-		return PatchInfo{}, err
-	}
-	return patchInfo(p.count.n), nil
+	return p.w.Flush()
 }
 
 // Weight is how many bytes Patch reads.
@@ -69,27 +60,24 @@ func (d *Diff) Weight() (n int64) {
 	return n
 }
 
-func patchInfo(bytes int64) PatchInfo {
-	return PatchInfo{Bytes: bytes, TooLarge: bytes >= maxGitPatch}
-}
-
 type patcher struct {
-	ctx   context.Context
-	d     *Diff
-	w     *bufio.Writer
-	count *counting
+	ctx context.Context
+	d   *Diff
+	w   *bufio.Writer
 }
 
-// counting counts what passes through.
-type counting struct {
-	w io.Writer
-	n int64
+// bounded lets through what git apply takes.
+type bounded struct {
+	w    io.Writer
+	left int64
 }
 
-func (c *counting) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	return n, err
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, cell.Errorf(cell.Unsupported, "diff.Patch", "bring the changes over with pando accept --apply, or files with pando cp",
+			"cannot make a patch: it would be larger than git apply takes (%d MiB)", maxGitPatch>>20)
+	}
+	return b.w.Write(p)
 }
 
 func (p *patcher) file(c *FileChange) error {
@@ -205,10 +193,6 @@ func (p *patcher) binary(c *FileChange) error {
 	return p.literal(p.d.a.Contents, c.oldPath(), c.old)
 }
 
-// fastSize is the size in bytes from which speed counts more than the size of
-// the patch: three times as fast, a fifth larger.
-const fastSize = 4 << 20
-
 // literal writes one content: its size, then lines of its deflated form, then
 // an empty line. e is nil for "no file".
 func (p *patcher) literal(from workspace.Contents, path string, e *workspace.Entry) error {
@@ -218,11 +202,7 @@ func (p *patcher) literal(from workspace.Contents, path string, e *workspace.Ent
 	}
 	fmt.Fprintf(p.w, "literal %d\n", size)
 	lines := &base85Lines{w: p.w}
-	level := zlib.DefaultCompression
-	if size > fastSize {
-		level = zlib.BestSpeed
-	}
-	z, err := zlib.NewWriterLevel(lines, level)
+	z, err := newZlibWriter(lines, size)
 	if err != nil {
 		return err
 	}
@@ -305,10 +285,10 @@ func blobID(s string) string {
 
 // streamBlobID is blobID for content that is too large to be held.
 func streamBlobID(ctx context.Context, c workspace.Contents, path string, e workspace.Entry) (string, error) {
-	h := sha1.New()
+	h := workspace.NewSum(sha1.New())
 	fmt.Fprintf(h, "blob %d\x00", gitSize(e))
 	if err := CopyContent(ctx, h, c, path, e); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Bytes()), nil
 }

@@ -109,12 +109,6 @@ func TestPatchCases(t *testing.T) {
 	}
 }
 
-func TestPatchInfo(t *testing.T) {
-	if patchInfo(maxGitPatch-1).TooLarge || !patchInfo(maxGitPatch).TooLarge {
-		t.Error("TooLarge")
-	}
-}
-
 // Files come in git's order, bytewise: a folder's files after "a-b" and "a.b".
 func TestPatchOrder(t *testing.T) {
 	b := wt.Model{"a/x": wt.Plain("1\n"), "a.b": wt.Plain("2\n"), "a-b": wt.Plain("3\n"), "b": wt.Plain("4\n")}

@@ -93,7 +93,8 @@ func (d *Diff) Count(ctx context.Context) error {
 
 // CopyContent writes what git stores for a file or symlink to w: a symlink's
 // content is its target. It fails with Corrupt if the bytes are not those
-// that the entry promises; w may have got some of them by then.
+// that the entry promises; w may have got some of them by then. A file gets the
+// holes of the content, and a workspace.ZeroWriter is told of them.
 func CopyContent(ctx context.Context, w io.Writer, c workspace.Contents, path string, e workspace.Entry) error {
 	if e.Type == workspace.Symlink {
 		_, err := io.WriteString(w, e.Target)
@@ -104,10 +105,15 @@ func CopyContent(ctx context.Context, w io.Writer, c workspace.Contents, path st
 		return fmt.Errorf("cannot read %s: %w", quoteName(path, false), err)
 	}
 	defer r.Close()
-	if to, ok := w.(*os.File); ok {
-		if did, err := workspace.CopyFile(ctx, to, r, quoteName(path, false), e); did {
-			return err
-		}
+	did := false
+	switch to := w.(type) {
+	case *os.File:
+		did, err = workspace.CopyFile(ctx, to, r, quoteName(path, false), e)
+	case workspace.ZeroWriter:
+		did, err = workspace.Copy(ctx, to, r, quoteName(path, false), e)
+	}
+	if did {
+		return err
 	}
 	sum := sha256.New()
 	out := &remembering{w: io.MultiWriter(w, sum)}
