@@ -71,14 +71,14 @@ func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	if err != nil {
 		return nil, err
 	}
-	inst, release, err := e.holdKnown(&c)
+	inst, release, err := e.holdOf(&c)
 	if inst == nil {
 		return nil, err
 	}
 	defer release()
 	l, ok := inst.(backend.Dialer)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "engine.Ports", "choose --backend namespace", "the ports of a cell on backend %s are not known", c.Backend)
+		return nil, cell.Errorf(cell.Unsupported, "engine.Ports", cell.Isolated, "the ports of a cell on backend %s are not known", c.Backend)
 	}
 	return l.Ports(ctx)
 }

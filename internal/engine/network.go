@@ -135,7 +135,7 @@ func (e *Engine) regovern(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	inst, release, err := e.holdKnown(&c)
+	inst, release, err := e.holdOf(&c)
 	if inst == nil {
 		return err
 	}

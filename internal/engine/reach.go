@@ -24,8 +24,8 @@ func (e *Engine) isUnreached(id cell.ID) bool {
 // reached.
 func (e *Engine) atRest(id cell.ID) bool { return e.instance(id) == nil && !e.isUnreached(id) }
 
-// known returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.
-func (e *Engine) known(c *Cell) (backend.Instance, error) {
+// instanceOf returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.
+func (e *Engine) instanceOf(c *Cell) (backend.Instance, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if inst := e.instances[c.ID]; inst != nil || !e.unreached[c.ID] {
@@ -34,12 +34,12 @@ func (e *Engine) known(c *Cell) (backend.Instance, error) {
 	return nil, unreachable(c, errors.New("its keeper has not answered since the daemon began"))
 }
 
-// holdKnown is known, and keeps the cell from being put to rest until release is called.
-func (e *Engine) holdKnown(c *Cell) (inst backend.Instance, release func(), err error) {
+// holdOf is instanceOf, and keeps the cell from being put to rest until release is called.
+func (e *Engine) holdOf(c *Cell) (inst backend.Instance, release func(), err error) {
 	if inst, release = e.hold(c.ID); inst != nil {
 		return inst, release, nil
 	}
-	inst, err = e.known(c)
+	inst, err = e.instanceOf(c)
 	return inst, release, err
 }
 
