@@ -105,7 +105,7 @@ type RestoreResult struct {
 	Lost       []string `json:"lost"`               // runs whose results are no longer in the workspace
 	Applied    []string `json:"applied,omitempty"`  // of Lost: those whose changes are in the source, and stay there
 	Reverted   []string `json:"reverted,omitempty"` // paths that undo took back from the source
-	Ended      int      `json:"ended"`              // processes
+	Ended      int      `json:"ended"`              // processes; in a dry run, those that would end
 	Proof      string   `json:"proof"`              // "layer identity", "full walk"
 	TreeDigest string   `json:"tree_digest"`
 	TookMS     float64  `json:"took_ms"`
@@ -220,6 +220,7 @@ type DiscardResult struct {
 	Runs     []Run  `json:"runs"`            // that are discarded now
 	Number   int    `json:"number"`          // of the checkpoint that the cell is at
 	Kept     int    `json:"kept,omitempty"`  // of the checkpoint that has what was thrown away, for 7 days
+	Ended    int    `json:"ended,omitempty"` // processes; in a dry run, those that would end
 	Freed    int64  `json:"freed,omitempty"` // bytes that held what was kept of a run that was restored or discarded before
 	Receipt  string `json:"receipt,omitempty"`
 	DryRun   bool   `json:"dry_run,omitempty"`

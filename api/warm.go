@@ -48,6 +48,9 @@ type Template struct {
 	Ready   int             `json:"ready"`  // slots that wait in its pool
 	Receipt string          `json:"receipt,omitempty"`
 	Notes   []string        `json:"notes,omitempty"`
+	// Inherited names the generators of random numbers that the set-up has made: each fork
+	// goes on from the same state of them, unless a hook renews them.
+	Inherited []string `json:"inherited,omitempty"`
 }
 
 // TemplateRemoval says what to do about a template's living forks: by default

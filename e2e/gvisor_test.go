@@ -7,26 +7,30 @@ import "testing"
 // on, and where it does a line of the script says so ([gvisor], or [whole] where cells are
 // copied whole).
 var notOnGvisor = map[string]string{
-	"bench":                 "has one of its own",
-	"soak-forks":            "ten thousand forks have ten thousand kernels",
-	"f08-output-is-counted": "counts what the keeper has got, which is the same code",
-	"f23-full-disk-forks":   "counts with the room that forks of an interpreter take; whole/full-disk does with that of copies",
-	"fork-talks":            "what lies in /run can be forked; live-shapes has connections of copies",
-	"template-network":      "copies have the placeholder that their memory has, and not one each",
-	"policy":                "is about what a policy says, and not about who keeps to it",
-	"policy-replay":         "is about what a policy says",
-	"f66-policy-errors":     "is about what a policy says",
-	"f22-one-place":         "is about where the state lies",
-	"base-after-power-loss": "is about the host's files",
-	"git-identity":          "is about the host's files",
-	"toolchain-pyenv":       "toolchain-venv shows that mounts of toolchains are there",
-	"toolchain-uv":          "toolchain-venv shows that mounts of toolchains are there",
-	"g57-hostile-images":    "is about unpacking, which is the same code",
+	"bench":                    "has one of its own",
+	"soak-forks":               "ten thousand forks have ten thousand kernels",
+	"f08-output-is-counted":    "counts what the keeper has got, which is the same code",
+	"f23-full-disk-forks":      "counts with the room that forks of an interpreter take; whole/full-disk does with that of copies",
+	"fork-talks":               "what lies in /run can be forked; live-shapes has connections of copies",
+	"template-network":         "copies have the placeholder that their memory has, and not one each",
+	"policy":                   "is about what a policy says, and not about who keeps to it",
+	"policy-replay":            "is about what a policy says",
+	"f66-policy-errors":        "is about what a policy says",
+	"f22-one-place":            "is about where the state lies",
+	"base-after-power-loss":    "is about the host's files",
+	"git-identity":             "is about the host's files",
+	"toolchain-pyenv":          "toolchain-venv shows that mounts of toolchains are there",
+	"toolchain-uv":             "toolchain-venv shows that mounts of toolchains are there",
+	"g57-hostile-images":       "is about unpacking, which is the same code",
+	"x18-disk-of-forks":        "branches a cell with a limit on its disk; what it counts is of an interpreter that is forked",
+	"x18-generators-are-named": "names what an interpreter that is forked inherits; whole/x18-generators-are-named does with copies",
+	"x18-hints-lead-on":        "is about refusals that cells which are copied whole do not have",
+	"x18-many-cells":           "makes forty cells at once, each with a kernel of its own",
 }
 
 // oftenOnGvisor are those, and of gVisor's own, that every change must pass. The others
 // hold, and are for soak: all of them together take longer than everything else.
-var oftenOnGvisor = []string{"run", "terminal", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/live-python", "whole/memory-restored"}
+var oftenOnGvisor = []string{"run", "terminal", "denied-programs", "network", "f15-restore-proven-from-inside", "f25-liveness-is-a-held-lock", "f64-masks", "f65-no-enforcement-no-start", "escape-held-disk", "whole/live-python", "whole/memory-restored", "whole/x18-memory-is-marked"}
 
 func TestScriptsOnGvisor(t *testing.T) {
 	if !hasGvisor() {

@@ -51,6 +51,20 @@ type Spec struct {
 	Network *Governance `json:"network,omitempty"`
 }
 
+// fileMargin is how much smaller than the disk's limit a file stays at most, in bytes.
+const fileMargin = 16 << 20
+
+// MaxFile is how large a file may be, in bytes; 0: there is no limit. Where what a cell
+// writes is counted, a single file does not come to the limit above which the cell is
+// ended: a program that fills it has an error (EFBIG), as on a disk that is full. Forks of
+// a process are counted, whatever its own cell has.
+func (s *Spec) MaxFile(forks bool) int64 {
+	if s.Sized && !forks || s.Limits.Disk <= 0 {
+		return s.Limits.Disk
+	}
+	return s.Limits.Disk - min(s.Limits.Disk/16, fileMargin)
+}
+
 // WritesOutside reports whether the cell can write to files of the host that are not
 // its own: what it leaves there the host finds, with mode and all.
 func (s *Spec) WritesOutside() bool { return slices.ContainsFunc(s.Mounts, s.Outside) }

@@ -30,6 +30,9 @@ const (
 // forked with all that it runs in.
 const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor, or --backend microvm"
 
+// Isolated is the hint where only a cell without isolation can't do it.
+const Isolated = "choose --backend namespace, gvisor or microvm"
+
 // RoomHint is what to do where a keeper has no file descriptors left for forks.
 const RoomHint = "ask for fewer, remove cells that nobody needs (pando ls), or start the daemon with a higher limit of open files (ulimit -n) and build the template again"
 
@@ -49,6 +52,9 @@ type Warmth struct {
 	CannotFork string `json:"cannot_fork,omitempty"`
 	// Slow is why forking it takes longer than it could, "" if it doesn't.
 	Slow string `json:"slow,omitempty"`
+	// Inherited names the generators of random numbers that its set-up has made, and that
+	// all copies have in common.
+	Inherited []string `json:"inherited,omitempty"`
 	// Layer is the writable layer of the workspace that it works on: after a
 	// branch, another than before.
 	Layer string `json:"layer,omitempty"`

@@ -350,15 +350,14 @@ func (a *app) stopCmd() *cobra.Command {
 				}
 			}
 			stopped := []api.Cell{}
-			for _, n := range args {
-				c, err := a.client.Stop(cmd.Context(), n)
-				if err != nil {
-					return err
-				}
+			err := each(args, func(name string) (api.Cell, error) { return a.client.Stop(cmd.Context(), name) }, func(c api.Cell) {
 				stopped = append(stopped, c)
 				if !a.json {
 					a.say("%s", marked(fmt.Sprintf("cell %s is %s", c.Name, c.State), c.Isolation))
 				}
+			})
+			if err != nil {
+				return err
 			}
 			if a.json {
 				return json.NewEncoder(a.stdout).Encode(stopped)
@@ -377,28 +376,43 @@ func (a *app) rmCmd() *cobra.Command {
 		Long: `Remove cells with their processes, files and checkpoints. Records and receipts
 of their runs stay, and so do cells that were forked from them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			gone := []api.Cell{}
-			for _, n := range args {
-				c, err := a.client.Cell(cmd.Context(), n)
-				if err != nil {
-					return err
+			var ids []string
+			var asked []api.Cell // about those whose results go with them
+			remove := func(dry bool) func(sel string) (api.Cell, error) {
+				return func(sel string) (api.Cell, error) { return a.client.Remove(cmd.Context(), sel, dry) }
+			}
+			err := each(args, remove(true), func(c api.Cell) {
+				if slices.Contains(ids, c.ID) {
+					return
 				}
-				if len(c.Pending) > 0 && !dry && !yes {
+				ids = append(ids, c.ID)
+				if len(c.Pending) > 0 {
+					asked = append(asked, c)
+				}
+			})
+			if err != nil {
+				return err
+			}
+			if !dry && !yes {
+				for _, c := range asked {
 					if ok, err := a.confirm(fmt.Sprintf("the result of %s in cell %s is pending and goes with it. Remove?", strings.Join(c.Pending, ", "), c.Name)); err != nil || !ok {
 						return err
 					}
 				}
-				if c, err = a.client.Remove(cmd.Context(), c.ID, dry); err != nil {
-					return err
-				}
+			}
+			gone := []api.Cell{}
+			err = each(ids, remove(dry), func(c api.Cell) {
 				gone = append(gone, c)
-				if !a.json {
-					if dry {
-						a.say("%s", marked(fmt.Sprintf("would remove cell %s: %s, %s", c.Name, plural(c.Checkpoints, "checkpoint"), plural(c.Processes, "process")), c.Isolation))
-					} else {
-						a.say("%s", marked(fmt.Sprintf("cell %s is gone", c.Name), c.Isolation))
-					}
+				switch {
+				case a.json:
+				case dry:
+					a.say("%s", marked(fmt.Sprintf("would remove cell %s: %s, %s", c.Name, plural(c.Checkpoints, "checkpoint"), plural(c.Processes, "process")), c.Isolation))
+				default:
+					a.say("%s", marked(fmt.Sprintf("cell %s is gone", c.Name), c.Isolation))
 				}
+			})
+			if err != nil {
+				return err
 			}
 			if a.json {
 				return json.NewEncoder(a.stdout).Encode(gone)

@@ -68,6 +68,9 @@ func describe(k api.Checkpoint, runs []api.Run) string {
 	if k.Message != "" {
 		words = append(words, k.Message)
 	}
+	if k.Memory {
+		words = append(words, "with its memory")
+	}
 	if k.Kind != "base" && k.Kind != "fork" && k.Parent != k.Number-1 && k.Parent > 0 {
 		words = append(words, fmt.Sprintf("from @%d", k.Parent))
 	}

@@ -293,11 +293,14 @@ that waits.`,
 				case res.Freed > 0:
 					a.say("what was kept of %s is given up: %s are free", what, size(res.Freed))
 				case req.DryRun:
-					a.say("%s would be discarded; cell %s would go back to @%d", what, printable(res.CellName), res.Number)
+					a.say("%s would be discarded; cell %s would go back to @%d%s", what, printable(res.CellName), res.Number, ends(res.Ended, "would end"))
 				case res.Kept > 0:
 					a.say("%s discarded; it is kept for 7 days: pando restore %s@%d", what, printable(res.CellName), res.Kept)
 				default:
 					a.say("%s discarded", what)
+				}
+				if res.Ended > 0 && !req.DryRun {
+					a.say("%s ended", plural(res.Ended, "process"))
 				}
 			})
 		},
@@ -352,9 +355,11 @@ func (a *app) restoreCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore CELL@N",
 		Short: "Bring a cell back to a checkpoint",
-		Long: `Bring a cell back to a checkpoint. Its processes end. What it was before stays a
-checkpoint. Restoring the kept result of a failed or discarded run makes that
-run pending again.`,
+		Long: `Bring a cell back to a checkpoint. What runs in it ends, and how many processes that
+is, is said; --dry-run says it before. If the checkpoint has memory (pando history
+marks it), what ran then goes on, unless --files is given. What the cell's files were
+before stays a checkpoint. Restoring the kept result of a failed or discarded run
+makes that run pending again.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, num, _ := strings.Cut(args[0], "@")
@@ -392,7 +397,13 @@ run pending again.`,
 
 func (a *app) restored(res api.RestoreResult, dry bool) {
 	if dry {
-		a.say("would go back to %s@%d; runs whose results would leave the workspace: %d", res.Cell.Name, res.Number, len(res.Lost))
+		a.say("would go back to %s@%d%s; runs whose results would leave the workspace: %d", res.Cell.Name, res.Number, ends(res.Ended, "would end"), len(res.Lost))
+		switch {
+		case res.Memory == api.MemoryRestored:
+			a.say("what ran in it then would go on: the checkpoint has its memory")
+		case res.Ended > 0:
+			a.say("of @%d the files would be restored, and no memory", res.Number)
+		}
 		if len(res.Reverted) > 0 {
 			a.say("would take back from %s: %s", res.Cell.Source, plural(len(res.Reverted), "file"))
 		}
@@ -407,7 +418,9 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	default:
 		a.say("its memory could not be restored, and nothing runs: %s", printableLines(res.Memory))
 	}
-	if res.Ended > 0 {
+	if res.Ended > 0 && res.Memory == "" {
+		a.say("%s ended, with what they had in memory: of @%d the files are restored, and no memory", plural(res.Ended, "process"), res.Number)
+	} else if res.Ended > 0 {
 		a.say("%s ended", plural(res.Ended, "process"))
 	}
 	if len(res.Lost) > 0 {
@@ -424,13 +437,22 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	}
 }
 
+// ends says how many processes end, behind what ends them; "" for none.
+func ends(n int, verb string) string {
+	if n == 0 {
+		return ""
+	}
+	return ", and " + plural(n, "process") + " " + verb
+}
+
 func (a *app) undoCmd() *cobra.Command {
 	var req api.UndoRequest
 	c := &cobra.Command{
 		Use: "undo [CELL]", Short: "Bring a cell back to before its latest change",
 		Long: `Bring a cell back to before its latest change, or to checkpoint N. What was applied of
 that to the source is taken back, too; when a file there is not what was written,
-nothing is changed, and the file is named.`,
+nothing is changed, and the file is named. What runs in the cell ends, as with pando
+restore.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			res, err := a.client.Undo(cmd.Context(), arg(args), req)

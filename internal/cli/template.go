@@ -152,7 +152,7 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
 	f.BoolVar(&req.DryRun, "dry-run", false, "check everything, build nothing")
-	complete(c, "backend", "auto", "namespace", "gvisor")
+	complete(c, "backend", "auto", "namespace", "gvisor", "microvm")
 	complete(c, "warm", interpreters...)
 	return c
 }
@@ -254,6 +254,9 @@ func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error 
 			does = "-- COMMAND"
 		}
 		a.say("%s, in %s: pando fork %s -n 10 %s", printable(say), took(t.TookMS), t.Name, does)
+		for _, g := range t.Inherited {
+			a.say("inherited by its forks: %s", printable(g))
+		}
 	})
 }
 
@@ -349,6 +352,9 @@ func showTemplate(w io.Writer, t api.Template) {
 	note("receipt", t.Receipt)
 	for _, n := range t.Notes {
 		note("note", n)
+	}
+	for _, g := range t.Inherited {
+		note("inherited", g)
 	}
 	fmt.Fprintln(w)
 	w.Write(templateYAML(t.Spec))

@@ -72,7 +72,7 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		if kind == cell.Internal {
 			d.cfg.Log.Error("request failed", "request", w.Header().Get("X-Request-Id"), "method", r.Method, "path", route.Path, "error", err)
 		}
-		err = route.explain(r, err)
+		err = d.as(r).cfg.Engine.Named(route.explain(r, err))
 		if s, ok := out.(*liner); ok { // the answer has begun
 			s.put(api.StreamLine{Error: errorOf(err)})
 			return false
@@ -88,7 +88,7 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		return r.Context().Err() == nil
 	}
 	if out, err = page(w, r, route, out); err != nil {
-		writeError(w, route.explain(r, err))
+		writeError(w, d.as(r).cfg.Engine.Named(route.explain(r, err)))
 		return false
 	}
 	writeJSON(w, http.StatusOK, out)

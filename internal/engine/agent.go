@@ -91,7 +91,7 @@ func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, 
 	}
 	agency, ok := inst.(backend.Agency)
 	if !ok {
-		return cell.Errorf(cell.Unsupported, opName, "choose --backend namespace", "cannot lend %s: this backend has no SSH agent for its cells", keys[0].Handle)
+		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot lend %s: this backend has no SSH agent for its cells", keys[0].Handle)
 	}
 	const start = "start an agent and add the key: eval $(ssh-agent); ssh-add"
 	if socket == "" {

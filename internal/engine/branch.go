@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if err != nil {
 		return res, err
 	}
+	defer func() { err = e.orFiles(id, err) }()
 	if err := e.still(ctx, id); err != nil { // before it is waited for
 		return res, err
 	}
@@ -110,23 +112,24 @@ func (e *Engine) still(ctx context.Context, id cell.ID) error {
 	if err != nil {
 		return err
 	}
-	busy := ""
 	if l := e.runIn(id); l != nil {
-		busy = "run " + string(l.id)
+		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or end it: pando stop "+c.Title(),
+			"cannot branch %s: run %s is under way in it", c.Title(), l.id)
 	}
+	busy := ""
 	e.mu.Lock()
 	for _, x := range e.execs {
 		select {
 		case <-x.done:
 		default:
 			if x.cell == id && !whole {
-				busy = "a command (" + x.id + ")"
+				busy = "the command " + clip(strings.Join(x.command, " "))
 			}
 		}
 	}
 	e.mu.Unlock()
 	if busy != "" {
-		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or fork its files: pando fork "+c.Title(),
+		return cell.Errorf(cell.Conflict, "engine.Branch", "wait until it has ended, or "+e.forkFiles(&c),
 			"cannot branch %s: %s is under way in it", c.Title(), busy)
 	}
 	return nil
@@ -177,16 +180,24 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	}
 	switch {
 	case b.whole && inst == nil:
-		return cell.Errorf(cell.Conflict, opName, "fork its files: pando fork "+c.Title(), "cannot branch %s: nothing runs in it", c.Title())
-	case i == nil && !b.whole:
-		return cell.Errorf(cell.Conflict, opName, "evaluate something in it first (pando eval "+c.Title()+"), or fork its files: pando fork "+c.Title(),
-			"cannot branch %s: it has no interpreter", c.Title())
-	case !b.whole && (inst == nil || i.Ended != ""):
-		return cell.Errorf(cell.Conflict, opName, "fork its files: pando fork "+c.Title(), "cannot branch %s: its interpreter is gone (%s)", c.Title(), orElse(i.Ended, orElse(c.Cause, causeAtRest)))
+		return cell.Errorf(cell.Conflict, opName, e.forkFiles(c), "cannot branch %s: nothing runs in it", c.Title())
+	case !b.whole && (i == nil || inst == nil || i.Ended != ""):
+		why := "it has no interpreter, and of a cell of backend " + c.Backend + " only that can be branched"
+		if i != nil {
+			why = "its interpreter is gone (" + orElse(i.Ended, orElse(c.Cause, causeAtRest)) + ")"
+		}
+		hint := e.forkFiles(c)
+		switch {
+		case inst != nil && !nothingRuns(ctx, inst):
+			hint += "; or begin anew in a cell that is branched with all that runs: --backend gvisor, or --backend microvm"
+		case i == nil:
+			hint = "evaluate something in it first (pando eval " + c.Title() + " CODE), or " + hint
+		}
+		return cell.Errorf(cell.Conflict, opName, hint, "cannot branch %s: %s", c.Title(), why)
 	case c.State == cell.Paused:
-		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cannot branch %s: it is paused", c.Title())
 	case c.Volume > 0:
-		return cell.Errorf(cell.Unsupported, opName, "fork its files ("+c.Title()+"@N), or make it without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
+		return cell.Errorf(cell.Unsupported, opName, e.forkFiles(c)+"; or work in a cell without --disk", "cannot branch %s: it has a disk of its own, which can't be in two states", c.Title())
 	}
 	back, err := e.backend(c.Backend)
 	if err != nil {
@@ -197,7 +208,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 		return err
 	}
 	if caps.LiveBranch != "" && !b.whole {
-		return cell.Errorf(cell.Unsupported, opName, "choose --backend namespace", "cannot branch %s: %s", c.Title(), caps.LiveBranch)
+		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot branch %s: %s", c.Title(), caps.LiveBranch)
 	}
 	if b.w, err = e.warmer(inst); err != nil {
 		return err
@@ -206,7 +217,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 		return err
 	}
 	if n := len(c.Gen.Base.Layers); b.p.Mounts() && n >= maxBranchLayers {
-		return cell.Errorf(cell.Unsupported, opName, "stop it and go on in a fork of its files: pando fork "+c.Title(),
+		return cell.Errorf(cell.Unsupported, opName, "go on in a fork of its files: pando stop "+c.Title()+", then pando fork "+c.Title(),
 			"cannot branch %s: its files are %d layers, and no more can be put on each other", c.Title(), n)
 	}
 	return e.mayFork(c, b.count)

@@ -336,7 +336,7 @@ func (b *build) publish(ctx context.Context) (Template, error) {
 	e, c := b.e, &b.x.c
 	spec, unkept := keepable(b.p.req)
 	t := Template{Name: spec.Name, Cell: c.ID, Spec: spec, Unkept: unkept, Built: time.Now().UTC(), TookMS: ms(time.Since(b.began)),
-		Version: b.warmth.Version, Program: b.prog, Paths: b.paths, Slow: b.warmth.Slow, Notes: b.notes}
+		Version: b.warmth.Version, Program: b.prog, Paths: b.paths, Slow: b.warmth.Slow, Notes: b.notes, Inherited: b.warmth.Inherited}
 	first, err := e.reg.number(c.ID, 1)
 	if err != nil {
 		return t, err

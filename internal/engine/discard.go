@@ -48,9 +48,13 @@ func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.Dis
 		return out, err
 	}
 	out = api.DiscardResult{CellName: c.Title(), Runs: runsAPI(o.covers), Number: to.Number, DryRun: req.DryRun}
-	if len(o.covers) > 1 && !req.Lose && !req.DryRun {
+	ask := len(o.covers) > 1 && !req.Lose
+	if out.Ended, err = e.running(ctx, c); err != nil && (req.DryRun || ask) {
+		return out, err
+	}
+	if ask && !req.DryRun {
 		return out, cell.Errorf(cell.Conflict, opName, "confirm it with --yes, or name one run",
-			"this throws away the results of %s", join(o.runs()))
+			"this throws away the results of %s%s", join(o.runs()), alsoEnds(out.Ended, true))
 	}
 	if req.DryRun {
 		out.Cell = e.cellView(c)

@@ -91,9 +91,9 @@ type Engine struct {
 	lending sync.Mutex
 	// spending is held while commands are counted. It stands before registry.mu.
 	spending sync.Mutex
-	// interping is held while the record of an interpreter is changed. It stands
+	// interping is held while the record of a cell's interpreter is changed. It stands
 	// before registry.mu.
-	interping sync.Mutex
+	interping cellLocks
 
 	// leasing is held while the record of a lease is changed. It stands before
 	// mu and registry.mu.
@@ -137,6 +137,9 @@ type Engine struct {
 	// somebody sees to it.
 	forgotten  []cell.ID
 	forgetting bool
+	// dropped are removed cells whose layers may go, and dropping that somebody sees to it.
+	dropped  []*Cell
+	dropping bool
 }
 
 // errClosing is the cause of work that ends because the daemon does.
@@ -223,7 +226,7 @@ func (e *Engine) backend(name string) (backend.Backend, error) {
 			return b, nil
 		}
 	}
-	return nil, cell.Errorf(cell.Unsupported, "engine.backend", "choose --backend namespace", "this pando has no backend %q", name)
+	return nil, cell.Errorf(cell.Unsupported, "engine.backend", cell.Isolated, "this pando has no backend %q", name)
 }
 
 // provider returns the best one that works here with a backend, and why not a

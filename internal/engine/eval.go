@@ -266,9 +266,9 @@ func (e *Engine) dismiss(ctx context.Context, c *Cell) (notes []string, err erro
 	e.endInterp(c.ID, cause) // before it has ended: a daemon that comes next must not take a new one for it
 	if err := w.Dismiss(ctx); err != nil && cell.KindOf(err) != cell.NotFound {
 		if was != nil {
-			e.interping.Lock()
+			unlock := e.interping.lock(c.ID)
 			err = errors.Join(err, e.reg.commit(was))
-			e.interping.Unlock()
+			unlock()
 		}
 		if cell.KindOf(err) == cell.Conflict {
 			return nil, refuse(cell.HintOf(err)+", or end all that runs in the cell: pando stop "+c.Title(), err)
@@ -326,8 +326,7 @@ func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
 
 // hasInterpreter records an interpreter that was found living.
 func (e *Engine) hasInterpreter(c *Cell, st cell.Warmth) error {
-	e.interping.Lock()
-	defer e.interping.Unlock()
+	defer e.interping.lock(c.ID)()
 	i := e.reg.interp(c.ID)
 	if i == nil || i.Ended != "" || !i.Started.Equal(st.Started) {
 		former := ""

@@ -78,7 +78,7 @@ func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	defer release()
 	l, ok := inst.(backend.Dialer)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "engine.Ports", "choose --backend namespace", "the ports of a cell on backend %s are not known", c.Backend)
+		return nil, cell.Errorf(cell.Unsupported, "engine.Ports", cell.Isolated, "the ports of a cell on backend %s are not known", c.Backend)
 	}
 	return l.Ports(ctx)
 }

@@ -40,7 +40,7 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 // worked; if not, whoever asks for the run is told why, and it is tried again.
 func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cells ...any) bool {
 	run := p.run
-	run.Error = errorAPI(cause)
+	run.Error = e.errorAPI(cause)
 	if !strings.HasPrefix(run.Error.Message, "cannot ") {
 		run.Error.Message = "cannot start the run: " + run.Error.Message
 	}
@@ -74,7 +74,7 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 // failRun records that a run could not be brought to its end: its cell is
 // failed, with the cause, and its checkpoints are intact.
 func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
-	run.Error = errorAPI(cause)
+	run.Error = e.errorAPI(cause)
 	run.Error.Message = redactor.String("cannot finish run " + run.ID + ": " + run.Error.Message)
 	if run.Error.Hint == "" {
 		run.Error.Hint = "bring the cell back with pando restore " + c.Title() + "@N"

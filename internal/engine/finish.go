@@ -203,11 +203,14 @@ func (x *execution) quiesce(ctx context.Context) error {
 	if inst == nil {
 		return nil
 	}
-	ends := x.c.Anonymous() || x.l.ending.Load() || (x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive)
-	if !ends {
-		ends = nothingRuns(ctx, inst)
-	}
-	if !ends {
+	back := x.ownFailure() && x.run.In.OnFailure == "restore" && !x.run.Interactive
+	switch {
+	case x.c.Anonymous() || x.l.ending.Load():
+	case back:
+		if list, err := inst.List(ctx); err == nil && len(list) > 0 {
+			x.run.Notes = append(x.run.Notes, countProcesses(len(list))+" of the cell ended with the restore")
+		}
+	case !nothingRuns(ctx, inst):
 		return nil
 	}
 	if err := x.e.deactivate(ctx, x.c.ID, "the run ended"); err != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -58,8 +59,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	} else {
 		if inst := e.instance(src.ID); inst != nil {
 			if !nothingRuns(ctx, inst) {
-				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName,
-					fmt.Sprintf("branch it: pando branch %s; or fork its files as of a checkpoint: pando fork %s@%d, or make one now: pando checkpoint %s", src.Title(), src.Title(), e.headNumber(&src), src.Title()),
+				return api.ForkResult{}, cell.Errorf(cell.Unsupported, opName, e.branchOrFiles(ctx, &src),
 					"cannot fork %s: it has processes, whose memory a fork of files would leave behind", src.Title())
 			}
 		}
@@ -69,7 +69,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		return api.ForkResult{}, err
 	}
 	if k.Gone {
-		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "", "checkpoint %s@%d was removed: it expired, was given up, or made room", src.Title(), k.Number)
+		return api.ForkResult{}, cell.Errorf(cell.NotFound, opName, "pando history "+src.Title()+" shows those that are there", "checkpoint %s@%d was removed: it expired, was given up, or made room", src.Title(), k.Number)
 	}
 	if _, err := e.tree(ctx, &k); err != nil {
 		return api.ForkResult{}, err
@@ -220,4 +220,36 @@ func (e *Engine) headNumber(c *Cell) int {
 		return 0
 	}
 	return k.Number
+}
+
+// forkFiles says how the files of a cell can be forked now. While something runs in it,
+// they are forked as of a checkpoint.
+func (e *Engine) forkFiles(c *Cell) string {
+	if e.atRest(c.ID) {
+		return "fork its files: pando fork " + c.Title()
+	}
+	return fmt.Sprintf("fork its files as of a checkpoint: pando fork %s@%d --files, or make one now: pando checkpoint %s", c.Title(), e.headNumber(c), c.Title())
+}
+
+// branchOrFiles is forkFiles of a cell that runs, with the branch where that can be had.
+func (e *Engine) branchOrFiles(ctx context.Context, c *Cell) string {
+	i := e.reg.interp(c.ID)
+	whole, err := e.captures(ctx, c)
+	if c.Volume > 0 || err != nil || !whole && (i == nil || i.Ended != "") {
+		return e.forkFiles(c)
+	}
+	return "branch it: pando branch " + c.Title() + "; or " + e.forkFiles(c)
+}
+
+// orFiles adds to the refusal of a branch what always can be had, unless its hint names it.
+func (e *Engine) orFiles(id cell.ID, err error) error {
+	k, hint := cell.KindOf(err), cell.HintOf(err)
+	c, cerr := e.reg.cell(id)
+	if cerr != nil || strings.Contains(hint, "pando fork") || k != cell.Unsupported && !strings.HasSuffix(hint, cell.ForkSandbox) {
+		return err
+	}
+	if hint != "" {
+		hint += "; or "
+	}
+	return cell.Errorf(k, "engine.Branch", hint+e.forkFiles(&c), "%w", err)
 }

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -41,20 +44,27 @@ func (e *Engine) GC(ctx context.Context, dry bool) (res api.GCResult, err error)
 		}
 	}
 	now := time.Now()
-	for _, c := range e.reg.listCells() {
-		if !e.expired(&c, now) {
-			continue
+	cells := e.reg.listCells()
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return !e.expired(&c, now) })
+	used := make([]bool, len(cells)) // somebody works in it again
+	if !dry {
+		var workers errgroup.Group
+		workers.SetLimit(removesAtOnce)
+		for i, c := range cells {
+			workers.Go(func() error {
+				gone, err := e.removeExpired(ctx, c.ID, now)
+				used[i] = !gone
+				return err
+			})
 		}
-		if !dry {
-			gone, err := e.removeExpired(ctx, c.ID, now)
-			if err != nil {
-				return res, err
-			}
-			if !gone {
-				continue // somebody works in it again
-			}
+		if err := workers.Wait(); err != nil {
+			return res, err
 		}
-		add(api.GCItem{What: "cell", Name: c.Title(), Why: "expired"})
+	}
+	for i, c := range cells {
+		if !used[i] {
+			add(api.GCItem{What: "cell", Name: c.Title(), Why: "expired"})
+		}
 	}
 	items, err := e.expireCheckpoints(ctx, dry, now)
 	if err != nil {

@@ -61,7 +61,7 @@ func (e *Engine) mayHaveImage(p *runPlan) error {
 	}
 	caps, err := e.caps(e.life, p.backend)
 	if err == nil && caps.Mounts != "" {
-		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out --image, or choose --backend namespace", "cannot use image %s: %s", p.image, caps.Mounts)
+		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out --image, or "+cell.Isolated, "cannot use image %s: %s", p.image, caps.Mounts)
 	}
 	return err
 }

@@ -51,10 +51,10 @@ func (e *Engine) capturesOn(ctx context.Context, b backend.Backend) (bool, error
 func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, brief bool) (_ *instant, err error) {
 	src, ok := inst.(backend.Capturer)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "engine.instant", "choose --backend gvisor", "cannot capture the memory of %s: its backend can't", c.Title())
+		return nil, cell.Errorf(cell.Unsupported, "engine.instant", cell.ForkSandbox, "cannot capture the memory of %s: its backend can't", c.Title())
 	}
 	if c.Volume > 0 {
-		return nil, cell.Errorf(cell.Unsupported, "engine.instant", "fork its files ("+c.Title()+"@N), or make it without --disk", "cannot capture the memory of %s: it has a disk of its own, which can't be in two states", c.Title())
+		return nil, cell.Errorf(cell.Unsupported, "engine.instant", e.forkFiles(c)+"; or work in a cell without --disk", "cannot capture the memory of %s: it has a disk of its own, which can't be in two states", c.Title())
 	}
 	if err := e.layOwn(ctx, c, p); err != nil {
 		return nil, err

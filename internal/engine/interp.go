@@ -30,7 +30,7 @@ func (e *Engine) warmer(inst backend.Instance) (backend.Warmer, error) {
 	if w, ok := inst.(backend.Warmer); ok {
 		return w, nil
 	}
-	return nil, cell.Errorf(cell.Unsupported, "engine.warmer", "choose --backend namespace", "cannot keep an interpreter: this backend has none")
+	return nil, cell.Errorf(cell.Unsupported, "engine.warmer", cell.Isolated, "cannot keep an interpreter: this backend has none")
 }
 
 // interpreter reports whether an interpreter is known to live in a cell.
@@ -220,8 +220,7 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 
 // endInterp writes down why a cell's interpreter is gone, if it has one.
 func (e *Engine) endInterp(id cell.ID, cause string) {
-	e.interping.Lock()
-	defer e.interping.Unlock()
+	defer e.interping.lock(id)()
 	i := e.reg.interp(id)
 	if i == nil || i.Ended != "" {
 		return

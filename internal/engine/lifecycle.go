@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -235,10 +236,27 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	return nil
 }
 
+// removesAtOnce is how many cells are taken down at a time. What they write down comes to
+// the disk together.
+const removesAtOnce = 16
+
+// removeCells is Remove for several cells. One that fails does not keep the others.
+func (e *Engine) removeCells(ctx context.Context, cells []Cell) error {
+	var g errgroup.Group
+	g.SetLimit(removesAtOnce)
+	for _, c := range cells {
+		g.Go(func() error {
+			_, err := e.Remove(ctx, c.ID, false)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
 // doRemoveAll removes cells that no run was in yet, with one record for all.
 func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 	var workers errgroup.Group
-	workers.SetLimit(4)
+	workers.SetLimit(removesAtOnce)
 	var objects []any
 	var gone []*Cell
 	for _, id := range ids {
@@ -348,34 +366,68 @@ func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err erro
 // dropCell frees what a removed cell held, as far as nobody else needs it,
 // behind whoever removed it. What it misses, gc finds.
 func (e *Engine) dropCell(c *Cell) {
-	id, gone := c.ID, *c
-	shared := len(e.reg.listAll(id)) <= 1 && !e.orphaned(c) // a base, which other cells of the source have too
+	gone := *c
 	e.background(func(ctx context.Context) {
-		if err := e.awaitGone(context.WithoutCancel(ctx), id); err != nil {
+		if err := e.awaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
 			return
 		}
-		if !e.lowers(id) {
-			if err := e.removePrivate(id); err != nil {
-				e.log.Warn("cannot remove a cell's files", "cell", id, "error", err)
+		if !e.lowers(gone.ID) {
+			if err := e.removePrivate(gone.ID); err != nil {
+				e.log.Warn("cannot remove a cell's files", "cell", gone.ID, "error", err)
 			}
 		}
-		e.dropLayers(&gone)
-		defer e.keepReserve() // there may be room for it again
-		defer e.forgetFork(&gone)
-		if shared {
-			return
-		}
-		if _, err := e.collectLayers(false, func(owner cell.ID) bool { return owner == id }); err != nil {
-			e.log.Warn("cannot free a cell's layers", "cell", id, "error", err)
+		e.mu.Lock()
+		e.dropped = append(e.dropped, &gone)
+		busy := e.dropping
+		e.dropping = true
+		e.mu.Unlock()
+		if !busy {
+			e.dropDropped()
 		}
 	})
+}
+
+// dropDropped frees the layers of the cells that were removed meanwhile, until there are
+// none. What the others need is found out once for all of them: of a thousand cells, it
+// takes as long as to remove one.
+func (e *Engine) dropDropped() {
+	for {
+		e.mu.Lock()
+		list := e.dropped
+		e.dropped = nil
+		e.dropping = len(list) > 0
+		e.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		needed := sync.OnceValue(func() map[string]bool {
+			layers, _, _ := e.needed()
+			return layers
+		})
+		owners := map[cell.ID]bool{}
+		for _, c := range list {
+			e.dropLayers(c, needed)
+			if len(e.reg.listAll(c.ID)) > 1 || e.orphaned(c) { // else it had a base alone, which other cells of the source have too
+				owners[c.ID] = true
+			}
+		}
+		if len(owners) > 0 {
+			if _, err := e.collectLayers(false, func(owner cell.ID) bool { return owners[owner] }); err != nil {
+				e.log.Warn("cannot free the layers of removed cells", "error", err)
+			}
+		}
+		e.keepReserve() // there may be room for it again
+		for _, c := range list {
+			e.forgetFork(c)
+		}
+	}
 }
 
 // dropLayers removes the writable layers of a cell that is gone, and those
 // below its home and /tmp, which no checkpoint names, as far as no fork or
 // branch needs them. (While the cell that it was forked from is there, that
 // needs them.)
-func (e *Engine) dropLayers(c *Cell) {
+func (e *Engine) dropLayers(c *Cell, needed func() map[string]bool) {
 	shared := c.Template != ""
 	if c.Home != nil && !shared {
 		shared = true
@@ -384,20 +436,13 @@ func (e *Engine) dropLayers(c *Cell) {
 			shared = err != nil || !onLayersOf(c.Home, up.Home)
 		}
 	}
-	if !shared {
-		for _, g := range c.gens() {
-			e.dropLayer(c.Provider, g.Layer)
-		}
-		return
-	}
-	needed, _, _ := e.needed()
 	for _, g := range c.gens() {
 		layers := []string{g.Layer}
-		if g != c.Gen {
+		if shared && g != c.Gen {
 			layers = append(layers, g.Base.Layers...)
 		}
 		for _, l := range layers {
-			if !needed[l] {
+			if !shared || !needed()[l] {
 				e.dropLayer(c.Provider, l)
 			}
 		}

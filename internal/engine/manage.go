@@ -27,7 +27,7 @@ func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 	}
 	f, ok := inst.(backend.Filer)
 	if !ok {
-		return cell.Errorf(cell.Unsupported, "engine.Manage", "choose --backend namespace", "cannot look at single files of a cell on backend %s", c.Backend)
+		return cell.Errorf(cell.Unsupported, "engine.Manage", cell.Isolated, "cannot look at single files of a cell on backend %s", c.Backend)
 	}
 	a.Path, a.UID, a.GID = inCell(&c, a.Path), c.Setup.User.UID, c.Setup.User.GID
 	if a.Act == cell.FileMove {
@@ -108,7 +108,7 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	d, ok := inst.(backend.Dialer)
 	if !ok {
 		release()
-		return nil, cell.Errorf(cell.Unsupported, "engine.Dial", "choose --backend namespace", "cannot connect to a cell on backend %s", c.Backend)
+		return nil, cell.Errorf(cell.Unsupported, "engine.Dial", cell.Isolated, "cannot connect to a cell on backend %s", c.Backend)
 	}
 	conn, err := d.Dial(ctx, port)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
@@ -68,17 +69,20 @@ func (e *Engine) ownDir(c *Cell, why string) string {
 // folder: layers over an image that it was forked with.
 func (e *Engine) lowers(id cell.ID) bool {
 	at := e.private(id) + "/"
-	for _, c := range e.reg.listCells() {
-		if c.ID == id {
+	needs := func(m cell.Mount) bool {
+		return slices.ContainsFunc(m.Lower, func(l string) bool { return len(l) > len(at) && l[:len(at)] == at })
+	}
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	seen := map[cell.Digest]bool{} // forks have their mounts from one record
+	for _, c := range e.reg.cells {
+		if c.ID == id || c.State == cell.Removed || seen[c.Shared] {
 			continue
 		}
-		for _, m := range c.Setup.Mounts {
-			for _, l := range m.Lower {
-				if len(l) > len(at) && l[:len(at)] == at {
-					return true
-				}
-			}
+		if slices.ContainsFunc(c.Setup.Mounts, needs) {
+			return true
 		}
+		seen[c.Shared] = !c.Shared.IsZero()
 	}
 	return false
 }

@@ -274,11 +274,17 @@ func (x *execution) beforeCheckpoint(ctx context.Context) error {
 // topmost layer is copied while they are frozen. c is changed and committed.
 // The caller holds the cell's turn.
 func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run cell.RunID) (Checkpoint, error) {
+	return e.settleWith(ctx, c, Checkpoint{Kind: kind, Message: message, Run: run}, false)
+}
+
+// settleWith is settle, with what the new checkpoint is about; with memory, it has what runs
+// in the cell, too, where that can be captured.
+func (e *Engine) settleWith(ctx context.Context, c *Cell, k Checkpoint, memory bool) (Checkpoint, error) {
 	head, err := e.reg.checkpoint(c.Head)
 	if err != nil {
 		return head, err
 	}
-	if err := e.unfinished(c, run); err != nil {
+	if err := e.unfinished(c, k.Run); err != nil {
 		return head, err
 	}
 	if c.Gen == nil {
@@ -289,13 +295,13 @@ func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run 
 	if err != nil {
 		return head, err
 	}
-	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: head.ID, Kind: kind, Run: run, Message: message, Created: time.Now().UTC()}
+	k.ID, k.Cell, k.Number, k.Parent, k.Created = cell.NewCheckpointID(), c.ID, c.Next, head.ID, time.Now().UTC()
 	inst, err := e.living(ctx, c)
 	if err != nil {
 		return head, err
 	}
 	if inst != nil {
-		err = e.underLiving(ctx, p, inst, c, &k)
+		err = e.underLiving(ctx, p, inst, c, &k, memory)
 	} else {
 		if err = affordable(ctx, p, c); err == nil {
 			k.State, err = p.Freeze(ctx, *c.Gen)
@@ -387,13 +393,13 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpo
 
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
-func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, k *Checkpoint) error {
+func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, k *Checkpoint, memory bool) error {
 	k.Under = underFiles
 	ok, err := e.captures(ctx, c)
 	if err != nil {
 		return err
 	}
-	if ok && k.Kind == kindManual && !nothingRuns(ctx, inst) {
+	if ok && memory && !nothingRuns(ctx, inst) {
 		t, err := e.instantOf(ctx, p, inst, c, false)
 		if err == nil {
 			defer t.forget()
@@ -407,7 +413,7 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
 			return err
 		}
-		k.Under += "; not their memory: " + err.Error()
+		k.Under += "; not their memory: " + withNames(err, e.reg.cell).Error()
 	}
 	k.State, err = e.snapshot(ctx, p, inst, c)
 	return err

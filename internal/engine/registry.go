@@ -523,7 +523,11 @@ func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
 	if k := r.checkpoints[r.numbered[id][n]]; k != nil {
 		return *k, nil
 	}
-	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history CELL` to see its checkpoints", "no checkpoint @%d", n)
+	of := string(id)
+	if c := r.cells[id]; c != nil {
+		of = c.Title()
+	}
+	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history "+of+"` to see its checkpoints", "no checkpoint %s@%d", of, n)
 }
 
 func (r *registry) run(id cell.RunID) (Run, error) {

@@ -49,7 +49,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		return api.RestoreResult{}, err
 	}
 	if k.Gone {
-		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "", "checkpoint %s@%d was removed: it expired, was given up, or made room", c.Title(), k.Number)
+		return api.RestoreResult{}, cell.Errorf(cell.NotFound, "engine.Restore", "pando history "+c.Title()+" shows those that are there", "checkpoint %s@%d was removed: it expired, was given up, or made room", c.Title(), k.Number)
 	}
 	want, err := termsOf(req.Certify, req.AtFork)
 	if err == nil && (k.Memory == nil || req.Files) {
@@ -75,14 +75,18 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 			}
 		}
 	}
-	if len(lost) > 0 && !req.Lose && !req.DryRun {
+	ask := len(lost) > 0 && !req.Lose
+	if res.Ended, err = e.running(ctx, &c); err != nil && (req.DryRun || ask) { // else it is a way out of a cell that does not answer
+		return res, err
+	}
+	if ask && !req.DryRun {
 		return res, cell.Errorf(cell.Conflict, "engine.Restore", "confirm it with --yes",
-			"going back to %s@%d takes the results of %s out of the workspace", c.Title(), k.Number, join(res.Lost))
+			"going back to %s@%d takes the results of %s out of the workspace%s", c.Title(), k.Number, join(res.Lost), alsoEnds(res.Ended, k.Memory == nil || req.Files))
 	}
 	if len(back) > 0 {
 		r, err := e.revertHeld(ctx, &c, back, api.RevertRequest{Reason: "undone", DryRun: req.DryRun})
 		if err != nil {
-			return res, cell.Errorf(cell.KindOf(err), "engine.Undo", "see to these files; or undo it in the cell alone: pando undo --keep-source", "cannot undo what was applied: %w", err)
+			return res, cell.Errorf(cell.KindOf(err), "engine.Undo", "see to these files; or undo it in the cell alone: pando undo "+c.Title()+" --keep-source", "cannot undo what was applied: %w", err)
 		}
 		res.Reverted = r.Reverted
 		for _, again := range r.Runs { // what was applied with what is undone, and is not undone itself
@@ -93,6 +97,9 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		lost = e.lostBy(&c, &k) // with their verdicts of now
 	}
 	if req.DryRun {
+		if k.Memory != nil && !req.Files {
+			res.Memory = api.MemoryRestored
+		}
 		res.Cell = e.cellView(&c)
 		return res, nil
 	}
@@ -111,11 +118,6 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 			if err := e.tryAt(ctx, at, &c, &k, want); err != nil {
 				return res, cell.Errorf(cell.KindOf(err), "engine.Restore", cell.HintOf(err), "cannot restore %s@%d with its memory, and nothing was changed: %w", c.Title(), k.Number, err)
 			}
-		}
-	}
-	if inst := e.instance(c.ID); inst != nil {
-		if list, err := inst.List(ctx); err == nil {
-			res.Ended = len(list)
 		}
 	}
 	from, err := e.reg.checkpoint(c.Head)
@@ -175,6 +177,37 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	}
 	res.Cell, res.TreeDigest, res.TookMS = e.cellView(&c), k.Tree.String(), ms(time.Since(began))
 	return res, nil
+}
+
+// running counts the processes of a cell.
+func (e *Engine) running(ctx context.Context, c *Cell) (int, error) {
+	inst, err := e.instanceOf(c)
+	if inst == nil {
+		return 0, err
+	}
+	list, err := inst.List(ctx)
+	return len(list), err
+}
+
+// alsoEnds is what the question before an act says of the processes that end with it,
+// forGood if no memory of theirs is anywhere afterwards.
+func alsoEnds(n int, forGood bool) string {
+	text := ""
+	if n > 0 {
+		text = ", and ends " + countProcesses(n)
+	}
+	if n > 0 && forGood {
+		text += ", with what they have in memory"
+	}
+	return text
+}
+
+// countProcesses is so many processes in words.
+func countProcesses(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
@@ -314,7 +347,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 		return api.Checkpoint{}, err
 	}
 	req.Message = redactor.String(req.Message)
-	k, err := e.settle(ctx, &c, kindManual, req.Message, "")
+	k, err := e.settleWith(ctx, &c, Checkpoint{Kind: kindManual, Message: req.Message}, true)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
@@ -342,7 +375,7 @@ func (e *Engine) usable(id cell.ID) (Cell, error) {
 		return c, err
 	}
 	if c.Head == "" {
-		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s has no workspace: %s", c.Title(), orElse(c.Cause, "it was never complete"))
+		return c, cell.Errorf(cell.Conflict, "engine", "remove it: pando rm "+c.Title(), "cell %s has no workspace: %s", c.Title(), orElse(c.Cause, "it was never complete"))
 	}
 	return c, nil
 }

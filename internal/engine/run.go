@@ -297,7 +297,7 @@ func (e *Engine) planGovernance(p *runPlan) error {
 	// What can't be enforced is no policy: nothing runs without it.
 	caps, err := e.caps(e.life, p.backend)
 	if err == nil && caps.Mounts != "" {
-		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out files and processes of the policy, or choose --backend namespace",
+		err = cell.Errorf(cell.Unsupported, "engine.StartRun", "leave out files and processes of the policy, or "+cell.Isolated,
 			"cannot hide, protect or deny anything: %s", caps.Mounts)
 	}
 	return err

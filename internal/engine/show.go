@@ -144,10 +144,6 @@ func assuranceAPI(a cell.Assurance) api.Assurance {
 	return v
 }
 
-func errorAPI(err error) *api.Error {
-	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
-}
-
 // Tree is the family of a cell, or of all cells for "", as trees.
 func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 	e := v.e

@@ -35,6 +35,8 @@ type Template struct {
 	Receipt string              `json:"receipt,omitempty"`
 	Notes   []string            `json:"notes,omitempty"`
 	Slow    string              `json:"slow,omitempty"` // why forks of it take longer than they could
+	// Inherited: see api.Template.
+	Inherited []string `json:"inherited,omitempty"`
 	// Unkept are the variables whose values look like secrets, and are in no
 	// record.
 	Unkept []string `json:"unkept,omitempty"`
@@ -153,7 +155,7 @@ func (e *Engine) canFork(b backend.Backend) error {
 	}
 	for _, why := range []string{caps.Eval, caps.Fork} {
 		if why != "" {
-			return cell.Errorf(cell.Unsupported, "engine.BuildTemplate", "choose --backend namespace", "cannot keep a template on backend %s: %s", b.Name(), why)
+			return cell.Errorf(cell.Unsupported, "engine.BuildTemplate", cell.Isolated, "cannot keep a template on backend %s: %s", b.Name(), why)
 		}
 	}
 	return nil
@@ -166,7 +168,7 @@ func (c *Cell) forkedOnly() error {
 		return nil
 	}
 	return cell.Errorf(cell.Conflict, "engine", "fork it: pando fork "+c.Template+"; remove it: pando template rm "+c.Template,
-		"cannot work in cell %s: it is the warm parent of template %s", c.ID, c.Template)
+		"cannot work in the cell of template %s: it is only forked", c.Template)
 }
 
 // What may have a name already: see taken.
@@ -267,7 +269,7 @@ func (e *Engine) Template(name string) (api.Template, error) {
 
 func (e *Engine) templateView(t *Template) api.Template {
 	v := api.Template{Name: t.Name, Cell: string(t.Cell), Spec: t.Spec, Digest: t.Digest.String(), Built: t.Built, TookMS: t.TookMS, Version: t.Version,
-		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Cells: []string{}}
+		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Inherited: t.Inherited, Cells: []string{}}
 	e.mu.Lock()
 	_, warm := e.interps[t.Cell]
 	busy := e.building[t.Name]
@@ -393,10 +395,8 @@ func (e *Engine) RemoveTemplate(ctx context.Context, name string, req api.Templa
 	}
 	e.drain(ctx, name, "its template was removed")
 	if req.Cascade {
-		for _, c := range cells {
-			if _, err := e.Remove(ctx, c.ID, false); err != nil {
-				return v, err
-			}
+		if err := e.removeCells(ctx, cells); err != nil {
+			return v, err
 		}
 	}
 	if err := e.freeing(func() error { return e.reg.commit(forget(forgetTemplate + name)) }); err != nil {

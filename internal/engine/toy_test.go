@@ -33,6 +33,7 @@ type toyHost struct {
 	changed chan struct{}    // closed when that changes
 	forked  int              // how many forks were ever made
 	slow    chan struct{}    // forks wait for it, if it is there
+	ending  func()           // called when all in a cell is about to be ended, if it is there
 }
 
 func newToyHost(h *mem.Host) *toyHost {
@@ -201,7 +202,11 @@ func (i *toyInstance) Remove(ctx context.Context, cause string) error {
 func (i *toyInstance) KillAll(ctx context.Context, cause string) (int, error) {
 	i.h.mu.Lock()
 	delete(i.h.cells, i.ID())
+	ending := i.h.ending
 	i.h.mu.Unlock()
+	if ending != nil {
+		ending()
+	}
 	return i.Instance.KillAll(ctx, cause)
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -82,4 +83,21 @@ func (t *turns) try(id cell.ID, who string) (release func(), err error) {
 	return t.take(ctx, id, who, func(holder string) { // it was taken meanwhile
 		cancel(cell.Errorf(cell.Conflict, "engine.turns", "try again later", "%s is in use: %s", id, holder))
 	})
+}
+
+// cellLocks are locks of cells. Some cells share one: nobody holds those of two cells.
+type cellLocks [64]sync.Mutex
+
+var cellLockSeed = maphash.MakeSeed()
+
+// of is that of a cell.
+func (l *cellLocks) of(id cell.ID) *sync.Mutex {
+	return &l[maphash.String(cellLockSeed, string(id))%uint64(len(l))]
+}
+
+// lock takes that of a cell, until unlock is called.
+func (l *cellLocks) lock(id cell.ID) (unlock func()) {
+	m := l.of(id)
+	m.Lock()
+	return m.Unlock
 }

@@ -15,7 +15,7 @@ func (b *build) unforkable(err error) error {
 	if !ok {
 		return err
 	}
-	return cell.Errorf(cell.KindOf(err), "engine.BuildTemplate", before+"fork its whole sandbox: "+buildCommand(b.p.req, "gvisor"), "%w", err)
+	return cell.Errorf(cell.KindOf(err), "engine.BuildTemplate", before+"fork its whole sandbox, with --backend gvisor or microvm: "+buildCommand(b.p.req, "gvisor"), "%w", err)
 }
 
 // longArgument is how long an argument may be that is repeated to a person.

@@ -13,7 +13,7 @@ func TestUnforkable(t *testing.T) {
 	b := &build{p: &templatePlan{req: api.TemplateRequest{Name: "js", Warm: "node", From: "/src/my project", Setup: "let a = 'b'", Ready: "a\n", Allow: []string{"@npm", "example.org"},
 		Env: []string{"MODE=a b", "TOKEN=ghp_" + strings.Repeat("a1B2", 9)}, Limits: api.Limits{Memory: "1G"}, Policy: "version: 1"}}}
 	refused := cell.Errorf(cell.Unsupported, "x", "end them before, or "+cell.ForkSandbox, "cannot fork it")
-	want := `end them before, or fork its whole sandbox: pando template build js --backend gvisor --warm node --from '/src/my project' ` +
+	want := `end them before, or fork its whole sandbox, with --backend gvisor or microvm: pando template build js --backend gvisor --warm node --from '/src/my project' ` +
 		`--setup 'let a = '\''b'\''' --ready @FILE --allow @npm --allow example.org --memory 1G --env 'MODE=a b' --env TOKEN --policy FILE`
 	if err := b.unforkable(refused); cell.HintOf(err) != want || cell.KindOf(err) != cell.Unsupported || !strings.Contains(err.Error(), "cannot fork it") {
 		t.Errorf("%v\nhint %s\nwant %s", err, cell.HintOf(err), want)

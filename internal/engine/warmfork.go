@@ -676,7 +676,7 @@ func (f *forking) removeAll(ctx context.Context, made []*child) error {
 func (f *forking) say(ch *child) {
 	ch.res.Hit, ch.res.MS = ch.hit, ms(time.Since(f.began))
 	if ch.err != nil {
-		ch.res.Error = errorAPI(ch.err)
+		ch.res.Error = f.e.errorAPI(ch.err)
 	}
 	if ch.c.ID == "" {
 		ch.res.Cell = api.Cell{Name: ch.c.Name, State: string(cell.Failed), Downgrades: []string{}, LeftOut: []api.LeftOut{}}

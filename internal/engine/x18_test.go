@@ -5,9 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // A template whose image is damaged is not warm: it says what is wrong and what to do.
@@ -47,4 +50,86 @@ func TestX18DamagedTemplateIsNotWarm(t *testing.T) {
 	b.must(os.WriteFile(filepath.Join(dir, wholeFile), []byte("{"), 0o600))
 	state("its facts are torn", templateFailed, "cannot be read")
 	b.must(os.RemoveAll(dir))
+}
+
+// The forks of a template that is removed with them end several at a time, and nothing of
+// them is left.
+func TestX18ManyEndAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.template("warm", "x = 1\nwrite ~/dot 2")
+	b.fork("warm", api.WarmForkRequest{Count: 2 * removesAtOnce})
+	b.run("warm-1", "echo 1 > f")
+	b.branch("warm-2", api.BranchRequest{})
+	var mu sync.Mutex
+	n := 0
+	many := make(chan struct{})
+	met := sync.OnceFunc(func() { close(many) })
+	b.toys.mu.Lock()
+	b.toys.ending = func() {
+		mu.Lock()
+		if n++; n == removesAtOnce {
+			met()
+		}
+		mu.Unlock()
+		<-many
+	}
+	b.toys.mu.Unlock()
+	defer met() // also when one waits for the other
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{Cascade: true})
+		done <- err
+	}()
+	need.Receive(t, many, "the end of several at a time")
+	err, _ := need.Receive(t, done, "the removal")
+	b.must(err)
+	if list := b.Cells(); len(list) > 0 {
+		t.Errorf("%d cells are left, %s among them", len(list), list[0].Name)
+	}
+	b.nothingLeft("after the removal")
+	b.verified()
+}
+
+// A cell has the same lock each time, and others have others: the ends of many interpreters
+// are recorded together.
+func TestX18LocksAreOfCells(t *testing.T) {
+	t.Parallel()
+	var l cellLocks
+	locks := map[*sync.Mutex]bool{}
+	for range 1000 {
+		id := cell.NewID()
+		if locks[l.of(id)] = true; l.of(id) != l.of(id) {
+			t.Fatalf("cell %s has two locks", id)
+		}
+	}
+	if len(locks) < len(l)/2 {
+		t.Errorf("a thousand cells have %d locks", len(locks))
+	}
+}
+
+// What keepers and drivers say of cells by their ids is said by their names.
+func TestX18ErrorsNameCells(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("web", "true")
+	b.template("warm", "x = 1")
+	tm, err := b.Template("warm")
+	b.must(err)
+	web, other := string(b.id("web")), string(cell.NewID())
+	for text, want := range map[string]string{
+		"cannot branch cell " + web + ": busy":          "cannot branch cell web: busy",
+		"cannot reach " + web + ", of " + web:           "cannot reach web, of web",
+		"cannot evaluate in cell " + tm.Cell + ": only": "cannot evaluate in the cell of template warm: only",
+		"no cell " + other:                              "no cell " + other,
+		"no cell x" + web:                               "no cell x" + web,
+	} {
+		err := b.All().Named(cell.Errorf(cell.Conflict, "x", "look at "+web, "%s", text))
+		if err.Error() != want || cell.KindOf(err) != cell.Conflict || cell.HintOf(err) != "look at web" {
+			t.Errorf("%s became %v (hint %s), want %s", text, err, cell.HintOf(err), want)
+		}
+	}
+	if b.All().Named(nil) != nil {
+		t.Error("nothing became an error")
+	}
 }

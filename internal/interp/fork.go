@@ -250,6 +250,29 @@ func (c *Conn) Rehearse(ctx context.Context) error {
 	return err
 }
 
+// Inherit asks what generators of random numbers, that code has made, copies will have in
+// common. One that can't tell says nothing.
+func (c *Conn) Inherit(ctx context.Context) ([]cell.Hazard, error) {
+	var a struct {
+		Hazards []cell.Hazard `json:"hazards"`
+	}
+	err := c.ask(ctx, map[string]any{"op": "inherit"}, &a)
+	if cell.KindOf(err) == cell.Unsupported {
+		return nil, nil
+	}
+	return fewHazards(a.Hazards), err
+}
+
+// fewHazards bounds what a program says.
+func fewHazards(list []cell.Hazard) []cell.Hazard {
+	list = list[:min(len(list), 32)]
+	for i := range list {
+		h := &list[i]
+		h.Name, h.Value, h.Seen = bounded(h.Name), bounded(h.Value), "inside"
+	}
+	return list
+}
+
 // Adopted is what a fork says that it did.
 type Adopted struct {
 	Hazards []cell.Hazard `json:"hazards"` // all seen from inside
@@ -284,13 +307,7 @@ func (c *Conn) Adopt(ctx context.Context, a Adoption) (Adopted, error) {
 		return Adopted{}, cell.Errorf(cell.Unavailable, "interp.Adopt", "", "cannot adopt the fork: it does not say what it did in %v", time.Since(began))
 	}
 	out := *got.Adopted
-	if len(out.Hazards) > 32 {
-		out.Hazards = out.Hazards[:32]
-	}
-	for i := range out.Hazards {
-		h := &out.Hazards[i]
-		h.Name, h.Value, h.Seen = bounded(h.Name), bounded(h.Value), "inside"
-	}
+	out.Hazards = fewHazards(out.Hazards)
 	few(&out.Dropped)
 	return out, nil
 }

@@ -83,7 +83,7 @@ type branching struct {
 func (s *Server) beginBranch(id cell.ID) (*branching, error) {
 	b, ok := s.Driver.(Brancher)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "keeper.branch", "choose --backend namespace", "cannot branch the cell: this backend can't")
+		return nil, cell.Errorf(cell.Unsupported, "keeper.branch", cell.Isolated, "cannot branch the cell: this backend can't")
 	}
 	h, err := s.interpreter(id)
 	if err == nil && h.cannotFork != "" {

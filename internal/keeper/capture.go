@@ -12,7 +12,7 @@ import (
 func (s *Server) capture(id cell.ID, files []*os.File) (json.RawMessage, *cell.Warmth, error) {
 	d, ok := s.Driver.(Capturer)
 	if !ok {
-		return nil, nil, cell.Errorf(cell.Unsupported, "keeper.capture", "choose --backend gvisor", "cannot capture memory: this backend can't")
+		return nil, nil, cell.Errorf(cell.Unsupported, "keeper.capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
 	}
 	var w *cell.Warmth
 	if h, err := s.interpreter(id); err == nil {

@@ -14,7 +14,7 @@ func (s *Server) forker(op string) (Forker, error) {
 	if f, ok := s.Driver.(Forker); ok {
 		return f, nil
 	}
-	return nil, cell.Errorf(cell.Unsupported, "keeper."+op, "choose --backend namespace", "cannot fork an interpreter: this backend can't")
+	return nil, cell.Errorf(cell.Unsupported, "keeper."+op, cell.Isolated, "cannot fork an interpreter: this backend can't")
 }
 
 // familyGC is how much garbage a keeper may have that makes forks, in percent of

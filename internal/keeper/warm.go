@@ -23,6 +23,7 @@ type warm struct {
 	kind       string
 	version    string
 	cannotFork string
+	inherited  []string // see cell.Warmth
 	started    time.Time
 	out        [2]*drain     // stdout, stderr
 	gone       chan struct{} // closed when it has ended, and death says why
@@ -69,7 +70,7 @@ func (s *Server) interpreter(id cell.ID) (*warm, error) {
 func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(cell.Output) error) (_ *cell.Warmth, err error) {
 	driver, ok := s.Driver.(Interpreting)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "keeper.warm", "choose --backend namespace", "cannot start an interpreter: this backend keeps none")
+		return nil, cell.Errorf(cell.Unsupported, "keeper.warm", cell.Isolated, "cannot start an interpreter: this backend keeps none")
 	}
 	if _, builtIn := interp.KindOf(w.Kind); w.Timeout <= 0 || (!builtIn && w.Kind != cell.WarmCommand) || len(w.Process.Args) == 0 {
 		return nil, malformed("warm")
@@ -104,6 +105,9 @@ func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(
 	if err == nil {
 		_, forks := s.Driver.(Forker)
 		err = h.prepare(ctx, w, forks, sink)
+	}
+	if err == nil && w.Setup != "" {
+		err = h.inherit(ctx, w.Timeout)
 	}
 	if err != nil {
 		if h != nil {
@@ -366,6 +370,18 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 	}
 }
 
+// inherit notes what copies will have in common of what the set-up has made.
+func (h *warm) inherit(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	list, err := h.in.Conn.Inherit(ctx)
+	said := cell.Certificate{Hazards: list}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inherited = said.Inherited()
+	return err
+}
+
 // cannotFork refuses to fork an interpreter that says why it can't be.
 func cannotFork(op, reason string) error {
 	return cell.Errorf(cell.Unsupported, op, cell.ForkSandbox, "cannot fork the interpreter: %s", reason)
@@ -478,7 +494,7 @@ func (h *warm) standing() *cell.Warmth {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &cell.Warmth{Kind: h.kind, Version: h.version, PID: h.innerPID(), Started: h.started, Evals: h.evals, Depth: h.in.Depth, Layer: h.in.Layer,
-		IsCell: h.in.IsCell, Sealed: h.sealed, Busy: h.in.Conn.Busy(), CannotFork: h.cannotFork}
+		IsCell: h.in.IsCell, Sealed: h.sealed, Busy: h.in.Conn.Busy(), CannotFork: h.cannotFork, Inherited: h.inherited}
 }
 
 // residentMemory is what a process has in memory.

@@ -33,7 +33,7 @@ func (i *Instance) Prepare(ctx context.Context, dir string, brief bool) error {
 // Capture implements backend.Capturer.
 func (i *Instance) Capture(ctx context.Context, dir string) (taken string, err error) {
 	if i.Memory == nil {
-		return "", cell.Errorf(cell.Unsupported, "kept.Capture", "choose --backend gvisor", "cannot capture memory: this backend can't")
+		return "", cell.Errorf(cell.Unsupported, "kept.Capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
 	}
 	return i.Memory.Capture(ctx, i, dir)
 }

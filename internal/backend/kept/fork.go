@@ -17,7 +17,7 @@ type Forking interface {
 }
 
 func unforked(op string) error {
-	return cell.Errorf(cell.Unsupported, "kept."+op, "choose --backend namespace", "cannot fork an interpreter: this backend can't")
+	return cell.Errorf(cell.Unsupported, "kept."+op, cell.Isolated, "cannot fork an interpreter: this backend can't")
 }
 
 // Seal implements backend.Warmer.

@@ -32,7 +32,7 @@ func (c *liveCell) branchable() error {
 	case c.still:
 		return cell.Errorf(cell.Conflict, "namespace.Branch", "wait until it is over", "cannot branch cell %s: it is being branched", id)
 	case c.depth() >= maxDepth:
-		return cell.Errorf(cell.Unsupported, "namespace.Branch", "start again from its files: pando fork", "cannot branch cell %s: it is %d forks below the first of its family, and Linux nests no deeper", id, c.depth())
+		return cell.Errorf(cell.Unsupported, "namespace.Branch", "start again from its files", "cannot branch cell %s: it is %d forks below the first of its family, and Linux nests no deeper", id, c.depth())
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, 
 		s.Call("take the terminal", unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
 	s.Call("umask", unix.SYS_UMASK, 0o022)
-	confine.Limits{OpenFiles: c.d.openFiles, FileSize: c.w.Spec.Limits.Disk, Processes: c.w.MaxProcs}.Apply(s)
+	confine.Limits{OpenFiles: c.d.openFiles, FileSize: c.w.Spec.MaxFile(control != nil), Processes: c.w.MaxProcs}.Apply(s)
 
 	caps := c.become(s)
 	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)

@@ -62,11 +62,11 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		return nil, cell.Errorf(cell.Exists, "none.Create", "", "cell %s is alive already", spec.ID)
 	}
 	if spec.Network != nil {
-		return nil, cell.Errorf(cell.Unsupported, "none.Create", "leave out the network rules, or choose --backend namespace", "cannot govern the network: %s", noGateway)
+		return nil, cell.Errorf(cell.Unsupported, "none.Create", "leave out the network rules, or "+cell.Isolated, "cannot govern the network: %s", noGateway)
 	}
 	for _, limit := range spec.Asked {
 		if limit != "timeout" && limit != "disk" {
-			return nil, cell.Errorf(cell.Unsupported, "none.Create", "leave out --"+limit+", or choose --backend namespace", "cannot limit %s without isolation", limit)
+			return nil, cell.Errorf(cell.Unsupported, "none.Create", "leave out --"+limit+", or "+cell.Isolated, "cannot limit %s without isolation", limit)
 		}
 	}
 	a := cell.Assurance{Backend: Name, Network: "the host's", IDs: "the caller",

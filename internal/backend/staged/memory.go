@@ -50,7 +50,7 @@ func (s *sandbox) uncaptured(err error) error {
 	case errors.Is(err, unix.ENOSPC):
 		return cell.Errorf(cell.Unavailable, op, "free some space (`pando gc` shows what pando can free), then try again", "cannot capture the memory of cell %s: %w", s.id, unix.ENOSPC)
 	}
-	return cell.Errorf(cell.Unsupported, op, "its files can be had: pando fork", "cannot capture the memory of cell %s: %w", s.id, err)
+	return cell.Errorf(cell.Unsupported, op, "", "cannot capture the memory of cell %s: %w", s.id, err)
 }
 
 // Capture implements keeper.Capturer.

@@ -434,4 +434,12 @@ def hooks_ran():
     return hazard("hooks", "%d ran" % len(Hooks.list))
 
 
-OPS.update(settle=settle, rehearse=rehearse_copy, adopt=adopt)
+def inherit(req, files):
+    """Say, before anything is forked or copied, which generators copies will have in
+    common that are not renewed in them."""
+    found = seeded(True)
+    Trunk.frozen = {}  # they are counted again when it is forked
+    return '{"id":%d,"hazards":[%s]}' % (req["id"], found[1:])
+
+
+OPS.update(settle=settle, rehearse=rehearse_copy, adopt=adopt, inherit=inherit)

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// cellID is the id of a cell in a text.
+var cellID = regexp.MustCompile(`\b(cell )?c-[0-9a-f]{16}\b`)
+
+// Named is an error in which cells that the caller sees are called by their names: keepers
+// and drivers know ids alone.
+func (v *View) Named(err error) error {
+	return withNames(err, v.cell)
+}
+
+// withNames is an error in which cells are called by their names.
+func withNames(err error, find func(cell.ID) (Cell, error)) error {
+	if err == nil {
+		return nil
+	}
+	call := func(text string) string {
+		return cellID.ReplaceAllStringFunc(text, func(s string) string {
+			id := strings.TrimPrefix(s, "cell ")
+			c, err := find(cell.ID(id))
+			switch {
+			case err != nil:
+				return s
+			case c.Template != "":
+				return "the cell of template " + c.Template
+			}
+			return strings.TrimSuffix(s, id) + c.Title()
+		})
+	}
+	text, hint := call(err.Error()), call(cell.HintOf(err))
+	if text == err.Error() && hint == cell.HintOf(err) {
+		return err
+	}
+	return cell.Errorf(cell.KindOf(err), "engine", hint, "%s", text)
+}
+
+// errorAPI is an error in the words of the API.
+func (e *Engine) errorAPI(err error) *api.Error {
+	err = withNames(err, e.reg.cell)
+	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
+}
