@@ -58,13 +58,13 @@ func TestTable(t *testing.T) {
 		return b.String()
 	}
 	for _, c := range []struct {
-		a    app
+		a    *app
 		want string
 	}{
-		{app{width: 12}, "NAME    SAID\nhäuser  a long story\\x1b[31m\n"},
-		{app{width: 12, terminalOut: true}, "NAME    SAID\nhäuser  a l…\n"},
+		{&app{width: 12}, "NAME    SAID\nhäuser  a long story\\x1b[31m\n"},
+		{&app{width: 12, terminalOut: true}, "NAME    SAID\nhäuser  a l…\n"},
 	} {
-		if d := cmp.Diff(c.want, fill(&c.a)); d != "" {
+		if d := cmp.Diff(c.want, fill(c.a)); d != "" {
 			t.Error(d)
 		}
 	}

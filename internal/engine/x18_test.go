@@ -99,7 +99,9 @@ func TestX18LocksAreOfCells(t *testing.T) {
 	locks := map[*sync.Mutex]bool{}
 	for range 1000 {
 		id := cell.NewID()
-		if locks[l.of(id)] = true; l.of(id) != l.of(id) {
+		lock := l.of(id)
+		locks[lock] = true
+		if again := l.of(id); again != lock {
 			t.Fatalf("cell %s has two locks", id)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"hash/adler32"
 	"io"
-	"sync"
 )
 
 // fastSize is the size in bytes from which speed counts more than the size of
@@ -21,6 +20,7 @@ type zlibWriter struct {
 	w    io.Writer
 	z    *flate.Writer
 	a, b uint32 // the two halves of the Adler-32
+	zero []byte // see deflatedZeros; nil: not needed yet
 }
 
 // newZlibWriter returns a writer of a content of that size.
@@ -58,7 +58,7 @@ const zeroBlock = 1 << 20
 
 // deflatedZeros returns the deflated form of zeroBlock zeros, which refers to nothing
 // before it and ends at a byte.
-var deflatedZeros = sync.OnceValues(func() ([]byte, error) {
+func deflatedZeros() ([]byte, error) {
 	var b bytes.Buffer
 	z, err := flate.NewWriter(&b, flate.BestCompression)
 	if err == nil {
@@ -68,15 +68,18 @@ var deflatedZeros = sync.OnceValues(func() ([]byte, error) {
 		err = z.Flush()
 	}
 	return b.Bytes(), err
-})
+}
 
 // Zeros implements workspace.ZeroWriter.
 func (z *zlibWriter) Zeros(ctx context.Context, n int64) error {
 	z.sum(uint32(n%adlerMod)<<16|1, n)
 	if blocks := n / zeroBlock; blocks > 0 {
-		block, err := deflatedZeros()
-		if err != nil {
-			return err
+		if z.zero == nil {
+			block, err := deflatedZeros()
+			if err != nil {
+				return err
+			}
+			z.zero = block
 		}
 		if err := z.z.Flush(); err != nil { // up to a byte
 			return err
@@ -85,7 +88,7 @@ func (z *zlibWriter) Zeros(ctx context.Context, n int64) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if _, err := z.w.Write(block); err != nil {
+			if _, err := z.w.Write(z.zero); err != nil {
 				return err
 			}
 		}
