@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -190,7 +191,9 @@ func newLeftOutFinder(c *Cell, workdir string, there func(rel string) bool) *lef
 }
 
 // escapes are sequences that colour text, move the cursor or set a terminal's title.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
+var escapes = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
+})
 
 // find adds the paths that text names to found. A name is a whole component of a path,
 // which is absolute, or relative to where the command started, or, if nothing is there, to
@@ -203,7 +206,7 @@ func (f *leftOutFinder) find(found []namedPath, in string, text []byte, cut bool
 		}
 		text = text[i:]
 	}
-	text = escapes.ReplaceAll(text, nil)
+	text = escapes().ReplaceAll(text, nil)
 	byName := map[string][]int{}
 	for i, l := range f.left {
 		if l.Reserved() || l.Kind == workspace.Outside {
@@ -291,7 +294,9 @@ func (f *leftOutFinder) names(text []byte, i int, left string) (is, sure bool) {
 const maxName = 4096
 
 // noSuch is what programs say about a file that is not there.
-var noSuch = regexp.MustCompile(`(?i)no such file|nosuchfile|file ?not ?found|not found|cannot find|can't find|could not find|enoent|does not exist|doesn't exist|permission denied|eacces`)
+var noSuch = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)no such file|nosuchfile|file ?not ?found|not found|cannot find|can't find|could not find|enoent|does not exist|doesn't exist|permission denied|eacces`)
+})
 
 // pathLike reports whether a name without folders is the name of a file there: any with
 // more than letters in it is; a plain word ("credentials") is where it is in quotes, or on
@@ -305,7 +310,7 @@ func (f *leftOutFinder) pathLike(before, behind []byte, name string) bool {
 	}
 	line := before[bytes.LastIndexByte(before, '\n')+1:]
 	rest, _, _ := bytes.Cut(behind, []byte("\n"))
-	return noSuch.Match(line) || noSuch.Match(rest)
+	return noSuch().Match(line) || noSuch().Match(rest)
 }
 
 // Quotation marks of more than one byte, as programs use them in UTF-8.

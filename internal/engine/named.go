@@ -3,13 +3,16 @@ package engine
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
 // cellID is the id of a cell in a text.
-var cellID = regexp.MustCompile(`\b(cell )?c-[0-9a-f]{16}\b`)
+var cellID = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\b(cell )?c-[0-9a-f]{16}\b`)
+})
 
 // Named is an error in which cells that the caller sees are called by their names: keepers
 // and drivers know ids alone.
@@ -23,7 +26,7 @@ func withNames(err error, find func(cell.ID) (Cell, error)) error {
 		return nil
 	}
 	call := func(text string) string {
-		return cellID.ReplaceAllStringFunc(text, func(s string) string {
+		return cellID().ReplaceAllStringFunc(text, func(s string) string {
 			id := strings.TrimPrefix(s, "cell ")
 			c, err := find(cell.ID(id))
 			switch {
