@@ -51,15 +51,17 @@ type Spec struct {
 	Network *Governance `json:"network,omitempty"`
 }
 
-// fileMargin is how much smaller than the disk's limit a file stays at most, in bytes.
+// fileMargin is how much smaller than the disk's limit a file of an interpreter stays at
+// most, in bytes.
 const fileMargin = 16 << 20
 
-// MaxFile is how large a file may be, in bytes; 0: there is no limit. Where what a cell
-// writes is counted, a single file does not come to the limit above which the cell is
-// ended: a program that fills it has an error (EFBIG), as on a disk that is full. Forks of
-// a process are counted, whatever its own cell has.
-func (s *Spec) MaxFile(forks bool) int64 {
-	if s.Sized && !forks || s.Limits.Disk <= 0 {
+// MaxFile is how large a file of one process may be, in bytes; 0: there is no limit. A file
+// that comes to the limit of a disk that is counted ends the cell: the command that wrote
+// it has failed, whatever it makes of its error. An interpreter would be lost with all that
+// it has: its files stay below, and what fills one has an error (EFBIG), as on a disk that
+// is full.
+func (s *Spec) MaxFile(interpreter bool) int64 {
+	if !interpreter || s.Limits.Disk <= 0 {
 		return s.Limits.Disk
 	}
 	return s.Limits.Disk - min(s.Limits.Disk/16, fileMargin)

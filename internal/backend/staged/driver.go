@@ -296,7 +296,7 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 	go s.attend(g, ended)
 	p, err := g.Start(context.Background(), guest.Command{
 		ID: strconv.FormatInt(s.procs.Add(1), 10), Process: what, Input: input, UID: u.UID, GID: u.GID, Caps: caps, NoSetID: s.spec.WritesOutside(),
-		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.MaxFile(false), Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: pass, Gated: begins != nil,
+		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.MaxFile(control != nil), Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: pass, Gated: begins != nil,
 	}, stdio, control)
 	over := sync.OnceFunc(func() { close(ended) })
 	if err != nil || control != nil { // an interpreter's evaluations have times of their own
