@@ -44,10 +44,10 @@ echo ignored > x.log; echo global > x.bak; echo new > untracked
 
 var gitRepos = []gitRepo{
 	{name: "plain", often: true, ws: "main", make: gitSetUp},
-	{name: "shallow", often: true, ws: "shallow", make: gitSetUp + `git clone -q --depth 2 file://$PWD/main shallow`},
+	{name: "shallow", ws: "shallow", make: gitSetUp + `git clone -q --depth 2 file://$PWD/main shallow`},
 	{name: "cone", ws: "main", make: gitSetUp + `cd main; git sparse-checkout set --cone a; cd ..`},
 	{name: "sparse", ws: "main", make: gitSetUp + `cd main; git sparse-checkout set --no-cone '/*' '!/b/'; cd ..`},
-	{name: "sparse-index", often: true, ws: "main", make: gitSetUp + `cd main; git sparse-checkout set --cone --sparse-index a; cd ..`},
+	{name: "sparse-index", ws: "main", make: gitSetUp + `cd main; git sparse-checkout set --cone --sparse-index a; cd ..`},
 	{name: "linked", often: true, ws: "tree", worktrees: true, make: gitSetUp + `git -C main worktree add -q ../tree -b side`},
 	{name: "has-linked", ws: "main", worktrees: true, make: gitSetUp + `git -C main worktree add -q ../tree -b side`},
 	{name: "linked-sparse", ws: "tree", worktrees: true, make: gitSetUp + `git -C main worktree add -q --no-checkout ../tree -b side; cd tree; git sparse-checkout set --cone a; git checkout -q; cd ..`},
