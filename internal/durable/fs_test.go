@@ -135,8 +135,8 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// TestX34NothingButFiles: what took the place of a file is refused by name. A FIFO holds
-// nobody, and a symlink is not followed.
+// TestX34NothingButFiles: what took the place of a file is refused by name. Opening
+// a FIFO does not block, and a symlink is not followed.
 func TestX34NothingButFiles(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("1"), 0o600), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600),

@@ -8,8 +8,8 @@ import (
 
 const directoryOnly = unix.O_DIRECTORY
 
-// asItIs opens a file that nothing has taken the place of: a FIFO holds nobody, and a
-// symlink is not followed.
+// asItIs are the flags to open a file by its name alone: opening a FIFO does not block, and
+// a symlink is not followed.
 const asItIs = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 // syncData makes a file's content and size survive power loss.

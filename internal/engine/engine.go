@@ -137,7 +137,8 @@ type Engine struct {
 	// somebody sees to it.
 	forgotten  []cell.ID
 	forgetting bool
-	// dropped are removed cells whose layers may go, and dropping that somebody sees to it.
+	// dropped are removed cells of which the layers may go; dropping is set while
+	// dropDropped removes them.
 	dropped  []*Cell
 	dropping bool
 }
@@ -256,7 +257,7 @@ func (e *Engine) provider(ctx context.Context, b backend.Backend) (workspace.Pro
 	return nil, "", cell.Errorf(cell.Unsupported, "engine.provider", "run `pando doctor`", "no workspace provider works here: %s", why)
 }
 
-// probed is what a backend said of a host whose files were as the stamp has it.
+// probed is the answer of a backend's probe, with the stamp of the host's files then.
 type probed struct {
 	caps  backend.Caps
 	stamp string

@@ -96,9 +96,9 @@ const (
 	thawAgain = time.Second
 )
 
-// thaw lets a cell go on that stood still for an act, also when ctx has ended. A cell whose
-// keeper is gone has nothing that could: that is no error. What fails is tried again, here
-// until thawGrace is over, and then without end behind.
+// thaw lets a cell go on that stood still for an act, also when ctx has ended. It is no
+// error when the keeper is gone: no process of the cell is left then. What fails is tried
+// again, here until thawGrace is over, and then without end in the background.
 func (e *Engine) thaw(ctx context.Context, inst backend.Instance) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawGrace)
 	defer cancel()

@@ -59,7 +59,7 @@ func (h *Host) names(id cell.ID, f *os.File) bool {
 
 // Alive reports whether a keeper holds the cell. It is false only when the lock was
 // looked at and is free, or is not there: with no descriptor left to open it, say, the
-// keeper counts as alive, since cells whose keeper is gone are taken down.
+// keeper counts as alive, since a cell without a keeper is taken down.
 func (h *Host) Alive(id cell.ID) bool {
 	f, err := os.Open(h.lockPath(id))
 	if err != nil {
