@@ -49,6 +49,16 @@ type liveRun struct {
 	watchers map[chan api.Progress]bool
 }
 
+// whyNot is why a run did not start that failed with err: when it was interrupted, that is
+// the reason, whatever was broken off by it says.
+func (l *liveRun) whyNot(err error) error {
+	why := context.Cause(l.ctx)
+	if cell.KindOf(why) != cell.Interrupted || cell.KindOf(err) == cell.Interrupted {
+		return err
+	}
+	return cell.Errorf(cell.Interrupted, "engine.run", "", "%w, while it was being started (%w)", why, err)
+}
+
 // report tells whoever watches how far it is.
 func (l *liveRun) report(p api.Progress) {
 	l.mu.Lock()
@@ -432,13 +442,13 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 	in, prepared := stage(l.ctx, "prepare")
 	err = x.prepare(in)
 	if prepared(err); err != nil {
-		x.abandon(ctx, err)
+		x.abandon(ctx, l.whyNot(err))
 		return
 	}
 	in, started := stage(l.ctx, "start")
 	err = x.start(in)
 	if started(err); err != nil {
-		x.abandon(ctx, err)
+		x.abandon(ctx, l.whyNot(err))
 		return
 	}
 	x.made.end() // all of it is recorded

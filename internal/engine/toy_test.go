@@ -21,7 +21,8 @@ import (
 // toyHost adds interpreters of a toy language to the fake's cells. They live as
 // long as the test, whatever daemon looks at them.
 type toyHost struct {
-	host *mem.Host
+	host     *mem.Host
+	creating func(context.Context) error // goes before each creation of a cell; nil: nothing does
 
 	mu      sync.Mutex // guards what follows
 	cells   map[cell.ID]*toy
@@ -146,6 +147,11 @@ func (b *toyBackend) Living(ctx context.Context) ([]cell.Held, error) {
 }
 
 func (b *toyBackend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
+	if f := b.h.creating; f != nil {
+		if err := f(ctx); err != nil {
+			return nil, err
+		}
+	}
 	i, err := b.Backend.Create(ctx, spec)
 	if err != nil {
 		return nil, err

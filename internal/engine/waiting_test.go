@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 
@@ -72,5 +73,26 @@ func TestX33WaitingRuns(t *testing.T) {
 			t.Errorf("the run that waited: %+v, %v", now, err)
 		}
 		a.Release(false)
+	})
+}
+
+// A run that is interrupted while its cell is being made says so, whatever that broke off.
+func TestX33RunsThatAreBeingStarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.toys.creating = func(ctx context.Context) error {
+			<-ctx.Done()
+			return cell.Errorf(cell.Internal, "toy", "", "cannot read the answer: unexpected EOF")
+		}
+		r, err := b.StartRun(b.ctx, b.request("w", "true"))
+		b.must(err)
+		synctest.Wait()
+		b.must(b.Interrupt(cell.RunID(r.ID), "it was cancelled"))
+		run, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+		b.must(err)
+		if run.Cause != "interrupted" || run.Error == nil || run.Error.Kind != "interrupted" || run.Error.Message != "cannot start the run: it was cancelled, while it was being started (cannot read the answer: unexpected EOF)" {
+			t.Errorf("it ended as %q, %+v", run.Cause, run.Error)
+		}
 	})
 }
