@@ -106,16 +106,21 @@ func (f *forking) fit(ctx context.Context, template string) (release func(), err
 	if !ok || f.par.whole != nil {
 		return func() {}, nil
 	}
+	n := int64(f.count)
+	e.mu.Lock()
+	if p := e.pools[template]; p != nil && p.cell == id {
+		n = max(n-int64(len(p.slots)), 0)
+	}
+	e.mu.Unlock()
+	if n == 0 { // they are made already: nobody has to be asked
+		return func() {}, nil
+	}
 	left, err := r.ForksLeft(ctx, f.par.c.talks())
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := int64(f.count)
-	if p := e.pools[template]; p != nil && p.cell == id {
-		n = max(n-int64(len(p.slots)), 0)
-	}
 	if left -= e.fitting[id]; n > left {
 		return nil, cell.Errorf(cell.Unavailable, "engine.ForkTemplate", cell.RoomHint, "cannot make %s%s: its keeper has file descriptors for %d more", countForks(f.count), ofTemplate(template), max(left, 0))
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -137,7 +140,7 @@ func schemeOf(as string) (scheme, user string) {
 const minForm = 6
 
 // formsOf returns the texts in which a value stands when it is told as it is, or
-// encoded as in URLs, JSON, HTML, hexadecimal or base64 at any alignment.
+// encoded as in URLs, JSON, HTML, UTF-16, UTF-32, hexadecimal or base64 at any alignment.
 func formsOf(value string) []string {
 	list := escaped(value)
 	if j, err := json.Marshal(value); err == nil {
@@ -152,6 +155,28 @@ func formsOf(value string) []string {
 		padded := append(make([]byte, shift), value...)
 		list = append(list, escaped(base64.RawStdEncoding.EncodeToString(padded)[first:last])...)
 		list = append(list, base64.RawURLEncoding.EncodeToString(padded)[first:last])
+	}
+	return append(list, wide(value)...)
+}
+
+// wide is a value in UTF-16 and UTF-32. Of ASCII it is what both byte orders have in
+// common, from the first character's byte to the last one's.
+func wide(value string) (list []string) {
+	if i := strings.IndexFunc(value, func(r rune) bool { return r >= utf8.RuneSelf }); i < 0 {
+		for _, zeros := range []string{"\x00", "\x00\x00\x00"} {
+			list = append(list, strings.Join(strings.Split(value, ""), zeros))
+		}
+		return list
+	}
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		var u16, u32 []byte
+		for _, u := range utf16.Encode([]rune(value)) {
+			u16 = order.AppendUint16(u16, u)
+		}
+		for _, r := range value {
+			u32 = order.AppendUint32(u32, uint32(r))
+		}
+		list = append(list, string(u16), string(u32))
 	}
 	return list
 }

@@ -374,6 +374,11 @@ func TestX10Escapes(t *testing.T) {
 		{"Handlebars", value, "", "k7/Qz+8&#x3D;&#x3D;R&#x27;4&amp;&lt;Wm9"},
 		{"base64 in PHP's json_encode", "\xfb\xff\xfe" + value + "??>", "", strings.ReplaceAll(basic, "/", `\/`)},
 		{"Basic in Gson", "no", "Authorization: Basic {basic:u}", strings.ReplaceAll("dTpubw==", "=", `\u003d`)},
+		{"UTF-16, little-endian", value, "", wide(value, binary.LittleEndian, 2)},
+		{"UTF-16, big-endian", value, "", wide(value, binary.BigEndian, 2)},
+		{"UTF-32, little-endian", value, "", wide(value, binary.LittleEndian, 4)},
+		{"UTF-32, big-endian", value, "", wide(value, binary.BigEndian, 4)},
+		{"UTF-16 of what is no ASCII", "schlüssel", "", wide("schlüssel", binary.LittleEndian, 2)},
 		{"Basic in a query", "no", "Authorization: Basic {basic:u}", "dTpubw%3D%3D"},
 	} {
 		seen, err := gateway.Redacted(cell.Lent{Handle: "trk", Placeholder: trkHeld, Secret: c.secret, For: []string{"https://api.test/**"}, As: c.as}, `{"you": "`+c.text+`"}`)
@@ -384,4 +389,17 @@ func TestX10Escapes(t *testing.T) {
 			t.Errorf("%s: the cell sees %s of %s", c.library, seen, c.text)
 		}
 	}
+}
+
+// wide is a text of characters below U+10000 in UTF-16 or UTF-32.
+func wide(s string, order binary.AppendByteOrder, size int) string {
+	var b []byte
+	for _, r := range s {
+		if size == 2 {
+			b = order.AppendUint16(b, uint16(r))
+		} else {
+			b = order.AppendUint32(b, uint32(r))
+		}
+	}
+	return string(b)
 }

@@ -9,7 +9,7 @@ import (
 // root, and what is no secret by name (etcNever), by place (etcHost) or by content
 // (holdsSecret). docs/howto/images.md has the table with the reason of each.
 
-// etcHost are the names directly in /etc, as patterns of path.Match, that no cell has:
+// etcHost are the names directly in /etc, as patterns in which * is any text, that no cell has:
 // they say which host this is, who its users are and what it is connected to, configure
 // its services, or would have programs in the cell behave as if they ran on it.
 var etcHost = []string{
@@ -91,9 +91,30 @@ func etcShows(at string) bool {
 
 func matchAny(patterns []string, name string) bool {
 	for _, p := range patterns {
-		if ok, _ := path.Match(p, name); ok {
+		if matches(p, name) {
 			return true
 		}
 	}
 	return false
+}
+
+// matches reports whether a name is of a pattern, in which * is any text: path.Match of
+// such patterns, which takes ten times as long.
+func matches(pattern, name string) bool {
+	head, rest, any := strings.Cut(pattern, "*")
+	if !any || !strings.HasPrefix(name, head) {
+		return pattern == name
+	}
+	name = name[len(head):]
+	for {
+		part, more, any := strings.Cut(rest, "*")
+		if !any {
+			return strings.HasSuffix(name, part)
+		}
+		at := strings.Index(name, part)
+		if at < 0 {
+			return false
+		}
+		name, rest = name[at+len(part):], more
+	}
 }

@@ -192,7 +192,7 @@ func secretFile(name string) bool {
 
 // tokenHints are what every token contains. Only their neighbourhoods are
 // looked at closely: a file without them costs next to nothing.
-var tokenHints = []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_", "rk_", "xox", "AKIA", "ASIA", "AIza", "npm_", "pypi-", "hf_", "dop_v1_", ".eyJ", "-----BEGIN", "://", "uthorization", "UTHORIZATION"}
+var tokenHints = []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_", "rk-", "rk_", "xox", "AKIA", "ASIA", "AIza", "npm_", "pypi-", "hf_", "dop_v1_", ".eyJ", "-----BEGIN", "://", "uthorization", "UTHORIZATION"}
 
 // nearby is how far from a hint a token can begin or end.
 const nearby = 256
@@ -219,13 +219,31 @@ func hasToken(s string) bool {
 				break
 			}
 			from += n
-			if tokenShape().MatchString(s[max(0, from-nearby):min(len(s), from+nearby)]) {
+			if mayBegin(s, from, h) && tokenShape().MatchString(s[max(0, from-nearby):min(len(s), from+nearby)]) {
 				return true
 			}
 			from += len(h)
 		}
 	}
 	return false
+}
+
+// mayBegin reports whether what is around a hint at s[at:] can be of a token's shape. It
+// is asked for those hints that are part of many other words.
+func mayBegin(s string, at int, hint string) bool {
+	switch hint {
+	case "sk-", "sk_", "rk-", "rk_":
+		return at == 0 || !isWord(s[at-1])
+	case "://":
+		rest := s[at+len(hint):]
+		n := strings.IndexAny(rest[:min(len(rest), nearby)], "/:@\"' \t\n\f\r")
+		return n > 0 && rest[n] == ':'
+	}
+	return true
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
 }
 
 // hasSecret is stricter, for settings: it also takes any assignment to
@@ -241,8 +259,37 @@ var secretSetting = sync.OnceValue(func() *regexp.Regexp {
 // noSecrets are values that name no secret: a switch, a source, or a place.
 var noSecrets = []string{"yes", "no", "true", "false", "on", "off", "none", "null", "nil", "ask", "prompt", "required", "requisite", "sufficient", "optional", "files", "compat", "systemd", "sss", "and", "or", "is", "for", "to", "in", "the", "a", "of", "with", "from", "=", ":", "#"}
 
+// settingHints are what every name in secretSetting contains, in lower case.
+var settingHints = []string{"token", "passw", "passphrase", "secret", "_auth", "_pw", "api", "access", "credential"}
+
 // hasSetting reports whether a line of s gives a value to a password, a token or the like.
+// Only lines with a hint are looked at closely.
 func hasSetting(s string) bool {
+	lower := strings.ToLower(s)
+	if len(lower) != len(s) { // letters whose small ones have another length
+		return hasSettingIn(s)
+	}
+	for _, h := range settingHints {
+		for from := 0; ; {
+			n := strings.Index(lower[from:], h)
+			if n < 0 {
+				break
+			}
+			from += n
+			begin, end := strings.LastIndexByte(s[:from], '\n')+1, len(s)
+			if n := strings.IndexByte(s[from:], '\n'); n >= 0 {
+				end = from + n
+			}
+			if hasSettingIn(s[begin:end]) {
+				return true
+			}
+			from = end
+		}
+	}
+	return false
+}
+
+func hasSettingIn(s string) bool {
 	for _, m := range secretSetting().FindAllStringSubmatchIndex(s, -1) {
 		value, between := strings.ToLower(s[m[2]:m[3]]), s[m[0]:m[2]]
 		if !strings.ContainsAny(between, "=:") && !strings.ContainsAny(value, "0123456789") {

@@ -97,7 +97,7 @@ func (c *liveCell) trunk(kind cell.Kind) (_ *trunk, sockets []string, err error)
 		err = c.lonely(kind)
 	}
 	if err == nil {
-		_, err = c.unkept(kind)
+		_, _, err = c.unkept(kind)
 	}
 	if err == nil {
 		err = c.unkeptMemory(kind)

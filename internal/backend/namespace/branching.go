@@ -48,6 +48,7 @@ type branching struct {
 	all     chan struct{}    // closed when all are forked
 	failed  error            // of the others, once all are forked
 	selfErr error            // of the source's fork, once that is forked
+	memory  chan error       // whether all of the source's memory can be forked
 }
 
 // bud is a cell that has no process yet.
@@ -78,18 +79,15 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &branching{d: d, old: c, buds: map[cell.ID]*bud{}, forked: make(chan struct{}), all: make(chan struct{})}
+	b := &branching{d: d, old: c, buds: map[cell.ID]*bud{}, forked: make(chan struct{}), all: make(chan struct{}), memory: make(chan error, 1)}
 	// What stands in the way is looked for again when the cell is held. Here it
 	// costs nobody any time.
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
-	_, err = c.unkept(cell.Conflict)
-	if err == nil {
-		err = c.unkeptMemory(cell.Conflict)
-	}
-	if err != nil {
+	if _, _, err = c.unkept(cell.Conflict); err != nil {
 		return nil, err
 	}
+	go func() { b.memory <- c.unkeptMemory(cell.Conflict) }() // while the rest is prepared
 	o, err := c.prog.conn.Check(ctx)
 	if err == nil {
 		err = obstructed(cell.Conflict, o)
@@ -164,6 +162,9 @@ func (n *bud) close() {
 // Hold implements keeper.Branch.
 func (b *branching) Hold() (dropped []string, err error) {
 	c, d := b.old, b.d
+	if err := <-b.memory; err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	if err = c.branchable(); err == nil && d.cells[c.w.Spec.ID] != c {
 		err = cell.Errorf(cell.Conflict, "namespace.Branch", "try again", "cannot branch cell %s: it was changed meanwhile", c.w.Spec.ID)
@@ -198,10 +199,7 @@ func (b *branching) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
 	var err error
-	if b.files, err = openFiles(c.prog.proc.PID); err != nil {
-		return err
-	}
-	if b.locks, err = c.unkept(cell.Conflict); err != nil {
+	if b.files, b.locks, err = c.unkept(cell.Conflict); err != nil {
 		return err
 	}
 	if _, err := c.prog.conn.Hold(ctx, false); err != nil {

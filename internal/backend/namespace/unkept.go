@@ -24,19 +24,19 @@ import (
 // refuses the branch by name.
 
 // unkept makes sure that a fork of the interpreter, and a source that goes on, would
-// have all that the kernel holds for it. It returns the file locks of each
-// descriptor. The caller looks at maps of memory with unkeptMemory.
-func (c *liveCell) unkept(kind cell.Kind) (locks map[int][]string, err error) {
+// have all that the kernel holds for it. It returns what its descriptors are, and the
+// file locks of each. The caller looks at maps of memory with unkeptMemory.
+func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][]string, err error) {
 	pid, goesOn := c.prog.proc.PID, kind == cell.Conflict
-	files, err := openFiles(pid)
+	files, err = openFiles(pid)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var lost []string
 	add := func(format string, args ...any) { lost = append(lost, fmt.Sprintf(format, args...)) }
 	status, err := os.ReadFile(procPath(pid, "status"))
 	if err != nil {
-		return nil, unseenOf(err)
+		return nil, nil, unseenOf(err)
 	}
 	for _, s := range pendingSignals(status) {
 		add("signal %s, which waits for it", s)
@@ -101,7 +101,7 @@ func (c *liveCell) unkept(kind cell.Kind) (locks map[int][]string, err error) {
 			}
 		}
 	}
-	return locks, obstructed(kind, interp.Obstacles{Unkept: lost})
+	return files, locks, obstructed(kind, interp.Obstacles{Unkept: lost})
 }
 
 // interpreterFDs is the last of the descriptors that are the interpreter's own.

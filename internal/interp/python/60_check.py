@@ -35,6 +35,8 @@ def check(_, __):
             deleted.append(o.path[:-len(" (deleted)")] if o.path.endswith(" (deleted)") else o.path)
         elif o.kind == "socket" and not o.pair:
             pipes.append(o.name)
+    if ctypes is not None:
+        loaded_ssl()  # now, while nobody waits: see prepare
     return {"threads": threads, "processes": processes, "shared": shared, "deleted": deleted, "sockets": pipes, "unkept": unkept()}
 
 

@@ -46,6 +46,7 @@ class Fork:
     was = []  # the descriptors of what it was forked from
     dropped = []  # of these, what it can't have
     filled = False  # its generators have new states, its capabilities are dropped
+    renewed = ""  # what was renewed when it was settled: the texts of hazards
 
 
 def syscall(number, *args):

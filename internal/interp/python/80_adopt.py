@@ -37,18 +37,18 @@ def settle(req, files):
     if not AtFork.complete:
         ctypes.pythonapi.PyOS_AfterFork_Child()
     Held.files, Held.plan = {}, None
-    Fork.mode = "settled"
+    Fork.mode, Fork.renewed = "settled", renew()
     if sys.stdout is STDOUT:
-        touch()
+        touch(Fork.renewed)
     return {"settled": True}
 
 
-def touch():
+def touch(renewed):
     """Use what an adoption and a first evaluation will use: the pages that they
     write to are copied now, and nobody waits for that then."""
     req, _ = decode_json(REHEARSAL, 0)
     become(req)
-    adopted(req, [], renew() + hooks_ran())
+    adopted(req, [], renewed + at_time() + hooks_ran())
     os.environ.pop("PANDO_REHEARSAL", None)
     guard(work, "[1+1, ['a', 0.5], {'b': None}]", "<rehearsal>", 1000)
     flush()
@@ -61,7 +61,7 @@ def rehearse_copy(req, files):
     run once is translated, so this runs more of the interpreter than it will need."""
     if sys.stdout is STDOUT:
         exercise()
-        touch()
+        touch(renew())
     return {"rehearsed": True}
 
 
@@ -128,7 +128,7 @@ def adopt(req, files):
         become(req)
         Trunk.seeded, Trunk.ssl = seeded(True), loaded_ssl()  # now: nobody has looked for them before it was copied
         Trunk.frozen = {}
-        return adopted(req, [], renew() + run_hooks())
+        return adopted(req, [], renew() + at_time() + run_hooks())
     if Fork.mode == "fork":
         settle(req, files)
     elif Fork.mode != "settled":
@@ -137,10 +137,9 @@ def adopt(req, files):
         go_to(req.get("workdir"), Fork.dropped)
     become(req)
     if Fork.mode == "settled":
-        hazards = renew()
         call_all([f for f in AtFork.child if not known(f)])
         State.count = 0
-        hazards += run_hooks()
+        hazards = Fork.renewed + at_time() + run_hooks()
         start_timers(False)
     else:  # the source itself, elsewhere: to its code nothing was forked
         for o in Fork.was:
@@ -328,8 +327,12 @@ def renew():
         if not State.loop.is_closed() and not asyncio.all_tasks(State.loop):
             State.loop.close()
             State.loop = None
-    return out + Trunk.seeded + hazard("hash seed", "inherited: sets of strings have the order that they have in what it was forked from") + \
-        hazard("clock", "%.3f" % time.time())
+    return out + Trunk.seeded + hazard("hash seed", "inherited: sets of strings have the order that they have in what it was forked from")
+
+
+def at_time():
+    """The time of the adoption, as a hazard's text."""
+    return hazard("clock", "%.3f" % time.time())
 
 
 def renew_random(random):
@@ -371,18 +374,62 @@ def renew_ssl():
 RTLD_NOLOAD, RTLD_NOW = 4, 2
 
 
+@one
+class Loaded:
+    """Every OpenSSL that is loaded, as it was last looked for."""
+
+    ssl = []
+    loads = None  # how many libraries had been loaded then
+    look = None  # counts them
+
+
 def loaded_ssl():
-    """What Trunk.ssl holds, of this process as it is now."""
-    found = []
-    for path in mapped_files():
+    """What Trunk.ssl holds, of this process as it is now. The list of what is mapped is
+    read again only when a library was loaded since."""
+    now = loads()
+    if now is not None and now == Loaded.loads:
+        return Loaded.ssl
+    found, seen = [], set()
+    for path in sorted(mapped_files(), key=lambda p: not os.path.basename(p).startswith("libcrypto")):
         try:
             lib = ctypes.CDLL(path, mode=RTLD_NOLOAD | RTLD_NOW)
             add, draw = lib.RAND_add, lib.RAND_bytes
         except (OSError, AttributeError):
             continue
+        where = ctypes.cast(add, ctypes.c_void_p).value
+        if where in seen:  # a library that needs one has its functions, too
+            continue
+        seen.add(where)
         add.argtypes, add.restype = [ctypes.c_char_p, ctypes.c_int, ctypes.c_double], None
         found.append((os.path.basename(path), add, draw))
+    Loaded.ssl, Loaded.loads = found, now
     return found
+
+
+def loads():
+    """How often libraries have been loaded into this process, and unloaded; None if that
+    is not known. See dl_iterate_phdr(3)."""
+    try:
+        if Loaded.look is None:
+            Loaded.look = counter()
+        count = ctypes.c_ulonglong()
+        return count.value if LIBC.dl_iterate_phdr(Loaded.look, ctypes.byref(count)) == 1 else None
+    except Exception:
+        return None  # this C library has no such function, or no memory may be run as code
+
+
+def counter():
+    class Info(ctypes.Structure):  # struct dl_phdr_info
+        _fields_ = [("addr", ctypes.c_void_p), ("name", ctypes.c_char_p), ("phdr", ctypes.c_void_p),
+                    ("phnum", ctypes.c_uint16), ("adds", ctypes.c_ulonglong), ("subs", ctypes.c_ulonglong)]
+
+    def look(info, size, count):
+        if size < ctypes.sizeof(Info):
+            return -1
+        count[0] = info[0].adds + info[0].subs
+        return 1
+
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.POINTER(ctypes.c_ulonglong))(look)
 
 
 def mapped_files():
