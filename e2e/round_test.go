@@ -153,7 +153,7 @@ func TestWaysRound(t *testing.T) {
 	h.must(os.WriteFile(filepath.Join(h.src, "goprobe"), self, 0o755))
 	var runnable []way
 	for i, a := range ways {
-		if i%5 != 0 && os.Getenv("E2E_SOAK") == "" {
+		if i%10 != 0 && os.Getenv("E2E_SOAK") == "" {
 			continue
 		}
 		if _, err := exec.LookPath(a.prog); a.prog != "go" && err != nil {
