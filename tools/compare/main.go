@@ -98,6 +98,9 @@ func measure(file, side, program string, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, said.Bytes())
 	}
+	if why := missing(l.Result); why != "" {
+		return fmt.Errorf("%s %s: %s", program, strings.Join(args, " "), why)
+	}
 	b, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -108,6 +111,24 @@ func measure(file, side, program string, args []string) error {
 	}
 	_, err = f.Write(append(b, '\n'))
 	return errors.Join(err, f.Close())
+}
+
+// missing says why an axis has nothing of pando in it; "" if all have.
+func missing(r bench.Result) string {
+	for _, a := range r.Axes {
+		if len(a.Cases) > 0 && a.Error == "" {
+			continue
+		}
+		why := []string{"not all of " + a.Axis + " was measured"}
+		for _, x := range a.Absent {
+			why = append(why, x.Peer+": "+x.Why)
+		}
+		if a.Error != "" {
+			why = append(why, a.Error)
+		}
+		return strings.Join(why, "; ")
+	}
+	return ""
 }
 
 // table writes the medians of each series, and of its parts, that both sides measured.
@@ -136,9 +157,6 @@ func table(w io.Writer, r io.Reader) error {
 			samples[k][side] = append(samples[k][side], list...)
 		}
 		for _, a := range l.Result.Axes {
-			if a.Error != "" {
-				return fmt.Errorf("%s of the %s: %s", a.Axis, l.Side, a.Error)
-			}
 			for _, c := range a.Cases {
 				for _, s := range c.Series {
 					k := key{a.Axis, c.Name + ": " + s.Name}

@@ -31,8 +31,20 @@ func TestTable(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	if err := table(&out, strings.NewReader(`{"side":"old","result":{"axes":[{"axis":"run","error":"no room"}]}}`)); err == nil || !strings.Contains(err.Error(), "run of the old: no room") {
-		t.Error("an axis that failed counts:", err)
+}
+
+func TestMissing(t *testing.T) {
+	for _, c := range []struct {
+		of   bench.AxisResult
+		want string
+	}{
+		{bench.AxisResult{Axis: "run", Cases: []bench.Case{{Name: "files"}}}, ""},
+		{bench.AxisResult{Axis: "run", Cases: []bench.Case{{Name: "files"}}, Error: "no room"}, "not all of run was measured; no room"},
+		{bench.AxisResult{Axis: "eval", Absent: []bench.Absent{{Peer: "client", Why: "no python3"}}}, "not all of eval was measured; client: no python3"},
+	} {
+		if got := missing(bench.Result{Axes: []bench.AxisResult{c.of}}); got != c.want {
+			t.Errorf("%q, not %q", got, c.want)
+		}
 	}
 }
 
