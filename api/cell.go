@@ -171,8 +171,11 @@ type AcceptRequest struct {
 	Strict  bool     `json:"strict,omitempty"`  // hold back all that is to be looked at first
 	Ignored bool     `json:"ignored,omitempty"` // apply files that git ignores, too
 	Force   bool     `json:"force,omitempty"`   // accept although a run failed, or a credential's value is in it
-	Reason  string   `json:"reason,omitempty"`  // why force is right; it goes into the receipt
-	DryRun  bool     `json:"dry_run,omitempty"`
+	// OtherBranch applies the changes although the source is on another branch, with another
+	// commit, than the one that they are known to go with.
+	OtherBranch bool   `json:"other_branch,omitempty"`
+	Reason      string `json:"reason,omitempty"` // why force is right; it goes into the receipt
+	DryRun      bool   `json:"dry_run,omitempty"`
 }
 
 // AcceptResult says what was accepted and applied.
@@ -191,6 +194,10 @@ type AcceptResult struct {
 	Kept      []string `json:"kept"`              // what git can't represent, and was not applied
 	Patch     string   `json:"patch,omitempty"`   // the file with a patch of what was applied; none of files that hold more than 256 MiB
 	DryRun    bool     `json:"dry_run,omitempty"`
+	// Head says that the source is on another branch than the one that the changes are known
+	// to go with; null otherwise, and without apply.
+	Head    *HeadMoved   `json:"head,omitempty"`
+	Commits *CellCommits `json:"commits,omitempty"` // that stay in the cell; null when there are none
 }
 
 // Held is a change to a file that controls what runs on the host.
@@ -239,6 +246,7 @@ type RevertResult struct {
 	Source   string   `json:"source"`    // the directory that was, or could be, written to
 	Runs     []Run    `json:"runs"`      // whose results are no longer in the source
 	Reverted []string `json:"reverted"`  // paths written to the source
+	Already  []string `json:"already"`   // paths that were in the source as before the accept, so that nothing was to be written
 	Receipt  string   `json:"receipt,omitempty"`
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
@@ -338,6 +346,10 @@ type Diff struct {
 	First     []Look       `json:"first"`            // what to look at before the rest
 	Notes     []string     `json:"notes"`            // what git can't represent
 	Text      string       `json:"text,omitempty"`
+	// Head says that the source is on another branch than the one that the changes are known
+	// to go with; null otherwise, and of two checkpoints.
+	Head    *HeadMoved   `json:"head,omitempty"`
+	Commits *CellCommits `json:"commits,omitempty"` // that were made from one state to the other; null when there are none
 }
 
 // TreeNode is one cell in the picture of a family.

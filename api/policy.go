@@ -36,7 +36,8 @@ type PolicyLayer struct {
 	Digest string `json:"digest"` // of the file's bytes
 }
 
-// PolicyLine is one thing that a policy says.
+// PolicyLine is one thing that a policy says. Of a file that is only checked, Force and How
+// are empty: they are the host's.
 type PolicyLine struct {
 	Section string `json:"section"` // "network", "limits", …
 	Name    string `json:"name"`    // "allow 2": as decisions name it
@@ -78,10 +79,11 @@ type PolicyCheckRequest struct {
 
 // PolicyCheck says that a policy file can be used, and what is odd about it.
 type PolicyCheck struct {
-	Name    string   `json:"name"`
-	Digest  string   `json:"digest"`  // of the file's bytes
-	Rules   int      `json:"rules"`   // of the network
-	Remarks []string `json:"remarks"` // what is odd about it: rules without effect, rules that allow much
+	Name    string       `json:"name"`
+	Digest  string       `json:"digest"`  // of the file's bytes
+	Rules   int          `json:"rules"`   // of every kind: how many Lines
+	Lines   []PolicyLine `json:"lines"`   // what the file says, presets written out; without what holds by default
+	Remarks []string     `json:"remarks"` // what is odd about it: rules without effect, rules that allow much
 }
 
 // PolicyDiffRequest names two policies.

@@ -87,13 +87,15 @@ type Run struct {
 	LeftOut   []LeftOut `json:"left_out"`
 	Notes     []string  `json:"notes,omitempty"`
 	Conflicts []string  `json:"conflicts,omitempty"` // paths that accept --apply will refuse
-	Check     *Check    `json:"check,omitempty"`     // outcome of --check
-	Usage     Usage     `json:"usage"`               // what it used
-	Output    Outputs   `json:"output"`              // what it wrote
-	Timings   Timings   `json:"timings_ms"`          // how long each part took
-	Assurance Assurance `json:"assurance"`           // what isolated it, as measured
-	Provider  Provider  `json:"workspace"`
-	TTY       bool      `json:"tty,omitempty"`
+	// Commits were made by it in the cell; null when there are none.
+	Commits   *CellCommits `json:"commits,omitempty"`
+	Check     *Check       `json:"check,omitempty"` // outcome of --check
+	Usage     Usage        `json:"usage"`           // what it used
+	Output    Outputs      `json:"output"`          // what it wrote
+	Timings   Timings      `json:"timings_ms"`      // how long each part took
+	Assurance Assurance    `json:"assurance"`       // what isolated it, as measured
+	Provider  Provider     `json:"workspace"`
+	TTY       bool         `json:"tty,omitempty"`
 	// Interactive: somebody typed at its terminal; its failure is left for them
 	// to judge.
 	Interactive bool     `json:"interactive,omitempty"`

@@ -112,6 +112,12 @@ named on stderr: --include PATH lets it in.`,
 					}
 					a.say("digest %s: pando accept --expect %s", changesDigest(d.Digest), changesDigest(d.Digest))
 				}
+				a.sayMoved(d.Head, " (to apply them all the same: pando accept --apply --other-branch)")
+				of := d.Cell
+				if sel != "" && !isRun(sel) {
+					of = sel
+				}
+				a.sayCommits("", of, d.Commits)
 			})
 		},
 	}
@@ -157,7 +163,10 @@ changes that are others than those that pando diff showed.
 
 With --apply the changes are brought into the source, all or nothing: when a file
 there is not what it was at the import, nothing is written. pando revert takes them
-back. Changes to files that control what runs on your machine (hooks, CI, editor
+back. When the source is on another branch than at the import, or than when something
+was applied last, and at another commit, nothing is written without --other-branch; a
+branch on which you only committed since is the same. Commits that were made in the cell
+stay there: accept says how to take them. Changes to files that control what runs on your machine (hooks, CI, editor
 and agent settings, what git's configuration names) are held back until you
 --include them; files that git ignores come only with --ignored. Files have the time of
 the accept as their modification time, in the order of their times in the cell: make
@@ -168,8 +177,8 @@ that are executable, hidden, or configuration of tools that act when a folder is
 opened. --strict holds all of them back.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (len(req.Include) > 0 || req.Ignored || req.Strict) && !req.Apply {
-				return usage("--include, --strict and --ignored go with --apply")
+			if (len(req.Include) > 0 || req.Ignored || req.Strict || req.OtherBranch) && !req.Apply {
+				return usage("--include, --strict, --ignored and --other-branch go with --apply")
 			}
 			do := a.client.AcceptCell
 			if isRun(arg(args)) {
@@ -200,6 +209,7 @@ opened. --strict holds all of them back.`,
 					fmt.Fprintf(w, "not applied  %s\n", printable(k))
 				}
 				what := runsOr(res.Runs, "cell "+printable(res.CellName))
+				a.sayMoved(res.Head, "")
 				switch {
 				case res.DryRun:
 					a.say("%s would be accepted (digest %s)", what, changesDigest(res.Digest))
@@ -210,6 +220,7 @@ opened. --strict holds all of them back.`,
 				default:
 					a.say("%s accepted; its source is as it was (--apply brings the changes there)", what)
 				}
+				a.sayCommits("", res.CellName, res.Commits)
 			})
 		},
 	}
@@ -219,6 +230,7 @@ opened. --strict holds all of them back.`,
 	f.StringArrayVar(&req.Include, "include", nil, "apply this control path too")
 	f.BoolVar(&req.Strict, "strict", false, "hold back all that is to be looked at first")
 	f.BoolVar(&req.Ignored, "ignored", false, "apply files that git ignores too")
+	f.BoolVar(&req.OtherBranch, "other-branch", false, "apply to another branch than the one that the changes go with")
 	f.BoolVar(&req.Force, "force", false, "accept a run that did not succeed")
 	f.StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
 	f.BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
@@ -316,8 +328,9 @@ func (a *app) revertCmd() *cobra.Command {
 		Use: "revert [RUN|CELL]", Short: "Take back from the source what accept --apply brought there",
 		Long: `Take back from the source what accept --apply brought there last: of a run, of a
 cell, or, without a name, of all that ran here. All or nothing: when a file is not
-what was written there, nothing is changed, and the file is named. The runs wait for
-a verdict again.`,
+what was written there, nothing is changed, and the file is named. A file that is as
+before the accept already, after a git reset for example, is left as it is. The runs
+wait for a verdict again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := a.client.RevertCell
@@ -336,12 +349,21 @@ a verdict again.`,
 				for _, f := range res.Reverted {
 					fmt.Fprintf(w, "%s  %s\n", verb, printable(f))
 				}
-				what := "what was applied of " + runsOr(res.Runs, "cell "+printable(res.CellName))
-				if res.DryRun {
-					a.say("%s would be taken back from %s", what, printable(res.Source))
-					return
+				for _, f := range res.Already {
+					fmt.Fprintf(w, "as before already  %s\n", printable(f))
 				}
-				a.say("%s is taken back from %s, %s; it waits again: pando diff | accept --apply | discard", what, printable(res.Source), plural(len(res.Reverted), "file"))
+				what := "what was applied of " + runsOr(res.Runs, "cell "+printable(res.CellName))
+				again := "it waits again: pando diff | accept --apply | discard"
+				switch nothing := len(res.Reverted) == 0; {
+				case nothing && res.DryRun:
+					a.say("nothing of %s is left to take back from %s: its files are there as before the accept", what, printable(res.Source))
+				case nothing:
+					a.say("nothing of %s was left to take back from %s: its files are there as before the accept; %s", what, printable(res.Source), again)
+				case res.DryRun:
+					a.say("%s would be taken back from %s", what, printable(res.Source))
+				default:
+					a.say("%s is taken back from %s, %s; %s", what, printable(res.Source), plural(len(res.Reverted), "file"), again)
+				}
 			})
 		},
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -293,6 +294,9 @@ func (a *app) lastLine(run api.Run) {
 		if run.Error.Hint != "" {
 			a.say("hint: %s", printable(run.Error.Hint))
 		}
+	}
+	if run.Verdict == "pending" || run.Verdict == "accepted" {
+		a.sayCommits("pando: ", cmp.Or(run.CellName, run.Cell), run.Commits)
 	}
 	a.say("%s", summary(run))
 }

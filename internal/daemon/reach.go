@@ -137,6 +137,7 @@ var fields = access.Fields{
 	"AcceptRequest.apply":   hostThing("the source, which apply writes to,"),
 	"AcceptRequest.include": harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
 	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless, "AcceptRequest.expect": harmless,
+	"AcceptRequest.other_branch": harmless, // apply does not take it further
 
 	// The installation.
 	"ImagePullRequest.image":       imageOfHost,

@@ -186,6 +186,13 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (api.AcceptResult, error) {
 	c := o.c
 	out := acceptResult(c, o, req)
+	var err error
+	if out.Commits, err = commitsMade(o.base, o.after); err != nil {
+		e.log.Warn("cannot tell which commits were made in a cell", "cell", c.ID, "error", err)
+	}
+	if req.Apply {
+		out.Head = headMoved(c)
+	}
 	if !req.DryRun { // before anything outside is changed
 		if err := e.syncLayers(); err != nil {
 			return out, err
@@ -193,7 +200,6 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	}
 	var done *applied
 	if req.Apply {
-		var err error
 		if done, err = e.apply(ctx, o, req, args, &out); err != nil {
 			return out, err
 		}
@@ -231,7 +237,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	}
 	p := endPredicate{
 		Act: "accept", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Accepted), req.Reason, "user"}, Digest: o.digest.String(),
-		Forced: req.Force, To: point(&o.at), Applied: out.Applied, Held: out.Held, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
+		Forced: req.Force, To: point(&o.at), Applied: out.Applied, Held: out.Held, Source: c.Source, Head: out.Head, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 	}
 	if o.run != nil {
 		p.From = o.run.Before
@@ -304,6 +310,9 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 			"cannot apply the work of cell %s: it began with an empty workspace, so there is no source to apply it to", c.Title())
 	}
 	if err := o.expected(req.Expect); err != nil {
+		return err
+	}
+	if err := refuseOtherBranch(o, headMoved(c), req); err != nil {
 		return err
 	}
 	runs := o.covers

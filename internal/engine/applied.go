@@ -71,7 +71,7 @@ func (e *Engine) remember(ctx context.Context, o *offer, id string, base *worksp
 			e.log.Warn("cannot write a patch of what was applied", "cell", o.c.ID, "error", err)
 		}
 	}
-	o.c.Known = a.After
+	o.c.Known, o.c.KnownHead = a.After, headAt(o.c.Source)
 	if !slices.Contains(o.c.KnownAt, o.at.ID) {
 		o.c.KnownAt = append(slices.Clone(o.c.KnownAt), o.at.ID)
 	}

@@ -94,7 +94,7 @@ func copyOf(src *Cell, at cell.CheckpointID) *Cell {
 	return &Cell{
 		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 		Next: 2, Parent: &Origin{src.ID, at}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
+		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
 	}
 }
 

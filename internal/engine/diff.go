@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"fmt"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -67,6 +68,12 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	c, a, b := o.c, o.base, o.after
 	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: o.from, To: o.to, Runs: o.runs(), Digest: o.digest.String(),
 		Files: []api.FileChange{}, Held: []api.Held{}, First: []api.Look{}, Notes: []string{}}
+	if out.Commits, err = commitsMade(a, b); err != nil {
+		out.Notes = append(out.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
+	}
+	if req.From == 0 && req.To == 0 {
+		out.Head = headMoved(c)
+	}
 	ignored, unreadable := none, ""
 	if !req.Ignored {
 		if ignored, unreadable, err = e.ignoredBy(ctx, a, b); err != nil {

@@ -261,6 +261,9 @@ func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff,
 	x.run.Changes.FirstMore = max(0, len(first)-maxFirst)
 	x.run.Changes.First = first[:min(len(first), maxFirst)]
 	x.run.Conflicts = reservedTouched(x.c.LeftOut, changes)
+	if x.run.Commits, err = commitsMade(a, b); err != nil {
+		x.run.Notes = append(x.run.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
+	}
 	return changes, nil
 }
 

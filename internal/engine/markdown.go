@@ -205,6 +205,12 @@ func endMarkdown(b *strings.Builder, p *endPredicate) {
 			fmt.Fprintf(b, "- `%s`\n", f)
 		}
 	}
+	if len(p.Already) > 0 {
+		fmt.Fprintf(b, "\nIn %s as before the accept already:\n\n", p.Source)
+		for _, f := range p.Already {
+			fmt.Fprintf(b, "- `%s`\n", f)
+		}
+	}
 	if len(p.Applied) > 0 {
 		fmt.Fprintf(b, "\nApplied to %s:\n\n", p.Source)
 		for _, f := range p.Applied {

@@ -138,6 +138,9 @@ func (x *execution) source(ctx context.Context) error {
 		x.run.Notes = append(x.run.Notes, "git does not sign commits and tags in the cell: the key stays outside")
 	}
 	x.c.ImportKey, x.c.LeftOut, x.c.Provider, x.c.WhyNot = key, im.LeftOut, p.Name(), why
+	if x.p.from == "" {
+		x.c.KnownHead = headAt(x.p.source)
+	}
 	return nil
 }
 

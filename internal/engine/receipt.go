@@ -141,28 +141,30 @@ func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest
 // endPredicate is what the receipt of a later verdict, or of a restore or
 // fork by hand, says.
 type endPredicate struct {
-	Act        string        `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
-	Run        string        `json:"run,omitempty"`  // of Runs, when it is one
-	Runs       []decidedRun  `json:"runs,omitempty"` // whose verdict it decides
-	Cell       string        `json:"cell"`
-	CellName   string        `json:"cell_name,omitempty"`
-	Pando      string        `json:"pando"`
-	At         time.Time     `json:"at"`
-	Verdict    *verdictFacts `json:"verdict,omitempty"`
-	Forced     bool          `json:"forced,omitempty"`
-	From       *api.Point    `json:"from,omitempty"`
-	To         *api.Point    `json:"to,omitempty"`
-	Proof      string        `json:"proof,omitempty"`
-	Lost       []string      `json:"lost,omitempty"`
-	Children   []string      `json:"children,omitempty"`
-	Digest     string        `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
-	Applied    []string      `json:"applied,omitempty"`
-	Reverted   []string      `json:"reverted,omitempty"`
-	Held       []api.Held    `json:"held,omitempty"`
-	Source     string        `json:"source,omitempty"`
-	Downgrades []string      `json:"downgrades,omitempty"`
-	Backend    string        `json:"backend"`
-	Isolation  string        `json:"isolation"` // "isolated" or "not isolated"
+	Act        string         `json:"act"`            // "accept", "revert", "discard", "restore", "fork", "reopen"
+	Run        string         `json:"run,omitempty"`  // of Runs, when it is one
+	Runs       []decidedRun   `json:"runs,omitempty"` // whose verdict it decides
+	Cell       string         `json:"cell"`
+	CellName   string         `json:"cell_name,omitempty"`
+	Pando      string         `json:"pando"`
+	At         time.Time      `json:"at"`
+	Verdict    *verdictFacts  `json:"verdict,omitempty"`
+	Forced     bool           `json:"forced,omitempty"`
+	From       *api.Point     `json:"from,omitempty"`
+	To         *api.Point     `json:"to,omitempty"`
+	Proof      string         `json:"proof,omitempty"`
+	Lost       []string       `json:"lost,omitempty"`
+	Children   []string       `json:"children,omitempty"`
+	Digest     string         `json:"digest,omitempty"` // of the changes that were accepted, as pando diff prints it
+	Applied    []string       `json:"applied,omitempty"`
+	Reverted   []string       `json:"reverted,omitempty"`
+	Already    []string       `json:"already,omitempty"` // not Reverted: they were as before the accept
+	Held       []api.Held     `json:"held,omitempty"`
+	Source     string         `json:"source,omitempty"`
+	Head       *api.HeadMoved `json:"head,omitempty"` // of the source: it was applied to another branch
+	Downgrades []string       `json:"downgrades,omitempty"`
+	Backend    string         `json:"backend"`
+	Isolation  string         `json:"isolation"` // "isolated" or "not isolated"
 }
 
 // decidedRun is a run whose verdict is another since an act.

@@ -149,6 +149,8 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 			v.Summary = "accept, " + filesWords(len(p.Applied)) + " applied"
 		case len(p.Reverted) > 0:
 			v.Summary = "revert, " + filesWords(len(p.Reverted)) + " taken back from the source"
+		case len(p.Already) > 0:
+			v.Summary = "revert, nothing was left in the source to take back"
 		}
 		v.Summary = ofBackend(v.Summary, p.Backend)
 	case receipt.PredicateFork:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/op"
 	"github.com/pando-dev/pando/internal/policy"
@@ -49,6 +50,9 @@ type Cell struct {
 	// KnownAt are the checkpoints, of whatever cell, whose files were applied to the source:
 	// Known's contents are theirs, or the import's. They are kept as long as the cell.
 	KnownAt []cell.CheckpointID `json:"known_at,omitempty"`
+	// KnownHead is what the source's repository had checked out at that time; zero when there
+	// was none, or it could not be read.
+	KnownHead gitdir.Head `json:"known_head,omitzero"`
 	// Applied is what of the cell's work is in the source, oldest first.
 	Applied []applied `json:"applied,omitempty"`
 

@@ -94,7 +94,7 @@ func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
 }
 
 func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
-	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, DryRun: req.DryRun}
+	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, Already: []string{}, DryRun: req.DryRun}
 	known, err := e.known(ctx, c)
 	if err != nil {
 		return out, err
@@ -112,12 +112,19 @@ func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.
 	for _, f := range res.Applied {
 		out.Reverted = append(out.Reverted, f.Path)
 	}
-	for _, p := range args.Planned { // what an earlier try wrote
-		if slices.Contains(res.Already, p) {
+	for _, p := range res.Already {
+		if slices.Contains(args.Planned, p) { // an earlier try wrote it
 			out.Reverted = append(out.Reverted, p)
+		} else {
+			out.Already = append(out.Already, p)
 		}
 	}
 	slices.Sort(out.Reverted)
+	slices.Sort(out.Already)
+	why := orElse(req.Reason, "it was taken back from the source")
+	if len(out.Reverted) == 0 {
+		why = orElse(req.Reason, "it was in the source no more: its files were there as before the accept")
+	}
 	var runs []Run
 	here, left := e.ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a applied) bool {
 		return slices.ContainsFunc(list, func(l applied) bool { return l.ID == a.ID })
@@ -128,7 +135,7 @@ func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.
 			if err != nil || slices.ContainsFunc(runs, func(o Run) bool { return o.ID == r.ID }) {
 				continue
 			}
-			r.Reason, r.By = orElse(req.Reason, "it was taken back from the source"), "user"
+			r.Reason, r.By = why, "user"
 			switch r.Applied = left.filesOf(id); {
 			case r.Applied > 0: // by an earlier accept
 			case here[r.In.After]:
@@ -151,8 +158,8 @@ func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.
 	for i := range runs {
 		objects = append(objects, &runs[i])
 	}
-	p := endPredicate{Act: "revert", Cell: string(c.ID), CellName: c.Name, Reverted: out.Reverted, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
-		Verdict: &verdictFacts{string(cell.Pending), orElse(req.Reason, "it was taken back from the source"), "user"}}
+	p := endPredicate{Act: "revert", Cell: string(c.ID), CellName: c.Name, Reverted: out.Reverted, Already: out.Already, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
+		Verdict: &verdictFacts{string(cell.Pending), why, "user"}}
 	d, err := e.seal(ctx, args.key(), p, objects...)
 	if err != nil {
 		return out, err

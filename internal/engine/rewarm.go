@@ -129,7 +129,7 @@ func (b *build) makeAgain(ctx context.Context, was *Cell, base *Checkpoint) erro
 	b.x = x
 	defer x.made.end()
 	c := &x.c
-	c.NoSource, c.Image, c.ImageID, c.ImageKey, c.Provider, c.WhyNot, c.LeftOut, c.ImportKey, c.Agent = was.NoSource, was.Image, was.ImageID, was.ImageKey, was.Provider, was.WhyNot, was.LeftOut, was.ImportKey, was.Agent
+	c.NoSource, c.Image, c.ImageID, c.ImageKey, c.Provider, c.WhyNot, c.LeftOut, c.ImportKey, c.KnownHead, c.Agent = was.NoSource, was.Image, was.ImageID, was.ImageKey, was.Provider, was.WhyNot, was.LeftOut, was.ImportKey, was.KnownHead, was.Agent
 	c.Setup = was.Setup
 	x.before = Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Kind: kindBase, Created: time.Now().UTC(), State: base.State, Tree: base.Tree, Content: base.Content}
 	c.Next++

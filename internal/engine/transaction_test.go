@@ -153,6 +153,39 @@ func TestX51WhatIsShownIsWhatIsApplied(t *testing.T) {
 	b.verified()
 }
 
+// What was taken back by hand is no longer to be taken back: revert says so, and the runs
+// wait again.
+func TestRevertAfterTakingBackByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "g: 0")
+	r := b.run("w", "echo 1 > f; echo 1 > g; echo 1 > h")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.write("f", "0")
+	b.write("g", "0")
+	dry, err := b.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true})
+	b.must(err)
+	if !slices.Equal(dry.Reverted, []string{"h"}) || !slices.Equal(dry.Already, []string{"f", "g"}) {
+		t.Errorf("of one file in three: %q, already %q", dry.Reverted, dry.Already)
+	}
+	b.must(os.Remove(filepath.Join(b.src, "h")))
+	res, err := b.Revert(b.ctx, runTarget(r), api.RevertRequest{})
+	b.must(err)
+	if len(res.Reverted) != 0 || !slices.Equal(res.Already, []string{"f", "g", "h"}) || b.verdict(r) != "pending" {
+		t.Errorf("of none: %q, already %q, and the run is %s", res.Reverted, res.Already, b.verdict(r))
+	}
+	if p := b.predicate(res.Receipt); !slices.Equal(p.Already, res.Already) || len(p.Reverted) != 0 || !strings.Contains(p.Verdict.Reason, "in the source no more") {
+		t.Errorf("the receipt says %+v", p)
+	}
+	if rec, err := b.All().Receipt(res.Receipt, b.src); err != nil || !strings.Contains(rec.Summary, "nothing was left in the source") {
+		t.Errorf("its summary is %q, %v", rec.Summary, err)
+	}
+	b.wantFiles("after it", map[string]string{"f": "0", "g": "0"})
+	b.verified()
+	b.wantKind("again", second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})), cell.Conflict, "nothing to take back")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.wantFiles("applied again", map[string]string{"f": "1\n", "g": "1\n", "h": "1\n"})
+}
+
 // Work of no run is the cell's, too, and gets a receipt.
 func TestX51WorkOutsideOfRuns(t *testing.T) {
 	t.Parallel()

@@ -142,7 +142,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 	c := &Cell{
 		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Guest: par.c.Guest, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
 		Family: par.c.keeper(), Next: 2, Parent: &Origin{par.c.ID, par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
-		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
+		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, KnownHead: par.c.KnownHead, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
 	}
 	private := e.private(c.ID)
 	fault.Step("make the folder of a fork")

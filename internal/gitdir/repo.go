@@ -16,6 +16,7 @@
 //	config.go           git's config
 //	settings.go         what of a user's config a cell gets
 //	orders.go, named.go what git's configuration names; what other files name
+//	head.go             what is checked out; refs; the parents of commits
 //	index.go            git's index
 //	skip.go             a copy of it, in which files need not be there
 //	set.go              the paths in it, in little memory

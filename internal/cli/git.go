@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// headWords names what is checked out.
+func headWords(h api.GitHead) string {
+	commit := h.Commit[:min(len(h.Commit), 10)]
+	switch {
+	case h.Branch == "":
+		return "the detached HEAD at " + commit
+	case commit == "":
+		return "branch " + printable(h.Branch) + " without commits"
+	}
+	return "branch " + printable(h.Branch) + " at " + commit
+}
+
+// sayMoved says that a source is on another branch than its changes go with, and what
+// follows if files may differ there.
+func (a *app) sayMoved(m *api.HeadMoved, others string) {
+	if m == nil {
+		return
+	}
+	if !m.OtherFiles {
+		others = ""
+	}
+	a.say("the source is on %s now; the changes go with %s%s", headWords(m.Now), headWords(m.Was), others)
+}
+
+// namedBranches is how many branches are named where more have commits.
+const namedBranches = 5
+
+// sayCommits says which commits were made in a cell, and how to take them from there, in
+// lines that begin with before.
+func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
+	if c == nil {
+		return
+	}
+	names := make([]string, 0, namedBranches)
+	words := make([]string, 0, namedBranches)
+	for _, b := range c.Branches[:min(len(c.Branches), namedBranches)] {
+		names = append(names, printable(b))
+		if strings.HasPrefix(b, "-") { // which git would take for an option
+			b = "refs/heads/" + b
+		}
+		words = append(words, shellWord(b))
+	}
+	branches := "branch"
+	if len(c.Branches) > 1 {
+		branches = "branches"
+	}
+	in := branches + " " + strings.Join(names, ", ")
+	if more := len(c.Branches) - len(names); more > 0 {
+		in += fmt.Sprintf(" and %d more", more)
+	}
+	many, were, them := plural(c.Commits, "commit"), "were", "them"
+	switch {
+	case c.More && c.Commits == 0:
+		many = "commits"
+	case c.More:
+		many += " and more"
+	case c.Commits == 1:
+		were, them = "was", "it"
+	}
+	refs := strings.Join(words, " ")
+	since := ""
+	if c.Since != "" {
+		since = " --not " + c.Since[:min(len(c.Since), 10)]
+	}
+	bundle := shellWord("/tmp/" + cell + ".bundle")
+	a.say("%s%s %s made in the cell (%s); accept brings their files, not the commits", before, many, were, in)
+	a.say("%sto take %s instead of accept --apply: pando exec -n %s -- git bundle create -q - %s%s >%s && git fetch %s %s, then git merge FETCH_HEAD",
+		before, them, shellWord(cell), refs, since, bundle, bundle, refs)
+}

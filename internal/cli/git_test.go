@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// The lines about commits of a cell can be pasted into a shell, whatever the cell called
+// its branches.
+func TestSayCommits(t *testing.T) {
+	for _, c := range []struct {
+		made api.CellCommits
+		want string
+	}{
+		{api.CellCommits{Commits: 1, Branches: []string{"main"}, Since: strings.Repeat("ab", 20)},
+			`1 commit was made in the cell (branch main); accept brings their files, not the commits
+to take it instead of accept --apply: pando exec -n web -- git bundle create -q - main --not ababababab >/tmp/web.bundle && git fetch /tmp/web.bundle main, then git merge FETCH_HEAD
+`},
+		{api.CellCommits{Commits: 2, More: true, Branches: []string{"$(id)", "--upload-pack=id", "it's"}},
+			`2 commits and more were made in the cell (branches $(id), --upload-pack=id, it's); accept brings their files, not the commits
+to take them instead of accept --apply: pando exec -n web -- git bundle create -q - '$(id)' refs/heads/--upload-pack=id 'it'\''s' >/tmp/web.bundle && git fetch /tmp/web.bundle '$(id)' refs/heads/--upload-pack=id 'it'\''s', then git merge FETCH_HEAD
+`},
+		{api.CellCommits{More: true, Branches: []string{"a", "b", "c", "d", "e", "f", "g"}},
+			`commits were made in the cell (branches a, b, c, d, e and 2 more); accept brings their files, not the commits
+to take them instead of accept --apply: pando exec -n web -- git bundle create -q - a b c d e >/tmp/web.bundle && git fetch /tmp/web.bundle a b c d e, then git merge FETCH_HEAD
+`},
+	} {
+		var said bytes.Buffer
+		a := &app{stderr: &said}
+		a.sayCommits("", "web", &c.made)
+		if d := cmp.Diff(c.want, said.String()); d != "" {
+			t.Error(d)
+		}
+	}
+}

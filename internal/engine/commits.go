@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// maxCommits bounds how many commits are counted.
+const maxCommits = 10000
+
+// commitsMade finds the commits that are on branches of the workspace's repository in after
+// and were not in base. It reads git's files, and executes nothing. Its cost is that of the
+// commits; when no branch moved, that of three lookups. It is nil when there are none.
+func commitsMade(base, after workspace.Side) (*api.CellCommits, error) {
+	old, now := newGitFiles(base), newGitFiles(after)
+	if same, err := now.sameRefs(old); same || err != nil {
+		return nil, err
+	}
+	was, err := old.refs("refs")
+	if err != nil {
+		return nil, err
+	}
+	heads, err := now.refs("refs/heads")
+	if err != nil {
+		return nil, err
+	}
+	before, err := old.head()
+	if err != nil {
+		return nil, err
+	}
+	head, err := now.head()
+	if err != nil {
+		return nil, err
+	}
+	if head.Branch == "" && head.Commit != "" && head.Commit != before.Commit {
+		heads["HEAD"] = head.Commit
+	}
+	packed, err := now.newPacks(old)
+	if err != nil {
+		return nil, err
+	}
+	w := commitWalk{old: old, now: now, packed: packed, known: map[string]bool{before.Commit: true}, seen: map[string]bool{}}
+	for _, id := range was {
+		w.known[id] = true
+	}
+	out := &api.CellCommits{Branches: []string{}, Since: before.Commit}
+	for _, ref := range slices.Sorted(maps.Keys(heads)) {
+		tip := heads[ref]
+		if was[ref] == tip || w.has(tip) {
+			continue
+		}
+		out.Branches = append(out.Branches, strings.TrimPrefix(ref, "refs/heads/"))
+		w.from(tip)
+	}
+	if len(out.Branches) == 0 {
+		return nil, nil
+	}
+	out.Commits, out.More = w.count, w.more
+	return out, nil
+}
+
+// commitWalk counts commits that a repository did not have before.
+type commitWalk struct {
+	old, now *gitFiles
+	packed   bool            // there are packs that were not there before
+	known    map[string]bool // commits that refs named before
+	seen     map[string]bool
+	count    int
+	more     bool
+}
+
+// has reports whether a commit was there before. One that is in none of the files of single
+// objects is in a pack: when no pack is new, in one that was there before.
+func (w *commitWalk) has(id string) bool {
+	return w.known[id] || w.old.there(gitdir.LooseObject(id)) || !w.packed && !w.now.there(gitdir.LooseObject(id))
+}
+
+// from counts a commit and its ancestors, as far as they are new.
+func (w *commitWalk) from(tip string) {
+	todo := []string{tip}
+	for len(todo) > 0 {
+		id := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if w.seen[id] || w.has(id) {
+			continue
+		}
+		if w.count == maxCommits || len(todo) > maxCommits {
+			w.more = true
+			return
+		}
+		w.seen[id] = true
+		parents, err := w.now.parents(id)
+		if err != nil { // it is in a new pack, or the cell wrote something else there
+			w.more = true
+			continue
+		}
+		w.count++
+		todo = append(todo, parents...)
+	}
+}
+
+// gitFiles reads the files in the ".git" of a workspace.
+type gitFiles struct {
+	workspace.Side
+	find *workspace.Finder
+}
+
+func newGitFiles(s workspace.Side) *gitFiles { return &gitFiles{s, s.Tree.Finder()} }
+
+func (g *gitFiles) there(name string) bool {
+	_, err := g.find.Lookup(".git/" + name)
+	return err == nil
+}
+
+// read implements gitdir.ReadFile.
+func (g *gitFiles) read(name string) ([]byte, error) {
+	path := ".git/" + name
+	e, err := g.find.Lookup(path)
+	if cell.KindOf(err) == cell.NotFound || err == nil && e.Type == workspace.Folder {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.Type != workspace.File {
+		return nil, cell.Errorf(cell.Invalid, "engine.commits", "", "%s is not a regular file", path)
+	}
+	if e.Size > gitdir.MaxRefs {
+		return nil, bound.Exceed(path, gitdir.MaxRefs, "bytes")
+	}
+	f, err := g.Contents.Open(path, e)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return bound.ReadAll(f, path, gitdir.MaxRefs)
+}
+
+// head is what is checked out; zero without a repository.
+func (g *gitFiles) head() (gitdir.Head, error) {
+	h, err := gitdir.ReadHead(g.read)
+	if errors.Is(err, fs.ErrNotExist) {
+		return gitdir.Head{}, nil
+	}
+	return h, err
+}
+
+// sameRefs reports whether two states have the same HEAD and the same branches.
+func (g *gitFiles) sameRefs(o *gitFiles) (bool, error) {
+	for _, name := range []string{"HEAD", "packed-refs", "refs/heads"} {
+		a, errA := g.find.Lookup(".git/" + name)
+		b, errB := o.find.Lookup(".git/" + name)
+		for _, err := range []error{errA, errB} {
+			if err != nil && cell.KindOf(err) != cell.NotFound {
+				return false, err
+			}
+		}
+		if a.Type != b.Type || a.Digest != b.Digest || a.Target != b.Target {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// refs are the refs below a folder of refs, with their objects. Symbolic ones are left out.
+func (g *gitFiles) refs(below string) (map[string]string, error) {
+	out := map[string]string{}
+	packed, err := gitdir.ReadPacked(g.read)
+	if err != nil {
+		return nil, err
+	}
+	for name, id := range packed {
+		if strings.HasPrefix(name, below+"/") {
+			out[name] = id
+		}
+	}
+	looked := 0
+	err = g.Tree.Walk(".git/"+below, func(path string, e workspace.Entry) error {
+		if e.Type != workspace.File || e.Size > maxRef {
+			return nil
+		}
+		name := strings.TrimPrefix(path, ".git/")
+		b, err := g.read(name)
+		if id := gitdir.ParseRef(name, b); id != "" {
+			out[name] = id
+		}
+		if looked++; looked > maxLoose {
+			return bound.Exceed(".git/"+below, maxLoose, "refs in files of their own")
+		}
+		return err
+	})
+	if cell.KindOf(err) == cell.NotFound {
+		err = nil
+	}
+	return out, err
+}
+
+const (
+	maxRef   = 1 << 10 // bytes in the file of one ref
+	maxLoose = 100_000 // refs in files of their own
+)
+
+// newPacks reports whether there are packs of objects that o has not.
+func (g *gitFiles) newPacks(o *gitFiles) (bool, error) {
+	found := false
+	err := g.Tree.Walk(".git/objects/pack", func(path string, e workspace.Entry) error {
+		if strings.HasSuffix(path, ".pack") && !o.there(strings.TrimPrefix(path, ".git/")) {
+			found = true
+		}
+		return nil
+	})
+	if cell.KindOf(err) == cell.NotFound {
+		err = nil
+	}
+	return found, err
+}
+
+// parents are those of a commit that is in a file of its own.
+func (g *gitFiles) parents(id string) ([]string, error) {
+	path := ".git/" + gitdir.LooseObject(id)
+	e, err := g.find.Lookup(path)
+	if err != nil {
+		return nil, err
+	}
+	if e.Type != workspace.File {
+		return nil, cell.Errorf(cell.Invalid, "engine.commits", "", "%s is not a regular file", path)
+	}
+	f, err := g.Contents.Open(path, e)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return gitdir.Parents(f)
+}

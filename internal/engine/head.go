@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+)
+
+// headAt is what the repository that a directory is in has checked out. It is zero when
+// there is no repository, or when its refs can't be read.
+func headAt(dir string) gitdir.Head {
+	r, err := gitdir.Find(dir)
+	if r == nil || err != nil {
+		return gitdir.Head{}
+	}
+	h, err := r.Head()
+	if err != nil {
+		return gitdir.Head{}
+	}
+	return h
+}
+
+// headMoved compares what a cell's source has checked out with what it is known to have
+// had. It is nil when that is the same branch, whatever was committed there since, or when
+// one of both is not known.
+func headMoved(c *Cell) *api.HeadMoved {
+	was := c.KnownHead
+	if c.NoSource || was == (gitdir.Head{}) {
+		return nil
+	}
+	now := headAt(c.Source)
+	switch {
+	case now == (gitdir.Head{}), now == was, was.Branch != "" && was.Branch == now.Branch:
+		return nil
+	}
+	// From one detached HEAD to another may be a commit of the user's, as on a branch.
+	return &api.HeadMoved{Was: api.GitHead(was), Now: api.GitHead(now), OtherFiles: was.Commit != now.Commit && was.Branch+now.Branch != ""}
+}
+
+// refuseOtherBranch refuses to apply an offer to another branch, with another commit, than
+// the one that it is known to go with.
+func refuseOtherBranch(o *offer, moved *api.HeadMoved, req api.AcceptRequest) error {
+	if moved == nil || !moved.OtherFiles || req.OtherBranch || !req.Apply {
+		return nil
+	}
+	back := "git switch " + moved.Was.Branch
+	if moved.Was.Branch == "" {
+		back = "git switch --detach " + shortID(moved.Was.Commit)
+	}
+	return cell.Errorf(cell.Conflict, "engine.Accept", fmt.Sprintf("go back with %s; to apply the changes to %s all the same: --other-branch", back, headWords(moved.Now)),
+		"cannot apply %s to %s: the changes go with %s, and %s is on %s now", o.title(), o.c.Source, headWords(moved.Was), o.c.Source, headWords(moved.Now))
+}
+
+// headWords names what is checked out.
+func headWords(h api.GitHead) string {
+	switch {
+	case h.Branch == "":
+		return "the detached HEAD at " + shortID(h.Commit)
+	case h.Commit == "":
+		return "branch " + h.Branch + " without commits"
+	}
+	return "branch " + h.Branch + " at " + shortID(h.Commit)
+}
+
+// shortID is as much of an object's id as people read.
+func shortID(id string) string { return id[:min(len(id), 10)] }
