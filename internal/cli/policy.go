@@ -129,7 +129,11 @@ func (a *app) policyCheckCmd() *cobra.Command {
 				return err
 			}
 			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "%s can be used: %s for the network\n", printable(v.Name), plural(v.Rules, "rule"))
+				fmt.Fprintf(w, "%s can be used: %s\n", printable(v.Name), ruleWords(v.Lines))
+				a.policyLines(w, v.Lines)
+				if len(v.Remarks) > 0 {
+					fmt.Fprintln(w)
+				}
 				for _, r := range v.Remarks {
 					fmt.Fprintln(w, "remark:", printable(r))
 				}
@@ -232,9 +236,20 @@ func (a *app) showPolicy(w io.Writer, v api.Policy) {
 	for _, l := range v.Layers {
 		fmt.Fprintf(w, "  %-8s %s, %s\n", l.Layer, printable(l.File), short(l.Digest))
 	}
+	a.policyLines(w, v.Lines)
+	if v.Bound != "" {
+		fmt.Fprintf(w, "\n%s says what may be allowed at most; --allow can't add to it\n", printable(v.Bound))
+	}
+	for _, n := range v.Skipped {
+		a.say("pando: note: %s", printable(n))
+	}
+}
+
+// policyLines lists what a policy says, by its sections.
+func (a *app) policyLines(w io.Writer, lines []api.PolicyLine) {
 	section := ""
 	t := a.newTable(w)
-	for _, l := range v.Lines {
+	for _, l := range lines {
 		if l.Section != section {
 			t.flush()
 			fmt.Fprintf(w, "\n%s:\n", l.Section)
@@ -244,15 +259,31 @@ func (a *app) showPolicy(w io.Writer, v api.Policy) {
 		if l.Section == "network" {
 			name = l.Name
 		}
-		t.row("  "+name, printable(l.Text), printable(l.Origin), l.Force+": "+l.How)
+		cells := []string{"  " + name, printable(l.Text), printable(l.Origin)}
+		if l.Force != "" {
+			cells = append(cells, l.Force+": "+l.How)
+		}
+		t.row(cells...)
 	}
 	t.flush()
-	if v.Bound != "" {
-		fmt.Fprintf(w, "\n%s says what may be allowed at most; --allow can't add to it\n", printable(v.Bound))
+}
+
+// ruleWords counts what a policy file says, by its sections.
+func ruleWords(lines []api.PolicyLine) string {
+	if len(lines) == 0 {
+		return "it says nothing, so that the defaults hold"
 	}
-	for _, n := range v.Skipped {
-		a.say("pando: note: %s", printable(n))
+	var sections, words []string
+	count := map[string]int{}
+	for _, l := range lines {
+		if count[l.Section]++; count[l.Section] == 1 {
+			sections = append(sections, l.Section)
+		}
 	}
+	for _, s := range sections {
+		words = append(words, fmt.Sprintf("%d of %s", count[s], s))
+	}
+	return plural(len(lines), "rule") + " (" + strings.Join(words, ", ") + ")"
 }
 
 func (a *app) policyWhyCmd() *cobra.Command {

@@ -287,7 +287,7 @@ func (e *Engine) AllowedPolicies() ([]api.PolicyAllowed, error) {
 
 // CheckPolicy reads a policy file and says what is odd about it.
 func (e *Engine) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error) {
-	out := api.PolicyCheck{Name: req.Name, Digest: cell.Sum([]byte(req.Text)).String(), Remarks: []string{}}
+	out := api.PolicyCheck{Name: req.Name, Digest: cell.Sum([]byte(req.Text)).String(), Lines: []api.PolicyLine{}, Remarks: []string{}}
 	f, err := policy.ParseFile(orElse(req.Name, "policy"), []byte(req.Text))
 	if err != nil {
 		return out, err
@@ -299,7 +299,12 @@ func (e *Engine) CheckPolicy(req api.PolicyCheckRequest) (api.PolicyCheck, error
 	if _, err := r.Rules(); err != nil {
 		return out, err
 	}
-	out.Rules = len(r.Network.Allow) + len(r.Network.Ask) + len(r.Network.Deny)
+	for _, l := range r.Show(r.Origins) {
+		if l.Origin != policy.DefaultOrigin {
+			out.Lines = append(out.Lines, api.PolicyLine{Section: l.Section, Name: l.Name, Text: l.Text, Origin: l.Origin})
+		}
+	}
+	out.Rules = len(out.Lines)
 	out.Remarks = append(out.Remarks, r.Remarks(r.Origins)...)
 	for _, h := range r.Handles() {
 		if _, _, err := e.cfg.Credentials.Get(h); err != nil {

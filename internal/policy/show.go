@@ -16,6 +16,9 @@ type Shown struct {
 	How                         string // by what
 }
 
+// DefaultOrigin is the origin of what holds where no file and no flag says anything.
+const DefaultOrigin = "default"
+
 // Parse reads the canonical form.
 func Parse(canonical []byte) (Effective, error) {
 	p, err := Compile(canonical)
@@ -30,7 +33,7 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	add := func(section, name, text, force, how string) {
 		origin := o.Lines[name]
 		if origin == "" {
-			origin = "default"
+			origin = DefaultOrigin
 		}
 		out = append(out, Shown{section, name, text, origin, force, how})
 	}
@@ -124,11 +127,11 @@ func (e Effective) Show(o Origins) (out []Shown) {
 	if l.Execs > 0 {
 		add("limits", "limits.executions", "executions "+strconv.FormatInt(l.Execs, 10), enforced, "the daemon")
 	}
-	if len(n.Ask) > 0 {
+	if len(n.Ask) > 0 || o.Lines["approvals.timeout"] != "" {
 		add("approvals", "approvals.timeout", "a question waits "+(time.Duration(e.Approvals.Timeout)*time.Millisecond).String(), enforced, "the gateway")
-		if e.Approvals.Webhook != "" {
-			add("approvals", "approvals.webhook", "questions are told to "+e.Approvals.Webhook, enforced, "the daemon")
-		}
+	}
+	if e.Approvals.Webhook != "" {
+		add("approvals", "approvals.webhook", "questions are told to "+e.Approvals.Webhook, enforced, "the daemon")
 	}
 	return out
 }
@@ -232,6 +235,9 @@ func (e Effective) Remarks(o Origins) []string {
 	}
 	if e.Approvals.Webhook != "" {
 		out = append(out, "the address of approvals.webhook is in the policy, and so in every receipt: a secret in it is none"+at("approvals.webhook"))
+	}
+	if len(e.Network.Ask) == 0 && (o.Lines["approvals.timeout"] != "" || e.Approvals.Webhook != "") {
+		out = append(out, "approvals has no effect: no rule of network.ask asks a person"+at("approvals.timeout"))
 	}
 	for i, r := range e.Network.Allow {
 		name := "allow " + itoa(i+1)
