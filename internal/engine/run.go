@@ -76,10 +76,23 @@ func (l *liveRun) report(p api.Progress) {
 // is wrong with the request itself is an error here; what goes wrong later is
 // part of the run.
 func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
+	run, err := e.startRun(ctx, req)
+	if errors.Is(err, errMadeMeanwhile) { // by another run: this one goes into its cell
+		run, err = e.startRun(ctx, req)
+	}
+	return run, err
+}
+
+func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, err error) {
 	p, err := e.plan(ctx, req)
 	if err != nil {
 		return api.Run{}, err
 	}
+	defer func() {
+		if err != nil && p.turn != nil {
+			p.turn()
+		}
+	}()
 	if p.cell == nil {
 		var done func()
 		if ctx, done, err = viewOf(ctx).making(ctx, 1); err != nil {
@@ -104,6 +117,11 @@ func (e *Engine) StartRun(ctx context.Context, req api.RunRequest) (api.Run, err
 	run.In.CheckHidden = run.In.Check != req.Check
 	run.Folder = filepath.Join(e.cfg.Home.Runs(), run.ID)
 	p.run = run
+	if p.cell == nil { // nothing knows the cell yet; other runs in it wait until it is made
+		if p.turn, err = e.turns.take(ctx, run.CellID(), "run "+run.ID, nil); err != nil {
+			return api.Run{}, err
+		}
+	}
 	if r, ok := e.pendingFrom(p); ok {
 		run.Notes = append(run.Notes, "the result of "+r+" is still pending; this run starts from the source, without it")
 	}
@@ -172,8 +190,9 @@ type runPlan struct {
 	onFailure string
 	onSuccess string
 	run       *Run
-	made      *View // who makes the cell; nil when nothing binds them
-	confined  bool  // the caller may not name files of the host
+	turn      func() // ends the turn of the cell, which a run that makes it has from the start
+	made      *View  // who makes the cell; nil when nothing binds them
+	confined  bool   // the caller may not name files of the host
 }
 
 // plan checks everything about a request that can be checked without work.
@@ -335,7 +354,7 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if err := c.forkedOnly(); err != nil {
 		return err
 	}
-	if c.State == cell.Creating || c.State == cell.Removing || c.State == cell.Removed {
+	if c.State == cell.Creating && !c.madeByRun() || c.State == cell.Removing || c.State == cell.Removed {
 		return cell.Errorf(cell.Conflict, opName, "wait a moment and try again", "cell %s is %s", c.Title(), c.State)
 	}
 	if c.State == cell.Failed {
@@ -367,9 +386,17 @@ func (e *Engine) planExisting(p *runPlan) error {
 	return err
 }
 
+// madeByRun reports whether a run makes, or made, the cell: it has the cell's turn before
+// the cell is known, and other runs wait for that.
+func (c *Cell) madeByRun() bool { return c.LastRun != "" }
+
+// errMadeMeanwhile is a cell that was not there when a run in it was planned, and is when the
+// run makes it.
+var errMadeMeanwhile = cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make the cell: a cell has that name")
+
 // record makes the run and, if it is new, its cell known. The name of a cell
-// that is to be made is taken from here on: two runs that make it at once
-// don't.
+// that is to be made is taken from here on: of two runs that make it at once
+// one does, and the other gets errMadeMeanwhile.
 func (e *Engine) record(p *runPlan) error {
 	if p.cell != nil {
 		return e.reg.commit(p.run)
@@ -385,7 +412,7 @@ func (e *Engine) record(p *runPlan) error {
 	switch what := e.taken(c.Name); what {
 	case "":
 	case takenByCell:
-		return cell.Errorf(cell.Conflict, "engine.StartRun", "try again in a moment", "cell %s is being made by another run", c.Name)
+		return errMadeMeanwhile
 	default:
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make cell %s: %s has that name", c.Name, what)
 	}
@@ -423,12 +450,16 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 	began := time.Now()
 	run := p.run
-	release, err := e.turns.take(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
-		l.report(api.Progress{Step: "waiting", Note: fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())})
-	})
-	if err != nil {
-		e.failedToStart(ctx, p, err)
-		return
+	var err error
+	release := p.turn
+	if release == nil {
+		release, err = e.turns.take(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
+			l.report(api.Progress{Step: "waiting", Note: fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())})
+		})
+		if err != nil {
+			e.failedToStart(ctx, p, err)
+			return
+		}
 	}
 	defer release()
 	l.working.Store(true)
@@ -466,14 +497,17 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 // lookAgain brings the plan of a run in an existing cell up to date: while it
 // waited for its turn, others worked there.
 func (e *Engine) lookAgain(p *runPlan) error {
-	if p.cell.State == cell.Creating {
-		return nil
+	if p.turn != nil {
+		return nil // it makes the cell
 	}
 	c, err := e.reg.cell(p.cell.ID)
 	if err != nil {
 		return err
 	}
-	other := p.keepsOther(&c)
+	if c.State == cell.Removed {
+		return e.neverMade(&c)
+	}
+	other := p.keepsOther(&c) || p.cell.State == cell.Creating // when this one was planned
 	p.cell = &c
 	if err := e.unfinished(&c, ""); err != nil {
 		return err
@@ -487,6 +521,15 @@ func (e *Engine) lookAgain(p *runPlan) error {
 	}
 	p.governs(p.run)
 	return e.reg.commit(p.run)
+}
+
+// neverMade says why a cell that a run waited for is not there.
+func (e *Engine) neverMade(c *Cell) error {
+	why := "it was removed"
+	if r, err := e.reg.run(c.LastRun); err == nil && r.Error != nil && r.neverStarted() {
+		why = "run " + r.ID + " was to make it: " + r.Error.Message
+	}
+	return cell.Errorf(cell.Conflict, "engine.StartRun", "run it again: it makes the cell then", "cannot start in cell %s: %s", c.Title(), why)
 }
 
 // governs notes in a run's record what governs it.

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -94,5 +96,97 @@ func TestX33RunsThatAreBeingStarted(t *testing.T) {
 		if run.Cause != "interrupted" || run.Error == nil || run.Error.Kind != "interrupted" || run.Error.Message != "cannot start the run: it was cancelled, while it was being started (cannot read the answer: unexpected EOF)" {
 			t.Errorf("it ended as %q, %+v", run.Cause, run.Error)
 		}
+	})
+}
+
+// importing holds back the imports of the source until release is called.
+func (b *bed) importing() (release func()) {
+	b.Helper()
+	p, _, err := b.provider(b.ctx, b.cfg.Backends[0])
+	b.must(err)
+	key := strings.TrimPrefix(cell.Sum([]byte(p.Name()+"\x00"+b.src)).String(), "sha256:")[:32]
+	release, err = b.turns.take(b.ctx, cell.ID("source "+key), "the test", nil)
+	b.must(err)
+	return release
+}
+
+// Runs in a cell that another run makes wait for it, and go on in it.
+func TestRunsWaitForTheirCell(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		release := b.importing()
+		late, err := b.plan(b.ctx, b.request("w", "true")) // before anything makes the cell
+		b.must(err)
+		req := b.request("w", "echo first > f")
+		req.Policy, req.PolicyName = "version: 1\nlimits: {executions: 9}\n", "p.yaml"
+		first, err := b.StartRun(b.ctx, req)
+		b.must(err)
+		synctest.Wait()
+		if c, err := b.reg.cell(cell.ID(first.Cell)); err != nil || c.State != cell.Creating {
+			t.Fatalf("the cell is %s, %v", c.State, err)
+		}
+
+		second, a := b.attached("w", "cat f > g; echo second >> g")
+		third, gone := b.attached("w", "true")
+		synctest.Wait()
+		if p := <-a.Progress; p.Step != "waiting" || p.Note != "waiting for run "+first.ID+" in cell w" {
+			t.Errorf("it is told %+v", p)
+		}
+		if second.Cell != first.Cell || third.Cell != first.Cell {
+			t.Errorf("they are in cells %s, %s and %s", first.Cell, second.Cell, third.Cell)
+		}
+		_, err = b.Plan(b.ctx, b.request("w", "true"))
+		b.wantKind("a dry run", err, cell.Conflict, "is being made")
+		gone.Signalled("SIGINT")
+		synctest.Wait()
+		if now, _ := b.Engine.Run(cell.RunID(third.ID)); now.Phase != "ended" || now.Error == nil || now.Error.Kind != "interrupted" {
+			t.Errorf("the one that was interrupted is %s, %+v", now.Phase, now.Error)
+		}
+		gone.Release(false)
+		late.run = &Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID())}}
+		if err := b.record(late); err != errMadeMeanwhile {
+			t.Errorf("a cell of that name was made twice: %v", err)
+		}
+		release()
+		for _, r := range []api.Run{first, second} {
+			now, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
+			b.must(err)
+			if now.Verdict != "pending" || now.ExitCode == nil || *now.ExitCode != 0 {
+				t.Errorf("%+v, %+v", now, now.Error)
+			}
+			if p, err := manifestPolicy(&Run{Run: now}); err != nil || p.Limits.Execs != 9 {
+				t.Errorf("it does not go by what the cell keeps: %+v, %v", p, err)
+			}
+		}
+		a.Release(false)
+		b.has("w", "f: first", "g: first\nsecond")
+		b.verified()
+	})
+}
+
+// When the cell that a run waits for can't be made, the run says why, and what to do.
+func TestRunsWaitForACellThatIsNeverMade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		release := b.importing()
+		first, err := b.StartRun(b.ctx, b.request("w", "true"))
+		b.must(err)
+		synctest.Wait()
+		second, err := b.StartRun(b.ctx, b.request("w", "true"))
+		b.must(err)
+		synctest.Wait()
+		b.must(os.RemoveAll(b.src))
+		release()
+		now, err := b.WaitRun(b.ctx, cell.RunID(second.ID))
+		b.must(err)
+		if now.Error == nil || now.Error.Kind != "conflict" || !strings.Contains(now.Error.Message, "cell w: run "+first.ID+" was to make it: ") || !strings.Contains(now.Error.Hint, "run it again") {
+			t.Errorf("%+v", now.Error)
+		}
+		b.write("f", "0")
+		b.run("w", "echo again > f")
+		b.has("w", "f: again")
+		b.verified()
 	})
 }
