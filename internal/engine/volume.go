@@ -43,12 +43,41 @@ func (e *Engine) begin(ctx context.Context, c *Cell, p workspace.Provider, at *C
 	} else { // the kernel's limit is further away than ours
 		e.log.Warn("cannot merge the layers of a checkpoint", "checkpoint", at.ID, "layers", len(at.State.Layers), "error", err)
 	}
-	g, err := p.Begin(ctx, at.State, t.Root, place)
+	g, err := e.beginJoined(ctx, c, p, at.State, t, place)
 	if err != nil {
 		return full(err)
 	}
 	c.Gen = &g
 	return nil
+}
+
+// beginJoined makes a layer in which the hard links of its base hold, as far as they
+// fit (see workspace.Tree.Joinable). Where there is no room for that the layer is made
+// without: then a name comes apart from the others when it is written.
+func (e *Engine) beginJoined(ctx context.Context, c *Cell, p workspace.Provider, at workspace.State, t *workspace.Tree, place string) (workspace.Generation, error) {
+	g, err := p.Begin(ctx, at, t.Root, place)
+	if err != nil || len(t.Links) == 0 {
+		return g, err
+	}
+	limit := workspace.MaxJoinedBytes
+	if disk := c.Setup.Limits.Disk; disk > 0 {
+		limit = min(limit, disk/8)
+	}
+	groups, _, err := t.Joinable(limit)
+	if err == nil {
+		err = p.Join(ctx, g, groups)
+	}
+	if err == nil {
+		return g, nil
+	}
+	if err := p.Drop(g.Layer); err != nil {
+		return workspace.Generation{}, err
+	}
+	if ctx.Err() != nil {
+		return workspace.Generation{}, context.Cause(ctx)
+	}
+	e.log.Warn("cannot join the hard links of a workspace", "cell", c.ID, "error", err)
+	return p.Begin(ctx, at, t.Root, place)
 }
 
 // giveVolume makes the volume of a new cell for which a limit on its disk was

@@ -161,10 +161,19 @@ func (e *Entry) same(o *Entry) bool {
 // is once these were applied to it.
 func Taken(base, after *Tree, lists ...[]string) (*Tree, error) {
 	ed := base.Edit()
+	group := map[string]string{} // of names of one file: the first
+	for _, g := range after.Links {
+		for _, p := range g {
+			group[p] = g[0]
+		}
+	}
 	for _, list := range lists {
 		for _, p := range list {
 			if err := take(ed, after, p); err != nil {
 				return nil, err
+			}
+			if g, ok := group[p]; ok {
+				ed.Link(p, g)
 			}
 		}
 	}

@@ -56,6 +56,14 @@ type Provider interface {
 	// written in it. Nothing remains when Begin fails.
 	Begin(ctx context.Context, base State, like Entry, place string) (Generation, error)
 
+	// Join makes the files of g's base that have several names one file in g,
+	// too, so that what is written to one name is read at the others. Without it
+	// that depends on the provider. g is what Begin made, and nothing has used it;
+	// after a failure it is to be dropped. What of this is not touched while g is
+	// in use is no part of the state that g becomes. Its cost is the sizes of the
+	// files.
+	Join(ctx context.Context, g Generation, groups []LinkGroup) error
+
 	// Resume makes g mountable again after the mount it had is gone.
 	Resume(ctx context.Context, g Generation) error
 

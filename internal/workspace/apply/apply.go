@@ -135,6 +135,8 @@ func conflict(paths []PathConflict) error {
 //     keep their bits, of which only the executable one changes. A new file
 //     belongs to who runs this; for root, to the owner of its folder. Folders
 //     that lose their last file go.
+//   - Names of one file in After that are names of one file in the source, too, stay
+//     that as far as they are applied.
 //   - Modification times are now, in the order that the files have in After: what
 //     make would build in After it builds in the source, and no more.
 //
@@ -181,8 +183,10 @@ type applier struct {
 	sizes   []int64 // scratch of check
 	mounts  map[string]mount
 	stages  []stage
-	remove  []string // folders to be removed for a file, deepest first
-	make    []string // folders to be made, outermost first
+	leaders map[*operation]*operation // of each further name of a file: the one that is staged
+	chmods  map[inode]bool            // files whose executable bit we have changed
+	remove  []string                  // folders to be removed for a file, deepest first
+	make    []string                  // folders to be made, outermost first
 	journal *journal
 }
 

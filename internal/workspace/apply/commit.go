@@ -198,12 +198,20 @@ func (a *applier) chmod(op *operation) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return hostError(op.path, "change the mode of", err)
 	}
-	if !now.is(op.base) || st.Ino != op.seen.stat.Ino || st.Ino != now.stat.Ino {
+	was := op.base
+	if a.chmods[op.inode()] { // under another name
+		was = op.after
+	}
+	if !now.is(was) || st.Ino != op.seen.stat.Ino || st.Ino != now.stat.Ino {
 		return meanwhile(op.path, "changed")
 	}
 	if err := unix.Fchmod(fd, diff.Exec(st.Mode, diff.ModeOf(op.after) == 0o100755)); err != nil {
 		return hostError(op.path, "change the mode of", err)
 	}
+	if a.chmods == nil {
+		a.chmods = map[inode]bool{}
+	}
+	a.chmods[op.inode()] = true
 	return nil
 }
 

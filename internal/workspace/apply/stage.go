@@ -106,6 +106,7 @@ func (a *applier) stageAll() error {
 		}
 	}
 	a.setTimes(time.Now())
+	a.findLinks()
 	var files []journalOp
 	staged := 0
 	for _, op := range a.plan.ops {
@@ -173,9 +174,46 @@ func (op *operation) chmod() bool {
 	return op.base != nil && op.after != nil && op.base.Type == workspace.File && op.after.Type == workspace.File && op.base.Digest == op.after.Digest
 }
 
+// inode tells which names are one file.
+type inode struct{ dev, ino uint64 }
+
+func (op *operation) inode() inode { return inode{uint64(op.seen.stat.Dev), op.seen.stat.Ino} }
+
+// findLinks finds the files that have several names in After and the same ones in the
+// source: one new file takes the place of all of them. The content is the same then,
+// and so are the owner and the time.
+func (a *applier) findLinks() {
+	a.leaders = map[*operation]*operation{}
+	type file struct {
+		inode
+		stage int
+	}
+	for _, names := range a.req.After.Tree.Links {
+		leaders := map[file]*operation{}
+		for _, name := range names {
+			op := a.plan.byPath[name]
+			if op == nil || op.done || op.after == nil || op.after.Type != workspace.File || op.chmod() || op.seen.typ != workspace.File {
+				continue
+			}
+			at := file{op.inode(), op.stage}
+			if first := leaders[at]; first != nil {
+				a.leaders[op] = first
+			} else {
+				leaders[at] = op
+			}
+		}
+	}
+}
+
 // stageFile makes op's new file or symlink as "nN".
 func (a *applier) stageFile(op *operation, synced *int) error {
 	s, name := a.stages[op.stage].fd, "n"+strconv.Itoa(op.n)
+	if first := a.leaders[op]; first != nil {
+		if unix.Linkat(s, "n"+strconv.Itoa(first.n), s, name, 0) == nil {
+			op.made = first.made
+			return nil
+		} // a file system that has no links by now, or too many of this one
+	}
 	owner := a.owner(op)
 	if op.after.Type == workspace.Symlink {
 		if err := unix.Symlinkat(op.after.Target, s, name); err != nil {

@@ -109,6 +109,11 @@ func (p *Provider) stats(ctx context.Context, layer string) (map[string]workspac
 	return m, nil
 }
 
+// Join implements workspace.Provider: a copy has the links of what it is a copy of.
+func (p *Provider) Join(ctx context.Context, g workspace.Generation, groups []workspace.LinkGroup) error {
+	return nil
+}
+
 // Resume implements workspace.Provider.
 func (p *Provider) Resume(ctx context.Context, g workspace.Generation) error { return nil }
 

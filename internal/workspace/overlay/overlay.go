@@ -8,6 +8,7 @@
 //	l-0123456789abcdef/
 //	  fs/    the layer
 //	  work/  overlayfs's own, while the layer is writable
+//	  joined what Join made in it, while the layer is writable
 package overlay
 
 import (
@@ -157,6 +158,9 @@ func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspac
 	if workspace.IsPlaced(filepath.Join(p.root, g.Layer)) {
 		return p.Snapshot(ctx, g)
 	}
+	if err := p.part(g.Layer, g.Layer); err != nil {
+		return workspace.State{}, err
+	}
 	return p.above(g.Base, g.Layer), p.dropWork(g.Layer)
 }
 
@@ -170,15 +174,20 @@ func (p *Provider) above(base workspace.State, layer string) workspace.State {
 	return workspace.State{Provider: Name, Layers: append(append([]string(nil), base.Layers...), layer)}
 }
 
-// untouched reports whether a layer is as Begin made it: empty, and its
-// directory looking like the one below.
+// untouched reports whether a layer is as Begin and Join made it: without anything
+// else, and its directory looking like the one below.
 func (p *Provider) untouched(g workspace.Generation) (bool, error) {
 	if len(g.Base.Layers) == 0 {
 		return false, nil
 	}
 	mine, names, err := p.top(g.Layer)
-	if err != nil || names {
+	if err != nil {
 		return false, err
+	}
+	if names {
+		if only, err := p.onlyJoins(g.Layer); err != nil || !only {
+			return false, err
+		}
 	}
 	below, _, err := p.top(g.Base.Layers[len(g.Base.Layers)-1])
 	return err == nil && mine.Mode == below.Mode && mine.Mtim == below.Mtim && mine.Uid == below.Uid && mine.Gid == below.Gid &&
@@ -233,6 +242,9 @@ func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (_ work
 	undo.Add("drop the copied layer", func(context.Context) error { return p.Drop(layer) })
 	fault.Step("copy a layer")
 	if err := workspace.CopyTree(ctx, p.fs(g.Layer), p.fs(layer), workspace.CopyOptions{XAttr: p.mark, Devices: true}); err != nil {
+		return workspace.State{}, err
+	}
+	if err := p.part(g.Layer, layer); err != nil {
 		return workspace.State{}, err
 	}
 	return p.above(g.Base, layer), p.dropWork(layer)

@@ -37,6 +37,7 @@ func Suite(t *testing.T, make New) {
 		{"snapshots under living processes", snapshots},
 		{"resumes", resumes},
 		{"a place of its own", placed},
+		{"X26 names of one file stay one file", joins},
 		{"begins nothing when it fails", beginFails},
 		{"contents are verified", verified},
 		{"extends", extends},
@@ -103,6 +104,9 @@ func (b *bed) begin(at point) workspace.Generation {
 	b.t.Helper()
 	g, err := b.p.Begin(ctx, at.State, at.tree.Root, "")
 	b.must(err)
+	groups, _, err := at.tree.Joinable(workspace.MaxJoinedBytes)
+	b.must(err)
+	b.must(b.p.Join(ctx, g, groups))
 	return g
 }
 

@@ -1,0 +1,55 @@
+package workspace
+
+import (
+	"cmp"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// How much of a workspace's hard links holds in each cell: what joining them costs
+// (see Provider.Join) is spent whenever a cell gets a writable layer. In bytes, each
+// name counts with the size of its file.
+const (
+	MaxJoinedNames = 256
+	MaxJoinedBytes = int64(16 << 20)
+)
+
+// A LinkGroup is one file of a tree that has several names.
+type LinkGroup struct {
+	Names []string // sorted
+	Size  int64    // bytes
+}
+
+// Joinable splits the hard links of t into the groups that a cell can join within
+// MaxJoinedNames and limit bytes, each name counted, smallest files first, and the rest.
+func (t *Tree) Joinable(limit int64) (join, rest []LinkGroup, err error) {
+	all := make([]LinkGroup, 0, len(t.Links))
+	f := t.Finder()
+	for _, names := range t.Links {
+		e, err := f.Lookup(names[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, LinkGroup{names, e.Size})
+	}
+	slices.SortStableFunc(all, func(a, b LinkGroup) int { return cmp.Compare(a.Size, b.Size) })
+	names, bytes := 0, int64(0)
+	for i, g := range all {
+		names += len(g.Names)
+		bytes += g.Size * int64(len(g.Names)) // so it is counted against a limit on the disk
+		if names > MaxJoinedNames || bytes > limit {
+			return all[:i], all[i:], nil
+		}
+	}
+	return all, nil, nil
+}
+
+// CopyFound makes at a copy of the open file in, which f describes, as CopyTree does.
+func CopyFound(in *os.File, at string, f *Found) error { return copyFile(in, at, f, KeptXAttr) }
+
+// FoundOf describes what a stat saw at a path.
+func FoundOf(path string, st *unix.Stat_t) Found {
+	return Found{Path: path, Stat: StatOf(st), Rdev: uint64(st.Rdev), Blocks: st.Blocks, UID: st.Uid, GID: st.Gid}
+}
