@@ -1,3 +1,5 @@
+//go:build linux
+
 package gitdir
 
 import (
@@ -27,7 +29,7 @@ type ReadFile func(name string) ([]byte, error)
 
 // MaxRefs bounds what is read of one file with refs, in bytes: packed-refs of 200,000 refs
 // has 14 MB.
-const MaxRefs = 64 << 20
+const MaxRefs = 16 << 20
 
 // Head returns what r has checked out.
 func (r *Repo) Head() (Head, error) {

@@ -22,6 +22,19 @@ const (
 	indexModeDir  = 0o040000 // a whole folder of a sparse index
 )
 
+// HashLen returns the length in bytes of the object ids of a repository with
+// that config file, which its index depends on.
+func HashLen(config []byte) (int, error) {
+	switch format := configValue(config, "extensions.objectformat"); format {
+	case "", "sha1":
+		return sha1.Size, nil
+	case "sha256":
+		return sha256.Size, nil
+	default:
+		return 0, unsupportedIndex("object format %q is not known", format)
+	}
+}
+
 // ReadIndex returns the tracked paths of an index of version 2, 3 or 4, which r
 // gives and which has size bytes. hashLen is the length of the repository's
 // object ids: 20 or 32. A path with conflicts has several entries and is listed

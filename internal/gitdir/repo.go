@@ -1,34 +1,9 @@
-// Package gitdir reads what git's files say, without running git: which paths
-// are tracked, what is ignored, where hooks come from, and which names git
-// takes for its own.
-//
-// It promises to agree with git (the tests ask git itself), to execute nothing,
-// to open only regular files of bounded size, to allocate in proportion to what
-// it reads whatever that expands to, and to answer Unsupported where the truth
-// can't be told from the files it reads (split and sparse indexes, object
-// formats it does not know).
-//
-// It leaves to the caller which folders to ask about (a nested repository has
-// an index of its own), and what to do with the answers.
-//
-//	repo.go             where a repository is; tracked paths; hooks
-//	linked.go           the repositories of linked worktrees and submodules
-//	config.go           git's config
-//	settings.go         what of a user's config a cell gets
-//	orders.go, named.go what git's configuration names; what other files name
-//	head.go             what is checked out; refs; the parents of commits
-//	index.go            git's index
-//	skip.go             a copy of it, in which files need not be there
-//	set.go              the paths in it, in little memory
-//	outside.go          a large index, parsed by another process
-//	ignore.go, rule.go  ignore rules
-//	name.go             names that some file system takes for ".git"
+//go:build linux
+
 package gitdir
 
 import (
 	"context"
-	"crypto/sha1"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,15 +42,6 @@ const (
 	maxFile  = 1 << 20
 	inPlace  = 8 << 20 // an index that is larger is parsed by a process of its own
 )
-
-// A Repo is where git keeps the state of one work tree.
-type Repo struct {
-	dir     string // holds HEAD and index
-	common  string // holds config and info/exclude; dir, except in linked worktrees
-	top     string // the work tree
-	prefix  string // where the folder asked for lies in it; "" is the top
-	hashLen int
-}
 
 // Index returns where the index is, which need not exist: Tracked depends on
 // nothing else that changes.
@@ -199,19 +165,6 @@ func openRepository(dir, top, root string) (*Repo, error) {
 		r.prefix = rel
 	}
 	return r, nil
-}
-
-// HashLen returns the length in bytes of the object ids of a repository with
-// that config file, which its index depends on.
-func HashLen(config []byte) (int, error) {
-	switch format := configValue(config, "extensions.objectformat"); format {
-	case "", "sha1":
-		return sha1.Size, nil
-	case "sha256":
-		return sha256.Size, nil
-	default:
-		return 0, unsupportedIndex("object format %q is not known", format)
-	}
 }
 
 func absFrom(base, path string) string {

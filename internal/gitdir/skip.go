@@ -19,6 +19,15 @@ const (
 	indexSkipWorktree = 0x4000 // of the second two
 )
 
+// A Repo is where git keeps the state of one work tree.
+type Repo struct {
+	dir     string // holds HEAD and index
+	common  string // holds config and info/exclude; dir, except in linked worktrees
+	top     string // the work tree
+	prefix  string // where the folder asked for lies in it; "" is the top
+	hashLen int
+}
+
 // SkipWorktree copies an index of the repository from r, which gives size bytes,
 // to w. It sets the skip-worktree bit of the given paths, relative to the folder
 // that the repository was found for, and of all below them: git does not look for
