@@ -6,7 +6,10 @@ import "time"
 type CreateRequest struct {
 	Name string `json:"name,omitempty"` // default: one is made up
 	From string `json:"from,omitempty"` // source directory, absolute; "": an empty workspace
-	// Place is where an empty workspace is seen in the cell; default /workspace.
+	// Upload is the id of a source that was sent to the daemon (Upload.ID), in the place
+	// of From. The cell ends the upload.
+	Upload string `json:"upload,omitempty"`
+	// Place is where an empty workspace, or what was uploaded, is seen in the cell; default /workspace.
 	Place       string            `json:"place,omitempty"`
 	Backend     string            `json:"backend,omitempty"`     // default auto
 	Image       string            `json:"image,omitempty"`       // default host

@@ -7,6 +7,9 @@ type RunRequest struct {
 	Command []string `json:"command"`
 	// From is the source directory, absolute. Empty with a cell that exists.
 	From string `json:"from,omitempty"`
+	// Upload is the id of a source that was sent to the daemon (Upload.ID), in the place
+	// of From: it is seen at /workspace. The run ends the upload.
+	Upload string `json:"upload,omitempty"`
 	// Cell names the cell to work in; it is created if there is none. Empty:
 	// a new anonymous cell that starts from the source.
 	Cell    string `json:"cell,omitempty"`

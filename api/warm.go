@@ -11,6 +11,7 @@ import (
 type TemplateRequest struct {
 	Name       string            `json:"name"`
 	From       string            `json:"from,omitempty"`       // source directory; "": an empty workspace
+	Upload     string            `json:"upload,omitempty"`     // the id of a source that was sent, in the place of From
 	Backend    string            `json:"backend,omitempty"`    // default auto
 	Image      string            `json:"image,omitempty"`      // default host
 	Kernel     string            `json:"kernel,omitempty"`     // as in RunRequest

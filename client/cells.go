@@ -95,6 +95,11 @@ func (c *Client) WriteFiles(ctx context.Context, sel, path string, archive io.Re
 	return c.do(ctx, "PUT", "/v1/cells/"+segment(sel)+"/files", url.Values{"path": {path}}, archive, nil)
 }
 
+// Upload sends a source, a tar archive, which one run, cell or template can name.
+func (c *Client) Upload(ctx context.Context, archive io.Reader) (out api.Upload, err error) {
+	return out, c.do(ctx, "POST", "/v1/uploads", nil, archive, &out)
+}
+
 // DiffOptions choose what a diff compares and how it is shown.
 type DiffOptions struct {
 	From, To int    // numbers of checkpoints; 0, both: what there is to decide about

@@ -213,7 +213,7 @@ func TestOthersCells(t *testing.T) {
 			paths = next
 		}
 		for _, p := range paths {
-			if p == "/v1/doctor" || p == "/v1/stats" { // the host is not the same twice
+			if p == "/v1/doctor" || p == "/v1/stats" || p == "/v1/uploads" { // the host is not the same twice, nor is an upload
 				continue
 			}
 			compare(method, p, bodies[name])

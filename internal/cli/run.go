@@ -50,11 +50,10 @@ ended, with the same policy, grants, mounts and limits where it says nothing els
 				}
 				req.Policy, req.PolicyName = string(b), policyFile
 			}
-			if a.remote && !cmd.Flags().Changed("from") {
-				if req.Cell == "" {
-					return usage("this directory is not where the daemon is: name one of its host with --from, or a cell with --cell")
+			if a.remote {
+				if err := a.sendSource(cmd.Context(), &req, cmd.Flags().Changed("from")); err != nil {
+					return err
 				}
-			} else if a.remote { // a path there
 			} else if req.Cell == "" || cmd.Flags().Changed("from") {
 				from := req.From
 				if from == "" {
@@ -184,11 +183,17 @@ func (a *app) repository() string {
 // is told only when the cell turns out not to exist.
 func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := a.client.StartRun(ctx, req)
-	if e, ok := err.(*api.Error); ok && e.Kind == "invalid" && req.From == "" && req.Cell != "" && strings.Contains(e.Message, "no source directory") && !a.remote {
-		req.From = a.repository()
-		return a.client.StartRun(ctx, req)
+	if e, ok := err.(*api.Error); !ok || e.Kind != "invalid" || req.From+req.Upload != "" || req.Cell == "" || !strings.Contains(e.Message, "no source directory") {
+		return run, err
 	}
-	return run, err
+	if a.remote {
+		if err := a.sendSource(ctx, &req, true); err != nil {
+			return run, err
+		}
+	} else {
+		req.From = a.repository()
+	}
+	return a.client.StartRun(ctx, req)
 }
 
 // runEnded tells how a run ended and sets the exit code.
@@ -298,7 +303,12 @@ func (a *app) lastLine(run api.Run) {
 	if run.Verdict == "pending" || run.Verdict == "accepted" {
 		a.sayCommits("pando: ", cmp.Or(run.CellName, run.Cell), run.Commits)
 	}
-	a.say("%s", summary(run))
+	line := summary(run)
+	if a.remote { // the source is here, and only a name leads to the run
+		line = strings.Replace(line, "pando diff | accept --apply | discard",
+			fmt.Sprintf("pando diff %s --patch | git apply, then pando accept %s | pando discard %s", run.ID, run.ID, run.ID), 1)
+	}
+	a.say("%s", line)
 }
 
 // howEnded says how the command of a run ended, whatever became of its result.
@@ -369,8 +379,12 @@ func summary(run api.Run) string {
 
 func (a *app) planRun(ctx context.Context, req api.RunRequest) error {
 	p, err := a.client.PlanRun(ctx, req)
-	if e, ok := err.(*api.Error); ok && strings.Contains(e.Message, "no source directory") && !a.remote {
-		req.From = a.dir
+	if e, ok := err.(*api.Error); ok && req.From+req.Upload == "" && strings.Contains(e.Message, "no source directory") {
+		if !a.remote {
+			req.From = a.dir
+		} else if err := a.sendSource(ctx, &req, true); err != nil {
+			return err
+		}
 		p, err = a.client.PlanRun(ctx, req)
 	}
 	if err != nil {

@@ -129,6 +129,13 @@ template is built anew; when that fails, the template stays as it was.`,
 			if err := a.completeTemplate(&req, cmd.Flags().Changed("setup"), policyFile, env); err != nil {
 				return err
 			}
+			if a.remote && req.From != "" {
+				up, err := a.send(cmd.Context(), req.From, req.WithSecret, masks(req.Policy))
+				if err != nil {
+					return err
+				}
+				req.From, req.Upload = "", up.ID
+			}
 			return a.buildTemplate(cmd.Context(), req)
 		},
 	}

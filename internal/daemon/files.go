@@ -49,6 +49,15 @@ func (d *Daemon) writeFiles(w http.ResponseWriter, r *http.Request) (any, error)
 	return struct{}{}, in.why(d.cfg.Engine.WriteFiles(r.Context(), id, r.URL.Query().Get("path"), in))
 }
 
+func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) (any, error) {
+	if err := typed(r, tarball); err != nil {
+		return nil, err
+	}
+	in := &intake{Reader: r.Body}
+	out, err := d.cfg.Engine.Upload(r.Context(), in)
+	return out, in.why(err)
+}
+
 // intake is a body on its way into a cell. It remembers why it broke off: what
 // reads it there has its own words.
 type intake struct {

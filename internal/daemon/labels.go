@@ -29,7 +29,8 @@ var labelled = map[string]bool{
 	// Of a caller's own.
 	"GET /v1/operations": true, "GET /v1/operations/{operation}": true, "GET /v1/operations/{operation}/events": true, "POST /v1/operations/{operation}/abort": true,
 
-	"GET /v1/cells": true, "POST /v1/cells": true, "GET /v1/cells/{cell}": true, "DELETE /v1/cells/{cell}": true, "POST /v1/cells/{cell}/lease": true,
+	"POST /v1/uploads": true,
+	"GET /v1/cells":    true, "POST /v1/cells": true, "GET /v1/cells/{cell}": true, "DELETE /v1/cells/{cell}": true, "POST /v1/cells/{cell}/lease": true,
 	"POST /v1/cells/{cell}/pause": true, "POST /v1/cells/{cell}/resume": true, "POST /v1/cells/{cell}/stop": true,
 	"GET /v1/cells/{cell}/processes": true, "GET /v1/cells/{cell}/stats": true, "GET /v1/cells/{cell}/history": true, "GET /v1/cells/{cell}/tree": true,
 	"GET /v1/cells/{cell}/diff": true, "POST /v1/cells/{cell}/checkpoints": true, "POST /v1/cells/{cell}/restore": true, "POST /v1/cells/{cell}/undo": true,

@@ -30,6 +30,7 @@ var fields = access.Fields{
 	// A run, and what it would be: /v1/runs, /v1/plans, /v1/policies.
 	"RunRequest.command":       programOfHost,
 	"RunRequest.from":          hostThing("the directory "),
+	"RunRequest.upload":        harmless, // what a caller sent, and no other has
 	"RunRequest.cell":          harmless,
 	"RunRequest.backend":       withoutIsolation,
 	"RunRequest.prefer":        withoutIsolation,
@@ -40,7 +41,7 @@ var fields = access.Fields{
 	"RunRequest.anew":          harmless,
 	"RunRequest.mounts":        hostThing("the mount "),
 	"RunRequest.env":           harmless, // of the command
-	"RunRequest.with_secret":   hostThing("the file of the source "),
+	"RunRequest.with_secret":   fileOfSource,
 	"RunRequest.allow":         harmless, // the gateway reaches it, and refuses what is the host's own
 	"RunRequest.credentials":   harmless, // every caller of scope run may have them lent
 	"RunRequest.workdir":       harmless, // looked up in the cell alone; it decides what a relative command is, see there
@@ -72,6 +73,7 @@ var fields = access.Fields{
 	// A cell.
 	"CreateRequest.name":        harmless,
 	"CreateRequest.from":        hostThing("the directory "),
+	"CreateRequest.upload":      harmless,
 	"CreateRequest.place":       harmless, // the host image follows no links of what the host has there
 	"CreateRequest.backend":     withoutIsolation,
 	"CreateRequest.image":       imageOfHost,
@@ -81,7 +83,7 @@ var fields = access.Fields{
 	"CreateRequest.env":         harmless,
 	"CreateRequest.allow":       harmless,
 	"CreateRequest.credentials": harmless,
-	"CreateRequest.with_secret": hostThing("the file of the source "),
+	"CreateRequest.with_secret": fileOfSource,
 	"CreateRequest.labels":      harmless,
 	"CreateRequest.caller_env":  callerEnv,
 	"CreateRequest.caller_dir":  hostThing("the caller's directory "),
@@ -94,6 +96,7 @@ var fields = access.Fields{
 	// A template, and forks of it.
 	"TemplateRequest.name":        harmless,
 	"TemplateRequest.from":        hostThing("the directory "),
+	"TemplateRequest.upload":      harmless,
 	"TemplateRequest.backend":     withoutIsolation,
 	"TemplateRequest.image":       imageOfHost,
 	"TemplateRequest.kernel":      hostThing("the kernel "),
@@ -105,7 +108,7 @@ var fields = access.Fields{
 	"TemplateRequest.credential":  harmless,
 	"TemplateRequest.policy":      policyText,
 	"TemplateRequest.env":         harmless,
-	"TemplateRequest.with_secret": hostThing("the file of the source "),
+	"TemplateRequest.with_secret": fileOfSource,
 	"TemplateRequest.labels":      harmless,
 	"TemplateRequest.caller_env":  callerEnv,
 	"TemplateRequest.caller_dir":  hostThing("the caller's directory "),
@@ -217,6 +220,14 @@ func hostThing(what string) access.Names {
 		}
 		return list
 	}
+}
+
+// fileOfSource: of a source that was sent its owner knows what is let in.
+func fileOfSource(request, field reflect.Value) []string {
+	if request.FieldByName("Upload").String() != "" {
+		return nil
+	}
+	return hostThing("the file of the source ")(request, field)
 }
 
 // withoutIsolation: a command on backend none is one of the host.

@@ -82,6 +82,7 @@ var Routes = []Route{
 	{"POST", "/v1/cells/{cell}/restore?dir", Act, "Brings a cell back to a checkpoint.", api.RestoreRequest{}, api.RestoreResult{}, "", Lines, "restore cell {cell}", (*Daemon).restore},
 	{"POST", "/v1/cells/{cell}/undo?dir", Act, "Brings a cell back to before its latest change.", api.UndoRequest{}, api.RestoreResult{}, "", Lines, "undo in cell {cell}", (*Daemon).undo},
 	{"POST", "/v1/cells/{cell}/fork?dir", Act, "Makes new cells from a checkpoint.", api.ForkRequest{}, api.ForkResult{}, "", Lines, "fork cell {cell}", (*Daemon).fork},
+	{"POST", "/v1/uploads", Act, "Sends a source, the files of a tar archive, for one run, cell or template to import within the hour.", nil, api.Upload{}, tarball, "", "take the source", (*Daemon).upload},
 	{"GET", "/v1/cells/{cell}/files?path&dir", Read, "Reads files out of a cell.", nil, nil, "", tarball, "read files of cell {cell}", (*Daemon).readFiles},
 	{"PUT", "/v1/cells/{cell}/files?path&dir", Act, "Writes the files of a tar archive into a cell.", nil, nil, tarball, "", "write files into cell {cell}", (*Daemon).writeFiles},
 	{"GET", "/v1/cells/{cell}/stat?path&digest&dir", Read, "Shows a file of a cell, without following a symlink; with its digest when asked, which is its ETag.", nil, api.File{}, "", "", "look at a file of cell {cell}", (*Daemon).statFile},

@@ -306,8 +306,8 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 	const opName = "engine.Accept"
 	c := o.c
 	if req.Apply && c.NoSource {
-		return cell.Errorf(cell.Conflict, opName, "accept it without --apply, and take the files with pando cp or pando diff --patch",
-			"cannot apply the work of cell %s: it began with an empty workspace, so there is no source to apply it to", c.Title())
+		return cell.Errorf(cell.Conflict, opName, "take the changes where you want them, with pando diff --patch | git apply or pando cp, and accept them without --apply",
+			"cannot apply the work of cell %s: it began with no directory of the daemon's host, so there is no source to apply it to", c.Title())
 	}
 	if err := o.expected(req.Expect); err != nil {
 		return err

@@ -117,7 +117,7 @@ func (e *Engine) planCreate(req *api.CreateRequest) (*runPlan, error) {
 		return nil, err
 	}
 	run := api.RunRequest{
-		Command: []string{"sh"}, From: req.From, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
+		Command: []string{"sh"}, From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env,
 		WithSecret: req.WithSecret, Allow: req.Allow, Credentials: req.Credentials, Mounts: req.Mounts, Limits: req.Limits,
 		CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}

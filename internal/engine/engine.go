@@ -108,6 +108,7 @@ type Engine struct {
 	live      map[cell.RunID]*liveRun
 	lost      map[cell.RunID]error // runs whose end could not be recorded yet, and why
 	execs     map[string]*liveExec
+	uploads   []upload                       // sources that were sent, oldest first
 	sources   map[string]*workspace.Imported // newest import of each source
 	hostParts []string                       // see there
 	probed    map[string]probed

@@ -93,7 +93,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	now := time.Now().UTC()
 	for _, name := range names {
 		c := &Cell{
-			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, Guest: src.Guest || viewOf(ctx).isConfined(), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
+			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest || viewOf(ctx).isConfined(), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
 			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
 			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: src.Setup, made: viewOf(ctx),
 		}

@@ -26,13 +26,13 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
 	hidden := p.policy.Files.Hidden
-	c := Cell{Source: p.source, Image: p.image.String()}
+	c := Cell{Source: p.source, NoSource: p.from != "", Image: p.image.String()}
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
 		out.LeftOut = leftOutAPI(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }), hidden)
 	} else {
-		s, err := workspace.Survey(ctx, p.source, p.with, p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
+		s, err := workspace.Survey(ctx, orElse(p.from, p.source), p.with, p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
 		if err != nil {
 			return out, err
 		}

@@ -285,6 +285,7 @@ func (e *Engine) keepHouse() {
 			e.shrinkPools(e.life, now)
 			e.chill(e.life, now)
 			e.fillPools()
+			e.expireUploads(now)
 		}
 	}
 }

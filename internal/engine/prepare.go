@@ -106,6 +106,9 @@ func (x *execution) prepare(ctx context.Context) error {
 func (x *execution) source(ctx context.Context) error {
 	e := x.e
 	if x.c.Head != "" {
+		if x.c.NoSource && x.c.ImportKey == "" {
+			return nil // it was uploaded: there is nothing that could have changed
+		}
 		var err error
 		if x.imported, err = e.lastImport(x.c.ImportKey); err != nil || x.imported == nil {
 			x.imported = nil
@@ -125,9 +128,16 @@ func (x *execution) source(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	im, key, err := e.importSource(ctx, p, orElse(x.p.from, x.p.source), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, func(files, bytes int64) {
+	progress := func(files, bytes int64) {
 		x.l.report(api.Progress{Step: "importing", Done: files, Unit: "files", Note: x.p.source})
-	})
+	}
+	var im *workspace.Imported
+	key := ""
+	if x.p.req.Upload != "" {
+		im, err = x.importUpload(ctx, p, progress)
+	} else {
+		im, key, err = e.importSource(ctx, p, orElse(x.p.from, x.p.source), x.p.with, x.p.req.WithSecret, x.p.policy.Secrets == policy.SecretsMask, x.made, progress)
+	}
 	if err != nil {
 		return err
 	}

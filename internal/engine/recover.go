@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 )
 
@@ -22,6 +23,9 @@ import (
 func (e *Engine) recover(ctx context.Context) error {
 	strays := e.strays()
 	e.recoverApplies(ctx)
+	if err := workspace.RemoveTree(e.uploadsPath()); err != nil {
+		e.log.Warn("cannot remove the uploaded sources of an earlier daemon", "error", err)
+	}
 	e.openVolumes()
 	e.endUnknown(ctx)
 	for _, rec := range e.reg.openOps() {

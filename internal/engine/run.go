@@ -244,7 +244,9 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	}
 	switch {
 	case p.cell == nil:
-		err = v.sameDirectory(req.From)
+		err = v.mayImport(req.From, req.Upload)
+	case req.Upload != "":
+		err = cell.Errorf(cell.Invalid, opName, "leave it out, or work in a new cell", "cannot run in cell %s with an uploaded source: the cell has files already", p.cell.Title())
 	case !p.cell.NoSource:
 		err = v.sameDirectory(p.cell.Source) // of which the policy is read, and to which a result may be applied
 	}
@@ -260,6 +262,17 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, err
 		}
 		return p, e.mayRun(p.cell, budgetsOf(p.policy.Limits))
+	}
+	if req.Upload != "" {
+		u, err := e.findUpload(req.Upload)
+		if err != nil {
+			return nil, err
+		}
+		p.source, p.from = orElse(empty, emptyWorkspace), u.dir
+		if err := p.letIn(u.dir); err != nil {
+			return nil, err
+		}
+		return p, v.planGovernance(p)
 	}
 	if empty != "" {
 		if p.source, p.from, err = empty, e.emptySource(), os.MkdirAll(e.emptySource(), 0o755); err != nil {
@@ -279,13 +292,21 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			return nil, err
 		}
 	}
+	if err := p.letIn(p.source); err != nil {
+		return nil, err
+	}
+	return p, v.planGovernance(p)
+}
+
+// letIn refuses to let in what is not in the source.
+func (p *runPlan) letIn(source string) error {
 	for w := range p.with {
-		if _, err := os.Lstat(filepath.Join(p.source, w)); err != nil {
-			return nil, cell.Errorf(cell.NotFound, opName, "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
+		if _, err := os.Lstat(filepath.Join(source, w)); err != nil {
+			return cell.Errorf(cell.NotFound, "engine.StartRun", "give the path of a file in the source, as `pando run --dry-run` lists what would be left out",
 				"cannot let in %s: %w", w, err)
 		}
 	}
-	return p, v.planGovernance(p)
+	return nil
 }
 
 // planGovernance is Engine.planGovernance, for a caller who sees the same files.
@@ -401,7 +422,7 @@ func (e *Engine) record(p *runPlan) error {
 	if p.cell != nil {
 		return e.reg.commit(p.run)
 	}
-	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, Backend: p.backend.Name(), Image: p.image.String(),
+	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
 		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, made: p.made}
 	p.cell = c
 	if c.Name == "" {
@@ -422,7 +443,7 @@ func (e *Engine) record(p *runPlan) error {
 // pendingFrom returns the newest result from the same source that still waits
 // in an anonymous cell, for a run that will not see it.
 func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
-	if p.req.Cell != "" || p.made.restricted() {
+	if p.req.Cell != "" || p.from != "" || p.made.restricted() {
 		return "", false
 	}
 	e.reg.mu.RLock()

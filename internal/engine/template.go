@@ -85,7 +85,7 @@ func (e *Engine) planTemplate(req api.TemplateRequest) (*templatePlan, error) {
 		}
 	}
 	run := api.RunRequest{
-		From: req.From, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env, WithSecret: req.WithSecret,
+		From: req.From, Upload: req.Upload, Backend: req.Backend, Image: req.Image, Kernel: req.Kernel, Policy: req.Policy, Env: req.Env, WithSecret: req.WithSecret,
 		Allow: req.Allow, Credentials: req.Credential, Limits: req.Limits, CallerEnv: req.CallerEnv, CallerDir: req.CallerDir,
 	}
 	if req.Policy != "" {
@@ -330,7 +330,7 @@ func (e *Engine) dependents(name string) []Cell {
 
 // templateDigest is of all that a template was built from.
 func templateDigest(spec api.TemplateRequest, tree cell.Digest, image string, sum cell.Digest, version string) (cell.Digest, error) {
-	spec.CallerEnv, spec.CallerDir, spec.DryRun = nil, "", false
+	spec.CallerEnv, spec.CallerDir, spec.DryRun, spec.Upload = nil, "", false, "" // it is gone by then
 	b, err := json.Marshal(struct {
 		Spec    api.TemplateRequest `json:"spec"`
 		Tree    cell.Digest         `json:"tree"`

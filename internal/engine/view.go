@@ -390,7 +390,7 @@ func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, e
 	if req.Labels, err = v.labelled(req.Labels); err != nil {
 		return api.Cell{}, err
 	}
-	if err := v.sameDirectory(req.From); err != nil {
+	if err := v.mayImport(req.From, req.Upload); err != nil {
 		return api.Cell{}, err
 	}
 	ctx, done, err := v.making(ctx, 1)

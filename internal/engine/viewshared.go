@@ -51,7 +51,7 @@ func (v *View) BuildTemplate(ctx context.Context, req api.TemplateRequest, out f
 	if err := v.e.roomy(); err != nil && !req.DryRun {
 		return api.Template{}, err
 	}
-	if err := v.sameDirectory(req.From); err != nil {
+	if err := v.mayImport(req.From, req.Upload); err != nil {
 		return api.Template{}, err
 	}
 	t, err := v.e.BuildTemplate(v.with(ctx), req, out, seen...)

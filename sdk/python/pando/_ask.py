@@ -164,16 +164,18 @@ def create(name: str, source: Optional[str], backend: str, image: str, env: Env,
            limits: Mapping[str, str], labels: Mapping[str, str], policy: str, ttl: Timeout, then: str, remote: bool) -> Request:
     if source is None:
         source = "" if remote else "."
-    body = _body(name=name, **{"from": _source(source, remote)}, backend=backend, image=image, env=variables(env), allow=list(allow),
+    body = _body(name=name, **_source(source, remote), backend=backend, image=image, env=variables(env), allow=list(allow),
                  credentials=list(credentials), limits=dict(limits), labels=dict(labels), policy=policy, lease=_lease(ttl, then),
                  **({} if remote else _caller()))
     return Request("POST", "/v1/cells", body=body, once=True)
 
 
-def _source(source: str, remote: bool) -> str:
-    if source and remote and not os.path.isabs(source):
-        raise errors.Invalid(f"cannot tell where {source!r} is: the daemon is elsewhere", "give an absolute path of its host")
-    return os.path.abspath(source) if source else ""
+def _source(source: str, remote: bool) -> Dict[str, str]:
+    if not remote:
+        return {"from": os.path.abspath(source) if source else ""}
+    if source and not source.startswith("u-"):
+        raise errors.Invalid(f"cannot use {source!r}: the daemon is elsewhere", "send it with `pando upload`, and give the id that it prints: u-…")
+    return {"upload": source}
 
 
 def templates() -> Request:
@@ -192,7 +194,7 @@ def remove_template(name: str, cascade: bool, force: bool) -> Request:
 
 def build(name: str, source: str, setup: str, warm: str, ready: str, backend: str, image: str, env: Env, allow: Sequence[str],
           credentials: Sequence[str], limits: Mapping[str, str], labels: Mapping[str, str], policy: str, timeout: Any, remote: bool) -> Request:
-    body = _body(name=name, **{"from": _source(source, remote)}, setup=setup, warm=warm, ready=ready, backend=backend, image=image,
+    body = _body(name=name, **_source(source, remote), setup=setup, warm=warm, ready=ready, backend=backend, image=image,
                  env=variables(env), allow=list(allow), credential=list(credentials), limits=dict(limits), labels=dict(labels), policy=policy,
                  timeout=duration(timeout), **({} if remote else _caller()))
     return Request("POST", "/v1/templates", body=body, lines=True, once=True)
@@ -219,7 +221,7 @@ def start_run(command: Command, cell: str, source: Optional[str], backend: str, 
     lim = dict(limits)
     if timeout is not None:
         lim["timeout"] = duration(timeout) or ""
-    body = _body(cell=cell, **{"from": _source(source or "", remote)}, backend=backend, image=image, env=variables(env), allow=list(allow),
+    body = _body(cell=cell, **_source(source or "", remote), backend=backend, image=image, env=variables(env), allow=list(allow),
                  credentials=list(credentials), workdir=workdir, limits=lim, check=check, on_failure=on_failure, on_success=on_success, policy=policy,
                  **({} if remote else _caller()))
     return Request("POST", "/v1/runs", body={"command": words(command), "attach": True, **body}, once=True)

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -9,6 +11,14 @@ import pando
 import pando.aio
 
 DIR = os.environ["PANDO_TEST_DIR"]
+
+
+def source():
+    """Returns what cells begin with: the directory, or for a daemon elsewhere an upload."""
+    if not os.environ.get("PANDO_HOST"):
+        return DIR
+    pando_bin = os.environ.get("PANDO_BIN") or shutil.which("pando")
+    return subprocess.run([pando_bin, "upload", DIR], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout.decode().strip()
 
 
 class Aio(unittest.IsolatedAsyncioTestCase):
@@ -42,7 +52,7 @@ class Aio(unittest.IsolatedAsyncioTestCase):
 
     async def test_commands_and_files(self):
         p = pando.aio.Client()
-        async with await p.create("py-aio", DIR) as c:
+        async with await p.create("py-aio", source()) as c:
             r = await c.exec("cat; exit 3", input=b"\xff" * (1 << 20))
             self.assertEqual((r.exit_code, len(r.stdout)), (3, 1 << 20))
             many = await asyncio.gather(*(c.exec(["sh", "-c", f"echo {i}"]) for i in range(10)))
@@ -72,7 +82,7 @@ class Aio(unittest.IsolatedAsyncioTestCase):
 
     async def test_runs(self):
         p = pando.aio.Client()
-        r = await p.run("echo x > new; echo out", source=DIR)
+        r = await p.run("echo x > new; echo out", source=source())
         self.assertEqual((r.ok, r.result.stdout, r.verdict), (True, b"out\n", "pending"))
         self.assertEqual([f.path for f in (await r.diff()).files], ["new"])
         self.assertIn(r.id, str(await r.receipt()))
@@ -82,7 +92,7 @@ class Aio(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([e.fields["code"] async for e in r.events("process.exit")], [0])
         self.assertEqual([i.id async for i in p.iter_runs(page=1)], [i.id for i in await p.runs()])
         known = {i.id for i in await p.runs()}
-        slow = asyncio.ensure_future(p.run("sleep 1000", source=DIR))
+        slow = asyncio.ensure_future(p.run("sleep 1000", source=source()))
         while not [i for i in await p.runs() if i.id not in known and i.phase == "executing"]:
             await asyncio.sleep(0.02)
         slow.cancel()

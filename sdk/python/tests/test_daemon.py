@@ -22,6 +22,14 @@ DIR = os.environ["PANDO_TEST_DIR"]
 PANDO = os.environ.get("PANDO_BIN") or shutil.which("pando")
 
 
+def source():
+    """Returns what cells begin with: the directory, or for a daemon elsewhere an upload."""
+    if not os.environ.get("PANDO_HOST"):
+        return DIR
+    return subprocess.run([PANDO, "upload", DIR], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout.decode().strip()
+
+
+
 def kill_daemon():
     """Ends the daemon as a crash would."""
     said = subprocess.run([PANDO, "daemon", "status", "--json"], check=True, stdout=subprocess.PIPE)
@@ -130,7 +138,7 @@ class Cells(unittest.TestCase):
 class Commands(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cell = pando.create("py-commands", DIR)
+        cls.cell = pando.create("py-commands", source())
 
     @classmethod
     def tearDownClass(cls):
@@ -138,7 +146,7 @@ class Commands(unittest.TestCase):
 
     def test_exec(self):
         r = self.cell.exec(["sh", "-c", "cat; echo \"$A\"; pwd; echo oops >&2; exit 3"], input="in\n", env={"A": "b c"})
-        self.assertEqual((r.exit_code, r.stdout, r.stderr), (3, f"in\nb c\n{DIR}\n".encode(), b"oops\n"))
+        self.assertEqual((r.exit_code, r.stdout, r.stderr), (3, f"in\nb c\n{DIR if source() == DIR else '/workspace'}\n".encode(), b"oops\n"))
         with self.assertRaises(pando.ExitError) as e:
             self.cell.exec("echo why >&2; exit 4", check=True)
         self.assertEqual(e.exception.result.exit_code, 4)
@@ -151,8 +159,8 @@ class Commands(unittest.TestCase):
         with pando.create(source="", labels={"a": "b"}) as c:
             self.assertEqual(c.exec("pwd; ls -A").text, "/workspace\n")
         with self.assertRaises(pando.Exists):
-            pando.create("py-commands", DIR)
-        with self.assertRaises(pando.NotFound):
+            pando.create("py-commands", source())
+        with self.assertRaises(pando.Invalid if os.environ.get("PANDO_HOST") else pando.NotFound):
             pando.create(source=DIR + "/nowhere")
 
     def test_leases(self):
@@ -267,7 +275,7 @@ class Commands(unittest.TestCase):
 class Runs(unittest.TestCase):
     def test_run(self):
         got = []
-        r = pando.run(["sh", "-c", "echo changed > greeting; echo out; echo err >&2"], source=DIR, stderr=got.append)
+        r = pando.run(["sh", "-c", "echo changed > greeting; echo out; echo err >&2"], source=source(), stderr=got.append)
         self.assertEqual((r.ok, r.exit_code, r.result.stdout, b"".join(got), r.verdict), (True, 0, b"out\n", b"err\n", "pending"))
         self.assertIn("+changed", str(r.diff()))
         self.assertIn(r.id, str(r.receipt()))
@@ -282,7 +290,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(again.verdict, "discarded")
 
     def test_events(self):
-        r = pando.run("echo x > new; exit 7", source=DIR)
+        r = pando.run("echo x > new; exit 7", source=source())
         events = list(r.events())
         self.assertEqual([e.seq for e in events], list(range(1, len(events) + 1)))
         end = [e for e in events if e.kind == "process.exit"][0]
@@ -299,7 +307,7 @@ class Runs(unittest.TestCase):
 
     def test_pages(self):
         for _ in range(3):
-            pando.run("true", source=DIR)
+            pando.run("true", source=source())
         for all, pages in (([i.id for i in pando.runs()], [i.id for i in pando.iter_runs(page=2)]),
                            ([i.id for i in pando.cells()], [i.id for i in pando.iter_cells(page=1)])):
             self.assertEqual(pages, all)
@@ -315,14 +323,14 @@ class Runs(unittest.TestCase):
                 if not ended and b"".join(got).count(b"\n") >= 3:
                     ended.append(True)
                     end()
-            r = pando.run("for i in $(seq 20); do echo $i; sleep 0.05; done; echo end >&2", source=DIR, stdout=on)
+            r = pando.run("for i in $(seq 20); do echo $i; sleep 0.05; done; echo end >&2", source=source(), stdout=on)
             self.assertEqual((b"".join(got).split(), ended), ([str(i).encode() for i in range(1, 21)], [True]), "each byte once")
             self.assertEqual((r.exit_code, r.result.stderr, r.result.lost), (0, b"end\n", 0))
             self.assertEqual(r.output(), b"".join(got))
 
     @unittest.skipIf(os.environ.get("PANDO_HOST"), "the daemon is not ours to end")
     def test_commands_outlive_the_daemon(self):
-        with pando.create(source=DIR) as c:
+        with pando.create(source=source()) as c:
             got, ended = [], []
 
             def on(data):
@@ -338,7 +346,7 @@ class Runs(unittest.TestCase):
                 list(p)
 
     def test_C29_time_outs_end_the_work(self):
-        with pando.create(source=DIR) as c, pando.Client(timeout=1) as hasty:
+        with pando.create(source=source()) as c, pando.Client(timeout=1) as hasty:
             with self.assertRaises(pando.TimedOut):
                 hasty.cell(c.id).exec("exec sleep 1000")
             self.assertEqual(c.exec(ENDED).exit_code, 0)
@@ -348,14 +356,14 @@ class Runs(unittest.TestCase):
             self.assertEqual(c.eval("6*7", timeout=20), 42)
             known = {i.id for i in pando.runs()}
             with self.assertRaises(pando.TimedOut):
-                hasty.run("sleep 1000", source=DIR)
+                hasty.run("sleep 1000", source=source())
             late = pando.get_run([i.id for i in pando.runs() if i.id not in known][0], wait=True)
             self.assertEqual((late.info.phase, bool(late.info.cause)), ("ended", True))
 
     @unittest.skipIf(os.environ.get("PANDO_HOST"), "the daemon is not ours to end")
     def test_events_are_followed_over_restarts(self):
         box = queue.Queue()
-        t = threading.Thread(target=lambda: pando.run("for i in $(seq 30); do sleep 0.05; done", source=DIR, progress=lambda p: box.put(p)))
+        t = threading.Thread(target=lambda: pando.run("for i in $(seq 30); do sleep 0.05; done", source=source(), progress=lambda p: box.put(p)))
         known = {i.id for i in pando.runs()}
         t.start()
         while not (new := [i for i in pando.runs() if i.id not in known and i.phase == "executing"]):
@@ -371,12 +379,12 @@ class Runs(unittest.TestCase):
         self.assertEqual(pando.get_run(new[0].id).exit_code, 0)
 
     def test_failures(self):
-        r = pando.run("rm greeting; exit 7", source=DIR)
+        r = pando.run("rm greeting; exit 7", source=source())
         self.assertEqual((r.exit_code, r.verdict), (7, "restored"))
         with self.assertRaises(pando.ExitError):
-            pando.run("exit 7", source=DIR, check_exit=True)
+            pando.run("exit 7", source=source(), check_exit=True)
         with self.assertRaises(pando.NoSuchBinary):
-            pando.run(["no-such-program"], source=DIR)
+            pando.run(["no-such-program"], source=source())
 
     def test_policies(self):
         p = pando.policy(allow=["example.com"])
@@ -384,7 +392,7 @@ class Runs(unittest.TestCase):
         self.assertIn("example.com", str(p))
         text = "version: 1\nnetwork:\n  allow:\n    - host: example.org\n"
         self.assertTrue(pando.why("connect example.org:443", policy=text))
-        r = pando.run("true", source=DIR)
+        r = pando.run("true", source=source())
         self.assertTrue(pando.policy(r.id).digest)
 
     def test_policy(self):

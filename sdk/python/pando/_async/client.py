@@ -62,7 +62,8 @@ class Client(Http):
                      allow: Sequence[str] = (), credentials: Sequence[str] = (), limits: Mapping[str, str] = {}, labels: Mapping[str, str] = {},
                      policy: str = "", ttl: Timeout = None, then: str = "") -> Cell:
         """Makes a cell with a copy of a directory: by default this one, or none
-        where the daemon is elsewhere; "" for none. Without a name one is made up.
+        where the daemon is elsewhere: source is the id that `pando upload` prints
+        there; "" for none. Without a name one is made up.
         ttl and then say how long it lives; see Cell.lease."""
         req = _ask.create(name, source, backend, image, env, allow, credentials, limits, labels, policy, ttl, then, not self._at.socket)
         return Cell(self, await self._call(req))
@@ -99,7 +100,7 @@ class Client(Http):
 
         command is a program and its arguments, or a line for a shell. source is the
         directory that a new cell begins with, by default this one; it is never
-        written. A failure is rolled back, and is an ExitError with check_exit.
+        written. For a daemon elsewhere it is the id that `pando upload` prints. A failure is rolled back, and is an ExitError with check_exit.
         """
         req = _ask.start_run(command, cell, source, backend, image, env, allow, credentials, workdir, limits, timeout, check, on_failure,
                              on_success, policy, not self._at.socket)

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/upload"
+)
+
+func (a *app) uploadCmd() *cobra.Command {
+	var with []string
+	var mask bool
+	c := &cobra.Command{
+		Use:   "upload [DIR]",
+		Short: "Send a directory to the daemon, for one run, cell or template to begin with",
+		Long: `Send a directory to the daemon, and print the id of the upload: the field upload of
+requests for runs, cells and templates, in REST and in SDKs. Files that look like secrets
+stay here, each named. An upload is for one of them, within the hour.
+
+pando run and pando template build do this by themselves when the daemon is elsewhere
+(PANDO_HOST).`,
+		Example: `  curl … -d '{"name": "web", "upload": "'$(pando upload .)'"}'`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := a.repository()
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			up, err := a.send(cmd.Context(), dir, with, mask)
+			if err != nil {
+				return err
+			}
+			return a.print(up, func(w io.Writer) { fmt.Fprintln(w, up.ID) })
+		},
+	}
+	c.Flags().StringArrayVar(&with, "with-secret", nil, "send a file that looks secret")
+	c.Flags().BoolVar(&mask, "mask", false, "keep secrets here that git tracks, too")
+	return c
+}
+
+// sendSource sends the source of a run to a daemon elsewhere: for a new cell. A cell that
+// there is has its files, and named says that the source is asked for nevertheless.
+func (a *app) sendSource(ctx context.Context, req *api.RunRequest, named bool) error {
+	if req.Cell != "" && !named {
+		return nil
+	}
+	dir := req.From
+	if dir == "" {
+		dir = a.repository()
+		if rel, err := filepath.Rel(dir, a.dir); err == nil && rel != "." && filepath.IsLocal(rel) && req.Workdir == "" {
+			req.Workdir = filepath.ToSlash(rel) // the command starts where one is
+		}
+	}
+	up, err := a.send(ctx, dir, req.WithSecret, masks(req.Policy))
+	req.From, req.Upload = "", up.ID
+	return err
+}
+
+// masks reports whether a policy keeps tracked secrets outside. One that can't be read
+// does: the daemon says what is wrong with it.
+func masks(text string) bool {
+	if text == "" {
+		return false
+	}
+	f, err := policy.ParseFile("policy", []byte(text))
+	return err != nil || f.Secrets.Word == policy.SecretsMask
+}
+
+// send packs a directory, without what import would leave out, and sends it to the
+// daemon while it is packed.
+func (a *app) send(ctx context.Context, dir string, withSecret []string, mask bool) (api.Upload, error) {
+	with, err := secret.NewWith(withSecret)
+	if err != nil {
+		return api.Upload{}, apiError(err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return api.Upload{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := &progress{a: a}
+	defer p.clear()
+	r, w := io.Pipe()
+	type result struct {
+		upload.Packed
+		err error
+	}
+	packed := make(chan result, 1)
+	go func() {
+		out, err := upload.Pack(ctx, upload.Request{Dir: dir, With: with, Mask: mask, Progress: func(files int, bytes int64) {
+			p.show(api.Progress{Step: "sending", Done: int64(files), Unit: "files", Note: size(bytes)})
+		}}, w)
+		w.CloseWithError(err)
+		packed <- result{out, err}
+	}()
+	up, err := a.client.Upload(ctx, r)
+	r.CloseWithError(io.ErrClosedPipe) // the daemon may have refused it in the middle
+	done := <-packed
+	p.clear()
+	if done.err != nil && done.err != io.ErrClosedPipe && !strings.Contains(done.err.Error(), io.ErrClosedPipe.Error()) {
+		return up, apiError(done.err)
+	}
+	if err != nil {
+		return up, err
+	}
+	for _, n := range done.Notes {
+		a.say("pando: note: %s", printable(n))
+	}
+	var names []string
+	for i, l := range done.LeftOut {
+		if i == maxNamed {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, printable(l.Path)+" ("+printable(l.Why)+")")
+	}
+	if len(names) > 0 {
+		a.say("pando: not sent: %s (%s); send one with --with-secret PATH", strings.Join(names, ", "), plural(len(done.LeftOut), "path"))
+	}
+	a.say("pando: sent %s, %s", plural(up.Files, "file"), size(up.Bytes))
+	return up, nil
+}
