@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -40,7 +41,11 @@ func TestX36TerminalIsLeftAsItWas(t *testing.T) {
 func TestX36TakingBackIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &modes{}
-		m.Write(rapid.SliceOf(rapid.SampledFrom([]byte("\x1b[[??;0124579><=uhlpc!"))).Draw(t, "bytes"))
+		said := rapid.SliceOf(rapid.OneOf(
+			rapid.SampledFrom([]string{"\x1b[>1u", "\x1b[<u", "\x1b[?1049h", "\x1b[?25l", "\x1b[?1002;2004h", "\x1b[?1l", "\x1b[!p", "\x1b="}),
+			rapid.StringOfN(rapid.RuneFrom([]rune("\x1b[[??;0124579><=uhlpc!")), 1, 12, -1),
+		)).Draw(t, "said")
+		m.Write([]byte(strings.Join(said, "")))
 		m.Write([]byte("\x1b[m")) // the end of a sequence that is open
 		m.Write([]byte(m.takeBack()))
 		if left := m.takeBack(); left != "" {

@@ -85,10 +85,12 @@ func TestX22LaterRunsTakeNothingAway(t *testing.T) {
 		t.Errorf("%+v, %v; the source has %q", res, err, b.source("f"))
 	}
 
-	// Without names: each run has a cell of its own.
+	// Without names each run has a cell of its own; a later one may have a cell that stays.
 	fix := b.run("", "echo 3 > f")
 	b.run("", "true")
 	b.run("", "exit 1")
+	b.run("v", "true")
+	b.run("v", "echo 4 > f; exit 1")
 	if paths, _ := b.shown(b.cellTarget("")); !slices.Equal(paths, []string{"f"}) {
 		t.Errorf("diff shows %q", paths)
 	}

@@ -105,10 +105,11 @@ func TestX32ZlibStreamsSkipZeros(t *testing.T) {
 	}
 }
 
-// A patch of files with holes has all of them, both ways.
+// A patch of files with holes has all of them, both ways, also where a hole has the length
+// of whole blocks of zeros, and what comes behind it repeats what is before it.
 func TestX32PatchesOfHoles(t *testing.T) {
 	const big = textLimit/2 + 12345
-	a, b := sparseSide(t, big, "old", 3, 20<<20, big-3), sparseSide(t, big+(5<<20), "new", 0, 20<<20, 33<<20)
+	a, b := sparseSide(t, big, "old", 3, 20<<20+4096, big-3), sparseSide(t, big+(5<<20), "new", 0, 20<<20+4096, 33<<20)
 	p := patchOf(t, mustCompare(t, a, b, Options{}))
 	dir := cloneOf(t, wt.Model{})
 	in, err := a.Contents.Open("f", workspace.Entry{Type: workspace.File})
