@@ -226,7 +226,7 @@ func TestX52PatchesHaveWhatIsApplied(t *testing.T) {
 		"cell": b.patch(DiffRequest{Target: b.cellTarget("w")}),
 		"run":  b.patch(DiffRequest{Target: runTarget(r)}),
 	} {
-		if !strings.Contains(patch, "b/f\n") || strings.Contains(patch, "tasks.json") || strings.Contains(patch, ".envrc") {
+		if !strings.Contains(patch, "b/f\n") || !strings.Contains(patch, "--- a/tool.sh\n+++ /dev/null\n") || strings.Contains(patch, "tasks.json") || strings.Contains(patch, ".envrc") {
 			t.Errorf("the patch (%s) is\n%s", name, patch)
 		}
 	}
@@ -266,17 +266,24 @@ func TestX54WhatWasAppliedIsTakenBack(t *testing.T) {
 			t.Errorf("%s: the run is %s", what, b.verdict(r))
 		}
 	}
-	// A second accept with more included is a second thing in the source.
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
-	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
-	b.wantFiles("both", map[string]string{"f": "1\n", "n/new": "n\n", ".envrc": "x\n"})
-	if b.verdict(r) != "accepted" {
-		t.Errorf("the run is %s", b.verdict(r))
-	}
-	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
-	b.wantFiles("the second alone", map[string]string{"f": "1\n", "n/new": "n\n"})
-	if b.verdict(r) != "accepted" {
-		t.Errorf("the first is in the source, and the run is %s", b.verdict(r))
+	// A second accept with more included is a second thing in the source, of the run and of
+	// the cell.
+	for i, target := range []Target{runTarget(r), b.cellTarget("w")} {
+		if i > 0 {
+			b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+			b.wantFiles("the first, too", was)
+		}
+		b.must(second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true})))
+		b.must(second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true, Include: []string{".envrc"}})))
+		b.wantFiles("both", map[string]string{"f": "1\n", "n/new": "n\n", ".envrc": "x\n"})
+		if b.verdict(r) != "accepted" {
+			t.Errorf("the run is %s", b.verdict(r))
+		}
+		b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{})))
+		b.wantFiles("the second alone", map[string]string{"f": "1\n", "n/new": "n\n"})
+		if b.verdict(r) != "accepted" {
+			t.Errorf("the first is in the source, and the run is %s", b.verdict(r))
+		}
 	}
 
 	// A file that changed since is named, and nothing is touched.
