@@ -35,7 +35,10 @@ const megabyte = 1 << 20
 func TestX27DiskIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
-	failed := b.run("w", "head -c 3145728 /dev/urandom > big; ln big link; exit 1")
+	failed := b.run("w", "head -c 3145728 /dev/urandom > big; ln big link && exit 7")
+	if failed.ExitCode == nil || *failed.ExitCode != 7 {
+		t.Fatalf("no link was made: %v", failed.ExitCode)
+	}
 	b.run("w", "head -c 2097152 /dev/urandom > mine")
 	b.run("v", "head -c 1048576 /dev/urandom > ours")
 	before, err := b.Disk(b.ctx, true)
@@ -80,6 +83,18 @@ func TestX27DiskIsCountedOnce(t *testing.T) {
 	if res.Freed != result.Bytes {
 		t.Errorf("discard freed %d, df said %d", res.Freed, result.Bytes)
 	}
+
+	// What a checkpoint of a cell and the cell itself need is the cell's: revert needs it.
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.run("w", "rm mine")
+	d, err = b.Disk(b.ctx, true)
+	b.must(err)
+	if w, _ := objectNamed(d, "cell", "w"); w.Bytes < 2*megabyte || w.Shared > megabyte/2 {
+		t.Errorf("the cell whose files are in the source is %+v", w)
+	}
+	if k, _ := objectNamed(d, "checkpoint", "w@3"); k.Bytes > megabyte/2 || k.Shared > megabyte/2 {
+		t.Errorf("the checkpoint whose files are in the source is %+v", k)
+	}
 }
 
 // Near its budget the state says what is removed next; above it that is removed, the
@@ -99,6 +114,8 @@ func TestX27StateBudget(t *testing.T) {
 	back := b.run("v", "head -c 3145728 /dev/urandom > big; exit 1")
 	b.must(second(b.Restore(b.ctx, b.id("v"), api.RestoreRequest{Number: back.After.Number})))
 	waits := b.run("", "head -c 3145728 /dev/urandom > big")
+	earlier := b.run("k", "head -c 3145728 /dev/urandom > big")
+	b.run("k", "rm big")
 
 	d := df()
 	if d.Warning != "" || len(d.Next) > 0 {
@@ -149,7 +166,7 @@ func TestX27StateBudget(t *testing.T) {
 	if d = df(); len(d.Next) > 0 || !strings.Contains(d.Warning, "nothing of it is removed") {
 		t.Errorf("next is %+v: %q", d.Next, d.Warning)
 	}
-	if !kept(back) || !kept(waits) || !kept(filled) || b.verdict(waits) != "pending" {
+	if !kept(back) || !kept(waits) || !kept(filled) || !kept(earlier) || b.verdict(waits) != "pending" {
 		t.Error("what is in use, or waits, was removed")
 	}
 	for _, r := range []api.Run{waits, filled} {

@@ -384,10 +384,15 @@ func cp(p *proc) int {
 
 func ln(p *proc) int {
 	flags, names := p.flags()
-	if flags != "s" || len(names) != 2 {
-		return p.fails(1, "a fake's ln is ln -s TO NAME")
+	if flags != "" && flags != "s" || len(names) != 2 {
+		return p.fails(1, "a fake's ln is ln [-s] TO NAME")
 	}
-	return p.failed(p.act(func() error { return os.Symlink(names[0], p.path(names[1])) }))
+	return p.failed(p.act(func() error {
+		if flags == "" {
+			return os.Link(p.path(names[0]), p.path(names[1]))
+		}
+		return os.Symlink(names[0], p.path(names[1]))
+	}))
 }
 
 func chmod(p *proc) int {
