@@ -4,7 +4,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/image"
 )
+
+// checkSource refuses a directory that is no source: see image.CheckSource.
+func checkSource(dir, home string, state ...string) error {
+	return image.CheckSource(dir, home, state...)
+}
 
 // forwarded are the signals that a command in a cell gets instead of us.
 var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}

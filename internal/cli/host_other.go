@@ -7,9 +7,13 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/upload"
 )
 
 var forwarded = []os.Signal{os.Interrupt, syscall.SIGTERM}
+
+// checkSource refuses a directory that is no source: a home, and what is above one.
+func checkSource(dir, home string, _ ...string) error { return upload.CheckSource(dir, home) }
 
 var resized []os.Signal
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -83,6 +84,13 @@ func (a *app) send(ctx context.Context, dir string, withSecret []string, mask bo
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return api.Upload{}, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return api.Upload{}, &api.Error{Kind: "not-found", Message: "cannot send the source: " + err.Error(), Hint: "name a directory that exists with --from"}
+	}
+	home, _ := os.UserHomeDir()
+	if err := checkSource(dir, home, a.home.State, a.home.Run, a.home.Cache); err != nil {
+		return api.Upload{}, apiError(err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

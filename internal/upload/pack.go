@@ -2,7 +2,8 @@
 // a tar archive, without what import leaves out, and Unpack makes a directory of one.
 //
 // Pack promises that no byte of what package secret leaves out is written: names are
-// judged first, and what is judged by its content is read to its end before it is sent.
+// judged first, and what is judged by its content is read to its end before it is sent. Of
+// a large file that gets a token in between, an archive that is broken off has a part.
 // It reads nothing outside the directory, and works on every system that the command
 // line is built for. Unpack promises to write nothing outside the directory that it is
 // given, whatever the archive says.
@@ -25,6 +26,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -83,6 +85,18 @@ func Pack(ctx context.Context, req Request, w io.Writer) (Packed, error) {
 	slices.SortFunc(p.out.LeftOut, func(a, b LeftOut) int { return strings.Compare(a.Path, b.Path) })
 	p.progress()
 	return p.out, p.t.Close()
+}
+
+// CheckSource refuses a home directory and what is above it as a source, for systems of
+// which package image knows nothing.
+func CheckSource(dir, home string) error {
+	if dir != filepath.Dir(dir) && home != "" {
+		rel, err := filepath.Rel(dir, home)
+		if err != nil || !filepath.IsLocal(rel) {
+			return nil
+		}
+	}
+	return cell.Errorf(cell.Denied, "upload.CheckSource", "name a project's directory with --from", "cannot use %s as the source: it is a home directory, or holds one", dir)
 }
 
 type packer struct {
@@ -310,6 +324,18 @@ func (p *packer) file(at string, d secret.Decision) (sent bool, err error) {
 	case secret.ScanContent:
 		if d.Tracked {
 			break // it comes in whatever it holds
+		}
+		if st.Size() <= maxScrub { // it is searched as it is sent
+			b, err := io.ReadAll(io.LimitReader(f, maxScrub))
+			if err != nil {
+				return false, failed(at, err)
+			}
+			if found := secret.Scan(at, b); len(found) > 0 {
+				p.leave(at, found[0].Why())
+				return false, nil
+			}
+			h.Size = int64(len(b))
+			return true, p.send(h, bytes.NewReader(b), nil)
 		}
 		why, err := scan(at, f, st.Size())
 		if err != nil {

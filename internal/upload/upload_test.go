@@ -66,7 +66,8 @@ func TestX21SecretsStay(t *testing.T) {
 	link(".env", "a/notes")
 	put(t, src, "settings.ini", key) // by its content
 	link("settings.ini", "z/picture")
-	put(t, src, ".ssh/config", "Host a") // in a folder
+	put(t, src, "large", strings.Repeat("line\n", maxScrub/4)+key) // and of one that is not read at once
+	put(t, src, ".ssh/config", "Host a")                           // in a folder
 	link(".ssh/config", "z/config")
 	put(t, src, ".npmrc", "//registry/:_authToken=abcdefgh\nsave-exact=true\n") // without a field
 	put(t, src, "let/.env", "PASSWORD=letmeinletmein")
@@ -88,7 +89,7 @@ func TestX21SecretsStay(t *testing.T) {
 	for _, l := range out.LeftOut {
 		left = append(left, l.Path)
 	}
-	if want := []string{".env", ".npmrc", ".ssh", "a/notes", "settings.ini", "z/config", "z/picture"}; !slices.Equal(left, want) {
+	if want := []string{".env", ".npmrc", ".ssh", "a/notes", "large", "settings.ini", "z/config", "z/picture"}; !slices.Equal(left, want) {
 		t.Errorf("left out are %v, want %v", left, want)
 	}
 	files, n, err := Unpack(context.Background(), dst, &b)
@@ -173,6 +174,18 @@ func TestX21ArchivesOfStrangers(t *testing.T) {
 				t.Errorf("what is outside is %q, %v", got, err)
 			}
 		})
+	}
+}
+
+func TestCheckSource(t *testing.T) {
+	t.Parallel()
+	home := filepath.Join(t.TempDir(), "me")
+	for dir, ok := range map[string]bool{
+		home: false, filepath.Dir(home): false, "/": false, filepath.Join(home, "proj"): true, home + "2": true, filepath.Join(filepath.Dir(home), "other"): true,
+	} {
+		if err := CheckSource(dir, home); (err == nil) != ok {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }
 
