@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 func (b *bed) caller(token string, bounds access.Bounds) *View {
 	b.Helper()
 	b.must(bounds.Check())
-	return b.All().As(access.Principal{Name: token, Token: token, Level: access.Run, Bounds: &bounds})
+	return b.All().As(access.Principal{Name: token, Token: token, Level: access.Run, Bounds: &bounds, Here: true, Process: os.Getpid()})
 }
 
 func team(name string) access.Bounds { return access.Bounds{Labels: map[string]string{"team": name}} }
