@@ -10,8 +10,8 @@ type GitHead struct {
 // something was applied to it since, than at that time. A branch that only has new commits
 // did not move.
 type HeadMoved struct {
-	Was GitHead `json:"was"`
-	Now GitHead `json:"now"`
+	Was GitHead `json:"was"` // what the changes are known to go with
+	Now GitHead `json:"now"` // what the source has
 	// OtherFiles: it is another branch with another commit, so that files which the changes
 	// go with may be others. To apply them there, accept wants other_branch.
 	OtherFiles bool `json:"other_files"`

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -189,7 +190,7 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 		return false
 	}
 	if it.sealed {
-		e.wentCold(it.template, cause)
+		e.drain(e.life, it.template, "its template went cold")
 	}
 	inst := e.instance(id)
 	if inst == nil {
@@ -211,6 +212,9 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 	}
 	if c.State == cell.Running || c.State == cell.Paused {
 		c.State, c.Cause = cell.Idle, "its interpreter ended: "+cause
+		if it.sealed { // it is warmed again when it is used, perhaps days later
+			c.Cause = fmt.Sprintf("its interpreter ended at %s: %s", time.Now().Format(time.DateTime), cause)
+		}
 	}
 	if err := e.reg.commit(&c); err != nil {
 		e.log.Error("cannot record a cell", "cell", id, "error", err)

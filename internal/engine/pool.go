@@ -348,6 +348,6 @@ func (e *Engine) letGo(ctx context.Context, name, cause string) error {
 	if err != nil {
 		return err
 	}
-	c.State, c.Cause, t.Cold = cell.Idle, cause, cause
-	return e.reg.commit(&c, &t)
+	c.State, c.Cause = cell.Idle, cause
+	return e.reg.commit(&c)
 }

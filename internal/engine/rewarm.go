@@ -83,7 +83,7 @@ func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine
 		return t, err
 	}
 	b := &build{e: e, p: p, out: out, began: time.Now(), again: &t, notes: t.Notes}
-	b.report("warming again", fmt.Sprintf("template %s is cold: %s; its source as it was %s", t.Name, orElse(t.Cold, orElse(was.Cause, "it was not used")), t.Built.Format(time.DateTime)))
+	b.report("warming again", fmt.Sprintf("template %s is cold: %s; its source as it was %s", t.Name, orElse(was.Cause, "it was not used"), t.Built.Format(time.DateTime)))
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
 	err = b.makeAgain(ctx, &was, &base)
@@ -176,17 +176,4 @@ func orPaths(known, other []string) []string {
 		return known
 	}
 	return other
-}
-
-// wentCold records why a template is not warm any more.
-func (e *Engine) wentCold(name, cause string) {
-	t, err := e.reg.template(name)
-	if err != nil {
-		return
-	}
-	e.drain(e.life, name, "its template went cold")
-	t.Cold = fmt.Sprintf("its interpreter ended at %s: %s", time.Now().Format(time.DateTime), cause)
-	if err := e.reg.commit(&t); err != nil {
-		e.log.Error("cannot record a template", "template", name, "error", err)
-	}
 }

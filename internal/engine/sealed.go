@@ -15,7 +15,7 @@ func adopt(r *Run, p *runPredicate) {
 	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
 	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check, r.Secrets = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check, p.Secrets
-	r.MissingCalls, r.Network = p.Missing, p.Network
+	r.MissingCalls, r.Network, r.Commits = p.Missing, p.Network, p.Commits
 	if p.Started != nil {
 		r.Started = *p.Started
 	}
@@ -53,7 +53,7 @@ func unsealed(r *Run, p *runPredicate) (names []string) {
 		{"limits asked", r.In.Asked, p.LimitsAsked}, {"environment", r.In.EnvNames, p.EnvNames}, {"before", r.Before, p.Before}, {"after", r.After, p.After},
 		{"changes", r.Changes, p.Changes}, {"exit_code", r.ExitCode, p.ExitCode}, {"signal", r.Signal, p.Signal}, {"cause", r.Cause, p.Cause},
 		{"error", r.Error, p.Error}, {"usage", r.Usage, p.Usage}, {"output", r.Output, p.Output}, {"check", r.Check, p.Check}, {"secrets", r.Secrets, p.Secrets},
-		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network},
+		{"missing_calls", r.MissingCalls, p.Missing}, {"network", r.Network, p.Network}, {"commits", r.Commits, p.Commits},
 		{"image", orElse(r.Image, image.KindHost), p.Image}, {"image_digest", r.ImageID, p.ImageID}, {"cell_name", r.CellName, p.CellName},
 		{"started", r.Started.UTC(), at(p.Started)}, {"ended", r.Ended.UTC(), at(p.Ended)},
 	} {

@@ -31,7 +31,6 @@ type Template struct {
 	Paths   []string            `json:"paths"` // of the interpreter in a cell, to be tried
 	Forks   int64               `json:"forks,omitempty"`
 	Failed  string              `json:"failed,omitempty"` // why its last warming failed
-	Cold    string              `json:"cold,omitempty"`   // why it was let go of
 	Receipt string              `json:"receipt,omitempty"`
 	Notes   []string            `json:"notes,omitempty"`
 	Slow    string              `json:"slow,omitempty"` // why forks of it take longer than they could
@@ -289,11 +288,11 @@ func (e *Engine) templateView(t *Template) api.Template {
 	case t.Failed != "":
 		v.State, v.Cause = templateFailed, t.Failed
 	default:
-		v.State, v.Cause = templateCold, t.Cold
+		v.State = templateCold
 	}
 	if c, err := e.reg.cell(t.Cell); err == nil {
 		if v.State == templateCold {
-			v.Cause = orElse(v.Cause, c.Cause)
+			v.Cause = c.Cause
 		}
 		v.Policy = c.Setup.Policy.String()
 	}
