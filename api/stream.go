@@ -19,6 +19,7 @@ const (
 	FrameStdout   FrameType = 'o' // →C offset (8 bytes, big endian), then bytes
 	FrameStderr   FrameType = 'E' // →C the same
 	FrameGap      FrameType = 'g' // →C JSON {stream, bytes}: output that is no longer kept
+	FrameTaken    FrameType = 't' // →C JSON Taken: how much standard input the process was given
 	FrameProgress FrameType = 'p' // →C JSON Progress
 	FrameExit     FrameType = 'x' // →C JSON Exit: the process has ended, its output is complete
 	FrameResult   FrameType = 'r' // →C JSON: the result; the last frame
@@ -106,4 +107,10 @@ type Resize struct {
 type Gap struct {
 	Stream string `json:"stream"` // "stdout" or "stderr"
 	Bytes  int64  `json:"bytes"`
+}
+
+// Taken is the payload of FrameTaken. A client whose connection breaks attaches again, waits
+// for the first such frame, and goes on with its input from there.
+type Taken struct {
+	Bytes int64 `json:"bytes"` // of standard input, from all clients, since the process began
 }

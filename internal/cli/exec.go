@@ -100,7 +100,7 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 	if err != nil {
 		return err
 	}
-	f, err := a.stream(at, tty, a.json)
+	f, err := a.stream(newLink(at, true), tty, a.json)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (a *app) logsCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				f, err := a.stream(at, false, false)
+				f, err := a.stream(newLink(at, false), false, false)
 				if err != nil {
 					return err
 				}

@@ -32,7 +32,11 @@ is kept for seven days); one that succeeds waits for you: pando diff, pando acce
 
 With --cell NAME the cell is kept, and the next run in it goes on where this one
 ended, with the same policy, grants, mounts and limits where it says nothing else
-(--anew forgets them). Without, each run starts from the directory.`,
+(--anew forgets them). Without, each run starts from the directory. Several runs in one
+cell wait for each other, also while the first of them makes it.
+
+When the daemon is killed the run goes on, and so does this command, with the next
+daemon.`,
 		Example: `  pando run -- go test ./...
   pando run --cell web --memory 2G -- npm test
   pando run --check 'make test' --on-success apply -- ./fix.sh`,
@@ -145,7 +149,12 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.stream(at, tty, a.json)
+	l := newLink(at, true)
+	l.what, l.alive, l.ended = "run "+run.ID, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
+	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
+		return a.client.AttachRun(ctx, run.ID, true, stdout, stderr)
+	}
+	f, err := a.stream(l, tty, a.json)
 	if err != nil {
 		if code, ok := err.(*exitError); ok {
 			return code
@@ -156,6 +165,9 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 	}
 	if run, err = client.DecodeResult[api.Run](f); err != nil {
 		return err
+	}
+	if n := l.missing(run.Output); n > 0 {
+		a.say("pando: %d bytes of its output are no longer kept", n)
 	}
 	return a.runEnded(ctx, run, req)
 }

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/client"
 )
 
 // terminal reports whether standard input and output are one, and its size.
@@ -34,10 +33,10 @@ func (a *app) terminal() (is bool, rows, cols uint16) {
 
 // stream carries a command's input and output until its end, and returns the
 // result frame. quiet: output goes nowhere (JSON has its place on stdout).
-func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) {
+func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer at.Close()
+	defer l.close()
 	if tty {
 		old, err := term.MakeRaw(int(a.stdin.Fd()))
 		if err == nil {
@@ -51,8 +50,10 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 	sigs := make(chan os.Signal, 16)
 	signal.Notify(sigs, append(forwarded, resized...)...)
 	defer signal.Stop(sigs)
-	go a.forward(ctx, at, sigs, tty)
-	go a.feed(ctx, at, tty)
+	go a.forward(ctx, l, sigs, tty)
+	if l.feeds {
+		go a.feed(ctx, l, tty)
+	}
 	out, errs := a.followed(a.stdout), a.followed(a.stderr)
 	if quiet {
 		out = errs
@@ -62,17 +63,25 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 		out = io.MultiWriter(left, out)
 		defer func() { io.WriteString(a.stdout, left.takeBack()) }()
 	}
+	return a.carry(ctx, l, out, errs)
+}
+
+// carry writes what comes of a command until its end, and returns the result frame.
+func (a *app) carry(ctx context.Context, l *link, out, errs io.Writer) (api.Frame, error) {
 	p := &progress{a: a}
 	defer p.clear()
 	for {
-		f, err := at.Recv(ctx)
+		f, err := l.recv(ctx, func(line string) {
+			p.clear()
+			a.say("pando: %s", line)
+		})
 		if err != nil {
 			return f, err
 		}
 		switch f.Type {
 		case api.FrameStdout, api.FrameStderr:
 			p.clear()
-			_, b, err := f.OutputData()
+			b, err := l.output(f)
 			if err != nil {
 				return f, err
 			}
@@ -89,6 +98,11 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 				p.clear()
 				a.say("pando: %d bytes of %s are no longer kept", g.Bytes, g.Stream)
 			}
+		case api.FrameTaken:
+			var t api.Taken
+			if json.Unmarshal(f.Payload, &t) == nil {
+				l.taken(ctx, t.Bytes)
+			}
 		case api.FrameProgress:
 			var s api.Progress
 			if json.Unmarshal(f.Payload, &s) == nil {
@@ -102,7 +116,7 @@ func (a *app) stream(at *client.Attachment, tty, quiet bool) (api.Frame, error) 
 
 // forward passes signals on. Without a terminal of its own the command gets
 // Ctrl-C as SIGINT; pressed three times, we let go ourselves.
-func (a *app) forward(ctx context.Context, at *client.Attachment, sigs <-chan os.Signal, tty bool) {
+func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty bool) {
 	interrupts := 0
 	for {
 		select {
@@ -112,34 +126,32 @@ func (a *app) forward(ctx context.Context, at *client.Attachment, sigs <-chan os
 			if slices.Contains(resized, s) {
 				if is, rows, cols := a.terminal(); tty && is {
 					b, _ := json.Marshal(api.Resize{Rows: rows, Cols: cols})
-					at.Send(ctx, api.Frame{Type: api.FrameResize, Payload: b})
+					l.tell(ctx, api.Frame{Type: api.FrameResize, Payload: b})
 				}
 				continue
 			}
 			if s == os.Interrupt {
 				if interrupts++; interrupts == 3 {
-					at.Close()
+					l.letGo()
 					return
 				}
 			}
-			at.Send(ctx, api.Frame{Type: api.FrameSignal, Payload: []byte(signalName(s))})
+			l.tell(ctx, api.Frame{Type: api.FrameSignal, Payload: []byte(signalName(s))})
 		}
 	}
 }
 
 // feed passes standard input on.
-func (a *app) feed(ctx context.Context, at *client.Attachment, tty bool) {
+func (a *app) feed(ctx context.Context, l *link, tty bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := a.stdin.Read(buf)
-		if n > 0 {
-			if at.Send(ctx, api.Frame{Type: api.FrameStdin, Payload: buf[:n]}) != nil {
-				return
-			}
+		if n > 0 && !l.input(ctx, buf[:n]) {
+			return
 		}
 		if err != nil {
 			if !tty {
-				at.Send(ctx, api.Frame{Type: api.FrameStdinEOF})
+				l.inputEnds(ctx)
 			}
 			return
 		}

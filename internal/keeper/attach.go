@@ -19,18 +19,21 @@ func (p *Proc) attach(c net.Conn, req AttachRequest) {
 	if !req.Input {
 		feed = nil
 	}
-	attach(c, req, p.stdout, p.stderr, feed, p.done, p.snapshot)
+	attach(c, req, p.stdout, p.stderr, feed, &p.intake, p.done, p.snapshot)
 }
 
 // attach sends two outputs to c and hands the frames that come to feed; with nil
-// none may come. When both have ended and done is closed, it sends what ended
-// returns.
-func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api.Frame), done <-chan struct{}, ended func() cell.Status) {
+// none may come. It tells the client how much input in has counted. When both outputs have
+// ended and done is closed, it sends what ended returns.
+func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api.Frame), in *intake, done <-chan struct{}, ended func() cell.Status) {
 	out := &frameWriter{c: c}
 	stop := make(chan struct{})
 	if feed != nil {
+		earlier, leave := in.join()
+		took := make(chan struct{}, 1)
 		go func() {
 			defer close(stop)
+			defer leave()
 			var buf []byte
 			for { // until the client hangs up
 				f, err := api.ReadFrame(c, &buf)
@@ -38,8 +41,16 @@ func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api
 					return
 				}
 				feed(f)
+				if f.Type == api.FrameStdin {
+					in.add(len(f.Payload))
+					select {
+					case took <- struct{}{}:
+					default:
+					}
+				}
 			}
 		}()
+		go in.tell(out, earlier, took, stop)
 	} else {
 		go func() { // notice a hang-up
 			var one [1]byte
@@ -59,6 +70,62 @@ func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api
 	st := ended()
 	b, _ := json.Marshal(st)
 	out.write(api.Frame{Type: api.FrameExit, Payload: b})
+}
+
+// intake counts the standard input that the clients of a process have fed, one after the
+// other. The zero value is ready.
+type intake struct {
+	mu    sync.Mutex // guards what follows
+	bytes int64
+	last  chan struct{} // closed when the newest client, and all before it, have fed what they sent
+}
+
+// join begins a client. earlier is closed when what the clients before it had sent is fed,
+// which may take until the process reads it; leave says that its own is.
+func (i *intake) join() (earlier <-chan struct{}, leave func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before, mine := i.last, make(chan struct{})
+	if before == nil {
+		before = make(chan struct{})
+		close(before)
+	}
+	i.last = mine
+	return before, func() {
+		go func() {
+			<-before
+			close(mine)
+		}()
+	}
+}
+
+func (i *intake) add(n int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.bytes += int64(n)
+}
+
+// tell sends a client how much came: first when nothing of earlier clients is under way, and
+// then whenever took says that there is more, until stop.
+func (i *intake) tell(out *frameWriter, earlier, took, stop <-chan struct{}) {
+	select {
+	case <-earlier:
+	case <-stop:
+		return
+	}
+	for {
+		i.mu.Lock()
+		b, _ := json.Marshal(api.Taken{Bytes: i.bytes})
+		i.mu.Unlock()
+		if out.write(api.Frame{Type: api.FrameTaken, Payload: b}) != nil {
+			return
+		}
+		select {
+		case <-took:
+		case <-stop:
+			return
+		}
+	}
 }
 
 // feed does what a frame of the client says.

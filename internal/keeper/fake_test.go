@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -259,6 +260,11 @@ func programs() map[string]program {
 					return cell.Exit{}
 				}
 			}
+		},
+		"late": func(p *fakeProcess) cell.Exit { // reads when it is signalled
+			<-p.signals
+			n, err := io.Copy(p.stdout, p.stdin)
+			return cell.Exit{Code: int(min(n, 1)) - 1, Cause: fmt.Sprint(map[bool]string{true: "", false: "broken"}[err == nil])}
 		},
 		"flood": func(p *fakeProcess) cell.Exit { // a mebibyte
 			for n := range 1024 {

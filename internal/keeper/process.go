@@ -30,6 +30,7 @@ type Proc struct {
 	stdout  *Output
 	stderr  *Output
 	stdin   *os.File // nil with a terminal, or when closed
+	intake  intake
 	events  Events
 	talk    *talk         // of the cell
 	done    chan struct{} // closed when status is final

@@ -10,12 +10,15 @@ import (
 
 // Streams are the two outputs of a process, for backends whose processes write to
 // them from this process.
-type Streams struct{ Stdout, Stderr *Output }
+type Streams struct {
+	Stdout, Stderr *Output
+	in             *intake
+}
 
 // NewStreams keeps what is written in the two files, or in memory where there is
 // none, as start says.
 func NewStreams(stdout, stderr *os.File, start *cell.Start) Streams {
-	return Streams{newOutput("stdout", stdout, start), newOutput("stderr", stderr, start)}
+	return Streams{newOutput("stdout", stdout, start), newOutput("stderr", stderr, start), &intake{}}
 }
 
 // Write implements io.Writer. It never fails: what is beyond the limit is counted.
@@ -51,5 +54,5 @@ func (s Streams) Attach(c net.Conn, req AttachRequest, feed func(api.Frame), don
 	if !req.Input {
 		feed = nil
 	}
-	attach(c, req, s.Stdout, s.Stderr, feed, done, ended)
+	attach(c, req, s.Stdout, s.Stderr, feed, s.in, done, ended)
 }

@@ -93,11 +93,14 @@ type, then the payload. Numbers in payloads are 8 bytes, big endian.
 | ` + "`o`" + ` | pando | offset, then bytes of standard output, or of the terminal |
 | ` + "`E`" + ` | pando | offset, then bytes of standard error |
 | ` + "`g`" + ` | pando | [Gap](#gap): output that is no longer kept |
+| ` + "`t`" + ` | pando | [Taken](#taken): how much standard input the command was given; to clients with input |
 | ` + "`p`" + ` | pando | [Progress](#progress) of long work |
 | ` + "`r`" + ` | pando | the [Run](#run) or [Exec](#exec); the last frame |
 | ` + "`!`" + ` | pando | an [Error](#error); the last frame |
 
 The offsets let a client that lost its connection go on where it was: ` + "`?stdout=N&stderr=N`" + `.
+Its input goes on behind the bytes that the first ` + "`t`" + ` of the new connection names: it comes when
+nothing that earlier connections had sent is under way any more.
 
 ## Answers in lines
 
