@@ -309,6 +309,32 @@ func TestX54WhatWasAppliedIsTakenBack(t *testing.T) {
 	b.verified()
 }
 
+// An earlier accept is taken back from under later ones, unless one of these changed the
+// same file: what that wrote stays.
+func TestX54LaterAcceptsStay(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "g: 0")
+	accepted := func(script string) api.Run {
+		b.Helper()
+		r := b.run("w", script)
+		b.must(second(b.Accept(b.ctx, runTarget(r), api.AcceptRequest{Apply: true})))
+		return r
+	}
+	one := accepted("echo 1 > f; echo 1 > g")
+	two, three := accepted("echo 2 > f"), accepted("echo 3 > h")
+	now := b.files()
+	b.wantKind("changed later", second(b.Revert(b.ctx, runTarget(one), api.RevertRequest{})), cell.Conflict, "f was changed by a later accept")
+	b.wantFiles("refused", now)
+	b.must(second(b.Revert(b.ctx, runTarget(two), api.RevertRequest{})))
+	b.wantFiles("the second", map[string]string{"f": "1\n", "g": "1\n", "h": "3\n"})
+	b.must(second(b.Revert(b.ctx, runTarget(one), api.RevertRequest{})))
+	b.wantFiles("the first", map[string]string{"f": "0", "g": "0", "h": "3\n"})
+	if b.verdict(one) != "pending" || b.verdict(two) != "pending" || b.verdict(three) != "accepted" {
+		t.Errorf("the runs are %s, %s and %s", b.verdict(one), b.verdict(two), b.verdict(three))
+	}
+	b.verified()
+}
+
 // undo --keep-source and restore leave the source, and the verdict stays true.
 func TestX54VerdictsStayTrue(t *testing.T) {
 	t.Parallel()
