@@ -102,6 +102,8 @@ func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardR
 		return out, cell.Errorf(cell.Conflict, opName, "pando gc shows what pando can free", "nothing is kept of the result of run %s", run.ID)
 	case e.ancestors(c.Head)[k.ID]:
 		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "the result of run %s is in the workspace of cell %s", run.ID, c.Title())
+	case slices.Contains(c.KnownAt, k.ID) && !slices.ContainsFunc(c.Applied, func(a applied) bool { return a.Checkpoint == k.ID }):
+		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "the result of run %s was in the source, which is known by the files of it", run.ID)
 	case slices.Contains(c.KnownAt, k.ID):
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
 	}

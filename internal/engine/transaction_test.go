@@ -353,6 +353,12 @@ func TestX54VerdictsStayTrue(t *testing.T) {
 	if b.source("f") != "0" || b.verdict(r) != "restored" {
 		t.Errorf("the source has %q, and the run is %s", b.source("f"), b.verdict(r))
 	}
+	// Its files stay with the cell, by which the source is known; the hint does not lead to
+	// revert, which has nothing to take back.
+	err = second(b.Discard(b.ctx, runTarget(r), api.DiscardRequest{Lose: true}))
+	if b.wantKind("needed", err, cell.Conflict, "was in the source"); !strings.Contains(cell.HintOf(err), "pando rm w") {
+		t.Errorf("the hint is %q", cell.HintOf(err))
+	}
 	b.verified()
 }
 
