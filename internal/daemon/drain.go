@@ -62,7 +62,7 @@ func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // begins are the routes that begin work: a daemon that drains refuses them.
 var begins = map[string]bool{
-	"POST /v1/runs": true, "POST /v1/templates": true, "POST /v1/images": true, "POST /v1/templates/{template}/fork": true,
+	"POST /v1/runs": true, "POST /v1/templates": true, "POST /v1/images": true, "POST /v1/uploads": true, "POST /v1/templates/{template}/fork": true,
 	"POST /v1/cells/{cell}/fork": true, "POST /v1/cells/{cell}/branch": true, "POST /v1/cells/{cell}/execs": true, "POST /v1/cells/{cell}/eval": true,
 }
 
