@@ -166,6 +166,7 @@ func (c *crash) hit() (step string, ok bool) {
 func (c *crash) all(a act) {
 	c.write("f", "old\n")
 	c.write("other", "untouched\n")
+	c.must(os.Link(filepath.Join(c.src, "other"), filepath.Join(c.src, "twin")))
 	began, tried := time.Now(), 0
 	for n := 1; ; n += stride() {
 		if n > 2000 {
@@ -284,7 +285,7 @@ func (c *crash) source(a act, bad func(string, ...any)) {
 	}
 	names, err := os.ReadDir(c.src)
 	c.must(err)
-	if len(names) != 2 || c.read("f") != a.applies+"\n" || c.read("other") != "untouched\n" {
+	if len(names) != 3 || c.read("f") != a.applies+"\n" || c.read("other") != "untouched\n" {
 		bad("the source is neither as before nor as applied:\n%s", now)
 	}
 }

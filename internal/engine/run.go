@@ -239,6 +239,10 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 			p.cell = &c
 		}
 	}
+	if p.onSuccess == "apply" && (p.cell != nil && p.cell.NoSource || p.cell == nil && req.Upload != "") {
+		return nil, cell.Errorf(cell.Conflict, opName, "leave it pending, and take the changes where you want them: pando diff --patch | git apply",
+			"cannot apply a success: the cell begins with no directory of the daemon's host")
+	}
 	if err := e.planImageName(p); err != nil {
 		return nil, err
 	}

@@ -69,6 +69,10 @@ func TestX21SourcesFromElsewhere(t *testing.T) {
 	if p.Files != 1 || p.Source != emptyWorkspace {
 		t.Errorf("the plan is of %d files in %s", p.Files, p.Source)
 	}
+	apply := with(id)
+	apply.OnSuccess = "apply"
+	_, err = run.Plan(b.ctx, apply)
+	b.wantKind("applied on success", err, cell.Conflict, "no directory of the daemon's host")
 	c, err := run.Create(b.ctx, api.CreateRequest{Name: "n", Upload: id})
 	b.must(err)
 	k, err := b.reg.checkpoint(cell.CheckpointID(headOf(t, b, "n")))
@@ -81,6 +85,9 @@ func TestX21SourcesFromElsewhere(t *testing.T) {
 	if n := waiting(); n != 0 {
 		t.Errorf("%d uploads are left", n)
 	}
+	apply.Cell, apply.Upload = "n", ""
+	_, err = run.Plan(b.ctx, apply)
+	b.wantKind("applied on success in the cell", err, cell.Conflict, "no directory of the daemon's host")
 	_, err = run.Create(b.ctx, api.CreateRequest{Name: "again", Upload: id})
 	b.wantKind("a second time", err, cell.NotFound, "no uploaded source")
 
