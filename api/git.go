@@ -11,7 +11,7 @@ type GitHead struct {
 // did not move.
 type HeadMoved struct {
 	Was GitHead `json:"was"` // what the changes are known to go with
-	Now GitHead `json:"now"` // what the source has
+	Now GitHead `json:"now"` // what is checked out
 	// OtherFiles: it is another branch with another commit, so that files which the changes
 	// go with may be others. To apply them there, accept wants other_branch.
 	OtherFiles bool `json:"other_files"`

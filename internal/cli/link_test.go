@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,8 +84,9 @@ func TestLinkGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newLine(), newLine()
 		l := newLink(one, false)
-		began, up := time.Now(), false
-		l.what, l.alive, l.ended = "run r-1", func(context.Context) bool { return up }, func() bool { return false }
+		began := time.Now()
+		var up atomic.Bool
+		l.what, l.alive, l.ended = "run r-1", func(context.Context) bool { return up.Load() }, func() bool { return false }
 		var from []int64
 		var after time.Duration
 		l.again = func(_ context.Context, stdout, stderr int64) (attachment, error) {
@@ -108,10 +110,11 @@ func TestLinkGoesOn(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 		l.tell(ctx, api.Frame{Type: api.FrameSignal, Payload: []byte("SIGINT")})
+		synctest.Wait()
 		if len(from) > 0 {
 			t.Errorf("after %s it has started a daemon itself", after)
 		}
-		up = true
+		up.Store(true)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if d := cmp.Diff([]int64{2, 5}, from); d != "" {
