@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// A later run that waits and changed nothing does not keep an earlier one from being
+// accepted by its name.
+func TestX22LaterRunsThatOfferNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	good := b.run("w", "echo 1 > f")
+	req := b.request("w", "exit 7")
+	req.OnFailure = "pending"
+	if r := b.do(req); r.Verdict != "pending" {
+		t.Fatalf("the later run is %s", r.Verdict)
+	}
+	b.must(second(b.Accept(b.ctx, runTarget(good), api.AcceptRequest{Apply: true})))
+	if b.source("f") != "1\n" || b.verdict(good) != "accepted" {
+		t.Errorf("the source has %q, and the run is %s", b.source("f"), b.verdict(good))
+	}
+	b.verified()
+}
+
+// What the source has already is no change any more, and is not taken back.
+func TestX51WhatTheSourceHasAlready(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0", "g: 0")
+	b.run("w", "echo 1 > f; echo 1 > g")
+	b.write("g", "1\n")
+	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	if err != nil || !slices.Equal(res.Applied, []string{"f"}) {
+		t.Errorf("%+v, %v", res.Applied, err)
+	}
+	if paths, _ := b.shown(b.cellTarget("w")); len(paths) > 0 {
+		t.Errorf("diff still shows %q", paths)
+	}
+	b.must(second(b.Revert(b.ctx, b.cellTarget("w"), api.RevertRequest{})))
+	b.wantFiles("taken back", map[string]string{"f": "0", "g": "1\n"})
+	if paths, _ := b.shown(b.cellTarget("w")); !slices.Equal(paths, []string{"f"}) {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.verified()
+}
+
+// A fork knows what of its workspace is in the source.
+func TestX51ForksKnowTheSource(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	b.must(second(b.Fork(b.ctx, b.id("w"), api.ForkRequest{Name: "child"})))
+	if paths, _ := b.shown(b.cellTarget("child")); len(paths) > 0 {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.run("child", "echo 2 > g")
+	if paths, _ := b.shown(b.cellTarget("child")); !slices.Equal(paths, []string{"g"}) {
+		t.Errorf("diff shows %q", paths)
+	}
+	b.wantKind("the other cell's", second(b.Revert(b.ctx, b.cellTarget("child"), api.RevertRequest{})), cell.Conflict, "nothing to take back")
+	b.wantFiles("refused", map[string]string{"f": "1\n"})
+	b.verified()
+}
+
+// discard goes back to what was accepted, and no further.
+func TestX55DiscardStopsAtWhatWasAccepted(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	one := b.run("w", "echo 1 > f")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})))
+	two := b.run("w", "echo 2 > f")
+	res, err := b.Discard(b.ctx, b.cellTarget("w"), api.DiscardRequest{})
+	if err != nil || !slices.Equal(ids(res.Runs), []string{two.ID}) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	b.has("w", "f: 1")
+	if b.verdict(one) != "accepted" || b.verdict(two) != "discarded" || b.source("f") != "1\n" {
+		t.Errorf("the runs are %s and %s; the source has %q", b.verdict(one), b.verdict(two), b.source("f"))
+	}
+	b.verified()
+}
