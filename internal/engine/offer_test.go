@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pando-dev/pando/api"
@@ -81,5 +83,60 @@ func TestX55DiscardStopsAtWhatWasAccepted(t *testing.T) {
 	if b.verdict(one) != "accepted" || b.verdict(two) != "discarded" || b.source("f") != "1\n" {
 		t.Errorf("the runs are %s and %s; the source has %q", b.verdict(one), b.verdict(two), b.source("f"))
 	}
+	b.verified()
+}
+
+// Without a name revert is of the cell of which something was applied last, whatever ran
+// since.
+func TestX54RevertWithoutAName(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.wantKind("nothing yet", second(b.All().SelectApplied("", b.src)), cell.NotFound, "nothing that ran here is in the source")
+	apply := func(name, script string) {
+		b.Helper()
+		b.run(name, script)
+		b.must(second(b.Accept(b.ctx, b.cellTarget(name), api.AcceptRequest{Apply: true})))
+	}
+	apply("v", "echo 1 > v")
+	apply("w", "echo 1 > w")
+	b.run("v", "echo 2 > v")
+	for _, want := range []string{"w", "v"} {
+		id, err := b.All().SelectApplied("", b.src)
+		if b.must(err); id != b.id(want) {
+			t.Errorf("it is %s, want that of %s", id, want)
+		}
+		b.must(second(b.Revert(b.ctx, Target{Cell: id}, api.RevertRequest{})))
+	}
+	b.wantFiles("taken back", map[string]string{"f": "0"})
+	b.verified()
+}
+
+// When the cell is gone, and what its source was with it, revert names the patch of what was
+// applied.
+func TestX54RevertWithoutACell(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	r := b.run("w", "echo 1 > f")
+	res, err := b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{Apply: true})
+	b.must(err)
+	b.must(second(b.Remove(b.ctx, b.id("w"), false)))
+	b.must(second(b.GC(b.ctx, false)))
+	b.must(second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{DryRun: true}))) // the import is still there
+	u, err := b.measureDisk(b.ctx)
+	b.must(err)
+	for _, h := range u.things {
+		if h.Kind == diskSource {
+			b.must(h.drop(b.ctx))
+		}
+	}
+	b.must(second(b.GC(b.ctx, false)))
+	err = second(b.Revert(b.ctx, runTarget(r), api.RevertRequest{}))
+	if b.wantKind("without the cell", err, cell.NotFound, "was removed"); res.Patch == "" || !strings.Contains(cell.HintOf(err), "git -C "+b.src+" apply -R "+res.Patch) {
+		t.Errorf("the hint is %q", cell.HintOf(err))
+	}
+	if patch, err := os.ReadFile(res.Patch); err != nil || !strings.Contains(string(patch), "+1\n") {
+		t.Errorf("the patch is %q (%v)", patch, err)
+	}
+	b.wantFiles("refused", map[string]string{"f": "1\n"})
 	b.verified()
 }
