@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -179,6 +180,9 @@ func takeOne(root *os.File, p string, h *tar.Header, r io.Reader, who owner) err
 	case tar.TypeDir:
 		return mkdirs(root, p, who)
 	case tar.TypeReg:
+		if bound.Sparse(h) {
+			return cell.Errorf(cell.Invalid, "archive", "send an archive without sparse files", "cannot copy %s: it has holes in the archive, which are no limit to its size", p)
+		}
 		return put(root, p, who, os.FileMode(mode), true, r)
 	case tar.TypeSymlink:
 		dir, err := openIn(root, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)

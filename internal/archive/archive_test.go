@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -97,5 +98,19 @@ func TestNothingLeadsOut(t *testing.T) {
 	}
 	if err := Take(root, "/", 0, 0, pack(t, tar.Header{Name: "dev", Typeflag: tar.TypeChar})); cell.KindOf(err) != cell.Unsupported {
 		t.Errorf("a device: %v", err)
+	}
+}
+
+// X02: a limit on the archive would be none on the files that it holds.
+func TestX02ArchiveWithHoles(t *testing.T) {
+	t.Parallel()
+	root, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	err = Take(root, "/", os.Getuid(), os.Getgid(), bytes.NewReader(boundtest.SparseArchive(t, "a", 16<<20)))
+	if cell.KindOf(err) != cell.Invalid {
+		t.Errorf("taken: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -66,7 +67,7 @@ type unpacker struct {
 func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	name := strings.TrimSuffix(h.Name, "/")
 	if !local(name) {
-		return bad("has the name %q", h.Name)
+		return bad("has the name %.200q", h.Name)
 	}
 	if name == "." {
 		return nil
@@ -82,12 +83,15 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 			err = u.plain(name)
 		}
 	case tar.TypeReg:
+		if bound.Sparse(h) {
+			return bad("has %q with holes", name)
+		}
 		err = u.file(name, h, r)
 	case tar.TypeSymlink:
 		err = u.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
 		if !local(h.Linkname) {
-			return bad("links %q to %q", name, h.Linkname)
+			return bad("links %q to %.200q", name, h.Linkname)
 		}
 		if err := u.plain(path.Dir(h.Linkname)); err != nil {
 			return err
@@ -106,8 +110,13 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	return err
 }
 
+// maxName is how long a path may be, in bytes: PATH_MAX.
+const maxName = 4096
+
 // local reports whether a name stays in the directory without looking at it.
-func local(name string) bool { return filepath.IsLocal(name) && path.Clean(name) == name }
+func local(name string) bool {
+	return len(name) < maxName && filepath.IsLocal(name) && path.Clean(name) == name
+}
 
 // plain makes sure that a path is folders all along: what an archive has goes where its
 // name says, through no symlink. Folders that it did not announce are made.

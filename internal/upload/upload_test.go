@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/secret"
 )
@@ -148,6 +149,7 @@ func TestX21ArchivesOfStrangers(t *testing.T) {
 		"a folder over a symlink":  {{tar.TypeSymlink, "a", ".."}, {tar.TypeDir, "a/", ""}},
 		"below a file":             {file("a"), file("a/x")},
 		"twice":                    {file("a"), file("a")},
+		"too deep":                 {file(strings.Repeat("a/", 2048) + "x")},
 		"a device":                 {{tar.TypeChar, "a", ""}},
 		"a pipe":                   {{tar.TypeFifo, "a", ""}},
 		"a link to what is above":  {{tar.TypeLink, "a", "../x"}},
@@ -174,6 +176,15 @@ func TestX21ArchivesOfStrangers(t *testing.T) {
 				t.Errorf("what is outside is %q, %v", got, err)
 			}
 		})
+	}
+}
+
+// A file with holes may be of any size, whatever the archive's is.
+func TestX21ArchiveWithHoles(t *testing.T) {
+	t.Parallel()
+	holes := boundtest.SparseArchive(t, "a", 16<<20)
+	if _, _, err := Unpack(context.Background(), t.TempDir(), bytes.NewReader(holes)); cell.KindOf(err) != cell.Invalid {
+		t.Errorf("unpacked: %v", err)
 	}
 }
 
