@@ -519,9 +519,16 @@ func (b *branching) End() (err error) {
 // fell takes down what did not become a cell.
 func (b *branching) fell(n *bud) {
 	c := n.c
-	if n.held {
+	switch {
+	case n.held:
 		c.init.Kill()
 		b.d.tracer.Do(func() { unix.Wait4(c.init.PID, nil, unix.WALL, nil) })
+	case c.init != nil:
+		// The kernel reaps it as long as the source ignores SIGCHLD. When it ends after the
+		// source has gone on, it stays as a child that nobody waits for, and that refuses
+		// the next branch.
+		c.init.Kill()
+		linux.WaitGone(c.init.PIDFD)
 	}
 	if c.fork.up != nil {
 		c.fall()

@@ -271,4 +271,9 @@ own["lock_again"] = lambda *_: None`)
 	if _, _, err := g.warm.Branch(t.Context(), b); cell.KindOf(err) != cell.Conflict || !strings.Contains(err.Error(), "lock on /work/lock") {
 		t.Errorf("a source went on without its lock: %v", err)
 	}
+	// The fork that was given up is gone: it is no child that the source has to wait for.
+	if got := g.says(g.warm, "own['lock_again'] = real\n1"); got != "1" {
+		t.Fatal(got)
+	}
+	g.branch(g.warm, g.spec, 1)
 }
