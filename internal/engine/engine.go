@@ -99,6 +99,8 @@ type Engine struct {
 	// mu and registry.mu.
 	leasing sync.Mutex
 
+	hostHas func() (needs, error) // what forks may use of the host now
+
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
 	unreached map[cell.ID]bool          // see reach.go
@@ -171,6 +173,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		names: map[string]bool{}, building: map[string]bool{}, interps: map[cell.ID]*interp{}, families: map[cell.ID]*family{}, pools: map[string]*pool{},
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
+	e.hostHas = e.hostHasNow
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
 		reg.close()
 		return nil, err

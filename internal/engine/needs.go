@@ -144,8 +144,8 @@ func (e *Engine) promise(count int, whole bool) (release func(), err error) {
 // and everything else need some, too.
 const keepBack = 256 << 20
 
-// hostHas is what forks may use of the host now.
-func (e *Engine) hostHas() (needs, error) {
+// hostHasNow measures what forks may use of the host.
+func (e *Engine) hostHasNow() (needs, error) {
 	var h needs
 	available, _, err := linux.Memory()
 	if err != nil {

@@ -164,6 +164,8 @@ func TestD40Dependents(t *testing.T) {
 func TestD44OneName(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
+	host := needs{memory: 8 << 30, disk: 80 << 30, processes: 30_000}
+	b.hostHas = func() (needs, error) { return host, nil }
 	b.template("warm", "x = 1")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -213,12 +215,13 @@ func TestD44OneName(t *testing.T) {
 		gone <- err
 	}()
 	b.until("it is promised what it needs", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.promised.processes == 20 })
-	host, err := b.hostHas()
-	b.must(err)
 	r, err := b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Count: 1, DryRun: true}, nil)
 	b.must(err)
-	if left := host.processes - 20; r.Needs.ProcessesLeft > left+1000 || r.Needs.ProcessesLeft < left-1000 || r.Needs.MemoryAvailable > host.memory {
-		t.Errorf("needs %+v, the host has %+v", r.Needs, host)
+	b.mu.Lock()
+	promised := b.promised
+	b.mu.Unlock()
+	if r.Needs.ProcessesLeft != host.processes-20 || r.Needs.MemoryAvailable != host.memory-promised.memory || r.Needs.DiskAvailable != host.disk-promised.disk || promised.memory <= 0 {
+		t.Errorf("needs %+v, the host has %+v, of which %+v is promised", r.Needs, host, promised)
 	}
 	cancel()
 	if err := <-gone; err == nil {
