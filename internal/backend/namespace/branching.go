@@ -48,7 +48,6 @@ type branching struct {
 	all     chan struct{}    // closed when all are forked
 	failed  error            // of the others, once all are forked
 	selfErr error            // of the source's fork, once that is forked
-	memory  chan error       // whether all of the source's memory can be forked
 }
 
 // bud is a cell that has no process yet.
@@ -79,7 +78,7 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &branching{d: d, old: c, buds: map[cell.ID]*bud{}, forked: make(chan struct{}), all: make(chan struct{}), memory: make(chan error, 1)}
+	b := &branching{d: d, old: c, buds: map[cell.ID]*bud{}, forked: make(chan struct{}), all: make(chan struct{})}
 	// What stands in the way is looked for again when the cell is held. Here it
 	// costs nobody any time.
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
@@ -87,7 +86,6 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 	if _, _, err = c.unkept(cell.Conflict); err != nil {
 		return nil, err
 	}
-	go func() { b.memory <- c.unkeptMemory(cell.Conflict) }() // while the rest is prepared
 	o, err := c.prog.conn.Check(ctx)
 	if err == nil {
 		err = obstructed(cell.Conflict, o)
@@ -162,9 +160,6 @@ func (n *bud) close() {
 // Hold implements keeper.Branch.
 func (b *branching) Hold() (dropped []string, err error) {
 	c, d := b.old, b.d
-	if err := <-b.memory; err != nil {
-		return nil, err
-	}
 	d.mu.Lock()
 	if err = c.branchable(); err == nil && d.cells[c.w.Spec.ID] != c {
 		err = cell.Errorf(cell.Conflict, "namespace.Branch", "try again", "cannot branch cell %s: it was changed meanwhile", c.w.Spec.ID)
@@ -340,6 +335,8 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	if b.selfErr != nil {
 		return b.selfErr
 	}
+	memory := make(chan error, 1)
+	go func() { memory <- b.memoryForked() }()
 	// What is the cell's, whoever its interpreter is.
 	c.cgroup, c.into, c.enter, c.link = old.cgroup, old.into, old.enter, old.link
 	defer func() {
@@ -353,6 +350,9 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	<-b.all
 	if b.failed != nil {
 		return b.failed
+	}
+	if err := <-memory; err != nil {
+		return err
 	}
 	if err := c.bare(); err != nil {
 		return err

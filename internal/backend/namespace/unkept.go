@@ -170,6 +170,51 @@ func (c *liveCell) unkeptMemory(kind cell.Kind) error {
 	return obstructed(kind, interp.Obstacles{Unkept: lost})
 }
 
+// memoryForked makes sure that the source's fork has all of its memory. The list of
+// mappings is read of both, which does not take as long as unkeptMemory: that is asked
+// when a mapping of the source is none of its fork's, which may be for other reasons.
+func (b *branching) memoryForked() error {
+	var seen [2][]mapping
+	for i, pid := range []int{b.t.prog.PID, b.self.c.init.PID} {
+		text, err := os.ReadFile(procPath(pid, "maps"))
+		if err != nil {
+			return unseenOf(err)
+		}
+		seen[i] = mappings(text)
+	}
+	for _, m := range seen[0] {
+		if !slices.ContainsFunc(seen[1], m.isIn) {
+			return b.old.unkeptMemory(cell.Conflict)
+		}
+	}
+	return nil
+}
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	start, end uint64
+	what       string // permissions, offset, file
+	grows      bool   // the heap, or the stack
+}
+
+// isIn reports whether a fork's mapping o is the mapping m of what was forked. A heap or
+// stack may have grown since.
+func (m mapping) isIn(o mapping) bool {
+	return m.what == o.what && (m.start == o.start && m.end == o.end || m.grows && o.start <= m.start && m.end <= o.end)
+}
+
+func mappings(text []byte) (list []mapping) {
+	for l := range bytes.Lines(text) { // 7f0000000000-7f0000001000 rw-p 00000000 00:00 0 [heap]
+		span, what, _ := strings.Cut(strings.TrimSpace(string(l)), " ")
+		from, to, _ := strings.Cut(span, "-")
+		m := mapping{what: what, grows: strings.HasSuffix(what, "[heap]") || strings.HasSuffix(what, "[stack]")}
+		m.start, _ = strconv.ParseUint(from, 16, 64)
+		m.end, _ = strconv.ParseUint(to, 16, 64)
+		list = append(list, m)
+	}
+	return list
+}
+
 // owns reports whether a file lies where the cell alone has files: what is locked
 // there is locked against processes of the cell only.
 func (c *liveCell) owns(path string) bool {
