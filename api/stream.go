@@ -109,7 +109,7 @@ type Gap struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// Taken is the payload of FrameTaken. A client whose connection breaks attaches again, waits
+// Taken is the payload of FrameTaken. After a connection was lost, a client attaches again, waits
 // for the first such frame, and goes on with its input from there.
 type Taken struct {
 	Bytes int64 `json:"bytes"` // of standard input, from all clients, since the process began

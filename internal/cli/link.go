@@ -65,7 +65,7 @@ func newLink(at attachment, feeds bool) *link {
 	return l
 }
 
-// close ends the stream.
+// close ends the stream. Any goroutine may call it, more than once.
 func (l *link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,9 +78,6 @@ func (l *link) close() {
 	}
 	l.moved.Broadcast()
 }
-
-// letGo ends the stream from another goroutine than the one that receives.
-func (l *link) letGo() { l.close() }
 
 func (l *link) current() (attachment, bool) {
 	l.mu.Lock()
@@ -183,7 +180,7 @@ func (l *link) output(f api.Frame) ([]byte, error) {
 	return b, nil
 }
 
-// missing is how many bytes of output never came, of a stream whose connection broke.
+// missing is how many bytes of output were lost when a connection broke.
 func (l *link) missing(o api.Outputs) int64 {
 	if !l.broke {
 		return 0

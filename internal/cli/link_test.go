@@ -58,7 +58,7 @@ func tookFrame(n int) api.Frame {
 	return api.Frame{Type: api.FrameTaken, Payload: fmt.Appendf(nil, `{"bytes":%d}`, n)}
 }
 
-// linked is an app whose stream is carried over lines that follow each other.
+// linked returns an app with a stream over several connections, one after the other.
 type linked struct {
 	*link
 	out  strings.Builder
@@ -78,7 +78,7 @@ func follow(t *testing.T, l *link) *linked {
 	return x
 }
 
-// A stream whose connection breaks goes on over the next one: output from where it was, input
+// After a connection was lost, the stream goes on over the next one: output from where it was, input
 // behind what has arrived, and signals that were given meanwhile.
 func TestLinkGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestLinkEnds(t *testing.T) {
 				}
 				began := time.Now()
 				if c.letGo > 0 {
-					time.AfterFunc(c.letGo, l.letGo)
+					time.AfterFunc(c.letGo, l.close)
 				}
 				x := follow(t, l)
 				close(one.frames)

@@ -132,7 +132,7 @@ func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty b
 			}
 			if s == os.Interrupt {
 				if interrupts++; interrupts == 3 {
-					l.letGo()
+					l.close()
 					return
 				}
 			}

@@ -525,7 +525,7 @@ func (b *branching) fell(n *bud) {
 		b.d.tracer.Do(func() { unix.Wait4(c.init.PID, nil, unix.WALL, nil) })
 	case c.init != nil:
 		// The kernel reaps it as long as the source ignores SIGCHLD. When it ends after the
-		// source has gone on, it stays as a child that nobody waits for, and that refuses
+		// source has gone on, it stays as a zombie, for which there is no wait(2), and that refuses
 		// the next branch.
 		c.init.Kill()
 		linux.WaitGone(c.init.PIDFD)
