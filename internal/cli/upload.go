@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -113,7 +114,7 @@ func (a *app) send(ctx context.Context, dir string, withSecret []string, mask bo
 	r.CloseWithError(io.ErrClosedPipe) // the daemon may have refused it in the middle
 	done := <-packed
 	p.clear()
-	if done.err != nil && done.err != io.ErrClosedPipe && !strings.Contains(done.err.Error(), io.ErrClosedPipe.Error()) {
+	if done.err != nil && !errors.Is(done.err, io.ErrClosedPipe) {
 		return up, apiError(done.err)
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/glob"
 )
 
 // canonicalPath gives the one form of a request's path: letters, digits and
@@ -190,26 +191,5 @@ func matchSegments(segs []string, rest string, ended bool) bool {
 // matchSegment matches one segment; * stands for any characters, and alone for
 // at least one.
 func matchSegment(pattern, s string) bool {
-	if pattern == "*" {
-		return s != ""
-	}
-	pre, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return pattern == s
-	}
-	if !strings.HasPrefix(s, pre) {
-		return false
-	}
-	s = s[len(pre):]
-	for {
-		part, tail, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(s, part)
-		}
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s, rest = s[i+len(part):], tail
-	}
+	return glob.Match(pattern, s) && (s != "" || pattern != "*")
 }
