@@ -14,7 +14,10 @@ import (
 
 // notOnMicroVM are the scripts that are not run again with microVM cells, each with
 // the reason, beside those that are not run on gVisor.
-var notOnMicroVM = map[string]string{}
+var notOnMicroVM = map[string]string{
+	"f10-policy-is-what-was-digested":  "its policy has a time-out that an emulated machine may not meet",
+	"f11-sealing-failures-are-visible": "is about the ledger, and a record's size decides whether it fits a full disk",
+}
 
 // oftenOnMicroVM are those of them that every change must pass: an emulated machine
 // boots for seconds.

@@ -530,6 +530,40 @@ if (process.env.INTERPRETER) {
     await c.removeCodeContext(k)
     assert.equal((await c.listCodeContexts()).length, 1)
   })
+  await call('runCode: silent for longer than requestTimeoutMs', async () => {
+    const r = await c.runCode('import time; time.sleep(3); x + 1', { requestTimeoutMs: 2000 })
+    assert.equal(r.text, '42')
+  })
+  await call('runCode: timeoutMs counts from its turn', async () => {
+    const first = c.runCode('import time; time.sleep(4)')
+    await new Promise((r) => setTimeout(r, 500))
+    assert.equal((await c.runCode('x + 1', { timeoutMs: 2000 })).text, '42')
+    await first
+    await assert.rejects(c.runCode('time.sleep(60)', { timeoutMs: 1000 }), /Execution timed out/)
+    assert.equal((await c.runCode('x')).text, '41') // what was given up is not in the way
+  })
+  await call('restartCodeContext while code runs', async () => {
+    const r = c.runCode('while True: pass')
+    await new Promise((r) => setTimeout(r, 500))
+    await c.restartCodeContext('default')
+    assert.equal((await r).error.name, 'Interrupted')
+    assert.equal((await c.runCode('x')).error.name, 'NameError')
+  })
+  await call('runCode: after the interpreter has ended', async () => {
+    const k = await c.createCodeContext({ cwd: '/tmp' })
+    await c.runCode('y = 1', { context: k })
+    assert.match((await c.runCode('import os; os._exit(3)', { context: k })).error.value, /ended|exit/)
+    const r = await c.runCode('import os; os.getcwd()', { context: k })
+    assert.equal(r.text, "'/tmp'")
+    assert.match(r.logs.stderr.join(''), /this is a new interpreter/)
+    assert.equal((await c.runCode('y', { context: k })).error.name, 'NameError')
+    await c.removeCodeContext(k)
+    await c.runCode('x = 41')
+  })
+  await call('runCode: another language', async () => {
+    await assert.rejects(c.runCode('1 + 1', { language: 'js' }), /an interpreter already, of kind python/)
+    await assert.rejects(c.runCode('1 + 1', { language: 'cobol' }), /there are python, javascript and java/)
+  })
   await call('fork: with the memory of the interpreter', async () => {
     const forks = await c.fork({ count: 2 })
     forks.forEach((f) => assert.ok(!(f instanceof Error), String(f)))

@@ -74,7 +74,7 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		}
 		err = d.as(r).cfg.Engine.Named(route.explain(r, err))
 		if s, ok := out.(*liner); ok { // the answer has begun
-			s.put(api.StreamLine{Error: errorOf(err)})
+			s.put(&api.StreamLine{Error: errorOf(err)})
 			return false
 		}
 		writeError(w, err)

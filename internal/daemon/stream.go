@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -15,13 +16,18 @@ import (
 // several goroutines, until work returns.
 type work func(ctx context.Context, out func(api.StreamLine)) (any, error)
 
+// headersWithin is how long an answer that streams may be without headers.
+const headersWithin = time.Second
+
 // waitingLines is how many lines wait for a slow reader before the work does.
 const waitingLines = 256
 
 // stream does the work and answers as the caller asked: with what came of it,
 // or, with Accept: application/jsonl, in lines while it goes on. The work is
 // cancelled when the caller hangs up or the daemon ends. What goes wrong before
-// the first line is answered with its status, like any error.
+// the first line, and soon, is answered with its status, like any error; work that has
+// nothing to tell for longer is no reason to let the caller wait for the headers, which
+// many clients and proxies bound.
 //
 // With Prefer: respond-async it goes on as an operation, which is answered with;
 // object is what it is done with, "" for what the path names.
@@ -41,7 +47,9 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, d
 		return do(ctx, func(api.StreamLine) {})
 	}
 	s := &liner{w: w, cancel: cancel}
+	late := time.AfterFunc(headersWithin, func() { s.send(nil) })
 	res, err := do(ctx, s.out)
+	late.Stop()
 	s.wait()
 	switch {
 	case s.err != nil || r.Context().Err() != nil:
@@ -56,7 +64,7 @@ func (d *Daemon) stream(w http.ResponseWriter, r *http.Request, object string, d
 		return s, err
 	}
 	s.last = true
-	s.put(api.StreamLine{Result: b})
+	s.put(&api.StreamLine{Result: b})
 	return done{}, nil
 }
 
@@ -83,7 +91,7 @@ type liner struct {
 	cancel context.CancelCauseFunc // when nobody reads
 
 	first sync.Once // makes what follows, and has somebody write
-	lines chan api.StreamLine
+	lines chan *api.StreamLine // nil: the headers alone
 	end   chan struct{} // closed when the work is done
 	gone  chan struct{} // closed when nothing is written any more
 
@@ -94,9 +102,11 @@ type liner struct {
 }
 
 // out hands over a line; what comes after the end is dropped.
-func (s *liner) out(l api.StreamLine) {
+func (s *liner) out(l api.StreamLine) { s.send(&l) }
+
+func (s *liner) send(l *api.StreamLine) {
 	s.first.Do(func() {
-		s.lines, s.end, s.gone = make(chan api.StreamLine, waitingLines), make(chan struct{}), make(chan struct{})
+		s.lines, s.end, s.gone = make(chan *api.StreamLine, waitingLines), make(chan struct{}), make(chan struct{})
 		go func() {
 			if s.write() != nil {
 				s.cancel(cell.Errorf(cell.Interrupted, "daemon", "", "the caller has hung up"))
@@ -143,17 +153,20 @@ func (s *liner) write() error {
 	return s.err
 }
 
-// put writes one line.
-func (s *liner) put(l api.StreamLine) {
+// put writes one line, or the headers alone.
+func (s *liner) put(l *api.StreamLine) {
 	if !s.begun {
 		s.begun = true
 		s.w.Header().Set("Content-Type", jsonLines)
 		s.w.Header().Set("X-Content-Type-Options", "nosniff")
 		s.w.WriteHeader(http.StatusOK)
 	}
-	b, err := json.Marshal(l)
-	if err == nil {
-		_, err = s.w.Write(append(b, '\n'))
+	var err error
+	if l != nil {
+		var b []byte
+		if b, err = json.Marshal(l); err == nil {
+			_, err = s.w.Write(append(b, '\n'))
+		}
 	}
 	if err == nil && len(s.lines) == 0 && !s.last { // the last goes with the end of the answer
 		err = http.NewResponseController(s.w).Flush()

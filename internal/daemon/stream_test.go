@@ -182,3 +182,18 @@ func TestStreamTooLate(t *testing.T) {
 		}
 	}
 }
+
+// X42: what streams has its headers soon, however long the work is silent, and says at
+// its end what went wrong.
+func TestX42SilentWorkHasHeaders(t *testing.T) {
+	silent := make(chan struct{})
+	_, srv := serve(t, func(ctx context.Context, out func(api.StreamLine)) (any, error) {
+		<-silent // nothing comes before the caller has the headers
+		return nil, cell.Errorf(cell.Conflict, "x", "wait", "it is busy")
+	})
+	status, body := ask(t, t.Context(), srv, jsonLines)
+	close(silent)
+	if got := rest(t, body); status != http.StatusOK || !strings.Contains(got, `{"error":`) || strings.Count(got, "\n") != 1 {
+		t.Errorf("%d: %q", status, got)
+	}
+}

@@ -94,9 +94,17 @@ type box struct {
 	mixed    bool // there was another context than the default one
 	gone     bool // so is the sandbox
 
-	recalling  sync.Once  // what an earlier daemon noted is read once
-	keeping    sync.Mutex // held while what is to be known is written; before mu
-	evaluating sync.Mutex // held while something is evaluated; before mu
+	under evaluation // what is evaluated now
+
+	recalling sync.Once     // what an earlier daemon noted is read once
+	keeping   sync.Mutex    // held while what is to be known is written; before mu
+	turn      chan struct{} // has room for one: the request that evaluates
+}
+
+// evaluation is what a sandbox evaluates for one request.
+type evaluation struct {
+	context string // the id of the context
+	stop    context.CancelCauseFunc
 }
 
 // New makes a front.
@@ -142,7 +150,7 @@ func (f *Front) box(id cell.ID) *box {
 	f.mu.Lock()
 	b := f.boxes[id]
 	if b == nil {
-		b = &box{procs: map[int]*proc{}, next: 1 << 20, watchers: map[string]*watcher{}, contexts: map[string]*codeContext{}}
+		b = &box{procs: map[int]*proc{}, next: 1 << 20, watchers: map[string]*watcher{}, contexts: map[string]*codeContext{}, turn: make(chan struct{}, 1)}
 		f.boxes[id] = b
 	}
 	f.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // A cell has one interpreter, of one language. A context of E2B's is a set of
@@ -33,6 +35,10 @@ const defaultContext = "default"
 
 // languages are E2B's names of the interpreters there are.
 var languages = map[string]string{"python": cell.WarmPython, "javascript": cell.WarmNode, "js": cell.WarmNode, "node": cell.WarmNode, "java": cell.WarmJava}
+
+// noLanguage is the status of what can't be had of an interpreter. Of most refusals E2B's
+// clients throw the text away; of this one they show it.
+const noLanguage = http.StatusNotFound
 
 func (f *Front) interpreterRoutes() *http.ServeMux {
 	m := http.NewServeMux()
@@ -85,7 +91,7 @@ func (f *Front) createContext(w http.ResponseWriter, r *http.Request) {
 	}
 	kind, ok := languages[orPython(req.Language)]
 	if !ok || kind != cell.WarmPython {
-		refuse(w, http.StatusBadRequest, "cannot make a context of "+clip(req.Language)+": contexts beside the default one are of Python")
+		refuse(w, noLanguage, "cannot make a context of "+clip(req.Language)+": contexts beside the default one are of Python")
 		return
 	}
 	var id [8]byte
@@ -115,6 +121,9 @@ func (f *Front) removeContext(w http.ResponseWriter, r *http.Request) { f.endCon
 
 func (f *Front) restartContext(w http.ResponseWriter, r *http.Request) { f.endContext(w, r, false) }
 
+// errRestarted ends an evaluation whose context is restarted or removed.
+var errRestarted = errors.New("its context was restarted")
+
 func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) {
 	id := idIn(r.Context())
 	b := f.box(id)
@@ -123,13 +132,15 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 		fail(w, err)
 		return
 	}
-	b.evaluating.Lock()
-	defer b.evaluating.Unlock()
-	if now, err := f.cfg.Engine.Record(id); err == nil && now.Interpreter != nil && now.Interpreter.Ended == "" {
-		if _, err := f.cfg.Engine.Eval(r.Context(), id, api.EvalRequest{Code: dropContext(c.ID)}, nil); err != nil {
-			fail(w, err)
-			return
-		}
+	b.interrupt(c.ID)
+	if err := b.wait(r.Context(), nil); err != nil {
+		fail(w, err)
+		return
+	}
+	defer b.done()
+	if err := f.drop(r.Context(), id, b, c); err != nil {
+		fail(w, err)
+		return
 	}
 	if forget {
 		b.mu.Lock()
@@ -139,6 +150,78 @@ func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) 
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
+
+// drop forgets the variables of a context. An interpreter with no other one is ended,
+// and so is one that does not answer, with the variables of all: the next evaluation
+// begins with a new one.
+func (f *Front) drop(ctx context.Context, id cell.ID, b *box, c *codeContext) error {
+	now, err := f.cfg.Engine.Record(id)
+	if err != nil || now.Interpreter == nil || now.Interpreter.Ended != "" {
+		return err
+	}
+	b.mu.Lock()
+	mixed := b.mixed
+	b.mu.Unlock()
+	if mixed {
+		res, err := f.cfg.Engine.Eval(ctx, id, api.EvalRequest{Code: dropContext(c.ID), Timeout: dropLimit}, nil)
+		var done cell.Evaluated
+		if err == nil {
+			err = json.Unmarshal(res.Result, &done)
+		}
+		if err == nil && done.OK {
+			return nil
+		}
+	}
+	b.mu.Lock()
+	b.current = ""
+	b.mu.Unlock()
+	_, err = f.cfg.Engine.Eval(ctx, id, api.EvalRequest{Code: "0", Fresh: true}, nil)
+	return err
+}
+
+// dropLimit is how long it may take to forget the variables of a context.
+const dropLimit = "10s"
+
+// wait waits for the turn of a request, until the context is done. After half of what
+// clients wait for an answer's headers it calls late, once, if there is one.
+func (b *box) wait(ctx context.Context, late func()) error {
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(queueLimit)
+	defer timer.Stop()
+	for {
+		select {
+		case b.turn <- struct{}{}:
+			return nil
+		case <-timer.C:
+			if late != nil {
+				late()
+			}
+		case <-ctx.Done():
+			return cell.Errorf(cell.Interrupted, "e2b.wait", "", "cannot wait for the sandbox's other evaluations: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// done ends a request's turn.
+func (b *box) done() { <-b.turn }
+
+// interrupt ends what is evaluated in a context.
+func (b *box) interrupt(context string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.under.stop != nil && b.under.context == context {
+		b.under.stop(errRestarted)
+	}
+}
+
+// queueLimit is how long a request waits for its turn before it is answered that it
+// waits: half of what E2B's clients wait for headers. From these on they count how long
+// the code takes, so they are not sent earlier.
+const queueLimit = 30 * time.Second
 
 // inPlace reports whether the variables of a context are those that the
 // interpreter has now. Where there was never another one, the default's are.
@@ -232,7 +315,7 @@ func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	kind, ok := languages[orPython(req.Language)]
 	if !ok {
-		refuse(w, http.StatusBadRequest, "cannot evaluate "+clip(req.Language)+": there are python, javascript and java")
+		refuse(w, noLanguage, "cannot evaluate "+clip(req.Language)+": there are python, javascript and java")
 		return
 	}
 	id := idIn(r.Context())
@@ -243,26 +326,66 @@ func (f *Front) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(req.EnvVars) > 0 && kind != cell.WarmPython {
-		refuse(w, http.StatusBadRequest, "cannot set variables for one evaluation of "+req.Language+": give them when the sandbox is made")
+		refuse(w, noLanguage, "cannot set variables for one evaluation of "+req.Language+": give them when the sandbox is made")
 		return
 	}
-	b.evaluating.Lock()
-	defer b.evaluating.Unlock()
+	switch err := f.cfg.Engine.MayEval(id, kind); {
+	case errors.Is(err, engine.ErrOtherKind):
+		refuse(w, noLanguage, err.Error()+": another sandbox can have one of "+req.Language)
+		return
+	case err != nil:
+		fail(w, err)
+		return
+	}
 	out := &lines{w: w, flush: http.NewResponseController(w)}
-	if err := f.evaluate(r.Context(), id, b, c, kind, &req, out); err != nil {
-		if !out.begun {
-			fail(w, err)
-			return
+	if err := b.wait(r.Context(), out.begin); err != nil {
+		return // the client has gone
+	}
+	defer b.done()
+	ctx, stop := context.WithCancelCause(r.Context())
+	defer stop(nil)
+	b.evaluates(evaluation{c.ID, stop})
+	defer b.evaluates(evaluation{})
+	out.begin()
+	if err := f.evaluate(ctx, id, b, c, kind, &req, out); err != nil {
+		name, value := "Error", sentence(err)
+		if context.Cause(ctx) == errRestarted {
+			name, value = "Interrupted", errRestarted.Error()
 		}
-		out.send(map[string]any{"type": "error", "name": "Error", "value": sentence(err), "traceback": ""})
+		out.send(map[string]any{"type": "error", "name": name, "value": value, "traceback": ""})
 		out.send(map[string]any{"type": "end_of_execution"})
 	}
 }
 
+func (b *box) evaluates(v evaluation) {
+	b.mu.Lock()
+	b.under = v
+	b.mu.Unlock()
+}
+
+// evaluate evaluates in an interpreter that lives, or in a new one: a client that
+// can't ask for one would be refused for ever, so it is told.
 func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext, kind string, req *executeRequest, out *lines) error {
-	e := f.cfg.Engine
+	err := f.attempt(ctx, id, b, c, kind, req, out, false)
+	if !errors.Is(err, engine.ErrInterpreterGone) {
+		return err
+	}
+	b.mu.Lock()
+	b.current = ""
+	b.mu.Unlock()
+	out.send(map[string]any{"type": "stderr", "text": "pando: " + err.Error() + "; this is a new interpreter\n", "timestamp": time.Now().UTC()})
+	return f.attempt(ctx, id, b, c, kind, req, out, true)
+}
+
+// attempt evaluates what a request asks for, in a new interpreter if it is to be fresh.
+func (f *Front) attempt(ctx context.Context, id cell.ID, b *box, c *codeContext, kind string, req *executeRequest, out *lines, fresh bool) error {
+	ask := func(ctx context.Context, ev api.EvalRequest, tell func(api.StreamLine)) (api.EvalResult, error) {
+		ev.Kind, ev.Fresh = kind, fresh
+		fresh = false
+		return f.cfg.Engine.Eval(ctx, id, ev, tell)
+	}
 	quiet := func(ctx context.Context, code string) error {
-		res, err := e.Eval(ctx, id, api.EvalRequest{Code: code, Kind: kind}, nil)
+		res, err := ask(ctx, api.EvalRequest{Code: code}, nil)
 		if err != nil {
 			return err
 		}
@@ -295,7 +418,7 @@ func (f *Front) evaluate(ctx context.Context, id cell.ID, b *box, c *codeContext
 		return nil
 	}
 	var stdout, stderr runes
-	res, err := e.Eval(ctx, id, api.EvalRequest{Code: req.Code, Kind: kind, Timeout: evalLimit}, func(l api.StreamLine) {
+	res, err := ask(ctx, api.EvalRequest{Code: req.Code, Timeout: evalLimit}, func(l api.StreamLine) {
 		stamp := time.Now().UTC()
 		if s := stdout.add(l.Stdout); s != "" {
 			out.send(map[string]any{"type": "stdout", "text": s, "timestamp": stamp})
@@ -368,14 +491,23 @@ type lines struct {
 	begun bool
 }
 
-func (l *lines) send(v any) {
+// begin sends the headers, once.
+func (l *lines) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.begun {
-		l.begun = true
-		l.w.Header().Set("Content-Type", "application/x-ndjson")
-		l.w.WriteHeader(http.StatusOK)
+	if l.begun {
+		return
 	}
+	l.begun = true
+	l.w.Header().Set("Content-Type", "application/x-ndjson")
+	l.w.WriteHeader(http.StatusOK)
+	l.flush.Flush()
+}
+
+func (l *lines) send(v any) {
+	l.begin()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	json.NewEncoder(l.w).Encode(v)
 	l.flush.Flush()
 }

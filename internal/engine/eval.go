@@ -65,11 +65,8 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 		return res, err
 	}
 	res.Name, res.Isolation = c.Title(), api.IsolationOf(c.Backend)
-	if err := e.sameKind(&c, req.Kind); err != nil {
+	if err := e.takesCode(&c, req.Kind); err != nil {
 		return res, err
-	}
-	if c.State == cell.Paused {
-		return res, cell.Errorf(cell.Conflict, "engine.Eval", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 	}
 	if err := e.spendExec(&c); err != nil {
 		return res, err
@@ -91,6 +88,35 @@ func (e *Engine) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out 
 	res.Notes = append(res.Notes, e.takeMoved(id)...)
 	res.WallMS = ms(time.Since(began))
 	return res, err
+}
+
+// MayEval refuses what Eval would refuse in the state that the cell is in now, for doors
+// that begin to answer before the evaluation is over. An interpreter that is gone is no
+// reason: see ErrInterpreterGone.
+func (e *Engine) MayEval(id cell.ID, kind string) error {
+	if err := knownKind(kind); err != nil {
+		return err
+	}
+	c, err := e.usable(id)
+	if err == nil {
+		err = e.mayStart(&c)
+	}
+	if err != nil || !e.interpreter(id) {
+		return err
+	}
+	return e.takesCode(&c, kind)
+}
+
+// takesCode refuses code that the interpreter of a cell is of the wrong kind for, or
+// stands still for.
+func (e *Engine) takesCode(c *Cell, kind string) error {
+	if err := e.sameKind(c, kind); err != nil {
+		return err
+	}
+	if c.State == cell.Paused {
+		return cell.Errorf(cell.Conflict, "engine.Eval", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	}
+	return nil
 }
 
 // evalOf checks what is asked of an evaluation.
@@ -134,13 +160,17 @@ func knownKind(kind string) error {
 	return cell.Errorf(cell.Invalid, "engine.Eval", "choose one of "+join(interpreters.KindNames()), "cannot evaluate: no kind %s of interpreter", clip(kind))
 }
 
+// ErrOtherKind is in the error of an evaluation for whose language the cell has not the
+// interpreter.
+var ErrOtherKind = errors.New("it has an interpreter already")
+
 // sameKind refuses code of one language for the interpreter of another.
 func (e *Engine) sameKind(c *Cell, kind string) error {
 	i := e.reg.interp(c.ID)
 	if kind == "" || i == nil || i.Kind == kind {
 		return nil
 	}
-	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind), "cannot evaluate %s in %s: it has an interpreter already, of kind %s (%s)", kind, c.Title(), i.Kind, i.Version)
+	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind), "cannot evaluate %s in %s: %w, of kind %s (%s)", kind, c.Title(), ErrOtherKind, i.Kind, i.Version)
 }
 
 // freshCommand is how a person begins with a new interpreter.
@@ -313,6 +343,10 @@ func endedWith(ctx context.Context, inst backend.Instance, pid int) []string {
 	return []string{"what ran in the cell ended with its old interpreter: " + strings.Join(names, ", ")}
 }
 
+// ErrInterpreterGone is in the error of an evaluation whose cell had an interpreter that
+// has ended: one that is fresh goes on, without the variables.
+var ErrInterpreterGone = errors.New("its interpreter is gone")
+
 // gone refuses to evaluate where an interpreter was and is no more: its
 // variables would be missing, and nobody would know why.
 func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
@@ -321,7 +355,7 @@ func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
 		return nil
 	}
 	return cell.Errorf(cell.Conflict, "engine.Eval", "begin with a new one: "+freshCommand(c, kind),
-		"cannot evaluate in %s: its interpreter is gone, and its variables with it (%s)", c.Title(), orElse(i.Ended, orElse(c.Cause, causeAtRest)))
+		"cannot evaluate in %s: %w, and its variables with it (%s)", c.Title(), ErrInterpreterGone, orElse(i.Ended, orElse(c.Cause, causeAtRest)))
 }
 
 // hasInterpreter records an interpreter that was found living.

@@ -113,12 +113,49 @@ func renew(mem memory, maps []mapping, file string) error {
 	if len(plans) == 0 {
 		return errors.New("it is not mapped")
 	}
+	for _, p := range plans {
+		if err := claim(mem, maps, p.slot); err != nil {
+			return err
+		}
+	}
 	for i, p := range plans {
 		if err := p.carryOut(mem); err != nil {
 			for _, done := range plans[:i] {
 				done.takeBack(mem)
 			}
 			return err
+		}
+	}
+	return nil
+}
+
+// maxClaimed is how many pages behind the entry are written to at most.
+const maxClaimed = 1024
+
+// claim writes to each page of the writable mappings that follow the one of the entry, what
+// is there already. gVisor (160fafc42237, pkg/sentry/mm/pma.go) keeps pages that fork has
+// left shared in one record, across mappings whose permissions differ. When one is written
+// to, all of the record get the permissions of that one's mapping: after the entry, which
+// is in a mapping that is for reading, the library's variables could not be written to, and
+// the process would be in a page fault without end. So the variables are first.
+func claim(mem memory, maps []mapping, slot uint64) error {
+	at := slices.IndexFunc(maps, func(m mapping) bool { return m.has(slot) })
+	if at < 0 {
+		return errors.New("the entry for getpid is not mapped")
+	}
+	pages := 0
+	for i := at + 1; i < len(maps) && maps[i].start == maps[i-1].end && maps[i].perms == "rw-p"; i++ {
+		for page := maps[i].start; page < maps[i].end; page += pageSize {
+			if pages++; pages > maxClaimed {
+				return errors.New("too many variables follow its entries")
+			}
+			b, err := read(mem, page, 1)
+			if err == nil {
+				err = write(mem, page, b)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
