@@ -512,6 +512,8 @@ if (process.env.INTERPRETER) {
   await call('runCode: rich results', async () => {
     const r = await c.runCode('class H:\n    def _repr_html_(self): return "<b>h</b>"\nH()')
     assert.equal(r.results[0].html, '<b>h</b>')
+    const v = await c.runCode('import datetime; {"n": [1, 2j], "d": datetime.date(2020, 1, 2)}')
+    assert.deepEqual(v.results[0].json, { n: [1, '2j'], d: 'datetime.date(2020, 1, 2)' })
   })
   await call('runCode: envs', async () => {
     const r = await c.runCode('import os; os.environ["K"]', { envs: { K: 'v' } })

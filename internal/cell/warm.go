@@ -108,7 +108,8 @@ type Value struct {
 	// {"$str": base64} of a string that is not Unicode (UTF-8 with
 	// surrogates), {"$tuple": […]}, {"$set": […]}, {"$dict": [[k, v], …]} of a
 	// dict whose keys are not all strings or begin with "$". Absent for what
-	// has no exact form, and for more than a megabyte.
+	// has no exact form, and for more than a megabyte; what is in something else and has
+	// none is {"$opaque": {"type": …, "repr": …}} there.
 	JSON json.RawMessage `json:"json,omitempty"`
 	Repr string          `json:"repr"`               // always, perhaps cut
 	Cut  int64           `json:"repr_cut,omitempty"` // characters of the repr that were left out

@@ -479,6 +479,11 @@ func resultLine(b cell.Bundle, v *cell.Value) map[string]any {
 	if _, ok := line["text"]; !ok && v != nil {
 		line["text"] = v.Repr
 	}
+	if _, ok := line["json"]; !ok && v != nil {
+		if j := jsonOf(v.JSON); j != nil {
+			line["json"] = j
+		}
+	}
 	return line
 }
 

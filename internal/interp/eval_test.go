@@ -232,7 +232,10 @@ func TestF48Values(t *testing.T) {
 		{"{1: 2, 'a': None}", "dict", `{"$dict":[[1,2],["a",null]]}`, "{1: 2, 'a': None}"},
 		{"{'$int': 'x'}", "dict", `{"$dict":[["$int","x"]]}`, "{'$int': 'x'}"},
 		{"{'a': [True, ()]}", "dict", `{"a":[true,{"$tuple":[]}]}`, "{'a': [True, ()]}"},
-		{"[object]", "list", ``, "[<class 'object'>]"},
+		{"[object]", "list", `[{"$opaque":{"type":"type","repr":"<class 'object'>"}}]`, "[<class 'object'>]"},
+		// X46: what has no form costs itself alone.
+		{"import datetime; {'n': [1, 1j], 'd': datetime.date(2020, 1, 2)}", "dict", `{"n":[1,{"$opaque":{"type":"complex","repr":"1j"}}],"d":{"$opaque":{"type":"datetime.date","repr":"datetime.date(2020, 1, 2)"}}}`, "{'n': [1, 1j], 'd': datetime.date(2020, 1, 2)}"},
+		{"{1j: 2}", "dict", `{"$dict":[[{"$opaque":{"type":"complex","repr":"1j"}},2]]}`, "{1j: 2}"},
 		{"x = []; x.append(x); x", "list", ``, "[[...]]"},
 		{"1j", "complex", ``, "1j"},
 		{"import collections; collections.Counter('aab')", "collections.Counter", `{"a":2,"b":1}`, "Counter({'a': 2, 'b': 1})"},

@@ -99,6 +99,7 @@ func valuesOfJava(p *python) {
 		{`Map.of("$int", "x")`, "java.util.ImmutableCollections$Map1", `{"$dict":[["$int","x"]]}`, "{$int=x}"},
 		{"(Object) null", "null", "null", "null"},
 		{"var own = new ArrayList<Object>(); own.add(own); own", "java.util.ArrayList", ``, "[(this Collection)]"},
+		{"Arrays.asList(Optional.of(1), 2)", "java.util.Arrays$ArrayList", `[{"$opaque":{"type":"java.util.Optional","repr":"Optional[1]"}},2]`, "[Optional[1], 2]"},
 		{"Optional.of(1)", "java.util.Optional", ``, "Optional[1]"},
 		{"new Bad()", "Bad", ``, "<Bad: it can't be shown: IllegalStateException>"},
 		{"new ArrayList<Object>() { public int size() { throw new IllegalStateException(); } }.getClass().getName().isEmpty()", "Boolean", `false`, "false"},

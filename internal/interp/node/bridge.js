@@ -18,15 +18,18 @@ const MAX_DEPTH = 200; // which is how cycles end, too
 const MAX_FORM = 4 << 20; // characters of one rich form
 const MAX_SHOWN = 8 << 20; // of all that one evaluation shows
 const MAX_TEXT = 256 << 10; // of a traceback
+const MAX_OPAQUE = 1000; // characters of what is in something else and has no form
 const NO_FORK = "Node has threads of its own, which a fork would not have";
 
 // Values as cell.Value says: JSON where it is exact, one-key objects for what
-// JSON has no word for, nothing where there is no exact form.
+// JSON has no word for; nothing where there is no exact form, but its text in what
+// holds it.
 
-class Inexact extends Error {}
+class Inexact extends Error {} // a value has no form in JSON
+class TooMuch extends Inexact {} // what holds it would be too long or too deep
 
 function spend(left, n) {
-  if ((left.n -= n) < 0) throw new Inexact();
+  if ((left.n -= n) < 0) throw new TooMuch();
 }
 
 // What answers are made with is taken once: code may put something else in its place.
@@ -59,7 +62,19 @@ function plainNumber(n, left) {
 
 function plainList(list, left, depth) {
   spend(left, 2 + list.length);
-  return "[" + list.map((x) => plain(x, left, depth + 1)).join(",") + "]";
+  return "[" + list.map((x) => part(x, left, depth + 1)).join(",") + "]";
+}
+
+// part is plain of what is in something else, whose form it is not to cost it.
+function part(v, left, depth) {
+  try {
+    return plain(v, left, depth);
+  } catch (e) {
+    if (!(e instanceof Inexact) || e instanceof TooMuch) throw e;
+    const text = quote({ type: typeName(v), repr: cut(reprOf(v), MAX_OPAQUE) });
+    spend(left, text.length);
+    return word("opaque", text);
+  }
 }
 
 function plainBytes(v, left) {
@@ -82,13 +97,13 @@ function plainObject(v, left, depth) {
   const list = members(v);
   spend(left, 2 + list.length);
   if (list.every(([k]) => !k.startsWith("$") && !halves.test(k)))
-    return "{" + list.map(([k, x]) => plainString(k, left) + ":" + plain(x, left, depth + 1)).join(",") + "}";
+    return "{" + list.map(([k, x]) => plainString(k, left) + ":" + part(x, left, depth + 1)).join(",") + "}";
   return plainPairs(list, left, depth);
 }
 
 function plainPairs(list, left, depth) {
   spend(left, 2 + list.length);
-  return word("dict", "[" + list.map(([k, x]) => "[" + plain(k, left, depth + 1) + "," + plain(x, left, depth + 1) + "]").join(",") + "]");
+  return word("dict", "[" + list.map(([k, x]) => "[" + part(k, left, depth + 1) + "," + part(x, left, depth + 1) + "]").join(",") + "]");
 }
 
 // plain is v in words of JSON, or throws Inexact. left is the budget of bytes.
@@ -106,7 +121,8 @@ function plain(v, left, depth) {
     default: throw new Inexact();
   }
   if (v === null) return "null";
-  if (depth > MAX_DEPTH || isProxy(v)) throw new Inexact();
+  if (depth > MAX_DEPTH) throw new TooMuch();
+  if (isProxy(v)) throw new Inexact();
   const proto = Object.getPrototypeOf(v);
   if (Array.isArray(v)) {
     if (proto !== Array.prototype || Object.keys(v).length !== v.length) throw new Inexact(); // holes, or more than a list

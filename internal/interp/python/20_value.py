@@ -1,5 +1,5 @@
 # Values as cell.Value says: JSON where it is exact, one-key objects for what JSON
-# has no word for, nothing where there is no exact form.
+# has no word for; nothing where there is no exact form, but its text in what holds it.
 
 import binascii
 import collections
@@ -7,11 +7,16 @@ import collections
 EXACT_INT = 1 << 53
 MAX_JSON = 1 << 20  # bytes
 MAX_DEPTH = 200  # which is how cycles end, too
+MAX_OPAQUE = 1000  # characters of what is in something else and has no form
 MAX_INT_BITS = 400000  # beyond, writing the digits takes too long
 
 
 class Inexact(Exception):
-    pass
+    """A value has no form in JSON."""
+
+
+class TooMuch(Inexact):
+    """What holds it would be too long or too deep."""
 
 
 def base64(data):
@@ -21,7 +26,7 @@ def base64(data):
 def spend(left, n):
     left[0] -= n
     if left[0] < 0:
-        raise Inexact
+        raise TooMuch
 
 
 def plain_str(v, left):
@@ -69,14 +74,26 @@ def plain_float(v, left):
 
 def plain_list(v, left, depth):
     spend(left, 2 + len(v))
-    return [plain(x, left, depth + 1) for x in v]
+    return [part(x, left, depth + 1) for x in v]
+
+
+def part(v, left, depth):
+    """plain of what is in something else, whose form it is not to cost it."""
+    try:
+        return plain(v, left, depth)
+    except TooMuch:
+        raise
+    except Inexact:
+        name, (text, _) = type_name(type(v)), repr_of(v, MAX_OPAQUE)
+        spend(left, len(name) + len(text))
+        return {"$opaque": {"type": name, "repr": text if utf8(text) else ascii(text)}}
 
 
 def plain_dict(v, left, depth):
     spend(left, 2 + len(v))
     if all(type(k) is str and not k.startswith("$") and (k.isascii() or utf8(k)) for k in v):
-        return {plain_str(k, left): plain(x, left, depth + 1) for k, x in v.items()}
-    return {"$dict": [[plain(k, left, depth + 1), plain(x, left, depth + 1)] for k, x in v.items()]}
+        return {plain_str(k, left): part(x, left, depth + 1) for k, x in v.items()}
+    return {"$dict": [[part(k, left, depth + 1), part(x, left, depth + 1)] for k, x in v.items()]}
 
 
 def utf8(s):
@@ -113,7 +130,7 @@ def plain(v, left, depth=0):
     if t is float:
         return plain_float(v, left)
     if depth > MAX_DEPTH:
-        raise Inexact
+        raise TooMuch
     if t is list:
         return plain_list(v, left, depth)
     if t in DICTS:

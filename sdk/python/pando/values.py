@@ -12,7 +12,8 @@ __all__ = ["Opaque", "Evaluation", "decode"]
 
 @dataclass(frozen=True)
 class Opaque:
-    """A value that has no exact form in JSON: an array, a function, a module.
+    """A value that has no exact form in JSON: an array, a function, a module. One that
+    is in a list or a dictionary is in its place there.
 
     type is the name of its type, repr how its language writes it, mime its richer
     forms by media type (what is binary is base64).
@@ -48,6 +49,8 @@ def decode(v: Any) -> Any:
             return tuple(decode(y) for y in x)
         if word == "$set":
             return _set([decode(y) for y in x])
+        if word == "$opaque":
+            return Opaque(x["type"], x["repr"])
         if word == "$dict":
             return _dict([(decode(k), decode(y)) for k, y in x])
     return {k: decode(x) for k, x in v.items()}

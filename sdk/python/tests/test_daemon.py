@@ -64,6 +64,7 @@ class Cells(unittest.TestCase):
                     self.assertIs(type(got), type(want))
             opaque = c.eval("object")
             self.assertIsInstance(opaque, pando.Opaque)
+            self.assertEqual(c.eval("[1, 2j]"), [1, pando.Opaque("complex", "2j")])
             self.assertEqual((opaque.type, opaque.repr), ("type", "<class 'object'>"))
 
     def test_eval_state_output_and_exceptions(self):

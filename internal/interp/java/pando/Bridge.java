@@ -379,7 +379,7 @@ public final class Bridge {
     }
 
     /** repr is a value as JShell writes it. */
-    private static String repr(Object v) {
+    static String repr(Object v) {
         try {
             return Shown.of(v);
         } catch (Throwable e) {

@@ -13,21 +13,28 @@ import java.util.Set;
 
 /**
  * Value says values as cell.Value does: JSON where it is exact, one-key objects for what JSON has
- * no word for, nothing where there is no exact form.
+ * no word for; nothing where there is no exact form, but its text in what holds it.
  */
 final class Value {
     private static final int MAX_JSON = 1 << 20; // bytes
     private static final int MAX_DEPTH = 200; // which is how cycles end, too
     private static final int MAX_BITS = 400000; // beyond, writing the digits takes too long
+    private static final int MAX_OPAQUE = 1000; // characters of what is in something else and has no form
     private static final int MAX_FORM = 4 << 20; // characters
     private static final long EXACT = 1L << 53;
 
-    private static final class Inexact extends Exception {
+    /** Inexact is thrown where a value has no form in JSON. */
+    private static class Inexact extends Exception {
         private static final long serialVersionUID = 1;
 
         Inexact() {
             super(null, null, false, false);
         }
+    }
+
+    /** TooMuch is thrown where what holds the value would be too long or too deep. */
+    private static final class TooMuch extends Inexact {
+        private static final long serialVersionUID = 1;
     }
 
     private int left = MAX_JSON;
@@ -46,7 +53,22 @@ final class Value {
 
     private void spend(int n) throws Inexact {
         if ((left -= n) < 0) {
-            throw new Inexact();
+            throw new TooMuch();
+        }
+    }
+
+    /** part is plain of what is in something else, whose form it is not to cost it. */
+    private void part(Object v, int depth) throws Inexact {
+        int begin = out.length();
+        try {
+            plain(v, depth);
+        } catch (TooMuch e) {
+            throw e;
+        } catch (Inexact e) {
+            out.setLength(begin);
+            String text = Bridge.cut(Bridge.repr(v), MAX_OPAQUE);
+            spend(text.length());
+            out.append("{\"$opaque\":{\"type\":").append(Json.quote(typeName(v))).append(",\"repr\":").append(Json.quote(text)).append("}}");
         }
     }
 
@@ -63,7 +85,7 @@ final class Value {
         } else if (v instanceof String || v instanceof Character) {
             text(v.toString());
         } else if (depth > MAX_DEPTH) {
-            throw new Inexact();
+            throw new TooMuch();
         } else if (v instanceof byte[]) {
             byte[] b = (byte[]) v;
             spend(b.length / 3 * 4);
@@ -151,7 +173,7 @@ final class Value {
         char before = '[';
         for (Object x : list) {
             out.append(before);
-            plain(x, depth + 1);
+            part(x, depth + 1);
             before = ',';
         }
         out.append(before == '[' ? "[]" : "]");
@@ -167,9 +189,9 @@ final class Value {
         String between = "";
         for (Map.Entry<?, ?> e : m.entrySet()) {
             out.append(between).append(names ? "" : "[");
-            plain(e.getKey(), depth + 1);
+            part(e.getKey(), depth + 1);
             out.append(names ? ':' : ',');
-            plain(e.getValue(), depth + 1);
+            part(e.getValue(), depth + 1);
             out.append(names ? "" : "]");
             between = ",";
         }
