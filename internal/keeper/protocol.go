@@ -57,6 +57,9 @@ type WatchRequest struct {
 	// Quiet looks only while something is evaluated or run, and when that ends:
 	// forks are many, and most of them wait.
 	Quiet bool `json:"quiet,omitempty"`
+	// Paths are where the keeper finds the directories itself, if it does: then it
+	// need not have them open. Nothing that a cell can rename is on the way.
+	Paths []string `json:"paths,omitempty"`
 }
 
 // Response answers a request.

@@ -13,13 +13,19 @@ import (
 // left no cell of the family can be used. So forks are counted before they are made,
 // and some descriptors are kept back for the use of the cells that there are.
 
-// filesPerFork is how many descriptors a keeper has open for a fork at most: pidfd,
-// connection, stdout, stderr, up to three tasks files of cgroups, four directories
-// whose use of the disk is counted, and the identity until it is adopted.
-// filesPerLink is what a network interface of its own adds.
+// filesPerFork is how many descriptors a keeper has open for a fork: pidfd, connection,
+// stdout, stderr. All else is opened when it is used: files of cgroups and directories
+// whose use of the disk is counted by their paths, Landlock's rules for each command.
+// Only a fork with denied programs has one more, for the queue of those that are
+// executed: in one queue for all, one cell's could drive out another's. The kernel gives
+// a user 128 of these, as it is set usually.
+//
+// filesPerLink is what a network interface of its own adds: the interface, what ends its
+// reader (an eventfd), and the connection over which the daemon waits for what the cell
+// asks for.
 const (
-	filesPerFork = 12
-	filesPerLink = 8
+	filesPerFork = 4
+	filesPerLink = 3
 )
 
 // keptBack is how many descriptors forks leave: commands, evaluations and the counting

@@ -607,7 +607,7 @@ func TestWatchLooksSeldomFarFromTheLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watch{limit: 20 << 30, used: -1, dirs: []*os.File{d}, free: freeBytes([]*os.File{d})}
+	w := &watch{limit: 20 << 30, used: -1, dirs: countedIn(t, d), free: freeBytes(countedIn(t, d))}
 	defer w.close()
 	if (&Server{}).look(w, false); w.used < 0 {
 		t.Error("what nobody has counted for long is not counted")

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -37,9 +35,10 @@ type watch struct {
 	once  sync.Once
 
 	mu      sync.Mutex // guards what follows
-	dirs    []*os.File
-	free    int64 // when the directories were counted last, or more
-	used    int64 // as counted last; less than 0 before
+	dirs    []counted
+	drop    func() // takes away what dirs are reached by
+	free    int64  // when the directories were counted last, or more
+	used    int64  // as counted last; less than 0 before
 	counted time.Time
 	users   int // commands and evaluations that are under way
 }
@@ -56,8 +55,10 @@ func (w *watch) stop() {
 func (w *watch) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	closeAll(w.dirs)
-	w.dirs = nil
+	if w.dirs = nil; w.drop != nil {
+		w.drop()
+		w.drop = nil
+	}
 }
 
 // quietTick is how often a quiet watch looks while its cell is used.
@@ -100,13 +101,18 @@ func (s *Server) lookAgain(w *watch) {
 	time.AfterFunc(quietTick, func() { s.lookAgain(w) })
 }
 
-// watch begins or replaces the accounting of a cell over dirs, which it takes.
-func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
-	if req.Limit <= 0 || len(dirs) == 0 {
-		closeAll(dirs)
+// watch begins or replaces the accounting of a cell over directories whose files it
+// takes.
+func (s *Server) watch(id cell.ID, req WatchRequest, files []*os.File) error {
+	if req.Limit <= 0 || len(files) == 0 {
+		closeAll(files)
 		return malformed("watch")
 	}
-	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quiet: req.Quiet, quit: make(chan struct{}), dirs: dirs, free: freeBytes(dirs), used: -1, counted: time.Now()}
+	dirs, drop, err := s.countable(req, files)
+	if err != nil {
+		return err
+	}
+	w := &watch{cell: id, limit: req.Limit, exact: req.Exact, quiet: req.Quiet, quit: make(chan struct{}), dirs: dirs, drop: drop, free: freeBytes(dirs), used: -1, counted: time.Now()}
 	s.mu.Lock()
 	var old *watch
 	k, there := s.cells[id]
@@ -118,7 +124,7 @@ func (s *Server) watch(id cell.ID, req WatchRequest, dirs []*os.File) error {
 		old.stop()
 	}
 	if !there {
-		closeAll(dirs)
+		w.close()
 		return cell.Errorf(cell.NotFound, "keeper.watch", "", "no cell %s", id)
 	}
 	if w.quiet {
@@ -279,101 +285,11 @@ func (s *Server) look(w *watch, all bool) {
 // count adds up what a cell has on disk.
 func (w *watch) count() (used int64, err error) {
 	for _, d := range w.dirs {
-		n, err := diskUse(d, w.limit-used)
+		n, err := d.use(w.limit - used)
 		if err != nil {
 			return 0, err
 		}
 		used += n
 	}
 	return used, nil
-}
-
-// freeBytes is the least free space of the file systems that hold dirs.
-func freeBytes(dirs []*os.File) int64 {
-	least := int64(-1)
-	for _, d := range dirs {
-		var st unix.Statfs_t
-		if unix.Fstatfs(int(d.Fd()), &st) == nil {
-			if n := int64(st.Bfree) * st.Bsize; least < 0 || n < least {
-				least = n
-			}
-		}
-	}
-	return least
-}
-
-// deepest is how many directories, one in the other, are counted at least: a count
-// that ends sooner for want of descriptors says nothing about the cell.
-func deepest() int {
-	var lim unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) != nil {
-		return 0
-	}
-	return int(keptBack(int64(min(lim.Cur, 1<<30))) / 4) // each has two; half of what is kept back
-}
-
-// diskUse adds up the blocks below dir, which may change meanwhile, and stops
-// early above enough. Hard links are counted once per name. It fails when this
-// process has no descriptors left, unless the tree is so deep that it took them.
-func diskUse(dir *os.File, enough int64) (int64, error) { return diskUseAt(dir, enough, 0) }
-
-// shallow is how many directories, one in the other, are counted of several cells at a
-// time. Below, one is counted after the other: how deep a cell is takes descriptors from
-// no other's count.
-const shallow = 16
-
-var deeper sync.Mutex // held by the count that is below shallow
-
-func diskUseAt(dir *os.File, enough int64, depth int) (int64, error) {
-	if depth == shallow {
-		deeper.Lock()
-		defer deeper.Unlock()
-	}
-	short := func(err error) (int64, error) {
-		if depth > deepest() {
-			return enough + 1, nil // it was made to be uncountable
-		}
-		return 0, os.NewSyscallError("open", err)
-	}
-	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	if err == unix.EMFILE || err == unix.ENFILE {
-		return short(err)
-	}
-	if err != nil {
-		return 0, nil
-	}
-	d := os.NewFile(uintptr(fd), ".")
-	defer d.Close()
-	var sum int64
-	for {
-		names, err := d.Readdirnames(1024)
-		for _, n := range names {
-			var st unix.Stat_t
-			if unix.Fstatat(fd, n, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue
-			}
-			sum += st.Blocks * 512
-			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				sub, err := unix.Openat(fd, n, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-				if err == unix.EMFILE || err == unix.ENFILE {
-					return short(err)
-				}
-				if err == nil {
-					f := os.NewFile(uintptr(sub), n)
-					below, err := diskUseAt(f, enough-sum, depth+1)
-					f.Close()
-					if err != nil {
-						return 0, err
-					}
-					sum += below
-				}
-			}
-			if sum > enough {
-				return sum, nil
-			}
-		}
-		if err != nil || len(names) == 0 {
-			return sum, nil
-		}
-	}
 }

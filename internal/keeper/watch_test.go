@@ -9,6 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// countedIn is an open directory as one that is counted.
+func countedIn(t *testing.T, d *os.File) []counted {
+	t.Helper()
+	f, err := os.OpenFile(d.Name(), unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, drop, err := new(Server).countable(WatchRequest{Limit: 1}, []*os.File{f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(drop)
+	return dirs
+}
+
 // A cell can't hide what it writes below more directories than its keeper can
 // have open: what can't be counted is too much.
 func TestDiskUseOfTheDeepest(t *testing.T) {
@@ -68,7 +83,7 @@ func TestX16AShortageIsNoVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	w := &watch{cell: one, limit: 1 << 30, used: -1, free: 1 << 62, dirs: []*os.File{d}}
+	w := &watch{cell: one, limit: 1 << 30, used: -1, free: 1 << 62, dirs: countedIn(t, d)}
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,10 @@
 package linux
 
-import "runtime"
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
 
 // A Thread runs functions on one thread of the operating system, which lives
 // as long as the process: for what the kernel ties to a thread. A child that
@@ -8,16 +12,27 @@ import "runtime"
 // it ends, and the threads of the Go runtime come and go.
 type Thread struct{ work chan func() }
 
-// NewThread starts a thread.
+// NewThread starts a thread. It is never the process's first one, whose
+// namespaces and working directory are shown as the process's own.
 func NewThread() *Thread {
 	t := &Thread{make(chan func())}
-	go func() {
-		runtime.LockOSThread()
-		for f := range t.work {
-			f()
-		}
-	}()
+	go t.live(func() {})
 	return t
+}
+
+func (t *Thread) live(begun func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		other := make(chan struct{})
+		go t.live(func() { close(other) })
+		<-other // it is on another thread, as this one is taken
+		runtime.UnlockOSThread()
+		return
+	}
+	begun()
+	for f := range t.work {
+		f()
+	}
 }
 
 // Do runs f on the thread and returns when it has.

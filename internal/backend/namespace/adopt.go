@@ -170,20 +170,20 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	}
 	d.mu.Lock()
 	f := c.fork
-	var fs *os.File
+	var own *forkIdentity
 	if f != nil {
-		fs, f.id = f.id, nil
+		own, f.id = f.id, nil
 	}
 	d.mu.Unlock()
-	if fs == nil {
+	if own == nil {
 		return cert, cell.Errorf(cell.Conflict, "namespace.Adopt", "", "cannot adopt cell %s: it is no fork that waits for it", id)
 	}
-	defer func() { go fs.Close() }()
+	defer func() { go own.drop() }()
 	if a.Hostname != "" && a.Hostname != c.w.Spec.Hostname {
 		if err := d.rename(c, a.Hostname); err != nil {
 			return cert, err
 		}
-		if err := identify(fs, id, c.w.Spec.Hostname, a.Hostname); err != nil {
+		if err := own.write(id, c.w.Spec.Hostname, a.Hostname); err != nil {
 			return cert, err
 		}
 		c.w.Spec.Hostname = a.Hostname

@@ -160,9 +160,9 @@ func (c *liveCell) unhold(why error) error {
 func (c *liveCell) takeOver() error {
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
-	fs := c.fork.id
+	id := c.fork.id
 	c.fork.id = nil
-	defer func() { go fs.Close() }()
+	go id.drop()
 	caps := c.caps()
 	c.init.Signal(unix.SIGCONT) // see bare
 	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Caps: caps, UID: -1, GID: -1})

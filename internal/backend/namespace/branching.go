@@ -57,6 +57,7 @@ type bud struct {
 	mounts []*os.File
 	ids    []*os.File
 	files  []*os.File
+	way    way
 	untold error
 	made   madeCell // what was seen of its namespaces
 	held   bool     // by ptrace
@@ -137,7 +138,7 @@ func (b *branching) bud(spec json.RawMessage, files []*os.File, source bool) (*b
 	}
 	if source {
 		c.w.Cgroup, c.w.MaxProcs, c.w.Talks, c.w.Tun = nil, b.old.w.MaxProcs, b.old.w.Talks, nil
-	} else if err := c.takeCgroup(files); err != nil {
+	} else if n.way, err = c.takeCgroup(files); err != nil {
 		return n, err
 	}
 	n.untold = c.watchDenied(n.mounts)
@@ -154,7 +155,8 @@ func (n *bud) close() {
 	closeFiles(n.mounts)
 	closeFiles(n.ids)
 	closeFiles(n.files)
-	n.mounts, n.ids, n.files = nil, nil, nil
+	n.way.close()
+	n.mounts, n.ids, n.files, n.way = nil, nil, nil, way{}
 }
 
 // Hold implements keeper.Branch.
@@ -270,17 +272,9 @@ func (b *branching) forkAll() {
 		if b.selfErr != nil || b.failed != nil {
 			return
 		}
-		enter := n.c.enter
-		if n.c.into != nil { // nobody is born there but children of this process
-			f, err := openProcs(n.c.into)
-			if err != nil {
-				b.failed = err
-				return
-			}
-			defer f.Close()
-			enter = append(enter[:len(enter):len(enter)], f)
+		if b.failed = n.way.walk(); b.failed == nil {
+			b.failed = b.one(ctx, n, uintptr(linux.ForkFlags), interp.ModeOnce, n.way.tasks)
 		}
-		b.failed = b.one(ctx, n, uintptr(linux.ForkFlags), interp.ModeOnce, enter)
 	}
 }
 
@@ -338,10 +332,10 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	memory := make(chan error, 1)
 	go func() { memory <- b.memoryForked() }()
 	// What is the cell's, whoever its interpreter is.
-	c.cgroup, c.into, c.enter, c.link = old.cgroup, old.into, old.enter, old.link
+	c.cgroup, c.link = old.cgroup, old.link
 	defer func() {
 		if err != nil {
-			c.cgroup, c.into, c.enter, c.link = nil, nil, nil, nil
+			c.cgroup, c.link = nil, nil
 		}
 	}()
 	if err = b.furnished(b.self); err != nil {
@@ -377,7 +371,7 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	if err != nil {
 		return err
 	}
-	old.cgroup, old.into, old.enter, old.link = nil, nil, nil, nil
+	old.cgroup, old.link = nil, nil
 	go c.follow()
 	*i = c.interpreter()
 	return nil
@@ -535,7 +529,5 @@ func (b *branching) fell(n *bud) {
 		return
 	}
 	c.release()
-	if c.fork.id != nil {
-		c.fork.id.Close()
-	}
+	c.fork.id.drop()
 }

@@ -1,7 +1,7 @@
 package namespace
 
 import (
-	"fmt"
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,22 +23,22 @@ const workdirOp = "enter "
 // have proven what they are to prove.
 // An interpreter gets control as its descriptor 3. It has no Landlock domain: its
 // rules would bind its forks to the files that it sees itself.
-func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
-	if err := c.rules(); err != nil { // a fork's are made when they are needed
-		return nil, made, nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
-	}
+func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, way way, rules *linux.LandlockRuleset, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
 	s = &linux.Script{Gated: gated || c.link != nil}
-	keep := append([]*os.File{c.init.PIDFD}, c.enter...)
+	keep := append([]*os.File{c.init.PIDFD}, way.tasks...)
 	var later []*os.File
-	landlock := c.landlock != nil && control == nil
+	if control != nil {
+		rules = nil
+	}
+	landlock := rules != nil
 	if landlock {
-		later = append(later, c.landlock.File)
+		later = append(later, rules.File)
 	}
 	if control != nil {
 		later = append(later, control)
 	}
 	s.Stdio(stdio, append(keep, later...)...)
-	for _, f := range c.enter {
+	for _, f := range way.tasks {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags())
@@ -61,7 +61,7 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, 
 	caps := c.become(s)
 	s.Call(workdirOp+p.Workdir, unix.SYS_CHDIR, p.Workdir)
 	confine.Shed(s, caps)
-	c.confine(s, landlock, control != nil)
+	c.confine(s, rules, control != nil)
 	c.canaries(s, &made, landlock)
 	if proof, err = c.talkingCanaries(s, &made); err != nil {
 		return nil, made, nil, err
@@ -102,9 +102,9 @@ func (c *liveCell) place(landlock bool) confine.Place {
 }
 
 // confine adds Landlock and seccomp. An interpreter may make forks of itself.
-func (c *liveCell) confine(s *linux.Script, landlock, forks bool) {
-	if landlock {
-		fd := int(c.landlock.File.Fd())
+func (c *liveCell) confine(s *linux.Script, rules *linux.LandlockRuleset, forks bool) {
+	if rules != nil {
+		fd := int(rules.File.Fd())
 		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0)
 		s.Call("close", unix.SYS_CLOSE, fd)
 	}
@@ -132,17 +132,39 @@ func (c *liveCell) filter(s *linux.Script, forks bool) {
 	confine.Filter(s, filter)
 }
 
-// rules opens the places that Landlock lets a command use, as the cell sees
-// them, and makes the ruleset that all its commands share.
-func (c *liveCell) rules() error {
-	if !c.w.Landlock {
-		return nil
+// rules are those that Landlock has for a command; nil where there are none. The
+// caller gives them to unruled when the command has them. A cell that is no fork keeps
+// them for all its commands: forks are many, and most of them run none.
+func (c *liveCell) rules() (*linux.LandlockRuleset, error) {
+	if c.fork != nil {
+		return c.newRules()
 	}
 	c.ruling.Lock()
 	defer c.ruling.Unlock()
-	if c.landlock != nil {
-		return nil
+	var err error
+	if c.landlock == nil {
+		c.landlock, err = c.newRules()
 	}
+	return c.landlock, err
+}
+
+func (c *liveCell) unruled(r *linux.LandlockRuleset) {
+	if c.fork != nil && r != nil {
+		r.Close()
+	}
+}
+
+// newRules opens the places that Landlock lets a command use, as the cell sees them,
+// and makes a ruleset. No symlink of the cell's leads out of its root.
+func (c *liveCell) newRules() (*linux.LandlockRuleset, error) {
+	if !c.w.Landlock {
+		return nil, nil
+	}
+	root, err := unix.Open(procPath(c.init.PID, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, unopened(&os.PathError{Op: "open", Path: "the cell's root", Err: err})
+	}
+	defer unix.Close(root)
 	var files linux.LandlockFiles
 	files.ShareAbstract = true // the network namespace bounds abstract sockets
 	defer func() {
@@ -154,7 +176,8 @@ func (c *liveCell) rules() error {
 	}()
 	open := func(list *[]*os.File, paths ...string) error {
 		for _, p := range paths {
-			fd, err := unix.Open(procPath(c.init.PID, "root")+p, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+			fd, err := unix.Openat2(root, p, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+				Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 			if err != nil {
 				return &os.PathError{Op: "open", Path: p, Err: err}
 			}
@@ -162,7 +185,7 @@ func (c *liveCell) rules() error {
 		}
 		return nil
 	}
-	err := open(&files.ReadExec, "/")
+	err = open(&files.ReadExec, "/")
 	if err == nil {
 		err = open(&files.Write, c.writable()...)
 	}
@@ -170,17 +193,18 @@ func (c *liveCell) rules() error {
 		err = open(&files.Devices, "/dev")
 	}
 	if err != nil {
-		return err
+		return nil, unopened(err)
 	}
 	r, err := linux.NewLandlockFiles(files)
 	if err != nil {
-		return err
+		return nil, unopened(err)
 	}
-	if r.File, err = linux.Raise(r.File); err != nil {
-		return err
+	high, err := linux.Raise(r.File)
+	if err != nil {
+		return nil, unopened(errors.Join(err, r.Close()))
 	}
-	c.landlock = r
-	return nil
+	r.File = high
+	return r, nil
 }
 
 // writable are the places where a cell's processes may write at all. Mounts

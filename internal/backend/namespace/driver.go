@@ -40,6 +40,9 @@ type Driver struct {
 
 	scan hazard.Scanner
 
+	storing sync.Mutex        // held while mounts is made
+	mounts  *linux.MountStore // nil until something is forked
+
 	mu    sync.Mutex // guards what follows
 	cells map[cell.ID]*liveCell
 	limit *limit                           // nil until something is sealed
@@ -51,8 +54,6 @@ type liveCell struct {
 	d        *Driver
 	w        wire
 	init     *linux.Child
-	into     *os.File   // cgroup v2: children are born in it
-	enter    []*os.File // cgroup v1: written "0" to enter
 	cgroup   *linux.Cgroup
 	landlock *linux.LandlockRuleset
 	gone     chan struct{}    // closed when the first process has ended
@@ -154,13 +155,15 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if err != nil {
 		return nil, err
 	}
-	if err := c.takeCgroup(files); err != nil {
+	way, err := c.takeCgroup(files)
+	defer way.close()
+	if err != nil {
 		return nil, err
 	}
 	untold := c.watchDenied(mounts)
-	first := firstProcess(&c.w, mounts, c.enter, d.program, d.seccomp)
+	first := firstProcess(&c.w, mounts, way.tasks, d.program, d.seccomp)
 	d.forker.Do(func() {
-		c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: c.into, Share: true})
+		c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: way.into, Share: true})
 	})
 	if err != nil {
 		return nil, explainSetup(err)
@@ -178,7 +181,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 			return nil, err
 		}
 	}
-	if err := c.rules(); err != nil {
+	if _, err := c.rules(); err != nil {
 		d.Remove(id)
 		return nil, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
@@ -242,36 +245,6 @@ func (c *liveCell) openMounts(files []*os.File, mine []bool) ([]*os.File, error)
 	return mounts, nil
 }
 
-// takeCgroup keeps the files by which to enter the cell's cgroups.
-func (c *liveCell) takeCgroup(files []*os.File) error {
-	if c.w.Cgroup == nil {
-		return nil
-	}
-	n := c.w.Tasks
-	if c.w.Into {
-		n++
-	}
-	if n > len(files) {
-		return fmt.Errorf("cannot find the files of the cell's cgroups")
-	}
-	c.cgroup = c.w.Cgroup.Cgroup()
-	for i, f := range files[len(files)-n:] {
-		g, err := dup(f)
-		if err != nil {
-			return err
-		}
-		if g, err = linux.Raise(g); err != nil {
-			return err
-		}
-		if i == 0 && c.w.Into {
-			c.into = g
-		} else {
-			c.enter = append(c.enter, g)
-		}
-	}
-	return nil
-}
-
 func dup(f *os.File) (*os.File, error) {
 	n, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -281,9 +254,6 @@ func dup(f *os.File) (*os.File, error) {
 }
 
 func (c *liveCell) release() {
-	for _, f := range append(present([]*os.File{c.into}), c.enter...) {
-		f.Close()
-	}
 	if c.landlock != nil {
 		c.landlock.Close()
 	}
@@ -357,7 +327,17 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 		}
 		defer high[i].Close()
 	}
-	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], begins != nil)
+	way, err := c.entry()
+	defer way.close()
+	if err != nil {
+		return keeper.Started{}, err
+	}
+	rules, err := c.rules()
+	defer c.unruled(rules)
+	if err != nil {
+		return keeper.Started{}, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
+	}
+	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], way, rules, begins != nil)
 	var child *linux.Child
 	if err == nil {
 		pass := func(pid int) error {
@@ -367,7 +347,7 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 			}
 			return err
 		}
-		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true, Gate: pass})
+		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: way.into, Share: true, Gate: pass})
 		proof.end()
 	}
 	if err != nil {
@@ -639,14 +619,32 @@ func (d *Driver) Remove(id cell.ID) error {
 		t.let()
 		return nil
 	}
-	c.init.Kill()
-	<-c.gone
+	c.end()
 	if c.fork != nil {
 		c.fall()
 		return nil
 	}
 	c.release()
 	return nil
+}
+
+// thawAgain is how long a cell that was killed may take to end before it is thawed
+// again: a keeper that had no descriptor left for that has one later.
+const thawAgain = 100 * time.Millisecond
+
+// end ends the cell's first process, and all others with it.
+func (c *liveCell) end() {
+	c.init.Kill()
+	for {
+		select {
+		case <-c.gone:
+			return
+		case <-time.After(thawAgain):
+		}
+		if c.cgroup != nil {
+			c.cgroup.Thaw()
+		}
+	}
 }
 
 // process is a command.

@@ -23,7 +23,7 @@ import (
 // is process 1 of its pid namespace, in a user namespace of its own.
 type fork struct {
 	up     *trunk
-	id     *os.File // the file system of its identity, until it is adopted
+	id     *forkIdentity // until it is adopted
 	when   time.Time
 	made   confine.Measured // what the battery in its slot showed
 	source bool             // it is a source that goes on after it was branched
@@ -231,9 +231,7 @@ func (c *liveCell) fall() {
 		c.prog.drop()
 	}
 	c.release()
-	if c.fork.id != nil {
-		c.fork.id.Close()
-	}
+	c.fork.id.drop()
 	c.fork.up.let()
 }
 
@@ -247,25 +245,23 @@ func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
 	mine := own(t.mounts, c.w.Spec.Mounts)
 	mounts, err := c.openMounts(files, mine)
 	defer func() { closeFiles(mounts) }()
+	var way way
 	if err == nil {
-		err = c.takeCgroup(files)
+		way, err = c.takeCgroup(files)
 	}
+	defer func() { way.close() }()
 	if err != nil {
 		return made, err
 	}
 	untold := c.watchDenied(mounts)
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
-	enter := c.enter
-	if c.into != nil { // nobody is born there but children of this process
-		f, err := openProcs(c.into)
-		if err != nil {
-			return made, err
-		}
-		defer f.Close()
-		enter = append(enter[:len(enter):len(enter)], f)
+	if err := way.walk(); err != nil {
+		return made, err
 	}
-	w, err := t.clone(ctx, enter)
+	w, err := t.clone(ctx, way.tasks)
+	way.close()
+	way.into, way.tasks = nil, nil
 	if err != nil {
 		return made, explainFork(err)
 	}
@@ -309,15 +305,6 @@ func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
 	c.d.mu.Unlock()
 	go c.follow()
 	return made, nil
-}
-
-// openProcs opens the file by which a process enters a cgroup.
-func openProcs(dir *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the fork's cgroup: %w", err)
-	}
-	return linux.Raise(os.NewFile(uintptr(fd), "cgroup.procs"))
 }
 
 // explainFork says why an interpreter could not fork itself.
@@ -405,55 +392,6 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Me
 	s.Report()
 	s.Exit()
 	return s
-}
-
-// identityMounts makes the files by which the fork's machine is known, in a file
-// system that the keeper can write to until the fork is adopted: what the fork
-// sees of it are read-only mounts of each.
-func (c *liveCell) identityMounts() (list []*os.File, err error) {
-	fs, err := linux.TmpFS([2]string{"size", "64k"}, [2]string{"mode", "0755"})
-	if err != nil {
-		return nil, fmt.Errorf("cannot make the fork's identity: %w", err)
-	}
-	c.fork.id = fs
-	if err := identify(fs, c.w.Spec.ID, "", c.w.Spec.Hostname); err != nil {
-		return nil, err
-	}
-	for _, f := range idFiles(c.w.Spec.ID, "") {
-		m, err := linux.DetachIn(fs, f.path[len("/etc/"):])
-		if err == nil {
-			err = linux.SetMount(m, linux.MountAttr{ReadOnly: true, NoSUID: true, NoDev: true}, false)
-		}
-		if err == nil {
-			m, err = linux.Raise(m)
-		}
-		if err != nil {
-			return list, err
-		}
-		list = append(list, m)
-	}
-	return list, nil
-}
-
-// identify writes the files by which a fork's machine is known, those that are
-// others than before.
-func identify(fs *os.File, id cell.ID, before, hostname string) error {
-	old := idFiles(id, before)
-	for i, f := range idFiles(id, hostname) {
-		if before != "" && f.text == old[i].text {
-			continue
-		}
-		fd, err := unix.Openat(int(fs.Fd()), f.path[len("/etc/"):], unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o444)
-		if err != nil {
-			return fmt.Errorf("cannot write the fork's identity: %w", err)
-		}
-		_, err = unix.Write(fd, []byte(f.text))
-		unix.Close(fd)
-		if err != nil {
-			return fmt.Errorf("cannot write the fork's identity: %w", err)
-		}
-	}
-	return nil
 }
 
 // follow waits for the end of a fork's interpreter, with which its cell ends.

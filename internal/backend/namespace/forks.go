@@ -266,7 +266,11 @@ func (b *Backend) watch(ctx context.Context, i *kept.Instance, spec cell.Spec, d
 	if len(dirs) == 0 {
 		return nil
 	}
-	_, err := i.Client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &keeper.WatchRequest{Limit: spec.Limits.Disk, Exact: slices.Contains(spec.Asked, "disk"), Quiet: quiet}}, dirs...)
+	req := keeper.WatchRequest{Limit: spec.Limits.Disk, Exact: slices.Contains(spec.Asked, "disk"), Quiet: quiet}
+	if !b.root { // the keeper is of the same user
+		req.Paths = spec.Writes
+	}
+	_, err := i.Client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &req}, dirs...)
 	return err
 }
 

@@ -48,9 +48,14 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
+	way, err := c.entry()
+	defer way.close()
+	if err != nil {
+		return nil, err
+	}
 	s := &linux.Script{Gated: true}
-	s.Stdio([3]*os.File{}, append([]*os.File{c.init.PIDFD}, c.enter...)...)
-	for _, f := range c.enter {
+	s.Stdio([3]*os.File{}, append([]*os.File{c.init.PIDFD}, way.tasks...)...)
+	for _, f := range way.tasks {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags())
@@ -95,7 +100,7 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	s.Gate()
 	s.Exit()
 	st := &Stage{c: c}
-	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Gate: func(pid int) (err error) {
+	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: way.into, Gate: func(pid int) (err error) {
 		if st.mount, err = os.Open(procPath(pid, "ns/mnt")); err == nil {
 			st.root, err = os.OpenFile(procPath(pid, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		}
@@ -189,9 +194,14 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 		defer high[i].Close()
 	}
 	program, more = high[3], high[4:]
+	way, err := c.entry()
+	defer way.close()
+	if err != nil {
+		return nil, err
+	}
 	s := &linux.Script{}
-	s.Stdio([3]*os.File(high[:3]), append(append([]*os.File{c.init.PIDFD, st.mount, program}, more...), c.enter...)...)
-	for _, f := range c.enter {
+	s.Stdio([3]*os.File(high[:3]), append(append([]*os.File{c.init.PIDFD, st.mount, program}, more...), way.tasks...)...)
+	for _, f := range way.tasks {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags()&^unix.CLONE_NEWNS)
@@ -213,7 +223,7 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 		j.shed(s, c.capsOf(j.Caps), c.d.lastCap, filter)
 	}
 	s.ExecFD(int(program.Fd()), args, nil)
-	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: c.into, Share: true})
+	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: way.into, Share: true})
 }
 
 // Net is where the machine on the stage sends its frames, and gets those for it, if

@@ -1,0 +1,115 @@
+package namespace
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/linux"
+)
+
+// forkIdentity is the file system of the files by which a fork's machine is known, as the
+// keeper writes to it. What the fork sees of it are read-only mounts of each file.
+type forkIdentity struct{ mounts *linux.StoredMounts }
+
+// drop takes it away from the keeper; the fork's mounts stay.
+func (i *forkIdentity) drop() {
+	if i != nil {
+		i.mounts.Drop()
+	}
+}
+
+// write writes the files that are others than before.
+func (i *forkIdentity) write(id cell.ID, before, hostname string) error {
+	fs, err := i.mounts.Open(0)
+	if err != nil {
+		return unopened(fmt.Errorf("cannot write the fork's identity: %w", err))
+	}
+	defer fs.Close()
+	return identify(fs, id, before, hostname)
+}
+
+// store is where this keeper keeps mounts; it is made when it is first needed.
+func (d *Driver) store() (*linux.MountStore, error) {
+	d.storing.Lock()
+	defer d.storing.Unlock()
+	var err error
+	if d.mounts == nil {
+		d.mounts, err = linux.NewMountStore()
+	}
+	return d.mounts, err
+}
+
+// KeepMounts implements keeper.MountKeeper.
+func (d *Driver) KeepMounts(mounts []*os.File) (paths []string, drop func(), err error) {
+	s, err := d.store()
+	if err != nil {
+		return nil, nil, unopened(err)
+	}
+	kept, err := s.Keep(mounts...)
+	if err != nil {
+		return nil, nil, unopened(err)
+	}
+	for i := range mounts {
+		paths = append(paths, kept.Path(i))
+	}
+	return paths, kept.Drop, nil
+}
+
+// identityMounts makes the identity of a fork, and returns the mounts that it sees.
+func (c *liveCell) identityMounts() (list []*os.File, err error) {
+	fs, err := linux.TmpFS([2]string{"size", "64k"}, [2]string{"mode", "0755"})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the fork's identity: %w", err)
+	}
+	defer fs.Close()
+	if err := identify(fs, c.w.Spec.ID, "", c.w.Spec.Hostname); err != nil {
+		return nil, err
+	}
+	for _, f := range idFiles(c.w.Spec.ID, "") {
+		m, err := linux.DetachIn(fs, f.path[len("/etc/"):])
+		if err == nil {
+			err = linux.SetMount(m, linux.MountAttr{ReadOnly: true, NoSUID: true, NoDev: true}, false)
+		}
+		if err == nil {
+			m, err = linux.Raise(m)
+		}
+		if err != nil {
+			return list, err
+		}
+		list = append(list, m)
+	}
+	s, err := c.d.store()
+	if err != nil {
+		return list, err
+	}
+	kept, err := s.Keep(fs)
+	if err != nil {
+		return list, err
+	}
+	c.fork.id = &forkIdentity{kept}
+	return list, nil
+}
+
+// identify writes the files by which a fork's machine is known, those that are
+// others than before.
+func identify(fs *os.File, id cell.ID, before, hostname string) error {
+	old := idFiles(id, before)
+	for i, f := range idFiles(id, hostname) {
+		if before != "" && f.text == old[i].text {
+			continue
+		}
+		fd, err := unix.Openat(int(fs.Fd()), f.path[len("/etc/"):], unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o444)
+		if err != nil {
+			return fmt.Errorf("cannot write the fork's identity: %w", err)
+		}
+		_, err = unix.Write(fd, []byte(f.text))
+		unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("cannot write the fork's identity: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package linux
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A MountStore keeps mounts without a descriptor for each. They are attached in a
+// mount namespace that has nothing else in it and that two threads live in: no
+// process sees them, and they vanish with this process. What they show is reached
+// by path below one descriptor. It is safe for concurrent use.
+//
+//	/slots/0, /slots/1, …   directories, made once
+//	/7                      a mount of /slots, for each StoredMounts
+//	/7/0, /7/1, …           the mounts that it keeps
+//
+// The mount of /slots is there so that all are taken away by one call: for each
+// such call the kernel waits until no processor looks at what it takes away, and so
+// does a thread that does nothing else.
+type MountStore struct {
+	keeps, drops *Thread  // both work in "/" of the namespace
+	root         *os.File // "/" of the namespace, as a path (O_PATH)
+
+	// used by keeps alone:
+	next  int // name of the next StoredMounts
+	slots int // directories in slots
+}
+
+// StoredMounts are mounts that a MountStore keeps together.
+type StoredMounts struct {
+	store *MountStore
+	name  string
+	drop  sync.Once
+}
+
+// NewMountStore makes an empty one. It needs CAP_SYS_ADMIN over the caller's mount
+// namespace. The store takes one descriptor, and two threads, until it is closed.
+func NewMountStore() (*MountStore, error) {
+	s := &MountStore{keeps: NewThread(), drops: NewThread()}
+	var ns *os.File
+	var err error
+	s.keeps.Do(func() { ns, err = s.begin() })
+	if err == nil {
+		s.drops.Do(func() { err = s.join(ns) })
+		ns.Close()
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("cannot make a mount namespace: %w", err)
+	}
+	return s, nil
+}
+
+// begin makes the namespace, and returns it.
+func (s *MountStore) begin() (_ *os.File, err error) {
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return nil, os.NewSyscallError("unshare", err)
+	}
+	ns, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			ns.Close()
+		}
+	}()
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return nil, os.NewSyscallError("mount slave", err)
+	}
+	f, err := TmpFS([2]string{"size", "64k"}, [2]string{"mode", "0700"})
+	if err != nil {
+		return nil, err
+	}
+	if s.root, err = Raise(f); err != nil {
+		return nil, err
+	}
+	if err := unix.MoveMount(int(s.root.Fd()), "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, os.NewSyscallError("move_mount", err)
+	}
+	if err := s.forsake(); err != nil {
+		return nil, err
+	}
+	if err := unix.Fchdir(int(s.root.Fd())); err != nil {
+		return nil, os.NewSyscallError("fchdir", err)
+	}
+	return ns, os.NewSyscallError("mkdir", unix.Mkdir("slots", 0o700))
+}
+
+// join brings another thread there.
+func (s *MountStore) join(ns *os.File) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("setns", err)
+	}
+	return os.NewSyscallError("fchdir", unix.Fchdir(int(s.root.Fd())))
+}
+
+// forsake takes the host's mounts out of the namespace, so that none of them is held
+// by it. On a host whose root is the kernel's first file system (initramfs), which
+// can't be replaced, they stay: what the host unmounts is unmounted here, too.
+func (s *MountStore) forsake() error {
+	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	defer unix.Close(old)
+	if err := unix.Fchdir(int(s.root.Fd())); err != nil {
+		return os.NewSyscallError("fchdir", err)
+	}
+	if err := unix.PivotRoot(".", "."); err == unix.EINVAL {
+		return nil
+	} else if err != nil {
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := unix.Fchdir(old); err != nil {
+		return os.NewSyscallError("fchdir", err)
+	}
+	return os.NewSyscallError("umount", unix.Unmount(".", unix.MNT_DETACH))
+}
+
+// Close ends the namespace, and with it all that is kept.
+func (s *MountStore) Close() {
+	s.keeps.Close()
+	s.drops.Close()
+	if s.root != nil {
+		s.root.Close()
+	}
+}
+
+// Keep takes detached mounts. Their files stay the caller's, to be closed; the mounts
+// are there until they are dropped. When it fails nothing is kept, and the mounts are
+// what they were or gone.
+func (s *MountStore) Keep(mounts ...*os.File) (_ *StoredMounts, err error) {
+	m := &StoredMounts{store: s}
+	s.keeps.Do(func() {
+		m.name = strconv.Itoa(s.next)
+		if err = s.keep(m.name, mounts); err == nil {
+			s.next++
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep mounts: %w", err)
+	}
+	return m, nil
+}
+
+func (s *MountStore) keep(name string, mounts []*os.File) (err error) {
+	for ; s.slots < len(mounts); s.slots++ {
+		if err := unix.Mkdir("slots/"+strconv.Itoa(s.slots), 0o700); err != nil {
+			return os.NewSyscallError("mkdir", err)
+		}
+	}
+	dir, err := unix.OpenTree(unix.AT_FDCWD, "slots", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("open_tree", err)
+	}
+	defer unix.Close(dir)
+	if err := unix.Mkdir(name, 0o700); err != nil {
+		return os.NewSyscallError("mkdir", err)
+	}
+	defer func() {
+		if err != nil {
+			s.take(name)
+		}
+	}()
+	if err := unix.MoveMount(dir, "", unix.AT_FDCWD, name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return os.NewSyscallError("move_mount", err)
+	}
+	for i, f := range mounts {
+		if err := unix.MoveMount(int(f.Fd()), "", unix.AT_FDCWD, name+"/"+strconv.Itoa(i), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return &os.PathError{Op: "move_mount", Path: f.Name(), Err: err}
+		}
+	}
+	return nil
+}
+
+// take takes away what has a name.
+func (s *MountStore) take(name string) {
+	unix.Unmount(name, unix.MNT_DETACH)
+	unix.Rmdir(name)
+}
+
+// Path is the root directory of the mount with an index. Whatever it shows, no name in
+// the path is one that it holds.
+func (m *StoredMounts) Path(i int) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(m.store.root.Fd())) + "/" + m.name + "/" + strconv.Itoa(i)
+}
+
+// Open opens it, as a path (O_PATH).
+func (m *StoredMounts) Open(i int) (*os.File, error) {
+	fd, err := unix.Open(m.Path(i), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: m.name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), "mount "+m.name), nil
+}
+
+// Drop takes the mounts away. It may be called again.
+func (m *StoredMounts) Drop() {
+	m.drop.Do(func() {
+		m.store.drops.Do(func() { m.store.take(m.name) })
+	})
+}
