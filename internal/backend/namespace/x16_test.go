@@ -2,6 +2,9 @@ package namespace
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -9,40 +12,61 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/need"
 )
 
-// A keeper has no more descriptors open for a fork than are foreseen for one, and none
-// when it is gone.
+// A keeper has at most four descriptors open for a fork, whatever was done in it, and
+// none when it is gone.
 func TestX16DescriptorsOfForks(t *testing.T) {
 	need.Root(t) // it looks at the descriptors of another process, which keeps others from that
 	g := newGarden(t, "x = 1")
 	g.seal()
 	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
 	g.must(err)
-	open := func() int {
+	open := func() map[string]int {
 		list, err := os.ReadDir(procPath(pid, "fd"))
 		g.must(err)
-		return len(list)
+		kinds := map[string]int{}
+		for _, fd := range list {
+			what, _ := os.Readlink(procPath(pid, "fd/"+fd.Name())) // of one that was closed it is ""
+			if kind, _, is := strings.Cut(what, ":["); is {
+				what = kind
+			}
+			kinds[what]++
+			kinds["all"]++
+		}
+		return kinds
 	}
-	const n = 8
+	g.must(g.unadopted().Remove(t.Context(), "removed")) // what all forks share is there now
+	const n, most = 20, 4
 	before := open()
+	within := func(when string) {
+		t.Helper()
+		if now := open(); now["all"]-before["all"] > n*most {
+			t.Errorf("%d forks %s take %d descriptors:\nbefore %v\nnow %v", n, when, now["all"]-before["all"], before, now)
+		}
+	}
 	var forks []backend.Warmer
 	for range n {
-		f, err := g.warm.Fork(t.Context(), g.child())
+		forks = append(forks, g.unadopted())
+	}
+	within("that wait")
+	for _, f := range forks {
+		_, err := f.Adopt(t.Context(), cell.Adoption{Hostname: "adopted"})
 		g.must(err)
-		forks = append(forks, f)
+		if got := g.says(f, "open('f', 'w').write('12345')"); got != "5" {
+			t.Fatalf("a fork says %s", got)
+		}
+		if st := g.runs(f, "true"); st.Exit == nil || st.Exit.Code != 0 {
+			t.Errorf("a command in a fork: %+v", st)
+		}
 	}
-	waiting := open() - before
-	if keeper.ForksIn(int64(waiting-1), false) >= n {
-		t.Errorf("%d forks that wait take %d descriptors", n, waiting)
-	}
-	t.Logf("%.1f descriptors for each", float64(waiting)/n)
+	within("that were used")
 	for _, f := range forks {
 		g.must(f.Remove(t.Context(), "removed"))
 	}
-	if left := open() - before; left > 1 { // a connection that is being closed
+	if left := open()["all"] - before["all"]; left > 1 { // a connection that is being closed
 		t.Errorf("of %d forks that were removed %d descriptors are left", n, left)
 	}
 }
@@ -50,6 +74,8 @@ func TestX16DescriptorsOfForks(t *testing.T) {
 // That there are no descriptors left is said as what it is, and not as a verdict about
 // isolation.
 func TestX16AShortageSaysNothingAboutIsolation(t *testing.T) {
+	c := &liveCell{w: wire{Landlock: true}, init: &linux.Child{PID: os.Getpid()}, fork: &fork{},
+		cgroup: linux.CgroupPlace{Dirs: []linux.CgroupDir{{Path: t.TempDir()}}}.Cgroup()}
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
@@ -59,10 +85,12 @@ func TestX16AShortageSaysNothingAboutIsolation(t *testing.T) {
 	}
 	_, files := openFiles(os.Getpid())
 	_, _, shared := sharedMemory(os.Getpid())
+	_, entry := c.entry()
+	_, rules := c.rules()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{files, shared} {
+	for _, err := range []error{files, shared, entry, rules} {
 		if cell.KindOf(err) != cell.Unavailable {
 			t.Errorf("with no descriptors left: %v", err)
 		}
@@ -70,4 +98,37 @@ func TestX16AShortageSaysNothingAboutIsolation(t *testing.T) {
 	if _, err := openFiles(1 << 30); cell.KindOf(err) != cell.Denied {
 		t.Errorf("of a process that is gone: %v", err)
 	}
+}
+
+// A cell that was frozen when it was killed ends also when it could not be thawed at
+// once: on version 1 of cgroups nothing frozen dies.
+func TestX16KilledIsThawedAgain(t *testing.T) {
+	group := t.TempDir()
+	sleep := exec.Command("sleep", "3600")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer sleep.Wait()
+	pidfd, err := linux.OpenProcess(sleep.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	c := &liveCell{init: &linux.Child{PID: sleep.Process.Pid, PIDFD: pidfd}, gone: make(chan struct{}),
+		cgroup: linux.CgroupPlace{Dirs: []linux.CgroupDir{{Path: group, V2: true}}}.Cgroup()}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.end()
+	}()
+	state := filepath.Join(group, "cgroup.freeze") // until now there was nothing to write to
+	if err := os.WriteFile(state, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	need.Eventually(t, func() bool {
+		b, _ := os.ReadFile(state)
+		return string(b) == "0"
+	}, "the cell is thawed again")
+	close(c.gone)
+	need.Receive(t, ended, "the end of the cell")
 }
