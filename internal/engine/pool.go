@@ -35,7 +35,7 @@ const (
 	minPooled  = 2                // for a template that is used at all
 	poolShare  = 10               // percent of the memory that may be had, at most
 	wholeShare = 33               // the same where forks are whole sandboxes, which take a tenth of a second and more of two processors to make
-	poolFiles  = 40               // of the files that a keeper may have open, one fork in the pool for so many: it has ten for each
+	poolFiles  = 20               // of the files that a keeper may have open, one fork in the pool for so many: it has four for each, seven with a network
 	poolHold   = time.Minute      // in which as many are wanted as were asked for at once
 	wholeHold  = 5 * time.Minute  // the same where forks are whole sandboxes: a hundred take two minutes to make
 	poolHalf   = 3 * time.Minute  // after which, and that, half as many are

@@ -53,6 +53,7 @@ func (s *Server) fork(req *Request, files []*os.File) (measured json.RawMessage,
 	if err == nil {
 		of, err = s.interpreter(req.Trunk)
 	}
+	defer s.turnToFork()()
 	if err == nil {
 		err = roomFor(1, req.Network != nil)
 	}

@@ -32,6 +32,24 @@ const (
 // of files take some for a while.
 func keptBack(limit int64) int64 { return max(64, limit/8) }
 
+// filesToFork is how many descriptors a fork takes while it is made: those that come
+// with the request, pipes, mounts.
+const filesToFork = 32
+
+// forksAtOnce is how many forks are made at one time: they share half of what is kept
+// back.
+func forksAtOnce(limit int64) int64 { return max(keptBack(limit)/2/filesToFork, 1) }
+
+// turnToFork waits until a fork may be made, and returns what ends its turn.
+func (s *Server) turnToFork() (done func()) {
+	s.sizing.Do(func() {
+		_, limit, _ := openFiles()
+		s.forking = make(chan struct{}, forksAtOnce(limit))
+	})
+	s.forking <- struct{}{}
+	return func() { <-s.forking }
+}
+
 // openFiles says how many descriptors this process has open, and may have.
 func openFiles() (open, limit int64, err error) {
 	var lim unix.Rlimit

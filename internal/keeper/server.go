@@ -42,6 +42,9 @@ type Server struct {
 	closing sync.WaitGroup // gateways that end
 	deaths  deaths
 	buffers sync.Pool // of drains
+
+	sizing  sync.Once     // makes what follows
+	forking chan struct{} // has an element for each fork that is being made
 }
 
 // kept is a living cell.
