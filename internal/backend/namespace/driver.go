@@ -425,19 +425,19 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	list, err := d.List(id)
-	if err != nil {
-		return 0, err
-	}
-	if len(list) == 0 || c.isSealed() { // who is there belongs to those that were forked from it, too
+	if c.isSealed() { // who is there belongs to those that were forked from it, too
 		return 0, nil
 	}
-	if c.fork != nil { // all end with the first
+	list, err := d.List(id)
+	if c.fork != nil && (err != nil || len(list) > 0) { // all end with the first, also when they can't be counted
 		if err := c.init.Kill(); err != nil && err != unix.ESRCH {
 			return 0, err
 		}
 		<-c.gone
-		return len(list), nil
+		return max(len(list), 1), nil
+	}
+	if err != nil || len(list) == 0 {
+		return 0, err
 	}
 	return len(list), c.signalAll(unix.SIGKILL)
 }

@@ -132,3 +132,36 @@ func TestX16KilledIsThawedAgain(t *testing.T) {
 	close(c.gone)
 	need.Receive(t, ended, "the end of the cell")
 }
+
+// A fork can be killed when no descriptor is left to look at its processes.
+func TestX16AForkIsKilledWithoutDescriptors(t *testing.T) {
+	sleep := exec.Command("sleep", "3600")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pidfd, err := linux.OpenProcess(sleep.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	const id = cell.ID("c-0000000000000001")
+	c := &liveCell{init: &linux.Child{PID: sleep.Process.Pid, PIDFD: pidfd}, fork: &fork{}, gone: make(chan struct{})}
+	d := &Driver{cells: map[cell.ID]*liveCell{id: c}}
+	c.d = d
+	go c.follow()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := d.KillAll(id)
+	if serr := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); serr != nil {
+		t.Fatal(serr)
+	}
+	if n != 1 || err != nil {
+		t.Errorf("%d processes were killed, %v", n, err)
+	}
+	sleep.Wait()
+}
