@@ -18,9 +18,12 @@ import (
 //	/7                      a mount of /slots, for each StoredMounts
 //	/7/0, /7/1, …           the mounts that it keeps
 //
+//	/bin/0, /bin/1, …       directories, as many as were ever taken away at once
+//
 // The mount of /slots is there so that all are taken away by one call: for each
-// such call the kernel waits until no processor looks at what it takes away, and so
-// does a thread that does nothing else.
+// such call the kernel waits until no processor looks at what it takes away. A
+// thread that does nothing else makes it, for all that was dropped meanwhile, which
+// it moves to a mount of /bin.
 type MountStore struct {
 	keeps, drops *Thread  // both work in "/" of the namespace
 	root         *os.File // "/" of the namespace, as a path (O_PATH)
@@ -28,6 +31,12 @@ type MountStore struct {
 	// used by keeps alone:
 	next  int // name of the next StoredMounts
 	slots int // directories in slots
+
+	bins int // directories in bin; used by drops alone
+
+	mu      sync.Mutex // guards what follows
+	dropped []string   // names that are to be taken away
+	taking  bool       // drops is at it
 }
 
 // StoredMounts are mounts that a MountStore keeps together.
@@ -88,7 +97,12 @@ func (s *MountStore) begin() (_ *os.File, err error) {
 	if err := unix.Fchdir(int(s.root.Fd())); err != nil {
 		return nil, os.NewSyscallError("fchdir", err)
 	}
-	return ns, os.NewSyscallError("mkdir", unix.Mkdir("slots", 0o700))
+	for _, dir := range []string{"slots", "bin"} {
+		if err := unix.Mkdir(dir, 0o700); err != nil {
+			return nil, os.NewSyscallError("mkdir", err)
+		}
+	}
+	return ns, nil
 }
 
 // join brings another thread there.
@@ -181,6 +195,47 @@ func (s *MountStore) keep(name string, mounts []*os.File) (err error) {
 	return nil
 }
 
+// takeDropped takes away what was dropped, until there is nothing more.
+func (s *MountStore) takeDropped() {
+	for {
+		s.mu.Lock()
+		names := s.dropped
+		s.dropped, s.taking = nil, len(names) > 0
+		s.mu.Unlock()
+		if len(names) == 0 {
+			return
+		}
+		s.collect(names)
+		for _, name := range names { // what could not be moved
+			s.take(name)
+		}
+	}
+}
+
+// collect moves what has one of several names to one place, and takes that away.
+func (s *MountStore) collect(names []string) {
+	if len(names) == 1 {
+		return
+	}
+	bin, err := unix.OpenTree(unix.AT_FDCWD, "bin", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return
+	}
+	defer unix.Close(bin)
+	for ; s.bins < len(names); s.bins++ {
+		if unix.Mkdir("bin/"+strconv.Itoa(s.bins), 0o700) != nil {
+			return
+		}
+	}
+	if unix.MoveMount(bin, "", unix.AT_FDCWD, "bin", unix.MOVE_MOUNT_F_EMPTY_PATH) != nil {
+		return
+	}
+	for i, name := range names {
+		unix.MoveMount(unix.AT_FDCWD, name, unix.AT_FDCWD, "bin/"+strconv.Itoa(i), 0)
+	}
+	unix.Unmount("bin", unix.MNT_DETACH)
+}
+
 // take takes away what has a name.
 func (s *MountStore) take(name string) {
 	unix.Unmount(name, unix.MNT_DETACH)
@@ -202,9 +257,16 @@ func (m *StoredMounts) Open(i int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "mount "+m.name), nil
 }
 
-// Drop takes the mounts away. It may be called again.
+// Drop has the mounts taken away, soon. It may be called again.
 func (m *StoredMounts) Drop() {
 	m.drop.Do(func() {
-		m.store.drops.Do(func() { m.store.take(m.name) })
+		s := m.store
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.dropped = append(s.dropped, m.name)
+		if !s.taking {
+			s.taking = true
+			go s.drops.Do(s.takeDropped)
+		}
 	})
 }
