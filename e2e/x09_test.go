@@ -3,8 +3,8 @@ package e2e
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/need"
 	vmmboot "github.com/pando-dev/pando/internal/vmm/boot"
 )
@@ -30,21 +32,23 @@ const (
 
 // drawers are the programs of testdata/x09-draw, each with the tool that it needs of the
 // host, what is done with it here, the command that a cell runs, and the generators that
-// it renews on SIGUSR1. Those that begin slowly are first: where the processor is emulated
-// each has it for itself until it draws.
-var drawers = []struct {
+// it renews on SIGUSR1. openssl is the generator that a shared OpenSSL is behind.
+type drawer struct {
 	name, title, tool, build, run string
 	renews                        []string
-}{
-	{"python", "Python", "/usr/bin/python3", "", "/usr/bin/python3 draw.py", []string{"numpy.random", "random", "ssl.RAND_bytes"}},
-	{"ruby", "Ruby", "ruby", "", "ruby draw.rb", []string{"Kernel#rand", "OpenSSL::Random"}},
-	{"java", "Java", "javac", "javac Draw.java", "java -XX:TieredStopAtLevel=1 -Xshare:auto Draw", nil},
-	{"node", "Node", "node", "", "node draw.js", nil},
-	{"go", "Go", "go", "CGO_ENABLED=0 go build -o draw-go draw.go", "./draw-go", nil},
-	{"php", "PHP", "php", "", "php draw.php", []string{"mt_rand"}},
-	{"c", "C", "gcc", "gcc -o draw-c draw.c -lcrypto", "./draw-c", []string{"RAND_bytes", "random"}},
-	{"perl", "Perl", "perl", "", "perl draw.pl", []string{"rand"}},
-	{"bash", "bash", "bash", "", "bash draw.sh", []string{"RANDOM"}},
+	openssl                       string
+}
+
+var drawers = []drawer{
+	{"python", "Python", "/usr/bin/python3", "", "/usr/bin/python3 draw.py", []string{"numpy.random", "random", "ssl.RAND_bytes"}, "ssl.RAND_bytes"},
+	{"ruby", "Ruby", "ruby", "", "ruby draw.rb", []string{"Kernel#rand", "OpenSSL::Random"}, "OpenSSL::Random"},
+	{"java", "Java", "javac", "javac Draw.java", "java -XX:TieredStopAtLevel=1 -Xshare:auto Draw", nil, ""},
+	{"node", "Node", "node", "", "node draw.js", nil, ""},
+	{"go", "Go", "go", "CGO_ENABLED=0 go build -o draw-go draw.go", "./draw-go", nil, ""},
+	{"php", "PHP", "php", "", "php draw.php", []string{"mt_rand"}, "openssl_random_pseudo_bytes"},
+	{"c", "C", "gcc", "gcc -o draw-c draw.c -lcrypto", "./draw-c", []string{"RAND_bytes", "random"}, "RAND_bytes"},
+	{"perl", "Perl", "perl", "", "perl draw.pl", []string{"rand"}, ""},
+	{"bash", "bash", "bash", "", "bash draw.sh", []string{"RANDOM"}, ""},
 }
 
 // draws are the values of each generator, in their order.
@@ -97,7 +101,9 @@ func verdict(t *testing.T, name string, before int, all ...[]string) string {
 }
 
 // A source and its copies draw, and what they draw is compared: the table of the
-// documentation says what was measured, and nothing else. PANDO_UPDATE=1 writes it.
+// documentation says what was measured, and nothing else. PANDO_UPDATE=1 writes it. Each
+// program has a cell of its own, since a machine that is emulated takes long for more:
+// -run TestX09RandomnessInCopies/microvm/java measures one.
 func TestX09RandomnessInCopies(t *testing.T) {
 	table := readTable(t)
 	for _, backend := range []string{"namespace", "gvisor", "microvm"} {
@@ -111,62 +117,121 @@ func TestX09RandomnessInCopies(t *testing.T) {
 					t.Skip("needs a kernel for machines")
 				}
 			}
-			h := newHost(t)
-			h.env = append(h.env, "PATH="+filepath.Dir(h.bin)+":/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-			h.must(os.CopyFS(h.src, os.DirFS("testdata/x09-draw")))
-			if backend != "namespace" {
-				measurePrograms(t, h, backend, table)
+			measure := func(name, tool, title string, f func(t *testing.T, h *host)) {
+				if _, err := exec.LookPath(tool); err != nil {
+					t.Logf("not measured: %s, %v", title, err)
+					return
+				}
+				t.Run(name, func(t *testing.T) {
+					h := newHost(t)
+					h.env = append(h.env, "PATH="+filepath.Dir(h.bin)+":/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+					h.must(os.CopyFS(h.src, os.DirFS("testdata/x09-draw")))
+					f(t, h)
+					table.write(t)
+				})
 			}
-			measureInterpreter(t, h, backend, "python", "Python of `pando eval`", "interp.py", "draws()", table)
-			if backend != "namespace" { // which does not copy threads
-				measureInterpreter(t, h, backend, "node", "Node of `pando eval`", "interp.js", "draws()", table)
+			const python, node = "Python of `pando eval`", "Node of `pando eval`"
+			measure("eval-python", "/usr/bin/python3", python, func(t *testing.T, h *host) {
+				measureInterpreter(t, h, backend, "python", python, "interp.py", "draws()", table)
+			})
+			if backend == "namespace" { // which copies no threads, and no other programs
+				return
+			}
+			measure("eval-node", "node", node, func(t *testing.T, h *host) {
+				measureInterpreter(t, h, backend, "node", node, "interp.js", "draws()", table)
+			})
+			for _, d := range drawers {
+				measure(d.name, d.tool, d.title, func(t *testing.T, h *host) { measureProgram(t, h, backend, d, table) })
 			}
 		})
 	}
 }
 
-// measurePrograms copies a cell in which all programs draw: as they are, and with a signal
-// to those that have a handler.
-func measurePrograms(t *testing.T, h *host, backend string, table *table) {
-	var start, logs, told []string
-	renews, titles := map[string][]string{}, map[string]string{}
-	for _, d := range drawers {
-		if _, err := exec.LookPath(d.tool); err != nil {
-			t.Logf("not measured: %s, %v", d.title, err)
-			continue
-		}
-		if d.build != "" {
-			h.sh(d.build)
-		}
-		log := "log-" + d.name
-		start = append(start, fmt.Sprintf("setsid %s >out-%s 2>&1 & echo $! >pid-%[2]s; until test -s %[3]s; do sleep 0.2; done", d.run, d.name, log))
-		logs, titles[log], renews[log] = append(logs, log), d.title, d.renews
-		if d.renews != nil {
-			told = append(told, "$(cat pid-"+d.name+")")
-		}
+// measureProgram copies a cell in which a program draws: while the cell goes on, out of a
+// checkpoint and back to it, and with a signal to a program that has a handler. What is
+// said of the copies must be so.
+func measureProgram(t *testing.T, h *host, backend string, d drawer, table *table) {
+	if d.build != "" {
+		h.sh(d.build)
 	}
-	h.pando("run", "--backend", backend, "--cell", "n", "--", "sh", "-c", strings.Join(start, "\n"))
-	count := "for f in " + strings.Join(logs, " ") + "; do wc -l <$f >$f.before; done"
-	h.pando("branch", "n", "-n", "2", "--name", "b", "--at-fork", count)
-	for log, d := range drawnBy(t, h, logs, "n", "b-1", "b-2") {
-		for _, g := range slices.Sorted(maps.Keys(d.all[0])) {
-			table.note(t, titles[log], g, backend, verdict(t, titles[log]+" "+g, d.before, d.all[0][g], d.all[1][g], d.all[2][g]))
-		}
+	log := "log-" + d.name
+	h.pando("run", "--backend", backend, "--cell", "n", "--", "sh", "-c",
+		fmt.Sprintf("setsid %s >out 2>&1 & echo $! >pid; until test -s %s; do kill -0 $! || { cat out; exit 1; }; sleep 0.2; done", d.run, log))
+	pid := strings.TrimSpace(h.inCell("n", "cat pid"))
+	count := "wc -l <" + log + " >before"
+
+	b := decoded[api.BranchResult](h, "branch", "n", "-n", "2", "--name", "b", "--at-fork", count)
+	branched := verdicts(t, d.title, drawnBy(t, h, log, "n", "b-1", "b-2"))
+	for _, g := range slices.Sorted(maps.Keys(branched)) {
+		table.note(t, d.title, g, backend, branched[g])
 	}
+	said(t, h, d, pid, branched, b.Inherited, b.Renewed, "b-1", "b-2")
 	h.pando("rm", "b-1", "b-2", "--yes")
-	table.write(t)
-	logs = slices.DeleteFunc(logs, func(log string) bool { return renews[log] == nil })
-	h.pando("branch", "n", "-n", "2", "--name", "r", "--at-fork", count+"; kill -USR1 "+strings.Join(told, " "))
-	for log, d := range drawnBy(t, h, logs, "n", "r-1", "r-2") {
-		for _, g := range renews[log] {
-			if len(d.all[0][g]) > 0 { // numpy may not be there
-				name := titles[log] + ", told by `--at-fork`"
-				table.note(t, name, g, backend, verdict(t, name+" "+g, d.before, d.all[0][g], d.all[1][g], d.all[2][g]))
-			}
+
+	c := decoded[api.Checkpoint](h, "checkpoint", "n")
+	at := fmt.Sprintf("n@%d", c.Number)
+	f := decoded[api.ForkResult](h, "fork", at, "-n", "2", "--name", "f", "--at-fork", count)
+	r := decoded[api.RestoreResult](h, "restore", at, "-y", "--at-fork", count)
+	if r.Memory != api.MemoryRestored {
+		t.Fatalf("%s: restored without memory: %s", at, r.Memory)
+	}
+	forked := verdicts(t, d.title, drawnBy(t, h, log, "n", "f-1", "f-2"))
+	if !maps.Equal(forked, branched) {
+		t.Errorf("%s: in branches %v, in copies of a checkpoint %v", d.title, branched, forked)
+	}
+	said(t, h, d, pid, forked, f.Inherited, f.Renewed, "f-1", "f-2")
+	said(t, h, d, pid, forked, r.Inherited, r.Renewed) // its cell is no copy, and has no certificate
+	h.pando("rm", "f-1", "f-2", "--yes")
+
+	if d.renews == nil {
+		return
+	}
+	h.pando("branch", "n", "-n", "2", "--name", "r", "--at-fork", count+"; kill -USR1 $(cat pid)")
+	told := verdicts(t, d.title, drawnBy(t, h, log, "n", "r-1", "r-2"))
+	for _, g := range d.renews {
+		if told[g] != "" { // numpy may not be there
+			table.note(t, d.title+", told by `--at-fork`", g, backend, told[g])
 		}
 	}
-	h.pando("rm", "n", "r-1", "r-2", "--yes")
-	table.write(t)
+}
+
+// said compares what is said of copies with what their program drew, which has the number
+// pid there: what it has in common with others is named as inherited, by who makes them
+// and in each certificate, and what is named as renewed is fresh.
+func said(t *testing.T, h *host, d drawer, pid string, verdicts map[string]string, inherited, renewed []string, copies ...string) {
+	t.Helper()
+	of := func(lines []string) []string {
+		return slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
+			_, numbers, ok := strings.Cut(l, ", process")
+			return !ok || !slices.Contains(strings.FieldsFunc(numbers, func(r rune) bool { return r < '0' || r > '9' }), pid)
+		})
+	}
+	t.Logf("%s in %v, process %s: %v; inherited %q, renewed %q", d.title, copies, pid, verdicts, of(inherited), of(renewed))
+	for g, v := range verdicts {
+		if v != fresh && len(of(inherited)) == 0 {
+			t.Errorf("%s %s is %s in %v, and nothing says so: inherited %q, renewed %q", d.title, g, v, copies, inherited, renewed)
+		}
+		if d.openssl == g && (v == fresh) != (len(of(renewed)) > 0) {
+			t.Errorf("%s %s is %s in %v, and what is named as renewed is %q", d.title, g, v, copies, renewed)
+		}
+	}
+	for _, c := range copies {
+		var cert cell.Certificate
+		h.must(json.Unmarshal(h.cell(c).Certificate, &cert))
+		if !slices.Equal(of(cert.Inherited()), of(inherited)) || !slices.Equal(of(cert.Renewed()), of(renewed)) {
+			t.Errorf("%s: the certificate has inherited %q, renewed %q; its maker was told %q, %q", c, cert.Inherited(), cert.Renewed(), inherited, renewed)
+		}
+	}
+}
+
+// verdicts is verdict of each generator of a program.
+func verdicts(t *testing.T, title string, d drawn) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for g := range d.all[0] {
+		out[g] = verdict(t, title+" "+g, d.before, d.all[0][g], d.all[1][g], d.all[2][g])
+	}
+	return out
 }
 
 // drawn is what a program has drawn in a source and in its copies.
@@ -175,54 +240,28 @@ type drawn struct {
 	before int // how many values of each generator the copies had at first
 }
 
-// drawnBy waits until the programs have gone on in a source and its copies, and returns
-// what each has drawn. An emulated machine takes long for each command: there is one.
-func drawnBy(t *testing.T, h *host, logs []string, source string, copies ...string) iter.Seq2[string, drawn] {
+// drawnBy waits until a program has gone on in a source and its copies, and returns what
+// each has drawn. The file "before" of each copy has how many lines it began with.
+func drawnBy(t *testing.T, h *host, log string, cells ...string) (out drawn) {
 	t.Helper()
-	out := map[string]*drawn{}
-	lines := map[string]int{}
-	for _, c := range copies {
-		for i, n := range strings.Fields(h.inCell(c, "for f in "+strings.Join(logs, " ")+"; do cat $f.before; done")) {
-			k, err := strconv.Atoi(n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines[logs[i]] = max(lines[logs[i]], k)
+	lines := 0
+	for _, c := range cells[1:] {
+		n, err := strconv.Atoi(strings.TrimSpace(h.inCell(c, "cat before")))
+		if err != nil {
+			t.Fatal(err)
 		}
+		lines = max(lines, n)
 	}
-	for _, c := range append([]string{source}, copies...) {
-		var script strings.Builder
-		for _, log := range logs {
-			fmt.Fprintf(&script, "g=$(head -n 20 %[1]s | cut -d' ' -f1 | sort -u | wc -l); until test $(wc -l <%[1]s) -ge $((%[2]d+15*g)); do sleep 0.5; done; echo == %[1]s; cat %[1]s\n", log, lines[log])
-		}
-		for part := range strings.SplitSeq(h.inCell(c, script.String()), "== ") {
-			log, text, _ := strings.Cut(part, "\n")
-			if !slices.Contains(logs, log) {
-				continue
-			}
-			if out[log] == nil {
-				out[log] = &drawn{}
-			}
-			out[log].all = append(out[log].all, parseDraws(text))
-		}
+	for _, c := range cells {
+		script := fmt.Sprintf("g=$(head -n 20 %[1]s | cut -d' ' -f1 | sort -u | wc -l); until test $(wc -l <%[1]s) -ge $((%[2]d+15*g)); do sleep 0.5; done; cat %[1]s", log, lines)
+		out.all = append(out.all, parseDraws(h.inCell(c, script)))
 	}
-	return func(yield func(string, drawn) bool) {
-		for _, log := range logs {
-			d := out[log]
-			d.before = lines[log] / len(d.all[0])
-			if !yield(log, *d) {
-				return
-			}
-		}
-	}
+	out.before = lines / len(out.all[0])
+	return out
 }
 
 // measureInterpreter copies a cell's interpreter that has drawn.
 func measureInterpreter(t *testing.T, h *host, backend, kind, title, setup, draw string, table *table) {
-	if _, err := exec.LookPath(map[string]string{"python": "/usr/bin/python3", "node": "node"}[kind]); err != nil {
-		t.Logf("not measured: %s, %v", title, err)
-		return
-	}
 	h.pando("template", "build", "warm-"+kind, "--backend", backend, "--warm", kind, "--setup", "@"+filepath.Join(h.src, setup))
 	h.pando("fork", "warm-"+kind, "-n", "2", "--name", "i")
 	h.pando("branch", "i-1", "-n", "1", "--name", "j")
@@ -233,8 +272,6 @@ func measureInterpreter(t *testing.T, h *host, backend, kind, title, setup, draw
 	for _, g := range slices.Sorted(maps.Keys(all[0])) {
 		table.note(t, title, g, backend, verdict(t, title+" "+g, -1, all[0][g], all[1][g], all[2][g]))
 	}
-	h.pando("template", "rm", "warm-"+kind, "--cascade")
-	table.write(t)
 }
 
 // table is the one of randomnessDoc.
