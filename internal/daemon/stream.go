@@ -90,10 +90,10 @@ type liner struct {
 	w      http.ResponseWriter
 	cancel context.CancelCauseFunc // when nobody reads
 
-	first sync.Once // makes what follows, and has somebody write
+	first sync.Once            // makes what follows, and has somebody write
 	lines chan *api.StreamLine // nil: the headers alone
-	end   chan struct{} // closed when the work is done
-	gone  chan struct{} // closed when nothing is written any more
+	end   chan struct{}        // closed when the work is done
+	gone  chan struct{}        // closed when nothing is written any more
 
 	// Of write while that goes on, then of the request.
 	begun bool
