@@ -152,7 +152,7 @@ func (c *Client) accept(ctx context.Context, media, method, path string, q url.V
 	case io.Reader:
 		body, kind, send = v, "application/x-tar", c.http.Do
 	default:
-		b, err := json.Marshal(v)
+		b, err := encode(v)
 		if err != nil {
 			return nil, err
 		}

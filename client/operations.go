@@ -27,7 +27,7 @@ func (c *Client) Begin(ctx context.Context, kind, of string, req any) (out api.O
 		if a, b := strings.Index(path, "{"), strings.Index(path, "}"); a > 0 {
 			path = path[:a] + segment(of) + path[b+1:]
 		}
-		b, err := json.Marshal(req)
+		b, err := encode(req)
 		if err != nil {
 			return out, err
 		}

@@ -136,3 +136,14 @@ func termOnly() []string {
 	}
 	return nil
 }
+
+// callerEnv is the environment of this process, of which the daemon takes what names
+// tools and terminals. Bytes that are not UTF-8 are replaced: no request fails for a
+// variable that the caller did not name.
+func callerEnv() []string {
+	env := os.Environ()
+	for i, v := range env {
+		env[i] = strings.ToValidUTF8(v, "\ufffd")
+	}
+	return env
+}

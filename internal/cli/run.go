@@ -71,7 +71,7 @@ daemon.`,
 			}
 			req.Prefer = os.Getenv(backendVar)
 			if !a.remote { // what is here means nothing there
-				req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+				req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 			}
 			if req.DryRun {
 				return a.planRun(cmd.Context(), req)

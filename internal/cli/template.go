@@ -187,7 +187,7 @@ func (a *app) completeTemplate(req *api.TemplateRequest, setup bool, policyFile 
 	}
 	req.Env = append(req.Env, more...)
 	if !a.remote { // what is here means nothing there
-		req.CallerEnv, req.CallerDir = os.Environ(), a.dir
+		req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 	}
 	return nil
 }

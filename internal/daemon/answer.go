@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,9 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	}
 	if err == nil {
 		err = d.takes(route)
+	}
+	if err == nil {
+		err = textQuery(r.URL.Query())
 	}
 	if err == nil {
 		out, err = route.handle(d.as(r), w, r)
@@ -189,7 +193,14 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	if err := typed(r, "application/json"); err != nil {
 		return v, err
 	}
-	dec := json.NewDecoder(r.Body) // which answer has bounded
+	body, err := io.ReadAll(r.Body) // which answer has bounded
+	if err != nil {
+		return v, unread(err)
+	}
+	if !isText(body) {
+		return v, notText("the request")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(&v)
 	if errors.Is(err, io.EOF) {
