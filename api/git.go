@@ -24,4 +24,17 @@ type CellCommits struct {
 	More     bool     `json:"more,omitempty"`  // there are others that are not counted: in packs that git made in the cell, or more than 10000
 	Branches []string `json:"branches"`        // that have them; "HEAD" for a detached one
 	Since    string   `json:"since,omitempty"` // the commit that the cell had checked out before; none when there was none
+	// Submodules are those in which commits were made, which are in no bundle of the
+	// repository's branches. Commits does not count theirs.
+	Submodules []SubmoduleCommits `json:"submodules,omitempty"`
+}
+
+// SubmoduleCommits are commits that were made in a submodule of a cell's repository, as
+// CellCommits.
+type SubmoduleCommits struct {
+	Path     string   `json:"path"` // of its folder, relative to the repository
+	Commits  int      `json:"commits"`
+	More     bool     `json:"more,omitempty"`
+	Branches []string `json:"branches"`
+	Since    string   `json:"since,omitempty"`
 }

@@ -17,7 +17,7 @@ func encode(v any) ([]byte, error) {
 	}
 	if changed := replaced(b); changed != "" {
 		return nil, &api.Error{Kind: "invalid", Message: "cannot send " + changed + ": it is not UTF-8",
-			Hint: "name such a file from within the cell: sh -c with a pattern, or printf 'caf\\351'; or name its folder"}
+			Hint: "name such a file from within the cell, as sh -c 'cat caf*' does, or name its folder; a source directory needs another name"}
 	}
 	return b, nil
 }

@@ -20,6 +20,9 @@ func (a *app) dfCmd() *cobra.Command {
 are of allocated blocks. What several things have in common is counted once, as
 "shared"; with -v each thing says how much it shares.
 
+FREEABLE is what is removed when the state outgrows its budget. pando gc removes what
+nothing needs any more; the rest, pando df -v says how.
+
 The state has a budget: pando serve --max-state, a tenth of the disk if nothing is
 said. At nine tenths of it run, ls, df and doctor say what is removed next. Above it
 that is removed, the longest unused first, when something new begins: results and
@@ -54,6 +57,7 @@ func (a *app) showDisk(w io.Writer, d api.Disk, verbose bool) {
 		t.flush()
 	}
 	fmt.Fprintf(w, "\n%s holds %s of %s; the disk has %s free\n", d.State, size(d.Held), size(d.Budget), size(d.Free))
+	fmt.Fprintf(w, "FREEABLE is removed when the state outgrows its budget; pando gc frees %s now\n", size(d.Freeable))
 	if len(d.Removed) > 0 {
 		fmt.Fprintln(w, "removed to stay within the budget, latest first:")
 		for _, o := range d.Removed {

@@ -40,6 +40,20 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 	if c == nil {
 		return
 	}
+	if len(c.Branches) > 0 {
+		a.sayCommitsIn(before, cell, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since}, "")
+	}
+	for i, s := range c.Submodules[:min(len(c.Submodules), namedBranches)] {
+		a.sayCommitsIn(before, cell, s, fmt.Sprintf("-%d", i+1))
+	}
+	if more := len(c.Submodules) - namedBranches; more > 0 {
+		a.say("%sand in %s", before, plural(more, "other submodule"))
+	}
+}
+
+// sayCommitsIn is sayCommits for one repository, the submodule's at c.Path or with "" the
+// cell's own. part tells its file from the others'.
+func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, part string) {
 	names := make([]string, 0, namedBranches)
 	words := make([]string, 0, namedBranches)
 	for _, b := range c.Branches[:min(len(c.Branches), namedBranches)] {
@@ -71,8 +85,12 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 	if c.Since != "" {
 		since = " --not " + c.Since[:min(len(c.Since), 10)]
 	}
-	bundle := shellWord("/tmp/" + cell + ".bundle")
-	a.say("%s%s %s made in the cell (%s); accept brings their files, not the commits", before, many, were, in)
-	a.say("%sto take %s instead of accept --apply: pando exec -n %s -- git bundle create -q - %s%s >%s && git fetch %s %s, then git merge FETCH_HEAD",
-		before, them, shellWord(cell), refs, since, bundle, bundle, refs)
+	bundle := shellWord("/tmp/" + cell + part + ".bundle")
+	git, where := "git", "in the cell"
+	if c.Path != "" {
+		git, where = "git -C "+shellWord(c.Path), "in the cell's submodule "+printable(c.Path)
+	}
+	a.say("%s%s %s made %s (%s); accept brings their files, not the commits", before, many, were, where, in)
+	a.say("%sto take %s instead of accept --apply: pando exec -n %s -- %s bundle create -q - %s%s >%s && %s fetch %s %s, then %s merge FETCH_HEAD",
+		before, them, shellWord(cell), git, refs, since, bundle, git, bundle, refs, git)
 }

@@ -29,6 +29,10 @@ to take them instead of accept --apply: pando exec -n web -- git bundle create -
 			`commits were made in the cell (branches a, b, c, d, e and 2 more); accept brings their files, not the commits
 to take them instead of accept --apply: pando exec -n web -- git bundle create -q - a b c d e >/tmp/web.bundle && git fetch /tmp/web.bundle a b c d e, then git merge FETCH_HEAD
 `},
+		{api.CellCommits{Branches: []string{}, Submodules: []api.SubmoduleCommits{{Path: "lib/$(id)", Commits: 1, Branches: []string{"HEAD"}, Since: strings.Repeat("ab", 20)}}},
+			`1 commit was made in the cell's submodule lib/$(id) (branch HEAD); accept brings their files, not the commits
+to take it instead of accept --apply: pando exec -n web -- git -C 'lib/$(id)' bundle create -q - HEAD --not ababababab >/tmp/web-1.bundle && git -C 'lib/$(id)' fetch /tmp/web-1.bundle HEAD, then git -C 'lib/$(id)' merge FETCH_HEAD
+`},
 	} {
 		var said bytes.Buffer
 		a := &app{stderr: &said}

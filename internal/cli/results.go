@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,22 @@ func (a *app) confirm(question string) (bool, error) {
 
 // isRun reports whether a selector names a run rather than a cell.
 func isRun(sel string) bool { return strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") }
+
+// checkpointNumber is N of N, @N or CELL@N, where cell is the cell that is looked at.
+func checkpointNumber(s, cell string) (int, error) {
+	name, number, ok := strings.Cut(s, "@")
+	if !ok {
+		name, number = "", s
+	}
+	n, err := strconv.Atoi(number)
+	switch {
+	case name != "" && name != cell:
+		return 0, usage("%q is not of cell %s: two cells are not compared with each other; pando history %s shows the numbers of its checkpoints", s, cell, cell)
+	case err != nil || n < 1:
+		return 0, usage("%q is no number of a checkpoint of %s; pando history %s shows the numbers", s, cell, cell)
+	}
+	return n, nil
+}
 
 func (a *app) diffCmd() *cobra.Command {
 	var stat, patch, ignored bool
@@ -76,9 +93,9 @@ named on stderr: --include PATH lets it in.`,
 			}
 			for i, to := range []*int{&o.From, &o.To} {
 				if len(args) > i+1 {
-					n, err := strconv.Atoi(strings.TrimPrefix(args[i+1], "@"))
-					if err != nil || n < 1 {
-						return usage("%q is no number of a checkpoint of %s, and two cells are not compared with each other; pando history %s shows the numbers", args[i+1], sel, sel)
+					n, err := checkpointNumber(args[i+1], sel)
+					if err != nil {
+						return err
 					}
 					*to = n
 				}
@@ -151,6 +168,20 @@ func (a *app) page(text string, raw bool) {
 	}
 }
 
+// noPart is err, or that a result is accepted as a whole, when what was taken for the name
+// of a cell looks like a path.
+func noPart(err error, name string) error {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok || e.Kind != "invalid" && e.Kind != "not-found" {
+		return err
+	}
+	if _, missing := os.Lstat(name); name == "" || missing != nil && !strings.ContainsRune(name, '/') {
+		return err
+	}
+	return &api.Error{Kind: e.Kind, Message: e.Message + "; a result is accepted as a whole, and not by paths",
+		Hint: "to take a part, in the top folder: pando diff --patch | git apply --include=" + shellWord(name)}
+}
+
 func (a *app) acceptCmd() *cobra.Command {
 	var req api.AcceptRequest
 	c := &cobra.Command{
@@ -186,7 +217,7 @@ opened. --strict holds all of them back.`,
 			}
 			res, err := do(cmd.Context(), arg(args), req)
 			if err != nil {
-				return err
+				return noPart(err, arg(args))
 			}
 			return a.print(res, func(w io.Writer) {
 				verb := "applied"

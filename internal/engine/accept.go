@@ -366,7 +366,9 @@ func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
 	case r != nil && r.In.After == "":
 		return unfinished(r, c)
 	case r != nil && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)):
-		return decided(r, c)
+		if !r.offersNothing() { // else there is nothing to get back
+			return decided(r, c)
+		}
 	case r != nil: // it was accepted; and somebody may have taken back by hand what was applied
 		return nil
 	}

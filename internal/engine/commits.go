@@ -18,10 +18,38 @@ import (
 const maxCommits = 10000
 
 // commitsMade finds the commits that are on branches of the workspace's repository in after
-// and were not in base. It reads git's files, and executes nothing. Its cost is that of the
-// commits; when no branch moved, that of three lookups. It is nil when there are none.
+// and were not in base, and those in submodules that base has. It reads git's files, and
+// executes nothing. Its cost is that of the commits; where no branch moved, that of three
+// lookups for each repository. It is nil when there are none.
 func commitsMade(base, after workspace.Side) (*api.CellCommits, error) {
-	old, now := newGitFiles(base), newGitFiles(after)
+	old := newGitFiles(base, gitFolder)
+	out, err := commitsSince(old, newGitFiles(after, gitFolder))
+	if err != nil {
+		return nil, err
+	}
+	modules, err := old.submodules()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range modules {
+		was := newGitFiles(base, dir)
+		made, err := commitsSince(was, newGitFiles(after, dir))
+		if err != nil {
+			return nil, err
+		}
+		if made == nil {
+			continue
+		}
+		if out == nil {
+			out = &api.CellCommits{Branches: []string{}}
+		}
+		out.Submodules = append(out.Submodules, api.SubmoduleCommits{Path: was.workTree(), Commits: made.Commits, More: made.More, Branches: made.Branches, Since: made.Since})
+	}
+	return out, nil
+}
+
+// commitsSince finds the commits that are on branches of now and were not in old.
+func commitsSince(old, now *gitFiles) (*api.CellCommits, error) {
 	if same, err := now.sameRefs(old); same || err != nil {
 		return nil, err
 	}
@@ -108,22 +136,26 @@ func (w *commitWalk) from(tip string) {
 	}
 }
 
-// gitFiles reads the files in the ".git" of a workspace.
+// gitFolder is where the repository of a workspace has its files.
+const gitFolder = ".git"
+
+// gitFiles reads the files of a repository in a workspace, which are in the folder dir.
 type gitFiles struct {
 	workspace.Side
+	dir  string
 	find *workspace.Finder
 }
 
-func newGitFiles(s workspace.Side) *gitFiles { return &gitFiles{s, s.Tree.Finder()} }
+func newGitFiles(s workspace.Side, dir string) *gitFiles { return &gitFiles{s, dir, s.Tree.Finder()} }
 
 func (g *gitFiles) there(name string) bool {
-	_, err := g.find.Lookup(".git/" + name)
+	_, err := g.find.Lookup(g.dir + "/" + name)
 	return err == nil
 }
 
 // read implements gitdir.ReadFile.
 func (g *gitFiles) read(name string) ([]byte, error) {
-	path := ".git/" + name
+	path := g.dir + "/" + name
 	e, err := g.find.Lookup(path)
 	if cell.KindOf(err) == cell.NotFound || err == nil && e.Type == workspace.Folder {
 		return nil, fs.ErrNotExist
@@ -157,8 +189,8 @@ func (g *gitFiles) head() (gitdir.Head, error) {
 // sameRefs reports whether two states have the same HEAD and the same branches.
 func (g *gitFiles) sameRefs(o *gitFiles) (bool, error) {
 	for _, name := range []string{"HEAD", "packed-refs", "refs/heads"} {
-		a, errA := g.find.Lookup(".git/" + name)
-		b, errB := o.find.Lookup(".git/" + name)
+		a, errA := g.find.Lookup(g.dir + "/" + name)
+		b, errB := o.find.Lookup(o.dir + "/" + name)
 		for _, err := range []error{errA, errB} {
 			if err != nil && cell.KindOf(err) != cell.NotFound {
 				return false, err
@@ -184,17 +216,17 @@ func (g *gitFiles) refs(below string) (map[string]string, error) {
 		}
 	}
 	looked := 0
-	err = g.Tree.Walk(".git/"+below, func(path string, e workspace.Entry) error {
+	err = g.Tree.Walk(g.dir+"/"+below, func(path string, e workspace.Entry) error {
 		if e.Type != workspace.File || e.Size > maxRef {
 			return nil
 		}
-		name := strings.TrimPrefix(path, ".git/")
+		name := strings.TrimPrefix(path, g.dir+"/")
 		b, err := g.read(name)
 		if id := gitdir.ParseRef(name, b); id != "" {
 			out[name] = id
 		}
 		if looked++; looked > maxLoose {
-			return bound.Exceed(".git/"+below, maxLoose, "refs in files of their own")
+			return bound.Exceed(g.dir+"/"+below, maxLoose, "refs in files of their own")
 		}
 		return err
 	})
@@ -212,8 +244,8 @@ const (
 // newPacks reports whether there are packs of objects that o has not.
 func (g *gitFiles) newPacks(o *gitFiles) (bool, error) {
 	found := false
-	err := g.Tree.Walk(".git/objects/pack", func(path string, e workspace.Entry) error {
-		if strings.HasSuffix(path, ".pack") && !o.there(strings.TrimPrefix(path, ".git/")) {
+	err := g.Tree.Walk(g.dir+"/objects/pack", func(path string, e workspace.Entry) error {
+		if strings.HasSuffix(path, ".pack") && !o.there(strings.TrimPrefix(path, g.dir+"/")) {
 			found = true
 		}
 		return nil
@@ -226,7 +258,7 @@ func (g *gitFiles) newPacks(o *gitFiles) (bool, error) {
 
 // parents are those of a commit that is in a file of its own.
 func (g *gitFiles) parents(id string) ([]string, error) {
-	path := ".git/" + gitdir.LooseObject(id)
+	path := g.dir + "/" + gitdir.LooseObject(id)
 	e, err := g.find.Lookup(path)
 	if err != nil {
 		return nil, err

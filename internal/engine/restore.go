@@ -327,7 +327,7 @@ func (e *Engine) beforeLatest(ctx context.Context, c *Cell) (int, error) {
 	}
 	up, err := e.reg.checkpoint(head.Parent)
 	if head.Parent == "" || err == nil && up.Cell != c.ID {
-		return 0, cell.Errorf(cell.Conflict, "engine.Undo", "", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
+		return 0, cell.Errorf(cell.Conflict, "engine.Undo", "`pando runs` lists the runs of all cells; what was applied is taken back with pando revert", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
 	}
 	return up.Number, err
 }
