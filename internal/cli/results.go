@@ -45,11 +45,8 @@ func checkpointNumber(s, cell string) (int, error) {
 		name, number = "", s
 	}
 	n, err := strconv.Atoi(number)
-	switch {
-	case name != "" && name != cell:
-		return 0, usage("%q is not of cell %s: two cells are not compared with each other; pando history %s shows the numbers of its checkpoints", s, cell, cell)
-	case err != nil || n < 1:
-		return 0, usage("%q is no number of a checkpoint of %s; pando history %s shows the numbers", s, cell, cell)
+	if name != "" && name != cell || err != nil || n < 1 {
+		return 0, usage("%q is no number of a checkpoint of %s, and two cells are not compared with each other; pando history %s shows the numbers", s, cell, cell)
 	}
 	return n, nil
 }
