@@ -107,6 +107,19 @@ func (e *Engine) MayEval(id cell.ID, kind string) error {
 	return e.takesCode(&c, kind)
 }
 
+// MayEval: see Engine.
+func (v *View) MayEval(id cell.ID, kind string) error {
+	if err := v.Enter(id); err != nil {
+		return err
+	}
+	return v.e.MayEval(id, kind)
+}
+
+// Eval: see Engine.
+func (v *View) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
+	return entered(v, id, func() (api.EvalResult, error) { return v.e.Eval(ctx, id, req, out) })
+}
+
 // takesCode refuses code that the interpreter of a cell is of the wrong kind for, or
 // stands still for.
 func (e *Engine) takesCode(c *Cell, kind string) error {

@@ -685,19 +685,6 @@ func (v *View) AttachExec(id string, input bool) (*Attachment, error) {
 	return v.e.AttachExec(id, input)
 }
 
-// MayEval: see Engine.
-func (v *View) MayEval(id cell.ID, kind string) error {
-	if err := v.Enter(id); err != nil {
-		return err
-	}
-	return v.e.MayEval(id, kind)
-}
-
-// Eval: see Engine.
-func (v *View) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out func(api.StreamLine)) (api.EvalResult, error) {
-	return entered(v, id, func() (api.EvalResult, error) { return v.e.Eval(ctx, id, req, out) })
-}
-
 // StartRun: see Engine.
 func (v *View) StartRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	if err := v.e.roomy(); err != nil {
