@@ -25,16 +25,16 @@ type CellCommits struct {
 	Branches []string `json:"branches"`        // that have them; "HEAD" for a detached one
 	Since    string   `json:"since,omitempty"` // the commit that the cell had checked out before; none when there was none
 	// Submodules are those in which commits were made, which are in no bundle of the
-	// repository's branches. Commits does not count theirs.
+	// repository's branches. Commits does not count those.
 	Submodules []SubmoduleCommits `json:"submodules,omitempty"`
 }
 
 // SubmoduleCommits are commits that were made in a submodule of a cell's repository, as
 // CellCommits.
 type SubmoduleCommits struct {
-	Path     string   `json:"path"` // of its folder, relative to the repository
-	Commits  int      `json:"commits"`
-	More     bool     `json:"more,omitempty"`
-	Branches []string `json:"branches"`
-	Since    string   `json:"since,omitempty"`
+	Path     string   `json:"path"`            // of its folder, relative to the repository
+	Commits  int      `json:"commits"`         // how many
+	More     bool     `json:"more,omitempty"`  // as of CellCommits
+	Branches []string `json:"branches"`        // that have them; "HEAD" for a detached one
+	Since    string   `json:"since,omitempty"` // the commit that the submodule had checked out before; none when there was none
 }
