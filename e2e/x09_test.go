@@ -196,8 +196,8 @@ func measureProgram(t *testing.T, h *host, backend string, d drawer, table *tabl
 }
 
 // said compares what is said of copies with what their program drew, which has the number
-// pid there: what it has in common with others is named as inherited, by who makes them
-// and in each certificate, and what is named as renewed is fresh.
+// pid there: what it has in common with others is named as inherited, in the output of the
+// command that makes them and in each certificate, and what is named as renewed is fresh.
 func said(t *testing.T, h *host, d drawer, pid string, verdicts map[string]string, inherited, renewed []string, copies ...string) {
 	t.Helper()
 	of := func(lines []string) []string {

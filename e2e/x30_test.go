@@ -107,8 +107,8 @@ func gitAnswers(out string) map[string]string {
 	all := map[string]string{}
 	for i, part := range strings.Split(out, "=@=\n")[1:] {
 		ask, answer, _ := strings.Cut(part, "\n")
-		// Warnings are printed for files whose content is read, which depends on whether
-		// they were changed in the same second as the index.
+		// Git prints warnings for the files that it reads, and which it reads depends on
+		// whether they were changed in the same second as the index.
 		all[fmt.Sprintf("%02d %s", i, ask)] = lineEndsWarning.ReplaceAllString(answer, "")
 	}
 	return all

@@ -121,7 +121,7 @@ func (f *Front) removeContext(w http.ResponseWriter, r *http.Request) { f.endCon
 
 func (f *Front) restartContext(w http.ResponseWriter, r *http.Request) { f.endContext(w, r, false) }
 
-// errRestarted ends an evaluation whose context is restarted or removed.
+// errRestarted ends an evaluation when its context is restarted or removed.
 var errRestarted = errors.New("its context was restarted")
 
 func (f *Front) endContext(w http.ResponseWriter, r *http.Request, forget bool) {

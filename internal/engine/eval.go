@@ -173,8 +173,8 @@ func knownKind(kind string) error {
 	return cell.Errorf(cell.Invalid, "engine.Eval", "choose one of "+join(interpreters.KindNames()), "cannot evaluate: no kind %s of interpreter", clip(kind))
 }
 
-// ErrOtherKind is in the error of an evaluation for whose language the cell has not the
-// interpreter.
+// ErrOtherKind is in the error of an evaluation in another language than that of the
+// cell's interpreter.
 var ErrOtherKind = errors.New("it has an interpreter already")
 
 // sameKind refuses code of one language for the interpreter of another.
@@ -356,8 +356,8 @@ func endedWith(ctx context.Context, inst backend.Instance, pid int) []string {
 	return []string{"what ran in the cell ended with its old interpreter: " + strings.Join(names, ", ")}
 }
 
-// ErrInterpreterGone is in the error of an evaluation whose cell had an interpreter that
-// has ended: one that is fresh goes on, without the variables.
+// ErrInterpreterGone is in the error of an evaluation in a cell with an interpreter that
+// has ended. With Fresh a new one is started, without the variables.
 var ErrInterpreterGone = errors.New("its interpreter is gone")
 
 // gone refuses to evaluate where an interpreter was and is no more: its

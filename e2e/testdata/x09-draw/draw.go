@@ -11,8 +11,8 @@ import (
 )
 
 // The generators of math/rand are those of a thread. It stays the same one here: otherwise
-// the source and a copy draw in step until one of them goes on in another thread, whose
-// generator they have in common, too.
+// the source and a copy draw the same numbers until one of them goes on in another thread,
+// the generator of which they have in common, too.
 func main() {
 	runtime.LockOSThread()
 	log, err := os.OpenFile("log-go", os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
