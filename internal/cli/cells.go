@@ -14,14 +14,21 @@ import (
 )
 
 func (a *app) lsCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "ls", Short: "List cells", Args: cobra.NoArgs,
+	var quiet bool
+	c := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List cells", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cells, err := a.client.Cells(cmd.Context())
 			if err != nil {
 				return err
 			}
 			return a.print(cells, func(w io.Writer) {
+				if quiet {
+					for _, c := range cells {
+						fmt.Fprintln(w, c.ID)
+					}
+					return
+				}
 				defer a.saySpace(cmd.Context())
 				if len(cells) == 0 {
 					a.say("no cells yet: pando run -- COMMAND makes one")
@@ -53,6 +60,8 @@ func (a *app) lsCmd() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only their ids, one a line")
+	return c
 }
 
 func (a *app) showCmd() *cobra.Command {
@@ -263,7 +272,7 @@ func (a *app) runsCmd() *cobra.Command {
 
 func (a *app) psCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "ps CELL", Short: "List what runs in a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "ps CELL", Aliases: []string{"top"}, Short: "List what runs in a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := a.client.Processes(cmd.Context(), args[0])
 			if err != nil {
@@ -327,7 +336,9 @@ func (a *app) pauseCmd() *cobra.Command {
 }
 
 func (a *app) resumeCmd() *cobra.Command {
-	return a.one("resume", "Let a paused cell's processes go on", "goes on", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Resume(ctx, s) })
+	c := a.one("resume", "Let a paused cell's processes go on", "goes on", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Resume(ctx, s) })
+	c.Aliases = []string{"unpause"}
+	return c
 }
 
 func (a *app) stopCmd() *cobra.Command {
@@ -370,12 +381,29 @@ func (a *app) stopCmd() *cobra.Command {
 }
 
 func (a *app) rmCmd() *cobra.Command {
-	var dry, yes bool
+	var dry, yes, all bool
 	c := &cobra.Command{
-		Use: "rm CELL…", Short: "Remove cells with their processes, files and checkpoints", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "rm CELL…", Short: "Remove cells with their processes, files and checkpoints", ValidArgsFunction: a.completeCells,
 		Long: `Remove cells with their processes, files and checkpoints. Records and receipts
 of their runs stay, and so do cells that were forked from them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage("name cells, or give --all")
+			}
+			if all {
+				cells, err := a.client.Cells(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for _, c := range cells {
+					args = append(args, c.ID)
+				}
+				if !dry && !yes && len(cells) > 0 {
+					if ok, err := a.confirm(fmt.Sprintf("remove all %s?", plural(len(cells), "cell"))); err != nil || !ok {
+						return err
+					}
+				}
+			}
 			var ids []string
 			var asked []api.Cell // about those whose results go with them
 			remove := func(dry bool) func(sel string) (api.Cell, error) {
@@ -422,5 +450,6 @@ of their runs stay, and so do cells that were forked from them.`,
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask about pending results")
+	c.Flags().BoolVar(&all, "all", false, "all cells")
 	return c
 }

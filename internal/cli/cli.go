@@ -170,19 +170,19 @@ signed evidence.
 		},
 	}
 	root.SetVersionTemplate("pando {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && (errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange)) {
 			takes := map[string]string{"int": "a number", "bool": "true or false"}[bad.GetFlag().Value.Type()]
 			return usage("--%s takes %s, not %q", bad.GetFlag().Name, cmp.Or(takes, "something else"), bad.GetValue())
 		}
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return flagError(cmd, err)
 	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "one JSON document on stdout (JSON Lines where it streams)")
 	groups := []struct {
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.logsCmd()}},
+		{"work", "Work", []*cobra.Command{a.runCmd(), a.execCmd(), a.shellCmd(), a.evalCmd(), a.cpCmd(), a.uploadCmd(), a.forwardCmd(), a.logsCmd(), a.waitCmd()}},
 		{"fork", "Fork", []*cobra.Command{a.templateCmd(), a.forkCmd(), a.branchCmd()}},
 		{"results", "Results", []*cobra.Command{a.diffCmd(), a.acceptCmd(), a.revertCmd(), a.discardCmd(), a.undoCmd(), a.restoreCmd(), a.checkpointCmd()}},
 		{"look", "Look", []*cobra.Command{a.lsCmd(), a.showCmd(), a.runsCmd(), a.eventsCmd(), a.historyCmd(), a.treeCmd(), a.psCmd(), a.statsCmd(), a.receiptCmd()}},
@@ -198,10 +198,11 @@ signed evidence.
 		}
 	}
 	root.AddCommand(topics()...)
-	root.SetHelpCommand(helpCmd())
+	root.SetHelpCommand(a.helpCmd())
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")
 	wrongArgs(root)
+	nameValues(root)
 	return root
 }
 
@@ -213,9 +214,15 @@ func wrongArgs(c *cobra.Command) {
 				return nil
 			}
 			if cmd.HasAvailableSubCommands() {
+				if hint := broughtVerb(args[0]); hint != "" && !cmd.HasParent() {
+					return noCommand(args[0], hint)
+				}
 				return usage("cannot run `%s %s`: there is no such command%s", cmd.CommandPath(), printable(args[0]), instead(cmd, args[0]))
 			}
 			if _, takes, ok := strings.Cut(strings.Replace(cmd.Use, " [flags]", "", 1), " "); ok {
+				if cmd.Name() == "ps" && len(args) == 0 {
+					return &api.Error{Kind: "invalid", Message: "cannot do `pando ps`: it lists the processes of one CELL", Hint: "`pando ls` lists the cells"}
+				}
 				return usage("it takes %s, not %s", takes, plural(len(args), "argument"))
 			}
 			return usage("it takes no arguments")
@@ -270,33 +277,6 @@ func instead(cmd *cobra.Command, word string) string {
 		}
 	}
 	return "; there is " + strings.Join(all, ", ")
-}
-
-// helpCmd is cobra's, but for what it says about words it doesn't know.
-func helpCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "help [COMMAND|TOPIC]", Short: "Help about any command", GroupID: "system",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			about, rest, err := cmd.Root().Find(args)
-			if err != nil || len(rest) > 0 && !about.HasParent() {
-				return usage("there is no help about %q", strings.Join(args, " "))
-			}
-			about.InitDefaultHelpFlag()
-			return about.Help()
-		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) (out []string, _ cobra.ShellCompDirective) {
-			about, _, err := cmd.Root().Find(args)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			for _, c := range about.Commands() {
-				if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
-					out = append(out, c.Name()+"\t"+c.Short)
-				}
-			}
-			return out, cobra.ShellCompDirectiveNoFileComp
-		},
-	}
 }
 
 // startSilence is how long a daemon may take to start before it is said what is waited for.

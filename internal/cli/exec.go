@@ -49,8 +49,9 @@ part of its next checkpoint.`,
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
-	c.Flags().StringVar(&req.Workdir, "workdir", "", "where to run (default: the top of the workspace)")
+	terminalFlags(c.Flags())
+	c.Flags().StringArrayVarP(&env, "env", "e", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
+	c.Flags().StringVarP(&req.Workdir, "workdir", "w", "", "where to run (default: the top of the workspace)")
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "end it after this time, such as 10m")
 	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "leave standard input alone: in a loop that reads it, say")
 	c.Flags().BoolVarP(&detach, "detach", "d", false, "return when it has started")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 func (a *app) logsCmd() *cobra.Command {
 	var follow bool
 	var only string
+	tail := -1
 	c := &cobra.Command{
 		Use:   "logs [CELL|RUN]",
 		Short: "Show what a run wrote to stdout and stderr",
@@ -25,19 +27,33 @@ func (a *app) logsCmd() *cobra.Command {
 				return err
 			}
 			a.bareRun("run "+run.ID, run.Isolation, "is")
+			var from [2]int64 // of stdout and stderr, where to begin
+			if cmd.Flags().Changed("tail") {
+				if tail < 0 {
+					return usage("--tail takes a number of lines, not %d", tail)
+				}
+				for i, name := range []string{"stdout", "stderr"} {
+					if from[i], err = a.lastLines(cmd.Context(), run.ID, name, tail); err != nil {
+						return err
+					}
+				}
+			}
 			if follow && run.Phase != "ended" {
-				at, err := a.client.AttachRun(cmd.Context(), run.ID, false, 0, 0)
+				at, err := a.client.AttachRun(cmd.Context(), run.ID, false, from[0], from[1])
 				if err != nil {
 					return err
 				}
-				f, err := a.stream(newLink(at, false), false, false)
+				l := newLink(at, false)
+				l.stdout, l.stderr = from[0], from[1]
+				f, err := a.stream(l, false, false)
 				if err != nil {
 					return err
 				}
 				_, err = client.DecodeResult[api.Run](f)
 				return err
 			}
-			for name, w := range map[string]io.Writer{"stdout": a.stdout, "stderr": a.stderr} {
+			for i, name := range []string{"stdout", "stderr"} {
+				w := []io.Writer{a.stdout, a.stderr}[i]
 				if only != "" && only != name {
 					continue
 				}
@@ -48,7 +64,9 @@ func (a *app) logsCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = io.Copy(a.followed(w), body)
+				if _, err = io.CopyN(io.Discard, body, from[i]); err == nil {
+					_, err = io.Copy(a.followed(w), body)
+				}
 				body.Close()
 				if err != nil {
 					return err
@@ -66,8 +84,54 @@ func (a *app) logsCmd() *cobra.Command {
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
 	c.Flags().StringVar(&only, "only", "", "only stdout or stderr")
+	c.Flags().IntVarP(&tail, "tail", "n", -1, "begin with the last N lines of each stream")
 	complete(c, "only", "stdout", "stderr")
 	return c
+}
+
+// lastLines is where in a stream of a run its last n lines begin, in bytes.
+func (a *app) lastLines(ctx context.Context, run, name string, n int) (int64, error) {
+	body, err := a.client.RunFile(ctx, run, name)
+	if e, ok := err.(*api.Error); ok && e.Kind == "not-found" {
+		return 0, nil // it never started
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	return lastLines(body, n)
+}
+
+// lastLines is where in r the last n lines begin, in bytes. A line that has no end yet
+// counts as one.
+func lastLines(r io.Reader, n int) (int64, error) {
+	starts := []int64{0} // of the lines that may be among the last
+	at, buf := int64(0), make([]byte, 64<<10)
+	for {
+		k, err := r.Read(buf)
+		for i, b := range buf[:k] {
+			if b != '\n' {
+				continue
+			}
+			if starts = append(starts, at+int64(i)+1); len(starts) > 2*n+2 {
+				starts = append(starts[:0], starts[len(starts)-n-1:]...)
+			}
+		}
+		at += int64(k)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if starts[len(starts)-1] == at { // nothing follows the last line's end
+		starts = starts[:len(starts)-1]
+	}
+	if n == 0 || len(starts) == 0 {
+		return at, nil
+	}
+	return starts[max(len(starts)-n, 0)], nil
 }
 
 func (a *app) runsExportCmd() *cobra.Command {

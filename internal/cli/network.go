@@ -9,11 +9,13 @@ import (
 )
 
 // denials says what a run was refused, and what would allow it.
-func (a *app) denials(n *api.Network) {
+func (a *app) denials(run api.Run) {
+	n := run.Network
 	if n == nil {
 		return
 	}
-	if n.Tried > 0 {
+	// What succeeds without a network did not need it.
+	if n.Tried > 0 && run.ExitCode != nil && *run.ExitCode != 0 {
 		a.say("pando: the command looked for the network, and this cell has none: --allow HOST or --allow @PRESET opens a way (pando help policy)")
 	}
 	const shown = 8

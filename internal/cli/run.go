@@ -90,12 +90,13 @@ daemon.`,
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback; no set-user-id bits)")
 	f.StringArrayVar(&req.Allow, "allow", nil, "whom the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
-	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
+	terminalFlags(f)
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
 	f.BoolVar(&req.Anew, "anew", false, "forget the policy, grants, mounts and limits that earlier runs in the cell were told")
-	f.StringVar(&req.Workdir, "workdir", "", "where to run (default: this directory, as it is in the cell)")
+	f.StringVarP(&req.Workdir, "workdir", "w", "", "where to run (default: this directory, as it is in the cell)")
 	f.StringVar(&req.Limits.CPUs, "cpus", "", "limit: cores, such as 1.5")
-	f.StringVar(&req.Limits.Memory, "memory", "", "limit: bytes, such as 512M")
+	f.StringVarP(&req.Limits.Memory, "memory", "m", "", "limit: bytes, such as 512M")
 	f.StringVar(&req.Limits.PIDs, "pids", "", "limit: processes and threads")
 	f.StringVar(&req.Limits.Disk, "disk", "", "limit: bytes written and kept, such as 10G")
 	f.StringVar(&req.Limits.Timeout, "timeout", "", "limit: time, such as 10m")
@@ -150,10 +151,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 		return err
 	}
 	l := newLink(at, true)
-	l.what, l.alive, l.ended = "run "+run.ID, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
-	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
-		return a.client.AttachRun(ctx, run.ID, true, stdout, stderr)
-	}
+	a.reconnects(l, run.ID, true)
 	f, err := a.stream(l, tty, a.json)
 	if err != nil {
 		if code, ok := err.(*exitError); ok {
@@ -170,6 +168,14 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 		a.say("pando: %d bytes of its output are no longer kept", n)
 	}
 	return a.runEnded(ctx, run, req)
+}
+
+// reconnects lets the stream of a run go on with the next daemon.
+func (a *app) reconnects(l *link, run string, input bool) {
+	l.what, l.alive, l.ended = "run "+run, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
+	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
+		return a.client.AttachRun(ctx, run, input, stdout, stderr)
+	}
 }
 
 // repository is the work tree of git that this directory is in, or the directory itself.
@@ -222,22 +228,31 @@ func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) err
 	} else if err := a.print(run, func(io.Writer) { a.lastLine(run) }); err != nil {
 		return err
 	}
+	a.exit = exitOf(run)
+	return nil
+}
+
+// exitOf is the exit code that stands for a run that has ended.
+func exitOf(run api.Run) int {
+	code := 0
 	if run.ExitCode != nil {
-		a.exit = *run.ExitCode
+		code = *run.ExitCode
 	}
 	switch {
+	case run.Error != nil && run.ExitCode == nil:
+		return startExit(run.Error.Kind)
 	case run.Error != nil: // whatever the command's own code was: its result is not known
-		a.exit = api.ExitPandoFailed
+		return api.ExitPandoFailed
 	case run.Cause == "timeout":
-		a.exit = api.ExitTimeout
-	case run.Cause == "interrupted" && a.exit == 0:
-		a.exit = api.ExitInterrupted
-	case (run.Cause == api.CauseDiskLimit || run.Cause == api.CauseUnreadable) && a.exit == 0:
-		a.exit = 1
-	case a.exit == 0 && run.Check != nil && run.Check.ExitCode != 0:
-		a.exit = 1
+		return api.ExitTimeout
+	case code != 0:
+		return code
+	case run.Cause == "interrupted":
+		return api.ExitInterrupted
+	case run.Cause == api.CauseDiskLimit, run.Cause == api.CauseUnreadable, run.Check != nil && run.Check.ExitCode != 0:
+		return 1
 	}
-	return nil
+	return 0
 }
 
 func startExit(kind api.Kind) int {
@@ -301,7 +316,10 @@ func (a *app) lastLine(run api.Run) {
 		}
 		a.say("pando: look first: %s", lookWords(l))
 	}
-	a.denials(run.Network)
+	a.denials(run)
+	if n := run.Usage.LeftOver; n > 0 {
+		a.say("pando: %s that the command left behind ended with it; a cell with a name keeps them: --cell NAME", plural(n, "process"))
+	}
 	if run.ExitCode != nil && *run.ExitCode != 0 {
 		a.sayMissing(run.MissingCalls)
 	}

@@ -248,6 +248,10 @@ func commandEnv(base, asked []string, u cell.User, tty bool, term string) []stri
 		}
 		env[k] = v
 	}
+	// Programs that ask on their own for a newer version of themselves are refused by
+	// most cells, which then say so although the command did not need it.
+	put("NPM_CONFIG_UPDATE_NOTIFIER=false")
+	put("NO_UPDATE_NOTIFIER=1")
 	for _, kv := range base {
 		put(kv)
 	}

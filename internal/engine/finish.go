@@ -155,6 +155,10 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	return x.e.reg.commit(run)
 }
 
+// shortest is how long a command has to run for an average of processors to mean
+// something: the time of processors has that in it which making the cell took.
+const shortest = 100 * time.Millisecond
+
 func usageAPI(s cell.Status) api.Usage {
 	u := api.Usage{
 		WallMS: s.Ended.Sub(s.Started).Milliseconds(), CPUMS: s.Usage.UserMS + s.Usage.SystemMS, PeakMemory: s.Usage.MaxRSS,
@@ -168,7 +172,7 @@ func usageAPI(s cell.Status) api.Usage {
 	if s.Stats.PeakMemory > 0 {
 		u.PeakMemory = s.Stats.PeakMemory
 	}
-	if wall := s.Ended.Sub(s.Started).Microseconds(); wall > 0 {
+	if wall := s.Ended.Sub(s.Started).Microseconds(); wall >= shortest.Microseconds() {
 		u.CPUAverage = float64(cpu) / float64(wall)
 	}
 	return u

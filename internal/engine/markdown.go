@@ -156,7 +156,11 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	networkMarkdown(b, p.Network)
 	secretsMarkdown(b, p.Secrets)
 	b.WriteString("\n## Use\n\n| | |\n|---|---|\n")
-	row(b, "processor", fmt.Sprintf("%.3f s, %.2f cores on average", float64(p.Usage.CPUMS)/1000, p.Usage.CPUAverage))
+	used := fmt.Sprintf("%.3f s", float64(p.Usage.CPUMS)/1000)
+	if p.Usage.CPUAverage > 0 {
+		used += fmt.Sprintf(", %.2f cores on average", p.Usage.CPUAverage)
+	}
+	row(b, "processor", used)
 	row(b, "peak memory", policy.FormatSize(p.Usage.PeakMemory))
 	if p.Usage.PeakPIDs > 0 {
 		row(b, "processes at most", p.Usage.PeakPIDs)

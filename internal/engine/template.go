@@ -300,7 +300,7 @@ func (e *Engine) templateView(t *Template) api.Template {
 		v.Cells = append(v.Cells, c.Title())
 	}
 	if t.Slow != "" {
-		v.Notes = append(v.Notes, "each fork takes longer and has more memory of its own: Python makes it, not machine code beside it ("+t.Slow+")")
+		v.Notes = append(v.Notes, "forks take a few milliseconds longer, because this Python makes each of them itself: "+t.Slow)
 	}
 	if len(t.Unkept) > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("the values of %s look like secrets and are in no record: it can't be warmed again without them", join(t.Unkept)))

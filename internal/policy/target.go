@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sort"
@@ -65,6 +66,9 @@ func parseTarget(s string) (target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil {
 		return target{}, err
+	}
+	if _, ok := presets()["@"+host]; ok && port == "" {
+		return target{}, cell.Errorf(cell.Invalid, "policy.target", fmt.Sprintf("write @%s for the preset, or %s:443 for a host of that name", host, host), "%q is the name of a preset without its @", s)
 	}
 	t := target{}
 	if host, err = canonicalHost(host); err != nil {

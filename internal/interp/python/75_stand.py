@@ -92,8 +92,12 @@ def stand(req, files):
     """Fork whenever the socket that came with the request says so, until it is
     closed. It says so with five files or more, and is told the number of the
     child; what is left of the arguments was said before."""
-    if cannot_fork() or Held.plan is None or not AtFork.complete or len(files) != 1:
-        raise Refused("it can't stand")
+    if cannot_fork():
+        raise Refused(cannot_fork())
+    if not AtFork.complete:
+        raise Refused("threading or random was loaded before pando's code, by a .pth file or sitecustomize of this Python, so what they registered for a fork is not known")
+    if Held.plan is None or len(files) != 1:
+        raise Refused("it is not held for forks")
     if not set(os.listdir("/proc/self/fd")) >= {"0", "1", "2"}:
         raise Refused("it has no standard streams")
     try:

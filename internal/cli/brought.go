@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pando-dev/pando/api"
+)
+
+// Words that people bring from Docker, git and kubectl. Where the meaning is the same,
+// they are taken (Aliases and flags of the commands); these are the others, each with
+// ours.
+
+// broughtVerb says what to write instead of a verb; "" if it is none that is known.
+func broughtVerb(word string) string {
+	switch word {
+	case "status":
+		return "`pando ls` lists cells with what waits in them, `pando runs` the runs, `pando diff` what would be applied"
+	case "apply", "merge", "pull-request", "push":
+		return "`pando accept --apply` brings a cell's result into the source"
+	case "commit", "snapshot", "save", "stash":
+		return "`pando checkpoint CELL -m TEXT` keeps a state of a cell; `pando accept --apply` brings a result into the source, where git commits it"
+	case "reset", "rollback", "checkout", "switch":
+		return "`pando undo` goes back to before the latest change, `pando restore CELL@N` to a checkpoint"
+	case "log":
+		return "`pando history CELL` lists checkpoints, `pando runs` the runs, `pando logs` what a run wrote"
+	case "clone", "copy":
+		return "`pando fork CELL` makes new cells of a checkpoint, `pando branch CELL` of a cell that runs"
+	case "kill", "terminate":
+		return "`pando stop CELL` ends the processes of a cell; `pando exec CELL -- kill PID` one of them"
+	case "start", "restart", "create", "new", "up":
+		return "`pando run --cell NAME -- COMMAND` makes a cell and runs something in it, or goes on in one"
+	case "down", "delete", "remove", "destroy":
+		return "`pando rm CELL` removes a cell, `pando stop CELL` ends what runs in it"
+	case "build":
+		return "`pando template build NAME` makes a warm cell to fork"
+	case "images":
+		return "`pando image ls`"
+	case "pull":
+		return "`pando image pull REF`"
+	case "rmi":
+		return "`pando image rm REF`"
+	case "inspect", "describe", "get":
+		return "`pando show CELL` or `pando show RUN`, with --json for programs"
+	case "port", "expose", "port-forward":
+		return "`pando forward CELL PORT`"
+	case "prune", "clean", "system":
+		return "`pando gc` says what can be freed, `pando gc --yes` frees it; `pando df` tells what takes space"
+	case "info":
+		return "`pando doctor` tells what works on this host, `pando version` the versions"
+	case "login", "secret", "secrets":
+		return "`pando credential add NAME` keeps a secret that cells are lent; `pando token` lets callers in"
+	case "tag", "rename":
+		return "a cell is named when it is made, by `pando run --cell NAME` or `pando fork CELL --name PREFIX`; a checkpoint has a text, by `pando checkpoint -m TEXT`"
+	case "ssh", "sh", "bash":
+		return "`pando shell CELL`"
+	case "container", "sandbox", "sandboxes", "cells", "cell":
+		return "verbs stand alone: `pando ls`, `pando show CELL`, `pando rm CELL`"
+	case "update", "upgrade":
+		return "pando does not replace itself; `pando daemon stop` lets the next command start the daemon of a new build"
+	}
+	return ""
+}
+
+// noCommand is the error of a verb that is known to be another program's.
+func noCommand(word, hint string) error {
+	return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot run `pando %s`: there is no such command", word), Hint: hint}
+}
+
+// broughtFlag says what to write instead of a flag of a command; "" if it is none that is
+// known. Flags of one letter come without the dash.
+func broughtFlag(command, flag string) string {
+	runs := command == "run" || command == "exec" || command == "shell" || command == "fork" || command == "template build"
+	switch flag {
+	case "v", "volume":
+		if runs {
+			return "--mount SRC:DST shows a host path read-only, --mount SRC:DST:rw lets the cell write there, outside of rollback"
+		}
+	case "p", "publish", "P", "publish-all", "expose":
+		if runs {
+			return "`pando forward CELL PORT` reaches a port of a cell from here; nothing is published"
+		}
+	case "rm":
+		return "without --cell nothing is kept but what waits for you: an unchanged cell goes with its run, else `pando discard` or `pando rm CELL`"
+	case "name":
+		if command == "run" {
+			return "--cell NAME"
+		}
+	case "u", "user", "privileged", "cap-add", "cap-drop", "security-opt", "userns":
+		if runs {
+			return "a command runs as you, in a user namespace of the cell and with no more rights than it has; --image oci:REF brings the users of an image"
+		}
+	case "network", "net", "dns", "add-host":
+		if runs {
+			return "a cell has no network but what --allow HOST[:PORT] or --allow @PRESET opens"
+		}
+	case "env-file":
+		if runs {
+			return "--env NAME=VALUE, or --env NAME to pass your own; secrets are lent with --credential NAME"
+		}
+	case "entrypoint":
+		if runs {
+			return "the command behind -- is what is run"
+		}
+	case "pids-limit":
+		return "--pids N"
+	case "mount-type", "tmpfs", "read-only":
+		if runs {
+			return "the image is read-only to others anyway: what a cell writes stays in the cell; --mount SRC:DST shows a host path"
+		}
+	case "gpus", "device", "runtime":
+		if runs {
+			return "`pando doctor` lists backends and what each can; --backend chooses one"
+		}
+	case "C", "directory":
+		return "--from PATH names the source, --workdir PATH where a command runs"
+	case "a", "all":
+		switch command {
+		case "ls", "runs", "ps":
+			return "everything is listed anyway"
+		}
+	case "since", "timestamps":
+		if command == "logs" {
+			return "`pando events` has times"
+		}
+	case "hard":
+		return "`pando undo` takes back files and processes, and what was applied of them; --keep-source leaves the source"
+	case "name-only", "name-status", "cached", "staged":
+		if command == "diff" {
+			return "--stat lists the files, --patch is what git would show"
+		}
+	case "f", "force":
+		if command == "rm" {
+			return "what runs is ended anyway; -y does not ask about results that wait"
+		}
+	case "r", "R", "recursive":
+		if command == "cp" {
+			return "folders are copied whole anyway"
+		}
+	}
+	return ""
+}
+
+// terminalFlags takes what Docker's users write for a terminal. It is used where there is
+// one, and standard input is passed on, with and without.
+func terminalFlags(f *pflag.FlagSet) {
+	for _, x := range [][2]string{{"interactive", "i"}, {"tty", "t"}} {
+		f.BoolP(x[0], x[1], false, "as in Docker; a terminal is used where there is one anyway")
+		f.Lookup(x[0]).Hidden = true
+	}
+}
+
+// flagError makes wrong usage of an error of a command's flags, and names ours where the
+// flag is one that other programs have.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	name := unknown.GetSpecifiedName()
+	hint := broughtFlag(strings.TrimPrefix(cmd.CommandPath(), "pando "), name)
+	if hint == "" {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	dash := "--"
+	if unknown.GetSpecifiedShortnames() != "" {
+		dash = "-"
+	}
+	return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot do `%s`: it has no flag %s%s", cmd.CommandPath(), dash, printable(name)), Hint: hint}
+}
