@@ -73,22 +73,62 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 		defer log.Close()
 	}
 	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits}
-	p, err := begin(h, log, s, sockets)
-	if err != nil {
-		return err
-	}
-	defer p.conn.Close()
-	ended := make(chan error, 1)
-	go func() { ended <- p.wait() }()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	if err := ready(*p.answer.Served); err != nil {
+	manager := newNotifier()
+	failures := 0
+	for first := true; ; first = false {
+		p, err := begin(h, log, s, sockets)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		err = attend(ctx, h, p, manager, hup, func() error {
+			if first {
+				return ready(*p.answer.Served)
+			}
+			r.Say("daemon %d takes its place; cells live on", p.pid.Pid)
+			return nil
+		})
+		p.conn.Close()
+		if err == nil {
+			return nil
+		}
+		failed := fmt.Errorf("the daemon has failed: %w; see %s", err, h.Log())
+		if errors.Is(err, errNotTold) || manager != "" || ctx.Err() != nil { // a manager starts the next itself
+			return failed
+		}
+		if failures++; time.Since(began) > steady {
+			failures = 1
+		}
+		if failures == mostFailures {
+			return failed
+		}
+		r.Say("daemon %d has ended (%s)", p.pid.Pid, err)
+	}
+}
+
+// A daemon that ends without being told to is replaced. The sockets stay open meanwhile,
+// and who connects waits. One that lived for less than steady counts as a failure, of
+// which mostFailures in a row are the end.
+const (
+	steady       = 10 * time.Second
+	mostFailures = 4
+)
+
+// errNotTold is that the user could not be told where the daemon answers.
+var errNotTold = errors.New("nobody was told that it answers")
+
+// attend tells that a daemon answers, passes signals on to it and waits for its end.
+func attend(ctx context.Context, h home.Home, p *process, manager notifier, hup <-chan os.Signal, ready func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- p.wait() }()
+	if err := ready(); err != nil {
 		p.pid.Signal(syscall.SIGTERM)
 		<-ended
-		return err
+		return fmt.Errorf("%w: %w", errNotTold, err)
 	}
-	manager := newNotifier()
 	manager.say("READY=1\nSTATUS=answers at " + strings.Join(p.answer.Served.URLs, ", "))
 	watched, end := context.WithCancel(ctx)
 	defer end()
@@ -97,10 +137,7 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 	for {
 		select {
 		case err := <-ended:
-			if err != nil {
-				return fmt.Errorf("the daemon has failed: %w; see %s", err, h.Log())
-			}
-			return nil
+			return err
 		case <-hup:
 			manager.reloading()
 			p.pid.Signal(syscall.SIGHUP)

@@ -95,6 +95,8 @@ func commandsOf(c *cobra.Command) []command {
 // valueName is what a flag takes, as help shows it; "" for a switch.
 func valueName(f *pflag.Flag) string {
 	switch f.Name {
+	case "listen":
+		return "ADDRESS"
 	case "allow", "for":
 		return "HOST"
 	case "as":

@@ -22,6 +22,8 @@ type ServeRequest struct {
 	Cert, Key  string   // files; "" for a certificate of the daemon's own
 	FirstScope string   // of the token that is made when there is none; "" for none
 	Limits     ServeLimits
+
+	Say func(format string, args ...any) // tells the user what happens later
 }
 
 // Served is what came of it.
@@ -48,7 +50,8 @@ An address that other hosts can reach is served with TLS: with your certificate,
 or with one of the daemon's own, whose fingerprint is printed for clients to pin.
 
 A daemon that runs already hands over to this one; cells live on. They also do
-when this one ends. One that is ending is waited for, for half a minute at most;
+when this one ends. Should the daemon be killed, another takes its place at once, as
+often as it worked for a while. One that is ending is waited for, for half a minute at most;
 one that answers at a TCP address goes on, and this one does not start.`,
 		Example: `  pando serve &
   pando serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem`,
@@ -69,6 +72,7 @@ one that answers at a TCP address goes on, and this one does not start.`,
 			if a.remote {
 				return usage("it serves this host's installation: unset PANDO_HOST")
 			}
+			r.Say = func(format string, args ...any) { a.say("pando: "+format, args...) }
 			for again := 2; ; again-- {
 				if err := a.takeOver(cmd.Context()); err != nil {
 					return err

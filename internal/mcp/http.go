@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -34,9 +35,75 @@ func Handler(cfg Config, as func(*http.Request) *client.Client) http.Handler {
 		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
 			h.server(p, r).none.ServeHTTP(w, r)
 		default:
-			h.server(p, r).sessions.ServeHTTP(w, r)
+			h.server(p, r).serve(w, r)
 		}
 	})
+}
+
+// serve answers a request of the generation with sessions. Those of a daemon that has
+// ended are not known to the next, and most clients never begin one anew: what asks in
+// such a session is answered without one. Nothing is lost but what needs one, which is
+// that another request cancels a call, and outputs that were kept for the tool read.
+func (g *generations) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Mcp-Session-Id") == "" {
+		g.sessions.ServeHTTP(w, r)
+		return
+	}
+	body := &unread{ReadCloser: r.Body}
+	r.Body = body
+	known := &known{ResponseWriter: w, body: body}
+	if g.sessions.ServeHTTP(known, r); known.not {
+		for _, name := range []string{"Content-Type", "X-Content-Type-Options"} { // of the error
+			w.Header().Del(name)
+		}
+		r.Body = body.ReadCloser
+		g.none.ServeHTTP(w, r)
+	}
+}
+
+// unread is a body of which it is known whether anything was read.
+type unread struct {
+	io.ReadCloser
+	read bool
+}
+
+func (u *unread) Read(p []byte) (int, error) {
+	u.read = true
+	return u.ReadCloser.Read(p)
+}
+
+// known passes an answer on, except that a session is not known.
+type known struct {
+	http.ResponseWriter
+	body       *unread
+	not, begun bool
+}
+
+func (k *known) WriteHeader(status int) {
+	if status == http.StatusNotFound && !k.begun && !k.body.read { // sessions are looked for before anything is read
+		k.not = true
+		return
+	}
+	k.begun = true
+	k.ResponseWriter.WriteHeader(status)
+}
+
+func (k *known) Write(b []byte) (int, error) {
+	if k.not {
+		return len(b), nil
+	}
+	k.begun = true
+	return k.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController flush.
+func (k *known) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+// Flush is http.Flusher's.
+func (k *known) Flush() {
+	if !k.not {
+		http.NewResponseController(k.ResponseWriter).Flush()
+	}
 }
 
 // callers are those who have called.
