@@ -1,7 +1,11 @@
 package cell
 
 import (
+	"errors"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -14,6 +18,40 @@ type Process struct {
 	TTY     bool     `json:"tty,omitempty"`
 	Rows    uint16   `json:"rows,omitempty"`
 	Cols    uint16   `json:"cols,omitempty"`
+}
+
+// MaxArgument is how long an argument or a variable (NAME=value) may be, in bytes: Linux'
+// MAX_ARG_STRLEN, less the NUL at its end (execve(2)).
+const MaxArgument = 128<<10 - 1
+
+// ByAnotherWay is the hint where arguments are too long.
+const ByAnotherWay = "pass it on standard input, or write it to a file in the cell and pass the file's name"
+
+// CheckArguments refuses arguments and variables that no program can be given; op is the
+// operation of the error.
+func CheckArguments(op string, args, env []string) error {
+	for i, a := range slices.Concat(args, env) {
+		what := "argument " + strconv.Itoa(i)
+		if i >= len(args) {
+			name, _, _ := strings.Cut(a, "=")
+			what = "variable " + strconv.QuoteToGraphic(name[:min(len(name), 64)])
+		}
+		switch {
+		case strings.Contains(a, "\x00"):
+			return Errorf(Invalid, op, "", "cannot run: %s contains a NUL", what)
+		case len(a) > MaxArgument:
+			return Errorf(Invalid, op, ByAnotherWay, "cannot run: %s has %d bytes, and Linux takes %d", what, len(a), MaxArgument)
+		}
+	}
+	return nil
+}
+
+// CantExecute is the error of an execve that failed.
+func CantExecute(op, program string, err error) error {
+	if errors.Is(err, syscall.E2BIG) {
+		return Errorf(NotRunnable, op, ByAnotherWay, "cannot execute %s: its arguments and variables together are longer than Linux takes (a quarter of the limit of the stack, mostly 2 MiB)", program)
+	}
+	return Errorf(NotRunnable, op, "", "cannot execute %s: %w", program, err)
 }
 
 // Start says what to start and what to do around it.

@@ -1,6 +1,9 @@
 package cell
 
 import (
+	"errors"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,5 +20,30 @@ func TestStatsSince(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"processes", "peak_memory", "cpu_us", "peak_pids"}, all); d != "" {
 		t.Errorf("the later look was changed: %s", d)
+	}
+}
+
+// What no program can be given is refused, with the limit and another way.
+func TestX59LongArguments(t *testing.T) {
+	long := strings.Repeat("a", MaxArgument+1)
+	if err := CheckArguments("op", []string{"echo", long[1:]}, []string{"A=" + long[3:]}); err != nil {
+		t.Errorf("as long as may be: %v", err)
+	}
+	for want, x := range map[string][2][]string{
+		"argument 1 has 131072 bytes":     {{"echo", long}, nil},
+		`variable "NAME" has 131077 byte`: {{"echo"}, {"B=1", "NAME=" + long}},
+		"argument 0 contains a NUL":       {{"a\x00b"}, nil},
+		`variable "A" contains a NUL`:     {{"a"}, {"A=\x00"}},
+	} {
+		err := CheckArguments("op", x[0], x[1])
+		if KindOf(err) != Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %s", err, want)
+		}
+		if e, ok := errors.AsType[*Error](err); ok && strings.Contains(want, "bytes") && e.Hint != ByAnotherWay {
+			t.Errorf("the hint is %q", e.Hint)
+		}
+	}
+	if e, ok := errors.AsType[*Error](CantExecute("op", "/bin/echo", syscall.E2BIG)); !ok || e.Kind != NotRunnable || e.Hint != ByAnotherWay {
+		t.Errorf("too long together: %v", e)
 	}
 }

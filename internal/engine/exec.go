@@ -80,6 +80,9 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 	if len(req.Command) == 0 || req.Command[0] == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando exec CELL -- COMMAND", "cannot run: no command given")
 	}
+	if err := cell.CheckArguments(opName, req.Command, req.Env); err != nil {
+		return nil, err
+	}
 	if req.Wait && (req.Attach || req.TTY) {
 		return nil, cell.Errorf(cell.Invalid, opName, "leave out wait, and attach", "cannot wait for a command that a client attaches to")
 	}

@@ -212,7 +212,10 @@ func (v *View) planFrom(req api.RunRequest, empty string) (*runPlan, error) {
 	if len(req.Command) == 0 || req.Command[0] == "" {
 		return nil, cell.Errorf(cell.Invalid, opName, "say what to run: pando run -- COMMAND", "cannot run: no command given")
 	}
-	for _, a := range append(append([]string{req.From, req.Workdir, req.Check}, req.Command...), req.Env...) {
+	if err := cell.CheckArguments(opName, req.Command, req.Env); err != nil {
+		return nil, err
+	}
+	for _, a := range []string{req.From, req.Workdir, req.Check} {
 		if strings.ContainsRune(a, 0) {
 			return nil, cell.Errorf(cell.Invalid, opName, "", "cannot run: an argument contains a NUL")
 		}

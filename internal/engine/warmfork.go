@@ -373,6 +373,9 @@ func (f *forking) check(name string) (err error) {
 	if len(f.req.Command) > 0 && f.req.Command[0] == "" {
 		return cell.Errorf(cell.Invalid, opName, "say what to run: pando fork TEMPLATE -- COMMAND", "cannot run: no command given")
 	}
+	if err := cell.CheckArguments(opName, f.req.Command, nil); err != nil {
+		return err
+	}
 	if f.terms, err = termsOf(f.req.Certify, f.req.AtFork); err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func explainStart(err error, p cell.Process) error {
 	case se.Call == workdirOp+p.Workdir:
 		return cell.Errorf(cell.NotFound, "guest.Start", "give a folder that is in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
 	case se.IsExec():
-		return cell.Errorf(cell.NotRunnable, "guest.Start", "", "cannot execute %s: %w", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
+		return cell.CantExecute("guest.Start", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
 	}
 	return cell.Errorf(cell.Internal, "guest.Start", "", "cannot start %s: %w", name, se)
 }

@@ -382,7 +382,7 @@ func (c *liveCell) explainStart(err error, p cell.Process) error {
 	case se.Call == workdirOp+p.Workdir:
 		return cell.Errorf(cell.NotFound, "namespace.Start", "give a folder that is in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
 	case se.IsExec():
-		return cell.Errorf(cell.NotRunnable, "namespace.Start", "", "cannot execute %s: %w", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
+		return cell.CantExecute("namespace.Start", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
 	}
 	return cell.Errorf(cell.Internal, "namespace.Start", "", "cannot start %s: %w", name, se)
 }

@@ -149,8 +149,8 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
 		return keeper.Started{}, cell.Errorf(cell.NoSuchBinary, "none.Start", "", "cannot find %s: looked for %s", p.Args[0], strings.Join(p.Path, ", "))
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOEXEC):
-		return keeper.Started{}, cell.Errorf(cell.NotRunnable, "none.Start", "", "cannot execute %s: %w", p.Args[0], err)
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOEXEC) || errors.Is(err, unix.E2BIG):
+		return keeper.Started{}, cell.CantExecute("none.Start", p.Args[0], err)
 	}
 	return keeper.Started{}, err
 }
