@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -60,7 +61,7 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		err = d.takes(route)
 	}
 	if err == nil {
-		err = textQuery(r.URL.Query())
+		err = checkQuery(route, r.URL.RawQuery)
 	}
 	if err == nil {
 		out, err = route.handle(d.as(r), w, r)
@@ -69,6 +70,9 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 		kind := cell.KindOf(err)
 		if cause := context.Cause(r.Context()); cell.KindOf(cause) == cell.Unauthenticated {
 			err, kind = cause, cell.Unauthenticated // the token has ended, and everything with it
+		}
+		if hungUp(r) {
+			kind = cell.Interrupted
 		}
 		if v != nil {
 			v.kind = string(kind)
@@ -97,6 +101,26 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	}
 	writeJSON(w, http.StatusOK, out)
 	return true
+}
+
+// hungUp reports whether a request failed because its caller is gone, which is no failure
+// of the daemon's.
+func hungUp(r *http.Request) bool {
+	return context.Cause(r.Context()) == context.Canceled
+}
+
+// brokenOff ends an answer that has begun and can't be finished: breaking it off is the only
+// way to say so.
+func (d *Daemon) brokenOff(r *http.Request, what string, err error) {
+	// What is written to a caller who is gone fails before the context of the request ends.
+	if !hungUp(r) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		id := ""
+		if v := visitOf(r); v != nil {
+			id = v.id
+		}
+		d.cfg.Log.Error(what, "request", id, "error", err)
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // objectOf is what a request's path names: "web", "r-1/stdout".

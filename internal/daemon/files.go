@@ -18,9 +18,8 @@ func (d *Daemon) readFiles(w http.ResponseWriter, r *http.Request) (any, error) 
 	if !out.wrote {
 		return nil, err
 	}
-	// The archive has begun: breaking it off is the only way to say so.
-	d.cfg.Log.Warn("cannot read files", "cell", id, "error", err)
-	panic(http.ErrAbortHandler)
+	d.brokenOff(r, "cannot read files of cell "+string(id), err)
+	return done{}, nil
 }
 
 // begun notes whether anything was written, and writes the header then.

@@ -137,9 +137,7 @@ func (d *Daemon) exportRun(w http.ResponseWriter, r *http.Request) (any, error) 
 		if !out.wrote {
 			return nil, err
 		}
-		// The archive has begun: breaking it off is the only way to say so.
-		d.cfg.Log.Error("cannot export a run", "run", id, "error", err)
-		panic(http.ErrAbortHandler)
+		d.brokenOff(r, "cannot export run "+string(id), err)
 	}
 	return done{}, nil
 }

@@ -3,7 +3,9 @@ package daemon
 import (
 	"bytes"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -52,10 +54,26 @@ func notText(what string) error {
 	return cell.Errorf(cell.Invalid, "daemon", "name such a file from within the cell, or name its folder", "cannot read %s: it is not UTF-8", what)
 }
 
-// textQuery refuses parameters that are not UTF-8: paths in a cell are sent on as JSON.
-// dir is only compared.
-func textQuery(q url.Values) error {
+// checkQuery refuses parameters that the route has not, because what they were to do is
+// not done, and those that are not UTF-8: paths in a cell are sent on as JSON. dir is only
+// compared, and clients say it always. What a program in a cell is asked is its own matter.
+func checkQuery(route Route, raw string) error {
+	if raw == "" || route.Method == anyMethod {
+		return nil
+	}
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return cell.Errorf(cell.Invalid, "daemon.Query", "escape it as application/x-www-form-urlencoded", "the query can't be read: %w", err)
+	}
+	_, known := route.Split()
 	for name, values := range q {
+		if name != "dir" && !slices.Contains(known, name) {
+			hint := "it takes none"
+			if len(known) > 0 {
+				hint = "it takes " + strings.Join(known, ", ")
+			}
+			return cell.Errorf(cell.Invalid, "daemon.Query", hint, "there is no parameter %s", strconv.Quote(clip(name)))
+		}
 		for _, v := range values {
 			if name != "dir" && !utf8.ValidString(v) {
 				return notText(name)

@@ -1,8 +1,8 @@
 package daemon
 
 import (
+	"errors"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -40,12 +40,36 @@ func TestNamesThatAreNoText(t *testing.T) {
 		}
 	}
 	for query, refused := range map[string]bool{"path=caf%E9": true, "path=caf%C3%A9": false, "dir=caf%E9&path=x": false, "path=x&path=%FF": true} {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := textQuery(q); (err != nil) != refused {
+		if err := checkQuery(Route{Method: "GET", Path: "/v1/x?path&dir"}, query); (err != nil) != refused {
 			t.Errorf("%s: %v", query, err)
 		}
+	}
+}
+
+// A parameter that a route has not is refused, with those that it has: on every route.
+func TestX47UnknownParametersAreRefused(t *testing.T) {
+	for _, r := range Routes {
+		path, known := r.Split()
+		for _, query := range []string{"surprise=1", "Limit=1", "%zz=1", "a;b"} {
+			err := checkQuery(r, query)
+			if r.Method == anyMethod {
+				if err != nil {
+					t.Errorf("%s: what a program in a cell is asked is refused: %v", path, err)
+				}
+				continue
+			}
+			if cell.KindOf(err) != cell.Invalid {
+				t.Errorf("%s %s?%s: %v", r.Method, path, query, err)
+			}
+		}
+		for _, name := range known {
+			if err := checkQuery(r, name+"=1"); err != nil {
+				t.Errorf("%s %s: %v", r.Method, path, err)
+			}
+		}
+	}
+	err := checkQuery(Route{Method: "GET", Path: "/v1/runs?cell&limit"}, "limti=1")
+	if e, ok := errors.AsType[*cell.Error](err); !ok || e.Hint != "it takes cell, limit" {
+		t.Errorf("a mistake is answered by %v", err)
 	}
 }

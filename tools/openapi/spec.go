@@ -55,11 +55,20 @@ func describe(types []typ, routes []daemon.Route) ([]byte, error) {
 		"info": object{
 			"title":       "pando",
 			"version":     "1",
-			"description": "Cells that fork, roll back and leave evidence. Served on a unix socket that belongs to one user; `pando daemon status` prints its path.",
+			"description": "Cells that fork, roll back and leave evidence. Served on a Unix socket that belongs to one user, whose path `pando daemon status` prints, and by `pando serve` over TCP, to those who have a token.",
 			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 		},
-		"paths":      paths,
-		"components": object{"schemas": schemas},
+		"servers": []object{
+			{"url": "{address}", "description": "Where pando serve answers, as it prints it.", "variables": object{
+				"address": object{"default": "http://127.0.0.1:7070", "description": "scheme, host and port"}}},
+			{"url": "http://localhost", "description": "The Unix socket of this host's daemon; the name of the host means nothing there."},
+		},
+		// On the Unix socket nobody is asked for one.
+		"security": []object{{"token": []string{}}, {}},
+		"paths":    paths,
+		"components": object{"schemas": schemas, "securitySchemes": object{
+			"token": object{"type": "http", "scheme": "bearer", "bearerFormat": "pando_ and 40 hexadecimal digits",
+				"description": "A token of pando token create. What its scope (read, run, admin) may do is x-access of each operation."}}},
 	})
 	return out.Bytes(), err
 }
