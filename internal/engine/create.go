@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -23,7 +21,8 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	const opName = "engine.Create"
 	ctx, a := e.act(ctx, "create", "")
 	defer a.over(&err)
-	p, err := e.planCreate(&req)
+	id := cell.NewID()
+	p, err := e.planCreate(&req, id)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -41,7 +40,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	defer cancel()
 	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &Run{}, began: time.Now(), made: e.under.begin()}
 	defer x.made.end()
-	x.c = Cell{ID: cell.NewID(), Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
+	x.c = Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
 	lease.Cell = x.c.ID
 	x.c.made = viewOf(ctx)
@@ -96,15 +95,12 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 }
 
 // planCreate checks everything about a request for a cell that can be checked
-// without work, and gives the cell a name if it has none.
-func (e *Engine) planCreate(req *api.CreateRequest) (*runPlan, error) {
+// without work. A cell without a name is called by its id, which no other has.
+func (e *Engine) planCreate(req *api.CreateRequest, id cell.ID) (*runPlan, error) {
 	const opName = "engine.Create"
 	if req.Name == "" {
-		var b [4]byte
-		rand.Read(b[:])
-		req.Name = "cell-" + hex.EncodeToString(b[:])
-	}
-	if err := cell.CheckName(req.Name); err != nil {
+		req.Name = string(id)
+	} else if err := cell.CheckName(req.Name); err != nil {
 		return nil, err
 	}
 	if c, ok := e.findCell(req.Name); ok {
