@@ -20,16 +20,16 @@ from ._sync.process import Process
 from ._sync.things import Cell, Cells, Run, Template
 from .errors import (Conflict, Corrupt, Denied, Error, EvalError, Exists, ExitError, Internal, Interrupted, Invalid, Limited, Lost, NoSuchBinary, NotFound,
                      NotRunnable, Stale, TimedOut, Unauthenticated, Unavailable, Unsupported)
-from .models import (Answer, CellInfo, Checkpoint, Diff, Disk, DiskObject, Event, FileChange, Lease, Policy, PolicyLine, Progress, Receipt, Restored, Result, RunInfo, Step,
-                     TemplateInfo)
+from .models import (Answer, CellInfo, Checkpoint, Diff, Disk, DiskObject, Event, FileChange, FileEvent, FileInfo, Lease, Policy, PolicyLine, Port, ProcessInfo, Progress, Receipt,
+                     Restored, Result, RunInfo, Step, TemplateInfo)
 from .values import Evaluation, Opaque
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Answer", "Cell", "CellInfo", "Cells", "Checkpoint", "Client", "Conflict", "Corrupt", "Denied", "Diff", "Disk", "DiskObject", "Error", "EvalError", "Evaluation", "Event",
-    "Exists", "ExitError", "FileChange", "Internal", "Interrupted", "Invalid", "Lease", "Limited", "Lost", "NoSuchBinary", "NotFound", "NotRunnable", "Opaque",
-    "Policy", "PolicyLine", "Process", "Progress", "Receipt", "Restored", "Result", "Run", "RunInfo", "Stale", "Step", "Template", "TemplateInfo", "TimedOut",
+    "Exists", "ExitError", "FileChange", "FileEvent", "FileInfo", "Internal", "Interrupted", "Invalid", "Lease", "Limited", "Lost", "NoSuchBinary", "NotFound", "NotRunnable", "Opaque",
+    "Policy", "PolicyLine", "Port", "Process", "ProcessInfo", "Progress", "Receipt", "Restored", "Result", "Run", "RunInfo", "Stale", "Step", "Template", "TemplateInfo", "TimedOut",
     "Unauthenticated", "Unavailable", "Unsupported", "build_template", "cell", "cells", "client", "create", "get_run", "iter_cells", "iter_receipts", "iter_runs",
     "policy", "receipt", "run", "runs", "template", "templates", "verify", "why",
 ]

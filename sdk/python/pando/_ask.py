@@ -160,6 +160,40 @@ def write(sel: str, directory: str, archive: Any) -> Request:
     return Request("PUT", _cell(sel, "/files"), {"path": directory}, archive, "application/x-tar")
 
 
+def stat(sel: str, path: str, digest: bool) -> Request:
+    return Request("GET", _cell(sel, "/stat"), {"path": path, "digest": digest})
+
+
+def listdir(sel: str, path: str, depth: int) -> Request:
+    if depth < 1:
+        raise errors.Invalid(f"cannot list {depth} levels", "give a depth of 1 or more")
+    return Request("GET", _cell(sel, "/list"), {"path": path, "depth": depth})
+
+
+def mkdir(sel: str, path: str) -> Request:
+    return Request("POST", _cell(sel, "/mkdir"), body={"path": path}, once=True)
+
+
+def rename(sel: str, path: str, to: str) -> Request:
+    return Request("POST", _cell(sel, "/rename"), body={"path": path, "to": to}, once=True)
+
+
+def delete(sel: str, path: str) -> Request:
+    return Request("DELETE", _cell(sel, "/file"), {"path": path})
+
+
+def watch(sel: str, path: str, below: bool) -> Request:
+    return Request("GET", _cell(sel, "/watch"), {"path": path, "below": below})
+
+
+def ports(sel: str) -> Request:
+    return Request("GET", _cell(sel, "/ports"))
+
+
+def processes(sel: str) -> Request:
+    return Request("GET", _cell(sel, "/processes"))
+
+
 def create(name: str, source: Optional[str], backend: str, image: str, env: Env, allow: Sequence[str], credentials: Sequence[str],
            limits: Mapping[str, str], labels: Mapping[str, str], policy: str, ttl: Timeout, then: str, remote: bool) -> Request:
     if source is None:
@@ -296,6 +330,10 @@ def policy(what: str, of: str, text: str, allow: Sequence[str], request: str, re
 
 
 # Streams of commands.
+
+def signal(id: str, name: str) -> Request:
+    return Request("POST", f"/v1/execs/{segment(id)}/signal", body={"signal": name}, once=True)
+
 
 def attach(kind: str, id: str, seen: Optional[Mapping[str, int]] = None) -> Request:
     return Request("GET", f"/v1/{kind}/{segment(id)}/attach", {"input": True, **{k: n for k, n in (seen or {}).items() if n}})

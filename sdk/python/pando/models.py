@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Optional
 
-__all__ = ["CellInfo", "Checkpoint", "Diff", "Disk", "DiskObject", "FileChange", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
+__all__ = ["CellInfo", "Checkpoint", "Diff", "Disk", "DiskObject", "FileChange", "FileEvent", "FileInfo", "Port", "ProcessInfo", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
            "Event", "Lease", "Policy", "PolicyLine"]
 
 _Doc = Dict[str, Any]
@@ -55,6 +55,87 @@ class CellInfo:
         return cls(d["cell"], d.get("name", ""), d.get("state", ""), d.get("source", ""), d.get("backend", ""), d.get("head", 0),
                    d.get("processes", 0), d.get("latest_run", ""), (d.get("interpreter") or {}).get("version", ""), d.get("labels") or {},
                    Lease.from_json(d["lease"]) if d.get("lease") else None, d)
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a cell, as it was when it was asked for."""
+
+    path: str
+    """Absolute, in the cell."""
+    type: str
+    """file, directory, symlink or other."""
+    size: int
+    """Bytes."""
+    mode: int
+    """Permissions, with the bits for set-user-id, set-group-id and sticky."""
+    mtime: datetime
+    target: str = ""
+    """Of a symlink: what it says."""
+    digest: str = ""
+    """Of its bytes, "sha256:…", where it was asked for."""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def is_dir(self) -> bool:
+        return self.type == "directory"
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "FileInfo":
+        return cls(d["path"], d.get("type", ""), d.get("size", 0), d.get("mode", 0), _time(d["mtime"]), d.get("target", ""), d.get("digest", ""), d)
+
+
+@dataclass(frozen=True)
+class FileEvent:
+    """A change in a directory of a cell."""
+
+    path: str
+    what: str
+    """create, write, remove, rename or chmod; overflow: more changed than is told; "" in
+    the first event, from which on nothing is missed."""
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "FileEvent":
+        return cls(d.get("path", ""), d.get("what", ""))
+
+
+@dataclass(frozen=True)
+class Port:
+    """A TCP port on which something in a cell listens."""
+
+    port: int
+    address: str
+    """In the cell: 127.0.0.1, 0.0.0.0, ::1, ::"""
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Port":
+        return cls(d["port"], d.get("address", ""))
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process of a cell, as it was when it was asked for."""
+
+    pid: int
+    """In the cell."""
+    parent: int
+    """Its parent's; 0 outside the cell."""
+    state: str
+    memory: int
+    """Bytes that are resident."""
+    cpu: float
+    """Seconds of processor time."""
+    started: datetime
+    command: str
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "ProcessInfo":
+        return cls(d["pid"], d.get("ppid", 0), d.get("state", ""), d.get("rss", 0), d.get("cpu_ms", 0) / 1000, _time(d["started"]), d.get("command", ""), d)
 
 
 @dataclass(frozen=True)

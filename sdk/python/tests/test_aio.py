@@ -35,7 +35,7 @@ class Aio(unittest.IsolatedAsyncioTestCase):
         p = pando.aio.Client()
         async with (await (await p.template("pyagent")).fork())[0] as c:
             got = []
-            ev = await c.evaluate("print('x' * 3000000); float('inf')", stdout=got.append)
+            ev = await c.evaluate("print('x' * 3000000); float('inf')", on_stdout=got.append)
             self.assertEqual((ev.value, len(ev.stdout), sum(map(len, got))), (float("inf"), len(ev.stdout), len(ev.stdout)))
             with self.assertRaises(pando.EvalError) as e:
                 await c.eval("1/0")

@@ -2,10 +2,13 @@
 with a file greeting; there is a template pyagent."""
 
 import datetime
+import hashlib
 import itertools
 import json
 import math
+import multiprocessing
 import os
+import pickle
 import queue
 import shutil
 import signal
@@ -71,7 +74,7 @@ class Cells(unittest.TestCase):
         with pando.template("pyagent").fork()[0] as c:
             c.eval("x = 40")
             got = []
-            ev = c.evaluate("print('out'); import sys; print('err', file=sys.stderr); x + 2", stdout=got.append)
+            ev = c.evaluate("print('out'); import sys; print('err', file=sys.stderr); x + 2", on_stdout=got.append)
             self.assertEqual((ev.value, ev.stdout, ev.stderr, b"".join(got)), (42, b"out\n", b"err\n", b"out\n"))
             with self.assertRaises(pando.EvalError) as e:
                 c.eval("{}['missing']")
@@ -102,7 +105,7 @@ class Cells(unittest.TestCase):
 
     def test_templates_are_built(self):
         steps, out = [], []
-        t = pando.build_template("py-built", setup="print('set up'); x = 41", labels={"made": "here"}, progress=lambda p: steps.append(p.step), stdout=out.append)
+        t = pando.build_template("py-built", setup="print('set up'); x = 41", labels={"made": "here"}, progress=lambda p: steps.append(p.step), on_stdout=out.append)
         try:
             self.assertEqual((t.map("x + 1"), b"".join(out)), ([42], b"set up\n"))
             self.assertTrue(steps)
@@ -259,6 +262,70 @@ class Commands(unittest.TestCase):
                 with self.assertRaises(pando.Error):
                     c.write_archive(f)
 
+    def test_X47_files_by_name(self):
+        with pando.create(source="" if os.environ.get("PANDO_HOST") else None) as c:
+            self.assertTrue(c.mkdir("d/e").is_dir)
+            c.write_text("d/e/f", "text\n", 0o600)
+            f = c.stat("d/e/f", digest=True)
+            self.assertEqual((f.name, f.type, f.size, f.mode & 0o777, f.is_dir), ("f", "file", 5, 0o600, False))
+            self.assertEqual(f.digest, "sha256:" + hashlib.sha256(b"text\n").hexdigest())
+            self.assertLess(abs((datetime.datetime.now(datetime.timezone.utc) - f.mtime).total_seconds()), 60)
+            c.exec("ln -s f d/e/l")
+            self.assertEqual([(f.name, f.type, f.target) for f in c.listdir("d/e")], [("f", "file", ""), ("l", "symlink", "f")])
+            self.assertEqual([f.name for f in c.listdir("d")], ["e"])
+            self.assertEqual([f.name for f in c.listdir("d", depth=2)], ["e", "f", "l"])
+            with self.assertRaises(pando.Invalid):
+                c.listdir("d", depth=0)
+            self.assertTrue(c.rename("d/e/f", "d/g").path.endswith("/d/g"))
+            self.assertEqual((c.exists("d/e/f"), c.exists("d/e/l"), c.read_text("d/g")), (False, True, "text\n"))
+            c.delete("d")
+            self.assertFalse(c.exists("d"))
+            with self.assertRaises(pando.NotFound):
+                c.delete("d")
+            with self.assertRaises(pando.NotFound):
+                c.stat("d")
+
+    def test_X47_directories_are_watched(self):
+        with pando.create(source="") as c:
+            c.mkdir("w/below")
+            seen = []
+            for ev in c.watch("w", below=True):
+                if not ev.what:  # from now on
+                    c.write_text("w/below/new", "x")
+                seen.append(ev)
+                if ev.path.endswith("/new"):
+                    break
+            self.assertIn(seen[-1].what, ("create", "write", "rename"))
+            with self.assertRaises(pando.NotFound):
+                next(iter(c.watch("nowhere")))
+
+    def test_X47_processes_and_ports(self):
+        with pando.create(source="") as c:
+            p = c.popen(["python3", "-c", "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 7007)); s.listen(); print('listens\\n', end='', flush=True); time.sleep(1000)"])
+            self.assertEqual(next(iter(p)), ("stdout", b"listens\n"))
+            self.assertEqual([(x.port, x.address) for x in c.ports()], [(7007, "127.0.0.1")])
+            ours = [x for x in c.processes() if "7007" in x.command]
+            self.assertEqual(len(ours), 1)
+            self.assertGreater(ours[0].memory, 1 << 20)
+            again = c.attach(p.id)
+            self.assertEqual(next(iter(again)), ("stdout", b"listens\n"), "from the beginning")
+            again.signal("SIGTERM")
+            self.assertEqual((p.communicate().signal, again.communicate().signal), ("SIGTERM", "SIGTERM"))
+            self.assertEqual(c.ports(), [])
+
+    def test_X47_handles_are_pickled(self):
+        with pando.create(source="") as c:
+            c.write_text("f", "here")
+            for x in (c, pickle.loads(pickle.dumps(c))):
+                self.assertEqual(x.read_text("f"), "here")
+            self.assertEqual(pickle.loads(pickle.dumps(pando.template("pyagent"))).info().name, "pyagent")
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                self.assertEqual(pool.map(c.read_text, ["f", "f"]), ["here", "here"])
+            given = pickle.dumps(pando.Client("http://127.0.0.1:1", "pando_given"))
+            self.assertIn(b"pando_given", given)
+            if os.environ.get("PANDO_TOKEN"):
+                self.assertNotIn(os.environ["PANDO_TOKEN"].encode(), pickle.dumps(c))
+
     def test_checkpoint_restore_fork_diff(self):
         c = self.cell
         c.write_text("state", "one\n")
@@ -276,7 +343,7 @@ class Commands(unittest.TestCase):
 class Runs(unittest.TestCase):
     def test_run(self):
         got = []
-        r = pando.run(["sh", "-c", "echo changed > greeting; echo out; echo err >&2"], source=source(), stderr=got.append)
+        r = pando.run(["sh", "-c", "echo changed > greeting; echo out; echo err >&2"], source=source(), on_stderr=got.append)
         self.assertEqual((r.ok, r.exit_code, r.result.stdout, b"".join(got), r.verdict), (True, 0, b"out\n", b"err\n", "pending"))
         self.assertIn("+changed", str(r.diff()))
         self.assertIn(r.id, str(r.receipt()))
@@ -324,7 +391,7 @@ class Runs(unittest.TestCase):
                 if not ended and b"".join(got).count(b"\n") >= 3:
                     ended.append(True)
                     end()
-            r = pando.run("for i in $(seq 20); do echo $i; sleep 0.05; done; echo end >&2", source=source(), stdout=on)
+            r = pando.run("for i in $(seq 20); do echo $i; sleep 0.05; done; echo end >&2", source=source(), on_stdout=on)
             self.assertEqual((b"".join(got).split(), ended), ([str(i).encode() for i in range(1, 21)], [True]), "each byte once")
             self.assertEqual((r.exit_code, r.result.stderr, r.result.lost), (0, b"end\n", 0))
             self.assertEqual(r.output(), b"".join(got))
@@ -339,7 +406,7 @@ class Runs(unittest.TestCase):
                 if not ended and b"".join(got).count(b"\n") >= 3:
                     ended.append(True)
                     kill_daemon()
-            r = c.exec("for i in $(seq 20); do echo $i; sleep 0.05; done; exit 3", stdout=on)
+            r = c.exec("for i in $(seq 20); do echo $i; sleep 0.05; done; exit 3", on_stdout=on)
             self.assertEqual((b"".join(got).split(), r.exit_code, r.lost, ended), ([str(i).encode() for i in range(1, 21)], 3, 0, [True]), "each byte once")
             with self.assertRaises(pando.Lost), c.popen("cat") as p:  # who knows what it was given
                 p.write("x")

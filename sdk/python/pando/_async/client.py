@@ -81,12 +81,12 @@ class Client(Http):
     async def build_template(self, name: str, *, source: str = "", setup: str = "", warm: str = "", ready: str = "", backend: str = "",
                              image: str = "", env: Env = None, allow: Sequence[str] = (), credentials: Sequence[str] = (),
                              limits: Mapping[str, str] = {}, labels: Mapping[str, str] = {}, policy: str = "", timeout: Timeout = None,
-                             stdout: Sink = None, stderr: Sink = None, progress: Watch = None) -> Template:
+                             on_stdout: Sink = None, on_stderr: Sink = None, progress: Watch = None) -> Template:
         """Makes a template: a cell with a warmed interpreter, to be forked. progress
-        is told how far that is, stdout and stderr what its set-up writes."""
+        is told how far that is, on_stdout and on_stderr what its set-up writes."""
         req = _ask.build(name, source, setup, warm, ready, backend, image, env, allow, credentials, limits, labels, policy, timeout,
                          not self._at.socket)
-        doc, _ = await self._lines(req, _ask.teller(stdout, stderr, progress))
+        doc, _ = await self._lines(req, _ask.teller(on_stdout, on_stderr, progress))
         return Template(self, TemplateInfo.from_json(doc))
 
     # Runs.
@@ -94,7 +94,7 @@ class Client(Http):
     async def run(self, command: Command, *, cell: str = "", source: Optional[str] = None, backend: str = "", image: str = "",
                   env: Env = None, allow: Sequence[str] = (), credentials: Sequence[str] = (), workdir: str = "",
                   limits: Mapping[str, str] = {}, timeout: Timeout = None, check: str = "", on_failure: str = "", on_success: str = "",
-                  policy: str = "", input: Union[bytes, str, None] = None, stdout: Sink = None, stderr: Sink = None, progress: Watch = None,
+                  policy: str = "", input: Union[bytes, str, None] = None, on_stdout: Sink = None, on_stderr: Sink = None, progress: Watch = None,
                   check_exit: bool = False) -> Run:
         """Does a governed run: checkpoint, command, check, verdict, receipt.
 
@@ -104,7 +104,7 @@ class Client(Http):
         """
         req = _ask.start_run(command, cell, source, backend, image, env, allow, credentials, workdir, limits, timeout, check, on_failure,
                              on_success, policy, not self._at.socket)
-        return await Run._of(self, req, command, input, stdout, stderr, progress, check_exit)
+        return await Run._of(self, req, command, input, on_stdout, on_stderr, progress, check_exit)
 
     async def runs(self, cell: str = "") -> List[RunInfo]:
         """Lists runs, newest first."""

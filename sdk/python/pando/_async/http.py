@@ -133,9 +133,15 @@ class Http:
 
     def __init__(self, host: Optional[str] = None, token: Optional[str] = None, timeout: Optional[float] = None) -> None:
         self._at = _wire.find(host, token, os.environ)
+        self._given = (host if host is not None else os.environ.get("PANDO_HOST", ""), token)
         self._timeout = timeout
         self._keeps = _net.KEEPS
         self._idle: List[Conn] = []
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """A pickle has the daemon's address. A token that was given is in it, too; one of
+        PANDO_TOKEN is not, and is read where the pickle is."""
+        return type(self), (self._given[0], self._given[1]), {"_timeout": self._timeout}
 
     def __del__(self) -> None:
         if hasattr(self, "_idle"):
@@ -314,6 +320,29 @@ class Http:
                         raise EOFError("its answer broke off")
                     return
                 yield _wire.document(req, line)
+        except BROKEN as e:
+            raise _wire.lost(e, self._at) from None
+        finally:
+            self._done(reply)
+
+    async def _sse(self, req: Request) -> AsyncIterator[Tuple[str, Any]]:
+        """Yields the kinds and documents of server-sent events (HTML, 9.2.6)."""
+        reply = await self._send(req)
+        try:
+            kind = ""
+            while True:
+                line = await reply.line()
+                if not line.endswith(b"\n"):
+                    if line:
+                        raise EOFError("its answer broke off")
+                    return
+                name, _, text = line.strip().partition(b": ")
+                if name == b"event":
+                    kind = text.decode("utf-8", "replace")
+                elif name == b"data":
+                    yield kind, _wire.document(req, text)
+                elif not line.strip():
+                    kind = ""
         except BROKEN as e:
             raise _wire.lost(e, self._at) from None
         finally:

@@ -67,6 +67,9 @@ class Process:
 
     def signal(self, name: str) -> None:
         """Sends the command a signal, such as "SIGINT"."""
+        if self._kind == "execs":  # whoever else is attached and gives it input
+            self._http._call(_ask.signal(self.id, name))
+            return
         self._write(_wire.BINARY, b"s" + name.encode())
 
     def resize(self, rows: int, cols: int) -> None:
@@ -124,11 +127,11 @@ class Process:
                 break
         raise lost
 
-    def communicate(self, input: Union[bytes, str, None] = None, stdout: Sink = None, stderr: Sink = None) -> Result:
+    def communicate(self, input: Union[bytes, str, None] = None, on_stdout: Sink = None, on_stderr: Sink = None) -> Result:
         """Gives the command its input, takes what it writes, and waits for its end.
-        What a function takes (stdout, stderr) is not kept."""
+        What a function takes (on_stdout, on_stderr) is not kept."""
         kept = {"stdout": bytearray(), "stderr": bytearray()}
-        sinks = {"stdout": stdout, "stderr": stderr}
+        sinks = {"stdout": on_stdout, "stderr": on_stderr}
 
         def feed() -> None:
             try:

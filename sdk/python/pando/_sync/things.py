@@ -10,7 +10,7 @@ from .. import _net as _net
 from .. import _ask, _files, errors
 from .._ask import Command, Env, Timeout
 from .._wire import Request
-from ..models import CellInfo, Checkpoint, Diff, Event, Receipt, Restored, Result, RunInfo, TemplateInfo
+from ..models import CellInfo, Checkpoint, Diff, Event, FileEvent, FileInfo, Port, ProcessInfo, Receipt, Restored, Result, RunInfo, TemplateInfo
 from ..values import Evaluation
 from .http import Http
 from .process import Process, Sink, Watch
@@ -70,19 +70,19 @@ class Cell:
 
     # Code and commands.
 
-    def evaluate(self, code: str, *, timeout: Timeout = None, fresh: bool = False, kind: str = "", stdout: Sink = None,
-                       stderr: Sink = None) -> Evaluation:
+    def evaluate(self, code: str, *, timeout: Timeout = None, fresh: bool = False, kind: str = "", on_stdout: Sink = None,
+                       on_stderr: Sink = None) -> Evaluation:
         """Evaluates code and returns all that came of it; an exception is no error
-        here. stdout and stderr are told what it writes as it comes."""
-        doc, events = self._http._lines(_ask.evaluate(self.id, code, timeout, fresh, kind), _ask.teller(stdout, stderr, None))
+        here. on_stdout and on_stderr are told what it writes as it comes."""
+        doc, events = self._http._lines(_ask.evaluate(self.id, code, timeout, fresh, kind), _ask.teller(on_stdout, on_stderr, None))
         return Evaluation.from_json(doc.get("result") or {}, bytes(events.stdout), bytes(events.stderr), doc.get("notes"))
 
-    def eval(self, code: str, *, timeout: Timeout = None, fresh: bool = False, kind: str = "", stdout: Sink = None,
-                   stderr: Sink = None) -> Any:
+    def eval(self, code: str, *, timeout: Timeout = None, fresh: bool = False, kind: str = "", on_stdout: Sink = None,
+                   on_stderr: Sink = None) -> Any:
         """Evaluates code in the cell's interpreter, whose state lasts, and returns
         the value of the last expression: exact, or an Opaque. What the code raises
         is an EvalError."""
-        return _ask.value(self.evaluate(code, timeout=timeout, fresh=fresh, kind=kind, stdout=stdout, stderr=stderr))
+        return _ask.value(self.evaluate(code, timeout=timeout, fresh=fresh, kind=kind, on_stdout=on_stdout, on_stderr=on_stderr))
 
     def popen(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None) -> Process:
         """Starts a command, and returns while it runs."""
@@ -96,23 +96,36 @@ class Cell:
         doc = self._http._call(_ask.start(self.id, command, env, workdir, timeout, (rows, cols)))
         return Process._attach(self._http, "execs", doc["exec"])
 
+    def processes(self) -> List[ProcessInfo]:
+        """Lists what runs in it."""
+        return [ProcessInfo.from_json(d) for d in self._http._call(_ask.processes(self.id))]
+
+    def ports(self) -> List[Port]:
+        """Lists the TCP ports on which something in it listens."""
+        return [Port.from_json(d) for d in self._http._call(_ask.ports(self.id))]
+
+    def attach(self, id: str) -> Process:
+        """Attaches to a command that was started in it, by the id that its Process has;
+        its output comes from the beginning, as far as it is kept."""
+        return Process._attach(self._http, "execs", id)
+
     def exec(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None,
-                   input: Union[bytes, str, None] = None, stdout: Sink = None, stderr: Sink = None, check: bool = False) -> Result:
+                   input: Union[bytes, str, None] = None, on_stdout: Sink = None, on_stderr: Sink = None, check: bool = False) -> Result:
         """Runs a command to its end: a program and its arguments, or a line for a
         shell. With check, a failure is an ExitError."""
         p = self.popen(command, env=env, workdir=workdir, timeout=timeout)
-        r = p.communicate(input, stdout, stderr)
+        r = p.communicate(input, on_stdout, on_stderr)
         if check:
             _ask.must(command, r)
         return r
 
     def run(self, command: Command, *, env: Env = None, workdir: str = "", limits: Mapping[str, str] = {}, timeout: Timeout = None,
-                  check: str = "", on_failure: str = "", on_success: str = "", input: Union[bytes, str, None] = None, stdout: Sink = None,
-                  stderr: Sink = None, progress: Watch = None, check_exit: bool = False) -> "Run":
+                  check: str = "", on_failure: str = "", on_success: str = "", input: Union[bytes, str, None] = None, on_stdout: Sink = None,
+                  on_stderr: Sink = None, progress: Watch = None, check_exit: bool = False) -> "Run":
         """Does a governed run in it; see Client.run."""
         req = _ask.start_run(command, self.name, "", "", "", env, (), (), workdir, limits, timeout, check, on_failure, on_success, "",
                              not self._http._at.socket)
-        return Run._of(self._http, req, command, input, stdout, stderr, progress, check_exit)
+        return Run._of(self._http, req, command, input, on_stdout, on_stderr, progress, check_exit)
 
     def runs(self) -> List[RunInfo]:
         """Lists its runs, newest first."""
@@ -192,6 +205,46 @@ class Cell:
     def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
         """Writes a file as UTF-8."""
         self.write_bytes(path, text.encode(), mode)
+
+    def listdir(self, path: str = ".", *, depth: int = 1) -> List[FileInfo]:
+        """Lists what is in a directory, by path; with depth 2 and more, what is in those
+        in it, too."""
+        return [FileInfo.from_json(d) for d in self._http._call(_ask.listdir(self.id, path, depth))]
+
+    def stat(self, path: str, *, digest: bool = False) -> FileInfo:
+        """Tells about a file or directory; of a symlink, about itself. NotFound if there
+        is none. With digest, it has that of its bytes."""
+        return FileInfo.from_json(self._http._call(_ask.stat(self.id, path, digest)))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something; a symlink is something, wherever it leads."""
+        try:
+            self.stat(path)
+        except errors.NotFound:
+            return False
+        return True
+
+    def mkdir(self, path: str) -> FileInfo:
+        """Makes a directory, and those above it."""
+        return FileInfo.from_json(self._http._call(_ask.mkdir(self.id, path)))
+
+    def rename(self, path: str, to: str) -> FileInfo:
+        """Gives a file or directory another path; what is there is replaced."""
+        return FileInfo.from_json(self._http._call(_ask.rename(self.id, path, to)))
+
+    def delete(self, path: str) -> None:
+        """Removes a file, or a directory with all that is in it."""
+        self._http._gone(_ask.delete(self.id, path))
+
+    def watch(self, path: str = ".", *, below: bool = False) -> Iterator[FileEvent]:
+        """Yields what changes in a directory, from now on and until the iteration is
+        left; with below also in those in it. What changes while nobody watches is not
+        told. The first event is of the directory and has no what: from then on nothing
+        is missed."""
+        for kind, doc in self._http._sse(_ask.watch(self.id, path, below)):
+            if kind == "error":
+                raise errors.from_json(doc)
+            yield FileEvent.from_json(doc)
 
     def download(self, path: str, to: str) -> None:
         """Copies a file or directory out of it, to a path that need not be there."""
@@ -308,11 +361,11 @@ class Run:
         """How its command ended, and what it wrote; None when it was not waited for."""
 
     @classmethod
-    def _of(cls, http: Http, req: Request, command: Command, input: Union[bytes, str, None], stdout: Sink, stderr: Sink,
+    def _of(cls, http: Http, req: Request, command: Command, input: Union[bytes, str, None], on_stdout: Sink, on_stderr: Sink,
                   progress: Watch, check_exit: bool) -> "Run":
         doc = http._call(req)
         p = Process._attach(http, "runs", doc["run"], progress)
-        result = p.communicate(input, stdout, stderr)
+        result = p.communicate(input, on_stdout, on_stderr)
         if result.exit_code is None and result.raw.get("error"):
             raise errors.from_json(result.raw["error"])
         if check_exit:
