@@ -79,7 +79,13 @@ func (p *place) frozen(pid int) bool {
 	if err != nil {
 		return false
 	}
-	in, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "0::/")
+	var in string
+	ok := false
+	for l := range strings.Lines(string(b)) { // hierarchies of version 1 may be before it
+		if !ok {
+			in, ok = strings.CutPrefix(strings.TrimSpace(l), "0::/")
+		}
+	}
 	if !ok || path.Clean("/"+in) != "/"+in {
 		return false
 	}
