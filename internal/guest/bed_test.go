@@ -35,11 +35,8 @@ func TestMain(m *testing.M) {
 			go receiveSockets()
 		}
 		begin := Serve
-		switch kind {
-		case "machine":
+		if kind == "machine" {
 			begin = func(fd int) error { return ServeMachine(fd, nil) }
-		case "restored": // as in gVisor: no task has run yet
-			begin = func(fd int) error { return serve(fd, false, nil, unbegun) }
 		}
 		if err := begin(0); err != nil {
 			println("guest:", err.Error())
@@ -48,15 +45,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
-}
-
-// unbegun are the processes as gVisor shows those that were just restored: in state R.
-func unbegun() ([]cell.ProcessInfo, error) {
-	list, err := processes()
-	for i := range list {
-		list[i].State = "R"
-	}
-	return list, err
 }
 
 // loopback brings the interface of a network of its own up.
@@ -116,6 +104,7 @@ type bed struct {
 	gv   *gvisor  // nil on plain Linux
 	swap *os.File // to a guest on plain Linux
 	ctx  context.Context
+	gone <-chan struct{} // closed when the sandbox of a copy has ended
 }
 
 // beds runs a test against a guest on plain Linux and one in gVisor.

@@ -29,18 +29,9 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	if err := m.take(); err != nil {
 		return false, err
 	}
-	if !g.place.cover {
-		var list []cell.ProcessInfo
-		list, err = processes()
-		g.mu.Lock()
-		g.resting = stoppedBefore(list, nil)
-		g.mu.Unlock()
-	}
-	if err == nil {
-		err = g.holdFiles()
-	}
-	if err == nil && stop { // last: until then they run
-		err = g.stop()
+	err = g.holdFiles()
+	if err == nil && (stop || g.place.kernel) { // last: until then they run
+		err = g.stop(true)
 	}
 	if err != nil {
 		g.freeFiles()
@@ -90,7 +81,7 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if err := g.stop(); err != nil { // none of them may go on before it was adopted
+		if err := g.stop(false); err != nil { // none of them may go on before it was adopted
 			return false, err
 		}
 		theirs.Token = nil // who comes must know it
@@ -129,50 +120,35 @@ func (g *inside) freeFiles() {
 	}
 }
 
-// stop lets all processes of the cell stand still, once. In a copy they may have run
-// since it was restored, so it takes the shortest way. On a Linux of its own that is
-// the freezer, of which no process notices anything; gVisor has none.
-func (g *inside) stop() error {
+// stop freezes all processes of the cell. No process notices anything of it. held says that
+// a capture follows, whose copies begin frozen. In a copy of it gVisor's kernel must be told
+// once more: it was started anew, and knows what is frozen by what began so.
+func (g *inside) stop(held bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.place.kernel {
+		op := freezeTasks
+		if held {
+			op = freezeHold
+		}
+		g.still = true // whatever comes of it, goOn ends it
+		_, err := freezer(op, 0)
+		return err
+	}
 	if g.still {
 		return nil
 	}
-	if g.place.cover {
-		g.still, g.stopped = true, nil
-		return g.place.all.freeze(true)
-	}
-	list, err := g.look()
-	if err != nil {
-		return err
-	}
-	g.still, g.stopped = true, stoppedBefore(list, g.resting)
-	g.place.all.signal(unix.SIGSTOP)
-	return nil
-}
-
-// stoppedBefore returns the numbers of the processes in list that are stopped, in state
-// T. In a sandbox of gVisor that was just restored, a process is in state R until its
-// task has run for the first time, also one that is stopped (Task.StateStatus and
-// Task.doStop in pkg/sentry/kernel). So one in state R is stopped, too, if it is among
-// resting, those that were when the source was held. What stops itself between that
-// and the checkpoint is missed if its task has not run yet.
-func stoppedBefore(list []cell.ProcessInfo, resting []int) (pids []int) {
-	for _, p := range list {
-		if p.State == "T" || p.State == "R" && slices.Contains(resting, p.PID) {
-			pids = append(pids, p.PID)
-		}
-	}
-	return pids
+	g.still = true
+	return g.place.all.freeze(true)
 }
 
 // admit lets a command begin while the cell's processes stand still. Where the freezer
 // holds all commands together, each of those that are there is held by itself from here
-// on: a new one has a group of its own.
+// on: a new one has a group of its own. gVisor's holds processes.
 func (g *inside) admit() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.still || !g.place.cover || g.parted {
+	if !g.still || g.place.kernel || g.parted {
 		return nil
 	}
 	if err := g.apart(true); err != nil {
@@ -196,33 +172,19 @@ func (g *inside) apart(still bool) (err error) {
 	return err
 }
 
-// goOn lets those go on that stop has stopped.
+// goOn ends stop.
 func (g *inside) goOn() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.resting = nil
 	if !g.still {
 		return nil
 	}
 	g.still = false
-	if g.place.cover {
-		return errors.Join(g.place.all.freeze(false), g.apart(false))
-	}
-	if len(g.stopped) == 0 {
-		g.place.all.signal(unix.SIGCONT)
-		return nil
-	}
-	list, err := others()
-	if err != nil {
+	if g.place.kernel {
+		_, err := freezer(freezeThaw, 0)
 		return err
 	}
-	var pids []int
-	for _, p := range list {
-		if !slices.Contains(g.stopped, p.PID) {
-			pids = append(pids, p.PID)
-		}
-	}
-	return g.place.signal(unix.SIGCONT, pids...)
+	return errors.Join(g.place.all.freeze(false), g.apart(false))
 }
 
 // adopt gives a restored copy its identity, measures it, and lets it go on.

@@ -31,16 +31,13 @@ type inside struct {
 	files Files // nil: nobody carries them
 	token []byte
 	scan  hazard.Scanner
-	look  func() ([]cell.ProcessInfo, error) // the cell's processes, when they are to be stopped
 
-	mu      sync.Mutex // guards what follows
-	m       *mux       // the connection there is
-	tasks   map[string]*task
-	stopped []int    // what Adopt does not let go on: it stood still before
-	resting []int    // what stood still when hold began
-	still   bool     // the cell stands still, and waits to be adopted
-	parted  bool     // the freezer holds each command by itself, see admit
-	ended   []string // connections of the source's that this copy had, and no longer has
+	mu     sync.Mutex // guards what follows
+	m      *mux       // the connection there is
+	tasks  map[string]*task
+	still  bool     // the cell stands still, and waits to be adopted
+	parted bool     // the freezer holds each command by itself, see admit
+	ended  []string // connections of the source's that this copy had, and no longer has
 
 	listening sync.Mutex           // guards what follows
 	sockets   map[string]*listener // by path
@@ -49,9 +46,7 @@ type inside struct {
 // Serve is all that the program inside a sandbox does: it talks to the keeper at
 // the other end of the socket fd until that is gone. It must be the first process
 // of its pid namespace, and root.
-func Serve(fd int) error { return serve(fd, false, nil, processes) }
-
-func processes() ([]cell.ProcessInfo, error) { return linux.Processes("/proc") }
+func Serve(fd int) error { return serve(fd, false, nil) }
 
 // Files is who carries the cell's files to the machine's kernel.
 type Files interface {
@@ -65,7 +60,7 @@ type Files interface {
 // Linux and has nobody else: what a cell must not have of its /proc is covered. fd may
 // be a port of virtio-serial, at whose other end somebody is. Nothing of the files is under
 // way while the guest stands still.
-func ServeMachine(fd int, files Files) error { return serve(fd, true, files, processes) }
+func ServeMachine(fd int, files Files) error { return serve(fd, true, files) }
 
 // Refuse tells a keeper that greets why there will be no guest.
 func Refuse(fd int, why error) error {
@@ -83,12 +78,12 @@ func Refuse(fd int, why error) error {
 	return nil
 }
 
-func serve(fd int, cover bool, files Files, look func() ([]cell.ProcessInfo, error)) error {
+func serve(fd int, cover bool, files Files) error {
 	d, err := newDoor(fd)
 	if err != nil {
 		return err
 	}
-	g := &inside{door: d, files: files, look: look, tasks: map[string]*task{}, sockets: map[string]*listener{}}
+	g := &inside{door: d, files: files, tasks: map[string]*task{}, sockets: map[string]*listener{}}
 	trim()
 	var ready error
 	g.place, ready = newPlace(cover)
@@ -241,7 +236,7 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		}
 	case opStill:
 		if q.Stop {
-			return a, g.stop()
+			return a, g.stop(false)
 		}
 		return a, g.goOn()
 	default:

@@ -32,6 +32,7 @@ type place struct {
 
 	procData string // options of every proc
 	cover    bool   // hide of it what is the machine's
+	kernel   bool   // gVisor's, whose freezer is pando-runsc's; another has one of cgroups
 
 	mu    sync.Mutex // guards what follows
 	first *linux.Child
@@ -61,6 +62,9 @@ func newPlace(cover bool) (*place, error) {
 	if p.noSetID, err = linux.NewSeccompProgram(filter); err != nil {
 		return p, err
 	}
+	if _, err := freezer(freezeProbe, 0); err == nil {
+		p.kernel = true
+	}
 	if p.procData, err = leanProc(); err != nil {
 		return p, err
 	}
@@ -75,6 +79,13 @@ func newPlace(cover bool) (*place, error) {
 	}
 	if p.all, err = (&group{dir: root}).sub("pando-guest-" + strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
 		return p, err
+	}
+	if !p.kernel {
+		f, err := p.all.file("cgroup.freeze", unix.O_WRONLY)
+		if err != nil {
+			return p, cell.Errorf(cell.Unsupported, "guest.Serve", "use the pando-runsc of this pando", "the cell's kernel has no freezer for its processes: %w", err)
+		}
+		f.Close()
 	}
 	// The commands together weigh as much as the guest alone, so that it answers however
 	// many of them want a processor. Kernels without this controller, and gVisor, whose
@@ -163,27 +174,6 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	}()
 	p.first, p.gone = c, gone
 	return c, nil
-}
-
-// signal sends sig to processes by their numbers in the cell.
-func (p *place) signal(sig unix.Signal, pids ...int) error {
-	first, err := p.firstProcess()
-	if err != nil {
-		return err
-	}
-	s := &linux.Script{}
-	s.Stdio([3]*os.File{})
-	for _, pid := range pids {
-		s.Try("signal", unix.SYS_KILL, pid, int(sig)) // or it is gone
-	}
-	s.Exit()
-	c, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(first.PIDFD.Fd())})
-	if err != nil {
-		return err
-	}
-	defer c.PIDFD.Close()
-	_, _, err = c.Wait()
-	return err
 }
 
 // cgroups mounts the hierarchy of version 2 where nobody else sees it.
@@ -317,20 +307,6 @@ func (g *group) pids() (list []int) {
 
 func (g *group) count() int { return len(g.pids()) }
 
-// signal reaches all of g, also what is forked meanwhile.
-func (g *group) signal(sig unix.Signal) {
-	reached := map[int]bool{}
-	for again := true; again; {
-		again = false
-		for _, pid := range g.pids() {
-			if !reached[pid] {
-				reached[pid], again = true, true
-				unix.Kill(pid, sig)
-			}
-		}
-	}
-}
-
 // freeze lets all processes of a group stand still, or go on, without a signal. It
 // doesn't wait for them: each is stopped on its way back to its own code, also in a
 // machine that is copied meanwhile. One that waits for a device or a file is, too, when
@@ -357,6 +333,7 @@ func (g *group) end() (int, error) {
 		_, err = f.WriteString("1")
 		f.Close()
 	}
+	freezer(freezeMop, 0) // those that are frozen, too; it is gVisor's alone, whose error is of another kernel
 	if err != nil {
 		return 0, cell.Errorf(cell.Internal, "guest.end", "", "cannot end the processes of a command: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pando-dev/pando/internal/hazard"
 	"github.com/pando-dev/pando/internal/libcrypto"
-	"github.com/pando-dev/pando/internal/linux"
 )
 
 // renewLimit bounds how long a renewal takes: a cell may have many processes. restLimit
@@ -54,23 +53,13 @@ func (g *inside) renewOne(pid int, of *hazard.Generator) (done bool) {
 }
 
 // rests reports whether no thread of a process can run code of its own: the freezer has
-// all of its cgroup, or each thread is stopped.
+// all of its cgroup, or each thread.
 func (g *inside) rests(pid int) bool {
-	if g.place.cover {
+	if !g.place.kernel {
 		return g.place.frozen(pid)
 	}
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
-	threads, err := os.ReadDir(dir)
-	if err != nil || len(threads) == 0 {
-		return false
-	}
-	for _, t := range threads {
-		status, err := os.ReadFile(filepath.Join(dir, t.Name(), "status"))
-		if s := linux.StatusField(status, "State"); err != nil || !strings.HasPrefix(s, "T") {
-			return false
-		}
-	}
-	return true
+	n, err := freezer(freezeRests, pid)
+	return err == nil && n == 1
 }
 
 // frozen reports whether the freezer has stopped all processes of the cgroup in which one is.
