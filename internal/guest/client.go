@@ -318,10 +318,9 @@ func (c *Client) Tried(ctx context.Context) (int64, error) {
 }
 
 // Hold brings the guest to stand still at the border of a frame, for a checkpoint.
-// Until GoOn nothing is sent in either direction; whoever asks waits. With stop the
-// processes stand still, too, by SIGSTOP: copies have not run at all before they
-// are adopted then. But a parent can see that its child was stopped, which a
-// source that goes on may not want.
+// Until GoOn nothing is sent in either direction; whoever asks waits. With stop, and in
+// gVisor always, the processes are frozen, too: copies have not run at all before they are
+// adopted then.
 func (c *Client) Hold(ctx context.Context, stop bool) error {
 	if err := c.m.take(); err != nil {
 		return err
