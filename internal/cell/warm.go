@@ -110,10 +110,11 @@ type Value struct {
 	// dict whose keys are not all strings or begin with "$". Absent for what
 	// has no exact form, and for more than a megabyte; what is in something else and has
 	// none is {"$opaque": {"type": …, "repr": …}} there.
-	JSON json.RawMessage `json:"json,omitempty"`
-	Repr string          `json:"repr"`               // always, perhaps cut
-	Cut  int64           `json:"repr_cut,omitempty"` // characters of the repr that were left out
-	MIME Bundle          `json:"mime,omitempty"`     // richer forms: _repr_html_ and the like
+	JSON    json.RawMessage `json:"json,omitempty"`
+	JSONCut bool            `json:"json_cut,omitempty"` // there is no JSON because it would be too long or too deep
+	Repr    string          `json:"repr"`               // always, perhaps cut
+	Cut     int64           `json:"repr_cut,omitempty"` // characters of the repr that were left out
+	MIME    Bundle          `json:"mime,omitempty"`     // richer forms: _repr_html_ and the like
 }
 
 // A Bundle is one thing in several forms, by media type. Text is as it is,

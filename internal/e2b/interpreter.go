@@ -418,8 +418,11 @@ func (f *Front) attempt(ctx context.Context, id cell.ID, b *box, c *codeContext,
 		return nil
 	}
 	var stdout, stderr runes
+	var told [2]int64
 	res, err := ask(ctx, api.EvalRequest{Code: req.Code, Timeout: evalLimit}, func(l api.StreamLine) {
 		stamp := time.Now().UTC()
+		told[0] += int64(len(l.Stdout))
+		told[1] += int64(len(l.Stderr))
 		if s := stdout.add(l.Stdout); s != "" {
 			out.send(map[string]any{"type": "stdout", "text": s, "timestamp": stamp})
 		}
@@ -433,6 +436,9 @@ func (f *Front) attempt(ctx context.Context, id cell.ID, b *box, c *codeContext,
 	var done cell.Evaluated
 	if err := json.Unmarshal(res.Result, &done); err != nil {
 		return err
+	}
+	for _, note := range leftOut(&done, told) {
+		out.send(map[string]any{"type": "stderr", "text": "pando: " + note + "\n", "timestamp": time.Now().UTC()})
 	}
 	for _, d := range done.Display {
 		out.send(resultLine(d, nil))
@@ -451,11 +457,29 @@ func (f *Front) attempt(ctx context.Context, id cell.ID, b *box, c *codeContext,
 	return nil
 }
 
+// leftOut says what of an evaluation does not reach the client, of whose streams told
+// bytes did.
+func leftOut(done *cell.Evaluated, told [2]int64) (notes []string) {
+	for i, of := range [2]int64{done.Stdout, done.Stderr} {
+		if n := of - told[i]; n > 0 {
+			notes = append(notes, fmt.Sprintf("%d bytes of %s are left out", n, [2]string{"stdout", "stderr"}[i]))
+		}
+	}
+	if v := done.Value; v != nil && v.JSONCut {
+		notes = append(notes, "the value's json is left out: it is too long or too deep")
+	}
+	return notes
+}
+
 // forms are E2B's words for media types.
 var forms = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg",
 	"application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
+	"e2b/data": "data", "e2b/chart": "chart",
 }
+
+// documents are the media types whose text is JSON.
+var documents = []string{"application/json", "e2b/data", "e2b/chart"}
 
 // resultLine is one result, in all its forms; that of the last expression is the
 // main one.
@@ -464,7 +488,7 @@ func resultLine(b cell.Bundle, v *cell.Value) map[string]any {
 	extra := map[string]any{}
 	for t, s := range b {
 		var form any = s
-		if t == "application/json" && json.Valid([]byte(s)) {
+		if slices.Contains(documents, t) && json.Valid([]byte(s)) {
 			form = json.RawMessage(s)
 		}
 		if name := forms[t]; name != "" {
@@ -478,6 +502,9 @@ func resultLine(b cell.Bundle, v *cell.Value) map[string]any {
 	}
 	if _, ok := line["text"]; !ok && v != nil {
 		line["text"] = v.Repr
+		if v.Cut > 0 {
+			line["text"] = fmt.Sprintf("%s… (%d more characters are left out: have the code write them to a file)", v.Repr, v.Cut)
+		}
 	}
 	if _, ok := line["json"]; !ok && v != nil {
 		if j := jsonOf(v.JSON); j != nil {

@@ -3,17 +3,28 @@ package interp
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"io/fs"
+	"path"
+	"strings"
 )
 
-//go:embed python/*.py
+//go:embed python/*.py python/later/*.py
 var pythonFiles embed.FS
 
-// pythonProgram is the Python end, its files in the order of their names, as
-// pythonBoot reads it.
+// pythonProgram is the Python end, as pythonBoot reads it: the texts of the parts that
+// are compiled when they are needed, by name, then the files in the order of their names.
 func pythonProgram() []byte {
 	var b bytes.Buffer
-	names, _ := fs.Glob(pythonFiles, "python/*.py")
+	later := map[string]string{}
+	names, _ := fs.Glob(pythonFiles, "python/later/*.py")
+	for _, n := range names {
+		src, _ := pythonFiles.ReadFile(n)
+		later[strings.TrimSuffix(path.Base(n), ".py")] = string(src)
+	}
+	text, _ := json.Marshal(later) // a literal of Python, too
+	b.WriteString("LATER = " + string(text) + "\n")
+	names, _ = fs.Glob(pythonFiles, "python/*.py")
 	for _, n := range names {
 		src, _ := pythonFiles.ReadFile(n)
 		b.Write(src)

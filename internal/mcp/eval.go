@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -82,12 +84,18 @@ func (s *Server) evaluation(name string, raw json.RawMessage, out, errs *collect
 		if v.Cut > 0 {
 			repr.Note = lines(repr.Note, fmt.Sprintf("%d characters of the value are left out: have the code write it to a file", v.Cut))
 		}
+		if v.JSONCut || len(v.JSON) > limit {
+			repr.Note = lines(repr.Note, "its JSON is left out: it is too long or too deep")
+		}
 		e.Type, e.Repr = v.Type, &repr
 		if len(v.JSON) <= limit {
 			e.Value = v.JSON
 		}
-		a.rich(v.MIME, false)
 		text = append(text, repr.Text)
+		if v.Cut > 0 {
+			text = append(text, repr.Note)
+		}
+		text = append(text, a.rich(v.MIME, false))
 	}
 	if ev.Error != nil {
 		trace := s.cut(strings.TrimRight(ev.Error.Traceback, "\n"), limit).Text
@@ -122,11 +130,15 @@ func (s *Server) cut(text string, limit int) shown {
 // mostPicture is how many bytes of base64 a picture of an answer has.
 const mostPicture = 1 << 20
 
-// rich adds the pictures of a bundle to an answer, and returns its text, if that
-// is wanted.
+// rich adds the pictures of a bundle to an answer, and returns the text that stands for
+// what is no picture, if that is wanted, and says what it leaves out.
 func (a *answer) rich(b cell.Bundle, text bool) string {
+	note := ""
 	for _, media := range []string{"image/png", "image/jpeg", "image/gif"} {
 		data := strings.Join(strings.Fields(b[media]), "")
+		if len(data) > mostPicture {
+			note = fmt.Sprintf("(%s of %d bytes is left out: have the code write it to a file)", media, base64.StdEncoding.DecodedLen(len(data)))
+		}
 		if data == "" || len(data) > mostPicture {
 			continue
 		}
@@ -135,8 +147,16 @@ func (a *answer) rich(b cell.Bundle, text bool) string {
 			return ""
 		}
 	}
-	if text {
-		return b["text/plain"]
+	if !text {
+		return note
 	}
-	return ""
+	for _, media := range []string{"text/plain", "text/markdown", "text/latex"} {
+		if t, ok := b[media]; ok {
+			return lines(t, note)
+		}
+	}
+	for _, media := range slices.Sorted(maps.Keys(b)) { // none of what can be shown here
+		note = lines(note, fmt.Sprintf("(%s, %d bytes)", media, len(b[media])))
+	}
+	return note
 }

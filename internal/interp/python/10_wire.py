@@ -118,6 +118,13 @@ class Wire:
 OPS = {}  # what can be asked, besides evaluations
 
 
+def later(name):
+    """Load a part that most interpreters never need: to compile it takes time at the start.
+    LATER has the text of each part that is not loaded."""
+    if name in LATER:
+        exec(compile(LATER.pop(name), SELF, "exec"), globals())
+
+
 def close(fd):
     try:
         os.close(fd)
@@ -145,7 +152,7 @@ def flush():
         FFLUSH(None)  # what C code printed
 
 
-STDOUT = sys.stdout
+STDOUT, STDERR = sys.stdout, sys.stderr
 
 try:
     import ctypes

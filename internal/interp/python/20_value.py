@@ -161,19 +161,21 @@ def plain_numpy(v, t, left, depth):
 
 
 def json_of(v):
-    """The text of v's JSON, "" where there is none."""
+    """The text of v's JSON, "" where there is none, and whether that is for its length."""
     t = type(v)
     if t is int and -EXACT_INT <= v <= EXACT_INT:
-        return str(v)
+        return str(v), False
     if t is str and len(v) < 1000 and v.isascii():
-        return quote(v)
+        return quote(v), False
     try:
         text = to_json(plain(v, [MAX_JSON]), ensure_ascii=False, separators=(",", ":"))
-    except (Inexact, RecursionError):
-        return ""
+    except (TooMuch, RecursionError):
+        return "", True
+    except Inexact:
+        return "", False
     if len(text) > MAX_JSON or (not text.isascii() and len(text.encode()) > MAX_JSON):
-        return ""
-    return text
+        return "", True
+    return text, False
 
 
 def type_name(t):

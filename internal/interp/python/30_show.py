@@ -1,8 +1,6 @@
 # Richer forms: what IPython's protocol calls _repr_html_ and the like, display(),
 # and figures of matplotlib.
 
-import io
-
 MAX_FORM = 4 << 20  # characters of one form
 MAX_SHOWN = 8 << 20  # of all that one evaluation shows
 
@@ -33,11 +31,22 @@ def form_text(kind, data):
         text = to_json(data)
     else:
         return None
-    return text if len(text) <= MAX_FORM else None
+    if len(text) > MAX_FORM:
+        leave_out(kind, len(text))
+        return None
+    return text
+
+
+def leave_out(what, size):
+    """Say on stderr that something is not in the answer: a number of bytes, or a sentence."""
+    why = size if isinstance(size, str) else "it has {:,} bytes, and at most {:,} are taken".format(size, MAX_FORM)
+    print("pando: %s is left out of the result: %s; have the code write it to a file" % (what, why), file=sys.stderr)
 
 
 def bundle_of(v):
     """The richer forms of v, by media type."""
+    if Shell.it is not None:
+        return shell_forms(v)
     t = type(v)
     if issubclass(t, type) or t in PLAIN_TYPES:
         return {}
@@ -58,7 +67,19 @@ def bundle_of(v):
             text = form_text(kind, guarded(getattr(v, name)))
             if text is not None:
                 out[kind] = text
+    forms_of_libraries(v, out)
     return out
+
+
+def forms_of_libraries(v, out):
+    """Add the forms of data frames and figures. Nothing is imported for it."""
+    pandas, figure = sys.modules.get("pandas"), sys.modules.get("matplotlib.figure")
+    if isinstance(v, getattr(pandas, "DataFrame", ())):
+        later("data")
+        guarded(lambda: frame_forms(v, out))
+    elif isinstance(v, getattr(figure, "Figure", ())):
+        later("data")
+        guarded(lambda: figure_forms(v, out))
 
 
 PLAIN_TYPES = {int, float, str, bytes, list, dict, tuple, set, bool, type(None), complex, frozenset, range}
@@ -81,32 +102,58 @@ class Shown:
     size = 0
     left_out = 0
     limit = 1 << 20  # of text
+    names = {}  # of what may be shown again in another form: its index
+    clear = False  # what comes next takes the place of all
+    figures = []  # of matplotlib, that need not be shown at the end
 
 
-def show(bundle):
+def show(bundle, name=None, again=False):
+    """Show one thing, perhaps again in the place of what had this name."""
+    if Shown.clear:
+        clear_shown()
     size = sum(len(k) + len(x) for k, x in bundle.items())
     if Shown.size + size > MAX_SHOWN:
         Shown.left_out += 1
         return
     Shown.size += size
+    if again and name in Shown.names:
+        Shown.bundles[Shown.names[name]] = bundle
+        return
+    if name is not None:
+        Shown.names[name] = len(Shown.bundles)
     Shown.bundles.append(bundle)
+
+
+def show_forms(forms, name=None, again=False):
+    """Show what some code has put into forms itself."""
+    texts = {k: form_text(k, x) for k, x in forms.items() if isinstance(k, str)}
+    show({k: x for k, x in texts.items() if x is not None}, name, again)
+
+
+def clear_shown(wait=False):
+    """Take back what the evaluation has shown, perhaps not before it shows more."""
+    Shown.clear = wait
+    if not wait:
+        Shown.bundles, Shown.size, Shown.names = [], 0, {}
 
 
 def shown():
     """The bundles since the last time."""
     out, missing = Shown.bundles, Shown.left_out
-    Shown.bundles, Shown.size, Shown.left_out = [], 0, 0
+    Shown.bundles, Shown.size, Shown.left_out, Shown.names, Shown.clear = [], 0, 0, {}, False
     if missing:
         out.append({"text/plain": "<%d more were shown: together too much to keep>" % missing})
     return out
 
 
-def display(*objects, raw=False, **_):
-    """Show objects in their richest forms, beside the value of the evaluation."""
+def display(*objects, raw=False, **more):
+    """Show objects in their richest forms, beside the value of the evaluation. What else
+    may be said of them is as in IPython."""
+    if Shell.it is not None or more and begin_shell():
+        return sys.modules["IPython.core.display_functions"].display(*objects, raw=raw, **more)
     for v in objects:
         if raw and isinstance(v, dict):
-            forms = {k: form_text(k, x) for k, x in v.items() if isinstance(k, str)}
-            show({k: x for k, x in forms.items() if x is not None})
+            show_forms(v)
             continue
         bundle = {"text/plain": repr_of(v, Shown.limit)[0]}
         bundle.update(bundle_of(v))
@@ -114,7 +161,8 @@ def display(*objects, raw=False, **_):
 
 
 def show_figures():
-    """Show the figures that are open, and close them."""
+    """Show the figures that are open and were not shown otherwise, and close them."""
+    seen, Shown.figures = Shown.figures, []
     pyplot = sys.modules.get("matplotlib.pyplot")
     helpers = sys.modules.get("matplotlib._pylab_helpers")
     if pyplot is None or helpers is None:
@@ -125,13 +173,14 @@ def show_figures():
         return
     for m in managers:
         figure = m.canvas.figure
-        out = io.BytesIO()
-
-        def draw():
-            figure.savefig(out, format="png")
-            return True
-        if guarded(draw):
-            show({"text/plain": repr_of(figure, 1000)[0], "image/png": base64(out.getvalue())})
+        if any(figure is f for f in seen):
+            continue
+        bundle = {}
+        forms_of_libraries(figure, bundle)
+        if bundle:
+            bundle["text/plain"] = repr_of(figure, 1000)[0]
+            show(bundle)
+    Shown.figures = []
     if managers:
         guarded(lambda: pyplot.close("all"))
 
@@ -157,6 +206,8 @@ class Displays:
             run(module)
             if hasattr(module, "display"):
                 module.display = display
+        if Shell.beginning:
+            return None  # its display is as it should be with a shell
         try:
             spec.loader.exec_module = exec_module
         except AttributeError:

@@ -26,7 +26,23 @@ class State:
     sources = 0
     names = []
     loop = None
+    last = None  # value, which _ is
 
+
+@one
+class Shell:
+    """IPython's, which begins with the first code that needs it."""
+
+    it = None
+    beginning = False
+    here = SELF  # where its own code is
+    aside = False  # the evaluation is no one's: it has no number, and no part in histories
+    name = ""  # of the code
+    value = None  # of the last expression
+    errors = []  # what IPython would print, and their texts
+
+
+DOOR = "def __pando_"  # how code begins that is a door's own
 
 def on_interrupt(number, frame):
     if State.running:
@@ -86,7 +102,17 @@ def run(code, name):
             expression = None
         if expression is not None:
             return execute(expression)
-    tree = compile(code, name, "exec", ast.PyCF_ONLY_AST | AWAIT | State.futures, dont_inherit=True)
+    try:
+        tree = compile(code, name, "exec", ast.PyCF_ONLY_AST | AWAIT | State.futures, dont_inherit=True)
+    except SyntaxError as e:
+        wrong = e
+    else:
+        return run_tree(tree, name)
+    later("words")
+    return run_word(code, name, wrong)
+
+
+def run_tree(tree, name):
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         last = ast.Expression(tree.body.pop().value)
@@ -97,10 +123,48 @@ def run(code, name):
     return execute(compiled(last, name, "eval"))
 
 
+def has_ipython():
+    import importlib.util
+    importlib.invalidate_caches()
+    try:
+        return importlib.util.find_spec("IPython.core.interactiveshell") is not None
+    except Exception:
+        return False
+
+
+def begin_shell():
+    """Whether evaluations go through IPython's shell from now on, or since before."""
+    if Shell.it is not None:
+        return True
+    if Shell.beginning:
+        return False
+    Shell.beginning = True
+    none = "jedi" not in sys.modules
+    if none:
+        sys.modules["jedi"] = None  # which completes what is typed, and takes long to load
+    try:
+        if has_ipython():
+            later("words")
+            later("ipython")
+            Shell.it, Shell.here = new_shell(), HERE
+    except Exception as e:
+        print("pando: IPython's shell cannot begin: %s" % describe(e), file=sys.stderr)
+    finally:
+        Shell.beginning = False
+        if none:
+            sys.modules.pop("jedi", None)
+    return Shell.it is not None
+
+
+def in_shell(code, name):
+    """The value of code, evaluated by IPython's shell."""
+    return run_in_shell(code, name)
+
+
 def error_of(e, name):
     """An exception as cell.EvalError."""
     tb, line = e.__traceback__, 0
-    while tb is not None and tb.tb_frame.f_code.co_filename == SELF:
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith((SELF, Shell.here)):
         tb = tb.tb_next
     t, theirs = tb, None
     while t is not None:
@@ -114,7 +178,10 @@ def error_of(e, name):
     if isinstance(e, SyntaxError) and e.filename == name:
         line = e.lineno or line
     try:
-        text = "".join(traceback.format_exception(type(e), e, tb))
+        if Shell.it is not None and type(e) is UsageError:
+            text = "UsageError: %s\n" % e
+        else:
+            text = "".join(traceback.format_exception(type(e), e, tb))
     except BaseException as worse:
         text = "%s: <its traceback can't be written: %s>\n" % (type(e).__name__, type(worse).__name__)
     if len(text) > MAX_TRACEBACK:
@@ -124,7 +191,14 @@ def error_of(e, name):
         message = str(e)
     except BaseException:
         message = "<its text can't be had>"
+    if type(e) is NameError and message == "name 'get_ipython' is not defined":
+        message += ": " + no_ipython()
+        text += message + "\n"
     return {"type": type_name(type(e)), "message": message[:1 << 16], "traceback": text, "line": line}
+
+
+def no_ipython():
+    return "this Python (%s) has no IPython: install it (%%pip install ipython, or the distribution's python3-ipython)" % sys.executable
 
 
 def value_text(v, limit):
@@ -133,9 +207,11 @@ def value_text(v, limit):
     out = ',"value":{"type":' + quote(type_name(type(v))) + ',"repr":' + quote(text)
     if cut:
         out += ',"repr_cut":%d' % cut
-    exact = json_of(v)
+    exact, long = json_of(v)
     if exact:
         out += ',"json":' + exact
+    elif long:
+        out += ',"json_cut":true'
     mime = bundle_of(v)
     if mime:
         out += ',"mime":' + to_json(mime)
@@ -144,7 +220,14 @@ def value_text(v, limit):
 
 def work(code, name, limit):
     keep_source(name, code)
-    v = run(code, name)
+    if code.startswith(DOOR):
+        v = run(code, name)
+    elif Shell.it is not None or ("IPython" in code or "get_ipython" in code) and begin_shell():
+        v = in_shell(code, name)
+    else:
+        v = run(code, name)
+        if v is not None and Shell.it is None and not Shell.aside and builtins.__dict__.get("_") is State.last:
+            builtins._ = State.last = v  # as in Python's own prompt; gettext's is left alone
     return "" if v is None else value_text(v, limit)
 
 
@@ -169,6 +252,7 @@ def guard(part, *args):
 def evaluate(req):
     """The answer to "eval", as text."""
     name = req.get("name")
+    Shell.aside = bool(name)
     if not name:
         State.count += 1
         name = "<eval %d>" % State.count
@@ -186,8 +270,9 @@ def evaluate(req):
         error.__traceback__ = None  # it would keep what the frames hold
     if Shown.bundles or Shown.left_out:
         display = ',"display":' + to_json(shown())
-        if len(out) + len(display) + len(value) < MAX_LINE:
-            out += display
+        if len(out) + len(display) + len(value) >= MAX_LINE:
+            display = ',"display":[{"text/plain":"<what was shown is left out: together with the value too much for one answer>"}]'
+        out += display
     if len(out) + len(value) > MAX_LINE:
         value = ',"value":{"type":"?","repr":"<too much to show>"}'
     return out + value + "}}"
