@@ -176,7 +176,7 @@ def error_of(e, name):
     if theirs is not None:
         theirs.tb_next = None  # what interrupted it is none of theirs
     if isinstance(e, SyntaxError) and e.filename == name:
-        line = e.lineno or line
+        line, tb = e.lineno or line, None  # nothing of the code has run
     try:
         if Shell.it is not None and type(e) is UsageError:
             text = "UsageError: %s\n" % e

@@ -117,7 +117,7 @@ def axes_chart(axes, budget):
             ticks = [t for t in axis.get_ticklocs()]
             chart[side + "_ticks"] = [place(axis, t) for t in ticks]
             chart[side + "_tick_labels"] = [t.get_text() for t in axis.get_ticklabels()]
-        series = [(a, a.get_offsets()) for a in dots] if dots else [(a, list(zip(a.get_xdata(orig=False), a.get_ydata(orig=False)))) for a in points]
+        series = [(a, sys.modules["numpy"].ma.getdata(a.get_offsets())) for a in dots] if dots else [(a, list(zip(a.get_xdata(orig=False), a.get_ydata(orig=False)))) for a in points]
         for i, (a, pairs) in enumerate(series):
             budget[0] -= len(pairs)
             if budget[0] < 0:

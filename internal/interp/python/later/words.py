@@ -9,10 +9,18 @@ import subprocess
 COMMANDS = ("pip", "conda", "cd", "ls", "cat", "mkdir", "rm", "cp", "mv")  # which IPython takes without a % before them
 
 
+def where(lines, e):
+    """The index of the line that e complains of, or of the first of those that continue there."""
+    at = min(e.lineno or 1, len(lines)) - 1
+    while at > 0 and lines[at - 1].endswith("\\"):
+        at -= 1
+    return at
+
+
 def is_word(code, e):
     """Whether the error of code may be one for Python alone."""
-    lines = code.splitlines()
-    line = lines[e.lineno - 1].strip() if e.lineno and e.lineno <= len(lines) else ""
+    lines = code.splitlines() or [""]
+    line = lines[where(lines, e)].strip()
     return bool(re.match(r"[!?]|%%?[A-Za-z]|[\w., ]+=\s*(!|%[A-Za-z])", line) or line.endswith("?")
                 or len(lines) == 1 and re.match(r"(%s)\s" % "|".join(COMMANDS), line))
 
@@ -40,15 +48,15 @@ def without_word(code, name, e):
     """code with Python in the place of the word in the line that e complains of. It has
     as many lines as before."""
     lines = code.splitlines()
-    at = e.lineno - 1
-    line, last = lines[at], at
+    at = last = where(lines, e)
+    line = lines[at]
     while line.endswith("\\") and last + 1 < len(lines):
         last += 1
         line = line[:-1] + lines[last]
     m = re.match(r"(\s*)(?:([\w.]+)\s*=\s*)?(!!?|%pip\b|%cd\b|%matplotlib\b|pip\b)\s*(.*)$", line)
     if m is None or not m.group(4) and m.group(3)[0] == "!":
         word = (re.search(r"%%?\w+|[!?]", line) or re.search(r"\w+", line)).group(0)
-        raise SyntaxError("%s needs IPython, and %s, or write it in Python" % (word, no_ipython()), (name, e.lineno, None, line))
+        raise SyntaxError("%s needs IPython, and %s, or write it in Python" % (word, no_ipython()), (name, at + 1, None, line))
     indent, target, word, rest = m.groups()
     if word == "%cd":
         call = "cd(%r)" % rest
