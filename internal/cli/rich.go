@@ -21,7 +21,7 @@ var forms = []struct {
 }{
 	{"image/png", "png", true}, {"image/jpeg", "jpg", true}, {"image/gif", "gif", true}, {"application/pdf", "pdf", true},
 	{"image/svg+xml", "svg", false}, {"text/html", "html", false}, {"text/markdown", "md", false}, {"text/latex", "tex", false},
-	{"application/json", "json", false},
+	{"application/json", "json", false}, {"e2b/data", "data.json", false}, {"e2b/chart", "chart.json", false},
 }
 
 // saveRich writes the rich forms of a result and of what was shown on the way

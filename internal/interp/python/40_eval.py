@@ -55,6 +55,8 @@ def keep_source(name, code):
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"  # as in a file: where the marks below a line stand depends on it
     linecache.cache[name] = (len(code), None, lines, name)
+    if State.names and State.names[-1][0] == name:  # IPython's shell has made something else of it
+        State.sources -= State.names.pop()[1]
     State.names.append((name, len(code)))
     State.sources += len(code)
     while State.sources > MAX_SOURCES and len(State.names) > 1:
