@@ -515,6 +515,20 @@ if (process.env.INTERPRETER) {
     const v = await c.runCode('import datetime; {"n": [1, 2j], "d": datetime.date(2020, 1, 2)}')
     assert.deepEqual(v.results[0].json, { n: [1, '2j'], d: 'datetime.date(2020, 1, 2)' })
   })
+  await call('runCode: !cmd, %pip, _, display', async () => {
+    const r = await c.runCode('!echo out; echo err >&2')
+    assert.deepEqual(r.logs, { stdout: ['out\n'], stderr: ['err\n'] })
+    assert.deepEqual((await c.runCode('z = !echo a; echo b\nz')).results[0].json, ['a', 'b'])
+    assert.equal((await c.runCode('_')).text, "['a', 'b']")
+    assert.match((await c.runCode('%pip --version')).logs.stdout.join(''), /^pip /)
+    assert.deepEqual((await c.runCode('display(1)\n2')).results.map((x) => [x.text, x.isMainResult]), [['1', false], ['2', true]])
+    assert.match((await c.runCode('%no_such_word')).error.value, /no_such_word/)
+  })
+  await call('runCode: what is too long is marked', async () => {
+    const r = await c.runCode("'x' * 5_000_000")
+    assert.match(r.text, /x… \(3951426 more characters are left out: have the code write them to a file\)$/)
+    assert.match(r.logs.stderr.join(''), /the value's json is left out/)
+  })
   await call('runCode: envs', async () => {
     const r = await c.runCode('import os; os.environ["K"]', { envs: { K: 'v' } })
     assert.equal(r.text, "'v'")

@@ -268,6 +268,8 @@ func switchContext(to, cwd string) string {
     kept[was + "/cwd"] = os.getcwd()
     for k in [k for k in g if k not in own]:
         del g[k]
+    if not callable(getattr(builtins, "_", None)):  # as gettext's is
+        builtins.__dict__.pop("_", None)
     g.update(kept.get(now, {}))
     os.chdir(kept.get(now + "/cwd", cwd))
 __pando_switch(%s, %s)
@@ -284,6 +286,8 @@ func dropContext(id string) string {
         g = globals()
         for k in [k for k in g if not k.startswith("__")]:
             del g[k]
+        if not callable(getattr(builtins, "_", None)):
+            builtins.__dict__.pop("_", None)
 __pando_drop(%s)
 del __pando_drop`, quote(id))
 }

@@ -82,13 +82,16 @@ func TestIPython(t *testing.T) {
 		}
 	}
 	p.out.until(t, "by bash\n")
+	if v := p.value("x"); string(v.JSON) != `["a","b 42"]` {
+		t.Errorf("what !printf gave is %s", show(v))
+	}
 
 	for _, x := range []struct{ code, typ, message, traceback string }{
-		{"def f(y):\n    return 1/y\nf(0)", "ZeroDivisionError", "division by zero", "Traceback (most recent call last):\n  File \"<eval 18>\", line 3, in <module>\n    f(0)\n  File \"<eval 18>\", line 2, in f\n    return 1/y\n"},
-		{"x +", "SyntaxError", "invalid syntax (<eval 19>, line 1)", "  File \"<eval 19>\", line 1\n"},
+		{"def f(y):\n    return 1/y\nf(0)", "ZeroDivisionError", "division by zero", "Traceback (most recent call last):\n  File \"<eval 19>\", line 3, in <module>\n    f(0)\n  File \"<eval 19>\", line 2, in f\n    return 1/y\n"},
+		{"x +", "SyntaxError", "invalid syntax (<eval 20>, line 1)", "  File \"<eval 20>\", line 1\n"},
 		{"%nosuch", "IPython.core.error.UsageError", "Line magic function `%nosuch` not found.", "UsageError: Line magic function"},
 		{"import sys; sys.exit(3)", "SystemExit", "3", "Traceback"},
-		{"return 1", "SyntaxError", "'return' outside function (<eval 22>, line 1)", "  File \"<eval 22>\", line 1\n"},
+		{"return 1", "SyntaxError", "'return' outside function (<eval 23>, line 1)", "  File \"<eval 23>\", line 1\n"},
 	} {
 		ev := p.eval(x.code)
 		if ev.OK || ev.Error == nil || ev.Error.Type != x.typ || ev.Error.Message != x.message || !strings.HasPrefix(ev.Error.Traceback, x.traceback) {

@@ -189,6 +189,34 @@ func TestC29CancelledCallsEnd(t *testing.T) {
 	need.Receive(t, ended, "the end of what was cancelled")
 }
 
+// Pictures are content of their own; what is no picture is a text, and what is left out
+// is said.
+func TestEvaluationsAreRich(t *testing.T) {
+	big := strings.Repeat("QUFB", mostPicture/4+1)
+	result := fmt.Sprintf(`{"ok":true,"display":[{"text/plain":"<Figure>","image/png":"iVBORw=="},{"text/markdown":"**m**","text/html":"<b>m</b>"},{"text/html":"<i>h</i>"},{"text/plain":"<Large>","image/png":%q}],
+		"value":{"type":"str","repr":"'xx","repr_cut":7,"json_cut":true,"mime":{"image/jpeg":"/9j/"}}}`, big)
+	s, _ := serve(t, Config{}, map[string]http.HandlerFunc{"POST /v1/cells/{cell}/eval": func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"result":{"name":"c","result":%s}}`+"\n", strings.ReplaceAll(result, "\n", ""))
+	}})
+	r, err := agent(t, s, nil).CallTool(t.Context(), &sdk.CallToolParams{Name: "eval", Arguments: map[string]any{"cell": "c", "code": "x"}})
+	if err != nil || r.IsError {
+		t.Fatalf("%v %+v", err, r)
+	}
+	want := "**m**\n(text/html, 8 bytes)\n<Large>\n(image/png of 786435 bytes is left out: have the code write it to a file)\n'xx\n7 characters of the value are left out: have the code write it to a file\nits JSON is left out: it is too long or too deep"
+	if got := said(r); got != want {
+		t.Errorf("it says\n%s\nnot\n%s", got, want)
+	}
+	var pictures []string
+	for _, c := range r.Content {
+		if p, ok := c.(*sdk.ImageContent); ok {
+			pictures = append(pictures, p.MIMEType+" "+string(p.Data[1:3]))
+		}
+	}
+	if !slices.Equal(pictures, []string{"image/png PN", "image/jpeg \xd8\xff"}) {
+		t.Errorf("its pictures are %q", pictures)
+	}
+}
+
 // However many calls come at once, only so many are under way, and all are answered.
 func TestManyCallsAtOnce(t *testing.T) {
 	var now, most atomic.Int64

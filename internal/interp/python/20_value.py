@@ -114,6 +114,7 @@ def plain_bytes(v, left):
     return {"$bytes": base64(v)}
 
 
+LISTS = []  # types whose values are lists with other methods
 DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
@@ -141,6 +142,8 @@ def plain(v, left, depth=0):
         return plain_bytes(v, left)
     if t is set or t is frozenset:
         return plain_set(v, left, depth)
+    if t in LISTS:
+        return plain_list(v, left, depth)
     return plain_numpy(v, t, left, depth)
 
 

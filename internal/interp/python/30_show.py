@@ -27,7 +27,7 @@ def form_text(kind, data):
         text = base64(data)
     elif isinstance(data, str):
         text = data
-    elif kind.endswith("json"):
+    elif kind.endswith("json") or kind.startswith("e2b/"):
         text = to_json(data)
     else:
         return None

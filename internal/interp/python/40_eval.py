@@ -220,6 +220,12 @@ def value_text(v, limit):
     return out + "}"
 
 
+def own_under():
+    """Whether _ is what this end has made it, and not gettext's."""
+    now = builtins.__dict__.get("_")
+    return now is None or now is State.last
+
+
 def work(code, name, limit):
     keep_source(name, code)
     if code.startswith(DOOR):
@@ -228,7 +234,7 @@ def work(code, name, limit):
         v = in_shell(code, name)
     else:
         v = run(code, name)
-        if v is not None and Shell.it is None and not Shell.aside and builtins.__dict__.get("_") is State.last:
+        if v is not None and Shell.it is None and not Shell.aside and own_under():
             builtins._ = State.last = v  # as in Python's own prompt; gettext's is left alone
     return "" if v is None else value_text(v, limit)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional
 
@@ -26,7 +27,16 @@ class Opaque:
     """How many characters of the repr were left out."""
 
     def __repr__(self) -> str:
-        return f"<{self.type} {self.repr}>"
+        more = f"… {self.repr_cut} more characters" if self.repr_cut else ""
+        return f"<{self.type} {self.repr}{more}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Dict[str, str]:
+        """Its pictures, for notebooks. Its HTML is not for these: it would be run as the
+        notebook's own."""
+        return {"text/plain": repr(self), **{k: self.mime[k] for k in PICTURES if k in self.mime}}
+
+
+PICTURES = ("image/png", "image/jpeg")
 
 
 def decode(v: Any) -> Any:
@@ -105,6 +115,25 @@ class Evaluation:
     took_ms: float = 0
     notes: List[str] = field(default_factory=list)
     raw: Dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def images(self) -> List[bytes]:
+        """The pictures that were shown, and the value's, in this order: PNG or JPEG."""
+        found = ((b.get("image/png") or b.get("image/jpeg")) for b in [*self.display, self.mime])
+        return [base64.b64decode(text) for text in found if text]
+
+    @property
+    def data(self) -> Optional[Dict[str, List[Any]]]:
+        """The columns of a value that is a data frame, by name: dates as ISO 8601, None
+        for what is missing. None for other values, and for frames that are too long."""
+        columns: Optional[Dict[str, List[Any]]] = json.loads(self.mime["e2b/data"]) if "e2b/data" in self.mime else None
+        return columns
+
+    @property
+    def charts(self) -> List[Dict[str, Any]]:
+        """What the figures that were shown, and the value's, show, as data: type, title,
+        elements and so on, as E2B has them."""
+        return [json.loads(b["e2b/chart"]) for b in [*self.display, self.mime] if "e2b/chart" in b]
 
     @classmethod
     def from_json(cls, doc: Dict[str, Any], stdout: bytes = b"", stderr: bytes = b"", notes: Optional[List[str]] = None) -> "Evaluation":

@@ -70,6 +70,21 @@ class Cells(unittest.TestCase):
             self.assertEqual(c.eval("[1, 2j]"), [1, pando.Opaque("complex", "2j")])
             self.assertEqual((opaque.type, opaque.repr), ("type", "<class 'object'>"))
 
+    def test_rich_results(self):
+        with pando.template("pyagent").fork()[0] as c:
+            ev = c.evaluate("""class R:
+    def __repr__(self): return "R()"
+    def _repr_mimebundle_(self, **_): return {"image/png": b"\\x89PNG", "text/html": "<b>", "e2b/data": {"a": [1, None]}, "e2b/chart": {"type": "line"}}
+display(R())
+R()""")
+            self.assertEqual((ev.images, ev.data, ev.charts), ([b"\x89PNG"] * 2, {"a": [1, None]}, [{"type": "line"}] * 2))
+            self.assertEqual(ev.value._repr_mimebundle_(), {"text/plain": "<__main__.R R()>", "image/png": "iVBORw=="})
+            plain = c.evaluate("1")
+            self.assertEqual((plain.images, plain.data, plain.charts), ([], None, []))
+            long = c.eval("'x' * 5_000_000")
+            self.assertEqual((long.type, long.repr_cut), ("str", 3951426))
+            self.assertTrue(repr(long).endswith("… 3951426 more characters>"))
+
     def test_eval_state_output_and_exceptions(self):
         with pando.template("pyagent").fork()[0] as c:
             c.eval("x = 40")

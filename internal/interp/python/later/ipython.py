@@ -132,14 +132,15 @@ def new_shell():
     module = _interactiveshell
     if module.InteractiveShell.initialized():
         module.InteractiveShell.clear_instance()  # another's, which prints
-    config = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}, "InteractiveShell": {"colors": "NoColor"}})
     files = getattr(module, "PickleShareDB", None)
     module.PickleShareDB = lambda *_: Memory()
     try:
-        shell = PandoShell.instance(config=config, user_module=MAIN)
+        shell = PandoShell.instance(user_module=MAIN, config=Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"},
+                                                                     "InteractiveShell": {"colors": "NoColor"}}))
     finally:
         if files is not None:
             module.PickleShareDB = files
+    LISTS.append(sys.modules["IPython.utils.text"].SList)
     shell.loop_runner = run_async
     shell.compile.flags |= State.futures
     shell.set_hook("show_in_pager", lambda _, data, **__: show_forms(data if isinstance(data, dict) else {"text/plain": data}), 0)
