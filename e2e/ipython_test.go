@@ -91,6 +91,7 @@ func TestIPythonThroughDoors(t *testing.T) {
 	if strings.Count(o, " 21\n") != 3 {
 		t.Errorf("forks say %s", o)
 	}
+	h.pando("fork", "notebook", "--name", "strict", "--certify", "strict") // it has nothing that forks would draw from alike
 	h.pando("branch", "n-1", "--name", "b")
 	if o := h.pando("eval", "b", "z = !echo $PANDO_CELL\n[z, Out[1]]"); !strings.Contains(o, "[['b'], 21]") {
 		t.Errorf("a branch says %s", o)

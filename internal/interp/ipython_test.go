@@ -122,6 +122,9 @@ get_ipython().display_formatter.formatters["text/markdown"].for_type(complex, la
 		t.Errorf("int?: %s", show(ev))
 	}
 
+	if v := p.value("[m for m in ('jedi', '_sqlite3') if m in sys.modules], __import__('sqlite3').__name__"); v.Repr != "([], 'sqlite3')" {
+		t.Errorf("what it can do without: %s", v.Repr)
+	}
 	o, err := p.Check(p.ctx)
 	if err != nil || o.Any() {
 		t.Errorf("it can't be forked any more: %v %+v", err, o)

@@ -122,7 +122,8 @@ def later(name):
     """Load a part that most interpreters never need: to compile it takes time at the start.
     LATER has the text of each part that is not loaded."""
     if name in LATER:
-        exec(compile(LATER.pop(name), SELF, "exec"), globals())
+        exec(compile(LATER[name], SELF, "exec"), globals())
+        del LATER[name]
 
 
 def close(fd):

@@ -35,6 +35,7 @@ class Shell:
 
     it = None
     beginning = False
+    why = ""  # it did not begin
     here = SELF  # where its own code is
     aside = False  # the evaluation is no one's: it has no number, and no part in histories
     name = ""  # of the code
@@ -125,13 +126,33 @@ def run_tree(tree, name):
     return execute(compiled(last, name, "eval"))
 
 
-def has_ipython():
+def import_ipython():
+    """Whether IPython is there. It goes without Jedi, which completes what is typed and
+    takes long to load, and without SQLite, whose generators of random numbers forks would
+    have in common: it has no history to keep."""
     import importlib.util
     importlib.invalidate_caches()
     try:
-        return importlib.util.find_spec("IPython.core.interactiveshell") is not None
-    except Exception:
+        if importlib.util.find_spec("IPython") is None:
+            return False
+    except ValueError:
         return False
+    sqlite = type(sys)("sqlite3")
+    sqlite.DatabaseError = sqlite.OperationalError = sqlite.IntegrityError = type("DatabaseError", (Exception,), {})
+    sqlite.Connection = type("Connection", (), {})
+    sqlite.register_adapter = sqlite.register_converter = lambda *_: None
+    spared = {m: x for m, x in (("jedi", None), ("sqlite3", sqlite)) if m not in sys.modules}
+    sys.modules.update(spared)
+    try:
+        import IPython.core.interactiveshell
+        return True
+    except ImportError:
+        pass  # it is one that needs them
+    finally:
+        for m in spared:
+            sys.modules.pop(m, None)
+    import IPython.core.interactiveshell
+    return True
 
 
 def begin_shell():
@@ -141,20 +162,16 @@ def begin_shell():
     if Shell.beginning:
         return False
     Shell.beginning = True
-    none = "jedi" not in sys.modules
-    if none:
-        sys.modules["jedi"] = None  # which completes what is typed, and takes long to load
     try:
-        if has_ipython():
+        if import_ipython():
             later("words")
             later("ipython")
             Shell.it, Shell.here = new_shell(), HERE
     except Exception as e:
-        print("pando: IPython's shell cannot begin: %s" % describe(e), file=sys.stderr)
+        Shell.why = describe(e)
+        print("pando: IPython's shell cannot begin: " + Shell.why, file=sys.stderr)
     finally:
         Shell.beginning = False
-        if none:
-            sys.modules.pop("jedi", None)
     return Shell.it is not None
 
 
@@ -200,6 +217,8 @@ def error_of(e, name):
 
 
 def no_ipython():
+    if Shell.why:
+        return "the IPython of this Python (%s) cannot be used: %s" % (sys.executable, Shell.why)
     return "this Python (%s) has no IPython: install it (%%pip install ipython, or the distribution's python3-ipython)" % sys.executable
 
 
