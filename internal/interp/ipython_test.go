@@ -135,6 +135,28 @@ get_ipython().display_formatter.formatters["text/markdown"].for_type(complex, la
 	}
 }
 
+// FAILURES 94: what a command has installed is found at once, also in a directory that
+// was not there before.
+func TestInstalledModulesAreFound(t *testing.T) {
+	p := startPython(t, "HOME="+t.TempDir())
+	install := "!d=$(" + need.Python(t) + " -m site --user-site); mkdir -p $d; echo here = %d >$d/%s.py"
+	p.run("import sys; sys.modules['IPy' + 'thon'] = None")
+	p.run(fmt.Sprintf(install, 1, "first"))
+	if v := p.value("import first; first.here"); v.Repr != "1" {
+		t.Error(v.Repr)
+	}
+	q := startWith(t, "IPython")
+	q.run("import sys")
+	q.run(fmt.Sprintf(install, 2, "second"))
+	if v := q.value("import second; second.here"); v.Repr != "2" {
+		t.Error(v.Repr)
+	}
+	q.run("%pip --version")
+	if out := q.out.until(t, "\n"); !strings.HasPrefix(out, "pip ") || strings.Contains(out, "restart") {
+		t.Errorf("%%pip says %q", out)
+	}
+}
+
 // A command that is interrupted ends with what it has begun.
 func TestIPythonsCommandsAreInterrupted(t *testing.T) {
 	p := startWith(t, "IPython")

@@ -144,6 +144,7 @@ def new_shell():
     shell.loop_runner = run_async
     shell.compile.flags |= State.futures
     shell.set_hook("show_in_pager", lambda _, data, **__: show_forms(data if isinstance(data, dict) else {"text/plain": data}), 0)
+    shell.register_magic_function(Words.pip, "line", "pip")  # IPython's own says that one should restart
     import warnings
     warnings.filterwarnings("ignore", "To exit: use")
     builtins.display = display

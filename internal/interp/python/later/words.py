@@ -63,9 +63,9 @@ def without_word(code, name, e):
     elif word == "%matplotlib":
         call = "figures()"
     else:
-        if word[-3:] == "pip":
+        if word[-3:] == "pip" and target:
             rest = pip_command(rest)
-        call = ("output" if target or word == "!!" else "system") + "(%r)" % rest
+        call = ("output" if target or word == "!!" else "pip" if word[-3:] == "pip" else "system") + "(%r)" % rest
     lines[at:last + 1] = [indent + (target + " = " if target else "") + "__pando_words__." + call] + [""] * (last - at)
     return "\n".join(lines) + "\n"
 
@@ -86,6 +86,11 @@ class Words:
         text = subprocess.run(command, shell=True, executable=shell_of(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
         look_again()
         return text.decode("utf-8", "replace").splitlines()
+
+    @staticmethod
+    def pip(rest):
+        """Run pip of this Python."""
+        Words.system(pip_command(rest))
 
     @staticmethod
     def figures():
