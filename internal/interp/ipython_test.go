@@ -378,3 +378,30 @@ func TestFiguresOfIPython(t *testing.T) {
 		t.Errorf("%.300s", show(ev))
 	}
 }
+
+// X46, in the other languages.
+func TestX46CutsAreMarkedInNode(t *testing.T) {
+	p := startKind(t, cell.WarmNode, need.Program(t, "node"), nil)
+	if v := p.value("'x'.repeat(5e6)"); !v.JSONCut || v.JSON != nil || v.Cut != 5000002-1<<20 {
+		t.Errorf("of a long string: JSON is cut %v, of the text %d", v.JSONCut, v.Cut)
+	}
+	if v := p.value("Symbol('x')"); v.JSONCut || v.JSON != nil {
+		t.Error("what has no form is said to be too long")
+	}
+	if v := p.value("({ _toHtml() { return 'x'.repeat(5e6) } })"); v.MIME != nil {
+		t.Errorf("its forms are %.100v", v.MIME)
+	}
+	if errs := p.err.until(t, "\n"); !strings.Contains(errs, "text/html is left out of the result: it has 5000000 bytes") {
+		t.Errorf("stderr says %q", errs)
+	}
+}
+
+func TestJavaMarksCuts(t *testing.T) {
+	p := startKind(t, cell.WarmJava, need.Program(t, "java"), nil)
+	if v := p.value(`"x".repeat(5000000)`); !v.JSONCut || v.JSON != nil || v.Cut != 5000002-1<<20 {
+		t.Errorf("of a long string: JSON is cut %v, of the text %d", v.JSONCut, v.Cut)
+	}
+	if v := p.value("new Object()"); v.JSONCut || v.JSON != nil {
+		t.Error("what has no form is said to be too long")
+	}
+}

@@ -105,7 +105,7 @@ func valuesOfJava(p *python) {
 		{"new ArrayList<Object>() { public int size() { throw new IllegalStateException(); } }.getClass().getName().isEmpty()", "Boolean", `false`, "false"},
 	} {
 		v := p.value(x.code)
-		if diff := cmp.Diff(cell.Value{Type: x.typ, JSON: raw(x.json), Repr: x.repr}, v); diff != "" {
+		if diff := cmp.Diff(cell.Value{Type: x.typ, JSON: raw(x.json), JSONCut: x.repr == "[(this Collection)]", Repr: x.repr}, v); diff != "" {
 			p.Errorf("%s:\n%s", x.code, diff)
 		}
 	}

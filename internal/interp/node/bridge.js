@@ -140,12 +140,14 @@ function plain(v, left, depth) {
   throw new Inexact();
 }
 
-function jsonOf(v) {
+// jsonMember is a value's JSON as a member of an answer, with a comma before it, or that
+// it would be too long or too deep.
+function jsonMember(v) {
   try {
     const text = plain(v, { n: MAX_JSON }, 0);
-    return Buffer.byteLength(text) <= MAX_JSON ? text : "";
-  } catch {
-    return "";
+    return Buffer.byteLength(text) <= MAX_JSON ? ',"json":' + text : ',"json_cut":true';
+  } catch (e) {
+    return e instanceof TooMuch || e instanceof RangeError ? ',"json_cut":true' : "";
   }
 }
 
@@ -190,10 +192,9 @@ function cut(text, n) {
 function valueOf(v, limit) {
   const text = reprOf(v), out = { type: typeName(v), repr: cut(text, limit) };
   if (text.length > out.repr.length) out.repr_cut = text.length - out.repr.length;
-  const mime = bundleOf(v), exact = jsonOf(v);
+  const mime = bundleOf(v);
   if (Object.keys(mime).length) out.mime = mime;
-  const said = quote(out);
-  return exact ? said.slice(0, -1) + ',"json":' + exact + "}" : said;
+  return quote(out).slice(0, -1) + jsonMember(v) + "}";
 }
 
 // Richer forms: Jupyter's convention of Deno, and that of IJavascript.
@@ -203,7 +204,12 @@ const FORMS = [["text/html", "_toHtml"], ["image/svg+xml", "_toSvg"], ["image/pn
 function formText(kind, data) {
   if (data instanceof Uint8Array) data = Buffer.from(data).toString("base64");
   else if (data !== undefined && data !== null && typeof data !== "string") data = kind.endsWith("json") ? quote(data) : undefined;
-  return typeof data === "string" && data.length <= MAX_FORM ? data : undefined;
+  if (typeof data !== "string") return undefined;
+  if (data.length <= MAX_FORM) return data;
+  try {
+    fs.writeSync(2, `pando: ${kind} is left out of the result: it has ${data.length} bytes, and at most ${MAX_FORM} are taken; have the code write it to a file\n`);
+  } catch {} // nobody reads it
+  return undefined;
 }
 
 function bundleOf(v) {
@@ -476,6 +482,7 @@ function answerOf(q, name, code, limit, failed, got, took) {
   if (list.length) {
     const more = ',"display":' + quote(list);
     if (said.length + more.length + value.length < MAX_LINE) said += more;
+    else said += ',"display":[{"text/plain":"<what was shown is left out: together with the value too much for one answer>"}]';
   }
   if (said.length + value.length > MAX_LINE) value = ',"value":{"type":"?","repr":"<too much to show>"}';
   return `{"id":${q.id},"evaluated":${said}${value}}}`;

@@ -372,10 +372,10 @@ public final class Bridge {
     }
 
     private static String value(Object v, int limit) {
-        String text = repr(v), shown = cut(text, limit), exact = Value.write(v);
+        String text = repr(v), shown = cut(text, limit);
         return ",\"value\":{\"type\":" + Json.quote(Value.typeName(v)) + ",\"repr\":" + Json.quote(shown)
             + (text.length() > shown.length() ? ",\"repr_cut\":" + (text.length() - shown.length()) : "")
-            + (exact.isEmpty() ? "" : ",\"json\":" + exact) + Value.mime(v) + "}";
+            + Value.json(v) + Value.mime(v) + "}";
     }
 
     /** repr is a value as JShell writes it. */

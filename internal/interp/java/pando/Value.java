@@ -40,15 +40,21 @@ final class Value {
     private int left = MAX_JSON;
     private final StringBuilder out = new StringBuilder();
 
-    /** write is v in words of JSON, "" where there is no exact form. */
-    static String write(Object v) {
+    private static final String TOO_LONG = ",\"json_cut\":true";
+
+    /** json is v in words of JSON, as a member of an answer with a comma before it; or that it
+     *  would be too long or too deep; "" where there is no exact form. */
+    static String json(Object v) {
         Value w = new Value();
         try {
             w.plain(v, 0);
-        } catch (Inexact | RuntimeException | StackOverflowError e) {
+        } catch (TooMuch | StackOverflowError e) {
+            return TOO_LONG;
+        } catch (Inexact | RuntimeException e) {
             return "";
         }
-        return w.out.length() > MAX_JSON || w.out.toString().getBytes(StandardCharsets.UTF_8).length > MAX_JSON ? "" : w.out.toString();
+        String text = w.out.toString();
+        return text.getBytes(StandardCharsets.UTF_8).length > MAX_JSON ? TOO_LONG : ",\"json\":" + text;
     }
 
     private void spend(int n) throws Inexact {
@@ -221,7 +227,11 @@ final class Value {
             io.getMethod("setUseCache", boolean.class).invoke(null, false);
             io.getMethod("write", image, String.class, java.io.OutputStream.class).invoke(null, v, "png", b);
             String data = Base64.getEncoder().encodeToString(b.toByteArray());
-            return data.length() > MAX_FORM ? "" : ",\"mime\":{\"image/png\":\"" + data + "\"}";
+            if (data.length() > MAX_FORM) {
+                System.err.println("pando: image/png is left out of the result: it has " + data.length() + " bytes, and at most " + MAX_FORM + " are taken; have the code write it to a file");
+                return "";
+            }
+            return ",\"mime\":{\"image/png\":\"" + data + "\"}";
         } catch (ReflectiveOperationException e) {
             return ""; // a Java without pictures
         }
