@@ -112,7 +112,7 @@ func TestF48ValuesOfNode(t *testing.T) {
 		if x.typ == "number" && x.repr == "2" {
 			continue // how many frames there are is V8's own; below is what is shown
 		}
-		if diff := cmp.Diff(cell.Value{Type: x.typ, JSON: raw(x.json), Repr: x.repr}, v); diff != "" {
+		if diff := cmp.Diff(cell.Value{Type: x.typ, JSON: raw(x.json), JSONCut: strings.Contains(x.repr, "Circular"), Repr: x.repr}, v); diff != "" {
 			t.Errorf("%s:\n%s", x.code, diff)
 		}
 	}
