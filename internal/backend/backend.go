@@ -170,6 +170,13 @@ type Agency interface {
 	LendAgent(ctx context.Context, path string, listener, upstream *os.File) error
 }
 
+// A Denials is an instance whose cell can read what it was refused last on the
+// network, in two files: for people, and as JSON Lines. Both are duplicated, and
+// replace earlier ones. A keeper of an older version can't: Invalid.
+type Denials interface {
+	ShowDenials(ctx context.Context, text, lines *os.File) error
+}
+
 // A Connector is a backend that can tell by what the cells that talk would be
 // connected to their gateways here: "tun", "veth", "socket". It fails as Create would.
 type Connector interface {

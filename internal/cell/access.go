@@ -1,7 +1,9 @@
 package cell
 
 import (
+	"cmp"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -37,6 +39,41 @@ type Access struct {
 	Key    string `json:"key,omitempty"`  // Sign: fingerprint, "SHA256:…"
 	// Program is what Execute starts: the path in the cell.
 	Program string `json:"program,omitempty"`
+}
+
+// Want says in one line what an access is: as `pando policy why` reads it.
+func (a Access) Want() string {
+	host := a.Host
+	if host == "" && a.Addr.IsValid() {
+		host = a.Addr.String()
+		if a.Addr.Is6() {
+			host = "[" + host + "]"
+		}
+	}
+	port := ""
+	if a.Port != 0 && !(a.Scheme == "https" && a.Port == 443) && !(a.Scheme == "http" && a.Port == 80) {
+		port = ":" + strconv.Itoa(int(a.Port))
+	}
+	switch a.Act {
+	case Resolve:
+		return "resolve " + host
+	case Request:
+		return a.Method + " " + cmp.Or(a.Scheme, "http") + "://" + host + port + a.Path
+	case Sign:
+		if host == "" { // it was not proven, or not known
+			return "sign with " + a.Key
+		}
+		return "sign for " + host + " with " + a.Key
+	case Execute:
+		return "execute " + a.Program
+	}
+	if a.Transport != "" && a.Transport != "tcp" {
+		return a.Transport + " " + host + port
+	}
+	if port == "" && a.Port != 0 {
+		port = ":" + strconv.Itoa(int(a.Port))
+	}
+	return "connect " + host + port
 }
 
 // Effect is what a policy, or a person, says.

@@ -20,6 +20,19 @@ type NetworkLink struct {
 	Gateway6 netip.Addr   `json:"gateway6"`
 }
 
+// Refusals are the addresses that denied names lead to: of the range of the
+// cell's own names, behind all that can be given to one. The gateway answers
+// there, and nobody else can have them.
+func (l NetworkLink) Refusals() netip.Prefix {
+	if !l.Gateway4.Is4() {
+		return netip.Prefix{}
+	}
+	b := netip.PrefixFrom(l.Gateway4, 15).Masked().Addr().As4()
+	b[1]++
+	b[2] = 0x80
+	return netip.PrefixFrom(netip.AddrFrom4(b), 22)
+}
+
 // Ethernet reports whether frames go over the link; else it is packets alone. A
 // socket is the link of a virtual machine: a frame each.
 func (l NetworkLink) Ethernet() bool { return l.Kind == "veth" || l.Kind == "socket" }

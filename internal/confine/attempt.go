@@ -20,6 +20,8 @@ type Attempt struct {
 	Server netip.Addr `json:"server,omitzero"`
 	Type   uint16     `json:"type,omitempty"` // of the records
 	ID     [2]byte    `json:"id,omitzero"`
+	// Refusals are the addresses that the gateway gives to denied names.
+	Refusals netip.Prefix `json:"refusals,omitzero"`
 }
 
 // How an access is tried.
@@ -95,7 +97,8 @@ func datagram(s *linux.Script, op string, a cell.Access) func() {
 // pollFD is a number that no file of a script has.
 const pollFD = 97
 
-// query asks the gateway's DNS, which must refuse.
+// query asks the gateway's DNS, which must give the name a refusal address, and
+// no record of another type.
 func (a *Attempt) query(s *linux.Script, op string) func() {
 	be := binary.BigEndian
 	q := append(append([]byte{}, a.ID[:]...), 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) // recursion desired; one question
@@ -109,10 +112,33 @@ func (a *Attempt) query(s *linux.Script, op string) func() {
 	s.Call(op, unix.SYS_SENDTO, fd, q, len(q), 0, nil, 0)
 	return func() {
 		s.Call(op, unix.SYS_RECVFROM, fd, answer, len(answer), 0, nil, nil)
-		// The same id, a response, REFUSED.
-		s.Match(op, answer, []byte{0xff, 0xff, 0x80, 0x0f}, []byte{a.ID[0], a.ID[1], 0x80, 5})
+		mask, want := a.refusal(q)
+		s.Match(op, answer, mask, want)
 		s.Call("close", unix.SYS_CLOSE, fd)
 	}
+}
+
+// refusal is what the answer to a question about a denied name is, as far as it
+// matters: the same id, a response without an error, and no record, or the one
+// address.
+func (a *Attempt) refusal(q []byte) (mask, want []byte) {
+	const typeA = 1
+	mask = []byte{0xff, 0xff, 0x80, 0x0f, 0, 0, 0xff, 0xff}
+	want = []byte{a.ID[0], a.ID[1], 0x80, 0, 0, 0, 0, 0}
+	if a.Type != typeA {
+		return mask, want
+	}
+	want[7] = 1
+	// After the question: the name again, type, class and TTL (8 bytes), and the
+	// length of the address.
+	at := len(q) + len(q) - 12 - 4 + 10
+	mask, want = append(mask, make([]byte, at+4-len(mask))...), append(want, make([]byte, at+4-len(want))...)
+	net := a.Refusals.Masked().Addr().As4()
+	copy(want[at:], net[:])
+	for i := range a.Refusals.Bits() {
+		mask[at+i/8] |= 0x80 >> (i % 8)
+	}
+	return mask, want
 }
 
 // begin makes a socket whose calls end after a while.

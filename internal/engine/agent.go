@@ -74,6 +74,15 @@ func (e *Engine) keysOf(c *Cell, lendings []Lending) (list []cell.LentKey) {
 	return list
 }
 
+// equip gives a living cell that talks what else it sees of its gateway: its last
+// refusals, and the caller's SSH agent.
+func (e *Engine) equip(ctx context.Context, c *Cell, inst backend.Instance, socket string) error {
+	if err := e.showDenials(ctx, c, inst); err != nil { // it costs explanations, and nothing else
+		e.log.Warn("cannot show the cell what it is refused", "cell", c.ID, "error", err)
+	}
+	return e.lendAgent(ctx, c, inst, socket)
+}
+
 // lendAgent connects a living cell to the caller's SSH agent, if keys of it are
 // lent to it: the cell gets a socket whose other end is its keeper's.
 func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, socket string) (err error) {

@@ -72,7 +72,7 @@ func (e *Engine) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 		}
 		if l := e.runIn(id); l != nil {
 			l.report(api.Progress{Step: api.StepAsking, Note: fmt.Sprintf("%s waits for you: pando approvals approve %s (or deny); it is denied in %s",
-				want(a.Access), a.ID, time.Until(a.Expires).Round(time.Second))})
+				a.Access.Want(), a.ID, time.Until(a.Expires).Round(time.Second))})
 		}
 		e.callWebhook(ctx, v)
 	}
@@ -132,7 +132,7 @@ func (e *Engine) Approvals(all bool) []api.Approval {
 
 func (e *Engine) approvalView(a *Approval) api.Approval {
 	out := api.Approval{
-		ID: a.Ask.ID, Cell: string(a.Ask.Cell), Run: string(a.Ask.Run), Want: want(a.Ask.Access), Reason: a.Ask.Reason, Rule: a.Ask.Rule, Origin: a.Ask.Origin,
+		ID: a.Ask.ID, Cell: string(a.Ask.Cell), Run: string(a.Ask.Run), Want: a.Ask.Access.Want(), Reason: a.Ask.Reason, Rule: a.Ask.Rule, Origin: a.Ask.Origin,
 		Policy: a.Ask.Policy.String(), Digest: a.Ask.Digest.String(), State: a.State, Asked: a.Ask.At, Expires: a.Ask.Expires, Answered: a.At,
 	}
 	if c, err := e.reg.cell(a.Ask.Cell); err == nil {

@@ -215,7 +215,7 @@ func (b *build) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.lendAgent(ctx, &x.c, inst, agentOf(x.p.req.CallerEnv)); err != nil {
+	if err := e.equip(ctx, &x.c, inst, agentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
 	b.notes = append(append(b.notes, x.run.Notes...), x.p.notes...)

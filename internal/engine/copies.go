@@ -271,7 +271,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	}
 	if c.talks() {
 		e.followAsks(w)
-		if err := e.lendAgent(ctx, c, w, c.Agent); err != nil {
+		if err := e.equip(ctx, c, w, c.Agent); err != nil {
 			e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
 		}
 	}

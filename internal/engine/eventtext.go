@@ -225,7 +225,7 @@ func decidedText(f cell.Decided) string {
 	default:
 		b.WriteString("denied ")
 	}
-	b.WriteString(want(f.Access))
+	b.WriteString(f.Access.Want())
 	if f.Count > 1 {
 		fmt.Fprintf(&b, " (%d times)", f.Count)
 	}
@@ -257,7 +257,7 @@ func flowText(f cell.Flow) string {
 		act = cell.Request
 	}
 	var b strings.Builder
-	b.WriteString(want(cell.Access{Act: act, Host: f.Host, Addr: f.Addr, Port: f.Port, Scheme: f.Scheme, Method: f.Method, Path: f.Path}))
+	b.WriteString(cell.Access{Act: act, Host: f.Host, Addr: f.Addr, Port: f.Port, Scheme: f.Scheme, Method: f.Method, Path: f.Path}.Want())
 	if f.Status != 0 {
 		fmt.Fprintf(&b, " %d", f.Status)
 	}

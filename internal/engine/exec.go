@@ -320,7 +320,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 		e.reg.commit(&c)
 		return nil, nil, err
 	}
-	if err := e.lendAgent(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
+	if err := e.equip(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
 		e.log.Warn("cannot lend keys of SSH again", "cell", id, "error", err)
 	}
 	e.mu.Lock()

@@ -62,7 +62,7 @@ func (x *execution) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.lendAgent(ctx, &x.c, x.inst, agentOf(x.p.req.CallerEnv)); err != nil {
+	if err := e.equip(ctx, &x.c, x.inst, agentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
 	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.talks() {

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/gateway"
@@ -82,6 +86,43 @@ func (e *Engine) writeTalk(c *Cell) error {
 	}
 	link := cell.DefaultLink()
 	return image.WriteTalk("/", filepath.Join(e.private(c.ID), talkFolder), c.Setup.Mounts, c.Setup.TrustLists, []netip.Addr{link.Gateway4, link.Gateway6}, a.Cert)
+}
+
+// showDenials gives a living cell the files in which it reads what it was refused
+// last: its own, in a folder of their own, so that forks inherit none.
+func (e *Engine) showDenials(ctx context.Context, c *Cell, inst backend.Instance) error {
+	d, ok := inst.(backend.Denials)
+	if !ok || !c.talks() {
+		return nil
+	}
+	dir := filepath.Join(e.private(c.ID), talkFolder, image.DenialsFolder)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for _, name := range []string{image.DenialsText, image.DenialsLines} {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o644)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+		if err := f.Chmod(0o644); err != nil {
+			return err
+		}
+	}
+	err := d.ShowDenials(ctx, files[0], files[1])
+	if cell.KindOf(err) == cell.Invalid {
+		return nil // a keeper of an older version
+	}
+	return err
 }
 
 // governance is what a talking cell's gateway goes by now; nil for one that

@@ -566,12 +566,12 @@ func (e *Engine) ReplayPolicy(ctx context.Context, id cell.RunID, req api.Policy
 		if now.Effect == was {
 			continue
 		}
-		key := want(d.Access) + "\x00" + string(was) + "\x00" + string(now.Effect)
+		key := d.Access.Want() + "\x00" + string(was) + "\x00" + string(now.Effect)
 		i, ok := at[key]
 		if !ok {
 			i = len(out.Flips)
 			at[key] = i
-			out.Flips = append(out.Flips, api.PolicyFlip{Want: want(d.Access), Was: string(was), Now: string(now.Effect), Rule: now.Rule, Origin: now.Origin, Reason: now.Reason})
+			out.Flips = append(out.Flips, api.PolicyFlip{Want: d.Access.Want(), Was: string(was), Now: string(now.Effect), Rule: now.Rule, Origin: now.Origin, Reason: now.Reason})
 		}
 		out.Flips[i].Times += times
 	}

@@ -160,7 +160,7 @@ func (b *build) makeAgain(ctx context.Context, was *Cell, base *Checkpoint) erro
 	if err != nil {
 		return err
 	}
-	if err := e.lendAgent(ctx, c, inst, c.Agent); err != nil {
+	if err := e.equip(ctx, c, inst, c.Agent); err != nil {
 		return err
 	}
 	env := commandEnv(e.cellEnv(c), b.p.req.Env, c.Setup.User, false, "")

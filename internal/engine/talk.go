@@ -21,41 +21,6 @@ import (
 // listed is how many peers, and how many denials, a run lists.
 const listed = 100
 
-// want says in one line what an access is: as `pando policy why` reads it.
-func want(a cell.Access) string {
-	host := a.Host
-	if host == "" && a.Addr.IsValid() {
-		host = a.Addr.String()
-		if a.Addr.Is6() {
-			host = "[" + host + "]"
-		}
-	}
-	port := ""
-	if a.Port != 0 && !(a.Scheme == "https" && a.Port == 443) && !(a.Scheme == "http" && a.Port == 80) {
-		port = ":" + strconv.Itoa(int(a.Port))
-	}
-	switch a.Act {
-	case cell.Resolve:
-		return "resolve " + host
-	case cell.Request:
-		return a.Method + " " + cmp.Or(a.Scheme, "http") + "://" + host + port + a.Path
-	case cell.Sign:
-		if host == "" { // it was not proven, or not known
-			return "sign with " + a.Key
-		}
-		return "sign for " + host + " with " + a.Key
-	case cell.Execute:
-		return "execute " + a.Program
-	}
-	if a.Transport != "" && a.Transport != "tcp" {
-		return a.Transport + " " + host + port
-	}
-	if port == "" && a.Port != 0 {
-		port = ":" + strconv.Itoa(int(a.Port))
-	}
-	return "connect " + host + port
-}
-
 // toldAtOnce is how many denials a run tells while it goes on.
 const toldAtOnce = 20
 
@@ -78,7 +43,7 @@ func (x *execution) tellDenials(ctx context.Context) (stop func()) {
 			if ev.Kind != "decision" || !ok || d.Decision.Effect != cell.Deny || d.Access.Act == cell.Execute {
 				continue
 			}
-			if w := want(d.Access); !told[w] {
+			if w := d.Access.Want(); !told[w] {
 				told[w] = true
 				x.l.report(api.Progress{Step: api.StepDenied, Note: api.Denial{Want: w, Reason: d.Decision.Reason, Permit: d.Decision.Permit}.String()})
 			}
@@ -124,9 +89,9 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 			case d.Decision.Effect == cell.Ask: // what became of it is told by itself
 			case !d.Decision.Allowed():
 				n.Denied += int(times)
-				key := want(d.Access) + "\x00" + d.Decision.Rule
+				key := d.Access.Want() + "\x00" + d.Decision.Rule
 				if denials[key] == nil {
-					denials[key] = &api.Denial{Want: want(d.Access), Rule: d.Decision.Rule, Origin: d.Decision.Origin, Reason: d.Decision.Reason,
+					denials[key] = &api.Denial{Want: d.Access.Want(), Rule: d.Decision.Rule, Origin: d.Decision.Origin, Reason: d.Decision.Reason,
 						Permit: d.Decision.Permit, Line: d.Decision.Line, Narrower: d.Decision.Narrower, By: d.Decision.By}
 					order = append(order, denials[key])
 				}

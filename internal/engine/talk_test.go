@@ -29,7 +29,7 @@ func TestWantSaysWhatAnAccessIs(t *testing.T) {
 		{cell.Access{Act: cell.Execute, Program: "/usr/bin/ssh"}, "execute /usr/bin/ssh"},
 		{cell.Access{Act: cell.Sign, Host: "git.example", Key: "SHA256:abc"}, "sign for git.example with SHA256:abc"},
 	} {
-		if got := want(c.a); got != c.want {
+		if got := c.a.Want(); got != c.want {
 			t.Errorf("%+v is %q, want %q", c.a, got, c.want)
 		}
 	}

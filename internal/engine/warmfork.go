@@ -647,7 +647,7 @@ func (e *Engine) settleIn(ctx context.Context, ch *child) {
 		return
 	}
 	e.followAsks(ch.w)
-	if err := e.lendAgent(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
+	if err := e.equip(ctx, ch.c, ch.w, ch.c.Agent); err != nil {
 		e.log.Warn("cannot lend keys of SSH to a fork", "cell", ch.c.ID, "error", err)
 	}
 }

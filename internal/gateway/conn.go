@@ -21,6 +21,7 @@ type conn struct {
 	access   cell.Access
 	decision cell.Decision
 	policy   cell.Digest // by which it was decided
+	refused  *refusal    // of a connection to a denied name: it is answered here
 	started  time.Time
 
 	ep tcpip.Endpoint

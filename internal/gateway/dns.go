@@ -156,10 +156,14 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	l := g.law.Load()
 	host, service := serviceOf(hostOf(question.Name))
 	a := cell.Access{Act: cell.Resolve, Host: host}
-	d := g.decideQuery(l, a, q)
-	g.tell(l, a, d, "")
+	d, name := g.decideQuery(l, a, q)
 	if d.Effect == cell.Deny {
-		m.Rcode = dns.RcodeRefused
+		if name {
+			g.answerRefused(m, host, l, a, d)
+		} else {
+			g.tell(l, a, d, "")
+			m.Rcode = dns.RcodeRefused
+		}
 		code := uint16(dns.ExtendedErrorCodeProhibited)
 		if d.By == "gateway" {
 			code = dns.ExtendedErrorCodeFiltered
@@ -167,6 +171,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 		explain(code, sentence(d))
 		return m
 	}
+	g.tell(l, a, d, "")
 	if service {
 		return m // has none: nobody is asked, and the host itself is tried next
 	}
@@ -198,21 +203,22 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	return m
 }
 
-// decideQuery is the decision about a question as it was put.
-func (g *Gateway) decideQuery(l *law, a cell.Access, q *dns.Msg) cell.Decision {
+// decideQuery is the decision about a question as it was put. name is set when
+// it is the name that is denied, and not the question.
+func (g *Gateway) decideQuery(l *law, a cell.Access, q *dns.Msg) (d cell.Decision, name bool) {
 	question := q.Question[0]
 	if question.Qclass != dns.ClassINET {
-		return never("dns", "nothing but the class IN is answered")
+		return never("dns", "nothing but the class IN is answered"), false
 	}
-	d := g.decideName(l, a, true)
+	d = g.decideName(l, a, true)
 	if d.Effect == cell.Deny {
-		return d
+		return d, validHost(a.Host)
 	}
 	switch question.Qtype {
 	case dns.TypeANY, dns.TypeNULL, dns.TypeAXFR, dns.TypeIXFR, dns.TypeMAILA, dns.TypeMAILB, dns.TypePTR, dns.TypeKEY, dns.TypeNone:
-		return never("dns", "no such questions are answered")
+		return never("dns", "no such questions are answered"), false
 	}
-	return d
+	return d, false
 }
 
 // decideName is the decision about a name. count says whether it is really

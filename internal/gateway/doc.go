@@ -3,8 +3,8 @@
 //
 //	a process in the cell
 //	  │ DNS query ──────▶ dns.go     the policy is asked; an allowed name gets addresses
-//	  │ ◀ address                    of its own (names.go), a denied one REFUSED
-//	  │ SYN ────────────▶ tcp.go     the policy is asked; denied: RST
+//	  │ ◀ address                    of its own (names.go), a denied one a refusal address
+//	  │ SYN ────────────▶ tcp.go     the policy is asked; denied: RST, or why (refuse.go)
 //	  │ first bytes ────▶ serve.go   TLS (hello.go), HTTP, or neither
 //	  │                   open.go    TLS, opened where the policy must look inside
 //	  │                   http.go    requests: the policy is asked for each
@@ -19,6 +19,7 @@
 // asked, that a new policy holds for connections that are open, and that Close
 // returns when everything has ended.
 //
-// Lock order: asks.mu, conns.mu, conn.mu, events.mu. None is held while the
-// policy is asked or something is told, but for events.mu.
+// Lock order: asks.mu, conns.mu, conn.mu, events.mu, denials.mu. None is held while the
+// policy is asked or something is told, but for events.mu
+// and denials.mu.
 package gateway

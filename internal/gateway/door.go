@@ -142,11 +142,11 @@ func (d *door) send(proto tcpip.NetworkProtocolNumber, msg []byte, cause *stack.
 
 func (d *door) refusePing(dst netip.Addr) {
 	a := cell.Access{Act: cell.Connect, Addr: dst, Transport: "icmp"}
-	if host, ours := d.g.names.nameOf(dst); ours && host != "" {
+	if host, _ := d.g.hostAt(dst); host != "" {
 		a.Host, a.Addr = host, netip.Addr{}
 	}
 	l := d.g.law.Load()
-	d.g.tell(l, a, d.g.decideConnect(l, a), "")
+	d.g.tellRefused(l, a, d.g.decideConnect(l, a), "")
 }
 
 // datagram refuses UDP to whatever is not the gateway's own DNS. The stack tells
@@ -159,10 +159,10 @@ func (g *Gateway) datagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 		return true // what programs say to their neighbours; there are none
 	}
 	a := cell.Access{Act: cell.Connect, Addr: dst, Port: id.LocalPort, Transport: "udp"}
-	if host, ours := g.names.nameOf(dst); ours && host != "" {
+	if host, _ := g.hostAt(dst); host != "" {
 		a.Host, a.Addr = host, netip.Addr{}
 	}
 	l := g.law.Load()
-	g.tell(l, a, g.decideConnect(l, a), "")
+	g.tellRefused(l, a, g.decideConnect(l, a), "")
 	return false
 }

@@ -20,6 +20,7 @@ const (
 // goes untold.
 type events struct {
 	emit func(kind string, fields any)
+	deny func(cell.Access, cell.Decision) // is told of each denial that is the cell's doing
 
 	mu     sync.Mutex // guards what follows
 	gather map[cell.Access]*gathered
@@ -42,8 +43,8 @@ type gathered struct {
 	extra int64 // not told yet
 }
 
-func newEvents(emit func(string, any)) *events {
-	return &events{emit: emit, gather: map[cell.Access]*gathered{}, rest: map[restKey]*gathered{}}
+func newEvents(emit func(string, any), deny func(cell.Access, cell.Decision)) *events {
+	return &events{emit: emit, deny: deny, gather: map[cell.Access]*gathered{}, rest: map[restKey]*gathered{}}
 }
 
 // connID makes the id of a connection.
@@ -59,6 +60,9 @@ func (e *events) decided(d cell.Decided) {
 	defer e.mu.Unlock()
 	if e.closed || e.tried(d) {
 		return
+	}
+	if d.Decision.Effect == cell.Deny {
+		e.deny(d.Access, d.Decision)
 	}
 	each := 1
 	if d.Decision.Effect != cell.Deny {

@@ -14,7 +14,7 @@ func TestAFloodHidesNoEffect(t *testing.T) {
 	e := newEvents(func(_ string, fields any) {
 		d := fields.(cell.Decided)
 		count[d.Decision.Effect] += max(d.Count, 1)
-	})
+	}, func(cell.Access, cell.Decision) {})
 	say := func(i int, effect cell.Effect) {
 		e.decided(cell.Decided{Access: cell.Access{Act: cell.Connect, Host: fmt.Sprint(i), Port: 443}, Decision: cell.Decision{Effect: effect}})
 	}

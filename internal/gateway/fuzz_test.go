@@ -118,7 +118,9 @@ func bare(t testing.TB, dial func() net.Conn) *Gateway {
 		Dial: func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
 	}}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.events = newEvents(func(string, any) {})
+	g.refused = newRefusals(cell.DefaultLink())
+	g.refusing.max = maxRefusing
+	g.events = newEvents(func(string, any) {}, g.denials.note)
 	g.asks = newAsks(g)
 	g.dns.busy = make(chan struct{}, maxQueries)
 	l, err := g.compile(cell.Governance{Resolvers: []string{"127.0.0.1:9"}})

@@ -51,15 +51,18 @@ type Config struct {
 
 // Gateway is the network of one cell.
 type Gateway struct {
-	cfg    Config
-	stack  *stack.Stack
-	door   *door
-	names  *names
-	conns  conns
-	events *events
-	asks   *asks
-	web    *web
-	dns    nameServer
+	cfg      Config
+	stack    *stack.Stack
+	door     *door
+	names    *names
+	refused  *refusals
+	denials  denials
+	refusing conns // to refused names
+	conns    conns
+	events   *events
+	asks     *asks
+	web      *web
+	dns      nameServer
 
 	law   atomic.Pointer[law] // what is in force
 	govMu sync.Mutex          // one Govern at a time
@@ -98,9 +101,11 @@ func Open(cfg Config) (*Gateway, error) {
 		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
 	g := &Gateway{cfg: cfg, names: newNames(cfg.Link)}
+	g.refused = newRefusals(cfg.Link)
+	g.refusing.max = maxRefusing
 	g.conns.max = share(maxConns, 2)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.events = newEvents(cfg.Emit)
+	g.events = newEvents(cfg.Emit, g.denials.note)
 	g.asks = newAsks(g)
 	fail := func(err error) (*Gateway, error) {
 		g.cancel()
@@ -144,11 +149,13 @@ func (g *Gateway) Close() error {
 		g.cancel()
 		g.asks.close()
 		g.conns.resetAll()
+		g.refusing.resetAll()
 		g.web.close()
 		g.stopStack()
 		g.wg.Wait()
 		g.law.Load().retire()
 		g.events.close()
+		g.denials.close()
 	})
 	return nil
 }

@@ -161,6 +161,10 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	opened := c.opened
 	c.told = true
 	c.mu.Unlock()
+	if c.refused != nil {
+		w.refusal(rw, r, x)
+		return
+	}
 	select {
 	case w.busy <- struct{}{}:
 		defer func() { <-w.busy }()

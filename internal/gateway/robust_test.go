@@ -284,8 +284,8 @@ func TestAPolicyThatPanicsDenies(t *testing.T) {
 	}
 	defer g.Close()
 	b := &gatewaytest.Bench{TB: t}
-	if _, err := gatewaytest.Lookup(b.Ctx(), site.Cell, site.Link, "bad.test"); err == nil {
-		t.Error("a policy that panics has allowed something")
+	if at, err := gatewaytest.Lookup(b.Ctx(), site.Cell, site.Link, "bad.test"); err != nil || !site.Link.Refusals().Contains(at) {
+		t.Errorf("a policy that panics has allowed something: %s, %v", at, err)
 	}
 	if _, err := gatewaytest.Lookup(b.Ctx(), site.Cell, site.Link, "a.test"); err != nil {
 		t.Error(err)

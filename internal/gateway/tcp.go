@@ -36,16 +36,27 @@ func (g *Gateway) accept(r *tcp.ForwarderRequest) {
 	id := r.ID()
 	a := cell.Access{Act: cell.Connect, Port: id.LocalPort, Transport: "tcp"}
 	dst := addrOf(id.LocalAddress)
-	if host, ours := g.names.nameOf(dst); ours && host != "" {
+	host, refused := g.hostAt(dst)
+	if host != "" {
 		a.Host = host
 	} else {
 		a.Addr = dst
 	}
 	l := g.law.Load()
+	if refused {
+		d := g.decideRefused(l, a)
+		cid := connID()
+		told := g.tellRefused(l, a, d, cid)
+		g.refuse(r, l, a, d, cid, told, finish)
+		return
+	}
 	d := g.decideConnect(l, a)
 	c := &conn{g: g, id: connID(), access: a, decision: d, policy: l.policy, started: time.Now()}
 	if d.Effect == cell.Deny {
-		g.tell(l, a, d, c.id)
+		told := g.tell(l, a, d, c.id)
+		if a.Host != "" { // its name is allowed, this port is not
+			g.refuse(r, l, a, d, c.id, told, finish)
+		}
 		return
 	}
 	if !g.conns.add(c) {

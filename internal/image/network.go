@@ -5,7 +5,9 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path"
@@ -21,6 +23,42 @@ import (
 // TalkDir is where a cell that talks finds what it has to trust, as its
 // variables name it.
 const TalkDir = "/run/pando-net"
+
+// What a cell that talks was refused last is in two files of a folder below
+// TalkDir, which links below DeniedAt lead to.
+const (
+	DenialsFolder = "denied"
+	DenialsText   = "list"
+	DenialsLines  = "list.jsonl"
+	DeniedAt      = "/run/pando/denied"
+)
+
+// whyProgram is the name of the program that tells a cell what it was refused,
+// and whyText is the program. Its folder is the last of PATH.
+const (
+	whyProgram = "pando-why"
+	whyText    = `#!/bin/sh
+# What this cell was refused last, on the network.
+case "$1" in
+--json) exec cat ` + DeniedAt + `.jsonl ;;
+-*) echo "usage: pando-why [--json | TEXT]: what this cell was refused last, or what of it has TEXT in it" >&2; exit 2 ;;
+esac
+test -s ` + DeniedAt + ` || { echo "nothing was refused on the network"; exit 0; }
+if test -n "$1"; then exec grep -F -e "$1" ` + DeniedAt + `; fi
+cat ` + DeniedAt + `
+echo "To be allowed more, tell the person you work for what you need and why; they can start the run again with the flag, or write the line into the policy."
+`
+)
+
+// tellWhy shows a cell what it was refused, and the program that tells it.
+func (h *HostPlan) tellWhy() {
+	for suffix, name := range map[string]string{"": DenialsText, ".jsonl": DenialsLines} {
+		h.Insert(cell.Mount{Kind: cell.Link, Target: DeniedAt + suffix, Source: path.Join(TalkDir, DenialsFolder, name), Why: WhyTold})
+	}
+	if dirs := h.getenv("PATH"); dirs != "" {
+		h.setenv("PATH", dirs+":"+TalkDir)
+	}
+}
 
 // bundles are the files that programs read the trusted authorities from, on
 // one distribution or another. The first that is there is the host's list.
@@ -67,11 +105,16 @@ func (h *HostPlan) Talk(dir string) (lists []string) {
 		}
 		h.setenv(v, path.Join(TalkDir, bundleFile))
 	}
+	h.tellWhy()
 	return lists
 }
 
-// WhyNetwork marks the mounts of a cell that talks.
-const WhyNetwork = "network"
+// WhyNetwork marks the mounts of a cell that talks, and WhyTold the links to what
+// it is told.
+const (
+	WhyNetwork = "network"
+	WhyTold    = "network refusals"
+)
 
 // The files that WriteTalk writes.
 const (
@@ -125,8 +168,17 @@ func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers 
 	if slices.ContainsFunc(mounts, func(m cell.Mount) bool { return m.Why == WhyNetwork && path.Base(m.Source) == storeFile }) {
 		files[storeFile] = javaStore(list)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	old, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)
+	}
+	for _, o := range old {
+		if o.Name() == DenialsFolder {
+			continue // what it was refused, it can read later too
+		}
+		if err := os.RemoveAll(filepath.Join(dir, o.Name())); err != nil {
+			return fail(err)
+		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fail(err)
@@ -138,6 +190,9 @@ func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers 
 		if err := writeFile(filepath.Join(dir, name), text, 0o644, 0); err != nil {
 			return fail(err)
 		}
+	}
+	if err := writeFile(filepath.Join(dir, whyProgram), []byte(whyText), 0o755, 0); err != nil {
+		return fail(err)
 	}
 	return nil
 }

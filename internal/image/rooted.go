@@ -401,6 +401,7 @@ func (r *rooted) talk(h *HostPlan, dir string) (lists []string) {
 		}
 		h.setenv(v, path.Join(TalkDir, bundleFile))
 	}
+	h.tellWhy()
 	return lists
 }
 

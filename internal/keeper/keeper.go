@@ -19,7 +19,8 @@
 //
 // A cell that may talk has a gateway in its keeper (Networks): "create" brings
 // what it goes by, "govern" replaces that, "asked" waits for what a person has
-// to decide and "answer" says what was decided. "agent" brings two sockets: one
+// to decide and "answer" says what was decided. "denials" brings the files in which the cell
+// sees what it was refused last. "agent" brings two sockets: one
 // that the cell's SSH clients connect to, and a connection to the caller's agent.
 //
 // "prepare" begins to write what a cell has in memory into files, while it runs, and

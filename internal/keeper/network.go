@@ -42,6 +42,12 @@ type Agency interface {
 	Lend(listener net.Listener, upstream *os.File) error
 }
 
+// A Shower is a Network that writes what its cell was refused last to files that
+// the cell sees. It owns both, and replaces earlier ones.
+type Shower interface {
+	ShowDenials(text, lines *os.File)
+}
+
 // Trial follows announced tries. Their denials are no events of the cell's: they
 // are what it was proven with.
 type Trial interface {
@@ -353,4 +359,17 @@ func (s *Server) listen(req *Request, file *os.File) (net.Listener, error) {
 		return nil, cell.Errorf(cell.Internal, "keeper.agent", "", "cannot serve an SSH agent: %w", err)
 	}
 	return l, nil
+}
+
+// showDenials hands the files in which a cell sees its last refusals to its
+// network.
+func (s *Server) showDenials(req *Request, files []*os.File) error {
+	if t := s.talk(req.Cell); t != nil && len(files) == 2 {
+		if n, ok := t.n.(Shower); ok {
+			n.ShowDenials(files[0], files[1])
+			return nil
+		}
+	}
+	closeAll(files)
+	return malformed(req.Op)
 }

@@ -343,6 +343,9 @@ func (s *Server) handle(req *Request, files []*os.File) (resp Response, err erro
 	case "agent":
 		taken = true
 		return resp, s.agent(req, files)
+	case "denials":
+		taken = true
+		return resp, s.showDenials(req, files)
 	case "list":
 		resp.List, err = s.list(req.Cell)
 		resp.Procs = s.known(req.Cell)

@@ -102,6 +102,12 @@ func (n *network) Close() error {
 	return n.Gateway.Close()
 }
 
+// ShowDenials implements backend.Denials.
+func (i *Instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
+	_, err := i.do(ctx, keeper.Request{Op: "denials"}, text, lines)
+	return err
+}
+
 // LendAgent implements backend.Agency.
 func (i *Instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
 	_, err := i.do(ctx, keeper.Request{Op: "agent", Path: path}, listener, upstream)

@@ -68,5 +68,6 @@ func (n *network) Try(accesses []cell.Access) (keeper.Trial, error) {
 var (
 	_ keeper.Network = (*network)(nil)
 	_ keeper.Agency  = (*network)(nil)
+	_ keeper.Shower  = (*network)(nil)
 	_ keeper.Trial   = (*gateway.Trial)(nil)
 )

@@ -143,8 +143,8 @@ func (l *link) attempts() []alternatives {
 	tunnel := strings.Repeat(word+word+word[:20]+".", 3) // three labels of 60
 	dials, sends := confine.Attempt{How: confine.Dial}, confine.Attempt{How: confine.Datagram}
 	list := []alternatives{
-		{"a host by name", name(word + reserved), confine.Attempt{How: confine.Query, Server: l.Gateway4, Type: 1, ID: [2]byte(nonce[:2])}},
-		{"a tunnel through DNS", name(strings.TrimSuffix(tunnel, ".") + reserved), confine.Attempt{How: confine.Query, Server: l.Gateway4, Type: 16, ID: [2]byte(nonce[2:4])}},
+		{"a host by name", name(word + reserved), confine.Attempt{How: confine.Query, Server: l.Gateway4, Type: 1, ID: [2]byte(nonce[:2]), Refusals: l.Refusals()}},
+		{"a tunnel through DNS", name(strings.TrimSuffix(tunnel, ".") + reserved), confine.Attempt{How: confine.Query, Server: l.Gateway4, Type: 16, ID: [2]byte(nonce[2:4]), Refusals: l.Refusals()}},
 		{"a host by address", to("tcp", 443, test(nonce[16])...), dials},
 		{"UDP", to("udp", port, test(nonce[17])...), sends},
 		{"QUIC", to("udp", 443, test(nonce[18])...), sends},
