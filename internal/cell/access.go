@@ -41,6 +41,23 @@ type Access struct {
 	Program string `json:"program,omitempty"`
 }
 
+// Overlong reports whether bytes have a character in a longer form of UTF-8 than
+// its own (RFC 3629, section 10): a lenient server reads 0xC0 0xAE as a dot and
+// 0xC0 0xAF as a slash, and who judges bytes doesn't.
+func Overlong(s string) bool {
+	for i := 0; i < len(s); i++ {
+		next := byte(0)
+		if i+1 < len(s) {
+			next = s[i+1]
+		}
+		switch c := s[i]; {
+		case c == 0xC0 || c == 0xC1, c == 0xE0 && next >= 0x80 && next < 0xA0, c == 0xF0 && next >= 0x80 && next < 0x90, c >= 0xF8 && c <= 0xFD && next >= 0x80 && next < 0xC0:
+			return true
+		}
+	}
+	return false
+}
+
 // Want says in one line what an access is: as `pando policy why` reads it.
 func (a Access) Want() string {
 	host := a.Host

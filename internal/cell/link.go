@@ -8,6 +8,10 @@ import (
 // InterfaceName is that of a talking cell's one interface beside lo.
 const InterfaceName = "pando0"
 
+// HostName is the user's own machine, as a cell knows it: what listens on its
+// loopback. A rule must name it, with a port.
+const HostName = "host.pando.internal"
+
 // NetworkLink is how a cell's interface reaches its gateway.
 type NetworkLink struct {
 	Kind string `json:"kind"` // "tun", "veth", "socket"

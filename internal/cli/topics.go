@@ -29,6 +29,14 @@ Where a cell or run may be left out, it is the latest from this directory.`},
                (default: the XDG directories; for root /var/lib/pando,
                /var/cache/pando and /run/pando)
   PANDO_IDLE   how long a daemon without work stays, such as 1h (default: 10m)
+  PANDO_BACKEND
+               what isolates new cells for which no --backend is given
+  PANDO_RESOLVER
+               the DNS server (or several, with commas) that gateways of a
+               daemon that is started now ask: ADDRESS or ADDRESS:PORT
+               (default: those of this host)
+  PANDO_ROOTS  a file of certificates (PEM) that such gateways trust besides
+               this host's
   PANDO_KERNEL what microVM cells boot for which no --kernel is given, for a
                daemon that is started now: IMAGE or IMAGE:MODULES
   PANDO_KVM    off: a daemon that is started now has microVM cells emulated

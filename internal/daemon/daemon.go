@@ -74,7 +74,8 @@ type common struct {
 
 	strangers *strangers
 	met       *metrics
-	writers   turns // of single files
+	writers   turns          // of single files
+	under     sync.WaitGroup // requests under way
 
 	mu       sync.Mutex // guards what follows
 	open     int        // requests under way
@@ -264,6 +265,8 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 		d.mu.Lock()
 		d.open++
 		d.mu.Unlock()
+		d.under.Add(1)
+		defer d.under.Done()
 		defer func() {
 			d.mu.Lock()
 			d.open--
@@ -272,6 +275,27 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 		}()
 		h.ServeHTTP(w, r)
 	})
+}
+
+// finishing is how long the end of a daemon waits for requests whose connections
+// are closed: what they did is still to be written down.
+const finishing = 5 * time.Second
+
+// finish waits until no request is under way, no longer than limit.
+func (d *Daemon) finish(limit time.Duration) bool {
+	over := make(chan struct{})
+	go func() {
+		d.under.Wait()
+		close(over)
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-over:
+		return true
+	case <-late.C:
+		return false
+	}
 }
 
 func (d *Daemon) watchIdle(ctx context.Context) {

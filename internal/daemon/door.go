@@ -282,6 +282,9 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 		})
 	}
 	wg.Wait()
+	if !d.finish(finishing) {
+		d.cfg.Log.Warn("requests go on though the daemon ends: they are not in the audit log")
+	}
 	var all []error
 	for range servers {
 		all = append(all, <-ended)

@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -480,6 +481,9 @@ func (v *View) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
 		return api.PolicyAnswer{}, err
 	}
 	steps, effect := rules.Why(a)
+	if more, denied := v.e.whyAddresses(rules, a); effect != cell.Deny && denied {
+		steps, effect = append(steps, more), cell.Deny
+	}
 	out := api.PolicyAnswer{Request: req.Request, Effect: string(effect), Digest: r.Digest().String()}
 	for _, s := range steps {
 		d := s.Decision
@@ -487,6 +491,37 @@ func (v *View) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
 			Permit: d.Permit, Line: d.Line, Narrower: d.Narrower, Open: d.Open, Credential: d.Credential})
 	}
 	return out, nil
+}
+
+// whyLookup is how long the addresses of a name may take to be found for an
+// explanation.
+const whyLookup = 3 * time.Second
+
+// whyAddresses is what the gateway would say about the addresses that a name leads
+// to now, when it says no to all of them. Names that can't be looked up here are
+// judged as names alone.
+func (e *Engine) whyAddresses(rules *policy.Rules, a cell.Access) (step policy.Step, denied bool) {
+	if a.Host == "" || a.Host == cell.HostName || a.Addr.IsValid() || a.Act != cell.Connect && a.Act != cell.Request {
+		return step, false
+	}
+	if _, effect := rules.Why(a); effect == cell.Deny {
+		return step, false // nobody would ask for it
+	}
+	ctx, cancel := context.WithTimeout(e.life, whyLookup)
+	defer cancel()
+	addrs, err := gateway.Addresses(ctx, e.cfg.Resolvers, a.Host)
+	if err != nil {
+		return step, false
+	}
+	for _, addr := range addrs {
+		c := cell.Access{Act: cell.Connect, Host: a.Host, Addr: addr, Port: a.Port, Transport: "tcp"}
+		d := rules.Decide(c)
+		if d.Effect != cell.Deny {
+			return step, false
+		}
+		step, denied = policy.Step{Access: c, Decision: d}, true
+	}
+	return step, denied
 }
 
 // DiffPolicies lists what only one of two policies says.

@@ -3,6 +3,8 @@ package gateway
 import (
 	"path"
 	"strings"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 // pathForms makes an escaped path canonical: what need not be escaped is not,
@@ -18,7 +20,7 @@ func pathForms(escaped string) (forms []string, ok bool) {
 		return nil, false
 	}
 	form, ok := canonical(escaped)
-	if !ok {
+	if !ok || cell.Overlong(unescape(form)) {
 		return nil, false
 	}
 	forms = []string{form}
@@ -26,7 +28,9 @@ func pathForms(escaped string) (forms []string, ok bool) {
 		return forms, true
 	}
 	for range 3 {
-		form = unescape(form)
+		if form = unescape(form); cell.Overlong(form) {
+			return nil, false
+		}
 		for i := range len(form) {
 			if form[i] < 0x20 || form[i] == 0x7f {
 				return nil, false

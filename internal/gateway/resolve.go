@@ -13,6 +13,8 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/pando-dev/pando/internal/cell"
 )
 
 const (
@@ -68,6 +70,9 @@ func newResolver(servers []string) (*resolver, error) {
 // don't answer or can't; that there is no such name is an answer.
 func (r *resolver) lookup(ctx context.Context, host string) (answer, error) {
 	now := time.Now()
+	if host == cell.HostName { // the loopback of the host, and no name's
+		return answer{addrs: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, until: now}, nil
+	}
 	r.mu.Lock()
 	a, ok := r.cache[host]
 	r.mu.Unlock()
@@ -97,6 +102,17 @@ func (r *resolver) lookup(ctx context.Context, host string) (answer, error) {
 	case <-ctx.Done():
 		return answer{}, fmt.Errorf("resolve %s: %w", host, context.Cause(ctx))
 	}
+}
+
+// Addresses returns the addresses that a name leads to now, as a gateway asks.
+// resolvers are as in cell.Governance.
+func Addresses(ctx context.Context, resolvers []string, host string) ([]netip.Addr, error) {
+	r, err := newResolver(resolvers)
+	if err != nil {
+		return nil, err
+	}
+	a, err := r.lookup(ctx, host)
+	return a.addrs, err
 }
 
 func (r *resolver) keep(host string, a answer) {

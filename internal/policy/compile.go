@@ -188,6 +188,9 @@ func compileRule(name string, effect cell.Effect, r Rule) (*compiled, error) {
 	if c.spans, err = parseSpans(r.Ports); err != nil {
 		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: %w", name, err)
 	}
+	if effect != cell.Deny && c.exact[cell.HostName] && len(c.spans) == 0 {
+		return nil, cell.Errorf(cell.Corrupt, op, "", "cannot use rule %s: it is about all of the user's machine", name)
+	}
 	c.usesPorts, c.usesMethods = len(r.Ports) > 0, len(r.Methods) > 0
 	for _, m := range r.Methods {
 		if !isMethod(m) {

@@ -65,7 +65,7 @@ func (p *Rules) decide(a cell.Access) cell.Decision {
 // judge is what one layer says.
 func (p *Rules) judge(q question) cell.Decision {
 	if q.isSpecial {
-		q.named = p.named(q.Addr, q.block, q.Port)
+		q.named = p.named(q.Addr, q.block, q.Port) || q.Host == cell.HostName && q.Addr.IsLoopback()
 	}
 	rules := p.relevant(&q)
 	if q.Host != "" && q.Addr.IsValid() {
@@ -171,15 +171,21 @@ func (p *Rules) relevant(q *question) []*compiled {
 	}
 	if q.Host != "" {
 		add(p.names[q.Host])
+		pattern := func(list []*compiled) {
+			if q.Host == cell.HostName { // no pattern allows it
+				list = slices.DeleteFunc(slices.Clone(list), func(c *compiled) bool { return c.effect != cell.Deny })
+			}
+			add(list)
+		}
 		for rest := q.Host; len(p.below) > 0; {
 			i := strings.IndexByte(rest, '.')
 			if i < 0 {
 				break
 			}
 			rest = rest[i+1:]
-			add(p.below[rest])
+			pattern(p.below[rest])
 		}
-		add(p.any)
+		pattern(p.any)
 	}
 	if q.Addr.IsValid() {
 		for i, c := range p.ranges {

@@ -106,6 +106,9 @@ func (p *Rules) denySpecial(q question) cell.Decision {
 	} else {
 		d.Reason = addr + " is " + q.block.what + ", which no rule names"
 	}
+	if q.block.never {
+		return d // it can be named, and is proposed to nobody
+	}
 	grant := q.Addr.String() + ":" + strconv.Itoa(int(q.Port))
 	if q.Addr.Is6() {
 		grant = addr + ":" + strconv.Itoa(int(q.Port))
@@ -127,6 +130,8 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 		return p.denyForm(q)
 	}
 	d := cell.Decision{Effect: cell.Deny, Rule: ruleDefault, Origin: "default", Narrower: q.what()}
+	// Where some requests to the host are allowed, a flag would allow all.
+	partly := q.Act == cell.Request && slices.ContainsFunc(rules, func(r *compiled) bool { return r.effect != cell.Deny && r.looks() })
 	for _, r := range rules {
 		if r.effect == cell.Deny {
 			continue
@@ -139,15 +144,16 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 		d.Reason = "no rule allows " + q.what()
 	}
 	grant := q.whom()
+	usual := q.Host != cell.HostName && (q.Port == 443 || q.Port == 80)
 	switch q.Act {
 	case cell.Connect, cell.Sign:
-		if q.Port != 443 && q.Port != 80 {
+		if !usual {
 			grant += ":" + strconv.Itoa(int(q.Port))
 		}
 		d.Line = "- " + yamlWord(grant)
 	case cell.Request:
 		host := q.whom()
-		if q.Port != 443 && q.Port != 80 {
+		if !usual {
 			host += ":" + strconv.Itoa(int(q.Port))
 			grant = host
 		}
@@ -157,9 +163,12 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 		}
 		d.Line += "}"
 	default:
+		if q.Host == cell.HostName { // only ever with a port
+			grant += ":PORT"
+		}
 		d.Line = "- " + yamlWord(grant)
 	}
-	if p.origins.Bound == "" {
+	if p.origins.Bound == "" && !partly {
 		d.Permit = "--allow " + grant
 		if q.Host == "" && q.Addr.Is6() {
 			d.Permit = "--allow '" + grant + "'"

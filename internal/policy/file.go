@@ -161,6 +161,7 @@ type fileRule struct {
 	except  []*fileRule
 	deny    bool
 	isInner bool // an exception
+	head    bool // its methods have HEAD
 }
 
 // rules expands presets and ports: hosts with the same ports are one rule.
@@ -173,6 +174,9 @@ func (f *fileRule) rules() ([]Rule, error) {
 			return nil, err
 		}
 		base.Except = append(base.Except, inner...)
+	}
+	if f.head && !slices.Contains(base.Methods, "GET") {
+		return nil, cell.Errorf(cell.Invalid, op, "write GET, which is HEAD too", "HEAD alone is no rule")
 	}
 	switch {
 	case len(f.hosts) == 0 && !f.isInner:
@@ -197,6 +201,15 @@ func (f *fileRule) rules() ([]Rule, error) {
 			ports = nil // what is denied is denied on every port
 		case ports == nil:
 			ports = webPorts()
+		}
+		if !f.deny && !f.isInner {
+			given := ports
+			if len(f.ports) == 0 && t.ports == nil {
+				given = nil
+			}
+			if err := checkHostPorts(h, t.hosts, given); err != nil {
+				return nil, err
+			}
 		}
 		r := base
 		r.Hosts, r.Ports = t.hosts, ports

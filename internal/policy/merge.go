@@ -516,6 +516,9 @@ func (m *merger) flagRules(allow []string) error {
 		if err != nil {
 			return err
 		}
+		if err := checkHostPorts(s, t.hosts, t.ports); err != nil {
+			return err
+		}
 		rule := t.rule(webPorts()).canonical()
 		if err := m.networkBound(rule, "--allow "+s); err != nil {
 			return err
@@ -523,6 +526,16 @@ func (m *merger) flagRules(allow []string) error {
 		own.allow = append(own.allow, rule)
 		if k := "allow " + rule.key(); own.words[k] == "" {
 			own.words[k] = "--allow " + s
+		}
+	}
+	names := slices.ContainsFunc(slices.Concat(own.allow, own.ask), func(r Rule) bool {
+		return slices.ContainsFunc(r.Hosts, func(h string) bool { return !isRangeText(h) && h != cell.HostName })
+	})
+	for _, s := range allow {
+		if t, err := parseTarget(s); err == nil {
+			if err := checkReachable(s, t.rule(webPorts()), names); err != nil {
+				return err
+			}
 		}
 	}
 	m.lists = append(m.lists, own)

@@ -29,7 +29,13 @@ func hostsOverlap(a, b string) bool {
 	if isA || isB {
 		return isA && isB && na.Overlaps(nb)
 	}
-	if a == b || a == "*" || b == "*" {
+	if a == b {
+		return true
+	}
+	if a == cell.HostName || b == cell.HostName {
+		return false // no pattern speaks of it
+	}
+	if a == "*" || b == "*" {
 		return true
 	}
 	sa, wildA := strings.CutPrefix(a, "*")

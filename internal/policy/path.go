@@ -34,6 +34,9 @@ func canonicalPath(p string) (string, bool) {
 			return "", false
 		}
 	}
+	if cell.Overlong(unescaped(p)) {
+		return "", false
+	}
 	if !strings.Contains(p, "/.") {
 		return p, true
 	}
@@ -78,6 +81,22 @@ func decodePlain(p string) (string, bool) {
 		i += 2
 	}
 	return b.String(), true
+}
+
+// unescaped decodes every escape of a path in which all are whole.
+func unescaped(p string) string {
+	var b strings.Builder
+	for i := 0; i < len(p); i++ {
+		if c := p[i]; c != '%' || i+2 >= len(p) {
+			b.WriteByte(c)
+			continue
+		}
+		hi, _ := unhex(p[i+1])
+		lo, _ := unhex(p[i+2])
+		b.WriteByte(hi<<4 | lo)
+		i += 2
+	}
+	return b.String()
 }
 
 func unhex(c byte) (byte, bool) {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,6 +192,9 @@ func (s Step) Want() string {
 // a connection opened, the request sent. The effect is the strictest; what
 // comes after a denial is not reached.
 func (p *Rules) Why(a cell.Access) (steps []Step, effect cell.Effect) {
+	if d, own := ownAddress(a); own {
+		return []Step{{a, d}}, cell.Deny
+	}
 	acts := []cell.Access{a}
 	if a.Act == cell.Request {
 		acts = []cell.Access{{Act: cell.Connect, Host: a.Host, Addr: a.Addr, Port: a.Port, Transport: "tcp"}, a}
@@ -215,6 +219,25 @@ func (p *Rules) Why(a cell.Access) (steps []Step, effect cell.Effect) {
 		}
 	}
 	return steps, effect
+}
+
+// ownAddress is the decision about an address that never leads out of a cell,
+// whatever its policy says: no connection to it comes to the gateway, or none is
+// forwarded.
+func ownAddress(a cell.Access) (cell.Decision, bool) {
+	d := cell.Decision{Effect: cell.Deny, Rule: "link", Origin: "gateway", By: "gateway"}
+	link := cell.DefaultLink()
+	switch addr := plainAddr(a.Addr); {
+	case a.Host == "" && addr.IsLoopback():
+		at := cell.HostName + ":" + strconv.Itoa(int(a.Port))
+		d.Reason = addr.String() + " is the cell's own loopback in a cell; your machine is " + at + " there"
+		d.Permit, d.Line, d.Narrower = "--allow "+at, `- "`+at+`"`, at
+	case a.Host == "" && addr.Is4() && netip.PrefixFrom(link.Gateway4, 15).Contains(addr):
+		d.Reason = addr.String() + " belongs to the cell's own network, and nobody has it"
+	default:
+		return d, false
+	}
+	return d, true
 }
 
 // Remarks says what is odd about a policy: what has no effect, and what allows

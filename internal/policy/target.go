@@ -230,6 +230,37 @@ func (t target) rule(defaultPorts []string) Rule {
 	return Rule{Hosts: slices.Clone(t.hosts), Ports: slices.Clone(ports)}
 }
 
+// checkHostPorts refuses the user's machine without a port: it is never more of it
+// than was asked for. ports are those that were given.
+func checkHostPorts(s string, hosts, ports []string) error {
+	if !slices.Contains(hosts, cell.HostName) {
+		return nil
+	}
+	spans, err := parseSpans(ports)
+	if err == nil && len(spans) > 0 && !slices.Contains(spans, span{1, 65535}) {
+		return nil
+	}
+	return cell.Errorf(cell.Invalid, "policy.target", "name the port of what listens on your machine: "+cell.HostName+":9101", "%q is all of your own machine", s)
+}
+
+// checkReachable refuses a target that means nothing in a cell: its own loopback,
+// unless names lead there.
+func checkReachable(s string, r Rule, names bool) error {
+	for _, h := range r.Hosts {
+		n, isRange := parseRange(h)
+		own := !isRange && (h == "localhost" || strings.HasSuffix(h, ".localhost")) || isRange && n.Addr().IsLoopback() && !names
+		if own {
+			port := "PORT"
+			if len(r.Ports) == 1 {
+				port = r.Ports[0]
+			}
+			return cell.Errorf(cell.Invalid, "policy.Merge", "for what listens on your own machine: --allow "+cell.HostName+":"+port+", and "+cell.HostName+":"+port+" as its address in the cell",
+				"cannot allow %s: in a cell that is the cell's own loopback, which needs no rule", s)
+		}
+	}
+	return nil
+}
+
 // webPorts are what a host without a port means in allow and ask. In deny it
 // means all ports.
 func webPorts() []string { return []string{"80", "443"} }

@@ -207,8 +207,9 @@ func (raw *fileRule) words() []word {
 					if !isMethod(s) {
 						return cell.Errorf(cell.Invalid, "policy.ParseFile", "write it as GET or POST", "%s is no method", clip(s))
 					}
-					if s == "HEAD" {
-						return cell.Errorf(cell.Invalid, "policy.ParseFile", "write GET, which is HEAD too", "HEAD alone is no rule")
+					if s == "HEAD" { // that of GET: see rules
+						raw.head = true
+						return nil
 					}
 					raw.rule.Methods = append(raw.rule.Methods, s)
 					return nil
