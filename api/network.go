@@ -16,6 +16,9 @@ type Network struct {
 	Received  int64  `json:"received"`       // bytes into it
 	// Tried is how many packets of a cell without a network found nobody to go to.
 	Tried int64 `json:"tried,omitempty"`
+	// Unchecked is how many connections and requests went through the host's proxy: which
+	// addresses their hosts led to was not checked.
+	Unchecked int `json:"unchecked,omitempty"`
 	// Peers are those it talked to, the most first; Denials what it was refused,
 	// in the order of their first time. Both are cut at 100; More counts the rest.
 	Peers   []Peer   `json:"peers,omitempty"`

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -62,10 +63,11 @@ type launch struct {
 	OwnMounts bool          `json:"own_mounts,omitempty"`
 	Idle      time.Duration `json:"idle,omitempty"`
 	// Resolvers, Roots and Pool: see engine.Config.
-	Resolvers []string `json:"resolvers,omitempty"`
-	Roots     string   `json:"roots,omitempty"`
-	Pool      *int     `json:"pool,omitempty"`
-	Machines  machines `json:"machines,omitzero"`
+	Resolvers []string    `json:"resolvers,omitempty"`
+	Roots     string      `json:"roots,omitempty"`
+	Proxy     *cell.Proxy `json:"proxy,omitempty"`
+	Pool      *int        `json:"pool,omitempty"`
+	Machines  machines    `json:"machines,omitzero"`
 	// Telemetry are the variables that say where traces go.
 	Telemetry []string `json:"telemetry,omitempty"`
 	// Serve: it answers callers from elsewhere, and ends with who started it.
@@ -195,6 +197,7 @@ func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *pr
 		}
 		l.Pool = &n
 	}
+	l.Proxy = hostProxy(os.Getenv)
 	if l.Resolvers, l.Roots, err = outside(); err != nil {
 		return nil, err
 	}
@@ -244,6 +247,25 @@ func machinesHere() (m machines, err error) {
 		}
 	}
 	return m, nil
+}
+
+// hostProxy reads the host's proxy from the environment of whoever starts the
+// daemon, as curl does: the lower case name first. No request can set another.
+// nil: there is none.
+func hostProxy(getenv func(string) string) *cell.Proxy {
+	get := func(names ...string) string {
+		for _, n := range names {
+			if v := cmp.Or(getenv(strings.ToLower(n)), getenv(n)); v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	p := cell.Proxy{HTTP: get("HTTP_PROXY", "ALL_PROXY"), HTTPS: get("HTTPS_PROXY", "ALL_PROXY"), No: get("NO_PROXY")}
+	if p.HTTP == "" && p.HTTPS == "" {
+		return nil
+	}
+	return &p
 }
 
 // outside reads how gateways find and trust the outside, where that is not as
@@ -484,7 +506,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State)),
-		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Pool: l.Pool,
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
 	})
 	if err != nil {
 		ledger.Close()

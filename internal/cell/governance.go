@@ -25,6 +25,17 @@ type Governance struct {
 	Resolvers []string `json:"resolvers,omitempty"`
 	// Roots are certificates (PEM) that the gateway trusts besides the host's.
 	Roots string `json:"roots,omitempty"`
+	// Proxy is the host's; nil: the gateway dials by itself.
+	Proxy *Proxy `json:"proxy,omitempty"`
+}
+
+// Proxy is how a host reaches the outside that has no other way: by CONNECT
+// through the proxy of a URL, http:// or https://, which may have a user and a
+// password. Where only one is set, it is the way for all.
+type Proxy struct {
+	HTTP  string `json:"http,omitempty"`  // for port 80
+	HTTPS string `json:"https,omitempty"` // for all other ports
+	No    string `json:"no,omitempty"`    // as NO_PROXY: what is dialled directly
 }
 
 // Authority is a certificate authority.

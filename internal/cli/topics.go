@@ -37,6 +37,11 @@ Where a cell or run may be left out, it is the latest from this directory.`},
                (default: those of this host)
   PANDO_ROOTS  a file of certificates (PEM) that such gateways trust besides
                this host's
+  HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY
+               the proxy through which such gateways reach the outside, by
+               CONNECT, once the policy has allowed a host; what NO_PROXY names
+               is dialled directly, and nothing else. The proxy finds the
+               addresses of names: they are not checked, and receipts say so
   PANDO_KERNEL what microVM cells boot for which no --kernel is given, for a
                daemon that is started now: IMAGE or IMAGE:MODULES
   PANDO_KVM    off: a daemon that is started now has microVM cells emulated

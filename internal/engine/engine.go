@@ -55,6 +55,7 @@ type Config struct {
 	Host        policy.Host
 	HostPolicy  string        // the policy file of the host; "" for none
 	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's
+	Proxy       *cell.Proxy   // the host's way out; nil: gateways dial by themselves
 	Roots       string        // certificates (PEM) that gateways trust besides the host's
 	MaxCells    int           // how many cells there may be; 0: DefaultCells
 	MaxState    int64         // bytes that the state may hold before the oldest of what is no longer needed is removed; 0: a tenth of its file system

@@ -148,7 +148,7 @@ func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
 // rules is what the gateway of a cell goes by that was lent nothing.
 func (e *Engine) rules(c *Cell, a cell.Authority) (*cell.Governance, error) {
 	origins, err := json.Marshal(c.Setup.Origins)
-	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots}, err
+	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy}, err
 }
 
 // lendAnew lends a cell what its policy says and it never had: a fork starts

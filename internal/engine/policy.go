@@ -501,7 +501,7 @@ const whyLookup = 3 * time.Second
 // to now, when it says no to all of them. Names that can't be looked up here are
 // judged as names alone.
 func (e *Engine) whyAddresses(rules *policy.Rules, a cell.Access) (step policy.Step, denied bool) {
-	if a.Host == "" || a.Host == cell.HostName || a.Addr.IsValid() || a.Act != cell.Connect && a.Act != cell.Request {
+	if e.cfg.Proxy != nil || a.Host == "" || a.Host == cell.HostName || a.Addr.IsValid() || a.Act != cell.Connect && a.Act != cell.Request {
 		return step, false
 	}
 	if _, effect := rules.Why(a); effect == cell.Deny {

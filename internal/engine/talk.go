@@ -123,6 +123,9 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 				peers[key] = p
 			}
 			p.Flows++
+			if fl.Proxy != "" {
+				n.Unchecked++
+			}
 			p.Sent += fl.Sent
 			p.Received += fl.Received
 			p.Opened = p.Opened || fl.Opened
@@ -177,6 +180,9 @@ func networkMarkdown(b *strings.Builder, n *api.Network) {
 	}
 	fmt.Fprintf(b, "\n## Network\n\n%d decisions: %d denied, %d allowed by a person. %s out of the cell, %s into it.\n",
 		n.Decisions, n.Denied, n.Approved, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
+	if n.Unchecked > 0 {
+		fmt.Fprintf(b, "\n%d connections or requests went through the proxy of the host: which addresses their hosts led to was not checked.\n", n.Unchecked)
+	}
 	if len(n.Peers) > 0 {
 		b.WriteString("\n| talked to | times | out | in | looked into | credentials put in |\n|---|---|---|---|---|---|\n")
 		for _, p := range n.Peers {

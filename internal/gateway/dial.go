@@ -17,6 +17,14 @@ const headStart = 250 * time.Millisecond
 // is judged. When the policy has said no, that is told, and deny is what it
 // said.
 func (g *Gateway) dial(ctx context.Context, l *law, a cell.Access, conn string) (out net.Conn, deny *cell.Decision, err error) {
+	by, err := l.proxy.through(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	if by != nil { // names and literals were judged before
+		out, err = g.connect(ctx, l, by, a)
+		return out, nil, err
+	}
 	list := []netip.Addr{a.Addr}
 	if a.Host != "" {
 		ans, err := l.resolver.lookup(ctx, a.Host)

@@ -177,7 +177,15 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, resolveAll)
 	defer cancel()
-	ans, err := l.resolver.lookup(ctx, a.Host)
+	var ans answer
+	by, err := l.proxy.through(a)
+	switch {
+	case err != nil:
+	case by != nil: // it looks the name up, and says when there is none
+		ans.addrs = []netip.Addr{netip.IPv4Unspecified()}
+	default:
+		ans, err = l.resolver.lookup(ctx, a.Host)
+	}
 	if err != nil {
 		m.Rcode = dns.RcodeServerFailure
 		explain(dns.ExtendedErrorCodeNetworkError, err.Error())

@@ -145,8 +145,9 @@ type exchange struct {
 	started time.Time
 
 	flow     cell.Flow
-	mu       sync.Mutex // guards addr
+	mu       sync.Mutex // guards addr and by
 	addr     netip.Addr
+	by       string // the proxy that was asked to
 	sent     counter
 	received counter
 }
@@ -448,7 +449,7 @@ func (c *conn) unuse(x *exchange) {
 func (x *exchange) end() {
 	f := x.flow
 	x.mu.Lock()
-	f.Addr = x.addr
+	f.Addr, f.Proxy = x.addr, x.by
 	x.mu.Unlock()
 	switch {
 	case x.secret == nil:

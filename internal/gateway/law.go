@@ -17,6 +17,7 @@ type law struct {
 	roots    *x509.CertPool
 	lent     []*lent
 	resolver *resolver
+	proxy    *proxy   // nil: the host has none
 	outside  *outside // HTTP connections to the outside
 	egress   int64    // bytes that may leave the cell; 0: no limit
 	askFor   time.Duration
@@ -58,6 +59,7 @@ func (g *Gateway) compile(gov cell.Governance) (*law, error) {
 	if l.resolver, err = newResolver(gov.Resolvers); err != nil {
 		return nil, invalid(err)
 	}
+	l.proxy = newProxy(gov.Proxy)
 	l.outside = newOutside(g, l)
 	return l, nil
 }

@@ -63,11 +63,9 @@ type roundTripper struct{}
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		if a, ok := i.Conn.RemoteAddr().(*net.TCPAddr); ok {
-			x.mu.Lock()
-			x.addr = a.AddrPort().Addr().Unmap()
-			x.mu.Unlock()
-		}
+		x.mu.Lock()
+		x.addr, x.by = passed(i.Conn)
+		x.mu.Unlock()
 	}}
 	trace.WroteHeaders = func() { x.wrote.Store(true) }
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))

@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// maxProxyAnswer is how many bytes a proxy's answer to CONNECT may have before
+// what the host says.
+const maxProxyAnswer = 64 << 10
+
+// proxy is the way out where the host has no other: a proxy that CONNECT opens
+// connections through. It finds the addresses of names, so that these are not
+// judged here.
+type proxy struct {
+	web, other *url.URL // for port 80, and for everything else
+	bypass     func(*url.URL) (*url.URL, error)
+	bad        error // why one that is set can't be used: nothing goes round it
+}
+
+// newProxy returns nil where the host has none.
+func newProxy(p *cell.Proxy) *proxy {
+	if p == nil || p.HTTP == "" && p.HTTPS == "" {
+		return nil
+	}
+	out := &proxy{}
+	parse := func(s string) *url.URL {
+		if !strings.Contains(s, "://") {
+			s = "http://" + s
+		}
+		u, err := url.Parse(s)
+		if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+			out.bad = errors.New("the proxy of the host can't be used: it is no http:// or https:// URL")
+			return nil
+		}
+		return u
+	}
+	for _, s := range []struct {
+		dst          **url.URL
+		first, other string
+	}{{&out.web, p.HTTP, p.HTTPS}, {&out.other, p.HTTPS, p.HTTP}} {
+		if s.first == "" {
+			s.first = s.other // never directly because of a variable that is missing
+		}
+		*s.dst = parse(s.first)
+	}
+	// As all Go programs read NO_PROXY; the proxy itself is not asked here.
+	c := httpproxy.Config{HTTPProxy: "http://proxy", HTTPSProxy: "http://proxy", NoProxy: p.No}
+	out.bypass = c.ProxyFunc()
+	return out
+}
+
+// through returns the proxy for a host and port; nil: they are dialled directly.
+func (p *proxy) through(a cell.Access) (*url.URL, error) {
+	if p == nil || a.Host == cell.HostName {
+		return nil, nil
+	}
+	port := a.Port
+	if port == 0 { // of a question: the port is not known yet
+		port = 443
+	}
+	scheme := "https"
+	if port == 80 {
+		scheme = "http"
+	}
+	if u, err := p.bypass(&url.URL{Scheme: scheme, Host: net.JoinHostPort(hostText(a), strconv.Itoa(int(port)))}); err != nil || u == nil {
+		return nil, err
+	}
+	if p.bad != nil {
+		return nil, p.bad
+	}
+	if port == 80 {
+		return p.web, nil
+	}
+	return p.other, nil
+}
+
+func hostText(a cell.Access) string {
+	if a.Host != "" {
+		return a.Host
+	}
+	return a.Addr.String()
+}
+
+// connect opens a connection to what an access names, which has been judged,
+// through a proxy.
+func (g *Gateway) connect(ctx context.Context, l *law, by *url.URL, a cell.Access) (net.Conn, error) {
+	fail := func(err error) (net.Conn, error) {
+		return nil, fmt.Errorf("the proxy %s: %w", by.Host, err)
+	}
+	at := by.Host
+	if by.Port() == "" {
+		at = net.JoinHostPort(by.Hostname(), map[string]string{"http": "80", "https": "443"}[by.Scheme])
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := g.cfg.Dial(ctx, "tcp", at)
+	if err != nil {
+		return fail(err)
+	}
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	raw := c
+	give := func(err error) (net.Conn, error) {
+		stop()
+		raw.Close()
+		return fail(err)
+	}
+	if by.Scheme == "https" {
+		t := tls.Client(c, &tls.Config{ServerName: by.Hostname(), RootCAs: l.roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		if err := t.HandshakeContext(ctx); err != nil {
+			return give(err)
+		}
+		c = t
+	}
+	to := net.JoinHostPort(hostText(a), strconv.Itoa(int(a.Port)))
+	head := "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n"
+	if by.User != nil {
+		password, _ := by.User.Password()
+		head += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(by.User.Username()+":"+password)) + "\r\n"
+	}
+	if _, err := io.WriteString(c, head+"\r\n"); err != nil {
+		return give(err)
+	}
+	limit := &io.LimitedReader{R: c, N: maxProxyAnswer}
+	r := bufio.NewReaderSize(limit, 4<<10)
+	res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return give(errors.New("it gave no answer to CONNECT that can be read"))
+	}
+	if res.StatusCode/100 != 2 {
+		return give(fmt.Errorf("it answers %d to CONNECT %s", res.StatusCode, to))
+	}
+	if !stop() {
+		return give(context.Cause(ctx))
+	}
+	early, _ := r.Peek(r.Buffered()) // of a host that speaks first
+	return &proxied{Conn: c, raw: raw, early: append([]byte(nil), early...), by: by.Host}, nil
+}
+
+// proxied is a connection through a proxy. Its remote address is not the host's,
+// which nobody here knows.
+type proxied struct {
+	net.Conn
+	raw   net.Conn
+	early []byte
+	by    string
+}
+
+func (p *proxied) Read(b []byte) (int, error) {
+	if len(p.early) > 0 {
+		n := copy(b, p.early)
+		p.early = p.early[n:]
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}
+
+// RemoteAddr is the proxy, in a form that is taken for no address of a host.
+func (p *proxied) RemoteAddr() net.Addr { return proxyAddr(p.by) }
+
+func (p *proxied) CloseWrite() error {
+	if h, ok := p.Conn.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return nil
+}
+
+func (p *proxied) SetLinger(sec int) error {
+	if h, ok := p.raw.(interface{ SetLinger(int) error }); ok {
+		return h.SetLinger(sec)
+	}
+	return nil
+}
+
+// proxyAddr is HOST:PORT of a proxy.
+type proxyAddr string
+
+func (proxyAddr) Network() string  { return "proxy" }
+func (a proxyAddr) String() string { return string(a) }
+
+// passed returns where a connection really leads, as far as that is known: to an
+// address, or through a proxy.
+func passed(c net.Conn) (addr netip.Addr, proxy string) {
+	switch a := c.RemoteAddr().(type) {
+	case *net.TCPAddr:
+		return a.AddrPort().Addr().Unmap(), ""
+	case proxyAddr:
+		return addr, string(a)
+	}
+	return addr, ""
+}
