@@ -397,7 +397,11 @@ func daemonMain() error {
 	if cfg.Limits != nil {
 		upload = cfg.Limits.Upload
 	}
-	front, err := e2bFront(l.Home, eng.Engine, l.Path, upload, log)
+	var buildAllow []string
+	if l.Serve != nil {
+		buildAllow = l.Serve.BuildAllow
+	}
+	front, err := e2bFront(l.Home, eng.Engine, l.Path, upload, buildAllow, log)
 	if err != nil {
 		return fail(err)
 	}

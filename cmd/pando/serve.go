@@ -47,6 +47,8 @@ type serving struct {
 	First access.Level `json:"first,omitempty"` // of the token that is made when there is none; "" for none
 
 	Limits cli.ServeLimits `json:"limits"`
+	// BuildAllow: see cli.ServeRequest.
+	BuildAllow []string `json:"build_allow,omitempty"`
 
 	now atomic.Pointer[tls.Certificate] // nil where nothing is encrypted
 }
@@ -72,7 +74,7 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 		}
 		defer log.Close()
 	}
-	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits}
+	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits, BuildAllow: r.BuildAllow}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)

@@ -22,6 +22,7 @@ type ServeRequest struct {
 	Cert, Key  string   // files; "" for a certificate of the daemon's own
 	FirstScope string   // of the token that is made when there is none; "" for none
 	Limits     ServeLimits
+	BuildAllow []string // what builds of templates through the E2B API may reach: see --allow of run
 
 	Say func(format string, args ...any) // tells the user what happens later
 }
@@ -90,6 +91,7 @@ one that answers at a TCP address goes on, and this one does not start.`,
 	f.StringVar(&r.Cert, "tls-cert", "", "file with your certificate, PEM")
 	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM; readable by its owner alone")
 	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
+	f.StringSliceVar(&r.BuildAllow, "build-allow", nil, "what the steps of E2B's Template.build may reach: HOST[:PORT], *.HOST or @PRESET such as @pypi, @npm, @debian, @github; repeatable. Without, nothing")
 	LimitFlags(f, &r.Limits)
 	complete(c, "first-token", "read", "run", "admin", "none")
 	return c

@@ -55,6 +55,9 @@ type Config struct {
 	// Kept is where the next daemon finds what it must know of sandboxes; nil for
 	// nowhere.
 	Kept durable.FS
+	// BuildAllow is what the steps of templates may reach, as --allow has it: the
+	// operator's word, and nothing that a request can change.
+	BuildAllow []string
 }
 
 // Front answers for E2B. It is an http.Handler. One that is for a caller whom
@@ -113,6 +116,7 @@ func New(cfg Config) *Front {
 	go f.recallAll() // soon: a process that nobody attaches to again is ended
 	if cfg.Engine != nil {
 		f.unlend(context.Background())
+		go f.sweepBuilds()
 	}
 	return f
 }

@@ -66,8 +66,10 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 		}
 		if err == nil {
 			was, _ := e.Record(from)
-			if alias := was.Labels[labelAlias]; alias != "" {
-				labels[labelAlias] = alias
+			for _, l := range []string{labelAlias, labelDir} {
+				if v := was.Labels[l]; v != "" {
+					labels[l] = v
+				}
 			}
 		}
 	}

@@ -185,13 +185,26 @@ func inHome(p string) string {
 	return strings.TrimPrefix(p, "~/")
 }
 
+// workdir is where a command of a sandbox begins: where it asks to, or where its
+// template says.
+func (f *Front) workdir(id cell.ID, asked string) string {
+	if asked != "" {
+		return inHome(asked)
+	}
+	c, err := f.cfg.Engine.Record(id)
+	if err != nil {
+		return ""
+	}
+	return c.Labels[labelDir]
+}
+
 // startProcess starts a process and follows it. It goes on when the client goes
 // away, until its time is over.
 func (f *Front) startProcess(r *http.Request, in *startRequest, s *sender) error {
 	if err := f.user(r); err != nil {
 		return err
 	}
-	req := api.ExecRequest{Command: append([]string{in.Process.Cmd}, in.Process.Args...), Workdir: inHome(in.Process.Cwd), Attach: true}
+	req := api.ExecRequest{Command: append([]string{in.Process.Cmd}, in.Process.Args...), Workdir: f.workdir(idIn(r.Context()), in.Process.Cwd), Attach: true}
 	for k, v := range in.Process.Envs {
 		req.Env = append(req.Env, k+"="+v)
 	}

@@ -13,7 +13,7 @@ import (
 // TestX01EveryFieldIsClassified.
 type request interface {
 	createRequest | connectRequest | forkRequest | snapshotRequest | timeoutRequest | refreshRequest | pauseRequest | network | templateRequest | buildRequest |
-		contextRequest | executeRequest | composeRequest |
+		contextRequest | executeRequest | composeRequest | tagsRequest | untagRequest |
 		startRequest | processRequest | inputRequest | signalRequest | updateRequest | inputMessage | pathRequest | moveRequest | listRequest | watchRequest | watcherID | struct{}
 }
 
@@ -59,7 +59,8 @@ var fields = access.Fields{
 	"templateRequest.name": harmless, "templateRequest.alias": harmless, "templateRequest.tags": harmless, "templateRequest.cpuCount": harmless, "templateRequest.memoryMB": harmless,
 	"buildRequest.fromImage":    imageOfHost,
 	"buildRequest.fromTemplate": harmless, // base
-	"buildRequest.startCmd":     harmless, "buildRequest.readyCmd": harmless, "buildRequest.force": harmless,
+	"tagsRequest.target":        harmless, "tagsRequest.tags": harmless, "untagRequest.name": harmless, "untagRequest.tags": harmless,
+	"buildRequest.startCmd": harmless, "buildRequest.readyCmd": harmless, "buildRequest.force": harmless,
 	"buildStep.type": harmless, "buildStep.args": harmless, "buildStep.force": harmless,
 	"buildStep.filesHash": harmless, // nothing is copied
 

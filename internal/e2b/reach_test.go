@@ -19,7 +19,7 @@ import (
 // requests are those that are JSON; messages are the others.
 func requests() []any {
 	return append(messages(), &createRequest{}, &connectRequest{}, &forkRequest{}, &snapshotRequest{}, &timeoutRequest{}, &refreshRequest{}, &pauseRequest{}, &network{}, &templateRequest{},
-		&buildRequest{}, &contextRequest{}, &executeRequest{}, &composeRequest{})
+		&buildRequest{}, &contextRequest{}, &executeRequest{}, &composeRequest{}, &tagsRequest{}, &untagRequest{})
 }
 
 // Every field of every type that is read of a request is classified: whether it can

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,12 @@ const (
 	labelStart = "e2b:start" // the command that begins in each sandbox
 	labelReady = "e2b:ready" // the command that tells when that is ready
 	labelBID   = "e2b:build-id"
+	labelDir   = "e2b:workdir" // where commands of its sandboxes begin
+	labelTags  = "e2b:tags"    // of the build, with commas
 )
+
+// defaultTag is that of a name without one.
+const defaultTag = "default"
 
 const (
 	buildWaiting = "waiting"
@@ -32,9 +38,17 @@ const (
 	buildFailed  = "error"
 )
 
+// maxBuilds is how many builds a daemon remembers, and maxBuildLines how many lines
+// of one.
+const (
+	maxBuilds     = 256
+	maxBuildLines = 20000
+)
+
 // build is a template on its way, or that was built by this daemon.
 type build struct {
-	id string
+	id   string
+	cell string // the template's id; the cell of a build that failed is gone
 
 	mu     sync.Mutex // guards what follows
 	status string
@@ -53,7 +67,53 @@ type buildLine struct {
 func (b *build) say(level, message string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lines = append(b.lines, buildLine{time.Now().UTC(), level, message, b.step})
+	if len(b.lines) < maxBuildLines {
+		b.lines = append(b.lines, buildLine{time.Now().UTC(), level, message, b.step})
+	}
+}
+
+// remember keeps a build, and forgets the oldest that is over when there are many.
+// f.mu is not held.
+func (f *Front) remember(b *build) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.builds[b.id] = b
+	for len(f.builds) > maxBuilds {
+		oldest := ""
+		for id, o := range f.builds {
+			o.mu.Lock()
+			over := o.status == buildReady || o.status == buildFailed
+			o.mu.Unlock()
+			if over && (oldest == "" || id < oldest) { // ids begin with the time
+				oldest = id
+			}
+		}
+		if oldest == "" {
+			return
+		}
+		delete(f.builds, oldest)
+	}
+}
+
+// sweepBuilds removes what builds of an earlier daemon have left that never ended, or
+// failed: nobody can use it.
+func (f *Front) sweepBuilds() {
+	e := f.cfg.Engine
+	for _, id := range e.Labelled(labelBuild) {
+		c, err := e.Record(id)
+		if err != nil || c.Labels[labelBuild] == buildReady {
+			continue
+		}
+		f.mu.Lock()
+		ours := f.builds[c.Labels[labelBID]] != nil
+		f.mu.Unlock()
+		if ours {
+			continue
+		}
+		if _, err := e.Remove(context.Background(), id, false); err != nil {
+			f.cfg.Log.Warn("cannot remove what a build has left", "cell", id, "error", err)
+		}
+	}
 }
 
 func (f *Front) templateRoutes(m *http.ServeMux) {
@@ -62,14 +122,16 @@ func (f *Front) templateRoutes(m *http.ServeMux) {
 	m.HandleFunc("POST /v2/templates/{id}/builds/{build}", f.buildTemplate)
 	m.HandleFunc("DELETE /templates/{id...}", f.removeTemplate)
 	m.HandleFunc("GET /templates/{rest...}", f.lookAtTemplate)
-	for _, p := range []string{"POST /templates/tags", "DELETE /templates/tags", "POST /templates", "POST /v2/templates"} {
+	m.HandleFunc("POST /templates/tags", f.assignTags)
+	m.HandleFunc("DELETE /templates/tags", f.removeTags)
+	for _, p := range []string{"POST /templates", "POST /v2/templates"} {
 		m.HandleFunc(p, untaken)
 	}
 }
 
 // untaken refuses what is not done with templates.
 func untaken(w http.ResponseWriter, _ *http.Request) {
-	refuse(w, http.StatusNotImplemented, "cannot do this with templates: tags and copied files are not taken; write files into a sandbox and make a snapshot of it")
+	refuse(w, http.StatusNotImplemented, "cannot do this with templates: copied files are not taken; write files into a sandbox and make a snapshot of it")
 }
 
 // lookAtTemplate answers what is asked about templates: aliases/NAME, and
@@ -78,6 +140,10 @@ func (f *Front) lookAtTemplate(w http.ResponseWriter, r *http.Request) {
 	rest := r.PathValue("rest")
 	if name, ok := strings.CutPrefix(rest, "aliases/"); ok {
 		f.aliasOf(w, name)
+		return
+	}
+	if name, ok := strings.CutSuffix(rest, "/tags"); ok {
+		f.listTags(w, name)
 		return
 	}
 	if p := strings.Split(rest, "/"); len(p) == 4 && p[1] == "builds" {
@@ -126,7 +192,7 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 	}
 	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
 		c, err := f.cfg.Engine.Record(id)
-		if err != nil {
+		if err != nil || c.Labels[labelBuild] == buildFailed {
 			continue
 		}
 		l := f.listed(&c)
@@ -136,11 +202,24 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-// built finds a template that was built by steps, by its id or its name.
+// built finds a template that was built by steps: by its id, or by its name, with a
+// tag or without. Of several builds of a name it is the newest that is ready; one that
+// is on its way counts only where there is no other.
 func (f *Front) built(name string) (found api.Cell, ok bool) {
+	alias, tag, tagged := strings.Cut(name, ":")
+	better := func(c *api.Cell) bool {
+		ready, was := c.Labels[labelBuild] == buildReady, found.Labels[labelBuild] == buildReady
+		return !ok || ready && !was || ready == was && c.Created.After(found.Created)
+	}
 	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
 		c, err := f.cfg.Engine.Record(id)
-		if err == nil && (c.ID == name || c.Labels[labelAlias] == name && (!ok || c.Created.After(found.Created))) {
+		if err != nil {
+			continue
+		}
+		if c.ID == name {
+			return c, true
+		}
+		if c.Labels[labelAlias] == alias && (!tagged || slices.Contains(tagsOf(&c), tag)) && better(&c) {
 			found, ok = c, true
 		}
 	}
@@ -211,11 +290,16 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict, "cannot build template "+clip(name)+": there is one of that name that was not built from here")
 		return
 	}
-	if len(req.Tags) > 0 {
-		ignore(w, "tags")
+	name, tags, err := nameAndTags(name, req.Tags)
+	if err != nil {
+		fail(w, err)
+		return
 	}
 	place := f.cfg.Engine.HomePlace(home)
 	create := api.CreateRequest{Place: place, Env: []string{"HOME=" + place}, CallerEnv: []string{"PATH=" + f.cfg.Path}}
+	if len(f.cfg.BuildAllow) > 0 {
+		create.Policy = allowing(f.cfg.BuildAllow)
+	}
 	if req.CPUCount > 0 {
 		create.Limits.CPUs = strconv.Itoa(req.CPUCount)
 	}
@@ -223,16 +307,15 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		create.Limits.Memory = strconv.FormatInt(req.MemoryMB, 10) + "M"
 	}
 	b := &build{id: "b-" + strconv.FormatInt(time.Now().UnixNano(), 36), status: buildWaiting}
-	create.Labels = map[string]string{labelBuild: buildWaiting, labelAlias: name, labelBID: b.id}
+	create.Labels = map[string]string{labelBuild: buildWaiting, labelAlias: name, labelBID: b.id, labelTags: strings.Join(tags, ",")}
 	c, err := f.cfg.Engine.Create(r.Context(), create)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	f.mu.Lock()
-	f.builds[b.id] = b
-	f.mu.Unlock()
-	answer(w, http.StatusAccepted, map[string]any{"templateID": c.ID, "buildID": b.id, "names": []string{name}, "aliases": []string{name}, "tags": []string{}, "public": false})
+	b.cell = c.ID
+	f.remember(b)
+	answer(w, http.StatusAccepted, map[string]any{"templateID": c.ID, "buildID": b.id, "names": []string{name}, "aliases": []string{name}, "tags": tags, "public": false})
 }
 
 type buildRequest struct {
@@ -253,12 +336,20 @@ type buildStep struct {
 
 const noBuild = "no such build, or it was begun before this daemon"
 
-func (f *Front) buildOf(r *http.Request) (api.Cell, *build, bool) {
-	c, ok := f.built(r.PathValue("id"))
+// buildOf finds a build, and the cell of its template while it is there.
+func (f *Front) buildOf(r *http.Request) (c api.Cell, b *build, ok bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	b := f.builds[r.PathValue("build")]
-	return c, b, ok && b != nil && c.Labels[labelBID] == b.id
+	b = f.builds[r.PathValue("build")]
+	f.mu.Unlock()
+	if b == nil {
+		return c, nil, false
+	}
+	if c, err := f.cfg.Engine.Record(cell.ID(b.cell)); err == nil {
+		return c, b, r.PathValue("id") == c.ID || r.PathValue("id") == c.Labels[labelAlias]
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return c, b, b.status == buildFailed && r.PathValue("id") == b.cell
 }
 
 func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
@@ -300,8 +391,9 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 // runSteps runs the steps of a template in its cell.
 func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildRequest) {
 	id, labels, e := cell.ID(c.ID), c.Labels, f.cfg.Engine
+	dir := "."
 	err := func() error {
-		env, dir := e.LeasedEnv(id), "."
+		env := e.LeasedEnv(id)
 		for i, s := range req.Steps {
 			b.mu.Lock()
 			b.step = strconv.Itoa(i + 1)
@@ -313,8 +405,11 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 					env = append(env, s.Args[j]+"="+s.Args[j+1])
 				}
 			case "WORKDIR":
+				was := dir
 				if len(s.Args) > 0 {
-					dir = inHome(s.Args[0])
+					if dir = inHome(s.Args[0]); !path.IsAbs(dir) && s.Args[0] != "~" && !strings.HasPrefix(s.Args[0], "~/") {
+						dir = path.Join(was, dir) // as Docker has it
+					}
 					if _, err := e.Files(ctx, id, cell.FileAct{Act: cell.FileMkdir, Path: dir}, nil); err != nil && cell.KindOf(err) != cell.Exists {
 						return err
 					}
@@ -338,6 +433,11 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 		if _, err := e.Stop(ctx, id); err != nil { // what steps left running is no part of it
 			return err
 		}
+		if len(f.cfg.BuildAllow) > 0 { // the network was for the steps: a sandbox has what a sandbox asks for
+			if err := e.Regovern(ctx, id, "version: 1\n"); err != nil {
+				return err
+			}
+		}
 		_, err := e.Checkpoint(ctx, id, api.CheckpointRequest{Message: "template " + labels[labelAlias]})
 		return err
 	}()
@@ -349,12 +449,51 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 	status := b.status
 	b.mu.Unlock()
 	b.say(map[bool]string{true: "info", false: "error"}[err == nil], map[bool]string{true: "the template is ready", false: b.reason}[err == nil])
+	if err != nil {
+		f.discardBuild(ctx, id)
+		return
+	}
 	labels[labelBuild] = status
+	if dir != "." {
+		labels[labelDir] = dir
+	}
 	if req.StartCmd != "" {
 		labels[labelStart], labels[labelReady] = req.StartCmd, req.ReadyCmd
 	}
 	if _, err := e.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
 		f.cfg.Log.Warn("cannot note what became of a template", "cell", id, "error", err)
+		return
+	}
+	f.supersede(ctx, c)
+}
+
+// discardBuild removes the cell of a build that failed: what it said is kept, and no
+// sandbox can be made of it.
+func (f *Front) discardBuild(ctx context.Context, id cell.ID) {
+	if _, err := f.cfg.Engine.Remove(ctx, id, false); err != nil {
+		f.cfg.Log.Warn("cannot remove what a build has left", "cell", id, "error", err)
+	}
+}
+
+// supersede takes the tags of a new build from earlier ones of its name, and removes
+// those that have none left and that no sandbox needs.
+func (f *Front) supersede(ctx context.Context, c *api.Cell) {
+	e := f.cfg.Engine
+	mine := tagsOf(c)
+	for _, id := range e.Labelled(labelBuild) {
+		o, err := e.Record(id)
+		if err != nil || o.ID == c.ID || o.Labels[labelAlias] != c.Labels[labelAlias] || o.Labels[labelBuild] != buildReady {
+			continue
+		}
+		left := slices.DeleteFunc(tagsOf(&o), func(t string) bool { return slices.Contains(mine, t) })
+		if len(left) == 0 {
+			if _, err := e.Remove(ctx, id, false); err == nil {
+				continue
+			}
+		}
+		if err := f.setTags(ctx, &o, left); err != nil {
+			f.cfg.Log.Warn("cannot take a tag from an earlier build", "cell", id, "error", err)
+		}
 	}
 }
 
@@ -363,16 +502,49 @@ func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []s
 	if err != nil {
 		return err
 	}
+	var tail []string
 	for _, out := range [][]byte{x.Stdout, x.Stderr} {
 		for line := range strings.Lines(strings.ToValidUTF8(string(out), "�")) {
-			b.say("info", strings.TrimRight(line, "\n"))
+			line = strings.TrimRight(line, "\n")
+			b.say("info", line)
+			tail = append(tail, line)
 		}
 	}
-	if x.ExitCode == nil || *x.ExitCode != 0 {
-		return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s", clip(command), endOf(x, nil).Status)
+	if x.ExitCode != nil && *x.ExitCode == 0 {
+		return nil
 	}
-	return nil
+	text := strings.Join(tail[max(0, len(tail)-failureLines):], "\n")
+	if len(text) > failureBytes {
+		text = "…" + strings.ToValidUTF8(text[len(text)-failureBytes:], "")
+	}
+	if text != "" {
+		text = "\n" + text
+	}
+	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", clip(command), endOf(x, nil).Status, text, f.whyNoNetwork(ctx, id))
 }
+
+// failureLines and failureBytes are how much of a failed command's output its error
+// has; the log of the build has all of it.
+const (
+	failureLines = 20
+	failureBytes = 4 << 10
+)
+
+// whyNoNetwork says what a step of a build could not reach, and what would let it.
+func (f *Front) whyNoNetwork(ctx context.Context, id cell.ID) string {
+	const flag = "pando serve --build-allow HOST|@PRESET"
+	if len(f.cfg.BuildAllow) == 0 {
+		return "\n(builds have no network here: the operator can allow some, such as @pypi, @npm, @debian and @github, with " + flag + ")"
+	}
+	x, err := f.cfg.Engine.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/sh", "-c", "tail -n 5 " + deniedAt}, Wait: true, Timeout: "10s"})
+	if err != nil || x.ExitCode == nil || *x.ExitCode != 0 || len(x.Stdout) == 0 {
+		return ""
+	}
+	return "\nrefused, unless the operator allows more with " + flag + ":\n" + strings.TrimRight(strings.ToValidUTF8(string(x.Stdout), "�"), "\n")
+}
+
+// deniedAt is where a cell that talks reads what it was refused.
+const deniedAt = "/run/pando/denied"
 
 // readyLimit is how long what begins in a sandbox may take to be ready.
 const readyLimit = time.Minute
@@ -390,7 +562,7 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 	}
 	e := f.cfg.Engine
 	req := startRequest{Process: processConfig{Cmd: "/bin/bash", Args: []string{"-l", "-c", t.Labels[labelStart]}}, Tag: "start"}
-	p, _, err := f.start(context.WithoutCancel(ctx), id, &req, api.ExecRequest{Command: append([]string{req.Process.Cmd}, req.Process.Args...), Attach: true})
+	p, _, err := f.start(context.WithoutCancel(ctx), id, &req, api.ExecRequest{Command: append([]string{req.Process.Cmd}, req.Process.Args...), Workdir: t.Labels[labelDir], Attach: true})
 	if err != nil {
 		return err
 	}
@@ -399,7 +571,7 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 	p.mu.Unlock()
 	ready := t.Labels[labelReady]
 	for began := time.Now(); ready != ""; {
-		x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", ready}, Wait: true, Timeout: "10s"})
+		x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", ready}, Workdir: t.Labels[labelDir], Wait: true, Timeout: "10s"})
 		if err != nil {
 			return err
 		}
@@ -437,7 +609,7 @@ func (f *Front) buildStatus(w http.ResponseWriter, r *http.Request) {
 	for _, i := range q.of(len(lines), func(i int) (time.Time, string, string) { return lines[i].Timestamp, lines[i].Level, lines[i].Message }) {
 		picked = append(picked, lines[i])
 	}
-	v := map[string]any{"templateID": c.ID, "buildID": b.id, "status": b.status, "logEntries": picked, "logs": []string{}}
+	v := map[string]any{"templateID": cmp.Or(c.ID, b.cell), "buildID": b.id, "status": b.status, "logEntries": picked, "logs": []string{}}
 	if b.reason != "" {
 		v["reason"] = map[string]any{"message": b.reason, "step": b.step}
 	}

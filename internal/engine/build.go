@@ -37,6 +37,9 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 		return api.Template{}, err
 	}
 	p.run.confined = viewOf(ctx).isConfined()
+	if err := p.run.ownMachine(); err != nil {
+		return api.Template{}, err
+	}
 	release, err := e.claimTemplate(req.Name, "build")
 	if err != nil {
 		return api.Template{}, err

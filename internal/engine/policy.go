@@ -91,6 +91,18 @@ func (e *Engine) effectivePolicy(req api.RunRequest, source string) (*effective,
 	return out, nil
 }
 
+// ownMachine refuses the daemon's own machine to callers that may name nothing of it.
+func (p *runPlan) ownMachine() error {
+	if p.confined && p.policy.Network.ReachesHost() {
+		return cannotReachHost()
+	}
+	return nil
+}
+
+func cannotReachHost() error {
+	return cell.Errorf(cell.Denied, "engine.policy", "use a token of scope admin without labels", "cannot allow %s: what listens there is the daemon's host's", cell.HostName)
+}
+
 // maxPolicy bounds what is read of a policy file.
 const maxPolicy = 1 << 20
 

@@ -335,6 +335,9 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		return err
 	}
 	p.policy, p.notes = eff.Result, append(eff.notes, p.kept...)
+	if err := p.ownMachine(); err != nil {
+		return err
+	}
 	if err := e.planBackend(p); err != nil {
 		return err
 	}

@@ -240,6 +240,11 @@ func ownAddress(a cell.Access) (cell.Decision, bool) {
 	return d, true
 }
 
+// ReachesHost reports whether a rule allows, or asks about, the user's own machine.
+func (n Network) ReachesHost() bool {
+	return slices.ContainsFunc(slices.Concat(n.Allow, n.Ask), func(r Rule) bool { return slices.Contains(r.Hosts, cell.HostName) })
+}
+
 // Remarks says what is odd about a policy: what has no effect, and what allows
 // more than it seems to.
 func (e Effective) Remarks(o Origins) []string {
