@@ -22,6 +22,7 @@ type Cell struct {
 	Head        int          `json:"head"` // number of the checkpoint its workspace started from or is at
 	Checkpoints int          `json:"checkpoints"`
 	Runs        int          `json:"runs"`                 // how many it had
+	Detached    string       `json:"detached,omitempty"`   // the run whose command goes on at a terminal that no client is attached to
 	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
 	Verdict     string       `json:"verdict,omitempty"`    // of the latest run
 	Pending     []string     `json:"pending,omitempty"`    // ids of the runs whose results wait for a verdict, newest first

@@ -99,6 +99,8 @@ type Run struct {
 	Assurance Assurance    `json:"assurance"`       // what isolated it, as measured
 	Provider  Provider     `json:"workspace"`
 	TTY       bool         `json:"tty,omitempty"`
+	// Detached: its command goes on at a terminal, and no client is attached that feeds it.
+	Detached bool `json:"detached,omitempty"`
 	// Interactive: somebody typed at its terminal; its failure is left for them
 	// to judge.
 	Interactive bool     `json:"interactive,omitempty"`

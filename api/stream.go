@@ -18,6 +18,7 @@ const (
 	FrameSignal   FrameType = 's' // C→ text: "SIGINT"
 	FrameStdout   FrameType = 'o' // →C offset (8 bytes, big endian), then bytes
 	FrameStderr   FrameType = 'E' // →C the same
+	FrameScreen   FrameType = 'S' // →C offset in standard output, then a part of what draws the screen of a terminal as it was there
 	FrameGap      FrameType = 'g' // →C JSON {stream, bytes}: output that is no longer kept
 	FrameTaken    FrameType = 't' // →C JSON Taken: how much standard input the process was given
 	FrameProgress FrameType = 'p' // →C JSON Progress
@@ -112,5 +113,5 @@ type Gap struct {
 // Taken is the payload of FrameTaken. After a connection was lost, a client attaches again, waits
 // for the first such frame, and goes on with its input from there.
 type Taken struct {
-	Bytes int64 `json:"bytes"` // of standard input, from all clients, since the process began
+	Bytes int64 `json:"bytes"` // of standard input, since the process began: from this client, if it has a name, or from all that have none
 }

@@ -97,7 +97,7 @@ func (i *installation) exec(ctx context.Context, cell string, args ...string) ([
 	if err != nil {
 		return nil, err
 	}
-	at, err := i.client.AttachExec(ctx, x.ID, true, 0, 0)
+	at, err := i.client.AttachExec(ctx, x.ID, client.AttachOptions{Input: true})
 	if err != nil {
 		return nil, err
 	}

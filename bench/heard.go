@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
 )
 
 // A machine's clocks stand still when it does, so what a heart in it says of its own
@@ -107,7 +108,7 @@ func (i *installation) hear(ctx context.Context, p python, cell string) (*heard,
 	if err != nil {
 		return nil, err
 	}
-	at, err := i.client.AttachExec(ctx, x.ID, true, 0, 0)
+	at, err := i.client.AttachExec(ctx, x.ID, client.AttachOptions{Input: true})
 	if err != nil {
 		return nil, err
 	}

@@ -20,23 +20,47 @@ type Attachment struct {
 	mu sync.Mutex // guards writing
 }
 
-// AttachRun attaches to a run, whose output comes from an offset on, in bytes of
-// each stream: what a client had before it lost its connection. With input this is the one client that the run
-// waits for: it feeds standard input, and the run is interrupted when it goes.
-func (c *Client) AttachRun(ctx context.Context, sel string, input bool, stdout, stderr int64) (*Attachment, error) {
-	return c.attach(ctx, "/v1/runs/"+segment(sel)+"/attach", input, stdout, stderr)
+// AttachOptions say what a client that attaches wants.
+type AttachOptions struct {
+	// Input feeds standard input, and sends signals. A run that was started with Attach waits for
+	// such a client, and is interrupted when it goes, unless its command has a terminal.
+	Input bool
+	// Stdout and Stderr are the offsets from which output is wanted, in bytes of each stream:
+	// what a client had before it lost its connection.
+	Stdout, Stderr int64
+	// Screen begins with what draws the screen of a terminal (api.FrameScreen), instead of at
+	// Stdout.
+	Screen bool
+	// Rows and Cols are the size of the client's terminal, 0 if it has none. With Input it becomes
+	// that of the command's: the latest counts. With a size, what is no longer kept of the
+	// output is replaced by the screen, too.
+	Rows, Cols uint16
+	// Name is the client's own, for all its connections; "" for none. With a name api.FrameTaken
+	// counts what this client sent.
+	Name string
+}
+
+// AttachRun attaches to a run.
+func (c *Client) AttachRun(ctx context.Context, sel string, o AttachOptions) (*Attachment, error) {
+	return c.attach(ctx, "/v1/runs/"+segment(sel)+"/attach", o)
 }
 
 // AttachExec attaches to an exec, as AttachRun does to a run.
-func (c *Client) AttachExec(ctx context.Context, id string, input bool, stdout, stderr int64) (*Attachment, error) {
-	return c.attach(ctx, "/v1/execs/"+segment(id)+"/attach", input, stdout, stderr)
+func (c *Client) AttachExec(ctx context.Context, id string, o AttachOptions) (*Attachment, error) {
+	return c.attach(ctx, "/v1/execs/"+segment(id)+"/attach", o)
 }
 
-func (c *Client) attach(ctx context.Context, path string, input bool, stdout, stderr int64) (*Attachment, error) {
+func (c *Client) attach(ctx context.Context, path string, o AttachOptions) (*Attachment, error) {
 	q := url.Values{}
-	flag(q, "input", input)
-	number(q, "stdout", stdout)
-	number(q, "stderr", stderr)
+	flag(q, "input", o.Input)
+	number(q, "stdout", o.Stdout)
+	number(q, "stderr", o.Stderr)
+	flag(q, "screen", o.Screen)
+	number(q, "rows", int64(o.Rows))
+	number(q, "cols", int64(o.Cols))
+	if o.Name != "" {
+		q.Set("client", o.Name)
+	}
 	ws, err := c.socket(ctx, path, q)
 	if err != nil {
 		return nil, err

@@ -305,7 +305,7 @@ func (l *load) watch(ctx context.Context, over time.Time) {
 	var got bytes.Buffer
 	lost := 0
 	for stopped := false; ; lost++ {
-		at, err := c.AttachExec(ctx, e.ID, false, int64(got.Len()), 0)
+		at, err := c.AttachExec(ctx, e.ID, client.AttachOptions{Stdout: int64(got.Len())})
 		for err == nil {
 			var f api.Frame
 			if f, err = at.Recv(ctx); err != nil {

@@ -136,7 +136,7 @@ func TestUpgrade(t *testing.T) {
 	must(t, err)
 	var got strings.Builder
 	read := func(c *client.Client) {
-		a, err := c.AttachExec(t.Context(), x.ID, false, int64(got.Len()), 0)
+		a, err := c.AttachExec(t.Context(), x.ID, client.AttachOptions{Stdout: int64(got.Len())})
 		if err != nil {
 			return
 		}

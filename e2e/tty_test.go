@@ -27,6 +27,8 @@ import (
 //	signal NAME     send the command a signal: INT, TERM, KILL, HUP
 //	sleep DURATION
 //	hangup          close the terminal
+//	also COMMAND    run another command, at a second terminal of the same size;
+//	                a step behind "2: " is done there
 //
 // What the terminal showed becomes stdout. `! tty` wants a failure; a line
 // "exit N" at the end compares the exit code.
@@ -40,69 +42,47 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 	if !ok || rerr != nil || cerr != nil {
 		ts.Fatalf("%q is no size", args[0])
 	}
-	path := args[2]
-	for _, d := range filepath.SplitList(ts.Getenv("PATH")) { // the script's, not ours
-		if st, err := os.Stat(filepath.Join(d, args[2])); err == nil && st.Mode()&0o111 != 0 {
-			path = filepath.Join(d, args[2])
-			break
-		}
-	}
-	cmd := exec.Command(path, args[3:]...)
-	cmd.Dir = ts.MkAbs(".")
-	for _, k := range ttyEnv {
-		if v := ts.Getenv(k); v != "" {
-			cmd.Env = append(cmd.Env, k+"="+v)
-		}
-	}
-	cmd.Env = append(cmd.Env, "TERM=xterm")
-	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)})
-	ts.Check(err)
-	f, err = pollable(f)
-	ts.Check(err)
-	scr := &screen{more: make(chan struct{}, 1)}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		buf := make([]byte, 4096)
-		for {
-			n, err := f.Read(buf)
-			scr.add(buf[:n])
-			if err != nil {
-				return
-			}
-		}
-	}()
+	at := &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)}
+	first := openTTY(ts, at, args[2:])
+	terminals := []*onTTY{first}
 	fail := func(format string, args ...any) {
-		cmd.Process.Kill()
-		cmd.Wait()
-		ts.Fatalf("%s\n[terminal]\n%s", fmt.Sprintf(format, args...), scr.all())
+		shown := ""
+		for _, t := range terminals {
+			t.cmd.Process.Kill()
+			t.cmd.Wait()
+			shown += "\n[terminal]\n" + t.scr.all()
+		}
+		ts.Fatalf("%s%s", fmt.Sprintf(format, args...), shown)
 	}
-	want := -1
 	for n, line := range strings.Split(ts.ReadFile(args[1]), "\n") {
+		t := first
+		if rest, ok := strings.CutPrefix(line, "2: "); ok {
+			t, line = terminals[len(terminals)-1], rest
+		}
 		verb, rest, _ := strings.Cut(line, " ")
 		var err error
 		switch verb {
 		case "", "#":
 		case "expect":
-			if !scr.expect(rest, 20*time.Second) {
+			if !t.scr.expect(rest, 20*time.Second) {
 				err = fmt.Errorf("never saw %q", rest)
 			}
 		case "send":
 			var text string
 			if text, err = strconv.Unquote(`"` + rest + `"`); err == nil {
-				_, err = f.WriteString(text)
+				_, err = t.f.WriteString(text)
 			}
 		case "resize":
 			var s unix.Winsize
 			if _, err = fmt.Sscan(rest, &s.Row, &s.Col); err == nil {
-				err = resize(f, &s)
+				err = resize(t.f, &s)
 			}
 		case "signal":
 			sig, ok := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP}[rest]
 			if !ok {
 				err = fmt.Errorf("no signal %q", rest)
 			} else {
-				err = cmd.Process.Signal(sig)
+				err = t.cmd.Process.Signal(sig)
 			}
 		case "sleep":
 			var d time.Duration
@@ -110,9 +90,11 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 				time.Sleep(d)
 			}
 		case "hangup":
-			err = f.Close()
+			err = t.f.Close()
+		case "also":
+			terminals = append(terminals, openTTY(ts, at, strings.Fields(rest)))
 		case "exit":
-			want, err = strconv.Atoi(rest)
+			t.want, err = strconv.Atoi(rest)
 		default:
 			err = fmt.Errorf("no step %q", verb)
 		}
@@ -120,33 +102,84 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 			fail("%s line %d: %v", args[1], n+1, err)
 		}
 	}
+	for _, t := range terminals {
+		code := t.end(ts)
+		switch {
+		case t.want >= 0 && code != t.want:
+			fail("exit code %d, want %d", code, t.want)
+		case t.want < 0 && (code != 0) != neg:
+			fail("exit code %d", code)
+		}
+		ts.Stdout().Write([]byte(strings.ReplaceAll(t.scr.all(), "\r\n", "\n")))
+	}
+}
+
+// onTTY is a command at a terminal.
+type onTTY struct {
+	cmd  *exec.Cmd
+	f    *os.File
+	scr  *screen
+	read chan struct{} // closed when nothing more is shown
+	want int           // its exit code; -1: see neg
+}
+
+// openTTY starts a command at a terminal of its own.
+func openTTY(ts *testscript.TestScript, size *pty.Winsize, args []string) *onTTY {
+	path := args[0]
+	for _, d := range filepath.SplitList(ts.Getenv("PATH")) { // the script's, not ours
+		if st, err := os.Stat(filepath.Join(d, args[0])); err == nil && st.Mode()&0o111 != 0 {
+			path = filepath.Join(d, args[0])
+			break
+		}
+	}
+	t := &onTTY{cmd: exec.Command(path, args[1:]...), scr: &screen{more: make(chan struct{}, 1)}, read: make(chan struct{}), want: -1}
+	t.cmd.Dir = ts.MkAbs(".")
+	for _, k := range ttyEnv {
+		if v := ts.Getenv(k); v != "" {
+			t.cmd.Env = append(t.cmd.Env, k+"="+v)
+		}
+	}
+	t.cmd.Env = append(t.cmd.Env, "TERM=xterm")
+	f, err := pty.StartWithSize(t.cmd, size)
+	ts.Check(err)
+	t.f, err = pollable(f)
+	ts.Check(err)
+	go func() {
+		defer close(t.read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := t.f.Read(buf)
+			t.scr.add(buf[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return t
+}
+
+// end waits for the command, and returns its exit code.
+func (t *onTTY) end(ts *testscript.TestScript) int {
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { ended <- t.cmd.Wait() }()
+	var err error
 	select {
 	case err = <-ended:
 	case <-time.After(30 * time.Second):
-		cmd.Process.Kill()
-		ts.Fatalf("the command did not end\n[terminal]\n%s", scr.all())
+		t.cmd.Process.Kill()
+		ts.Fatalf("the command did not end\n[terminal]\n%s", t.scr.all())
 	}
 	select {
-	case <-read:
+	case <-t.read:
 	case <-time.After(time.Second): // somebody still holds the terminal
 	}
-	f.Close()
-	ts.Stdout().Write([]byte(strings.ReplaceAll(scr.all(), "\r\n", "\n")))
-	code := 0
+	t.f.Close()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		code = exit.ExitCode()
-	} else if err != nil {
-		ts.Fatalf("%v", err)
+		return exit.ExitCode()
 	}
-	switch {
-	case want >= 0 && code != want:
-		ts.Fatalf("exit code %d, want %d\n[terminal]\n%s", code, want, scr.all())
-	case want < 0 && (code != 0) != neg:
-		ts.Fatalf("exit code %d\n[terminal]\n%s", code, scr.all())
-	}
+	ts.Check(err)
+	return 0
 }
 
 // pollable exchanges a terminal for one whose reads end when it is closed: to

@@ -34,7 +34,7 @@ var rows = [][]string{
 	{"internal/gitdir"},
 	{"internal/parse"},
 	{"internal/reexec", "internal/interp", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/gofer"},
-	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound", "internal/glob"},
+	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound", "internal/glob", "internal/terminal"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -131,7 +132,7 @@ type Process interface {
 	Assurance() cell.Assurance
 
 	// Attach returns the stream of the process, in frames of package api.
-	Attach(ctx context.Context, from Offsets, input bool) (net.Conn, error)
+	Attach(ctx context.Context, a Attach) (net.Conn, error)
 
 	Signal(ctx context.Context, sig string) error
 
@@ -155,6 +156,17 @@ type Done struct {
 
 // Offsets are positions in a process's output.
 type Offsets struct{ Stdout, Stderr int64 }
+
+// Attach says what a client that attaches to a process wants.
+type Attach struct {
+	Offsets        // from where it wants output
+	Input   bool   // its frames are passed on
+	Client  string // see keeper.AttachRequest; "": it has no name
+
+	// Of a process with a terminal, where the backend can (else there is none of it):
+	Screen bool        // begin with what is on the screen, instead of at Offsets
+	Size   *api.Resize // of the client's own
+}
 
 // A Refuser is an instance that counts what its cell is refused on the network,
 // since it was made. A keeper of an older version can't tell: Invalid.

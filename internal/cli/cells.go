@@ -57,6 +57,11 @@ func (a *app) lsCmd() *cobra.Command {
 					row(interpreterWord(c.Interpreter), c.Isolation, c.Name, c.State, fmt.Sprintf("@%d", c.Head), procs, latest, ago(c.Created), c.Source)
 				}
 				t.flush()
+				for _, c := range cells {
+					if c.Detached != "" {
+						a.say("%s goes on in cell %s, and no terminal is attached: pando attach %s", c.Detached, printable(c.Name), printable(c.Name))
+					}
+				}
 			})
 		},
 	}
@@ -263,6 +268,11 @@ func (a *app) runsCmd() *cobra.Command {
 					t.row(isolationRow(bare, 2, r.Isolation, r.ID, name, exit, verdict, fmt.Sprint(r.Changes.Files), ago(r.Created), cut(strings.Join(r.Command, " "), 50))...)
 				}
 				t.flush()
+				for _, r := range runs {
+					if r.Detached {
+						a.say("%s goes on, and no terminal is attached: pando attach %s", r.ID, r.ID)
+					}
+				}
 			})
 		},
 	}

@@ -97,7 +97,7 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 	if detach {
 		return a.print(x, func(w io.Writer) { fmt.Fprintln(w, x.ID) })
 	}
-	at, err := a.client.AttachExec(ctx, x.ID, true, 0, 0)
+	at, err := a.client.AttachExec(ctx, x.ID, client.AttachOptions{Input: true})
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,11 @@ type link struct {
 	what  string                         // goes on meanwhile
 	feeds bool                           // standard input is passed on
 
+	detach   detachKeys // that leave the command; it has a terminal
+	stays    bool       // it goes on without its client: a hang-up leaves it
+	readOnly bool       // signals leave it, too, and so does Ctrl-C
+	redrawn  func()     // a screen follows that replaces what the terminal shows
+
 	stdout, stderr int64 // of these outputs came; for the goroutine that receives
 	broke          bool  // a connection did; the same
 
@@ -49,6 +54,7 @@ type link struct {
 	at      attachment // nil while there is none
 	over    chan struct{}
 	closed  bool   // over is
+	left    bool   // the user did it
 	had     int64  // bytes of input that the command is known to have
 	known   bool   // the command's side says so
 	kept    []byte // input that follows them, and was sent
@@ -83,6 +89,21 @@ func (l *link) current() (attachment, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.at, l.closed
+}
+
+// leave ends the stream since the user leaves the command.
+func (l *link) leave() {
+	l.mu.Lock()
+	l.left = true
+	l.mu.Unlock()
+	l.close()
+}
+
+// wasLeft reports whether the user has left the command.
+func (l *link) wasLeft() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left
 }
 
 // recv returns the next frame. It attaches again when the connection breaks, and says so.
@@ -178,6 +199,16 @@ func (l *link) output(f api.Frame) ([]byte, error) {
 	b = b[min(max(*seen-at, 0), int64(len(b))):]
 	*seen = max(*seen, end)
 	return b, nil
+}
+
+// screen returns a part of what draws the screen, and goes on from there.
+func (l *link) screen(f api.Frame) ([]byte, error) {
+	at, b, err := f.OutputData()
+	if err == nil && len(b) == 0 && l.redrawn != nil {
+		l.redrawn()
+	}
+	l.stdout = max(l.stdout, at)
+	return b, err
 }
 
 // missing is how many bytes of output were lost when a connection broke.

@@ -39,7 +39,7 @@ func (a *app) logsCmd() *cobra.Command {
 				}
 			}
 			if follow && run.Phase != "ended" {
-				at, err := a.client.AttachRun(cmd.Context(), run.ID, false, from[0], from[1])
+				at, err := a.client.AttachRun(cmd.Context(), run.ID, client.AttachOptions{Stdout: from[0], Stderr: from[1]})
 				if err != nil {
 					return err
 				}

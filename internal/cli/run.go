@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ import (
 
 func (a *app) runCmd() *cobra.Command {
 	var req api.RunRequest
-	var policyFile string
+	var policyFile, keys string
 	var detach bool
 	var env []string
 	c := &cobra.Command{
@@ -36,14 +37,18 @@ ended, with the same policy, grants, mounts and limits where it says nothing els
 cell wait for each other, also while the first of them makes it.
 
 When the daemon is killed the run goes on, and so does this command, with the next
-daemon.`,
+daemon. At a terminal the run goes on without this command, too: when the terminal is
+closed, this command is killed, or the detach keys are typed. pando attach comes back.`,
 		Example: `  pando run -- go test ./...
   pando run --cell web --memory 2G -- npm test
   pando run --check 'make test' --on-success apply -- ./fix.sh`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			leave, err := parseKeys(keys)
+			if err != nil {
+				return err
+			}
 			req.Command = args
-			var err error
 			if req.Env, err = passEnv(env); err != nil {
 				return err
 			}
@@ -76,7 +81,7 @@ daemon.`,
 			if req.DryRun {
 				return a.planRun(cmd.Context(), req)
 			}
-			return a.run(cmd.Context(), req, detach)
+			return a.run(cmd.Context(), req, leave, detach)
 		},
 	}
 	f := c.Flags()
@@ -104,6 +109,7 @@ daemon.`,
 	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
 	f.BoolVar(&req.DryRun, "dry-run", false, "say what would be imported, mounted and enforced; start nothing")
+	detachFlag(c, &keys)
 	f.BoolVarP(&detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
 	complete(c, "on-failure", "restore", "pending", "ask")
@@ -131,7 +137,7 @@ func passEnv(list []string) ([]string, error) {
 	return out, nil
 }
 
-func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
+func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, detach bool) error {
 	tty := false
 	if !detach {
 		tty, req.Rows, req.Cols = a.terminal()
@@ -146,36 +152,23 @@ func (a *app) run(ctx context.Context, req api.RunRequest, detach bool) error {
 	if detach {
 		return a.print(run, func(w io.Writer) { fmt.Fprintln(w, run.ID) })
 	}
-	at, err := a.client.AttachRun(ctx, run.ID, true, 0, 0)
+	o := client.AttachOptions{Input: true, Name: rand.Text()}
+	if tty {
+		o.Rows, o.Cols = req.Rows, req.Cols
+	}
+	l, err := a.linkRun(ctx, run, o)
 	if err != nil {
 		return err
 	}
-	l := newLink(at, true)
-	a.reconnects(l, run.ID, true)
-	f, err := a.stream(l, tty, a.json)
-	if err != nil {
-		if code, ok := err.(*exitError); ok {
-			return code
+	if tty {
+		l.detach, l.stays = leave, true
+	}
+	return a.followRun(ctx, run, l, tty, func(ended api.Run) error {
+		if n := l.missing(ended.Output); n > 0 {
+			a.say("pando: %d bytes of its output are no longer kept", n)
 		}
-		// The daemon or the connection is gone; the run is not.
-		return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("lost the daemon while run %s was under way; it goes on", run.ID),
-			Hint: fmt.Sprintf("follow it with pando logs -f %s", run.ID)}
-	}
-	if run, err = client.DecodeResult[api.Run](f); err != nil {
-		return err
-	}
-	if n := l.missing(run.Output); n > 0 {
-		a.say("pando: %d bytes of its output are no longer kept", n)
-	}
-	return a.runEnded(ctx, run, req)
-}
-
-// reconnects lets the stream of a run go on with the next daemon.
-func (a *app) reconnects(l *link, run string, input bool) {
-	l.what, l.alive, l.ended = "run "+run, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
-	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
-		return a.client.AttachRun(ctx, run, input, stdout, stderr)
-	}
+		return a.runEnded(ctx, ended, req)
+	})
 }
 
 // repository is the work tree of git that this directory is in, or the directory itself.

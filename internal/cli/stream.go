@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/terminal"
 )
 
 // terminal reports whether standard input and output are one, and its size.
@@ -51,7 +53,7 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	signal.Notify(sigs, append(forwarded, resized...)...)
 	defer signal.Stop(sigs)
 	go a.forward(ctx, l, sigs, tty)
-	if l.feeds {
+	if l.feeds || tty {
 		go a.feed(ctx, l, tty)
 	}
 	out, errs := a.followed(a.stdout), a.followed(a.stderr)
@@ -59,11 +61,16 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 		out = errs
 	}
 	if tty {
-		left := &modes{}
+		left := &terminal.Modes{}
 		out = io.MultiWriter(left, out)
-		defer func() { io.WriteString(a.stdout, left.takeBack()) }()
+		l.redrawn = func() { io.WriteString(out, left.TakeBack()) }
+		defer func() { io.WriteString(a.stdout, left.TakeBack()) }()
 	}
-	return a.carry(ctx, l, out, errs)
+	f, err := a.carry(ctx, l, out, errs)
+	if err != nil && l.wasLeft() {
+		err = errDetached
+	}
+	return f, err
 }
 
 // carry writes what comes of a command until its end, and returns the result frame.
@@ -92,6 +99,13 @@ func (a *app) carry(ctx context.Context, l *link, out, errs io.Writer) (api.Fram
 			if _, err := w.Write(b); err != nil && errors.Is(err, syscall.EPIPE) {
 				return f, &exitError{api.ExitInterrupted}
 			}
+		case api.FrameScreen:
+			p.clear()
+			b, err := l.screen(f)
+			if err != nil {
+				return f, err
+			}
+			out.Write(b)
 		case api.FrameGap:
 			var g api.Gap
 			if json.Unmarshal(f.Payload, &g) == nil {
@@ -130,6 +144,10 @@ func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty b
 				}
 				continue
 			}
+			if l.readOnly || s == syscall.SIGHUP && l.stays {
+				l.leave()
+				return
+			}
 			if s == os.Interrupt {
 				if interrupts++; interrupts == 3 {
 					l.close()
@@ -144,13 +162,20 @@ func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty b
 // feed passes standard input on.
 func (a *app) feed(ctx context.Context, l *link, tty bool) {
 	buf := make([]byte, 32<<10)
+	keys := &detacher{keys: l.detach}
 	for {
 		n, err := a.stdin.Read(buf)
-		if n > 0 && !l.input(ctx, buf[:n]) {
+		pass, leaves := keys.typed(buf[:n])
+		const ctrlC = 3
+		if leaves || l.readOnly && bytes.IndexByte(pass, ctrlC) >= 0 {
+			l.leave()
+			return
+		}
+		if len(pass) > 0 && l.feeds && !l.input(ctx, pass) {
 			return
 		}
 		if err != nil {
-			if !tty {
+			if !tty && l.feeds {
 				l.inputEnds(ctx)
 			}
 			return

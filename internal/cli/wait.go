@@ -89,13 +89,11 @@ func (a *app) awaitRun(ctx context.Context, run api.Run) (api.Run, error) {
 	if run.Phase == "ended" {
 		return run, nil
 	}
-	at, err := a.client.AttachRun(ctx, run.ID, false, run.Output.Stdout.Bytes, run.Output.Stderr.Bytes)
+	l, err := a.linkRun(ctx, run, client.AttachOptions{Stdout: run.Output.Stdout.Bytes, Stderr: run.Output.Stderr.Bytes})
 	if err != nil {
 		return run, err
 	}
-	l := newLink(at, false)
 	defer l.close()
-	a.reconnects(l, run.ID, false)
 	l.stdout, l.stderr = run.Output.Stdout.Bytes, run.Output.Stderr.Bytes
 	for {
 		f, err := l.recv(ctx, func(line string) { a.say("pando: %s", line) })

@@ -43,7 +43,7 @@ func (d *Daemon) attachExec(w http.ResponseWriter, r *http.Request) (any, error)
 // attach makes a WebSocket of the request and carries frames until the end.
 // late sends what is kept of a process that has ended before.
 func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attachment, late func(context.Context, *websocket.Conn, backend.Offsets) error) (any, error) {
-	from, err := offsets(r)
+	want, err := wanted(r)
 	if err != nil {
 		a.Release(false)
 		return nil, err
@@ -60,9 +60,9 @@ func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attach
 	ws.SetReadLimit(api.MaxFrame + 1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	s := &stream{ws: ws, a: a, input: queryBool(r, "input"), in: make(chan api.Frame, 16)}
+	s := &stream{ws: ws, a: a, want: want, in: make(chan api.Frame, 16)}
 	go s.read(ctx, cancel)
-	err = s.carry(ctx, from, late)
+	err = s.carry(ctx, late)
 	a.Release(err != nil)
 	if err == nil {
 		ws.Close(websocket.StatusNormalClosure, "")
@@ -80,23 +80,43 @@ func upgrades(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && r.Header.Get("Sec-WebSocket-Key") != ""
 }
 
-func offsets(r *http.Request) (from backend.Offsets, err error) {
-	for name, to := range map[string]*int64{"stdout": &from.Stdout, "stderr": &from.Stderr} {
-		if s := r.URL.Query().Get(name); s != "" {
+// maxClient is how long the name of a client may be, in bytes.
+const maxClient = 64
+
+// wanted is what the client asks for.
+func wanted(r *http.Request) (a backend.Attach, err error) {
+	q := r.URL.Query()
+	for name, to := range map[string]*int64{"stdout": &a.Stdout, "stderr": &a.Stderr} {
+		if s := q.Get(name); s != "" {
 			if *to, err = strconv.ParseInt(s, 10, 64); err != nil || *to < 0 {
-				return from, cell.Errorf(cell.Invalid, "daemon.attach", "give a number of bytes", "%s can't be %s", name, strconv.Quote(clip(s)))
+				return a, cell.Errorf(cell.Invalid, "daemon.attach", "give a number of bytes", "%s can't be %s", name, strconv.Quote(clip(s)))
 			}
 		}
 	}
-	return from, nil
+	var size [2]uint64
+	for i, name := range []string{"rows", "cols"} {
+		if s := q.Get(name); s != "" {
+			if size[i], err = strconv.ParseUint(s, 10, 16); err != nil {
+				return a, cell.Errorf(cell.Invalid, "daemon.attach", "give a number", "%s can't be %s", name, strconv.Quote(clip(s)))
+			}
+		}
+	}
+	if size[0] > 0 && size[1] > 0 {
+		a.Size = &api.Resize{Rows: uint16(size[0]), Cols: uint16(size[1])}
+	}
+	if a.Client = q.Get("client"); len(a.Client) > maxClient {
+		return a, cell.Errorf(cell.Invalid, "daemon.attach", "", "the name of a client has %d bytes at most", maxClient)
+	}
+	a.Input, a.Screen = queryBool(r, "input"), queryBool(r, "screen")
+	return a, nil
 }
 
 // stream is one attached client.
 type stream struct {
-	ws    *websocket.Conn
-	a     *engine.Attachment
-	input bool
-	in    chan api.Frame // what the client sends
+	ws   *websocket.Conn
+	a    *engine.Attachment
+	want backend.Attach // its offsets move on
+	in   chan api.Frame // what the client sends
 }
 
 // read takes frames from the client; its end cancels everything.
@@ -107,7 +127,7 @@ func (s *stream) read(ctx context.Context, cancel context.CancelFunc) {
 		if err != nil {
 			return
 		}
-		if len(b) == 0 || !s.input {
+		if len(b) == 0 || !s.want.Input {
 			continue
 		}
 		if api.FrameType(b[0]) == api.FrameSignal {
@@ -141,27 +161,27 @@ func (s *stream) sendJSON(ctx context.Context, t api.FrameType, v any) error {
 }
 
 // carry sends progress, then the command's stream, then the result.
-func (s *stream) carry(ctx context.Context, from backend.Offsets, late func(context.Context, *websocket.Conn, backend.Offsets) error) error {
+func (s *stream) carry(ctx context.Context, late func(context.Context, *websocket.Conn, backend.Offsets) error) error {
 	if err := s.awaitStart(ctx); err != nil {
 		return err
 	}
-	conn, err := s.open(ctx, from)
+	conn, err := s.open(ctx)
 	switch {
 	case err == nil:
-		whole, err := s.pump(ctx, conn, &from)
+		whole, err := s.pump(ctx, conn)
 		if err != nil {
 			return err
 		}
 		if !whole && late != nil {
 			// The keeper is gone, as the result will say: its files have the rest.
-			err = late(ctx, s.ws, from)
+			err = late(ctx, s.ws, s.want.Offsets)
 		}
 		if err != nil {
 			return err
 		}
 	case late != nil:
 		// It has ended already, or never started: its files have what there is.
-		if err := late(ctx, s.ws, from); err != nil {
+		if err := late(ctx, s.ws, s.want.Offsets); err != nil {
 			return err
 		}
 	}
@@ -197,10 +217,10 @@ func (s *stream) awaitStart(ctx context.Context) error {
 }
 
 // open returns the command's stream, if it has started.
-func (s *stream) open(ctx context.Context, from backend.Offsets) (net.Conn, error) {
+func (s *stream) open(ctx context.Context) (net.Conn, error) {
 	select {
 	case <-s.a.Started:
-		return s.a.Open(ctx, from, s.input)
+		return s.a.Open(ctx, s.want)
 	default:
 		return nil, errNotStarted
 	}
@@ -209,9 +229,9 @@ func (s *stream) open(ctx context.Context, from backend.Offsets) (net.Conn, erro
 var errNotStarted = errors.New("the command never started")
 
 // pump carries frames between the client and the keeper until the command has
-// ended and its output was sent. It moves seen on, and reports whether the end
+// ended and its output was sent. It moves the offsets on, and reports whether the end
 // was reached.
-func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets) (whole bool, err error) {
+func (s *stream) pump(ctx context.Context, conn net.Conn) (whole bool, err error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -241,9 +261,11 @@ func (s *stream) pump(ctx context.Context, conn net.Conn, seen *backend.Offsets)
 		switch {
 		case err != nil:
 		case f.Type == api.FrameStdout:
-			seen.Stdout = at + int64(len(b))
+			s.want.Stdout = at + int64(len(b))
 		case f.Type == api.FrameStderr:
-			seen.Stderr = at + int64(len(b))
+			s.want.Stderr = at + int64(len(b))
+		case f.Type == api.FrameScreen:
+			s.want.Stdout = at
 		}
 	}
 }

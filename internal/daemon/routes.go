@@ -100,7 +100,7 @@ var Routes = []Route{
 	{"POST", "/v1/execs/{exec}/signal", Act, "Sends a command in a cell a signal.", api.SignalRequest{}, api.Exec{}, "", "", "signal exec {exec}", (*Daemon).signalExec},
 	{"POST", "/v1/cells/{cell}/execs?dir", Act, "Starts a command in a cell, outside any run.", api.ExecRequest{}, api.Exec{}, "", "", "run a command in cell {cell}", (*Daemon).startExec},
 	{"GET", "/v1/execs/{exec}", Read, "Shows a command that was started in a cell.", nil, api.Exec{}, "", "", "show exec {exec}", (*Daemon).getExec},
-	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr", Act, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
+	{"GET", "/v1/execs/{exec}/attach?input&stdout&stderr&screen&rows&cols&client", Act, "Attaches to it.", nil, nil, "", WebSocket, "attach to exec {exec}", (*Daemon).attachExec},
 	{"POST", "/v1/cells/{cell}/eval?dir", Act, "Evaluates code in a cell's interpreter, which is started if there never was one.", api.EvalRequest{}, api.EvalResult{}, "", Lines, "evaluate in cell {cell}", (*Daemon).eval},
 	{"POST", "/v1/cells/{cell}/branch?dir", Act, "Forks a running cell with its interpreter as it is now; the cell goes on.", api.BranchRequest{}, api.BranchResult{}, "", Lines, "branch cell {cell}", (*Daemon).branch},
 
@@ -124,7 +124,7 @@ var Routes = []Route{
 	{"POST", "/v1/runs", Act, "Starts a governed run.", api.RunRequest{}, api.Run{}, "", "", "start the run", (*Daemon).startRun},
 	{"GET", "/v1/runs?cell&limit&cursor&dir", Read, "Lists runs, newest first.", nil, []api.Run{}, "", "", "list runs", (*Daemon).listRuns},
 	{"GET", "/v1/runs/{run}?wait&dir", Read, "Shows a run.", nil, api.Run{}, "", "", "show run {run}", (*Daemon).getRun},
-	{"GET", "/v1/runs/{run}/attach?input&stdout&stderr&dir", Act, "Attaches to a run.", nil, nil, "", WebSocket, "attach to run {run}", (*Daemon).attachRun},
+	{"GET", "/v1/runs/{run}/attach?input&stdout&stderr&screen&rows&cols&client&dir", Act, "Attaches to a run: its output, and with input what is typed. Of one with a terminal, screen begins with what is on it, as pando attach does; several clients may be attached, and the latest size counts. A run whose command has a terminal goes on when its clients have gone.", nil, nil, "", WebSocket, "attach to run {run}", (*Daemon).attachRun},
 	{"POST", "/v1/runs/{run}/interrupt?dir", Act, "Ends a run's command; the run becomes pending.", nil, api.Run{}, "", "", "interrupt run {run}", (*Daemon).interruptRun},
 	{"GET", "/v1/runs/{run}/diff?form&colour&width&ignored&include&dir", Read, "Shows what a run changed.", nil, api.Diff{}, "", "", "show what run {run} changed", (*Daemon).diff},
 	{"GET", "/v1/runs/{run}/files/{name}?dir", Read, "Reads one of a run's records.", nil, nil, "", "application/octet-stream", "read {name} of run {run}", (*Daemon).getRunFile},

@@ -131,7 +131,7 @@ func (f *Front) adopt(ctx context.Context, id cell.ID, p *proc) error {
 	if p.att, err = f.cfg.Engine.AttachExec(p.exec, true); err != nil {
 		return err
 	}
-	if p.conn, err = p.att.Open(ctx, backend.Offsets{Stdout: x.Output.Stdout.Bytes, Stderr: x.Output.Stderr.Bytes}, true); err != nil {
+	if p.conn, err = p.att.Open(ctx, backend.Attach{Offsets: backend.Offsets{Stdout: x.Output.Stdout.Bytes, Stderr: x.Output.Stderr.Bytes}, Input: true}); err != nil {
 		p.att.Release(false)
 	}
 	return err

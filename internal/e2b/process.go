@@ -233,7 +233,7 @@ func (f *Front) start(ctx context.Context, id cell.ID, in *startRequest, req api
 	if p.att, err = e.AttachExec(x.ID, true); err != nil {
 		return nil, nil, err
 	}
-	if p.conn, err = p.att.Open(context.WithoutCancel(ctx), backend.Offsets{}, true); err != nil {
+	if p.conn, err = p.att.Open(context.WithoutCancel(ctx), backend.Attach{Input: true}); err != nil {
 		p.att.Release(true)
 		return nil, nil, err
 	}

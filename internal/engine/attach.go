@@ -16,7 +16,7 @@ type Attachment struct {
 	Started  <-chan struct{}     // closed when Open works
 	Done     <-chan struct{}     // closed when Result is there
 
-	open    func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error)
+	open    func(ctx context.Context, a backend.Attach) (net.Conn, error)
 	result  func() (any, error)
 	release func(gone bool)
 	told    func(signal string)
@@ -47,15 +47,16 @@ func (a *Attachment) Typed(text []byte) {
 }
 
 // Open returns the stream of the command, in frames of package api.
-func (a *Attachment) Open(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
-	return a.open(ctx, from, input)
+func (a *Attachment) Open(ctx context.Context, at backend.Attach) (net.Conn, error) {
+	return a.open(ctx, at)
 }
 
 // Result returns the api.Run or api.Exec at its end.
 func (a *Attachment) Result() (any, error) { return a.result() }
 
 // Release ends the attachment. gone says that the client went away before the
-// end: what it alone waited for is interrupted.
+// end: what it alone waited for is interrupted. A run with a terminal goes on once its
+// command has started: whoever lost their terminal attaches again.
 func (a *Attachment) Release(gone bool) { a.release(gone) }
 
 // AttachRun attaches to a run. It may have ended: then Done is closed.
@@ -81,13 +82,16 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 		closed := make(chan struct{})
 		close(closed)
 		return &Attachment{Started: nil, Done: closed, result: result, release: func(bool) {},
-			open: func(context.Context, backend.Offsets, bool) (net.Conn, error) {
+			open: func(context.Context, backend.Attach) (net.Conn, error) {
 				return nil, cell.Errorf(cell.Conflict, "engine.Attach", "", "run %s has ended", id)
 			}}, nil
 	}
 	watch := make(chan api.Progress, 16)
 	l.mu.Lock()
 	l.watchers[watch] = true
+	if input {
+		l.clients++
+	}
 	if l.progress.Step != "" {
 		watch <- l.progress
 	}
@@ -103,11 +107,11 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 	}
 	return &Attachment{
 		Progress: watch, Started: l.started, Done: l.done, result: result, tty: run.TTY && input,
-		open: func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
+		open: func(ctx context.Context, a backend.Attach) (net.Conn, error) {
 			l.mu.Lock()
 			p := l.proc
 			l.mu.Unlock()
-			return p.Attach(ctx, from, input)
+			return p.Attach(ctx, a)
 		},
 		told: func(signal string) {
 			switch signal {
@@ -123,12 +127,41 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 		release: func(gone bool) {
 			l.mu.Lock()
 			delete(l.watchers, watch)
+			if input {
+				l.clients--
+			}
 			l.mu.Unlock()
-			if gone && input {
+			if gone && input && !(run.TTY && l.hasStarted()) {
 				l.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
 			}
 		},
 	}, nil
+}
+
+// hasStarted reports whether its command has started.
+func (l *liveRun) hasStarted() bool {
+	select {
+	case <-l.started:
+		return true
+	default:
+		return false
+	}
+}
+
+// detached reports whether a run's command has a terminal, and no client that feeds it.
+func (e *Engine) detached(r *Run) bool {
+	if !r.TTY || cell.Phase(r.Phase) != cell.Executing {
+		return false
+	}
+	e.mu.Lock()
+	l := e.live[r.RunID()]
+	e.mu.Unlock()
+	if l == nil || !l.hasStarted() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clients == 0
 }
 
 // AttachExec attaches to an exec.
@@ -146,8 +179,8 @@ func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
 	close(started)
 	return &Attachment{
 		Started: started, Done: x.done, result: func() (any, error) { return x.result, nil },
-		open: func(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
-			return x.proc.Attach(ctx, from, input)
+		open: func(ctx context.Context, a backend.Attach) (net.Conn, error) {
+			return x.proc.Attach(ctx, a)
 		},
 		release: func(gone bool) {
 			if input {

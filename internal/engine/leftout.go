@@ -115,7 +115,7 @@ func outputTails(ctx context.Context, proc backend.Process, st cell.Status) (std
 	from := backend.Offsets{Stdout: max(0, st.Stdout.Kept-namedTail-1), Stderr: max(0, st.Stderr.Kept-namedTail-1)}
 	ctx, cancel := context.WithTimeout(ctx, tailPatience)
 	defer cancel()
-	conn, err := proc.Attach(ctx, from, false)
+	conn, err := proc.Attach(ctx, backend.Attach{Offsets: from})
 	if err != nil {
 		return nil, nil
 	}

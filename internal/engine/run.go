@@ -47,6 +47,7 @@ type liveRun struct {
 	proc     backend.Process
 	progress api.Progress
 	watchers map[chan api.Progress]bool
+	clients  int // that feed its input
 }
 
 // whyNot is why a run did not start that failed with err: when it was interrupted, that is
@@ -485,7 +486,13 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 	release := p.turn
 	if release == nil {
 		release, err = e.turns.take(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
-			l.report(api.Progress{Step: "waiting", Note: fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())})
+			note := fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())
+			if id, ok := strings.CutPrefix(holder, "run "); ok {
+				if r, err := e.reg.run(cell.RunID(id)); err == nil && e.detached(&r) {
+					note += ", whose terminal has no client: pando attach " + r.ID
+				}
+			}
+			l.report(api.Progress{Step: "waiting", Note: note})
 		})
 		if err != nil {
 			e.failedToStart(ctx, p, err)

@@ -62,14 +62,21 @@ func (e *Engine) everyView(view func(*Cell) api.Cell) []api.Cell {
 // Run shows a run.
 func (e *Engine) Run(id cell.RunID) (api.Run, error) {
 	r, err := e.reg.run(id)
-	return r.Run, err
+	return e.runView(r), err
+}
+
+// runView is what is told of a run now.
+func (e *Engine) runView(r Run) api.Run {
+	v := r.Run
+	v.Detached = e.detached(&r)
+	return v
 }
 
 // Runs lists runs of a cell, or of all for "", newest first.
 func (e *Engine) Runs(id cell.ID) []api.Run {
 	out := []api.Run{}
 	for _, r := range e.reg.listRuns(id) {
-		out = append(out, r.Run)
+		out = append(out, e.runView(r))
 	}
 	return out
 }
@@ -113,6 +120,9 @@ func (e *Engine) recordView(c *Cell) api.Cell {
 	for i, r := range e.reg.listRuns(c.ID) {
 		if i == 0 {
 			v.Verdict = r.Verdict
+		}
+		if e.detached(&r) {
+			v.Detached = r.ID
 		}
 		if r.Verdict == string(cell.Pending) {
 			v.Pending = append(v.Pending, r.ID)

@@ -15,11 +15,16 @@ import (
 // attach turns a connection into the stream of one process: its output from
 // the given offsets, input if this is its terminal, and its end.
 func (p *Proc) attach(c net.Conn, req AttachRequest) {
-	feed := p.feed
-	if !req.Input {
-		feed = nil
+	var feed func(api.Frame)
+	if req.Input {
+		at := &size{}
+		defer p.sizes.leave(at, p.resize)
+		if req.Size != nil && p.started.Terminal != nil {
+			p.sizes.set(at, *req.Size, p.resize)
+		}
+		feed = func(f api.Frame) { p.feed(f, at) }
 	}
-	attach(c, req, p.stdout, p.stderr, feed, &p.intake, p.done, p.snapshot)
+	attach(c, req, p.stdout, p.stderr, feed, p.intakes.of(req.Client), p.done, p.snapshot)
 }
 
 // attach sends two outputs to c and hands the frames that come to feed; with nil
@@ -59,8 +64,8 @@ func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api
 		}()
 	}
 	var both sync.WaitGroup
-	both.Go(func() { stdout.stream(out, api.FrameStdout, req.Stdout, stop) })
-	both.Go(func() { stderr.stream(out, api.FrameStderr, req.Stderr, stop) })
+	both.Go(func() { stdout.stream(out, api.FrameStdout, req.Stdout, req.view(), stop) })
+	both.Go(func() { stderr.stream(out, api.FrameStderr, req.Stderr, noScreen, stop) })
 	both.Wait() // the end of both, or a hang-up
 	select {
 	case <-done:
@@ -72,64 +77,8 @@ func attach(c net.Conn, req AttachRequest, stdout, stderr *Output, feed func(api
 	out.write(api.Frame{Type: api.FrameExit, Payload: b})
 }
 
-// intake counts the standard input that the clients of a process have fed, one after the
-// other. The zero value is ready.
-type intake struct {
-	mu    sync.Mutex // guards what follows
-	bytes int64
-	last  chan struct{} // closed when the newest client, and all before it, have fed what they sent
-}
-
-// join begins a client. earlier is closed when what the clients before it had sent is fed,
-// which may take until the process reads it; leave says that its own is.
-func (i *intake) join() (earlier <-chan struct{}, leave func()) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	before, mine := i.last, make(chan struct{})
-	if before == nil {
-		before = make(chan struct{})
-		close(before)
-	}
-	i.last = mine
-	return before, func() {
-		go func() {
-			<-before
-			close(mine)
-		}()
-	}
-}
-
-func (i *intake) add(n int) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.bytes += int64(n)
-}
-
-// tell sends a client how much came: first when nothing of earlier clients is under way, and
-// then whenever took says that there is more, until stop.
-func (i *intake) tell(out *frameWriter, earlier, took, stop <-chan struct{}) {
-	select {
-	case <-earlier:
-	case <-stop:
-		return
-	}
-	for {
-		i.mu.Lock()
-		b, _ := json.Marshal(api.Taken{Bytes: i.bytes})
-		i.mu.Unlock()
-		if out.write(api.Frame{Type: api.FrameTaken, Payload: b}) != nil {
-			return
-		}
-		select {
-		case <-took:
-		case <-stop:
-			return
-		}
-	}
-}
-
-// feed does what a frame of the client says.
-func (p *Proc) feed(f api.Frame) {
+// feed does what a frame of the client with a terminal of this size says.
+func (p *Proc) feed(f api.Frame, at *size) {
 	switch f.Type {
 	case api.FrameStdin:
 		if t := p.started.Terminal; t != nil {
@@ -147,7 +96,7 @@ func (p *Proc) feed(f api.Frame) {
 	case api.FrameResize:
 		var r api.Resize
 		if json.Unmarshal(f.Payload, &r) == nil && p.started.Terminal != nil {
-			p.resize(r)
+			p.sizes.set(at, r, p.resize)
 		}
 	case api.FrameSignal:
 		p.emit("process.signal", map[string]any{"signal": string(f.Payload)})
@@ -157,6 +106,7 @@ func (p *Proc) feed(f api.Frame) {
 
 // resize tells a terminal its size. (Fd would make it blocking.)
 func (p *Proc) resize(r api.Resize) {
+	p.stdout.resize(r)
 	if elsewhere, ok := p.started.Process.(Resizer); ok {
 		elsewhere.Resize(r.Rows, r.Cols)
 		return
@@ -195,10 +145,16 @@ func (p *Proc) closeInput() {
 }
 
 // stream sends what is kept from offset on, then what comes, until the end of
-// the output or until stop.
-func (o *Output) stream(w *frameWriter, t api.FrameType, offset int64, stop <-chan struct{}) {
-	s, live, kept := o.subscribe()
+// the output or until stop. Where v says so it begins with the screen.
+func (o *Output) stream(w *frameWriter, t api.FrameType, offset int64, v view, stop <-chan struct{}) {
+	s, live, kept, drawn := o.subscribe(v, offset)
 	defer o.unsubscribe(s)
+	if drawn != nil {
+		if w.screen(live, drawn) != nil {
+			return
+		}
+		offset = live
+	}
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
@@ -222,7 +178,16 @@ func (o *Output) stream(w *frameWriter, t api.FrameType, offset int64, stop <-ch
 	}
 	for {
 		p, ok := o.next(s)
-		if !ok || w.write(api.Output(t, p.offset, p.data)) != nil {
+		if !ok {
+			return
+		}
+		var err error
+		if p.screen {
+			err = w.screen(p.offset, p.data)
+		} else {
+			err = w.write(api.Output(t, p.offset, p.data))
+		}
+		if err != nil {
 			return
 		}
 	}
@@ -241,5 +206,19 @@ func (w *frameWriter) write(f api.Frame) error {
 	defer w.mu.Unlock()
 	w.buf = api.AppendFrame(w.buf[:0], f)
 	_, err := w.c.Write(w.buf)
+	return err
+}
+
+// screenPart is how much of a screen one frame has, in bytes.
+const screenPart = 64 << 10
+
+// screen sends what draws a screen: an empty part first.
+func (w *frameWriter) screen(offset int64, drawn []byte) error {
+	err := w.write(api.Output(api.FrameScreen, offset, nil))
+	for len(drawn) > 0 && err == nil {
+		n := min(screenPart, len(drawn))
+		err = w.write(api.Output(api.FrameScreen, offset, drawn[:n]))
+		drawn = drawn[n:]
+	}
 	return err
 }

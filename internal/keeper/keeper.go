@@ -49,10 +49,11 @@ import (
 	"github.com/pando-dev/pando/internal/interp"
 )
 
-// Version is that of the protocol. A keeper serves this version and the one
-// before; a daemon is served by both, too: what an old keeper has never heard of
-// is Unsupported. Version 2 has cells that talk, version 3 families.
-const Version = 3
+// Version is that of the protocol. A keeper serves this version, the one before and the one
+// after, and so does a daemon: what an old keeper has never heard of is Unsupported, or done in
+// another way (Client.translated). Version 2 has cells that talk, version 3 families, version 4
+// screens of terminals.
+const Version = 4 + later
 
 // A Driver runs cells with one isolation technology, inside the keeper. It is
 // safe for concurrent use.

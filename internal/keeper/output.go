@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/terminal"
 )
 
 // Output is one stream of a process: kept in a file up to a limit, counted
@@ -38,6 +39,7 @@ type Output struct {
 	filed  int64  // what is in the file
 	memory []byte // what is kept after that
 	sum    hash.Hash
+	screen *terminal.Screen // nil: it is no terminal
 	subs   map[*subscriber]bool
 	rush   bool  // the process is gone: slow listeners hold nothing back
 	final  int64 // where it ends; -1: not known yet
@@ -49,11 +51,14 @@ type subscriber struct {
 	queue  []piece
 	queued int  // bytes
 	gone   bool // it has hung up
+	view   view
+	behind bool // it gets the screen next, instead of what is on the way to it
 }
 
 type piece struct {
 	offset int64
 	data   []byte
+	screen bool // data draws the screen
 }
 
 // queueLimit is how far a listener may be behind before it holds the process
@@ -150,6 +155,9 @@ func (o *Output) add(b []byte) {
 	p := piece{offset: o.bytes}
 	o.bytes += int64(len(b))
 	o.sum.Write(b)
+	if o.screen != nil {
+		o.screen.Write(b)
+	}
 	if kept := o.kept(); kept == p.offset && kept < o.max {
 		o.keep(b[:min(int64(len(b)), o.max-kept)])
 	}
@@ -188,9 +196,13 @@ func (o *Output) hand(p piece) {
 	}
 	for _, s := range subs {
 		for s.queued >= queueLimit && !s.gone && !o.rush && !o.closed {
+			if o.screen != nil && s.view != noScreen && len(o.subs) > 1 { // it holds no other client back
+				s.queue, s.queued, s.behind = nil, 0, true
+				break
+			}
 			o.moved.Wait()
 		}
-		if !s.gone {
+		if !s.gone && !s.behind {
 			s.queue, s.queued = append(s.queue, p), s.queued+len(p.data)
 		}
 	}
@@ -241,9 +253,10 @@ func (o *Output) status() cell.StreamStatus {
 }
 
 // subscribe returns a listener for everything after the returned offset, and
-// how much is kept.
-func (o *Output) subscribe() (s *subscriber, offset, kept int64) {
-	s = &subscriber{}
+// how much is kept. Where v says so, for a client that has seen everything up to seen, it
+// returns what draws the screen as it is at that offset.
+func (o *Output) subscribe(v view, seen int64) (s *subscriber, offset, kept int64, drawn []byte) {
+	s = &subscriber{view: v}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.subs[s] = true
@@ -252,15 +265,22 @@ func (o *Output) subscribe() (s *subscriber, offset, kept int64) {
 	default:
 		close(o.first)
 	}
-	return s, o.bytes, o.kept()
+	if kept = o.kept(); o.screen != nil && (v == screenFirst || v == redraws && max(seen, kept) < o.bytes) {
+		drawn = o.screen.Draw()
+	}
+	return s, o.bytes, kept, drawn
 }
 
 // next returns the next piece for a listener, false after the last.
 func (o *Output) next(s *subscriber) (p piece, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(s.queue) == 0 && !s.gone && !o.closed {
+	for len(s.queue) == 0 && !s.gone && !s.behind && !o.closed {
 		o.moved.Wait()
+	}
+	if s.behind && !s.gone {
+		s.behind = false
+		return piece{offset: o.bytes, data: o.screen.Draw(), screen: true}, true
 	}
 	if len(s.queue) == 0 || s.gone {
 		return p, false

@@ -33,7 +33,7 @@ func listen(t *testing.T, o *Output) net.Conn {
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop); here.Close(); there.Close() })
 	go func() {
-		o.stream(&frameWriter{c: there}, api.FrameStdout, 0, stop)
+		o.stream(&frameWriter{c: there}, api.FrameStdout, 0, noScreen, stop)
 		there.Close()
 	}()
 	return here
@@ -146,7 +146,7 @@ func TestF30OutputEndsWithItsProcess(t *testing.T) {
 // Letting go of an output that a slow listener holds back harms nobody.
 func TestOutputReleasedUnderAListener(t *testing.T) {
 	o, _, w := flowing(t, 1<<10)
-	s, _, _ := o.subscribe()
+	s, _, _, _ := o.subscribe(noScreen, 0)
 	go w.Write(make([]byte, 4<<20))
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		o.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/terminal"
 )
 
 // killGrace is how long a process has between SIGTERM and SIGKILL.
@@ -30,7 +31,8 @@ type Proc struct {
 	stdout  *Output
 	stderr  *Output
 	stdin   *os.File // nil with a terminal, or when closed
-	intake  intake
+	intakes intakes
+	sizes   sizes
 	events  Events
 	talk    *talk         // of the cell
 	done    chan struct{} // closed when status is final
@@ -108,6 +110,9 @@ func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.F
 		name: name, cell: id, start: req, done: make(chan struct{}),
 		stdout: newOutput("stdout", logs[0], &req),
 		stderr: newOutput("stderr", logs[1], &req),
+	}
+	if req.Process.TTY {
+		p.stdout.screen = terminal.NewScreen(req.Process.Rows, req.Process.Cols)
 	}
 	if logs[2] != nil && s.NewEvents != nil {
 		p.events = s.NewEvents(logs[2], string(req.Run))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -48,6 +49,12 @@ type AttachRequest struct {
 	Stdout int64 `json:"stdout"` // offsets already seen
 	Stderr int64 `json:"stderr"`
 	Input  bool  `json:"input"` // this connection is the process's terminal or standard input
+
+	// Since version 4. Of a process with a terminal:
+	Screen bool        `json:"screen,omitempty"` // begin with what is on the screen, and go on from there
+	Size   *api.Resize `json:"size,omitempty"`   // of the client's terminal; with Input it becomes that of the process's
+	// Client names whoever attaches: what it was given of its input is counted for it alone.
+	Client string `json:"client,omitempty"`
 }
 
 // WatchRequest bounds the bytes below the directories that come with it.

@@ -64,7 +64,7 @@ func (s *Server) exec(ctx context.Context, c *call, in execIn) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	at, err := s.cfg.Client.AttachExec(ctx, x.ID, true, 0, 0)
+	at, err := s.cfg.Client.AttachExec(ctx, x.ID, client.AttachOptions{Input: true})
 	if err != nil {
 		return answer{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
 )
 
 // runView is what an agent wants to know of a run.
@@ -156,7 +157,7 @@ func (s *Server) governed(ctx context.Context, c *call, req api.RunRequest, stdi
 	if r, err = s.cfg.Client.StartRun(ctx, req); err != nil {
 		return r, err
 	}
-	at, err := s.cfg.Client.AttachRun(ctx, r.ID, true, 0, 0)
+	at, err := s.cfg.Client.AttachRun(ctx, r.ID, client.AttachOptions{Input: true})
 	if err != nil {
 		return r, err
 	}

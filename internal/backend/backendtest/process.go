@@ -72,7 +72,7 @@ type streamed struct {
 // stdout has the text after.
 func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, after string, talk func(w io.Writer)) (got streamed) {
 	k.Helper()
-	c, err := p.Attach(k.ctx, from, input)
+	c, err := p.Attach(k.ctx, backend.Attach{Offsets: from, Input: input})
 	k.must(err)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))

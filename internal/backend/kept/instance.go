@@ -265,8 +265,8 @@ func (p *process) InnerPID() int { return p.inner }
 
 func (p *process) Assurance() cell.Assurance { return p.known }
 
-func (p *process) Attach(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
-	return p.i.Client.Attach(ctx, p.name, keeper.AttachRequest{Stdout: from.Stdout, Stderr: from.Stderr, Input: input})
+func (p *process) Attach(ctx context.Context, a backend.Attach) (net.Conn, error) {
+	return p.i.Client.Attach(ctx, p.name, keeper.AttachRequest{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input, Screen: a.Screen, Size: a.Size, Client: a.Client})
 }
 
 func (p *process) Signal(ctx context.Context, sig string) error {
@@ -302,7 +302,7 @@ func (p *process) status(ctx context.Context, op string) (cell.Status, error) {
 // read waits for the end of a process that was started with its input open, as
 // its only client, reads what it writes up to a limit, and forgets it.
 func (p *process) read(ctx context.Context, limit int64) (d backend.Done, err error) {
-	c, err := p.Attach(ctx, backend.Offsets{}, true)
+	c, err := p.Attach(ctx, backend.Attach{Input: true})
 	if err != nil {
 		return d, err
 	}

@@ -277,15 +277,15 @@ func (c *command) InnerPID() int { return c.leader.number }
 
 func (c *command) Assurance() cell.Assurance { return c.r.known }
 
-func (c *command) Attach(ctx context.Context, from backend.Offsets, input bool) (net.Conn, error) {
+func (c *command) Attach(ctx context.Context, a backend.Attach) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	feed := c.feed
-	if !input {
+	if !a.Input {
 		feed = nil
 	}
 	c.r.host.work.Go(func() {
 		defer ours.Close()
-		c.streams.Attach(ours, keeper.AttachRequest{Stdout: from.Stdout, Stderr: from.Stderr, Input: input}, feed, c.done, c.snapshot)
+		c.streams.Attach(ours, keeper.AttachRequest{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input}, feed, c.done, c.snapshot)
 	})
 	return theirs, nil
 }

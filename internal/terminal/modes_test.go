@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"strings"
@@ -22,16 +22,16 @@ func TestX36TerminalIsLeftAsItWas(t *testing.T) {
 		{"half a sequence", "\x1b[?1049", ""},
 		{"no sequence", "\x1b[?" + string(make([]byte, 1000)) + "h\x1b[?25l", "\x1b[?25h\x1b[0m"},
 	} {
-		m := &modes{}
+		m := &Modes{}
 		m.Write([]byte(c.said))
-		if got := m.takeBack(); got != c.back {
+		if got := m.TakeBack(); got != c.back {
 			t.Errorf("%s: %q, want %q", c.name, got, c.back)
 		}
-		pieces := &modes{}
+		pieces := &Modes{}
 		for i := range c.said {
 			pieces.Write([]byte(c.said[i : i+1]))
 		}
-		if got := pieces.takeBack(); got != c.back {
+		if got := pieces.TakeBack(); got != c.back {
 			t.Errorf("%s, byte by byte: %q, want %q", c.name, got, c.back)
 		}
 	}
@@ -40,15 +40,15 @@ func TestX36TerminalIsLeftAsItWas(t *testing.T) {
 // Taking back takes back: after it nothing is left, whatever was said.
 func TestX36TakingBackIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &modes{}
+		m := &Modes{}
 		said := rapid.SliceOf(rapid.OneOf(
 			rapid.SampledFrom([]string{"\x1b[>1u", "\x1b[<u", "\x1b[?1049h", "\x1b[?25l", "\x1b[?1002;2004h", "\x1b[?1l", "\x1b[!p", "\x1b="}),
 			rapid.StringOfN(rapid.RuneFrom([]rune("\x1b[[??;0124579><=uhlpc!")), 1, 12, -1),
 		)).Draw(t, "said")
 		m.Write([]byte(strings.Join(said, "")))
 		m.Write([]byte("\x1b[m")) // the end of a sequence that is open
-		m.Write([]byte(m.takeBack()))
-		if left := m.takeBack(); left != "" {
+		m.Write([]byte(m.TakeBack()))
+		if left := m.TakeBack(); left != "" {
 			t.Fatalf("%q is left", left)
 		}
 	})

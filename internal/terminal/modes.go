@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"fmt"
@@ -8,16 +8,21 @@ import (
 	"strings"
 )
 
-// modes follows what a program tells a terminal, and knows how to take back what it left
+// Modes follows what a program tells a terminal, and knows how to take back what it left
 // switched on: a program that was killed in the alternate screen leaves it there, with
 // its mouse and a hidden cursor. Sequences are those of xterm (ctlseqs, "Private Mode
-// Set") and of kitty's keyboard protocol.
-type modes struct {
+// Set", "Set/reset key modifier options") and of kitty's keyboard protocol. The zero value
+// is a terminal as it usually is.
+type Modes struct {
 	seq    []byte       // of a sequence under way, from the escape on
 	on     map[int]bool // private modes that differ from usual
 	keypad bool         // application keypad
-	keys   int          // how many sets of flags are on kitty's stack
+	keys   []string     // the flags on kitty's stack
+	other  string       // xterm's modifyOtherKeys; "": as usual
 }
+
+// maxKeys bounds kitty's stack, as kitty does.
+const maxKeys = 16
 
 // leftOver are the private modes that are taken back, with what they usually are. What
 // people set themselves in their own terminal (its colours, say) is none of ours.
@@ -30,7 +35,7 @@ var leftOver = map[int]bool{
 const maxSequence = 64
 
 // Write implements io.Writer. It never fails.
-func (m *modes) Write(b []byte) (int, error) {
+func (m *Modes) Write(b []byte) (int, error) {
 	for _, c := range b {
 		switch {
 		case c == 0x1b:
@@ -46,7 +51,7 @@ func (m *modes) Write(b []byte) (int, error) {
 				m.keypad = false
 			}
 			if c == 'c' {
-				m.on, m.keys = nil, 0
+				m.on, m.keys, m.other = nil, nil, ""
 			}
 			m.seq = m.seq[:0]
 		case c >= 0x40 && c <= 0x7e:
@@ -62,7 +67,7 @@ func (m *modes) Write(b []byte) (int, error) {
 }
 
 // sequence takes a whole control sequence: its parameters and its last byte.
-func (m *modes) sequence(params string, last byte) {
+func (m *Modes) sequence(params string, last byte) {
 	private, is := strings.CutPrefix(params, "?")
 	switch {
 	case is && (last == 'h' || last == 'l'):
@@ -80,23 +85,34 @@ func (m *modes) sequence(params string, last byte) {
 			}
 		}
 	case strings.HasPrefix(params, ">") && last == 'u':
-		m.keys++
+		if len(m.keys) == maxKeys {
+			m.keys = slices.Delete(m.keys, 0, 1)
+		}
+		m.keys = append(m.keys, params[1:])
 	case strings.HasPrefix(params, "<") && last == 'u':
 		n, err := strconv.Atoi(params[1:])
 		if err != nil {
 			n = 1
 		}
-		m.keys = max(0, m.keys-n)
+		m.keys = m.keys[:max(0, len(m.keys)-max(n, 0))]
+	case strings.HasPrefix(params, ">4") && last == 'm':
+		m.other = strings.Trim(params[2:], ";")
+		if m.other == "0" {
+			m.other = ""
+		}
 	case params == "!" && last == 'p': // soft reset
 		m.on, m.keypad = nil, false
 	}
 }
 
-// takeBack is what a terminal is told so that it is as it was.
-func (m *modes) takeBack() string {
+// TakeBack is what a terminal is told so that it is as it was.
+func (m *Modes) TakeBack() string {
 	var b strings.Builder
-	if m.keys > 0 {
-		fmt.Fprintf(&b, "\x1b[<%du", m.keys)
+	if len(m.keys) > 0 {
+		fmt.Fprintf(&b, "\x1b[<%du", len(m.keys))
+	}
+	if m.other != "" {
+		b.WriteString("\x1b[>4m")
 	}
 	for _, n := range slices.Backward(slices.Sorted(maps.Keys(m.on))) {
 		to := 'l'
@@ -110,6 +126,28 @@ func (m *modes) takeBack() string {
 	}
 	if b.Len() > 0 {
 		b.WriteString("\x1b[0m")
+	}
+	return b.String()
+}
+
+// Set is what brings a terminal that is as usual to these modes.
+func (m *Modes) Set() string {
+	var b strings.Builder
+	for _, n := range slices.Sorted(maps.Keys(m.on)) {
+		to := 'h'
+		if leftOver[n] {
+			to = 'l'
+		}
+		fmt.Fprintf(&b, "\x1b[?%d%c", n, to)
+	}
+	if m.keypad {
+		b.WriteString("\x1b=")
+	}
+	if m.other != "" {
+		fmt.Fprintf(&b, "\x1b[>4;%sm", m.other)
+	}
+	for _, flags := range m.keys {
+		fmt.Fprintf(&b, "\x1b[>%su", flags)
 	}
 	return b.String()
 }

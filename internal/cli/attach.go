@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/client"
+)
+
+func (a *app) attachCmd() *cobra.Command {
+	var keys string
+	var readOnly bool
+	c := &cobra.Command{
+		Use:   "attach [CELL|RUN]",
+		Short: "Give a run's terminal back, with its last screen",
+		Long: `Attach this terminal to that of a run: its last screen is drawn, and you go on
+where you or another client left it. Without an argument, to the latest run from
+this directory; of a cell, to the run whose command runs.
+
+A run goes on when its client's terminal is closed, its client is killed, or the
+daemon ends or is replaced. The detach keys, Ctrl-P Ctrl-Q unless --detach-keys
+says otherwise, leave it on purpose. Several clients may be attached at once: each
+sees the screen and may type, and the terminal has the size of the client that
+attached or was resized last. With --read-only nothing is typed and nothing
+resized; Ctrl-C leaves.
+
+The exit code is that of the program when it ends, and 0 when you detach. Of a run
+without a terminal its output is shown, from the beginning, and nothing is typed.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			leave, err := parseKeys(keys)
+			if err != nil {
+				return err
+			}
+			run, err := a.attachable(cmd.Context(), arg(args))
+			if err != nil {
+				return err
+			}
+			return a.attachRun(cmd.Context(), run, leave, readOnly)
+		},
+	}
+	detachFlag(c, &keys)
+	c.Flags().BoolVar(&readOnly, "read-only", false, "look on: pass no input, and leave the terminal's size alone")
+	return c
+}
+
+// attachable is the run that a selector names. Of a cell it is the one whose command runs, or
+// else the latest.
+func (a *app) attachable(ctx context.Context, sel string) (api.Run, error) {
+	run, err := a.client.Run(ctx, sel, false)
+	if err != nil || run.Phase == phaseExecuting || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
+		return run, err
+	}
+	runs, err := a.client.Runs(ctx, &run.Cell)
+	if err != nil {
+		return run, nil // an anonymous cell is gone with its run
+	}
+	for _, r := range runs {
+		if r.Phase == phaseExecuting {
+			return r, nil
+		}
+	}
+	return run, nil
+}
+
+// phaseExecuting is the phase of a run whose command runs.
+const phaseExecuting = "executing"
+
+// attachRun attaches this terminal to a run, until its end or until the user leaves.
+func (a *app) attachRun(ctx context.Context, run api.Run, leave detachKeys, readOnly bool) error {
+	if run.Phase == "ended" || run.ExitCode != nil {
+		return endedAlready(run)
+	}
+	tty, rows, cols := a.terminal()
+	tty = tty && !a.json
+	if run.TTY && !tty {
+		return &api.Error{Kind: "invalid", Message: "cannot attach to run " + run.ID + ": standard input and output are no terminal",
+			Hint: "follow its output: pando logs -f " + run.ID}
+	}
+	a.bareRun("run "+run.ID, run.Isolation, "is")
+	o := client.AttachOptions{Input: run.TTY && !readOnly, Screen: run.TTY, Name: rand.Text()}
+	if run.TTY {
+		o.Rows, o.Cols = rows, cols
+	}
+	l, err := a.linkRun(ctx, run, o)
+	if err != nil {
+		return err
+	}
+	l.detach, l.stays, l.readOnly = leave, true, readOnly || !run.TTY
+	return a.followRun(ctx, run, l, run.TTY, func(ended api.Run) error {
+		return a.runEnded(ctx, ended, api.RunRequest{})
+	})
+}
+
+// linkRun attaches to a run, and goes on with the next daemon where this one ends.
+func (a *app) linkRun(ctx context.Context, run api.Run, o client.AttachOptions) (*link, error) {
+	at, err := a.client.AttachRun(ctx, run.ID, o)
+	if err != nil {
+		return nil, err
+	}
+	l := newLink(at, o.Input)
+	l.what, l.alive, l.ended = "run "+run.ID, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
+	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
+		next := o
+		next.Screen, next.Stdout, next.Stderr = false, stdout, stderr
+		if o.Rows > 0 {
+			if is, rows, cols := a.terminal(); is {
+				next.Rows, next.Cols = rows, cols
+			}
+		}
+		return a.client.AttachRun(ctx, run.ID, next)
+	}
+	return l, nil
+}
+
+// followRun carries the stream of a run until its end, which end gets, or until the user
+// leaves it.
+func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end func(api.Run) error) error {
+	f, err := a.stream(l, tty, a.json)
+	switch {
+	case errors.Is(err, errDetached):
+		a.say("pando: detached; run %s goes on: pando attach %s", run.ID, run.ID)
+		return nil
+	case err != nil:
+		if code, ok := err.(*exitError); ok {
+			return code
+		}
+		// The daemon or the connection is gone; the run is not.
+		hint := "follow it with pando logs -f " + run.ID
+		if tty {
+			hint = "come back to it with pando attach " + run.ID
+		}
+		return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("lost the daemon while run %s was under way; it goes on", run.ID), Hint: hint}
+	}
+	ended, err := client.DecodeResult[api.Run](f)
+	if err != nil {
+		return err
+	}
+	return end(ended)
+}
+
+// endedAlready is what there is to say of a run that can't be attached to any more.
+func endedAlready(run api.Run) error {
+	how := "it never started"
+	if run.ExitCode != nil {
+		how = "it has ended (" + howEnded(run) + ")"
+	}
+	return &api.Error{Kind: "conflict", Message: fmt.Sprintf("cannot attach to run %s: %s", run.ID, how), Hint: "see its output: pando logs " + run.ID}
+}

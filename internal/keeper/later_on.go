@@ -1,0 +1,5 @@
+//go:build pando_later
+
+package keeper
+
+const later = 1
