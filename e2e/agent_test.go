@@ -101,9 +101,10 @@ func agentHost(t *testing.T, prog string, key string) (*host, *model) {
 	h := newHost(t)
 	m := &model{turns: greeting(h.src), key: key}
 	ca := newAuthority(t)
-	ca.serveTLS(inside4+":443", m, "api.anthropic.com")
+	ca.serveTLS(inside4+":443", m, "api.anthropic.com", "platform.claude.com")
 	zone := newNames(t, "127.0.0.1:5300")
 	zone.set("api.anthropic.com", inside4)
+	zone.set("platform.claude.com", inside4)
 	h.env = append(h.env, "PANDO_RESOLVER="+zone.addr, "PANDO_ROOTS="+ca.file(h))
 	for i, kv := range h.env {
 		if path, ok := strings.CutPrefix(kv, "PATH="); ok {

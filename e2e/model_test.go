@@ -79,6 +79,11 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": text}})
 	}
+	if r.URL.Path == "/api/hello" || r.URL.Path == "/v1/oauth/hello" { // whether it can be reached
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"message":"hello"}`)
+		return
+	}
 	if r.Header.Get("X-Api-Key") != m.key && r.Header.Get("Authorization") != "Bearer "+m.key {
 		fail(http.StatusUnauthorized, "authentication_error", "invalid x-api-key")
 		return

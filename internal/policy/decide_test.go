@@ -186,3 +186,36 @@ func TestManyAskAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A preset may allow a few requests to a host, and nothing else there: with flags, and in a file.
+func TestX38PresetsAllowSingleRequests(t *testing.T) {
+	flags, err := Merge(Defaults(Host{CPUs: 2, Memory: 8 << 30}), nil, Flags{Allow: []string{"@anthropic"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := ParseFile("p.yaml", []byte("version: 1\nnetwork:\n  allow:\n    - \"@anthropic\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	filed, err := Merge(Defaults(Host{CPUs: 2, Memory: 8 << 30}), file, Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]Result{"flags": flags, "file": filed} {
+		p := rulesOf(t, r.Network)
+		for access, want := range map[string]cell.Effect{
+			"resolve platform.claude.com":                          cell.Allow,
+			"GET https://platform.claude.com/v1/oauth/hello":       cell.Allow,
+			"HEAD https://platform.claude.com/v1/oauth/hello":      cell.Allow,
+			"POST https://platform.claude.com/v1/oauth/hello":      cell.Deny,
+			"GET https://platform.claude.com/v1/files":             cell.Deny,
+			"connect platform.claude.com:80=93.184.216.34":         cell.Deny,
+			"POST https://api.anthropic.com/v1/messages":           cell.Allow,
+			"GET https://platform.claude.com/v1/oauth/hello/other": cell.Deny,
+		} {
+			if got := p.Decide(asked(access)); got.Effect != want {
+				t.Errorf("%s: %s: %s, want %s", name, access, got.Effect, want)
+			}
+		}
+	}
+}

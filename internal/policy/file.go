@@ -185,7 +185,7 @@ func (f *fileRule) rules() ([]Rule, error) {
 		base.Ports = f.ports
 		return []Rule{base.canonical()}, nil
 	}
-	var out []Rule
+	var out, more []Rule
 	for _, h := range f.hosts {
 		t, err := parseTarget(h)
 		if err != nil {
@@ -211,6 +211,11 @@ func (f *fileRule) rules() ([]Rule, error) {
 				return nil, err
 			}
 		}
+		if len(f.ports)+len(base.Methods)+len(base.Paths)+len(base.Except) == 0 && base.Credential == "" {
+			for _, r := range t.more {
+				more = append(more, r.canonical())
+			}
+		}
 		r := base
 		r.Hosts, r.Ports = t.hosts, ports
 		r = r.canonical()
@@ -221,5 +226,5 @@ func (f *fileRule) rules() ([]Rule, error) {
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return append(out, more...), nil
 }

@@ -519,13 +519,15 @@ func (m *merger) flagRules(allow []string) error {
 		if err := checkHostPorts(s, t.hosts, t.ports); err != nil {
 			return err
 		}
-		rule := t.rule(webPorts()).canonical()
-		if err := m.networkBound(rule, "--allow "+s); err != nil {
-			return err
-		}
-		own.allow = append(own.allow, rule)
-		if k := "allow " + rule.key(); own.words[k] == "" {
-			own.words[k] = "--allow " + s
+		for _, rule := range append([]Rule{t.rule(webPorts())}, t.more...) {
+			rule = rule.canonical()
+			if err := m.networkBound(rule, "--allow "+s); err != nil {
+				return err
+			}
+			own.allow = append(own.allow, rule)
+			if k := "allow " + rule.key(); own.words[k] == "" {
+				own.words[k] = "--allow " + s
+			}
 		}
 	}
 	names := slices.ContainsFunc(slices.Concat(own.allow, own.ask), func(r Rule) bool {

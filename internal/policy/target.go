@@ -17,18 +17,22 @@ import (
 type target struct {
 	hosts []string
 	ports []string // nil: none were given; "1-65535" after HOST:*
+	more  []Rule   // of a preset: what else it allows, a few requests to a host
 }
 
 // presets are lists of hosts that belong together. They hold what the tool
 // needs to do its work and nothing that people could be tracked by or that
 // anybody can upload to, where that can be kept apart.
 func presets() map[string]target {
-	https := func(hosts ...string) target { return target{hosts, []string{"443"}} }
+	https := func(hosts ...string) target { return target{hosts: hosts, ports: []string{"443"}} }
 	return map[string]target{
-		"@anthropic": https("api.anthropic.com"),
-		"@crates":    https("crates.io", "index.crates.io", "static.crates.io"),
-		"@debian":    {[]string{"deb.debian.org", "security.debian.org"}, []string{"80", "443"}},
-		"@gemini":    https("generativelanguage.googleapis.com"),
+		// Claude Code, before a person's first session, asks both hosts whether they are there.
+		"@anthropic": {hosts: []string{"api.anthropic.com"}, ports: []string{"443"}, more: []Rule{
+			{Hosts: []string{"platform.claude.com"}, Ports: []string{"443"}, Methods: []string{"GET"}, Paths: []string{"/v1/oauth/hello"}},
+		}},
+		"@crates": https("crates.io", "index.crates.io", "static.crates.io"),
+		"@debian": {hosts: []string{"deb.debian.org", "security.debian.org"}, ports: []string{"80", "443"}},
+		"@gemini": https("generativelanguage.googleapis.com"),
 		"@github": https("api.github.com", "codeload.github.com", "github.com", "objects.githubusercontent.com",
 			"raw.githubusercontent.com", "release-assets.githubusercontent.com"),
 		"@go":     https("proxy.golang.org", "sum.golang.org"),

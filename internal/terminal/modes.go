@@ -70,6 +70,7 @@ func (m *Modes) Write(b []byte) (int, error) {
 func (m *Modes) sequence(params string, last byte) {
 	private, is := strings.CutPrefix(params, "?")
 	switch {
+	case strings.Trim(strings.TrimLeft(params, "?<>!"), "0123456789;") != "": // no parameters that mean anything
 	case is && (last == 'h' || last == 'l'):
 		for _, p := range strings.Split(private, ";") {
 			n, err := strconv.Atoi(p)

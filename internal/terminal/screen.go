@@ -16,16 +16,22 @@ import (
 const (
 	// maxRows and maxCols bound the screen that is kept: of a larger terminal the upper
 	// left part.
-	maxRows, maxCols = 256, 512
-	// emulateAt is how much text is emulated at once, in bytes: less waits for more, or for
-	// the question what is on the screen.
+	maxRows, maxCols = 200, 320
+	// emulateAt is how much text waits before some of it is emulated, in bytes: less waits for
+	// more, or for the question what is on the screen.
 	emulateAt = 64 << 10
 	// maxPending is how much text waits at most. Of a program that writes faster than it is
-	// emulated, what is older than this leaves its screen out: it has scrolled away.
+	// emulated, the older half of it is left out: it has scrolled away.
 	maxPending = 512 << 10
-	// rest is how long nothing is emulated after something was, in its duration: a program
-	// that writes without end costs a tenth of a processor, and is held back by no more.
-	rest = 9
+	// atOnce is how long text is emulated at once, and rest how long it is not afterwards, in
+	// the time that it took: a program that writes without end costs a tenth of a processor, and
+	// is held back by no more.
+	atOnce = 20 * time.Millisecond
+	rest   = 9
+	// toDraw is how long text is emulated at most before the screen is drawn. If more of it
+	// waits then, only the last lastText bytes follow.
+	toDraw   = 300 * time.Millisecond
+	lastText = 8 << 10
 	// piece is how much the emulator gets at once. It ends a character with its marks at the
 	// end of a piece, which bounds how much one place on the screen can hold.
 	piece = 256
@@ -66,31 +72,30 @@ func bounds(rows, cols uint16) (int, int) {
 // Write implements io.Writer. It never fails.
 func (s *Screen) Write(b []byte) (int, error) {
 	s.modes.Write(b)
-	for rest := b; len(rest) > 0; { // a filter makes a few bytes of one at most
-		n := min(len(rest), emulateAt)
-		s.filter.write(rest[:n])
+	for left := b; len(left) > 0; { // a filter makes a few bytes of one at most
+		n := min(len(left), emulateAt)
+		s.filter.write(left[:n])
 		s.pending = append(s.pending, s.filter.out...)
-		s.filter.out, rest = s.filter.out[:0], rest[n:]
+		s.filter.out, left = s.filter.out[:0], left[n:]
 		if len(s.pending) > maxPending {
-			s.cut()
+			s.cut(maxPending / 2)
 		}
 	}
-	if now := s.Now(); len(s.pending) >= emulateAt && !now.Before(s.next) {
-		n := ascii(s.pending, emulateAt)
-		s.emulate(s.pending[:n])
-		s.pending = append(s.pending[:0], s.pending[n:]...)
+	if len(s.pending) < emulateAt {
+		return len(b), nil
+	}
+	if began := s.Now(); !began.Before(s.next) {
+		s.emulate(began.Add(atOnce))
 		end := s.Now()
-		s.next = end.Add(rest * end.Sub(now))
+		s.next = end.Add(rest * end.Sub(began))
 	}
 	return len(b), nil
 }
 
-// cut leaves out the older half of what waits.
-func (s *Screen) cut() {
-	at := len(s.pending) / 2
-	if i := bytes.IndexByte(s.pending[at:], '\n'); i >= 0 { // no sequence is across it
-		at += i
-	} else if i := bytes.IndexByte(s.pending[at:], 0x1b); i >= 0 {
+// cut leaves out what waits, but for the last bytes of it.
+func (s *Screen) cut(keep int) {
+	at := max(len(s.pending)-keep, 0)
+	if i := bytes.IndexAny(s.pending[at:], "\n\x1b"); i >= 0 { // no sequence is across it
 		at += i
 	}
 	gone := s.pending[:at]
@@ -99,20 +104,6 @@ func (s *Screen) cut() {
 		s.turn(in > out)
 	}
 	s.pending = append(s.pending[:0], s.pending[at:]...)
-}
-
-// ascii is the largest number up to n so that b[:n] ends before a character of one byte that
-// is no part of a control sequence; n if there is none.
-func ascii(b []byte, n int) int {
-	if n >= len(b) {
-		return len(b)
-	}
-	for i := n; i > n/2; i-- {
-		if b[i] == 0x1b || b[i] == '\n' {
-			return i
-		}
-	}
-	return n
 }
 
 // turn selects the main or the alternate screen. The alternate one is empty when it is entered.
@@ -139,20 +130,28 @@ func (s *Screen) screen() *vt.Emulator {
 	return *at
 }
 
-// emulate draws what passed the filter.
-func (s *Screen) emulate(b []byte) {
-	for len(b) > 0 {
+// emulate draws what waits, from its beginning, until a time.
+func (s *Screen) emulate(until time.Time) {
+	done := 0
+	for done < len(s.pending) {
+		b := s.pending[done:]
 		n := min(piece, len(b))
-		if i := bytes.Index(b[:min(len(b), n+len(enterAlt))], []byte(enterAlt[:len(enterAlt)-1])); i == 0 {
-			s.turn(b[len(enterAlt)-1] == 'h')
-			b = b[len(enterAlt):]
-			continue
-		} else if i > 0 {
+		i := bytes.Index(b[:min(len(b), n+len(enterAlt))], []byte(enterAlt[:len(enterAlt)-1]))
+		switch {
+		case i == 0:
+			n = len(enterAlt)
+			s.turn(b[n-1] == 'h')
+		case i > 0:
 			n = min(n, i)
+			fallthrough
+		default:
+			s.draw(b[:n])
 		}
-		s.draw(b[:n])
-		b = b[n:]
+		if done += n; !s.Now().Before(until) {
+			break
+		}
 	}
+	s.pending = append(s.pending[:0], s.pending[done:]...)
 }
 
 func (s *Screen) draw(b []byte) {
@@ -184,9 +183,15 @@ func (s *Screen) Resize(rows, cols uint16) {
 	}
 }
 
+// flush draws all that waits, or, where that takes too long, the end of it.
 func (s *Screen) flush() {
-	s.emulate(s.pending)
-	s.pending = s.pending[:0]
+	s.emulate(s.Now().Add(toDraw))
+	if len(s.pending) > lastText {
+		s.cut(lastText)
+	}
+	for len(s.pending) > 0 {
+		s.emulate(s.Now().Add(toDraw))
+	}
 }
 
 // Draw is what a terminal as it usually is has to be sent so that it shows this screen,
