@@ -196,7 +196,7 @@ func (o *Output) hand(p piece) {
 	}
 	for _, s := range subs {
 		for s.queued >= queueLimit && !s.gone && !o.rush && !o.closed {
-			if o.screen != nil && s.view != noScreen && len(o.subs) > 1 { // it holds no other client back
+			if o.screen != nil && s.view != noScreen && o.quicker(s) {
 				s.queue, s.queued, s.behind = nil, 0, true
 				break
 			}
@@ -207,6 +207,17 @@ func (o *Output) hand(p piece) {
 		}
 	}
 	o.moved.Broadcast()
+}
+
+// quicker reports whether another listener has room: what s does not take holds it back no
+// longer, and s gets the screen instead. The caller holds o.mu.
+func (o *Output) quicker(s *subscriber) bool {
+	for other := range o.subs {
+		if other != s && !other.behind && other.queued < queueLimit {
+			return true
+		}
+	}
+	return false
 }
 
 // endAfter ends the output n bytes from here.
