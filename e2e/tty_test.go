@@ -27,6 +27,7 @@ import (
 //	signal NAME     send the command a signal: INT, TERM, KILL, HUP
 //	sleep DURATION
 //	hangup          close the terminal
+//	exec COMMAND    run a command beside it, with success
 //	also COMMAND    run another command, at a second terminal of the same size;
 //	                a step behind "2: " is done there
 //
@@ -91,6 +92,8 @@ func tty(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		case "hangup":
 			err = t.f.Close()
+		case "exec":
+			err = ts.Exec(strings.Fields(rest)[0], strings.Fields(rest)[1:]...)
 		case "also":
 			terminals = append(terminals, openTTY(ts, at, strings.Fields(rest)))
 		case "exit":

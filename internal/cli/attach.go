@@ -108,7 +108,8 @@ func (a *app) linkRun(ctx context.Context, run api.Run, o client.AttachOptions) 
 	l.what, l.alive, l.ended = "run "+run.ID, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
 	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
 		next := o
-		next.Screen, next.Stdout, next.Stderr = false, stdout, stderr
+		// A terminal is drawn anew: what was said of the connection stands on it.
+		next.Screen, next.Stdout, next.Stderr = o.Rows > 0, stdout, stderr
 		if o.Rows > 0 {
 			if is, rows, cols := a.terminal(); is {
 				next.Rows, next.Cols = rows, cols

@@ -36,14 +36,15 @@
 // A keeper holds a family: the cell that it was started for, and those that were
 // forked or branched from it. It ends with the last of them.
 //
-// Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. Output.mu, 5. deaths.mu; warm.mu
-// and drain.mu are held while nothing else is taken.
+// Lock order: 1. Server.mu, 2. talk.mu, 3. Proc.mu, 4. sizes.mu, 5. Output.mu, 6. deaths.mu;
+// warm.mu, intakes.mu and drain.mu are held while nothing else is taken.
 package keeper
 
 import (
 	"encoding/json"
 	"net"
 	"os"
+	"strconv"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/interp"
@@ -53,7 +54,11 @@ import (
 // after, and so does a daemon: what an old keeper has never heard of is Unsupported, or done in
 // another way (Client.translated). Version 2 has cells that talk, version 3 families, version 4
 // screens of terminals.
-const Version = 4 + later
+var Version, _ = strconv.Atoi(protocol[len(protocol)-2:])
+
+// protocol ends with the version. TestX39NextProtocol makes a program of the next version by
+// exchanging this text in a built one.
+const protocol = "pando keeper protocol 04"
 
 // A Driver runs cells with one isolation technology, inside the keeper. It is
 // safe for concurrent use.

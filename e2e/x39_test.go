@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fullScreen is a program that draws its screen once, and then says what was typed.
+const fullScreen = `stty -echo
+printf '\033[?1049h\033[2J\033[3;5HHELLO-SCREEN\033[10;1Hready'
+while read line; do
+	[ "$line" = quit ] && { printf '\033[?1049l'; exit 3; }
+	printf "\033[5;5Hgot-$line\033[12;1H"
+done
+`
+
+// TestX39NextProtocol: a daemon of the next version of the keepers' protocol takes over the
+// keepers of this one, with the terminals of their runs, and one of this version those of the next.
+func TestX39NextProtocol(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	text, err := os.ReadFile(built)
+	must(t, err)
+	const now, next = "pando keeper protocol 04", "pando keeper protocol 05"
+	if n := bytes.Count(text, []byte(now)); n != 1 {
+		t.Fatalf("the program has its protocol's number %d times", n)
+	}
+	for _, name := range []string{"this", "next"} {
+		must(t, os.Mkdir(filepath.Join(h.work, name), 0o755))
+		must(t, os.WriteFile(filepath.Join(h.work, name, "pando"), text, 0o755))
+		text = bytes.ReplaceAll(text, []byte(now), []byte(next))
+	}
+	for _, beside := range []string{"pando-guest", "pando-runsc"} {
+		for _, name := range []string{"this", "next"} {
+			if to, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(built), beside)); err == nil {
+				must(t, os.Symlink(to, filepath.Join(h.work, name, beside)))
+			}
+		}
+	}
+	h.write("full", fullScreen)
+	for _, c := range []struct{ from, to string }{{"this", "next"}, {"next", "this"}} {
+		name := c.from + "-" + c.to
+		h.bin = filepath.Join(h.work, c.from, "pando")
+		h.pando("daemon", "stop")
+		s := h.sit("run", "--cell", name, "--", "sh", "full")
+		s.sees("ready")
+		s.types("one\r")
+		s.sees("got-one")
+		s.kill()
+		h.pando("daemon", "stop")
+
+		h.bin = filepath.Join(h.work, c.to, "pando")
+		s = h.sit("attach", name)
+		s.sees("HELLO-SCREEN")
+		s.sees("got-one")
+		s.types("two\r")
+		s.sees("got-two")
+		if o := h.pando("exec", "-n", name, "--", "cat", "full"); o != fullScreen {
+			t.Errorf("%s: a command in the cell says %q", name, o)
+		}
+		s.types("quit\r")
+		if code := s.ends(); code != 3 {
+			t.Errorf("%s: exit code %d; on the screen:\n%s", name, code, s.text())
+		}
+		if r := h.run(name + ":latest"); r.ExitCode == nil || *r.ExitCode != 3 || strings.TrimSpace(r.Verdict) == "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	h.pando("stop", "--all")
+	if left := h.leftovers(); len(left) > 0 {
+		t.Errorf("left over: %s", strings.Join(left, "; "))
+	}
+}

@@ -1,5 +1,0 @@
-//go:build pando_later
-
-package keeper
-
-const later = 1
