@@ -88,7 +88,7 @@ func (a *app) attachRun(ctx context.Context, run api.Run, leave detachKeys, read
 	if run.TTY {
 		o.Rows, o.Cols = rows, cols
 	}
-	l, err := a.linkRun(ctx, run, o)
+	l, err := a.linkTo(ctx, "run", run.ID, o, a.client.AttachRun)
 	if err != nil {
 		return err
 	}
@@ -98,14 +98,15 @@ func (a *app) attachRun(ctx context.Context, run api.Run, leave detachKeys, read
 	})
 }
 
-// linkRun attaches to a run, and goes on with the next daemon where this one ends.
-func (a *app) linkRun(ctx context.Context, run api.Run, o client.AttachOptions) (*link, error) {
-	at, err := a.client.AttachRun(ctx, run.ID, o)
+// linkTo attaches to what is named with attach, and goes on with the next daemon where this
+// one ends.
+func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOptions, attach func(context.Context, string, client.AttachOptions) (*client.Attachment, error)) (*link, error) {
+	at, err := attach(ctx, id, o)
 	if err != nil {
 		return nil, err
 	}
 	l := newLink(at, o.Input)
-	l.what, l.alive, l.ended = "run "+run.ID, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
+	l.what, l.alive, l.ended = what+" "+id, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
 	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
 		next := o
 		// A terminal is drawn anew: what was said of the connection stands on it.
@@ -115,7 +116,7 @@ func (a *app) linkRun(ctx context.Context, run api.Run, o client.AttachOptions) 
 				next.Rows, next.Cols = rows, cols
 			}
 		}
-		return a.client.AttachRun(ctx, run.ID, next)
+		return attach(ctx, id, next)
 	}
 	return l, nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -97,11 +98,15 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 	if detach {
 		return a.print(x, func(w io.Writer) { fmt.Fprintln(w, x.ID) })
 	}
-	at, err := a.client.AttachExec(ctx, x.ID, client.AttachOptions{Input: true})
+	o := client.AttachOptions{Input: true, Name: rand.Text()}
+	if tty {
+		o.Rows, o.Cols = req.Rows, req.Cols
+	}
+	l, err := a.linkTo(ctx, "command", x.ID, o, a.client.AttachExec)
 	if err != nil {
 		return err
 	}
-	f, err := a.stream(newLink(at, true), tty, a.json)
+	f, err := a.stream(l, tty, a.json)
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 	if tty {
 		o.Rows, o.Cols = req.Rows, req.Cols
 	}
-	l, err := a.linkRun(ctx, run, o)
+	l, err := a.linkTo(ctx, "run", run.ID, o, a.client.AttachRun)
 	if err != nil {
 		return err
 	}
