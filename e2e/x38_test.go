@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"os"
-	"strings"
 	"testing"
 )
 
@@ -61,17 +59,4 @@ func (h *host) inSource(name string) string {
 	h.t.Helper()
 	h.pando("accept", "--apply")
 	return h.read(name)
-}
-
-// lineOfPage is a line of docs/howto/agents.md, as arguments: it has to be there as it is.
-func lineOfPage(t *testing.T, line string) []string {
-	t.Helper()
-	b, err := os.ReadFile("../docs/howto/agents.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(b), "\n"+line+"\n") {
-		t.Fatalf("docs/howto/agents.md has no line %q", line)
-	}
-	return strings.Fields(line)[1:]
 }
