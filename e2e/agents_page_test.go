@@ -26,6 +26,17 @@ func lineOfPage(t *testing.T, line string) []string {
 	return strings.Fields(line)[1:]
 }
 
+// blockOfPage is the block of shell of docs/howto/agents.md that begins so.
+func blockOfPage(t *testing.T, start string) string {
+	t.Helper()
+	_, block, found := strings.Cut(agentsPage(t), "\n```\n"+start)
+	block, _, closed := strings.Cut(block, "\n```")
+	if !found || !closed {
+		t.Fatalf("docs/howto/agents.md has no block that begins %q", start)
+	}
+	return start + block
+}
+
 // TestX38FlagsOfThePage: each row of the page's table of agents has flags with which a run may
 // reach the host that its credential is for.
 func TestX38FlagsOfThePage(t *testing.T) {
