@@ -39,11 +39,10 @@ func (a *app) logsCmd() *cobra.Command {
 				}
 			}
 			if follow && run.Phase != "ended" {
-				at, err := a.client.AttachRun(cmd.Context(), run.ID, client.AttachOptions{Stdout: from[0], Stderr: from[1]})
+				l, err := a.linkTo(cmd.Context(), "run", run.ID, client.AttachOptions{Stdout: from[0], Stderr: from[1]}, a.client.AttachRun)
 				if err != nil {
 					return err
 				}
-				l := newLink(at, false)
 				l.stdout, l.stderr = from[0], from[1]
 				f, err := a.stream(l, false, false)
 				if err != nil {

@@ -89,7 +89,7 @@ func (a *app) awaitRun(ctx context.Context, run api.Run) (api.Run, error) {
 	if run.Phase == "ended" {
 		return run, nil
 	}
-	l, err := a.linkRun(ctx, run, client.AttachOptions{Stdout: run.Output.Stdout.Bytes, Stderr: run.Output.Stderr.Bytes})
+	l, err := a.linkTo(ctx, "run", run.ID, client.AttachOptions{Stdout: run.Output.Stdout.Bytes, Stderr: run.Output.Stderr.Bytes}, a.client.AttachRun)
 	if err != nil {
 		return run, err
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -10,7 +11,29 @@ import (
 )
 
 func (d *Daemon) listCells(w http.ResponseWriter, r *http.Request) (any, error) {
-	return d.cfg.Engine.Cells(), nil
+	q := engine.Query{After: r.URL.Query().Get("cursor"), Labels: map[string]string{}}
+	var err error
+	if q.Limit, err = queryInt(r, "limit"); err != nil {
+		return nil, err
+	}
+	if q.Limit < 0 {
+		return nil, cell.Errorf(cell.Invalid, "daemon.listCells", "", "limit can't be negative")
+	}
+	for _, l := range r.URL.Query()["label"] {
+		k, v, ok := strings.Cut(l, "=")
+		if k == "" || !ok {
+			return nil, cell.Errorf(cell.Invalid, "daemon.listCells", "write it as NAME=VALUE", "%q is no label", clip(l))
+		}
+		if was, ok := q.Labels[k]; ok && was != v {
+			return []api.Cell{}, nil
+		}
+		q.Labels[k] = v
+	}
+	list, next, err := d.cfg.Engine.Cells(q)
+	if next != "" {
+		w.Header().Set(nextCursor, next)
+	}
+	return paged{list}, err
 }
 
 func (d *Daemon) getCell(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -172,10 +172,7 @@ func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error)
 	fmt.Fprintf(&b, "pando_build_info{version=%s,go=%s} 1\n", label(d.cfg.Version), label(runtime.Version()))
 	family(&b, "pando_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.")
 	fmt.Fprintf(&b, "pando_start_time_seconds %d\n", d.started.Unix())
-	count := map[[2]string]int{}
-	for _, c := range d.cfg.Engine.Cells() {
-		count[[2]string{c.State, c.Backend}]++
-	}
+	count := d.cfg.Engine.Standing()
 	family(&b, "pando_cells", "gauge", "Cells, by state and backend.")
 	for _, k := range slices.SortedFunc(maps.Keys(count), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		fmt.Fprintf(&b, "pando_cells{state=%s,backend=%s} %d\n", label(k[0]), label(k[1]), count[k])

@@ -15,11 +15,20 @@ import (
 // last of them that is still there.
 const anchors = 16
 
+// nextCursor is the header that says where the rest of a list begins.
+const nextCursor = "X-Next-Cursor"
+
+// paged is a list that its handler has cut, as it would be too long to be made whole.
+type paged struct{ list any }
+
 // page cuts a list to what the request asks for: limit items behind cursor. If
 // there are more, X-Next-Cursor leads to them. What is added or removed meanwhile
 // neither hides nor repeats anything else. Only routes with these parameters have
 // pages; other answers are returned as they are.
 func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, error) {
+	if p, ok := out.(paged); ok {
+		return p.list, nil
+	}
 	_, params := route.Split()
 	if !slices.Contains(params, "cursor") {
 		return out, nil
@@ -64,7 +73,7 @@ func page(w http.ResponseWriter, r *http.Request, route Route, out any) (any, er
 	if err != nil {
 		return nil, err
 	}
-	w.Header().Set("X-Next-Cursor", base64.RawURLEncoding.EncodeToString(b))
+	w.Header().Set(nextCursor, base64.RawURLEncoding.EncodeToString(b))
 	return list.Interface(), nil
 }
 

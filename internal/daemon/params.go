@@ -52,6 +52,7 @@ var Params = map[string]Param{
 	"client":     {"string", "a name of the client's own choice, of 64 bytes at most, for all its connections: what was taken of its input (frames of type t) is counted for it alone"},
 	"limit":      {"integer", "at most so many; 0 for all"},
 	"cursor":     {"string", "go on behind an earlier answer to the same request: its X-Next-Cursor"},
+	"label":      {"string", "NAME=VALUE, that cells carry; may be given several times: all of them"},
 	"kind":       {"string", "kinds of events, with commas between; process stands for all that begin with process."},
 	"denied":     {"boolean", "only what the policy denied, or what met a limit"},
 	"follow":     {"boolean", "go on until the run ends"},

@@ -62,7 +62,7 @@ var Routes = []Route{
 	{"POST", "/v1/gc", Admin, "Frees what nothing needs any more.", api.GCRequest{}, api.GCResult{}, "", Lines, "free disk space", (*Daemon).gc},
 	{"GET", "/v1/tree", Read, "Shows all families of cells as trees.", nil, []api.TreeNode{}, "", "", "show the families of cells", (*Daemon).getForest},
 
-	{"GET", "/v1/cells?limit&cursor", Read, "Lists the cells there are, newest first; those that were made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
+	{"GET", "/v1/cells?limit&cursor&label", Read, "Lists the cells there are, or those that carry all labels given, newest first; those that were made together by name.", nil, []api.Cell{}, "", "", "list cells", (*Daemon).listCells},
 	{"POST", "/v1/cells", Act, "Makes a cell in which nothing has run yet.", api.CreateRequest{}, api.Cell{}, "", Lines, "create the cell", (*Daemon).createCell},
 	{"POST", "/v1/cells/{cell}/lease?dir", Act, "Changes how long a cell lives, and its labels.", api.LeaseRequest{}, api.Cell{}, "", "", "change the lease of cell {cell}", (*Daemon).leaseCell},
 	{"GET", "/v1/cells/{cell}?dir", Read, "Shows a cell.", nil, api.Cell{}, "", "", "show cell {cell}", (*Daemon).getCell},

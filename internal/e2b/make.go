@@ -29,9 +29,8 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 	env := envOf(req.EnvVars)
 	var c api.Cell
 	var err error
-	_, terr := e.Template(name)
 	switch {
-	case terr == nil:
+	case e.HasTemplate(name):
 		if err = f.unasked(req, name); err == nil {
 			c, err = f.ofTemplate(ctx, name)
 		}
@@ -284,43 +283,32 @@ func namesOf(k *api.Checkpoint) []string {
 	return strings.Split(names, nameSeparator)
 }
 
-// eachSnapshot yields the checkpoints of cells that were made here; of all
-// sandboxes those that are snapshots.
-func (f *Front) eachSnapshot(yield func(k api.Checkpoint) bool) {
-	for _, c := range f.cfg.Engine.Records() {
-		list, err := f.cfg.Engine.History(cell.ID(c.ID))
-		if err != nil {
-			continue
-		}
-		for _, k := range slices.Backward(list) {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
-
 // snapshotNamed finds a snapshot by its id, or by its name.
 func (f *Front) snapshotNamed(name string) (found api.Checkpoint, ok bool) {
-	f.eachSnapshot(func(k api.Checkpoint) bool {
-		ok = k.ID == name || name != "" && slices.Contains(namesOf(&k), name)
-		found = k
-		return !ok
-	})
-	return found, ok
+	if k, err := f.cfg.Engine.CheckpointOf(cell.CheckpointID(name)); err == nil {
+		return k, true
+	}
+	if name == "" {
+		return found, false
+	}
+	for _, k := range f.cfg.Engine.Marked(snapshotMark) {
+		if slices.Contains(namesOf(&k), name) {
+			return k, true
+		}
+	}
+	return found, false
 }
 
 func (f *Front) snapshots(w http.ResponseWriter, r *http.Request) {
 	known(w, r, "sandboxID", "name", "limit", "nextToken")
 	q := r.URL.Query()
 	var out []snapshotView
-	f.eachSnapshot(func(k api.Checkpoint) bool {
+	for _, k := range f.cfg.Engine.Marked(snapshotMark) {
 		v := viewSnapshot(&k)
-		if strings.HasPrefix(k.Message, snapshotMark) && (q.Get("sandboxID") == "" || q.Get("sandboxID") == k.Cell) && (q.Get("name") == "" || slices.Contains(v.Names, q.Get("name"))) {
+		if (q.Get("sandboxID") == "" || q.Get("sandboxID") == k.Cell) && (q.Get("name") == "" || slices.Contains(v.Names, q.Get("name"))) {
 			out = append(out, v)
 		}
-		return true
-	})
+	}
 	page(w, r, out, func(v snapshotView) string { return v.SnapshotID })
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // Labels of sandboxes that are not their user's.
@@ -181,11 +182,8 @@ func (f *Front) view(r *http.Request, c *api.Cell) sandboxView {
 func (f *Front) listed(c *api.Cell) listedView {
 	v := listedView{SandboxID: c.ID, TemplateID: cmp.Or(c.Labels[labelTemplate], templateBase), Alias: c.Labels[labelAlias], ClientID: "pando", EnvdVersion: envdVersion,
 		StartedAt: c.Created, EndAt: forever, State: state(c), CPUCount: runtime.NumCPU(), Metadata: metadataOf(c), VolumeMounts: []any{}}
-	if c.Lease != nil {
-		v.StartedAt = c.Lease.Since
-		if !c.Lease.Until.IsZero() {
-			v.EndAt = c.Lease.Until
-		}
+	if c.Lease != nil && !c.Lease.Until.IsZero() {
+		v.EndAt = c.Lease.Until
 	}
 	s := f.cfg.Engine.Limits(cell.ID(c.ID))
 	v.MemoryMB = s.Memory >> 20
@@ -540,37 +538,40 @@ func (f *Front) list(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	states := strings.FieldsFunc(strings.Join(q["state"], ","), func(r rune) bool { return r == ',' })
-	var out []listedView
-	running := 0
-	for _, c := range f.cfg.Engine.Records() {
-		if c.Labels[labelTemplate] == "" || c.State == string(cell.Creating) {
-			continue
-		}
-		if !paused(&c) {
-			running++
-		}
-		if len(states) > 0 && !slices.Contains(states, state(&c)) || q.Get("template") != "" && q.Get("template") != c.Labels[labelTemplate] || !hasAll(&c, want) {
-			continue
-		}
-		v := f.listed(&c)
-		if v.StartedAt.After(after) {
-			out = append(out, v)
+	limit, ok := limitOf(w, r)
+	if !ok {
+		return
+	}
+	find := engine.Query{Label: labelTemplate, Limit: limit, After: q.Get("nextToken"), Since: after, Oldest: q.Get("order") == "asc", States: []string{engine.QueryRunning, engine.QueryPaused}}
+	if states := strings.FieldsFunc(strings.Join(q["state"], ","), func(r rune) bool { return r == ',' }); len(states) > 0 {
+		find.States = states
+	}
+	var list []api.Cell
+	var next string
+	if find.Labels, ok = labelsAsked(want, q.Get("template")); ok {
+		if list, next, err = f.cfg.Engine.Records(find); err != nil {
+			fail(w, err)
+			return
 		}
 	}
-	slices.SortStableFunc(out, func(a, b listedView) int {
-		return cmp.Or(b.StartedAt.Compare(a.StartedAt), strings.Compare(a.SandboxID, b.SandboxID))
-	})
-	if q.Get("order") == "asc" {
-		slices.Reverse(out)
+	out := []listedView{}
+	for _, c := range list {
+		out = append(out, f.listed(&c))
 	}
-	w.Header().Set("x-total-running", strconv.Itoa(running))
-	page(w, r, out, func(v listedView) string { return v.SandboxID })
+	w.Header().Set("x-total-running", strconv.Itoa(f.cfg.Engine.Running(labelTemplate)))
+	if next != "" {
+		w.Header().Set("x-next-token", next)
+	}
+	answer(w, http.StatusOK, out)
 }
 
-// hasAll reports whether a sandbox has metadata that is asked for. Clients encode
-// it twice.
-func hasAll(c *api.Cell, want url.Values) bool {
+// labelsAsked are the labels of sandboxes that are asked for by metadata, which clients
+// encode twice, and by template. ok is false when no sandbox can have them all.
+func labelsAsked(want url.Values, template string) (labels map[string]string, ok bool) {
+	labels = map[string]string{}
+	if template != "" {
+		labels[labelTemplate] = template
+	}
 	for k, vs := range want {
 		if key, err := url.QueryUnescape(k); err == nil {
 			k = key
@@ -579,28 +580,38 @@ func hasAll(c *api.Cell, want url.Values) bool {
 			if val, err := url.QueryUnescape(v); err == nil {
 				v = val
 			}
-			if got, ok := c.Labels[k]; !ok || got != v {
-				return false
+			if got, ok := labels[k]; ok && got != v {
+				return nil, false
 			}
+			labels[k] = v
 		}
 	}
-	return true
+	return labels, true
 }
 
 // maxPage is how many a page of a list has at most.
 const maxPage = 1000
 
+// limitOf is how many a page has that is asked for; false when that was refused.
+func limitOf(w http.ResponseWriter, r *http.Request) (int, bool) {
+	s := r.URL.Query().Get("limit")
+	if s == "" {
+		return maxPage, true
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		refuse(w, http.StatusBadRequest, "cannot list "+clip(s)+" at once: limit is a number from 1 on")
+		return 0, false
+	}
+	return min(n, maxPage), true
+}
+
 // page answers with the part of a list after the one that nextToken names.
 func page[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) string) {
 	q := r.URL.Query()
-	limit := maxPage
-	if s := q.Get("limit"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			refuse(w, http.StatusBadRequest, "cannot list "+clip(s)+" at once: limit is a number from 1 on")
-			return
-		}
-		limit = min(n, maxPage)
+	limit, ok := limitOf(w, r)
+	if !ok {
+		return
 	}
 	if from := q.Get("nextToken"); from != "" {
 		i := slices.IndexFunc(all, func(v T) bool { return key(v) == from })

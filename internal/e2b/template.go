@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // A template that is built by steps is a cell in which they were run. A sandbox of
@@ -206,20 +207,22 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 // tag or without. Of several builds of a name it is the newest that is ready; one that
 // is on its way counts only where there is no other.
 func (f *Front) built(name string) (found api.Cell, ok bool) {
+	if isSandboxID(name) {
+		if c, err := f.cfg.Engine.Record(cell.ID(name)); err == nil && c.State != string(cell.Removed) && c.Labels[labelBuild] != "" {
+			return c, true
+		}
+	}
 	alias, tag, tagged := strings.Cut(name, ":")
 	better := func(c *api.Cell) bool {
 		ready, was := c.Labels[labelBuild] == buildReady, found.Labels[labelBuild] == buildReady
 		return !ok || ready && !was || ready == was && c.Created.After(found.Created)
 	}
-	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
-		c, err := f.cfg.Engine.Record(id)
-		if err != nil {
-			continue
-		}
-		if c.ID == name {
-			return c, true
-		}
-		if c.Labels[labelAlias] == alias && (!tagged || slices.Contains(tagsOf(&c), tag)) && better(&c) {
+	list, _, err := f.cfg.Engine.Records(engine.Query{Label: labelBuild, Labels: map[string]string{labelAlias: alias}})
+	if err != nil {
+		return found, false
+	}
+	for _, c := range list {
+		if (!tagged || slices.Contains(tagsOf(&c), tag)) && better(&c) {
 			found, ok = c, true
 		}
 	}
@@ -229,8 +232,7 @@ func (f *Front) built(name string) (found api.Cell, ok bool) {
 // aliasOf tells which template a name stands for.
 func (f *Front) aliasOf(w http.ResponseWriter, name string) {
 	id := name
-	_, err := f.cfg.Engine.Template(name)
-	if err != nil && !slices.Contains(baseTemplates, name) {
+	if !f.cfg.Engine.HasTemplate(name) && !slices.Contains(baseTemplates, name) {
 		c, ok := f.built(name)
 		if !ok {
 			refuse(w, http.StatusNotFound, "template '"+clip(name)+"' not found")
@@ -251,7 +253,7 @@ func (f *Front) removeTemplate(w http.ResponseWriter, r *http.Request) {
 	default:
 		c, ok := f.built(name)
 		if !ok {
-			if _, terr := f.cfg.Engine.Template(name); terr == nil {
+			if f.cfg.Engine.HasTemplate(name) {
 				refuse(w, http.StatusForbidden, "cannot remove template "+clip(name)+" from here: pando template rm "+clip(name))
 				return
 			}
@@ -282,11 +284,11 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := cmp.Or(req.Name, req.Alias)
-	switch _, err := f.cfg.Engine.Template(name); {
+	switch {
 	case name == "":
 		refuse(w, http.StatusBadRequest, "cannot build a template without a name")
 		return
-	case err == nil || slices.Contains(baseTemplates, name):
+	case f.cfg.Engine.HasTemplate(name) || slices.Contains(baseTemplates, name):
 		refuse(w, http.StatusConflict, "cannot build template "+clip(name)+": there is one of that name that was not built from here")
 		return
 	}

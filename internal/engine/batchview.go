@@ -107,7 +107,7 @@ func (e *Engine) verifyBatches() (problems []api.Problem) {
 	}
 	e.reg.mu.RLock()
 	in := map[string][]Interp{}
-	for _, i := range e.reg.interps {
+	for _, i := range e.reg.interps.each() {
 		if i.Batch != "" && !slices.Contains(owed, i.Batch) {
 			in[i.Batch] = append(in[i.Batch], *i)
 		}

@@ -125,6 +125,12 @@ func (b *bed) wantKind(what string, err error, want cell.Kind, words ...string) 
 
 func (b *bed) SelectCell(sel, dir string) (cell.ID, error) { return b.All().SelectCell(sel, dir) }
 
+// listOf are the cells that a caller sees.
+func listOf(v *View) []api.Cell {
+	list, _, _ := v.Cells(Query{})
+	return list
+}
+
 func (b *bed) Verify(ctx context.Context, sel, dir string) (api.Verification, error) {
 	return b.All().Verify(ctx, sel, dir)
 }

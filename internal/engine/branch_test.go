@@ -66,7 +66,7 @@ func TestD38FailedBranch(t *testing.T) {
 		b.says("web", "x + 0", "41")
 		b.eval("web", "write h 2") // wherever it goes on
 		b.says("web", "read g", "1")
-		if n := len(b.Cells()); n != 1 {
+		if n := len(listOf(b.All())); n != 1 {
 			t.Errorf("%s: %d cells", act, n)
 		}
 		b.toys.fail(act, nil)

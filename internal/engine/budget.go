@@ -35,10 +35,10 @@ func (e *Engine) mayFork(c *Cell, count int) error {
 	if t, err := e.reg.template(c.Template); err == nil {
 		had = t.Forks
 	}
-	for _, o := range e.reg.everyCell() { // those that are gone count, too
-		if c.Template == "" && o.Parent != nil && o.Parent.Cell == c.ID {
-			had++
-		}
+	if c.Template == "" {
+		e.reg.mu.RLock()
+		had += int64(e.reg.x.kids[c.ID]) // those that are gone count, too
+		e.reg.mu.RUnlock()
 	}
 	if had+int64(count) > limit {
 		return cell.Errorf(cell.Denied, "engine.Fork", "ask for fewer, or raise limits.forks in the policy",

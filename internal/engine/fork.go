@@ -196,12 +196,18 @@ func (e *Engine) forkNames(src *Cell, prefix string, count int) ([]string, error
 	if prefix == "" {
 		stem += "-fork"
 	}
-	for i := 1; len(names) < count; i++ {
-		n := fmt.Sprintf("%s-%d", stem, i)
-		if prefix == "" && taken(n) {
-			continue
+	for i := 1; prefix != "" && len(names) < count; i++ {
+		names = append(names, fmt.Sprintf("%s-%d", stem, i))
+	}
+	if len(names) < count {
+		for i := range e.reg.numbersOf(stem + "-") {
+			if n := fmt.Sprintf("%s-%d", stem, i); !taken(n) {
+				names = append(names, n)
+			}
+			if len(names) == count {
+				break
+			}
 		}
-		names = append(names, n)
 	}
 	for _, n := range names {
 		if err := cell.CheckName(n); err != nil {

@@ -222,7 +222,7 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 	var parents []cell.ID        // of templates
 	imports := e.under.imports() // before the records, which what ends meanwhile is in
 	e.reg.mu.RLock()
-	for _, k := range e.reg.checkpoints {
+	for _, k := range e.reg.checkpoints.each() {
 		if !k.Gone && k.ID != but {
 			for _, s := range k.states() {
 				need(s)
@@ -230,7 +230,7 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 			trees[k.Tree] = true
 		}
 	}
-	for _, c := range e.reg.cells {
+	for _, c := range e.reg.cells.each() {
 		trees[c.Known] = true
 		for _, a := range c.Applied {
 			trees[a.Before], trees[a.After] = true, true
@@ -252,7 +252,7 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 			trees[k.Tree] = true
 		}
 		for _, id := range c.KnownAt {
-			if k := e.reg.checkpoints[id]; k != nil {
+			if k := e.reg.checkpoints.of[id]; k != nil {
 				need(k.State)
 				trees[k.Tree] = true
 			}
@@ -311,7 +311,7 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 	candidates := map[string]bool{}
 	if owned != nil {
 		e.reg.mu.RLock()
-		for _, k := range e.reg.checkpoints {
+		for _, k := range e.reg.checkpoints.each() {
 			if owned(k.Cell) {
 				for _, s := range k.states() {
 					for _, l := range s.Layers {
@@ -356,7 +356,7 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 func (e *Engine) memories() (roots []cell.Digest) {
 	e.reg.mu.RLock()
 	defer e.reg.mu.RUnlock()
-	for _, k := range e.reg.checkpoints {
+	for _, k := range e.reg.checkpoints.each() {
 		if !k.Gone && k.Memory != nil {
 			roots = append(roots, k.Memory.Root)
 		}

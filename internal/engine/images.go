@@ -155,15 +155,18 @@ func (e *Engine) imageView(img *oci.Image) api.Image {
 // cellsOn are the cells that need an image: those that are made from it, and
 // those that are being made from what its name means.
 func (e *Engine) cellsOn(img *oci.Image) (out []Cell) {
-	for _, c := range e.reg.listCells() {
-		if c.State == cell.Removed {
-			continue
-		}
-		ref, isOCI := strings.CutPrefix(c.Image, image.KindOCI+":")
-		if c.ImageKey == img.ID || isOCI && c.ImageKey.IsZero() && slices.Contains(img.Refs, ref) {
-			out = append(out, c)
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	by := []string{img.ID.String()}
+	for _, ref := range img.Refs {
+		by = append(by, image.KindOCI+":"+ref)
+	}
+	for _, k := range by {
+		for c := range e.reg.members(e.reg.x.images[k]) {
+			out = append(out, *c)
 		}
 	}
+	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
 	return out
 }
 

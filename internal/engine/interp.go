@@ -53,10 +53,10 @@ func (c *Cell) keeper() cell.ID {
 // its own: a name of its own while the one that it had, with its name, holds
 // branches of it.
 func (e *Engine) freeKeeper(id cell.ID) cell.ID {
-	for _, c := range e.reg.listCells() {
-		if c.ID != id && c.keeper() == id && (c.State == cell.Running || c.State == cell.Paused) {
-			return cell.NewID()
-		}
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	if len(e.reg.x.awake[id]) > 0 {
+		return cell.NewID()
 	}
 	return ""
 }

@@ -24,6 +24,7 @@ type Lease struct {
 	Then   string            `json:"then,omitempty"`   // what becomes of the cell then: api.LeasePause, …
 	Parked bool              `json:"parked,omitempty"` // the cell is paused, also when nothing runs in it
 	Owner  string            `json:"owner,omitempty"`  // the token with which the cell was made
+	Door   string            `json:"door,omitempty"`   // by which it was asked for
 }
 
 // It is looked whose time is over when the next one's is; at least so far from
@@ -288,7 +289,7 @@ func (e *Engine) endLease(l Lease) {
 func (r *registry) lease(id cell.ID) *Lease {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if l := r.leases[id]; l != nil {
+	if l := r.leases.of[id]; l != nil {
 		c := *l
 		return &c
 	}
@@ -300,15 +301,11 @@ func (r *registry) lease(id cell.ID) *Lease {
 func (r *registry) leasesOver(now time.Time) (over []Lease, next time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for id, l := range r.leases {
-		c := r.cells[id]
-		switch {
-		case c == nil || c.State == cell.Removed || !l.ends():
-		case !now.Before(l.Until):
-			over = append(over, *l)
-		case next.IsZero() || l.Until.Before(next):
-			next = l.Until
+	for k := range r.x.due.each() {
+		if now.Before(k.until) {
+			return over, k.until
 		}
+		over = append(over, *r.leases.at(k.id))
 	}
 	return over, next
 }
@@ -333,17 +330,11 @@ func (e *Engine) LeasedEnv(id cell.ID) []string { return e.leasedEnv(id) }
 // User is who works in cells.
 func (e *Engine) User() cell.User { return e.cfg.User }
 
-// Labelled lists the cells that have a label.
-func (e *Engine) Labelled(label string) (out []cell.ID) {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	for id, l := range e.reg.leases {
-		if c := e.reg.cells[id]; c == nil || c.State == cell.Removed {
-			continue
-		}
-		if _, ok := l.Labels[label]; ok {
-			out = append(out, id)
-		}
+// Labelled lists the cells that have a label, newest first.
+func (v *View) Labelled(label string) (out []cell.ID) {
+	list, _, _ := v.e.reg.find(Query{Label: label}, v.required())
+	for _, c := range list {
+		out = append(out, c.ID)
 	}
 	return out
 }

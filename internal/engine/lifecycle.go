@@ -312,15 +312,9 @@ func (e *Engine) forgetForks(ctx context.Context) {
 		}
 		var objects []any
 		e.reg.mu.RLock()
-		parents := map[cell.ID]bool{}
-		for _, c := range e.reg.cells {
-			if c.Parent != nil {
-				parents[c.Parent.Cell] = true
-			}
-		}
 		for _, id := range list {
-			c := e.reg.cells[id]
-			if i := e.reg.interps[id]; c == nil || i == nil || i.Batch == "" || parents[id] || len(e.reg.runsOf[id]) > 0 {
+			c := e.reg.cells.of[id]
+			if i := e.reg.interps.of[id]; c == nil || i == nil || i.Batch == "" || len(e.reg.x.children[id]) > 0 || len(e.reg.runsOf[id]) > 0 {
 				continue
 			}
 			for _, k := range e.reg.numbered[id] {

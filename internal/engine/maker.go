@@ -98,12 +98,7 @@ func (r *registry) claim(token string, n, limit, all int) (*claim, func(), error
 
 // made counts the cells of a token. The caller holds r.mu.
 func (r *registry) made(token string) (n int) {
-	for id, l := range r.leases {
-		if c := r.cells[id]; l.Owner == token && c != nil && c.State != cell.Removed {
-			n++
-		}
-	}
-	return n
+	return r.x.owners[token]
 }
 
 // Made counts the cells that there are of those that were made with a token.
@@ -181,12 +176,12 @@ func (r *registry) withLeases(objects []any) []any {
 func (r *registry) inherited(c *Cell) (labels map[string]string, known bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.cells[c.ID] != nil {
+	if r.cells.of[c.ID] != nil {
 		return nil, true
 	}
-	from := r.leases[c.heir]
+	from := r.leases.of[c.heir]
 	if from == nil {
-		from = r.leases[c.parent()]
+		from = r.leases.of[c.parent()]
 	}
 	if from == nil {
 		return nil, false

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -9,12 +11,26 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
+// withInstances are the cells that have processes, newest first.
+func (e *Engine) withInstances() (out []Cell) {
+	e.mu.Lock()
+	ids := slices.Collect(maps.Keys(e.instances))
+	e.mu.Unlock()
+	for _, id := range ids {
+		if c, err := e.reg.cell(id); err == nil && c.State != cell.Removed {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
+	return out
+}
+
 // AllStats is what everything uses now, and what the host has.
 func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 	out := api.Overview{Templates: []api.TemplateUse{}, Cells: map[string]int{}, Stats: []api.Stats{}}
 	for _, t := range e.reg.listTemplates() {
-		v := e.templateView(&t)
-		u := api.TemplateUse{Template: t.Name, State: v.State, Cells: len(v.Cells)}
+		v := e.templateStanding(&t)
+		u := api.TemplateUse{Template: t.Name, State: v.State, Cells: e.forksOf(t.Name)}
 		if inst := e.instance(t.Cell); inst != nil {
 			if st, err := inst.Stats(ctx); err == nil {
 				u.Memory = st.Memory
@@ -37,12 +53,11 @@ func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 		e.mu.Unlock()
 		out.Templates = append(out.Templates, u)
 	}
-	for _, c := range e.reg.listCells() {
+	for k, n := range e.All().Standing() {
+		out.Cells[k[0]] += n
+	}
+	for _, c := range e.withInstances() {
 		if c.Template != "" {
-			continue
-		}
-		out.Cells[string(c.State)]++
-		if e.instance(c.ID) == nil {
 			continue
 		}
 		if s, err := e.Stats(ctx, c.ID); err == nil {

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fault"
@@ -68,21 +67,7 @@ func (e *Engine) ownDir(c *Cell, why string) string {
 // lowers reports whether a living cell needs what another has in its own
 // folder: layers over an image that it was forked with.
 func (e *Engine) lowers(id cell.ID) bool {
-	at := e.private(id) + "/"
-	needs := func(m cell.Mount) bool {
-		return slices.ContainsFunc(m.Lower, func(l string) bool { return len(l) > len(at) && l[:len(at)] == at })
-	}
 	e.reg.mu.RLock()
 	defer e.reg.mu.RUnlock()
-	seen := map[cell.Digest]bool{} // forks have their mounts from one record
-	for _, c := range e.reg.cells {
-		if c.ID == id || c.State == cell.Removed || seen[c.Shared] {
-			continue
-		}
-		if slices.ContainsFunc(c.Setup.Mounts, needs) {
-			return true
-		}
-		seen[c.Shared] = !c.Shared.IsZero()
-	}
-	return false
+	return e.reg.x.lowers[id] > 0
 }

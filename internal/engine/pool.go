@@ -315,7 +315,7 @@ func (e *Engine) chill(ctx context.Context, now time.Time) {
 		it := e.interps[t.Cell]
 		idle := it != nil && !it.whole && now.Sub(it.used) > coldAfter
 		e.mu.Unlock()
-		if !idle || len(e.dependents(t.Name)) > 0 {
+		if !idle || e.forksOf(t.Name) > 0 {
 			continue
 		}
 		if err := e.letGo(ctx, t.Name, fmt.Sprintf("nobody forked it for %d minutes", int(coldAfter.Minutes()))); err != nil && cell.KindOf(err) != cell.Conflict {

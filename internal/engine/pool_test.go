@@ -48,8 +48,8 @@ func TestPoolFollowsUse(t *testing.T) {
 				t.Errorf("%s says that it is %s", f.Cell.Name, f.Result)
 			}
 		}
-		if len(b.Cells()) != 10 {
-			t.Errorf("%d cells", len(b.Cells()))
+		if len(listOf(b.All())) != 10 {
+			t.Errorf("%d cells", len(listOf(b.All())))
 		}
 		now := time.Now()
 		for _, c := range []struct {

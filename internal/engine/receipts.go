@@ -349,12 +349,13 @@ func (v *View) Count() (cells, alive int) {
 		v.e.mu.Lock()
 		alive = len(v.e.instances)
 		v.e.mu.Unlock()
-		return len(v.e.reg.listCells()), alive
+		v.e.reg.mu.RLock()
+		cells = v.e.reg.alive
+		v.e.reg.mu.RUnlock()
+		return cells, alive
 	}
-	for _, c := range v.e.reg.listCells() {
-		if !v.sees(c.ID) {
-			continue
-		}
+	list, _, _ := v.e.reg.find(Query{}, v.bounds.Labels)
+	for _, c := range list {
 		cells++
 		if v.e.instance(c.ID) != nil {
 			alive++

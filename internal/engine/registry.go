@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -10,6 +9,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
@@ -37,37 +37,41 @@ type registry struct {
 	rewriting sync.RWMutex
 
 	mu          sync.RWMutex // guards what follows
-	cells       map[cell.ID]*Cell
+	cells       table[cell.ID, Cell]
 	names       map[string]cell.ID
-	checkpoints map[cell.CheckpointID]*Checkpoint
+	checkpoints table[cell.CheckpointID, Checkpoint]
 	numbered    map[cell.ID]map[int]cell.CheckpointID
-	runs        map[cell.RunID]*Run
+	runs        table[cell.RunID, Run]
 	runsOf      map[cell.ID][]cell.RunID        // oldest first
 	pending     map[cell.RunID]bool             // runs that wait for a person
 	lent        map[cell.ID]map[string]*Lending // by handle
 	ops         map[string]*op.Record
 	approvals   map[string]*Approval
 	execs       map[cell.ID]int64 // commands outside of runs, where they are counted
-	interps     map[cell.ID]*Interp
-	leases      map[cell.ID]*Lease
+	interps     table[cell.ID, Interp]
+	leases      table[cell.ID, Lease]
 	templates   map[string]*Template
 	shared      map[cell.Digest]*Shared
 	leased      chan struct{}   // says that a lease which ends was changed
 	alive       int             // cells that are not removed
 	claims      map[*claim]bool // cells that are going to be made: see claim
 	appended    int64           // bytes since the last rewrite
+	x           *index
+
+	walked *atomic.Int64 // records and entries of the index that walks have visited, for tests
 }
 
 // rewriteAfter is how much the journal grows before it is written anew.
 const rewriteAfter = 16 << 20
 
 func openRegistry(fsys durable.FS, name string, h home.Home) (*registry, error) {
+	walked := new(atomic.Int64)
 	r := &registry{
-		home:  h,
-		cells: map[cell.ID]*Cell{}, names: map[string]cell.ID{},
-		checkpoints: map[cell.CheckpointID]*Checkpoint{}, numbered: map[cell.ID]map[int]cell.CheckpointID{},
-		runs: map[cell.RunID]*Run{}, runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: map[cell.ID]*Interp{}, leases: map[cell.ID]*Lease{}, templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*claim]bool{}, leased: make(chan struct{}, 1),
+		home: h, walked: walked, x: newIndex(walked),
+		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
+		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
+		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
@@ -272,9 +276,9 @@ func (r *registry) apply(rec *record) {
 		if s := r.shared[c.Shared]; s != nil {
 			c.Setup, c.LeftOut = s.Setup, s.LeftOut
 		}
-		old := r.cells[c.ID]
+		old := r.cells.of[c.ID]
 		if old != nil && old.Name != "" && r.names[old.Name] == c.ID {
-			delete(r.names, old.Name)
+			r.unname(old.Name)
 		}
 		if c.made != nil && c.made.claim != nil {
 			c.made.claim.made[c.ID] = true
@@ -286,13 +290,19 @@ func (r *registry) apply(rec *record) {
 		if c.State == cell.Removed {
 			r.alive--
 		}
-		r.cells[c.ID] = c
+		r.cells.of[c.ID] = c
 		if c.Name != "" && c.State != cell.Removed {
 			r.names[c.Name] = c.ID
+			r.renumber(c.Name, true)
 		}
+		r.reindex(c.ID)
 	case rec.Checkpoint != nil:
 		k := rec.Checkpoint
-		r.checkpoints[k.ID] = k
+		if old := r.checkpoints.at(k.ID); old != nil {
+			r.indexCheckpoint(old, false)
+		}
+		r.checkpoints.of[k.ID] = k
+		r.indexCheckpoint(k, true)
 		if r.numbered[k.Cell] == nil {
 			r.numbered[k.Cell] = map[int]cell.CheckpointID{}
 		}
@@ -300,10 +310,13 @@ func (r *registry) apply(rec *record) {
 	case rec.Run != nil:
 		v := rec.Run
 		v.Folder = filepath.Join(r.home.Runs(), filepath.Base(v.ID))
-		if r.runs[v.RunID()] == nil {
+		if old := r.runs.at(v.RunID()); old != nil {
+			r.indexRun(old, false)
+		} else {
 			r.runsOf[v.CellID()] = append(r.runsOf[v.CellID()], v.RunID())
 		}
-		r.runs[v.RunID()] = v
+		r.runs.of[v.RunID()] = v
+		r.indexRun(v, true)
 		if v.Verdict == string(cell.Pending) {
 			r.pending[v.RunID()] = true
 		} else {
@@ -328,10 +341,12 @@ func (r *registry) apply(rec *record) {
 	case rec.Template != nil:
 		r.templates[rec.Template.Name] = rec.Template
 	case rec.Interp != nil:
-		r.interps[rec.Interp.Cell] = rec.Interp
+		r.interps.of[rec.Interp.Cell] = rec.Interp
+		r.reindex(rec.Interp.Cell)
 	case rec.Lease != nil:
 		l := rec.Lease
-		r.leases[l.Cell] = l
+		r.leases.of[l.Cell] = l
+		r.reindex(l.Cell)
 		if l.ends() {
 			select {
 			case r.leased <- struct{}{}:
@@ -341,14 +356,21 @@ func (r *registry) apply(rec *record) {
 	case rec.Shared != nil:
 		r.shared[rec.Shared.Digest] = rec.Shared
 	case rec.Standing != nil:
-		if c := r.cells[rec.Standing.Cell]; c != nil && c.State == rec.Standing.From {
+		if c := r.cells.of[rec.Standing.Cell]; c != nil && c.State == rec.Standing.From {
 			now := *c
 			now.State = rec.Standing.To
-			r.cells[now.ID] = &now
+			r.cells.of[now.ID] = &now
+			r.reindex(now.ID)
 		}
 	case rec.Forget != "":
 		r.drop(rec.Forget)
 	}
+}
+
+// unname gives a name back.
+func (r *registry) unname(name string) {
+	delete(r.names, name)
+	r.renumber(name, false)
 }
 
 func (r *registry) drop(id string) {
@@ -356,27 +378,30 @@ func (r *registry) drop(id string) {
 	if name, ok := strings.CutPrefix(id, forgetTemplate); ok {
 		delete(r.templates, name)
 	}
-	if c := r.cells[cell.ID(id)]; c != nil {
+	if c := r.cells.of[cell.ID(id)]; c != nil {
 		if c.Name != "" && r.names[c.Name] == c.ID {
-			delete(r.names, c.Name)
+			r.unname(c.Name)
 		}
 		if c.State != cell.Removed {
 			r.alive--
 		}
-		delete(r.cells, c.ID)
+		delete(r.cells.of, c.ID)
+		r.reindex(c.ID)
 		delete(r.numbered, c.ID)
 		delete(r.runsOf, c.ID)
 		delete(r.execs, c.ID)
-		delete(r.interps, c.ID)
-		delete(r.leases, c.ID)
+		delete(r.interps.of, c.ID)
+		delete(r.leases.of, c.ID)
 		delete(r.lent, c.ID)
 	}
-	if k := r.checkpoints[cell.CheckpointID(id)]; k != nil {
-		delete(r.checkpoints, k.ID)
+	if k := r.checkpoints.of[cell.CheckpointID(id)]; k != nil {
+		r.indexCheckpoint(k, false)
+		delete(r.checkpoints.of, k.ID)
 		delete(r.numbered[k.Cell], k.Number)
 	}
-	if v := r.runs[cell.RunID(id)]; v != nil {
-		delete(r.runs, v.RunID())
+	if v := r.runs.of[cell.RunID(id)]; v != nil {
+		r.indexRun(v, false)
+		delete(r.runs.of, v.RunID())
 		delete(r.pending, v.RunID())
 		list := r.runsOf[v.CellID()]
 		for i, x := range list {
@@ -393,7 +418,7 @@ func (r *registry) all() iter.Seq[[]byte] {
 	r.mu.RLock()
 	var recs []record
 	used := map[cell.Digest]bool{}
-	for _, c := range r.cells {
+	for _, c := range r.cells.each() {
 		used[c.Shared] = true
 	}
 	for d, s := range r.shared {
@@ -404,14 +429,14 @@ func (r *registry) all() iter.Seq[[]byte] {
 	for _, t := range r.templates {
 		recs = append(recs, record{Template: t})
 	}
-	for _, c := range r.cells {
+	for _, c := range r.cells.each() {
 		recs = append(recs, record{Cell: c})
 	}
-	for _, k := range r.checkpoints {
+	for _, k := range r.checkpoints.each() {
 		recs = append(recs, record{Checkpoint: k})
 	}
-	runs := make([]*Run, 0, len(r.runs))
-	for _, v := range r.runs {
+	runs := make([]*Run, 0, len(r.runs.of))
+	for _, v := range r.runs.each() {
 		runs = append(runs, v)
 	}
 	sort.Slice(runs, func(i, j int) bool { return runs[i].Created.Before(runs[j].Created) })
@@ -429,11 +454,11 @@ func (r *registry) all() iter.Seq[[]byte] {
 	for id, n := range r.execs {
 		recs = append(recs, record{Spent: &Spent{id, n}})
 	}
-	for _, i := range r.interps {
+	for _, i := range r.interps.each() {
 		recs = append(recs, record{Interp: i})
 	}
-	for id, l := range r.leases {
-		if c := r.cells[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // labels say who sees what is left of it
+	for id, l := range r.leases.each() {
+		if c := r.cells.of[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // labels say who sees what is left of it
 			recs = append(recs, record{Lease: l})
 		}
 	}
@@ -454,7 +479,7 @@ func (r *registry) all() iter.Seq[[]byte] {
 func (r *registry) cell(id cell.ID) (Cell, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if c := r.cells[id]; c != nil {
+	if c := r.cells.of[id]; c != nil {
 		return *c, nil
 	}
 	return Cell{}, noCell(id)
@@ -472,7 +497,7 @@ func noRun(id cell.RunID) error {
 func (r *registry) interp(id cell.ID) *Interp {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if i := r.interps[id]; i != nil {
+	if i := r.interps.of[id]; i != nil {
 		c := *i
 		return &c
 	}
@@ -494,13 +519,13 @@ func (r *registry) named(name string) (Cell, bool) {
 	if !ok {
 		return Cell{}, false
 	}
-	return *r.cells[id], true
+	return *r.cells.of[id], true
 }
 
 func (r *registry) checkpoint(id cell.CheckpointID) (Checkpoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if k := r.checkpoints[id]; k != nil {
+	if k := r.checkpoints.of[id]; k != nil {
 		return *k, nil
 	}
 	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history CELL` to see its checkpoints", "no checkpoint %s", id)
@@ -510,9 +535,9 @@ func (r *registry) checkpoint(id cell.CheckpointID) (Checkpoint, error) {
 // was imported into. It may be another cell's, which is gone. nil when it is not
 // known. The caller holds r.mu.
 func (r *registry) founder(id cell.CheckpointID) *Checkpoint {
-	k := r.checkpoints[id]
-	for k != nil && r.checkpoints[k.Parent] != nil {
-		k = r.checkpoints[k.Parent]
+	k := r.checkpoints.of[id]
+	for k != nil && r.checkpoints.of[k.Parent] != nil {
+		k = r.checkpoints.of[k.Parent]
 	}
 	return k
 }
@@ -520,11 +545,11 @@ func (r *registry) founder(id cell.CheckpointID) *Checkpoint {
 func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if k := r.checkpoints[r.numbered[id][n]]; k != nil {
+	if k := r.checkpoints.of[r.numbered[id][n]]; k != nil {
 		return *k, nil
 	}
 	of := string(id)
-	if c := r.cells[id]; c != nil {
+	if c := r.cells.of[id]; c != nil {
 		of = c.Title()
 	}
 	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history "+of+"` to see its checkpoints", "no checkpoint %s@%d", of, n)
@@ -533,7 +558,7 @@ func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
 func (r *registry) run(id cell.RunID) (Run, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if v := r.runs[id]; v != nil {
+	if v := r.runs.of[id]; v != nil {
 		return *v, nil
 	}
 	return Run{}, noRun(id)
@@ -545,14 +570,12 @@ func (r *registry) listCells() []Cell {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []Cell
-	for _, c := range r.cells {
+	for _, c := range r.cells.each() {
 		if c.State != cell.Removed {
 			out = append(out, *c)
 		}
 	}
-	slices.SortFunc(out, func(a, b Cell) int {
-		return cmp.Or(b.Created.Compare(a.Created), cell.CompareNames(a.Name, b.Name), strings.Compare(string(a.ID), string(b.ID)))
-	})
+	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
 	return out
 }
 
@@ -560,8 +583,8 @@ func (r *registry) listCells() []Cell {
 func (r *registry) everyCell() []Cell {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	out := make([]Cell, 0, len(r.cells))
-	for _, c := range r.cells {
+	out := make([]Cell, 0, len(r.cells.of))
+	for _, c := range r.cells.each() {
 		out = append(out, *c)
 	}
 	return out
@@ -574,7 +597,7 @@ func (r *registry) listCheckpoints(id cell.ID) []Checkpoint {
 	defer r.mu.RUnlock()
 	var out []Checkpoint
 	for _, k := range r.numbered[id] {
-		if c := r.checkpoints[k]; c != nil && !c.Gone {
+		if c := r.checkpoints.of[k]; c != nil && !c.Gone {
 			out = append(out, *c)
 		}
 	}
@@ -601,11 +624,11 @@ func (r *registry) listRuns(id cell.ID) []Run {
 	if id != "" {
 		list := r.runsOf[id]
 		for i := len(list) - 1; i >= 0; i-- {
-			out = append(out, *r.runs[list[i]])
+			out = append(out, *r.runs.of[list[i]])
 		}
 		return out
 	}
-	for _, v := range r.runs {
+	for _, v := range r.runs.each() {
 		out = append(out, *v)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Created.After(out[j].Created) })

@@ -48,7 +48,7 @@ func (r *registry) hasRun(k *Checkpoint) bool {
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.runs[k.Run] != nil
+	return r.runs.at(k.Run) != nil
 }
 
 // NameCheckpoint gives a checkpoint another message.

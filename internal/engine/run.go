@@ -460,17 +460,20 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 	e.reg.mu.RLock()
 	defer e.reg.mu.RUnlock()
 	var newest *Run
-	for id := range e.reg.pending {
-		r := e.reg.runs[id]
-		if r == nil {
+	of, ok := e.reg.x.pendings[p.source]
+	if !ok {
+		return "", false
+	}
+	for at := range of.each() {
+		r := e.reg.runs.at(at.id)
+		if r == nil || r.CellName != "" || r.offersNothing() {
 			continue
 		}
-		if c := e.reg.cells[r.CellID()]; c == nil || c.State == cell.Removed {
+		if c := e.reg.cells.at(r.CellID()); c == nil || c.State == cell.Removed {
 			continue // thrown away
 		}
-		if r.Source == p.source && r.CellName == "" && !r.offersNothing() && (newest == nil || r.Created.After(newest.Created)) {
-			newest = r
-		}
+		newest = r
+		break
 	}
 	if newest == nil {
 		return "", false

@@ -76,7 +76,7 @@ func TestF31Budgets(t *testing.T) {
 			}
 		}
 	}
-	if n := len(b.Runs("")) + len(b.Cells()); n > 0 {
+	if n := len(b.Runs("")) + len(listOf(b.All())); n > 0 {
 		t.Errorf("%d runs and cells are recorded", n)
 	}
 	b.run("w", "true")
@@ -133,7 +133,7 @@ func TestF33LimitThatCannotBeApplied(t *testing.T) {
 	if r.Error == nil || r.Error.Kind != api.Kind(cell.Unsupported) || r.Error.Hint == "" || r.Verdict != string(cell.Discarded) || r.ExitCode != nil || r.Receipt == "" {
 		t.Errorf("%+v %+v", r, r.Error)
 	}
-	if n := len(b.Cells()); n != 0 {
+	if n := len(listOf(b.All())); n != 0 {
 		t.Errorf("there are %d cells", n)
 	}
 	b.Engine.work.Wait()
@@ -232,7 +232,7 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 	if err != nil || r.Phase != string(cell.Ended) || r.Verdict != string(cell.Discarded) || r.Error == nil || r.Receipt == "" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if n := len(b.Cells()); n != 0 {
+	if n := len(listOf(b.All())); n != 0 {
 		t.Errorf("there are %d cells", n)
 	}
 	b.run("w", "echo 1 > f") // the name is free

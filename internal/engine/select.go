@@ -52,9 +52,9 @@ func (v *View) findCell(s string) (Cell, bool) {
 		return Cell{}, false
 	}
 	var found []Cell
-	for _, c := range v.e.reg.listCells() {
-		if strings.HasPrefix(string(c.ID), s) && v.sees(c.ID) {
-			found = append(found, c)
+	for _, c := range v.e.reg.beginning(s) {
+		if found = append(found, c); !v.sees(c.ID) {
+			found = found[:len(found)-1]
 		}
 	}
 	if len(found) == 1 {
@@ -160,8 +160,8 @@ func (v *View) SelectRun(sel, dir string) (cell.RunID, error) {
 			return r.RunID(), nil
 		}
 		var found []cell.RunID
-		for _, r := range e.reg.listRuns("") {
-			if strings.HasPrefix(r.ID, sel) && v.sees(r.CellID()) {
+		for _, r := range e.reg.runsBeginning(sel) {
+			if v.sees(r.CellID()) {
 				found = append(found, r.RunID())
 			}
 		}
@@ -229,16 +229,9 @@ func (v *View) byDigest(s string) (Checkpoint, bool, error) {
 		return Checkpoint{}, false, nil
 	}
 	var found []Checkpoint
-	e.reg.mu.RLock()
-	for _, k := range e.reg.checkpoints {
-		if k.Gone || e.reg.cells[k.Cell] == nil || e.reg.cells[k.Cell].State == cell.Removed {
-			continue
-		}
-		if strings.HasPrefix(strings.TrimPrefix(string(k.ID), "k-"), hex) || strings.HasPrefix(strings.TrimPrefix(k.Tree.String(), "sha256:"), hex) {
-			found = append(found, *k)
-		}
+	for _, k := range e.reg.digestsBeginning(hex) {
+		found = append(found, k)
 	}
-	e.reg.mu.RUnlock()
 	found = slices.DeleteFunc(found, func(k Checkpoint) bool { return !v.sees(k.Cell) })
 	if len(found) == 0 {
 		return Checkpoint{}, false, nil
@@ -283,13 +276,15 @@ func (v *View) from(dir string) iter.Seq2[int, Run] {
 		dir = real
 	}
 	return func(yield func(int, Run) bool) {
-		for i, r := range v.e.reg.listRuns("") {
-			if dir != r.Source && !strings.HasPrefix(dir, strings.TrimSuffix(r.Source, "/")+"/") || !v.sees(r.CellID()) {
+		i := 0
+		for r := range v.e.reg.runsFrom(dir) {
+			if !v.sees(r.CellID()) {
 				continue
 			}
 			if !yield(i, r) {
 				return
 			}
+			i++
 		}
 	}
 }

@@ -33,9 +33,6 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 	return v, nil
 }
 
-// Cells lists the cells there are, newest first.
-func (e *Engine) Cells() []api.Cell { return e.everyView(e.cellView) }
-
 // Record is Cell without what only the cell itself and the ledger can tell: its
 // processes, its assurance, its certificate. It asks nobody, and takes no time.
 func (e *Engine) Record(id cell.ID) (api.Cell, error) {
@@ -44,19 +41,6 @@ func (e *Engine) Record(id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	return e.recordView(&c), nil
-}
-
-// Records is Record of all cells.
-func (e *Engine) Records() []api.Cell { return e.everyView(e.recordView) }
-
-func (e *Engine) everyView(view func(*Cell) api.Cell) []api.Cell {
-	out := []api.Cell{}
-	for _, c := range e.reg.listCells() {
-		if c.Template == "" { // a template's is listed with it
-			out = append(out, view(&c))
-		}
-	}
-	return out
 }
 
 // Run shows a run.
@@ -159,7 +143,7 @@ func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 	e := v.e
 	all := map[cell.ID]Cell{}
 	e.reg.mu.RLock()
-	for _, c := range e.reg.cells {
+	for _, c := range e.reg.cells.each() {
 		all[c.ID] = *c
 	}
 	e.reg.mu.RUnlock()

@@ -267,6 +267,15 @@ func (e *Engine) Template(name string) (api.Template, error) {
 }
 
 func (e *Engine) templateView(t *Template) api.Template {
+	v := e.templateStanding(t)
+	for _, c := range e.dependents(t.Name) {
+		v.Cells = append(v.Cells, c.Title())
+	}
+	return v
+}
+
+// templateStanding is templateView without the cells that were forked from it.
+func (e *Engine) templateStanding(t *Template) api.Template {
 	v := api.Template{Name: t.Name, Cell: string(t.Cell), Spec: t.Spec, Digest: t.Digest.String(), Built: t.Built, TookMS: t.TookMS, Version: t.Version,
 		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Inherited: t.Inherited, Cells: []string{}}
 	e.mu.Lock()
@@ -296,9 +305,6 @@ func (e *Engine) templateView(t *Template) api.Template {
 		}
 		v.Policy = c.Setup.Policy.String()
 	}
-	for _, c := range e.dependents(t.Name) {
-		v.Cells = append(v.Cells, c.Title())
-	}
 	if t.Slow != "" {
 		v.Notes = append(v.Notes, "forks take a few milliseconds longer, because this Python makes each of them itself: "+t.Slow)
 	}
@@ -312,19 +318,22 @@ func (e *Engine) templateView(t *Template) api.Template {
 // whatever became of their interpreters.
 func (e *Engine) dependents(name string) []Cell {
 	var out []Cell
-	for _, c := range e.reg.listCells() {
-		of := c.Of
-		if i := e.reg.interp(c.ID); i != nil && of == "" { // a record from before Of
-			of = orElse(i.Template, i.Former)
-		}
-		if of == name && c.Template == "" {
-			out = append(out, c)
-		}
+	e.reg.mu.RLock()
+	for c := range e.reg.members(e.reg.x.forks[name]) {
+		out = append(out, *c)
 	}
+	e.reg.mu.RUnlock()
 	slices.SortFunc(out, func(a, b Cell) int {
 		return cmp.Or(a.Created.Compare(b.Created), cell.CompareNames(a.Name, b.Name))
 	})
 	return out
+}
+
+// forksOf counts dependents.
+func (e *Engine) forksOf(name string) int {
+	e.reg.mu.RLock()
+	defer e.reg.mu.RUnlock()
+	return len(e.reg.x.forks[name])
 }
 
 // templateDigest is of all that a template was built from.

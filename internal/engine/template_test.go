@@ -77,7 +77,7 @@ func TestForkOfTemplate(t *testing.T) {
 	b.says("warm-2", "read made", "1")
 	b.says("warm-2", "read ~/dot", "2")
 	b.verified()
-	if got := len(b.Cells()); got != 3 {
+	if got := len(listOf(b.All())); got != 3 {
 		t.Errorf("%d cells are listed, want 3", got)
 	}
 }
@@ -139,8 +139,8 @@ func TestD47ChangedParent(t *testing.T) {
 	b.must(os.WriteFile(at2, []byte("tampered"), 0o644))
 	_, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Name: "none"}, nil)
 	b.wantKind("fork of a warm parent that changed", err, cell.Corrupt, "template warm", "expected "+head.Tree.String(), "found sha256:")
-	if len(b.Cells()) != 1 {
-		t.Errorf("%d cells", len(b.Cells()))
+	if len(listOf(b.All())) != 1 {
+		t.Errorf("%d cells", len(listOf(b.All())))
 	}
 	b.toys.kill(c.ID, "gone")
 	b.until("the template is cold", func() bool { tm, _ := b.Engine.Template("warm"); return tm.State == templateCold })

@@ -273,7 +273,7 @@ func TestForkMakesCellsOfTheirOwn(t *testing.T) {
 	b.must(err)
 	_, err = b.Fork(b.ctx, id, api.ForkRequest{Name: "x"})
 	b.wantKind("a fork of "+x.ID+"'s cell", err, cell.Unsupported, "processes")
-	if n := len(b.Cells()); n != 4 {
+	if n := len(listOf(b.All())); n != 4 {
 		t.Errorf("there are %d cells", n)
 	}
 	b.verified()

@@ -75,7 +75,7 @@ func (v *View) sees(id cell.ID) bool {
 	}
 	v.e.reg.mu.RLock()
 	defer v.e.reg.mu.RUnlock()
-	l := v.e.reg.leases[id]
+	l := v.e.reg.leases.of[id]
 	return l != nil && v.carried(l.Labels)
 }
 
@@ -254,8 +254,8 @@ func (v *View) shown(c api.Cell) api.Cell {
 	if !v.restricted() || c.Parent == nil || v.sees(cell.ID(c.Parent.Cell)) {
 		return c
 	}
-	for _, t := range v.e.reg.listTemplates() {
-		if string(t.Cell) == c.Parent.Cell && v.seesTemplate(&t) {
+	if up, err := v.e.reg.cell(cell.ID(c.Parent.Cell)); err == nil && up.Template != "" {
+		if t, err := v.e.reg.template(up.Template); err == nil && t.Cell == up.ID && v.seesTemplate(&t) {
 			return c
 		}
 	}
@@ -344,26 +344,80 @@ func (v *View) Cell(id cell.ID) (api.Cell, error) {
 	return cellOn(v, id, func() (api.Cell, error) { return v.e.Cell(id) })
 }
 
-// Cells: see Engine.
-func (v *View) Cells() []api.Cell {
-	all := slices.DeleteFunc(v.e.Cells(), func(c api.Cell) bool { return !v.sees(cell.ID(c.ID)) })
-	return v.shownAll(all)
-}
+// Cells lists the cells there are that a query asks for, newest first, and says where
+// the rest begins; "" when that is all.
+func (v *View) Cells(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.cellView) }
 
 // Record: see Engine.
 func (v *View) Record(id cell.ID) (api.Cell, error) {
 	return cellOn(v, id, func() (api.Cell, error) { return v.e.Record(id) })
 }
 
-// Records: see Engine.
-func (v *View) Records() []api.Cell {
-	all := slices.DeleteFunc(v.e.Records(), func(c api.Cell) bool { return !v.sees(cell.ID(c.ID)) })
-	return v.shownAll(all)
+// Records is Record of the cells that a query asks for. As Cells.
+func (v *View) Records(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.recordView) }
+
+func (v *View) listed(q Query, view func(*Cell) api.Cell) ([]api.Cell, string, error) {
+	list, next, err := v.e.reg.find(q, v.required())
+	out := []api.Cell{}
+	for _, c := range list {
+		out = append(out, view(&c))
+	}
+	return v.shownAll(out), next, err
 }
 
-// Labelled: see Engine.
-func (v *View) Labelled(label string) []cell.ID {
-	return slices.DeleteFunc(v.e.Labelled(label), func(id cell.ID) bool { return !v.sees(id) })
+// Marked lists the checkpoints whose messages begin with mark, of the cells there are, newest first.
+func (v *View) Marked(mark string) []api.Checkpoint {
+	out := []api.Checkpoint{}
+	for _, k := range v.e.reg.marked(mark) {
+		if c, err := v.cell(k.Cell); err == nil {
+			out = append(out, v.e.checkpointView(&k, &c))
+		}
+	}
+	return out
+}
+
+// CheckpointOf is the checkpoint with an id, of a cell that is not removed.
+func (v *View) CheckpointOf(id cell.CheckpointID) (api.Checkpoint, error) {
+	k, err := v.e.reg.checkpoint(id)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	c, err := v.cell(k.Cell)
+	if err != nil || k.Gone || c.State == cell.Removed {
+		return api.Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "", "no checkpoint %s", clip(string(id)))
+	}
+	return v.e.checkpointView(&k, &c), nil
+}
+
+// Running counts the cells with a label that are neither paused nor being made.
+func (v *View) Running(label string) int {
+	return v.e.reg.count(classRunning, v.required(), label)
+}
+
+// Standing counts the cells there are, by state and backend.
+func (v *View) Standing() map[[2]string]int {
+	out := map[[2]string]int{}
+	if !v.restricted() {
+		v.e.reg.mu.RLock()
+		defer v.e.reg.mu.RUnlock()
+		for k, n := range v.e.reg.x.states {
+			out[[2]string{k.state, k.backend}] = n
+		}
+		return out
+	}
+	list, _, _ := v.e.reg.find(Query{}, v.required())
+	for _, c := range list {
+		out[[2]string{string(c.State), c.Backend}]++
+	}
+	return out
+}
+
+// required are the labels of what the caller sees; nil for everything.
+func (v *View) required() map[string]string {
+	if !v.restricted() {
+		return nil
+	}
+	return v.bounds.Labels
 }
 
 // Limits: see Engine.
@@ -505,10 +559,8 @@ func (v *View) AllStats(ctx context.Context) (api.Overview, error) {
 	}
 	out.Stats = slices.DeleteFunc(out.Stats, func(s api.Stats) bool { return !v.sees(cell.ID(s.Cell)) })
 	out.Cells = map[string]int{}
-	for _, c := range v.e.reg.listCells() {
-		if c.Template == "" && v.sees(c.ID) {
-			out.Cells[string(c.State)]++
-		}
+	for k, n := range v.Standing() {
+		out.Cells[k[0]] += n
 	}
 	return out, nil
 }

@@ -117,7 +117,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 		}
 	}
 	// Lists and counts.
-	if cells := a.Cells(); len(cells) != 1 || cells[0].ID != mine.ID || cells[0].Labels["team"] != "a" {
+	if cells := listOf(a); len(cells) != 1 || cells[0].ID != mine.ID || cells[0].Labels["team"] != "a" {
 		t.Errorf("cells %+v", cells)
 	}
 	receipts, err := a.Receipts(0)
@@ -186,15 +186,15 @@ func TestLabelsAreInherited(t *testing.T) {
 	want := []string{"branch", "later", "mine", "mine-fork-1", "mine-fork-2", "ran", "warm-1", "warm-2"}
 	for _, when := range []string{"", "after a restart, "} {
 		names := []string{}
-		for _, c := range a.Cells() {
+		for _, c := range listOf(a) {
 			names = append(names, c.Name)
 		}
 		slices.Sort(names)
 		if !slices.Equal(names, want) {
 			t.Errorf("%sseen are %v", when, names)
 		}
-		if x := b.caller("t-b", team("b")); len(x.Cells()) != 0 || len(x.Templates()) != 0 {
-			t.Errorf("%sothers see %v, %v", when, x.Cells(), x.Templates())
+		if x := b.caller("t-b", team("b")); len(listOf(x)) != 0 || len(x.Templates()) != 0 {
+			t.Errorf("%sothers see %v, %v", when, listOf(x), x.Templates())
 		}
 		b.until("runs have ended", func() bool {
 			return !slices.ContainsFunc(b.Runs(""), func(r api.Run) bool { return r.Phase != "ended" })
@@ -211,7 +211,7 @@ func TestLabelsAreInherited(t *testing.T) {
 	_, err = a.Create(b.ctx, api.CreateRequest{Labels: map[string]string{"team": "b"}})
 	b.wantKind("a cell of another team", err, cell.Denied, "team=a")
 	both := b.caller("t-ab", access.Bounds{Labels: map[string]string{"team": "a", "my": "own"}})
-	if cells := both.Cells(); len(cells) != 1 || cells[0].Name != "mine" {
+	if cells := listOf(both); len(cells) != 1 || cells[0].Name != "mine" {
 		t.Errorf("with two labels: %+v", cells)
 	}
 	if _, err := a.Remove(b.ctx, b.id("ran"), false); err != nil {
@@ -447,7 +447,7 @@ func TestNothingGrowsForEver(t *testing.T) {
 	}
 	_, err = v.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{}, nil) // which say how much they would take
 	b.wantKind("a fork of a template", err, cell.Unavailable, "of disk, and 0 B may be used")
-	if n := len(v.Cells()); n != 2 {
+	if n := len(listOf(v)); n != 2 {
 		t.Errorf("there are %d cells", n)
 	}
 	b.has("one", "f: 1")
@@ -510,7 +510,7 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 	run := b.run("open", "echo 1 > f")
 	id := b.id("open")
 	b.reg.mu.Lock()
-	b.reg.cells[id].Backend = "none"
+	b.reg.cells.of[id].Backend = "none"
 	b.reg.mu.Unlock()
 	for _, p := range []access.Principal{
 		{Name: "ci", Token: "t-1", Level: access.Run},
@@ -520,7 +520,7 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 		if p.Bounds != nil { // an admin of some cells is none of the host
 			p.Bounds.Labels["team"] = "a"
 			b.reg.mu.Lock()
-			b.reg.leases[id] = &Lease{Labels: map[string]string{"team": "a"}}
+			b.reg.leases.of[id] = &Lease{Labels: map[string]string{"team": "a"}}
 			b.reg.mu.Unlock()
 		}
 		v := b.All().As(p)

@@ -34,6 +34,12 @@ func (v *View) Template(name string) (api.Template, error) {
 	return v.shownTemplate(t), err
 }
 
+// HasTemplate reports whether there is a template of that name.
+func (v *View) HasTemplate(name string) bool {
+	_, err := v.e.reg.template(name)
+	return err == nil && v.mustTemplate(name, false) == nil
+}
+
 // shownTemplate is a template without what the caller does not see of it.
 func (v *View) shownTemplate(t api.Template) api.Template {
 	if !v.restricted() || t.Name == "" {

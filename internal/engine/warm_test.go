@@ -152,7 +152,7 @@ func TestD40Dependents(t *testing.T) {
 	if _, err := b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{Cascade: true}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(b.Cells()); n != 0 { // warm-1 and warm-2 are of a template of that name, too
+	if n := len(listOf(b.All())); n != 0 { // warm-1 and warm-2 are of a template of that name, too
 		t.Errorf("%d cells are left", n)
 	}
 	b.nothingLeft("after the removal")
@@ -251,7 +251,7 @@ func TestForkBeyondTheHost(t *testing.T) {
 	made := b.toys.made()
 	r, err := b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Count: 3}, nil)
 	b.wantKind("fork", err, cell.Unavailable, "3 forks", "of memory")
-	if b.toys.made() > made+minPooled || len(b.Cells()) != 0 {
+	if b.toys.made() > made+minPooled || len(listOf(b.All())) != 0 {
 		t.Error("something was made")
 	}
 	if r, err = b.ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Count: 3, DryRun: true}, nil); err != nil || r.Needs.Refused == "" || r.Needs.Memory != 3<<50 {
@@ -271,7 +271,7 @@ func TestForksFailAlone(t *testing.T) {
 			t.Errorf("fork %d: %+v", i, f)
 		}
 	}
-	if n := len(b.Cells()); n != 2 {
+	if n := len(listOf(b.All())); n != 2 {
 		t.Errorf("%d cells", n)
 	}
 	b.filled()
@@ -453,7 +453,7 @@ func TestEvalAfterTheEndOfTheInterpreter(t *testing.T) {
 		if _, err := b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{Cascade: true}); err != nil {
 			t.Error(err)
 		}
-		if n := len(b.Cells()); n != 0 {
+		if n := len(listOf(b.All())); n != 0 {
 			t.Errorf("%d cells are left", n)
 		}
 	})
@@ -509,7 +509,7 @@ func TestForkAndRemove(t *testing.T) {
 	b := newBed(t, "f: 0")
 	b.template("warm", "x = 1")
 	r := b.fork("warm", api.WarmForkRequest{Count: 3, Eval: "x + 1", Remove: true})
-	if repr(r.Forks[2].Result) != "2" || r.Receipt == "" || len(b.Cells()) != 0 {
+	if repr(r.Forks[2].Result) != "2" || r.Receipt == "" || len(listOf(b.All())) != 0 {
 		t.Errorf("%+v", r)
 	}
 	b.filled()
@@ -573,7 +573,7 @@ func TestF19InterruptedBranch(t *testing.T) {
 		}
 		b.says("web", "read g", want)
 		b.says("web", "x + 0", "41")
-		if b.toys.toy(spec.Cells[0].ID) != nil || len(b.Cells()) != 1 {
+		if b.toys.toy(spec.Cells[0].ID) != nil || len(listOf(b.All())) != 1 {
 			t.Errorf("came %v: the branch lives on", came)
 		}
 		if _, err := b.Stop(b.ctx, id); err != nil {
@@ -627,7 +627,7 @@ func TestD39RemovedForksAreMeasured(t *testing.T) {
 	if strings.Join(n.Measured, " ") != "memory disk" || n.Memory != 2<<20 || n.Disk < 2<<20 || n.Disk > 4<<20 {
 		t.Errorf("after: %+v", n)
 	}
-	if len(b.Cells()) != 0 {
+	if len(listOf(b.All())) != 0 {
 		t.Error("they were not removed")
 	}
 }
@@ -643,7 +643,7 @@ func TestABatchIsListedInOrder(t *testing.T) {
 		want = append(want, fmt.Sprintf("warm-%d", n+1))
 	}
 	var got []string
-	for _, c := range b.Cells() {
+	for _, c := range listOf(b.All()) {
 		got = append(got, c.Name)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

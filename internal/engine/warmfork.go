@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -415,12 +416,18 @@ func (e *Engine) claimNumbered(of, stem, asked string, count int) (names []strin
 	if asked != "" && count == 1 {
 		names = append(names, asked)
 	}
-	for i := 1; len(names) < count; i++ {
-		n := fmt.Sprintf("%s%d", stem, i)
-		if asked == "" && e.taken(n) != "" {
-			continue
+	for i := 1; asked != "" && len(names) < count; i++ {
+		names = append(names, stem+strconv.Itoa(i))
+	}
+	if len(names) < count {
+		for i := range e.reg.numbersOf(stem) {
+			if n := stem + strconv.Itoa(i); e.taken(n) == "" {
+				names = append(names, n)
+			}
+			if len(names) == count {
+				break
+			}
 		}
-		names = append(names, n)
 	}
 	for _, n := range names {
 		if err := cell.CheckName(n); err != nil {

@@ -84,7 +84,7 @@ func TestX18ManyEndAtOnce(t *testing.T) {
 	need.Receive(t, many, "the end of several at a time")
 	err, _ := need.Receive(t, done, "the removal")
 	b.must(err)
-	if list := b.Cells(); len(list) > 0 {
+	if list := listOf(b.All()); len(list) > 0 {
 		t.Errorf("%d cells are left, %s among them", len(list), list[0].Name)
 	}
 	b.nothingLeft("after the removal")
