@@ -205,6 +205,8 @@ type Overview struct {
 	Cells     map[string]int `json:"cells"`     // how many there are, by state
 	Stats     []Stats        `json:"stats"`     // of the cells that have processes
 	Host      HostUse        `json:"host"`      // what the host has
+	Ceilings  []Ceiling      `json:"ceilings"`  // what callers may have, and what is in use of it
+	Waiting   int            `json:"waiting"`   // requests that wait until fewer cells are there at once
 }
 
 // TemplateUse is what a template, its pool and its forks use.

@@ -379,7 +379,7 @@ func daemonMain() error {
 		for {
 			select {
 			case <-hup:
-				l.again(cfg.Audit, file, log)
+				l.again(cfg.Audit, file, eng.Engine, log)
 			case <-ctx.Done():
 				return
 			}
@@ -425,14 +425,19 @@ func daemonMain() error {
 	return d.Serve(ctx, ln)
 }
 
-// again opens files by their names again: logs, which others may have moved, and
+// again opens files by their names again: logs, which others may have moved, ceilings and
 // the certificate.
-func (l *launch) again(audit *daemon.Audit, file *daemonLog, log *slog.Logger) {
+func (l *launch) again(audit *daemon.Audit, file *daemonLog, eng *engine.Engine, log *slog.Logger) {
 	if err := file.Reopen(); err != nil {
 		log.Error("cannot reopen the log", "error", err)
 	}
 	if err := audit.Reopen(); err != nil {
 		log.Error("cannot reopen the audit log", "error", err)
+	}
+	if c, err := engine.ReadCeilings(l.ceilings(), hostSize()); err != nil {
+		log.Error("ceilings stay what they were: the new ones can't be used", "error", err)
+	} else {
+		eng.SetCeilings(c)
 	}
 	if l.Serve == nil {
 		return
@@ -443,6 +448,14 @@ func (l *launch) again(audit *daemon.Audit, file *daemonLog, log *slog.Logger) {
 	case changed:
 		log.Info("new connections get another certificate")
 	}
+}
+
+// ceilings is the operator's file of them; "" for where it usually is.
+func (l *launch) ceilings() string {
+	if l.Serve == nil {
+		return ""
+	}
+	return l.Serve.Ceilings
 }
 
 type parts struct {
@@ -505,8 +518,14 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 	if l.Serve != nil {
 		most, free, state = int(l.Serve.Limits.Cells), l.Serve.Limits.Free, l.Serve.Limits.State
 	}
+	ceilings, err := engine.ReadCeilings(l.ceilings(), hostSize())
+	if err != nil {
+		ledger.Close()
+		objects.Close()
+		return p, nil, err
+	}
 	eng, err := engine.Open(ctx, engine.Config{
-		MaxCells: most, MinFree: free, MaxState: state,
+		Ceilings: ceilings, MaxCells: most, MinFree: free, MaxState: state,
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State)),

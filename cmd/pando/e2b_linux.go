@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/durable"
@@ -35,7 +36,7 @@ func e2bFront(h home.Home, eng *engine.Engine, path string, upload int64, buildA
 	if err != nil {
 		return daemon.Front{}, err
 	}
-	f := e2b.New(e2b.Config{Engine: eng.All(), Log: log, Key: key, Path: path, Upload: upload, BuildAllow: buildAllow, Disk: h.State, Kept: durable.Disk(h.Sandboxes())})
+	f := e2b.New(e2b.Config{Engine: eng.All().At(ceiling.E2B), Log: log, Key: key, Path: path, Upload: upload, BuildAllow: buildAllow, Disk: h.State, Kept: durable.Disk(h.Sandboxes())})
 	return daemon.Front{
 		Match:   f.Match,
 		Needs:   func(r *http.Request) access.Level { return access.Level(f.Needs(r)) },

@@ -46,7 +46,8 @@ type serving struct {
 	Key   string       `json:"key,omitempty"`
 	First access.Level `json:"first,omitempty"` // of the token that is made when there is none; "" for none
 
-	Limits cli.ServeLimits `json:"limits"`
+	Limits   cli.ServeLimits `json:"limits"`
+	Ceilings string          `json:"ceilings,omitempty"` // the operator's file of them; "" for where it usually is
 	// BuildAllow: see cli.ServeRequest.
 	BuildAllow []string `json:"build_allow,omitempty"`
 
@@ -74,7 +75,7 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 		}
 		defer log.Close()
 	}
-	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits, BuildAllow: r.BuildAllow}
+	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits, BuildAllow: r.BuildAllow, Ceilings: r.Ceilings}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)

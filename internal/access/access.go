@@ -48,6 +48,9 @@ type Principal struct {
 	Level Level
 	// Bounds are what its token is held to; nil for none. They are not changed.
 	Bounds *Bounds
+	// Door is by which the caller came, where that is not the API's own: see package
+	// ceiling; "" else.
+	Door string
 	// Here reports that the caller called on the unix socket, and Process is its process
 	// id; 0 in a PID namespace that the daemon does not see.
 	Here    bool

@@ -3,6 +3,7 @@ package cell
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind is what a program decides on. The list only grows; package api maps
@@ -91,6 +92,26 @@ func HintOf(err error) string {
 		err = e.Err
 	}
 	return ""
+}
+
+// Later marks an error that may be gone after some time.
+type Later struct {
+	Err   error
+	After time.Duration
+}
+
+func (e *Later) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Later) Unwrap() error { return e.Err }
+
+// RetryAfter is in how many seconds what failed may be tried again, as the header of that
+// name says it (RFC 9110, 10.2.3): 1 when nothing is known.
+func RetryAfter(err error) int {
+	if e, ok := errors.AsType[*Later](err); ok {
+		return max(1, int((e.After+time.Second-1)/time.Second))
+	}
+	return 1
 }
 
 // NoAnswer marks an error of a question that was not answered: the connection could not be

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,6 +101,10 @@ func (a *app) showOverview(w io.Writer, o api.Overview) {
 		states = []string{"none"}
 	}
 	field(w, "cells", strings.Join(states, ", "))
+	if len(o.Ceilings) > 0 {
+		fmt.Fprintln(w)
+		a.showCeilings(w, o.Ceilings)
+	}
 	if len(o.Templates) > 0 {
 		fmt.Fprintln(w)
 		t := a.newTable(w)
@@ -132,6 +137,40 @@ func (a *app) showOverview(w io.Writer, o api.Overview) {
 			fmt.Fprintf(w, "and %d more, with less memory\n", more)
 		}
 	}
+}
+
+// showCeilings writes what callers may have, and what is in use of it.
+func (a *app) showCeilings(w io.Writer, list []api.Ceiling) {
+	t := a.newTable(w)
+	t.row("CEILING", "CELLS", "WAITING", "REFUSED", "MEMORY", "CPUS", "PIDS", "DISK", "EGRESS", "KEPT", "BY")
+	for _, c := range list {
+		cells := fmt.Sprint(c.Cells)
+		if c.MaxCells > 0 {
+			cells = fmt.Sprintf("%d of %d", c.Cells, c.MaxCells)
+		}
+		limit := func(dflt, most float64, show func(float64) string) string { // the default, and the most that can be asked for
+			switch {
+			case dflt == 0 && most == 0:
+				return "–"
+			case dflt == 0 || dflt == most:
+				return "≤ " + show(most)
+			case most == 0:
+				return show(dflt)
+			}
+			return show(dflt) + " ≤ " + show(most)
+		}
+		bytes := func(v float64) string { return size(int64(v)) }
+		number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+		kept := "–"
+		if d, err := time.ParseDuration(c.Keep); err == nil {
+			if kept = d.String(); d%(24*time.Hour) == 0 {
+				kept = fmt.Sprintf("%dd", d/(24*time.Hour))
+			}
+		}
+		t.row(c.For, cells, fmt.Sprint(c.Waiting), fmt.Sprint(c.Refused), limit(float64(c.Default.Memory), float64(c.Max.Memory), bytes), limit(c.Default.CPUs, c.Max.CPUs, number),
+			limit(float64(c.Default.PIDs), float64(c.Max.PIDs), number), limit(float64(c.Default.Disk), float64(c.Max.Disk), bytes), limit(float64(c.Default.Egress), float64(c.Max.Egress), bytes), kept, c.By)
+	}
+	t.flush()
 }
 
 // fewStats is how many cells a person is told of at a terminal.

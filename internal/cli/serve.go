@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ type ServeRequest struct {
 	Cert, Key  string   // files; "" for a certificate of the daemon's own
 	FirstScope string   // of the token that is made when there is none; "" for none
 	Limits     ServeLimits
+	Ceilings   string   // the operator's file of ceilings; "" for where it usually is
 	BuildAllow []string // what builds of templates through the E2B API may reach: see --allow of run
 
 	Say func(format string, args ...any) // tells the user what happens later
@@ -67,6 +69,12 @@ one that answers at a TCP address goes on, and this one does not start.`,
 			default:
 				return usage("--first-token takes read, run, admin or none, not %q", r.FirstScope)
 			}
+			if r.Ceilings != "" {
+				var err error
+				if r.Ceilings, err = filepath.Abs(r.Ceilings); err != nil {
+					return err
+				}
+			}
 			if !cmd.Flags().Changed("min-free") {
 				r.Limits.Free = 0 // less on a small disk
 			}
@@ -92,6 +100,7 @@ one that answers at a TCP address goes on, and this one does not start.`,
 	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM; readable by its owner alone")
 	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
 	f.StringSliceVar(&r.BuildAllow, "build-allow", nil, "what the steps of E2B's Template.build may reach: HOST[:PORT], *.HOST or @PRESET such as @pypi, @npm, @debian, @github; repeatable. Without, nothing")
+	f.StringVar(&r.Ceilings, "ceilings", "", "file that says what cells of each door, token and label may have; without, /etc/pando/ceilings.yaml if it is there")
 	LimitFlags(f, &r.Limits)
 	complete(c, "first-token", "read", "run", "admin", "none")
 	return c

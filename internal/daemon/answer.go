@@ -174,6 +174,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 func writeError(w http.ResponseWriter, err error) {
 	e := errorOf(err)
+	if cell.KindOf(err) == cell.Limited {
+		w.Header().Set("Retry-After", strconv.Itoa(cell.RetryAfter(err)))
+	}
 	writeJSON(w, api.ReasonOf(e.Kind).Status, e)
 }
 

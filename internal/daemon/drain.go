@@ -56,6 +56,7 @@ func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
 	d.mu.Lock()
 	d.draining = !req.Undo
 	d.mu.Unlock()
+	d.cfg.Engine.Drain(!req.Undo)
 	d.cfg.Log.Info("drain", "on", !req.Undo)
 	return d.getDaemon(w, r)
 }

@@ -283,7 +283,7 @@ func turnAway(w http.ResponseWriter, err error) {
 	h := w.Header()
 	switch cell.KindOf(err) {
 	case cell.Limited:
-		h.Set("Retry-After", strconv.Itoa(1))
+		h.Set("Retry-After", strconv.Itoa(cell.RetryAfter(err)))
 	case cell.Unauthenticated, cell.TooLarge:
 		h.Set("Connection", "close")
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(2 * time.Second))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pando-dev/pando/api"
@@ -69,6 +70,9 @@ func refuse(w http.ResponseWriter, status int, message string) {
 func (f *Front) Refuse(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
 func fail(w http.ResponseWriter, err error) {
+	if cell.KindOf(err) == cell.Limited {
+		w.Header().Set("Retry-After", strconv.Itoa(cell.RetryAfter(err)))
+	}
 	refuse(w, statusOf(err), sentence(err))
 }
 

@@ -131,7 +131,7 @@ func newFront(cfg Config, all *common) *Front {
 // theirs, has that sandbox.
 func (f *Front) as(r *http.Request) *Front {
 	p, _ := access.From(r.Context())
-	if p.Token == "" || p.Bounds == nil && p.MayNameHost() {
+	if p.Token == "" {
 		return f
 	}
 	f.mu.Lock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
 )
 
 // templateBase is the template that every client asks for by default. It and
@@ -24,7 +25,7 @@ var baseTemplates = []string{templateBase, "code-interpreter-v1", "code-interpre
 // make makes a sandbox of what is asked for: a pando template, a template that was
 // built here, a snapshot, or the base.
 func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]string, lease api.LeaseRequest) (api.Cell, error) {
-	e := f.cfg.Engine
+	e := f.cfg.Engine.For(labels)
 	name := labels[labelTemplate]
 	env := envOf(req.EnvVars)
 	var c api.Cell
@@ -32,7 +33,7 @@ func (f *Front) make(ctx context.Context, req *createRequest, labels map[string]
 	switch {
 	case e.HasTemplate(name):
 		if err = f.unasked(req, name); err == nil {
-			c, err = f.ofTemplate(ctx, name)
+			c, err = ofTemplate(ctx, e, name)
 		}
 	case slices.Contains(baseTemplates, name):
 		place := e.HomePlace(home)
@@ -110,8 +111,8 @@ func envOf(vars map[string]string) (env []string) {
 }
 
 // ofTemplate makes a cell of a pando template.
-func (f *Front) ofTemplate(ctx context.Context, name string) (api.Cell, error) {
-	res, err := f.cfg.Engine.ForkTemplate(ctx, name, api.WarmForkRequest{Count: 1}, nil)
+func ofTemplate(ctx context.Context, e *engine.View, name string) (api.Cell, error) {
+	res, err := e.ForkTemplate(ctx, name, api.WarmForkRequest{Count: 1}, nil)
 	if err != nil {
 		return api.Cell{}, err
 	}

@@ -61,7 +61,7 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 func (e *Engine) spec(c *Cell, mounts []cell.Mount) cell.Spec {
 	s := cell.Spec{
 		ID: c.ID, Family: c.Family, Hostname: hostname(c), User: c.Setup.User, Kernel: c.Setup.Kernel, Mounts: mounts, Workdir: c.Source,
-		Limits: c.Setup.Limits, Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
+		Limits: c.limits(), Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
 	}
 	if c.Gen != nil {
 		s.Layer = c.Gen.Layer

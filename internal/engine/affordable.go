@@ -22,7 +22,7 @@ func (u *unaffordable) Error() string {
 // holes cost a cell nothing and us, who digest them, a lifetime. Twice, because
 // a limit that is only accounted for may be overrun by the last thing written.
 func affordable(ctx context.Context, p workspace.Provider, c *Cell) error {
-	limit := c.Setup.Limits.Disk
+	limit := c.limits().Disk
 	if limit <= 0 {
 		return nil
 	}

@@ -95,7 +95,7 @@ func (e *Engine) mayBuild(ctx context.Context, name string) (context.Context, fu
 			n = 0 // it takes its place
 		}
 	}
-	return v.making(ctx, n)
+	return v.making(ctx, n, nil)
 }
 
 // bound returns a context that ends with the request and with the daemon.

@@ -22,7 +22,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	ctx, a := e.act(ctx, "create", "")
 	defer a.over(&err)
 	id := cell.NewID()
-	p, err := e.planCreate(&req, id)
+	p, err := e.planCreate(viewOf(ctx), &req, id)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -99,7 +99,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 
 // planCreate checks everything about a request for a cell that can be checked
 // without work. A cell without a name is called by its id, which no other has.
-func (e *Engine) planCreate(req *api.CreateRequest, id cell.ID) (*runPlan, error) {
+func (e *Engine) planCreate(by *View, req *api.CreateRequest, id cell.ID) (*runPlan, error) {
 	const opName = "engine.Create"
 	if req.Name == "" {
 		req.Name = string(id)
@@ -136,7 +136,11 @@ func (e *Engine) planCreate(req *api.CreateRequest, id cell.ID) (*runPlan, error
 	case req.Place != "":
 		return nil, cell.Errorf(cell.Invalid, opName, "leave out place, or from", "cannot create cell %s: a source is seen where it lies", req.Name)
 	}
-	return e.All().planFrom(run, empty)
+	v := e.All()
+	if by != nil { // who asks is looked at elsewhere
+		v.door, v.tokenName, v.asked = by.door, by.tokenName, by.caller(req.Labels).Labels
+	}
+	return v.planFrom(run, empty)
 }
 
 // HomePlace is where a workspace without a source can be shown that programs

@@ -22,10 +22,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
@@ -57,6 +59,7 @@ type Config struct {
 	Resolvers   []string      // DNS servers that gateways ask, "address:port"; none: the host's
 	Proxy       *cell.Proxy   // the host's way out; nil: gateways dial by themselves
 	Roots       string        // certificates (PEM) that gateways trust besides the host's
+	Ceilings    *ceiling.Set  // what callers may have; nil: whatever they ask for
 	MaxCells    int           // how many cells there may be; 0: DefaultCells
 	MaxState    int64         // bytes that the state may hold before the oldest of what is no longer needed is removed; 0: a tenth of its file system
 	MinFree     int64         // bytes of the state's file system below which nothing new is made; 0: DefaultFree
@@ -99,6 +102,10 @@ type Engine struct {
 	// leasing is held while the record of a lease is changed. It stands before
 	// mu and registry.mu.
 	leasing sync.Mutex
+
+	ceilings atomic.Pointer[ceiling.Set]
+	queue    queue
+	draining atomic.Bool // no new cells are made
 
 	hostHas func() (needs, error) // what forks may use of the host now
 
@@ -175,6 +182,8 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	e.hostHas = e.hostHasNow
+	e.ceilings.Store(cfg.Ceilings)
+	e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
 		reg.close()
 		return nil, err

@@ -114,6 +114,9 @@ type place struct {
 	until  time.Time
 }
 
+// takesPart reports whether a cell counts among those there are at once.
+func (p *place) takesPart() bool { return p != nil && p.listed && p.class != classPaused }
+
 func newIndex(walked *atomic.Int64) *index {
 	x := &index{walked: walked,
 		places: map[cell.ID]*place{}, labels: map[label]*shelf{}, owners: map[string]int{}, active: map[scope]int{}, states: map[standingKey]int{},
@@ -241,6 +244,9 @@ func (r *registry) reindex(id cell.ID) {
 	if now != nil {
 		r.x.places[id] = now
 		r.x.put(now, true)
+	}
+	if old.takesPart() && !now.takesPart() {
+		r.freed()
 	}
 }
 

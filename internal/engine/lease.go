@@ -327,6 +327,24 @@ func (e *Engine) leaseView(id cell.ID) (labels map[string]string, v *api.Lease) 
 // LeasedEnv is what a cell's maker wants every command in it to find.
 func (e *Engine) LeasedEnv(id cell.ID) []string { return e.leasedEnv(id) }
 
+// labelsOf are the labels that a fork of a cell has.
+func (e *Engine) labelsOf(id cell.ID) map[string]string {
+	l := e.reg.lease(id)
+	if l == nil {
+		return nil
+	}
+	return inheritable(l.Labels)
+}
+
+// labelsOfTemplate are the labels that a fork of a template has.
+func (e *Engine) labelsOfTemplate(name string) map[string]string {
+	t, err := e.reg.template(name)
+	if err != nil {
+		return nil
+	}
+	return e.labelsOf(t.Cell)
+}
+
 // User is who works in cells.
 func (e *Engine) User() cell.User { return e.cfg.User }
 
@@ -345,5 +363,5 @@ func (e *Engine) Limits(id cell.ID) cell.Limits {
 	if err != nil {
 		return cell.Limits{}
 	}
-	return c.Setup.Limits
+	return c.limits()
 }

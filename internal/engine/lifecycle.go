@@ -502,7 +502,7 @@ func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 	if err != nil {
 		return api.Stats{}, err
 	}
-	s := api.Stats{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.Setup.Limits.Memory}
+	s := api.Stats{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.limits().Memory}
 	if n, err := workspace.DiskUse(e.private(c.ID)); err == nil {
 		s.Disk = n
 	}

@@ -32,9 +32,9 @@ func viewOf(ctx context.Context) *View {
 	return v
 }
 
-// making returns a context in which v, which may be nil, may make n cells, and what
-// gives back those that it did not make.
-func (v *View) making(ctx context.Context, n int) (context.Context, func(), error) {
+// making returns a context in which v, which may be nil, may make n cells with labels, and
+// what gives back those that it did not make. It waits while there are too many at once.
+func (v *View) making(ctx context.Context, n int, labels map[string]string) (context.Context, func(), error) {
 	if v == nil {
 		return ctx, func() {}, nil
 	}
@@ -46,9 +46,10 @@ func (v *View) making(ctx context.Context, n int) (context.Context, func(), erro
 		limit = v.bounds.MaxCells
 	}
 	w := *v
+	w.bounded = v.ceilings(labels)
 	var done func()
 	var err error
-	if w.claim, done, err = v.e.reg.claim(v.token, n, limit, v.e.cfg.MaxCells); err != nil {
+	if w.claim, done, err = v.e.admit(ctx, claiming{v.caller(labels), n, limit, v.e.cfg.MaxCells, w.bounded.Counts}); err != nil {
 		return ctx, nil, err
 	}
 	return w.with(ctx), done, nil
@@ -56,45 +57,6 @@ func (v *View) making(ctx context.Context, n int) (context.Context, func(), erro
 
 // DefaultCells is how many cells there may be, when nothing is said.
 const DefaultCells = 100_000
-
-// A claim is a number of cells that somebody may make.
-type claim struct {
-	token string
-	n     int
-	made  map[cell.ID]bool // those of them that are recorded
-}
-
-// claim reserves n cells for a token that may have limit, of all that there may be:
-// those that there are, and those that are reserved, together. limit 0 is none.
-func (r *registry) claim(token string, n, limit, all int) (*claim, func(), error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	have, total := 0, r.alive
-	if limit > 0 {
-		have = r.made(token)
-	}
-	for c := range r.claims {
-		left := c.n - len(c.made)
-		if total += left; c.token == token {
-			have += left
-		}
-	}
-	if n > all-total {
-		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more (pando ls), or raise the limit: pando serve --max-cells",
-			"cannot make %s: there may be %d in all, and there are %d", counted(n, "cell"), all, total)
-	}
-	if limit > 0 && n > limit-have {
-		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more, or use a token with a higher --max-cells",
-			"cannot make %s: the token may have %d at a time, and has %d", counted(n, "cell"), limit, have)
-	}
-	c := &claim{token: token, n: n, made: map[cell.ID]bool{}}
-	r.claims[c] = true
-	return c, func() {
-		r.mu.Lock()
-		delete(r.claims, c)
-		r.mu.Unlock()
-	}, nil
-}
 
 // made counts the cells of a token. The caller holds r.mu.
 func (r *registry) made(token string) (n int) {
@@ -118,7 +80,7 @@ func (v *View) Own(id cell.ID) bool {
 func (v *View) sign(l *Lease, template bool) {
 	v.label(l)
 	if v != nil {
-		l.Owner = v.token
+		l.Owner, l.Door = v.token, v.door
 	}
 	if !template {
 		v.shorten(l, l.Since)
@@ -157,11 +119,14 @@ func (r *registry) withLeases(objects []any) []any {
 		if !ok || c.made == nil && c.Parent == nil && c.heir == "" {
 			continue
 		}
+		if c.Ceiling == nil {
+			c.Ceiling = c.made.most()
+		}
 		if slices.ContainsFunc(objects, func(o any) bool { l, ok := o.(*Lease); return ok && l.Cell == c.ID }) {
 			continue
 		}
 		labels, known := r.inherited(c)
-		if known || (c.made == nil || c.made.token == "") && len(labels) == 0 {
+		if known || (c.made == nil || c.made.token == "" && c.made.door == "") && len(labels) == 0 {
 			continue
 		}
 		l := &Lease{Cell: c.ID, Since: time.Now().UTC(), Then: api.LeasePause, Labels: labels}
@@ -186,9 +151,14 @@ func (r *registry) inherited(c *Cell) (labels map[string]string, known bool) {
 	if from == nil {
 		return nil, false
 	}
-	labels = maps.Clone(from.Labels)
+	return inheritable(from.Labels), false
+}
+
+// inheritable are labels without those of other doors.
+func inheritable(labels map[string]string) map[string]string {
+	labels = maps.Clone(labels)
 	maps.DeleteFunc(labels, func(k, _ string) bool { return strings.Contains(k, ":") })
-	return labels, false
+	return labels
 }
 
 // parent is the cell that c was forked from; "" for none.

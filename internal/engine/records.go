@@ -84,6 +84,9 @@ type Cell struct {
 	// forks have in common; zero: they are here.
 	Shared cell.Digest `json:"shared,omitzero"`
 
+	// Ceiling is what the cell may use at most, by the ceilings of who made it.
+	Ceiling *cell.Limits `json:"ceiling,omitempty"`
+
 	// What commands in it get; set when it is made.
 	Setup Setup `json:"setup,omitzero"`
 	// Of a cell that is being made, and in no record: who makes it, and the cell

@@ -57,6 +57,7 @@ type registry struct {
 	claims      map[*claim]bool // cells that are going to be made: see claim
 	appended    int64           // bytes since the last rewrite
 	x           *index
+	free        chan struct{} // closed when there may be room for another claim
 
 	walked *atomic.Int64 // records and entries of the index that walks have visited, for tests
 }
@@ -67,7 +68,7 @@ const rewriteAfter = 16 << 20
 func openRegistry(fsys durable.FS, name string, h home.Home) (*registry, error) {
 	walked := new(atomic.Int64)
 	r := &registry{
-		home: h, walked: walked, x: newIndex(walked),
+		home: h, walked: walked, x: newIndex(walked), free: make(chan struct{}),
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
@@ -96,7 +97,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	}()
 	if p.cell == nil {
 		var done func()
-		if ctx, done, err = viewOf(ctx).making(ctx, 1); err != nil {
+		if ctx, done, err = viewOf(ctx).making(ctx, 1, nil); err != nil {
 			return api.Run{}, err
 		}
 		defer done()
@@ -186,7 +187,8 @@ type runPlan struct {
 	image     image.Name
 	kernel    string // of its machine; "": none was asked for
 	policy    policy.Result
-	notes     []string // about policies that are not in force
+	ceilings  ceiling.Bounds // of who asks, for a cell that is to be made
+	notes     []string       // about policies that are not in force
 	with      secret.With
 	onFailure string
 	onSuccess string
@@ -319,6 +321,9 @@ func (p *runPlan) letIn(source string) error {
 
 // planGovernance is Engine.planGovernance, for a caller who sees the same files.
 func (v *View) planGovernance(p *runPlan) error {
+	if p.cell == nil {
+		p.ceilings = v.ceilings(nil)
+	}
 	if err := v.e.planGovernance(p); err != nil {
 		return err
 	}
@@ -332,6 +337,9 @@ func (e *Engine) planGovernance(p *runPlan) error {
 		source = ""
 	}
 	eff, err := e.effectivePolicy(p.req, source)
+	if err == nil {
+		err = withinCeilings(&eff.Result, p.req.PolicyName, p.ceilings)
+	}
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -34,6 +35,12 @@ type View struct {
 	token  string
 	bounds *access.Bounds // nil: nothing binds the caller
 	claim  *claim         // of the request under way
+	// door is by which the caller comes, see package ceiling; "" for the engine's own work.
+	// tokenName is the token's name, asked are labels of what a request is for, and bounded
+	// is what holds for the request under way.
+	door, tokenName string
+	asked           map[string]string
+	bounded         ceiling.Bounds
 	// here and process: see access.Principal.
 	here    bool
 	process int
@@ -47,7 +54,7 @@ func (e *Engine) All() *View { return &View{e: e} }
 
 // As is the engine as a caller has it.
 func (v *View) As(p access.Principal) *View {
-	own := &View{e: v.e, token: p.Token, bounds: p.Bounds, here: p.Here, process: p.Process}
+	own := &View{e: v.e, token: p.Token, tokenName: p.Name, bounds: p.Bounds, here: p.Here, process: p.Process, door: cmp.Or(v.door, doorOf(p))}
 	switch {
 	case p.MayNameHost():
 	case p.Token == "":
@@ -344,80 +351,9 @@ func (v *View) Cell(id cell.ID) (api.Cell, error) {
 	return cellOn(v, id, func() (api.Cell, error) { return v.e.Cell(id) })
 }
 
-// Cells lists the cells there are that a query asks for, newest first, and says where
-// the rest begins; "" when that is all.
-func (v *View) Cells(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.cellView) }
-
 // Record: see Engine.
 func (v *View) Record(id cell.ID) (api.Cell, error) {
 	return cellOn(v, id, func() (api.Cell, error) { return v.e.Record(id) })
-}
-
-// Records is Record of the cells that a query asks for. As Cells.
-func (v *View) Records(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.recordView) }
-
-func (v *View) listed(q Query, view func(*Cell) api.Cell) ([]api.Cell, string, error) {
-	list, next, err := v.e.reg.find(q, v.required())
-	out := []api.Cell{}
-	for _, c := range list {
-		out = append(out, view(&c))
-	}
-	return v.shownAll(out), next, err
-}
-
-// Marked lists the checkpoints whose messages begin with mark, of the cells there are, newest first.
-func (v *View) Marked(mark string) []api.Checkpoint {
-	out := []api.Checkpoint{}
-	for _, k := range v.e.reg.marked(mark) {
-		if c, err := v.cell(k.Cell); err == nil {
-			out = append(out, v.e.checkpointView(&k, &c))
-		}
-	}
-	return out
-}
-
-// CheckpointOf is the checkpoint with an id, of a cell that is not removed.
-func (v *View) CheckpointOf(id cell.CheckpointID) (api.Checkpoint, error) {
-	k, err := v.e.reg.checkpoint(id)
-	if err != nil {
-		return api.Checkpoint{}, err
-	}
-	c, err := v.cell(k.Cell)
-	if err != nil || k.Gone || c.State == cell.Removed {
-		return api.Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "", "no checkpoint %s", clip(string(id)))
-	}
-	return v.e.checkpointView(&k, &c), nil
-}
-
-// Running counts the cells with a label that are neither paused nor being made.
-func (v *View) Running(label string) int {
-	return v.e.reg.count(classRunning, v.required(), label)
-}
-
-// Standing counts the cells there are, by state and backend.
-func (v *View) Standing() map[[2]string]int {
-	out := map[[2]string]int{}
-	if !v.restricted() {
-		v.e.reg.mu.RLock()
-		defer v.e.reg.mu.RUnlock()
-		for k, n := range v.e.reg.x.states {
-			out[[2]string{k.state, k.backend}] = n
-		}
-		return out
-	}
-	list, _, _ := v.e.reg.find(Query{}, v.required())
-	for _, c := range list {
-		out[[2]string{string(c.State), c.Backend}]++
-	}
-	return out
-}
-
-// required are the labels of what the caller sees; nil for everything.
-func (v *View) required() map[string]string {
-	if !v.restricted() {
-		return nil
-	}
-	return v.bounds.Labels
 }
 
 // Limits: see Engine.
@@ -447,7 +383,7 @@ func (v *View) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell, e
 	if err := v.mayImport(req.From, req.Upload); err != nil {
 		return api.Cell{}, err
 	}
-	ctx, done, err := v.making(ctx, 1)
+	ctx, done, err := v.making(ctx, 1, req.Labels)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -488,7 +424,14 @@ func (v *View) Park(ctx context.Context, id cell.ID) (bool, error) {
 
 // Unpark: see Engine.
 func (v *View) Unpark(ctx context.Context, id cell.ID) (bool, error) {
-	return entered(v, id, func() (bool, error) { return v.e.Unpark(ctx, id) })
+	return entered(v, id, func() (was bool, err error) {
+		done, err := v.goingOn(ctx, id)
+		if err != nil {
+			return false, err
+		}
+		defer done()
+		return v.e.Unpark(ctx, id)
+	})
 }
 
 // Pause: see Engine.
@@ -501,7 +444,14 @@ func (v *View) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
 	if err := v.Enter(id); err != nil {
 		return api.Cell{}, err
 	}
-	return cellOn(v, id, func() (api.Cell, error) { return v.e.Resume(ctx, id) })
+	return cellOn(v, id, func() (api.Cell, error) {
+		done, err := v.goingOn(ctx, id)
+		if err != nil {
+			return api.Cell{}, err
+		}
+		defer done()
+		return v.e.Resume(ctx, id)
+	})
 }
 
 // Stop: see Engine.
@@ -544,6 +494,7 @@ func (v *View) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
 // AllStats: see Engine.
 func (v *View) AllStats(ctx context.Context) (api.Overview, error) {
 	out, err := v.e.AllStats(ctx)
+	out.Ceilings, out.Waiting = v.Ceilings()
 	if err != nil || !v.restricted() {
 		return out, err
 	}
@@ -633,7 +584,7 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 		if err := v.e.roomy(); err != nil {
 			return api.ForkResult{}, err
 		}
-		ctx, done, err := v.making(ctx, max(req.Count, 1))
+		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
 		if err != nil {
 			return api.ForkResult{}, err
 		}
@@ -647,7 +598,7 @@ func (v *View) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (api.F
 // Branch: see Engine.
 func (v *View) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) (api.BranchResult, error) {
 	return entered(v, id, func() (api.BranchResult, error) {
-		ctx, done, err := v.making(ctx, max(req.Count, 1))
+		ctx, done, err := v.making(ctx, max(req.Count, 1), v.e.labelsOf(id))
 		if err != nil {
 			return api.BranchResult{}, err
 		}

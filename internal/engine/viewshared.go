@@ -86,7 +86,7 @@ func (v *View) ForkTemplate(ctx context.Context, name string, req api.WarmForkRe
 	if !req.DryRun {
 		var done func()
 		var err error
-		if ctx, done, err = v.making(ctx, max(req.Count, 1)); err != nil {
+		if ctx, done, err = v.making(ctx, max(req.Count, 1), v.e.labelsOfTemplate(name)); err != nil {
 			return api.WarmForkResult{Template: name, Forks: []api.WarmFork{}}, err
 		}
 		defer done()

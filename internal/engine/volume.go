@@ -60,7 +60,7 @@ func (e *Engine) beginJoined(ctx context.Context, c *Cell, p workspace.Provider,
 		return g, err
 	}
 	limit := workspace.MaxJoinedBytes
-	if disk := c.Setup.Limits.Disk; disk > 0 {
+	if disk := c.limits().Disk; disk > 0 {
 		limit = min(limit, disk/8)
 	}
 	groups, _, err := t.Joinable(limit)
@@ -86,7 +86,7 @@ func (e *Engine) beginJoined(ctx context.Context, c *Cell, p workspace.Provider,
 func (e *Engine) giveVolume(ctx context.Context, c *Cell) error {
 	asked := slices.Contains(c.Setup.Asked, "disk")
 	if c.Volume > 0 {
-		if asked && c.Setup.Limits.Disk != c.Volume {
+		if asked && c.limits().Disk != c.Volume {
 			return cell.Errorf(cell.Conflict, "engine.volume", "leave out --disk, or work in a new cell",
 				"cell %s has a disk of %s, which cannot change", c.Title(), policy.FormatSize(c.Volume))
 		}
@@ -107,10 +107,10 @@ func (e *Engine) giveVolume(ctx context.Context, c *Cell) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil // it has written things already, which would be covered
 	}
-	if err := volume.Make(ctx, dir, c.Setup.Limits.Disk); err != nil {
+	if err := volume.Make(ctx, dir, c.limits().Disk); err != nil {
 		return full(err)
 	}
-	c.Volume = c.Setup.Limits.Disk
+	c.Volume = c.limits().Disk
 	return nil
 }
 

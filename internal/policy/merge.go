@@ -233,8 +233,13 @@ func (l *Limits) take(name string, from Limits) {
 	}
 }
 
-// get is a limit as a number; more of it is wider.
-func (l Limits) get(name string) float64 {
+// Set sets one limit, by its name in policies.
+func (l *Limits) Set(name string, v float64) {
+	l.take(name, Limits{CPUs: v, Memory: int64(v), PIDs: int64(v), Disk: int64(v), Timeout: int64(v), Egress: int64(v), Forks: int64(v), Execs: int64(v)})
+}
+
+// Get is a limit as a number; more of it is wider.
+func (l Limits) Get(name string) float64 {
 	switch name {
 	case "cpus":
 		return l.CPUs
@@ -256,7 +261,7 @@ func (l Limits) get(name string) float64 {
 	return 0
 }
 
-func wider(limit string, a, b Limits) bool { return a.get(limit) > b.get(limit) }
+func wider(limit string, a, b Limits) bool { return a.Get(limit) > b.Get(limit) }
 
 func (m *merger) approvals(l Layer) error {
 	f := l.File

@@ -1,0 +1,439 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// Admission: a request that makes cells claims them first. Beyond how many there may be at
+// once it waits in a queue, for a while, and is refused then with what is in use and who
+// said so. See package ceiling for what holds for whom.
+
+// At is the engine as those have it who come by a door.
+func (v *View) At(door string) *View {
+	own := *v
+	own.door = door
+	return &own
+}
+
+// doorOf is by which door a caller came.
+func doorOf(p access.Principal) string {
+	switch {
+	case p.Door != "":
+		return p.Door
+	case p.Here && p.Token == "":
+		return ceiling.Local
+	}
+	return ceiling.REST
+}
+
+// For is the engine for a request for cells with labels: what holds for those labels holds
+// for it.
+func (v *View) For(labels map[string]string) *View {
+	own := *v
+	own.asked = labels
+	return &own
+}
+
+// caller is who asks, for cells that also carry labels.
+func (v *View) caller(labels map[string]string) ceiling.Caller {
+	all := maps.Clone(labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, v.asked)
+	maps.Copy(all, v.required())
+	return ceiling.Caller{Door: v.door, Token: v.token, TokenName: v.tokenName, Labels: all}
+}
+
+// ceilings are what holds for the caller; nothing for nil.
+func (v *View) ceilings(labels map[string]string) ceiling.Bounds {
+	if v == nil {
+		return ceiling.Bounds{}
+	}
+	return v.e.ceilings.Load().For(v.caller(labels))
+}
+
+// ReadCeilings reads the operator's file of ceilings, over what is built in. path is "" for
+// where it usually is, which may not be there.
+func ReadCeilings(path string, h policy.Host) (*ceiling.Set, error) {
+	text, err := readPolicy(cmp.Or(path, ceiling.Path), false)
+	switch {
+	case path == "" && errors.Is(err, fs.ErrNotExist):
+		return ceiling.BuiltIn(h), nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, cell.Errorf(cell.NotFound, "engine.ReadCeilings", "", "cannot read ceilings %s: no such file", path)
+	case err != nil:
+		return nil, err
+	}
+	return ceiling.Parse(cmp.Or(path, ceiling.Path), text, h)
+}
+
+// SetCeilings puts other ceilings in force: for what is made from now on, and for how many
+// cells there are at once.
+func (e *Engine) SetCeilings(s *ceiling.Set) {
+	e.ceilings.Store(s)
+	e.reg.mu.Lock()
+	e.reg.freed()
+	e.reg.mu.Unlock()
+}
+
+// withinCeilings brings limits that were made of policies within a caller's ceilings: what nobody
+// asked for is the door's default, and no limit is above its maximum. What the request
+// itself asks for beyond that is refused.
+func withinCeilings(r *policy.Result, ownPolicy string, b ceiling.Bounds) error {
+	for _, name := range ceiling.Names() {
+		now, origin := r.Limits.Get(name), r.Origins.Lines["limits."+name]
+		d, most := b.Default.Get(name), b.Max.Get(name)
+		if d > 0 && !slices.Contains(r.Asked, name) && (now == 0 || d < now) {
+			r.Limits.Set(name, d)
+			r.Origins.Lines["limits."+name] = b.DefaultBy[name]
+			now = d
+		}
+		if most == 0 || now > 0 && now <= most {
+			continue
+		}
+		if now > 0 && (strings.HasPrefix(origin, "--") || ownPolicy != "" && strings.HasPrefix(origin, ownPolicy+":")) {
+			return cell.Errorf(cell.Denied, "engine.ceiling", fmt.Sprintf("ask for %s at most", ceiling.Text(name, most)),
+				"cannot allow %s of %s: the ceiling is %s (%s)", name, ceiling.Text(name, now), ceiling.Text(name, most), b.By[name])
+		}
+		r.Limits.Set(name, most)
+		r.Origins.Lines["limits."+name] = b.By[name]
+	}
+	return nil
+}
+
+// most are the limits that no cell of the caller's is above; nil when there are none.
+func (v *View) most() *cell.Limits {
+	if v == nil || v.bounded.Max == (ceiling.Limits{}) {
+		return nil
+	}
+	m := v.bounded.Max
+	return &cell.Limits{CPUs: m.CPUs, Memory: m.Memory, PIDs: m.PIDs, Disk: m.Disk}
+}
+
+// limits are what a cell may use: what its policy says, and no more than the ceilings of
+// who made it.
+func (c *Cell) limits() cell.Limits {
+	l, most := c.Setup.Limits, c.Ceiling
+	if most == nil && c.made != nil {
+		most = c.made.most()
+	}
+	if most == nil {
+		return l
+	}
+	l.CPUs, l.Memory, l.PIDs, l.Disk = least(l.CPUs, most.CPUs), least(l.Memory, most.Memory), least(l.PIDs, most.PIDs), least(l.Disk, most.Disk)
+	return l
+}
+
+// least is the lower of two limits, of which 0 is none.
+func least[T cmp.Ordered](a, b T) T {
+	var none T
+	if a == none || b != none && b < a {
+		return b
+	}
+	return a
+}
+
+// A claim is a number of cells that somebody may make.
+type claim struct {
+	ceiling.Caller
+	n    int
+	made map[cell.ID]bool // those of them that are recorded
+}
+
+// left is how many are not made yet.
+func (c *claim) left() int { return c.n - len(c.made) }
+
+// claiming is what a claim is asked for with.
+type claiming struct {
+	caller ceiling.Caller
+	n      int
+	made   int // how many cells the token may have made; 0 for any number
+	all    int // how many there may be in all; 0 when the cells are there already
+	counts []ceiling.Count
+}
+
+// occupied is why a claim has to wait: as many cells are there at once as may be.
+type occupied struct {
+	count ceiling.Count
+	used  int
+	n     int
+}
+
+func (o *occupied) Error() string {
+	return fmt.Sprintf("cannot make %s: there may be %d at once (%s), and there are %d", counted(o.n, "cell"), o.count.Most, o.count.By, o.used)
+}
+
+// claim reserves cells: those that there are, and those that are reserved, together are
+// within what q says. An error that is *occupied may be gone when a cell ends.
+func (r *registry) claim(q claiming) (*claim, func(), error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	have, total := r.x.owners[q.caller.Token], r.alive
+	for c := range r.claims {
+		if total += c.left(); c.Token == q.caller.Token {
+			have += c.left()
+		}
+	}
+	if q.all > 0 && q.n > q.all-total {
+		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more (pando ls), or raise the limit: pando serve --max-cells",
+			"cannot make %s: there may be %d in all, and there are %d", counted(q.n, "cell"), q.all, total)
+	}
+	if q.made > 0 && q.n > q.made-have {
+		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more, or use a token with a higher --max-cells",
+			"cannot make %s: the token may have %d at a time, and has %d", counted(q.n, "cell"), q.made, have)
+	}
+	for _, x := range q.counts {
+		if used := r.used(x); q.n > x.Most-used {
+			return nil, nil, &occupied{x, used, q.n}
+		}
+	}
+	c := &claim{Caller: q.caller, n: q.n, made: map[cell.ID]bool{}}
+	r.claims[c] = true
+	return c, sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.claims, c)
+		r.freed()
+	}), nil
+}
+
+// used is how many cells of a scope there are at once: those that are not paused, and
+// those that are claimed. The caller holds r.mu.
+func (r *registry) used(x ceiling.Count) (n int) {
+	mine := func(*claim) bool { return false }
+	switch x.Scope.Kind {
+	case "door":
+		n, mine = r.x.active[scope{door: x.Scope.Name}], func(c *claim) bool { return c.Door == x.Scope.Name }
+	case "token":
+		n, mine = r.x.active[scope{token: x.Token}], func(c *claim) bool { return c.Token == x.Token }
+	case "label":
+		l := label{}
+		l.name, l.value = cutLabel(x.Scope.Name)
+		if s := r.x.labels[l]; s != nil {
+			n = s[classRunning].Len() + s[classMaking].Len()
+		}
+		mine = func(c *claim) bool { v, ok := c.Labels[l.name]; return ok && v == l.value }
+	}
+	for c := range r.claims {
+		if mine(c) {
+			n += c.left()
+		}
+	}
+	return n
+}
+
+// freed wakes who waits for a claim. The caller holds r.mu.
+func (r *registry) freed() {
+	close(r.free)
+	r.free = make(chan struct{})
+}
+
+// queue are the requests that wait for a claim, oldest first.
+type queue struct {
+	mu      sync.Mutex // guards what follows. It stands before registry.mu.
+	waiting []*waiter
+	refused map[ceiling.Scope]int64 // how many were refused, by whose ceiling
+	waited  map[ceiling.Scope]int64 // how many had to wait
+}
+
+type waiter struct{ counts []ceiling.Count }
+
+// behind is the count of a request in which another waits that came before; nil for none.
+// w is nil for one that does not wait yet.
+func (q *queue) behind(w *waiter, counts []ceiling.Count) *ceiling.Count {
+	for _, other := range q.waiting {
+		if other == w {
+			break
+		}
+		for i, x := range counts {
+			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == x.Scope && y.Token == x.Token }) {
+				return &counts[i]
+			}
+		}
+	}
+	return nil
+}
+
+// tryClaim claims cells unless another request waits for the same. full says why the
+// request has to wait.
+func (e *Engine) tryClaim(w *waiter, q claiming) (c *claim, done func(), full *occupied, err error) {
+	e.queue.mu.Lock()
+	defer e.queue.mu.Unlock()
+	if x := e.queue.behind(w, q.counts); x != nil {
+		e.reg.mu.RLock()
+		defer e.reg.mu.RUnlock()
+		return nil, nil, &occupied{*x, e.reg.used(*x), q.n}, nil
+	}
+	c, done, err = e.reg.claim(q)
+	if full, ok := err.(*occupied); ok {
+		return nil, nil, full, nil
+	}
+	return c, done, nil, err
+}
+
+// drained refuses to make cells while the daemon takes no new work.
+func (e *Engine) drained(n int) error {
+	if !e.draining.Load() {
+		return nil
+	}
+	return cell.Errorf(cell.Unavailable, "engine.admit", "ask another daemon, or have this one take work again: pando daemon drain --undo", "cannot make %s: the daemon takes no new work", counted(n, "cell"))
+}
+
+// admit claims cells, and waits for its turn as long as the queue allows.
+func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) {
+	if err := e.drained(q.n); err != nil {
+		return nil, nil, err
+	}
+	c, done, full, err := e.tryClaim(nil, q)
+	if full == nil {
+		return c, done, err
+	}
+	var limits ceiling.Queue
+	if s := e.ceilings.Load(); s != nil {
+		limits = s.Queue
+	}
+	w := &waiter{q.counts}
+	e.queue.mu.Lock()
+	n := len(e.queue.waiting)
+	enters := n < limits.Length && limits.Wait > 0 && q.n <= full.count.Most
+	if enters {
+		e.queue.waiting = append(e.queue.waiting, w)
+		e.queue.waited[full.count.Scope]++
+	}
+	e.queue.mu.Unlock()
+	if !enters {
+		why := fmt.Sprintf("%s for their turn, and no more may", counted(n, "request"))
+		if q.n > full.count.Most {
+			why = "so many can never be"
+		}
+		return nil, nil, e.turnedAway(full, why)
+	}
+	defer func() {
+		e.queue.mu.Lock()
+		e.queue.waiting = slices.DeleteFunc(e.queue.waiting, func(o *waiter) bool { return o == w })
+		e.queue.mu.Unlock()
+		e.reg.mu.Lock()
+		e.reg.freed() // the next may have room, too
+		e.reg.mu.Unlock()
+	}()
+	over := time.NewTimer(limits.Wait)
+	defer over.Stop()
+	for {
+		e.reg.mu.RLock()
+		free := e.reg.free
+		e.reg.mu.RUnlock()
+		if err := e.drained(q.n); err != nil {
+			return nil, nil, err
+		}
+		if c, done, full, err = e.tryClaim(w, q); full == nil {
+			return c, done, err
+		}
+		select {
+		case <-free:
+		case <-over.C:
+			return nil, nil, e.turnedAway(full, fmt.Sprintf("none ended in the %s that a request waits", limits.Wait))
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		case <-e.life.Done():
+			return nil, nil, errClosing
+		}
+	}
+}
+
+// goingOn claims room among the cells there are at once for a paused one. done gives it back,
+// when the cell itself is counted again, or is not to be.
+func (v *View) goingOn(ctx context.Context, id cell.ID) (done func(), err error) {
+	e := v.e
+	e.reg.mu.RLock()
+	p := e.reg.x.places[id]
+	e.reg.mu.RUnlock()
+	if p == nil || p.takesPart() {
+		return func() {}, nil
+	}
+	_, done, err = e.admit(ctx, claiming{caller: v.caller(p.labels), n: 1, counts: v.ceilings(p.labels).Counts})
+	return done, err
+}
+
+// turnedAway refuses a request for which there is no room, and says when it may be tried
+// again: when the next cell's time is over, in a minute at most.
+func (e *Engine) turnedAway(full *occupied, why string) error {
+	e.queue.mu.Lock()
+	e.queue.refused[full.count.Scope]++
+	e.queue.mu.Unlock()
+	after := 10 * time.Second
+	e.reg.mu.RLock()
+	if next, ok := e.reg.x.due.Min(); ok {
+		after = min(max(time.Until(next.until), time.Second), time.Minute)
+	}
+	e.reg.mu.RUnlock()
+	return &cell.Later{After: after, Err: cell.Errorf(cell.Limited, "engine.admit",
+		"try again later, remove or pause some, or raise `cells` of "+full.count.Scope.String()+" in the daemon's ceilings ("+ceiling.Path+", or pando serve --ceilings)", "%w; %s", full, why)}
+}
+
+// cutLabel cuts NAME=VALUE.
+func cutLabel(s string) (name, value string) {
+	name, value, _ = strings.Cut(s, "=")
+	return name, value
+}
+
+// Drain has the engine make no new cells, or make some again. What there is goes on.
+func (v *View) Drain(on bool) {
+	v.e.draining.Store(on)
+	v.e.reg.mu.Lock()
+	v.e.reg.freed()
+	v.e.reg.mu.Unlock()
+}
+
+// Ceilings are what the operator set, what is in use of it, and what was refused for it. To
+// a caller who is restricted to labels only what holds for them is told.
+func (v *View) Ceilings() (out []api.Ceiling, waiting int) {
+	e := v.e
+	s := e.ceilings.Load()
+	e.queue.mu.Lock()
+	defer e.queue.mu.Unlock()
+	me := v.caller(nil)
+	for _, w := range s.List() {
+		if v.restricted() && !w.Scope.Of(me) {
+			continue
+		}
+		c := api.Ceiling{For: w.Scope.String(), Default: limitsOf(w.Default), Max: limitsOf(w.Max), MaxCells: w.Cells, By: w.By,
+			Waited: e.queue.waited[w.Scope], Refused: e.queue.refused[w.Scope]}
+		if w.Keep > 0 {
+			c.Keep = w.Keep.String()
+		}
+		x := ceiling.Count{Scope: w.Scope, Token: w.Name}
+		if w.Kind == "token" && w.Name == v.tokenName {
+			x.Token = v.token
+		}
+		e.reg.mu.RLock()
+		c.Cells = e.reg.used(x)
+		e.reg.mu.RUnlock()
+		for _, other := range e.queue.waiting {
+			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == w.Scope }) {
+				c.Waiting++
+			}
+		}
+		out = append(out, c)
+	}
+	return out, len(e.queue.waiting)
+}
+
+func limitsOf(l ceiling.Limits) api.CeilingLimits {
+	return api.CeilingLimits{CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Disk: l.Disk, Egress: l.Egress}
+}

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// The View of lists and counts: what they cost is what they answer.
+
+// Cells lists the cells there are that a query asks for, newest first, and says where
+// the rest begins; "" when that is all.
+func (v *View) Cells(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.cellView) }
+
+// Records is Record of the cells that a query asks for. As Cells.
+func (v *View) Records(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.recordView) }
+
+func (v *View) listed(q Query, view func(*Cell) api.Cell) ([]api.Cell, string, error) {
+	list, next, err := v.e.reg.find(q, v.required())
+	out := []api.Cell{}
+	for _, c := range list {
+		out = append(out, view(&c))
+	}
+	return v.shownAll(out), next, err
+}
+
+// Marked lists the checkpoints whose messages begin with mark, of the cells there are, newest first.
+func (v *View) Marked(mark string) []api.Checkpoint {
+	out := []api.Checkpoint{}
+	for _, k := range v.e.reg.marked(mark) {
+		if c, err := v.cell(k.Cell); err == nil {
+			out = append(out, v.e.checkpointView(&k, &c))
+		}
+	}
+	return out
+}
+
+// CheckpointOf is the checkpoint with an id, of a cell that is not removed.
+func (v *View) CheckpointOf(id cell.CheckpointID) (api.Checkpoint, error) {
+	k, err := v.e.reg.checkpoint(id)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	c, err := v.cell(k.Cell)
+	if err != nil || k.Gone || c.State == cell.Removed {
+		return api.Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "", "no checkpoint %s", clip(string(id)))
+	}
+	return v.e.checkpointView(&k, &c), nil
+}
+
+// Running counts the cells with a label that are neither paused nor being made.
+func (v *View) Running(label string) int {
+	return v.e.reg.count(classRunning, v.required(), label)
+}
+
+// Standing counts the cells there are, by state and backend.
+func (v *View) Standing() map[[2]string]int {
+	out := map[[2]string]int{}
+	if !v.restricted() {
+		v.e.reg.mu.RLock()
+		defer v.e.reg.mu.RUnlock()
+		for k, n := range v.e.reg.x.states {
+			out[[2]string{k.state, k.backend}] = n
+		}
+		return out
+	}
+	list, _, _ := v.e.reg.find(Query{}, v.required())
+	for _, c := range list {
+		out[[2]string{string(c.State), c.Backend}]++
+	}
+	return out
+}
+
+// required are the labels of what the caller sees; nil for everything.
+func (v *View) required() map[string]string {
+	if !v.restricted() {
+		return nil
+	}
+	return v.bounds.Labels
+}

@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/policy"
+)
+
+// ceil puts ceilings in force.
+func (b *bed) ceil(text string) {
+	b.Helper()
+	s, err := ceiling.Parse("c.yaml", []byte("{version: 1, "+text+"}"), policy.Host{CPUs: 2, Memory: 24 << 30})
+	b.must(err)
+	b.SetCeilings(s)
+}
+
+func (b *bed) asks(v *View, name string, labels map[string]string) (api.Cell, error) {
+	return v.Create(b.ctx, api.CreateRequest{Name: name, Labels: labels, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
+}
+
+// X56: who comes by a program's door gets a part of the host, and no more when it asks.
+func TestX56LimitsOfADoor(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.ceil(`doors: {e2b: {max: {memory: 3G, egress: 5M}}}`)
+	e2b := b.All().At(ceiling.E2B)
+	c, err := b.asks(e2b, "mine", nil)
+	b.must(err)
+	rec, err := b.reg.cell(cell.ID(c.ID))
+	b.must(err)
+	if l := rec.limits(); l.Memory != 2<<30 || l.PIDs != 2048 || l.Disk != 10<<30 || rec.Setup.Budgets != (Budgets{}) {
+		t.Errorf("limits %+v", l)
+	}
+	if o := rec.Setup.Origins.Lines["limits.memory"]; o != "door e2b, built in" {
+		t.Errorf("memory is of %q", o)
+	}
+	if !strings.Contains(rec.Setup.PolicyText, `"egress":5242880`) {
+		t.Errorf("the policy has no ceiling of egress: %s", rec.Setup.PolicyText)
+	}
+	big, err := e2b.Create(b.ctx, api.CreateRequest{Name: "big", Limits: api.Limits{Memory: "3G"}, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
+	b.must(err)
+	if l := b.Limits(cell.ID(big.ID)); l.Memory != 3<<30 {
+		t.Errorf("asked for 3G: %+v", l)
+	}
+	_, err = e2b.Create(b.ctx, api.CreateRequest{Name: "bigger", Limits: api.Limits{Memory: "4G"}, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
+	b.wantKind("4G", err, cell.Denied, "3 GiB", "door e2b, c.yaml")
+	// What is forked from a cell of the host's user is no more than the door allows.
+	own, err := b.asks(b.All().At(ceiling.Local), "own", nil)
+	b.must(err)
+	if l := b.Limits(cell.ID(own.ID)); l.Memory != 3<<30 { // three quarters of the bed's 4 GiB
+		t.Fatalf("own: %+v", l)
+	}
+	b.ceil(`doors: {e2b: {default: {memory: 1G}, max: {memory: 1G}}}`)
+	f, err := e2b.Fork(b.ctx, cell.ID(own.ID), api.ForkRequest{})
+	b.must(err)
+	kid := cell.ID(f.Cells[0].ID)
+	if l := b.Limits(kid); l.Memory != 1<<30 {
+		t.Errorf("a fork by the door: %+v", l)
+	}
+	b.close()
+	b.open()
+	if l := b.Limits(kid); l.Memory != 1<<30 {
+		t.Errorf("to the next daemon: %+v", l)
+	}
+}
+
+// X56: how many there are at once, by door, token and label; what is refused says who set
+// the ceiling, what is in use, and when to come again.
+func TestX56CellsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.ceil(`queue: {length: none}, doors: {e2b: {cells: 2}}, tokens: {t-1: {cells: 1}}, labels: {team=a: {cells: 1}}`)
+	e2b := b.All().At(ceiling.E2B)
+	one, err := b.asks(e2b, "one", nil)
+	b.must(err)
+	_, err = b.asks(e2b, "two", map[string]string{"team": "a"})
+	b.must(err)
+	_, err = b.asks(e2b, "three", nil)
+	b.wantKind("the third", err, cell.Limited, "2 at once", "door e2b, c.yaml", "there are 2")
+	if cell.RetryAfter(err) < 2 || !strings.Contains(cell.HintOf(err), "door e2b") {
+		t.Errorf("try again in %d s; %s", cell.RetryAfter(err), cell.HintOf(err))
+	}
+	_, err = b.asks(b.All().At(ceiling.REST), "other", map[string]string{"team": "a"})
+	b.wantKind("another of the team", err, cell.Limited, "label team=a")
+	_, err = b.Park(b.ctx, cell.ID(one.ID))
+	b.must(err)
+	three, err := b.asks(e2b, "three", nil)
+	b.must(err)
+	if _, err := e2b.Unpark(b.ctx, cell.ID(one.ID)); cell.KindOf(err) != cell.Limited {
+		t.Errorf("resumed beyond the ceiling: %v", err)
+	}
+	_, err = b.Remove(b.ctx, cell.ID(three.ID), false)
+	b.must(err)
+	if was, err := e2b.Unpark(b.ctx, cell.ID(one.ID)); err != nil || !was {
+		t.Errorf("resumed: %v %v", was, err)
+	}
+	token := b.caller("t-1", access.Bounds{})
+	_, err = b.asks(token, "t1", nil)
+	b.must(err)
+	_, err = b.asks(token, "t2", nil)
+	b.wantKind("another of the token", err, cell.Limited, "token t-1")
+	list, waiting := b.All().Ceilings()
+	byName := map[string]api.Ceiling{}
+	for _, c := range list {
+		byName[c.For] = c
+	}
+	if c := byName["door e2b"]; c.Cells != 2 || c.MaxCells != 2 || c.Refused != 2 || waiting != 0 || c.Max.Memory != 12<<30 {
+		t.Errorf("%+v, %d wait", c, waiting)
+	}
+	if c := byName["label team=a"]; c.Cells != 1 || c.Refused != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// X56: who finds no room waits for it, in order, as many as may.
+func TestX56Queue(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.ceil(`queue: {length: 2, wait: 1h}, doors: {e2b: {cells: 1}}`)
+	e2b := b.All().At(ceiling.E2B)
+	first, err := b.asks(e2b, "w-0", nil)
+	b.must(err)
+	type made struct {
+		c   api.Cell
+		err error
+	}
+	got := make(chan made, 2)
+	waiting := func(n int) {
+		b.until("they wait", func() bool { _, w := b.All().Ceilings(); return w == n })
+	}
+	for i, name := range []string{"w-1", "w-2"} {
+		go func() {
+			c, err := b.asks(e2b, name, nil)
+			got <- made{c, err}
+		}()
+		waiting(i + 1)
+	}
+	_, err = b.asks(e2b, "w-3", nil)
+	b.wantKind("one too many", err, cell.Limited, "2 requests for their turn")
+	_, err = b.asks(b.All().At(ceiling.MCP), "elsewhere", nil)
+	b.must(err) // another door does not wait
+	last := first
+	for _, want := range []string{"w-1", "w-2"} {
+		_, err = b.Remove(b.ctx, cell.ID(last.ID), false)
+		b.must(err)
+		m := <-got
+		b.must(m.err)
+		if last = m.c; m.c.Name != want {
+			t.Errorf("%s came before %s", m.c.Name, want)
+		}
+	}
+	ctx, stop := context.WithCancel(b.ctx)
+	gone := make(chan error, 1)
+	go func() {
+		_, err := e2b.Create(ctx, api.CreateRequest{Name: "w-4", CallerEnv: []string{"PATH=/usr/bin:/bin"}})
+		gone <- err
+	}()
+	waiting(1)
+	stop()
+	if err := <-gone; err == nil {
+		t.Error("who went away got a cell")
+	}
+	waiting(0)
+	go func() {
+		_, err := b.asks(e2b, "w-5", nil)
+		gone <- err
+	}()
+	waiting(1)
+	e2b.Drain(true)
+	b.wantKind("who waits when the daemon drains", <-gone, cell.Unavailable, "no new work")
+	_, err = b.asks(b.All().At(ceiling.REST), "drained", nil)
+	b.wantKind("by another door", err, cell.Unavailable, "no new work")
+	e2b.Drain(false)
+}
+
+// A request waits as long as the queue says, and is refused then.
+func TestX56QueueTimesOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reg := &registry{cells: newTable[cell.ID, Cell](nil), free: make(chan struct{}), claims: map[*claim]bool{}}
+		reg.x = newIndex(nil)
+		reg.x.active[scope{door: ceiling.E2B}] = 1
+		e := &Engine{reg: reg, life: t.Context()}
+		e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
+		s, err := ceiling.Parse("c.yaml", []byte(`{version: 1, queue: {wait: 7s}, doors: {e2b: {cells: 1}}}`), policy.Host{Memory: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.ceilings.Store(s)
+		began := time.Now()
+		_, _, err = e.All().At(ceiling.E2B).making(t.Context(), 1, nil)
+		if cell.KindOf(err) != cell.Limited || time.Since(began) != 7*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
