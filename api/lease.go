@@ -51,6 +51,9 @@ type Lease struct {
 	Until  time.Time `json:"until,omitzero"`   // absent: for ever
 	Then   string    `json:"then"`             // what becomes of the cell then: pause, stop, remove
 	Paused bool      `json:"paused,omitempty"` // the cell is paused, also when nothing runs in it
+	// Kept is until when the cell is kept as it is paused, by the daemon's ceilings; absent:
+	// for ever, or it is not paused. It is removed then.
+	Kept time.Time `json:"kept_until,omitzero"`
 	// Unkept are variables of the cell whose values look like secrets: no record
 	// holds them, and a new daemon does not know them.
 	Unkept []string `json:"unkept,omitempty"`

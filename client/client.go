@@ -45,6 +45,9 @@ type Config struct {
 	// Trace is the W3C traceparent of the trace that requests are part of, where
 	// their context has none; "" for none.
 	Trace string
+	// Door says on Socket for which kind of callers the client asks, so that what the daemon's
+	// operator set for them holds: "mcp"; "" for itself.
+	Door string
 	// Dir is the directory that empty selectors are resolved from.
 	Dir string
 }
@@ -220,10 +223,20 @@ func (c *Client) url(scheme, path string, q url.Values) string {
 	return scheme + "://" + host + path + "?" + q.Encode()
 }
 
+// For is a client of the same daemon that asks for other callers: see Config.Door.
+func (c *Client) For(door string) *Client {
+	cfg := c.cfg
+	cfg.Door = door
+	return New(cfg)
+}
+
 // sign puts the token into a request.
 func (c *Client) sign(h http.Header) {
 	if c.cfg.Token != "" {
 		h.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	if c.cfg.Door != "" {
+		h.Set("Pando-Door", c.cfg.Door)
 	}
 }
 

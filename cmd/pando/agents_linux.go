@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/mcp"
@@ -18,7 +19,7 @@ import (
 func agents(h home.Home, version string, log *slog.Logger) daemon.Front {
 	handler := sync.OnceValue(func() http.Handler {
 		return mcp.Handler(mcp.Config{Version: version, Log: slog.New(warnings{log.Handler()})}, func(r *http.Request) *client.Client {
-			return client.New(client.Config{Socket: h.Socket(), Token: access.Presented(r)})
+			return client.New(client.Config{Socket: h.Socket(), Token: access.Presented(r), Door: ceiling.MCP})
 		})
 	})
 	return daemon.Front{

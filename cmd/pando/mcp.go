@@ -6,11 +6,12 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/mcp"
 )
 
 // serveAgents is package mcp as the command line knows it.
 func serveAgents(ctx context.Context, c *client.Client, version, dir string, credentials []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return mcp.New(mcp.Config{Client: c, Version: version, Dir: dir, Credentials: credentials, Log: log}).Run(ctx)
+	return mcp.New(mcp.Config{Client: c.For(ceiling.MCP), Version: version, Dir: dir, Credentials: credentials, Log: log}).Run(ctx)
 }

@@ -359,7 +359,6 @@ type Bounds struct {
 // A Count is how many cells there are at once in a scope.
 type Count struct {
 	Scope Scope
-	Token string // the token's id, for one of a token
 	Most  int
 	By    string
 }
@@ -387,11 +386,7 @@ func (s *Set) For(c Caller) (b Bounds) {
 			}
 		}
 		if r.cells != nil && *r.cells > 0 {
-			x := Count{Scope: sc, Most: *r.cells, By: sc.String() + ", " + r.cellsFrom}
-			if sc.Kind == "token" {
-				x.Token = c.Token
-			}
-			b.Counts = append(b.Counts, x)
+			b.Counts = append(b.Counts, Count{Scope: sc, Most: *r.cells, By: sc.String() + ", " + r.cellsFrom})
 		}
 		if r.keep != nil && *r.keep > 0 && (b.Keep == 0 || *r.keep < b.Keep) {
 			b.Keep, b.KeepBy = *r.keep, sc.String()+", "+r.keepFrom

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -192,9 +193,16 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 
 type processKey struct{}
 
-// withProcess adds the caller's process to p, for a call on the unix socket.
+// headerDoor names the door for which a program of ours asks. It counts on the unix socket
+// alone: there the caller is the daemon's user, or the daemon itself.
+const headerDoor = "Pando-Door"
+
+// withProcess adds the caller's process and door to p, for a call on the unix socket.
 func withProcess(r *http.Request, p access.Principal) access.Principal {
 	p.Process, p.Here = r.Context().Value(processKey{}).(int)
+	if p.Here && r.Header.Get(headerDoor) == ceiling.MCP {
+		p.Door = ceiling.MCP
+	}
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/engine"
 )
 
@@ -160,6 +161,26 @@ func writeFigures(w io.Writer, f engine.Figures) {
 	}
 }
 
+// writeCeilings writes what callers may have, and what is in use of it.
+func writeCeilings(w io.Writer, list []api.Ceiling) {
+	for _, f := range []struct {
+		name, kind, help string
+		of               func(c *api.Ceiling) float64
+	}{
+		{"pando_ceiling_cells", "gauge", "Cells there are at once that are not paused, by the door, token or label that a ceiling is for.", func(c *api.Ceiling) float64 { return float64(c.Cells) }},
+		{"pando_ceiling_cells_max", "gauge", "How many there may be; 0: any number.", func(c *api.Ceiling) float64 { return float64(c.MaxCells) }},
+		{"pando_ceiling_memory_max_bytes", "gauge", "The most memory that one cell may have; 0: any.", func(c *api.Ceiling) float64 { return float64(c.Max.Memory) }},
+		{"pando_ceiling_waiting", "gauge", "Requests that wait for one of the cells to end.", func(c *api.Ceiling) float64 { return float64(c.Waiting) }},
+		{"pando_ceiling_waited_total", "counter", "Requests that had to wait.", func(c *api.Ceiling) float64 { return float64(c.Waited) }},
+		{"pando_ceiling_refused_total", "counter", "Requests that were refused for it.", func(c *api.Ceiling) float64 { return float64(c.Refused) }},
+	} {
+		family(w, f.name, f.kind, f.help)
+		for i := range list {
+			fmt.Fprintf(w, "%s{for=%s} %s\n", f.name, label(list[i].For), strconv.FormatFloat(f.of(&list[i]), 'f', -1, 64))
+		}
+	}
+}
+
 // getMetrics answers in Prometheus' text format. No label has the name of a
 // cell: there are too many of them.
 func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -192,6 +213,7 @@ func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error)
 			fmt.Fprintf(&b, "%s{template=%s} %d\n", f.name, label(t.Template), f.of(i))
 		}
 	}
+	writeCeilings(&b, o.Ceilings)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	fds, _ := os.ReadDir("/proc/self/fd")
@@ -209,6 +231,7 @@ func (d *Daemon) getMetrics(w http.ResponseWriter, r *http.Request) (any, error)
 		{"pando_host_memory_reserved_bytes", "Memory that is promised to forks that are being made.", o.Host.Reserved},
 		{"pando_host_processes", "Processes of the user that pando runs as, or of the host.", o.Host.Processes},
 		{"pando_host_processes_max", "How many there may be.", o.Host.ProcessesMax},
+		{"pando_admission_waiting", "Requests that wait until fewer cells are there at once.", int64(o.Waiting)},
 		{"pando_requests_open", "Requests under way.", int64(open)},
 		{"pando_draining", "Whether the daemon takes no new work.", int64(draining)},
 		{"pando_approvals_waiting", "What waits for a person.", int64(len(d.cfg.Engine.Approvals(false)))},

@@ -88,8 +88,64 @@ func ReadCeilings(path string, h policy.Host) (*ceiling.Set, error) {
 func (e *Engine) SetCeilings(s *ceiling.Set) {
 	e.ceilings.Store(s)
 	e.reg.mu.Lock()
+	for id := range e.reg.cells.each() { // whose paused cells are kept for another time now
+		e.reg.reindex(id)
+	}
 	e.reg.freed()
 	e.reg.mu.Unlock()
+	select {
+	case e.reg.leased <- struct{}{}:
+	default:
+	}
+}
+
+// keep is how long a cell is kept that is paused, and who said so; 0 for ever.
+func (e *Engine) keep(l *Lease) (time.Duration, string) {
+	b := e.ceilings.Load().For(ceiling.Caller{Door: l.Door, Token: l.Owner, TokenName: l.OwnerName, Labels: l.Labels})
+	return b.Keep, b.KeepBy
+}
+
+// keptUntil is until when a cell is kept that is paused; zero for ever.
+func (r *registry) keptUntil(l *Lease) time.Time {
+	if l.ParkedAt.IsZero() || r.keeps == nil {
+		return time.Time{}
+	}
+	d := r.keeps(l)
+	if d == 0 {
+		return time.Time{}
+	}
+	return l.ParkedAt.Add(d)
+}
+
+// overkept reports whether a paused cell has been kept for as long as it may.
+func (e *Engine) overkept(l *Lease, now time.Time) bool {
+	at := e.reg.keptUntil(l)
+	return !at.IsZero() && !now.Before(at)
+}
+
+// endKept removes a paused cell that was kept for as long as it may. One with a result that
+// waits for a verdict is asked about again after a day.
+func (e *Engine) endKept(l Lease) {
+	again := 30 * time.Second
+	var err error
+	if e.hasPending(l.Cell) {
+		again, err = 24*time.Hour, cell.Errorf(cell.Conflict, "engine.endKept", "", "a result in it waits for a verdict")
+	} else {
+		_, err = e.Remove(e.life, l.Cell, false)
+	}
+	d, by := e.keep(&l)
+	switch {
+	case err == nil:
+		e.log.Info("removed a cell that was paused for longer than it is kept", "cell", l.Cell, "paused", l.ParkedAt, "kept", d, "by", by)
+	case e.life.Err() == nil:
+		e.log.Warn("cannot remove a cell that was paused for longer than it is kept", "cell", l.Cell, "error", err)
+		e.changeLease(l.Cell, func(l *Lease) error {
+			if !l.ParkedAt.IsZero() {
+				l.ParkedAt = time.Now().UTC().Add(again - d)
+			}
+			return nil
+		})
+	}
 }
 
 // withinCeilings brings limits that were made of policies within a caller's ceilings: what nobody
@@ -221,7 +277,7 @@ func (r *registry) used(x ceiling.Count) (n int) {
 	case "door":
 		n, mine = r.x.active[scope{door: x.Scope.Name}], func(c *claim) bool { return c.Door == x.Scope.Name }
 	case "token":
-		n, mine = r.x.active[scope{token: x.Token}], func(c *claim) bool { return c.Token == x.Token }
+		n, mine = r.x.active[scope{token: x.Scope.Name}], func(c *claim) bool { return c.Token == x.Scope.Name || c.TokenName == x.Scope.Name }
 	case "label":
 		l := label{}
 		l.name, l.value = cutLabel(x.Scope.Name)
@@ -262,7 +318,7 @@ func (q *queue) behind(w *waiter, counts []ceiling.Count) *ceiling.Count {
 			break
 		}
 		for i, x := range counts {
-			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == x.Scope && y.Token == x.Token }) {
+			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == x.Scope }) {
 				return &counts[i]
 			}
 		}
@@ -417,12 +473,8 @@ func (v *View) Ceilings() (out []api.Ceiling, waiting int) {
 		if w.Keep > 0 {
 			c.Keep = w.Keep.String()
 		}
-		x := ceiling.Count{Scope: w.Scope, Token: w.Name}
-		if w.Kind == "token" && w.Name == v.tokenName {
-			x.Token = v.token
-		}
 		e.reg.mu.RLock()
-		c.Cells = e.reg.used(x)
+		c.Cells = e.reg.used(ceiling.Count{Scope: w.Scope})
 		e.reg.mu.RUnlock()
 		for _, other := range e.queue.waiting {
 			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == w.Scope }) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,7 +46,11 @@ func (e *Engine) GC(ctx context.Context, dry bool) (res api.GCResult, err error)
 	}
 	now := time.Now()
 	cells := e.reg.listCells()
-	cells = slices.DeleteFunc(cells, func(c Cell) bool { return !e.expired(&c, now) })
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return !e.expired(&c, now) && !e.keptOut(&c, now) })
+	why := map[cell.ID]string{}
+	for _, c := range cells {
+		why[c.ID] = e.whyExpired(&c, now)
+	}
 	used := make([]bool, len(cells)) // somebody works in it again
 	if !dry {
 		var workers errgroup.Group
@@ -63,7 +68,7 @@ func (e *Engine) GC(ctx context.Context, dry bool) (res api.GCResult, err error)
 	}
 	for i, c := range cells {
 		if !used[i] {
-			add(api.GCItem{What: "cell", Name: c.Title(), Why: "expired"})
+			add(api.GCItem{What: "cell", Name: c.Title(), Why: why[c.ID]})
 		}
 	}
 	items, err := e.expireCheckpoints(ctx, dry, now)
@@ -115,6 +120,23 @@ func (e *Engine) expired(c *Cell, now time.Time) bool {
 	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.atRest(c.ID) && !e.hasPending(c.ID)
 }
 
+// keptOut reports whether a cell was paused for as long as it is kept, by the ceilings of
+// who made it.
+func (e *Engine) keptOut(c *Cell, now time.Time) bool {
+	l := e.reg.lease(c.ID)
+	return l != nil && c.State != cell.Removed && (l.Parked || c.State == cell.Paused) && e.overkept(l, now) && !e.hasPending(c.ID)
+}
+
+// whyExpired says why gc removes a cell.
+func (e *Engine) whyExpired(c *Cell, now time.Time) string {
+	l := e.reg.lease(c.ID)
+	if l == nil || !e.keptOut(c, now) {
+		return "expired"
+	}
+	d, by := e.keep(l)
+	return fmt.Sprintf("paused since %s, and kept for %s (%s)", l.ParkedAt.Local().Format(time.DateTime), d, by)
+}
+
 // removeExpired removes a cell that is still expired when its turn has come.
 func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (bool, error) {
 	release, err := e.turns.take(ctx, id, "gc", nil)
@@ -123,7 +145,7 @@ func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (
 	}
 	defer release()
 	c, err := e.reg.cell(id)
-	if err != nil || !e.expired(&c, now) {
+	if err != nil || !e.expired(&c, now) && !e.keptOut(&c, now) {
 		return false, err
 	}
 	return true, e.operate(ctx, opRemove, removeArgs{Cell: id}, func(ctx context.Context) error { return e.doRemove(ctx, id) })

@@ -52,7 +52,7 @@ type label struct {
 
 type standingKey struct{ state, backend string }
 
-// scope is a door or a token.
+// scope is a door, or a token by its id or name.
 type scope struct{ door, token string }
 
 type dueKey struct {
@@ -104,14 +104,16 @@ type place struct {
 	labels map[string]string
 	owner  string
 	door   string
-	state  standingKey
-	family cell.ID // that it is awake in; "" for none but its own
-	parent cell.ID
-	own    bool // a template's own
-	of     string
-	image  string
-	lower  []cell.ID
-	until  time.Time
+	// ownerName is the name of the token owner.
+	ownerName string
+	state     standingKey
+	family    cell.ID // that it is awake in; "" for none but its own
+	parent    cell.ID
+	own       bool // a template's own
+	of        string
+	image     string
+	lower     []cell.ID
+	until     time.Time
 }
 
 // takesPart reports whether a cell counts among those there are at once.
@@ -275,12 +277,15 @@ func (r *registry) placeOf(id cell.ID) *place {
 		p.class = classMaking
 	}
 	if l := r.leases.at(id); l != nil {
-		p.labels, p.owner, p.door = l.Labels, l.Owner, l.Door
+		p.labels, p.owner, p.ownerName, p.door = l.Labels, l.Owner, l.OwnerName, l.Door
 		if l.Parked && p.class == classRunning {
 			p.class = classPaused
 		}
 		if l.ends() {
 			p.until = l.Until
+		}
+		if kept := r.keptUntil(l); p.class == classPaused && !kept.IsZero() && (p.until.IsZero() || kept.Before(p.until)) {
+			p.until = kept
 		}
 	}
 	if p.listed {
@@ -366,6 +371,9 @@ func (x *index) put(p *place, add bool) {
 	if p.class != classPaused {
 		tally(x.active, scope{door: p.door}, step)
 		tally(x.active, scope{token: p.owner}, step)
+		if p.ownerName != p.owner {
+			tally(x.active, scope{token: p.ownerName}, step)
+		}
 	}
 	if p.of != "" {
 		member(x.forks, p.of, p.id, add)

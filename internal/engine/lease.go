@@ -25,6 +25,9 @@ type Lease struct {
 	Parked bool              `json:"parked,omitempty"` // the cell is paused, also when nothing runs in it
 	Owner  string            `json:"owner,omitempty"`  // the token with which the cell was made
 	Door   string            `json:"door,omitempty"`   // by which it was asked for
+	// OwnerName is the token's name. ParkedAt is since when the cell is paused.
+	OwnerName string    `json:"owner_name,omitempty"`
+	ParkedAt  time.Time `json:"parked_at,omitzero"`
 }
 
 // It is looked whose time is over when the next one's is; at least so far from
@@ -187,7 +190,9 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	}
 	did := false
 	err := e.changeLease(id, func(l *Lease) error {
-		did, l.Parked = !l.Parked, true
+		if did = !l.Parked; did {
+			l.Parked, l.ParkedAt = true, time.Now().UTC()
+		}
 		return nil
 	})
 	if err != nil || !did {
@@ -200,7 +205,7 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 		err = nil // it came to rest meanwhile, maybe while it was asked
 	}
 	if err != nil {
-		e.changeLease(id, func(l *Lease) error { l.Parked = false; return nil })
+		e.changeLease(id, func(l *Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
 	}
 	return did, err
 }
@@ -228,7 +233,7 @@ func (e *Engine) unpark(id cell.ID) error {
 	if l := e.reg.lease(id); l == nil || !l.Parked {
 		return nil
 	}
-	return e.changeLease(id, func(l *Lease) error { l.Parked = false; return nil })
+	return e.changeLease(id, func(l *Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
 }
 
 // parked refuses work in a cell that is paused while nothing runs in it.
@@ -267,6 +272,10 @@ func (e *Engine) keepLeases() {
 // endLease does what is to become of a cell whose time is over. What fails is
 // tried again when its time, a little longer now, is over once more.
 func (e *Engine) endLease(l Lease) {
+	if e.overkept(&l, time.Now()) {
+		e.endKept(l)
+		return
+	}
 	var err error
 	switch l.Then {
 	case api.LeaseRemove:
@@ -321,7 +330,7 @@ func (e *Engine) leaseView(id cell.ID) (labels map[string]string, v *api.Lease) 
 	if l == nil {
 		return nil, nil
 	}
-	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Unkept: l.Unkept}
+	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Kept: e.reg.keptUntil(l), Unkept: l.Unkept}
 }
 
 // LeasedEnv is what a cell's maker wants every command in it to find.

@@ -57,6 +57,20 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err := do(inst, ctx); err != nil {
 		return api.Cell{}, err
 	}
+	if l := e.reg.lease(id); l != nil && l.Door != "" { // whose paused cells may be kept for a time
+		at := time.Time{}
+		if to == cell.Paused {
+			at = time.Now().UTC()
+		}
+		if err := e.changeLease(id, func(l *Lease) error {
+			if to != cell.Paused || l.ParkedAt.IsZero() {
+				l.ParkedAt = at
+			}
+			return nil
+		}); err != nil {
+			return api.Cell{}, err
+		}
+	}
 	// The turn may be a run's, which goes on: the state alone is changed.
 	if err := e.reg.commit(Standing{c.ID, c.State, next}); err != nil {
 		return api.Cell{}, err

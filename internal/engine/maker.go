@@ -80,7 +80,7 @@ func (v *View) Own(id cell.ID) bool {
 func (v *View) sign(l *Lease, template bool) {
 	v.label(l)
 	if v != nil {
-		l.Owner, l.Door = v.token, v.door
+		l.Owner, l.OwnerName, l.Door = v.token, v.tokenName, v.door
 	}
 	if !template {
 		v.shorten(l, l.Since)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
@@ -57,7 +58,8 @@ type registry struct {
 	claims      map[*claim]bool // cells that are going to be made: see claim
 	appended    int64           // bytes since the last rewrite
 	x           *index
-	free        chan struct{} // closed when there may be room for another claim
+	keeps       func(*Lease) time.Duration // how long a cell is kept that is paused; 0: for ever
+	free        chan struct{}              // closed when there may be room for another claim
 
 	walked *atomic.Int64 // records and entries of the index that walks have visited, for tests
 }
@@ -348,7 +350,7 @@ func (r *registry) apply(rec *record) {
 		l := rec.Lease
 		r.leases.of[l.Cell] = l
 		r.reindex(l.Cell)
-		if l.ends() {
+		if l.ends() || !l.ParkedAt.IsZero() {
 			select {
 			case r.leased <- struct{}{}:
 			default:

@@ -202,3 +202,63 @@ func TestX56QueueTimesOut(t *testing.T) {
 		}
 	})
 }
+
+// X56: a paused cell is removed when it was kept for as long as holds for it; gc says which
+// and why.
+func TestX56PausedOnesAreKeptForATime(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.ceil(`doors: {e2b: {keep: 1h}, rest: {keep: none}}`)
+	long := func(id string) {
+		b.must(b.changeLease(cell.ID(id), func(l *Lease) error {
+			if l.ParkedAt.IsZero() {
+				t.Errorf("%s is not known to be paused", id)
+			}
+			l.ParkedAt = l.ParkedAt.Add(-2 * time.Hour)
+			return nil
+		}))
+	}
+	var ids []string
+	for _, x := range []struct{ door, name string }{{ceiling.E2B, "a"}, {ceiling.REST, "b"}, {ceiling.E2B, "c"}, {ceiling.E2B, "d"}} {
+		c, err := b.asks(b.All().At(x.door), x.name, nil)
+		b.must(err)
+		ids = append(ids, c.ID)
+		if x.name == "d" {
+			continue
+		}
+		_, err = b.Park(b.ctx, cell.ID(c.ID))
+		b.must(err)
+	}
+	now, err := b.Cell(cell.ID(ids[0]))
+	b.must(err)
+	if d := time.Until(now.Lease.Kept); d < 50*time.Minute || d > time.Hour {
+		t.Errorf("kept for %s", d)
+	}
+	b.must(b.unpark(cell.ID(ids[2]))) // and paused no more
+	if now, err = b.Cell(cell.ID(ids[2])); err != nil || !now.Lease.Kept.IsZero() {
+		t.Errorf("one that goes on is kept until %s", now.Lease.Kept)
+	}
+	long(ids[1])
+	long(ids[0])
+	b.until("the one that was kept for an hour is gone", func() bool { _, ok := b.findCell("a"); return !ok })
+	for _, name := range []string{"b", "c", "d"} {
+		if _, ok := b.findCell(name); !ok {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	// A file that says otherwise holds for those that are paused already; gc has the same rule.
+	s, err := ceiling.Parse("c.yaml", []byte(`{version: 1, doors: {rest: {keep: 1h}}}`), policy.Host{Memory: 1 << 30})
+	b.must(err)
+	b.ceilings.Store(s)
+	res, err := b.GC(b.ctx, true)
+	b.must(err)
+	if len(res.Items) != 1 || res.Items[0].Name != "b" || !strings.Contains(res.Items[0].Why, "kept for 1h0m0s (door rest, c.yaml)") {
+		t.Errorf("gc would remove %+v", res.Items)
+	}
+	if _, err = b.GC(b.ctx, false); err != nil {
+		t.Error(err)
+	}
+	if _, ok := b.findCell("b"); ok {
+		t.Error("gc left one that is kept no longer")
+	}
+}
