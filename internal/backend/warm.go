@@ -93,6 +93,15 @@ type Capturer interface {
 	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)
 }
 
+// Limiter is a Warmer whose limits can be lowered before it is adopted: one that was made
+// ahead does not know who gets it.
+type Limiter interface {
+	// Limit lowers memory, processes and processors to l, where l is not 0. What was not
+	// limited before, because that can't be done here, stays so. Unsupported: it can't be
+	// lowered in a fork that is made already.
+	Limit(ctx context.Context, l cell.Limits) error
+}
+
 // Roomy is a Warmer that can tell how many more forks there is room for in what holds
 // its family: a process of ours, which has a limit of file descriptors.
 type Roomy interface {

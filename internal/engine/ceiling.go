@@ -196,6 +196,27 @@ func (c *Cell) limits() cell.Limits {
 	return l
 }
 
+// keepsMachine refuses to copy a cell with its memory when what was asked for it is above the
+// ceilings of who gets the copy: an image of memory goes on in what it was made in.
+func (c *Cell) keepsMachine() error {
+	now, was := c.limits(), c.Setup.Limits
+	for _, x := range []struct {
+		name     string
+		now, was float64
+	}{{"memory", float64(now.Memory), float64(was.Memory)}, {"cpus", now.CPUs, was.CPUs}} {
+		if x.now == x.was || !slices.Contains(c.Setup.Asked, x.name) {
+			continue
+		}
+		by := ""
+		if c.made != nil {
+			by = " (" + c.made.bounded.By[x.name] + ")"
+		}
+		return cell.Errorf(cell.Denied, "engine.ceiling", "make it anew with less, or raise the ceiling", "cannot copy a cell that was given %s of %s: the ceiling is %s%s",
+			ceiling.Text(x.name, x.was), x.name, ceiling.Text(x.name, x.now), by)
+	}
+	return nil
+}
+
 // least is the lower of two limits, of which 0 is none.
 func least[T cmp.Ordered](a, b T) T {
 	var none T

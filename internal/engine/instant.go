@@ -300,7 +300,7 @@ func (t *instant) begin(ctx context.Context, c *Cell, root workspace.Entry) erro
 // adopted.
 func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
 	e := t.e
-	if err := e.mayStart(c); err != nil {
+	if err := errors.Join(e.mayStart(c), c.keepsMachine()); err != nil {
 		return nil, err
 	}
 	b, err := e.backend(c.Backend)

@@ -602,3 +602,11 @@ func (t *toy) file(name string) string {
 	}
 	return "/nonexistent"
 }
+
+// Limit implements backend.Limiter.
+func (i *toyInstance) Limit(_ context.Context, l cell.Limits) error {
+	i.h.mu.Lock()
+	defer i.h.mu.Unlock()
+	i.h.cells[i.ID()].spec.Limits = l
+	return nil
+}

@@ -133,6 +133,7 @@ type child struct {
 	err      error
 	res      api.WarmFork
 	terms    terms
+	ahead    bool // made for nobody yet: its limits are the template's
 }
 
 // makeChild makes a fork that is complete but for its identity, which it waits for if
@@ -144,6 +145,9 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Guest: par.c.Guest, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
 		Family: par.c.keeper(), Next: 2, Parent: &Origin{par.c.ID, par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
 		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, KnownHead: par.c.KnownHead, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
+	}
+	if !ahead {
+		c.made = viewOf(ctx) // its limits are its maker's
 	}
 	private := e.private(c.ID)
 	fault.Step("make the folder of a fork")
@@ -160,7 +164,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 		}
 		return nil
 	})
-	ch := &child{c: c, made: time.Now(), depth: par.depth + 1}
+	ch := &child{c: c, made: time.Now(), depth: par.depth + 1, ahead: ahead}
 	if par.whole != nil {
 		ch.w, err = par.makeCopy(ctx, c, ahead)
 	} else {
@@ -252,6 +256,15 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 	c := ch.c
 	c.Name, c.Created, c.made = name, began.UTC(), viewOf(ctx)
 	ch.first.Created = c.Created
+	if now := c.limits(); ch.ahead && now != c.Setup.Limits {
+		l, ok := ch.w.(backend.Limiter)
+		if !ok {
+			return cell.Errorf(cell.Unsupported, "engine.adopt", "", "cannot lower the limits of a fork that was made ahead")
+		}
+		if err := l.Limit(ctx, now); err != nil {
+			return err
+		}
+	}
 	a := cell.Adoption{Hostname: hostname(c), Env: map[string]string{"PANDO_CELL": name}, Strict: ch.terms.strict}
 	var err error
 	if ch.lendings, err = e.lendFork(c, &a); err != nil {
@@ -532,7 +545,10 @@ func (f *forking) countReady(made []*child) {
 func (f *forking) makeAll(ctx context.Context, names []string) {
 	e := f.e
 	f.all = make([]*child, len(names))
-	ready := e.takeSlots(f.par, len(names))
+	var ready []*child
+	if f.maySlot(ctx) {
+		ready = e.takeSlots(f.par, len(names))
+	}
 	next := make(chan int)
 	var workers sync.WaitGroup
 	atOnce := 2 * runtime.GOMAXPROCS(0)
@@ -562,6 +578,14 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 	}
 	close(next)
 	workers.Wait()
+}
+
+// maySlot reports whether what was made ahead can be brought within the ceilings of who asks.
+func (f *forking) maySlot(ctx context.Context) bool {
+	c := f.par.c
+	c.Ceiling, c.made = nil, viewOf(ctx)
+	now := c.limits()
+	return now == c.Setup.Limits || f.par.whole == nil && now.Disk == c.Setup.Limits.Disk
 }
 
 // makeOne gives a fork its identity: one that was made ahead, or a new one. The

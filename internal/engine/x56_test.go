@@ -262,3 +262,42 @@ func TestX56PausedOnesAreKeptForATime(t *testing.T) {
 		t.Error("gc left one that is kept no longer")
 	}
 }
+
+// limitsIn are what the backend was told of a cell.
+func (b *bed) limitsIn(id string) cell.Limits {
+	b.toys.mu.Lock()
+	defer b.toys.mu.Unlock()
+	return b.toys.cells[cell.ID(id)].spec.Limits
+}
+
+// X56: a fork of a template, from the pool or not, has no more than the ceilings of who gets it.
+func TestX56ForksOfTemplates(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.template("warm", "x = 1")
+	for _, want := range []bool{true, false} { // the second file has less disk, which no fork that was made ahead can have
+		text := `doors: {e2b: {default: {memory: 1G}, max: {memory: 1G, disk: 20G}}}`
+		if !want {
+			text = `doors: {e2b: {default: {memory: 1G, disk: 1G}, max: {memory: 1G, disk: 1G}}}`
+		}
+		b.ceil(text)
+		b.ready("warm", minPooled)
+		res, err := b.All().At(ceiling.E2B).ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Count: 1}, nil)
+		b.must(err)
+		id := res.Forks[0].Cell.ID
+		if hit := res.Hits == 1; hit != want {
+			t.Errorf("from the pool: %v, want %v", hit, want)
+		}
+		if l := b.limitsIn(id); l.Memory != 1<<30 {
+			t.Errorf("the backend was told %+v", l)
+		}
+		if l := b.Limits(cell.ID(id)); l.Memory != 1<<30 {
+			t.Errorf("it may use %+v", l)
+		}
+	}
+	res, err := b.All().ForkTemplate(b.ctx, "warm", api.WarmForkRequest{Count: 1}, nil)
+	b.must(err)
+	if l := b.limitsIn(res.Forks[0].Cell.ID); l.Memory != 3<<30 {
+		t.Errorf("the host's own user has %+v", l)
+	}
+}

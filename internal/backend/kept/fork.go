@@ -2,6 +2,7 @@ package kept
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
@@ -47,6 +48,34 @@ func (i *Instance) Fork(ctx context.Context, spec cell.Spec) (backend.Warmer, er
 		return nil, err
 	}
 	return f, nil
+}
+
+// Limit implements backend.Limiter.
+func (i *Instance) Limit(_ context.Context, l cell.Limits) error {
+	for n := range i.Known.Limits {
+		known := &i.Known.Limits[n]
+		text := ""
+		switch {
+		case known.Applied == "":
+		case known.Name == "memory" && l.Memory > 0:
+			text = strconv.FormatInt(l.Memory, 10)
+		case known.Name == "pids" && l.PIDs > 0:
+			text = strconv.FormatInt(l.PIDs, 10)
+		case known.Name == "cpus" && l.CPUs > 0:
+			text = strconv.FormatFloat(l.CPUs, 'g', -1, 64)
+		}
+		if text == "" || text == known.Applied {
+			continue
+		}
+		if i.Lower == nil || known.How != "cgroup" {
+			return cell.Errorf(cell.Unsupported, "kept.Limit", "", "cannot lower the limit on %s of a fork that was made", known.Name)
+		}
+		if err := i.Lower(known.Name, l); err != nil {
+			return err
+		}
+		known.Applied = text
+	}
+	return nil
 }
 
 // Adopt implements backend.Warmer.

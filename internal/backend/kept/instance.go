@@ -27,6 +27,9 @@ type Instance struct {
 	AfterRemove func(ctx context.Context, last bool) error // last: its family is gone
 	// Forks makes forks and branches; nil where there can be none.
 	Forks Forking
+	// Lower lowers the limits of a fork that is not adopted, one by one: "memory", "pids" or
+	// "cpus"; nil where that can't be.
+	Lower func(name string, l cell.Limits) error
 	// Memory captures memory; nil where that can't be.
 	Memory Capturing
 	// Refine turns what a process measured into assurance.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/linux"
 )
 
 // The daemon's side of forks: as with Create, what needs the host's privilege.
@@ -109,6 +111,7 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	}
 	i := of.Relative(spec.ID, f.a)
 	b.dress(i)
+	i.Lower = b.lower(spec)
 	undo.Add("remove the fork", func(ctx context.Context) error { return i.Remove(ctx, "it could not be completed") })
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -121,6 +124,34 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 		return nil, err
 	}
 	return i, nil
+}
+
+// lower lowers limits of a fork by its cgroup.
+func (b *Backend) lower(spec cell.Spec) func(name string, l cell.Limits) error {
+	return func(name string, l cell.Limits) error {
+		if b.cgroups == nil {
+			return cell.Errorf(cell.Unsupported, "namespace.Limit", "", "cannot lower the limit on %s: there are no cgroups", name)
+		}
+		g, err := b.cgroups.Attach(cgroupName(spec.ID, spec.Family))
+		if err != nil {
+			return fmt.Errorf("cannot find the fork's cgroup: %w", err)
+		}
+		want := linux.CgroupLimits{}
+		switch name {
+		case "memory":
+			want.Memory = l.Memory
+		case "pids":
+			want.PIDs = l.PIDs
+		case "cpus":
+			want.CPUs = l.CPUs
+		}
+		for _, u := range g.Limit(want) {
+			if u.Limit != "swap" {
+				return cell.Errorf(cell.Unsupported, "namespace.Limit", "", "cannot lower the limit on %s: %s", name, u.Reason)
+			}
+		}
+		return nil
+	}
 }
 
 // expect says of a fork what its keeper has made sure of.
