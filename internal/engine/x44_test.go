@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +21,6 @@ type idled struct {
 	*bed
 	View  *View
 	token *View // that has made the first third
-}
-
-// Idle is a bed for tests outside of this package.
-func Idle(t testing.TB) (v *View, visits func(func()) int64) {
-	b := newIdled(t)
-	return b.View, b.visits
 }
 
 func newIdled(t testing.TB) *idled {
@@ -167,6 +162,39 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 				t.Errorf("%d cells, next %q", len(list), next)
 			}
 		}},
+		{"list as E2B does, by metadata, in pages", 60, func() {
+			ask := Query{Label: "e2b:template", Labels: map[string]string{"all": "yes"}, States: []string{QueryRunning}, Limit: 10}
+			list, next, err := b.View.Records(ask)
+			must(err)
+			ask.After = next
+			more, _, err := b.View.Records(ask)
+			must(err)
+			if len(list) != 10 || len(more) != 10 || list[9].ID == more[0].ID || list[9].Created.Before(more[0].Created) {
+				t.Errorf("%d and %d sandboxes", len(list), len(more))
+			}
+			if n := b.View.Running("e2b:template"); n < idleCells/3 {
+				t.Errorf("%d sandboxes", n)
+			}
+		}},
+		{"find a snapshot and a template as E2B does", 5, func() {
+			if list := b.View.Marked("e2b snapshot "); len(list) != 0 || b.View.HasTemplate("base") || !b.View.HasTemplate("warm") {
+				t.Errorf("%d snapshots", len(list))
+			}
+			list, _, err := b.View.Records(Query{Label: "e2b:build", Labels: map[string]string{"e2b:alias": "x"}, Limit: 1})
+			must(err)
+			if len(list) != 0 {
+				t.Errorf("built: %v", list)
+			}
+		}},
+		{"pause, go on, and change a lease", 10, func() {
+			_, err := b.View.Park(b.ctx, id)
+			must(err)
+			_, err = b.View.Unpark(b.ctx, id)
+			must(err)
+			_, err = b.View.Lease(b.ctx, id, api.LeaseRequest{For: "2h"})
+			must(err)
+		}},
+		{"eval", 20, func() { b.says("warm-"+strconv.Itoa(idleCells/3+2), "x", "1") }},
 		{"count", 5, func() { b.View.Count(); b.View.Made("t-1"); b.View.Standing() }},
 		{"stats of everything", 60, func() {
 			_, err := b.View.AllStats(b.ctx)
