@@ -21,9 +21,9 @@ import (
 
 // Labels of such cells.
 const (
-	labelBuild = "e2b:build" // building, ready, or error: why
-	labelStart = "e2b:start" // the command that begins in each sandbox
-	labelReady = "e2b:ready" // the command that tells when that is ready
+	labelBuild = engine.LabelBuild // building, ready, or error: why
+	labelStart = "e2b:start"       // the command that begins in each sandbox
+	labelReady = "e2b:ready"       // the command that tells when that is ready
 	labelBID   = "e2b:build-id"
 	labelDir   = "e2b:workdir" // where commands of its sandboxes begin
 	labelTags  = "e2b:tags"    // of the build, with commas
@@ -33,8 +33,8 @@ const (
 const defaultTag = "default"
 
 const (
-	buildWaiting = "waiting"
-	buildRunning = "building"
+	buildWaiting = engine.BuildWaiting
+	buildRunning = engine.BuildBuilding
 	buildReady   = "ready"
 	buildFailed  = "error"
 )

@@ -116,8 +116,22 @@ type place struct {
 	until     time.Time
 }
 
+// LabelBuild is the label of cells that a door builds templates in. One that is built is
+// there to be forked, and does not count among the cells there are at once.
+const (
+	LabelBuild    = "e2b:build"
+	BuildWaiting  = "waiting"
+	BuildBuilding = "building"
+)
+
 // takesPart reports whether a cell counts among those there are at once.
-func (p *place) takesPart() bool { return p != nil && p.listed && p.class != classPaused }
+func (p *place) takesPart() bool {
+	if p == nil || !p.listed || p.class == classPaused {
+		return false
+	}
+	build, ok := p.labels[LabelBuild]
+	return !ok || build == BuildWaiting || build == BuildBuilding
+}
 
 func newIndex(walked *atomic.Int64) *index {
 	x := &index{walked: walked,
@@ -368,7 +382,7 @@ func (x *index) put(p *place, add bool) {
 		return
 	}
 	tally(x.states, p.state, step)
-	if p.class != classPaused {
+	if p.takesPart() {
 		tally(x.active, scope{door: p.door}, step)
 		tally(x.active, scope{token: p.owner}, step)
 		if p.ownerName != p.owner {

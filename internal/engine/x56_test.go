@@ -107,12 +107,23 @@ func TestX56CellsAtOnce(t *testing.T) {
 	b.must(err)
 	_, err = b.asks(token, "t2", nil)
 	b.wantKind("another of the token", err, cell.Limited, "token t-1")
+	// What was built to be forked from is not one of those there are at once.
+	built, err := b.asks(e2b, "built", map[string]string{LabelBuild: BuildWaiting})
+	b.wantKind("a template while it is built", err, cell.Limited, "door e2b")
+	_, err = b.Remove(b.ctx, cell.ID(one.ID), false)
+	b.must(err)
+	built, err = b.asks(e2b, "built", map[string]string{LabelBuild: BuildWaiting})
+	b.must(err)
+	_, err = b.Lease(b.ctx, cell.ID(built.ID), api.LeaseRequest{Labels: map[string]string{LabelBuild: "ready"}})
+	b.must(err)
+	_, err = b.asks(e2b, "four", nil)
+	b.must(err)
 	list, waiting := b.All().Ceilings()
 	byName := map[string]api.Ceiling{}
 	for _, c := range list {
 		byName[c.For] = c
 	}
-	if c := byName["door e2b"]; c.Cells != 2 || c.MaxCells != 2 || c.Refused != 2 || waiting != 0 || c.Max.Memory != 12<<30 {
+	if c := byName["door e2b"]; c.Cells != 2 || c.MaxCells != 2 || c.Refused != 3 || waiting != 0 || c.Max.Memory != 12<<30 {
 		t.Errorf("%+v, %d wait", c, waiting)
 	}
 	if c := byName["label team=a"]; c.Cells != 1 || c.Refused != 1 {
