@@ -285,6 +285,9 @@ func TestX46CutsAreMarked(t *testing.T) {
 	if v := p.value("'x' * 5_000_000"); !v.JSONCut || v.Cut != 5000002-1<<20 {
 		t.Errorf("of a long string: JSON is cut %v, of the repr %d", v.JSONCut, v.Cut)
 	}
+	if v := p.value("'ä' * 600_000"); !v.JSONCut || v.JSON != nil {
+		t.Errorf("of 1.2 MB in 600,000 characters: JSON is cut %v", v.JSONCut)
+	}
 	if v := p.value("x = []; x.append(x); x"); !v.JSONCut {
 		t.Error("what has no end has no JSON without a word")
 	}
@@ -385,6 +388,9 @@ func TestX46CutsAreMarkedInNode(t *testing.T) {
 	p := startKind(t, cell.WarmNode, need.Program(t, "node"), nil)
 	if v := p.value("'x'.repeat(5e6)"); !v.JSONCut || v.JSON != nil || v.Cut != 5000002-1<<20 {
 		t.Errorf("of a long string: JSON is cut %v, of the text %d", v.JSONCut, v.Cut)
+	}
+	if v := p.value("'ä'.repeat(6e5)"); !v.JSONCut || v.JSON != nil {
+		t.Errorf("of 1.2 MB in 600,000 characters: JSON is cut %v", v.JSONCut)
 	}
 	if v := p.value("Symbol('x')"); v.JSONCut || v.JSON != nil {
 		t.Error("what has no form is said to be too long")
