@@ -157,6 +157,20 @@ func TestInstalledModulesAreFound(t *testing.T) {
 	}
 }
 
+// What a library has imported of IPython before there was a shell shows things with it, too.
+func TestDisplayBeforeAndAfter(t *testing.T) {
+	p := startWith(t, "IPython")
+	ev := p.eval("show = __import__('IPy' + 'thon.display', fromlist=['display']).display\nshow(1)")
+	if len(ev.Display) != 1 {
+		t.Errorf("before: %s", show(ev))
+	}
+	p.run("!true")
+	ev = p.eval("show(1)\ndisplay(2)\nfrom IPython.display import display as another\nanother(3)")
+	if want := []cell.Bundle{{"text/plain": "1"}, {"text/plain": "2"}, {"text/plain": "3"}}; !cmp.Equal(want, ev.Display) {
+		t.Errorf("after: %s", show(ev))
+	}
+}
+
 // A command that is interrupted ends with what it has begun.
 func TestIPythonsCommandsAreInterrupted(t *testing.T) {
 	p := startWith(t, "IPython")

@@ -190,6 +190,7 @@ class Displays:
     a repr where no shell of its own runs."""
 
     names = {"IPython.core.display_functions", "IPython.core.display"}
+    own = {}  # what was replaced, by module: a shell puts it back
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -205,7 +206,7 @@ class Displays:
         def exec_module(module):
             run(module)
             if hasattr(module, "display"):
-                module.display = display
+                cls.own[name], module.display = module.display, display
         if Shell.beginning:
             return None  # its display is as it should be with a shell
         try:

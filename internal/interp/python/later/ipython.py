@@ -148,6 +148,8 @@ def new_shell():
     import warnings
     warnings.filterwarnings("ignore", "To exit: use")
     builtins.display = display
+    for name, own in Displays.own.items():
+        sys.modules[name].display = own
     if builtins.__dict__.get("_") is State.last:
         builtins.__dict__.pop("_", None)
     if State.last is not None:
