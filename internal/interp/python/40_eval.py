@@ -175,11 +175,6 @@ def begin_shell():
     return Shell.it is not None
 
 
-def in_shell(code, name):
-    """The value of code, evaluated by IPython's shell."""
-    return run_in_shell(code, name)
-
-
 def error_of(e, name):
     """An exception as cell.EvalError."""
     tb, line = e.__traceback__, 0

@@ -158,7 +158,8 @@ def new_shell():
     return shell
 
 
-def run_in_shell(code, name):
+def in_shell(code, name):
+    """The value of code, evaluated by IPython's shell."""
     shell = Shell.it
     Shell.name, Shell.value, Shell.errors = name, None, []
     shell.enter()
