@@ -153,9 +153,9 @@ func serveE2B(t *testing.T, h *host) (env []string) {
 }
 
 // beginE2B starts a daemon, and reads so many variables from what it says.
-func beginE2B(t *testing.T, h *host, listen string, vars int) (daemon *exec.Cmd, env []string) {
+func beginE2B(t *testing.T, h *host, listen string, vars int, flags ...string) (daemon *exec.Cmd, env []string) {
 	t.Helper()
-	c := exec.Command(h.bin, "serve", "--listen", listen, "--first-token", "run")
+	c := exec.Command(h.bin, append([]string{"serve", "--listen", listen, "--first-token", "run"}, flags...)...)
 	c.Env, c.Dir, c.Stderr = h.env, h.src, os.Stderr
 	out, err := c.StdoutPipe()
 	if err == nil {
