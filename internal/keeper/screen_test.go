@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
@@ -26,6 +27,7 @@ func onScreen(limit int64) *Output {
 func look(t *testing.T, o *Output, v view, from int64) net.Conn {
 	t.Helper()
 	here, there := net.Pipe()
+	here.SetDeadline(time.Now().Add(need.Patience()))
 	stop := make(chan struct{})
 	began := make(chan struct{})
 	t.Cleanup(func() { close(stop); here.Close(); there.Close() })

@@ -93,7 +93,7 @@ func repeated(s string, n int) (out []string) {
 func TestX39OnlyTextAndModesAreDrawn(t *testing.T) {
 	allowed := regexp.MustCompile("^(\x1b\\[[0-9:;]*[mHrJ]|\x1b\\[\\?[0-9]+[hl]|\x1b\\[>[0-9;]*[mu]|\x1b[=()][0AB]?|\x0e|\n|[^\x00-\x1f\x7f\u0080-\u009f])*$")
 	random := rand.New(rand.NewPCG(3, 9))
-	alphabet := []string{"\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b_", "\x9b", "\x9d", "\x07", "\x1b\\", "?", ">", "=", "!", ";", "0", "9", "1049", "52", "c", "n", "t", "q", "h", "l", "u", "m", "r", "\r", "\n", "日", "\u0301", "\xff", "text", "\x18", "J", "b", "\x0e", "(0"}
+	alphabet := []string{"\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b_", "\x9b", "\x9d", "\u009b", "\u009d", "\u0090", "\x07", "\x1b\\", "?", ">", "=", "!", ";", "0", "9", "1049", "52", "c", "n", "t", "q", "h", "l", "u", "m", "r", "\r", "\n", "日", "\u0301", "\xff", "text", "\x18", "J", "b", "\x0e", "(0"}
 	for range 300 {
 		s := NewScreen(5, 20)
 		var said bytes.Buffer
@@ -114,6 +114,7 @@ func TestX39ScreenIsBounded(t *testing.T) {
 		"a string without end": "\x1b]8;;https://" + long,
 		"links":                strings.Repeat("\x1b]8;;https://"+long[:1<<10]+"\x07x\x1b]8;;\x07", 1<<10),
 		"marks":                "e" + strings.Repeat("\u0301", 1<<19),
+		"fewer marks":          "e" + strings.Repeat("\u0301", 20_000),
 		"marks everywhere":     strings.Repeat("e"+strings.Repeat("\u0301", 100), 1<<12),
 		"a repetition":         strings.Repeat("x\x1b[999999999b", 100),
 		"tabs":                 strings.Repeat("\x1b[999999999I", 1<<10),
@@ -135,7 +136,10 @@ func TestX39ScreenIsBounded(t *testing.T) {
 		if len(drawn) > 1<<20 {
 			t.Errorf("%s: %d bytes are drawn", name, len(drawn))
 		}
-		said = ""
+		if bytes.Contains(drawn, []byte(strings.Repeat("\u0301", 256))) {
+			t.Errorf("%s: one place on the screen has more than 256 marks", name)
+		}
+		said, drawn = "", nil
 		runtime.GC()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -165,9 +169,11 @@ func TestX39FastProgramsLeaveTheirLastScreen(t *testing.T) {
 		at = at.Add(time.Second) // so that emulating takes a second, and the rest nine
 		return at
 	}
-	s.Write([]byte("\x1b[?1049h"))
 	var b bytes.Buffer
 	for i := range 100_000 {
+		if i == 20_000 { // while nothing is emulated
+			b.WriteString("\x1b[?1049h")
+		}
 		fmt.Fprintf(&b, "line %d\r\n", i)
 		if b.Len() > 32<<10 {
 			s.Write(b.Bytes())
