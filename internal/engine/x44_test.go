@@ -207,3 +207,6 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 		}
 	}
 }
+
+// forkOf asks for n forks.
+func forkOf(n int) api.ForkRequest { return api.ForkRequest{Number: 1, Count: n} }
