@@ -107,7 +107,6 @@ func (s Scope) String() string { return s.Kind + " " + s.Name }
 
 // A rule is what is said for one scope. What is nil is not said.
 type rule struct {
-	from                   string // who said it
 	dflt, max              map[string]float64
 	cells                  *int
 	keep                   *time.Duration
