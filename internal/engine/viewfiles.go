@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"net"
+
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// What a view does with files and ports of cells that it sees.
+
+// Files: see Engine.
+func (v *View) Files(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader) ([]cell.FileInfo, error) {
+	return entered(v, id, func() ([]cell.FileInfo, error) {
+		if a.Act == cell.FileWrite {
+			if err := v.e.roomy(); err != nil {
+				return nil, err
+			}
+		}
+		return v.e.Files(ctx, id, a, in)
+	})
+}
+
+// Manage: see Engine.
+func (v *View) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
+	if err := v.Enter(id); err != nil {
+		return err
+	}
+	return v.e.Manage(ctx, id, a, in, out)
+}
+
+// Watch: see Engine.
+func (v *View) Watch(ctx context.Context, id cell.ID, path string, below bool, tell func(cell.FileEvent) error) error {
+	if err := v.Enter(id); err != nil {
+		return err
+	}
+	return v.e.Watch(ctx, id, path, below, tell)
+}
+
+// ReadFiles: see Engine.
+func (v *View) ReadFiles(ctx context.Context, id cell.ID, path string, w io.Writer) error {
+	if err := v.Enter(id); err != nil {
+		return err
+	}
+	return v.e.ReadFiles(ctx, id, path, w)
+}
+
+// WriteFiles: see Engine.
+func (v *View) WriteFiles(ctx context.Context, id cell.ID, path string, r io.Reader) error {
+	if err := cmp.Or(v.Enter(id), v.e.roomy()); err != nil {
+		return err
+	}
+	return v.e.WriteFiles(ctx, id, path, r)
+}
+
+// Dial: see Engine.
+func (v *View) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
+	return entered(v, id, func() (net.Conn, error) { return v.e.Dial(ctx, id, port) })
+}
+
+// Ports: see Engine.
+func (v *View) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
+	return entered(v, id, func() ([]cell.Listening, error) { return v.e.Ports(ctx, id) })
+}
