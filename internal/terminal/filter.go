@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -209,7 +210,7 @@ func bounded(params string) string {
 		case n == "" && i > 0:
 			n = "0"
 		case len(n) > 3:
-			n = "1000"
+			n = strconv.Itoa(largest)
 		}
 		b.WriteString(n)
 		if i < len(params) {
