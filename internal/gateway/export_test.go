@@ -3,6 +3,7 @@ package gateway
 import (
 	"io"
 	"strings"
+	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -28,6 +29,13 @@ func (g *Gateway) Buffers() (list []int64) {
 
 // Most returns how many connections and requests there may be at once.
 func (g *Gateway) Most() (conns, requests int) { return g.conns.max, cap(g.web.busy) }
+
+// RefuseFor sets how long a connection to a denied name may live, and returns how
+// many there may be.
+func (g *Gateway) RefuseFor(d time.Duration) (most int) {
+	g.refuseFor = d
+	return maxRefusing
+}
 
 // Redacted is what the cell sees of a text that a host sends which knows a value.
 func Redacted(l cell.Lent, text string) (string, error) {

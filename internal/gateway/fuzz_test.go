@@ -119,7 +119,7 @@ func bare(t testing.TB, dial func() net.Conn) *Gateway {
 	}}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.refused = newRefusals(cell.DefaultLink())
-	g.refusing.max = maxRefusing
+	g.refusing.max, g.refuseFor = maxRefusing, refusalLife
 	g.events = newEvents(func(string, any) {}, g.denials.note)
 	g.asks = newAsks(g)
 	g.dns.busy = make(chan struct{}, maxQueries)

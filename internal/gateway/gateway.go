@@ -51,18 +51,19 @@ type Config struct {
 
 // Gateway is the network of one cell.
 type Gateway struct {
-	cfg      Config
-	stack    *stack.Stack
-	door     *door
-	names    *names
-	refused  *refusals
-	denials  denials
-	refusing conns // to refused names
-	conns    conns
-	events   *events
-	asks     *asks
-	web      *web
-	dns      nameServer
+	cfg       Config
+	stack     *stack.Stack
+	door      *door
+	names     *names
+	refused   *refusals
+	denials   denials
+	refuseFor time.Duration // the longest life of such a connection
+	refusing  conns         // to refused names
+	conns     conns
+	events    *events
+	asks      *asks
+	web       *web
+	dns       nameServer
 
 	law   atomic.Pointer[law] // what is in force
 	govMu sync.Mutex          // one Govern at a time
@@ -102,7 +103,7 @@ func Open(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, names: newNames(cfg.Link)}
 	g.refused = newRefusals(cfg.Link)
-	g.refusing.max = maxRefusing
+	g.refusing.max, g.refuseFor = maxRefusing, refusalLife
 	g.conns.max = share(maxConns, 2)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.events = newEvents(cfg.Emit, g.denials.note)

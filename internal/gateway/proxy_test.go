@@ -89,6 +89,7 @@ func TestX41OnlyAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "SSH-2.0-x\r\n" {
 		t.Errorf("a host that speaks first: %q, %v", line, err)
 	}

@@ -204,9 +204,9 @@ func (g *Gateway) refuse(r *tcp.ForwarderRequest, l *law, a cell.Access, d cell.
 	if !c.setIn(ep, &wq, gonet.NewTCPConn(&wq, ep)) {
 		return
 	}
-	late := time.AfterFunc(refusalLife, func() { c.reset("it took too long to be refused") })
+	late := time.AfterFunc(c.g.refuseFor, func() { c.reset("it took too long to be refused") })
 	defer late.Stop()
-	c.in.SetReadDeadline(time.Now().Add(refusalLife))
+	c.in.SetReadDeadline(time.Now().Add(c.g.refuseFor))
 	first := &first{c: c}
 	what, _ := first.see(true)
 	c.in.SetReadDeadline(time.Time{})
