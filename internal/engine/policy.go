@@ -99,6 +99,18 @@ func (p *runPlan) ownMachine() error {
 	return nil
 }
 
+// ownMachine is the same for a policy that a living cell gets.
+func (v *View) ownMachine(text string) error {
+	if !v.isConfined() {
+		return nil
+	}
+	r, err := v.e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: "policy"}, "")
+	if err == nil && r.Network.ReachesHost() {
+		err = cannotReachHost()
+	}
+	return err
+}
+
 func cannotReachHost() error {
 	return cell.Errorf(cell.Denied, "engine.policy", "use a token of scope admin without labels", "cannot allow %s: what listens there is the daemon's host's", cell.HostName)
 }

@@ -468,14 +468,8 @@ func (v *View) Regovern(ctx context.Context, id cell.ID, text string) error {
 	if err := v.Enter(id); err != nil {
 		return err
 	}
-	if v.isConfined() {
-		r, err := v.e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: "policy"}, "")
-		if err != nil {
-			return err
-		}
-		if r.Network.ReachesHost() {
-			return cannotReachHost()
-		}
+	if err := v.ownMachine(text); err != nil {
+		return err
 	}
 	return v.e.Regovern(ctx, id, text)
 }
