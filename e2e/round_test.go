@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -387,10 +388,18 @@ func goWays(what string) {
 				}
 			}
 			a, err := r.LookupHost(ctx, "evil.example")
-			if err == nil {
-				return reached + fmt.Sprint(a)
+			// A denied name has an address at which the gateway refuses.
+			refusal := func(s string) bool {
+				at, err := netip.ParseAddr(s)
+				return err == nil && netip.MustParsePrefix("198.19.128.0/22").Contains(at)
 			}
-			return err.Error()
+			switch {
+			case err != nil:
+				return err.Error()
+			case len(a) == 1 && refusal(a[0]):
+				return "refused at " + a[0]
+			}
+			return reached + fmt.Sprint(a)
 		})
 	}
 	wg.Wait()
