@@ -19,11 +19,20 @@ type Network struct {
 	// Unchecked is how many connections and requests went through the host's proxy: which
 	// addresses their hosts led to was not checked.
 	Unchecked int `json:"unchecked,omitempty"`
+	// Unresolved are names that are allowed, and that the host could not look up: which is no
+	// refusal. The first error of each, at most 100.
+	Unresolved []Unresolved `json:"unresolved,omitempty"`
 	// Peers are those it talked to, the most first; Denials what it was refused,
 	// in the order of their first time. Both are cut at 100; More counts the rest.
 	Peers   []Peer   `json:"peers,omitempty"`
 	Denials []Denial `json:"denials,omitempty"` // what it was refused
 	More    int      `json:"more,omitempty"`    // peers and denials that are not listed
+}
+
+// Unresolved is a name that the host could not look up: its resolver did not answer, or failed.
+type Unresolved struct {
+	Host  string `json:"host"`  // the name
+	Error string `json:"error"` // what went wrong
 }
 
 // Peer is somebody that a run talked to.

@@ -458,7 +458,7 @@ if (modern) {
   })
   await call('protocol: logs of sandboxes', async () => {
     const v1 = await control('/sandboxes/' + s.sandboxId + '/logs')
-    assert.ok(v1.logs.some((l) => /sandbox created/.test(l.line)) && v1.logEntries.length === v1.logs.length)
+    assert.ok(v1.logs.map((l) => JSON.parse(l.line)).some((l) => l.level === 'info' && l.message.startsWith('sandbox created')) && v1.logEntries.length === v1.logs.length)
     const v2 = await control('/v2/sandboxes/' + s.sandboxId + '/logs?direction=backward&limit=3&search=process')
     assert.equal(v2.logs.length, 3)
     assert.ok(v2.logs[0].timestamp >= v2.logs[2].timestamp && v2.logs.every((l) => l.message.includes('process')))

@@ -171,6 +171,13 @@ func (d Decided) Refusal() Refusal {
 	return Refusal{Act: d.Access.Act, Reason: reason}
 }
 
+// Unresolved is a name that the host could not look up, though it was allowed: its resolver
+// did not answer, or failed.
+type Unresolved struct {
+	Host  string `json:"host"`
+	Error string `json:"error"`
+}
+
 // Flow is the event "flow": a connection, or an HTTP request in one, that has
 // ended.
 type Flow struct {

@@ -75,7 +75,7 @@ said, after what was whole, and the exit code is 7.
 
 // eventKinds are the words that --kind completes; docs/reference/events.md has
 // what each carries.
-var eventKinds = []string{"process", "limit", "decision", "flow", "network.earlier", "network.none", "kernel", "kernel.missing",
+var eventKinds = []string{"process", "limit", "decision", "flow", "network.earlier", "network.none", "network.unresolved", "kernel", "kernel.missing",
 	"process.start", "process.running", "process.failed", "process.signal", "process.exit", "limit.time", "limit.disk"}
 
 // tell writes an event as one line.

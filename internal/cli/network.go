@@ -18,6 +18,9 @@ func (a *app) denials(run api.Run) {
 	if n.Tried > 0 && run.ExitCode != nil && *run.ExitCode != 0 {
 		a.say("pando: the command looked for the network, and this cell has none: --allow HOST or --allow @PRESET opens a way (pando help policy)")
 	}
+	for _, u := range n.Unresolved {
+		a.say("pando: %s is allowed, and this host could not look it up: %s", printable(u.Host), printable(u.Error))
+	}
 	const shown = 8
 	for i, d := range n.Denials {
 		if i == shown {
@@ -47,6 +50,9 @@ func showNetwork(w io.Writer, n *api.Network) {
 		line += fmt.Sprintf(", %d allowed by a person", n.Approved)
 	}
 	field(w, "network", fmt.Sprintf("%s; %s out, %s in", line, size(n.Sent), size(n.Received)))
+	for _, u := range n.Unresolved {
+		field(w, "not found", printable(u.Host)+" is allowed, and this host could not look it up: "+printable(u.Error))
+	}
 	for _, p := range n.Peers {
 		s := fmt.Sprintf("%s:%d, %s out, %s in", printable(p.Host), p.Port, size(p.Sent), size(p.Received))
 		switch {

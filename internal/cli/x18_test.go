@@ -7,12 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/pando-dev/pando/internal/need"
 )
 
-// What a command does to many cells goes on for several at a time, is told in the order of
-// their names, and ends with the first error.
+// What a command does to many cells goes on for several at a time, and is told in the order
+// of their names.
 func TestX18ManyAtATime(t *testing.T) {
 	var names []string
 	for i := range 100 {
@@ -48,25 +49,42 @@ func TestX18ManyAtATime(t *testing.T) {
 	if err != nil || most != manyAtOnce || !slices.Equal(said, names) {
 		t.Fatalf("%d at a time, %v; said %v", most, err, said)
 	}
+}
 
-	var begun atomic.Int64
-	first, second := errors.New("of cell-20"), errors.New("of cell-25")
-	both := make(chan struct{})
-	said = nil
-	start(func(name string) (string, error) {
-		begun.Add(1)
-		switch name {
-		case "cell-20":
-			<-both // the later one is there before
-			return "", first
-		case "cell-25":
-			defer close(both)
-			return "", second
+// After an error nothing new is begun, and the first one in the order of the names is told.
+func TestX18ManyEndWithTheFirstError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var names []string
+		for i := range 100 {
+			names = append(names, fmt.Sprint("cell-", i))
 		}
-		return name, nil
+		var begun atomic.Int64
+		first, second := errors.New("of cell-20"), errors.New("of cell-25")
+		later, others := make(chan struct{}), make(chan struct{})
+		var said []string
+		done := make(chan error, 1)
+		go func() {
+			done <- each(names, func(name string) (string, error) {
+				begun.Add(1)
+				switch n := slices.Index(names, name); {
+				case n == 20:
+					<-later
+					return "", first
+				case n == 25:
+					return "", second
+				case n > 25:
+					<-others
+				}
+				return name, nil
+			}, func(name string) { said = append(said, name) })
+		}()
+		synctest.Wait() // cell-25 has failed, cell-20 goes on, and so do those that were begun before
+		close(later)
+		synctest.Wait()
+		close(others)
+		err := <-done
+		if n := begun.Load(); err != first || n > 26+manyAtOnce || slices.Contains(said, "cell-20") || !slices.Contains(said, "cell-19") {
+			t.Errorf("%v, after %d were begun; said %v", err, n, said)
+		}
 	})
-	err, _ = need.Receive(t, done, "the end with an error")
-	if n := begun.Load(); err != first || n > 25+2*manyAtOnce || slices.Contains(said, "cell-20") || !slices.Contains(said, "cell-19") {
-		t.Errorf("%v, after %d were begun; said %v", err, n, said)
-	}
 }

@@ -266,16 +266,21 @@ func (d *Daemon) count(h http.Handler) http.Handler {
 		d.open++
 		d.mu.Unlock()
 		d.under.Add(1)
-		defer d.under.Done()
+		done := sync.OnceFunc(d.under.Done)
+		defer done()
 		defer func() {
 			d.mu.Lock()
 			d.open--
 			d.lastSeen = time.Now()
 			d.mu.Unlock()
 		}()
-		h.ServeHTTP(w, r)
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), underKey{}, done)))
 	})
 }
+
+// underKey is of what says that a request is no more one that the daemon's end waits for:
+// its connection is a stream now, which ends with the process.
+type underKey struct{}
 
 // finishing is how long the end of a daemon waits for requests whose connections
 // are closed: what they did is still to be written down.

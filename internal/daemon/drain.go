@@ -9,7 +9,7 @@ import (
 )
 
 // health answers probes, which know no token: /healthz says that the daemon
-// answers, /readyz that it takes new work. They say nothing else.
+// answers, /readyz that it takes new work and has room for it. They say nothing else.
 func (d *Daemon) health(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -18,8 +18,11 @@ func (d *Daemon) health(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz":
 	case "/readyz":
-		if d.drains() {
+		switch {
+		case d.drains():
 			status, says = http.StatusServiceUnavailable, "draining\n"
+		case !d.cfg.Engine.Ready():
+			status, says = http.StatusServiceUnavailable, "full\n"
 		}
 	default:
 		return false

@@ -67,6 +67,7 @@ func (d *Daemon) visited(local bool, h http.Handler) http.Handler {
 			}
 		}
 		v.w = &watched{ResponseWriter: w}
+		v.w.stream, _ = r.Context().Value(underKey{}).(func())
 		w.Header().Set("X-Request-Id", v.id)
 		defer func() {
 			d.met.saw(v, local)
@@ -101,6 +102,7 @@ type watched struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	stream func() // is told when it becomes a stream of another protocol; nil for nobody
 }
 
 func (w *watched) WriteHeader(status int) {
@@ -140,6 +142,9 @@ func (w *watched) Flush() {
 // Hijack implements http.Hijacker, for who asks for it by name.
 func (w *watched) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.status = http.StatusSwitchingProtocols
+	if w.stream != nil {
+		w.stream()
+	}
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 

@@ -18,6 +18,16 @@ func TestX41TheLastRequestsAreWrittenDown(t *testing.T) {
 			<-goOn
 			written = true // as the audit log's line is, when the handler returns
 		}))
+		stream := make(chan struct{})
+		defer close(stream)
+		go d.count(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { // a WebSocket
+			r.Context().Value(underKey{}).(func())()
+			<-stream
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		synctest.Wait()
+		if !d.finish(time.Second) {
+			t.Error("a stream holds the daemon back")
+		}
 		go h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
 		synctest.Wait()
 		if d.finish(time.Second) {

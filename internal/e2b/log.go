@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -126,7 +127,13 @@ func (f *Front) logs(w http.ResponseWriter, r *http.Request, c *api.Cell) {
 	}
 	entries, lines := f.pick(c, &q), []line{}
 	for _, e := range entries {
-		lines = append(lines, line{e.Timestamp, e.Message})
+		// E2B's command line reads a line as JSON, and what is not as its own failure.
+		b, err := json.Marshal(map[string]string{"level": e.Level, "logger": "pando", "message": e.Message})
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		lines = append(lines, line{e.Timestamp, string(b)})
 	}
 	answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
 }

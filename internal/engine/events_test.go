@@ -245,7 +245,7 @@ func TestEventKindsAreComplete(t *testing.T) {
 		}
 	}
 	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(keeper.Earlier{}),
-		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "kernel.missing": tags(keeper.Missing{})}
+		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(keeper.Missing{})}
 	b := newBed(t, "f: x")
 	list, err := b.told(b.run("c", "true"), EventQuery{})
 	b.must(err)

@@ -114,6 +114,8 @@ func EventKinds() []EventKind {
 			{"others", "how many calls there were besides, when there were too many different ones to tell apart"}}},
 		{"network.none", "The command looked for the network of a cell that has none.", []EventField{
 			{"tries", "how many packets found nobody to go to, as the kernel counted"}}},
+		{"network.unresolved", "A name that is allowed could not be looked up: the host's resolver did not answer, or failed.", []EventField{
+			{"host", "the name"}, {"error", "what went wrong"}}},
 	}
 }
 
@@ -183,6 +185,10 @@ func eventText(ev receipt.Event) string {
 	case "network.none":
 		if f, ok := fieldsOf[noneFields](ev); ok {
 			return fmt.Sprintf("looked for a network, and the cell has none: %d packets found nobody to go to", f.Tries)
+		}
+	case "network.unresolved":
+		if f, ok := fieldsOf[cell.Unresolved](ev); ok {
+			return fmt.Sprintf("could not look up %s, which is allowed: %s", f.Host, f.Error)
 		}
 	case "network.earlier":
 		if f, ok := fieldsOf[earlierFields](ev); ok {

@@ -77,6 +77,18 @@ func (e *Engine) roomy() error {
 	return err
 }
 
+// Ready reports whether something new can be made: there is room on the disk, and among the
+// cells that there may be. It is cheap, since probes ask it that know no token.
+func (v *View) Ready() bool {
+	e := v.e
+	if free, keep, err := e.free(); err != nil || free < keep {
+		return false
+	}
+	e.reg.mu.Lock()
+	defer e.reg.mu.Unlock()
+	return e.reg.alive < e.cfg.MaxCells
+}
+
 // free is how much of the file system that the state lies on is free, and how much
 // of it is to stay so.
 func (e *Engine) free() (free, keep int64, err error) {

@@ -106,6 +106,15 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 				seen = true
 				n.Tried += none.Tries
 			}
+		case "network.unresolved":
+			f, ok := fieldsOf[cell.Unresolved](ev)
+			if !ok {
+				continue
+			}
+			seen = true
+			if !slices.ContainsFunc(n.Unresolved, func(u api.Unresolved) bool { return u.Host == f.Host }) && len(n.Unresolved) < listed {
+				n.Unresolved = append(n.Unresolved, api.Unresolved{Host: f.Host, Error: f.Error})
+			}
 		case "flow":
 			var fl cell.Flow
 			if json.Unmarshal(ev.Fields, &fl) != nil {
@@ -182,6 +191,9 @@ func networkMarkdown(b *strings.Builder, n *api.Network) {
 		n.Decisions, n.Denied, n.Approved, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
 	if n.Unchecked > 0 {
 		fmt.Fprintf(b, "\n%d connections or requests went through the proxy of the host: which addresses their hosts led to was not checked.\n", n.Unchecked)
+	}
+	for _, u := range n.Unresolved {
+		fmt.Fprintf(b, "\n`%s` is allowed, and could not be looked up: %s.\n", cell1(u.Host), cell1(u.Error))
 	}
 	if len(n.Peers) > 0 {
 		b.WriteString("\n| talked to | times | out | in | looked into | credentials put in |\n|---|---|---|---|---|---|\n")

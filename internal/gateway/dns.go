@@ -187,6 +187,7 @@ func (g *Gateway) reply(q *dns.Msg) *dns.Msg {
 		ans, err = l.resolver.lookup(ctx, a.Host)
 	}
 	if err != nil {
+		g.events.unresolved(a.Host, err)
 		m.Rcode = dns.RcodeServerFailure
 		explain(dns.ExtendedErrorCodeNetworkError, err.Error())
 		return m

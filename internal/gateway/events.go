@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	gatherFor = time.Second // what is alike within this time is told by one event
-	maxGather = 1024        // kinds of it; what is more is told as one
-	eachTold  = 32          // of what is allowed, so many are told one by one first
+	gatherFor  = time.Second // what is alike within this time is told by one event
+	maxGather  = 1024        // kinds of it; what is more is told as one
+	maxFailing = 32          // names of a moment that could not be looked up
+	eachTold   = 32          // of what is allowed, so many are told one by one first
 )
 
 // events tells what was decided, so that a flood makes few events and nothing
@@ -28,6 +29,30 @@ type events struct {
 	trials []*Trial
 	timer  *time.Timer
 	closed bool
+
+	failing map[string]bool // names that could not be looked up a moment ago
+}
+
+// unresolved tells that an allowed name could not be looked up: of each once in gatherFor,
+// since programs try again.
+func (e *events) unresolved(host string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || len(e.failing) >= maxFailing && !e.failing[host] {
+		return
+	}
+	if len(e.failing) == 0 {
+		e.failing = map[string]bool{}
+		time.AfterFunc(gatherFor, func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.failing = nil
+		})
+	}
+	if !e.failing[host] {
+		e.failing[host] = true
+		e.emit("network.unresolved", cell.Unresolved{Host: host, Error: err.Error()})
+	}
 }
 
 // restKey keeps what was allowed apart from what was denied.

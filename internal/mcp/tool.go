@@ -3,7 +3,9 @@ package mcp
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
+	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -65,11 +67,50 @@ func failed(err error) *sdk.CallToolResult {
 		text = "cannot do it: " + text
 	}
 	if e.Hint != "" {
-		text += "\nhint: " + e.Hint
+		hint := *e
+		hint.Hint = toolHint(e.Hint)
+		e, text = &hint, text+"\nhint: "+hint.Hint
 	}
 	return &sdk.CallToolResult{
 		IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: map[string]*api.Error{"error": e},
 	}
+}
+
+// commandOf is a command of the command line in a hint: whole between backquotes, else its verb.
+var commandOf = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("`pando ([a-z]+)( why)?[^`]*`|\\bpando (ls|rm|stop|run|exec|eval|fork|branch|checkpoint|restore|diff|show|policy|receipt|" +
+		"template|doctor|resume|gc|discard|runs|credential|cp|approvals|undo|image|accept|serve|revert|df|daemon|upload|stats|logs|events|history)\\b( why)?")
+})
+
+// toolHint is a hint in the words of tools. It was written for people at a terminal: commands
+// that a tool has are named as that tool; the others are the user's.
+func toolHint(hint string) string {
+	users := false
+	hint = commandOf().ReplaceAllStringFunc(hint, func(s string) string {
+		m := commandOf().FindStringSubmatch(s)
+		switch verb := m[1] + m[3]; verb {
+		case "ls":
+			return "the tool list"
+		case "rm":
+			return "the tool kill"
+		case "stop":
+			return "the tool kill with keep"
+		case "cp":
+			return "the tools read_file and write_file"
+		case "run", "exec", "eval", "fork", "branch", "checkpoint", "restore", "diff", "show", "receipt":
+			return "the tool " + verb
+		case "policy":
+			if m[2]+m[4] != "" {
+				return "the tool policy_why"
+			}
+		}
+		users = true
+		return s
+	})
+	if users {
+		hint += " (pando's commands are the user's, in a terminal)"
+	}
+	return hint
 }
 
 // invalid is an error about arguments.

@@ -81,6 +81,8 @@ func (m *Mapper) Map(s Source) []Event {
 		return m.earlier(s)
 	case "network.none":
 		return []Event{m.none(s)}
+	case "network.unresolved":
+		return []Event{m.unresolved(s)}
 	}
 	return []Event{m.process(s)}
 }

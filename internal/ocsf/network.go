@@ -203,6 +203,19 @@ func (m *Mapper) none(s Source) Event {
 	return e
 }
 
+// unresolved maps that an allowed name could not be looked up.
+func (m *Mapper) unresolved(s Source) Event {
+	var f cell.Unresolved
+	json.Unmarshal(s.Fields, &f)
+	e := m.begin(s)
+	e.is(networkActivity, failed)
+	e.SrcEndpoint = &Endpoint{UID: m.facts.Cell, Name: m.facts.CellName, Container: m.container()}
+	e.severity(informational)
+	e.didNot(f.Error)
+	e.also("host", f.Host)
+	return e
+}
+
 // methodOf is the activity of a method.
 func methodOf(method string) activity {
 	if a, ok := methods()[method]; ok {

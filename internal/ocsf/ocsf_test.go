@@ -123,9 +123,10 @@ func sources(t *testing.T) (list []Source) {
 	add("limit.time", `{"timeout_ms":100}`)
 	add("limit.disk", `{"limit":1,"used":2}`)
 	add("network.none", `{"tries":3}`)
+	add("network.unresolved", `{"host":"a.test","error":"no answer"}`)
 	add("kernel.missing", `{"calls":["mseal"],"others":0}`)
 	add("kind.of.tomorrow", `{"a":1}`)
-	for _, kind := range []string{"process.start", "process.failed", "process.running", "process.exit", "limit.time", "kind", "decision", "flow", "network.earlier", "network.none"} {
+	for _, kind := range []string{"process.start", "process.failed", "process.running", "process.exit", "limit.time", "kind", "decision", "flow", "network.earlier", "network.none", "network.unresolved"} {
 		add(kind, ``)
 		add(kind, `"text"`)
 		add(kind, `{}`)

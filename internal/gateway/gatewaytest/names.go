@@ -123,6 +123,11 @@ func testNamesAsTold(t *testing.T, site joins) {
 			t.Errorf("%s: %s", name, m)
 		}
 	}
+	// What could not be looked up is told, and is no denial.
+	failed := b.Events.All(func(e Event) bool { return e.Kind == "network.unresolved" })
+	if len(failed) != 1 || failed[0].Failed.Host != "broken.test" || failed[0].Failed.Error == "" {
+		t.Errorf("of what could not be looked up is told: %+v", failed)
+	}
 	// The alias leads to the name; that one is not the cell's to know.
 	if m := b.Ask("udp", question("real.elsewhere.test", dns.TypeA)); !refusalOnly(b.Link, m) {
 		t.Errorf("the target of an alias: %s", m)

@@ -243,6 +243,7 @@ type Event struct {
 	Kind    string
 	Decided cell.Decided
 	Flow    cell.Flow
+	Failed  cell.Unresolved
 }
 
 // Emit takes one.
@@ -253,6 +254,8 @@ func (e *Events) Emit(kind string, fields any) {
 		ev.Decided = f
 	case cell.Flow:
 		ev.Flow = f
+	case cell.Unresolved:
+		ev.Failed = f
 	default:
 		panic(fmt.Sprintf("an event of type %T", fields))
 	}
