@@ -193,7 +193,7 @@ func TestE2BOutlivesItsDaemon(t *testing.T) {
 	need.Python(t)
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	h := newHost(t)
-	daemon, env := beginE2B(t, h, "127.0.0.1:0", 3)
+	env := serveE2B(t, h)
 	script, err := filepath.Abs("e2b/restart.mjs")
 	if err != nil {
 		t.Fatal(err)
@@ -220,9 +220,7 @@ func TestE2BOutlivesItsDaemon(t *testing.T) {
 		c.Wait()
 		t.Fatalf("%q\n%s", sc.Text(), stderr.Bytes())
 	}
-	h.killDaemon()
-	daemon.Wait()
-	beginE2B(t, h, strings.TrimPrefix(strings.TrimPrefix(env[0], "E2B_API_URL="), "http://"), 2)
+	h.killDaemon() // pando serve starts the next
 	fmt.Fprintln(in, "go on")
 	sc.Scan()
 	if err := c.Wait(); err != nil || sc.Text() != "done" {

@@ -127,7 +127,7 @@ func (l *load) serve(addr string, flags ...string) {
 	})
 }
 
-// restart kills the daemon and starts the next one at its address.
+// restart kills the daemon, and waits for the next one that pando serve starts.
 func (l *load) restart() {
 	l.mu.Lock()
 	l.down = append(l.down, time.Now())
@@ -135,11 +135,17 @@ func (l *load) restart() {
 	d, err := l.client().Daemon(l.h.t.Context()) // by what it says: its children have its name until they are something else
 	l.h.must(err)
 	kill(d.PID)
-	if l.proc.Wait() == nil {
-		l.h.t.Fatal("pando serve has not seen the end of its daemon")
-	}
 	began := time.Now()
-	l.serve(strings.TrimPrefix(l.url, "http://"), "--first-token", "none")
+	for {
+		next, err := l.client().Daemon(l.h.t.Context())
+		if err == nil && next.PID != d.PID {
+			break
+		}
+		if time.Since(began) > 30*time.Second {
+			l.h.t.Fatalf("no daemon takes the place of %d: %v", d.PID, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
 	l.h.t.Logf("the next daemon answers after %v", time.Since(began).Round(time.Millisecond))
 }
 
