@@ -146,16 +146,9 @@ var e2bExport = regexp.MustCompile(`^\s*export (E2B_[A-Z_]+)='?([^']+)'?$`)
 
 // serveE2B starts a daemon as its user would, and returns the variables that it
 // says are to be set.
-func serveE2B(t *testing.T, h *host) (env []string) {
+func serveE2B(t *testing.T, h *host, flags ...string) (env []string) {
 	t.Helper()
-	_, env = beginE2B(t, h, "127.0.0.1:0", 3)
-	return env
-}
-
-// beginE2B starts a daemon, and reads so many variables from what it says.
-func beginE2B(t *testing.T, h *host, listen string, vars int, flags ...string) (daemon *exec.Cmd, env []string) {
-	t.Helper()
-	c := exec.Command(h.bin, append([]string{"serve", "--listen", listen, "--first-token", "run"}, flags...)...)
+	c := exec.Command(h.bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--first-token", "run"}, flags...)...)
 	c.Env, c.Dir, c.Stderr = h.env, h.src, os.Stderr
 	out, err := c.StdoutPipe()
 	if err == nil {
@@ -173,16 +166,16 @@ func beginE2B(t *testing.T, h *host, listen string, vars int, flags ...string) (
 		if m := e2bExport.FindStringSubmatch(sc.Text()); m != nil {
 			env = append(env, m[1]+"="+m[2])
 		}
-		if len(env) == vars {
+		if len(env) == 3 {
 			go func() {
 				for sc.Scan() {
 				}
 			}()
-			return c, env
+			return env
 		}
 	}
 	t.Fatalf("the daemon says nothing of E2B: %s", env)
-	return nil, nil
+	return nil
 }
 
 // What a sandbox has outlives a daemon that is killed while clients read from it.

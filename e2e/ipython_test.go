@@ -17,8 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/need"
 )
 
-// ipythonHost is a host whose python3 is the distribution's, with IPython and what
-// draws.
+// ipythonHost is a host with the distribution's python3, IPython, pandas and matplotlib.
 func ipythonHost(t *testing.T) *host {
 	t.Helper()
 	for _, m := range []string{"IPython", "pandas", "matplotlib"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/terminal"
 )
 
-// seat is a command at a terminal, and somebody who reads its screen and types.
+// seat is a command at a terminal whose screen a test reads and at which it types.
 type seat struct {
 	t    *testing.T
 	cmd  *exec.Cmd

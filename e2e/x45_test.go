@@ -38,7 +38,7 @@ func TestX45TemplateBuilds(t *testing.T) {
 		if allowed {
 			flags = []string{"--build-allow", fmt.Sprintf("a.test:%d,127.0.0.1:%[1]d", u.Ports["http"])}
 		}
-		_, env := beginE2B(t, h, "127.0.0.1:0", 3, flags...)
+		env := serveE2B(t, h, flags...)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		c := exec.CommandContext(ctx, node, script)

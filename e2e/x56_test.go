@@ -47,8 +47,8 @@ func (s *sandboxes) ask(method, path string, body any) (int, map[string]any, htt
 	return resp.StatusCode, out, resp.Header
 }
 
-// X56: the operator's file bounds what programs get; who is refused hears which ceiling, who
-// set it, what is in use and when to come again; a daemon that drains makes nothing.
+// X56: the operator's file bounds what programs get; a refusal names the ceiling, where it is
+// set, what is in use and when to try again; a daemon that drains makes nothing.
 func TestX56CeilingsOfADoor(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -138,7 +138,7 @@ func envInt(name string, otherwise int) int {
 }
 
 // X56: sandboxes that come and go, 500 in an hour with E2E_SOAK, leave nothing behind:
-// killed ones, those whose time is over and paused ones that are kept no longer. The log
+// killed, timed out, or paused for longer than they are kept. The log
 // tells how long creating took. PANDO_SANDBOXES and PANDO_SANDBOXES_FOR (seconds) scale it.
 func TestX56SandboxesLeaveNothingBehind(t *testing.T) {
 	many, long := 12, 6

@@ -249,8 +249,8 @@ func machinesHere() (m machines, err error) {
 	return m, nil
 }
 
-// hostProxy reads the host's proxy from the environment of whoever starts the
-// daemon, as curl does: the lower case name first. No request can set another.
+// hostProxy reads the host's proxy from the environment in which the daemon is
+// started, as curl does: the lower case name first. No request can set another.
 // nil: there is none.
 func hostProxy(getenv func(string) string) *cell.Proxy {
 	get := func(names ...string) string {

@@ -113,8 +113,8 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 }
 
 // A daemon that ends without being told to is replaced. The sockets stay open meanwhile,
-// and who connects waits. One that lived for less than steady counts as a failure, of
-// which mostFailures in a row are the end.
+// and connections wait. A daemon that ran for less than steady counts as a failure, and
+// after mostFailures in a row pando serve gives up.
 const (
 	steady       = 10 * time.Second
 	mostFailures = 4

@@ -351,27 +351,34 @@ func (a *app) resumeCmd() *cobra.Command {
 	return c
 }
 
+// namedOrAll is the cells that were named, or with all those for which which is true.
+func (a *app) namedOrAll(ctx context.Context, args []string, all bool, which func(api.Cell) bool) ([]string, error) {
+	if all == (len(args) > 0) {
+		return nil, usage("name cells, or give --all")
+	}
+	if !all {
+		return args, nil
+	}
+	cells, err := a.client.Cells(ctx)
+	for _, c := range cells {
+		if which(c) {
+			args = append(args, c.ID)
+		}
+	}
+	return args, err
+}
+
 func (a *app) stopCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "stop [CELL…]", Short: "End a cell's processes; its files stay", ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return usage("name cells, or give --all")
-			}
-			if all {
-				cells, err := a.client.Cells(cmd.Context())
-				if err != nil {
-					return err
-				}
-				for _, c := range cells {
-					if c.State == "running" || c.State == "paused" {
-						args = append(args, c.ID)
-					}
-				}
+			args, err := a.namedOrAll(cmd.Context(), args, all, func(c api.Cell) bool { return c.State == "running" || c.State == "paused" })
+			if err != nil {
+				return err
 			}
 			stopped := []api.Cell{}
-			err := each(args, func(name string) (api.Cell, error) { return a.client.Stop(cmd.Context(), name) }, func(c api.Cell) {
+			err = each(args, func(name string) (api.Cell, error) { return a.client.Stop(cmd.Context(), name) }, func(c api.Cell) {
 				stopped = append(stopped, c)
 				if !a.json {
 					a.say("%s", marked(fmt.Sprintf("cell %s is %s", c.Name, c.State), c.Isolation))
@@ -397,21 +404,13 @@ func (a *app) rmCmd() *cobra.Command {
 		Long: `Remove cells with their processes, files and checkpoints. Records and receipts
 of their runs stay, and so do cells that were forked from them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return usage("name cells, or give --all")
+			args, err := a.namedOrAll(cmd.Context(), args, all, func(api.Cell) bool { return true })
+			if err != nil {
+				return err
 			}
-			if all {
-				cells, err := a.client.Cells(cmd.Context())
-				if err != nil {
+			if all && !dry && !yes && len(args) > 0 {
+				if ok, err := a.confirm(fmt.Sprintf("remove all %s?", plural(len(args), "cell"))); err != nil || !ok {
 					return err
-				}
-				for _, c := range cells {
-					args = append(args, c.ID)
-				}
-				if !dry && !yes && len(cells) > 0 {
-					if ok, err := a.confirm(fmt.Sprintf("remove all %s?", plural(len(cells), "cell"))); err != nil || !ok {
-						return err
-					}
 				}
 			}
 			var ids []string
@@ -419,7 +418,7 @@ of their runs stay, and so do cells that were forked from them.`,
 			remove := func(dry bool) func(sel string) (api.Cell, error) {
 				return func(sel string) (api.Cell, error) { return a.client.Remove(cmd.Context(), sel, dry) }
 			}
-			err := each(args, remove(true), func(c api.Cell) {
+			err = each(args, remove(true), func(c api.Cell) {
 				if slices.Contains(ids, c.ID) {
 					return
 				}
