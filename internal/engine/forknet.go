@@ -85,9 +85,12 @@ func (e *Engine) copyTalk(c *Cell, mounts []cell.Mount) error {
 func (e *Engine) lendFork(c *Cell, a *cell.Adoption) ([]*Lending, error) {
 	var lendings []Lending
 	var out []*Lending
-	whole, err := e.captures(e.life, c)
-	if err != nil {
-		return nil, err
+	whole := false
+	if len(c.Setup.Handles) > 0 {
+		var err error
+		if whole, err = e.captures(e.life, c); err != nil {
+			return nil, err
+		}
 	}
 	for _, h := range c.Setup.Handles {
 		known, _, err := e.cfg.Credentials.Get(h)

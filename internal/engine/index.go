@@ -250,6 +250,14 @@ func labelsOf(labels map[string]string) iter.Seq[label] {
 	}
 }
 
+// settle brings the index to what was applied. The caller holds r.mu.
+func (r *registry) settle() {
+	for id := range r.stale {
+		r.reindex(id)
+	}
+	clear(r.stale)
+}
+
 // reindex brings the index to what is recorded of a cell. The caller holds r.mu.
 func (r *registry) reindex(id cell.ID) {
 	now, old := r.placeOf(id), r.x.places[id]
@@ -304,9 +312,6 @@ func (r *registry) placeOf(id cell.ID) *place {
 	}
 	if p.listed {
 		p.of = c.Of
-		if i := r.interps.at(id); i != nil && p.of == "" { // a record from before Of
-			p.of = orElse(i.Template, i.Former)
-		}
 	}
 	p.image = imageOf(c)
 	at := r.home.Cells() + "/"

@@ -68,7 +68,7 @@ type Cell struct {
 	Roots int `json:"roots,omitempty"`
 
 	// Batch is the key of the receipt with the certificate of a cell that was forked
-	// with its memory, Of the template that it was forked from.
+	// with its memory, Of the template that it, or what it was branched from, was forked from.
 	Batch string `json:"batch,omitempty"`
 	Of    string `json:"of,omitempty"`
 

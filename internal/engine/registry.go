@@ -58,6 +58,7 @@ type registry struct {
 	claims      map[*claim]bool // cells that are going to be made: see claim
 	appended    int64           // bytes since the last rewrite
 	x           *index
+	stale       map[cell.ID]bool           // whose place in x is not that of their records; empty between commits
 	keeps       func(*Lease) time.Duration // how long a cell is kept that is paused; 0: for ever
 	free        chan struct{}              // closed when there may be room for another claim
 
@@ -70,7 +71,7 @@ const rewriteAfter = 16 << 20
 func openRegistry(fsys durable.FS, name string, h home.Home) (*registry, error) {
 	walked := new(atomic.Int64)
 	r := &registry{
-		home: h, walked: walked, x: newIndex(walked), free: make(chan struct{}),
+		home: h, walked: walked, x: newIndex(walked), stale: map[cell.ID]bool{}, free: make(chan struct{}),
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
@@ -89,6 +90,7 @@ func openRegistry(fsys durable.FS, name string, h home.Home) (*registry, error) 
 	if err != nil {
 		return nil, err
 	}
+	r.settle()
 	return r, nil
 }
 
@@ -173,6 +175,7 @@ func (r *registry) append(recs []record, lines [][]byte) (full bool, err error) 
 		r.apply(&recs[i])
 		r.appended += int64(len(lines[i]))
 	}
+	r.settle()
 	full = r.appended > rewriteAfter
 	if full {
 		r.appended = 0
@@ -272,6 +275,7 @@ type forget string
 // Write implements op.Journal.
 func (r *registry) Write(rec op.Record) error { return r.commit(&rec) }
 
+// apply makes a record what is recorded. settle is called after the last of several.
 func (r *registry) apply(rec *record) {
 	switch {
 	case rec.Cell != nil:
@@ -298,7 +302,7 @@ func (r *registry) apply(rec *record) {
 			r.names[c.Name] = c.ID
 			r.renumber(c.Name, true)
 		}
-		r.reindex(c.ID)
+		r.stale[c.ID] = true
 	case rec.Checkpoint != nil:
 		k := rec.Checkpoint
 		if old := r.checkpoints.at(k.ID); old != nil {
@@ -345,11 +349,11 @@ func (r *registry) apply(rec *record) {
 		r.templates[rec.Template.Name] = rec.Template
 	case rec.Interp != nil:
 		r.interps.of[rec.Interp.Cell] = rec.Interp
-		r.reindex(rec.Interp.Cell)
+		r.stale[rec.Interp.Cell] = true
 	case rec.Lease != nil:
 		l := rec.Lease
 		r.leases.of[l.Cell] = l
-		r.reindex(l.Cell)
+		r.stale[l.Cell] = true
 		if l.ends() || !l.ParkedAt.IsZero() {
 			select {
 			case r.leased <- struct{}{}:
@@ -363,7 +367,7 @@ func (r *registry) apply(rec *record) {
 			now := *c
 			now.State = rec.Standing.To
 			r.cells.of[now.ID] = &now
-			r.reindex(now.ID)
+			r.stale[now.ID] = true
 		}
 	case rec.Forget != "":
 		r.drop(rec.Forget)

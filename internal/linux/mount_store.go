@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -257,6 +258,31 @@ func (m *StoredMounts) Open(i int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "mount "+m.name), nil
 }
 
+// Write makes a file in the root directory of the mount with an index, or replaces what it
+// holds. See WriteAt.
+func (m *StoredMounts) Write(i int, name, text string, perm uint32) error {
+	return WriteAt(m.store.root, m.name+"/"+strconv.Itoa(i)+"/"+name, text, perm)
+}
+
+// WriteAt makes a file below dir, or replaces what it holds. A symbolic link with its
+// name is refused.
+func WriteAt(dir *os.File, name, text string, perm uint32) error {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, perm)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	_, err = unix.Write(fd, []byte(text))
+	unix.Close(fd)
+	if err != nil {
+		return &os.PathError{Op: "write", Path: name, Err: err}
+	}
+	return nil
+}
+
+// dropAfter is how long what was dropped may stay: what is dropped meanwhile is taken away
+// with it, when those who are waited for have been answered.
+const dropAfter = 50 * time.Millisecond
+
 // Drop has the mounts taken away, soon. It may be called again.
 func (m *StoredMounts) Drop() {
 	m.drop.Do(func() {
@@ -266,7 +292,7 @@ func (m *StoredMounts) Drop() {
 		s.dropped = append(s.dropped, m.name)
 		if !s.taking {
 			s.taking = true
-			go s.drops.Do(s.takeDropped)
+			time.AfterFunc(dropAfter, func() { s.drops.Do(s.takeDropped) })
 		}
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
@@ -23,12 +21,7 @@ func (i *forkIdentity) drop() {
 
 // write writes the files that are others than before.
 func (i *forkIdentity) write(id cell.ID, before, hostname string) error {
-	fs, err := i.mounts.Open(0)
-	if err != nil {
-		return unopened(fmt.Errorf("cannot write the fork's identity: %w", err))
-	}
-	defer fs.Close()
-	return identify(fs, id, before, hostname)
+	return identify(func(name, text string) error { return i.mounts.Write(0, name, text, 0o444) }, id, before, hostname)
 }
 
 // store is where this keeper keeps mounts; it is made when it is first needed.
@@ -65,7 +58,7 @@ func (c *liveCell) identityMounts() (list []*os.File, err error) {
 		return nil, fmt.Errorf("cannot make the fork's identity: %w", err)
 	}
 	defer fs.Close()
-	if err := identify(fs, c.w.Spec.ID, "", c.w.Spec.Hostname); err != nil {
+	if err := identify(func(name, text string) error { return linux.WriteAt(fs, name, text, 0o444) }, c.w.Spec.ID, "", c.w.Spec.Hostname); err != nil {
 		return nil, err
 	}
 	for _, f := range idFiles(c.w.Spec.ID, "") {
@@ -95,20 +88,14 @@ func (c *liveCell) identityMounts() (list []*os.File, err error) {
 
 // identify writes the files by which a fork's machine is known, those that are
 // others than before.
-func identify(fs *os.File, id cell.ID, before, hostname string) error {
+func identify(write func(name, text string) error, id cell.ID, before, hostname string) error {
 	old := idFiles(id, before)
 	for i, f := range idFiles(id, hostname) {
 		if before != "" && f.text == old[i].text {
 			continue
 		}
-		fd, err := unix.Openat(int(fs.Fd()), f.path[len("/etc/"):], unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o444)
-		if err != nil {
-			return fmt.Errorf("cannot write the fork's identity: %w", err)
-		}
-		_, err = unix.Write(fd, []byte(f.text))
-		unix.Close(fd)
-		if err != nil {
-			return fmt.Errorf("cannot write the fork's identity: %w", err)
+		if err := write(f.path[len("/etc/"):], f.text); err != nil {
+			return unopened(fmt.Errorf("cannot write the fork's identity: %w", err))
 		}
 	}
 	return nil
