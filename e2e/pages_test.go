@@ -57,12 +57,19 @@ func (s step) pattern() *regexp.Regexp {
 	return regexp.MustCompile(`\A` + b.String() + `\z`)
 }
 
-// The tutorial's commands print what it says, on a machine that has never seen pando.
-func TestTutorial(t *testing.T) {
+// The commands of the pages for new users print what the pages say, on a machine that has
+// never seen pando.
+func TestPages(t *testing.T) {
 	need.Python(t)
+	for _, page := range []string{"tutorial.md", "howto/transactions.md", "howto/receipts.md", "howto/policy.md"} {
+		t.Run(page, func(t *testing.T) { playPage(t, page) })
+	}
+}
+
+func playPage(t *testing.T, page string) {
 	h := newHost(t)
 	h.env = append(h.env, "PATH="+filepath.Dir(h.bin)+":/usr/bin:/bin")
-	text, err := os.ReadFile("../docs/tutorial.md")
+	text, err := os.ReadFile("../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +82,15 @@ func TestTutorial(t *testing.T) {
 	o := h.exec(h.cmd("bash", "-c", script.String()))
 	rest := o.out
 	for i, s := range list {
+		at := fmt.Sprintf("docs/%s:%d: %s", page, s.line, s.command)
 		printed, after, ok := strings.Cut(rest, fmt.Sprintf("== %d\n", i))
 		if !ok {
-			t.Fatalf("docs/tutorial.md:%d: %s\nended with %d:\n%s%s", s.line, s.command, o.code, rest, o.stderr)
+			t.Fatalf("%s\nended with %d:\n%s%s", at, o.code, rest, o.stderr)
 		}
 		rest = after
 		printed = regexp.MustCompile(`(?m)[ \t]+$|^\n`).ReplaceAllString(printed, "")
 		if !s.pattern().MatchString(printed) {
-			t.Errorf("docs/tutorial.md:%d: %s\nprints\n%s\nand not\n%s", s.line, s.command, printed, strings.Join(s.prints, "\n"))
+			t.Errorf("%s\nprints\n%s\nand not\n%s", at, printed, strings.Join(s.prints, "\n"))
 		}
 	}
 }

@@ -338,11 +338,13 @@ func showWhy(w io.Writer, v api.PolicyAnswer) {
 	if v.Effect != "deny" {
 		return
 	}
+	in := "allow it in"
 	if last.Permit != "" {
 		fmt.Fprintln(w, "allow it with:", printable(last.Permit))
+		in = "or in"
 	}
 	if last.Line != "" {
-		fmt.Fprintln(w, "or in a policy file, under network.allow:", printable(last.Line))
+		fmt.Fprintln(w, in, "a policy file, under network.allow:", printable(last.Line))
 	}
 }
 

@@ -72,7 +72,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 	row(b, "cell", orElse(p.CellName, p.Cell))
 	row(b, "source", p.Source.Path+", "+untouchedWords(p.Source))
-	row(b, "changes", fmt.Sprintf("%d files (%d added, %d deleted, %d ignored by git)", p.Changes.Files, p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
+	row(b, "changes", fmt.Sprintf("%s (%d added, %d deleted, %d ignored by git)", counted(p.Changes.Files, "file"), p.Changes.Added, p.Changes.Deleted, p.Changes.Ignored))
 	for _, l := range p.Changes.First {
 		row(b, "look first", lookLine(l))
 	}
