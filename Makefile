@@ -12,7 +12,7 @@ export CGO_ENABLED = 0
 all: build
 
 build: runsc
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pando ./cmd/pando
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/pando ./cmd/pandod ./cmd/pando-bench
 	$(GO) build -trimpath -ldflags '-s -w' -o bin/pando-guest ./cmd/pando-guest
 
 # gVisor's runtime, a module of its own: a minute or two the first time.

@@ -23,11 +23,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pando-dev/pando/internal/sibling"
 )
 
 // An Axis is one thing that is measured.
@@ -150,10 +151,10 @@ func namesOf(axes []Axis) (out []string) {
 	return out
 }
 
-// exe is the executable that is measured.
+// exe is the executable that is measured: the one beside this program.
 func (o Options) exe() (string, error) {
 	if o.Exe != "" {
 		return o.Exe, nil
 	}
-	return os.Executable()
+	return sibling.Find("pando")
 }

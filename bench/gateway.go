@@ -157,7 +157,7 @@ func measureGateway(ctx context.Context, l *lab, out *AxisResult) error {
 		return err
 	}
 	program := filepath.Join(dir, "load")
-	if err := copyProgram(l.exe, program); err != nil {
+	if err := copyProgram(filepath.Join(filepath.Dir(l.exe), "pando-bench"), program); err != nil {
 		return err
 	}
 	args := []string{"run", "--cell", benchedCell, "--with-secret", "load"} // shapes of tokens are in it: it knows them
@@ -172,14 +172,14 @@ func measureGateway(ctx context.Context, l *lab, out *AxisResult) error {
 		return err
 	}
 	inside := func(ctx context.Context, words ...string) (loaded, error) {
-		b, err := inst.exec(ctx, benchedCell, append([]string{program, "bench", "load"}, words...)...)
+		b, err := inst.exec(ctx, benchedCell, append([]string{program, "load"}, words...)...)
 		if err != nil {
 			return loaded{}, err
 		}
 		return decode[loaded](b)
 	}
 	onHost := func(ctx context.Context, words ...string) (loaded, error) {
-		b, err := command{dir: dir, args: append([]string{program, "bench", "load"}, words...)}.run(ctx)
+		b, err := command{dir: dir, args: append([]string{program, "load"}, words...)}.run(ctx)
 		if err != nil {
 			return loaded{}, err
 		}

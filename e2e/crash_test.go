@@ -136,15 +136,18 @@ type crash struct {
 
 func newCrash(t *testing.T, bin, role string) *crash {
 	h := newHostOf(t, bin)
-	own := filepath.Join(h.work, "bin", "pando") // by its path it is known
-	h.must(os.Mkdir(filepath.Dir(own), 0o755))
-	if err := os.Link(bin, own); err != nil {
-		b, err := os.ReadFile(bin)
-		h.must(err)
-		h.must(os.WriteFile(own, b, 0o755))
+	dir := filepath.Join(h.work, "bin")
+	h.must(os.Mkdir(dir, 0o755))
+	for _, name := range []string{"pando", "pandod"} {
+		from, to := filepath.Join(filepath.Dir(bin), name), filepath.Join(dir, name)
+		if err := os.Link(from, to); err != nil {
+			b, err := os.ReadFile(from)
+			h.must(err)
+			h.must(os.WriteFile(to, b, 0o755))
+		}
 	}
-	h.bin = own
-	c := &crash{host: h, role: role, file: own + "." + role}
+	h.bin = filepath.Join(dir, "pando")
+	c := &crash{host: h, role: role, file: filepath.Join(dir, "pandod."+role)} // by its path pandod is known
 	h.must(os.WriteFile(c.file, nil, 0o666))
 	h.must(os.Chmod(c.file, 0o666)) // a keeper of root is nobody here
 	h.must(os.Chmod(h.work, 0o755))

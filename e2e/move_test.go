@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,17 +105,21 @@ func TestUpgrade(t *testing.T) {
 	// is made faster than a build.
 	was := decoded[map[string]string](h, "version")["pando"]
 	next := strings.Repeat("9", len(was))
-	text, err := os.ReadFile(built)
-	must(t, err)
 	newer := filepath.Join(h.work, "newer")
-	must(t, os.WriteFile(newer, bytes.ReplaceAll(text, []byte(was), []byte(next)), 0o755))
+	must(t, os.Mkdir(newer, 0o755))
+	versions := []string{"pando", "pandod"}
+	for _, name := range versions {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(built), name))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(newer, name), bytes.ReplaceAll(text, []byte(was), []byte(next)), 0o755))
+	}
 	bin := filepath.Join(h.work, "bin")
 	must(t, os.Mkdir(bin, 0o755))
 	place := func(from string) { // as the runbook has it: by mv
-		for _, name := range []string{"pando", "pando-guest", "pando-runsc"} {
+		for _, name := range []string{"pando", "pandod", "pando-guest", "pando-runsc"} {
 			src := filepath.Join(filepath.Dir(built), name)
-			if name == "pando" {
-				src = from
+			if slices.Contains(versions, name) {
+				src = filepath.Join(from, name)
 			}
 			if _, err := os.Stat(src); err != nil {
 				continue
@@ -122,7 +127,7 @@ func TestUpgrade(t *testing.T) {
 			h.sh("cp -L " + src + " " + bin + "/" + name + ".new; mv " + bin + "/" + name + ".new " + bin + "/" + name)
 		}
 	}
-	place(built)
+	place(filepath.Dir(built))
 	h.bin = filepath.Join(bin, "pando")
 	h.write("file", "1\n")
 	l := &load{h: h}

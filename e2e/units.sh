@@ -36,7 +36,7 @@ mount -t tmpfs -o mode=755 tmpfs /mnt
 mkdir /mnt/work /mnt/units /mnt/bin /mnt/dev
 mount --bind "$work" /mnt/work
 cp "$units"/* /mnt/units
-cp "$bin"/pando "$bin"/pando-guest /mnt/bin
+cp "$bin"/pando "$bin"/pandod "$bin"/pando-guest /mnt/bin
 [ ! -e "$bin/pando-runsc" ] || cp "$bin/pando-runsc" /mnt/bin
 for d in null zero full random urandom tty; do
 	touch /mnt/dev/$d

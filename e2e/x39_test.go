@@ -22,7 +22,7 @@ done
 func TestX39NextProtocol(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	text, err := os.ReadFile(built)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(built), "pandod"))
 	must(t, err)
 	const now, next = "pando keeper protocol 04", "pando keeper protocol 05"
 	if n := bytes.Count(text, []byte(now)); n != 1 {
@@ -30,15 +30,18 @@ func TestX39NextProtocol(t *testing.T) {
 	}
 	for _, name := range []string{"this", "next"} {
 		must(t, os.Mkdir(filepath.Join(h.work, name), 0o755))
-		must(t, os.WriteFile(filepath.Join(h.work, name, "pando"), text, 0o755))
+		must(t, os.WriteFile(filepath.Join(h.work, name, "pandod"), text, 0o755))
 		text = bytes.ReplaceAll(text, []byte(now), []byte(next))
 	}
-	for _, beside := range []string{"pando-guest", "pando-runsc"} {
-		for _, name := range []string{"this", "next"} {
+	for _, name := range []string{"this", "next"} {
+		for _, beside := range []string{"pando-guest", "pando-runsc"} {
 			if to, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(built), beside)); err == nil {
 				must(t, os.Symlink(to, filepath.Join(h.work, name, beside)))
 			}
 		}
+		pando, err := os.ReadFile(built) // a link would find what is beside the original
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(h.work, name, "pando"), pando, 0o755))
 	}
 	h.write("full", fullScreen)
 	for _, c := range []struct{ from, to string }{{"this", "next"}, {"next", "this"}} {

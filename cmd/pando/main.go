@@ -1,7 +1,5 @@
-// Command pando runs AI agents, and the code they write, in cells.
-//
-// One executable, several roles, chosen by argv[0] before anything else: the
-// keeper of cells, the daemon, or (by default) the command line.
+// Command pando runs AI agents, and the code they write, in cells. It is the command line
+// alone: the daemon and the keepers of cells are pandod, the measurements pando-bench.
 package main
 
 // version is set by the linker.

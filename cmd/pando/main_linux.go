@@ -3,39 +3,21 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"os"
 
-	"github.com/pando-dev/pando/internal/backend/gvisor"
-	"github.com/pando-dev/pando/internal/backend/kept"
-	"github.com/pando-dev/pando/internal/backend/microvm"
+	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/cli"
-	"github.com/pando-dev/pando/internal/gitdir"
-	"github.com/pando-dev/pando/internal/keeper"
-	"github.com/pando-dev/pando/internal/parse"
-	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/sibling"
 )
 
 func main() {
-	role, _ := reexec.Role(os.Args[0])
-	var err error
-	switch role {
-	case kept.Role:
-		err = kept.Main(map[string]func() (keeper.Driver, error){
-			"gvisor":    gvisor.NewDriver,
-			"microvm":   microvm.NewDriver,
-			"namespace": namespaceDriver,
-			"none":      noneDriver,
-		}, newEvents, kept.Networks{})
-	case parse.Role:
-		err = parse.Main(map[string]parse.Func{gitdir.IndexJob: gitdir.ParseIndexJob})
-	case daemonRole:
-		err = daemonMain()
-	default: // whatever somebody called the file
-		os.Exit(cli.Main(os.Args[1:], version, cli.Parts{Start: startDaemon, Serve: serveDaemon, Bench: harness{}, MCP: serveAgents}))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pando:", err)
-		os.Exit(1)
-	}
+	again := func() error { return sibling.Exec("pandod", version, os.Args[1:]) }
+	os.Exit(cli.Main(os.Args[1:], version, cli.Parts{
+		Start: func(ctx context.Context, h home.Home) error { return sibling.Start(ctx, "pandod", version, h) },
+		Serve: func(context.Context, home.Home, cli.ServeRequest, func(cli.Served) error) error { return again() },
+		MCP:   func(context.Context, *client.Client, string, string, []string) error { return again() },
+		Bench: func(args []string) error { return sibling.Exec("pando-bench", version, args) },
+	}))
 }

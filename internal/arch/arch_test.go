@@ -20,7 +20,7 @@ const module = "github.com/pando-dev/pando/"
 // lower rows only. See docs/design/0001-house.md for the rows that the first plan
 // did not have (5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
-	{"cmd/pando", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house"},
+	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house"},
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
@@ -33,7 +33,7 @@ var rows = [][]string{
 	{"internal/secret"},
 	{"internal/gitdir"},
 	{"internal/parse"},
-	{"internal/reexec", "internal/interp", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/gofer"},
+	{"internal/reexec", "internal/sibling", "internal/interp", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/gofer"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound", "internal/glob", "internal/terminal"},
 	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
 }
@@ -176,6 +176,28 @@ func checkFile(t *testing.T, p pkg, path string) {
 	}
 }
 
+// The command line is thin: it starts in moments, and is what a client on another host needs.
+// What the daemon is made of is not linked into it.
+func TestCommandLineIsThin(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/pando")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, heavy := range []string{
+		"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "gvisor.dev/gvisor", "github.com/prometheus", "github.com/modelcontextprotocol",
+		module + "internal/engine", module + "internal/daemon", module + "internal/e2b", module + "internal/mcp", module + "internal/backend", module + "internal/keeper",
+		module + "internal/gateway", module + "internal/vmm", module + "internal/oci", module + "internal/workspace", module + "internal/telemetry", module + "bench",
+	} {
+		for dep := range strings.FieldsSeq(string(out)) {
+			if dep == heavy || strings.HasPrefix(dep, heavy+"/") {
+				t.Errorf("cmd/pando is linked with %s", dep)
+			}
+		}
+	}
+}
+
 // The fakes are for tests: no program that is built has them, nor what they need.
 func TestFakesAreForTestsAlone(t *testing.T) {
 	for _, p := range list(t) {
@@ -191,6 +213,7 @@ func TestFakesAreForTestsAlone(t *testing.T) {
 // host git, and nothing runs a program that a repository names (FAILURES H61).
 var mayExec = []string{
 	"internal/workspace/workspacetest/inside.go", // itself, as the process that has a workspace mounted
+	"internal/sibling/sibling.go",                // pandod, which lies beside this executable
 	"internal/reexec/reexec.go",                  // this same executable, in another role
 	"internal/backend/kept/kept.go",              // keepers: the type of a started process
 	"internal/backend/none/driver.go",            // the backend that has no isolation, on explicit request

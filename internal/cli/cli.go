@@ -35,7 +35,7 @@ type app struct {
 	version string
 	start   Start
 	serve   Serve
-	bench   Bench
+	bench   func(args []string) error
 	mcp     MCP
 	home    home.Home
 	client  *client.Client
@@ -64,7 +64,7 @@ type app struct {
 type Parts struct {
 	Start Start
 	Serve Serve
-	Bench Bench
+	Bench func(args []string) error // pando-bench with these arguments
 	MCP   MCP
 }
 

@@ -24,14 +24,8 @@ func deaf(t *testing.T) *app {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { null.Close() })
-	return &app{bench: noBench{}, stdin: null, stdout: io.Discard, stderr: io.Discard, told: map[string]bool{}}
+	return &app{stdin: null, stdout: io.Discard, stderr: io.Discard, told: map[string]bool{}}
 }
-
-// noBench measures nothing.
-type noBench struct{ Bench }
-
-func (noBench) Axes() [][2]string             { return nil }
-func (noBench) Backends() map[string][]string { return nil }
 
 // runnable are all commands, as they are written.
 func runnable(c *cobra.Command) (paths [][]string) {

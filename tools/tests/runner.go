@@ -106,8 +106,9 @@ id "$1" >/dev/null 2>&1 || useradd --create-home --shell /bin/sh "$1"
 chmod 755 "$2"
 git ls-files -z | xargs -0 cp --parents -t "$2"
 mkdir -p "$2/bin"
-cp bin/pando bin/pando-guest bin/pando-runsc "$2/bin"
-CGO_ENABLED=0 go build -trimpath -tags faults -o "$2/bin/pando-faults" ./cmd/pando
+cp bin/pando bin/pandod bin/pando-bench bin/pando-guest bin/pando-runsc "$2/bin"
+mkdir "$2/bin/faults"
+CGO_ENABLED=0 go build -trimpath -tags faults -o "$2/bin/faults/" ./cmd/pando ./cmd/pandod
 cp -R "$(go list -m -f '{{.Dir}}' github.com/spf13/pflag)" "$2/project" # for TestRealProject
 chown -R "$1" "$2"
 `, "sh", o.user, dir)
@@ -170,7 +171,7 @@ func (a *as) one(ctx context.Context, s selection, rep *report) error {
 		args[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 	}
 	env := []string{"PATH=" + filepath.Dir(goProgram) + ":$PATH", "PANDO_BIN=" + filepath.Join(a.dir, "bin/pando"),
-		"PANDO_FAULTS_BIN=" + filepath.Join(a.dir, "bin/pando-faults"), "E2E_PROJECT=" + filepath.Join(a.dir, "project"),
+		"PANDO_FAULTS_BIN=" + filepath.Join(a.dir, "bin/faults/pando"), "E2E_PROJECT=" + filepath.Join(a.dir, "project"),
 		"E2E_CLAUDE=" + os.Getenv("E2E_CLAUDE"), "E2E_COPILOT=" + os.Getenv("E2E_COPILOT"), "E2E_SOAK=" + os.Getenv("E2E_SOAK"), "PANDO_TEST_SLOW=" + os.Getenv("PANDO_TEST_SLOW")}
 	// su's shell ignores an interrupt that its own parent ignores; tests send some.
 	line := fmt.Sprintf("cd '%s' && %s env --default-signal=INT %s 2>&1", dir, strings.Join(env, " "), strings.Join(args, " "))

@@ -1,0 +1,68 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/pando-dev/pando/internal/backend/gvisor"
+	"github.com/pando-dev/pando/internal/backend/kept"
+	"github.com/pando-dev/pando/internal/backend/microvm"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/cli"
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/parse"
+	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/sibling"
+)
+
+func main() {
+	role, _ := reexec.Role(os.Args[0])
+	var err error
+	switch role {
+	case kept.Role:
+		err = kept.Main(map[string]func() (keeper.Driver, error){
+			"gvisor":    gvisor.NewDriver,
+			"microvm":   microvm.NewDriver,
+			"namespace": namespaceDriver,
+			"none":      noneDriver,
+		}, newEvents, kept.Networks{})
+	case parse.Role:
+		err = parse.Main(map[string]parse.Func{gitdir.IndexJob: gitdir.ParseIndexJob})
+	case daemonRole:
+		err = daemonMain()
+	default: // whatever the file is called
+		os.Exit(command(os.Args[1:]))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pando:", err)
+		os.Exit(1)
+	}
+}
+
+// command does what pando has this program do: start a daemon, serve, or speak MCP.
+func command(args []string) int {
+	err := sibling.Check(version)
+	switch {
+	case len(args) == 1 && args[0] == sibling.StartWord:
+		var h home.Home
+		if err == nil {
+			h, err = sibling.ReadHome(os.Stdin)
+		}
+		if err == nil {
+			err = startDaemon(context.Background(), h)
+		}
+		return sibling.Fail(os.Stdout, err)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "pando: %v\nhint: %s\n", err, cell.HintOf(err))
+		return 1
+	case len(args) > 0 && (args[0] == "serve" || args[0] == "mcp" || args[0] == "--version"):
+		return cli.Main(args, version, cli.Parts{Start: startDaemon, Serve: serveDaemon, MCP: serveAgents})
+	}
+	fmt.Fprintln(os.Stderr, "pandod is the daemon of pando, which starts it: see pando --help")
+	return 2
+}
