@@ -44,13 +44,14 @@ const (
 	MaxRecord = 1 << 30
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is the table of CRC-32C, which is made when it is first needed.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func newHead() []byte {
 	var random [saltLen / 2]byte
 	rand.Read(random[:])
 	salt := hex.EncodeToString(random[:])
-	return fmt.Appendf(nil, "%s%s %08x\n", magic, salt, crc32.Checksum([]byte(salt), castagnoli))
+	return fmt.Appendf(nil, "%s%s %08x\n", magic, salt, crc32.Checksum([]byte(salt), castagnoli()))
 }
 
 // parseHead returns the salt of a journal that begins with b.
@@ -59,7 +60,7 @@ func parseHead(b []byte) (salt []byte, ok bool) {
 		return nil, false
 	}
 	salt = bytes.Clone(b[len(magic) : len(magic)+saltLen])
-	sum := fmt.Sprintf(" %08x\n", crc32.Checksum(salt, castagnoli))
+	sum := fmt.Sprintf(" %08x\n", crc32.Checksum(salt, castagnoli()))
 	return salt, string(b[len(magic)+saltLen:headLen]) == sum
 }
 
@@ -69,7 +70,7 @@ func appendFrame(b, salt []byte, f frame) []byte {
 	b = append(b, "00000000 "...)
 	b = fmt.Appendf(b, "%d %d/%d %d ", f.seq, f.k, f.n, len(f.rec))
 	b = append(b, f.rec...)
-	sum := crc32.Update(crc32.Update(0, castagnoli, salt), castagnoli, b[at+9:])
+	sum := crc32.Update(crc32.Update(0, castagnoli(), salt), castagnoli(), b[at+9:])
 	var digits [4]byte
 	digits[0], digits[1], digits[2], digits[3] = byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum)
 	hex.Encode(b[at:], digits[:])
@@ -128,7 +129,7 @@ func (h header) lineSize() int64 { return h.size + h.len + 1 }
 func (h header) check(line, salt []byte) bool {
 	end := len(line) - 1
 	return int64(len(line)) == h.lineSize() && line[end] == '\n' &&
-		crc32.Update(crc32.Update(0, castagnoli, salt), castagnoli, line[9:end]) == h.sum
+		crc32.Update(crc32.Update(0, castagnoli(), salt), castagnoli(), line[9:end]) == h.sum
 }
 
 // parseFrame reads the line that b begins with and returns its size.
