@@ -298,9 +298,10 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	place := f.cfg.Engine.HomePlace(home)
+	engine := f.cfg.Engine
 	create := api.CreateRequest{Place: place, Env: []string{"HOME=" + place}, CallerEnv: []string{"PATH=" + f.cfg.Path}}
 	if len(f.cfg.BuildAllow) > 0 {
-		create.Policy = allowing(f.cfg.BuildAllow)
+		create.Policy, engine = allowing(f.cfg.BuildAllow), engine.ByOperator()
 	}
 	if req.CPUCount > 0 {
 		create.Limits.CPUs = strconv.Itoa(req.CPUCount)
@@ -310,7 +311,7 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 	}
 	b := &build{id: "b-" + strconv.FormatInt(time.Now().UnixNano(), 36), status: buildWaiting}
 	create.Labels = map[string]string{labelBuild: buildWaiting, labelAlias: name, labelBID: b.id, labelTags: strings.Join(tags, ",")}
-	c, err := f.cfg.Engine.Create(r.Context(), create)
+	c, err := engine.Create(r.Context(), create)
 	if err != nil {
 		fail(w, err)
 		return

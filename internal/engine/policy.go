@@ -93,8 +93,8 @@ func (e *Engine) effectivePolicy(req api.RunRequest, source string) (*effective,
 
 // ownMachine refuses the daemon's own machine to callers that may name nothing of it.
 func (p *runPlan) ownMachine() error {
-	if p.confined && p.policy.Network.ReachesHost() {
-		return cannotReachHost()
+	if h := p.policy.Network.ReachesHost(); p.confined && h != "" {
+		return cannotReachHost(h)
 	}
 	return nil
 }
@@ -105,14 +105,17 @@ func (v *View) ownMachine(text string) error {
 		return nil
 	}
 	r, err := v.e.effectivePolicy(api.RunRequest{Policy: text, PolicyName: "policy"}, "")
-	if err == nil && r.Network.ReachesHost() {
-		err = cannotReachHost()
+	if err != nil {
+		return err
 	}
-	return err
+	if h := r.Network.ReachesHost(); h != "" {
+		return cannotReachHost(h)
+	}
+	return nil
 }
 
-func cannotReachHost() error {
-	return cell.Errorf(cell.Denied, "engine.policy", "use a token of scope admin without labels", "cannot allow %s: what listens there is the daemon's host's", cell.HostName)
+func cannotReachHost(name string) error {
+	return cell.Errorf(cell.Denied, "engine.policy", "use a token of scope admin without labels", "cannot allow %s: what listens there is the daemon's host's", name)
 }
 
 // maxPolicy bounds what is read of a policy file.

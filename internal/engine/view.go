@@ -46,6 +46,8 @@ type View struct {
 	// confined says why the caller may not name files of the host or do anything there;
 	// "" for one that may.
 	confined string
+	// operators: the policy of what is made is the operator's, and not the caller's.
+	operators bool
 }
 
 // All is the engine as the user has it, and everything that works for them.
@@ -65,6 +67,14 @@ func (v *View) As(p access.Principal) *View {
 		}
 	}
 	return own
+}
+
+// ByOperator is the engine for a request whose policy is the operator's and has nothing of
+// the caller's in it: it may name the daemon's machine.
+func (v *View) ByOperator() *View {
+	own := *v
+	own.operators = true
+	return &own
 }
 
 // isConfined reports whether the caller may not name files of the host, or do anything

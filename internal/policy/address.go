@@ -13,11 +13,14 @@ type block struct {
 	prefix netip.Prefix
 	what   string
 	never  bool // no denial proposes to allow it
+	host   bool // what answers there is the gateway's host itself, or answers that host alone
 }
 
 const (
 	metadata  = "a metadata service"
 	linkLocal = "a link-local address"
+	loopback  = "the host's loopback"
+	nowhere   = "no address of a host" // Linux connects to the loopback
 )
 
 // blocks lists them, the narrower before the wider one around it.
@@ -27,13 +30,14 @@ var blocks = sync.OnceValue(func() []block {
 	var out []block
 	add := func(what string, prefixes ...string) {
 		for _, p := range prefixes {
-			out = append(out, block{prefix: netip.MustParsePrefix(p), what: what, never: what == metadata || what == linkLocal})
+			out = append(out, block{prefix: netip.MustParsePrefix(p), what: what, never: what == metadata || what == linkLocal,
+				host: what == metadata || what == linkLocal || what == loopback || what == nowhere})
 		}
 	}
 	add(metadata, "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 		"fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128")
-	add("the host's loopback", "127.0.0.0/8", "::1/128")
-	add("no address of a host", "0.0.0.0/8", "255.255.255.255/32", "::/128")
+	add(loopback, "127.0.0.0/8", "::1/128")
+	add(nowhere, "0.0.0.0/8", "255.255.255.255/32", "::/128")
 	add("an address of a private network", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10", "64:ff9b:1::/48")
 	add("an address of a carrier's network", "100.64.0.0/10")
 	add(linkLocal, "169.254.0.0/16", "fe80::/10")

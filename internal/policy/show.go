@@ -240,9 +240,28 @@ func ownAddress(a cell.Access) (cell.Decision, bool) {
 	return d, true
 }
 
-// ReachesHost reports whether a rule allows, or asks about, the user's own machine.
-func (n Network) ReachesHost() bool {
-	return slices.ContainsFunc(slices.Concat(n.Allow, n.Ask), func(r Rule) bool { return slices.Contains(r.Hosts, cell.HostName) })
+// ReachesHost returns the first of the hosts that a rule allows, or asks about, which is the
+// gateway's own machine: its name, or a range that names its loopback, its link or the
+// metadata service that answers it; "" for none. Ranges that are wider name none of these.
+func (n Network) ReachesHost() string {
+	for _, r := range slices.Concat(n.Allow, n.Ask) {
+		for _, h := range r.Hosts {
+			if h == cell.HostName {
+				return h
+			}
+			p, isRange := parseRange(h)
+			if !isRange {
+				continue
+			}
+			if plain, ok := plainPrefix(p); ok {
+				p = plain
+			}
+			if b, ok := special(p.Addr()); ok && b.host && (p.IsSingleIP() || b.prefix.Contains(p.Addr()) && p.Bits() >= b.prefix.Bits()) {
+				return h
+			}
+		}
+	}
+	return ""
 }
 
 // Remarks says what is odd about a policy: what has no effect, and what allows

@@ -143,3 +143,24 @@ func TestX41OverlongPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestX41ReachesHost: a policy speaks of the gateway's own machine by its name, and by each
+// range that names an address of it: what leads there by a wider range is denied anyway.
+func TestX41ReachesHost(t *testing.T) {
+	for host, want := range map[string]bool{
+		cell.HostName: true, "127.0.0.1": true, "127.0.0.0/8": true, "127.5.0.0/16": true, "::1": true, "0.0.0.0": true, "0.0.0.0/8": true, "::": true,
+		"169.254.169.254": true, "169.254.0.0/16": true, "fe80::/10": true, "fd00:ec2::254": true, "168.63.129.16": true, "2002:7f00:1::": true,
+		"::ffff:127.0.0.1": true, "64:ff9b::7f00:1": true,
+		"a.test": false, "*": false, "0.0.0.0/0": false, "::/0": false, "0.0.0.0/7": false, "126.0.0.0/7": false, "64:ff9b::/96": false,
+		"10.0.0.0/8": false, "192.168.0.7": false, "fd00::/8": false, "168.63.129.0/24": false, "203.0.113.7": false, "2002::/16": false,
+	} {
+		for _, n := range []Network{{Allow: []Rule{{Hosts: []string{"b.test"}}, {Hosts: []string{host}}}}, {Ask: []Rule{{Hosts: []string{host}}}}} {
+			if got := n.ReachesHost(); (got != "") != want || got != "" && got != host {
+				t.Errorf("%s: %q", host, got)
+			}
+		}
+		if got := (Network{Deny: []Rule{{Hosts: []string{host}}}}).ReachesHost(); got != "" {
+			t.Errorf("a denial of %s: %q", host, got)
+		}
+	}
+}
