@@ -46,3 +46,13 @@ func Redacted(l cell.Lent, text string) (string, error) {
 	b, err := io.ReadAll(newRedactor(strings.NewReader(text), list))
 	return string(b), err
 }
+
+// RefusedTypes returns how many types of questions are kept of denied names.
+func (g *Gateway) RefusedTypes() (n int) {
+	g.refused.mu.Lock()
+	defer g.refused.mu.Unlock()
+	for _, r := range g.refused.byName {
+		n += len(r.types)
+	}
+	return n
+}

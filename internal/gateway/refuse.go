@@ -27,6 +27,9 @@ const (
 	// oneAttempt is how long questions of several types about a name count as
 	// one attempt.
 	oneAttempt = 5 * time.Second
+	// maxTypes is how many types of questions one attempt may have: programs ask for
+	// three or four, and there are 65,536.
+	maxTypes = 8
 )
 
 // refusals are the addresses of denied names: REFUSED looks like a temporary
@@ -73,7 +76,7 @@ func (f *refusals) asked(host string, kind uint16, now time.Time) (at netip.Addr
 		f.ring[f.next], f.byName[host] = n, n
 		f.next = (f.next + 1) % maxRefused
 	}
-	if n.types == nil || n.types[kind] || now.Sub(n.since) > oneAttempt {
+	if n.types == nil || n.types[kind] || len(n.types) == maxTypes || now.Sub(n.since) > oneAttempt {
 		n.types, n.since, n.event, tell = map[uint16]bool{}, now, "", true
 	}
 	n.types[kind] = true

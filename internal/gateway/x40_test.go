@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
 )
 
@@ -43,5 +45,17 @@ func TestX40RefusalsAreBounded(t *testing.T) {
 	}
 	for _, c := range open {
 		c.Close()
+	}
+}
+
+// TestX40QuestionsTakeNoMemory: a cell may ask for a denied name by all types that there
+// are, and nothing is kept of them but those of one attempt of a program.
+func TestX40QuestionsTakeNoMemory(t *testing.T) {
+	b := gatewaytest.Join(t, gatewaytest.Stack(t), gatewaytest.With(gatewaytest.Allow("a.test")))
+	for kind := range uint16(400) {
+		b.Ask("udp", new(dns.Msg).SetQuestion("b.test.", 1000+kind))
+	}
+	if n := b.Gateway.RefusedTypes(); n == 0 || n > 8 {
+		t.Errorf("%d types are kept", n)
 	}
 }
