@@ -16,8 +16,8 @@ type Network struct {
 	Received  int64  `json:"received"`       // bytes into it
 	// Tried is how many packets of a cell without a network found nobody to go to.
 	Tried int64 `json:"tried,omitempty"`
-	// Unchecked is how many connections and requests went through the host's proxy: which
-	// addresses their hosts led to was not checked.
+	// Unchecked is how many connections and requests went through the host's proxy to names
+	// that the host itself could not look up: which addresses they led to was not checked.
 	Unchecked int `json:"unchecked,omitempty"`
 	// Unresolved are names that are allowed, and that the host could not look up: which is no
 	// refusal. The first error of each, at most 100.

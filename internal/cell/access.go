@@ -185,20 +185,22 @@ type Flow struct {
 	ID   string     `json:"id,omitempty"` // of the decision it was allowed by
 	Host string     `json:"host,omitempty"`
 	Addr netip.Addr `json:"addr,omitzero"` // that was dialled
-	// Proxy is the host's proxy, HOST:PORT, that the connection went through:
-	// which address the name led to was not checked.
-	Proxy    string  `json:"proxy,omitempty"`
-	Port     uint16  `json:"port"`
-	Scheme   string  `json:"scheme,omitempty"`
-	Opened   bool    `json:"opened,omitempty"` // TLS was opened by the gateway
-	Method   string  `json:"method,omitempty"`
-	Path     string  `json:"path,omitempty"`
-	Status   int     `json:"status,omitempty"`   // of the HTTP response
-	Sent     int64   `json:"sent"`               // bytes out of the cell
-	Received int64   `json:"received"`           // bytes into it
-	MS       float64 `json:"ms"`                 // how long it took
-	Error    string  `json:"error,omitempty"`    // why it ended, unless by its two ends
-	Secret   string  `json:"secret,omitempty"`   // handle of the credential that was put in
-	Without  string  `json:"without,omitempty"`  // handle of the credential that the host is for, where none was put in
-	Protocol string  `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2.0", "websocket"
+	// Proxy is the host's proxy, HOST:PORT, that the connection went through.
+	Proxy string `json:"proxy,omitempty"`
+	// Unchecked: the host itself found no address of the name, so that where the proxy
+	// found it was not judged.
+	Unchecked bool    `json:"unchecked,omitempty"`
+	Port      uint16  `json:"port"`
+	Scheme    string  `json:"scheme,omitempty"`
+	Opened    bool    `json:"opened,omitempty"` // TLS was opened by the gateway
+	Method    string  `json:"method,omitempty"`
+	Path      string  `json:"path,omitempty"`
+	Status    int     `json:"status,omitempty"`   // of the HTTP response
+	Sent      int64   `json:"sent"`               // bytes out of the cell
+	Received  int64   `json:"received"`           // bytes into it
+	MS        float64 `json:"ms"`                 // how long it took
+	Error     string  `json:"error,omitempty"`    // why it ended, unless by its two ends
+	Secret    string  `json:"secret,omitempty"`   // handle of the credential that was put in
+	Without   string  `json:"without,omitempty"`  // handle of the credential that the host is for, where none was put in
+	Protocol  string  `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2.0", "websocket"
 }

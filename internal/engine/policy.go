@@ -525,10 +525,10 @@ func (v *View) WhyPolicy(req api.PolicyRequest) (api.PolicyAnswer, error) {
 const whyLookup = 3 * time.Second
 
 // whyAddresses is what the gateway would say about the addresses that a name leads
-// to now, when it says no to all of them. Names that can't be looked up here are
+// to now, when it says no to all of them, or, where a proxy chooses, to one. Names that can't be looked up here are
 // judged as names alone.
 func (e *Engine) whyAddresses(rules *policy.Rules, a cell.Access) (step policy.Step, denied bool) {
-	if e.cfg.Proxy != nil || a.Host == "" || a.Host == cell.HostName || a.Addr.IsValid() || a.Act != cell.Connect && a.Act != cell.Request {
+	if a.Host == "" || a.Host == cell.HostName || a.Addr.IsValid() || a.Act != cell.Connect && a.Act != cell.Request {
 		return step, false
 	}
 	if _, effect := rules.Why(a); effect == cell.Deny {
@@ -543,8 +543,11 @@ func (e *Engine) whyAddresses(rules *policy.Rules, a cell.Access) (step policy.S
 	for _, addr := range addrs {
 		c := cell.Access{Act: cell.Connect, Host: a.Host, Addr: addr, Port: a.Port, Transport: "tcp"}
 		d := rules.Decide(c)
-		if d.Effect != cell.Deny {
+		if d.Effect != cell.Deny && e.cfg.Proxy == nil {
 			return step, false
+		}
+		if d.Effect != cell.Deny { // the proxy may choose another
+			continue
 		}
 		step, denied = policy.Step{Access: c, Decision: d}, true
 	}

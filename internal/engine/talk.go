@@ -132,7 +132,7 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 				peers[key] = p
 			}
 			p.Flows++
-			if fl.Proxy != "" {
+			if fl.Unchecked {
 				n.Unchecked++
 			}
 			p.Sent += fl.Sent
@@ -190,7 +190,7 @@ func networkMarkdown(b *strings.Builder, n *api.Network) {
 	fmt.Fprintf(b, "\n## Network\n\n%d decisions: %d denied, %d allowed by a person. %s out of the cell, %s into it.\n",
 		n.Decisions, n.Denied, n.Approved, policy.FormatSize(n.Sent), policy.FormatSize(n.Received))
 	if n.Unchecked > 0 {
-		fmt.Fprintf(b, "\n%d connections or requests went through the proxy of the host: which addresses their hosts led to was not checked.\n", n.Unchecked)
+		fmt.Fprintf(b, "\n%d connections or requests went through the proxy of the host to names that the host itself does not find: which addresses they led to was not checked.\n", n.Unchecked)
 	}
 	for _, u := range n.Unresolved {
 		fmt.Fprintf(b, "\n`%s` is allowed, and could not be looked up: %s.\n", cell1(u.Host), cell1(u.Error))

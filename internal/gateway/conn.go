@@ -34,7 +34,7 @@ type conn struct {
 	mu     sync.Mutex // guards what follows
 	out    net.Conn   // dialled ahead or passed through
 	addr   netip.Addr // that was dialled
-	proxy  string     // or what was asked to
+	proxy  proxyAddr  // or what was asked to
 	scheme string     // "https", "http", "" for neither
 	opened bool
 	told   bool // its requests have told what became of it
@@ -149,7 +149,7 @@ func (c *conn) end() {
 	c.mu.Lock()
 	c.over = true
 	in, out := c.in, c.out
-	f := cell.Flow{Conn: c.id, ID: c.request, Host: c.access.Host, Addr: c.addr, Proxy: c.proxy, Port: c.access.Port, Scheme: c.scheme, Opened: c.opened,
+	f := cell.Flow{Conn: c.id, ID: c.request, Host: c.access.Host, Addr: c.addr, Proxy: c.proxy.at, Unchecked: c.proxy.unchecked(), Port: c.access.Port, Scheme: c.scheme, Opened: c.opened,
 		Sent: c.sent.Load(), Received: c.received.Load(), MS: ms(c.started), Error: c.cause}
 	quiet := c.quiet || c.told || c.request == ""
 	c.mu.Unlock()

@@ -22,7 +22,16 @@ func (g *Gateway) dial(ctx context.Context, l *law, a cell.Access, conn string) 
 		return nil, nil, err
 	}
 	if by != nil { // names and literals were judged before
-		out, err = g.connect(ctx, l, by, a)
+		checked, d, at, err := g.beforeProxy(ctx, l, a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if d != nil {
+			a.Addr = at
+			g.tell(l, a, *d, conn)
+			return nil, d, &denied{access: a, decision: *d}
+		}
+		out, err = g.connect(ctx, l, by, a, checked)
 		return out, nil, err
 	}
 	list := []netip.Addr{a.Addr}

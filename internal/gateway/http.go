@@ -147,7 +147,7 @@ type exchange struct {
 	flow     cell.Flow
 	mu       sync.Mutex // guards addr and by
 	addr     netip.Addr
-	by       string // the proxy that was asked to
+	by       proxyAddr // the proxy that was asked to
 	sent     counter
 	received counter
 }
@@ -449,7 +449,7 @@ func (c *conn) unuse(x *exchange) {
 func (x *exchange) end() {
 	f := x.flow
 	x.mu.Lock()
-	f.Addr, f.Proxy = x.addr, x.by
+	f.Addr, f.Proxy, f.Unchecked = x.addr, x.by.at, x.by.unchecked()
 	x.mu.Unlock()
 	switch {
 	case x.secret == nil:

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
@@ -25,13 +26,31 @@ import (
 // what the host says.
 const maxProxyAnswer = 64 << 10
 
+const (
+	// nearLookup is how long a name is looked up here that goes to a proxy, which will
+	// look it up itself.
+	nearLookup = 2 * time.Second
+	// unknownFor is how long a name counts as one that can't be looked up here, and
+	// maxUnknown how many are remembered.
+	unknownFor = time.Minute
+	maxUnknown = 1 << 10
+	// maxNear is how many names are looked up at once: a cell must not keep the host's
+	// resolver from answering, and so have a name go unjudged.
+	maxNear = 16
+)
+
 // proxy is the way out where the host has no other: a proxy that CONNECT opens
-// connections through. It finds the addresses of names, so that these are not
-// judged here.
+// connections through. It finds the addresses of names itself; those that are
+// found here are judged before.
 type proxy struct {
 	web, other *url.URL // for port 80, and for everything else
 	bypass     func(*url.URL) (*url.URL, error)
 	bad        error // why one that is set can't be used: nothing goes round it
+
+	near chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	unknown map[string]time.Time
 }
 
 // newProxy returns nil where the host has none.
@@ -39,7 +58,7 @@ func newProxy(p *cell.Proxy) *proxy {
 	if p == nil || p.HTTP == "" && p.HTTPS == "" {
 		return nil
 	}
-	out := &proxy{}
+	out := &proxy{near: make(chan struct{}, maxNear)}
 	parse := func(s string) *url.URL {
 		if !strings.Contains(s, "://") {
 			s = "http://" + s
@@ -98,9 +117,64 @@ func hostText(a cell.Access) string {
 	return a.Addr.String()
 }
 
+// beforeProxy judges the addresses that this host finds for a name. The proxy chooses
+// among those that it finds, so one that is denied is enough. checked is false when this
+// host finds none, as behind proxies of firms: then it is the proxy that judges.
+func (g *Gateway) beforeProxy(ctx context.Context, l *law, a cell.Access) (checked bool, deny *cell.Decision, at netip.Addr, err error) {
+	if a.Host == "" {
+		return true, nil, at, nil
+	}
+	if l.proxy.unknownName(a.Host) {
+		return false, nil, at, nil
+	}
+	select {
+	case l.proxy.near <- struct{}{}:
+	case <-ctx.Done():
+		return false, nil, at, fmt.Errorf("resolve %s: %w", a.Host, context.Cause(ctx))
+	}
+	short, cancel := context.WithTimeout(ctx, nearLookup)
+	ans, failed := l.resolver.lookup(short, a.Host)
+	cancel()
+	<-l.proxy.near
+	if ctx.Err() != nil { // it was given up, which says nothing about the name
+		return false, nil, at, context.Cause(ctx)
+	}
+	if failed != nil {
+		l.proxy.keepUnknown(a.Host)
+		return false, nil, at, nil
+	}
+	for _, addr := range ans.addrs {
+		b := a
+		b.Addr = addr
+		if d := l.decide(b); d.Effect == cell.Deny {
+			return true, &d, addr, nil
+		}
+	}
+	return len(ans.addrs) > 0, nil, at, nil
+}
+
+// unknownName reports whether a name could not be looked up here a moment ago.
+func (p *proxy) unknownName(host string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Before(p.unknown[host])
+}
+
+func (p *proxy) keepUnknown(host string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.unknown) >= maxUnknown {
+		p.unknown = nil
+	}
+	if p.unknown == nil {
+		p.unknown = map[string]time.Time{}
+	}
+	p.unknown[host] = time.Now().Add(unknownFor)
+}
+
 // connect opens a connection to what an access names, which has been judged,
-// through a proxy.
-func (g *Gateway) connect(ctx context.Context, l *law, by *url.URL, a cell.Access) (net.Conn, error) {
+// through a proxy. checked: its addresses were, too.
+func (g *Gateway) connect(ctx context.Context, l *law, by *url.URL, a cell.Access, checked bool) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, fmt.Errorf("the proxy %s: %w", by.Host, err)
 	}
@@ -150,7 +224,7 @@ func (g *Gateway) connect(ctx context.Context, l *law, by *url.URL, a cell.Acces
 		return give(context.Cause(ctx))
 	}
 	early, _ := r.Peek(r.Buffered()) // of a host that speaks first
-	return &proxied{Conn: c, raw: raw, early: append([]byte(nil), early...), by: by.Host}, nil
+	return &proxied{Conn: c, raw: raw, early: append([]byte(nil), early...), by: proxyAddr{by.Host, checked}}, nil
 }
 
 // proxied is a connection through a proxy. Its remote address is not the host's,
@@ -159,7 +233,7 @@ type proxied struct {
 	net.Conn
 	raw   net.Conn
 	early []byte
-	by    string
+	by    proxyAddr
 }
 
 func (p *proxied) Read(b []byte) (int, error) {
@@ -172,7 +246,7 @@ func (p *proxied) Read(b []byte) (int, error) {
 }
 
 // RemoteAddr is the proxy, in a form that is taken for no address of a host.
-func (p *proxied) RemoteAddr() net.Addr { return proxyAddr(p.by) }
+func (p *proxied) RemoteAddr() net.Addr { return p.by }
 
 func (p *proxied) CloseWrite() error {
 	if h, ok := p.Conn.(interface{ CloseWrite() error }); ok {
@@ -188,20 +262,26 @@ func (p *proxied) SetLinger(sec int) error {
 	return nil
 }
 
-// proxyAddr is HOST:PORT of a proxy.
-type proxyAddr string
+// proxyAddr is a proxy that a connection goes through.
+type proxyAddr struct {
+	at      string // HOST:PORT
+	checked bool   // the addresses of what is behind it were judged
+}
 
 func (proxyAddr) Network() string  { return "proxy" }
-func (a proxyAddr) String() string { return string(a) }
+func (a proxyAddr) String() string { return a.at }
 
 // passed returns where a connection really leads, as far as that is known: to an
 // address, or through a proxy.
-func passed(c net.Conn) (addr netip.Addr, proxy string) {
+func passed(c net.Conn) (addr netip.Addr, by proxyAddr) {
 	switch a := c.RemoteAddr().(type) {
 	case *net.TCPAddr:
-		return a.AddrPort().Addr().Unmap(), ""
+		return a.AddrPort().Addr().Unmap(), by
 	case proxyAddr:
-		return addr, string(a)
+		return addr, a
 	}
-	return addr, ""
+	return addr, by
 }
+
+// unchecked reports whether it is not known where what went through the proxy led.
+func (a proxyAddr) unchecked() bool { return a.at != "" && !a.checked }

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bufio"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -115,14 +116,14 @@ func TestX41OnlyAProxy(t *testing.T) {
 	if want := len(asked()) + 1 + 4; len(b.Dialled()) != want || !slices.Contains(b.Dialled(), "203.0.113.6:80") {
 		t.Errorf("dialled %v, of which the proxy was asked for %v", b.Dialled(), asked())
 	}
-	if n := b.Asked("a.test") + b.Asked("down.test"); n > 0 {
-		t.Errorf("%d questions about names that the proxy finds", n)
-	}
 	through, direct := 0, 0
 	for _, e := range b.Events.All(func(e gatewaytest.Event) bool { return e.Kind == "flow" && e.Flow.Host != "down.test" }) {
 		switch {
 		case e.Flow.Proxy == "203.0.113.99:3128" && !e.Flow.Addr.IsValid() || e.Flow.Proxy != "" && e.Flow.Host == "":
 			through++
+			if e.Flow.Unchecked != (e.Flow.Host != "") { // nobody here knows where the names are
+				t.Errorf("the flow says %+v", e.Flow)
+			}
 		case e.Flow.Host == "near.test" && e.Flow.Proxy == "" && e.Flow.Addr.IsValid():
 			direct++
 		default:
@@ -149,5 +150,40 @@ func TestX41AProxyThatCantBeUsed(t *testing.T) {
 	m := b.Ask("udp", new(dns.Msg).SetQuestion("a.test.", dns.TypeA))
 	if m.Rcode != dns.RcodeServerFailure || len(b.Dialled()) > 0 {
 		t.Errorf("%s, dialled %v", m, b.Dialled())
+	}
+}
+
+// TestX41AddressesBeforeAProxy: where this host can look a name up, what it leads to is
+// judged before the proxy hears of it, and one address that is denied is enough.
+func TestX41AddressesBeforeAProxy(t *testing.T) {
+	p := gatewaytest.Allow("pub.test", "in.test", "both.test", "lost.test", "named.test")
+	b := gatewaytest.Join(t, gatewaytest.Stack(t), func(w *gatewaytest.World, a cell.Authority) cell.Governance {
+		g := w.Governance(p)
+		g.Authority = a
+		g.Proxy = &cell.Proxy{HTTPS: "http://203.0.113.99:3128"}
+		return g
+	})
+	asked := proxyAt(t, b.World, "203.0.113.99:3128", map[string]string{"pub.test:80": "203.0.113.1:80", "lost.test:80": "203.0.113.1:80"})
+	b.HTTP("203.0.113.1:80", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "hello "+r.Host) }))
+	for _, line := range []string{"pub.test. 60 IN A 203.0.113.1", "in.test. 60 IN A 10.9.8.7", "both.test. 60 IN A 203.0.113.1", "both.test. 60 IN A 10.9.8.7"} {
+		b.Record(line)
+	}
+	for host, want := range map[string]int{"pub.test": 200, "lost.test": 200, "in.test": 403, "both.test": 403} {
+		if res, body, err := b.Get("http://" + host + "/"); err != nil || res.StatusCode != want {
+			t.Errorf("%s: %q, %v", host, body, err)
+		}
+	}
+	for _, q := range asked() {
+		if strings.Contains(q, "in.test") || strings.Contains(q, "both.test") {
+			t.Errorf("the proxy was asked %s", q)
+		}
+	}
+	b.Gateway.Settle(time.Second)
+	unchecked := map[string]bool{}
+	for _, e := range b.Events.All(func(e gatewaytest.Event) bool { return e.Kind == "flow" && e.Flow.Proxy != "" }) {
+		unchecked[e.Flow.Host] = e.Flow.Unchecked
+	}
+	if want := map[string]bool{"pub.test": false, "lost.test": true}; !maps.Equal(unchecked, want) {
+		t.Errorf("unchecked is %v, not %v", unchecked, want)
 	}
 }
