@@ -447,6 +447,17 @@ func (v *View) goingOn(ctx context.Context, id cell.ID) (done func(), err error)
 	return done, err
 }
 
+// goesOn does what ends the pause of a cell, if it is paused: that claims room as going on
+// with it does.
+func goesOn[T any](ctx context.Context, v *View, id cell.ID, do func() (T, error)) (out T, err error) {
+	done, err := v.goingOn(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	defer done()
+	return do()
+}
+
 // turnedAway refuses a request for which there is no room, and says when it may be tried
 // again: when the next cell's time is over, in a minute at most.
 func (e *Engine) turnedAway(full *occupied, why string) error {
@@ -504,7 +515,16 @@ func (v *View) Ceilings() (out []api.Ceiling, waiting int) {
 		}
 		out = append(out, c)
 	}
-	return out, len(e.queue.waiting)
+	waiting = len(e.queue.waiting)
+	if v.restricted() { // of others it is not told how many wait
+		waiting = 0
+		for _, other := range e.queue.waiting {
+			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope.Of(me) }) {
+				waiting++
+			}
+		}
+	}
+	return out, waiting
 }
 
 func limitsOf(l ceiling.Limits) api.CeilingLimits {

@@ -101,7 +101,7 @@ func EventKinds() []EventKind {
 			{"policy", "digest of the policy that was in force"}, {"conn", "the connection it belongs to"},
 			{"count", "how many like it came at once and are told by this one event; none for one"}}},
 		{"flow", "A connection, or an HTTP request in one, has ended.", []EventField{
-			{"conn", "the connection"}, {"id", "of the decision it was allowed by"}, {"host", "the name"}, {"addr", "the address that was dialled"}, {"proxy", "the proxy of the host, HOST:PORT, that it went through: the address of the host was not checked"}, {"port", "of the peer"},
+			{"conn", "the connection"}, {"id", "of the decision it was allowed by"}, {"host", "the name"}, {"addr", "the address that was dialled"}, {"proxy", "the proxy of the host, HOST:PORT, that it went through"}, {"unchecked", "whether the host itself found no address of the name, so that where the proxy found it was not judged"}, {"port", "of the peer"},
 			{"scheme", "https or http; none for what is neither"}, {"opened", "whether the gateway opened TLS"}, {"method", "of the request"}, {"path", "of the request, without its query"},
 			{"status", "of the response"}, {"sent", "bytes out of the cell"}, {"received", "bytes into it"}, {"ms", "how long it took"},
 			{"error", "why it ended, unless by its two ends"}, {"secret", "handle of the credential that was put in"},

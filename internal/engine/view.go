@@ -465,7 +465,13 @@ func (v *View) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
 
 // Stop: see Engine.
 func (v *View) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
-	return cellOn(v, id, func() (api.Cell, error) { return v.e.Stop(ctx, id) })
+	return cellOn(v, id, func() (api.Cell, error) {
+		stop := func() (api.Cell, error) { return v.e.Stop(ctx, id) }
+		if v.token == "" { // the user frees the memory of any cell at once
+			return stop()
+		}
+		return goesOn(ctx, v, id, stop)
+	})
 }
 
 // Remove: see Engine.
@@ -549,7 +555,9 @@ func (v *View) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) err
 
 // Restore: see Engine.
 func (v *View) Restore(ctx context.Context, id cell.ID, req api.RestoreRequest, seen ...Seen) (api.RestoreResult, error) {
-	return entered(v, id, func() (api.RestoreResult, error) { return v.e.Restore(ctx, id, req, seen...) })
+	return entered(v, id, func() (api.RestoreResult, error) {
+		return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.Restore(ctx, id, req, seen...) })
+	})
 }
 
 // Undo: see Engine.
@@ -558,7 +566,9 @@ func (v *View) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen .
 		req.KeepSource = true
 	}
 	return entered(v, id, func() (api.RestoreResult, error) {
-		act := func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) }
+		act := func() (api.RestoreResult, error) {
+			return goesOn(ctx, v, id, func() (api.RestoreResult, error) { return v.e.Undo(ctx, id, req, seen...) })
+		}
 		if req.KeepSource {
 			return act()
 		}
@@ -719,7 +729,13 @@ func (v *View) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen
 
 // Discard: see Engine.
 func (v *View) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (api.DiscardResult, error) {
-	return onTarget(v, t, func() (api.DiscardResult, error) { return v.e.Discard(ctx, t, req, seen...) })
+	return onTarget(v, t, func() (api.DiscardResult, error) {
+		id := t.Cell
+		if run, err := v.e.reg.run(t.Run); err == nil {
+			id = run.CellID()
+		}
+		return goesOn(ctx, v, id, func() (api.DiscardResult, error) { return v.e.Discard(ctx, t, req, seen...) })
+	})
 }
 
 // Revert: see Engine.

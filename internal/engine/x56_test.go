@@ -102,6 +102,27 @@ func TestX56CellsAtOnce(t *testing.T) {
 	if was, err := e2b.Unpark(b.ctx, cell.ID(one.ID)); err != nil || !was {
 		t.Errorf("resumed: %v %v", was, err)
 	}
+	// Whatever else ends a pause claims room, too.
+	_, err = b.Park(b.ctx, cell.ID(one.ID))
+	b.must(err)
+	four, err := b.asks(e2b, "four", nil)
+	b.must(err)
+	guest := b.caller("t-9", access.Bounds{}).At(ceiling.E2B)
+	for what, do := range map[string]func(*View) error{
+		"restore": func(v *View) error { _, err := v.Restore(b.ctx, cell.ID(one.ID), api.RestoreRequest{}); return err },
+		"undo":    func(v *View) error { _, err := v.Undo(b.ctx, cell.ID(one.ID), api.UndoRequest{}); return err },
+		"discard": func(v *View) error {
+			_, err := v.Discard(b.ctx, Target{Cell: cell.ID(one.ID)}, api.DiscardRequest{})
+			return err
+		},
+		"stop": func(v *View) error { _, err := v.Stop(b.ctx, cell.ID(one.ID)); return err },
+	} {
+		b.wantKind(what+" of a paused one", do(guest), cell.Limited, "door e2b")
+	}
+	_, err = b.Remove(b.ctx, cell.ID(four.ID), false)
+	b.must(err)
+	_, err = b.Unpark(b.ctx, cell.ID(one.ID))
+	b.must(err)
 	token := b.caller("t-1", access.Bounds{})
 	_, err = b.asks(token, "t1", nil)
 	b.must(err)
@@ -123,7 +144,7 @@ func TestX56CellsAtOnce(t *testing.T) {
 	for _, c := range list {
 		byName[c.For] = c
 	}
-	if c := byName["door e2b"]; c.Cells != 2 || c.MaxCells != 2 || c.Refused != 3 || waiting != 0 || c.Max.Memory != 12<<30 {
+	if c := byName["door e2b"]; c.Cells != 2 || c.MaxCells != 2 || c.Refused != 7 || waiting != 0 || c.Max.Memory != 12<<30 {
 		t.Errorf("%+v, %d wait", c, waiting)
 	}
 	if c := byName["label team=a"]; c.Cells != 1 || c.Refused != 1 {
@@ -310,5 +331,22 @@ func TestX56ForksOfTemplates(t *testing.T) {
 	b.must(err)
 	if l := b.limitsIn(res.Forks[0].Cell.ID); l.Memory != 3<<30 {
 		t.Errorf("the host's own user has %+v", l)
+	}
+}
+
+// X56: to a caller of a label it is not told how many of others wait.
+func TestX56OthersThatWait(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.ceil(`labels: {team=a: {cells: 1}, team=b: {cells: 1}}`)
+	for _, of := range []string{"team=b", "team=a", "team=b"} {
+		b.queue.waiting = append(b.queue.waiting, &waiter{[]ceiling.Count{{Scope: ceiling.Scope{Kind: "label", Name: of}}}})
+	}
+	defer func() { b.queue.waiting = nil }()
+	if _, n := b.caller("t-1", team("a")).Ceilings(); n != 1 {
+		t.Errorf("%d wait for one of team a", n)
+	}
+	if _, n := b.All().Ceilings(); n != 3 {
+		t.Errorf("%d wait", n)
 	}
 }
