@@ -66,6 +66,9 @@ func (h *HostPlan) LookPath(name, workdir string) ([]string, error) {
 			break
 		}
 	}
+	if name == whyProgram { // is there once the cell has a network, which the plan may not know yet
+		files = append(files, path.Join(TalkDir, whyProgram))
+	}
 	if len(files) == 0 {
 		return nil, h.NotFound(name)
 	}

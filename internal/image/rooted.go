@@ -370,6 +370,9 @@ func (r *rooted) lookPath(name, workdir string) ([]string, error) {
 			files = append(files, at)
 		}
 	}
+	if name == whyProgram {
+		files = append(files, path.Join(TalkDir, whyProgram))
+	}
 	if name == "" || len(files) == 0 {
 		return nil, cell.Errorf(cell.NoSuchBinary, op, "", "cannot run %s: not found in %s of the image", name, strings.Join(dirs, ", "))
 	}
