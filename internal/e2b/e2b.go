@@ -217,7 +217,7 @@ func (f *Front) Match(r *http.Request) bool {
 // Needs is what a caller must be allowed to do for a request: "read", "run", or
 // "" where the sandbox's own token decides.
 func (f *Front) Needs(r *http.Request) string {
-	if _, _, ok := address(r); ok || signed(r) {
+	if _, _, ok := address(r); ok || signed(r) || ticketed(r) {
 		return ""
 	}
 	switch r.Method {

@@ -56,6 +56,8 @@ type build struct {
 	reason string
 	step   string
 	lines  []buildLine
+	// archives are the files that steps copy, by their hash.
+	archives map[string]*archive
 }
 
 type buildLine struct {
@@ -122,6 +124,7 @@ func (f *Front) templateRoutes(m *http.ServeMux) {
 	m.HandleFunc("POST /v3/templates", f.beginTemplate)
 	m.HandleFunc("POST /v2/templates/{id}/builds/{build}", f.buildTemplate)
 	m.HandleFunc("DELETE /templates/{id...}", f.removeTemplate)
+	m.HandleFunc("PUT /templates/{id}/files/{hash}", f.takeArchive)
 	m.HandleFunc("GET /templates/{rest...}", f.lookAtTemplate)
 	m.HandleFunc("POST /templates/tags", f.assignTags)
 	m.HandleFunc("DELETE /templates/tags", f.removeTags)
@@ -132,7 +135,7 @@ func (f *Front) templateRoutes(m *http.ServeMux) {
 
 // untaken refuses what is not done with templates.
 func untaken(w http.ResponseWriter, _ *http.Request) {
-	refuse(w, http.StatusNotImplemented, "cannot do this with templates: copied files are not taken; write files into a sandbox and make a snapshot of it")
+	refuse(w, http.StatusNotImplemented, "cannot do this with templates: POST /v3/templates begins to build one")
 }
 
 // lookAtTemplate answers what is asked about templates: aliases/NAME, and
@@ -147,7 +150,12 @@ func (f *Front) lookAtTemplate(w http.ResponseWriter, r *http.Request) {
 		f.listTags(w, name)
 		return
 	}
-	if p := strings.Split(rest, "/"); len(p) == 4 && p[1] == "builds" {
+	p := strings.Split(rest, "/")
+	if len(p) == 3 && p[1] == "files" {
+		f.archiveLink(w, r, p[0], p[2])
+		return
+	}
+	if len(p) == 4 && p[1] == "builds" {
 		r.SetPathValue("id", p[0])
 		r.SetPathValue("build", p[2])
 		switch p[3] {
@@ -309,7 +317,7 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 	if req.MemoryMB > 0 {
 		create.Limits.Memory = strconv.FormatInt(req.MemoryMB, 10) + "M"
 	}
-	b := &build{id: "b-" + strconv.FormatInt(time.Now().UnixNano(), 36), status: buildWaiting}
+	b := &build{id: "b-" + strconv.FormatInt(time.Now().UnixNano(), 36), status: buildWaiting, archives: map[string]*archive{}}
 	create.Labels = map[string]string{labelBuild: buildWaiting, labelAlias: name, labelBID: b.id, labelTags: strings.Join(tags, ",")}
 	c, err := engine.Create(r.Context(), create)
 	if err != nil {
@@ -374,8 +382,8 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, s := range req.Steps {
-		if t := strings.ToUpper(s.Type); !slices.Contains([]string{"RUN", "ENV", "WORKDIR", "USER"}, t) {
-			refuse(w, http.StatusBadRequest, "cannot do step "+clip(s.Type)+": there are RUN, ENV, WORKDIR and USER")
+		if t := strings.ToUpper(s.Type); !slices.Contains([]string{"RUN", "ENV", "WORKDIR", "USER", "COPY"}, t) {
+			refuse(w, http.StatusBadRequest, "cannot do step "+clip(s.Type)+": there are RUN, COPY, ENV, WORKDIR and USER")
 			return
 		}
 	}
@@ -418,12 +426,23 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 					}
 				}
 			case "USER":
-				if own := e.User(); len(s.Args) > 0 && s.Args[0] != "user" && s.Args[0] != own.Name {
-					return cell.Errorf(cell.Unsupported, "e2b.build", "leave it out", "cannot work as %q: the cell's only user is %s", clip(s.Args[0]), own.Name)
+				if len(s.Args) > 0 {
+					if err := f.buildUser(s.Args[0]); err != nil {
+						return err
+					}
+				}
+			case "COPY":
+				if err := f.copyStep(ctx, b, id, id, &s, dir); err != nil {
+					return err
 				}
 			case "RUN":
 				if len(s.Args) == 0 {
 					continue
+				}
+				if len(s.Args) > 1 {
+					if err := f.buildUser(s.Args[1]); err != nil {
+						return err
+					}
 				}
 				if err := f.runStep(ctx, id, s.Args[0], env, dir, b); err != nil {
 					return err
@@ -500,32 +519,6 @@ func (f *Front) supersede(ctx context.Context, c *api.Cell) {
 	}
 }
 
-func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []string, dir string, b *build) error {
-	x, err := f.cfg.Engine.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", command}, Env: env, Workdir: dir, Wait: true})
-	if err != nil {
-		return err
-	}
-	var tail []string
-	for _, out := range [][]byte{x.Stdout, x.Stderr} {
-		for line := range strings.Lines(strings.ToValidUTF8(string(out), "�")) {
-			line = strings.TrimRight(line, "\n")
-			b.say("info", line)
-			tail = append(tail, line)
-		}
-	}
-	if x.ExitCode != nil && *x.ExitCode == 0 {
-		return nil
-	}
-	text := strings.Join(tail[max(0, len(tail)-failureLines):], "\n")
-	if len(text) > failureBytes {
-		text = "…" + strings.ToValidUTF8(text[len(text)-failureBytes:], "")
-	}
-	if text != "" {
-		text = "\n" + text
-	}
-	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", clip(command), endOf(x, nil).Status, text, f.whyNoNetwork(ctx, id))
-}
-
 // failureLines and failureBytes are how much of a failed command's output its error
 // has; the log of the build has all of it.
 const (
@@ -533,8 +526,8 @@ const (
 	failureBytes = 4 << 10
 )
 
-// whyNoNetwork says what a step of a build could not reach, and what would let it.
-func (f *Front) whyNoNetwork(ctx context.Context, id cell.ID) string {
+// whyFailed says what a step of a build could not reach, and what would let it.
+func (f *Front) whyFailed(ctx context.Context, id cell.ID, command string) string {
 	const flag = "pando serve --build-allow HOST|@PRESET"
 	if len(f.cfg.BuildAllow) == 0 {
 		return "\n(builds have no network here: the operator can allow some, such as @pypi, @npm, @debian and @github, with " + flag + ")"

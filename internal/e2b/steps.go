@@ -1,0 +1,125 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// maxBuildLine is how long a line of a build's log may be, in bytes: a longer one is
+// several.
+const maxBuildLine = 16 << 10
+
+// buildUser checks for which user a step is. A cell has one, with all the rights that
+// there are in it, and the users of E2B's templates are other names of it.
+func (f *Front) buildUser(name string) error {
+	name, _, _ = strings.Cut(name, ":") // a group
+	own := f.cfg.Engine.User()
+	switch name {
+	case "", "user", "root", own.Name, strconv.Itoa(own.UID):
+		return nil
+	}
+	return cell.Errorf(cell.Unsupported, "e2b.build", "leave it out", "cannot work as %q: the cell's only user is %s", clip(name), own.Name)
+}
+
+// runStep runs a command of a build. What it writes is in the log as it comes.
+func (f *Front) runStep(ctx context.Context, id cell.ID, command string, env []string, dir string, b *build) error {
+	e := f.cfg.Engine
+	x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", command}, Env: env, Workdir: dir, Attach: true})
+	if err != nil {
+		return err
+	}
+	att, err := e.AttachExec(x.ID, true)
+	if err != nil {
+		return err
+	}
+	conn, err := att.Open(ctx, backend.Attach{Input: true})
+	if err != nil {
+		att.Release(true)
+		return err
+	}
+	var last tail
+	out, errs := &splitter{say: b.say, tail: &last}, &splitter{say: b.say, tail: &last}
+	_, err = conn.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdinEOF}))
+	for buf := []byte(nil); err == nil; {
+		var fr api.Frame
+		if fr, err = api.ReadFrame(conn, &buf); err != nil || fr.Type == api.FrameExit {
+			break
+		}
+		to := out
+		switch fr.Type {
+		case api.FrameStdout:
+		case api.FrameStderr:
+			to = errs
+		default:
+			continue
+		}
+		if _, data, derr := fr.OutputData(); derr == nil {
+			to.write(data)
+		}
+	}
+	conn.Close()
+	out.end()
+	errs.end()
+	att.Release(false)
+	<-att.Done
+	end := endOf(att.Result())
+	if end.Exited && end.ExitCode == 0 {
+		return nil
+	}
+	text := strings.Join(last, "\n")
+	if len(text) > failureBytes {
+		text = "…" + strings.ToValidUTF8(text[len(text)-failureBytes:], "")
+	}
+	if text != "" {
+		text = "\n" + text
+	}
+	return cell.Errorf(cell.Invalid, "e2b.build", "", "the command %q failed: %s%s%s", clip(command), end.Status, text, f.whyFailed(ctx, id, command))
+}
+
+// tail is the end of what a command writes.
+type tail []string
+
+// splitter makes lines of what a command writes to one of its outputs.
+type splitter struct {
+	say  func(level, message string)
+	tail *tail // of all outputs
+	rest []byte
+}
+
+func (l *splitter) write(data []byte) {
+	l.rest = append(l.rest, data...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		n := i + 1
+		if i < 0 && len(l.rest) < maxBuildLine {
+			return
+		}
+		if i < 0 || i > maxBuildLine {
+			i, n = maxBuildLine, maxBuildLine
+		}
+		l.line(l.rest[:i])
+		l.rest = append(l.rest[:0], l.rest[n:]...)
+	}
+}
+
+// end says what is left without an end of line.
+func (l *splitter) end() {
+	if len(l.rest) > 0 {
+		l.line(l.rest)
+		l.rest = nil
+	}
+}
+
+func (l *splitter) line(text []byte) {
+	s := strings.TrimRight(strings.ToValidUTF8(string(text), "�"), "\r")
+	l.say("info", s)
+	if *l.tail = append(*l.tail, s); len(*l.tail) > failureLines {
+		*l.tail = (*l.tail)[1:]
+	}
+}
