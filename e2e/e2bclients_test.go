@@ -86,3 +86,32 @@ func newestOf(t *testing.T, npm string, packages []string) (newest []string) {
 	}
 	return newest
 }
+
+// TestE2BOldInterpreter: versions of @e2b/code-interpreter that know sandboxes by names
+// alone work without a resolver that knows these, as docs/howto/e2b.md shows.
+func TestE2BOldInterpreter(t *testing.T) {
+	rootHasRunIt(t)
+	node, npm := need.Program(t, "node"), need.Program(t, "npm")
+	need.Python(t)
+	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
+	t.Parallel()
+	page, err := os.ReadFile(e2bPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	preload, err := filepath.Abs("e2b/old.cjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := os.ReadFile(preload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(page, append([]byte("```js\n"), shown...)) {
+		t.Errorf("%s does not show %s", e2bPage, preload)
+	}
+	for version, contexts := range map[string]string{"2.0.0": "", "2.6.1": "1"} {
+		runE2BProgram(t, node, npmInstall(t, npm, "@e2b/code-interpreter@"+version, "e2b@2.51.0"), newHost(t), "e2b/old.mjs",
+			[]string{"NODE_OPTIONS=--require=" + preload, "CONTEXTS=" + contexts})
+	}
+}

@@ -151,35 +151,58 @@ func packImage(ts *testscript.TestScript, neg bool, args []string) {
 
 // push uploads an image to $REGISTRY.
 func push(ts *testscript.TestScript, img v1.Image, repo, tag string) {
-	send := func(method, path, mediaType string, body io.Reader) {
-		req, err := http.NewRequest(method, "http://"+ts.Getenv("REGISTRY")+"/v2/"+repo+path, body)
-		ts.Check(err)
-		req.Header.Set("Content-Type", mediaType)
-		resp, err := http.DefaultClient.Do(req)
-		ts.Check(err)
-		resp.Body.Close()
-		if resp.StatusCode >= 300 {
-			ts.Fatalf("%s %s: %s", method, path, resp.Status)
-		}
-	}
-	layers, err := img.Layers()
-	ts.Check(err)
-	conf, err := partial.ConfigLayer(img)
-	ts.Check(err)
-	for _, l := range append(layers, conf) {
-		d, err := l.Digest()
-		ts.Check(err)
-		r, err := l.Compressed()
-		ts.Check(err)
-		send("POST", "/blobs/uploads/?digest="+url.QueryEscape(d.String()), "application/octet-stream", r)
-		r.Close()
-	}
-	raw, err := img.RawManifest()
-	ts.Check(err)
-	send("PUT", "/manifests/"+tag, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(raw))
+	ts.Check(pushTo(ts.Getenv("REGISTRY"), img, repo, tag))
 	digest, err := img.Digest()
 	ts.Check(err)
 	ts.Setenv("PUSHED", digest.String())
+}
+
+// pushTo uploads an image to a registry on this host.
+func pushTo(registry string, img v1.Image, repo, tag string) error {
+	send := func(method, path, mediaType string, body io.Reader) error {
+		req, err := http.NewRequest(method, "http://"+registry+"/v2/"+repo+path, body)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", mediaType)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode >= 300 {
+			return fmt.Errorf("%s %s: %s", method, path, resp.Status)
+		}
+		return nil
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	conf, err := partial.ConfigLayer(img)
+	if err != nil {
+		return err
+	}
+	for _, l := range append(layers, conf) {
+		d, err := l.Digest()
+		if err != nil {
+			return err
+		}
+		r, err := l.Compressed()
+		if err != nil {
+			return err
+		}
+		err = send("POST", "/blobs/uploads/?digest="+url.QueryEscape(d.String()), "application/octet-stream", r)
+		r.Close()
+		if err != nil {
+			return err
+		}
+	}
+	raw, err := img.RawManifest()
+	if err != nil {
+		return err
+	}
+	return send("PUT", "/manifests/"+tag, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(raw))
 }
 
 // tarTree packs a directory as root would own it. A file called EVIL:NAME is

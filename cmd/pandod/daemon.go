@@ -397,11 +397,11 @@ func daemonMain() error {
 	if cfg.Limits != nil {
 		upload = cfg.Limits.Upload
 	}
-	var buildAllow []string
+	var buildAllow, buildImages []string
 	if l.Serve != nil {
-		buildAllow = l.Serve.BuildAllow
+		buildAllow, buildImages = l.Serve.BuildAllow, l.Serve.BuildImages
 	}
-	front, err := e2bFront(l.Home, eng.Engine, l.Path, upload, buildAllow, log)
+	front, err := e2bFront(l.Home, eng.Engine, l.Path, upload, buildAllow, buildImages, log)
 	if err != nil {
 		return fail(err)
 	}

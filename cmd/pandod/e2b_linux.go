@@ -22,7 +22,7 @@ const e2bKey = "e2b.key"
 
 // e2bFront is the door for programs written for E2B. path is where cells look for
 // programs; "" for where they usually are.
-func e2bFront(h home.Home, eng *engine.Engine, path string, upload int64, buildAllow []string, log *slog.Logger) (daemon.Front, error) {
+func e2bFront(h home.Home, eng *engine.Engine, path string, upload int64, buildAllow, buildImages []string, log *slog.Logger) (daemon.Front, error) {
 	keys := durable.Disk(h.Keys())
 	key, err := durable.ReadFile(keys, e2bKey)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +36,7 @@ func e2bFront(h home.Home, eng *engine.Engine, path string, upload int64, buildA
 	if err != nil {
 		return daemon.Front{}, err
 	}
-	f := e2b.New(e2b.Config{Engine: eng.All().At(ceiling.E2B), Log: log, Key: key, Path: path, Upload: upload, BuildAllow: buildAllow, Disk: h.State, Kept: durable.Disk(h.Sandboxes())})
+	f := e2b.New(e2b.Config{Engine: eng.All().At(ceiling.E2B), Log: log, Key: key, Path: path, Upload: upload, BuildAllow: buildAllow, BuildImages: buildImages, Disk: h.State, Kept: durable.Disk(h.Sandboxes())})
 	return daemon.Front{
 		Match:   f.Match,
 		Needs:   func(r *http.Request) access.Level { return access.Level(f.Needs(r)) },

@@ -48,8 +48,9 @@ type serving struct {
 
 	Limits   cli.ServeLimits `json:"limits"`
 	Ceilings string          `json:"ceilings,omitempty"` // the operator's file of them; "" for where it usually is
-	// BuildAllow: see cli.ServeRequest.
-	BuildAllow []string `json:"build_allow,omitempty"`
+	// BuildAllow and BuildImages: see cli.ServeRequest.
+	BuildAllow  []string `json:"build_allow,omitempty"`
+	BuildImages []string `json:"build_images,omitempty"`
 
 	now atomic.Pointer[tls.Certificate] // nil where nothing is encrypted
 }
@@ -75,7 +76,7 @@ func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready fun
 		}
 		defer log.Close()
 	}
-	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits, BuildAllow: r.BuildAllow, Ceilings: r.Ceilings}
+	s := &serving{TLS: r.TLS, Cert: r.Cert, Key: r.Key, First: access.Level(r.FirstScope), Limits: r.Limits, BuildAllow: r.BuildAllow, BuildImages: r.BuildImages, Ceilings: r.Ceilings}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)

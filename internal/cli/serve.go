@@ -25,6 +25,8 @@ type ServeRequest struct {
 	Limits     ServeLimits
 	Ceilings   string   // the operator's file of ceilings; "" for where it usually is
 	BuildAllow []string // what builds of templates through the E2B API may reach: see --allow of run
+	// BuildImages are the repositories of images that those builds may begin with.
+	BuildImages []string
 
 	Say func(format string, args ...any) // tells the user what happens later
 }
@@ -100,6 +102,7 @@ one that answers at a TCP address goes on, and this one does not start.`,
 	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM; readable by its owner alone")
 	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
 	f.StringSliceVar(&r.BuildAllow, "build-allow", nil, "what the steps of E2B's Template.build may reach: HOST[:PORT], *.HOST or @PRESET such as @pypi, @npm, @debian, @github; repeatable. Without, nothing")
+	f.StringSliceVar(&r.BuildImages, "build-image", nil, "what E2B's Template.fromImage may begin with: REGISTRY/REPOSITORY, or the beginning of one and *; repeatable. Without, only the base")
 	f.StringVar(&r.Ceilings, "ceilings", "", "file that says what cells of each door, token and label may have; without, /etc/pando/ceilings.yaml if it is there")
 	LimitFlags(f, &r.Limits)
 	complete(c, "first-token", "read", "run", "admin", "none")

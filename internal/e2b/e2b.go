@@ -58,6 +58,9 @@ type Config struct {
 	// BuildAllow is what the steps of templates may reach, as --allow has it: the
 	// operator's word, and nothing that a request can change.
 	BuildAllow []string
+	// BuildImages are the repositories of images that builds may begin with: the
+	// operator's word, too. "*" at the end stands for any end.
+	BuildImages []string
 }
 
 // Front answers for E2B. It is an http.Handler. One that is for a caller whom

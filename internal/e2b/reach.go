@@ -58,11 +58,12 @@ var fields = access.Fields{
 	// A template that is built by steps, which run in its cell.
 	"templateRequest.name": harmless, "templateRequest.alias": harmless, "templateRequest.tags": harmless, "templateRequest.cpuCount": harmless, "templateRequest.memoryMB": harmless,
 	"buildRequest.fromImage":    imageOfHost,
-	"buildRequest.fromTemplate": harmless, // base
-	"tagsRequest.target":        harmless, "tagsRequest.tags": harmless, "untagRequest.name": harmless, "untagRequest.tags": harmless,
+	"buildRequest.fromTemplate": harmless,                                                                         // a template or snapshot that the caller sees
+	"registryLogin.type":        harmless, "registryLogin.username": harmless, "registryLogin.password": harmless, // for a registry that the operator allows
+	"tagsRequest.target": harmless, "tagsRequest.tags": harmless, "untagRequest.name": harmless, "untagRequest.tags": harmless,
 	"buildRequest.startCmd": harmless, "buildRequest.readyCmd": harmless, "buildRequest.force": harmless,
 	"buildStep.type": harmless, "buildStep.args": harmless, "buildStep.force": harmless,
-	"buildStep.filesHash": harmless, // nothing is copied
+	"buildStep.filesHash": harmless, // of files that the caller has sent
 
 	// In a sandbox: paths, processes and code of its own.
 	"contextRequest.language": harmless, "contextRequest.cwd": harmless,

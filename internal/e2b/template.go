@@ -58,6 +58,8 @@ type build struct {
 	lines  []buildLine
 	// archives are the files that steps copy, by their hash.
 	archives map[string]*archive
+	moved    string     // the cell that the steps ran in, where it is not the one that the build began with
+	limits   api.Limits // that were asked for
 }
 
 type buildLine struct {
@@ -201,11 +203,11 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 	}
 	for _, id := range f.cfg.Engine.Labelled(labelBuild) {
 		c, err := f.cfg.Engine.Record(id)
-		if err != nil || c.Labels[labelBuild] == buildFailed {
+		if err != nil || c.Labels[labelBuild] == buildFailed || c.Labels[labelAlias] == "" {
 			continue
 		}
 		l := f.listed(&c)
-		out = append(out, templateView{TemplateID: c.ID, BuildID: c.Labels[labelBID], BuildStatus: c.Labels[labelBuild], Aliases: []string{c.Labels[labelAlias]}, Names: []string{c.Labels[labelAlias]},
+		out = append(out, templateView{TemplateID: cmp.Or(c.Labels[labelTID], c.ID), BuildID: c.Labels[labelBID], BuildStatus: c.Labels[labelBuild], Aliases: []string{c.Labels[labelAlias]}, Names: []string{c.Labels[labelAlias]},
 			CPUCount: l.CPUCount, MemoryMB: l.MemoryMB, DiskSizeMB: l.DiskSizeMB, EnvdVersion: envdVersion, CreatedAt: c.Created, UpdatedAt: c.Created, BuildCount: 1})
 	}
 	answer(w, http.StatusOK, out)
@@ -217,6 +219,9 @@ func (f *Front) listTemplates(w http.ResponseWriter, _ *http.Request) {
 func (f *Front) built(name string) (found api.Cell, ok bool) {
 	if isSandboxID(name) {
 		if c, err := f.cfg.Engine.Record(cell.ID(name)); err == nil && c.State != string(cell.Removed) && c.Labels[labelBuild] != "" {
+			return c, true
+		}
+		if c, ok := f.begunAs(name); ok {
 			return c, true
 		}
 	}
@@ -246,7 +251,7 @@ func (f *Front) aliasOf(w http.ResponseWriter, name string) {
 			refuse(w, http.StatusNotFound, "template '"+clip(name)+"' not found")
 			return
 		}
-		id = c.ID
+		id = cmp.Or(c.Labels[labelTID], c.ID)
 	}
 	answer(w, http.StatusOK, map[string]any{"templateID": id, "public": false})
 }
@@ -317,7 +322,7 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 	if req.MemoryMB > 0 {
 		create.Limits.Memory = strconv.FormatInt(req.MemoryMB, 10) + "M"
 	}
-	b := &build{id: "b-" + strconv.FormatInt(time.Now().UnixNano(), 36), status: buildWaiting, archives: map[string]*archive{}}
+	b := &build{id: "b-" + strconv.FormatInt(time.Now().UnixNano(), 36), status: buildWaiting, archives: map[string]*archive{}, limits: create.Limits}
 	create.Labels = map[string]string{labelBuild: buildWaiting, labelAlias: name, labelBID: b.id, labelTags: strings.Join(tags, ",")}
 	c, err := engine.Create(r.Context(), create)
 	if err != nil {
@@ -330,12 +335,13 @@ func (f *Front) beginTemplate(w http.ResponseWriter, r *http.Request) {
 }
 
 type buildRequest struct {
-	FromImage    string      `json:"fromImage"`
-	FromTemplate string      `json:"fromTemplate"`
-	Steps        []buildStep `json:"steps"`
-	StartCmd     string      `json:"startCmd"`
-	ReadyCmd     string      `json:"readyCmd"`
-	Force        bool        `json:"force"` // nothing is kept of earlier builds
+	FromImage    string         `json:"fromImage"`
+	FromTemplate string         `json:"fromTemplate"`
+	Registry     *registryLogin `json:"fromImageRegistry"`
+	Steps        []buildStep    `json:"steps"`
+	StartCmd     string         `json:"startCmd"`
+	ReadyCmd     string         `json:"readyCmd"`
+	Force        bool           `json:"force"` // nothing is kept of earlier builds
 }
 
 type buildStep struct {
@@ -355,8 +361,11 @@ func (f *Front) buildOf(r *http.Request) (c api.Cell, b *build, ok bool) {
 	if b == nil {
 		return c, nil, false
 	}
-	if c, err := f.cfg.Engine.Record(cell.ID(b.cell)); err == nil {
-		return c, b, r.PathValue("id") == c.ID || r.PathValue("id") == c.Labels[labelAlias]
+	b.mu.Lock()
+	id := cmp.Or(b.moved, b.cell)
+	b.mu.Unlock()
+	if c, err := f.cfg.Engine.Record(cell.ID(id)); err == nil {
+		return c, b, r.PathValue("id") == b.cell || r.PathValue("id") == c.Labels[labelAlias]
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -373,12 +382,8 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, noBuild)
 		return
 	}
-	if req.FromTemplate != "" && !slices.Contains(baseTemplates, req.FromTemplate) {
-		refuse(w, http.StatusBadRequest, "cannot build from template "+clip(req.FromTemplate)+": only from base")
-		return
-	}
-	if req.FromImage != "" && req.FromImage != "e2bdev/base" && req.FromImage != "e2bdev/base:latest" {
-		refuse(w, http.StatusBadRequest, "cannot build from image "+clip(req.FromImage)+": pando image pull it, and build a pando template of it: pando template build NAME --image")
+	if err := f.mayBegin(&req); err != nil {
+		fail(w, err)
 		return
 	}
 	for _, s := range req.Steps {
@@ -401,9 +406,13 @@ func (f *Front) buildTemplate(w http.ResponseWriter, r *http.Request) {
 
 // runSteps runs the steps of a template in its cell.
 func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildRequest) {
-	id, labels, e := cell.ID(c.ID), c.Labels, f.cfg.Engine
-	dir := "."
-	err := func() error {
+	labels, e := c.Labels, f.cfg.Engine
+	var id cell.ID
+	var dir string
+	err := func() (err error) {
+		if id, dir, err = f.ground(ctx, c, b, req); err != nil {
+			return err
+		}
 		env := e.LeasedEnv(id)
 		for i, s := range req.Steps {
 			b.mu.Lock()
@@ -432,7 +441,7 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 					}
 				}
 			case "COPY":
-				if err := f.copyStep(ctx, b, id, id, &s, dir); err != nil {
+				if err := f.copyStep(ctx, b, cell.ID(c.ID), id, &s, dir); err != nil {
 					return err
 				}
 			case "RUN":
@@ -460,7 +469,7 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 				return err
 			}
 		}
-		_, err := e.Checkpoint(ctx, id, api.CheckpointRequest{Message: "template " + labels[labelAlias]})
+		_, err = e.Checkpoint(ctx, id, api.CheckpointRequest{Message: "template " + labels[labelAlias]})
 		return err
 	}()
 	b.mu.Lock()
@@ -472,7 +481,10 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 	b.mu.Unlock()
 	b.say(map[bool]string{true: "info", false: "error"}[err == nil], map[bool]string{true: "the template is ready", false: b.reason}[err == nil])
 	if err != nil {
-		f.discardBuild(ctx, id)
+		f.discardBuild(ctx, cell.ID(c.ID))
+		if id != "" && string(id) != c.ID {
+			f.discardBuild(ctx, id)
+		}
 		return
 	}
 	labels[labelBuild] = status
@@ -482,11 +494,15 @@ func (f *Front) runSteps(ctx context.Context, c *api.Cell, b *build, req *buildR
 	if req.StartCmd != "" {
 		labels[labelStart], labels[labelReady] = req.StartCmd, req.ReadyCmd
 	}
-	if _, err := e.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
+	now := *c
+	if string(id) != c.ID {
+		f.moved(ctx, b, c, id, labels)
+		now.ID = string(id)
+	} else if _, err := e.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
 		f.cfg.Log.Warn("cannot note what became of a template", "cell", id, "error", err)
 		return
 	}
-	f.supersede(ctx, c)
+	f.supersede(ctx, &now)
 }
 
 // discardBuild removes the cell of a build that failed: what it said is kept, and no
@@ -542,8 +558,9 @@ func (f *Front) whyFailed(ctx context.Context, id cell.ID, command string) strin
 // deniedAt is where a cell that talks reads what it was refused.
 const deniedAt = "/run/pando/denied"
 
-// readyLimit is how long what begins in a sandbox may take to be ready.
-const readyLimit = time.Minute
+// readyLimit is how long what begins in a sandbox may take to be ready: less than the
+// minute that clients wait for an answer.
+const readyLimit = 50 * time.Second
 
 // begin starts what its template says begins in a sandbox, and waits until it is
 // ready.
@@ -567,7 +584,7 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 	p.mu.Unlock()
 	ready := t.Labels[labelReady]
 	for began := time.Now(); ready != ""; {
-		x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", ready}, Workdir: t.Labels[labelDir], Wait: true, Timeout: "10s"})
+		x, err := e.StartExec(ctx, id, api.ExecRequest{Command: []string{"/bin/bash", "-l", "-c", ready}, Workdir: t.Labels[labelDir], Wait: true, Timeout: max(readyLimit-time.Since(began), time.Second).String()})
 		if err != nil {
 			return err
 		}
@@ -587,7 +604,7 @@ func (f *Front) begin(ctx context.Context, id cell.ID) error {
 }
 
 func (f *Front) buildStatus(w http.ResponseWriter, r *http.Request) {
-	c, b, ok := f.buildOf(r)
+	_, b, ok := f.buildOf(r)
 	if !ok {
 		refuse(w, http.StatusNotFound, noBuild)
 		return
@@ -605,7 +622,7 @@ func (f *Front) buildStatus(w http.ResponseWriter, r *http.Request) {
 	for _, i := range q.of(len(lines), func(i int) (time.Time, string, string) { return lines[i].Timestamp, lines[i].Level, lines[i].Message }) {
 		picked = append(picked, lines[i])
 	}
-	v := map[string]any{"templateID": cmp.Or(c.ID, b.cell), "buildID": b.id, "status": b.status, "logEntries": picked, "logs": []string{}}
+	v := map[string]any{"templateID": b.cell, "buildID": b.id, "status": b.status, "logEntries": picked, "logs": []string{}}
 	if b.reason != "" {
 		v["reason"] = map[string]any{"message": b.reason, "step": b.step}
 	}

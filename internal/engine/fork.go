@@ -87,6 +87,10 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if err != nil {
 		return api.ForkResult{}, err
 	}
+	setup, lost := src.Setup, dropped(&src)
+	if e.isBuilt(src.ID) { // a template that was built has what its steps wrote to the image
+		setup.Mounts, lost = e.stackedOf(&src), droppedOfBuilt
+	}
 	var objects []any
 	var cells []*Cell
 	var ids []string
@@ -95,7 +99,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		c := &Cell{
 			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest || viewOf(ctx).isConfined(), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
 			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
-			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: src.Setup, made: viewOf(ctx),
+			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, made: viewOf(ctx),
 		}
 		first := &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: kindFork, Created: now,
 			State: k.State, Tree: k.Tree, Content: k.Content}
@@ -124,7 +128,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if sealed(err); err != nil {
 		return api.ForkResult{}, err
 	}
-	res = api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: dropped(&src),
+	res = api.ForkResult{Took: fmt.Sprintf("files as of %s@%d", src.Title(), k.Number), Dropped: lost,
 		TookMS: ms(time.Since(began)), Receipt: d.String()}
 	for _, c := range cells {
 		res.Cells = append(res.Cells, e.cellView(c))

@@ -237,5 +237,27 @@ func dropped(c *Cell) string {
 	if image.RootOf(c.Setup.Mounts) != "/" {
 		return "memory, processes, home, /tmp and what was written to the image"
 	}
-	return "memory, processes, home and /tmp"
+	return droppedOfBuilt
+}
+
+// droppedOfBuilt is the same of a template that was built by steps.
+const droppedOfBuilt = "memory, processes, home and /tmp"
+
+// isBuilt reports whether a door builds a template in a cell, or has built one.
+func (e *Engine) isBuilt(id cell.ID) bool {
+	l := e.reg.lease(id)
+	return l != nil && l.Labels[LabelBuild] != ""
+}
+
+// keepRoot makes what a cell has written over its image survive a loss of power.
+func (e *Engine) keepRoot(id cell.ID) error {
+	f, err := os.Open(e.private(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Syncfs(int(f.Fd()))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 )
 
 // Restore brings a cell back to one of its checkpoints. Its processes end.
@@ -347,6 +348,11 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 		return api.Checkpoint{}, err
 	}
 	req.Message = redactor.String(req.Message)
+	if e.isBuilt(id) && image.RootOf(c.Setup.Mounts) != "/" { // its forks stand on that
+		if err := e.keepRoot(id); err != nil {
+			return api.Checkpoint{}, err
+		}
+	}
 	k, err := e.settleWith(ctx, &c, Checkpoint{Kind: kindManual, Message: req.Message}, true)
 	if err != nil {
 		return api.Checkpoint{}, err

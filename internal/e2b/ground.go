@@ -1,0 +1,154 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/oci"
+)
+
+// A build begins in a cell of the base. One from another template, or from an image,
+// runs its steps in a second cell; the template keeps the id of the first.
+
+// labelTID is the id that a template was begun with, where its cell has another.
+const labelTID = "e2b:template-id"
+
+// baseImages are names of the image that E2B's base template is made of, which is the
+// base here.
+var baseImages = []string{"", "e2bdev/base", "e2bdev/base:latest"}
+
+// registryLogin is how an image is fetched from a private registry.
+type registryLogin struct {
+	Type     string `json:"type"`
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// mayBegin refuses what a build can't begin with.
+func (f *Front) mayBegin(req *buildRequest) error {
+	const op = "e2b.build"
+	e := f.cfg.Engine
+	switch t := req.FromTemplate; {
+	case t == "" || slices.Contains(baseTemplates, t):
+	case e.HasTemplate(t):
+		return cell.Errorf(cell.Unsupported, op, "begin with base, an image, or a template that was built from here", "cannot build from template %s: it is one of pando template build, whose forks begin with its memory", clip(t))
+	default:
+		_, _, err := f.state(t)
+		return err
+	}
+	if slices.Contains(baseImages, req.FromImage) {
+		return nil
+	}
+	if r := req.Registry; r != nil && r.Type != "registry" {
+		return cell.Errorf(cell.Unsupported, op, "give a user and a password", "cannot log in to a registry of type %s", clip(r.Type))
+	}
+	ref, err := imageOf(req.FromImage)
+	if err != nil {
+		return err
+	}
+	if !allowsImage(f.cfg.BuildImages, ref) {
+		name := ref.Registry + "/" + ref.Repository
+		return cell.Errorf(cell.Denied, op, "the operator can allow it with pando serve --build-image "+name, "cannot build from image %s: builds may not begin with it", clip(name))
+	}
+	return nil
+}
+
+// imageOf reads the name of an image in a registry. Paths of the host are none.
+func imageOf(name string) (oci.Reference, error) {
+	ref, err := oci.Parse(name, "")
+	if err == nil && (ref.Path != "" || oci.IsPath(name)) {
+		err = cell.Errorf(cell.Denied, "e2b.build", "name an image of a registry", "cannot build from %s: it is a path", clip(name))
+	}
+	return ref, err
+}
+
+// allowsImage reports whether builds may begin with an image. A pattern is the name of
+// a repository, or the beginning of one with "*" after it.
+func allowsImage(patterns []string, ref oci.Reference) bool {
+	name := ref.Registry + "/" + ref.Repository
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		if begin, ok := strings.CutSuffix(p, "*"); ok {
+			return strings.HasPrefix(name, begin)
+		}
+		r, err := oci.Parse(p, "")
+		return err == nil && r.Path == "" && r.Registry+"/"+r.Repository == name
+	})
+}
+
+// ground makes the cell that the steps of a build run in: the one that there is, or one
+// of another template or image.
+func (f *Front) ground(ctx context.Context, c *api.Cell, b *build, req *buildRequest) (id cell.ID, dir string, err error) {
+	e := f.cfg.Engine
+	labels := map[string]string{labelBuild: buildRunning, labelBID: b.id}
+	if req.FromTemplate == "" || slices.Contains(baseTemplates, req.FromTemplate) {
+		if slices.Contains(baseImages, req.FromImage) {
+			return cell.ID(c.ID), ".", nil
+		}
+		ref, err := imageOf(req.FromImage)
+		if err != nil {
+			return "", "", err
+		}
+		if r := req.Registry; r != nil {
+			b.say("info", "fetching "+ref.String())
+			if _, err := e.PullImage(ctx, api.ImagePullRequest{Image: ref.String(), User: r.Username, Password: r.Password}, func(api.StreamLine) {}); err != nil {
+				return "", "", err
+			}
+		}
+		create := api.CreateRequest{Place: home, Env: []string{"HOME=" + home}, Image: "oci:" + ref.String(), Limits: b.limits, Labels: labels}
+		if len(f.cfg.BuildAllow) > 0 {
+			create.Policy = allowing(f.cfg.BuildAllow)
+		}
+		made, err := e.Create(ctx, create)
+		return cell.ID(made.ID), ".", err
+	}
+	from, number, err := f.state(req.FromTemplate)
+	if err != nil {
+		return "", "", err
+	}
+	res, err := e.Fork(ctx, from, api.ForkRequest{Number: number})
+	if err != nil {
+		return "", "", err
+	}
+	id = cell.ID(res.Cells[0].ID)
+	was, err := e.Record(from)
+	if err == nil {
+		err = e.LeaseLike(ctx, from, "", id)
+	}
+	if err == nil {
+		_, err = e.Lease(ctx, id, api.LeaseRequest{Labels: labels, Env: e.LeasedEnv(from)})
+	}
+	if err == nil && len(f.cfg.BuildAllow) > 0 {
+		err = e.Regovern(ctx, id, allowing(f.cfg.BuildAllow))
+	}
+	return id, cmp.Or(was.Labels[labelDir], "."), err
+}
+
+// moved gives the cell that a template was built in what belongs to the template, and
+// removes the one that it was begun with.
+func (f *Front) moved(ctx context.Context, b *build, from *api.Cell, id cell.ID, labels map[string]string) {
+	labels = maps.Clone(labels)
+	labels[labelTID] = from.ID
+	if _, err := f.cfg.Engine.Lease(ctx, id, api.LeaseRequest{Labels: labels}); err != nil {
+		f.cfg.Log.Warn("cannot note what became of a template", "cell", id, "error", err)
+		return
+	}
+	b.mu.Lock()
+	b.moved = string(id)
+	b.mu.Unlock()
+	f.discardBuild(ctx, cell.ID(from.ID))
+}
+
+// begunAs finds the cell of a template by the id that it was begun with.
+func (f *Front) begunAs(id string) (api.Cell, bool) {
+	list, _, err := f.cfg.Engine.Records(engine.Query{Label: labelBuild, Labels: map[string]string{labelTID: id}})
+	if err != nil || len(list) == 0 {
+		return api.Cell{}, false
+	}
+	return list[0], true
+}
