@@ -19,8 +19,8 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// adoptGrace is how long a fork may take to become a cell's interpreter, with
-// the hooks of its code.
+// adoptGrace is the time limit for a fork to become a cell's interpreter, including the hooks
+// of its code.
 const adoptGrace = 60 * time.Second
 
 // Seal implements keeper.Forker.
@@ -38,28 +38,28 @@ func (d *Driver) Seal(id cell.ID) error {
 	if c.prog == nil {
 		return cell.Errorf(cell.Conflict, "namespace.Seal", "warm the cell first", "cannot seal cell %s: it has no interpreter", id)
 	}
-	t, _, err := c.trunk(cell.Unsupported)
+	t, _, err := c.forkParent(cell.Unsupported)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
-	t.conn.Stand(ctx, uintptr(linux.ForkFlags)) // while it sees /proc
-	if err := c.seclude(true); err != nil {
-		return c.unhold(fmt.Errorf("cannot take /proc from the interpreter: %w", err))
+	t.conn.Stand(ctx, uintptr(linux.ForkFlags)) // while the interpreter still sees /proc
+	if err := c.hideProc(true); err != nil {
+		return c.resumeSource(fmt.Errorf("cannot take /proc from the interpreter: %w", err))
 	}
-	if err := c.secluded(); err != nil {
-		return c.unhold(errors.Join(err, c.seclude(false)))
+	if err := c.auditProcHidden(); err != nil {
+		return c.resumeSource(errors.Join(err, c.hideProc(false)))
 	}
-	t.cull()
+	t.killStrays()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c.sealed = t
-	t.hold()
+	t.ref()
 	return nil
 }
 
-// Mounts says what a cell sees, so that a fork is given the rest alone.
+// Mounts returns the mounts of a cell. The daemon compares a fork's mounts with them.
 func (d *Driver) Mounts(id cell.ID) ([]cell.Mount, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *Driver) Mounts(id cell.ID) ([]cell.Mount, error) {
 	return c.w.Spec.Mounts, nil
 }
 
-// obstructed says what stands in the way of a fork.
+// obstructed returns an error of the given kind that names what prevents a fork, or nil.
 func obstructed(kind cell.Kind, o interp.Obstacles) error {
 	for _, x := range []struct {
 		what string
@@ -83,18 +83,18 @@ func obstructed(kind cell.Kind, o interp.Obstacles) error {
 	return nil
 }
 
-// trunk makes the cell's interpreter one that can be forked: it lets go of files
-// that it writes to, and what it sees can't be changed any more. When it fails
-// all is as it was.
-func (c *liveCell) trunk(kind cell.Kind) (_ *trunk, sockets []string, err error) {
+// makeForkParent turns the cell's interpreter into a fork parent: the interpreter closes the
+// files it writes to, and the cell's mounts become immutable. On failure everything is
+// restored.
+func (c *liveCell) forkParent(kind cell.Kind) (_ *forkParent, sockets []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
 	o, err := c.prog.conn.Check(ctx)
 	if err == nil {
 		err = obstructed(kind, o)
 	}
-	if err == nil { // whatever it says
-		err = c.lonely(kind)
+	if err == nil { // independent of the interpreter's own report
+		err = c.auditAlone(kind)
 	}
 	if err == nil {
 		_, _, err = c.unkept(kind)
@@ -116,21 +116,21 @@ func (c *liveCell) trunk(kind cell.Kind) (_ *trunk, sockets []string, err error)
 		return nil, nil, err
 	}
 	if err := c.seal(true); err != nil {
-		err = c.explainSeal(kind, err) // before it opens again what it has let go of
+		err = c.explainSeal(kind, err) // before the interpreter reopens its files
 		c.seal(false)
 		c.prog.conn.Resume(ctx)
 		return nil, nil, err
 	}
-	return c.newTrunk(full), o.Sockets, nil
+	return c.newForkParent(full), o.Sockets, nil
 }
 
-// newTrunk is the cell's interpreter as one that can be forked.
-func (c *liveCell) newTrunk(full []string) *trunk {
-	t := &trunk{d: c.d, of: c.w.Spec.ID, first: c.init, prog: c.prog.proc, conn: c.prog.conn, mounts: c.w.Spec.Mounts, outside: c.outside(), full: full, twigs: map[int]bool{}}
+// newForkParent describes the cell's interpreter as a fork parent.
+func (c *liveCell) newForkParent(full []string) *forkParent {
+	t := &forkParent{d: c.d, of: c.w.Spec.ID, first: c.init, prog: c.prog.proc, conn: c.prog.conn, mounts: c.w.Spec.Mounts, outside: c.outside(), full: full, children: map[int]bool{}}
 	if c.fork != nil {
 		t.up, t.depth = c.fork.up, c.depth()
 	}
-	t.drawn = sync.OnceValue(func() []hazard.Process { // nothing of it runs any more that could map another file
+	t.generators = sync.OnceValue(func() []hazard.Process { // the parent runs no code any more, so its mappings are final
 		p, ok := c.d.scan.Process("/proc", t.prog.PID)
 		if !ok {
 			p.Generators = []hazard.Generator{{Family: hazard.Unknown}}
@@ -147,8 +147,8 @@ func (c *liveCell) newTrunk(full []string) *trunk {
 	return t
 }
 
-// explainSeal says what it means that a cell's files can't be made immutable,
-// and which of them are open for writing.
+// explainSeal explains why the cell's files cannot be made immutable. It names the files that
+// are open for writing.
 func (c *liveCell) explainSeal(kind cell.Kind, err error) error {
 	s, ok := errors.AsType[*linux.ScriptError](err)
 	if !ok || s.Errno != unix.EBUSY || !strings.HasPrefix(s.Call, sealOp) {
@@ -190,8 +190,8 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
-	if !f.settled {
-		if err := c.settle(ctx); err != nil {
+	if !f.prepared {
+		if err := c.prepareAdoption(ctx); err != nil {
 			return cert, err
 		}
 	}
@@ -208,12 +208,12 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 		ctx, cancel = context.WithTimeout(context.Background(), adoptGrace)
 		defer cancel()
 	}
-	if !f.settled {
+	if !f.prepared {
 		c.init.Signal(unix.SIGCONT)
 	}
 	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
-	if err == nil && !f.settled {
-		err = c.inspect()
+	if err == nil && !f.prepared {
+		err = c.auditAdoptable()
 	}
 	if err == nil && c.link != nil && first == nil {
 		err = c.proveNetwork(&f.made)
@@ -222,29 +222,27 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 		return cert, err
 	}
 	m := f.made
-	hazards := append(c.seen(), got.Hazards...)
-	hazards = append(hazards, hazard.Report(f.up.drawn(), a.Kind, got.Hazards, "outside")...)
+	hazards := append(c.observed(), got.Hazards...)
+	hazards = append(hazards, hazard.Report(f.up.generators(), a.Kind, got.Hazards, "outside")...)
 	return cell.Certificate{Cell: id, At: time.Now().UTC(), Dropped: got.Dropped, Hazards: hazards,
 		Battery: cell.Canaries{Passed: m.Canaries, Total: m.Canaries, Bites: m.Bites, Skipped: m.Skipped, At: m.At, Fresh: time.Since(m.At) < time.Second}}, nil
 }
 
-// settle lets a fork that was looked at while it was stopped do what need not wait
-// for its identity, and looks at what it is then. It waits for its adoption with no
-// more rights than it will have, and gets none later.
-func (c *liveCell) settle(ctx context.Context) (err error) {
-	c.init.Signal(unix.SIGCONT) // see bare
-	c.fork.settled, err = c.prog.conn.Settle(ctx, interp.Adoption{Caps: c.caps()})
+// prepareAdoption resumes a stopped fork for the work that needs no identity, then audits it.
+// From then on the fork has no more rights than after its adoption.
+func (c *liveCell) prepareAdoption(ctx context.Context) (err error) {
+	c.init.Signal(unix.SIGCONT) // see auditStopped
+	c.fork.prepared, err = c.prog.conn.Settle(ctx, interp.Adoption{Caps: c.caps()})
 	switch {
 	case err != nil:
 		return err
-	case !c.fork.settled: // its protocol has no such thing
+	case !c.fork.prepared: // the interpreter's protocol has no such step
 		return c.init.Signal(unix.SIGSTOP)
 	}
-	return c.inspect()
+	return c.auditAdoptable()
 }
 
-// caps are the capabilities that a fork's interpreter may have, in its own user
-// namespace.
+// caps returns the capabilities that a fork's interpreter may have in its own user namespace.
 func (c *liveCell) caps() uint64 {
 	if c.w.Spec.User.UID == 0 {
 		return c.capsOf(c.d.rootCaps)
@@ -252,8 +250,8 @@ func (c *liveCell) caps() uint64 {
 	return 0
 }
 
-// proveNetwork has a process of the fork try what its gateway must deny, now that
-// it goes by the policy that the fork was adopted with.
+// proveNetwork runs a process of the fork that tries what its gateway must deny. The gateway
+// already applies the policy that the fork is adopted with.
 func (c *liveCell) proveNetwork(made *confine.Measured) error {
 	s := &linux.Script{Gated: true}
 	s.Stdio([3]*os.File{}, c.init.PIDFD)
@@ -280,8 +278,8 @@ func (c *liveCell) proveNetwork(made *confine.Measured) error {
 	return child.PIDFD.Close()
 }
 
-// rename gives a fork its hostname. One thread goes from fork to fork for that:
-// it may not come back to the host's namespace.
+// rename sets a fork's hostname. One dedicated thread joins the namespace of each fork in turn,
+// because it may not return to the host's namespace.
 func (d *Driver) rename(c *liveCell, hostname string) (err error) {
 	d.namer.Do(func() {
 		if err = unix.Setns(int(c.init.PIDFD.Fd()), unix.CLONE_NEWUTS); err == nil {

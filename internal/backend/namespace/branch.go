@@ -14,14 +14,14 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// What a cell needs to be branched, and to be as it was when that fails. How it is
-// branched is in branching.go.
+// Preconditions of a branch, and the recovery after a failed one. The branch itself is in
+// branching.go.
 
-// maxDepth is how many forks may lie between an interpreter and the first of its
-// family. Linux nests 32 deep, and a host that is itself nested needs some.
+// maxDepth is the maximum number of forks between an interpreter and the first of its family.
+// Linux nests 32 namespaces; a host that is itself nested needs some of them.
 const maxDepth = 24
 
-// branchable says whether a cell can be branched now. The caller has Driver.mu.
+// branchable returns an error if the cell cannot be branched now. The caller holds Driver.mu.
 func (c *liveCell) branchable() error {
 	id := c.w.Spec.ID
 	switch {
@@ -29,7 +29,7 @@ func (c *liveCell) branchable() error {
 		return cell.Errorf(cell.Conflict, "namespace.Branch", "fork it", "cannot branch cell %s: it is only forked", id)
 	case c.prog == nil:
 		return cell.Errorf(cell.Conflict, "namespace.Branch", "evaluate something in it first", "cannot branch cell %s: it has no interpreter", id)
-	case c.still:
+	case c.beingBranched:
 		return cell.Errorf(cell.Conflict, "namespace.Branch", "wait until it is over", "cannot branch cell %s: it is being branched", id)
 	case c.depth() >= maxDepth:
 		return cell.Errorf(cell.Unsupported, "namespace.Branch", "start again from its files", "cannot branch cell %s: it is %d forks below the first of its family, and Linux nests no deeper", id, c.depth())
@@ -37,8 +37,7 @@ func (c *liveCell) branchable() error {
 	return nil
 }
 
-// depth is how many forks lie between the cell's interpreter and the first of its
-// family.
+// depth returns the number of forks between the cell's interpreter and the first of its family.
 func (c *liveCell) depth() int {
 	if c.fork == nil {
 		return 0
@@ -46,8 +45,8 @@ func (c *liveCell) depth() int {
 	return c.fork.up.depth + 1
 }
 
-// alone makes sure that nobody lives in the cell but its interpreter.
-func (c *liveCell) alone(kind cell.Kind) error {
+// auditNoProcesses fails if the cell has processes besides its interpreter.
+func (c *liveCell) auditNoProcesses(kind cell.Kind) error {
 	list, err := c.d.List(c.w.Spec.ID)
 	if err != nil {
 		return err
@@ -67,8 +66,8 @@ func firstLine(s string) string {
 	return s[:min(len(s), 60)]
 }
 
-// single makes sure that the interpreter has one thread, whatever it says.
-func (c *liveCell) single(kind cell.Kind) error {
+// auditSingleThread fails if the interpreter has more than one thread. It asks the kernel.
+func (c *liveCell) auditSingleThread(kind cell.Kind) error {
 	tasks, err := os.ReadDir(procPath(c.prog.proc.PID, "task"))
 	if err != nil || len(tasks) == 1 {
 		return err
@@ -83,16 +82,15 @@ func (c *liveCell) single(kind cell.Kind) error {
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
 	if o, err := c.prog.conn.Check(ctx); err == nil && len(o.Threads) >= len(names) {
-		names = o.Threads // it knows them by better names
+		names = o.Threads // the interpreter knows better names
 	}
 	return obstructed(kind, interp.Obstacles{Threads: names})
 }
 
-// innerPID is the interpreter's number in its cell.
+// innerPID returns the interpreter's PID in its cell.
 func (c *liveCell) innerPID() int { return innerPID(c.prog.proc.PID) }
 
-// innerPID is the number of a process in the namespace that it is in; 0 if it is
-// gone.
+// innerPID returns the PID of a process in its own namespace, or 0 if the process has ended.
 func innerPID(pid int) int {
 	b, _ := os.ReadFile(procPath(pid, "status"))
 	f := strings.Fields(linux.StatusField(b, "NSpid"))
@@ -103,10 +101,9 @@ func innerPID(pid int) int {
 	return n
 }
 
-// sealAndLet makes what the cell sees immutable. If it is a fork it also raises
-// the limit of its own user namespace, for good: nobody will run in it but the
-// trunk that its interpreter becomes.
-func (c *liveCell) sealAndLet() error {
+// sealAndRaiseLimit makes the cell's mounts immutable. For a fork it also raises the limit of
+// its user namespace, for good: only the fork parent will run there.
+func (c *liveCell) sealAndRaiseLimit() error {
 	s := &linux.Script{}
 	s.Stdio([3]*os.File{}, c.init.PIDFD)
 	if c.fork != nil {
@@ -128,8 +125,9 @@ func (c *liveCell) setLimit(text string) error {
 	return run(s, linux.SpawnOptions{Share: true})
 }
 
-// unhold undoes what made a cell one that can be branched, after a failure.
-func (c *liveCell) unhold(why error) error {
+// resumeSource restores a fork parent to an ordinary cell after a failure. why is the failure;
+// errors of the restoration are added to it.
+func (c *liveCell) resumeSource(why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
 	var err error
@@ -155,8 +153,8 @@ func (c *liveCell) unhold(why error) error {
 	return fmt.Errorf("%w; cannot let the source go on as it was: %w", why, err)
 }
 
-// takeOver makes a fork the source that goes on. It fails when the fork could not have
-// something of the source.
+// takeOver adopts a fork as the source of the branch. It fails if the fork lacks state of the
+// original source.
 func (c *liveCell) takeOver() error {
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
@@ -164,7 +162,7 @@ func (c *liveCell) takeOver() error {
 	c.fork.id = nil
 	go id.drop()
 	caps := c.caps()
-	c.init.Signal(unix.SIGCONT) // see bare
+	c.init.Signal(unix.SIGCONT) // see auditStopped
 	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Caps: caps, UID: -1, GID: -1})
 	if err != nil {
 		return err
@@ -172,5 +170,5 @@ func (c *liveCell) takeOver() error {
 	if len(got.Dropped) > 0 {
 		return obstructed(cell.Conflict, interp.Obstacles{Unkept: got.Dropped})
 	}
-	return c.confined(caps)
+	return c.auditConfined(caps)
 }

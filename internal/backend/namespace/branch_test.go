@@ -15,8 +15,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// over is a spec whose folders are layers over those of another.
-func (g *garden) over(s cell.Spec, id cell.ID) cell.Spec {
+// over returns a spec with layers over the directories of another.
+func (g *forkBed) over(s cell.Spec, id cell.ID) cell.Spec {
 	g.Helper()
 	was := s.Mounts
 	next := g.child()
@@ -33,9 +33,9 @@ func (g *garden) over(s cell.Spec, id cell.ID) cell.Spec {
 	return next
 }
 
-// branch branches a cell whose spec is given, and returns the branches and the
+// branch branches the cell of a spec, and returns the branches and the
 // source's new spec.
-func (g *garden) branch(w backend.Warmer, spec cell.Spec, n int) ([]backend.Warmer, []cell.Spec, cell.Spec) {
+func (g *forkBed) branch(w backend.Warmer, spec cell.Spec, n int) ([]backend.Warmer, []cell.Spec, cell.Spec) {
 	g.Helper()
 	b := cell.Branching{Self: g.over(spec, spec.ID)}
 	for range n {
@@ -57,7 +57,7 @@ func (g *garden) branch(w backend.Warmer, spec cell.Spec, n int) ([]backend.Warm
 // its variables and files of that instant, and its own from there on. The source
 // goes on, with what it had open, and may be removed.
 func TestD40BranchesAreOfOneInstant(t *testing.T) {
-	g := newGarden(t, "")
+	g := newForkBed(t, "")
 	g.says(g.warm, "import os, socket\nx = 41\nlog = open('log', 'a'); _ = log.write('before '); log.flush()\npair = socket.socketpair()\nopen('f', 'w').write('source'); open('/dev/shm/m', 'w').write('source'); open('/run/r', 'w').write('source')")
 	branches, specs, self := g.branch(g.warm, g.spec, 2)
 	a, b := branches[0], branches[1]
@@ -107,7 +107,7 @@ func TestD40BranchesAreOfOneInstant(t *testing.T) {
 // D36: what a source writes after it was branched waits for the page that it writes
 // to, and not for its memory.
 func TestD36AWriteWaitsForOnePage(t *testing.T) {
-	g := newGarden(t, "b = bytearray(b'x') * (24 << 20)")
+	g := newForkBed(t, "b = bytearray(b'x') * (24 << 20)")
 	g.branch(g.warm, g.spec, 1)
 	got := g.says(g.warm, `import time
 def write(step):
@@ -124,7 +124,7 @@ one < all / 4 or (one, all)`)
 // A source is branched sixteen times, and its last branch is as quick and as
 // complete as its first.
 func TestD41ChainsOfBranches(t *testing.T) {
-	g := newGarden(t, "n = 0")
+	g := newForkBed(t, "n = 0")
 	w, spec := g.warm, g.spec
 	for n := range 16 {
 		g.says(w, fmt.Sprintf("n += 1; open('f%d', 'w').write('x')", n))
@@ -133,7 +133,7 @@ func TestD41ChainsOfBranches(t *testing.T) {
 		t.Logf("branch %d: %v", n+1, time.Since(began))
 		w, spec = list[0], specs[0]
 	}
-	// The least of several is what it takes when nobody else wants the processors.
+	// The minimum of several is the time on an idle host.
 	if first, last := slices.Min(g.pauses[:5]), slices.Min(g.pauses[11:]); last > 2*first+5*time.Millisecond {
 		t.Errorf("the pause grew from %v to %v", first, last)
 	}
@@ -144,9 +144,9 @@ func TestD41ChainsOfBranches(t *testing.T) {
 
 // What stands in the way of a branch is named, and nothing has changed
 // afterwards; the same when something fails in the pause, or while a branch is
-// made, or when whoever asked for it is gone.
+// made, or when its caller has gone.
 func TestD38AFailedBranchLeavesTheSource(t *testing.T) {
-	g := newGarden(t, "import os, threading, subprocess, mmap, time\nx = 1\nlog = open('log', 'a'); _ = log.write('a'); log.flush()")
+	g := newForkBed(t, "import os, threading, subprocess, mmap, time\nx = 1\nlog = open('log', 'a'); _ = log.write('a'); log.flush()")
 	whole := func(what string) {
 		t.Helper()
 		if got := g.says(g.warm, "x += 1; _ = log.write('b'); log.flush(); open('f', 'w').write('y'); os.path.exists('f')"); got != "True" {
@@ -232,7 +232,7 @@ func anyOf(s, words string) bool {
 }
 
 // runs runs a shell command in a cell.
-func (g *garden) runs(w backend.Warmer, script string) cell.Status {
+func (g *forkBed) runs(w backend.Warmer, script string) cell.Status {
 	g.Helper()
 	g.n++
 	p, err := w.Start(g.Context(), fmt.Sprint("p", g.n), cell.Start{LogLimit: 1 << 16, Process: cell.Process{Args: []string{"sh", "-c", script}, Path: []string{"/bin/sh"}, Env: []string{"PATH=/usr/bin:/bin"}, Workdir: "/work"}}, [3]*os.File{})

@@ -18,50 +18,50 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// branching is one branch of a cell that is under way. What the source waits for
-// is kept short:
+// branching is one branch of a cell in progress. The steps during which the source is stopped
+// are kept short:
 //
 //	before      mounts, identities, cgroups of the source and of each branch
-//	Hold        the source's interpreter becomes a trunk, its files immutable;
-//	            it forks the source's next interpreter, then each branch
-//	GoOn        the source's fork is furnished, all are looked at, it goes on
-//	Settle      the trunk stands still for good
-//	Complete    a branch is furnished and looked at
+//	Hold        the source's interpreter becomes a fork parent with immutable
+//	            files; it forks the source's next interpreter, then each branch
+//	GoOn        the source's fork is set up, all forks are audited, it resumes
+//	Settle      the fork parent stops for good
+//	Complete    a branch is set up and audited
 //
-// Nothing of a branch runs between its fork and its adoption: it is held with
-// ptrace, so that no signal wakes it. What it was forked with is seen before the
-// source goes on, because afterwards somebody would be there to take it.
+// No code of a branch runs between its fork and its adoption: ptrace stops it, so that no
+// signal wakes it. Its descriptors are audited before the source resumes, because afterwards
+// code runs that could take them.
 type branching struct {
-	d    *Driver
-	old  *liveCell // the source, as it was
-	self *bud
-	buds map[cell.ID]*bud
-	list []*bud // the branches, in their order
+	d       *Driver
+	old     *liveCell // the source before the branch
+	self    *pendingCell
+	pending map[cell.ID]*pendingCell
+	list    []*pendingCell // the branches in order
 
-	socks   []string         // that branches will find dead
-	files   map[int]string   // that the source had open when it was held
-	locks   map[int][]string // that it had on them
-	t       *trunk           // since it is held
-	gone    bool             // the source has gone on
+	socks   []string         // socket descriptors that are dead in the branches
+	files   map[int]string   // files that the source had open when it was stopped
+	locks   map[int][]string // file locks on them
+	t       *forkParent      // set once the source is stopped
+	resumed bool             // the source runs again
 	forked  chan struct{}    // closed when the source is forked
-	full    []string         // places in memory that have something in them
+	full    []string         // mounts in memory that contain files
 	all     chan struct{}    // closed when all are forked
-	failed  error            // of the others, once all are forked
-	selfErr error            // of the source's fork, once that is forked
+	failed  error            // error of the branches, valid once all is closed
+	selfErr error            // error of the source's fork, valid once forked is closed
 }
 
-// bud is a cell that has no process yet.
-type bud struct {
-	c      *liveCell
-	mine   []bool
-	mounts []*os.File
-	ids    []*os.File
-	files  []*os.File
-	way    way
-	untold error
-	made   madeCell // what was seen of its namespaces
-	held   bool     // by ptrace
-	done   bool     // it is a cell
+// pendingCell is a cell without a process.
+type pendingCell struct {
+	c         *liveCell
+	mine      []bool
+	mounts    []*os.File
+	ids       []*os.File
+	files     []*os.File
+	entry     cgroupEntry
+	uncounted error
+	made      madeCell // measured namespaces
+	held      bool     // stopped by ptrace
+	done      bool     // registered as a cell
 }
 
 // Branch implements keeper.Brancher.
@@ -79,9 +79,9 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &branching{d: d, old: c, buds: map[cell.ID]*bud{}, forked: make(chan struct{}), all: make(chan struct{})}
-	// What stands in the way is looked for again when the cell is held. Here it
-	// costs nobody any time.
+	b := &branching{d: d, old: c, pending: map[cell.ID]*pendingCell{}, forked: make(chan struct{}), all: make(chan struct{})}
+	// The same obstacles are checked again once the source is stopped. A failure here delays
+	// nothing.
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
 	if _, _, err = c.unkept(cell.Conflict); err != nil {
@@ -92,7 +92,7 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 		err = obstructed(cell.Conflict, o)
 	}
 	if err == nil {
-		err = c.lonely(cell.Conflict)
+		err = c.auditAlone(cell.Conflict)
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 
 // Source implements keeper.Branch.
 func (b *branching) Source(spec json.RawMessage, files []*os.File) (err error) {
-	b.self, err = b.bud(spec, files, true)
+	b.self, err = b.pendingCell(spec, files, true)
 	return err
 }
 
@@ -112,36 +112,36 @@ func (b *branching) Add(id cell.ID, spec json.RawMessage, files []*os.File) erro
 	b.d.mu.Lock()
 	_, there := b.d.cells[id]
 	b.d.mu.Unlock()
-	if there || b.buds[id] != nil {
+	if there || b.pending[id] != nil {
 		closeFiles(files)
 		return cell.Errorf(cell.Exists, "namespace.Branch", "", "cell %s exists", id)
 	}
-	n, err := b.bud(spec, files, false)
+	n, err := b.pendingCell(spec, files, false)
 	if n != nil {
-		b.buds[id] = n
+		b.pending[id] = n
 		b.list = append(b.list, n)
 	}
 	return err
 }
 
-// bud makes all of a cell that needs no process of it. The files are its own.
-func (b *branching) bud(spec json.RawMessage, files []*os.File, source bool) (*bud, error) {
-	n := &bud{c: &liveCell{d: b.d, gone: make(chan struct{}), fork: &fork{source: source}}, files: files}
+// pendingCell prepares all of a cell that needs no process. It takes ownership of files.
+func (b *branching) pendingCell(spec json.RawMessage, files []*os.File, source bool) (*pendingCell, error) {
+	n := &pendingCell{c: &liveCell{d: b.d, gone: make(chan struct{}), fork: &fork{source: source}}, files: files}
 	c := n.c
 	if err := json.Unmarshal(spec, &c.w); err != nil {
 		return n, err
 	}
-	n.mine = own(b.old.w.Spec.Mounts, c.w.Spec.Mounts)
+	n.mine = privateMounts(b.old.w.Spec.Mounts, c.w.Spec.Mounts)
 	var err error
 	if n.mounts, err = c.openMounts(files, n.mine); err != nil {
 		return n, err
 	}
 	if source {
 		c.w.Cgroup, c.w.MaxProcs, c.w.Talks, c.w.Tun = nil, b.old.w.MaxProcs, b.old.w.Talks, nil
-	} else if n.way, err = c.takeCgroup(files); err != nil {
+	} else if n.entry, err = c.takeCgroup(files); err != nil {
 		return n, err
 	}
-	n.untold = c.watchDenied(n.mounts)
+	n.uncounted = c.watchDenied(n.mounts)
 	if !c.w.Talks {
 		closeFiles(files)
 		n.files = nil
@@ -150,13 +150,13 @@ func (b *branching) bud(spec json.RawMessage, files []*os.File, source bool) (*b
 	return n, err
 }
 
-// close lets go of what a bud needs to become a cell.
-func (n *bud) close() {
+// close releases the files from which a pending cell is made.
+func (n *pendingCell) close() {
 	closeFiles(n.mounts)
 	closeFiles(n.ids)
 	closeFiles(n.files)
-	n.way.close()
-	n.mounts, n.ids, n.files, n.way = nil, nil, nil, way{}
+	n.entry.close()
+	n.mounts, n.ids, n.files, n.entry = nil, nil, nil, cgroupEntry{}
 }
 
 // Hold implements keeper.Branch.
@@ -167,7 +167,7 @@ func (b *branching) Hold() (dropped []string, err error) {
 		err = cell.Errorf(cell.Conflict, "namespace.Branch", "try again", "cannot branch cell %s: it was changed meanwhile", c.w.Spec.ID)
 	}
 	if err == nil {
-		c.still = true
+		c.beingBranched = true
 	}
 	d.mu.Unlock()
 	if err != nil {
@@ -175,14 +175,14 @@ func (b *branching) Hold() (dropped []string, err error) {
 	}
 	if err := b.stop(); err != nil {
 		d.mu.Lock()
-		c.still = false
+		c.beingBranched = false
 		d.mu.Unlock()
 		return nil, err
 	}
 	d.mu.Lock()
-	b.t = c.newTrunk(b.full)
-	b.t.users = 2 + len(b.list) // the cell that it was, and what is forked from it
-	for _, n := range append([]*bud{b.self}, b.list...) {
+	b.t = c.newForkParent(b.full)
+	b.t.users = 2 + len(b.list) // the old cell, and each fork of it
+	for _, n := range append([]*pendingCell{b.self}, b.list...) {
 		n.c.fork.up = b.t
 	}
 	d.mu.Unlock()
@@ -190,7 +190,7 @@ func (b *branching) Hold() (dropped []string, err error) {
 	return b.socks, nil
 }
 
-// stop makes the source's interpreter a trunk. When it fails, it is as it was.
+// stop makes the source's interpreter a fork parent. On failure the source is restored.
 func (b *branching) stop() error {
 	c := b.old
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
@@ -202,30 +202,30 @@ func (b *branching) stop() error {
 	if _, err := c.prog.conn.Hold(ctx, false); err != nil {
 		return err
 	}
-	// From here on no code of the cell runs, and what is seen stays so.
-	seen := make(chan error, 1)
-	go func() { seen <- c.unobstructed() }()
-	err = c.sealAndLet()
+	// From here on no code of the cell runs, so the audits stay valid.
+	observed := make(chan error, 1)
+	go func() { observed <- c.unobstructed() }()
+	err = c.sealAndRaiseLimit()
 	if err != nil {
 		err = c.explainSeal(cell.Conflict, err)
 	}
-	if serr := <-seen; serr != nil {
+	if serr := <-observed; serr != nil {
 		err = serr
 	}
-	if err == nil { // not before: who reads a directory writes when it was read, which holds its mount
+	if err == nil { // not earlier: reading a directory updates its access time, which makes its mount busy
 		b.full = c.filled()
 		err = c.covered(cell.Conflict, b.full)
 	}
 	if err != nil {
-		return c.unhold(err)
+		return c.resumeSource(err)
 	}
 	return nil
 }
 
-// unobstructed makes sure, from outside, that nothing stands in the way of a
-// branch. What does the interpreter knows by better names.
+// unobstructed checks from outside that nothing prevents a branch. The interpreter has already
+// reported obstacles by better names.
 func (c *liveCell) unobstructed() error {
-	err := c.lonely(cell.Conflict)
+	err := c.auditAlone(cell.Conflict)
 	if err == nil {
 		var files map[int]string
 		if files, err = openFiles(c.prog.proc.PID); err != nil {
@@ -244,13 +244,13 @@ func (c *liveCell) unobstructed() error {
 	return err
 }
 
-// fork has the trunk fork the source and its branches, which stand still then.
-// The source comes first: what its branches are given it never sees.
+// fork makes the fork parent fork the source and its branches; all of them stay stopped. The
+// source comes first, so that it never has the descriptors of the branches.
 func (b *branching) fork() {
 	defer close(b.all)
 	b.forkAll()
 	if b.selfErr == nil && b.failed == nil {
-		b.failed = b.nothingGiven()
+		b.failed = b.auditGiven()
 	}
 }
 
@@ -264,23 +264,23 @@ func (b *branching) forkAll() {
 		close(b.forked)
 		return
 	}
-	defer t.cull() // when the limit is what it was
+	defer t.killStrays() // when the limit is what it was
 	defer t.d.limit.lower()
-	b.selfErr = b.one(ctx, b.self, uintptr(linux.GoOnFlags), interp.ModeGoOn, nil)
+	b.selfErr = b.forkOne(ctx, b.self, uintptr(linux.GoOnFlags), interp.ModeGoOn, nil)
 	close(b.forked)
 	for _, n := range b.list {
 		if b.selfErr != nil || b.failed != nil {
 			return
 		}
-		if b.failed = n.way.walk(); b.failed == nil {
-			b.failed = b.one(ctx, n, uintptr(linux.ForkFlags), interp.ModeOnce, n.way.tasks)
+		if b.failed = n.entry.openProcs(); b.failed == nil {
+			b.failed = b.forkOne(ctx, n, uintptr(linux.ForkFlags), interp.ModeOnce, n.entry.tasks)
 		}
 	}
 }
 
-// one forks one of them, and holds it.
-func (b *branching) one(ctx context.Context, n *bud, flags uintptr, mode string, enter []*os.File) error {
-	w, err := b.t.copy(ctx, flags, mode, enter)
+// forkOne forks one cell and stops it with ptrace.
+func (b *branching) forkOne(ctx context.Context, n *pendingCell, flags uintptr, mode string, enter []*os.File) error {
+	w, err := b.t.forkUnaudited(ctx, flags, mode, enter)
 	if err != nil {
 		return explainFork(err)
 	}
@@ -290,12 +290,12 @@ func (b *branching) one(ctx context.Context, n *bud, flags uintptr, mode string,
 		return fmt.Errorf("cannot hold the fork: %w", err)
 	}
 	n.held = true
-	n.made, err = n.c.apart(b.t)
+	n.made, err = n.c.auditNamespaces(b.t)
 	return err
 }
 
 // seize has a thread of this process hold another process, which no signal wakes
-// then, and which nobody sees end before that thread has.
+// takes effect after the ptrace stop
 func (d *Driver) seize(pid int) (err error) {
 	d.tracer.Do(func() {
 		if err = unix.PtraceSeize(pid); err != nil {
@@ -308,9 +308,8 @@ func (d *Driver) seize(pid int) (err error) {
 	return err
 }
 
-// loose lets go of a process that was held. It was sent SIGSTOP, and so stays
-// stopped.
-func (b *branching) loose(n *bud) (err error) {
+// detach ends the ptrace stop. The process stays stopped by the SIGSTOP sent before.
+func (b *branching) detach(n *pendingCell) (err error) {
 	if !n.held {
 		return nil
 	}
@@ -331,14 +330,14 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	}
 	memory := make(chan error, 1)
 	go func() { memory <- b.memoryForked() }()
-	// What is the cell's, whoever its interpreter is.
+	// These belong to the cell and survive a change of its interpreter.
 	c.cgroup, c.link = old.cgroup, old.link
 	defer func() {
 		if err != nil {
 			c.cgroup, c.link = nil, nil
 		}
 	}()
-	if err = b.furnished(b.self); err != nil {
+	if err = b.setUp(b.self); err != nil {
 		return err
 	}
 	<-b.all
@@ -348,16 +347,16 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	if err := <-memory; err != nil {
 		return err
 	}
-	if err := c.bare(); err != nil {
+	if err := c.auditStopped(); err != nil {
 		return err
 	}
-	if err := b.loose(b.self); err != nil {
+	if err := b.detach(b.self); err != nil {
 		return err
 	}
 	if err = c.takeOver(); err != nil {
 		return err
 	}
-	if err = locksAgain(c.init.PID, b.locks, b.files); err != nil {
+	if err = auditLocks(c.init.PID, b.locks, b.files); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -365,7 +364,7 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 		err = cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s was removed", c.w.Spec.ID)
 	} else {
 		d.cells[c.w.Spec.ID] = c
-		b.gone, b.self.done = true, true
+		b.resumed, b.self.done = true, true
 	}
 	d.mu.Unlock()
 	if err != nil {
@@ -377,10 +376,10 @@ func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
 	return nil
 }
 
-// nothingGiven makes sure that nobody but a branch has what it was given, before
-// somebody runs who could keep it: not the trunk, not the source, nobody that a
-// branch has started before it was held, and nothing is under way.
-func (b *branching) nothingGiven() error {
+// auditGiven checks, before any code resumes that could keep them, that only each branch itself
+// has the descriptors it was given: not the fork parent, not the source, no other process of a
+// branch, and no message in a socket.
+func (b *branching) auditGiven() error {
 	var given []string
 	for _, n := range b.list {
 		given = append(given, n.c.prog.given[:]...)
@@ -396,23 +395,23 @@ func (b *branching) nothingGiven() error {
 		return err
 	}
 	given = append(given, b.self.c.prog.given[:]...)
-	err := still(b.t.prog, func(status []byte) error {
+	err := whileStopped(b.t.prog, func(status []byte) error {
 		if n := linux.StatusField(status, "Threads"); n != "1" {
-			return not("its trunk has %s threads", n)
+			return not("its fork parent has %s threads", n)
 		}
-		return hasNot(b.t.prog.PID, "its trunk", given)
+		return hasNot(b.t.prog.PID, "its fork parent", given)
 	})
 	b.t.prog.Signal(unix.SIGCONT)
 	return err
 }
 
-// furnished makes a cell around a fork that stands still.
-func (b *branching) furnished(n *bud) error {
+// setUp builds a cell around a stopped fork.
+func (b *branching) setUp(n *pendingCell) error {
 	c, t := n.c, b.t
 	if err := t.mapIDs(c.init.PID); err != nil {
 		return err
 	}
-	s := c.furnish(n.mine, n.mounts, n.ids, &c.fork.made)
+	s := c.setupScript(n.mine, n.mounts, n.ids, &c.fork.made)
 	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), Share: true})
 	if err != nil {
 		return explainSlot(err)
@@ -424,8 +423,8 @@ func (b *branching) furnished(n *bud) error {
 	return nil
 }
 
-// Settle implements keeper.Branch. The trunk lets go of what the source goes on
-// with, and never runs again.
+// Settle implements keeper.Branch. The fork parent closes the descriptors that the source keeps
+// using, and never runs again.
 func (b *branching) Settle() error {
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
@@ -440,12 +439,12 @@ func (b *branching) Settle() error {
 
 // Complete implements keeper.Branch.
 func (b *branching) Complete(id cell.ID, i *keeper.Interpreter) (_ json.RawMessage, err error) {
-	n := b.buds[id]
+	n := b.pending[id]
 	if n == nil || n.done || n.c.prog == nil {
 		return nil, cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s is no branch that waits", id)
 	}
 	c := n.c
-	if err := b.furnished(n); err != nil {
+	if err := b.setUp(n); err != nil {
 		return nil, err
 	}
 	if c.w.Talks {
@@ -453,18 +452,18 @@ func (b *branching) Complete(id cell.ID, i *keeper.Interpreter) (_ json.RawMessa
 			return nil, err
 		}
 	}
-	if err := c.bare(); err != nil {
+	if err := c.auditStopped(); err != nil {
 		return nil, err
 	}
-	if err := b.loose(n); err != nil {
+	if err := b.detach(n); err != nil {
 		return nil, err
 	}
 	made := n.made
 	if c.link != nil {
 		made.Link = c.link.Kind
 	}
-	if n.untold != nil {
-		made.Untold = n.untold.Error()
+	if n.uncounted != nil {
+		made.Untold = n.uncounted.Error()
 	}
 	b.d.mu.Lock()
 	b.d.cells[id], n.done = c, true
@@ -480,13 +479,13 @@ func (b *branching) End() (err error) {
 		<-b.all
 	}
 	var each sync.WaitGroup
-	for _, n := range append([]*bud{b.self}, b.list...) {
+	for _, n := range append([]*pendingCell{b.self}, b.list...) {
 		if n == nil {
 			continue
 		}
 		n.close()
 		if !n.done {
-			each.Go(func() { b.fell(n) })
+			each.Go(func() { b.destroyPending(n) })
 		}
 	}
 	each.Wait()
@@ -494,38 +493,38 @@ func (b *branching) End() (err error) {
 		return nil
 	}
 	b.d.mu.Lock()
-	over := b.gone
+	over := b.resumed
 	if !over {
-		b.t.users-- // its own; it is no trunk
+		b.t.users-- // the cell itself; it is no fork parent
 	}
 	b.d.mu.Unlock()
 	if over {
-		b.t.let() // its own cell is another's now
+		b.t.unref() // the cell was replaced
 		return nil
 	}
-	err = b.old.unhold(nil) // what it could not have again is named, and it goes on
+	err = b.old.resumeSource(nil) // the error names state that could not be restored; the source resumes
 	b.d.mu.Lock()
-	b.old.still = false
+	b.old.beingBranched = false
 	b.d.mu.Unlock()
 	return err
 }
 
-// fell takes down what did not become a cell.
-func (b *branching) fell(n *bud) {
+// destroyPending tears down a pending cell that was not completed.
+func (b *branching) destroyPending(n *pendingCell) {
 	c := n.c
 	switch {
 	case n.held:
 		c.init.Kill()
 		b.d.tracer.Do(func() { unix.Wait4(c.init.PID, nil, unix.WALL, nil) })
 	case c.init != nil:
-		// The kernel reaps it as long as the source ignores SIGCHLD. When it ends after the
-		// source has gone on, it stays as a zombie, for which there is no wait(2), and that refuses
-		// the next branch.
+		// The kernel reaps the child while the source ignores SIGCHLD. If the child ends after
+		// the source resumed, it stays a zombie that wait(2) cannot reap, which prevents the
+		// next branch.
 		c.init.Kill()
 		linux.WaitGone(c.init.PIDFD)
 	}
 	if c.fork.up != nil {
-		c.fall()
+		c.destroy()
 		return
 	}
 	c.release()

@@ -17,26 +17,26 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// reserved is where the names lie that canaries ask for: nobody can have them
-// (RFC 6761).
+// reserved is the domain of the names that canaries resolve. RFC 6761 reserves it, so no host
+// has such a name.
 const reserved = ".pando-canary.invalid"
 
-// alternatives are a canary of a talking cell. Of the accesses the first that the
-// policy denies is tried.
+// alternatives is one canary of a talking cell. It tries the first access that the policy
+// denies.
 type alternatives struct {
 	name string
 	any  []cell.Access
 	try  confine.Attempt
 }
 
-// proof is what the gateway must have seen of a command's canaries.
+// proof records which canaries of a command the gateway must see.
 type proof struct {
 	trial keeper.Trial
-	wants map[int]string // by index of the access
+	wants map[int]string // canary name by index of the access
 }
 
-// talkingCanaries adds what is tried against the gateway of a talking cell, as
-// far as its policy denies it.
+// talkingCanaries adds the canaries against the gateway of a talking cell, for accesses that
+// its policy denies.
 func (c *liveCell) talkingCanaries(s *linux.Script, made *confine.Measured) (*proof, error) {
 	list, skipped, p, err := c.announce()
 	if err == nil {
@@ -46,9 +46,9 @@ func (c *liveCell) talkingCanaries(s *linux.Script, made *confine.Measured) (*pr
 	return p, err
 }
 
-// announce tells the cell's gateway what the canaries of a command are about to
-// try, and returns what that is: what the policy denies. skipped are the names of
-// those that it does not.
+// announce registers the coming canaries of a command with the cell's gateway. It returns the
+// accesses to try, which the policy denies, and in skipped the names of canaries that the
+// policy allows.
 func (c *liveCell) announce() (list []confine.Attempt, skipped []string, p *proof, err error) {
 	p = &proof{wants: map[int]string{}}
 	if c.link == nil {
@@ -85,16 +85,16 @@ func (c *liveCell) announce() (list []confine.Attempt, skipped []string, p *proo
 	return list, skipped, p, nil
 }
 
-// complete waits until the gateway has seen all that was tried: a canary that
-// something else stopped says nothing about the gateway.
+// complete waits until the gateway has seen each canary. A canary that something else stopped
+// proves nothing about the gateway.
 func (p *proof) complete(int) error {
 	if p.trial == nil {
 		return nil
 	}
 	for began := time.Now(); ; time.Sleep(100 * time.Microsecond) {
 		missing := ""
-		for i, seen := range p.trial.Seen() {
-			if name, wanted := p.wants[i]; wanted && !seen {
+		for i, observed := range p.trial.Seen() {
+			if name, wanted := p.wants[i]; wanted && !observed {
 				missing = name
 			}
 		}
@@ -113,21 +113,19 @@ func (p *proof) end() {
 	}
 }
 
-// unseen is a canary that the gateway knows nothing of.
+// unseen is a canary that did not reach the gateway.
 type unseen struct{ name string }
 
 func (e *unseen) Error() string { return "canary " + e.name + ": never came to the gateway" }
 
-// attempts are those of one command. Names, addresses and ports are its own, as
-// far as what is tried leaves a choice, so that they can be told from whatever
-// else the cell does.
+// attempts returns the canaries of one command. Names, addresses and ports are random where
+// possible, to tell them from other traffic of the cell.
 func (l *link) attempts() []alternatives {
 	var nonce [20]byte
 	rand.Read(nonce[:])
 	word := hex.EncodeToString(nonce[:10])
 	port := 1024 + binary.BigEndian.Uint16(nonce[10:])%40000
-	// Addresses set aside for documentation: should one of these ever be let
-	// through, nobody is there.
+	// Addresses reserved for documentation: should a connection get through, no host answers.
 	test := func(b byte) []netip.Addr {
 		return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, b}), netip.AddrFrom4([4]byte{198, 51, 100, b}), netip.AddrFrom4([4]byte{203, 0, 113, b})}
 	}
@@ -165,8 +163,8 @@ func (l *link) attempts() []alternatives {
 	return list
 }
 
-// bait is a socket with a name in the host's network namespace. It is really
-// there, so that a canary that finds nobody has shown something.
+// bait is an abstract socket in the host's network namespace. It exists, so that a canary that
+// does not reach it proves isolation.
 type bait struct {
 	file    *os.File
 	address []byte // a struct sockaddr_un

@@ -137,7 +137,7 @@ func TestCanariesLeaveOutWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// capable names a driver whose commands keep capabilities.
+// capable names a driver that leaves commands their capabilities.
 const capable = "capable"
 
 func capableDriver() (keeper.Driver, error) {

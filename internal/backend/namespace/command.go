@@ -11,21 +11,22 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// joinFlags are the namespaces a command enters through its cell's first
-// process; the pid namespace it is born in.
+// joinFlags are the namespaces that a command enters through its cell's first process. It is
+// created in the PID namespace.
 const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// workdirOp begins the name of the call that enters the working directory.
+// workdirOp is the prefix of the call that enters the working directory.
 const workdirOp = "enter "
 
-// command is the script of a process in a cell. In a talking cell, or if gated, it
-// waits at a gate before it becomes the program. There proof says whether its canaries
-// have proven what they are to prove.
-// An interpreter gets control as its descriptor 3. It has no Landlock domain: its
-// rules would bind its forks to the files that it sees itself.
-func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, way way, rules *linux.LandlockRuleset, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
+// command returns the script of a process in a cell. In a talking cell, or if gated, the
+// process waits at a gate before it executes the program; proof reports there whether the
+// canaries succeeded.
+//
+// control is descriptor 3 of an interpreter. An interpreter has no Landlock domain: its rules
+// would restrict its forks to the files that the interpreter itself sees.
+func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, entry cgroupEntry, rules *linux.LandlockRuleset, gated bool) (s *linux.Script, made confine.Measured, proof *proof, err error) {
 	s = &linux.Script{Gated: gated || c.link != nil}
-	keep := append([]*os.File{c.init.PIDFD}, way.tasks...)
+	keep := append([]*os.File{c.init.PIDFD}, entry.tasks...)
 	var later []*os.File
 	if control != nil {
 		rules = nil
@@ -38,14 +39,14 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, 
 		later = append(later, control)
 	}
 	s.Stdio(stdio, append(keep, later...)...)
-	for _, f := range way.tasks {
+	for _, f := range entry.tasks {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags())
-	// A cgroup namespace of its own shows nothing else than the cell's does, and
-	// nobody can leave it: it tells what this command has started.
+	// A command's own cgroup namespace shows the same as the cell's and cannot be left. It
+	// identifies all processes that the command started.
 	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
-	s.CaptureLink(familyLink, 64)
+	s.CaptureLink(cgroupNSLink, 64)
 	s.CloseOthers(3, later...)
 	if control != nil {
 		s.Call("hand over the socket", unix.SYS_DUP3, int(control.Fd()), 3, 0)
@@ -75,7 +76,7 @@ func (c *liveCell) command(p cell.Process, stdio [3]*os.File, control *os.File, 
 	return s, made, proof, nil
 }
 
-// joinFlags are the namespaces that a command of this cell enters.
+// joinFlags returns the namespaces that a command of this cell enters.
 func (c *liveCell) joinFlags() int {
 	if c.fork != nil {
 		return joinFlags | unix.CLONE_NEWUSER
@@ -83,25 +84,25 @@ func (c *liveCell) joinFlags() int {
 	return joinFlags
 }
 
-// become makes a script the cell's user, who may never have more capabilities
-// than those that are returned.
+// become adds the switch to the cell's user. It returns the capabilities that the user may
+// have.
 func (c *liveCell) become(s *linux.Script) (caps uint64) {
 	u := c.w.Spec.User
 	return confine.Identity{User: u, RootCaps: c.capsOf(c.d.rootCaps), LastCap: c.d.lastCap, Switch: u.UID != os.Getuid() || u.GID != os.Getgid()}.Become(s)
 }
 
-// canaries adds those that need no gateway; with landlock the one that needs it.
+// canaries adds the canaries that need no gateway. landlock adds the one that needs Landlock.
 func (c *liveCell) canaries(s *linux.Script, made *confine.Measured, landlock bool) {
 	p := c.place(landlock)
 	p.Canaries(s, made)
 }
 
-// place is what a battery in this cell must know.
+// place returns what the canaries must know about this cell.
 func (c *liveCell) place(landlock bool) confine.Place {
 	return confine.Place{Landlock: landlock, Silent: c.link == nil, Writable: c.writable(), State: c.w.Scratch, Bait: c.d.bait.address}
 }
 
-// confine adds Landlock and seccomp. An interpreter may make forks of itself.
+// confine adds Landlock and seccomp. forks allows an interpreter to fork itself.
 func (c *liveCell) confine(s *linux.Script, rules *linux.LandlockRuleset, forks bool) {
 	if rules != nil {
 		fd := int(rules.File.Fd())
@@ -111,16 +112,16 @@ func (c *liveCell) confine(s *linux.Script, rules *linux.LandlockRuleset, forks 
 	c.filter(s, forks)
 }
 
-// outside reports whether the cell has the filter against set-user-id bits: what is
-// forked keeps that of what it was forked from.
+// outside reports whether the cell has the seccomp filter against set-user-ID bits. A fork
+// inherits the filter of its parent.
 func (c *liveCell) outside() bool {
 	return c.w.Spec.WritesOutside() || c.fork != nil && c.fork.up != nil && c.fork.up.outside
 }
 
-// capsOf are those of some capabilities that this cell may have.
+// capsOf returns the subset of caps that this cell may have.
 func (c *liveCell) capsOf(caps uint64) uint64 { return confine.CapsIn(c.outside(), caps) }
 
-// filter adds seccomp.
+// filter adds the seccomp filters.
 func (c *liveCell) filter(s *linux.Script, forks bool) {
 	if c.outside() {
 		confine.Filter(s, c.d.noSetID)
@@ -132,9 +133,9 @@ func (c *liveCell) filter(s *linux.Script, forks bool) {
 	confine.Filter(s, filter)
 }
 
-// rules are those that Landlock has for a command; nil where there are none. The
-// caller gives them to unruled when the command has them. A cell that is no fork keeps
-// them for all its commands: forks are many, and most of them run none.
+// rules returns the Landlock ruleset of a command, or nil without Landlock. The caller passes
+// it to closeRules after the start. An ordinary cell caches one ruleset; forks do not, because
+// most of them run no command.
 func (c *liveCell) rules() (*linux.LandlockRuleset, error) {
 	if c.fork != nil {
 		return c.newRules()
@@ -148,14 +149,14 @@ func (c *liveCell) rules() (*linux.LandlockRuleset, error) {
 	return c.landlock, err
 }
 
-func (c *liveCell) unruled(r *linux.LandlockRuleset) {
+func (c *liveCell) closeRules(r *linux.LandlockRuleset) {
 	if c.fork != nil && r != nil {
 		r.Close()
 	}
 }
 
-// newRules opens the places that Landlock lets a command use, as the cell sees them,
-// and makes a ruleset. No symlink of the cell's leads out of its root.
+// newRules opens the paths that Landlock allows, resolved in the cell's root, and creates a
+// ruleset. No symlink of the cell leads out of the root.
 func (c *liveCell) newRules() (*linux.LandlockRuleset, error) {
 	if !c.w.Landlock {
 		return nil, nil
@@ -166,7 +167,7 @@ func (c *liveCell) newRules() (*linux.LandlockRuleset, error) {
 	}
 	defer unix.Close(root)
 	var files linux.LandlockFiles
-	files.ShareAbstract = true // the network namespace bounds abstract sockets
+	files.ShareAbstract = true // the network namespace isolates abstract sockets
 	defer func() {
 		for _, list := range [][]*os.File{files.ReadExec, files.Write, files.Devices} {
 			for _, f := range list {
@@ -207,9 +208,8 @@ func (c *liveCell) newRules() (*linux.LandlockRuleset, error) {
 	return r, nil
 }
 
-// writable are the places where a cell's processes may write at all. Mounts
-// decide already; Landlock says it a second time, in the kernel's other
-// mechanism.
+// writable returns the paths where the cell's processes may write. Mounts enforce this already;
+// Landlock enforces it with a second mechanism.
 func (c *liveCell) writable() []string {
 	list := []string{"/proc", "/dev/shm"}
 	for _, m := range c.w.Spec.Mounts {

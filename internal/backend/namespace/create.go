@@ -22,7 +22,7 @@ import (
 
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instance, err error) {
-	family := spec.ID // whose name the keeper has
+	family := spec.ID // the keeper is named after the family
 	if spec.Family != "" {
 		family = spec.Family
 	}
@@ -34,7 +34,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 
 	a := cell.Assurance{Backend: b.cfg.name(), Network: "none"}
 	w := wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}
-	w.Spec.Network = nil // the gateway's alone
+	w.Spec.Network = nil // only for the gateway
 	if b.cfg.Above != nil {
 		w.Staged = true
 		w.UserNS, w.Link = b.cfg.Above.UserNS, b.cfg.Above.Link
@@ -48,7 +48,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	}
 	undo.Add("end the keeper", func(context.Context) error {
 		k.Kill()
-		if cell.KindOf(err) != cell.Exists { // then the files are another keeper's
+		if cell.KindOf(err) != cell.Exists { // on Exists the files belong to another keeper
 			b.host.Release(family)
 		}
 		return nil
@@ -57,11 +57,11 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err != nil {
 		return nil, err
 	}
-	// The cell is held from here on: its cgroups are nobody's leftovers.
+	// The keeper has the cell from here on, so its cgroups are not garbage.
 	if err := b.limit(ctx, &w, &a, &undo); err != nil {
 		return nil, err
 	}
-	undo.Add("end what runs", func(context.Context) error { // nobody's cgroup is removed with him in it
+	undo.Add("end what runs", func(context.Context) error { // a cgroup with processes cannot be removed
 		k.Kill()
 		return nil
 	})
@@ -103,8 +103,8 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		all = append(slices.Clip(above.Files), all...)
 		a.Isolation = slices.Concat(b.cfg.Above.Isolation, above.Isolation)
 	}
-	// The keeper's namespaces are known only when they are made, and the note
-	// must say so too: it is set by a second request.
+	// The keeper reports its namespaces only after it made them. The note must contain them, so
+	// a second request sets it.
 	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network, Warmth: above.Warm}, all...)
 	if err != nil {
 		return nil, err
@@ -123,13 +123,13 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		return nil, err
 	}
 	i := &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Family: family, Known: a}
-	b.dress(i)
+	b.attachHooks(i)
 	return i, nil
 }
 
-// openMounts opens, as root, what only root can: id-mapped views of the
-// caller's files, and overlays that the cell's own ids could not make. Of a fork
-// only those are opened that are its own, mine; nil means all.
+// openMounts opens, as root, the mounts that only root can open: id-mapped views of the
+// caller's files, and overlays that the cell's own IDs cannot create. mine selects the private
+// mounts of a fork; nil selects all.
 func (b *Backend) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.File, err error) {
 	w.Mounts = make([]mount, len(w.Spec.Mounts))
 	for i, m := range w.Spec.Mounts {
@@ -173,19 +173,19 @@ func (b *Backend) openMounts(w *wire, keeperPID int, mine []bool) (files []*os.F
 	return files, nil
 }
 
-// entry is the files by which to enter a cgroup, in the order of wire.
-type entry struct {
+// openedEntry is the files for entering a cgroup, in the order of wire.
+type openedEntry struct {
 	all   *linux.CgroupEntry
 	files []*os.File
 }
 
-func (e entry) Close() {
+func (e openedEntry) Close() {
 	if e.all != nil {
 		e.all.Close()
 	}
 }
 
-func (b *Backend) enterFiles(w *wire) (e entry, err error) {
+func (b *Backend) enterFiles(w *wire) (e openedEntry, err error) {
 	if w.Cgroup == nil {
 		return e, nil
 	}
@@ -201,7 +201,7 @@ func (b *Backend) enterFiles(w *wire) (e entry, err error) {
 	return e, nil
 }
 
-// mountNS is made on first use.
+// mountNS returns the namespace for mounts, created on first use.
 func (b *Backend) mountNS() (*linux.MountNS, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,8 +215,8 @@ func (b *Backend) mountNS() (*linux.MountNS, error) {
 	return b.ns, nil
 }
 
-// openMount makes a detached mount. ids is the user namespace whose ids are
-// those on disk (as root), or nil: then the mounter is in that namespace.
+// openMount returns a detached mount. ids is the user namespace whose IDs are those on disk (as
+// root). It is nil if the caller is in that namespace.
 func openMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {
 	f, err := makeMount(ns, m, ids)
 	if err == nil {
@@ -251,7 +251,7 @@ func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) 
 	return nil, fmt.Errorf("cannot make a mount of kind %q", m.Kind)
 }
 
-// limit applies the limits, or says what became of them.
+// limit applies the cell's limits. It records in a what applies them and which are missing.
 func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *cleanup.Stack) error {
 	l := w.Spec.Limits
 	want := linux.CgroupLimits{Memory: l.Memory, PIDs: l.PIDs, CPUs: l.CPUs}
@@ -331,8 +331,8 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 	return nil
 }
 
-// readable opens directories so that the keeper can read them: as root they
-// are shown with the keeper's ids.
+// readable returns a function that opens directories for the keeper. As root it opens them
+// id-mapped to the keeper's IDs.
 func (b *Backend) readable(keeperPID int) func(string) (*os.File, error) {
 	if !b.root {
 		return kept.OpenDir
@@ -351,7 +351,8 @@ func (b *Backend) readable(keeperPID int) func(string) (*os.File, error) {
 	}
 }
 
-// measure compares what the cell got with what this process has.
+// measure compares the cell's namespaces with those of this process and records the result in
+// a.
 func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
 	names := map[string]string{"mnt": "mount", "pid": "pid", "net": "network", "ipc": "ipc", "uts": "uts", "cgroup": "cgroup", "user": "user"}
 	made.Namespaces["user"] = made.UserNS
@@ -377,7 +378,7 @@ func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
 	}
 }
 
-// explainKeeper says what it means when no keeper can be cloned.
+// explainKeeper explains why no keeper can be cloned.
 func explainKeeper(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		return cell.Errorf(cell.Unsupported, "namespace.Create", "run `pando doctor`: it prints the remedy for this host",

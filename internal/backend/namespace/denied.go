@@ -8,10 +8,9 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// watchDenied begins to count executions of what stands in the place of denied
-// programs. That they don't run is the mounts' doing: a kernel that can't count
-// them takes nothing away from that; the error is why it can't, for the receipt.
-// Those of a cell with a stage count for whoever works there.
+// watchDenied starts counting executions of the files that replace denied programs. The mounts
+// alone deny the programs; the returned error is the reason for the receipt why this kernel
+// cannot count. In a cell with a stage the driver above counts.
 func (c *liveCell) watchDenied(mounts []*os.File) error {
 	if c.w.Staged {
 		return nil

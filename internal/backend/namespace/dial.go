@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Dial implements keeper.Dialer: the socket is made in the cell's network
-// namespace, and stays there. What listens on IPv6 alone is found, too.
+// Dial implements keeper.Dialer. The socket is created in the cell's network namespace. Dial
+// tries IPv6 if nothing listens on IPv4.
 func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *liveCell) dial(ctx context.Context, to unix.Sockaddr, family int) (net.
 		limit = time.Until(at)
 	}
 	tv := unix.NsecToTimeval(max(limit, time.Millisecond).Nanoseconds())
-	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv) // of connect, too
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv) // applies to connect
 	if err := unix.Connect(fd, to); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("connect", err)

@@ -20,36 +20,36 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Driver is the keeper's side: it lives in the family's user namespace, with
-// all capabilities there and none on the host.
+// Driver is the keeper's side of the backend. It runs in the family's user namespace, with all
+// capabilities there and none on the host.
 type Driver struct {
 	program   *os.File // of first processes
 	lastCap   int
 	rootCaps  uint64 // of commands that are root in their cell
 	openFiles uint64 // hard limit
 	seccomp   *linux.SeccompProgram
-	forker    *linux.Thread // first processes follow its death
-	namer     *linux.Thread // is in the uts namespace of some fork
-	tracer    *linux.Thread // holds what stands still
+	forker    *linux.Thread // first processes get its death signal
+	namer     *linux.Thread // in the UTS namespace of some fork
+	tracer    *linux.Thread // ptraces stopped processes
 	connect   func(*liveCell, []*os.File) (*link, error)
 	bait      bait
 	forking   *linux.SeccompProgram // of interpreters
-	// Beside these, of cells that write to directories of the host: of commands, and of
-	// what serves the files of a cell with a kernel of its own.
+	// Additional filters for cells that write to directories of the host: for commands, and for
+	// the file server of a cell with its own kernel.
 	noSetID, servesNoSetID *linux.SeccompProgram
 
 	scan hazard.Scanner
 
-	storing sync.Mutex        // held while mounts is made
-	mounts  *linux.MountStore // nil until something is forked
+	storing sync.Mutex        // guards mounts
+	mounts  *linux.MountStore // nil until the first fork
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	cells map[cell.ID]*liveCell
-	limit *limit                           // nil until something is sealed
-	jails map[string]*linux.SeccompProgram // by what they refuse
+	limit *limit                           // nil until a cell is sealed
+	jails map[string]*linux.SeccompProgram // by the system calls they refuse
 }
 
-// liveCell is a cell that has its first process.
+// liveCell is a cell whose first process was started.
 type liveCell struct {
 	d        *Driver
 	w        wire
@@ -58,21 +58,21 @@ type liveCell struct {
 	landlock *linux.LandlockRuleset
 	gone     chan struct{}    // closed when the first process has ended
 	link     *link            // nil: loopback alone
-	denied   *linux.ExecWatch // nil: no program is denied, or this kernel doesn't tell
-	fork     *fork            // nil: it was made from nothing
-	prog     *twig            // its interpreter
+	denied   *linux.ExecWatch // nil: no program is denied, or the kernel cannot count executions
+	fork     *fork            // nil: the cell is no fork
+	prog     *forkChild       // its interpreter
 
 	// guarded by Driver.mu:
-	sealed *trunk // its interpreter is one
-	still  bool   // it is being branched
+	sealed        *forkParent // set once the interpreter is only forked
+	beingBranched bool        // a branch of it is in progress
 
 	ruling sync.Mutex // guards landlock while it is made
 }
 
-// NewDriver prepares what all cells of a keeper share.
+// NewDriver prepares what all cells of a keeper share. It sets the process non-dumpable: a
+// child that was forked from here is in a cell before it executes the command, and processes of
+// the cell must not trace it.
 func NewDriver() (keeper.Driver, error) {
-	// What is forked from here is in a cell for a moment before it executes
-	// the command; nobody there may look into it.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
@@ -126,7 +126,7 @@ func (d *Driver) cell(id cell.ID) (*liveCell, error) {
 	return nil, cell.Errorf(cell.NotFound, "namespace", "", "no cell %s in this keeper", id)
 }
 
-// Create makes the namespaces and the root file system.
+// Create implements keeper.Driver: it makes the namespaces and the root file system.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ json.RawMessage, err error) {
 	defer func() {
 		for _, f := range files {
@@ -155,15 +155,15 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if err != nil {
 		return nil, err
 	}
-	way, err := c.takeCgroup(files)
-	defer way.close()
+	entry, err := c.takeCgroup(files)
+	defer entry.close()
 	if err != nil {
 		return nil, err
 	}
-	untold := c.watchDenied(mounts)
-	first := firstProcess(&c.w, mounts, way.tasks, d.program, d.seccomp)
+	uncounted := c.watchDenied(mounts)
+	first := firstProcess(&c.w, mounts, entry.tasks, d.program, d.seccomp)
 	d.forker.Do(func() {
-		c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: way.into, Share: true})
+		c.init, err = linux.Spawn(first, linux.SpawnOptions{Flags: cloneFlags, CgroupFD: entry.into, Share: true})
 	})
 	if err != nil {
 		return nil, explainSetup(err)
@@ -189,8 +189,8 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	if c.link != nil {
 		made.Link = c.link.Kind
 	}
-	if untold != nil {
-		made.Untold = untold.Error()
+	if uncounted != nil {
+		made.Untold = uncounted.Error()
 	}
 	for _, n := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		if made.Namespaces[n], err = os.Readlink(procPath(c.init.PID, "ns/"+n)); err != nil {
@@ -205,9 +205,8 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ j
 	return json.Marshal(made)
 }
 
-// openMounts returns a raised file for each mount that needs one: those the
-// daemon opened, and those that this keeper opens itself. Of a fork these are
-// the mounts that are made anew in it, mine; nil means all.
+// openMounts returns a raised file for each mount that needs one. The daemon opened some; the
+// keeper opens the others here. mine selects the private mounts of a fork; nil selects all.
 func (c *liveCell) openMounts(files []*os.File, mine []bool) ([]*os.File, error) {
 	mounts := make([]*os.File, len(c.w.Spec.Mounts))
 	if len(c.w.Mounts) != len(mounts) {
@@ -268,7 +267,7 @@ func (c *liveCell) release() {
 	}
 }
 
-// explainSetup says what a failed set-up means.
+// explainSetup explains a failed setup.
 func explainSetup(err error) error {
 	se, ok := errors.AsType[*linux.ScriptError](err)
 	if !ok {
@@ -281,7 +280,7 @@ func explainSetup(err error) error {
 	return cell.Errorf(cell.Unsupported, "namespace.Create", hint, "cannot set up the cell: %w", se)
 }
 
-// Start runs a command.
+// Start implements keeper.Driver.
 func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -310,8 +309,8 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins fun
 	return started, nil
 }
 
-// start starts a process with files as its streams; control is an interpreter's.
-// begins, unless it is nil, is called before its first instruction.
+// start starts a process with files as its standard streams. control is an interpreter's
+// socket. begins, unless nil, is called before the first instruction of the program.
 func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins func()) (keeper.Started, error) {
 	var high [4]*os.File
 	for i, f := range append(stdio[:], control) {
@@ -327,17 +326,17 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 		}
 		defer high[i].Close()
 	}
-	way, err := c.entry()
-	defer way.close()
+	entry, err := c.entry()
+	defer entry.close()
 	if err != nil {
 		return keeper.Started{}, err
 	}
 	rules, err := c.rules()
-	defer c.unruled(rules)
+	defer c.closeRules(rules)
 	if err != nil {
 		return keeper.Started{}, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
-	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], way, rules, begins != nil)
+	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], entry, rules, begins != nil)
 	var child *linux.Child
 	if err == nil {
 		pass := func(pid int) error {
@@ -347,7 +346,7 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 			}
 			return err
 		}
-		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: way.into, Share: true, Gate: pass})
+		child, err = linux.Spawn(script, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: entry.into, Share: true, Gate: pass})
 		proof.end()
 	}
 	if err != nil {
@@ -356,10 +355,10 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 	made.At = time.Now().UTC()
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return keeper.Started{Process: &process{child: child, cell: c, family: holdFamily(child), group: linux.Group{PID: child.PID}}, Measured: measured}, nil
+	return keeper.Started{Process: &process{child: child, cell: c, descendants: openDescendants(child), group: linux.Group{PID: child.PID}}, Measured: measured}, nil
 }
 
-// explainStart says what a command that did not start means.
+// explainStart explains why a command did not start.
 func (c *liveCell) explainStart(err error, p cell.Process) error {
 	name := "the command"
 	if len(p.Args) > 0 {
@@ -387,8 +386,8 @@ func (c *liveCell) explainStart(err error, p cell.Process) error {
 	return cell.Errorf(cell.Internal, "namespace.Start", "", "cannot start %s: %w", name, se)
 }
 
-// hasAny reports whether one of paths is in the cell: below a folder that may
-// not be searched the kernel says of everything that it may not be executed.
+// hasAny reports whether one of paths exists in the cell. Below a directory without search
+// permission execve says EACCES even for missing files.
 func (c *liveCell) hasAny(paths []string) bool {
 	root, err := unix.Open(procPath(c.init.PID, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -419,17 +418,17 @@ func (d *Driver) Root(id cell.ID) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/"), nil
 }
 
-// KillAll ends all processes but the first, and returns how many there were.
+// KillAll kills all processes except the first, and returns their number.
 func (d *Driver) KillAll(id cell.ID) (int, error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return 0, err
 	}
-	if c.isSealed() { // who is there belongs to those that were forked from it, too
+	if c.isSealed() { // its processes belong to its forks, too
 		return 0, nil
 	}
 	list, err := d.List(id)
-	if c.fork != nil && (err != nil || len(list) > 0) { // all end with the first, also when they can't be counted
+	if c.fork != nil && (err != nil || len(list) > 0) { // all end with the first, even if they cannot be counted
 		if err := c.init.Kill(); err != nil && err != unix.ESRCH {
 			return 0, err
 		}
@@ -442,14 +441,14 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	return len(list), c.signalAll(unix.SIGKILL)
 }
 
-// startable says why nothing can be started in a cell.
+// startable returns an error if nothing can be started in the cell now.
 func (c *liveCell) startable() error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	switch {
 	case c.sealed != nil:
 		return cell.Errorf(cell.Conflict, "namespace.Start", "fork it, and run the command in the fork", "cannot start anything in cell %s: it is only forked", c.w.Spec.ID)
-	case c.still:
+	case c.beingBranched:
 		return cell.Errorf(cell.Conflict, "namespace.Start", "try again when it was branched", "cannot start anything in cell %s: it is being branched", c.w.Spec.ID)
 	}
 	return nil
@@ -462,12 +461,12 @@ func (c *liveCell) isSealed() bool {
 	return c.sealed != nil
 }
 
-// signalAll sends sig to every process of the cell except its first: kill(-1)
-// from inside the pid namespace, which no fork can outrun.
+// signalAll sends sig to every process of the cell except its first, with kill(-1) from inside
+// the PID namespace. A fork cannot escape it.
 func (c *liveCell) signalAll(sig unix.Signal) error {
 	s := &linux.Script{}
 	s.Stdio([3]*os.File{})
-	// ESRCH: nobody is there but the first process and this one.
+	// ESRCH: there are no other processes.
 	s.Try("signal all", unix.SYS_KILL, -1, int(sig))
 	s.Exit()
 	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd())})
@@ -479,7 +478,7 @@ func (c *liveCell) signalAll(sig unix.Signal) error {
 	return err
 }
 
-// Freeze stops all processes: with the cgroup freezer, else by SIGSTOP.
+// Freeze stops all processes of a cell: with the cgroup freezer, or with SIGSTOP.
 func (d *Driver) Freeze(id cell.ID) error {
 	c, err := d.cell(id)
 	if err != nil {
@@ -490,14 +489,14 @@ func (d *Driver) Freeze(id cell.ID) error {
 
 func (c *liveCell) freeze() error {
 	if c.isSealed() {
-		return nil // it stands still
+		return nil // it is stopped already
 	}
 	if c.cgroup != nil && c.cgroup.Freezes() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		return c.cgroup.Freeze(ctx)
 	}
-	if c.fork != nil { // which kill(-1) doesn't reach
+	if c.fork != nil { // kill(-1) does not reach process 1
 		if err := c.init.Signal(unix.SIGSTOP); err != nil {
 			return err
 		}
@@ -505,7 +504,7 @@ func (c *liveCell) freeze() error {
 	return c.signalAll(unix.SIGSTOP)
 }
 
-// Thaw lets them go on.
+// Thaw resumes all processes of a cell.
 func (d *Driver) Thaw(id cell.ID) error {
 	c, err := d.cell(id)
 	if err != nil {
@@ -529,7 +528,7 @@ func (c *liveCell) thaw() error {
 	return c.signalAll(unix.SIGCONT)
 }
 
-// Stats measures the cell: by its cgroup, else by looking at its processes.
+// Stats measures a cell by its cgroup, or else by its processes.
 func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -545,7 +544,7 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 		dir, sealed := procPath(c.init.PID, "root/proc"), c.isSealed()
 		for _, p := range list {
 			switch {
-			case sealed: // what its forks have of it is its own, too
+			case sealed: // memory shared with its forks counts as its own, too
 				st.Memory += p.RSS
 			case c.fork != nil && p.PID == 1:
 				st.Memory += linux.MemoryOf(dir, p, "Private_Clean", "Private_Dirty")
@@ -574,10 +573,10 @@ func (d *Driver) Killed(id cell.ID) int64 {
 	if err != nil || c.cgroup == nil {
 		return 0
 	}
-	return max(c.cgroup.OOMKills(), 0) // or not measured
+	return max(c.cgroup.OOMKills(), 0) // negative if not measured
 }
 
-// counted is what the cell's cgroup says.
+// counted returns the measurements of the cell's cgroup.
 func (c *liveCell) counted() (st cell.Stats) {
 	if c.cgroup == nil {
 		return st
@@ -597,8 +596,8 @@ func (c *liveCell) counted() (st cell.Stats) {
 	return st
 }
 
-// Remove ends the first process, and with it the pid namespace and all in it.
-// What was forked from the cell's interpreter lives on, and with it that.
+// Remove kills the first process, and with it the PID namespace. The fork parent of a sealed
+// cell lives until its last fork ends.
 func (d *Driver) Remove(id cell.ID) error {
 	c, err := d.cell(id)
 	if err != nil {
@@ -610,36 +609,36 @@ func (d *Driver) Remove(id cell.ID) error {
 	d.mu.Lock()
 	if d.cells[id] != c {
 		d.mu.Unlock()
-		return nil // somebody else has removed it meanwhile
+		return nil // removed concurrently
 	}
 	delete(d.cells, id)
 	t := c.sealed
 	d.mu.Unlock()
 	if t != nil {
-		t.let()
+		t.unref()
 		return nil
 	}
 	c.end()
 	if c.fork != nil {
-		c.fall()
+		c.destroy()
 		return nil
 	}
 	c.release()
 	return nil
 }
 
-// thawAgain is how long a cell that was killed may take to end before it is thawed
-// again: a keeper that had no descriptor left for that has one later.
-const thawAgain = 100 * time.Millisecond
+// thawRetry is the interval after which a killed cell is thawed again. The first attempt fails
+// if the keeper has no free descriptor.
+const thawRetry = 100 * time.Millisecond
 
-// end ends the cell's first process, and all others with it.
+// end kills the cell's first process and waits for its end.
 func (c *liveCell) end() {
 	c.init.Kill()
 	for {
 		select {
 		case <-c.gone:
 			return
-		case <-time.After(thawAgain):
+		case <-time.After(thawRetry):
 		}
 		if c.cgroup != nil {
 			c.cgroup.Thaw()
@@ -647,20 +646,20 @@ func (c *liveCell) end() {
 	}
 }
 
-// process is a command.
+// process is a command in a cell.
 type process struct {
-	child  *linux.Child
-	group  linux.Group
-	cell   *liveCell
-	family *family // what it shares with all that it started, and with nothing else; nil: not known
+	child       *linux.Child
+	group       linux.Group
+	cell        *liveCell
+	descendants *descendants // nil: not known
 }
 
 func (p *process) PID() int { return p.child.PID }
 
-// InnerPID is its number in its cell.
+// InnerPID returns the PID in the cell.
 func (p *process) InnerPID() int { return innerPID(p.child.PID) }
 
-// Signal reaches the command's process group, which it leads, and itself.
+// Signal sends a signal to the command and its process group.
 func (p *process) Signal(name string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {

@@ -11,19 +11,18 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// way is the files by which a process enters a cell's cgroups. A keeper has them open
-// while it starts one.
-type way struct {
-	into  *os.File   // version 2: children are born in it
-	tasks []*os.File // version 1: written "0" to
+// cgroupEntry is the files with which a process enters a cell's cgroups. A keeper has them open
+// while it starts a process.
+type cgroupEntry struct {
+	into  *os.File   // version 2: directory in which children are created
+	tasks []*os.File // version 1: files to write "0" to
 }
 
-func (w way) close() { closeFiles(append(present([]*os.File{w.into}), w.tasks...)) }
+func (w cgroupEntry) close() { closeFiles(append(present([]*os.File{w.into}), w.tasks...)) }
 
-// takeCgroup says where the cell's cgroups are, and takes the files by which its first
-// process enters them from those that the daemon has opened: it has rights that the
-// keeper lacks.
-func (c *liveCell) takeCgroup(files []*os.File) (w way, err error) {
+// takeCgroup records the cell's cgroups and duplicates the files for entering them from files.
+// The daemon opened those, because the keeper lacks the rights.
+func (c *liveCell) takeCgroup(files []*os.File) (w cgroupEntry, err error) {
 	if c.w.Cgroup == nil {
 		return w, nil
 	}
@@ -52,9 +51,9 @@ func (c *liveCell) takeCgroup(files []*os.File) (w way, err error) {
 	return w, nil
 }
 
-// walk makes w one for a process that is no child of the keeper: it writes to a file
-// of version 2, too.
-func (w *way) walk() error {
+// openProcs prepares w for a process that is no child of the keeper. Such a process writes to
+// cgroup.procs in version 2.
+func (w *cgroupEntry) openProcs() error {
 	if w.into == nil {
 		return nil
 	}
@@ -70,9 +69,8 @@ func (w *way) walk() error {
 	return nil
 }
 
-// entry opens the files by which a process that is the keeper's still enters the cell's
-// cgroups: their owner is the keeper's user.
-func (c *liveCell) entry() (w way, err error) {
+// entry opens the files with which a process of the keeper's user enters the cell's cgroups.
+func (c *liveCell) entry() (w cgroupEntry, err error) {
 	if c.cgroup == nil {
 		return w, nil
 	}
@@ -93,14 +91,13 @@ func (c *liveCell) entry() (w way, err error) {
 		}
 	}
 	if err != nil {
-		e.Close() // what was raised is closed already, and what was not is not
-		return way{}, unopened(err)
+		e.Close() // closes raised files twice, and the others once
+		return cgroupEntry{}, unopened(err)
 	}
 	return w, nil
 }
 
-// unopened says of a file that could not be opened for want of descriptors that this
-// is all there is to it.
+// unopened turns an error for lack of file descriptors into Unavailable with a hint.
 func unopened(err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return cell.Errorf(cell.Unavailable, "namespace", cell.RoomHint, "cannot use the cell now: %w", err)

@@ -19,40 +19,39 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// fork is what a liveCell has beside others when it was forked: its interpreter
-// is process 1 of its pid namespace, in a user namespace of its own.
+// fork is the additional state of a liveCell that was forked. Its interpreter is process 1 of
+// its PID namespace, in its own user namespace.
 type fork struct {
-	up     *trunk
-	id     *forkIdentity // until it is adopted
+	up     *forkParent
+	id     *forkIdentity // nil once adopted
 	when   time.Time
-	made   confine.Measured // what the battery in its slot showed
-	source bool             // it is a source that goes on after it was branched
-	// settled: it has done, and was seen to have done, all that need not wait for
-	// its identity.
-	settled bool
-	files   string // what was seen of its descriptors, and of its memory
-	maps    string
+	made   confine.Measured // results of the canaries at setup
+	source bool             // the source of a branch, which continues
+	// prepared: the fork has done, and passed the audit of, all work that needs no identity.
+	prepared bool
+	files    string // audit results for descriptors and memory
+	maps     string
 }
 
-// forkGrace is how long an interpreter may take to fork itself.
+// forkGrace is the time limit for an interpreter to fork itself.
 const forkGrace = 20 * time.Second
 
-// twig is a process that a trunk has forked, and what it was given.
-type twig struct {
+// forkChild is a process made by a fork parent, with the descriptors it was given.
+type forkChild struct {
 	proc  *linux.Child
 	conn  *interp.Conn
-	stdio [3]*os.File // the keeper's ends; of stdin there is none
-	given [4]string   // what its descriptors are
-	of    *trunk
+	stdio [3]*os.File // the keeper's ends; stdin has none
+	given [4]string   // link targets of its descriptors
+	of    *forkParent
 }
 
-func (w *twig) drop() {
+func (w *forkChild) drop() {
 	if w.proc != nil {
 		w.proc.Kill()
 		w.proc.PIDFD.Close()
 		if w.of != nil {
 			w.of.d.mu.Lock()
-			delete(w.of.twigs, w.proc.PID)
+			delete(w.of.children, w.proc.PID)
 			w.of.d.mu.Unlock()
 		}
 	}
@@ -64,30 +63,29 @@ func (w *twig) drop() {
 	}
 }
 
-// clone has the trunk clone itself. What comes of it waits to be adopted: it has
-// namespaces of its own and nothing in them. enter are the files by which it
-// enters its cgroups.
-func (t *trunk) clone(ctx context.Context, enter []*os.File) (_ *twig, err error) {
+// fork makes the parent fork itself. The child has its own, empty namespaces and waits for its
+// adoption. enter are the files with which it enters its cgroups.
+func (t *forkParent) fork(ctx context.Context, enter []*os.File) (_ *forkChild, err error) {
 	t.turn.Lock()
 	defer t.turn.Unlock()
-	defer t.cull() // when the limit is what it was
+	defer t.killStrays() // after the limit is restored
 	if err := t.d.limit.raise(); err != nil {
 		return nil, fmt.Errorf("cannot raise the limit of namespaces: %w", err)
 	}
 	defer t.d.limit.lower()
-	w, err := t.copy(ctx, uintptr(linux.ForkFlags), interp.ModeFork, enter)
+	w, err := t.forkUnaudited(ctx, uintptr(linux.ForkFlags), interp.ModeFork, enter)
 	if err == nil {
-		if err = t.letGo(w.given); err != nil {
+		if err = t.auditReleased(w.given); err != nil {
 			w.drop()
 		}
 	}
 	return w, err
 }
 
-// copy is clone without its looks. The caller has the turn, has raised the limit,
-// and makes sure of what the trunk has kept.
-func (t *trunk) copy(ctx context.Context, flags uintptr, mode string, enter []*os.File) (_ *twig, err error) {
-	w := &twig{}
+// forkUnaudited is fork without the audit of the parent. The caller holds t.turn, has raised
+// the limit, and does the audit.
+func (t *forkParent) forkUnaudited(ctx context.Context, flags uintptr, mode string, enter []*os.File) (_ *forkChild, err error) {
+	w := &forkChild{}
 	defer func() {
 		if err != nil {
 			w.drop()
@@ -99,7 +97,7 @@ func (t *trunk) copy(ctx context.Context, flags uintptr, mode string, enter []*o
 	if theirs[0], none, err = os.Pipe(); err != nil {
 		return nil, err
 	}
-	none.Close() // its input is at its end
+	none.Close() // its stdin is at EOF
 	for i := 1; i < 3; i++ {
 		if w.stdio[i], theirs[i], err = os.Pipe(); err != nil {
 			return nil, err
@@ -118,14 +116,14 @@ func (t *trunk) copy(ctx context.Context, flags uintptr, mode string, enter []*o
 	return w, w.take(t, f)
 }
 
-// take makes sure that a process is what its trunk has just forked.
-func (w *twig) take(t *trunk, f *interp.Forked) error {
+// take verifies that a process is the child that t just forked, and opens it.
+func (w *forkChild) take(t *forkParent, f *interp.Forked) error {
 	defer f.PIDFD.Close()
-	// The number is that of who has just spoken, and its own as long as its
-	// trunk, which reaps nobody, is its parent.
+	// The PID is that of the peer that answered. It cannot be reused while its parent, which
+	// never reaps, is its parent.
 	b, err := os.ReadFile(procPath(f.PID, "status"))
 	if err != nil || linux.StatusField(b, "PPid") != strconv.Itoa(t.prog.PID) {
-		return cell.Errorf(cell.Denied, "namespace.Fork", "build the template again", "cannot fork the interpreter: who answered is not its fork")
+		return cell.Errorf(cell.Denied, "namespace.Fork", "build the template again", "cannot fork the interpreter: the process that answered is not its fork")
 	}
 	own, err := linux.OpenProcess(f.PID)
 	if err != nil {
@@ -133,13 +131,13 @@ func (w *twig) take(t *trunk, f *interp.Forked) error {
 	}
 	w.proc, w.of = &linux.Child{PID: f.PID, PIDFD: own}, t
 	t.d.mu.Lock()
-	t.twigs[f.PID] = true
+	t.children[f.PID] = true
 	t.d.mu.Unlock()
 	return nil
 }
 
-// mapIDs gives the user namespace of a fork the ids of its trunk's.
-func (t *trunk) mapIDs(pid int) error {
+// mapIDs maps the parent's IDs into the user namespace of a fork.
+func (t *forkParent) mapIDs(pid int) error {
 	own := []string{strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}
 	count := "1"
 	if os.Getuid() == 0 {
@@ -154,10 +152,10 @@ func (t *trunk) mapIDs(pid int) error {
 		}
 		return nil
 	}
-	// Only from the namespace above it.
+	// Only the namespace above may write the map.
 	s := &linux.Script{}
 	s.Stdio([3]*os.File{}, t.prog.PIDFD)
-	s.Call("join the trunk", unix.SYS_SETNS, int(t.prog.PIDFD.Fd()), unix.CLONE_NEWUSER)
+	s.Call("join the fork parent", unix.SYS_SETNS, int(t.prog.PIDFD.Fd()), unix.CLONE_NEWUSER)
 	for i, name := range []string{"uid_map", "gid_map"} {
 		s.WriteFile(procPath(pid, name), text[i])
 	}
@@ -165,7 +163,7 @@ func (t *trunk) mapIDs(pid int) error {
 	return run(s, linux.SpawnOptions{Share: true})
 }
 
-// run lets a script come to its end.
+// run executes a script and waits for its end.
 func run(s *linux.Script, opt linux.SpawnOptions) error {
 	child, err := linux.Spawn(s, opt)
 	if err != nil {
@@ -177,21 +175,21 @@ func run(s *linux.Script, opt linux.SpawnOptions) error {
 }
 
 // Fork implements keeper.Forker.
-func (d *Driver) Fork(trunkID, id cell.ID, spec json.RawMessage, i *keeper.Interpreter, files []*os.File) (_ json.RawMessage, err error) {
+func (d *Driver) Fork(parentID, id cell.ID, spec json.RawMessage, i *keeper.Interpreter, files []*os.File) (_ json.RawMessage, err error) {
 	defer closeFiles(files)
-	parent, err := d.cell(trunkID)
+	parent, err := d.cell(parentID)
 	if err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
 	t := parent.sealed
 	if t != nil {
-		t.hold()
+		t.ref()
 	}
 	_, there := d.cells[id]
 	d.mu.Unlock()
 	if t == nil {
-		return nil, cell.Errorf(cell.Conflict, "namespace.Fork", "build a template, or branch the cell", "cannot fork cell %s: its interpreter is not sealed", trunkID)
+		return nil, cell.Errorf(cell.Conflict, "namespace.Fork", "build a template, or branch the cell", "cannot fork cell %s: its interpreter is not sealed", parentID)
 	}
 	c := &liveCell{d: d, gone: make(chan struct{}), fork: &fork{up: t}}
 	if there {
@@ -200,21 +198,21 @@ func (d *Driver) Fork(trunkID, id cell.ID, spec json.RawMessage, i *keeper.Inter
 		err = json.Unmarshal(spec, &c.w)
 	}
 	if err != nil {
-		t.let()
+		t.unref()
 		return nil, err
 	}
-	made, err := c.grow(t, files)
+	made, err := c.createFork(t, files)
 	if err != nil {
-		c.fall()
+		c.destroy()
 		return nil, err
 	}
 	*i = c.interpreter()
 	return json.Marshal(made)
 }
 
-// interpreter is what a keeper knows of a fork's. The streams are its own.
+// interpreter returns the keeper's view of a fork's interpreter. The caller owns the streams.
 func (c *liveCell) interpreter() keeper.Interpreter {
-	return keeper.Interpreter{Process: &sprout{c}, Conn: c.prog.conn, Stdout: c.prog.stdio[1], Stderr: c.prog.stdio[2], Depth: c.depth(), Layer: c.w.Spec.Layer, IsCell: true}
+	return keeper.Interpreter{Process: &forkProcess{c}, Conn: c.prog.conn, Stdout: c.prog.stdio[1], Stderr: c.prog.stdio[2], Depth: c.depth(), Layer: c.w.Spec.Layer, IsCell: true}
 }
 
 func closeFiles(files []*os.File) {
@@ -225,43 +223,43 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// fall takes down a fork that did not become a cell, or is none any more.
-func (c *liveCell) fall() {
+// destroy tears down a fork.
+func (c *liveCell) destroy() {
 	if c.prog != nil {
 		c.prog.drop()
 	}
 	c.release()
 	c.fork.id.drop()
-	c.fork.up.let()
+	c.fork.up.unref()
 }
 
-// grow makes c out of a fork of t: a process with its ids, cgroups, files and
-// network, in which the battery was run.
-func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
+// createFork makes c a fork of t: a process with its IDs, cgroups, files and network that
+// passed the canaries.
+func (c *liveCell) createFork(t *forkParent, files []*os.File) (made madeCell, err error) {
 	if c.w.Spec.WritesOutside() && !t.outside {
 		return made, cell.Errorf(cell.Unsupported, "namespace.Fork", "leave out the writable mounts, or build the template with them",
 			"cannot fork: what is forked may set set-user-id bits, which a cell with writable mounts may not")
 	}
-	mine := own(t.mounts, c.w.Spec.Mounts)
+	mine := privateMounts(t.mounts, c.w.Spec.Mounts)
 	mounts, err := c.openMounts(files, mine)
 	defer func() { closeFiles(mounts) }()
-	var way way
+	var entry cgroupEntry
 	if err == nil {
-		way, err = c.takeCgroup(files)
+		entry, err = c.takeCgroup(files)
 	}
-	defer func() { way.close() }()
+	defer func() { entry.close() }()
 	if err != nil {
 		return made, err
 	}
-	untold := c.watchDenied(mounts)
+	uncounted := c.watchDenied(mounts)
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
 	defer cancel()
-	if err := way.walk(); err != nil {
+	if err := entry.openProcs(); err != nil {
 		return made, err
 	}
-	w, err := t.clone(ctx, way.tasks)
-	way.close()
-	way.into, way.tasks = nil, nil
+	w, err := t.fork(ctx, entry.tasks)
+	entry.close()
+	entry.into, entry.tasks = nil, nil
 	if err != nil {
 		return made, explainFork(err)
 	}
@@ -274,7 +272,7 @@ func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
 	if err != nil {
 		return made, err
 	}
-	s := c.furnish(mine, mounts, ids, &c.fork.made)
+	s := c.setupScript(mine, mounts, ids, &c.fork.made)
 	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(w.proc.PIDFD.Fd()), Share: true})
 	if err != nil {
 		return made, explainSlot(err)
@@ -288,17 +286,17 @@ func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
 			return made, err
 		}
 	}
-	if made, err = c.apart(t); err != nil {
+	if made, err = c.auditNamespaces(t); err != nil {
 		return made, err
 	}
-	if err := c.bare(); err != nil {
+	if err := c.auditStopped(); err != nil {
 		return made, err
 	}
-	if err := c.settle(ctx); err != nil {
+	if err := c.prepareAdoption(ctx); err != nil {
 		return made, err
 	}
-	if untold != nil {
-		made.Untold = untold.Error()
+	if uncounted != nil {
+		made.Untold = uncounted.Error()
 	}
 	c.d.mu.Lock()
 	c.d.cells[c.w.Spec.ID] = c
@@ -307,7 +305,7 @@ func (c *liveCell) grow(t *trunk, files []*os.File) (made madeCell, err error) {
 	return made, nil
 }
 
-// explainFork says why an interpreter could not fork itself.
+// explainFork explains why an interpreter could not fork itself.
 func explainFork(err error) error {
 	if cell.KindOf(err) != cell.Internal {
 		return err
@@ -315,7 +313,7 @@ func explainFork(err error) error {
 	return cell.Errorf(cell.Unavailable, "namespace.Fork", "see what limits processes and memory: pando stats", "cannot fork the interpreter: %w", err)
 }
 
-// explainSlot says what it means that a fork could not be furnished.
+// explainSlot explains why a fork could not be set up.
 func explainSlot(err error) error {
 	se, ok := errors.AsType[*linux.ScriptError](err)
 	if !ok {
@@ -328,17 +326,17 @@ func explainSlot(err error) error {
 	return cell.Errorf(cell.Unsupported, "namespace.Fork", "run `pando doctor`", "cannot set up the fork: %w", se)
 }
 
-// furnish is the script that makes a cell around a process that was forked: in
-// its namespaces, with the keeper's rights there. Then it becomes what a command
-// of the cell is, and tries what must be refused.
-func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Measured) *linux.Script {
+// setupScript returns the script that builds a cell around a forked process. It joins the
+// process's namespaces with the keeper's rights, then drops them like a command of the cell and
+// runs the canaries.
+func (c *liveCell) setupScript(mine []bool, mounts, ids []*os.File, made *confine.Measured) *linux.Script {
 	s := &linux.Script{}
 	x := int(c.init.PIDFD.Fd())
 	s.Stdio([3]*os.File{}, append(append([]*os.File{c.init.PIDFD}, present(mounts)...), ids...)...)
-	// The kernel wants to see a /proc that hides nothing when a new one is made:
-	// the keeper's own.
+	// The kernel demands a /proc that hides nothing when a new one is mounted: the keeper's
+	// own.
 	proc := s.FSMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if c.fork.source { // it keeps the network, which is of a user namespace above
+	if c.fork.source { // the network belongs to a user namespace above
 		s.Call("join the source", unix.SYS_SETNS, x, unix.CLONE_NEWNET)
 	}
 	s.Call("join the fork", unix.SYS_SETNS, x, unix.CLONE_NEWUSER|unix.CLONE_NEWNS)
@@ -376,7 +374,7 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Me
 	s.Mkdir(confine.CanaryDir, 0o777)
 	s.Try("chmod", unix.SYS_FCHMODAT, linux.AtCWD, confine.CanaryDir, 0o777)
 	for i, f := range idFiles(c.w.Spec.ID, "") {
-		// Where the image has no such file, there is nothing to replace.
+		// Without such a file in the image there is nothing to replace.
 		at := s.Try("open "+f.path, unix.SYS_OPENAT, linux.AtCWD, f.path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		s.Try("show "+f.path, unix.SYS_MOVE_MOUNT, int(ids[i].Fd()), "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 		s.Try("close", unix.SYS_CLOSE, at)
@@ -394,22 +392,22 @@ func (c *liveCell) furnish(mine []bool, mounts, ids []*os.File, made *confine.Me
 	return s
 }
 
-// follow waits for the end of a fork's interpreter, with which its cell ends.
+// follow waits for the end of a fork's interpreter, which ends the cell.
 func (c *liveCell) follow() {
 	linux.WaitGone(c.init.PIDFD)
 	close(c.gone)
 }
 
-// sprout is a fork's interpreter, as its keeper sees it.
-type sprout struct{ c *liveCell }
+// forkProcess is a fork's interpreter as a keeper.Process.
+type forkProcess struct{ c *liveCell }
 
-func (p *sprout) PID() int { return p.c.init.PID }
+func (p *forkProcess) PID() int { return p.c.init.PID }
 
-// InnerPID is its number in its cell.
-func (p *sprout) InnerPID() int { return 1 }
+// InnerPID returns the PID in the cell.
+func (p *forkProcess) InnerPID() int { return 1 }
 
-// Signal reaches it alone; its end is that of the others.
-func (p *sprout) Signal(name string) error {
+// Signal sends a signal to the interpreter alone. Its end ends all other processes of the cell.
+func (p *forkProcess) Signal(name string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {
 		return cell.Errorf(cell.Invalid, "namespace.Signal", "use a name such as SIGTERM", "%q is no signal", name)
@@ -421,18 +419,18 @@ func (p *sprout) Signal(name string) error {
 }
 
 // Interrupt implements keeper.Interrupter.
-func (p *sprout) Interrupt() error { return p.Signal("SIGINT") }
+func (p *forkProcess) Interrupt() error { return p.Signal("SIGINT") }
 
-func (p *sprout) Wait(ended func()) (cell.Exit, cell.Usage) {
+func (p *forkProcess) Wait(ended func()) (cell.Exit, cell.Usage) {
 	<-p.c.gone
 	ended()
-	for range 20 { // the kernel reaps it, soon
+	for range 20 { // the kernel reaps it soon
 		if ws, ok := linux.ExitStatus(p.c.init.PIDFD); ok {
 			return linux.ExitOf(ws), cell.Usage{}
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return cell.Exit{Code: 255, Cause: "ended"}, cell.Usage{} // this kernel tells its parent alone
+	return cell.Exit{Code: 255, Cause: "ended"}, cell.Usage{} // this kernel reports the status only to the parent
 }
 
-func (p *sprout) EndRest() (int, error) { return 0, nil } // it is the first of its namespace
+func (p *forkProcess) EndRest() (int, error) { return 0, nil } // the end of process 1 ended them all

@@ -14,8 +14,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// garden is a backend with a warm cell whose interpreter can be forked.
-type garden struct {
+// forkBed is a backend with a warm cell that can be forked.
+type forkBed struct {
 	testing.TB
 	b    *Backend
 	spec cell.Spec
@@ -31,15 +31,15 @@ func python(spec cell.Spec) cell.Process {
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=" + spec.User.Home, "PYTHONHASHSEED=0"}}
 }
 
-func newGarden(t testing.TB, setup string) *garden {
+func newForkBed(t testing.TB, setup string) *forkBed {
 	t.Helper()
-	return newGardenWith(t, setup, func(*cell.Spec) {})
+	return newForkBedWith(t, setup, func(*cell.Spec) {})
 }
 
 // newGardenWith lets the spec of the cell be changed.
-func newGardenWith(t testing.TB, setup string, change func(*cell.Spec)) *garden {
+func newForkBedWith(t testing.TB, setup string, change func(*cell.Spec)) *forkBed {
 	t.Helper()
-	g := &garden{TB: t, b: New(config(t))}
+	g := &forkBed{TB: t, b: New(config(t))}
 	t.Cleanup(g.b.Close)
 	g.spec = little(t)
 	change(&g.spec)
@@ -63,9 +63,9 @@ func newGardenWith(t testing.TB, setup string, change func(*cell.Spec)) *garden 
 	return g
 }
 
-// child is the spec of a fork: over the folders of its trunk, each with a layer
+// child is the spec of a fork: over the folders of its parent, each with a layer
 // of its own.
-func (g *garden) child() cell.Spec {
+func (g *forkBed) child() cell.Spec {
 	g.Helper()
 	s := g.spec
 	s.ID, s.Hostname = cell.NewID(), "fork"
@@ -87,21 +87,21 @@ func (g *garden) child() cell.Spec {
 	return s
 }
 
-func (g *garden) must(err error) {
+func (g *forkBed) must(err error) {
 	g.Helper()
 	if err != nil {
 		g.Fatal(err)
 	}
 }
 
-func (g *garden) seal() {
+func (g *forkBed) seal() {
 	g.Helper()
 	_, err := g.warm.Seal(g.Context())
 	g.must(err)
 }
 
 // unadopted is a fork that is removed at the end, and waits.
-func (g *garden) unadopted() backend.Warmer {
+func (g *forkBed) unadopted() backend.Warmer {
 	g.Helper()
 	f, err := g.warm.Fork(g.Context(), g.child())
 	g.must(err)
@@ -113,7 +113,7 @@ func (g *garden) unadopted() backend.Warmer {
 	return f
 }
 
-func (g *garden) fork() backend.Warmer {
+func (g *forkBed) fork() backend.Warmer {
 	g.Helper()
 	f := g.unadopted()
 	_, err := f.Adopt(g.Context(), cell.Adoption{Hostname: "h" + string(f.ID()[2:6])})
@@ -122,7 +122,7 @@ func (g *garden) fork() backend.Warmer {
 }
 
 // says evaluates, and returns the value's repr.
-func (g *garden) says(w backend.Warmer, code string) string {
+func (g *forkBed) says(w backend.Warmer, code string) string {
 	g.Helper()
 	ev, err := w.Eval(g.Context(), cell.Eval{Code: code, Timeout: 20 * time.Second, Limit: 1 << 20}, nil)
 	g.must(err)
@@ -136,7 +136,7 @@ func (g *garden) says(w backend.Warmer, code string) string {
 // A fork has the memory of what it was forked from, and everything else of its
 // own: files, processes, names.
 func TestForkIsACell(t *testing.T) {
-	g := newGarden(t, "x = [1]\nimport os, socket\nopen('f', 'w').write('trunk')")
+	g := newForkBed(t, "x = [1]\nimport os, socket\nopen('f', 'w').write('trunk')")
 	g.seal()
 	f := g.unadopted()
 	c, err := f.Adopt(t.Context(), cell.Adoption{Hostname: "hugo", Env: map[string]string{"A": "b"}})
@@ -182,4 +182,4 @@ func TestForkIsACell(t *testing.T) {
 }
 
 // bg outlives the test's context.
-func (g *garden) bg() context.Context { return context.WithoutCancel(g.Context()) }
+func (g *forkBed) bg() context.Context { return context.WithoutCancel(g.Context()) }

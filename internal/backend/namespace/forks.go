@@ -16,14 +16,14 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// The daemon's side of forks: as with Create, what needs the host's privilege.
+// The daemon's side of forks: what needs the host's privileges, as in Create.
 
-// forked is what a fork gets beside the keeper's work.
+// forked is what the daemon prepares for a fork.
 type forked struct {
 	w     wire
 	a     cell.Assurance
 	files []*os.File
-	dirs  []*os.File // that count against its limit on disk
+	dirs  []*os.File // counted against the disk limit
 }
 
 func (f *forked) close() {
@@ -31,9 +31,9 @@ func (f *forked) close() {
 	closeFiles(f.dirs)
 }
 
-// prepare makes cgroups and mounts of a fork in the family of an instance whose
-// mounts are given.
-func (b *Backend) prepare(ctx context.Context, family cell.ID, trunk []cell.Mount, spec cell.Spec, keeperPID int, undo *cleanup.Stack) (_ *forked, err error) {
+// prepare makes the cgroups and mounts of a fork. parent is the list of mounts of the cell that
+// is forked.
+func (b *Backend) prepare(ctx context.Context, family cell.ID, forkParent []cell.Mount, spec cell.Spec, keeperPID int, undo *cleanup.Stack) (_ *forked, err error) {
 	f := &forked{a: cell.Assurance{Backend: Name, Network: "none"}}
 	defer func() {
 		if err != nil {
@@ -42,14 +42,14 @@ func (b *Backend) prepare(ctx context.Context, family cell.ID, trunk []cell.Moun
 	}()
 	spec.Family = family
 	f.w = wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}
-	f.w.Spec.Network = nil // the gateway's alone
+	f.w.Spec.Network = nil // only for the gateway
 	if !f.w.Landlock {
 		f.a.Downgrades = append(f.a.Downgrades, "no Landlock in this kernel: files are protected by mounts alone")
 	}
 	if err := b.limit(ctx, &f.w, &f.a, undo); err != nil {
 		return nil, err
 	}
-	if f.files, err = b.openMounts(&f.w, keeperPID, own(trunk, spec.Mounts)); err != nil {
+	if f.files, err = b.openMounts(&f.w, keeperPID, privateMounts(forkParent, spec.Mounts)); err != nil {
 		return nil, err
 	}
 	if f.w.Talks {
@@ -70,7 +70,7 @@ func (b *Backend) prepare(ctx context.Context, family cell.ID, trunk []cell.Moun
 func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (_ *kept.Instance, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
-	trunk, err := of.Mounts(ctx)
+	forkParent, err := of.Mounts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	if family == "" {
 		family = of.Cell
 	}
-	f, err := b.prepare(ctx, family, trunk, spec, pid, &undo)
+	f, err := b.prepare(ctx, family, forkParent, spec, pid, &undo)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,7 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	if err != nil {
 		return nil, err
 	}
-	// It is complete when the keeper has made it: one exchange. What it is apart
-	// from, the keeper has looked at.
+	// One exchange completes the fork. The keeper has verified the isolation.
 	b.expect(&f.a, f.w.Talks)
 	lim, dirs, err := kept.DiskWatch(spec, b.readable(pid))
 	if err != nil {
@@ -103,14 +102,14 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	// What the keeper has begun is waited for, though nobody wants it any more:
-	// who gave up would not know what it has made.
+	// The request is not cancelled: after a cancelled one the caller would not know what the
+	// keeper has made.
 	resp, err := of.Client.Do(context.WithoutCancel(ctx), keeper.Request{Op: "fork", Trunk: of.Cell, Cell: spec.ID, Spec: body, Network: spec.Network, Note: kept.Describe(f.a)}, f.files...)
 	if err != nil {
 		return nil, err
 	}
 	i := of.Relative(spec.ID, f.a)
-	b.dress(i)
+	b.attachHooks(i)
 	i.Lower = b.lower(spec)
 	undo.Add("remove the fork", func(ctx context.Context) error { return i.Remove(ctx, "it could not be completed") })
 	if err := context.Cause(ctx); err != nil {
@@ -126,7 +125,7 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	return i, nil
 }
 
-// lower lowers limits of a fork by its cgroup.
+// lower returns a function that lowers limits of a fork by its cgroup.
 func (b *Backend) lower(spec cell.Spec) func(name string, l cell.Limits) error {
 	return func(name string, l cell.Limits) error {
 		if b.cgroups == nil {
@@ -154,7 +153,7 @@ func (b *Backend) lower(spec cell.Spec) func(name string, l cell.Limits) error {
 	}
 }
 
-// expect says of a fork what its keeper has made sure of.
+// expect records in a the isolation that the keeper verifies for each fork.
 func (b *Backend) expect(a *cell.Assurance, talks bool) {
 	made := madeCell{Namespaces: map[string]string{}, UserNS: "own"}
 	for _, n := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
@@ -163,13 +162,13 @@ func (b *Backend) expect(a *cell.Assurance, talks bool) {
 	b.measure(a, &made)
 }
 
-// Branch implements kept.Forking. All that can be made before the source stands
-// still is made before.
+// Branch implements kept.Forking. Everything that can be prepared before the source stops is
+// prepared before.
 func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branching) (made []*kept.Instance, pause cell.Pause, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
-	of.Changed() // it may have been branched by another daemon
-	trunk, err := of.Mounts(ctx)
+	of.Changed() // another daemon may have branched it
+	forkParent, err := of.Mounts(ctx)
 	if err != nil {
 		return nil, pause, err
 	}
@@ -195,12 +194,12 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 		return nil, pause, err
 	}
 	defer x.Close()
-	// What stands in the way is refused before anything is made.
+	// Obstacles are reported before anything is made.
 	if _, err := x.Do(ctx, keeper.Request{Op: "branch", Cell: of.Cell}); err != nil {
 		return nil, pause, err
 	}
 	for n, spec := range br.Cells {
-		if branches[n], err = b.prepare(ctx, family, trunk, spec, pid, &undo); err != nil {
+		if branches[n], err = b.prepare(ctx, family, forkParent, spec, pid, &undo); err != nil {
 			return nil, pause, err
 		}
 		b.expect(&branches[n].a, branches[n].w.Talks)
@@ -211,7 +210,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 		}
 		branches[n].a.Limits = append(branches[n].a.Limits, lim)
 	}
-	if self, err = b.self(trunk, br.Self, of, pid); err != nil {
+	if self, err = b.self(forkParent, br.Self, of, pid); err != nil {
 		return nil, pause, err
 	}
 	body, err := json.Marshal(self.w)
@@ -230,8 +229,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 			return nil, pause, err
 		}
 	}
-	// From here on it is waited for what comes of it, though nobody wants it any
-	// more.
+	// From here on the exchange is completed even if ctx is cancelled.
 	wait := context.WithoutCancel(ctx)
 	if _, err := x.Do(wait, keeper.Request{Op: "hold"}); err != nil {
 		return nil, pause, err
@@ -266,7 +264,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 	})
 	for n, f := range branches {
 		i := of.Relative(br.Cells[n].ID, f.a)
-		b.dress(i)
+		b.attachHooks(i)
 		made = append(made, i)
 	}
 	for n, f := range branches {
@@ -280,19 +278,18 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 	return made, pause, nil
 }
 
-// self is what a source that is branched goes on with: its mounts, and nothing
-// else that is new.
-func (b *Backend) self(trunk []cell.Mount, spec cell.Spec, of *kept.Instance, keeperPID int) (_ *forked, err error) {
+// self prepares the mounts with which the source of a branch continues.
+func (b *Backend) self(forkParent []cell.Mount, spec cell.Spec, of *kept.Instance, keeperPID int) (_ *forked, err error) {
 	f := &forked{w: wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}}
 	f.w.Spec.Network, f.w.Spec.Family = nil, of.Family
-	if f.files, err = b.openMounts(&f.w, keeperPID, own(trunk, spec.Mounts)); err != nil {
+	if f.files, err = b.openMounts(&f.w, keeperPID, privateMounts(forkParent, spec.Mounts)); err != nil {
 		f.close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// watch has the keeper account for what a fork writes.
+// watch makes the keeper account for a fork's disk usage.
 func (b *Backend) watch(ctx context.Context, i *kept.Instance, spec cell.Spec, dirs []*os.File, quiet bool) error {
 	if len(dirs) == 0 {
 		return nil
@@ -305,8 +302,7 @@ func (b *Backend) watch(ctx context.Context, i *kept.Instance, spec cell.Spec, d
 	return err
 }
 
-// cgroupName is that of a cell's cgroups. Those of forks name their family, so
-// that it can be told whose they are.
+// cgroupName returns the name of a cell's cgroup. A fork's cgroup also names the family.
 func cgroupName(id, family cell.ID) string {
 	if family == "" || family == id {
 		return string(id)
@@ -314,7 +310,7 @@ func cgroupName(id, family cell.ID) string {
 	return string(id) + "_" + string(family)
 }
 
-// cgroupOf reads a name that cgroupName made.
+// cgroupOf parses a name made by cgroupName.
 func cgroupOf(name string) (id, family cell.ID) {
 	a, b, ok := strings.Cut(name, "_")
 	if !ok {
@@ -323,15 +319,15 @@ func cgroupOf(name string) (id, family cell.ID) {
 	return cell.ID(a), cell.ID(b)
 }
 
-// dropCgroups removes those of a cell; with the last of a family, those of all
-// whose trunks lived on after them.
+// dropCgroups removes the cgroup of a cell. With the last cell of a family it removes those of
+// all its fork parents.
 func (b *Backend) dropCgroups(ctx context.Context, id, family cell.ID, last bool) error {
 	if family == "" {
 		family = id
 	}
 	err := b.dropCgroup(ctx, cgroupName(id, family))
 	if !last {
-		if cell.KindOf(err) == cell.Conflict { // something was forked from it
+		if cell.KindOf(err) == cell.Conflict { // a fork parent lives in it
 			return nil
 		}
 		return err

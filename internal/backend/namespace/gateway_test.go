@@ -32,8 +32,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// lend begins the policy of a cell whose keeper lends its link, and sockets
-// inside, to whoever listens at the path that follows.
+// lend is the prefix of a policy that makes the keeper lend the link, and sockets
+// inside, to the listener at the path that follows.
 const lend = "lend "
 
 // lender is a gateway that is in another process.
@@ -139,7 +139,7 @@ func lent(t testing.TB, driver string) gatewaytest.Site {
 	return site
 }
 
-// lentCell is a cell whose sockets are used here.
+// lentCell is a cell with sockets that this process uses.
 type lentCell struct {
 	mu sync.Mutex // guards c
 	c  *reexec.Conn

@@ -8,23 +8,23 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// forkIdentity is the file system of the files by which a fork's machine is known, as the
-// keeper writes to it. What the fork sees of it are read-only mounts of each file.
+// forkIdentity is the file system with a fork's hostname, hosts and machine-id files, writable
+// by the keeper. The fork has read-only mounts of each file.
 type forkIdentity struct{ mounts *linux.StoredMounts }
 
-// drop takes it away from the keeper; the fork's mounts stay.
+// drop releases the keeper's reference. The fork's mounts stay.
 func (i *forkIdentity) drop() {
 	if i != nil {
 		i.mounts.Drop()
 	}
 }
 
-// write writes the files that are others than before.
+// write writes the files that a change of the hostname changes.
 func (i *forkIdentity) write(id cell.ID, before, hostname string) error {
 	return identify(func(name, text string) error { return i.mounts.Write(0, name, text, 0o444) }, id, before, hostname)
 }
 
-// store is where this keeper keeps mounts; it is made when it is first needed.
+// store returns the keeper's mount store, created on first use.
 func (d *Driver) store() (*linux.MountStore, error) {
 	d.storing.Lock()
 	defer d.storing.Unlock()
@@ -51,7 +51,7 @@ func (d *Driver) KeepMounts(mounts []*os.File) (paths []string, drop func(), err
 	return paths, kept.Drop, nil
 }
 
-// identityMounts makes the identity of a fork, and returns the mounts that it sees.
+// identityMounts creates a fork's identity and returns the mounts for the fork.
 func (c *liveCell) identityMounts() (list []*os.File, err error) {
 	fs, err := linux.TmpFS([2]string{"size", "64k"}, [2]string{"mode", "0755"})
 	if err != nil {
@@ -86,8 +86,8 @@ func (c *liveCell) identityMounts() (list []*os.File, err error) {
 	return list, nil
 }
 
-// identify writes the files by which a fork's machine is known, those that are
-// others than before.
+// identify writes the identity files. If before is not "", it writes only those that differ
+// from before.
 func identify(write func(name, text string) error, id cell.ID, before, hostname string) error {
 	old := idFiles(id, before)
 	for i, f := range idFiles(id, hostname) {

@@ -10,10 +10,9 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// StartInterpreter implements keeper.Interpreting. An interpreter is a command
-// like any other: its namespaces, its filter, no capability but those that the
-// cell's user has. The filter lets it fork itself, which fails all the same as
-// long as the limit of user namespaces is 0.
+// StartInterpreter implements keeper.Interpreting. An interpreter has the namespaces and
+// capabilities of a command. Its filter allows it to fork itself, which still fails while the
+// limit of user namespaces is 0.
 func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
 	c, err := d.cell(id)
 	if err != nil {
@@ -33,7 +32,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 		return err
 	}
 	i.Process, i.Layer = started.Process, c.w.Spec.Layer
-	c.prog = &twig{proc: started.Process.(*process).child, conn: i.Conn, given: given}
+	c.prog = &forkChild{proc: started.Process.(*process).child, conn: i.Conn, given: given}
 	return nil
 }
 

@@ -10,38 +10,36 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// A Jail is what a program keeps of the stage that it is started on. It has a root of
-// its own, which can't be written to and has /proc and what See names, and a network
-// of its own, which leads nowhere. It never has other capabilities than Caps, nor
-// gets any by executing something, and a filter of system calls. It stays in the
-// cell's cgroups and other namespaces, and has the files that it was given.
+// A Jail confines a program that is started on a stage. It has a read-only root with /proc and
+// the directories in See, and an empty network namespace. It has at most the capabilities in
+// Caps, gains none by execve, and has a seccomp filter. It stays in the cell's cgroups and
+// other namespaces, and keeps the files it was given.
 //
-// Who is in a jail can't look into another's processes: the cell's first process
-// shows nothing of itself, and the kernel lets nobody look into who has more
-// capabilities. The keeper, which has all of the family's user namespace, can.
+// A process in a jail cannot inspect others: the cell's first process is not dumpable, and the
+// kernel refuses access to processes with more capabilities. The keeper, with all capabilities
+// in the family's user namespace, can inspect it.
 type Jail struct {
-	// Caps are capabilities of the family's user namespace, a bit each.
+	// Caps is a bit set of capabilities in the family's user namespace.
 	Caps uint64
-	// See are directories of the stage.
+	// See lists directories of the stage.
 	See []string
-	// Links are symlinks in its root, by their paths.
+	// Links maps the paths of symlinks in the jail's root to their targets.
 	Links map[string]string
-	// Refuse are system calls that it is refused (EPERM) beside those of a cell's
-	// commands, and beside those that no jail has.
+	// Refuse lists further system calls to refuse with EPERM.
 	Refuse []string
-	// Taken says that its memory may be taken while it runs (package vmm/ram).
+	// Taken allows taking its memory while it runs (package vmm/ram).
 	Taken bool
-	// Slack is how late its timers may be; 0 is the kernel's default.
+	// Slack is the timer slack; 0 is the kernel's default.
 	Slack time.Duration
 }
 
-// inNoJail are the calls that nobody in a jail makes: connections are what it was
-// given, and other processes nothing to it.
+// inNoJail lists the system calls that every jail refuses: new connections, new processes, and
+// access to other processes.
 var inNoJail = strings.Fields("socket bind listen accept accept4 connect fork vfork execve " +
 	"kill tkill pidfd_open pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo " +
 	"shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open mq_unlink")
 
-// filter is the jail's, made once for all who are refused the same.
+// filter returns the jail's seccomp filter, cached per set of refused calls.
 func (d *Driver) filter(j *Jail) (*linux.SeccompProgram, error) {
 	key := fmt.Sprint(j.Taken, j.Refuse)
 	d.mu.Lock()
@@ -64,8 +62,7 @@ func (d *Driver) filter(j *Jail) (*linux.SeccompProgram, error) {
 	return p, nil
 }
 
-// enclose makes the jail around who is on the stage. /tmp is covered by the new root
-// while that is built.
+// enclose adds the setup of the jail to s. The new root covers /tmp while it is built.
 func (j *Jail) enclose(s *linux.Script) {
 	s.Call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWNS|unix.CLONE_NEWNET)
 	s.Mount("tmpfs", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k")
@@ -88,13 +85,13 @@ func (j *Jail) enclose(s *linux.Script) {
 	}
 	remount(s, "/tmp/proc", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC)
 	s.Call("chdir", unix.SYS_CHDIR, "/tmp")
-	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", ".") // the old root lies above the new one then
+	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", ".") // the old root is now mounted over the new one
 	s.Call("umount the old root", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
 	s.Call("chdir", unix.SYS_CHDIR, "/")
 	remount(s, "/", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC)
 }
 
-// shed takes from the process what it doesn't keep, for good.
+// shed drops capabilities for good and installs the filter.
 func (j *Jail) shed(s *linux.Script, caps uint64, lastCap int, filter *linux.SeccompProgram) {
 	s.KeepCaps(caps, lastCap)
 	s.NoNewPrivs()

@@ -13,7 +13,7 @@ import (
 )
 
 // lie begins the set-up of an interpreter whose own end lies: what is named
-// CHILD runs in a fork before it says that it is one, TRUNK in the trunk after
+// CHILD runs in a fork before it says that it is one, TRUNK in the fork parent after
 // each fork. Descriptors from 900 on are neither told of nor closed.
 const lie = `
 import array, ctypes, gc, mmap, os, signal, socket, struct, sys, time
@@ -56,7 +56,7 @@ def high(s, fd):
 // becomes a cell.
 func refuses(t *testing.T, setup, why string) {
 	t.Helper()
-	g := newGarden(t, lie+setup)
+	g := newForkBed(t, lie+setup)
 	if _, err := g.warm.Seal(t.Context()); err != nil {
 		if cell.KindOf(err) == cell.Internal || !strings.Contains(err.Error(), why) {
 			t.Errorf("it was not sealed, but because %v, not %q", err, why)
@@ -73,7 +73,7 @@ func refuses(t *testing.T, setup, why string) {
 	}
 }
 
-// What a fork still has of its trunk is found by looking at it, wherever its own
+// What a fork still has of its parent is found by looking at it, wherever its own
 // end has put it.
 func TestD34aLiarsKeepNothing(t *testing.T) {
 	for name, x := range map[string][2]string{
@@ -149,7 +149,7 @@ func TestD38NobodyStaysBesideATrunk(t *testing.T) {
 		"lies":    lie + "import subprocess\np = subprocess.Popen(['sleep', '60'])",
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGarden(t, setup)
+			g := newForkBed(t, setup)
 			if _, err := g.warm.Seal(t.Context()); cell.KindOf(err) != cell.Unsupported || !strings.Contains(err.Error(), "processes of it are alive") {
 				t.Errorf("it was sealed: %v", err)
 			}
@@ -164,7 +164,7 @@ func TestD38ATrunkDoesNotReachItsForks(t *testing.T) {
 		"by a descriptor": "high(os.open('/proc', os.O_RDONLY), 900)\nfind = lambda: '/proc/self/fd/900' if os.path.exists('/proc/self') else None",
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGarden(t, lie+find+`
+			g := newForkBed(t, lie+find+`
 def reach(*_):
     try:
         d = os.open('/proc', os.O_RDONLY)
@@ -198,10 +198,10 @@ signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 	}
 }
 
-// The trunk of a branch can't be woken by what its code has wound up before, at
+// The fork parent of a branch can't be woken by what its code has wound up before, at
 // whatever depth.
 func TestD40ATrunkStaysStill(t *testing.T) {
-	g := newGarden(t, "")
+	g := newForkBed(t, "")
 	wind := lie + `
 def woken(*_):
     for p in os.listdir('/proc'):
@@ -234,10 +234,10 @@ OPS['release'] = release
 	}
 }
 
-// What a trunk makes beside the forks that were asked for does not live: in
-// namespaces of its own, with all capabilities there, or in its trunk's.
+// What a fork parent makes beside the forks that were asked for does not live: in
+// namespaces of its own, with all capabilities there, or in its parent's.
 func TestD38ATrunkHasNoOtherForks(t *testing.T) {
-	g := newGarden(t, lie+`
+	g := newForkBed(t, lie+`
 def again(req, files, was=OPS['fork']):
     r = was(req, files)
     if r is not None:
@@ -255,10 +255,10 @@ OPS['fork'], more = again, []
 	f := g.fork()
 	status, err := os.ReadFile(procPath(g.interpreterOf(f), "status"))
 	g.must(err)
-	trunk := linux.StatusField(status, "PPid")
+	forkParent := linux.StatusField(status, "PPid")
 	var list []string
 	for range 100 {
-		b, err := os.ReadFile("/proc/" + trunk + "/task/" + trunk + "/children")
+		b, err := os.ReadFile("/proc/" + forkParent + "/task/" + forkParent + "/children")
 		g.must(err)
 		if list = strings.Fields(string(b)); len(list) == 1 {
 			return
@@ -268,7 +268,7 @@ OPS['fork'], more = again, []
 	t.Errorf("one fork was asked for, and there are %d", len(list))
 }
 
-// What a fork gives up before it waits for its identity is seen, and nobody else
+// What a fork gives up before it waits for its identity is seen, and no other process
 // has it.
 func TestD34aLiarsGiveUpTheirRights(t *testing.T) {
 	refuses(t, `
@@ -292,7 +292,7 @@ OPS['settle'] = settle
 // What does not let go of files that it writes to is refused, and they are named;
 // what it has let go of is not.
 func TestOpenFilesAreNamed(t *testing.T) {
-	g := newGarden(t, lie+`
+	g := newForkBed(t, lie+`
 def some(was=G['descriptors']): return [o for o in was() if o.fd < 900]
 G['descriptors'] = some
 good = open("held", "w")

@@ -10,18 +10,18 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// link is the way from a cell's interface to its gateway. It vanishes with the
-// cell's network namespace, or when the gateway closes its end.
+// link connects a cell's interface to its gateway. It vanishes with the cell's network
+// namespace, or when the gateway closes its end.
 type link struct {
 	cell.NetworkLink
-	file    *os.File // until it is the gateway's
-	machine *os.File // of a socket: the end of the virtual machine in the cell, for each that is booted
+	file    *os.File // nil once the gateway has it
+	machine *os.File // kind socket: the virtual machine's end, used by each machine booted in the cell
 	witness keeper.Network
-	six     bool // IPv6 works on it
+	six     bool // IPv6 works
 }
 
-// connect gives the cell its interface: what the backend above asks for, or else
-// a TUN where one can be made, or a veth pair.
+// connect creates the cell's interface: the kind that the backend above demands, or else a TUN
+// device, or else a veth pair.
 func (c *liveCell) connect(files []*os.File) (*link, error) {
 	switch c.w.Link {
 	case "socket":
@@ -60,8 +60,8 @@ func noLink(noTun, noVeth error) error {
 	return cell.Errorf(cell.Unsupported, "namespace.Create", linkHint, "cannot connect a cell to a gateway: no TUN (%w), no veth pair (%w)", noTun, noVeth)
 }
 
-// linkHint is the remedy where a cell can't be connected.
-const linkHint = "load a module: sudo modprobe tun (and let everybody open it: sudo chmod 0666 /dev/net/tun), or sudo modprobe veth"
+// linkHint is the remedy if no link can be created.
+const linkHint = "load a module: sudo modprobe tun (and make it accessible: sudo chmod 0666 /dev/net/tun), or sudo modprobe veth"
 
 func (c *liveCell) tun(path string) (*link, error) {
 	l := &link{NetworkLink: cell.DefaultLink()}
@@ -101,7 +101,7 @@ func (c *liveCell) veth() (*link, error) {
 		if err := n.Send(); err != nil {
 			return err
 		}
-		l.file, err = linux.OpenPacket(far) // from here on it holds the namespace
+		l.file, err = linux.OpenPacket(far) // it keeps the namespace alive
 		return err
 	})
 	if err == nil {
@@ -119,15 +119,14 @@ func (c *liveCell) veth() (*link, error) {
 	return l, nil
 }
 
-// configure makes the interface the link, from a thread in the cell's namespace.
+// configure configures the interface, from a thread in the cell's namespace.
 func (l *link) configure() (err error) {
 	l.six, err = linux.ConfigureLink(l.NetworkLink)
 	return err
 }
 
-// newSocket is the link of a cell whose network is a virtual machine's: its own
-// namespace has nothing but loopback, and the machine is told to make itself an
-// interface of the other end.
+// newSocket returns the link of a cell whose network is a virtual machine's. The cell's own
+// namespace has only loopback; the machine makes an interface of the other end.
 func newSocket() (*link, error) {
 	l := &link{NetworkLink: cell.DefaultLink(), six: true}
 	l.Kind = "socket"
@@ -161,9 +160,8 @@ func (d *Driver) Witness(id cell.ID, n keeper.Network) {
 	}
 }
 
-// tunNode returns a file from which keepers can make TUNs that could not open
-// the host's device, nil where there is none or none is needed. Whoever gets it
-// closes it.
+// tunNode returns a file from which keepers that cannot open the host's device can make TUN
+// devices. It is nil if there is none or none is needed. The caller closes it.
 func (b *Backend) tunNode() *os.File {
 	if !b.root {
 		return nil
@@ -173,7 +171,7 @@ func (b *Backend) tunNode() *os.File {
 	if b.tun == nil {
 		f, err := linux.TunNode()
 		if err != nil {
-			return nil // the keeper will say what it lacks
+			return nil // the keeper reports what is missing
 		}
 		b.tun = f
 	}

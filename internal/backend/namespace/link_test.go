@@ -131,7 +131,7 @@ func (n trial) Seen() []bool { return make([]bool, n) }
 
 func (trial) End() {}
 
-// talking runs a script in a cell whose gateway is a mirror, and returns what
+// talking runs a script in a cell with a gateway that mirrors, and returns what
 // it printed.
 func talking(t *testing.T, b *Backend, i backend.Instance, script string) string {
 	t.Helper()
@@ -159,7 +159,7 @@ func talking(t *testing.T, b *Backend, i backend.Instance, script string) string
 	return string(said)
 }
 
-// mirrored makes a cell whose packets come back.
+// mirrored makes a cell that gets its own packets back.
 func mirrored(t *testing.T, driver string) (*Backend, backend.Instance) {
 	t.Helper()
 	cfg := config(t)

@@ -5,18 +5,16 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// List reads the cell's own /proc, which shows its processes with their
-// numbers inside. The first process is not one of the cell's, and what has
-// ended and waits to be reaped is none any more. In a fork the first process is
-// the interpreter; a sealed cell has its interpreter alone, whatever was forked
-// from that.
+// List reads the cell's own /proc, with the PIDs inside. It leaves out the first process,
+// except in a fork, where that is the interpreter, and leaves out zombies. A sealed cell has
+// only its interpreter; forks of that are not listed.
 func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return nil, err
 	}
 	var list []cell.ProcessInfo
-	if c.isSealed() { // whose /proc is covered
+	if c.isSealed() { // its /proc is covered
 		p, err := linux.ReadProcess(c.prog.proc.PID)
 		switch {
 		case linux.IsGone(err):
@@ -29,7 +27,7 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 		return list, nil
 	}
 	all, err := linux.Processes(procPath(c.init.PID, "root/proc"))
-	if err != nil && !linux.IsGone(err) { // with the first process all others end
+	if err != nil && !linux.IsGone(err) { // all processes end with the first
 		return nil, err
 	}
 	for _, p := range all {

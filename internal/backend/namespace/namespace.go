@@ -30,13 +30,13 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Name is the backend's word.
+// Name is the name of the backend.
 const Name = "namespace"
 
-// IDRange is how many users a cell has when pando runs as root.
+// IDRange is the number of user IDs in a cell if pando runs as root.
 const IDRange = 65536
 
-// Config says where a Backend works.
+// Config configures a Backend.
 type Config struct {
 	Keepers      string // directory of sockets and locks
 	Scratch      string // empty directory, covered by mount points in private namespaces
@@ -46,41 +46,41 @@ type Config struct {
 	Above        *Above // nil: commands run on the host's kernel
 }
 
-// Above is what a backend adds whose cells are those of this one, with a kernel
-// of their own in them (see Stage). Its driver wraps Driver, and unpacks Inner.
+// Above configures a backend whose cells run their own kernel inside cells of this backend (see
+// Stage). Its driver wraps Driver, and unpacks Inner.
 type Above struct {
-	Backend   string   // its word
-	Isolation []string // what it puts between commands and the cell, for the assurance
+	Backend   string   // backend name
+	Isolation []string // further isolation between commands and the cell, for the assurance
 	PIDs      func(asked int64) (cgroup int64)
-	// Memory is what a cell may take of the host, in bytes, whose own kernel sees to it
-	// that its commands take no more than was asked for. nil: that is the cgroup's.
+	// Memory returns the memory limit of the cgroup, in bytes, if the cell's own kernel limits
+	// its commands. nil: the cgroup limits them.
 	Memory func(asked int64) (cgroup int64)
-	UserNS int    // how many user namespaces it makes in one cell
-	Link   string // how a cell that talks is connected, and not otherwise: "veth", "socket"; "": by what there is
-	// Open says what its driver gets for a cell.
+	UserNS int    // number of user namespaces that it makes in one cell
+	Link   string // required kind of link: "veth" or "socket"; "" is any
+	// Open returns what the driver gets for a cell.
 	Open func(spec *cell.Spec) (Opened, error)
 }
 
-// Opened is what a driver that wraps Driver gets for a cell, before all else.
+// Opened is what a driver that wraps Driver gets for a cell.
 type Opened struct {
-	Files []*os.File      // closed when they are sent
-	More  json.RawMessage // its own
-	// Isolation is what this cell has beside Above.Isolation.
+	Files []*os.File      // closed after they are sent
+	More  json.RawMessage // defined by the driver
+	// Isolation is the cell's isolation beside Above.Isolation.
 	Isolation []string
-	Warm      *cell.Warmth // of the interpreter that the cell has from the beginning
+	Warm      *cell.Warmth // of the interpreter that the cell has from the start
 }
 
-// Inner is how a cell reaches a driver that wraps Driver: what it wraps gets Wire,
-// and the files after the first Files.
+// Inner is the request to a driver that wraps Driver. The wrapped driver gets Wire and the
+// files after the first Files.
 type Inner struct {
 	Wire  json.RawMessage `json:"wire"`
 	Spec  cell.Spec       `json:"spec"`
-	Talks bool            `json:"talks,omitempty"` // it gets an interface
+	Talks bool            `json:"talks,omitempty"` // the cell gets an interface
 	Files int             `json:"files"`
 	More  json.RawMessage `json:"more,omitempty"`
 }
 
-// name is the backend's word.
+// name returns the backend's name.
 func (c *Config) name() string {
 	if c.Above != nil {
 		return c.Above.Backend
@@ -95,13 +95,13 @@ type Backend struct {
 	host    *kept.Host
 	cgroups *linux.Cgroups
 	noCg    string // why there are no cgroups
-	// landlock: the kernel has it.
+	// landlock reports whether the kernel has Landlock.
 	landlock bool
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ns      *linux.MountNS
 	keepers *os.File
-	tun     *os.File // made on first use, see tunNode
+	tun     *os.File // created on first use, see tunNode
 }
 
 // New returns the backend. It starts nothing.
@@ -123,10 +123,10 @@ func New(cfg Config) *Backend {
 // Name implements backend.Backend.
 func (b *Backend) Name() string { return b.cfg.name() }
 
-// Warm starts a keeper ahead.
+// Warm starts a spare keeper.
 func (b *Backend) Warm() { b.host.Fill() }
 
-// Close lets go of everything; cells live on.
+// Close releases all resources. Cells live on.
 func (b *Backend) Close() {
 	b.host.Close()
 	b.mu.Lock()
@@ -146,7 +146,7 @@ func (b *Backend) Close() {
 	b.pruneCgroups()
 }
 
-// pruneCgroups removes the installation's directories, unless cells live on.
+// pruneCgroups removes the installation's cgroups, unless cells live on.
 func (b *Backend) pruneCgroups() {
 	if b.cgroups == nil {
 		return
@@ -154,16 +154,16 @@ func (b *Backend) pruneCgroups() {
 	if g, err := b.cgroups.Attach(keepersName); err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), pruneGrace)
 		defer cancel()
-		g.Remove(ctx) // a Conflict when a keeper lives
+		g.Remove(ctx) // fails with Conflict while a keeper lives
 	}
 	b.cgroups.Prune()
 }
 
-// pruneGrace is how long keepers that were sent away may take to be gone.
+// pruneGrace is the time limit for dismissed keepers to end.
 const pruneGrace = 500 * time.Millisecond
 
-// keeperAttr clones a keeper into a user namespace: as root with a range of
-// ids that are nobody on the host, else with the caller's own id alone.
+// keeperAttr returns the attributes to clone a keeper into a user namespace. As root the keeper
+// has a range of IDs that no user of the host has, else only the caller's own ID.
 func (b *Backend) keeperAttr() (*syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, Setsid: true}
 	if f := b.keepersCgroup(); f != nil {
@@ -183,13 +183,13 @@ func (b *Backend) keeperAttr() (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-// keepersName is the cgroup that all keepers live in, beside those of their
-// cells: what ends the daemon's cgroup doesn't reach it, and (on v2) a keeper
-// may move what it forks from there into its cells'.
+// keepersName is the cgroup of all keepers, beside those of their cells. The end of the
+// daemon's cgroup does not end them. On v2 a keeper may move its children from there into its
+// cells' cgroups.
 const keepersName = "keepers"
 
-// keepersCgroup returns the directory for CLONE_INTO_CGROUP, nil where there
-// is none; then keepers stay with the daemon.
+// keepersCgroup returns the directory for CLONE_INTO_CGROUP. It is nil without cgroups; then
+// keepers stay in the daemon's.
 func (b *Backend) keepersCgroup() *os.File {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +200,7 @@ func (b *Backend) keepersCgroup() *os.File {
 		if !linux.Gone(b.keepers) {
 			return b.keepers
 		}
-		b.keepers.Close() // it was empty, and somebody tidied up
+		b.keepers.Close() // it was empty and was removed
 		b.keepers = nil
 	}
 	g, _, err := b.cgroups.Create(keepersName, linux.CgroupLimits{})
@@ -231,12 +231,12 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 	if err != nil {
 		return nil, err
 	}
-	b.dress(i)
+	b.attachHooks(i)
 	return i, nil
 }
 
-// dress adds what this backend knows of an instance.
-func (b *Backend) dress(i *kept.Instance) {
+// attachHooks sets the functions of an instance that this backend implements.
+func (b *Backend) attachHooks(i *kept.Instance) {
 	i.Refine = confine.Refine
 	i.Forks = b
 	i.AfterRemove = func(ctx context.Context, last bool) error { return b.dropCgroups(ctx, i.Cell, i.Family, last) }
@@ -245,9 +245,8 @@ func (b *Backend) dress(i *kept.Instance) {
 // Living implements backend.Backend.
 func (b *Backend) Living(ctx context.Context) ([]cell.Held, error) { return b.host.Living(ctx) }
 
-// Leftovers implements backend.Backend: locks, sockets and cgroups of keepers
-// that are gone. Mounts, namespaces and processes can't be left over: they
-// end with the keeper.
+// Leftovers implements backend.Backend. It removes locks, sockets and cgroups of keepers that
+// have ended. Mounts, namespaces and processes end with their keeper.
 func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 	found, err := b.host.Leftovers(dry)
 	if err != nil {
@@ -261,8 +260,8 @@ func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 		return found, err
 	}
 	for _, n := range names {
-		// Those of a fork stay as long as its family: somebody may be about to
-		// make it, or a trunk lives on in it.
+		// A fork's cgroup stays while its family lives: the fork may be about to start, or a
+		// fork parent may live in it.
 		if _, family := cgroupOf(n); n == keepersName || b.host.Alive(family) {
 			continue
 		}
@@ -282,7 +281,7 @@ func (b *Backend) dropCgroup(ctx context.Context, name string) error {
 	}
 	g, err := b.cgroups.Attach(name)
 	if err != nil || g == nil {
-		return nil // never made, or gone
+		return nil // never made, or removed
 	}
 	return g.Remove(ctx)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/volume"
 )
 
-// Probe implements backend.Backend. It clones a keeper to see that user
-// namespaces work, and asks the kernel for the rest.
+// Probe implements backend.Backend. It clones a keeper to test user namespaces, and asks the
+// kernel about the rest.
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	caps := backend.Caps{
 		Memory: "backend namespace keeps files in checkpoints, not memory",
@@ -49,13 +49,13 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	return caps, nil
 }
 
-// Link implements backend.Connector. It tries what the keeper of a cell tries.
+// Link implements backend.Connector. It tries the same kinds of link as the keeper of a cell.
 func (b *Backend) Link(ctx context.Context) (string, error) {
 	only := ""
 	if b.cfg.Above != nil {
 		only = b.cfg.Above.Link
 	}
-	if only == "socket" { // which needs nothing of the host
+	if only == "socket" { // needs nothing of the host
 		return only, nil
 	}
 	node := b.tunNode()
@@ -74,8 +74,8 @@ func (b *Backend) Link(ctx context.Context) (string, error) {
 	return "", noLink(noTun, noVeth)
 }
 
-// probeKeeper makes sure that a cloned process really got its capabilities:
-// where a security module forbids that, clone works and nothing else does.
+// probeKeeper verifies that a cloned process has capabilities. Some security modules allow
+// clone(2) and then withhold them.
 func (b *Backend) probeKeeper(pid int) error {
 	st, err := os.ReadFile(procPath(pid, "status"))
 	if err != nil {

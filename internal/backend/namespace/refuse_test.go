@@ -20,7 +20,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// lax names a driver whose commands have no filter of system calls.
+// lax names a driver without a seccomp filter for commands.
 const lax = "lax"
 
 func laxDriver() (keeper.Driver, error) {

@@ -15,18 +15,18 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// stage is covered by the new root while it is built. It exists on every
-// host, and what is below it has been opened before.
+// stage is where the new root is mounted while it is built. It exists on every host, and files
+// below it were opened before.
 const stage = "/usr"
 
-// devices are those of the host that a cell sees.
+// devices are the host's devices that a cell sees.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// cloneFlags are the namespaces of a cell; its user namespace is the keeper's.
+// cloneFlags are the namespaces of a cell. Its user namespace is the keeper's.
 const cloneFlags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET
 
-// firstProcess is the script of a cell's first process: it builds the root
-// file system around itself and becomes the program that waits.
+// firstProcess returns the script of a cell's first process. It builds the root file system and
+// executes the program that waits.
 func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File, filter *linux.SeccompProgram) *linux.Script {
 	s := &linux.Script{}
 	keep := append(append([]*os.File{program}, enter...), present(mounts)...)
@@ -57,7 +57,7 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	for i, m := range w.Spec.Mounts {
 		b.place(m, w.Mounts[i], mounts[i])
 	}
-	for _, m := range w.Spec.Mounts { // now that what lies below them has its mount point
+	for _, m := range w.Spec.Mounts { // after the mount points below them were made
 		if m.Kind == cell.Tmpfs && m.ReadOnly {
 			remount(s, m.Target, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 		}
@@ -72,7 +72,8 @@ func firstProcess(w *wire, mounts []*os.File, enter []*os.File, program *os.File
 	s.NoNewPrivs()
 	s.SetCaps(0)
 	s.IgnoreSIGCHLD()
-	// It only waits; but its processes see it, and it is no way round the filter.
+	// It only waits, but the cell's processes see it, and must not get round the filter through
+	// it.
 	address, _ := filter.Prog()
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 	s.ExecFD(int(program.Fd()), []string{"pando-init"}, nil)
@@ -88,14 +89,14 @@ func present(files []*os.File) (out []*os.File) {
 	return out
 }
 
-// settings writes the sysctls that are the cell's own. /proc was mounted while
-// the host's was still visible: the kernel wants to see one that hides nothing.
+// settings writes the sysctls of the cell. /proc is mounted while the host's is still visible:
+// the kernel demands one that hides nothing.
 func settings(s *linux.Script, talks bool, users int) {
 	s.WriteFile("/proc/sys/user/max_user_namespaces", strconv.Itoa(users))
 	network(s, talks)
 }
 
-// network writes those of the cell's network namespace.
+// network writes the sysctls of the cell's network namespace.
 func network(s *linux.Script, talks bool) {
 	tryWrite(s, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
 	tryWrite(s, "/proc/sys/net/ipv4/ping_group_range", "0 0")
@@ -124,12 +125,12 @@ func dev(s *linux.Script) {
 	remount(s, "/dev", unix.MS_RDONLY|unix.MS_NOSUID)
 }
 
-// terminals mounts what makes a cell's own.
+// terminals mounts the cell's own devpts.
 func terminals(s *linux.Script) {
 	s.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 }
 
-// node shows a device of the host; a user namespace can't make its own.
+// node binds a device of the host. A user namespace cannot create device nodes.
 func node(s *linux.Script, name string) {
 	touch(s, "/dev/"+name)
 	s.Mount("/oldroot/dev/"+name, "/dev/"+name, "", unix.MS_BIND, "")
@@ -150,17 +151,16 @@ func tryWrite(s *linux.Script, p, text string) {
 	s.Try("close", unix.SYS_CLOSE, fd)
 }
 
-// A builder places the mounts of a spec. Below some of them (the cell's home,
-// its /tmp, its workspace) lies what the cell itself wrote when it ran before,
-// so every name is made in an opened directory that was reached without any
-// symlink: one that leads to /oldroot would reach the host.
+// A builder places the mounts of a spec. Below some of them (home, /tmp, workspace) are files
+// that the cell wrote in an earlier run. Every name is created in an opened directory that was
+// reached without symlinks, because a symlink to /oldroot would reach the host.
 type builder struct {
 	s    *linux.Script
-	made map[string]bool // directories that are there
-	full []string        // in a fork: what in memory has something in it that stays
+	made map[string]bool // directories that exist
+	full []string        // in a fork: mounts in memory with contents to keep
 }
 
-// dirs makes the directories that lead to target.
+// dirs creates the parent directories of target.
 func (b *builder) dirs(target string) {
 	for i, c := range target {
 		if c == '/' && i > 0 {
@@ -179,13 +179,13 @@ func (b *builder) dir(path string) {
 	})
 }
 
-// place makes one mount visible at its target.
+// place mounts m at its target.
 func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 	b.dirs(m.Target)
 	switch {
 	case m.Kind == cell.Link:
 		b.s.In(m.Target, func(dir linux.Slot, name string) {
-			b.s.Try("symlink "+m.Target, unix.SYS_SYMLINKAT, m.Source, dir, name) // something may be there already
+			b.s.Try("symlink "+m.Target, unix.SYS_SYMLINKAT, m.Source, dir, name) // it may exist already
 			at := b.s.Call("make the link "+m.Target, unix.SYS_OPENAT, dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			b.s.Call("close", unix.SYS_CLOSE, at)
 		})
@@ -217,9 +217,8 @@ func (b *builder) place(m cell.Mount, how mount, f *os.File) {
 	}
 }
 
-// protect makes what is at a place read-only, with all that is mounted below
-// it: a mount of it over itself. It must be there, and be reached without any
-// symlink.
+// protect makes a path and all mounts below it read-only, by a mount over itself. The path must
+// exist and contain no symlinks.
 func (b *builder) protect(target string) {
 	at := b.s.OpenPlain(target)
 	tree := b.s.Call("take "+target, unix.SYS_OPEN_TREE, at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
@@ -231,16 +230,15 @@ func (b *builder) protect(target string) {
 	b.s.Call("close", unix.SYS_CLOSE, at)
 }
 
-// madeInside reports whether a mount is made from nothing that would have to be
-// opened before.
+// madeInside reports whether a mount is created inside the cell, from no opened file.
 func madeInside(m cell.Mount) bool {
 	return m.Kind == cell.Link || m.Kind == cell.Tmpfs || m.Kind == cell.Protect
 }
 
-// An idFile is one of those by which a machine is known.
+// An idFile is a file that identifies a machine.
 type idFile struct{ path, text string }
 
-// idFiles are those of a cell.
+// idFiles returns the identity files of a cell.
 func idFiles(id cell.ID, hostname string) []idFile {
 	sum := sha256.Sum256([]byte("pando machine " + id))
 	return []idFile{
@@ -250,7 +248,7 @@ func idFiles(id cell.ID, hostname string) []idFile {
 	}
 }
 
-// identity gives the cell a name and a machine-id of its own.
+// identity sets the cell's hostname and machine ID.
 func identity(s *linux.Script, spec cell.Spec) {
 	name := []byte(spec.Hostname)
 	s.Call("sethostname", unix.SYS_SETHOSTNAME, name, len(name))
@@ -262,13 +260,13 @@ func identity(s *linux.Script, spec cell.Spec) {
 		b := []byte(f.text)
 		s.Call("write "+at, unix.SYS_WRITE, fd, b, len(b))
 		s.Call("close", unix.SYS_CLOSE, fd)
-		// Where the image has no such file, there is nothing to replace.
+		// Without such a file in the image there is nothing to replace.
 		s.Try("show "+f.path, unix.SYS_MOUNT, at, f.path, nil, unix.MS_BIND, nil)
 		s.Try("protect "+f.path, unix.SYS_MOUNT, nil, f.path, nil, unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, nil)
 	}
 }
 
-// isDir reports whether what a mount shows is a directory.
+// isDir reports whether the source of a mount is a directory.
 func isDir(m cell.Mount) bool {
 	if m.Kind != cell.Bind {
 		return true

@@ -23,7 +23,7 @@ import (
 )
 
 // interpreterOf finds the host's number of a cell's interpreter.
-func (g *garden) interpreterOf(w backend.Warmer) int {
+func (g *forkBed) interpreterOf(w backend.Warmer) int {
 	g.Helper()
 	mark := "os.stat('/proc/self/ns/pid').st_ino"
 	inode := g.says(w, "import os; "+mark)
@@ -43,11 +43,11 @@ func (g *garden) interpreterOf(w backend.Warmer) int {
 	return 0
 }
 
-// Two forks of one trunk share no namespace, no writable file, no memory, no
+// Two forks of one parent share no namespace, no writable file, no memory, no
 // abstract socket, no System V memory, no terminal; neither sees, signals, traces
 // or reads the other or what they were forked from.
 func TestD34SiblingsShareNothing(t *testing.T) {
-	g := newGarden(t, `import os, socket, ctypes, mmap, signal, glob
+	g := newForkBed(t, `import os, socket, ctypes, mmap, signal, glob
 secret = "of the trunk"
 def tries(f):
     try:
@@ -85,7 +85,7 @@ assert id >= 0`)
 			t.Errorf("%s is %s, want %s", code, got, want)
 		}
 	}
-	// No open file, and no page, is the other's or the trunk's.
+	// No open file, and no page, is the other's or the parent's.
 	for _, other := range []int{pb, 0} {
 		if other == 0 {
 			st, _ := os.ReadFile(procPath(pa, "status"))
@@ -114,7 +114,7 @@ assert id >= 0`)
 // A signal to a process group goes round pid namespaces: a fork is in none but
 // its own, and so is a source that goes on.
 func TestD34SignalsToAGroupStayInside(t *testing.T) {
-	g := newGarden(t, "import os, signal")
+	g := newForkBed(t, "import os, signal")
 	g.seal()
 	a, b := g.fork(), g.fork()
 	g.says(a, "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
@@ -127,9 +127,9 @@ func TestD34SignalsToAGroupStayInside(t *testing.T) {
 	g.says(g.fork(), "1")
 }
 
-// A terminal that the trunk had is not its forks'.
+// A terminal that the fork parent had is not its forks'.
 func TestD34ForksHaveNoTerminal(t *testing.T) {
-	g := newGarden(t, "import os\npair = os.openpty()\nos.close(os.open(os.ttyname(pair[1]), os.O_RDWR))\nos.close(os.open('/dev/tty', os.O_RDWR))")
+	g := newForkBed(t, "import os\npair = os.openpty()\nos.close(os.open(os.ttyname(pair[1]), os.O_RDWR))\nos.close(os.open('/dev/tty', os.O_RDWR))")
 	g.seal()
 	if got := g.says(g.fork(), `try:
     r = os.open('/dev/tty', os.O_RDWR)
@@ -143,7 +143,7 @@ r`); got != "'No such device or address'" {
 // After many forks have written everywhere, what they were forked from is as it
 // was: every file, and everything that it remembers.
 func TestD34TheTrunkIsAsItWas(t *testing.T) {
-	g := newGarden(t, `import os, hashlib, sys
+	g := newForkBed(t, `import os, hashlib, sys
 data = bytearray(os.urandom(1 << 16))
 table = {i: str(i) for i in range(500)}
 for n in range(5):
@@ -218,7 +218,7 @@ func folders(t *testing.T, dirs ...string) string {
 // A fork that ends, by itself or by its limits, ends alone, and it is told of
 // what; its files stay.
 func TestC26ForksEndAlone(t *testing.T) {
-	g := newGarden(t, "import os, ctypes, signal")
+	g := newForkBed(t, "import os, ctypes, signal")
 	g.seal()
 	other := g.fork()
 	limited := g.b.cgroups != nil
@@ -297,7 +297,7 @@ n < 200`)
 
 // When a keeper is killed nothing of its family lives on, however deep.
 func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
-	g := newGarden(t, "import os")
+	g := newForkBed(t, "import os")
 	var all []int
 	w, spec := g.warm, g.spec
 	for range 3 {
@@ -339,7 +339,7 @@ func TestForksLeaveNothing(t *testing.T) {
 	if os.Getenv("E2E_SOAK") != "" {
 		rounds = 1000
 	}
-	g := newGarden(t, "import os")
+	g := newForkBed(t, "import os")
 	g.seal()
 	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
 	g.must(err)
@@ -421,10 +421,10 @@ func sameFile(a, fa, b, fb int) bool {
 	return e != 0 || r == 0 // what can't be compared is taken for the same
 }
 
-// Of what a trunk could write, its forks see nothing that can be written: at each
+// Of what a fork parent could write, its forks see nothing that can be written: at each
 // place one mount can, which is their own, over one that can't.
 func TestD34WhatTheTrunkWroteIsReadOnly(t *testing.T) {
-	g := newGarden(t, "import os\nopen('/dev/shm/m', 'w').write('trunk')")
+	g := newForkBed(t, "import os\nopen('/dev/shm/m', 'w').write('trunk')")
 	g.seal()
 	pid := g.interpreterOf(g.fork())
 	b, err := os.ReadFile(procPath(pid, "mountinfo"))

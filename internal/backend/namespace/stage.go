@@ -14,31 +14,28 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// A Stage is a place beside a cell, for what runs the cell's commands instead of
-// the host's kernel: a mount namespace of its own, in which the cell's root is
-// StageRoot. Who works there is in all other namespaces and in the cgroups of the
-// cell, has all capabilities of the family's user namespace unless it is in a Jail, and
-// ends with the cell. The cell's commands see nothing of it.
+// A Stage is a mount namespace beside a cell, for the programs that run the cell's commands on
+// another kernel than the host's. It has the cell's root at StageRoot. Its processes are in the
+// cell's other namespaces and cgroups, have all capabilities of the family's user namespace
+// unless they are in a Jail, and end with the cell. The cell's commands do not see it.
 type Stage struct {
 	c     *liveCell
-	mount *os.File // its mount namespace
-	root  *os.File // its topmost directory, as a path (O_PATH)
+	mount *os.File // mount namespace
+	root  *os.File // root directory (O_PATH)
 }
 
-// StageRoot is where a cell's root lies on its stage; beside it are /proc, /dev,
-// an empty /tmp, and what Stage was given.
+// StageRoot is the path of a cell's root on its stage. Beside it are /proc, /dev, an empty
+// /tmp, and the Scene.
 const StageRoot = "/cell"
 
-// inEveryCell is a directory that every cell's root has, whatever its image: it is
-// covered by the stage while that is built.
+// inEveryCell is a directory that every cell's root has. The stage covers it while it is built.
 const inEveryCell = "/run"
 
-// A Scene is what lies on a stage, by absolute paths. The directories on the way are
-// made.
+// A Scene is the content of a stage, by absolute paths. Parent directories are created.
 type Scene struct {
 	Files map[string][]byte
-	// Moved are directories below the cell's root that are on the stage instead: by
-	// where they are there, where they were. An empty directory is left.
+	// Moved maps paths on the stage to directories below the cell's root that move there. An
+	// empty directory remains in the cell.
 	Moved map[string]string
 }
 
@@ -48,14 +45,14 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	way, err := c.entry()
-	defer way.close()
+	entry, err := c.entry()
+	defer entry.close()
 	if err != nil {
 		return nil, err
 	}
 	s := &linux.Script{Gated: true}
-	s.Stdio([3]*os.File{}, append([]*os.File{c.init.PIDFD}, way.tasks...)...)
-	for _, f := range way.tasks {
+	s.Stdio([3]*os.File{}, append([]*os.File{c.init.PIDFD}, entry.tasks...)...)
+	for _, f := range entry.tasks {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags())
@@ -100,7 +97,7 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	s.Gate()
 	s.Exit()
 	st := &Stage{c: c}
-	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: way.into, Gate: func(pid int) (err error) {
+	child, err := linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: entry.into, Gate: func(pid int) (err error) {
 		if st.mount, err = os.Open(procPath(pid, "ns/mnt")); err == nil {
 			st.root, err = os.OpenFile(procPath(pid, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		}
@@ -115,18 +112,17 @@ func (d *Driver) Stage(id cell.ID, scene Scene) (*Stage, error) {
 	return st, nil
 }
 
-// Place is what the battery of a command must know that is started on the stage.
+// Place returns what the canaries of a command on the stage must know.
 func (st *Stage) Place() confine.Place { return st.c.place(false) }
 
-// A Proof is what the gateway of a talking cell must have seen of a command's
-// canaries.
+// A Proof records what the gateway of a talking cell must see of a command's canaries.
 type Proof struct {
-	Attempts []confine.Attempt // what is to be tried
-	Skipped  []string          // what is not: the policy allows it
+	Attempts []confine.Attempt // accesses to try
+	Skipped  []string          // canaries that the policy allows
 	p        *proof
 }
 
-// Announce tells the cell's gateway what the canaries of a command will try.
+// Announce registers the coming canaries of a command with the cell's gateway.
 func (st *Stage) Announce() (*Proof, error) {
 	list, skipped, p, err := st.c.announce()
 	if err != nil {
@@ -135,8 +131,8 @@ func (st *Stage) Announce() (*Proof, error) {
 	return &Proof{list, skipped, p}, nil
 }
 
-// Complete waits until the gateway has seen all that was tried; Denied if it has
-// not.
+// Complete waits until the gateway has seen all canaries. It fails with Denied if one did not
+// arrive.
 func (p *Proof) Complete() error {
 	err := p.p.complete(0)
 	if u, ok := errors.AsType[*unseen](err); ok {
@@ -146,13 +142,13 @@ func (p *Proof) Complete() error {
 	return err
 }
 
-// End has the gateway forget them.
+// End makes the gateway forget the canaries.
 func (p *Proof) End() { p.p.end() }
 
-// Gone is closed when the cell's first process has ended, and all with it.
+// Gone is closed when the cell's first process has ended, and all others with it.
 func (st *Stage) Gone() <-chan struct{} { return st.c.gone }
 
-// above are the directories above p, the root left out, topmost first.
+// above returns the directories above p without the root, topmost first.
 func above(p string) (list []string) {
 	if p = path.Dir(p); p == "/" {
 		return nil
@@ -160,8 +156,8 @@ func above(p string) (list []string) {
 	return append(above(p), p)
 }
 
-// Open opens a program that lies on the stage. One that is opened elsewhere can be
-// started here, too, but does not find what it looks for beside itself.
+// Open opens a program on the stage. Start also runs programs that were opened elsewhere, but
+// those do not find files beside themselves.
 func (st *Stage) Open(p string) (*os.File, error) {
 	fd, err := unix.Openat2(int(st.root.Fd()), p, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if err != nil {
@@ -170,8 +166,8 @@ func (st *Stage) Open(p string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), p), nil
 }
 
-// Start runs program on the stage, in a jail or, if that is nil, with all that the
-// stage has. more are its descriptors from 3 on.
+// Start runs program on the stage, in jail j, or unconfined if j is nil. more become its
+// descriptors from 3 on.
 func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.File, more ...*os.File) (*linux.Child, error) {
 	c := st.c
 	var filter *linux.SeccompProgram
@@ -194,14 +190,14 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 		defer high[i].Close()
 	}
 	program, more = high[3], high[4:]
-	way, err := c.entry()
-	defer way.close()
+	entry, err := c.entry()
+	defer entry.close()
 	if err != nil {
 		return nil, err
 	}
 	s := &linux.Script{}
-	s.Stdio([3]*os.File(high[:3]), append(append([]*os.File{c.init.PIDFD, st.mount, program}, more...), way.tasks...)...)
-	for _, f := range way.tasks {
+	s.Stdio([3]*os.File(high[:3]), append(append([]*os.File{c.init.PIDFD, st.mount, program}, more...), entry.tasks...)...)
+	for _, f := range entry.tasks {
 		s.WriteTo("enter cgroup "+f.Name(), int(f.Fd()), "0")
 	}
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), c.joinFlags()&^unix.CLONE_NEWNS)
@@ -211,7 +207,7 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 		s.Slack = j.Slack
 		j.enclose(s)
 	}
-	s.CloseOthers(3, high[3:]...) // the files of the cell are above what more becomes
+	s.CloseOthers(3, high[3:]...) // the raised files are above the numbers that more gets
 	for i, f := range more {
 		s.Call("dup3", unix.SYS_DUP3, int(f.Fd()), 3+i, 0)
 	}
@@ -223,12 +219,11 @@ func (st *Stage) Start(j *Jail, program *os.File, args []string, stdio [3]*os.Fi
 		j.shed(s, c.capsOf(j.Caps), c.d.lastCap, filter)
 	}
 	s.ExecFD(int(program.Fd()), args, nil)
-	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: way.into, Share: true})
+	return linux.Spawn(s, linux.SpawnOptions{PIDNS: int(c.init.PIDFD.Fd()), CgroupFD: entry.into, Share: true})
 }
 
-// Net is where the machine on the stage sends its frames, and gets those for it, if
-// the cell is connected so: the cell's own, of which each machine gets a duplicate.
-// nil, if the cell talks to nobody.
+// Net returns the socket on which machines on the stage exchange frames. Each machine gets a
+// duplicate. It is nil if the cell has no such link.
 func (st *Stage) Net() *os.File {
 	if st.c.link == nil {
 		return nil
@@ -245,8 +240,8 @@ func (st *Stage) Dial(path string) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// Identify writes the files by which the cell's machine is known, for a name that it
-// gets after it was made, and before anything ran in it. It returns their paths in the cell.
+// Identify writes the identity files for a hostname that is set after the cell was made and
+// before anything ran. It returns their paths in the cell.
 func (st *Stage) Identify(hostname string) (paths []string, err error) {
 	for _, f := range idFiles(st.c.w.Spec.ID, hostname) {
 		at := path.Join(confine.CanaryDir, path.Base(f.path))
@@ -264,7 +259,7 @@ func (st *Stage) Identify(hostname string) (paths []string, err error) {
 	return paths, nil
 }
 
-// Close lets go of the stage. What runs there goes on.
+// Close releases the stage. Its programs continue.
 func (st *Stage) Close() error {
 	closeFiles([]*os.File{st.mount, st.root})
 	return nil

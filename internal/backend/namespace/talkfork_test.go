@@ -10,7 +10,7 @@ import (
 // A fork of a cell that talks has a link and a gateway of its own, goes by what it
 // was adopted with, and has proven that.
 func TestD34ForksTalkThroughTheirOwnGateway(t *testing.T) {
-	g := newGardenWith(t, "import os, socket", func(s *cell.Spec) { s.Network = allowing(t, "example.com") })
+	g := newForkBedWith(t, "import os, socket", func(s *cell.Spec) { s.Network = allowing(t, "example.com") })
 	g.seal()
 	spec := g.child()
 	spec.Network = allowing(t, "example.com")

@@ -16,18 +16,17 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// The source of a branch goes on in a fork of its process, and fork(2) hands on less
-// than all that the kernel holds for a process. The interpreter takes its file locks
-// and interval timers again, opens its files again at their offsets, and works in
-// the same directory; whether the locks are there is looked at from outside. What
-// can't be had again is found here, in what the kernel says of the process, and
-// refuses the branch by name.
+// The source of a branch continues in a fork of its process, and fork(2) does not copy all that
+// the kernel keeps for a process. The interpreter takes file locks and interval timers again,
+// reopens files at their offsets, and returns to its working directory; the locks are verified
+// from outside. Other state cannot be restored. This file finds it, and refuses the branch with
+// its name.
 
-// unkept makes sure that a fork of the interpreter, and a source that goes on, would
-// have all that the kernel holds for it. It returns what its descriptors are, and the
-// file locks of each. The caller looks at maps of memory with unkeptMemory.
+// unkept verifies that a fork of the interpreter, and the source that continues, would have all
+// state that the kernel keeps. It returns the link targets of the descriptors and the file
+// locks on each. The caller checks memory with unkeptMemory.
 func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][]string, err error) {
-	pid, goesOn := c.prog.proc.PID, kind == cell.Conflict
+	pid, keepsNamespace := c.prog.proc.PID, kind == cell.Conflict
 	files, err = openFiles(pid)
 	if err != nil {
 		return nil, nil, err
@@ -61,7 +60,7 @@ func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][
 			add("descriptor %d, which leads to %s instead of the interpreter's output", i, files[i])
 		}
 	}
-	if goesOn {
+	if keepsNamespace {
 		limits, _ := os.ReadFile(procPath(pid, "limits"))
 		if f := strings.Fields(afterLine(limits, "Max cpu time")); len(f) > 0 && f[0] != "unlimited" {
 			add("what it has used of its limit of CPU time (RLIMIT_CPU)")
@@ -87,7 +86,7 @@ func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][
 			switch {
 			case strings.HasPrefix(l, "LEASE"), strings.HasPrefix(l, "DELEG"):
 				add("its lease on %s", files[fd])
-			case goesOn && !c.owns(files[fd]):
+			case keepsNamespace && !c.owns(files[fd]):
 				outside = true
 			}
 			locks[fd] = append(locks[fd], l)
@@ -95,7 +94,7 @@ func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][
 		if outside {
 			add("its lock on %s, which is not a file of the cell alone", files[fd])
 		}
-		if goesOn && fd > interpreterFDs {
+		if keepsNamespace && fd > interpreterFDs {
 			if s := c.unkeptFile(fd, files[fd], info); s != "" {
 				add("%s", s)
 			}
@@ -104,11 +103,10 @@ func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][
 	return files, locks, obstructed(kind, interp.Obstacles{Unkept: lost})
 }
 
-// interpreterFDs is the last of the descriptors that are the interpreter's own.
+// interpreterFDs is the interpreter's highest own descriptor.
 const interpreterFDs = 3
 
-// unkeptFile says what a source that goes on would not have of one descriptor, ""
-// if it has all of it.
+// unkeptFile returns the state of a descriptor that the source would lose, or "".
 func (c *liveCell) unkeptFile(fd int, what string, info []byte) string {
 	pid := c.prog.proc.PID
 	var st, again unix.Stat_t
@@ -149,12 +147,12 @@ func (c *liveCell) unkeptFile(fd int, what string, info []byte) string {
 	return ""
 }
 
-// unkeptMemory names memory that a fork does not get (MADV_DONTFORK). It reads all of
-// the process's page tables, and so is called while the source still runs.
+// unkeptMemory fails for memory that forks do not inherit (MADV_DONTFORK). It reads all page
+// tables of the process, so it is called while the source still runs.
 func (c *liveCell) unkeptMemory(kind cell.Kind) error {
 	b, err := os.ReadFile(procPath(c.prog.proc.PID, "smaps"))
 	if err != nil {
-		return nil // a kernel without it
+		return nil // a kernel without smaps
 	}
 	var lost []string
 	at := ""
@@ -170,20 +168,20 @@ func (c *liveCell) unkeptMemory(kind cell.Kind) error {
 	return obstructed(kind, interp.Obstacles{Unkept: lost})
 }
 
-// memoryForked makes sure that the source's fork has all of its memory. The list of
-// mappings is read of both, which does not take as long as unkeptMemory: that is asked
-// when a mapping of the source is none of its fork's, which may be for other reasons.
+// memoryForked verifies that the source's fork has all its memory. It compares the lists of
+// mappings, which is faster than unkeptMemory. Only if a mapping is missing, it asks
+// unkeptMemory for the reason.
 func (b *branching) memoryForked() error {
-	var seen [2][]mapping
+	var observed [2][]mapping
 	for i, pid := range []int{b.t.prog.PID, b.self.c.init.PID} {
 		text, err := os.ReadFile(procPath(pid, "maps"))
 		if err != nil {
 			return unseenOf(err)
 		}
-		seen[i] = mappings(text)
+		observed[i] = mappings(text)
 	}
-	for _, m := range seen[0] {
-		if !slices.ContainsFunc(seen[1], m.isIn) {
+	for _, m := range observed[0] {
+		if !slices.ContainsFunc(observed[1], m.isIn) {
 			return b.old.unkeptMemory(cell.Conflict)
 		}
 	}
@@ -194,11 +192,10 @@ func (b *branching) memoryForked() error {
 type mapping struct {
 	start, end uint64
 	what       string // permissions, offset, file
-	grows      bool   // the heap, or the stack
+	grows      bool   // heap or stack
 }
 
-// isIn reports whether a fork's mapping o is the mapping m of what was forked. A heap or
-// stack may have grown since.
+// isIn reports whether o is the mapping m in a fork. A heap or stack may have grown since.
 func (m mapping) isIn(o mapping) bool {
 	return m.what == o.what && (m.start == o.start && m.end == o.end || m.grows && o.start <= m.start && m.end <= o.end)
 }
@@ -215,8 +212,8 @@ func mappings(text []byte) (list []mapping) {
 	return list
 }
 
-// owns reports whether a file lies where the cell alone has files: what is locked
-// there is locked against processes of the cell only.
+// owns reports whether only this cell has the file, so that a lock on it excludes only
+// processes of the cell.
 func (c *liveCell) owns(path string) bool {
 	owned, longest := below(path, "/dev/shm"), 0
 	for _, m := range c.w.Spec.Mounts {
@@ -227,9 +224,8 @@ func (c *liveCell) owns(path string) bool {
 	return owned
 }
 
-// unwaited are children of the interpreter that have ended and wait for it to take
-// their exit status. An interpreter that is the first process of its cell is given
-// those of others, too: they have a session of their own.
+// unwaited lists the zombie children of the interpreter. An interpreter that is process 1 of
+// its cell also adopts orphans; those have another session and are not listed.
 func (c *liveCell) unwaited() (list []string) {
 	pid := c.prog.proc.PID
 	b, _ := os.ReadFile(procPath(pid, "task/"+strconv.Itoa(pid)+"/children"))
@@ -246,14 +242,15 @@ func (c *liveCell) unwaited() (list []string) {
 	return list
 }
 
-// statFields are those of /proc/PID/stat behind the name: state, parent, group, session.
+// statFields returns the fields of /proc/PID/stat after the name: state, parent, group,
+// session.
 func statFields(pid int) []string {
 	b, _ := os.ReadFile(procPath(pid, "stat"))
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
 
-// locksOf are the locks that a descriptor's fdinfo shows: kind, access, first byte and
-// last, without what differs from process to process.
+// locksOf returns the locks in a descriptor's fdinfo: kind, access, first and last byte,
+// without the fields that differ between processes.
 func locksOf(info []byte) (list []string) {
 	for l := range bytes.Lines(info) { // lock: 1: POSIX ADVISORY WRITE 17 fe:00:4711 0 EOF
 		if f := strings.Fields(string(l)); len(f) >= 9 && f[0] == "lock:" {
@@ -263,8 +260,8 @@ func locksOf(info []byte) (list []string) {
 	return list
 }
 
-// locksAgain makes sure that a process has the locks that another had.
-func locksAgain(pid int, had map[int][]string, files map[int]string) error {
+// auditLocks verifies that a process has the locks that another had.
+func auditLocks(pid int, had map[int][]string, files map[int]string) error {
 	for _, fd := range slices.Sorted(maps.Keys(had)) {
 		info, err := os.ReadFile(procPath(pid, "fdinfo/"+strconv.Itoa(fd)))
 		has := locksOf(info)
@@ -278,8 +275,8 @@ func locksAgain(pid int, had map[int][]string, files map[int]string) error {
 	return nil
 }
 
-// pendingSignals names the signals that were sent to a process and that it has blocked.
-// Others reach it before it is held.
+// pendingSignals returns the names of signals that are pending and blocked. Other signals are
+// delivered before the process stops.
 func pendingSignals(status []byte) (names []string) {
 	blocked, _ := strconv.ParseUint(linux.StatusField(status, "SigBlk"), 16, 64)
 	for _, field := range []string{"SigPnd", "ShdPnd"} {
@@ -299,7 +296,7 @@ func pendingSignals(status []byte) (names []string) {
 	return names
 }
 
-// afterLine is what stands behind the first words of a line.
+// afterLine returns the rest of the line that begins with words.
 func afterLine(text []byte, words string) string {
 	for l := range bytes.Lines(text) {
 		if rest, ok := strings.CutPrefix(string(l), words); ok {
@@ -309,18 +306,18 @@ func afterLine(text []byte, words string) string {
 	return ""
 }
 
-// boundSockets are the sockets in a process's network namespace that have a name in the
-// file system and take what is sent to it: their paths by what a descriptor is called.
+// boundSockets returns the sockets in a process's network namespace that are bound to a path
+// and receive: their paths by link target.
 func boundSockets(pid int) map[string]string {
 	b, _ := os.ReadFile(procPath(pid, "net/unix"))
 	list := map[string]string{}
 	for l := range bytes.Lines(b) { // Num: RefCount Protocol Flags Type St Inode Path
 		f := strings.Fields(string(l))
-		if len(f) < 8 || strings.HasPrefix(f[7], "@") { // no name, or one that is in no directory
+		if len(f) < 8 || strings.HasPrefix(f[7], "@") { // no name, or an abstract one
 			continue
 		}
 		flags, _ := strconv.ParseUint(f[3], 16, 32)
-		if flags&(1<<16) != 0 || f[4] == "0002" { // it listens, or takes datagrams
+		if flags&(1<<16) != 0 || f[4] == "0002" { // it listens, or receives datagrams
 			list["socket:["+f[6]+"]"] = strings.Join(f[7:], " ")
 		}
 	}

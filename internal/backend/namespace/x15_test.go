@@ -58,7 +58,7 @@ const keptState = `{'cwd': '/work/d/e', 'whole': ['FLOCK WRITE 0 EOF'], 'shared'
 // its cell find its locks; a branch has the same on its own files. A branch that is
 // given up leaves the source with all of it, too.
 func TestX15ASourceKeepsWhatTheKernelHeld(t *testing.T) {
-	g := newGarden(t, "")
+	g := newForkBed(t, "")
 	check := func(what string, w backend.Warmer) {
 		t.Helper()
 		if got := g.says(w, "state()"); got != keptState {
@@ -106,7 +106,7 @@ fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 0)' || exit 4`)
 // Each fork of a template has the locks and timers of its set-up, on its own files; its
 // terminals are dead, and named. What a fork would lose unnamed refuses the template.
 func TestX15ForksOfTemplates(t *testing.T) {
-	g := newGarden(t, `import fcntl, signal, pty, os
+	g := newForkBed(t, `import fcntl, signal, pty, os
 l = open("lock", "w"); fcntl.flock(l, fcntl.LOCK_EX)
 m = open("records", "w"); fcntl.lockf(m, fcntl.LOCK_EX, 10, 5)
 _ = signal.signal(signal.SIGALRM, lambda *_: None); _ = signal.setitimer(signal.ITIMER_REAL, 1000, 7)
@@ -132,7 +132,7 @@ s = os.open("/work", os.O_RDONLY)`)
 		"System V":           "import ctypes; _ = ctypes.CDLL(None).msgget(0, 0o600)",
 		"was not waited for": "import subprocess, os; p = subprocess.Popen(['true']); _ = os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)",
 	} {
-		b := newGarden(t, setup)
+		b := newForkBed(t, setup)
 		if _, err := b.warm.Seal(t.Context()); cell.KindOf(err) != cell.Unsupported || !strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v", names, err)
 		}
@@ -141,7 +141,7 @@ s = os.open("/work", os.O_RDONLY)`)
 
 // What a branch does not get of its source's descriptors is in its certificate.
 func TestX15ABranchNamesWhatItDoesNotGet(t *testing.T) {
-	g := newGarden(t, `import os, socket, ctypes
+	g := newForkBed(t, `import os, socket, ctypes
 r, w = os.pipe(); _ = os.write(w, b"123")
 a, b = socket.socketpair(); _ = a.send(b"12345")
 n = ctypes.CDLL(None).inotify_init1(0)`)
@@ -164,7 +164,7 @@ n = ctypes.CDLL(None).inotify_init1(0)`)
 // An open transaction of the source keeps others from writing, and its commit
 // overwrites nothing.
 func TestX15TransactionsOfTheSource(t *testing.T) {
-	g := newGarden(t, "")
+	g := newForkBed(t, "")
 	if got := g.says(g.warm, `import sqlite3
 db = sqlite3.connect("db", isolation_level=None)
 _ = db.execute("create table t (who text)")
@@ -197,7 +197,7 @@ func TestX15WhatCannotBeKeptRefuses(t *testing.T) {
 	if err := os.Chmod(out, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	g := newGardenWith(t, `import os, fcntl, ctypes, signal, socket, subprocess, pty, mmap, resource, struct
+	g := newForkBedWith(t, `import os, fcntl, ctypes, signal, socket, subprocess, pty, mmap, resource, struct
 libc = ctypes.CDLL(None, use_errno=True)
 def must(n):
     if n < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -261,7 +261,7 @@ x = 1`, func(s *cell.Spec) {
 
 // Whether the locks are there is what the kernel says, and not the interpreter.
 func TestX15LocksAreSeenFromOutside(t *testing.T) {
-	g := newGarden(t, `import fcntl, sys
+	g := newForkBed(t, `import fcntl, sys
 l = open("lock", "w"); fcntl.flock(l, fcntl.LOCK_EX)
 f = sys._getframe()
 while "lock_again" not in f.f_globals: f = f.f_back

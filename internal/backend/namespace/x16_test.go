@@ -20,7 +20,7 @@ import (
 // none when it is gone.
 func TestX16DescriptorsOfForks(t *testing.T) {
 	need.Root(t) // it looks at the descriptors of another process, which keeps others from that
-	g := newGarden(t, "x = 1")
+	g := newForkBed(t, "x = 1")
 	g.seal()
 	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
 	g.must(err)

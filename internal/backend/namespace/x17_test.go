@@ -21,11 +21,11 @@ func TestX17TheWorkingDirectoryIsKept(t *testing.T) {
 		}
 		check := func(what string, w backend.Warmer) {
 			t.Helper()
-			if got := (&garden{TB: t}).says(w, write); got != want {
+			if got := (&forkBed{TB: t}).says(w, write); got != want {
 				t.Errorf("%s of an interpreter in %s: %s, want %s", what, dir, got, want)
 			}
 		}
-		b := newGarden(t, setup)
+		b := newForkBed(t, setup)
 		list, _, self := b.branch(b.warm, b.spec, 2)
 		check("a branch", list[0])
 		if writable {
@@ -40,7 +40,7 @@ func TestX17TheWorkingDirectoryIsKept(t *testing.T) {
 		again, _, _ := b.branch(b.warm, self, 1)
 		check("a branch of a source that was branched", again[0])
 
-		f := newGarden(t, setup)
+		f := newForkBed(t, setup)
 		f.seal()
 		one, two := f.fork(), f.fork()
 		check("a fork", one)
@@ -61,9 +61,9 @@ func TestX17ARemovedWorkingDirectoryIsKept(t *testing.T) {
     except OSError as e: return type(e).__name__
 attempt(os.getcwd), attempt(open, 'made', 'w'), os.listdir('.'), os.readlink('/proc/self/cwd').endswith(' (deleted)'), os.listdir('/work'), os.listdir('/dev/shm'), os.getcwd() if os.chdir('/work') else os.getcwd()`
 	const want = "('FileNotFoundError', 'FileNotFoundError', [], True, [], [], '/work')"
-	b := newGarden(t, setup)
+	b := newForkBed(t, setup)
 	list, _, _ := b.branch(b.warm, b.spec, 1)
-	f := newGarden(t, setup)
+	f := newForkBed(t, setup)
 	f.seal()
 	for what, got := range map[string]string{"a branch": b.says(list[0], look), "the source": b.says(b.warm, look), "a fork": f.says(f.fork(), look)} {
 		if got != want {
@@ -74,7 +74,7 @@ attempt(os.getcwd), attempt(open, 'made', 'w'), os.listdir('.'), os.readlink('/p
 
 // A directory that a fork does not have is named.
 func TestX17ADirectoryThatIsNotThereIsNamed(t *testing.T) {
-	g := newGarden(t, "import os; os.makedirs('d/e'); os.chdir('d/e')")
+	g := newForkBed(t, "import os; os.makedirs('d/e'); os.chdir('d/e')")
 	g.seal()
 	spec := g.child()
 	spec.Mounts = append(spec.Mounts, cell.Mount{Kind: cell.Tmpfs, Target: "/work/d"})
@@ -88,10 +88,10 @@ func TestX17ADirectoryThatIsNotThereIsNamed(t *testing.T) {
 	}
 }
 
-// Where a fork works is what the kernel says: one that stays where its trunk worked is
+// Where a fork works is what the kernel says: one that stays where its parent worked is
 // given up.
 func TestX17WhereAForkWorksIsSeenFromOutside(t *testing.T) {
-	g := newGarden(t, `import sys
+	g := newForkBed(t, `import sys
 f = sys._getframe()
 while "go_to" not in f.f_globals: f = f.f_back
 f.f_globals["go_to"] = lambda *_: None`)

@@ -17,17 +17,17 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// A fork begins with all that its trunk had. What it may not keep its own end
-// lets go of; that it did is seen here, while it is stopped: what is not there
-// then can't come back. Later it may be anywhere: in a message under way, in
-// another process, under another number.
+// A fork starts with everything its parent had. The fork's own code closes what it may not
+// keep. This file verifies that from outside, while the fork is stopped: what is absent then
+// cannot come back. After the fork resumed, a descriptor could be anywhere: in a message in a
+// socket, in another process, under another number.
 
-// stopGrace is how long a process may take to stand still.
+// stopGrace is the time limit for a process to stop.
 const stopGrace = 5 * time.Second
 
-// still stops a process, looks, and makes sure that it stood still meanwhile. It
-// stays stopped.
-func still(p *linux.Child, look func(status []byte) error) error {
+// whileStopped stops a process, calls look, and verifies that the process did not run
+// meanwhile. The process stays stopped.
+func whileStopped(p *linux.Child, look func(status []byte) error) error {
 	if err := p.Signal(unix.SIGSTOP); err != nil {
 		return not("it ended while it was looked at")
 	}
@@ -57,17 +57,17 @@ func stopped(status []byte) bool {
 	return strings.HasPrefix(s, "T") || strings.HasPrefix(s, "t")
 }
 
-// switches changes whenever a process has run.
+// switches returns the context switch counters, which change whenever a process runs.
 func switches(status []byte) string {
 	return linux.StatusField(status, "voluntary_ctxt_switches") + " " + linux.StatusField(status, "nonvoluntary_ctxt_switches")
 }
 
-// bare makes sure that a fork that was not adopted has one thread, nobody below
-// it or in its process group, no descriptor but those that it was given, no memory in common with others
-// that can ever be written, and is where its limits are. It stays stopped until
-// it is adopted. A source that goes on keeps what it has open.
-func (c *liveCell) bare() error {
-	return still(c.init, func(status []byte) error {
+// auditStopped verifies that a fork that is not adopted yet has one thread, no other process
+// below it or in its process group, only the descriptors it was given, no writable memory
+// shared with others, and is in its cgroups. The fork stays stopped until it is adopted. The
+// fork of a branch's source keeps its open files and shared memory.
+func (c *liveCell) auditStopped() error {
+	return whileStopped(c.init, func(status []byte) error {
 		if n := linux.StatusField(status, "Threads"); n != "1" {
 			return not("it has %s threads", n)
 		}
@@ -80,7 +80,7 @@ func (c *liveCell) bare() error {
 			return cell.Errorf(cell.Denied, "namespace.Fork", hint,
 				"cannot fork the interpreter: the fork has stayed in the process group of what it was forked from, and could signal that")
 		}
-		if err := c.placed(); err != nil || c.fork.source {
+		if err := c.auditCgroups(); err != nil || c.fork.source {
 			return err
 		}
 		if terminal != "0" {
@@ -104,9 +104,9 @@ func (c *liveCell) bare() error {
 	})
 }
 
-// group is the process group of a process and its controlling terminal, "0" for
-// none. A signal to a group reaches all of it, whatever their pid namespaces are,
-// and one who is there alone can go to no other that he doesn't see.
+// group returns the process group of a process and its controlling terminal, "0" for none. A
+// signal to a group reaches all its members whatever their PID namespaces are. The only member
+// of a group can join no other group that it does not see.
 func group(pid int) (group, terminal string) {
 	b, _ := os.ReadFile(procPath(pid, "stat"))
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // state, parent, group, session, terminal
@@ -116,10 +116,10 @@ func group(pid int) (group, terminal string) {
 	return f[2], f[4]
 }
 
-// below are the processes in a fork's pid namespace but its first.
+// below lists the processes in a fork's PID namespace except the first.
 func (c *liveCell) below() (list []string, err error) {
 	b, err := os.ReadFile(procPath(c.init.PID, "task/"+strconv.Itoa(c.init.PID)+"/children"))
-	if err == nil { // who has lost his parent is there, too
+	if err == nil { // orphans are in this list, too
 		return strings.Fields(string(b)), nil
 	}
 	names, err := filepath.Glob(procPath(c.init.PID, "root/proc/[0-9]*"))
@@ -131,8 +131,8 @@ func (c *liveCell) below() (list []string, err error) {
 	return list, err
 }
 
-// placed makes sure that a fork is in its cgroups, which it has entered by itself.
-func (c *liveCell) placed() error {
+// auditCgroups verifies that a fork is in its cgroups, which it entered itself.
+func (c *liveCell) auditCgroups() error {
 	if c.cgroup == nil {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (c *liveCell) placed() error {
 	return nil
 }
 
-// cgroupDirs are those in which a fork's limits are.
+// cgroupDirs returns the cgroups with a fork's limits.
 func (w *wire) cgroupDirs() []linux.CgroupDir {
 	if w.Cgroup == nil {
 		return nil
@@ -163,9 +163,9 @@ func (w *wire) cgroupDirs() []linux.CgroupDir {
 	return w.Cgroup.Dirs
 }
 
-// sharedMemory lists mappings of a process that others may write to, and counts
-// all. What it can't write now it can later. Files that have a name are as
-// immutable as what they lie on.
+// sharedMemory lists the mappings of a process that others may write to, and counts all
+// mappings. A shared mapping that is not writable now can become so. Files with a name are as
+// immutable as the mount they are on.
 func sharedMemory(pid int) (list []string, n int, err error) {
 	b, err := os.ReadFile(procPath(pid, "maps"))
 	if err != nil {
@@ -190,13 +190,13 @@ func sharedMemory(pid int) (list []string, n int, err error) {
 	return list, n, nil
 }
 
-// lonely makes sure that beside a trunk nobody lives and that no way leads from
-// it to the processes below it. What its own end says of that is not looked at.
-func (c *liveCell) lonely(kind cell.Kind) error {
-	if err := c.alone(kind); err != nil {
+// auditAlone verifies that a fork parent's cell has no other process or thread, and that the
+// parent shares no memory with the processes below it. It asks the kernel, not the interpreter.
+func (c *liveCell) auditAlone(kind cell.Kind) error {
+	if err := c.auditNoProcesses(kind); err != nil {
 		return err
 	}
-	if err := c.single(kind); err != nil {
+	if err := c.auditSingleThread(kind); err != nil {
 		return err
 	}
 	shared, _, err := sharedMemory(c.prog.proc.PID)
@@ -206,9 +206,9 @@ func (c *liveCell) lonely(kind cell.Kind) error {
 	return obstructed(kind, interp.Obstacles{Shared: shared})
 }
 
-// secluded makes sure that a template's interpreter has no way to /proc, which
-// the caller has covered, and no descriptors where they can't be seen.
-func (c *liveCell) secluded() error {
+// auditProcHidden verifies that a template's interpreter has no access to /proc, which the
+// caller has covered, and no descriptors in messages that were not received.
+func (c *liveCell) auditProcHidden() error {
 	pid := c.prog.proc.PID
 	files, err := openFiles(pid)
 	if err != nil {
@@ -232,16 +232,16 @@ func (c *liveCell) secluded() error {
 	return nil
 }
 
-// letGo makes sure that a trunk has not kept what it was sent for a fork: by that
-// it could hear what is asked of it, and answer.
-func (t *trunk) letGo(given [4]string) error {
-	err := still(t.prog, func([]byte) error { return hasNot(t.prog.PID, "its trunk", given[:]) })
+// auditReleased verifies that a fork parent did not keep the descriptors sent for a fork. With
+// those it could read the fork's requests and answer them.
+func (t *forkParent) auditReleased(given [4]string) error {
+	err := whileStopped(t.prog, func([]byte) error { return hasNot(t.prog.PID, "its fork parent", given[:]) })
 	t.prog.Signal(unix.SIGCONT)
 	return err
 }
 
-// hasNot makes sure that a process that stands still has none of what was given
-// to others, nor can receive it.
+// hasNot verifies that a stopped process has none of the descriptors given to others, and no
+// message from which it could receive them.
 func hasNot(pid int, who string, given []string) error {
 	files, err := openFiles(pid)
 	for fd, what := range files {
@@ -260,8 +260,8 @@ func hasNot(pid int, who string, given []string) error {
 	return err
 }
 
-// cull ends what a trunk has made beside the forks that were asked for.
-func (t *trunk) cull() {
+// killStrays kills children of the fork parent that were not requested.
+func (t *forkParent) killStrays() {
 	for _, of := range []*linux.Child{t.prog, t.first} {
 		b, err := os.ReadFile(procPath(of.PID, "task/"+strconv.Itoa(of.PID)+"/children"))
 		if err != nil {
@@ -270,7 +270,7 @@ func (t *trunk) cull() {
 		for _, s := range strings.Fields(string(b)) {
 			pid, _ := strconv.Atoi(s)
 			t.d.mu.Lock()
-			known := t.twigs[pid] || pid == t.prog.PID
+			known := t.children[pid] || pid == t.prog.PID
 			t.d.mu.Unlock()
 			if known || pid <= 0 {
 				continue
@@ -287,10 +287,10 @@ func (t *trunk) cull() {
 	}
 }
 
-// freeze makes a trunk that is never forked again stand still for good: it ends
-// where nothing needs it, and else a thread of this process holds it, which no
-// signal that it has sent itself wakes.
-func (t *trunk) freeze() error {
+// freeze stops a fork parent for good after a branch. If its pid namespace survives without it,
+// it is killed. Otherwise a thread of this process stops it with ptrace; no pending signal
+// wakes it.
+func (t *forkParent) freeze() error {
 	if t.prog.PID != t.first.PID {
 		return t.prog.Kill()
 	}
@@ -312,9 +312,8 @@ func (t *trunk) freeze() error {
 	return nil
 }
 
-// reap takes the end of a process that is held by this one, which nobody else
-// can see before.
-func (t *trunk) reap() {
+// reap reaps a process that this process traces: it cannot be reaped otherwise.
+func (t *forkParent) reap() {
 	if t.traced {
 		t.d.tracer.Do(func() { unix.Wait4(t.prog.PID, nil, unix.WALL, nil) })
 	}

@@ -15,30 +15,30 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// What a fork is, seen from outside: the kernel is asked, and not the fork.
+// Audits of a fork from outside: they ask the kernel, not the fork.
 
 const outside = "outside"
 
-// not is what nobody gets to see where isolation holds.
+// not returns the error for a broken isolation, which must never occur.
 func not(format string, args ...any) error {
 	return cell.Errorf(cell.Denied, "namespace.Fork", "report this: the cell's isolation does not hold on this host", "cannot fork the interpreter: "+format, args...)
 }
 
-// unseenOf is why the kernel could not be asked about a process. That this process has
-// no descriptors left says nothing about that one.
+// unseenOf returns the error for a process that could not be inspected. A lack of descriptors
+// in this process proves nothing about that one.
 func unseenOf(err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return cell.Errorf(cell.Unavailable, "namespace.Fork", cell.RoomHint, "cannot look at the interpreter: %w", err)
 	}
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) { // as an ordinary user; root sees it, and the interpreter says so
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) { // for an ordinary user; root can read it, and the interpreter reports it
 		return cell.Errorf(cell.Conflict, "namespace.Fork", "take that back before, or "+cell.ForkSandbox,
 			"cannot fork the interpreter: it is not dumpable, so that nothing of it can be looked at (PR_SET_DUMPABLE, or a change of its user): %w", err)
 	}
 	return not("it ended while it was looked at")
 }
 
-// apart makes sure that a fork is in namespaces of its own.
-func (c *liveCell) apart(t *trunk) (made madeCell, err error) {
+// auditNamespaces verifies that a fork has its own namespaces, and returns them.
+func (c *liveCell) auditNamespaces(t *forkParent) (made madeCell, err error) {
 	made = madeCell{Init: c.init.PID, Namespaces: map[string]string{}}
 	if c.link != nil {
 		made.Link = c.link.Kind
@@ -52,8 +52,8 @@ func (c *liveCell) apart(t *trunk) (made madeCell, err error) {
 		if err != nil {
 			return made, err
 		}
-		if ours == theirs && !c.fork.goesOn(n) {
-			return made, not("the fork shares its trunk's %s namespace", n)
+		if ours == theirs && !c.fork.keepsNamespace(n) {
+			return made, not("the fork shares its parent's %s namespace", n)
 		}
 		made.Namespaces[n] = ours
 	}
@@ -61,13 +61,13 @@ func (c *liveCell) apart(t *trunk) (made madeCell, err error) {
 	return made, nil
 }
 
-// goesOn reports whether a source that was branched keeps its namespace.
-func (f *fork) goesOn(kind string) bool {
+// keepsNamespace reports whether the source of a branch keeps its namespace of this kind.
+func (f *fork) keepsNamespace(kind string) bool {
 	return f.source && kind != "user" && kind != "mnt" && kind != "pid"
 }
 
-// privileges makes sure that a fork has no more capabilities than caps, and the
-// filter.
+// privileges verifies that a fork has exactly the capabilities caps, no_new_privs, and a
+// seccomp filter.
 func (c *liveCell) privileges(caps uint64) error {
 	b, err := os.ReadFile(procPath(c.init.PID, "status"))
 	if err != nil {
@@ -83,9 +83,9 @@ func (c *liveCell) privileges(caps uint64) error {
 	return nil
 }
 
-// confined makes sure that a fork has no more privileges than caps, nor anybody
-// that it started while it had them.
-func (c *liveCell) confined(caps uint64) error {
+// auditConfined verifies that a fork has no more privileges than caps, and started no process
+// while it had more.
+func (c *liveCell) auditConfined(caps uint64) error {
 	if err := c.privileges(caps); err != nil {
 		return err
 	}
@@ -95,17 +95,16 @@ func (c *liveCell) confined(caps uint64) error {
 	return nil
 }
 
-// inspect looks at a fork before anything is evaluated in it: at its privileges,
-// and at whose the files are that it has open.
-func (c *liveCell) inspect() error {
-	if err := c.confined(c.caps()); err != nil {
+// auditAdoptable audits a fork before it evaluates anything: its privileges and its open files.
+func (c *liveCell) auditAdoptable() error {
+	if err := c.auditConfined(c.caps()); err != nil {
 		return err
 	}
 	return c.descriptors()
 }
 
-// seen is what was seen of a fork.
-func (c *liveCell) seen() []cell.Hazard {
+// observed returns the audit results for the certificate.
+func (c *liveCell) observed() []cell.Hazard {
 	return []cell.Hazard{
 		{Name: "namespaces", Seen: outside, Value: "user, mount, pid, network, ipc, uts and cgroup namespace of its own"},
 		{Name: "privileges", Seen: outside, Value: fmt.Sprintf("capabilities %016x, no_new_privs, seccomp filter", c.caps())},
@@ -116,8 +115,8 @@ func (c *liveCell) seen() []cell.Hazard {
 	}
 }
 
-// descriptors makes sure that each file that the fork has open is of its own
-// mounts. The rest it has made itself: it had none, see bare.
+// descriptors verifies that each open file of the fork is on its own mounts. The fork made all
+// other descriptors itself: see auditStopped.
 func (c *liveCell) descriptors() error {
 	pid := c.init.PID
 	mine, err := openFiles(pid)
@@ -141,13 +140,13 @@ func (c *liveCell) descriptors() error {
 			}
 		}
 	}
-	return c.worksInItsOwn()
+	return c.auditWorkdir()
 }
 
-// worksInItsOwn makes sure that a fork's working directory is in its own mounts: it
-// begins in a copy of its trunk's, below what was mounted for the fork. A directory
-// that was removed has no path, but its parents have.
-func (c *liveCell) worksInItsOwn() error {
+// auditWorkdir verifies that a fork's working directory is on its own mounts. A fork starts in
+// its parent's directory, below the mounts made for the fork. A removed directory has no path,
+// but its parents have.
+func (c *liveCell) auditWorkdir() error {
 	pid := c.init.PID
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, procPath(pid, "cwd"), 0, unix.STATX_MNT_ID, &st); err != nil {
@@ -169,7 +168,7 @@ func (c *liveCell) worksInItsOwn() error {
 	}
 }
 
-// openFiles says what the descriptors of a process are.
+// openFiles returns the link targets of a process's descriptors.
 func openFiles(pid int) (map[int]string, error) {
 	dir, err := os.Open(procPath(pid, "fd"))
 	if err != nil {
@@ -191,7 +190,7 @@ func openFiles(pid int) (map[int]string, error) {
 	return list, nil
 }
 
-// mountIDs are the numbers of the mounts that a process sees.
+// mountIDs returns the IDs of the mounts that a process sees.
 func mountIDs(pid int) (map[uint64]bool, error) {
 	f, err := os.Open(procPath(pid, "mountinfo"))
 	if err != nil {

@@ -16,39 +16,37 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// A trunk is an interpreter that runs no user code any more and is only forked:
-// that of a template, or of a running cell after it was branched. Nobody else
-// runs in its namespaces. It lives as long as its own cell, or something that
-// was forked from it.
-type trunk struct {
+// A forkParent is an interpreter that runs no user code any more and is only forked: that of a
+// template, or of a cell that was branched. No other process runs in its namespaces. It lives
+// until its own cell and all its forks have ended.
+type forkParent struct {
 	d       *Driver
-	of      cell.ID      // that it is of, or was
-	first   *linux.Child // process 1 of its pid namespace: with it all below ends
-	prog    *linux.Child // the interpreter; the same, in a fork
+	of      cell.ID      // the cell that it belongs to, or belonged to
+	first   *linux.Child // process 1 of its PID namespace; all below end with it
+	prog    *linux.Child // the interpreter; equal to first in a fork
 	conn    *interp.Conn
 	mounts  []cell.Mount
-	outside bool     // it writes to directories of the host, and has the filter for that
-	full    []string // of what it has in memory alone, the places with something in them
-	up      *trunk   // that it was forked from
-	depth   int      // forks between it and the first of its family
-	drop    func()   // when it is over
+	outside bool        // it writes to directories of the host, and has the filter for that
+	full    []string    // its mounts in memory that contain files
+	up      *forkParent // its own fork parent, or nil
+	depth   int         // number of forks between it and the first of its family
+	drop    func()      // called after its last use
 
-	drawn func() []hazard.Process // what generators of random numbers it has
+	generators func() []hazard.Process // random number generators in its process
 
-	turn   sync.Mutex // one fork at a time
-	traced bool       // it is held by this process, for good
+	turn   sync.Mutex // serialises forks
+	traced bool       // stopped by ptrace, for good
 
 	// guarded by Driver.mu:
-	users int          // its cell, and what was forked from it
-	twigs map[int]bool // its children that were asked for
+	users    int          // reference count: its cell, and its forks
+	children map[int]bool // its requested children, by PID
 }
 
-// manyNamespaces is a limit of user namespaces that is none.
+// manyNamespaces is the raised limit of user namespaces.
 const manyNamespaces = "1048576"
 
-// limit is the file by which the first user namespace of a family says how many
-// there may be below it, and how many forks are under way that it has been
-// raised for.
+// limit is the file with the limit of user namespaces below the family's first, and the number
+// of forks in progress that need it raised.
 type limit struct {
 	file *os.File
 	mu   sync.Mutex // guards what follows
@@ -71,8 +69,8 @@ func (d *Driver) openLimit() error {
 	return nil
 }
 
-// raise lets user namespaces be made below the family's first; lower takes that
-// back when nobody needs it any more. What is below has limits of its own.
+// raise allows user namespaces below the family's first; lower restores the limit after the
+// last use. The namespaces below have their own limits.
 func (l *limit) raise() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,11 +91,11 @@ func (l *limit) lower() {
 	}
 }
 
-// hold counts one more user of a trunk. The caller has Driver.mu.
-func (t *trunk) hold() { t.users++ }
+// ref counts one more user. The caller holds Driver.mu.
+func (t *forkParent) ref() { t.users++ }
 
-// let counts one less, and ends what nobody needs any more, from the lowest up.
-func (t *trunk) let() {
+// unref counts one user less. It ends this parent after the last, and then its own parents.
+func (t *forkParent) unref() {
 	for t != nil {
 		t.d.mu.Lock()
 		t.users--
@@ -113,14 +111,14 @@ func (t *trunk) let() {
 	}
 }
 
-// own says of each mount of a fork whether it is made anew in it: what can be
-// written, what its trunk shows otherwise or not at all, what is watched, and
-// what lies below one of these.
-func own(trunk, fork []cell.Mount) []bool {
+// privateMounts reports for each mount of a fork whether it is made anew: writable mounts,
+// those that the parent lacks or has otherwise, those with denied programs, and all below one
+// of these.
+func privateMounts(forkParent, fork []cell.Mount) []bool {
 	list := make([]bool, len(fork))
 	for i, m := range fork {
 		writable := !m.ReadOnly && m.Kind != cell.Link && m.Kind != cell.Protect
-		list[i] = writable || m.Denies != nil || !slices.ContainsFunc(trunk, func(t cell.Mount) bool { return same(t, m) })
+		list[i] = writable || m.Denies != nil || !slices.ContainsFunc(forkParent, func(t cell.Mount) bool { return same(t, m) })
 		for j := range i {
 			list[i] = list[i] || list[j] && below(m.Target, fork[j].Target)
 		}
@@ -128,19 +126,19 @@ func own(trunk, fork []cell.Mount) []bool {
 	return list
 }
 
-// same reports whether two mounts show the same in the same way.
+// same reports whether two mounts are equal.
 func same(a, b cell.Mount) bool {
 	return a.Kind == b.Kind && a.Target == b.Target && a.Source == b.Source && a.ReadOnly == b.ReadOnly && a.Owned == b.Owned &&
 		slices.Equal(a.Lower, b.Lower) && a.Upper == b.Upper && a.Work == b.Work
 }
 
-// below reports whether a path is another, or lies in it.
+// below reports whether path is dir or is inside it.
 func below(path, dir string) bool {
 	return path == dir || len(path) > len(dir) && path[:len(dir)] == dir && (path[len(dir)] == '/' || dir == "/")
 }
 
-// seal makes everything read-only that can be written in the trunk's mounts. A
-// mount with files that are open for writing refuses that.
+// seal makes all writable mounts of a fork parent read-only, or writable again. It fails for a
+// mount with files open for writing.
 func (c *liveCell) seal(on bool) error {
 	s := &linux.Script{}
 	s.Stdio([3]*os.File{}, c.init.PIDFD)
@@ -154,7 +152,7 @@ func (c *liveCell) seal(on bool) error {
 	return run(s, linux.SpawnOptions{Share: true})
 }
 
-// sealing adds to a script, in the cell's mounts, what seals them.
+// sealing adds the calls of seal to a script in the cell's mount namespace.
 func (c *liveCell) sealing(s *linux.Script, on bool) {
 	attr := make([]byte, 32) // struct mount_attr {attr_set, attr_clr, propagation, userns_fd uint64}
 	if on {
@@ -169,8 +167,7 @@ func (c *liveCell) sealing(s *linux.Script, on bool) {
 	}
 }
 
-// filled are the places of a cell that are in memory alone and have something in
-// them: its forks get that, too.
+// filled returns the cell's mounts in memory that contain files. Forks get a layer over them.
 func (c *liveCell) filled() (list []string) {
 	places := []string{"/dev/shm"}
 	for _, m := range c.w.Spec.Mounts {
@@ -186,8 +183,8 @@ func (c *liveCell) filled() (list []string) {
 	return list
 }
 
-// inMemory are the names at a place that forks get a layer over. What we made
-// there for the canaries, or to mount something on, is made in each.
+// inMemory returns the names in a mount that forks get a layer over. Mount points and the
+// canaries' directory are made anew in each fork.
 func (c *liveCell) inMemory(place string) (names []string) {
 	entries, _ := os.ReadDir(procPath(c.init.PID, "root"+place))
 	for _, e := range entries {
@@ -199,8 +196,8 @@ func (c *liveCell) inMemory(place string) (names []string) {
 	return names
 }
 
-// covered refuses a fork where something is mounted below a place that has files
-// in memory: the kernel puts no layer over such a place in another namespace.
+// covered refuses a fork if something is mounted below a mount in memory that contains files.
+// The kernel allows no overlay over such a mount in another namespace.
 func (c *liveCell) covered(kind cell.Kind, full []string) error {
 	for _, p := range full {
 		for _, m := range c.w.Spec.Mounts {
@@ -213,10 +210,9 @@ func (c *liveCell) covered(kind cell.Kind, full []string) error {
 	return nil
 }
 
-// layered mounts a file system in memory over what is at a place, which shows
-// through until it is changed.
+// layered mounts an overlay in memory over a mount that keeps its contents.
 func layered(s *linux.Script, target, mode string) {
-	const at = 90 // free: what scripts are given is above, what they open is below
+	const at = 90 // unused: given files have higher numbers, opened ones lower
 	old := s.OpenPlain(target)
 	s.Call("hold "+target, unix.SYS_DUP3, old, at, unix.O_CLOEXEC)
 	s.Call("close", unix.SYS_CLOSE, old)
@@ -230,9 +226,9 @@ func layered(s *linux.Script, target, mode string) {
 	s.Call("close", unix.SYS_CLOSE, at)
 }
 
-// seclude takes /proc away from a template's interpreter, by which it could go
-// into every process below it; or gives it back.
-func (c *liveCell) seclude(on bool) error {
+// hideProc covers /proc of a template's interpreter, or uncovers it. /proc would give it access
+// to every process below it.
+func (c *liveCell) hideProc(on bool) error {
 	s := &linux.Script{}
 	s.Stdio([3]*os.File{}, c.init.PIDFD)
 	s.Call("join the cell", unix.SYS_SETNS, int(c.init.PIDFD.Fd()), unix.CLONE_NEWNS)
@@ -247,7 +243,7 @@ func (c *liveCell) seclude(on bool) error {
 
 const sealOp = "seal "
 
-// changing are the mounts of a cell that can be written.
+// changing returns the writable mounts of a cell.
 func (c *liveCell) changing() []string {
 	list := []string{"/dev/shm"}
 	for _, m := range c.w.Spec.Mounts {

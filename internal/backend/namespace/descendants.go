@@ -12,47 +12,46 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// familyLink names the namespace by which a command and everything that it
-// started are known.
-const familyLink = "/proc/self/ns/cgroup"
+// cgroupNSLink names the cgroup namespace that a command shares with its descendants.
+const cgroupNSLink = "/proc/self/ns/cgroup"
 
-// family is the namespace of a command, held open: its number is given to no
-// other as long as it is asked by it who belongs to the command.
-type family struct {
-	name string // as familyLink says
-	hold *os.File
+// descendants is the cgroup namespace of a command. The open file prevents the kernel from
+// reusing its number.
+type descendants struct {
+	name string // target of cgroupNSLink
+	ns   *os.File
 }
 
-// holdFamily opens the namespace of a command that was just started. It is not
-// there when the command has ended already.
-func holdFamily(child *linux.Child) *family {
+// openDescendants opens the cgroup namespace of a command that was just started, or returns nil
+// if the command has ended.
+func openDescendants(child *linux.Child) *descendants {
 	f, err := os.Open(procPath(child.PID, "ns/cgroup"))
 	if err != nil {
 		return nil
 	}
-	name := child.Captured[familyLink]
+	name := child.Captured[cgroupNSLink]
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || name != fmt.Sprintf("cgroup:[%d]", st.Ino) {
 		f.Close()
 		return nil
 	}
-	return &family{name, f}
+	return &descendants{name, f}
 }
 
 // Release implements keeper.Releaser.
 func (p *process) Release() {
-	if p.family != nil {
-		p.family.hold.Close()
+	if p.descendants != nil {
+		p.descendants.ns.Close()
 	}
 }
 
-// calm is how long processes may go on forking faster than they are killed
-// before the whole cell is frozen for it.
-const calm = time.Second
+// freezeAfter is how long processes may fork faster than they are killed before the whole cell
+// is frozen.
+const freezeAfter = time.Second
 
 // EndRest implements keeper.Process.
 func (p *process) EndRest() (int, error) {
-	if p.family == nil {
+	if p.descendants == nil {
 		return 0, cell.Errorf(cell.Internal, "namespace.EndRest", "", "cannot tell what the command started")
 	}
 	ended := map[int]bool{}
@@ -63,14 +62,14 @@ func (p *process) EndRest() (int, error) {
 		}
 	}()
 	for {
-		found, err := p.cell.endFamily(p.family.name, ended)
+		found, err := p.cell.killDescendants(p.descendants.name, ended)
 		if err != nil || found == 0 {
 			return len(ended), err
 		}
-		if frozen { // they die as soon as they are thawed
+		if frozen { // they die once they are thawed
 			return len(ended), nil
 		}
-		if frozen = time.Since(began) > calm; frozen {
+		if frozen = time.Since(began) > freezeAfter; frozen {
 			if err := p.cell.freeze(); err != nil {
 				return len(ended), err
 			}
@@ -80,9 +79,9 @@ func (p *process) EndRest() (int, error) {
 	}
 }
 
-// endFamily kills the processes of a family once, notes them in ended, and
+// killDescendants kills the processes of a cgroup namespace once, records them in ended, and
 // returns how many were alive.
-func (c *liveCell) endFamily(family string, ended map[int]bool) (alive int, err error) {
+func (c *liveCell) killDescendants(family string, ended map[int]bool) (alive int, err error) {
 	dir, err := os.Open(procPath(c.init.PID, "root/proc"))
 	if err != nil {
 		return 0, err
@@ -97,10 +96,10 @@ func (c *liveCell) endFamily(family string, ended map[int]bool) (alive int, err 
 		if err != nil || pid == 1 {
 			continue
 		}
-		// The directory stands for this one process, as a pidfd does.
+		// The open directory refers to this one process, as a pidfd does.
 		fd, err := unix.Openat(int(dir.Fd()), n, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err != nil {
-			continue // gone
+			continue // ended
 		}
 		buf := make([]byte, 64)
 		k, err := unix.Readlinkat(fd, "ns/cgroup", buf)
