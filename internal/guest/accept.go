@@ -10,15 +10,15 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// listener is a socket of the cell's at which the guest listens for the keeper. A
-// restored copy has it, too.
+// listener is a socket in the cell on which the guest listens for the keeper. Restored copies
+// have it, too.
 type listener struct {
 	came chan *net.UnixConn
-	gone chan struct{} // closed when it can't be listened at any more
+	gone chan struct{} // closed when the listener is closed
 }
 
-// accept joins a stream with the next connection to a socket of the cell's. The keeper
-// wants it no longer when it stops the stream.
+// accept joins a stream with the next connection to a socket of the cell. The keeper stops the
+// stream to cancel.
 func (g *inside) accept(s *stream, path string) error {
 	l, err := g.listen(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func (g *inside) accept(s *stream, path string) error {
 		select {
 		case c := <-l.came:
 			select {
-			case <-unwanted: // by this keeper; it is the next one's
+			case <-unwanted: // by this keeper; the connection goes to the next request
 				go func() { l.came <- c }()
 				return errDetached
 			default:
@@ -45,9 +45,9 @@ func (g *inside) accept(s *stream, path string) error {
 	}
 }
 
-// listen listens at a path of the cell's, if it doesn't yet. Its folder, which must be
-// there, is covered by one in the guest's memory: what the folder has on the host would
-// be another kernel's sockets.
+// listen listens at a path of the cell, unless it already does. The path's directory must
+// exist. A tmpfs covers it: sockets that the directory has on the host belong to another
+// kernel.
 func (g *inside) listen(path string) (*listener, error) {
 	g.listening.Lock()
 	defer g.listening.Unlock()
@@ -71,7 +71,7 @@ func (g *inside) listen(path string) (*listener, error) {
 		defer close(l.gone)
 		for {
 			c, err := s.AcceptUnix()
-			if err != nil { // whoever asks next listens anew
+			if err != nil { // the next request listens again
 				s.Close()
 				g.listening.Lock()
 				delete(g.sockets, path)

@@ -11,8 +11,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Who connects to a socket in the cell is whom the keeper accepts, and nobody is lost to a
-// question that the keeper has given up. On the host there is no such socket.
+// The keeper accepts each connection to a socket in the cell. A cancelled question loses
+// none. On the host there is no such socket.
 func TestAccept(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
 		path := filepath.Join(t.TempDir(), "socket")

@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/hazard"
 )
 
-// greetLimit bounds a greeting for whom no context does: a sandbox that boots on
-// a busy machine takes its time.
+// greetLimit is the time limit for a greeting without a deadline. A sandbox boots slowly on a
+// busy host.
 const greetLimit = 30 * time.Second
 
 // Client is the keeper's end. It is safe for concurrent use.
@@ -22,22 +22,22 @@ type Client struct {
 	c net.Conn
 	m *mux
 
-	mu    sync.Mutex // guards what follows
-	last  uint32     // number of a question or stream
+	mu    sync.Mutex // guards the fields below
+	last  uint32     // number of the last question or stream
 	asked map[uint32]chan answer
 	procs map[string]*Process
 	held  bool
 }
 
-// Boot greets the guest of a sandbox that has just been started and gives it its
-// token. Nobody else may have the socket.
+// Boot greets the guest of a sandbox that was just started, and sends the token. No other
+// process may have the socket.
 func Boot(ctx context.Context, c net.Conn, token []byte) (*Client, error) {
 	return connect(ctx, c, token, true)
 }
 
-// Connect greets a guest that has the token, and refuses any other. For a copy it
-// is called before the copy is restored: the first thing that it does then is to
-// find the greeting, and to stop its processes. c is closed when Connect fails.
+// Connect greets a guest, and fails unless it proves that it knows the token. For a copy it is
+// called before the copy is restored: the copy then finds the greeting first and freezes its
+// processes. Connect closes c when it fails.
 func Connect(ctx context.Context, c net.Conn, token []byte) (*Client, error) {
 	return connect(ctx, c, token, false)
 }
@@ -70,7 +70,7 @@ func connect(ctx context.Context, c net.Conn, token []byte, boot bool) (*Client,
 	return cl, nil
 }
 
-// read takes what the guest says, and never waits for anybody else.
+// read dispatches the guest's frames. It never blocks on a consumer.
 func (c *Client) read() {
 	buf := make([]byte, maxPayload)
 	for {
@@ -119,20 +119,19 @@ func (c *Client) hear(t frameType, id uint32, b []byte) error {
 	return nil
 }
 
-// lose ends everything that waits.
+// lose fails all pending questions and processes.
 func (c *Client) lose() {
 	c.m.fail(errGone)
 	c.c.Close()
 }
 
-// Close ends the connection, and with it the guest, unless it is held.
+// Close closes the connection. The guest exits, unless it is held.
 func (c *Client) Close() error {
 	c.lose()
 	return nil
 }
 
-// Done is closed when the connection is lost; whoever waits gets an error of the
-// kind unavailable then.
+// Done is closed when the connection is lost. Pending calls then fail with kind unavailable.
 func (c *Client) Done() <-chan struct{} { return c.m.gone }
 
 func (c *Client) number() uint32 {
@@ -142,7 +141,7 @@ func (c *Client) number() uint32 {
 	return c.last
 }
 
-// expect makes room for an answer.
+// expect registers the number of a question, and returns the channel for its answer.
 func (c *Client) expect() (uint32, chan answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +151,8 @@ func (c *Client) expect() (uint32, chan answer) {
 	return c.last, ch
 }
 
-// ask asks a question and waits for its answer. With a ctx that ends it returns;
-// the guest goes on nevertheless.
+// ask sends a question and waits for the answer. It returns when ctx ends; the guest continues
+// with the question.
 func (c *Client) ask(ctx context.Context, q question) (answer, error) {
 	id, ch := c.expect()
 	if err := c.m.writeJSON(frameAsk, id, q); err != nil {
@@ -183,32 +182,32 @@ func (c *Client) wait(ctx context.Context, id uint32, ch chan answer) (a answer,
 	return a, nil
 }
 
-// List is what `ps` shows: all processes of the cell but the first.
+// List returns all processes of the cell except the first.
 func (c *Client) List(ctx context.Context) ([]cell.ProcessInfo, error) {
 	a, err := c.ask(ctx, question{Op: opList})
 	return a.List, err
 }
 
-// KillAll ends every process of the cell and returns how many there were.
+// KillAll kills every process of the cell and returns their number.
 func (c *Client) KillAll(ctx context.Context) (int, error) {
 	a, err := c.ask(ctx, question{Op: opKillAll})
 	return a.Count, err
 }
 
-// Sync is sync(2) in the sandbox.
+// Sync calls sync(2) in the sandbox.
 func (c *Client) Sync(ctx context.Context) error {
 	_, err := c.ask(ctx, question{Op: opSync})
 	return err
 }
 
-// Processes lists what was started and not released: in a restored copy, what the
-// source's keeper had started.
+// Processes lists the processes that were started and not released. In a restored copy the
+// source's keeper started them.
 func (c *Client) Processes(ctx context.Context) ([]Known, error) {
 	a, err := c.ask(ctx, question{Op: opKnown})
 	return a.Known, err
 }
 
-// ReadFiles writes what lies at path into a tar archive.
+// ReadFiles writes the files at path to w as a tar archive.
 func (c *Client) ReadFiles(ctx context.Context, path string, w io.Writer) error {
 	s := c.m.open(c.number())
 	defer c.m.forget(s)
@@ -226,18 +225,18 @@ func (c *Client) ReadFiles(ctx context.Context, path string, w io.Writer) error 
 	return err
 }
 
-// WriteFiles extracts a tar archive below path; what it makes belongs to who.
-func (c *Client) WriteFiles(ctx context.Context, path string, who cell.User, r io.Reader) error {
+// WriteFiles extracts a tar archive below path. The files belong to owner.
+func (c *Client) WriteFiles(ctx context.Context, path string, owner cell.User, r io.Reader) error {
 	s := c.m.open(c.number())
 	defer c.m.forget(s)
 	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
 	defer stop()
 	id, ch := c.expect()
-	if err := c.m.writeJSON(frameAsk, id, question{Op: opWrite, Path: path, UID: who.UID, GID: who.GID, Streams: []uint32{s.id}}); err != nil {
+	if err := c.m.writeJSON(frameAsk, id, question{Op: opWrite, Path: path, UID: owner.UID, GID: owner.GID, Streams: []uint32{s.id}}); err != nil {
 		return err
 	}
 	read := &noted{r: r}
-	go func() { // what is wrong at the other end is known before all has been read
+	go func() { // the other end may report an error before all was read
 		io.Copy(struct{ io.Writer }{s}, read)
 		s.CloseWrite()
 	}()
@@ -248,7 +247,7 @@ func (c *Client) WriteFiles(ctx context.Context, path string, who cell.User, r i
 	return err
 }
 
-// noted keeps the error of a reader that another goroutine reads.
+// noted records the error of a reader that another goroutine uses.
 type noted struct {
 	r   io.Reader
 	mu  sync.Mutex // guards err
@@ -271,23 +270,24 @@ func (n *noted) failed() error {
 	return n.err
 }
 
-// Dial connects to a port of the cell's loopback.
+// Dial connects to a TCP port on the cell's loopback.
 func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c.join(ctx, question{Op: opDial, Port: port})
 }
 
-// Accept returns the next connection to a socket in the cell, at which its guest listens
-// from then on. Path is absolute; its folder must be there, and shows nothing else then.
+// Accept returns the next connection to a Unix socket in the cell, on which the guest listens
+// from then on. Path is absolute; its directory must exist, and its previous contents are
+// hidden.
 func (c *Client) Accept(ctx context.Context, path string) (net.Conn, error) {
 	return c.join(ctx, question{Op: opAccept, Path: path})
 }
 
-// join asks for a connection, and returns our end of it.
+// join asks for a connection and returns the local end.
 func (c *Client) join(ctx context.Context, q question) (net.Conn, error) {
 	s := c.m.open(c.number())
 	q.Streams = []uint32{s.id}
 	if _, err := c.ask(ctx, q); err != nil {
-		s.CloseRead() // it may come yet
+		s.CloseRead() // the connection may still arrive
 		s.CloseWrite()
 		c.m.forget(s)
 		return nil, err
@@ -305,22 +305,21 @@ func (c *Client) join(ctx context.Context, q question) (net.Conn, error) {
 	return conn, err
 }
 
-// Ports lists the TCP ports on which something listens in the sandbox.
+// Ports lists the listening TCP ports in the sandbox.
 func (c *Client) Ports(ctx context.Context) ([]cell.Listening, error) {
 	a, err := c.ask(ctx, question{Op: opPorts})
 	return a.Ports, err
 }
 
-// Tried is how many packets found nobody to go to, by the guest's kernel.
+// Tried returns how many packets had no route, by the guest kernel's counters.
 func (c *Client) Tried(ctx context.Context) (int64, error) {
 	a, err := c.ask(ctx, question{Op: opTried})
 	return int64(a.Count), err
 }
 
-// Hold brings the guest to stand still at the border of a frame, for a checkpoint.
-// Until GoOn nothing is sent in either direction; whoever asks waits. With stop, and in
-// gVisor always, the processes are frozen, too: copies have not run at all before they are
-// adopted then.
+// Hold pauses the guest at a frame boundary, for a checkpoint. Until GoOn neither side sends;
+// calls wait. If stop is set, and always on gVisor, the processes are frozen, too, so that
+// copies do not run before their adoption.
 func (c *Client) Hold(ctx context.Context, stop bool) error {
 	if err := c.m.take(); err != nil {
 		return err
@@ -334,7 +333,7 @@ func (c *Client) Hold(ctx context.Context, stop bool) error {
 		_, err = c.wait(ctx, id, ch)
 	}
 	if err != nil {
-		if ctx.Err() != nil { // it may stand still in a moment
+		if ctx.Err() != nil { // it may pause in a moment
 			id, _ = c.expect()
 			c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opGoOn+`"}`))
 		}
@@ -347,8 +346,8 @@ func (c *Client) Hold(ctx context.Context, stop bool) error {
 	return nil
 }
 
-// GoOn ends Hold on the connection that began it. The guest is told at once, which it
-// hears when it can; done returns when it goes on.
+// GoOn ends Hold on the same connection. It sends the message at once; done waits until the
+// guest continues.
 func (c *Client) GoOn(ctx context.Context) (done func() error, err error) {
 	c.mu.Lock()
 	held := c.held
@@ -366,31 +365,31 @@ func (c *Client) GoOn(ctx context.Context) (done func() error, err error) {
 	}, err
 }
 
-// Still lets a copy's processes stand still that waits to be adopted, or go on.
+// Still freezes or thaws the processes of a copy that waits for its adoption.
 func (c *Client) Still(ctx context.Context, still bool) error {
 	_, err := c.ask(ctx, question{Op: opStill, Stop: still})
 	return err
 }
 
-// Draws says what generators of random numbers the cell's processes have in user space.
-// The guest remembers the files that it has looked at, also in copies.
+// Draws lists the user-space random number generators of the cell's processes. The guest caches
+// results per file, also in copies.
 func (c *Client) Draws(ctx context.Context) ([]hazard.Process, error) {
 	a, err := c.ask(ctx, question{Op: opDraws})
 	return a.Draws, err
 }
 
-// Renew is Draws of a copy whose processes stand still, as they do until Adopt. Generators
-// that can be renewed from outside seed themselves anew before they give anything again.
+// Renew is Draws for a copy with frozen processes (until Adopt). Generators that support it are
+// reseeded from outside before they produce output.
 func (c *Client) Renew(ctx context.Context) ([]hazard.Process, error) {
 	a, err := c.ask(ctx, question{Op: opDraws, Renew: true})
 	return a.Draws, err
 }
 
-// Adopt tells a restored copy who it is. Its processes go on then.
+// Adopt sets the identity of a restored copy. Its processes then continue.
 func (c *Client) Adopt(ctx context.Context, a Adoption) ([]cell.Hazard, error) {
 	r, err := c.ask(ctx, question{Op: opAdopt, Adopt: &a})
 	for i := range r.Hazards {
-		r.Hazards[i].Seen = "inside" // whatever it says
+		r.Hazards[i].Seen = "inside" // whatever the guest says
 	}
 	return r.Hazards, err
 }

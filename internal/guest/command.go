@@ -14,14 +14,14 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// workdirOp begins the name of the call that enters the working directory.
+// workdirOp is the prefix of the call that enters the working directory.
 const workdirOp = "enter "
 
-// selfLink says which number a command has in its cell.
+// selfLink has the command's PID in its cell as its target.
 const selfLink = "/proc/self"
 
-// spawn starts a command in a cgroup of its own with files as its streams. pass is
-// waited for at its gate.
+// spawn starts a command in its own cgroup with files as its streams. It calls pass at the
+// gate, if not nil.
 func (p *place) spawn(c *Command, pass func() error, stdio [3]*os.File, control *os.File) (_ *linux.Child, inner int, _ *group, made confine.Measured, err error) {
 	g, err := p.all.sub(strconv.FormatInt(p.groups.Add(1), 10))
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *place) spawn(c *Command, pass func() error, stdio [3]*os.File, control 
 	return child, inner, g, made, nil
 }
 
-// script is what a command does before it becomes its program.
+// script returns the setup of a command up to its exec.
 func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *confine.Measured) *linux.Script {
 	s := &linux.Script{Gated: c.Gated || len(c.Attempts) > 0}
 	var later []*os.File
@@ -69,7 +69,7 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *co
 		later = append(later, control)
 	}
 	s.Stdio(stdio, later...)
-	// It sees its cgroup as the root of all, and so does whatever it starts.
+	// The command and its descendants see its cgroup as the root.
 	s.Call("unshare cgroup", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	s.CaptureLink(selfLink, 32)
 	if control != nil {
@@ -103,7 +103,7 @@ func (p *place) script(c *Command, stdio [3]*os.File, control *os.File, made *co
 	return s
 }
 
-// explainStart says what a command that did not start means.
+// explainStart explains why a command did not start.
 func explainStart(err error, p cell.Process) error {
 	name := "the command"
 	if len(p.Args) > 0 {
@@ -127,8 +127,8 @@ func explainStart(err error, p cell.Process) error {
 	return cell.Errorf(cell.Internal, "guest.Start", "", "cannot start %s: %w", name, se)
 }
 
-// hasAny reports whether one of paths is there: below a folder that may not be
-// searched the kernel says of everything that it may not be executed.
+// hasAny reports whether one of paths exists. Below a directory without search permission
+// execve says EACCES even for missing files.
 func hasAny(paths []string) bool {
 	for _, p := range paths {
 		if fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {

@@ -12,14 +12,13 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// disconnect ends the connections to others that a copy's processes have open,
-// because those belong to its source, and returns to whom they were. It asks each
-// process for its sockets: gVisor has no sock_diag(7) that could end them.
+// disconnect closes the connections to other hosts that a copy inherited from its source, and
+// returns the peers. It inspects each process's sockets, because gVisor has no sock_diag(7).
 func (p *place) disconnect() (ended []string) {
 	for _, pid := range p.all.pids() {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			continue // it is gone
+			continue // it has ended
 		}
 		for _, n := range p.sockets(pid) {
 			s, err := unix.PidfdGetfd(fd, n, 0)
@@ -36,7 +35,7 @@ func (p *place) disconnect() (ended []string) {
 	return ended
 }
 
-// sockets are the descriptors of a process that are sockets.
+// sockets returns the socket descriptors of a process.
 func (p *place) sockets(pid int) (list []int) {
 	fd, err := unix.Openat(int(p.proc.Fd()), strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -58,7 +57,7 @@ func (p *place) sockets(pid int) (list []int) {
 	return list
 }
 
-// peer is the other end of a TCP connection, unless that is the sandbox itself.
+// peer returns the remote address of a TCP connection, unless it is local to the sandbox.
 func peer(s int) (string, bool) {
 	if kind, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
 		return "", false
@@ -79,8 +78,7 @@ func peer(s int) (string, bool) {
 	return at.String(), !at.Addr().IsLoopback()
 }
 
-// end resets a connection; where the kernel can't, whoever reads gets the end, and
-// whoever writes an error.
+// end resets a connection. If the kernel cannot, readers get EOF, and writers get an error.
 func end(s int) error {
 	if linux.Disconnect(s) == nil {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// glance is how long a guest that stands still looks away from its socket.
+// glance is the poll interval of a paused guest.
 const glance = 50 * time.Millisecond
 
-// door is the guest's end of the socket. It is a number, not an open file: behind
-// it is another socket in each restored copy.
+// door is the guest's socket. It is a descriptor number, not an os.File, because another socket
+// is behind it in each restored copy.
 type door struct{ fd int }
 
 func newDoor(fd int) (*door, error) {
@@ -55,7 +55,7 @@ func (d *door) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// poll waits for events, at most for a while.
+// poll waits for events for at most the given time.
 func (d *door) poll(events int16, most time.Duration) bool {
 	p := []unix.PollFd{{Fd: int32(d.fd), Events: events}}
 	ms := -1
@@ -66,8 +66,8 @@ func (d *door) poll(events int16, most time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// await waits until there is something to read. It does not trust that it is
-// woken: the socket may be another one now.
+// await waits for input. It polls: after a restore the socket is another one, which does not
+// wake it.
 func (d *door) await() {
 	for !d.poll(unix.POLLIN, glance) {
 	}

@@ -26,7 +26,7 @@ const (
 	frameNote                        // JSON, guest to keeper
 	frameData                        // bytes of a stream
 	frameEnd                         // the sender sends no more
-	frameRoom                        // four bytes: how much more there is room for
+	frameRoom                        // four bytes: additional window in bytes
 	frameStop                        // the receiver reads no more
 	frameMore   frameType = 0x80
 )
@@ -34,17 +34,17 @@ const (
 const (
 	headerSize = 9
 	maxPayload = 64 << 10
-	// maxJSON bounds a question or an answer: arguments and environment of a
-	// command fit, and a list of a great many processes.
+	// maxJSON is the size limit of a question or an answer, in bytes. It fits the arguments and
+	// environment of a command, and a long process list.
 	maxJSON = 8 << 20
 )
 
-// errProtocol says that the other end does not speak as it should.
+// errProtocol returns the error for a violation of the protocol.
 func errProtocol(format string, args ...any) error {
 	return cell.Errorf(cell.Unavailable, "guest", "", "cannot understand the other end of the cell's connection: %w", fmt.Errorf(format, args...))
 }
 
-// readFrame reads one frame into buf, which has room for the longest.
+// readFrame reads one frame into buf, which fits the longest.
 func readFrame(r io.Reader, buf []byte) (t frameType, id uint32, payload []byte, err error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {

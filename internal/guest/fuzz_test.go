@@ -15,7 +15,7 @@ import (
 )
 
 // FuzzLyingGuest is a keeper whose guest, which knew the token, says anything:
-// whoever asked gets an answer or an error, and what came is bounded.
+// each question gets an answer or an error, and what came is bounded.
 func FuzzLyingGuest(f *testing.F) {
 	frame := func(t frameType, id uint32, v any) []byte {
 		b, ok := v.([]byte)

@@ -10,11 +10,11 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// greeting is one message before the first question.
+// greeting is a message before the first question.
 type greeting struct {
 	Version int        `json:"version,omitempty"`
 	Nonce   []byte     `json:"nonce,omitempty"`
-	Token   []byte     `json:"token,omitempty"` // at boot, when nobody else has the socket
+	Token   []byte     `json:"token,omitempty"` // at boot, before any other process has the socket
 	Proof   []byte     `json:"proof,omitempty"`
 	Error   *wireError `json:"error,omitempty"`
 }
@@ -27,7 +27,7 @@ func newNonce() []byte {
 	return n
 }
 
-// proof is what only who knows the token can say about two nonces.
+// proof returns a MAC over two nonces, keyed with the token.
 func proof(token []byte, side string, keeper, guest []byte) []byte {
 	h := hmac.New(sha256.New, token)
 	h.Write([]byte("pando guest 1 " + side + "\n"))
@@ -67,10 +67,10 @@ func asGreeting(t frameType, b []byte) (g greeting, err error) {
 	return g, nil
 }
 
-// errStranger is said to who does not know the token, and no more.
+// errStranger is the only answer to a peer that does not know the token.
 var errStranger = cell.Errorf(cell.Denied, "guest", "", "cannot talk to the cell's guest: it is another cell's")
 
-// greetGuest is the keeper's side.
+// greetGuest does the keeper's side of the greeting.
 func greetGuest(rw io.ReadWriter, token []byte, boot bool) error {
 	mine := greeting{Version: Version, Nonce: newNonce()}
 	if boot {
@@ -96,8 +96,8 @@ func greetGuest(rw io.ReadWriter, token []byte, boot bool) error {
 	return err
 }
 
-// greetKeeper is the guest's side, after the keeper's first message. It returns
-// the token that the keeper has.
+// greetKeeper does the guest's side of the greeting, after the keeper's first message. It
+// returns the keeper's token.
 func greetKeeper(rw io.ReadWriter, theirs greeting, token []byte, ready error) ([]byte, error) {
 	refuse := func(err error) ([]byte, error) {
 		sendGreeting(rw, greeting{Error: toWire(err)})

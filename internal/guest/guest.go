@@ -15,24 +15,23 @@
 //	  │ ◀── note                               │   a process has ended
 //	  │ ◀═════ data, end, room, stop ════▶     │   streams
 //
-// All that follows are frames (frame.go): questions of the keeper with their
-// answers, and streams, whose sender sends no more than its receiver has room
-// for, so that none stops another. Both ends read their socket always.
+// Frames follow (frame.go): questions of the keeper and their answers, and streams. The sender
+// of a stream sends no more than the receiver's window, so that no stream blocks another. Both
+// ends always read their socket.
 //
-// After "hold" neither side sends anything, and the guest waits for one of two
-// things: "goon", with which all goes on as if nothing had happened; or a new
-// greeting. Then it is a restored copy of itself, on another keeper's socket. It
-// stops the processes of the cell until that keeper has said who they are
-// ("adopt"); what they write is kept, a little of it, until somebody takes their
-// streams ("reattach").
+// After "hold" neither side sends anything, and the guest waits for one of two messages. "goon"
+// resumes everything. A new greeting means that the guest is a restored copy on another
+// keeper's socket. The copy freezes the cell's processes until that keeper sets its identity
+// ("adopt"). It buffers a little of their output until the keeper takes the streams
+// ("reattach").
 //
-// Commands live in a pid namespace below the guest's, whose first process only
-// waits: none of them, root or not, sees the guest or can signal it. Each is in a
-// cgroup of its own, which is the root of its cgroup namespace: whatever it starts
-// stays in there, in other sessions and user namespaces, too, because nothing
-// outside of it has a name there.
+// Commands run in a PID namespace below the guest's, with a first process that only waits: no
+// command, root or not, sees the guest or can signal it. Each command is in its own cgroup, the
+// root of its cgroup namespace. Its descendants stay in that cgroup, whatever sessions and user
+// namespaces they make, because cgroups outside have no name there.
 //
-// Lock order: 1. inside.mu, 2. task.mu, 3. mux.mu, 4. stream.mu; the turn to write
+// Lock order: 1. inside.mu, 2. task.mu, 3. mux.mu, 4. stream.mu. The write turn is taken while
+// none of them is held.
 // is taken while none of them is held.
 package guest
 
@@ -47,68 +46,66 @@ import (
 	"github.com/pando-dev/pando/internal/hazard"
 )
 
-// Version is that of the protocol. Both ends serve this one and the one before.
+// Version is the protocol version. Both ends support this one and the one before.
 const Version = 1
 
 // Command is a process to start.
 type Command struct {
-	ID      string         `json:"id"` // the keeper's name for it, used once
+	ID      string         `json:"id"` // chosen by the keeper, used once
 	Process cell.Process   `json:"process"`
 	UID     int            `json:"uid"`
 	GID     int            `json:"gid"`
-	Caps    uint64         `json:"caps,omitempty"`      // what root may ever have; others have none
-	NoSetID bool           `json:"no_set_id,omitempty"` // it can set no set-user-id and set-group-id bits
+	Caps    uint64         `json:"caps,omitempty"`      // capability bounding set of root; other users have none
+	NoSetID bool           `json:"no_set_id,omitempty"` // deny set-user-ID and set-group-ID bits
 	Limits  confine.Limits `json:"limits"`
-	// Input is a file that the command has as its standard input, where that is no stream.
+	// Input is the standard input as a file, if there is no stream for it.
 	Input []byte         `json:"input,omitempty"`
-	Place *confine.Place `json:"place,omitempty"` // for its canaries; nil: there are none
-	// Attempts are canaries that a gateway must deny, Skipped those that it would not.
-	// With attempts the command waits at a gate before it becomes its program.
+	Place *confine.Place `json:"place,omitempty"` // for its canaries; nil: none
+	// Attempts are the canaries that the gateway must deny, Skipped the names of those that it
+	// allows. With attempts the command waits at a gate before its exec.
 	Attempts []confine.Attempt `json:"attempts,omitempty"`
 	Skipped  []string          `json:"skipped,omitempty"`
-	Gate     func() error      `json:"-"` // the keeper's: whether it may begin; asked if Gated, or if there are Attempts
+	Gate     func() error      `json:"-"` // called by the keeper at the gate, if Gated or with Attempts
 	Gated    bool              `json:"gated,omitempty"`
 }
 
-// Known is a process of the guest's that was started and not released.
+// Known is a process of the guest that was started and not released.
 type Known struct {
 	ID    string `json:"id"`
 	PID   int    `json:"pid"` // in the cell
 	TTY   bool   `json:"tty,omitempty"`
-	Ended bool   `json:"ended,omitempty"` // it waits to be waited for
-	// Control says that it has a descriptor 3, as interpreters do.
+	Ended bool   `json:"ended,omitempty"` // it has ended and was not waited for
+	// Control is set if the process has a descriptor 3, as interpreters do.
 	Control bool `json:"control,omitempty"`
 }
 
-// Adoption is who a restored copy is from now on, or a machine that has just booted.
+// Adoption is the identity of a restored copy, or of a machine that has just booted.
 type Adoption struct {
 	Hostname string            `json:"hostname"`
-	Clock    time.Time         `json:"clock,omitzero"` // what time it is; zero: the guest's kernel knows
-	Files    map[string][]byte `json:"files"`          // by path: /etc/machine-id and the like
-	Token    []byte            `json:"token"`          // of its own from now on
+	Clock    time.Time         `json:"clock,omitzero"` // current time; zero: the guest's kernel has it
+	Files    map[string][]byte `json:"files"`          // by path, such as /etc/machine-id
+	Token    []byte            `json:"token"`          // the copy's new token
 	Limits   *Limits           `json:"limits,omitempty"`
-	Seed     []byte            `json:"seed,omitempty"` // for the generator of the guest's kernel, where that is the guest's own
-	// Waits says that another adoption will come, until which the guest's processes
-	// stand still.
+	Seed     []byte            `json:"seed,omitempty"` // entropy for the guest's own kernel, if it has one
+	// Waits announces another adoption. The guest's processes stay frozen until then.
 	Waits bool `json:"waits,omitempty"`
-	// Still says that the processes stand still until Client.Still lets them go on.
-	// Commands can be started meanwhile.
+	// Still keeps the processes frozen until Client.Still thaws them. Commands can be started
+	// meanwhile.
 	Still bool `json:"still,omitempty"`
 }
 
-// Limits are those of all commands together, where nobody outside can count them. 0
-// is none.
+// Limits apply to all commands together, if no cgroup outside can count them. 0 is no limit.
 type Limits struct {
 	Memory int64 `json:"memory,omitempty"` // bytes
 	PIDs   int64 `json:"pids,omitempty"`   // processes and threads
 }
 
-// The operations of questions.
+// Operations of questions.
 const (
 	opStart     = "start"
 	opReattach  = "reattach"
 	opReap      = "reap"
-	opRelease   = "release" // has no answer, and its turn
+	opRelease   = "release" // without an answer, processed in order
 	opSignal    = "signal"
 	opInterrupt = "interrupt"
 	opEndRest   = "endrest"
@@ -127,11 +124,11 @@ const (
 	opGoOn      = "goon"
 	opAdopt     = "adopt"
 	opStill     = "still"
-	opDraws     = "draws" // what generators the processes have
+	opDraws     = "draws" // random number generators of the processes
 	opPass      = "pass"
 )
 
-// question is one of the keeper's.
+// question is a request of the keeper.
 type question struct {
 	Op      string     `json:"op"`
 	ID      string     `json:"id,omitempty"`
@@ -145,12 +142,12 @@ type question struct {
 	Rows    uint16     `json:"rows,omitempty"`
 	Cols    uint16     `json:"cols,omitempty"`
 	Adopt   *Adoption  `json:"adopt,omitempty"`
-	Refused *wireError `json:"refused,omitempty"` // pass: why it may not begin
-	Renew   bool       `json:"renew,omitempty"`   // draws: of a copy that stands still, what can be renewed from outside
-	Stop    bool       `json:"stop,omitempty"`    // hold: the processes, too; still: whether they are to be
+	Refused *wireError `json:"refused,omitempty"` // pass: the reason to refuse the start
+	Renew   bool       `json:"renew,omitempty"`   // draws: reseed the generators of a frozen copy
+	Stop    bool       `json:"stop,omitempty"`    // hold: freeze the processes, too; still: freeze or thaw
 }
 
-// answer is the guest's.
+// answer is the guest's response to a question.
 type answer struct {
 	Error   *wireError         `json:"error,omitempty"`
 	PID     int                `json:"pid,omitempty"`
@@ -165,14 +162,14 @@ type answer struct {
 	Draws   []hazard.Process   `json:"draws,omitempty"`
 }
 
-// note is what the guest says unasked: a process has ended, and keeps its number
-// until it is reaped; or one waits for "pass" before it begins.
+// note is an unsolicited message of the guest: a process has ended, and keeps its PID until it
+// is reaped; or one waits at its gate for "pass".
 type note struct {
 	Ended string `json:"ended,omitempty"`
 	Gate  string `json:"gate,omitempty"` // one waits at its gate
 }
 
-// wireError is a cell.Error on its way.
+// wireError is the JSON form of a cell.Error.
 type wireError struct {
 	Kind    cell.Kind `json:"kind"`
 	Op      string    `json:"op,omitempty"`
@@ -192,10 +189,10 @@ func (w *wireError) err() error {
 	return &cell.Error{Op: w.Op, Kind: w.Kind, Hint: w.Hint, Err: errors.New(w.Message)}
 }
 
-// maxValues bounds what a message expands to: a list of 60,000 processes fits.
+// maxValues limits the number of JSON values in a message. A list of 60,000 processes fits.
 const maxValues = 1 << 19
 
-// decode reads JSON that the other end sent.
+// decode parses JSON from the other end.
 func decode(b []byte, v any) error {
 	if err := bound.Values(b, "the guest's message", maxValues); err != nil {
 		return errProtocol("%v", err)
@@ -206,5 +203,5 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
-// TimerSlack is how late timers may be of who serves a machine, in it and outside.
+// TimerSlack is the timer slack of the processes that serve a machine, inside and outside.
 const TimerSlack = 2 * time.Millisecond

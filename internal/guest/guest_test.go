@@ -82,8 +82,8 @@ func TestNotStarted(t *testing.T) {
 	})
 }
 
-// The name of a command that was released is free for the next one, though nobody
-// waited until the guest had released it.
+// The name of a command that was released is free for the next one, even if the
+// caller did not wait until the guest released it.
 func TestNameIsFreeAgain(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
 		for i := range 20 {
@@ -126,7 +126,7 @@ func TestStreamsEndAsInside(t *testing.T) {
 			}
 			r.Release()
 		}
-		// Nobody reads: the program is told, as by a pipe.
+		// Without a reader the program is told, as by a pipe.
 		r, err = b.start(t, sh("c", "trap '' PIPE; while echo x; do sleep 0.01; done; exit 9"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestStreamsEndAsInside(t *testing.T) {
 		if exit, _ := r.Wait(func() {}); exit.Code != 9 {
 			t.Errorf("it ended with %+v", exit)
 		}
-		// Nobody inside reads: the keeper is told.
+		// Without a reader inside the keeper is told.
 		r, err = b.start(t, sh("d", "exec <&-; sleep 0.3"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestStreamsEndAsInside(t *testing.T) {
 	})
 }
 
-// A program that does not read, and a reader that does not take, stop nobody else.
+// A program that does not read, and a reader that does not take, block no other stream.
 func TestSlowOnesStopNobody(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
 		deaf, err := b.start(t, sh("deaf", "sleep 60"), nil)
@@ -168,7 +168,7 @@ func TestSlowOnesStopNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond) // nobody takes any of it
+		time.Sleep(100 * time.Millisecond) // no output is read
 		for i := range 3 {
 			if exit, out, _ := b.run(t, sh(fmt.Sprint(i), "echo hi"), ""); exit.Code != 0 || out != "hi\n" {
 				t.Fatalf("%+v %q", exit, out)
@@ -205,8 +205,8 @@ func TestBytes(t *testing.T) {
 	})
 }
 
-// A signal reaches the process's group; Interrupt the process alone; and nobody
-// when it has been waited for.
+// A signal reaches the process's group; Interrupt the process alone. After
+// Wait both have no effect.
 func TestSignals(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
 		c := sh("a", "")

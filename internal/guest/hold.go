@@ -19,18 +19,18 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// lostLimit is how long a guest that stands still waits for somebody to come when
-// nobody is there: the socket of a restored copy may not be there at once.
+// lostLimit is how long a paused guest waits while its socket has no peer. The socket of a
+// restored copy may appear late.
 const lostLimit = 10 * time.Second
 
-// hold stands still until it may go on, and reports whether the connection is the
+// hold pauses the guest until it may continue. It reports whether the connection is still the
 // same.
 func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	if err := m.take(); err != nil {
 		return false, err
 	}
 	err = g.holdFiles()
-	if err == nil && (stop || g.place.kernel) { // last: until then they run
+	if err == nil && (stop || g.place.kernel) { // last: the processes run until then
 		err = g.stop(true)
 	}
 	if err != nil {
@@ -81,10 +81,10 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if err := g.stop(false); err != nil { // none of them may go on before it was adopted
+		if err := g.stop(false); err != nil { // keep the processes frozen until the adoption
 			return false, err
 		}
-		theirs.Token = nil // who comes must know it
+		theirs.Token = nil // the peer must know it
 		g.mu.Lock()
 		token := g.token
 		g.mu.Unlock()
@@ -96,11 +96,10 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 	}
 }
 
-// filesGrace is how long files that are under way may take to arrive.
+// filesGrace is the time limit for pending file requests.
 const filesGrace = 8 * time.Second
 
-// holdFiles waits until nothing of the cell's files is under way, and lets nothing
-// begin.
+// holdFiles waits for pending file requests of the cell and blocks new ones.
 func (g *inside) holdFiles() error {
 	if g.files == nil {
 		return nil
@@ -120,9 +119,9 @@ func (g *inside) freeFiles() {
 	}
 }
 
-// stop freezes all processes of the cell. No process notices anything of it. held says that
-// a capture follows, whose copies begin frozen. In a copy of it gVisor's kernel must be told
-// once more: it was started anew, and knows what is frozen by what began so.
+// stop freezes all processes of the cell; they do not notice. held announces a capture: its
+// copies start frozen. gVisor's kernel in a copy must be told again, because it was started
+// anew and derives its state from the frozen processes.
 func (g *inside) stop(held bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +130,7 @@ func (g *inside) stop(held bool) error {
 		if held {
 			op = freezeHold
 		}
-		g.still = true // whatever comes of it, goOn ends it
+		g.still = true // goOn ends it in any case
 		_, err := freezer(op, 0)
 		return err
 	}
@@ -142,9 +141,9 @@ func (g *inside) stop(held bool) error {
 	return g.place.all.freeze(true)
 }
 
-// admit lets a command begin while the cell's processes stand still. Where the freezer
-// holds all commands together, each of those that are there is held by itself from here
-// on: a new one has a group of its own. gVisor's holds processes.
+// admit lets a command start while the cell's processes are frozen. If the freezer holds all
+// commands together, it freezes each existing command by itself from here on; a new one has its
+// own group. gVisor freezes processes, so nothing is to do there.
 func (g *inside) admit() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,14 +156,13 @@ func (g *inside) admit() error {
 	return g.place.all.freeze(false)
 }
 
-// apart freezes or thaws the groups of all commands that there are, each by itself. mu
-// is held.
+// apart freezes or thaws each command's group by itself. The caller holds mu.
 func (g *inside) apart(still bool) (err error) {
 	if g.parted == still {
 		return nil
 	}
 	g.place.all.below(func(_ string, sub *group) {
-		if ferr := sub.freeze(still); !errors.Is(ferr, os.ErrNotExist) && !errors.Is(ferr, unix.ENODEV) { // it is gone, and was empty
+		if ferr := sub.freeze(still); !errors.Is(ferr, os.ErrNotExist) && !errors.Is(ferr, unix.ENODEV) { // it was empty and was removed
 			err = errors.Join(err, ferr)
 		}
 	})
@@ -187,9 +185,9 @@ func (g *inside) goOn() error {
 	return errors.Join(g.place.all.freeze(false), g.apart(false))
 }
 
-// adopt gives a restored copy its identity, measures it, and lets it go on.
+// adopt sets the identity of a restored copy, audits it, and resumes it.
 func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
-	if !a.Clock.IsZero() { // first: what is written below has a date
+	if !a.Clock.IsZero() { // first: files written below get this date
 		t := unix.NsecToTimespec(a.Clock.UnixNano())
 		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &t); err != nil {
 			return nil, cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot set the copy's clock: %w", err)
@@ -263,7 +261,7 @@ func (g *inside) adopt(a Adoption) (list []cell.Hazard, err error) {
 	return list, g.goOn()
 }
 
-// overwrite changes a file in place, because something may be mounted there.
+// overwrite changes a file in place, because it may be a mount point.
 func overwrite(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o644)
 	if err != nil {

@@ -188,7 +188,7 @@ func (b *bed) adopted(t *testing.T) (*bed, []cell.Hazard) {
 	return &bed{Client: c, ctx: b.ctx}, hazards
 }
 
-// A copy is another's: who comes must know the token. Its processes stand still
+// A copy has another keeper, which must know the token. Its processes stand still
 // until it is adopted, what they wrote is kept, and they go on with new streams.
 func TestCopy(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
@@ -432,7 +432,7 @@ func (b *bed) reattach(t *testing.T, id string) *running {
 	return &running{p, in, out, errs}
 }
 
-// What nobody takes is kept, a little of it, and the program goes on.
+// A little of the output is kept while no stream is attached, and the program goes on.
 func TestKeptAndDropped(t *testing.T) {
 	need.Root(t)
 	b := onLinux(t)
@@ -489,8 +489,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A guest is refused that does not know the token, and so is a keeper, who then
-// can do nothing.
+// A guest is refused that does not know the token, and so is a keeper, which
+// then can do nothing.
 func TestStrangers(t *testing.T) {
 	c, theirs := net.Pipe()
 	go func() {

@@ -21,48 +21,46 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// dialLimit bounds how long a connection inside the sandbox may take.
+// dialLimit is the time limit for a connection inside the sandbox.
 const dialLimit = 10 * time.Second
 
-// inside is the guest.
+// inside is the guest's state.
 type inside struct {
 	door  *door
 	place *place
-	files Files // nil: nobody carries them
+	files Files // nil: no file server
 	token []byte
 	scan  hazard.Scanner
 
-	mu     sync.Mutex // guards what follows
-	m      *mux       // the connection there is
+	mu     sync.Mutex // guards the fields below
+	m      *mux       // the current connection
 	tasks  map[string]*task
-	still  bool     // the cell stands still, and waits to be adopted
+	still  bool     // the cell is frozen until its adoption
 	parted bool     // the freezer holds each command by itself, see admit
-	ended  []string // connections of the source's that this copy had, and no longer has
+	ended  []string // connections of the source that this copy closed
 
-	listening sync.Mutex           // guards what follows
+	listening sync.Mutex           // guards sockets
 	sockets   map[string]*listener // by path
 }
 
-// Serve is all that the program inside a sandbox does: it talks to the keeper at
-// the other end of the socket fd until that is gone. It must be the first process
-// of its pid namespace, and root.
+// Serve runs the guest: it serves the keeper at the other end of the socket fd until that
+// closes. The caller must be the first process of its PID namespace, and root.
 func Serve(fd int) error { return serve(fd, false, nil) }
 
-// Files is who carries the cell's files to the machine's kernel.
+// Files is the transport of the cell's files to the machine's kernel.
 type Files interface {
-	// Hold lets nothing more through, and returns when nothing is under way.
+	// Hold blocks new requests, and returns when none is pending.
 	Hold(ctx context.Context) error
 	// GoOn ends Hold.
 	GoOn()
 }
 
-// ServeMachine is Serve in a virtual machine of the cell's own, whose kernel is
-// Linux and has nobody else: what a cell must not have of its /proc is covered. fd may
-// be a port of virtio-serial, at whose other end somebody is. Nothing of the files is under
-// way while the guest stands still.
+// ServeMachine is Serve in a virtual machine that belongs to the cell and runs Linux. It covers
+// the parts of /proc that a cell must not have. fd may be a virtio-serial port with a peer. No
+// file requests are pending while the guest is paused.
 func ServeMachine(fd int, files Files) error { return serve(fd, true, files) }
 
-// Refuse tells a keeper that greets why there will be no guest.
+// Refuse answers a greeting with the reason why the guest cannot start.
 func Refuse(fd int, why error) error {
 	d, err := newDoor(fd)
 	if err != nil {
@@ -102,17 +100,17 @@ func serve(fd int, cover bool, files Files) error {
 		g.mu.Unlock()
 		if err := g.talk(m); err != nil {
 			m.fail(errGone)
-			if err == io.EOF || errors.Is(err, unix.ECONNRESET) { // the keeper wants nothing more
+			if err == io.EOF || errors.Is(err, unix.ECONNRESET) { // the keeper has finished
 				err = nil
 			}
 			return err
 		}
-		// A restored copy: what was sent for the old connection is for nobody.
+		// In a restored copy the old connection's frames have no receiver.
 		m.fail(errDetached)
 	}
 }
 
-// talk serves a connection until it is lost, which is an error, or another.
+// talk serves a connection until it is lost (an error) or replaced.
 func (g *inside) talk(m *mux) error {
 	buf := make([]byte, maxPayload)
 	for {
@@ -134,13 +132,13 @@ func (g *inside) talk(m *mux) error {
 			}
 			continue
 		}
-		if q.Op == opRelease { // in its turn: what is asked next may use the name again
+		if q.Op == opRelease { // in order: the next question may reuse the name
 			g.release(q.ID)
 			continue
 		}
 		var s *stream
 		switch q.Op {
-		case opRead, opWrite, opDial, opAccept: // what comes on it follows at once
+		case opRead, opWrite, opDial, opAccept: // stream data may follow at once
 			if len(q.Streams) > 0 && q.Streams[0] != 0 {
 				s = m.open(q.Streams[0])
 			}
@@ -177,7 +175,7 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		}
 		select {
 		case t.passed <- q.Refused:
-		default: // it was said already
+		default: // it was answered already
 		}
 	case opReattach, opReap, opSignal, opInterrupt, opEndRest, opResize:
 		g.mu.Lock()
@@ -193,7 +191,7 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		list, err := others()
 		return answer{List: list}, err
 	case opPorts:
-		list, err := linux.Listening("/proc/1/net") // of the cell's first process: /proc shows its namespace, in which the guest is nobody
+		list, err := linux.Listening("/proc/1/net") // of the cell's first process: /proc shows its namespace, in which the guest has no PID
 		return answer{Ports: list}, err
 	case opTried:
 		return answer{Count: int(linux.Tried("/proc/1/net"))}, nil
@@ -245,14 +243,14 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 	return a, err
 }
 
-// others leaves out the first process, which is the guest's.
+// others lists all processes except the first, which belongs to the guest.
 func others() ([]cell.ProcessInfo, error) {
 	list, err := linux.Processes("/proc")
 	return slices.DeleteFunc(list, func(p cell.ProcessInfo) bool { return p.PID == 1 }), err
 }
 
-// draws says what generators of random numbers the cell's processes have. Threads and
-// processes that end meanwhile are left out.
+// draws lists the random number generators of the cell's processes. It leaves out threads and
+// processes that end meanwhile.
 func (g *inside) draws() (list []hazard.Process, err error) {
 	interpreters := map[int]bool{}
 	g.mu.Lock()
@@ -308,7 +306,7 @@ func files(s *stream, q *question) error {
 	return err
 }
 
-// dial joins a stream with a connection to a port of the sandbox's loopback.
+// dial joins a stream with a connection to a port on the sandbox's loopback.
 func dial(s *stream, port int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
@@ -320,15 +318,14 @@ func dial(s *stream, port int) error {
 	return nil
 }
 
-// duplex is a connection whose directions end one by one.
+// duplex is a connection with half-close.
 type duplex interface {
 	net.Conn
 	CloseRead() error
 	CloseWrite() error
 }
 
-// join joins a stream with a connection of the sandbox's, until both directions have
-// ended.
+// join joins a stream with a connection in the sandbox until both directions have ended.
 func join(s *stream, c duplex) {
 	var both sync.WaitGroup
 	both.Go(func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// errGone is what whoever waits for a lost connection gets.
+// errGone is the error of calls that wait on a lost connection.
 var errGone = cell.Errorf(cell.Unavailable, "guest", "", "cannot reach the cell: the connection to its guest is lost")
 
 // errDetached ends the streams of a connection that a restored copy no longer has.
@@ -19,15 +19,15 @@ var errDetached = cell.Errorf(cell.Unavailable, "guest", "", "cannot go on: the 
 type mux struct {
 	in   io.Reader
 	out  io.Writer
-	turn chan struct{} // who has taken its one token may write
+	turn chan struct{} // holds one token; its taker may write
 	gone chan struct{} // closed when the connection is lost
 
-	mu      sync.Mutex // guards what follows
-	cause   error      // why it is lost
+	mu      sync.Mutex // guards the fields below
+	cause   error      // why the connection was lost
 	streams map[uint32]*stream
 
-	frame []byte // what is being written; whoever has the turn has it
-	part  []byte // of JSON that is being read; the reader's
+	frame []byte // the frame being written; guarded by turn
+	part  []byte // JSON being read; used by the reader only
 	partT frameType
 	partN uint32
 }
@@ -38,7 +38,7 @@ func newMux(in io.Reader, out io.Writer) *mux {
 	return m
 }
 
-// take waits for the turn to write.
+// take waits for the write turn.
 func (m *mux) take() error {
 	select {
 	case <-m.turn:
@@ -55,7 +55,7 @@ func (m *mux) take() error {
 
 func (m *mux) give() { m.turn <- struct{}{} }
 
-// write sends a frame, or JSON as several.
+// write sends a frame, or long JSON as several frames.
 func (m *mux) write(t frameType, id uint32, payload []byte) error {
 	if err := m.take(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (m *mux) write(t frameType, id uint32, payload []byte) error {
 	return m.writeNow(t, id, payload)
 }
 
-// writeNow is write for whoever has the turn.
+// writeNow is write for a caller with the write turn.
 func (m *mux) writeNow(t frameType, id uint32, payload []byte) error {
 	for {
 		n := min(len(payload), maxPayload)
@@ -94,7 +94,7 @@ func (m *mux) writeJSON(t frameType, id uint32, v any) error {
 	return m.write(t, id, b)
 }
 
-// fail ends the connection for everybody who uses it.
+// fail ends the connection for all its users.
 func (m *mux) fail(cause error) {
 	m.mu.Lock()
 	if m.cause != nil {
@@ -117,7 +117,7 @@ func (m *mux) err() error {
 	return m.cause
 }
 
-// open makes the stream with a number that both ends know.
+// open creates the stream with a number that both ends know.
 func (m *mux) open(id uint32) *stream {
 	s := &stream{m: m, id: id, room: window}
 	s.moved.L = &s.mu
@@ -131,7 +131,7 @@ func (m *mux) open(id uint32) *stream {
 	return s
 }
 
-// forget lets go of a stream; what still comes for it is dropped.
+// forget removes a stream. Later frames for it are dropped.
 func (m *mux) forget(s *stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +144,7 @@ func (m *mux) stream(id uint32) *stream {
 	return m.streams[id]
 }
 
-// next reads frames until one that is not a stream's, which it returns whole.
+// next reads frames up to the first one that belongs to no stream, and returns it reassembled.
 func (m *mux) next(buf []byte) (frameType, uint32, []byte, error) {
 	for {
 		t, id, b, err := readFrame(m.in, buf)
@@ -179,7 +179,7 @@ func (m *mux) next(buf []byte) (frameType, uint32, []byte, error) {
 	}
 }
 
-// streamed takes a stream's frame. One whose stream is gone came too late.
+// streamed dispatches a frame of a stream. It drops frames of removed streams.
 func (m *mux) streamed(t frameType, id uint32, b []byte) error {
 	s := m.stream(id)
 	switch t {

@@ -9,7 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// What comes is bounded, whoever sends it.
+// Each end bounds what it receives.
 func TestBounds(t *testing.T) {
 	room := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 	full := bytes.Repeat(appendFrame(nil, frameData, 1, make([]byte, maxPayload)), window/maxPayload)

@@ -17,33 +17,33 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// firstUser is who the first process of the cell's pid namespace is: nobody of the
-// cell, whose root could signal what is its own.
+// firstUser is the user ID of the first process of the cell's PID namespace. It is no user of
+// the cell, so that the cell's root cannot signal it.
 const firstUser = 1<<31 - 2
 
-// place is where commands live: their pid namespace, and a cgroup for each.
+// place is the environment of commands: their PID namespace, and a cgroup for each.
 type place struct {
-	program *os.File // of the first process
-	all     *group   // of all commands
+	program *os.File // executed by the first process
+	all     *group   // parent of all commands' cgroups
 	lastCap int
 	filter  *linux.SeccompProgram
-	noSetID *linux.SeccompProgram // beside filter, of commands that write to directories of the host
-	proc    *os.File              // the one that shows the guest's own namespace
+	noSetID *linux.SeccompProgram // in addition to filter, for commands that write to directories of the host
+	proc    *os.File              // shows the guest's own namespace
 
-	procData string // options of every proc
-	cover    bool   // hide of it what is the machine's
-	kernel   bool   // gVisor's, whose freezer is pando-runsc's; another has one of cgroups
+	procData string // mount options of every proc
+	cover    bool   // hide the parts that belong to the machine
+	kernel   bool   // gVisor, whose freezer is pando-runsc's; Linux has cgroup freezers
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	first *linux.Child
 	gone  chan struct{} // closed when first has ended
-	left  []*group      // of commands that were released, with what they left behind
+	left  []*group      // cgroups of released commands with remaining processes
 
-	groups atomic.Int64 // how many were made
+	groups atomic.Int64 // number of groups made
 }
 
-// newPlace prepares what commands need. The guest must not be looked into by what
-// it forks: for a moment that shares its memory.
+// newPlace prepares what commands need. The guest becomes non-dumpable: its children share its
+// memory until they exec.
 func newPlace(cover bool) (*place, error) {
 	p := &place{lastCap: linux.LastCap(), cover: cover}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -87,9 +87,9 @@ func newPlace(cover bool) (*place, error) {
 		}
 		f.Close()
 	}
-	// The commands together weigh as much as the guest alone, so that it answers however
-	// many of them want a processor. Kernels without this controller, and gVisor, whose
-	// guests wait for the host's scheduler, do without.
+	// All commands together have the CPU weight of the guest alone, so that it stays
+	// responsive. This is optional: some kernels lack the controller, and gVisor's guests
+	// depend on the host's scheduler.
 	p.all.up.write("cgroup.subtree_control", "+cpu")
 	f, err := linux.InitProgram()
 	if err != nil {
@@ -98,7 +98,7 @@ func newPlace(cover bool) (*place, error) {
 	if p.program, err = linux.Raise(f); err != nil {
 		return p, err
 	}
-	// It is executed by another user, and gVisor reads what it executes as that.
+	// Another user executes it, and gVisor reads the file as that user.
 	if err := p.program.Chmod(0o555); err != nil {
 		return p, err
 	}
@@ -106,15 +106,14 @@ func newPlace(cover bool) (*place, error) {
 	return p, err
 }
 
-// leanProc mounts a proc that keeps no entries which nobody has open, where the
-// kernel has such, and returns its options. gVisor keeps a thousand otherwise, and
-// the entry of a process has a hundred objects with it, each of which a capture saves
-// while the cell stands still.
+// leanProc mounts a proc that caches no unused entries, if the kernel supports that, and
+// returns its options. Otherwise gVisor caches a thousand. A process's entry has a hundred
+// objects, and a capture saves each while the cell is paused.
 func leanProc() (data string, err error) {
 	const limit = "dentry_cache_limit="
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil || !strings.Contains(string(mounts), " /proc proc ") || !strings.Contains(string(mounts), limit) {
-		return "", nil // another kernel's
+		return "", nil // not gVisor
 	}
 	data = limit + "0"
 	if err := unix.Unmount("/proc", unix.MNT_DETACH); err != nil {
@@ -130,8 +129,8 @@ func (p *place) remove() {
 	}
 }
 
-// firstProcess returns the process whose pid namespace is the cell's, and starts
-// it if there is none: root of the cell may have ended it, and with it all others.
+// firstProcess returns the first process of the cell's PID namespace. It starts one if there is
+// none: the cell's root may have killed it, and with it all others.
 func (p *place) firstProcess() (*linux.Child, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +145,7 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	}
 	s := &linux.Script{}
 	s.Stdio([3]*os.File{}, p.program)
-	// Over the one that shows the guest; a proc shows the namespace of who mounts it.
+	// Over the proc of the guest's namespace. A proc shows the namespace of its mounter.
 	s.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, p.procData)
 	if p.cover {
 		confine.CoverProc(s)
@@ -158,8 +157,8 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	s.SetCaps(0)
 	s.NoNewPrivs()
 	s.IgnoreSIGCHLD()
-	act := linux.AddressOf(s, &[4]uint64{1}) // SIG_IGN, which survives an exec
-	for sig := 1; sig <= 64; sig++ {         // gVisor protects a first process from nothing; SIGKILL and SIGSTOP stay
+	act := linux.AddressOf(s, &[4]uint64{1}) // SIG_IGN, which survives execve
+	for sig := 1; sig <= 64; sig++ {         // gVisor does not protect a first process; SIGKILL and SIGSTOP cannot be ignored
 		s.Try("ignore a signal", unix.SYS_RT_SIGACTION, sig, act, 0, 8)
 	}
 	s.ExecFD(int(p.program.Fd()), []string{"pando-init"}, nil)
@@ -176,7 +175,7 @@ func (p *place) firstProcess() (*linux.Child, error) {
 	return c, nil
 }
 
-// cgroups mounts the hierarchy of version 2 where nobody else sees it.
+// cgroups mounts cgroup v2, detached from the file tree, and returns its root.
 func cgroups() (*os.File, error) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -190,7 +189,7 @@ func cgroups() (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsmount cgroup2", err)
 	}
-	defer unix.Close(at) // gVisor can't keep one in a checkpoint; a directory it can
+	defer unix.Close(at) // gVisor cannot checkpoint an open mount, but can a directory
 	dir, err := unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("open cgroup2", err)
@@ -198,7 +197,7 @@ func cgroups() (*os.File, error) {
 	return os.NewFile(uintptr(dir), "cgroup2"), nil
 }
 
-// group is a cgroup, and all below it.
+// group is a cgroup with all cgroups below it.
 type group struct {
 	dir  *os.File
 	up   *group
@@ -230,7 +229,7 @@ func (g *group) file(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// bound limits all commands together, by the kernel's own controllers.
+// bound limits all commands together, with the kernel's controllers.
 func (p *place) bound(l Limits) error {
 	if err := p.all.up.write("cgroup.subtree_control", "+memory +pids"); err != nil {
 		return err
@@ -242,7 +241,7 @@ func (p *place) bound(l Limits) error {
 			}
 		}
 	}
-	return p.all.write("cgroup.subtree_control", "+memory") // so that each command's deaths are told apart
+	return p.all.write("cgroup.subtree_control", "+memory") // so that OOM kills are counted per command
 }
 
 func (g *group) write(name, text string) error {
@@ -255,7 +254,7 @@ func (g *group) write(name, text string) error {
 	return err
 }
 
-// starved reports whether the kernel killed a process of g for its memory.
+// starved reports whether the kernel killed a process of g for lack of memory.
 func (g *group) starved() bool {
 	f, err := g.file("memory.events", unix.O_RDONLY)
 	if err != nil {
@@ -290,7 +289,7 @@ func (g *group) below(f func(name string, sub *group)) {
 	}
 }
 
-// pids are the processes in g that have not ended, by the guest's numbers.
+// pids returns the live processes in g, by the guest's PIDs.
 func (g *group) pids() (list []int) {
 	if f, err := g.file("cgroup.procs", unix.O_RDONLY); err == nil {
 		b, _ := io.ReadAll(f)
@@ -307,10 +306,9 @@ func (g *group) pids() (list []int) {
 
 func (g *group) count() int { return len(g.pids()) }
 
-// freeze lets all processes of a group stand still, or go on, without a signal. It
-// doesn't wait for them: each is stopped on its way back to its own code, also in a
-// machine that is copied meanwhile. One that waits for a device or a file is, too, when
-// it comes back.
+// freeze freezes or thaws all processes of a group, without signals. It does not wait: each
+// process stops on its way back to user mode, even in a machine that is copied meanwhile. A
+// process that waits for a device or a file stops when it returns.
 func (g *group) freeze(still bool) error {
 	if still {
 		return g.write("cgroup.freeze", "1")
@@ -318,11 +316,11 @@ func (g *group) freeze(still bool) error {
 	return g.write("cgroup.freeze", "0")
 }
 
-// endLimit bounds how long it is waited for processes that were killed.
+// endLimit is the time limit for killed processes to end.
 const endLimit = 5 * time.Second
 
-// end kills all processes of a group, also those that are just being forked, and
-// returns how many there were when all are gone.
+// end kills all processes of a group, including those being forked. It returns their number
+// after all have ended.
 func (g *group) end() (int, error) {
 	n := g.count()
 	if n == 0 {
@@ -333,7 +331,7 @@ func (g *group) end() (int, error) {
 		_, err = f.WriteString("1")
 		f.Close()
 	}
-	freezer(freezeMop, 0) // those that are frozen, too; it is gVisor's alone, whose error is of another kernel
+	freezer(freezeMop, 0) // frozen processes, too; fails on kernels other than gVisor's
 	if err != nil {
 		return 0, cell.Errorf(cell.Internal, "guest.end", "", "cannot end the processes of a command: %w", err)
 	}
@@ -346,13 +344,13 @@ func (g *group) end() (int, error) {
 	return n, nil
 }
 
-// remove takes a group without processes away, and those below it.
+// remove removes a group without processes, and the groups below it.
 func (g *group) remove() error {
 	g.below(func(_ string, sub *group) { sub.remove() })
 	return unix.Unlinkat(int(g.up.dir.Fd()), g.name, unix.AT_REMOVEDIR)
 }
 
-// abandon takes a command's cgroup away when it is empty, now or later.
+// abandon removes a command's cgroup once it is empty.
 func (p *place) abandon(g *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 	"github.com/pando-dev/pando/internal/confine"
 )
 
-// flushStill is how long the end of a process waits for output that came before
-// it, when nobody takes any of it.
+// flushStill is how long the exit of a process waits for earlier output while that makes no
+// progress.
 const flushStill = 50 * time.Millisecond
 
-// behindStill is how long an interpreter's answer waits for the output before it,
-// when nobody takes any of that: whoever is slow holds the interpreter back.
+// behindStill is how long an interpreter's answer waits for earlier output while that makes no
+// progress. A slow reader delays the interpreter.
 const behindStill = 30 * time.Second
 
-// Process is one that a client started, or took over.
+// Process is a process that a client started or took over.
 type Process struct {
 	c        *Client
 	id       string
 	pid      int
 	made     *confine.Measured
-	gate     func() error // nil: it may begin
+	gate     func() error // nil: no gate
 	terminal *os.File
 	outs     []*out
 
@@ -35,15 +35,15 @@ type Process struct {
 	ended chan struct{}
 }
 
-// Start starts a command. stdio are the child's ends of its streams, control, for
-// an interpreter, of the socket that it has as descriptor 3; the caller may close
-// them when Start has returned. With a terminal all are nil.
+// Start starts a command. stdio are the child's ends of its streams; control is an
+// interpreter's socket, its descriptor 3. The caller may close them after Start. With a
+// terminal all are nil.
 func (c *Client) Start(ctx context.Context, cmd Command, stdio [3]*os.File, control *os.File) (*Process, error) {
 	return c.attach(ctx, question{Op: opStart, Command: &cmd, ID: cmd.ID}, cmd.Process.TTY, stdio, control)
 }
 
-// Reattach takes over a process that Processes names: of a restored copy, whose
-// source's keeper had its streams. They are as with Start.
+// Reattach takes over a process listed by Processes, in a restored copy; the source's keeper
+// had its streams. Parameters are as in Start.
 func (c *Client) Reattach(ctx context.Context, k Known, stdio [3]*os.File, control *os.File) (*Process, error) {
 	return c.attach(ctx, question{Op: opReattach, ID: k.ID}, k.TTY, stdio, control)
 }
@@ -54,7 +54,7 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 		p.gate = q.Command.Gate
 	}
 	var streams [4]*stream
-	var files [4]*os.File // ours
+	var files [4]*os.File // the local ends
 	q.Streams = make([]uint32, 4)
 	defer func() {
 		if err == nil {
@@ -105,7 +105,7 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 	c.mu.Unlock()
 	if twice {
 		id := q.ID
-		q.ID = "" // it is not ours to delete
+		q.ID = "" // another process has this ID: do not delete it
 		return nil, cell.Errorf(cell.Exists, "guest.Start", "", "cannot start %s: it was started already", id)
 	}
 	a, err := c.ask(ctx, q)
@@ -141,8 +141,8 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 	return p, nil
 }
 
-// undo ends a process that nobody waited for to start. The guest answers in no
-// order: it may not have started yet.
+// undo kills a process whose start was cancelled. The guest answers in any order, so the
+// process may not have started yet.
 func (c *Client) undo(id string) {
 	for range 100 {
 		if _, err := c.ask(context.Background(), question{Op: opSignal, ID: id, Signal: "SIGKILL"}); err == nil {
@@ -160,28 +160,28 @@ func (c *Client) undo(id string) {
 	c.m.writeJSON(frameAsk, c.number(), question{Op: opRelease, ID: id})
 }
 
-// PID is the process's number in its cell.
+// PID returns the process's PID in its cell.
 func (p *Process) PID() int { return p.pid }
 
-// InnerPID is the same.
+// InnerPID equals PID.
 func (p *Process) InnerPID() int { return p.pid }
 
-// Measured is what the process showed just before it became its program.
+// Measured returns what was measured of the process just before its exec, as JSON.
 func (p *Process) Measured() json.RawMessage {
 	b, _ := json.Marshal(p.made)
 	return b
 }
 
-// Terminal is the keeper's end of a terminal, nil without one.
+// Terminal returns the keeper's end of the terminal, or nil without one.
 func (p *Process) Terminal() *os.File { return p.terminal }
 
-// Resize sets the size of its terminal.
+// Resize sets the size of the terminal.
 func (p *Process) Resize(rows, cols uint16) error {
 	return p.ask(question{Op: opResize, Rows: rows, Cols: cols})
 }
 
-// answerLimit is how long it is waited for what takes no time. A guest whose cell
-// stands still, or that does not want to, does it later or never.
+// answerLimit is the time limit for questions that take no time. A paused or hostile guest
+// answers later or never.
 const answerLimit = 10 * time.Second
 
 func (p *Process) ask(q question) error {
@@ -193,21 +193,20 @@ func (p *Process) ask(q question) error {
 	return err
 }
 
-// Signal reaches the process's group and itself. When it has been waited for it
-// reaches nobody.
+// Signal signals the process and its group. After Wait it has no effect.
 func (p *Process) Signal(name string) error { return p.ask(question{Op: opSignal, Signal: name}) }
 
 // Interrupt sends SIGINT to the process alone.
 func (p *Process) Interrupt() error { return p.ask(question{Op: opInterrupt}) }
 
-// EndRest ends what the process has started and left behind.
+// EndRest kills the descendants that the process left behind, and returns their number.
 func (p *Process) EndRest() (int, error) {
 	a, err := p.c.ask(context.Background(), question{Op: opEndRest, ID: p.id})
 	return a.Count, err
 }
 
-// Release lets go of what EndRest needs, without waiting for the guest: it takes
-// questions of this kind in their turn, so that the name is free for the next.
+// Release releases the resources of EndRest without waiting for the guest. The guest processes
+// such questions in order, so the ID can be reused at once.
 func (p *Process) Release() {
 	p.c.m.writeJSON(frameAsk, p.c.number(), question{Op: opRelease, ID: p.id})
 	p.c.mu.Lock()
@@ -217,7 +216,7 @@ func (p *Process) Release() {
 	}
 }
 
-// pass lets the process begin, or not.
+// pass answers the gate: the process may start, or not.
 func (p *Process) pass() {
 	q := question{Op: opPass}
 	if p.gate != nil {
@@ -230,15 +229,15 @@ func (p *Process) pass() {
 
 func (p *Process) end() { p.once.Do(func() { close(p.ended) }) }
 
-// CauseLost is that of a process whose guest was lost before it said how it ended.
+// CauseLost is the cause of an exit whose guest was lost before it reported the status.
 const CauseLost = "guest lost"
 
-// CauseMemory is that of a process that the guest's kernel killed for the memory of
-// its cell.
+// CauseMemory is the cause of an exit if the guest's kernel killed the process for the cell's
+// memory limit.
 const CauseMemory = "memory limit"
 
-// Wait returns when the process has ended. What it had written by then has been
-// handed on, unless somebody does not take it.
+// Wait returns after the process has ended and its output up to then was forwarded, unless the
+// reader does not read.
 func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	lost := cell.Exit{Code: 255, Cause: CauseLost}
 	select {
@@ -258,7 +257,7 @@ func (p *Process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	return plain(a.Exit), a.Usage
 }
 
-// plain is an exit as it can be: a guest that is not what it was may say anything.
+// plain sanitises an exit status from the guest, which may be hostile.
 func plain(e cell.Exit) cell.Exit {
 	e.Code &= 0xff
 	if e.Cause != CauseMemory || e.Signal != "SIGKILL" {
@@ -270,20 +269,20 @@ func plain(e cell.Exit) cell.Exit {
 	return e
 }
 
-// out hands on what comes on a stream.
+// out forwards a stream to a file.
 type out struct {
 	s      *stream
 	f      *os.File
-	behind []*out // what came on these before is handed on first
+	behind []*out // forward the data of these first
 
-	mu   sync.Mutex // guards what follows
-	n    int64      // bytes handed on
-	busy bool       // some are in hand
+	mu   sync.Mutex // guards the fields below
+	n    int64      // bytes forwarded
+	busy bool       // some bytes were read but not forwarded
 	over bool
 }
 
-// copy returns at the end of the stream, or when nobody reads f any more. The
-// stream is told then.
+// copy forwards until the end of the stream, or until f has no reader. Then it stops the
+// stream.
 func (o *out) copy() {
 	buf := make([]byte, maxPayload)
 	for {
@@ -316,8 +315,8 @@ func (o *out) set(busy bool, n int) {
 	o.n += int64(n)
 }
 
-// flush returns when what has come until now has been handed on, or when nothing
-// has been for a while.
+// flush returns when all data received so far was forwarded, or when there was no progress for
+// still.
 func (o *out) flush(still time.Duration) {
 	last, since := int64(-1), time.Now()
 	for {
@@ -336,7 +335,7 @@ func (o *out) flush(still time.Duration) {
 	}
 }
 
-// input sends what comes from f.
+// input sends the data of f.
 func (c *Client) input(s *stream, f *os.File) {
 	s.whenStopped(func() { f.Close() })
 	send(s, f)
@@ -361,7 +360,7 @@ func send(s *stream, f *os.File) {
 	}
 }
 
-// both joins a stream and a socket, in both directions, and closes the socket.
+// both joins a stream and a socket in both directions, and closes the socket.
 func (c *Client) both(s *stream, f *os.File, behind ...*out) *out {
 	o := &out{s: s, f: f, behind: behind}
 	var wg sync.WaitGroup
@@ -387,7 +386,7 @@ func shutdown(f *os.File, how int) {
 	}
 }
 
-// ownCopy is a duplicate of f that can be waited for.
+// ownCopy returns a duplicate of f that supports deadlines.
 func ownCopy(f *os.File) (*os.File, error) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -410,7 +409,7 @@ func ownCopy(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// socketPair is two ends of a stream that can be waited for.
+// socketPair returns a pair of connected sockets that support deadlines.
 func socketPair() (a, b *os.File, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

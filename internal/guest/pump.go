@@ -10,31 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptLimit is how much is kept of a stream that nobody takes.
+// keptLimit is the size of the buffer for a detached stream, in bytes.
 const keptLimit = 64 << 10
 
 // longAgo is a deadline that ends a wait at once.
 var longAgo = time.Unix(1, 0)
 
-// outlet hands on what a command writes, to the stream that it is attached to at
-// the time. Without one it keeps a little and drops the rest: a program never
-// waits for a keeper that is not there.
+// outlet forwards a command's output to the stream that is attached at the time. Without a
+// stream it buffers a little and drops the rest, so that a program never blocks on an absent
+// keeper.
 type outlet struct {
 	f    *os.File
 	done func() // nothing more is read from f
-	// behind are those whose output is sent first, as far as it was written before:
-	// an answer of an interpreter says that the output is complete.
+	// behind are the outlets whose earlier output is sent first: an interpreter's answer
+	// implies that its output is complete.
 	behind []*outlet
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	s    *stream
 	kept []byte
-	busy bool // something was read and not handed on
+	busy bool // data was read but not forwarded
 	over bool // nothing more is read
 }
 
-// attach makes s, or nothing, what takes the output from now on, first of all
-// what was kept.
+// attach sets the stream of the outlet, or nil. The stream gets the buffered data first.
 func (o *outlet) attach(s *stream) {
 	o.mu.Lock()
 	o.s = s
@@ -45,13 +44,13 @@ func (o *outlet) attach(s *stream) {
 	}
 	s.use()
 	if over {
-		go o.settle(s)
+		go o.finish(s)
 		return
 	}
-	o.f.SetReadDeadline(longAgo) // so that it looks at what was kept
+	o.f.SetReadDeadline(longAgo) // wakes the reader, which sends the buffer
 }
 
-// run hands on until the command's end of f is closed, or nobody wants more.
+// run forwards until the command's end of f is closed, or the stream has no reader.
 func (o *outlet) run() {
 	buf := make([]byte, maxPayload)
 	c, err := o.f.SyscallConn()
@@ -59,7 +58,7 @@ func (o *outlet) run() {
 		var n int
 		var rerr error
 		err = c.Read(func(fd uintptr) bool {
-			// What has left the pipe is known to be in hand: see drain.
+			// Data that left the pipe must be marked as in progress: see drain.
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			for {
@@ -88,7 +87,7 @@ func (o *outlet) run() {
 	s := o.s
 	o.mu.Unlock()
 	if s != nil {
-		o.settle(s)
+		o.finish(s)
 	}
 }
 
@@ -98,8 +97,8 @@ func (o *outlet) fallBehind() {
 	}
 }
 
-// hand gives what was kept, and b, to the stream, or keeps it. It fails when
-// nobody wants more.
+// hand gives the buffer and b to the stream, or buffers b. It fails when the stream has no
+// reader.
 func (o *outlet) hand(b []byte) error {
 	for {
 		o.mu.Lock()
@@ -136,8 +135,8 @@ func (o *outlet) hand(b []byte) error {
 	}
 }
 
-// settle gives a stream the rest, and says that it was the rest.
-func (o *outlet) settle(s *stream) {
+// finish sends the buffer and the end of the stream.
+func (o *outlet) finish(s *stream) {
 	o.mu.Lock()
 	kept := o.kept
 	o.kept = nil
@@ -151,8 +150,8 @@ func (o *outlet) settle(s *stream) {
 	s.drop()
 }
 
-// drain returns when everything that was written until now has been sent; without
-// patience also when nobody takes it.
+// drain returns when all output written so far was sent; if not patient, also when the reader
+// is stuck.
 func (o *outlet) drain(patient bool) {
 	c, err := o.f.SyscallConn()
 	if err != nil {
@@ -173,12 +172,12 @@ func (o *outlet) drain(patient bool) {
 	}
 }
 
-// inlet hands a command what comes on the stream that it is attached to.
+// inlet forwards a stream to a command's input.
 type inlet struct {
 	f    *os.File
 	done func() // nothing more is written to f
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	moved sync.Cond
 	s     *stream
 	over  bool // the command reads no more
@@ -205,8 +204,8 @@ func (i *inlet) attach(s *stream) {
 	}
 }
 
-// run hands on until the stream says that there is no more, or the command reads
-// no more. Another stream may follow one whose connection is lost.
+// run forwards until the end of the stream, or until the command reads no more. Another stream
+// may follow one whose connection is lost.
 func (i *inlet) run() {
 	defer func() {
 		i.mu.Lock()

@@ -14,18 +14,16 @@ import (
 	"github.com/pando-dev/pando/internal/libcrypto"
 )
 
-// renewLimit bounds how long a renewal takes: a cell may have many processes. restLimit
-// bounds how long of that it waits for processes to stand still, which may be in a system
-// call that takes its time, and restPause is between two looks.
+// renewLimit is the time limit of a renewal. restLimit is the part of it for processes to stop,
+// which may be in a long system call. restPause is the poll interval.
 const (
 	renewLimit = 10 * time.Second
 	restLimit  = 2 * time.Second
 	restPause  = time.Millisecond
 )
 
-// renew has generators of a copy's processes seed themselves anew, where that can be done
-// from outside, and notes which. It leaves a process alone that can't be seen to stand
-// still.
+// renew makes generators of a copy's processes reseed themselves, if that is possible from
+// outside, and marks them. It skips processes that are not verifiably stopped.
 func (g *inside) renew(list []hazard.Process) {
 	began := time.Now()
 	for _, p := range list {
@@ -41,9 +39,9 @@ func (g *inside) renew(list []hazard.Process) {
 	}
 }
 
-// renewOne is renew of one generator. It reports false when the process may still run.
+// renewOne renews one generator. It returns false if the process may still run.
 func (g *inside) renewOne(pid int, of *hazard.Generator) (done bool) {
-	g.mu.Lock() // while it is held, nothing lets the processes go on
+	g.mu.Lock() // while it is held, the processes stay frozen
 	defer g.mu.Unlock()
 	if !g.still || !g.rests(pid) {
 		return false
@@ -52,8 +50,8 @@ func (g *inside) renewOne(pid int, of *hazard.Generator) (done bool) {
 	return true
 }
 
-// rests reports whether no thread of a process can run code of its own: the freezer has
-// all of its cgroup, or each thread.
+// rests reports whether no thread of a process can run its own code: the freezer has its whole
+// cgroup, or each thread.
 func (g *inside) rests(pid int) bool {
 	if !g.place.kernel {
 		return g.place.frozen(pid)
@@ -62,7 +60,7 @@ func (g *inside) rests(pid int) bool {
 	return err == nil && n == 1
 }
 
-// frozen reports whether the freezer has stopped all processes of the cgroup in which one is.
+// frozen reports whether the freezer has stopped all processes in the cgroup of pid.
 func (p *place) frozen(pid int) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -70,7 +68,7 @@ func (p *place) frozen(pid int) bool {
 	}
 	var in string
 	ok := false
-	for l := range strings.Lines(string(b)) { // hierarchies of version 1 may be before it
+	for l := range strings.Lines(string(b)) { // version 1 hierarchies may precede it
 		if !ok {
 			in, ok = strings.CutPrefix(strings.TrimSpace(l), "0::/")
 		}

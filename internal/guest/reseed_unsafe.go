@@ -16,8 +16,8 @@ const (
 	rndReseedCRNG = 0x5207
 )
 
-// reseed mixes what nobody else has into the kernel's generator, and has it begin
-// anew from that: what it gives from here on is no other copy's.
+// reseed mixes seed into the kernel's generator and reseeds it, so that its output from then on
+// differs from every other copy's.
 func reseed(seed []byte) error {
 	fail := func(err error) error {
 		return cell.Errorf(cell.Internal, "guest.Adopt", "", "cannot renew the randomness of the cell's kernel: %w", err)
@@ -27,7 +27,7 @@ func reseed(seed []byte) error {
 		return fail(err)
 	}
 	defer f.Close()
-	pool := make([]byte, 8, 8+len(seed)) // struct rand_pool_info: bits, bytes, the bytes
+	pool := make([]byte, 8, 8+len(seed)) // struct rand_pool_info: bits, bytes, data
 	binary.NativeEndian.PutUint32(pool, uint32(8*len(seed)))
 	binary.NativeEndian.PutUint32(pool[4:], uint32(len(seed)))
 	pool = append(pool, seed...)

@@ -8,31 +8,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// window is how much of a stream its receiver has room for: more than a pipe.
+// window is the receive window of a stream, in bytes: more than a pipe.
 const window = 256 << 10
 
-// stream is one of a connection's, in both directions.
+// stream is one bidirectional stream of a connection.
 type stream struct {
 	m  *mux
 	id uint32
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	moved   sync.Cond
 	err     error
-	room    int    // bytes that the other end has room for
+	room    int    // send window in bytes
 	stopped bool   // the other end reads no more
-	closed  bool   // we send no more
+	closed  bool   // this end sends no more
 	onStop  func() // called once when stopped becomes true
 	users   int    // see use
 
-	queue []byte // what came and was not read
-	taken int    // what was read and not made room for
-	ended bool   // nothing more comes
-	deaf  bool   // we read no more
+	queue []byte // received and not read
+	taken int    // read and not yet granted as window, in bytes
+	ended bool   // the other end sends no more
+	deaf  bool   // this end reads no more
 }
 
-// Write sends b as there is room for it. When the other end reads no more it
-// fails with EPIPE. n is how much has been sent for certain.
+// Write sends b as the window allows. It fails with EPIPE when the other end reads no more. n
+// is the number of bytes sent for certain.
 func (s *stream) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		s.mu.Lock()
@@ -58,14 +58,14 @@ func (s *stream) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// full reports whether a Write would wait for room.
+// full reports whether a Write would block.
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.room == 0
 }
 
-// CloseWrite says that nothing more is sent.
+// CloseWrite ends the data of this end.
 func (s *stream) CloseWrite() error {
 	s.mu.Lock()
 	again := s.closed
@@ -77,7 +77,7 @@ func (s *stream) CloseWrite() error {
 	return s.m.write(frameEnd, s.id, nil)
 }
 
-// Read returns what has come; io.EOF after the end.
+// Read returns received data, and io.EOF after the end.
 func (s *stream) Read(b []byte) (int, error) {
 	s.mu.Lock()
 	for len(s.queue) == 0 && !s.ended && s.err == nil {
@@ -107,7 +107,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// CloseRead says that nobody reads it any more.
+// CloseRead tells the other end that no more is read.
 func (s *stream) CloseRead() {
 	s.mu.Lock()
 	again := s.deaf || s.ended
@@ -119,7 +119,7 @@ func (s *stream) CloseRead() {
 	}
 }
 
-// left is how much has come that nobody has read.
+// left returns the number of bytes received and not read.
 func (s *stream) left() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +172,7 @@ func (s *stream) stop() {
 	}
 }
 
-// whenStopped has f called when the other end reads no more, or the connection is
-// lost.
+// whenStopped calls f when the other end reads no more, or the connection is lost.
 func (s *stream) whenStopped(f func()) {
 	s.mu.Lock()
 	if !s.stopped && s.err == nil {
@@ -197,7 +196,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// wait returns when a Read would.
+// wait returns when Read would not block.
 func (s *stream) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +205,7 @@ func (s *stream) wait() {
 	}
 }
 
-// use counts who works with the stream; the last of them to drop it lets it go.
+// use counts the users of the stream. The last drop removes the stream.
 func (s *stream) use() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +222,7 @@ func (s *stream) drop() {
 	}
 }
 
-// stoppedBy reports whether the other end has said that it reads no more.
+// stoppedBy reports whether the other end reads no more.
 func (s *stream) stoppedBy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

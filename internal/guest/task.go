@@ -13,32 +13,32 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// task is a command that was started, inside.
+// task is a started command, in the guest.
 type task struct {
 	g       *inside
 	id      string
 	child   *linux.Child
-	inner   int // its number in the cell
+	inner   int // PID in the cell
 	cgroup  *group
 	leader  linux.Group
-	tty     *os.File  // our end of its terminal
-	in      *inlet    // of stdin or the terminal
-	outs    []*outlet // stdout and stderr, or the terminal
-	asks    *inlet    // of control
-	answers *outlet   // of control
+	tty     *os.File  // the guest's end of the terminal
+	in      *inlet    // to stdin or the terminal
+	outs    []*outlet // from stdout and stderr, or the terminal
+	asks    *inlet    // to control
+	answers *outlet   // from control
 
-	passed chan *wireError // says whether it may begin
-	reap   chan struct{}   // closed when its exit is asked for
+	passed chan *wireError // the keeper's decision at the gate
+	reap   chan struct{}   // closed when the exit status is requested
 	reaped chan struct{}   // closed when it is known
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	asked bool       // reap is closed
-	ended bool       // it is dead, and has its number
+	ended bool       // it is a zombie and keeps its PID
 	exit  cell.Exit
 	usage cell.Usage
 }
 
-// start starts a command whose streams are q's.
+// start starts a command with the streams of q.
 func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	c := q.Command
 	t := &task{g: g, id: c.ID, passed: make(chan *wireError, 1), reap: make(chan struct{}), reaped: make(chan struct{})}
@@ -48,7 +48,7 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	g.mu.Lock()
 	_, twice := g.tasks[c.ID]
 	if !twice {
-		g.tasks[c.ID] = &task{g: g, passed: t.passed} // nobody else takes the name meanwhile
+		g.tasks[c.ID] = &task{g: g, passed: t.passed} // reserves the name
 	}
 	g.mu.Unlock()
 	if twice {
@@ -88,7 +88,7 @@ func (g *inside) start(m *mux, q *question) (a answer, err error) {
 	return answer{PID: t.inner, Made: &made}, nil
 }
 
-// waitForPass asks the keeper whether the command may begin.
+// waitForPass asks the keeper whether the command may start.
 func (t *task) waitForPass() error {
 	t.g.mu.Lock()
 	m := t.g.m
@@ -190,7 +190,7 @@ func (t *task) openStreams(c *Command, want []uint32, theirs *[4]*os.File) error
 	return err
 }
 
-// fileOf is a file in memory, at its end.
+// fileOf returns a file in memory with content b, at its start.
 func fileOf(b []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("input", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -204,7 +204,7 @@ func fileOf(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// each calls f for every stream with its place in the list of a question.
+// each calls a function for every stream, with its index in the list of a question.
 func (t *task) each(in func(int, *inlet), out func(int, *outlet)) {
 	if t.in != nil {
 		in(0, t.in)
@@ -222,7 +222,7 @@ func (t *task) each(in func(int, *inlet), out func(int, *outlet)) {
 	}
 }
 
-// attach gives a command's streams to a connection.
+// attach attaches a command's streams to a connection.
 func (t *task) attach(m *mux, want []uint32) {
 	var open [4]*stream
 	get := func(i int) *stream {
@@ -239,13 +239,12 @@ func (t *task) run() {
 	go t.follow()
 }
 
-// close closes what was opened for a command that did not start.
+// close closes the files of a command that did not start.
 func (t *task) close() {
 	t.each(func(_ int, in *inlet) { in.f.Close() }, func(_ int, o *outlet) { o.f.Close() })
 }
 
-// follow waits for the command, and keeps its number for it until its exit is
-// asked for.
+// follow waits for the command. It keeps the zombie until the exit status is requested.
 func (t *task) follow() {
 	var ws syscall.WaitStatus
 	var ru syscall.Rusage
@@ -276,7 +275,7 @@ func (t *task) follow() {
 	close(t.reaped)
 }
 
-// tell says that the command has ended, to whoever is there.
+// tell reports the end of the command to the current keeper.
 func (t *task) tell() {
 	t.g.mu.Lock()
 	m := t.g.m
@@ -346,12 +345,12 @@ func (t *task) serve(m *mux, q *question) (a answer, err error) {
 	return a, err
 }
 
-// release lets go of a command that has been waited for, and of its name. What it
-// left behind goes on; its cgroup is taken away when the last of it has ended.
+// release forgets a command that has been waited for, and its name. Its remaining descendants
+// continue; its cgroup is removed after the last of them.
 func (g *inside) release(id string) {
 	g.mu.Lock()
 	t := g.tasks[id]
-	if t == nil || t.id == "" { // it is gone, or being started
+	if t == nil || t.id == "" { // released already, or being started
 		g.mu.Unlock()
 		return
 	}

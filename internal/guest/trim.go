@@ -9,29 +9,26 @@ import (
 	"time"
 )
 
-// collectAt is how much the guest's garbage may grow by, in percent, before it is
-// collected: what it needs is little, and stays within one of gVisor's allocations.
+// collectAt is the heap growth in percent that triggers a garbage collection. It keeps the
+// guest within one of gVisor's allocations.
 const collectAt = 25
 
-// trimAfter is how long the guest lives before it trims: shorter lives are not
-// captured.
+// trimAfter is the guest's age at which it trims. Shorter-lived guests are not captured.
 const trimAfter = 300 * time.Millisecond
 
-// trim gives back, after a while, what gVisor has allocated for tables of the Go
-// runtime that are nearly empty. gVisor allocates 2 MiB where a page is touched, and
-// who captures memory reads all that is allocated, to leave out what is zero: while
-// the cell stands still.
+// trim returns memory that gVisor has allocated for nearly empty tables of the Go runtime.
+// gVisor allocates 2 MiB per touched page, and a capture reads all of it to skip zeros while
+// the cell is paused.
 //
-// Only tables are looked at to whose zero pages nobody is about to write: the index
-// of the heap and that of its pages, whose next entry lies beside the last one, and
-// the profiler's buckets, since nothing is profiled here. A page that was given back
-// is zero again when somebody reads it.
+// Trimming must not race with writes to zero pages. It covers only the index of the heap, the
+// index of its pages, where the next entry is beside the last one, and the profiler's buckets,
+// since nothing is profiled here. A trimmed page reads as zeros.
 func trim() {
 	debug.SetGCPercent(collectAt)
 	runtime.MemProfileRate = 0
-	maps, err := os.ReadFile("/proc/self/maps") // now, because the cell's own proc will lie over this one
+	maps, err := os.ReadFile("/proc/self/maps") // now, before the cell's proc is mounted over this one
 	if err != nil {
-		return // nothing needs it
+		return // trimming is optional
 	}
 	time.AfterFunc(trimAfter, func() {
 		for _, t := range tables(string(maps)) {
@@ -40,11 +37,11 @@ func trim() {
 	})
 }
 
-// span is a part of the guest's own memory, in whole pages.
+// span is a range of the guest's memory, in whole pages.
 type span struct{ from, to uintptr }
 
-// tables are those of the Go runtime, by the names that it gives them, in the text
-// of a process's map of its memory: proc_pid_maps(5).
+// tables returns the tables of the Go runtime, by their names in the text of /proc/PID/maps
+// (proc_pid_maps(5)).
 func tables(maps string) (list []span) {
 	for line := range strings.Lines(maps) {
 		var s span

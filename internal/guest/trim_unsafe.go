@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trimUnit is what gVisor allocates at once, in bytes.
+// trimUnit is the allocation unit of gVisor, in bytes.
 const trimUnit = 2 << 20
 
-// trim gives the zero pages back, unit by unit: who looks at a page has its whole
-// unit allocated. It returns how many bytes those were.
+// trim returns the zero pages, unit by unit: reading a page allocates its whole unit. The
+// result is their size in bytes.
 func (s span) trim() (given uintptr) {
 	page := uintptr(os.Getpagesize())
 	give := func(from, to uintptr) {

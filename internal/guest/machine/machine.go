@@ -12,18 +12,16 @@
 //	  │ /cell becomes /
 //	  ▼ the keeper is greeted through the port "guest"
 //
-// Who the machine is and what time it is the keeper says when it has been greeted
-// (guest.Adoption), also in a machine that is no copy.
+// The keeper sends the machine's identity and the time after the greeting (guest.Adoption),
+// even to a machine that is no copy.
 //
-// What goes wrong before is told to the keeper in the answer to its greeting, if there
-// is a port, and to the console. The machine ends with its first process, and that
-// with its keeper.
+// Earlier errors are sent in the answer to the keeper's greeting, if there is a port, and to
+// the console. The machine ends with its first process, which ends with its keeper.
 //
-// Orphans. No process of the cell ever becomes a child of the machine's first process:
-// they live in a pid namespace below, whose own first process reaps them, and can't
-// make siblings of themselves (CLONE_PARENT is refused by their filter). So only what
-// the guest forks itself is its child, and each of those has somebody who waits for
-// it; a loop that waits for any child would only take exits from these.
+// Orphans. No process of the cell ever becomes a child of the machine's first process. They
+// live in a PID namespace below, whose own first process reaps them, and their filter refuses
+// CLONE_PARENT. The children of the guest are only those that it forked itself, and the guest
+// waits for each. A loop that waits for any child would only steal these exits.
 package machine
 
 import (
@@ -41,50 +39,49 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Names of the ports, as the machine's command line has them.
+// Names of the ports on the machine's command line.
 const (
 	portGuest = "guest"
 	portFiles = "files"
 )
 
-// where the cell's files are mounted before they are all there is.
+// cellDir is where the cell's files are mounted before they become the root.
 const cellDir = "/cell"
 
-// portLimit bounds how long it is waited for the ports, and for who is behind them.
+// portLimit is the time limit for the ports to appear and to be connected.
 const portLimit = 30 * time.Second
 
-// shortLimit is portLimit where a module could not be loaded.
+// shortLimit replaces portLimit if a module could not be loaded.
 const shortLimit = 5 * time.Second
 
-// Files are a cell's files, from inside of its machine.
+// Files mounts a cell's files inside its machine.
 type Files struct {
-	// Mount mounts them at target and returns what Courier carries.
+	// Mount mounts the files at target and returns the device for Courier.
 	Mount func(target string) (dev *os.File, err error)
-	// Courier hands requests of the kernel to conn and answers back.
+	// Courier forwards requests of the kernel to conn, and the answers back.
 	Courier func(dev *os.File, conn io.ReadWriter) Courier
-	// Settle is called when they are served, before this process opens any of them.
+	// Settle is called when the files are served, before this process opens any of them.
 	Settle func(target string) error
 }
 
-// A Courier carries files, and can be held.
+// A Courier transports files, and can be paused.
 type Courier interface {
 	guest.Files
 	// Run returns when the files or the connection have ended.
 	Run() error
 }
 
-// Here reports whether this process is the first of a virtual machine of ours. The
-// kernel hands on what it doesn't know of its command line as the first process's
-// environment.
+// Here reports whether this process is the first of a virtual machine of pando. The kernel
+// passes unknown parameters of its command line in the environment of the first process.
 func Here() bool { return os.Getpid() == 1 && os.Getenv("pando") == "1" }
 
-// Run is all that the first process of a machine does. It does not return.
+// Run is the main function of a machine's first process. It does not return.
 func Run(files Files) {
 	if err := run(files); err != nil {
 		fmt.Fprintln(os.Stderr, "pando-guest:", err)
 	}
 	unix.Sync()
-	// A VMM that is told to end with its machine ends by either.
+	// A VMM that must end with its machine ends at a reboot or a power-off.
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 	for {
@@ -101,11 +98,11 @@ func run(files Files) error {
 	}
 	limit := portLimit
 	loaded := loadModules("/modules")
-	if loaded != nil { // said now: without a port nobody else hears it
+	if loaded != nil { // logged now: without a port it reaches only the console
 		fmt.Fprintln(os.Stderr, "pando-guest:", loaded)
 		limit = shortLimit
 	}
-	os.RemoveAll("/modules") // the initramfs is memory
+	os.RemoveAll("/modules") // the initramfs occupies memory
 	ports, err := openPorts("/sys/class/virtio-ports", "/dev", time.Now().Add(limit), portGuest, portFiles)
 	if ports[portGuest] == nil {
 		return errors.Join(loaded, err)
@@ -127,7 +124,7 @@ func run(files Files) error {
 	return guest.ServeMachine(keeper.fd, carried)
 }
 
-// enter makes the cell's files the root, and returns who carries them.
+// enter makes the cell's files the root, and returns their courier.
 func enter(files Files, port *port) (guest.Files, error) {
 	if err := port.connected(portLimit); err != nil {
 		return nil, err
@@ -143,7 +140,7 @@ func enter(files Files, port *port) (guest.Files, error) {
 		return nil, err
 	}
 	c := files.Courier(dev, port)
-	go func() { // for as long as the machine lives
+	go func() { // for the lifetime of the machine
 		err := c.Run()
 		fmt.Fprintln(os.Stderr, "pando-guest: the cell's files are gone:", err)
 	}()
@@ -162,23 +159,23 @@ func enter(files Files, port *port) (guest.Files, error) {
 	return c, switchRoot(cellDir)
 }
 
-// A setting is one of the kernel's. Those that not every kernel has may be missing.
+// A setting is a sysctl. Those that not every kernel has may be missing.
 type setting struct{ name, value string }
 
-// settingsOf are those of a cell's machine: as in every cell no user namespaces and
-// every port for everybody, and nothing by which the kernel would execute a program
-// of the cell's files as its own. What the last ones have rest would wake an idle
-// processor several times a second, and there may be hundreds of machines.
+// settingsOf lists the sysctls of a cell's machine. As in every cell there are no user
+// namespaces, and all ports are unprivileged. The kernel must not execute programs of the
+// cell's files as its own. The last ones avoid timers that would wake an idle processor several
+// times a second, because there may be hundreds of machines.
 var settingsOf = []setting{
 	{"user/max_user_namespaces", "0"},
-	{"vm/overcommit_memory", "1"}, // who asks for more than there is ends when it is touched, as on a large host
+	{"vm/overcommit_memory", "1"}, // overcommitted memory fails when it is touched, as on a large host
 	{"net/ipv4/ip_unprivileged_port_start", "0"},
 	{"net/ipv4/ping_group_range", "0 0"},
 	{"kernel/modprobe", "\n"},
 	{"kernel/modules_disabled", "1"},
 	{"kernel/core_pattern", "core"},
 	{"kernel/dmesg_restrict", "1"},
-	{"kernel/watchdog", "0"}, // on a busy host it would also be wrong
+	{"kernel/watchdog", "0"}, // on a busy host it would also raise false alarms
 	{"vm/compaction_proactiveness", "0"},
 	{"vm/stat_interval", "60"},
 }

@@ -95,7 +95,7 @@ func TestPortsByName(t *testing.T) {
 	}
 }
 
-// A port that is nobody's is waited for, and ends when nobody comes; what is written
+// A port without a peer blocks at first, and ends when no peer comes; what is written
 // arrives whole.
 func TestPortOfNobody(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -129,7 +129,7 @@ func TestPortOfNobody(t *testing.T) {
 	}
 }
 
-// A cell's /dev has what programs expect there, for everybody.
+// A cell's /dev has what programs expect there, accessible to all users.
 func TestDevOfACell(t *testing.T) {
 	for _, want := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		if !slices.ContainsFunc(devices, func(d device) bool { return d.name == want }) {

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modulesIn are the files of modules in a folder, in the order in which they are
-// loaded: that of their names.
+// modulesIn lists the modules in a directory in load order, which is the order of their names.
 func modulesIn(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir) // which sorts them
+	entries, err := os.ReadDir(dir) // sorted
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // the kernel has everything built in
 	}
@@ -29,7 +28,7 @@ func modulesIn(dir string) ([]string, error) {
 	return list, nil
 }
 
-// moduleFlags says how the kernel has to read a module.
+// moduleFlags returns the flags of finit_module for a module.
 func moduleFlags(name string) int {
 	if strings.HasSuffix(name, ".ko") {
 		return 0
@@ -37,8 +36,8 @@ func moduleFlags(name string) int {
 	return unix.MODULE_INIT_COMPRESSED_FILE
 }
 
-// loadModules loads what lies in a folder. One that can't be loaded is said, and the
-// others are loaded nevertheless: whether something is missing shows later.
+// loadModules loads the modules in a directory. It continues after a failure, and returns all
+// errors: the kernel may have the function built in.
 func loadModules(dir string) error {
 	list, err := modulesIn(dir)
 	if err != nil {

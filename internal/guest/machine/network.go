@@ -10,9 +10,9 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// network makes the machine's network that of a cell: loopback, and the link to the
-// gateway where the machine was given one. That it was, it is told: a cell that is to
-// talk is refused where its interface is missing, instead of being silent.
+// network configures loopback, and the link to the gateway if the machine has one. The command
+// line says whether it must: a cell that should talk fails without its interface, instead of
+// staying silent.
 func network() error {
 	if err := loopback(); err != nil {
 		return err
@@ -32,13 +32,13 @@ func network() error {
 	if err != nil {
 		return fmt.Errorf("cannot connect the machine to the cell's gateway: %w", err)
 	}
-	if !six { // the keeper has it tried as on a host that has it
+	if !six { // the keeper's canaries try IPv6 as on a host that has it
 		return fmt.Errorf("cannot connect the machine to the cell's gateway: its kernel has no IPv6")
 	}
 	return nil
 }
 
-// loopback brings the machine's own interface up.
+// loopback brings up the loopback interface.
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// glance is how long it is looked away from what comes at a time of its own.
+// glance is the poll interval for events without a notification.
 const glance = 2 * time.Millisecond
 
-// lostLimit is how long a port may be nobody's once somebody had it.
+// lostLimit is how long a port may be disconnected after it was connected.
 const lostLimit = 10 * time.Second
 
-// portsIn are the ports that the kernel shows below a folder, by name: the names of
-// their devices. One whose name is not known yet is left out.
+// portsIn returns the device names of the ports below a directory of sysfs, by port name. It
+// leaves out ports without a name yet.
 func portsIn(dir string) map[string]string {
 	found := map[string]string{}
 	entries, _ := os.ReadDir(dir)
@@ -34,8 +34,8 @@ func portsIn(dir string) map[string]string {
 	return found
 }
 
-// openPorts opens ports by their names when the kernel has all of them, or those that
-// it has at the deadline, which is an error.
+// openPorts opens ports by name once the kernel has all of them. At the deadline it returns
+// those that exist, and an error.
 func openPorts(dir, dev string, deadline time.Time, names ...string) (map[string]*port, error) {
 	opened := map[string]*port{}
 	for {
@@ -51,7 +51,7 @@ func openPorts(dir, dev string, deadline time.Time, names ...string) (map[string
 					opened[name] = &port{fd: fd, name: name, patience: lostLimit}
 					continue
 				}
-				if !errors.Is(err, unix.ENOENT) { // the device comes after its name, perhaps
+				if !errors.Is(err, unix.ENOENT) { // the device node may appear after its name
 					return opened, &os.PathError{Op: "open", Path: "port " + name, Err: err}
 				}
 			}
@@ -67,16 +67,15 @@ func openPorts(dir, dev string, deadline time.Time, names ...string) (map[string
 	}
 }
 
-// port is one of virtio-serial: a device with a socket of the host's behind it. While
-// nobody has that socket, the kernel says that there is no more to read, and keeps who
-// writes waiting.
+// port is a virtio-serial device, with a socket of the host behind it. While the socket has no
+// peer, reads return EOF and writes block.
 type port struct {
 	fd       int
 	name     string
-	patience time.Duration // how long it may be nobody's before it ends
+	patience time.Duration // how long it may be disconnected before it ends
 }
 
-// connected waits until somebody has the other end.
+// connected waits until the other end is connected.
 func (p *port) connected(limit time.Duration) error {
 	for deadline := time.Now().Add(limit); !p.taken(); time.Sleep(glance) {
 		if time.Now().After(deadline) {
@@ -92,8 +91,8 @@ func (p *port) taken() bool {
 	return err == nil && f[0].Revents&unix.POLLHUP == 0
 }
 
-// Read implements io.Reader. It ends when nobody has had the other end for a while:
-// in a restored copy of the machine it is another socket, which may come later.
+// Read implements io.Reader. It returns EOF after the port was disconnected for a while. In a
+// restored copy of the machine another socket is connected, perhaps later.
 func (p *port) Read(b []byte) (int, error) {
 	for {
 		n, err := unix.Read(p.fd, b)

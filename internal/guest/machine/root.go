@@ -15,7 +15,7 @@ type mount struct {
 	data           string
 }
 
-// kernelFiles mounts what the first process itself needs. A kernel may have mounted
+// kernelFiles mounts the file systems that the first process needs. The kernel may have mounted
 // its devices already.
 func kernelFiles() error {
 	for _, m := range []mount{
@@ -40,31 +40,30 @@ func (m mount) mount(root string) error {
 	return nil
 }
 
-// A device is a node of /dev.
+// A device is a node in /dev.
 type device struct {
 	name         string
 	major, minor uint32
 }
 
-// devices are those of every cell, for everybody.
+// devices are the devices of every cell, accessible to all users.
 var devices = []device{
 	{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
 }
 
-// links are the symlinks of /dev, by name.
+// links are the symlinks in /dev, by name.
 var links = [][2]string{
 	{"ptmx", "pts/ptmx"}, {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"},
 }
 
-// inside mounts what a command finds at /proc, /sys and /dev below a cell's root. A
-// cell whose files have no /sys has none.
+// inside mounts /proc, /sys and /dev below a cell's root. /sys is optional.
 func inside(root string) error {
 	for _, m := range []mount{
 		{"proc", "/proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
 		{"sysfs", "/sys", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY, ""},
 		{"tmpfs", "/dev", unix.MS_NOSUID, "mode=0755,size=64k"},
 	} {
-		os.Mkdir(root+m.target, 0o755) // or it is there, or can't be made: the mount says so
+		os.Mkdir(root+m.target, 0o755) // if it fails, the mount reports the error
 		if err := m.mount(root); err != nil && !(m.fstype == "sysfs" && errors.Is(err, unix.ENOENT)) {
 			return err
 		}
@@ -83,15 +82,15 @@ func inside(root string) error {
 	return os.NewSyscallError("protect /dev", unix.Mount("", root+"/dev", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID, ""))
 }
 
-// fillDev makes everything in a /dev but what is mounted there. An empty folder is
-// what covers the rest of /proc with (confine.CoverProc).
+// fillDev creates everything in /dev except mounts. confine.CoverProc uses the empty directory
+// to cover parts of /proc.
 func fillDev(dev string) error {
 	for _, d := range devices {
 		at := filepath.Join(dev, d.name)
 		if err := unix.Mknod(at, unix.S_IFCHR|0o666, int(unix.Mkdev(d.major, d.minor))); err != nil {
 			return &os.PathError{Op: "mknod", Path: at, Err: err}
 		}
-		if err := os.Chmod(at, 0o666); err != nil { // whatever the umask is
+		if err := os.Chmod(at, 0o666); err != nil { // independent of the umask
 			return err
 		}
 	}
@@ -111,8 +110,7 @@ func fillDev(dev string) error {
 	return nil
 }
 
-// switchRoot makes dir, a mount point, all that there is. An initramfs can't be left
-// by pivot_root(2).
+// switchRoot makes dir, a mount point, the root. pivot_root(2) cannot leave an initramfs.
 func switchRoot(dir string) error {
 	if err := unix.Chdir(dir); err != nil {
 		return os.NewSyscallError("chdir", err)
