@@ -8,16 +8,15 @@ import (
 	"github.com/pando-dev/pando/internal/guest"
 )
 
-// A kernel may hang: an emulated machine has been seen to, with one of its processors
-// spinning. Whoever started a command in it would wait for ever, so while one runs its
-// guest is asked now and then whether it is there, and one that does not answer counts as
-// lost.
+// A kernel may hang: an emulated machine has done so, with one processor spinning. A command in
+// it would never return. So while a command runs, the guest is polled, and counts as lost if it
+// does not answer.
 
-// deafAfter is how often the patience of a kind must pass before a guest that does not
-// answer counts as lost: on a busy host it may only have to wait for a processor.
+// deafAfter is the number of Kind.Patience periods after which a silent guest counts as lost.
+// On a busy host it may only wait for a processor.
 const deafAfter = 6
 
-// attend asks a guest, until ended is closed.
+// attend polls a guest until ended is closed.
 func (s *sandbox) attend(g *guest.Client, ended <-chan struct{}) {
 	every := cmp.Or(s.kind.Patience, bootGrace)
 	tick := time.NewTicker(every)
@@ -42,8 +41,7 @@ func (s *sandbox) attend(g *guest.Client, ended <-chan struct{}) {
 	}
 }
 
-// answers reports whether a guest answers a question in time. While it stands still it
-// need not.
+// answers reports whether a guest answers a question in time. A paused guest need not.
 func (s *sandbox) answers(ask func(context.Context) error, limit time.Duration) bool {
 	before, still := s.stops()
 	if still {
@@ -51,14 +49,14 @@ func (s *sandbox) answers(ask func(context.Context) error, limit time.Duration) 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if ask(ctx); ctx.Err() == nil { // or it was lost, and who waits for it has heard of that
+	if ask(ctx); ctx.Err() == nil { // or it was lost, which its waiters already know
 		return true
 	}
 	after, still := s.stops()
 	return still || after != before
 }
 
-// stops is how often the cell was frozen, and whether it is.
+// stops returns how often the cell was frozen, and whether it is frozen now.
 func (s *sandbox) stops() (n int, still bool) {
 	s.freezing.Lock()
 	defer s.freezing.Unlock()

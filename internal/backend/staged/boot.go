@@ -20,11 +20,10 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// GuestPath is where a cell sees pando-guest.
+// GuestPath is the path of pando-guest in a cell.
 const GuestPath = "/run/pando-guest"
 
-// bootGrace is how long a kernel may take until its guest answers, unless its kind
-// says otherwise.
+// bootGrace is the default time limit for a guest to answer after its kernel starts.
 const bootGrace = 30 * time.Second
 
 // sandbox is a cell with its kernel.
@@ -34,44 +33,44 @@ type sandbox struct {
 	id      cell.ID
 	spec    cell.Spec
 	stage   *namespace.Stage
-	counted func() (cell.Stats, error)   // what the cell has used, by its cgroup
-	booted  int64                        // microseconds of processors until it could be used
-	now     atomic.Pointer[guest.Client] // that of the kernel that there is, or was last
-	named   string                       // what the cell's files say that it is called
-	token   [32]byte                     // what guest and keeper know each other by
-	copied  atomic.Bool                  // it goes on with another's memory, and waits to be adopted
+	counted func() (cell.Stats, error)   // resource usage of the cell's cgroup
+	booted  int64                        // CPU time in microseconds up to the end of the boot
+	now     atomic.Pointer[guest.Client] // of the current or last kernel
+	named   string                       // hostname in the cell's files
+	token   [32]byte                     // shared by guest and keeper
+	copied  atomic.Bool                  // it continues from another cell's memory and waits for its adoption
 	deaf    atomic.Bool                  // the guest was lost because it did not answer
-	procs   atomic.Int64                 // started so far
+	procs   atomic.Int64                 // number of processes started so far
 
 	interpreter guest.Known // of a copy
 	in          *keeper.Interpreter
 
 	reviving sync.Mutex
-	freezing sync.Mutex // guards what follows
+	freezing sync.Mutex // guards the fields below
 	frozen   bool
-	froze    int                // how often
-	prepared time.Time          // when a capture was
-	brief    bool               // it is frozen for that, and for a moment only
-	still    []cell.ProcessInfo // what there was when it was frozen
-	resting  bool               // its kernel does, until it is adopted
+	froze    int                // number of freezes
+	prepared time.Time          // time of the last Prepare
+	brief    bool               // it is frozen for that capture, for a moment only
+	still    []cell.ProcessInfo // processes when it was frozen
+	resting  bool               // its kernel rests until the adoption
 }
 
-// known is what a keeper must know to talk to a guest that another had.
+// known is what a keeper must know to take over another keeper's guest.
 type known struct {
 	Token  []byte          `json:"token"`
-	Procs  int64           `json:"procs"`            // started so far: each has a number
-	Kernel json.RawMessage `json:"kernel,omitempty"` // what its Capture said
+	Procs  int64           `json:"procs"`            // number of processes started so far; their IDs contain it
+	Kernel json.RawMessage `json:"kernel,omitempty"` // from Kernel.Capture
 	Taken  string          `json:"taken,omitempty"`
 }
 
-// begin boots a cell, or lets it go on where its image was captured: it stands
-// still until it is adopted.
+// begin boots a cell, or continues it from a captured image. A cell from an image stays frozen
+// until its adoption.
 func (s *sandbox) begin(image []*os.File, like known) error {
 	if len(image) == 0 {
 		return s.boot(nil)
 	}
 	if len(like.Token) != len(s.token) {
-		return cell.Errorf(cell.Corrupt, s.kind.Name+".Create", "", "cannot read whose memory it is")
+		return cell.Errorf(cell.Corrupt, s.kind.Name+".Create", "", "cannot read the metadata of the memory image")
 	}
 	copy(s.token[:], like.Token)
 	s.procs.Store(like.Procs)
@@ -82,8 +81,8 @@ func (s *sandbox) begin(image []*os.File, like known) error {
 	return s.disown(s.now.Load())
 }
 
-// boot starts the kernel, with its guest, or with all that is in the image whose
-// files are given. Then the token is that of the image.
+// boot starts the kernel with its guest, or with the contents of an image. An image keeps its
+// token.
 func (s *sandbox) boot(image []*os.File) (err error) {
 	patience := cmp.Or(s.kind.Patience, bootGrace)
 	for again := s.kind.Again; ; again-- {
@@ -91,11 +90,12 @@ func (s *sandbox) boot(image []*os.File) (err error) {
 		if again == 0 || cell.KindOf(err) != cell.Timeout {
 			return err
 		}
-		patience *= 2 // on a host that is busy none comes to its end in so little time
+		patience *= 2 // a busy host is slower
 	}
 }
 
-// bootOnce is one try, a Timeout if the guest does not answer within patience.
+// bootOnce tries to boot once. It fails with Timeout if the guest does not answer within
+// patience.
 func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error) {
 	greet := guest.Connect
 	if image == nil {
@@ -112,8 +112,8 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 		}
 	}()
 	connected := make(chan error, 1)
-	go func() { // before a copy goes on: the first thing that it does is to look who is there
-		ctx, cancel := context.WithTimeout(context.Background(), patience+time.Second) // late is said first
+	go func() { // before a copy resumes, because its guest first looks for the greeting
+		ctx, cancel := context.WithTimeout(context.Background(), patience+time.Second) // the error of patience comes first
 		defer cancel()
 		g, err := greet(ctx, ours, s.token[:])
 		if err == nil {
@@ -139,7 +139,7 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 			}
 			failed = nil
 		case err := <-connected:
-			if errors.Is(err, os.ErrDeadlineExceeded) { // this process stood still when it was late
+			if errors.Is(err, os.ErrDeadlineExceeded) { // this process itself was stopped meanwhile
 				return silent()
 			}
 			if err != nil && failed != nil { // which says more
@@ -162,8 +162,8 @@ func (s *sandbox) bootOnce(image []*os.File, patience time.Duration) (err error)
 	}
 }
 
-// introduce tells a guest that has just booted who its cell is. It is a Timeout if that
-// does not answer within patience: its kernel may hang although it has booted.
+// introduce sends a guest that has just booted the identity of its cell. It fails with Timeout
+// if the guest does not answer within patience: a kernel may hang after its boot.
 func (s *sandbox) introduce(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -174,10 +174,10 @@ func (s *sandbox) introduce(patience time.Duration) error {
 	return err
 }
 
-// adoption is what a guest is told of its cell, by whom it may be asked from then on.
+// adoption returns what a guest is told about its cell, with the token for further connections.
 func (s *sandbox) adoption(hostname string, token [32]byte) guest.Adoption {
 	a := guest.Adoption{Hostname: hostname, Token: token[:]}
-	if s.kind.Introduced { // its kernel knows nothing of the host's
+	if s.kind.Introduced { // its kernel shares nothing with the host's
 		seed := newToken()
 		a.Clock, a.Seed = time.Now(), seed[:]
 		a.Limits = &guest.Limits{Memory: s.spec.Limits.Memory, PIDs: s.spec.Limits.PIDs}
@@ -195,8 +195,7 @@ func (s *sandbox) close() {
 	s.kernel.Close()
 }
 
-// revive returns the guest of the kernel, and starts another one where
-// that is lost.
+// revive returns the guest of the kernel. It boots another kernel if that one is lost.
 func (s *sandbox) revive() (*guest.Client, error) {
 	s.reviving.Lock()
 	defer s.reviving.Unlock()
@@ -214,8 +213,8 @@ func (s *sandbox) revive() (*guest.Client, error) {
 	return s.now.Load(), nil
 }
 
-// guest is that of the kernel; nil when that has ended, and all in it:
-// it took more memory than the cell may have, or failed.
+// guest returns the kernel's guest, or nil if the kernel has ended: it exceeded the cell's
+// memory limit, or failed.
 func (s *sandbox) guest() *guest.Client {
 	g := s.now.Load()
 	if g == nil {
@@ -234,7 +233,7 @@ func newToken() (t [32]byte) {
 	return t
 }
 
-// socketPair is the guest's only connection, and ours.
+// socketPair returns the guest's only connection and the keeper's end of it.
 func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

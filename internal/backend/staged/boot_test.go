@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// deaf is a kernel whose guest is there and never answers. It notes when it was booted.
+// deaf is a kernel with a guest that never answers. It notes when it was booted.
 type deaf struct {
 	Kernel
 	at    []time.Time
@@ -29,7 +29,7 @@ func (d *deaf) Boot(_ *namespace.Stage, conn *os.File, _ []*os.File) (<-chan err
 
 func (d *deaf) Said() string { return "nothing" }
 
-// A kernel whose guest does not answer is booted again as often as its kind says. Each
+// A kernel with a silent guest is booted again as often as its kind says. Each
 // has more time than the one before: it may hang, or its host be busy.
 func TestAgain(t *testing.T) {
 	const patience = 20 * time.Millisecond

@@ -7,7 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Dial implements keeper.Dialer: the guest connects, over the loopback of the kernel.
+// Dial implements keeper.Dialer. The guest connects over its kernel's loopback.
 func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -20,14 +20,14 @@ func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	return g.Dial(ctx, port)
 }
 
-// ListenInside has the guest listen at a path in the cell: no socket of the host's is
-// reached there.
+// ListenInside makes the guest listen at a path in the cell. Sockets of the host are not
+// reachable there.
 func (d *Driver) ListenInside(id cell.ID, path string) (net.Listener, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.kernel.Refresh(); err != nil { // the folder may be new
+	if err := s.kernel.Refresh(); err != nil { // the directory may be new
 		return nil, err
 	}
 	l := &inside{s: s, path: path}
@@ -35,11 +35,11 @@ func (d *Driver) ListenInside(id cell.ID, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// inside is a socket in a cell.
+// inside is a listener in a cell.
 type inside struct {
 	s      *sandbox
 	path   string
-	ctx    context.Context // ends with Close
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 }
 
@@ -61,7 +61,7 @@ func (l *inside) Close() error {
 // Addr implements net.Listener.
 func (l *inside) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// Ports implements keeper.Dialer: the guest says what listens in its kernel.
+// Ports implements keeper.Dialer. The guest lists the ports of its kernel.
 func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
 	s, err := d.sandbox(id)
 	if err != nil {

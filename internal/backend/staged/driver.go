@@ -1,8 +1,7 @@
-// Package staged is the keeper's side of cells that have a kernel of their own: a
-// namespace cell, on whose stage something runs that is a kernel to the cell's
-// commands, and in it pando-guest, which starts them (package guest). What that
-// kernel is, a backend says (Kernel): gVisor's in user space, or Linux in a virtual
-// machine. Everything here is the same for all of them.
+// Package staged is the keeper's side of cells that have a kernel of their own. Such a cell is
+// a namespace cell with a kernel for its commands on its stage. Inside that kernel pando-guest
+// starts the commands (package guest). The backend provides the kernel (Kernel): gVisor's in
+// user space, or Linux in a virtual machine. Everything here is the same for all of them.
 //
 //	keeper.Server ── Driver.Create ── namespace.Driver.Create, Stage; Kernel.Boot, greeting of the guest
 //	              ── Driver.Start ─── guest.Client.Start
@@ -31,82 +30,81 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// A Kernel is what runs on the stage of one cell, for its commands. It is booted
-// again where it was lost: the cell's files are there.
+// A Kernel runs the commands of one cell, on the cell's stage. After a failure it is booted
+// again: the cell's files still exist.
 type Kernel interface {
-	// Boot starts it. conn is its guest's end of the connection with the keeper, and
-	// the caller's to close, as are the files of an image that Capture filled. With one, all
-	// that is in it goes on. What comes on failed, once, is why it does not start; nil when
-	// nothing speaks against it.
+	// Boot starts the kernel. conn is the guest's end of the connection with the keeper. The
+	// caller closes it, and the files of image, which Capture filled. With an image its
+	// processes resume. failed receives one value: the reason why the kernel does not start, or
+	// nil.
 	Boot(st *namespace.Stage, conn *os.File, image []*os.File) (failed <-chan error, err error)
-	// Said is what it wrote before it gave up, for an error.
+	// Said returns the kernel's output before it failed, for an error.
 	Said() string
-	// Pause stops everything in it, and Resume ends that.
+	// Pause stops everything in the kernel, and Resume ends that.
 	Pause() error
 	Resume() error
-	// Rest has it use no processor, and Wake ends that. Nothing is captured meanwhile.
+	// Rest makes the kernel use no processor, and Wake ends that. Capture is not called
+	// meanwhile.
 	Rest() error
 	Wake() error
-	// Capture writes what is in it, while it is paused, into the files of an image:
-	// unix.ENOSPC when there is no room.
+	// Capture writes the paused kernel's state into the files of an image. It fails with
+	// unix.ENOSPC if there is no room.
 	Capture(files []*os.File) (Captured, error)
-	// Prepare begins to write into the same files while it runs, or does nothing. With own
-	// they may come to hold only what it has of its own, beside the base that it returns then.
+	// Prepare starts to write into the same files while the kernel runs; it may do nothing.
+	// With own the files may contain only the difference to base, which Prepare then returns.
 	Prepare(files []*os.File, own bool) (base *os.File, err error)
-	// Refresh tells it that its files were changed behind its back: these, or any.
+	// Refresh announces changes of the files from outside: of paths, or of any file.
 	Refresh(paths ...string) error
-	// Programs are its processes on the host; nil if nobody can tell what of their
-	// memory is its own.
+	// Programs returns the PIDs of its processes on the host. It is nil if their memory cannot
+	// be attributed.
 	Programs() []int
-	// Close frees what belongs to it in the keeper; its processes end with the cell.
+	// Close frees the kernel's resources in the keeper. Its processes end with the cell.
 	Close()
 }
 
-// Captured is what a Kernel's Capture says.
+// Captured is the result of Kernel.Capture.
 type Captured struct {
 	Like  json.RawMessage // for the kernel of a copy
-	Taken string          // how its memory was taken, in words; "" where there is one way alone
+	Taken string          // how the memory was captured, in words; "" if there is only one way
 }
 
-// Made is what there is to make a cell's kernel of.
+// Made is the input to make a cell's kernel.
 type Made struct {
 	ID    cell.ID
 	Spec  cell.Spec
-	Talks bool            // it gets an interface
-	Files []*os.File      // what the backend's Above.Open opened, without the image: the kernel's
-	More  json.RawMessage // what it said beside
-	Like  json.RawMessage // of a copy: what its source's Capture returned
+	Talks bool            // the cell gets an interface
+	Files []*os.File      // opened by the backend's Above.Open, without the image; the kernel owns them
+	More  json.RawMessage // further data of Above.Open
+	Like  json.RawMessage // in a copy: Captured.Like of its source
 }
 
 // Kind is a backend's kind of kernel.
 type Kind struct {
-	Name  string // the backend's word
-	Title string // how people call it: "gVisor"
-	// Files are how many a kernel is made of; those after them are an image's.
+	Name  string // backend name
+	Title string // product name, such as "gVisor"
+	// Files is the number of files for a kernel. Those after them belong to an image.
 	Files int
-	// Images are how many files Capture gets.
+	// Images is the number of files of an image.
 	Images int
-	// Patience is how long a guest may take to answer after its kernel was started, and
-	// Again how often another kernel is tried when it does not, each for twice as long as
-	// the one before. 0 is half a minute, and never.
+	// Patience is the time limit for a guest to answer after its kernel starts; 0 is bootGrace.
+	// Again is the number of retries with another kernel, each with twice the limit.
 	Patience time.Duration
 	Again    int
-	// Introduced says that a guest does not know whose it is, nor what time it is,
-	// before it is told.
+	// Introduced says that a guest must be told its identity and the time.
 	Introduced bool
-	// Rehearses says that what has run once takes less time from then on.
+	// Rehearses says that code runs faster after its first execution.
 	Rehearses bool
-	// New makes the kernel of a cell, which Boot starts, and says what lies on its
-	// stage. What it was given is closed when it fails.
+	// New makes the kernel of a cell, which Boot starts, and returns the content of its stage.
+	// It closes its input when it fails.
 	New func(m Made) (k Kernel, on namespace.Scene, err error)
 }
 
-// Driver is a namespace driver, whose cells have a kernel each.
+// Driver is a namespace driver with a kernel in each cell.
 type Driver struct {
 	kind  Kind
 	cells *namespace.Driver
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards staged
 	staged map[cell.ID]*sandbox
 }
 
@@ -128,7 +126,7 @@ func (d *Driver) sandbox(id cell.ID) (*sandbox, error) {
 	return nil, cell.Errorf(cell.NotFound, d.kind.Name, "", "no cell %s in this keeper", id)
 }
 
-// Kernel returns that of a cell; nil if there is no such cell.
+// Kernel returns the kernel of a cell, or nil if there is no such cell.
 func (d *Driver) Kernel(id cell.ID) Kernel {
 	if s, err := d.sandbox(id); err == nil {
 		return s.kernel
@@ -136,7 +134,7 @@ func (d *Driver) Kernel(id cell.ID) Kernel {
 	return nil
 }
 
-// Guest returns that of a cell's kernel; nil if it has none.
+// Guest returns the guest of a cell's kernel, or nil if there is none.
 func (d *Driver) Guest(id cell.ID) *guest.Client {
 	if s, err := d.sandbox(id); err == nil {
 		return s.guest()
@@ -161,7 +159,7 @@ func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (mea
 		return nil, cell.Errorf(cell.Invalid, d.kind.Name+".Create", "", "cannot read what to make: %w", err)
 	}
 	s := &sandbox{kind: &d.kind, id: id, spec: in.Spec, named: in.Spec.Hostname, counted: func() (cell.Stats, error) { return d.cells.Counted(id) }}
-	image := files[d.kind.Files:in.Files] // of memory that the cell goes on with
+	image := files[d.kind.Files:in.Files] // the memory image from which the cell continues
 	defer closeAll(image)
 	kernel, scene, err := d.kind.New(Made{id, in.Spec, in.Talks, files[:d.kind.Files], more.Kernel, like.Kernel})
 	if err != nil {
@@ -236,9 +234,8 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	return nil
 }
 
-// start asks the guest for a process. One whose kernel is lost gets
-// another: the cell's files are there. So does one whose files are: its gofer ended,
-// and nothing can go on in it.
+// start starts a process through the guest. If the kernel is lost, or can no longer read the
+// cell's files because its gofer ended, another kernel is booted first.
 func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
 	g, err := s.revive()
 	if err != nil {
@@ -248,15 +245,15 @@ func (s *sandbox) start(what cell.Process, input []byte, stdio [3]*os.File, cont
 	if err == nil || !blind(g, err) {
 		return p, err
 	}
-	g.Close() // and the kernel with it
+	g.Close() // which ends the kernel
 	if g, err = s.revive(); err != nil {
 		return nil, err
 	}
 	return s.startIn(g, what, input, stdio, control, begins)
 }
 
-// blind reports whether a process did not start because the kernel can't
-// read any file: those of the guest's own program neither.
+// blind reports whether a process did not start because the kernel cannot read any file, not
+// even the guest's program.
 func blind(g *guest.Client, err error) bool {
 	if !strings.Contains(err.Error(), unix.EIO.Error()) {
 		return false
@@ -267,10 +264,10 @@ func blind(g *guest.Client, err error) bool {
 	return err != nil
 }
 
-// blindGrace is how long it may take to read the guest's program.
+// blindGrace is the time limit for reading the guest's program.
 const blindGrace = 5 * time.Second
 
-// startIn asks one guest. begins, unless it is nil, is called before the first
+// startIn starts a process through one guest. begins, unless nil, is called before the first
 // instruction of the process.
 func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdio [3]*os.File, control *os.File, begins func()) (*process, error) {
 	u := s.spec.User
@@ -299,7 +296,7 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 		Limits: confine.Limits{OpenFiles: openFiles, FileSize: s.spec.MaxFile(control != nil), Processes: s.spec.Limits.PIDs}, Place: &at, Attempts: proof.Attempts, Skipped: proof.Skipped, Gate: pass, Gated: begins != nil,
 	}, stdio, control)
 	over := sync.OnceFunc(func() { close(ended) })
-	if err != nil || control != nil { // an interpreter's evaluations have times of their own
+	if err != nil || control != nil { // an interpreter's evaluations have their own time limits
 		over()
 	}
 	if err != nil && s.deaf.Load() {
@@ -311,19 +308,19 @@ func (s *sandbox) startIn(g *guest.Client, what cell.Process, input []byte, stdi
 	return &process{p, s, before, over}, nil
 }
 
-// process is one of the guest's, which has no number on the host.
+// process is a process inside the kernel. It has no PID on the host.
 type process struct {
 	*guest.Process
 	s      *sandbox
 	before cell.Stats
-	over   func() // nobody waits for it any more
+	over   func() // ends the polling of the guest
 }
 
 // Wait implements keeper.Process.
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	exit, usage := p.Process.Wait(ended)
 	p.over()
-	if exit.Cause == guest.CauseLost { // with its kernel, which was killed for the cell's memory, failed, or hangs
+	if exit.Cause == guest.CauseLost { // its kernel failed, hung, or was killed for the cell's memory
 		exit = cell.Exit{Code: 128 + int(unix.SIGKILL), Signal: "SIGKILL", Cause: p.s.kind.Title + " ended"}
 		if p.s.deaf.Load() {
 			exit.Cause = p.s.kind.Title + " did not answer any more"
@@ -335,8 +332,8 @@ func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	return exit, usage
 }
 
-// bounded is what a process used by its kernel's clock, which goes on for a thread
-// that the host holds back: no more than the cell used by the host's.
+// bounded limits a process's CPU usage to that of the cell on the host. The kernel's clock also
+// counts while the host delays a thread.
 func bounded(u cell.Usage, before, after cell.Stats) cell.Usage {
 	all, most := u.UserMS+u.SystemMS, (after.CPU-before.CPU)/1000
 	if !slices.Contains(after.Measured, "cpu_us") || all <= most {
@@ -371,11 +368,10 @@ func (p *process) PID() int { return 0 }
 // Programs implements keeper.Guest.
 func (p *process) Programs() []int { return p.s.kernel.Programs() }
 
-// openFiles is how many files a process may have open, which the kernel
-// bounds.
+// openFiles is the limit of open files of a process, applied by the kernel.
 const openFiles = 65536
 
-// contents is what is in a regular file; nil, if it is none.
+// contents returns the contents of a regular file, or nil for another file.
 func contents(f *os.File) ([]byte, error) {
 	if f == nil {
 		return nil, nil
@@ -389,7 +385,7 @@ func contents(f *os.File) ([]byte, error) {
 	return b, err
 }
 
-// List implements keeper.Driver: what the kernel says.
+// List implements keeper.Driver. The kernel lists the processes.
 func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -400,12 +396,12 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 		if !s.frozen || !s.brief || time.Now().After(until) {
 			break
 		}
-		s.freezing.Unlock() // an instant
+		s.freezing.Unlock() // for an instant
 	}
 	defer s.freezing.Unlock()
 	g := s.guest()
 	switch {
-	case s.frozen: // and the guest with it
+	case s.frozen: // and the guest too
 		return s.still, nil
 	case g == nil, s.resting:
 		return nil, nil
@@ -415,15 +411,15 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	return g.List(ctx)
 }
 
-// briefly is how long after it was prepared a capture begins. Later whoever prepared it is
-// gone, and the cell is frozen for another reason.
+// briefly is the maximum time between Prepare and its capture. A later freeze has another
+// reason.
 const briefly = 10 * time.Second
 
-// glance is how long it takes to look again.
+// glance is a poll interval.
 const glance = time.Millisecond
 
-// listGrace is how long a guest may take to say what runs. Whoever lists cells waits for
-// all of them, also for one that hangs.
+// listGrace is the time limit for a guest to list processes. One hung cell must not delay a
+// list of all cells.
 const listGrace = 5 * time.Second
 
 // KillAll implements keeper.Driver.
@@ -432,7 +428,7 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := d.Thaw(id); err != nil { // who stands still can't be asked to end anybody
+	if err := d.Thaw(id); err != nil { // a frozen guest does not answer
 		return 0, err
 	}
 	if err := s.wake(); err != nil {
@@ -445,14 +441,14 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
 	n, err := g.KillAll(ctx)
-	if err != nil && ctx.Err() != nil { // it hangs, and counts as lost: another kernel is booted for the next command
+	if err != nil && ctx.Err() != nil { // it hangs and counts as lost; the next command boots another kernel
 		g.Close()
 		return n, nil
 	}
 	return n, err
 }
 
-// killGrace is how long a guest may take to end everything, before its kernel counts as
+// killGrace is the time limit for a guest to kill all processes, before its kernel counts as
 // lost.
 const killGrace = 10 * time.Second
 
@@ -471,8 +467,7 @@ func (d *Driver) Sync(id cell.ID) error {
 	return g.Sync(ctx)
 }
 
-// Freeze implements keeper.Driver. What commands have written is with the cell's
-// files then, where whoever freezes it looks for it.
+// Freeze implements keeper.Driver. It first writes the commands' data to the cell's files.
 func (d *Driver) Freeze(id cell.ID) error {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -492,7 +487,7 @@ func (d *Driver) Freeze(id cell.ID) error {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
 		defer cancel()
-		if !s.brief { // else it is over before anybody looks
+		if !s.brief { // otherwise it is over before List is called
 			if s.still, err = g.List(ctx); err != nil {
 				return err
 			}
@@ -527,7 +522,7 @@ func (d *Driver) Thaw(id cell.ID) error {
 // Root implements keeper.Driver.
 func (d *Driver) Root(id cell.ID) (*os.File, error) { return d.cells.Root(id) }
 
-// Stats implements keeper.Driver: of the cell with its kernel.
+// Stats implements keeper.Driver. It includes the kernel.
 func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	list, err := d.List(id)
 	if err != nil {
@@ -538,8 +533,7 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	return st, err
 }
 
-// Counted implements keeper.Counter. What it took to start the kernel is
-// no command's.
+// Counted implements keeper.Counter. It excludes the boot of the kernel.
 func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	st, err := d.cells.Counted(id)
 	if s, serr := d.sandbox(id); serr == nil {

@@ -16,44 +16,43 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Images is the daemon's side of memory images: directories with the files that a
-// kernel wrote, and what pando must know to go on with them. It implements kept.Capturing.
-// Its files can be read by everybody, because the runtime that opens them may be
-// nobody on the host; the directory above is closed.
+// Images is the daemon's side of memory images: directories with the files that a kernel wrote,
+// and pando's metadata. It implements kept.Capturing. The files are readable by all users,
+// because the runtime that opens them may have no user ID on the host; the directory above is
+// private.
 type Images struct {
-	Name  string   // the backend's word
-	Files []string // names, in the order in which Kernel.Capture gets them
-	// Needs says what a copy needs of this host, by name: where another value was
-	// captured, none is begun.
+	Name  string   // backend name
+	Files []string // in the order that Kernel.Capture gets them
+	// Needs returns the properties of this host that a copy depends on. An image with other
+	// values is refused.
 	Needs func() (map[string]string, error)
-	// Brief may make a link to a file in memory out of one of an image that is needed for a
-	// moment. has is how many bytes the cell has in memory. It may be nil.
+	// Brief may replace a file of a short-lived image by a link to a file in memory. has is the
+	// cell's memory in bytes. Brief may be nil.
 	Brief func(path string, has int64) error
-	// Base notes what a brief image lacks, because its cell began with it; it closes the
-	// file. nil: none lacks anything.
+	// Base records the base file that a brief image depends on, and closes it. nil: images
+	// depend on none.
 	Base func(dir string, base *os.File) error
 	// Open opens an image for the kernel of a copy.
 	Open func(dir string) ([]*os.File, error)
 }
 
-// factsFile is the image's own part.
+// factsFile contains the metadata of an image.
 const factsFile = "cell.json"
 
-// facts is what it says.
+// facts is the content of factsFile.
 type facts struct {
 	Needs  map[string]string `json:"needs"`
 	Guest  json.RawMessage   `json:"guest"` // of the keeper that captured it
 	Warmth *cell.Warmth      `json:"interpreter,omitempty"`
 }
 
-// More is what a backend says to its driver beside files.
+// More is the backend's data for its driver.
 type More struct {
-	Kernel json.RawMessage `json:"kernel,omitempty"` // what it is to be made of, in the backend's words
-	Image  json.RawMessage `json:"image,omitempty"`  // whose memory it goes on with
+	Kernel json.RawMessage `json:"kernel,omitempty"` // how to make the kernel, defined by the backend
+	Image  json.RawMessage `json:"image,omitempty"`  // metadata of the image from which the cell continues
 }
 
-// Given completes o with the image that a cell goes on with, if it does, and with
-// what its kernel is made of.
+// Given adds the image from which a cell continues, if any, and the kernel's data to o.
 func (x *Images) Given(spec *cell.Spec, o *namespace.Opened, kernel json.RawMessage) error {
 	m := More{Kernel: kernel}
 	if spec.Memory != "" {
@@ -72,7 +71,7 @@ func (x *Images) Given(spec *cell.Spec, o *namespace.Opened, kernel json.RawMess
 	return err
 }
 
-// read returns the facts of an image that this host can go on with.
+// read returns the facts of an image. It fails if this host cannot continue it.
 func (x *Images) read(dir string) (f facts, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, factsFile))
 	if err == nil {
@@ -86,7 +85,7 @@ func (x *Images) read(dir string) (f facts, err error) {
 		return f, err
 	}
 	all := maps.Clone(now)
-	maps.Copy(all, f.Needs) // it may need what this host doesn't even name
+	maps.Copy(all, f.Needs) // it may need what this host has no name for
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if f.Needs[name] != now[name] {
 			return f, cell.Errorf(cell.Unsupported, x.Name+".Create", "fork its files, or build the template anew",
@@ -118,7 +117,7 @@ func (x *Images) Prepare(ctx context.Context, of *kept.Instance, dir string, bri
 	})
 }
 
-// into calls f with the open files of an image.
+// into opens the files of an image and calls f.
 func (x *Images) into(dir string, f func([]*os.File) error) (err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err

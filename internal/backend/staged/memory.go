@@ -26,9 +26,9 @@ func (d *Driver) Prepare(id cell.ID, files []*os.File, own bool) (*os.File, erro
 		return nil, err
 	}
 	if s.guest() == nil || len(files) != s.kind.Images {
-		return nil, nil // Capture says why it can't be
+		return nil, nil // Capture returns the reason
 	}
-	if _, err := s.guest().Draws(context.Background()); err != nil { // copies remember the files that it looks at
+	if _, err := s.guest().Draws(context.Background()); err != nil { // so that copies inherit the guest's cache of inspected files
 		return nil, err
 	}
 	base, err := s.kernel.Prepare(files, own)
@@ -41,7 +41,7 @@ func (d *Driver) Prepare(id cell.ID, files []*os.File, own bool) (*os.File, erro
 	return base, nil
 }
 
-// uncaptured is the error of what could not be captured; nil, if it could.
+// uncaptured wraps the error of a capture, or returns nil.
 func (s *sandbox) uncaptured(err error) error {
 	op := s.kind.Name + ".Capture"
 	switch {
@@ -75,8 +75,7 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 	return json.Marshal(known{s.token[:], s.procs.Load(), kernel.Like, kernel.Taken})
 }
 
-// stop lets everything in the sandbox stand still: the guest between two frames,
-// then all tasks.
+// stop pauses everything in the sandbox: the guest between two frames, then all processes.
 func (s *sandbox) stop(g *guest.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), holdGrace)
 	defer cancel()
@@ -92,7 +91,7 @@ func (s *sandbox) stop(g *guest.Client) error {
 	return err
 }
 
-// holdGrace is how long a guest may take to come to the border of a frame.
+// holdGrace is the time limit for a guest to reach a frame boundary.
 const holdGrace = 10 * time.Second
 
 // goOn ends stop.
@@ -123,14 +122,14 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	if err := s.identify(a.Hostname); err != nil {
 		return c, err
 	}
-	draws, err := g.Renew(context.Background()) // while nothing of it runs
+	draws, err := g.Renew(context.Background()) // while no process of it runs
 	if err != nil {
 		return c, err
 	}
 	fresh := newToken()
 	c = cell.Certificate{Cell: id, At: time.Now().UTC()}
 	own := s.adoption(a.Hostname, fresh)
-	if first != nil { // before its interpreter hears anything
+	if first != nil { // before its interpreter receives anything
 		own.Still = true
 		if c.Hazards, err = g.Adopt(context.Background(), own); err != nil {
 			return c, fmt.Errorf("cannot adopt cell %s: %w", id, err)
@@ -149,7 +148,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adoptGrace)
 	defer cancel()
-	// Its interpreter is told at once, and stands still until its guest has been adopted.
+	// The interpreter gets its message at once, and stays frozen until its guest is adopted.
 	var got interp.Adopted
 	heard := make(chan error, 1)
 	go func() (err error) {
@@ -176,9 +175,9 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	return c, err
 }
 
-// stay leaves out of what was copied the processes that the copy's first command has ended.
-// Strictly it fails if generators are left; nothing of the copy has gone on by then. What
-// an interpreter renews itself, it tells later.
+// stay removes processes from copied that the copy's first command has ended. If strict, it
+// fails if generators are left; no process of the copy runs by then. An interpreter reports
+// later what it renews itself.
 func (s *sandbox) stay(g *guest.Client, copied []hazard.Process, commanded, strict bool) ([]hazard.Process, error) {
 	for try := 0; ; try++ {
 		if commanded {
@@ -199,17 +198,17 @@ func (s *sandbox) stay(g *guest.Client, copied []hazard.Process, commanded, stri
 		if err == nil || !commanded || try == endingTries {
 			return copied, err
 		}
-		time.Sleep(endingPause) // one that was killed may be about to end
+		time.Sleep(endingPause) // a killed process may be about to end
 	}
 }
 
-// How often, and in which intervals, a copy is looked at again that would be refused.
+// Number and interval of the retries before a copy is refused.
 const (
 	endingTries = 20
 	endingPause = 50 * time.Millisecond
 )
 
-// identify gives the cell's files its name, if they have another.
+// identify writes the hostname into the cell's files, if it is new.
 func (s *sandbox) identify(hostname string) error {
 	if hostname == s.named {
 		return nil
@@ -219,16 +218,16 @@ func (s *sandbox) identify(hostname string) error {
 		return err
 	}
 	if s.named != waitingName {
-		paths = nil // it has just come, and may know what has changed since
+		paths = nil // it was just started and may have cached nothing
 	}
 	s.named = hostname
 	return s.kernel.Refresh(paths...)
 }
 
-// Rehearse implements keeper.Rehearser. A copy does what its adoption will have it do,
-// and rests. Where its processor is emulated this translates what it will run, which is
-// most of what an adoption costs. Its interpreter goes on for that if it is alone: of
-// whoever else there is nothing may run that has no name.
+// Rehearse implements keeper.Rehearser. A copy runs the steps of an adoption, and rests. On an
+// emulated processor this translates the code, which is most of an adoption's time. The
+// interpreter runs for that if it is the only process. No other process may run without an
+// identity.
 func (d *Driver) Rehearse(id cell.ID) error {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -268,14 +267,14 @@ func (d *Driver) Rehearse(id cell.ID) error {
 	return s.rest()
 }
 
-// putOff is how long a copy's kernel gets before it rests for what it has put off: the
-// processes, files and groups of a rehearsal go when everybody has stopped looking at
-// them, and a copy that rests before that does it when it is adopted.
+// putOff is the time for a copy's kernel to finish deferred work before it rests. It frees the
+// processes, files and cgroups of a rehearsal late; otherwise it would do so during the
+// adoption.
 const putOff = 300 * time.Millisecond
 
-// rehearseCommand has a shell do nothing, after all that is tried before a command. A
-// cell without a shell needs none, and where programs are denied it may be one of them,
-// whose executions are counted.
+// rehearseCommand runs a shell that does nothing, with all canaries. A cell without a shell
+// needs no rehearsal. With denied programs it is skipped: the shell may be one of them, and its
+// execution would be counted.
 func (s *sandbox) rehearseCommand(ctx context.Context, g *guest.Client) error {
 	if slices.ContainsFunc(s.spec.Mounts, func(m cell.Mount) bool { return m.Denies != nil }) {
 		return nil
@@ -293,10 +292,10 @@ func (s *sandbox) rehearseCommand(ctx context.Context, g *guest.Client) error {
 	return nil
 }
 
-// waitingName is the name of a cell that waits for one.
+// waitingName is the hostname of a cell before its adoption.
 const waitingName = "waiting"
 
-// rest has the kernel of a copy rest that waits.
+// rest makes the kernel of a waiting copy rest.
 func (s *sandbox) rest() error {
 	s.freezing.Lock()
 	defer s.freezing.Unlock()
@@ -318,12 +317,12 @@ func (s *sandbox) wake() error {
 	return s.kernel.Wake()
 }
 
-// adoptGrace is how long a copy's interpreter may take to renew what it must not
-// have in common with others, with the hooks of its code.
+// adoptGrace is the time limit for a copy's interpreter to renew its shared state, including
+// the hooks of its code.
 const adoptGrace = 60 * time.Second
 
-// disown takes over what the source's keeper had started, but for its interpreter:
-// nobody waits for it here, nor reads what it writes.
+// disown detaches the processes that the source's keeper had started, except the interpreter:
+// this keeper has no clients for them.
 func (s *sandbox) disown(g *guest.Client) error {
 	list, err := g.Processes(context.Background())
 	if err != nil {
