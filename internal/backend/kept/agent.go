@@ -12,8 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// lentAgent is what a cell sees of its caller's SSH agent: a socket, and a
-// filter behind it.
+// lentAgent is the view of the caller's SSH agent in a cell: a socket with a filter behind it.
 type lentAgent struct {
 	filter   *sshagent.Filter
 	listener net.Listener
@@ -56,12 +55,12 @@ func (n *network) Lend(listener net.Listener, upstream *os.File) error {
 
 func (a *lentAgent) close() {
 	a.listener.Close()
-	a.upstream.Close() // whoever waits for a signature waits no more
+	a.upstream.Close() // cancels pending signatures
 	a.filter.Close()
 	<-a.done
 }
 
-// Govern implements keeper.Network: gateway and agent go by the same.
+// Govern implements keeper.Network. Gateway and agent apply the same policy.
 func (n *network) Govern(g cell.Governance) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

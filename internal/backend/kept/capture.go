@@ -10,15 +10,15 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Capturing is what a backend adds to instances whose memory can be captured.
+// Capturing is implemented by backends that can capture memory.
 type Capturing interface {
-	// Capture is that of backend.Capturer.
+	// Capture implements backend.Capturer for an instance.
 	Capture(ctx context.Context, of *Instance, dir string) (taken string, err error)
 }
 
-// Preparing is what Capturing may implement.
+// Preparing is an optional interface of a Capturing.
 type Preparing interface {
-	// Prepare is that of backend.Capturer.
+	// Prepare implements backend.Capturer for an instance.
 	Prepare(ctx context.Context, of *Instance, dir string, brief bool) error
 }
 
@@ -38,8 +38,8 @@ func (i *Instance) Capture(ctx context.Context, dir string) (taken string, err e
 	return i.Memory.Capture(ctx, i, dir)
 }
 
-// CaptureTo has the keeper write the cell's memory into files. It returns what the
-// keeper of a copy must know.
+// CaptureTo makes the keeper write the cell's memory into files. It returns the data for the
+// keeper of a copy.
 func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMessage, *cell.Warmth, error) {
 	resp, err := i.do(ctx, keeper.Request{Op: "capture"}, files...)
 	if err != nil {
@@ -48,8 +48,8 @@ func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMes
 	return resp.Captured, resp.Warmth, nil
 }
 
-// PrepareTo has the keeper begin to write the cell's memory into files. With own these
-// may be what it has of its own, beside base, which is the caller's to close then.
+// PrepareTo makes the keeper start to write the cell's memory into files. With own the files
+// may contain only the difference to base, which the caller then closes.
 func (i *Instance) PrepareTo(ctx context.Context, files []*os.File, own bool) (base *os.File, err error) {
 	resp, err := i.do(ctx, keeper.Request{Op: "prepare", Own: own}, files...)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// A family is a cell with those that were forked from it. One keeper holds them
-// all; its lock and socket have the name of the first, also when that is gone.
-// The cells of a family share one client of it.
+// A family is a cell with all cells forked from it, in one keeper. The keeper's lock and socket
+// are named after the first cell, even after that was removed. The cells of a family share one
+// client.
 
-// share makes c the client of whoever reaches the family from now on.
+// share makes c the shared client of a family.
 func (h *Host) share(family cell.ID, c *keeper.Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.shared == nil {
 		h.shared = map[cell.ID]*keeper.Client{}
 	}
-	for id, old := range h.shared { // those that nobody uses any more
+	for id, old := range h.shared { // unused clients
 		if s := old.Share(); s == nil {
 			delete(h.shared, id)
 		} else {
@@ -34,7 +34,7 @@ func (h *Host) share(family cell.ID, c *keeper.Client) {
 	h.shared[family] = c
 }
 
-// client returns a client of a family's keeper, which the caller closes.
+// client returns a client of a family's keeper. The caller closes it.
 func (h *Host) client(ctx context.Context, family cell.ID) (*keeper.Client, error) {
 	h.mu.Lock()
 	c := h.shared[family]
@@ -51,10 +51,9 @@ func (h *Host) client(ctx context.Context, family cell.ID) (*keeper.Client, erro
 	return c, err
 }
 
-// Reach connects to the keeper of a living cell, NotFound if there is none. A
-// keeper none of whose cells was ever complete, or that has none any more, has
-// nothing to live for: the daemon that was to send it away died. It is sent away
-// now.
+// Reach connects to the keeper of a living cell, and fails with NotFound if there is none. A
+// keeper without a complete cell has been left behind by a daemon that died. Reach dismisses
+// it.
 func (h *Host) Reach(ctx context.Context, id, family cell.ID) (*keeper.Client, error) {
 	if family == "" {
 		family = id
@@ -63,7 +62,7 @@ func (h *Host) Reach(ctx context.Context, id, family cell.ID) (*keeper.Client, e
 		c, err := h.reach(ctx, id, family)
 		if cell.KindOf(err) != cell.Unavailable || ctx.Err() != nil || time.Since(began) > going {
 			return c, err
-		} // else one broken connection, or a keeper that is dying and has its lock still
+		} // otherwise a broken connection, or a dying keeper that still has its lock
 	}
 }
 
@@ -89,7 +88,7 @@ func (h *Host) reach(ctx context.Context, id, family cell.ID) (*keeper.Client, e
 	}
 	others := slices.DeleteFunc(hello.Cells, func(c cell.ID) bool { return c == id })
 	if len(others) > 0 {
-		if err == nil { // it is there, and not complete
+		if err == nil { // it exists and is not complete
 			if _, err := c.Do(ctx, keeper.Request{Op: "remove", Cell: id}); err != nil && cell.KindOf(err) != cell.NotFound {
 				return nil, err
 			}
@@ -106,8 +105,7 @@ func (h *Host) reach(ctx context.Context, id, family cell.ID) (*keeper.Client, e
 	return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s was not complete", id)
 }
 
-// Living lists the cells of this backend's keepers. Of a keeper that does not
-// answer nothing can be said: the error tells which.
+// Living lists the cells of this backend's keepers. The error names keepers that do not answer.
 func (h *Host) Living(ctx context.Context) (list []cell.Held, err error) {
 	all, _, err := h.keepers()
 	for _, family := range all {
@@ -135,7 +133,7 @@ func (h *Host) Living(ctx context.Context) (list []cell.Held, err error) {
 	return list, err
 }
 
-// held is a cell as its spec names its family.
+// held returns a cell with its family as in its spec.
 func held(id, family cell.ID) cell.Held {
 	if id == family {
 		family = ""
@@ -162,7 +160,7 @@ func (h *Host) Attach(ctx context.Context, id, family cell.ID) (*Instance, error
 	return i, nil
 }
 
-// Members are the cells that a family's keeper holds, none if there is no keeper.
+// Members lists the cells of a family's keeper, or none without a keeper.
 func (h *Host) Members(ctx context.Context, family cell.ID) []cell.ID {
 	if !h.Alive(family) {
 		return nil

@@ -73,7 +73,7 @@ func TestD40AFamilyEndsWithItsLast(t *testing.T) {
 	}
 }
 
-// A fork that was never complete goes when somebody asks for it, and its family
+// A fork that was never complete is removed when it is looked up, and its family
 // stays.
 func TestF28HalfMadeForksAreRemoved(t *testing.T) {
 	h := newHost(t, t.TempDir())

@@ -9,7 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Forking is what a backend adds to instances whose interpreters can be forked.
+// Forking is implemented by backends with forkable interpreters.
 type Forking interface {
 	// Fork makes a fork of a sealed instance.
 	Fork(ctx context.Context, of *Instance, spec cell.Spec) (*Instance, error)
@@ -114,8 +114,8 @@ func (i *Instance) Branch(ctx context.Context, b cell.Branching) ([]backend.Warm
 	return list, pause, nil
 }
 
-// Mounts are those of the cell, as its keeper has them: of a trunk they don't
-// change.
+// Mounts returns the cell's mounts, from its keeper. Those of a fork parent do not change, so
+// they are cached.
 func (i *Instance) Mounts(ctx context.Context) ([]cell.Mount, error) {
 	i.looking.Lock()
 	defer i.looking.Unlock()
@@ -129,15 +129,15 @@ func (i *Instance) Mounts(ctx context.Context) ([]cell.Mount, error) {
 	return i.mounts, nil
 }
 
-// Changed forgets what was known of the mounts: the cell was branched.
+// Changed drops the cached mounts: the cell was branched.
 func (i *Instance) Changed() {
 	i.looking.Lock()
 	defer i.looking.Unlock()
 	i.mounts = nil
 }
 
-// holdClient keeps the client open, also when the cell goes meanwhile: what is made
-// of it has its own share of it, from some moment on.
+// holdClient keeps the client open even if the cell ends meanwhile. The instances made with it
+// later have their own shares of it.
 func (i *Instance) holdClient() (let func(), err error) {
 	c := i.Client.Share()
 	if c == nil {

@@ -15,33 +15,33 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Instance is a living cell, seen through its keeper.
+// Instance is a living cell, controlled through its keeper.
 type Instance struct {
 	Host   *Host
 	Client *keeper.Client
 	Known  cell.Assurance
 	Cell   cell.ID
-	// Family is the cell that the keeper was started for.
+	// Family is the cell for which the keeper was started.
 	Family cell.ID
-	// AfterRemove takes down what the daemon made for the cell (cgroups).
-	AfterRemove func(ctx context.Context, last bool) error // last: its family is gone
-	// Forks makes forks and branches; nil where there can be none.
+	// AfterRemove removes the daemon's resources of the cell (cgroups).
+	AfterRemove func(ctx context.Context, last bool) error // last: the family has ended
+	// Forks makes forks and branches; nil if the backend cannot.
 	Forks Forking
-	// Lower lowers the limits of a fork that is not adopted, one by one: "memory", "pids" or
-	// "cpus"; nil where that can't be.
+	// Lower lowers one limit of a fork before its adoption: "memory", "pids" or "cpus". It is
+	// nil if the backend cannot.
 	Lower func(name string, l cell.Limits) error
-	// Memory captures memory; nil where that can't be.
+	// Memory captures memory; nil if the backend cannot.
 	Memory Capturing
-	// Refine turns what a process measured into assurance.
+	// Refine adds what a process measured to the assurance.
 	Refine func(a cell.Assurance, measured json.RawMessage) cell.Assurance
 
 	removing sync.Mutex // held by Remove
-	removed  bool       // guarded by removing: whoever has the cell's ID now is another
+	removed  bool       // guarded by removing: the ID may belong to another cell now
 	closing  sync.Once
 
-	looking sync.Mutex // guards what follows
+	looking sync.Mutex // guards the fields below
 	mounts  []cell.Mount
-	keeper  int // process
+	keeper  int // PID
 }
 
 func (i *Instance) ID() cell.ID { return i.Cell }
@@ -50,8 +50,8 @@ func (i *Instance) Assurance() cell.Assurance { return i.Known }
 
 func (i *Instance) Close() { i.closing.Do(i.Client.Close) }
 
-// Alive reports whether the keeper is there: an open connection says so at once, and
-// where there is none that could be used, the keeper's lock.
+// Alive reports whether the keeper is alive. An open connection tells at once, otherwise the
+// keeper's lock.
 func (i *Instance) Alive(ctx context.Context) bool {
 	return i.Client.Alive(ctx) || i.Host.Alive(i.family())
 }
@@ -85,19 +85,19 @@ func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3
 	return i.process(name, resp), nil
 }
 
-// Do asks the keeper to answer when the process has ended.
+// Do starts a process and waits for its end in one exchange.
 func (i *Instance) Do(ctx context.Context, name string, s cell.Start) (backend.Done, error) {
 	resp, err := i.do(ctx, keeper.Request{Op: "start", Proc: name, Start: &s, Whole: true})
 	if err != nil {
 		return backend.Done{}, err
 	}
-	if resp.Status == nil { // a keeper from before that
+	if resp.Status == nil { // a keeper of an older version
 		return i.process(name, resp).read(ctx, s.LogLimit)
 	}
 	return backend.Done{Status: *resp.Status, Stdout: resp.Stdout, Stderr: resp.Stderr}, nil
 }
 
-// process is what the keeper's answer describes.
+// process returns the process described by the keeper's response.
 func (i *Instance) process(name string, resp *keeper.Response) *process {
 	p := &process{i: i, name: name, pid: resp.PID, inner: resp.Inner, known: i.Known}
 	if i.Refine != nil && resp.Measured != nil {
@@ -191,7 +191,7 @@ func (i *Instance) Answer(ctx context.Context, a cell.Answered) error {
 	return err
 }
 
-// Remove ends the cell, and its keeper with the last of the family.
+// Remove ends the cell, and with the last cell of a family the keeper.
 func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 	i.removing.Lock()
 	defer i.removing.Unlock()
@@ -202,7 +202,7 @@ func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 	remove := func() (*keeper.Response, error) { return i.do(ctx, keeper.Request{Op: "remove", Cause: cause}) }
 	resp, err := remove()
 	for began := time.Now(); cell.KindOf(err) == cell.Unavailable && i.Host.Alive(i.family()) && time.Since(began) < going; resp, err = remove() {
-		time.Sleep(time.Millisecond) // one broken connection, or a keeper that is dying and has its lock still
+		time.Sleep(time.Millisecond) // a broken connection, or a dying keeper that still has its lock
 	}
 	left := 0
 	switch cell.KindOf(err) {
@@ -212,7 +212,7 @@ func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 		if i.Host.Alive(i.family()) {
 			return err
 		}
-	case cell.NotFound: // it alone, perhaps
+	case cell.NotFound: // perhaps only this cell
 		if resp, err := i.do(ctx, keeper.Request{Op: "hello", Version: keeper.Version}); err == nil {
 			left = len(resp.Cells)
 		}
@@ -232,7 +232,7 @@ func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 	return nil
 }
 
-// KeeperPID is the process of the keeper.
+// KeeperPID returns the PID of the keeper.
 func (i *Instance) KeeperPID(ctx context.Context) (int, error) {
 	i.looking.Lock()
 	defer i.looking.Unlock()
@@ -286,7 +286,7 @@ func (p *process) Status(ctx context.Context) (cell.Status, error) {
 	return p.status(ctx, "status")
 }
 
-// Wait returns when the process has ended; the keeper answers only then.
+// Wait returns when the process has ended. The keeper answers only then.
 func (p *process) Wait(ctx context.Context) (cell.Status, error) {
 	return p.status(ctx, "wait")
 }
@@ -302,8 +302,8 @@ func (p *process) status(ctx context.Context, op string) (cell.Status, error) {
 	return *resp.Status, nil
 }
 
-// read waits for the end of a process that was started with its input open, as
-// its only client, reads what it writes up to a limit, and forgets it.
+// read waits for the end of a process that was started with open input and has no other client.
+// It reads the output up to limit, in bytes, and removes the process's record.
 func (p *process) read(ctx context.Context, limit int64) (d backend.Done, err error) {
 	c, err := p.Attach(ctx, backend.Attach{Input: true})
 	if err != nil {
@@ -333,7 +333,7 @@ func (p *process) read(ctx context.Context, limit int64) (d backend.Done, err er
 	if ctx.Err() != nil {
 		return d, context.Cause(ctx)
 	}
-	if d.Status, err = p.Wait(ctx); err != nil { // which says, too, why there was no end
+	if d.Status, err = p.Wait(ctx); err != nil { // its error also explains the missing end
 		return d, err
 	}
 	return d, p.Forget(ctx)

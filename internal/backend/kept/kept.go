@@ -1,7 +1,6 @@
-// Package kept is the daemon's side of backends whose cells live in keepers:
-// starting keepers ahead, finding them again after a restart, and
-// backend.Instance over the keeper's protocol. A backend embeds Host and adds
-// what its technology needs.
+// Package kept is the daemon's side of backends with cells in keepers. It starts keepers ahead,
+// finds them again after a restart, and implements backend.Instance over the keeper's protocol.
+// A backend embeds Host and adds what its technology needs.
 //
 // It has a row of its own between the backends and what they share, because
 // it joins two packages of the row below: backend and keeper.
@@ -34,11 +33,11 @@ import (
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
-// Role is the role in which a keeper process starts.
+// Role is the role name of a keeper process.
 const Role = "keeper"
 
-// Assign is the first message to a keeper process. Its files are the
-// listening socket and the lock.
+// Assign is the first message to a keeper process. Its files are the listening socket and the
+// lock.
 type Assign struct {
 	Backend string  `json:"backend"`
 	Cell    cell.ID `json:"cell"`
@@ -49,18 +48,18 @@ type Host struct {
 	Backend string
 	Dir     string // sockets and locks
 	Log     *slog.Logger
-	// Attr says how a keeper process is cloned; called for each.
+	// Attr returns the attributes for cloning one keeper process.
 	Attr func() (*syscall.SysProcAttr, error)
-	// Ahead is how many processes wait for a cell.
+	// Ahead is the number of spare keeper processes.
 	Ahead int
-	// FromMemory starts keepers from a sealed copy of this program: where
-	// nothing else keeps a cell from the file of the program that its
-	// commands are forked from (see reexec.Copy).
+	// FromMemory starts keepers from a sealed copy of this program (see reexec.Copy). It is for
+	// hosts where nothing else denies a cell access to the file of the program that its
+	// commands are forked from.
 	FromMemory bool
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	copied *os.File   // FromMemory: made on first use
-	from   string     // what to execute
+	from   string     // path to execute
 	spares []*Keeper
 	shared map[cell.ID]*keeper.Client // by family
 	closed bool
@@ -75,8 +74,7 @@ type Keeper struct {
 	alive chan struct{} // closed when the process has ended
 }
 
-// Take returns a keeper process that has no cell yet, from those started
-// ahead if there is one.
+// Take returns a keeper process without a cell: a spare, or a new one.
 func (h *Host) Take() (*Keeper, error) {
 	h.mu.Lock()
 	var k *Keeper
@@ -97,7 +95,7 @@ func (h *Host) Take() (*Keeper, error) {
 	return h.start()
 }
 
-// Put gives back a keeper that was taken and got no cell.
+// Put returns a keeper that was taken and got no cell.
 func (h *Host) Put(k *Keeper) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +106,7 @@ func (h *Host) Put(k *Keeper) {
 	h.spares = append([]*Keeper{k}, h.spares...)
 }
 
-// Fill starts processes ahead, in the background.
+// Fill starts spare processes in the background.
 func (h *Host) Fill() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +114,7 @@ func (h *Host) Fill() {
 		return
 	}
 	h.filler.Go(func() {
-		// Not at once: the run that took the last one needs the processor now.
+		// Delayed: the run that took the last spare needs the processor now.
 		time.Sleep(60 * time.Millisecond)
 		k, err := h.start()
 		if err != nil {
@@ -159,7 +157,7 @@ func (h *Host) start() (*Keeper, error) {
 	return k, nil
 }
 
-// program returns what keepers are started from.
+// program returns the path that keepers execute.
 func (h *Host) program() (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,12 +174,12 @@ func (h *Host) program() (string, error) {
 	return h.from, nil
 }
 
-// Discard ends a keeper that has no cell.
+// Discard ends a keeper without a cell.
 func (k *Keeper) Discard() {
-	k.conn.Close() // it exits when its parent's socket ends
+	k.conn.Close() // it exits when its parent's socket closes
 }
 
-// Kill ends the keeper and waits for it.
+// Kill kills the keeper and waits for its end.
 func (k *Keeper) Kill() {
 	k.cmd.Process.Kill()
 	<-k.alive
@@ -211,8 +209,8 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 	if err := k.conn.Send(Assign{Backend: h.Backend, Cell: id}, lf, lock); err != nil {
 		return nil, fmt.Errorf("cannot hand over the cell: %w", err)
 	}
-	// From here on they are the keeper's alone: with one that has died, nobody
-	// listens, and nobody has the lock.
+	// Only the keeper has them from here on. When it dies, the socket has no listener, and the
+	// lock is free.
 	lf.Close()
 	lock.Close()
 	c, _, err := keeper.Dial(ctx, h.Dir, h.socket(id))
@@ -222,13 +220,13 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 	return c, err
 }
 
-// OpenDir opens a directory as the caller may.
+// OpenDir opens a directory with the caller's rights.
 func OpenDir(path string) (*os.File, error) {
 	return os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// WatchDisk has the keeper account for what a cell writes. open gives the
-// keeper a directory that it can read.
+// WatchDisk makes the keeper account for a cell's disk usage. open opens a directory so that
+// the keeper can read it.
 func WatchDisk(ctx context.Context, client *keeper.Client, spec cell.Spec, open func(path string) (*os.File, error)) (cell.AppliedLimit, error) {
 	lim, dirs, err := DiskWatch(spec, open)
 	defer func() {
@@ -243,8 +241,8 @@ func WatchDisk(ctx context.Context, client *keeper.Client, spec cell.Spec, open 
 	return lim, err
 }
 
-// DiskWatch says how a cell's limit on disk space is applied, and opens the
-// directories that its keeper must count for that; the caller closes them.
+// DiskWatch returns how a cell's disk limit is applied, and opens the directories that the
+// keeper must count. The caller closes them.
 func DiskWatch(spec cell.Spec, open func(path string) (*os.File, error)) (lim cell.AppliedLimit, dirs []*os.File, err error) {
 	lim = cell.AppliedLimit{Name: "disk", Applied: strconv.FormatInt(spec.Limits.Disk, 10), How: "accounted: what is written is counted, and a cell above its limit is ended"}
 	if slices.Contains(spec.Asked, "disk") {
@@ -264,7 +262,7 @@ func DiskWatch(spec cell.Spec, open func(path string) (*os.File, error)) (lim ce
 	return lim, dirs, nil
 }
 
-// Close ends the processes that wait for a cell. Cells live on.
+// Close ends the spare processes. Cells live on.
 func (h *Host) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -282,7 +280,7 @@ func (h *Host) Close() {
 	h.filler.Wait()
 }
 
-// listen makes a socket at dir/name, whose path may be longer than an address.
+// listen makes a socket at dir/name. The path may be longer than a socket address.
 func listen(dir, name string) (*net.UnixListener, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -293,21 +291,21 @@ func listen(dir, name string) (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)})
 }
 
-// Main is the life of a keeper process: it waits for a cell, serves it, and
-// returns when it is over.
+// Main is the main function of a keeper process. It waits for a cell, serves it, and returns at
+// its end.
 func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEvents, networks keeper.Networks) error {
 	conn, err := reexec.Inherited()
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// Whoever started pando may have ignored it, as shells do for what runs in the
-	// background; what is handled here is the default in what is executed from here.
+	// Shells make background processes ignore this signal. A signal that is handled here is
+	// reset to the default in the programs executed from here.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	var a Assign
 	files, err := conn.Recv(&a)
 	if err != nil {
-		return nil // the daemon had no use for it
+		return nil // the daemon dismissed it
 	}
 	if len(files) != 2 || drivers[a.Backend] == nil {
 		return fmt.Errorf("cannot keep a cell of backend %q", a.Backend)
@@ -319,7 +317,7 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 	}
 	lock := files[1] // held until the end
 	defer lock.Close()
-	// What ps shows, cut to what fits; afterwards a keeper is closed to its user.
+	// The name in ps, truncated to fit. Afterwards the keeper's files in /proc belong to root.
 	if err := os.WriteFile("/proc/self/comm", []byte(a.Cell), 0); err != nil {
 		log.Warn("cannot name the process", "error", err)
 	}
@@ -331,12 +329,12 @@ func Main(drivers map[string]func() (keeper.Driver, error), events keeper.NewEve
 	if err := s.Serve(ln.(*net.UnixListener)); err != nil {
 		return err
 	}
-	lock.Close() // the cell is gone; who is still being told of it needs no lock
+	lock.Close() // the cell has ended; clients that still read its events need no lock
 	s.Drain()
 	return nil
 }
 
-// Describe packs what Attach needs to know again, for keeper.Request.Note.
+// Describe packs the assurance for keeper.Request.Note, from which Attach restores it.
 func Describe(a cell.Assurance) json.RawMessage {
 	b, _ := json.Marshal(a)
 	return b

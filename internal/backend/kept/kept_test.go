@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newHost is a host whose keepers are this test's own executable.
+// newHost is a host that starts this test's own executable as keepers.
 func newHost(t *testing.T, dir string) *Host {
 	t.Helper()
 	h := &Host{Backend: "empty", Dir: dir, Log: slog.New(slog.DiscardHandler), Attr: func() (*syscall.SysProcAttr, error) {
@@ -107,7 +107,7 @@ func files(t *testing.T, h *Host) (names []string) {
 }
 
 // Alive is the keeper's lock, and nothing else: not a file, not a process of
-// the name, not who else asks.
+// the name, not another process that tests the lock.
 func TestF25LivenessIsTheHeldLock(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()
@@ -124,7 +124,7 @@ func TestF25LivenessIsTheHeldLock(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				if h.Alive(id) {
-					t.Error("who asked was taken for a keeper")
+					t.Error("the asking process was taken for a keeper")
 					return
 				}
 			}
@@ -154,8 +154,7 @@ func TestF25LivenessIsTheHeldLock(t *testing.T) {
 	}
 }
 
-// Whoever asks at the same time as somebody takes the lock takes nothing from
-// him.
+// A test of the lock does not disturb another process that takes it at the same time.
 func TestAskingDisturbsNobody(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()
@@ -176,7 +175,7 @@ func TestAskingDisturbsNobody(t *testing.T) {
 	for range 2000 {
 		f, err := h.lock(id, os.O_CREATE)
 		if err != nil {
-			t.Errorf("nobody has the lock, and it can't be taken: %v", err)
+			t.Errorf("the lock is free, and it can't be taken: %v", err)
 			break
 		}
 		f.Close()
@@ -185,7 +184,7 @@ func TestAskingDisturbsNobody(t *testing.T) {
 	wg.Wait()
 }
 
-// A lock whose file was removed proves nothing about the next of its name.
+// A lock on a removed file proves nothing about the next of its name.
 func TestLockIsTheFileOfItsName(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()
@@ -250,7 +249,7 @@ func TestF26LeftoversOfDeadKeepers(t *testing.T) {
 	if found, err := h.Leftovers(false); err != nil || len(found) > 0 {
 		t.Errorf("found again: %v, %v", found, err)
 	}
-	h.Release(living) // somebody is mistaken
+	h.Release(living) // a mistaken caller
 	if i, err := h.Attach(t.Context(), living, ""); err != nil || i.Known.Backend != "empty" {
 		t.Errorf("attach: %v, %v", i, err)
 	} else {
@@ -310,8 +309,8 @@ func TestF28AttachAfterTheDaemon(t *testing.T) {
 	must(t, i.Remove(context.Background(), "again"))
 }
 
-// Of two who give a cell to a keeper one does, and the other's attempt takes
-// nothing from him.
+// Of two attempts to give a keeper the same cell one succeeds, and the other
+// takes nothing away from it.
 func TestOneKeeperForACell(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()
@@ -328,7 +327,7 @@ func TestOneKeeperForACell(t *testing.T) {
 	}
 }
 
-// Keepers wait for cells, and end when nobody wants them.
+// Keepers wait for cells, and end when they are dismissed.
 func TestKeepersAhead(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	h.Ahead = 1
@@ -351,7 +350,7 @@ func TestKeepersAhead(t *testing.T) {
 		t.Errorf("the one that was given back was not taken: %v", err)
 	}
 	k.Discard()
-	until(t, "who was not wanted had ended", func() bool { return ended(k) })
+	until(t, "the dismissed keeper had ended", func() bool { return ended(k) })
 	for _, dead := range waiting() {
 		dead.Kill()
 	}
@@ -369,7 +368,7 @@ func TestKeepersAhead(t *testing.T) {
 	}
 	h.Put(k)
 	if len(waiting()) > 0 {
-		t.Error("somebody waits for a daemon that has ended")
+		t.Error("a keeper waits for a daemon that has ended")
 	}
 }
 
@@ -526,7 +525,7 @@ func TestF19RemoveOfADyingKeeper(t *testing.T) {
 	}
 }
 
-// A cell whose keeper dies while it is looked for is not there.
+// A cell is not found if its keeper dies during the lookup.
 func TestF19AttachToADyingKeeper(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()

@@ -14,10 +14,9 @@ import (
 	"github.com/pando-dev/pando/internal/fault"
 )
 
-// Liveness is a held lock: a keeper holds a lock on "<cell>.lock" through the
-// only descriptor there is of it. It is a lock of the open file (F_OFD_SETLK),
-// which goes to the keeper with the descriptor, ends with the keeper, and can be
-// asked about without being taken.
+// Liveness is a held lock. A keeper holds a lock on "<cell>.lock" through the only descriptor
+// of it. It is an open file description lock (F_OFD_SETLK): it is passed to the keeper with the
+// descriptor, ends with the keeper, and can be tested without being taken.
 
 func (h *Host) socket(id cell.ID) string { return string(id) + ".sock" }
 
@@ -25,8 +24,8 @@ func (h *Host) lockPath(id cell.ID) string { return filepath.Join(h.Dir, string(
 
 func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart} }
 
-// lock takes the lock of a cell; Exists when somebody holds it. flag is
-// os.O_CREATE, or 0 for a lock that must be there.
+// lock takes the lock of a cell, and fails with Exists if it is held. flag is os.O_CREATE, or 0
+// for a lock file that must exist.
 func (h *Host) lock(id cell.ID, flag int) (*os.File, error) {
 	for {
 		if flag != 0 {
@@ -46,20 +45,20 @@ func (h *Host) lock(id cell.ID, flag int) (*os.File, error) {
 		if h.names(id, f) {
 			return f, nil
 		}
-		f.Close() // whoever had it before removed it; this one proves nothing
+		f.Close() // its previous holder removed the file, so this lock proves nothing
 	}
 }
 
-// names reports whether f is the file that has the lock's name now.
+// names reports whether f is still the file at the lock's path.
 func (h *Host) names(id cell.ID, f *os.File) bool {
 	a, err := f.Stat()
 	b, berr := os.Stat(h.lockPath(id))
 	return err == nil && berr == nil && os.SameFile(a, b)
 }
 
-// Alive reports whether a keeper holds the cell. It is false only when the lock was
-// looked at and is free, or is not there: with no descriptor left to open it, say, the
-// keeper counts as alive, since a cell without a keeper is taken down.
+// Alive reports whether a keeper holds the cell. It is false only if the lock is free or does
+// not exist. On other errors, such as a lack of descriptors, the keeper counts as alive,
+// because a cell without a keeper is removed.
 func (h *Host) Alive(id cell.ID) bool {
 	f, err := os.Open(h.lockPath(id))
 	if err != nil {
@@ -70,23 +69,22 @@ func (h *Host) Alive(id cell.ID) bool {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, l) != nil || l.Type != unix.F_UNLCK
 }
 
-// going is how long a keeper that was sent away may hold its lock.
+// going is how long a dismissed keeper may hold its lock.
 const going = time.Second
 
-// Release removes the files of a cell whose keeper is gone, or going. Files
-// that another keeper holds by now stay.
+// Release removes the files of a cell whose keeper has ended or is about to. Files that another
+// keeper holds by now stay.
 func (h *Host) Release(id cell.ID) {
 	for began := time.Now(); !h.forget(id) && time.Since(began) < going; {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// forget removes the files of a cell that nobody holds. It is false when
-// somebody does.
+// forget removes the files of a cell without a keeper. It returns false if a keeper holds them.
 func (h *Host) forget(id cell.ID) bool {
 	f, err := h.lock(id, 0)
 	if err != nil {
-		return errors.Is(err, os.ErrNotExist) // the lock is made first and removed last
+		return errors.Is(err, os.ErrNotExist) // the lock is created first and removed last
 	}
 	defer f.Close()
 	fault.Step("remove the socket of a keeper")
@@ -96,8 +94,7 @@ func (h *Host) forget(id cell.ID) bool {
 	return true
 }
 
-// keepers lists the families whose keepers live, and those whose sockets or locks
-// were left by keepers that are gone.
+// keepers lists the families with a living keeper, and those with leftover sockets or locks.
 func (h *Host) keepers() (living, dead []cell.ID, err error) {
 	names, err := filepath.Glob(filepath.Join(h.Dir, "c-*.lock"))
 	for _, n := range names {
@@ -110,8 +107,8 @@ func (h *Host) keepers() (living, dead []cell.ID, err error) {
 	return living, dead, err
 }
 
-// Leftovers removes the files of keepers that are gone, and says whose; with
-// dry it only says.
+// Leftovers removes the files of keepers that have ended, and names them. With dry it removes
+// nothing.
 func (h *Host) Leftovers(dry bool) ([]string, error) {
 	_, dead, err := h.keepers()
 	var found []string

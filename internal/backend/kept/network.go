@@ -13,10 +13,9 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// Networks opens gateways in a keeper: it joins what carries packets with who
-// decides about them.
+// Networks opens gateways in a keeper, with policies as their deciders.
 type Networks struct {
-	Log *slog.Logger // nil: the keepers' log
+	Log *slog.Logger // nil: the keeper's log
 	// Dial opens connections to the outside, by address; nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -35,7 +34,7 @@ func (n Networks) Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.
 	return &network{Gateway: w, emit: emit, log: n.Log, governed: g}, nil
 }
 
-// compile makes a gateway's decider out of the canonical form of a policy.
+// compile makes a gateway's decider from a policy in canonical form.
 func compile(g cell.Governance) (gateway.Decider, error) {
 	r, err := policy.Govern(g)
 	if err != nil {
@@ -44,16 +43,16 @@ func compile(g cell.Governance) (gateway.Decider, error) {
 	return r, nil
 }
 
-// network is a gateway as its keeper knows it, with the agent beside it. The
-// gateway's locks are taken under none of its own.
+// network is a keeper's gateway with the SSH agent beside it. No lock of network is held while
+// the gateway's locks are taken.
 type network struct {
 	*gateway.Gateway
 	emit func(kind string, fields any)
 	log  *slog.Logger
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	governed cell.Governance
-	agent    *lentAgent // nil: nothing of an agent is lent
+	agent    *lentAgent // nil: no agent is lent
 }
 
 // Try implements keeper.Network.
