@@ -1,7 +1,6 @@
-// Package backendtest is the conformance suite of backends: what package
-// backend promises, tried on one. It never learns a backend's name; what may
-// differ is in its Caps, and the suite checks that those tell the truth both
-// ways.
+// Package backendtest is the conformance suite of backends: it tests one against the contract
+// of package backend. It never learns a backend's name. Permitted differences are in the
+// backend's Caps, and the suite checks that those are true both ways.
 package backendtest
 
 import (
@@ -22,22 +21,22 @@ import (
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
-// Machine is a host with nothing on it, as a backend sees it.
+// Machine is an empty host, as a backend sees it.
 type Machine struct {
-	// Open returns the backend as a daemon has it, and how that daemon ends.
+	// Open returns the backend as a daemon has it, and a function that ends that daemon.
 	Open func() (b backend.Backend, end func())
-	// Left lists what is on the machine, by name: nothing, once every cell has
+	// Left lists the backend's objects on the machine by name. It is empty once every cell has
 	// been removed.
 	Left func() []string
 }
 
-// Main is the TestMain of a backend whose cells live in keepers: the test's own
-// executable is the keeper, with these drivers.
+// Main is the TestMain of a backend with cells in keepers. The test's own executable is the
+// keeper, with these drivers.
 func Main(m *testing.M, drivers map[string]func() (keeper.Driver, error)) {
 	MainWith(m, drivers, kept.Networks{})
 }
 
-// MainWith is Main with gateways of the test's own.
+// MainWith is Main with the test's own gateways.
 func MainWith(m *testing.M, drivers map[string]func() (keeper.Driver, error), networks keeper.Networks) {
 	if r, ok := reexec.Role(os.Args[0]); ok && r == kept.Role {
 		if err := kept.Main(drivers, nil, networks); err != nil {
@@ -49,7 +48,7 @@ func MainWith(m *testing.M, drivers map[string]func() (keeper.Driver, error), ne
 	os.Exit(m.Run())
 }
 
-// ShowLog prints what keepers had to say, if the test fails.
+// ShowLog prints the keepers' log if the test fails.
 func ShowLog(t testing.TB, dir string) {
 	t.Cleanup(func() {
 		if b, err := os.ReadFile(filepath.Join(dir, "keeper.log")); err == nil && t.Failed() {
@@ -58,8 +57,8 @@ func ShowLog(t testing.TB, dir string) {
 	})
 }
 
-// Removable lets the test's folders be removed at its end: overlayfs makes some
-// below a layer's work directory for itself alone.
+// Removable makes the test's directories removable at its end. overlayfs makes private ones
+// below a layer's work directory.
 func Removable(t testing.TB, work string) {
 	t.Cleanup(func() {
 		for _, d := range []string{"", "/incompat", "/incompat/volatile"} {
@@ -68,8 +67,7 @@ func Removable(t testing.TB, work string) {
 	})
 }
 
-// KeeperFiles lists what lies in a directory of sockets and locks, but for the
-// keepers' log.
+// KeeperFiles lists a directory of sockets and locks, except for the keepers' log.
 func KeeperFiles(dir string) (left []string) {
 	names, _ := os.ReadDir(dir)
 	for _, n := range names {
@@ -80,8 +78,7 @@ func KeeperFiles(dir string) (left []string) {
 	return left
 }
 
-// Run tries everything, or only those tests that are named. machine is called for each
-// test.
+// Run runs all tests, or only those that are named. machine is called for each test.
 func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 	missing := slices.Clone(only)
 	for _, x := range []struct {
@@ -132,21 +129,21 @@ func Run(t *testing.T, machine func(t *testing.T) *Machine, only ...string) {
 	}
 }
 
-// evals are the tests that need an interpreter of the host.
+// evals lists the tests that need an interpreter of the host.
 var evals = []string{"EvalKeepsState", "F48EvalValues", "EvalOutput", "F49EvalTimeout", "EvalNode", "EvalJava", "EvalOneAtATime", "EvalAttach", "EvalDeaths",
 	"WarmFails", "F50EvalSocketIsItsOwn", "EvalMemoryBites", "D34Fork", "D40Branch", "D42CopiedInterpreter"}
 
-// bench is one test's machine, with a backend on it.
+// bench is the machine of one test, with a backend.
 type bench struct {
 	*testing.T
 	m    *Machine
 	ctx  context.Context
-	dir  string // of the cells' own folders
+	dir  string // parent of the cells' own directories
 	b    backend.Backend
 	end  func()
 	caps backend.Caps
 	made []backend.Instance
-	n    int // processes so far
+	n    int // number of processes so far
 }
 
 func (k *bench) open() {
@@ -173,11 +170,11 @@ func (k *bench) wantKind(what string, err error, want cell.Kind) {
 	}
 }
 
-// nothingLeft asserts that the machine is as it was.
+// nothingLeft asserts that the machine is empty again.
 func (k *bench) nothingLeft() {
 	k.Helper()
 	var left []string
-	for range 200 { // a keeper that was sent away may take a moment
+	for range 200 { // a dismissed keeper needs a moment to end
 		if left = k.m.Left(); len(left) == 0 {
 			return
 		}
@@ -186,13 +183,13 @@ func (k *bench) nothingLeft() {
 	k.Errorf("left on the machine: %s", strings.Join(left, ", "))
 }
 
-// work is where a cell's own folder is seen inside it.
+// work is the path of a cell's own directory, inside it.
 const work = "/work/x"
 
-// folder is where it lies.
+// folder is its path on the host.
 func (k *bench) folder(s cell.Spec) string { return filepath.Join(k.dir, string(s.ID), "work") }
 
-// spec describes a new cell: the host's programs, a folder of its own, /tmp.
+// spec describes a new cell: the host's programs, its own directory, /tmp.
 func (k *bench) spec() cell.Spec {
 	k.Helper()
 	id := cell.NewID()
@@ -215,7 +212,7 @@ func (k *bench) spec() cell.Spec {
 	return s
 }
 
-// create makes a cell that is removed at the end.
+// create makes a cell, and removes it at the end.
 func (k *bench) create(s cell.Spec) backend.Instance {
 	k.Helper()
 	i, err := k.b.Create(k.ctx, s)
@@ -230,13 +227,13 @@ func (k *bench) cell() (backend.Instance, cell.Spec) {
 	return k.create(s), s
 }
 
-// sh is a shell command without anything around it.
+// sh returns a shell command.
 func sh(script string) cell.Start {
 	return cell.Start{LogLimit: 1 << 20, Process: cell.Process{Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"},
 		Path: []string{"/bin/sh"}, Workdir: work}}
 }
 
-// command is a process with its logs.
+// command is a process with its output files.
 type command struct {
 	backend.Process
 	k        *bench
@@ -244,7 +241,7 @@ type command struct {
 	out, err string // files
 }
 
-// start starts something under a new name, with files for its output.
+// start starts a command under a new name, with files for its output.
 func (k *bench) start(i backend.Instance, s cell.Start) *command {
 	k.Helper()
 	k.n++
@@ -262,7 +259,7 @@ func (k *bench) start(i backend.Instance, s cell.Start) *command {
 	return c
 }
 
-// wait returns how it ended.
+// wait returns its exit status.
 func (c *command) wait() cell.Status {
 	c.k.Helper()
 	st, err := c.Wait(c.k.ctx)
@@ -284,7 +281,7 @@ func (k *bench) run(i backend.Instance, script string) (cell.Status, *command) {
 	return c.wait(), c
 }
 
-// eventually waits until something is so.
+// eventually waits until so returns true.
 func (k *bench) eventually(what string, so func() bool) {
 	k.Helper()
 	for range 1000 {
@@ -301,7 +298,7 @@ func (k *bench) says(c *command, text string) {
 	k.eventually("it said "+text, func() bool { return strings.Contains(c.stdout(), text) })
 }
 
-// empty reports whether nothing runs in a cell.
+// empty reports whether a cell has no processes.
 func (k *bench) empty(i backend.Instance) bool {
 	list, err := i.List(k.ctx)
 	k.must(err)

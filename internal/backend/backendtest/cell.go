@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// What Caps say of isolation is so: two cells see nothing of each other or of
-// the host, or they see all.
+// The isolation that Caps states is real: two cells see nothing of each other or of the host,
+// or they see everything.
 func testIsolation(k *bench) {
 	isolated := k.caps.Isolation == ""
 	a, sa := k.cell()
@@ -30,10 +30,10 @@ func testIsolation(k *bench) {
 		"sees the host's net": "test -n \"$(tail -n +3 /proc/net/dev | grep -v '^ *lo:')\"",
 	} {
 		if what == "can signal it" && sleeper.PID() == 0 {
-			continue // it has no number on the host
+			continue // it has no PID on the host
 		}
 		if what == "sees the host's net" && !isolated {
-			continue // a host may have none
+			continue // optional on a host
 		}
 		st, _ := k.run(b, script)
 		if can := st.Exit.Code == 0; can == isolated {
@@ -81,7 +81,7 @@ func testMounts(k *bench) {
 		k.nothingLeft()
 		return
 	}
-	// A folder of the workspace that is covered, with something below it that is not.
+	// A covered directory of the workspace, with something below it that is not covered.
 	private := filepath.Join(k.folder(s), "private")
 	k.must(os.MkdirAll(filepath.Join(private, "open"), 0o755))
 	k.must(os.WriteFile(filepath.Join(private, "secret"), []byte("secret\n"), 0o644))
@@ -162,9 +162,9 @@ func testFiles(k *bench) {
 		k.Errorf("the archive has %q", names)
 	}
 	k.wantKind("a path that is not there", i.ReadFiles(k.ctx, work+"/nothing", io.Discard), cell.NotFound)
-	k.wantKind("a place where nobody may write", i.WriteFiles(k.ctx, "/usr", s.User, bytes.NewReader(archive)), cell.Denied)
+	k.wantKind("a read-only place", i.WriteFiles(k.ctx, "/usr", s.User, bytes.NewReader(archive)), cell.Denied)
 	k.wantKind("rubbish for an archive", i.WriteFiles(k.ctx, work, s.User, strings.NewReader(strings.Repeat("rubbish ", 100))), cell.Invalid)
-	// Symlinks of the cell lead to places of the cell.
+	// Symlinks of the cell resolve inside the cell.
 	outside := filepath.Join(k.dir, "outside")
 	k.must(os.WriteFile(outside, []byte("the host's\n"), 0o644))
 	k.run(i, "ln -s "+outside+" link; ln -s "+k.dir+" dir")
@@ -177,7 +177,7 @@ func testFiles(k *bench) {
 	}
 }
 
-// limited are the limits that a backend may be unable to apply.
+// limited lists the limits that a backend may be unable to apply.
 func (k *bench) limited() []struct{ name, why, word string } {
 	return []struct{ name, why, word string }{
 		{"memory", k.caps.MemoryLimit, "memory"}, {"cpus", k.caps.CPULimit, "cpu"}, {"pids", k.caps.ProcessLimit, "p"},
@@ -191,8 +191,8 @@ func (k *bench) limitedSpec(asked ...string) cell.Spec {
 	return s
 }
 
-// A limit that was asked for holds, or nothing starts; one that is only a
-// default holds or is a named downgrade.
+// A limit that was asked for is applied, or nothing starts. A default limit is applied, or is a
+// named downgrade.
 func testLimits(k *bench) {
 	i := k.create(k.limitedSpec())
 	for _, l := range k.limited() {
@@ -209,7 +209,7 @@ func testLimits(k *bench) {
 			k.Errorf("%s is applied: %v, while Caps say %q (%+v)", l.name, found, l.why, i.Assurance().Limits)
 		}
 		if l.why != "" && !strings.Contains(strings.Join(i.Assurance().Downgrades, "\n"), l.word) {
-			k.Errorf("nobody says that %s is not limited: %q", l.name, i.Assurance().Downgrades)
+			k.Errorf("no downgrade says that %s is not limited: %q", l.name, i.Assurance().Downgrades)
 		}
 	}
 	for _, l := range k.limited() {
@@ -239,7 +239,7 @@ func testLimits(k *bench) {
 
 func testMemory(k *bench) {
 	if k.caps.MemoryLimit != "" {
-		return // F33Limits has seen it refused
+		return // F33Limits has tested the refusal
 	}
 	s := k.limitedSpec("memory")
 	s.Limits.Memory = 64 << 20
@@ -248,8 +248,8 @@ func testMemory(k *bench) {
 	if st := c.wait(); st.Exit.Cause != "memory limit" || st.Exit.Signal != "SIGKILL" {
 		k.Errorf("ended as %+v (%s)", *st.Exit, c.stderr())
 	}
-	// One that nobody is told of knows what it died of, too, and who ends
-	// itself afterwards did not die of it.
+	// The cause of death is also recorded in a cell without an event listener. A process that
+	// exits by itself later did not die of the limit.
 	for name, x := range map[string]struct {
 		start cell.Start
 		cause string
@@ -283,7 +283,7 @@ func testCPUs(k *bench) {
 	p := hungry("while :; do :; done")
 	p.Timeout = time.Second
 	st := k.start(k.create(s), p).wait()
-	if used := st.Usage.UserMS + st.Usage.SystemMS; used == 0 || used > 500 { // a fifth of a second is meant, five fifths would be no limit
+	if used := st.Usage.UserMS + st.Usage.SystemMS; used == 0 || used > 500 { // a fifth of a second is intended; five fifths would be no limit
 		k.Errorf("it used %d ms of one second", used)
 	}
 }
@@ -305,7 +305,7 @@ func testDisk(k *bench) {
 	}
 }
 
-// hungry is a script that would never end without a limit.
+// hungry returns a script that never ends without a limit.
 func hungry(script string) cell.Start {
 	s := sh(script)
 	s.Timeout = 30 * time.Second

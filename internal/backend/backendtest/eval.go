@@ -20,7 +20,7 @@ type snake struct {
 	warmth cell.Warmth
 }
 
-// warmer is an instance that keeps interpreters.
+// warmer returns an instance that keeps interpreters.
 func (k *bench) warmer(i backend.Instance) backend.Warmer {
 	k.Helper()
 	w, ok := i.(backend.Warmer)
@@ -30,8 +30,7 @@ func (k *bench) warmer(i backend.Instance) backend.Warmer {
 	return w
 }
 
-// noEval: instances of a backend whose Caps deny interpreters refuse them, if they
-// can be asked for one.
+// noEval: a backend without interpreters in its Caps refuses them.
 func (k *bench) noEval() {
 	k.Helper()
 	i, _ := k.cell()
@@ -41,7 +40,7 @@ func (k *bench) noEval() {
 	}
 }
 
-// python is the host's interpreter.
+// python returns the host's Python interpreter.
 func (k *bench) python(setup, ready string) cell.Warm {
 	k.Helper()
 	return cell.Warm{Kind: cell.WarmPython, Setup: setup, Ready: ready, Timeout: 2 * time.Minute,
@@ -58,7 +57,7 @@ func (k *bench) snake(setup string) *snake {
 	return &snake{bench: k, Warmer: w, spec: s, warmth: st}
 }
 
-// eval evaluates code, and returns what it wrote as well.
+// eval evaluates code, and also returns its output.
 func (p *snake) eval(code string) (ev cell.Evaluated, stdout, stderr string) {
 	p.Helper()
 	return p.evalFor(p.ctx, code, 2*time.Minute)
@@ -124,7 +123,7 @@ func testEvalValues(k *bench) {
 	}
 }
 
-// What was written comes apart, and before the answer; beyond the limit it is
+// The output streams are separate, and complete before the answer. Output beyond the limit is
 // counted.
 func testEvalOutput(k *bench) {
 	p := k.snake("import sys, os, subprocess, threading, time")
@@ -137,13 +136,13 @@ sys.stdout.write("x" * 300000); None`)
 	if len(out) != 1<<20 || ev.Stdout != 3<<20 {
 		k.Errorf("of three megabytes %d bytes came, and %d were counted", len(out), ev.Stdout)
 	}
-	// What comes when nothing is evaluated holds nobody back, and is not lost.
+	// Output outside an evaluation blocks nothing, and is not lost.
 	p.eval("t = threading.Thread(target=lambda: (time.sleep(0.05), print('z' * 200000), os.write(2, b'done'))); t.start()")
 	time.Sleep(300 * time.Millisecond)
 	if _, out, errs := p.eval("t.join()"); !strings.HasPrefix(out, "zzz") || errs != "done" {
 		k.Errorf("of what came in between there are %d bytes, and %q", len(out), errs)
 	}
-	// It is streamed: the first line is there before the second is written.
+	// Output is streamed: the first line arrives before the second is written.
 	var pieces []string
 	_, err := p.Eval(k.ctx, cell.Eval{Code: "print(1, flush=True); time.sleep(1); print(2)", Timeout: time.Minute, Limit: 100}, func(o cell.Output) { pieces = append(pieces, string(o.Data)) })
 	k.must(err)
@@ -160,16 +159,16 @@ func testEvalTimeout(k *bench) {
 		k.Errorf("after %v: %+v", time.Since(began), ev)
 	}
 	p.is("x", "5")
-	// Whoever goes away interrupts what was done for it.
+	// A caller that goes away interrupts its evaluation.
 	ctx, cancel := context.WithCancel(k.ctx)
 	time.AfterFunc(100*time.Millisecond, cancel)
 	if _, err := p.Eval(ctx, cell.Eval{Code: "time.sleep(60)", Timeout: time.Minute, Limit: 1}, nil); err == nil {
-		k.Error("an evaluation that nobody waits for has an answer")
+		k.Error("an abandoned evaluation has an answer")
 	}
 	began = time.Now()
 	p.is("x", "5")
 	if d := time.Since(began); d > 20*time.Second {
-		k.Errorf("it went on for %v though nobody waited", d)
+		k.Errorf("it went on for %v after it was abandoned", d)
 	}
 	_, err := p.Eval(k.ctx, cell.Eval{Code: "1"}, nil)
 	k.wantKind("no time-out", err, cell.Invalid)
@@ -187,7 +186,7 @@ func testEvalWaits(k *bench) {
 	}
 	all.Wait()
 	p.is("log == [1, 2] * 4", "True")
-	// One that never comes to its turn was not evaluated.
+	// An evaluation that is cancelled in the queue was not started.
 	ctx, cancel := context.WithTimeout(k.ctx, 100*time.Millisecond)
 	defer cancel()
 	done := make(chan bool)
@@ -221,7 +220,7 @@ func testEvalAttach(k *bench) {
 	again.is("x + 1", "2")
 }
 
-// An interpreter that ends is told of, and its cell can have another.
+// The end of an interpreter is reported, and its cell can have another.
 func testEvalDeaths(k *bench) {
 	p := k.snake("")
 	ev, out, _ := p.eval("import os; print('last'); os._exit(3)")
@@ -243,8 +242,8 @@ func testEvalDeaths(k *bench) {
 	if list, _, err := p.Deaths(k.ctx, version); err != nil || len(list) != 1 || list[0].Cause != "stopped" {
 		k.Errorf("told of %d: %v %v", st.PID, err, list)
 	}
-	// One that makes way for another is not told of, nor does it take with it
-	// what runs beside it.
+	// An interpreter that is replaced is not reported, and its end does not kill processes
+	// beside it.
 	_, version, err = p.Deaths(k.ctx, version)
 	k.must(err)
 	_, err = p.Warm(k.ctx, k.python("x = 1", ""), nil)
@@ -274,7 +273,7 @@ func testEvalDeaths(k *bench) {
 	if list, _, err := p.Deaths(k.ctx, version); err != nil || len(list) != 1 || list[0].Cause != "exit 5" {
 		k.Errorf("told: %v %v", err, list)
 	}
-	// One that is talked to no more is no interpreter.
+	// A dismissed interpreter is none any more.
 	_, err = p.Warm(k.ctx, k.python("", ""), nil)
 	k.must(err)
 	ev, _, _ = p.eval("import os; os.write(3, b'nonsense\\n')")
@@ -334,7 +333,7 @@ func testWarmFails(k *bench) {
 	}
 }
 
-// Nobody in the cell talks to the keeper in the interpreter's place.
+// No process of the cell can answer the keeper in the interpreter's place.
 func testEvalSocketIsItsOwn(k *bench) {
 	p := k.snake("import os")
 	if k.caps.Isolation != "" {
@@ -357,12 +356,12 @@ true`, ev.Value.Repr))
 	if got := c.stdout(); strings.Contains(got, "wrote") || strings.Contains(got, "took it") {
 		k.Errorf("%d: a process of the cell %s", st.Exit.Code, got)
 	}
-	// A process that the code starts does not inherit it, forked or executed.
+	// Processes that the code starts do not inherit the socket, forked or executed.
 	p.is("import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; os.fstat(3)'], stderr=subprocess.DEVNULL, close_fds=False).returncode", "1")
 	p.is("2 + 2", "4")
 }
 
-// An interpreter that eats its cell's memory ends, and says why.
+// An interpreter that exceeds its cell's memory ends, and reports the cause.
 func testEvalMemory(k *bench) {
 	if k.caps.MemoryLimit != "" {
 		k.Skip(k.caps.MemoryLimit)

@@ -9,12 +9,11 @@ import (
 	"github.com/pando-dev/pando/internal/need"
 )
 
-// language is a kind of interpreter, and code that everybody understands who
-// speaks it.
+// language is a kind of interpreter, with code in its language.
 type language struct {
-	kind, program            string // the program is where the host has it
+	kind, program            string // program is its path on the host
 	setup, ready, state      string // state is 42 after both
-	say, endless, at, reason string // at is the folder that it works in
+	say, endless, at, reason string // at is its working directory
 }
 
 func testEvalNode(k *bench) {
@@ -28,15 +27,15 @@ func testEvalJava(k *bench) {
 		say: `System.out.println("out"); System.err.println("err");`, endless: "while (true);", at: `System.getProperty("user.dir")`, reason: "Java"})
 }
 
-// speaks holds that an interpreter evaluates, is interrupted, and is known for
-// one that can't be forked by itself.
+// speaks tests that an interpreter evaluates, can be interrupted, and reports that it cannot be
+// forked.
 func (k *bench) speaks(l language) {
 	k.Helper()
 	if !strings.HasPrefix(l.program, "/usr/") {
 		k.Skipf("needs %s below /usr, which is what the cells here see", filepath.Base(l.program))
 	}
 	s := k.spec()
-	for _, pattern := range []string{"/etc/alternatives", "/etc/java-*"} { // where Debian's Java has parts of its own
+	for _, pattern := range []string{"/etc/alternatives", "/etc/java-*"} { // parts of Debian's Java
 		found, _ := filepath.Glob(pattern)
 		for _, dir := range found {
 			s.Mounts = append(s.Mounts, cell.Mount{Kind: cell.Bind, Source: dir, Target: dir, ReadOnly: true})

@@ -11,8 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// forkOf is a spec for a fork: folders of its own where the other cell has its
-// own, with layers over what is there.
+// forkOf returns a spec for a fork: layers over the directories of the other cell.
 func (k *bench) forkOf(of cell.Spec, id cell.ID) cell.Spec {
 	k.Helper()
 	s := k.spec()
@@ -44,7 +43,7 @@ func (k *bench) forkOf(of cell.Spec, id cell.ID) cell.Spec {
 	return s
 }
 
-// adopted is a fork with a name, removed at the end.
+// adopted returns a fork with a name, removed at the end.
 func (k *bench) adopted(w backend.Warmer, name string) *snake {
 	k.Helper()
 	k.made = append(k.made, w)
@@ -56,8 +55,8 @@ func (k *bench) adopted(w backend.Warmer, name string) *snake {
 	return &snake{bench: k, Warmer: w}
 }
 
-// Forks begin as what they were forked from, each on its own; that is only
-// forked from then on. Its end, and one fork's, is nobody else's.
+// Forks start with the state of their parent, each with its own copy. The parent is only forked
+// from then on. The end of the parent or of one fork ends no other.
 func testFork(k *bench) {
 	p := k.snake("import os, random, socket, uuid\nx = [1]\nopen('f', 'w').write('trunk')")
 	if k.caps.Fork != "" {
@@ -131,7 +130,7 @@ func testFork(k *bench) {
 	}
 }
 
-// Branches are of one instant, and the source goes on.
+// Branches share one instant, and the source continues.
 func testBranch(k *bench) {
 	p := k.snake("import os, threading\nx = 41\nopen('f', 'w').write('source')")
 	b := func() cell.Branching {

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Of several who make one cell at once one wins, and nobody disturbs it.
+// Of several concurrent creations of one cell one succeeds, and the others do not disturb it.
 func testExists(k *bench) {
 	s := k.spec()
 	var wg sync.WaitGroup
@@ -35,7 +35,7 @@ func testExists(k *bench) {
 		}
 	}
 	if winner == nil {
-		k.Fatal("nobody made the cell")
+		k.Fatal("no creation of the cell succeeded")
 	}
 	_, err := k.b.Create(k.ctx, s)
 	k.wantKind("a second Create", err, cell.Exists)
@@ -47,7 +47,7 @@ func testExists(k *bench) {
 	again.Close()
 }
 
-// living checks whether a cell is among those that live.
+// living checks whether a cell is among the living ones.
 func (k *bench) living(id, family cell.ID, want bool) {
 	k.Helper()
 	list, err := k.b.Living(k.ctx)
@@ -56,8 +56,8 @@ func (k *bench) living(id, family cell.ID, want bool) {
 	}
 }
 
-// The daemon's end ends nothing: another one finds the cell, its processes,
-// their output and how they end.
+// The daemon's end ends nothing: another daemon finds the cell, its processes, their output and
+// their exit status.
 func testAttach(k *bench) {
 	i, s := k.cell()
 	go1 := filepath.Join(k.folder(s), "go")
@@ -97,8 +97,8 @@ func testAttach(k *bench) {
 func testRemove(k *bench) {
 	i, s := k.cell()
 	k.start(i, sh("sleep 300"))
-	// One in a session of its own, which can leave a cell without isolation; it
-	// ends with the test at the latest.
+	// One in its own session, which can leave a cell without isolation. It ends with the test
+	// at the latest.
 	k.must(os.WriteFile(filepath.Join(k.folder(s), "live"), nil, 0o644))
 	k.run(i, "setsid sh -c 'while test -e live; do echo x >> beat; sleep 0.02; done' >/dev/null 2>&1 & sleep 301 >/dev/null 2>&1 & echo kept > f")
 	beat := filepath.Join(k.folder(s), "beat")
@@ -127,7 +127,7 @@ func testRemove(k *bench) {
 	if b, err := os.ReadFile(filepath.Join(k.folder(s), "f")); err != nil || string(b) != "kept\n" {
 		k.Errorf("the files below the spec's paths: %q, %v", b, err)
 	}
-	// The identifier is free again, and who had it before has no say.
+	// The identifier is free again, and instances of the previous cell have no effect.
 	before := i
 	i = k.create(s)
 	k.must(before.Remove(k.ctx, "once more"))
@@ -147,7 +147,7 @@ func testNotFound(k *bench) {
 	k.must(err)
 	defer other.Close()
 	k.must(i.Remove(k.ctx, "removed"))
-	// Whoever held it meanwhile is told, and never reaches another cell.
+	// Clients of the previous cell get an error, and never reach another cell.
 	if _, err := other.Start(k.ctx, "late", sh("exit 0"), [3]*os.File{}); cell.KindOf(err) != cell.NotFound && cell.KindOf(err) != cell.Unavailable {
 		k.Errorf("starting in a removed cell: %v", err)
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// copy is one of a cell.
+// copy is a copy of a cell.
 type copy struct {
 	backend.Capturer
 	spec cell.Spec
 }
 
-// copied captures a cell, with copies of its files for each copy of it, all of one
-// instant. The copies wait to be adopted; the second one is said to be made ahead.
+// copied captures a cell, and makes copies of its files for each copy, all of one instant. The
+// copies wait for their adoption; the second is marked as made ahead.
 func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 	k.Helper()
 	src, ok := i.(backend.Capturer)
@@ -43,7 +43,7 @@ func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 		}
 		specs[j].Memory, specs[j].Ahead = dir, j == 1
 	}
-	for _, s := range specs { // while the source stands still, its files do
+	for _, s := range specs { // while the source is paused, its files do not change
 		for name, want := range contentsBelow(k.folder(of)) {
 			if got := contentsBelow(k.folder(s))[name]; got != want {
 				k.Errorf("%s changed from %q to %q while its cell stood still", name, got, want)
@@ -57,7 +57,7 @@ func (k *bench) copied(i backend.Instance, of cell.Spec, n int) (list []copy) {
 	return list
 }
 
-// contentsBelow is what the files of a folder hold.
+// contentsBelow returns the contents of the files in a directory.
 func contentsBelow(dir string) map[string]string {
 	all := map[string]string{}
 	list, _ := os.ReadDir(dir)
@@ -69,8 +69,8 @@ func contentsBelow(dir string) map[string]string {
 	return all
 }
 
-// A copy goes on where its source was, with the files of that instant, apart from
-// it and from other copies, also when the source is gone.
+// A copy continues where its source was, with the files of that instant, isolated from it and
+// from other copies, even after the source was removed.
 func testCopies(k *bench) {
 	i, spec := k.cell()
 	if k.caps.Memory != "" {
@@ -81,7 +81,7 @@ func testCopies(k *bench) {
 		}
 		return
 	}
-	// Who counts in memory and writes each number to a file, and then to another.
+	// A counter in memory that writes each number to a file, and then to another.
 	k.start(i, sh("n=0; while :; do n=$((n+1)); echo $n > a; echo $n > b; cat go >> said 2>/dev/null && echo $n >> said && rm go; sleep 0.01; done"))
 	number := func(dir, name string) int {
 		b, _ := os.ReadFile(filepath.Join(dir, name))
@@ -90,7 +90,7 @@ func testCopies(k *bench) {
 	}
 	k.eventually("it counts", func() bool { return number(k.folder(spec), "b") > 5 })
 	copies := k.copied(i, spec, 2)
-	// A copy may have run for a moment before it was stopped, and stands still now.
+	// A copy may have run for a moment before it was stopped, and is frozen now.
 	at, said := 0, []int{}
 	for _, c := range copies {
 		if _, err := c.List(k.ctx); err != nil {
@@ -98,7 +98,7 @@ func testCopies(k *bench) {
 		}
 		dir := k.folder(c.spec)
 		a, b := number(dir, "a"), number(dir, "b")
-		if a == 0 { // it is just being written
+		if a == 0 { // it was being written
 			a = b + 1
 		} else if b == 0 {
 			b = a - 1
@@ -159,8 +159,7 @@ func testCopies(k *bench) {
 	k.eventually("all have ended", func() bool { return k.empty(again.Capturer) })
 }
 
-// An interpreter's copies have what it had, and nothing that must be each one's
-// own.
+// An interpreter's copies have its state, except what must be unique.
 func testCopiedInterpreter(k *bench) {
 	p := k.snake("import os, pando, random, threading, uuid\nx, hooked = [41], []\npando.at_fork(lambda: hooked.append((os.environ.get('NAME'), os.uname().nodename)))\nt = threading.Thread(target=threading.Event().wait, daemon=True); t.start()")
 	if k.caps.Memory != "" {
@@ -190,7 +189,7 @@ func testCopiedInterpreter(k *bench) {
 		}
 	}
 	p.is("x", "[41, 1]")
-	// While it evaluates there is nobody whom a copy could answer.
+	// During an evaluation a copy would have no client to answer.
 	done := make(chan bool)
 	go func() {
 		p.evalFor(k.ctx, "import time; time.sleep(2)", 10*time.Second)
@@ -199,7 +198,7 @@ func testCopiedInterpreter(k *bench) {
 	k.eventually("it evaluates", func() bool { w, err := p.Warmth(k.ctx); return err == nil && w.Busy })
 	k.must(p.Freeze(k.ctx))
 	_, err := p.Warmer.(backend.Capturer).Capture(k.ctx, k.TempDir())
-	k.wantKind("a capture of who evaluates", err, cell.Conflict)
+	k.wantKind("a capture during an evaluation", err, cell.Conflict)
 	k.must(p.Thaw(k.ctx))
 	<-done
 }

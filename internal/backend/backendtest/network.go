@@ -12,16 +12,16 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// governed is what a cell goes by that may reach some hosts.
+// governed returns a governance that allows some hosts.
 func (k *bench) governed(allow ...string) *cell.Governance {
 	k.Helper()
 	r, err := policy.Merge(policy.Effective{Secrets: policy.SecretsName, Isolation: policy.Isolation{Least: "none"}}, nil, policy.Flags{Allow: allow})
 	k.must(err)
-	return &cell.Governance{Policy: r.Canonical(), Resolvers: []string{"127.0.0.1:9"}} // where nobody answers
+	return &cell.Governance{Policy: r.Canonical(), Resolvers: []string{"127.0.0.1:9"}} // without a server
 }
 
-// A cell that may talk is made with a gateway, or not at all; one that may not
-// has nobody to govern.
+// A cell with network is made with a gateway, or not at all. A cell without network has no
+// policy to change.
 func testNetwork(k *bench) {
 	i, _ := k.cell()
 	for what, err := range map[string]error{
@@ -71,7 +71,7 @@ func testNetwork(k *bench) {
 	if err := i.Govern(k.ctx, cell.Governance{Policy: json.RawMessage(`{"no":"policy"}`)}); err == nil {
 		k.Error("governed by what is no policy")
 	}
-	// What was in force before still is, for this daemon and the next.
+	// The previous policy still applies, for this daemon and the next.
 	k.end()
 	k.open()
 	i, err = k.b.Attach(k.ctx, i.ID(), "")
@@ -87,7 +87,7 @@ func testNetwork(k *bench) {
 	k.wantKind("an answer under another policy", i.Answer(k.ctx, cell.Answered{Ask: ask, Effect: cell.Allow, Scope: "once"}), cell.Conflict)
 }
 
-// testNetworkPolicy: a cell is not made with a policy that can't be read.
+// testNetworkPolicy: a cell is not made with an unreadable policy.
 func testNetworkPolicy(k *bench) {
 	if k.caps.Network != "" {
 		return

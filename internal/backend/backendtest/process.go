@@ -51,7 +51,7 @@ func testStreams(k *bench) {
 	if want := cell.Sum([]byte("to stderr\n")); st.Stderr.Digest != want || st.Stderr.Bytes != 10 || st.Stderr.Kept != 10 {
 		k.Errorf("of stderr it says %+v", st.Stderr)
 	}
-	// Without files, what is kept comes to whoever attaches, also afterwards.
+	// Without files, the kept output is sent to each client that attaches, even after the end.
 	p, err := i.Start(k.ctx, "unlogged", sh("echo one; echo two >&2; exit 3"), [3]*os.File{})
 	k.must(err)
 	_, err = p.Wait(k.ctx)
@@ -62,14 +62,14 @@ func testStreams(k *bench) {
 	}
 }
 
-// streamed is what came of an attached process.
+// streamed is the result of an attached process.
 type streamed struct {
 	stdout, stderr string
 	status         cell.Status
 }
 
-// stream attaches and reads to the end. talk, unless nil, gets the connection once, when
-// stdout has the text after.
+// stream attaches and reads to the end. talk, unless nil, gets the connection once stdout
+// contains the text after.
 func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, after string, talk func(w io.Writer)) (got streamed) {
 	k.Helper()
 	c, err := p.Attach(k.ctx, backend.Attach{Offsets: from, Input: input})
@@ -158,12 +158,12 @@ func testWorkdir(k *bench) {
 func testNames(k *bench) {
 	i, _ := k.cell()
 	a, b := k.start(i, sh("sleep 300")), k.start(i, sh("sleep 300"))
-	if a.PID() == b.PID() && a.PID() != 0 { // 0: it has no number on the host
+	if a.PID() == b.PID() && a.PID() != 0 { // 0: it has no PID on the host
 		k.Errorf("two processes are both %d", a.PID())
 	}
 	_, err := i.Start(k.ctx, a.name, sh("exit 0"), [3]*os.File{})
 	k.wantKind("a name that is taken", err, cell.Exists)
-	_, err = i.Process(k.ctx, "nobody")
+	_, err = i.Process(k.ctx, "missing")
 	k.wantKind("an unknown process", err, cell.NotFound)
 	k.wantKind("forgetting one that runs", a.Forget(k.ctx), cell.Conflict)
 	k.must(a.End(k.ctx, "enough"))
@@ -199,7 +199,8 @@ func testPrograms(k *bench) {
 		_, err := i.Start(k.ctx, "never", p, [3]*os.File{})
 		k.wantKind(x.path[0], err, x.want)
 	}
-	// A folder that may not be searched is no program that may not be executed.
+	// A directory without search permission is not the same as a program without execute
+	// permission.
 	k.must(os.MkdirAll(filepath.Join(k.folder(s), "closed"), 0o755))
 	k.must(os.Chmod(filepath.Join(k.folder(s), "closed"), 0))
 	p := sh("exit 0")
@@ -230,7 +231,7 @@ func testSignals(k *bench) {
 	if st := c.wait(); *st.Exit != (cell.Exit{Code: 5}) || !strings.Contains(c.stdout(), "got it") {
 		k.Errorf("ended as %+v, said %q", *st.Exit, c.stdout())
 	}
-	k.must(c.Signal(k.ctx, "SIGTERM")) // it has ended: nothing to do
+	k.must(c.Signal(k.ctx, "SIGTERM")) // it has ended: no effect
 
 	c = k.start(i, sh("sleep 300"))
 	k.must(c.End(k.ctx, "interrupted"))
@@ -249,12 +250,12 @@ func testWaitContext(k *bench) {
 		k.Errorf("Wait: %v", err)
 	}
 	if st, err := c.Status(k.ctx); err != nil || !st.Running {
-		k.Errorf("the process that nobody waits for: %+v, %v", st, err)
+		k.Errorf("the process without a waiter: %+v, %v", st, err)
 	}
 }
 
-// A process can be done in one exchange, and leaves no record. When its caller goes
-// away it goes on, and is found.
+// A process can run in one exchange without leaving a record. If its caller goes away it
+// continues, and can be found.
 func testDo(k *bench) {
 	i, _ := k.cell()
 	if !i.Alive(k.ctx) {
@@ -302,11 +303,11 @@ func testDo(k *bench) {
 		k.Error("the cell is not alive any more")
 	}
 	k.must(i.Remove(k.ctx, "removed"))
-	k.eventually("nobody holds it", func() bool { return !i.Alive(k.ctx) })
+	k.eventually("its keeper has ended", func() bool { return !i.Alive(k.ctx) })
 }
 
-// A time-out reaches what ignores the polite signal, and what its leader left behind, with
-// isolation wherever that went; what others started goes on.
+// A time-out kills processes that ignore SIGTERM and, with isolation, all descendants of the
+// command; other processes continue.
 func testTimeout(k *bench) {
 	i, s := k.cell()
 	script := sh("(trap '' TERM; while :; do echo x >> beat; sleep 0.02; done) & wait")
@@ -330,7 +331,7 @@ func testTimeout(k *bench) {
 	var list []cell.ProcessInfo
 	k.eventually("what the command had put into a session of its own was gone, and nothing else", func() (done bool) {
 		var err error
-		list, err = i.List(k.ctx) // who was killed may still be on the way out
+		list, err = i.List(k.ctx) // killed processes may still be ending
 		k.must(err)
 		return len(list) == 1
 	})
@@ -370,7 +371,7 @@ func testKillAll(k *bench) {
 	if n, err := i.KillAll(k.ctx, "again"); err != nil || n != 0 {
 		k.Errorf("again: %d, %v", n, err)
 	}
-	// A cell whose processes were killed is as good as before.
+	// A cell with killed processes is as good as new.
 	for n := range 20 {
 		if st, _ := k.run(i, "exit 6"); *st.Exit != (cell.Exit{Code: 6}) {
 			k.Fatalf("command %d afterwards ended as %+v", n, *st.Exit)
@@ -378,7 +379,7 @@ func testKillAll(k *bench) {
 	}
 }
 
-// What ended without a parent is no process of the cell any more.
+// Orphans that have ended are no processes of the cell any more.
 func testOrphans(k *bench) {
 	i, _ := k.cell()
 	k.run(i, "(sleep 0.05 &) ; (sleep 0.1 &)")
@@ -404,7 +405,7 @@ func testFreeze(k *bench) {
 	k.must(i.Thaw(k.ctx))
 	k.must(i.Thaw(k.ctx))
 	k.eventually("it went on", grows(beat))
-	// A frozen cell can be taken down (see the end of every test).
+	// A frozen cell can be removed (at the end of every test).
 	k.must(i.Freeze(k.ctx))
 }
 
@@ -452,14 +453,14 @@ func testTerminal(k *bench) {
 	}
 }
 
-// A process is its number and when it began: one that got the number later is
-// somebody else.
+// A process is identified by its PID and start time. A later process with the same PID is
+// another one.
 func testReusedPID(k *bench) {
 	i, _ := k.cell()
 	c := k.start(i, sh("exit 0"))
 	c.wait()
 	if c.PID() == 0 {
-		return // it never had one on the host
+		return // it never had a PID on the host
 	}
 	need.Root(k)
 	k.eventually("its number was free", func() bool { return syscall.Kill(c.PID(), 0) == syscall.ESRCH })
@@ -476,12 +477,12 @@ func testReusedPID(k *bench) {
 	k.must(i.Remove(k.ctx, "done"))
 	select {
 	case err := <-ended:
-		k.Errorf("whoever has the number %d now was ended: %v", c.PID(), err)
+		k.Errorf("the process that has the PID %d now was killed: %v", c.PID(), err)
 	case <-time.After(100 * time.Millisecond):
 	}
 }
 
-// takeNumber starts a process, leading a session, that has the number pid.
+// takeNumber starts a session leader with the PID pid.
 func (k *bench) takeNumber(pid int) *exec.Cmd {
 	k.Helper()
 	for range 500 {
