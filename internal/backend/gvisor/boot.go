@@ -15,18 +15,18 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// sandbox is the application kernel of a cell.
+// sandbox is a cell's application kernel.
 type sandbox struct {
 	id    cell.ID
 	runsc *os.File
-	log   *os.File // what gVisor says when it fails
+	log   *os.File // gVisor's error output
 	talks bool
 	told  *told
 	stage *namespace.Stage // where it runs
-	boots int              // how often it was started
+	boots int              // number of starts
 }
 
-// newSandbox is the kernel that a cell will have.
+// newSandbox prepares a cell's kernel.
 func newSandbox(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	s := &sandbox{id: m.ID, runsc: m.Files[0], talks: m.Talks}
 	body, err := bundleOf(&m.Spec)
@@ -75,10 +75,10 @@ func (s *sandbox) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (<-
 	return failed, nil
 }
 
-// name is that of the application kernel, to gVisor.
+// name returns the container ID of the application kernel.
 func (s *sandbox) name() string { return string(s.id) + "-" + strconv.Itoa(s.boots) }
 
-// started waits for a command of pando-runsc, and says why it failed.
+// started waits for a command of pando-runsc, and returns the reason of its failure.
 func (s *sandbox) started(child *linux.Child) error {
 	defer child.PIDFD.Close()
 	ws, _, err := child.Wait()
@@ -88,8 +88,8 @@ func (s *sandbox) started(child *linux.Child) error {
 	return err
 }
 
-// why is the reason why gVisor does not start: what it said, or, where it dies
-// without a word, what it lacks.
+// why returns the reason why gVisor does not start: its error output or, without any, what the
+// host lacks.
 func (s *sandbox) why() error {
 	if err := linux.ProbeTrace(); err != nil {
 		return cell.Errorf(cell.Unsupported, "gvisor.boot", "choose --backend namespace, or allow it: a container needs --cap-add SYS_PTRACE or --security-opt seccomp=unconfined, a host kernel.yama.ptrace_scope below 3",
@@ -98,7 +98,7 @@ func (s *sandbox) why() error {
 	return cell.Errorf(cell.Unsupported, "gvisor.boot", "choose --backend namespace; `pando doctor` says what works on this machine", "cannot start gVisor: %s", s.Said())
 }
 
-// Said is what gVisor wrote before it gave up.
+// Said returns gVisor's error output.
 func (s *sandbox) Said() string {
 	b := make([]byte, 4096)
 	n, _ := s.log.ReadAt(b, 0)

@@ -10,14 +10,13 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Where things are on a cell's stage.
+// Paths on a cell's stage.
 const (
 	bundleDir = "/bundle"
 	stateDir  = "/state"
 )
 
-// bundle is the part of an OCI runtime configuration (runtime-spec 1.2) that a
-// sandbox needs.
+// bundle is the part of an OCI runtime configuration (runtime-spec 1.2) that a sandbox needs.
 type bundle struct {
 	Version  string        `json:"ociVersion"`
 	Process  bundleProcess `json:"process"`
@@ -63,19 +62,19 @@ type bundleNamespace struct {
 	Path string `json:"path,omitempty"`
 }
 
-// guestCaps are the capabilities of the guest, in the sandbox: it changes users,
-// ends processes, names the cell. The sandbox's own process has the same in the
-// cell's user namespace, in which it owns nothing but the cell.
+// guestCaps are the guest's capabilities in the sandbox: it changes users, kills processes,
+// sets the hostname. The sandbox's own process has the same capabilities in the family's user
+// namespace, which owns nothing except the cell.
 var guestCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_SETFCAP"}
 
-// bundleOf describes a cell's sandbox to gVisor: its root is what the namespace
-// cell shows, without the parts that are the kernel's own.
+// bundleOf returns the OCI configuration of a cell's sandbox. Its root is the root of the
+// namespace cell, without the mounts that belong to the kernel.
 func bundleOf(spec *cell.Spec) ([]byte, error) {
 	b := bundle{
 		Version: "1.2.1",
 		Process: bundleProcess{
-			User: map[string]int{"uid": os.Getuid(), "gid": os.Getgid()}, // whom the keeper's user namespace has
+			User: map[string]int{"uid": os.Getuid(), "gid": os.Getgid()}, // the user of the keeper's user namespace
 			Args: []string{staged.GuestPath}, Env: []string{}, Cwd: "/",
 			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps, "inheritable": guestCaps, "ambient": guestCaps},
 		},
@@ -90,7 +89,7 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 		},
 		Linux: bundleLinux{Namespaces: []bundleNamespace{{"pid", ""}, {"mount", ""}, {"ipc", ""}, {"uts", ""}, {"network", "/proc/self/ns/net"}}},
 	}
-	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 { // the one id that there is
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 { // there is only one ID
 		b.Linux.Namespaces = append(b.Linux.Namespaces, bundleNamespace{"user", ""})
 		b.Linux.UIDs, b.Linux.GIDs = []bundleIDs{{uid, uid, 1}}, []bundleIDs{{gid, gid, 1}}
 	}
@@ -101,9 +100,9 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 	return out, nil
 }
 
-// tmpOptions are those of /tmp. gVisor adds one of them where that is an overlay. A
-// copy of the cell must have the same, and may have its /tmp as a layer where the
-// cell has a directory.
+// tmpOptions returns the mount options of /tmp. gVisor adds one of them if /tmp is an overlay.
+// A copy of the cell must have the same options, and may have a layer at /tmp where the cell
+// has a directory.
 func tmpOptions(spec *cell.Spec) []string {
 	options := []string{"rbind", "rw"}
 	for _, m := range spec.Mounts {
@@ -114,10 +113,10 @@ func tmpOptions(spec *cell.Spec) []string {
 	return append(options, "overlayfs_stale_read")
 }
 
-// runscArgs are the arguments of pando-runsc before its command.
+// runscArgs returns the global arguments of pando-runsc.
 func runscArgs(talks bool) []string {
 	network, sockets := "none", "none"
-	if talks { // with the keeper's SSH agent, too; the mounts have no other socket that anybody listens at
+	if talks { // for the keeper's SSH agent; the mounts contain no other listening socket
 		network, sockets = "sandbox", "open"
 	}
 	return []string{"pando-runsc", "--root=" + stateDir, "--platform=systrap", "--network=" + network, "--host-uds=" + sockets, "--ignore-cgroups", "--overlay2=none", "--directfs=false", "--file-access=shared", "--file-access-mounts=shared", "--in-sandbox-cgroup=v2"}

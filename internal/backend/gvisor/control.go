@@ -38,20 +38,20 @@ func (s *sandbox) Pause() error { return s.control("Pause", nil) }
 // Resume implements staged.Kernel.
 func (s *sandbox) Resume() error { return s.control("Resume", nil) }
 
-// Rest implements staged.Kernel: one that has nothing to do does nothing.
+// Rest implements staged.Kernel. An idle application kernel uses no processor.
 func (s *sandbox) Rest() error { return nil }
 
 // Wake implements staged.Kernel.
 func (s *sandbox) Wake() error { return nil }
 
-// Programs implements staged.Kernel: the sandbox and what it lets run have its memory
-// in common.
+// Programs implements staged.Kernel. The sandbox shares its memory with its tasks, so it cannot
+// be attributed.
 func (s *sandbox) Programs() []int { return nil }
 
-// Prepare implements staged.Kernel: gVisor writes all of it while it stands still.
+// Prepare implements staged.Kernel. gVisor writes everything during the pause.
 func (s *sandbox) Prepare([]*os.File, bool) (*os.File, error) { return nil, nil }
 
-// Refresh implements staged.Kernel: gVisor asks for what it does not have open.
+// Refresh implements staged.Kernel. gVisor looks up all files that it does not have open.
 func (s *sandbox) Refresh(...string) error { return nil }
 
 // Capture implements staged.Kernel.
@@ -60,8 +60,8 @@ func (s *sandbox) Capture(files []*os.File) (staged.Captured, error) {
 	return staged.Captured{}, s.control("Checkpoint", arg, files...)
 }
 
-// maxControl bounds an answer, in bytes: a cell that took over gVisor's kernel
-// writes it.
+// maxControl is the size limit of an answer, in bytes. A compromised application kernel may
+// send anything.
 const maxControl = 1 << 20
 
 func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
@@ -97,8 +97,7 @@ func call(c *net.UnixConn, method string, arg any, files []*os.File) error {
 	return nil
 }
 
-// refused is the error of what gVisor says, which may have the stack of its failure
-// behind it, line by line.
+// refused returns gVisor's error, without the stack trace that may follow line by line.
 func refused(text string) error {
 	text, _, _ = strings.Cut(text, "\n")
 	text = strings.TrimSuffix(text, ":")

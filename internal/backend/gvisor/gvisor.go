@@ -1,10 +1,10 @@
 // Package gvisor is the backend of gVisor: an application kernel in user space
 // between a cell's commands and the host. It needs no KVM and no root.
 //
-// A gVisor cell is a namespace cell with a sandbox in it, instead of commands:
-// namespaces, mounts, cgroups, disk limit and link are package namespace's, and the
-// sandbox runs on the cell's Stage. Who breaks out of the application kernel is in
-// a namespace cell. For that reason this package stands above that one.
+// A gVisor cell is a namespace cell that contains a sandbox instead of commands. Namespaces,
+// mounts, cgroups, disk limit and link are package namespace's, and the sandbox runs on the
+// cell's Stage. Code that breaks out of the application kernel is still in a namespace cell.
+// For that reason this package imports that one.
 //
 // The first process in the sandbox is pando-guest, which starts the commands
 // (package guest).
@@ -26,10 +26,10 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Name is the backend's word.
+// Name is the name of the backend.
 const Name = "gvisor"
 
-// Config says where a Backend works.
+// Config configures a Backend.
 type Config struct {
 	namespace.Config
 	Runsc string // path of pando-runsc
@@ -40,7 +40,7 @@ type Config struct {
 type Backend struct {
 	*namespace.Backend
 	cfg   Config
-	build func() (string, error) // which one of gVisor it is
+	build func() (string, error) // identifies the build of gVisor
 }
 
 // New returns the backend. It starts nothing.
@@ -54,11 +54,11 @@ func New(cfg Config) *Backend {
 	return b
 }
 
-// sentryThreads is how many threads gVisor has at most that are nobody's. Each
-// thread of the cell has up to four of its own on the host.
+// sentryThreads is the maximum number of gVisor's own threads. Each thread of the cell needs up
+// to four more on the host.
 const sentryThreads = 512
 
-// Probe implements backend.Backend. It starts nothing: see Try.
+// Probe implements backend.Backend. It starts no cell: see Try.
 func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	caps, err := b.Backend.Probe(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	return caps, nil
 }
 
-// whole is why no interpreter alone is forked here.
+// whole is the reason why interpreters are not forked.
 const whole = "a whole gVisor cell is copied, by its memory"
 
 // Create implements backend.Backend.
@@ -87,7 +87,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a gVisor cell: %w", err)
 	}
-	return b.dress(i), nil
+	return b.attachHooks(i), nil
 }
 
 // Attach implements backend.Backend.
@@ -96,17 +96,17 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 	if err != nil {
 		return nil, err
 	}
-	return b.dress(i), nil
+	return b.attachHooks(i), nil
 }
 
-// dress adds what this backend can do beside package namespace.
-func (b *Backend) dress(i backend.Instance) backend.Instance {
+// attachHooks adds what this backend can do beside package namespace.
+func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 	k := i.(*kept.Instance)
 	k.Memory = b.images()
 	return k
 }
 
-// Driver is the keeper's side.
+// Driver is the keeper's side of the backend.
 type Driver struct{ *staged.Driver }
 
 // NewDriver prepares what all cells of a keeper share.

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// images are what gVisor writes of a cell.
+// images describes gVisor's memory images.
 func (b *Backend) images() *staged.Images {
 	return &staged.Images{
 		Name:  Name,
@@ -30,7 +30,7 @@ func (b *Backend) images() *staged.Images {
 
 var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"} // in gVisor's order
 
-// buildOf tells builds of gVisor apart: the digest of the program's file.
+// buildOf identifies a build of gVisor: the digest of the program's file.
 func buildOf(program string) (string, error) {
 	f, err := os.Open(program)
 	if err != nil {
@@ -41,7 +41,7 @@ func buildOf(program string) (string, error) {
 	return d.String(), err
 }
 
-// buildsOf is buildOf of a program, which reads it again when it is another file.
+// buildsOf returns buildOf for a program, cached until the file changes.
 func buildsOf(program string) func() (string, error) {
 	var mu sync.Mutex
 	stamp, build := "", ""
@@ -61,7 +61,7 @@ func buildsOf(program string) func() (string, error) {
 	}
 }
 
-// open opens what a cell's driver gets: the runtime, and an image's directory.
+// open opens the files for a cell's driver: the runtime, and an image's files.
 func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
 	f, err := os.Open(b.cfg.Runsc)
 	if err != nil {

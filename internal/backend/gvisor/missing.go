@@ -10,7 +10,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// missingName is the call that a line tells of; "" if it tells of none.
+// missingName returns the system call in a line of output, or "".
 func missingName(line string) string {
 	f := strings.Fields(line)
 	if len(line) > missingLine || len(f) != 4 {
@@ -28,9 +28,9 @@ func missingName(line string) string {
 		return ""
 	}
 	switch name := callNames()[n[0]]; name {
-	case "rseq": // glibc makes it for each thread that it starts, and does without
+	case "rseq": // glibc tries it for each thread and works without it
 		return ""
-	// gVisor has those that follow, but not for everything that can be asked with them.
+	// gVisor has the following ones, but not all their operations.
 	case "prctl", "arch_prctl", "membarrier":
 		return fmt.Sprintf("%s %#x", name, uint32(n[1]))
 	case "ioctl", "futex", "shmctl", "fallocate":
@@ -44,7 +44,7 @@ func missingName(line string) string {
 	}
 }
 
-// callNames are the names of system calls by their numbers.
+// callNames maps system call numbers to names.
 var callNames = sync.OnceValue(func() []string {
 	arch := linux.AMD64
 	if runtime.GOARCH == "arm64" {

@@ -14,30 +14,29 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// told counts what a cell's application kernel tells of the cell's commands, for
-// which pando-runsc writes a line each into a pipe: system calls that they made and
-// gVisor does not have (number and arguments), programs that they executed ("exec"
-// and the quoted path), connections to somebody outside that found no way ("away").
-// Who broke out of the application kernel may write there whatever he likes, and as
-// much; so names are ours, and few.
+// told counts the reports of a cell's application kernel about the commands. pando-runsc writes
+// a line each into a pipe: missing system calls (number and arguments), executed programs
+// ("exec" and the quoted path), connections to other hosts without a route ("away"). Code that
+// broke out of the application kernel can write anything there. So the names come from this
+// package, and their number is limited.
 type told struct {
 	ours, theirs *os.File
-	denies       map[string]cell.Denial // what stands in the place of denied programs, by its path
+	denies       map[string]cell.Denial // denied programs by their path
 
-	mu      sync.Mutex // guards what follows
-	line    []byte     // what came since the end of the last one
+	mu      sync.Mutex // guards the fields below
+	line    []byte     // the incomplete last line
 	missing map[string]int64
-	denied  map[string]int64 // executions, by path
+	denied  map[string]int64 // executions by path
 	away    int64
 }
 
 const (
-	missingKinds = 32                  // that one cell's are told apart, and no more
-	missingLine  = 128                 // bytes of a line that tells of one; gVisor's own are longer, and say no more
-	toldLine     = 4*unix.PathMax + 16 // bytes of a line that is ours
+	missingKinds = 32                  // maximum number of distinct missing calls per cell
+	missingLine  = 128                 // size limit of a gVisor line, in bytes; the rest is not needed
+	toldLine     = 4*unix.PathMax + 16 // size limit of a line of pando-runsc, in bytes
 )
 
-// newTold makes the pipe and counts what comes until it is closed.
+// newTold makes the pipe and counts its lines until it is closed.
 func newTold(mounts []cell.Mount) (*told, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -63,7 +62,7 @@ func newTold(mounts []cell.Mount) (*told, error) {
 	return t, nil
 }
 
-// drain takes what is in the pipe now.
+// drain reads the data in the pipe.
 func (t *told) drain(fd int) {
 	var b [4096]byte
 	for {
@@ -78,7 +77,7 @@ func (t *told) drain(fd int) {
 	}
 }
 
-// take counts the lines of what came.
+// take counts the lines in b.
 func (t *told) take(b []byte) {
 	for len(b) > 0 {
 		part, rest, ended := bytes.Cut(b, []byte{'\n'})
@@ -114,7 +113,7 @@ func (t *told) count(line string) {
 	}
 }
 
-// now calls f with what has been counted, all that was written until now with it.
+// now calls f with up-to-date counts.
 func (t *told) now(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +128,7 @@ func (t *told) close() {
 	t.theirs.Close()
 }
 
-// told is what a cell's kernel has told; nil if there is no such cell.
+// told returns the reports of a cell's kernel, or nil if there is no such cell.
 func (d *Driver) told(id cell.ID) *told {
 	if s, ok := d.Kernel(id).(*sandbox); ok {
 		return s.told

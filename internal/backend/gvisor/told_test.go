@@ -63,7 +63,7 @@ func TestMissingCallsAreNamed(t *testing.T) {
 	}
 }
 
-// FuzzTold is whoever has broken out of the application kernel.
+// FuzzTold simulates code that has broken out of the application kernel.
 func FuzzTold(f *testing.F) {
 	f.Add([]byte("278 0 0 0\n157 59 0 0\n"))
 	f.Add([]byte("exec \"/usr/bin/env\"\naway\nexec \"\\x00\"\n"))

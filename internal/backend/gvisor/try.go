@@ -10,17 +10,17 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// tryGrace is how long Try may take.
+// tryGrace is the time limit of Try.
 const tryGrace = 20 * time.Second
 
-// Try implements backend.Trier: the smallest cell there is, in which the guest's
-// own program runs once more, as a command.
+// Try implements backend.Trier. It starts a minimal cell that runs the guest's program once
+// more as a command.
 func (b *Backend) Try(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryGrace, cell.Errorf(cell.Unavailable, "gvisor.Try", "try again when the machine is less busy", "cannot run a command in a gVisor cell within %v", tryGrace))
 	defer cancel()
 	i, err := b.Create(ctx, cell.Spec{
 		ID: cell.NewID(), Hostname: "try", Workdir: "/", User: cell.User{UID: os.Getuid(), GID: os.Getgid(), Name: "try", Home: "/"}, Limits: cell.Limits{Disk: 1 << 20}, Sized: true, // there is nothing to count
-		Mounts: []cell.Mount{{Kind: cell.Tmpfs, Target: "/run"}, {Kind: cell.Tmpfs, Target: "/tmp"}, {Kind: cell.Tmpfs, Target: "/usr"}}, // what every cell has
+		Mounts: []cell.Mount{{Kind: cell.Tmpfs, Target: "/run"}, {Kind: cell.Tmpfs, Target: "/tmp"}, {Kind: cell.Tmpfs, Target: "/usr"}}, // present in every cell
 	})
 	if err == nil {
 		defer func() {

@@ -29,14 +29,14 @@ func TestTry(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 
-	// Whoever has no time for it leaves nothing either, wherever it was.
+	// A cancelled Try leaves nothing behind either, wherever it was.
 	for _, most := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 350 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), most)
 		if err := b.Try(ctx); err == nil {
 			t.Logf("done in %v", most)
 		}
 		cancel()
-		var left []string // who was given up takes away what it had begun
+		var left []string // an abandoned Try removes what it had begun
 		var err error
 		for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 			if left, err = b.Leftovers(t.Context(), true); len(left) == 0 {
