@@ -8,7 +8,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// denials are what stands in the place of denied programs in a machine's files.
+// denials returns the files that replace denied programs in a machine.
 func (m *machine) denials() (paths []string, by map[string]cell.Denial) {
 	by = map[string]cell.Denial{}
 	for _, x := range m.spec.Mounts {
@@ -20,17 +20,16 @@ func (m *machine) denials() (paths []string, by map[string]cell.Denial) {
 	return paths, by
 }
 
-// executed asks who serves the machine's files how often denied programs were executed,
-// since the first time. A machine's kernel says so when it opens them; whoever has taken
-// it over says what he likes.
+// executed asks the gofer how often denied programs were executed since the first query. A
+// machine's kernel reports it when it opens them; a compromised kernel may report anything.
 func (m *machine) executed(files *gofer.Remote) map[keeper.Denied]int64 {
 	paths, by := m.denials()
 	if files == nil || len(paths) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stillGrace) // who gives up can ask nothing any more
+	ctx, cancel := context.WithTimeout(context.Background(), stillGrace) // after a cancelled query the connection is unusable
 	defer cancel()
-	times, _ := files.Executed(ctx, paths) // or it has ended, and nobody knows
+	times, _ := files.Executed(ctx, paths) // on an error the counts are unknown
 	out := map[keeper.Denied]int64{}
 	for path, n := range times {
 		out[keeper.Denied{Program: path, Denial: by[path]}] = n

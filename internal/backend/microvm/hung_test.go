@@ -14,7 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A machine that hangs keeps nobody waiting for ever: who lists its processes is told,
+// A machine that hangs blocks no caller for ever: a list of its processes fails,
 // ending them gives it up, and the next command boots another.
 func TestMachineThatHangs(t *testing.T) {
 	if os.Getenv("E2E_SOAK") == "" {
@@ -47,7 +47,7 @@ func TestMachineThatHangs(t *testing.T) {
 	}
 }
 
-// Nor does one that hangs when a command is started: who waits for it is told, and the
+// Nor does one that hangs when a command is started: a wait for it fails, and the
 // next command boots another.
 func TestCommandInAMachineThatHangs(t *testing.T) {
 	if os.Getenv("E2E_SOAK") == "" {

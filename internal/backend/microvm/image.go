@@ -14,30 +14,30 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// The files of an image, in the order in which the driver gets them.
+// The files of an image, in the driver's order.
 const (
-	imageDevices = iota // what processors and devices know
+	imageDevices = iota // state of processors and devices
 	imageMemory
-	imageFiles // what the gofer knows
-	imageBase  // what the memory is given over; where it is all, there is no such file
+	imageFiles // state of the gofer
+	imageBase  // file that the memory is a difference to; missing if the memory is complete
 )
 
-// baseName is that file's name.
+// baseName is the name of imageBase.
 const baseName = "base"
 
 var imageNames = []string{imageDevices: "devices", imageMemory: "memory", imageFiles: "files"}
 
-// images are what is kept of a machine.
+// images describes the memory images of machines.
 func (b *Backend) images() *staged.Images {
 	return &staged.Images{Name: Name, Files: imageNames, Needs: b.needs, Brief: b.brief, Base: b.lend, Open: b.openImage}
 }
 
-// devices is raised when machines come to have other ones: a machine loads what was
-// saved of those that it has.
+// devices is the version of the machines' set of devices. A machine can only load the state of
+// the same devices.
 const devices = "2"
 
-// needs is what a machine's devices and processors mean something to: they are loaded by the
-// QEMU that saved them, with the same accelerator, and by no other.
+// needs returns what the saved state of devices and processors depends on. Only the same QEMU
+// with the same accelerator can load it.
 func (b *Backend) needs() (map[string]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +52,7 @@ func (b *Backend) needs() (map[string]string, error) {
 	return needs, nil
 }
 
-// brief implements staged.Images' Brief: what is large is a machine's memory.
+// brief implements staged.Images' Brief. Only the file of a machine's memory is large.
 func (b *Backend) brief(path string, has int64) error {
 	if filepath.Base(path) != imageNames[imageMemory] {
 		return nil
@@ -93,7 +93,7 @@ func (b *Backend) openImage(dir string) (files []*os.File, err error) {
 	return files, nil
 }
 
-// open opens what a cell's machine is started with.
+// open opens the files for a cell's machine.
 func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
 	k, err := b.tools(context.Background(), spec.Kernel)
 	if err != nil {
@@ -114,9 +114,9 @@ func (b *Backend) open(spec *cell.Spec) (o namespace.Opened, err error) {
 	return o, b.images().Given(spec, &o, k.made)
 }
 
-// openDevice opens what executes a machine's instructions, so that a cell's program,
-// which is no user of the host when pando runs as root, may open it once more by its
-// descriptor: as root through a node of our own, which nobody else sees.
+// openDevice opens the device that runs a machine's instructions. A cell's program must be able
+// to reopen it by its descriptor, and has no user ID on the host if pando runs as root. So as
+// root it is opened through a private device node.
 func openDevice(accel vmm.Accel) (*os.File, error) {
 	switch {
 	case accel != vmm.KVM:

@@ -20,7 +20,7 @@ import (
 )
 
 // What runs a machine, and what serves its files, have nothing but what they need:
-// who breaks out of the machine finds no capability, no file of the cell or the host
+// code that breaks out of the machine finds no capability, no file of the cell or the host
 // that QEMU doesn't read, no network, and a filter. The keeper can look into both.
 func TestJail(t *testing.T) {
 	b, _, qemu, gofer := running(t)
@@ -51,7 +51,7 @@ func TestJail(t *testing.T) {
 	}
 }
 
-// running is a cell whose machine runs until the test ends, and the machine's programs.
+// running is a cell with a machine that runs until the test ends, and the machine's programs.
 func running(t *testing.T) (b *Backend, i backend.Instance, qemu, gofer int) {
 	t.Helper()
 	cache := t.TempDir()
@@ -79,7 +79,7 @@ func small(t *testing.T) cell.Spec {
 	}
 }
 
-// programs finds those of the only machine whose initramfs lies in a cache.
+// programs finds those of the only machine with an initramfs in a cache.
 func programs(t *testing.T, cache string) (qemu, gofer int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -135,7 +135,7 @@ func confined(t *testing.T, pid int, caps uint64) {
 	}
 }
 
-// root is what is in a process's root, which nobody can add to, and below which
+// root is what is in a process's root, which is read-only, and below which
 // nothing else is mounted, nor over it.
 func root(t *testing.T, pid int) (names []string) {
 	t.Helper()
@@ -190,11 +190,11 @@ func onlyCopies(t *testing.T, kit, root, top string) {
 	}
 }
 
-// looks checks that who has all capabilities of the family's user namespace, as the
+// looks checks that a process with all capabilities of the family's user namespace, as the
 // keeper, can read a process's memory.
 func looks(t *testing.T, pid int) {
 	t.Helper()
-	if os.Getuid() != 0 { // whose namespace it is, and so all capabilities in it
+	if os.Getuid() != 0 { // the owner of the namespace, with all capabilities in it
 		for _, name := range []string{"mem", "pagemap"} {
 			f, err := os.Open(process(pid, name))
 			if err != nil {
@@ -206,7 +206,7 @@ func looks(t *testing.T, pid int) {
 	}
 	cmd := exec.CommandContext(t.Context(), need.Program(t, "nsenter"), "--user", "--target", strconv.Itoa(pid), "sh", "-c", "exec 3<"+process(pid, "mem")+" 4<"+process(pid, "pagemap"))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("nobody in its user namespace can look into process %d: %v %s", pid, err, out)
+		t.Errorf("a process in its user namespace cannot inspect process %d: %v %s", pid, err, out)
 	}
 }
 

@@ -22,36 +22,36 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
-// kit is what machines are started with, made of the host's packages.
+// kit is what machines are started with, made from the host's packages.
 type kit struct {
 	*runner
 	kernel    *boot.Kernel
-	image     string // path of the kernel's image, or of a copy that cells may read
+	image     string // path of the kernel image, or of a copy that cells can read
 	initramfs string // path
 }
 
-// runner is what all kits have.
+// runner is the part that all kits share.
 type runner struct {
 	program *vmm.Program
 	made    []byte // program and accelerator, for the driver
-	root    string // a directory with the program and all that it reads, at the paths that these have on the host
+	root    string // directory with the program and all files that it reads, at their paths on the host
 	accel   vmm.Accel
 }
 
-// cellModules are the kernel's modules that a cell's machine has beside those of the
-// devices that each has: by them it sees the cell's files, and its gateway.
+// cellModules are the kernel modules of a cell's machine beside those of the devices that every
+// machine has: for the cell's files and the gateway.
 var cellModules = []string{"fuse", "virtio_net"}
 
-// modules are all that every kernel must have, as such or built in.
+// modules lists the modules that every kernel must have, loadable or built in.
 func (b *Backend) modules() []string {
 	return append(b.driver.Modules(&vmm.Spec{}), cellModules...)
 }
 
-// Program is what runs machines.
+// Program returns the program that runs machines.
 func (b *Backend) Program(ctx context.Context) (*vmm.Program, error) { return b.driver.Probe(ctx) }
 
-// Kernel is what a machine boots: the one that was asked for, as cell.Spec has it, or
-// for "" the one of the configuration, or the best of the host's packages.
+// Kernel returns the kernel that a machine boots: the one asked for, as in cell.Spec. For "" it
+// is the configured one, or the best of the host's packages.
 func (b *Backend) Kernel(asked string) (*boot.Kernel, error) {
 	if asked = cmp.Or(asked, b.cfg.Kernel); asked == "" {
 		return boot.Find(boot.Images, boot.Modules, b.modules()...)
@@ -71,14 +71,14 @@ func (b *Backend) CheckKernel(asked string) error {
 	return err
 }
 
-// parts are what kits are made from: programs, the device, and kernels. When one of them
-// changes, what was made is made anew.
+// parts identifies what kits are made from: programs, the device, and kernels. When it changes,
+// the kits are made again.
 func (b *Backend) parts() string {
 	return linux.Stamp(find(machineProgram, b.cfg.Path), kvm.Device, b.cfg.Guest, boot.Images, boot.Modules)
 }
 
-// tools makes the kit for a kernel, once. What the host lacks is looked for again, and so
-// is all of it when the host has changed.
+// tools returns the kit for a kernel, made once. It tries again after the host lacked
+// something, or when the host has changed.
 func (b *Backend) tools(ctx context.Context, asked string) (*kit, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *Backend) tools(ctx context.Context, asked string) (*kit, error) {
 	return k, nil
 }
 
-// base makes what all kits have, once. b.mu is held.
+// base returns the shared part of all kits, made once. The caller holds b.mu.
 func (b *Backend) base(ctx context.Context) (*runner, error) {
 	if b.runner != nil {
 		return b.runner, nil
@@ -135,14 +135,14 @@ func (b *Backend) base(ctx context.Context) (*runner, error) {
 	return r, nil
 }
 
-// given is what a cell's driver is told beside its files.
+// given is the data for a cell's driver beside its files.
 type given struct {
 	*vmm.Program
 	Accel      vmm.Accel
 	Unrecorded bool `json:",omitempty"`
 }
 
-// isolation is what stands between a cell's commands and the host, in words.
+// isolation describes the layers between a cell's commands and the host.
 func (k *kit) isolation() string {
 	how := "emulated"
 	if k.accel == vmm.KVM {
@@ -151,8 +151,8 @@ func (k *kit) isolation() string {
 	return fmt.Sprintf("a Linux of its own (%s) in a virtual machine (QEMU %s, %s)", k.kernel.Version, k.program.Version, how)
 }
 
-// readable is an image that the program may open again, which is no user of the
-// host when pando runs as root: a copy, if it is not for everybody.
+// readable returns a kernel image that the program can reopen. If pando runs as root the
+// program has no user ID on the host. So an image that is not world-readable is copied.
 func (b *Backend) readable(image string) (string, error) {
 	st, err := os.Stat(image)
 	if err != nil || st.Mode()&0o004 != 0 {
@@ -169,7 +169,7 @@ func (b *Backend) readable(image string) (string, error) {
 	})
 }
 
-// buildInitramfs makes the initramfs of a kernel, unless it is there.
+// buildInitramfs makes the initramfs of a kernel, unless it exists.
 func (b *Backend) buildInitramfs(k *boot.Kernel) (string, error) {
 	modules, err := k.Load(b.modules()...)
 	if err != nil {
@@ -188,8 +188,8 @@ func (b *Backend) buildInitramfs(k *boot.Kernel) (string, error) {
 	return path, publish(path, func(tmp string) error { return os.WriteFile(tmp, archive.Bytes(), 0o644) })
 }
 
-// programRoot copies what the program reads into a directory, unless it is there: a
-// machine sees that and nothing else of the host.
+// programRoot copies the files that the program reads into a directory, unless it exists. A
+// machine sees no other files of the host.
 func (b *Backend) programRoot(p *vmm.Program) (string, error) {
 	h := sha256.New()
 	for _, f := range p.Files {
@@ -221,8 +221,8 @@ func (b *Backend) programRoot(p *vmm.Program) (string, error) {
 	})
 }
 
-// copyFile copies a file below a root, to the path by which it is asked for and to
-// that which it really has: /lib and /usr/lib are one on most hosts.
+// copyFile copies a file below a root, to its given path and its resolved path: /lib and
+// /usr/lib are the same on most hosts.
 func copyFile(from, root string) error {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(from))
 	if err != nil {
@@ -255,8 +255,8 @@ func copyFile(from, root string) error {
 	return err
 }
 
-// publish has a path made under another name, and gives it its own when it is whole.
-// Everybody may read what is there, whatever this process's mask is.
+// publish calls make with a temporary path, and renames it to path when it is complete. The
+// files are world-readable, independent of the umask.
 func publish(path string, make func(tmp string) error) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -288,7 +288,7 @@ func publish(path string, make func(tmp string) error) error {
 	return os.Rename(tmp, path)
 }
 
-// lost is what is said where the machine ended before its guest answered.
+// lost returns the error for a machine that ended before its guest answered.
 func lost(why, console string) error {
 	return cell.Errorf(cell.Unavailable, "microvm.boot", "`pando doctor` says what works on this machine", "cannot start a machine: %s: %s", why, console)
 }

@@ -37,7 +37,7 @@ func kernelCopy(t *testing.T, b *Backend, mode fs.FileMode) (image, modules stri
 
 // A kernel that only its owner may read, as Ubuntu's, is copied for the machine's
 // program, which is no user of the host, and nothing that is made has the mask of
-// whoever started pando. Machines boot it, and their cells say which it was.
+// the daemon. Machines boot it, and their cells say which it was.
 func TestKernelThatWasAskedFor(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	cache := filepath.Join(t.TempDir(), "cache")
@@ -162,7 +162,7 @@ func TestAccelerator(t *testing.T) {
 			t.Errorf("%s: the file is %d:%d", c.state, unix.Major(st.Rdev), unix.Minor(st.Rdev))
 		}
 		if os.Geteuid() == 0 && c.accel == vmm.KVM && st.Mode&0o666 != 0o666 {
-			t.Errorf("nobody of a cell may open what has mode %o", st.Mode)
+			t.Errorf("no process of a cell may open a file with mode %o", st.Mode)
 		}
 		if len(o.Isolation) != 1 || !strings.HasSuffix(o.Isolation[0], c.words+")") {
 			t.Errorf("%s: its isolation is %q", c.state, o.Isolation)

@@ -82,7 +82,7 @@ func talks(t *testing.T, i backend.Instance, name string) string {
 	return string(said)
 }
 
-// machinesOf are the machines whose keepers are children of a process.
+// machinesOf are the machines of keepers that are children of a process.
 func machinesOf(t *testing.T, pid int) (list []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/status")

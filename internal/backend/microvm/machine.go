@@ -30,7 +30,7 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
-// monitorGrace is how long a machine's monitor may take to answer.
+// monitorGrace is the time limit for a machine's monitor to answer.
 const monitorGrace = 10 * time.Second
 
 // machine is the virtual machine of a cell. It implements staged.Kernel.
@@ -40,20 +40,19 @@ type machine struct {
 	accel   vmm.Accel
 	files   []*os.File
 	like    like
-	// unrecorded says that what it writes is not recorded: its memory is taken while it
-	// stands still.
+	// unrecorded: writes are not recorded, so the memory is copied during the pause.
 	unrecorded bool
-	ram        *os.File // its memory, or what that was when the copy began
+	ram        *os.File // its memory, or its initial memory in a copy
 	gofer      *gofer.Remote
-	known      []byte // what the gofer knew when the machine was stopped
+	known      []byte // state of the gofer when the machine was stopped
 
-	mu     sync.Mutex // guards what follows, and ram and gofer as they change
-	taking *taking    // its memory, which is being captured
+	mu     sync.Mutex // guards the fields below, and changes of ram and gofer
+	taking *taking    // the capture in progress
 	qemu   *program
-	server *program // of its files
+	server *program // its gofer
 
 	closing sync.Mutex // held while a taking is closed
-	console *os.File   // what its kernel and its programs say
+	console *os.File   // output of its kernel and programs
 	now     vmm.Machine
 }
 
@@ -77,16 +76,15 @@ func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	return v, scene, nil
 }
 
-// like is what a copy's machine must have as its source has it.
+// like is the state that a copy's machine must have in common with its source.
 type like struct {
 	CPUs   int   `json:"cpus"`
 	Memory int64 `json:"memory"` // bytes
-	// Own says that the image's memory is what the source had of its own, over the base
-	// that comes with it.
+	// Own: the image's memory is the difference to the base that comes with it.
 	Own bool `json:"own,omitempty"`
 }
 
-// programTops are the directories in which the program's files are.
+// programTops are the directories with the program's files.
 var programTops = []string{"/usr", "/lib", "/lib64"}
 
 // Boot implements staged.Kernel.
@@ -170,11 +168,11 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 	m.mu.Lock()
 	m.gofer = gofer.NewRemote(c)
 	m.mu.Unlock()
-	m.executed(m.gofer) // it counts from now on
+	m.executed(m.gofer) // starts the count
 	return files, nil
 }
 
-// start starts the program that runs the machine, and waits until it can be driven.
+// start starts the program that runs the machine, and waits until its monitor answers.
 func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, incoming bool) error {
 	monitor, theirs, err := pair()
 	if err != nil {
@@ -226,8 +224,8 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 	return nil
 }
 
-// command is how the program is started, with which files from 3 on, and in which
-// jail. It opens KVM's device by its name, which leads to the last of the files.
+// command returns the program's arguments, its files from descriptor 3 on, and its jail. The
+// program opens KVM's device by a name that leads to the last of the files.
 func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *namespace.Jail, err error) {
 	if args, files, err = (&qemu.Driver{}).Command(&m.program, s); err != nil {
 		return nil, nil, nil, err
@@ -240,8 +238,7 @@ func (m *machine) command(s *vmm.Spec) (args []string, files []*os.File, jail *n
 	return args, files, &j, nil
 }
 
-// base is which of an image's files a copy maps: its memory, or that over which it is
-// given it.
+// base returns the file of an image that a copy maps: its memory, or the base of that.
 func (m *machine) base(image []*os.File) (*os.File, error) {
 	which := imageMemory
 	if m.like.Own {
@@ -253,8 +250,7 @@ func (m *machine) base(image []*os.File) (*os.File, error) {
 	return duplicate(image[which])
 }
 
-// fill has a copy's machine map memory of its own where its image has none, and gives it
-// what its source had beside the base of both.
+// fill adds to a copy's machine the memory that its source had beside the base.
 func (m *machine) fill(image []*os.File) error {
 	fault.Step("map the memory of a copy")
 	_, err := ram.Blank(m.qemu.PID, m.ram, m.like.Memory)
@@ -267,7 +263,7 @@ func (m *machine) fill(image []*os.File) error {
 	return nil
 }
 
-// load lets the machine go on with devices that were saved.
+// load restores the saved state of the devices, and resumes the machine.
 func (m *machine) load(devices *os.File) error {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorGrace)
 	defer cancel()
@@ -282,7 +278,7 @@ func (m *machine) load(devices *os.File) error {
 	return nil
 }
 
-// connect gives a machine its interface, if its cell talks, and tells its guest.
+// connect adds the network interface to a machine, if its cell has one, and tells its guest.
 func (m *machine) connect(s *vmm.Spec, link *os.File) {
 	if link == nil {
 		return
@@ -291,7 +287,7 @@ func (m *machine) connect(s *vmm.Spec, link *os.File) {
 	s.Append += " pando_net=1"
 }
 
-// processors is how many a machine has for a limit.
+// processors returns the number of processors for a CPU limit.
 func processors(limit float64) int {
 	n := runtime.NumCPU()
 	if limit > 0 {
@@ -300,7 +296,7 @@ func processors(limit float64) int {
 	return max(n, 1)
 }
 
-// program is one of the stage's. It ends with its cell at the latest.
+// program is a process on the stage. It ends with its cell at the latest.
 type program struct {
 	*linux.Child
 	over chan struct{} // closed when it has ended
@@ -315,7 +311,7 @@ func follow(c *linux.Child) *program {
 	return p
 }
 
-// end ends it, also when it is stuck.
+// end kills it, even if it is stuck.
 func (p *program) end() {
 	if p == nil {
 		return
@@ -328,7 +324,7 @@ func (p *program) end() {
 	p.PIDFD.Close()
 }
 
-// Said implements staged.Kernel: the end of what was on the console.
+// Said implements staged.Kernel. It returns the end of the console's output.
 func (m *machine) Said() string {
 	st, err := m.console.Stat()
 	if err != nil {
@@ -336,18 +332,18 @@ func (m *machine) Said() string {
 	}
 	b := make([]byte, min(st.Size(), 2048))
 	m.console.ReadAt(b, st.Size()-int64(len(b)))
-	b = bytes.TrimPrefix(b, []byte("ftruncate: Invalid argument\n")) // of /dev/zero, which QEMU tries to make larger
+	b = bytes.TrimPrefix(b, []byte("ftruncate: Invalid argument\n")) // from /dev/zero, which QEMU tries to enlarge
 	if text := strings.TrimSpace(string(b)); text != "" {
 		return text
 	}
 	return "it does not say why"
 }
 
-// stillGrace is how long a machine may take to stop or go on.
+// stillGrace is the time limit for a machine to stop or resume.
 const stillGrace = 10 * time.Second
 
-// Pause implements staged.Kernel. What is open and deleted has a name from then on,
-// until the machine goes on: see gofer.Server.Save.
+// Pause implements staged.Kernel. Files that are open and deleted have a name from then on
+// until the machine resumes: see gofer.Server.Save.
 func (m *machine) Pause() error {
 	if err := m.do((vmm.Machine).Stop); err != nil {
 		return err
@@ -398,7 +394,7 @@ func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 func (m *machine) Capture(files []*os.File) (c staged.Captured, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
-	var parts errgroup.Group // devices are saved without a write to memory, as QEMU's own migrations rely on
+	var parts errgroup.Group // saving devices writes no memory; QEMU's migrations rely on that too
 	parts.Go(func() error { return m.now.Save(ctx, files[imageDevices]) })
 	like := m.like
 	parts.Go(func() (err error) {
@@ -420,10 +416,10 @@ func (m *machine) Refresh(paths ...string) error {
 	return m.gofer.Refresh(ctx, paths...)
 }
 
-// quitGrace is how long a machine may take to end.
+// quitGrace is the time limit for a machine to exit.
 const quitGrace = 5 * time.Second
 
-// end ends the machine that there was.
+// end ends the previous machine.
 func (m *machine) end() {
 	m.let()
 	if m.now != nil {
@@ -472,7 +468,7 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// pair is two ends of a stream.
+// pair returns two connected sockets.
 func pair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

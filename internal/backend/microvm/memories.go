@@ -14,40 +14,38 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// memories are the memories of images, each in a file of memory that nobody can
-// change any more: QEMU opens the file that it maps for writing, and what runs it may
-// be a guest that has broken out.
+// memories caches the memories of images, each in a sealed file in memory. QEMU opens the file
+// that it maps for writing, and a compromised QEMU must not change it.
 type memories struct {
-	mu  sync.Mutex // guards what follows; held while one is read
+	mu  sync.Mutex // guards all; held while a memory is read
 	all map[string]*warm
 
-	host func() (available, total int64, err error) // bytes of memory
+	host func() (available, total int64, err error) // memory in bytes
 }
 
-// warm is one of them.
+// warm is a cached memory.
 type warm struct {
 	file   *os.File
-	id     [2]uint64 // of the file that it was read from, or its own
+	id     [2]uint64 // device and inode of the file that it was read from, or its own
 	sealed bool
-	brief  bool // it was never anywhere else, and stays as long as the link to it
+	brief  bool // it exists only in memory, and lives as long as its link
 	used   time.Time
 }
 
-// coolAfter is how long a memory stays that nobody opens.
+// coolAfter is how long an unused memory stays cached.
 const coolAfter = 10 * time.Minute
 
-// lookAfter is how often it is looked which of them nobody needs any more: a branch's
-// is needed for a moment.
+// lookAfter is the interval of the checks for unused memories. A branch needs its memory only
+// for a moment.
 const lookAfter = 5 * time.Second
 
 func newMemories() *memories { return &memories{all: map[string]*warm{}, host: linux.Memory} }
 
-// briefRest is what a memory that is taken for a moment leaves to the host, in bytes.
+// briefRest is the memory in bytes that a brief memory leaves to the host.
 const briefRest = 256 << 20
 
-// brief has the memory of a machine that is taken for a moment lie where copies map it,
-// and nowhere else: path becomes a link to it. Where the host hasn't twice what the
-// machine has, it does nothing, reports false, and path will be a file.
+// brief prepares a memory that exists only in memory: path becomes a link to it. If the host
+// does not have twice the machine's memory, it reports false, and path will be a file.
 func (m *memories) brief(path string, has int64) (bool, error) {
 	available, _, err := m.host()
 	if err != nil || available < 2*has+briefRest {
@@ -60,18 +58,17 @@ func (m *memories) brief(path string, has int64) (bool, error) {
 	return true, m.link(path, f, false)
 }
 
-// lend has path be a link to a memory that nobody can change or cut any more, or fails. It
-// takes the file.
+// lend makes path a link to a memory, which it seals. It takes ownership of f.
 func (m *memories) lend(path string, f *os.File) error {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || seals&allSeals != allSeals {
 		f.Close()
-		return cell.Errorf(cell.Internal, "microvm.Capture", "", "cannot copy a machine whose memory's file can be changed (%v)", err)
+		return cell.Errorf(cell.Internal, "microvm.Capture", "", "cannot copy the machine: the file of its memory can be changed (%v)", err)
 	}
 	return m.link(path, f, true)
 }
 
-// link makes path a link to a file in memory, which stays as long as that.
+// link makes path a link to a file in memory, which lives as long as the link.
 func (m *memories) link(path string, f *os.File, sealed bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +85,7 @@ func (m *memories) link(path string, f *os.File, sealed bool) error {
 	return nil
 }
 
-// add adds one. The caller holds m.mu.
+// add adds a memory. The caller holds m.mu.
 func (m *memories) add(path string, w *warm) {
 	if len(m.all) == 0 {
 		time.AfterFunc(lookAfter, m.look)
@@ -96,7 +93,7 @@ func (m *memories) add(path string, w *warm) {
 	m.all[path] = w
 }
 
-// open returns the memory that a file has.
+// open returns the memory of an image file.
 func (m *memories) open(path string) (*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +128,7 @@ func (m *memories) open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "memory"), nil
 }
 
-// look cools, for as long as there are any.
+// look drops unused memories periodically, until none is left.
 func (m *memories) look() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +137,7 @@ func (m *memories) look() {
 	}
 }
 
-// cool lets go of what nobody needs. Machines that have it mapped keep it.
+// cool drops unused memories. Machines that have mapped one keep it.
 func (m *memories) cool(now time.Time) {
 	for path, w := range m.all {
 		_, err := os.Lstat(path)
@@ -177,7 +174,7 @@ func load(path string) (_ *os.File, err error) {
 	return to, copySparse(from, to)
 }
 
-// sealable makes a file in memory.
+// sealable creates a file in memory.
 func sealable() (*os.File, error) {
 	fd, err := unix.MemfdCreate("pando-memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -188,13 +185,13 @@ func sealable() (*os.File, error) {
 
 const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
-// seal has nobody change a file in memory any more.
+// seal makes a file in memory immutable.
 func seal(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, allSeals)
 	return os.NewSyscallError("seal", err)
 }
 
-// copySparse copies what a file has that is no hole, to the same places.
+// copySparse copies the data of a file, without its holes, to the same offsets.
 func copySparse(from, to *os.File) error {
 	buf := make([]byte, 1<<20)
 	for at := int64(0); ; {

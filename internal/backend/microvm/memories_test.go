@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// D34: the memory that copies map is that of the image, and nobody who opens it once
-// more can change it. It goes with the image, and when nobody wanted it for long.
+// D34: the memory that copies map is that of the image, and reopening it gives
+// no write access. It goes with the image, and when it was unused for long.
 func TestD34MemoryIsSealed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "memory")
 	if err := os.WriteFile(path, []byte("page"), 0o600); err != nil {
@@ -46,7 +46,7 @@ func TestD34MemoryIsSealed(t *testing.T) {
 	}
 	m.cool(time.Now().Add(coolAfter + time.Second))
 	if len(m.all) != 0 {
-		t.Error("it stays, and nobody wants it")
+		t.Error("it stays although it is unused")
 	}
 	if f, err := m.open(path); err != nil {
 		t.Error(err)
@@ -77,7 +77,7 @@ func TestBriefMemory(t *testing.T) {
 	if done, err := m.brief(path, 100<<20); !done || err != nil {
 		t.Fatal(done, err)
 	}
-	to, err := os.OpenFile(path, os.O_RDWR, 0) // as who takes it does
+	to, err := os.OpenFile(path, os.O_RDWR, 0) // as a capture does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +118,8 @@ func TestBriefMemory(t *testing.T) {
 	}
 }
 
-// What a copy began with is lent to its own copies only where nobody can change it, or cut
-// it: who lends it may lie.
+// What a copy began with is lent to its own copies only if it cannot be changed or cut
+// any more: the lender may lie.
 func TestD34LentMemoryIsSealed(t *testing.T) {
 	m := newMemories()
 	dir := t.TempDir()

@@ -1,13 +1,13 @@
-// Package microvm is the backend of virtual machines: each cell has a Linux of its
-// own. It needs QEMU and a kernel from the host's packages, and no root; where the
-// processor's virtualisation can't be had (package kvm), the machine is emulated.
+// Package microvm is the backend of virtual machines: each cell has its own Linux kernel. It
+// needs QEMU and a kernel from the host's packages, and no root. Without hardware
+// virtualisation (package kvm) the machine is emulated.
 //
-// A microVM cell is a namespace cell with a machine in it (packages namespace and
-// staged), so namespaces, mounts, cgroups, disk limit and link are package namespace's.
-// On its stage run two programs:
+// A microVM cell is a namespace cell with a machine in it (packages namespace and staged), so
+// namespaces, mounts, cgroups, disk limit and link are package namespace's. Two programs run on
+// its stage:
 //
-//	QEMU         the machine: a kernel of the host's, an initramfs of ours whose first
-//	             process is pando-guest (packages vmm, guest, guest/machine)
+//	QEMU         the machine: a kernel of the host, and an initramfs with pando-guest
+//	             as its first process (packages vmm, guest, guest/machine)
 //	pando-guest  as gofer: it serves the cell's files to that kernel (package gofer)
 //
 //	daemon: Create ── namespace.Create ──▶ keeper: staged.Driver.Create ── machine.Boot: gofer, QEMU
@@ -35,24 +35,23 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/qemu"
 )
 
-// Name is the backend's word.
+// Name is the name of the backend.
 const Name = "microvm"
 
-// Config says where a Backend works.
+// Config configures a Backend.
 type Config struct {
 	namespace.Config
 	Guest  string             // path of pando-guest
-	Path   string             // where programs are looked for, as in PATH; the usual places besides
-	Cache  string             // a folder for what is made of the host's packages
-	Kernel string             // what machines boot for which no kernel is asked, as cell.Spec has it; "" for the best of the host's packages
+	Path   string             // search path of programs, as in PATH, before the usual directories
+	Cache  string             // directory for files made from the host's packages
+	Kernel string             // default kernel, as in cell.Spec; "" for the best of the host's packages
 	KVM    func() kvm.Verdict // whether machines run in hardware; nil: this host is asked
-	// Unrecorded has machines' memory taken while they stand still, as on kernels that
-	// can't record what is written meanwhile.
+	// Unrecorded copies machines' memory during the pause, as on kernels that cannot record
+	// writes.
 	Unrecorded bool
 }
 
-// kvmLimit is how long the machine that KVM is tried with may run. It needs some
-// milliseconds.
+// kvmLimit is the time limit for the machine that tests KVM. It needs some milliseconds.
 const kvmLimit = 2 * time.Second
 
 // Backend runs cells in virtual machines.
@@ -62,9 +61,9 @@ type Backend struct {
 	driver   vmm.Driver
 	memories *memories
 
-	mu     sync.Mutex      // guards what follows
-	stamp  string          // what of the host runner and kits were made from
-	runner *runner         // nil until it is there
+	mu     sync.Mutex      // guards the fields below
+	stamp  string          // parts that runner and kits were made from
+	runner *runner         // nil until it is made
 	kits   map[string]*kit // by the kernel that was asked for
 }
 
@@ -82,10 +81,10 @@ func New(cfg Config) *Backend {
 	return b
 }
 
-// machineProgram is what runs machines.
+// machineProgram is the program that runs machines.
 const machineProgram = "qemu-system-x86_64"
 
-// find looks for a program; its name, where it is nowhere.
+// find returns the path of a program, or its name if it is not found.
 func find(name, path string) string {
 	for _, dir := range append(filepath.SplitList(path), "/usr/local/bin", "/usr/bin") {
 		p := filepath.Join(dir, name)
@@ -97,18 +96,18 @@ func find(name, path string) string {
 }
 
 const (
-	// defaultMemory is how much a cell's commands have, in bytes, unless it is said.
+	// defaultMemory is the default memory of a cell's commands, in bytes.
 	defaultMemory = 1 << 30
-	// kernelMemory is what the machine has beside: for its kernel and the guest.
+	// kernelMemory is the machine's additional memory for its kernel and the guest, in bytes.
 	kernelMemory = 128 << 20
-	// ownMemory is what the program that runs the machine needs, and the gofer. A copy
-	// needs memory twice where it writes first: the kernel fills a hole of the file that
-	// is mapped before it copies the page.
+	// ownMemory is the memory for the program that runs the machine, and for the gofer, in
+	// bytes. A copy needs memory twice for its first write to a page: the kernel fills the hole
+	// in the mapped file before it copies the page.
 	ownMemory = 256 << 20
 )
 
-// machineThreads is how many threads a machine and its gofer have at most on the
-// host. How many processes the cell has is its own kernel's business.
+// machineThreads is the maximum number of threads of a machine and its gofer on the host. The
+// cell's own kernel limits the cell's processes.
 const machineThreads = 512
 
 // Probe implements backend.Backend.
@@ -130,7 +129,7 @@ func (b *Backend) Probe(ctx context.Context) (backend.Caps, error) {
 	return caps, nil
 }
 
-// whole is why no interpreter alone is forked here.
+// whole is the reason why interpreters are not forked.
 const whole = "a whole machine is copied, by its memory"
 
 // Create implements backend.Backend.
@@ -150,18 +149,19 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a microVM cell: %w", err)
 	}
-	return b.dress(i), nil
+	return b.attachHooks(i), nil
 }
 
-// Where a cell's mount namespace has QEMU's files until they are on the stage.
+// programDir is the directory in the cell's mount namespace with QEMU's files, before they move
+// to the stage.
 const programDir = "/run/pando-machine"
 
-// The files that a cell's driver gets.
+// The files for a cell's driver.
 const (
 	fileKernel = iota
 	fileInitramfs
 	fileGofer
-	fileDevice // /dev/kvm; where machines are emulated, /dev/null
+	fileDevice // /dev/kvm; for emulation /dev/null
 	filesGiven
 )
 
@@ -171,27 +171,26 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 	if err != nil {
 		return nil, err
 	}
-	return b.dress(i), nil
+	return b.attachHooks(i), nil
 }
 
-// dress adds what this backend can do beside package namespace.
-func (b *Backend) dress(i backend.Instance) backend.Instance {
+// attachHooks adds what this backend can do beside package namespace.
+func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 	k := i.(*kept.Instance)
 	k.Memory = b.images()
 	return k
 }
 
-// Driver is the keeper's side.
+// Driver is the keeper's side of the backend.
 type Driver struct{ *staged.Driver }
 
-// Listen implements keeper.Listener: a machine's Linux does not see what listens on the
-// host's.
+// Listen implements keeper.Listener. A machine's Linux does not see listeners on the host.
 func (d *Driver) Listen(id cell.ID, path string) (net.Listener, error) {
 	return d.ListenInside(id, path)
 }
 
-// bootPatience is how long a machine may take to boot. An emulated one that is to
-// take two seconds may never come to an end.
+// bootPatience is the time limit for a machine to boot. An emulated one that should take two
+// seconds may hang.
 const bootPatience = 20 * time.Second
 
 // NewDriver prepares what all cells of a keeper share.
@@ -203,10 +202,10 @@ func NewDriver() (keeper.Driver, error) {
 	return &Driver{d}, nil
 }
 
-// triedGrace is how long a guest may take to say who was looked for in vain.
+// triedGrace is the time limit for a guest to report packets without a route.
 const triedGrace = 2 * time.Second
 
-// Tried implements keeper.Seeker: what the machine's kernel counts.
+// Tried implements keeper.Seeker. The machine's kernel counts.
 func (d *Driver) Tried(id cell.ID) int64 {
 	g := d.Guest(id)
 	if g == nil {
@@ -214,6 +213,6 @@ func (d *Driver) Tried(id cell.ID) int64 {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), triedGrace)
 	defer cancel()
-	n, _ := g.Tried(ctx) // or it was lost meanwhile, and nobody knows
+	n, _ := g.Tried(ctx) // on an error the count is unknown
 	return n
 }

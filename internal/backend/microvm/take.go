@@ -12,19 +12,19 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
-// takeGrace is how long it may take to copy a machine's memory while it runs, and
-// while it stands still.
+// takeGrace is the time limit for copying a machine's memory, both while it runs and during the
+// pause.
 const takeGrace = 5 * time.Minute
 
-// taking is memory that is being captured.
+// taking is a capture of memory in progress.
 type taking struct {
 	*ram.Taking
 	base, to *os.File
-	id       os.FileInfo // of the file that it goes to
-	own      bool        // it is what the machine has of its own, over the base
+	id       os.FileInfo // of the destination
+	own      bool        // it is the difference to the base
 }
 
-// close ends it: nothing of it is left in the machine's process.
+// close ends the capture and removes all of it from the machine's process.
 func (t *taking) close() {
 	t.Close()
 	t.files()
@@ -37,13 +37,13 @@ func (t *taking) files() {
 	}
 }
 
-// mostOwn is how much of its own a machine may have that copies are given, each its own,
-// in bytes: it takes a tenth of a second. What is more is better mapped by all.
+// mostOwn is the maximum difference to the base, in bytes, that is copied for each copy. It
+// takes a tenth of a second. More is better mapped by all copies.
 const mostOwn = 64 << 20
 
-// Prepare implements staged.Kernel: all memory is copied while the machine runs, and
-// what it writes meanwhile is recorded. With own it is only what the machine has written
-// since it began, if it began as a copy and that is little.
+// Prepare implements staged.Kernel. It copies all memory while the machine runs, and records
+// later writes. With own it copies only the difference to the base, if the machine began as a
+// copy and that is small.
 func (m *machine) Prepare(files []*os.File, own bool) (*os.File, error) {
 	m.let()
 	t, err := m.begin(files[imageMemory], own)
@@ -53,14 +53,14 @@ func (m *machine) Prepare(files []*os.File, own bool) (*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taking = t
-	time.AfterFunc(takeGrace, func() { m.letOne(t) }) // who wanted it has ended before it captured
+	time.AfterFunc(takeGrace, func() { m.letOne(t) }) // the caller died before the capture
 	if !t.own {
 		return nil, nil
 	}
 	return duplicate(t.base)
 }
 
-// begin begins to take the machine's memory into a file.
+// begin starts to copy the machine's memory into a file.
 func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
 	fault.Step("take the memory of a machine")
 	t := &taking{}
@@ -72,7 +72,7 @@ func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
 	if t.id, err = to.Stat(); err != nil {
 		return nil, err
 	}
-	if t.to, err = duplicate(to); err != nil { // the caller closes the other
+	if t.to, err = duplicate(to); err != nil { // the caller closes the other one
 		return nil, err
 	}
 	m.mu.Lock()
@@ -90,7 +90,7 @@ func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
 	defer cancel()
-	if st, err := t.base.Stat(); own && err == nil && st.Mode().IsRegular() { // else it was booted, and all it has is its own
+	if st, err := t.base.Stat(); own && err == nil && st.Mode().IsRegular() { // otherwise it was booted, and all memory is its own
 		has, err := ram.Own(pid, t.base, m.like.Memory)
 		if err != nil {
 			return nil, err
@@ -101,8 +101,8 @@ func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
 	return t, err
 }
 
-// take completes the memory of a machine that stands still: what was prepared, if it
-// was. It says how it was taken, and whether it is only what the machine has of its own.
+// take completes the copy of a stopped machine's memory, with what was prepared, if anything.
+// It returns how the memory was copied, and whether it is only the difference to the base.
 func (m *machine) take(to *os.File) (how string, own bool, err error) {
 	st, err := to.Stat()
 	if err != nil {
@@ -127,7 +127,7 @@ func (m *machine) take(to *os.File) (how string, own bool, err error) {
 	return t.how(s), t.own, err
 }
 
-// how says in words how memory was taken.
+// how describes how the memory was copied.
 func (t *taking) how(s ram.Stats) string {
 	base := ""
 	switch {
@@ -142,10 +142,10 @@ func (t *taking) how(s ram.Stats) string {
 	return fmt.Sprintf("recorded: %s%s of its own were copied while it ran, %s in the pause", base, policy.FormatSize(s.Before), policy.FormatSize(s.Paused))
 }
 
-// let ends what Prepare began.
+// let ends what Prepare started.
 func (m *machine) let() { m.letOne(nil) }
 
-// letOne ends a taking, if it is still the machine's; nil is whichever is.
+// letOne ends a capture if it is still the current one; nil ends any.
 func (m *machine) letOne(which *taking) {
 	m.closing.Lock()
 	defer m.closing.Unlock()
