@@ -20,29 +20,28 @@ import (
 )
 
 const (
-	// killGrace is how long a command has between SIGTERM and SIGKILL.
+	// killGrace is the time between SIGTERM and SIGKILL.
 	killGrace = 5 * time.Second
-	// drainGrace is how long output is waited for after the end of a command, while
-	// tasks go on that it has left behind.
+	// drainGrace is the time limit for output after the end of a command, while its background
+	// tasks continue.
 	drainGrace = 100 * time.Millisecond
 )
 
-// command implements backend.Process: what a daemon has started, as package keeper
-// does it.
+// command implements backend.Process, for a command of a daemon, like package keeper.
 type command struct {
 	r       *room
 	name    string
 	start   cell.Start
 	leader  *task
 	streams keeper.Streams
-	events  keeper.Events // nil: nobody is told
+	events  keeper.Events // nil: no events
 	input   *input
 	before  cell.Stats
 	done    chan struct{} // closed when status is final
 
-	// Host.mu guards what follows.
+	// Host.mu guards the fields below.
 	gone   bool   // it has ended
-	cause  string // why it was ended, if it was
+	cause  string // why it was killed, or ""
 	status cell.Status
 }
 
@@ -117,8 +116,7 @@ func (r *room) start(name string, s cell.Start, logs [3]*os.File, open bool) (*c
 	return c, nil
 }
 
-// program finds the program of a process among those that there are. A file of the
-// cell is none.
+// program looks up the program of a process. Files of the cell are no programs.
 func (r *room) program(p cell.Process) (program, error) {
 	const op = "mem.Start"
 	if p.TTY {
@@ -142,7 +140,7 @@ func (r *room) program(p cell.Process) (program, error) {
 	return nil, cell.Errorf(cell.NoSuchBinary, op, "", "cannot find %s: looked for %s", p.Args[0], strings.Join(p.Path, ", "))
 }
 
-// env is an environment with the place where the cell's home lies.
+// env returns an environment with the path of the cell's home.
 func (r *room) env(list []string) (env []string) {
 	for _, kv := range list {
 		if h, ok := strings.CutPrefix(kv, "HOME="); ok {
@@ -154,8 +152,8 @@ func (r *room) env(list []string) (env []string) {
 	return env
 }
 
-// follow waits for the command, writes down how it ended and, where asked, ends the
-// rest of the cell.
+// follow waits for the command, records its exit status and, if asked, kills the rest of the
+// cell.
 func (c *command) follow() {
 	r, h := c.r, c.r.host
 	if c.start.Timeout > 0 {
@@ -183,7 +181,7 @@ func (c *command) follow() {
 	switch {
 	case c.start.EndsCell:
 		left = r.killAll(nil)
-	case ended: // whoever ended it wants nothing of it to go on
+	case ended: // a killed command leaves nothing behind
 		left = r.killAll(c)
 	}
 	c.drain()
@@ -209,7 +207,7 @@ func (c *command) follow() {
 	close(c.done)
 }
 
-// drain waits until nothing of the command can write any more, or for a grace.
+// drain waits until no task of the command can write any more, at most drainGrace.
 func (c *command) drain() {
 	grace := time.NewTimer(drainGrace)
 	defer grace.Stop()
@@ -222,8 +220,8 @@ func (c *command) drain() {
 	}
 }
 
-// end stops the command for a cause: SIGTERM, and SIGKILL after a grace. It does
-// not wait. One that has ended by itself did so for no cause of ours.
+// end stops the command for a cause: SIGTERM, and SIGKILL after a grace period. It does not
+// wait. A command that exits by itself has no cause.
 func (c *command) end(cause string) {
 	h := c.r.host
 	h.mu.Lock()
@@ -248,7 +246,7 @@ func (c *command) end(cause string) {
 	})
 }
 
-// signal reaches the command and what it has begun.
+// signal signals the command and its tasks.
 func (c *command) signal(name string) {
 	for _, t := range c.r.living(c) {
 		t.signal(name)
@@ -269,7 +267,7 @@ func (c *command) snapshot() cell.Status {
 	return st
 }
 
-// PID implements backend.Process: a task has no number on the host.
+// PID implements backend.Process. A task has no PID on the host.
 func (c *command) PID() int { return 0 }
 
 // InnerPID implements backend.Numbered.
@@ -290,7 +288,7 @@ func (c *command) Attach(ctx context.Context, a backend.Attach) (net.Conn, error
 	return theirs, nil
 }
 
-// feed does what a frame of the client says.
+// feed handles a frame from the client.
 func (c *command) feed(f api.Frame) {
 	switch f.Type {
 	case api.FrameStdin:
@@ -347,7 +345,7 @@ func (c *command) Forget(ctx context.Context) error {
 	return nil
 }
 
-// duplicate returns a file of its own for the same open file.
+// duplicate returns another os.File for the same open file.
 func duplicate(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -356,12 +354,12 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// input is what a command reads: what clients have sent, until it is closed.
+// input is a command's input: data from clients, until it is closed.
 type input struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	rest  bytes.Buffer
 	over  bool
-	moved chan struct{} // closed when something above changes
+	moved chan struct{} // closed when a field above changes
 }
 
 func newInput() *input { return &input{moved: make(chan struct{})} }
@@ -383,13 +381,13 @@ func (i *input) close() {
 	i.changed()
 }
 
-// changed wakes those who read. The caller holds i.mu.
+// changed wakes the readers. The caller holds i.mu.
 func (i *input) changed() {
 	close(i.moved)
 	i.moved = make(chan struct{})
 }
 
-// read reads what there is, or waits for it as long as ctx lives.
+// read returns available data, or waits for it until ctx ends.
 func (i *input) read(ctx context.Context, b []byte) (int, error) {
 	for {
 		i.mu.Lock()

@@ -36,7 +36,7 @@ func (i *instance) Start(ctx context.Context, name string, s cell.Start, logs [3
 	return c, nil
 }
 
-// Do forgets the command when it has ended, also when ctx ends before.
+// Do removes the command's record after its end, even if ctx ends before.
 func (i *instance) Do(ctx context.Context, name string, s cell.Start) (backend.Done, error) {
 	c, err := i.r.start(name, s, [3]*os.File{}, false)
 	if err != nil {
@@ -116,7 +116,7 @@ func (i *instance) Stats(ctx context.Context) (cell.Stats, error) {
 	return i.r.stats(), i.r.check("mem.Stats")
 }
 
-// stats is what is counted. The caller holds Host.mu.
+// stats returns the measurements. The caller holds Host.mu.
 func (r *room) stats() cell.Stats {
 	n := len(r.tasks)
 	return cell.Stats{Processes: n, Memory: int64(n) * taskMemory, Measured: []string{"processes", "memory"}}
@@ -138,7 +138,7 @@ func (i *instance) Answer(ctx context.Context, a cell.Answered) error {
 	return i.ungoverned("mem.Answer")
 }
 
-// Remove returns when the cell's commands have ended and are written down.
+// Remove returns when the cell's commands have ended and their status is recorded.
 func (i *instance) Remove(ctx context.Context, cause string) error {
 	r, h := i.r, i.r.host
 	h.mu.Lock()

@@ -24,29 +24,29 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Name is the backend's word.
+// Name is the name of the backend.
 const Name = "mem"
 
 const noIsolation = "no isolation: a fake for tests"
 
-// Host is where the cells of every Backend that it opens live.
+// Host holds the cells of all Backends that it opens.
 type Host struct {
 	Events keeper.NewEvents // of runs; nil for none
 
-	mu    sync.Mutex // guards what follows, and what its rooms hold
+	mu    sync.Mutex // guards the fields below, and the state of the rooms
 	rooms map[cell.ID]*room
 	tasks map[int]*task // of all rooms
-	last  int           // the number of the last task
+	last  int           // PID of the last task
 	work  sync.WaitGroup
 }
 
 // Open returns a daemon's view of the host.
 func (h *Host) Open() *Backend { return &Backend{h} }
 
-// Wait returns when every command has ended, and all that they left behind.
+// Wait returns when all commands and their tasks have ended.
 func (h *Host) Wait() { h.work.Wait() }
 
-// Cells are those that live.
+// Cells lists the living cells.
 func (h *Host) Cells() []cell.ID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,5 +127,5 @@ func (b *Backend) Living(ctx context.Context) (list []cell.Held, err error) {
 	return list, nil
 }
 
-// Leftovers implements backend.Backend: a cell that is removed takes all with it.
+// Leftovers implements backend.Backend. Removing a cell removes everything.
 func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) { return nil, nil }

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// proc is what a program has: a task and its streams.
+// proc is the environment of a program: a task and its streams.
 type proc struct {
 	task           *task
-	ctx            context.Context // ends when the task is ended
-	shell          *task           // that started it; nil: none
+	ctx            context.Context // ends with the task
+	shell          *task           // its parent shell; nil: none
 	args, env      []string
 	dir            string
 	stdin          io.Reader
@@ -31,7 +31,7 @@ type proc struct {
 // program is the main function of a program.
 type program func(p *proc) (code int)
 
-// programs are all that there are, by name.
+// programs returns all programs by name.
 func programs() map[string]program {
 	return map[string]program{
 		"sh": shell, "true": exits(0), "false": exits(1), "sleep": sleep, "env": env, "setsid": setsid, "kill": kill, "wait": wait,
@@ -40,13 +40,13 @@ func programs() map[string]program {
 	}
 }
 
-// fails says why a program can't go on.
+// fails prints an error and returns the exit code.
 func (p *proc) fails(code int, format string, args ...any) int {
 	fmt.Fprintf(p.stderr, "%s: %s\n", p.args[0], fmt.Sprintf(format, args...))
 	return code
 }
 
-// failed is the code for an error.
+// failed returns the exit code for an error.
 func (p *proc) failed(err error) int {
 	switch {
 	case err == nil:
@@ -57,7 +57,7 @@ func (p *proc) failed(err error) int {
 	return p.fails(1, "%v", err)
 }
 
-// path is where a file is that an argument names.
+// path resolves a file name in an argument.
 func (p *proc) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -65,7 +65,7 @@ func (p *proc) path(name string) string {
 	return filepath.Join(p.dir, name)
 }
 
-// act changes something, when the cell is not frozen.
+// act makes a change while the cell is not frozen.
 func (p *proc) act(f func() error) (err error) {
 	if stopped := p.task.room.act(p.ctx, func() { err = f() }); stopped != nil {
 		return stopped
@@ -73,7 +73,7 @@ func (p *proc) act(f func() error) (err error) {
 	return err
 }
 
-// flags takes the options that begin the arguments, all of one letter.
+// flags parses single-letter options at the start of the arguments.
 func (p *proc) flags() (flags string, rest []string) {
 	rest = p.args[1:]
 	for len(rest) > 0 && len(rest[0]) > 1 && rest[0][0] == '-' {
@@ -82,7 +82,7 @@ func (p *proc) flags() (flags string, rest []string) {
 	return flags, rest
 }
 
-// open opens a file to read, or what the tasks show in /proc.
+// open opens a file for reading, or a task's file in /proc.
 func (p *proc) open(name string) (io.ReadCloser, error) {
 	if rest, ok := strings.CutPrefix(name, "/proc/"); ok {
 		number, what, _ := strings.Cut(rest, "/")
@@ -95,7 +95,7 @@ func (p *proc) open(name string) (io.ReadCloser, error) {
 	return os.Open(p.path(name))
 }
 
-// Read reads the program's input, as long as its task lives.
+// Read reads the program's input until its task ends.
 func (p *proc) Read(b []byte) (int, error) {
 	if in, ok := p.stdin.(*input); ok {
 		return in.read(p.ctx, b)
@@ -106,7 +106,7 @@ func (p *proc) Read(b []byte) (int, error) {
 	return p.stdin.Read(b)
 }
 
-// inputs calls f with each file that is named, or with the program's input.
+// inputs calls f with each named file, or with the program's input.
 func (p *proc) inputs(names []string, f func(r io.Reader) error) (code int) {
 	if len(names) == 0 {
 		return p.failed(f(p))
@@ -156,7 +156,7 @@ func echo(p *proc) int {
 	return 0
 }
 
-// setsid runs a program. A task has no session that it could leave.
+// setsid runs a program. Tasks have no sessions.
 func setsid(p *proc) int {
 	if len(p.args) < 2 {
 		return p.fails(1, "which program?")
@@ -173,8 +173,8 @@ func setsid(p *proc) int {
 	return main(&q)
 }
 
-// kill knows the shell that it was started from by the number of this process,
-// which is what the interpreter takes $$ for.
+// kill replaces the PID of this process by that of the parent shell, because the interpreter
+// takes it for $$.
 func kill(p *proc) int {
 	sig, rest := "SIGTERM", p.args[1:]
 	if len(rest) > 1 && rest[0] == "-s" {
@@ -210,8 +210,7 @@ func kill(p *proc) int {
 	return 0
 }
 
-// wait waits for what its shell has begun in the background, or for a signal that
-// the shell handles.
+// wait waits for the shell's background tasks, or for a signal that the shell handles.
 func wait(p *proc) int {
 	if len(p.args) > 1 {
 		return p.fails(2, "a fake waits for all")
@@ -309,7 +308,7 @@ func tr(p *proc) int {
 	})
 }
 
-// pack is gzip, of its input.
+// pack is gzip for its standard input.
 func pack(p *proc) int {
 	return p.inputs(nil, func(r io.Reader) error {
 		z := gzip.NewWriter(p.stdout)
@@ -318,7 +317,7 @@ func pack(p *proc) int {
 	})
 }
 
-// each does something to each file that is named.
+// each calls f for each named file.
 func (p *proc) each(names []string, f func(name string) error) (code int) {
 	for _, name := range names {
 		code = max(code, p.failed(p.act(func() error { return f(p.path(name)) })))
@@ -353,7 +352,7 @@ func mkdir(p *proc) int {
 	})
 }
 
-// into is where a file goes that is moved or copied to a name.
+// into returns the destination of a move or copy.
 func into(from, to string) string {
 	if st, err := os.Stat(to); err == nil && st.IsDir() {
 		return filepath.Join(to, filepath.Base(from))
@@ -361,7 +360,7 @@ func into(from, to string) string {
 	return to
 }
 
-// pair is the two files of a program that takes two.
+// pair calls f with the two files of a program.
 func (p *proc) pair(f func(from, to string) error) int {
 	if len(p.args) != 3 {
 		return p.fails(1, "a fake's %s takes two files", p.args[0])

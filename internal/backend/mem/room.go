@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// room is a cell. Host.mu guards all that changes.
+// room is a cell. Host.mu guards all mutable state.
 type room struct {
 	host  *Host
 	id    cell.ID
@@ -21,13 +21,13 @@ type room struct {
 	gone     bool
 	tasks    map[int]*task
 	commands map[string]*command // by name; nil: it is being started
-	frozen   chan struct{}       // closed by Thaw; nil: it is not frozen
-	acting   int                 // tasks that change something now
-	still    chan struct{}       // closed when none does, if somebody waits for it
+	frozen   chan struct{}       // closed by Thaw; nil: not frozen
+	acting   int                 // number of changes in progress
+	still    chan struct{}       // closed when acting is 0, if freeze waits for it
 	written  int64               // bytes since the files were counted
 }
 
-// check fails when the cell is removed. The caller holds Host.mu.
+// check fails if the cell was removed. The caller holds Host.mu.
 func (r *room) check(op string) error {
 	if r.gone {
 		return cell.Errorf(cell.NotFound, op, "", "no cell %s", r.id)
@@ -35,8 +35,8 @@ func (r *room) check(op string) error {
 	return nil
 }
 
-// real maps a path of the cell to where it lies: what the cell owns is below its
-// own folders, everything else is where it is.
+// real maps a path of the cell to its path on the host. owned reports whether it is in one of
+// the cell's own directories.
 func (r *room) real(p string) (path string, owned bool) {
 	for i := len(r.spec.Mounts) - 1; i >= 0; i-- {
 		m := r.spec.Mounts[i]
@@ -47,7 +47,7 @@ func (r *room) real(p string) (path string, owned bool) {
 	return p, false
 }
 
-// act does something that a frozen cell doesn't do, for a task that is not ended.
+// act runs f while the cell is not frozen, unless the task has ended.
 func (r *room) act(ctx context.Context, f func()) error {
 	r.host.mu.Lock()
 	for r.frozen != nil && ctx.Err() == nil {
@@ -77,7 +77,7 @@ func (r *room) act(ctx context.Context, f func()) error {
 	return nil
 }
 
-// freeze returns when nothing changes any more.
+// freeze returns when no task changes anything any more.
 func (r *room) freeze() error {
 	r.host.mu.Lock()
 	defer r.host.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *room) thaw() error {
 	return r.check("mem.Thaw")
 }
 
-// living are the tasks of a cell, or those of one command.
+// living lists the tasks of a cell, or of one command.
 func (r *room) living(of *command) (list []*task) {
 	r.host.mu.Lock()
 	defer r.host.mu.Unlock()
@@ -121,8 +121,7 @@ func (r *room) living(of *command) (list []*task) {
 	return list
 }
 
-// killAll ends the tasks of a cell, or those of one command, and returns how many
-// there were.
+// killAll kills the tasks of a cell, or of one command, and returns their number.
 func (r *room) killAll(of *command) (n int) {
 	for {
 		list := r.living(of)
@@ -139,7 +138,7 @@ func (r *room) killAll(of *command) (n int) {
 	}
 }
 
-// blame makes cause that of every command which ends from now on.
+// blame sets the cause of all commands that end from now on.
 func (r *room) blame(cause string) {
 	r.host.mu.Lock()
 	defer r.host.mu.Unlock()
@@ -150,8 +149,8 @@ func (r *room) blame(cause string) {
 	}
 }
 
-// wrote counts what was written. What is less than a part of the limit is not
-// looked at before its command ends.
+// wrote counts written bytes. Amounts below a fraction of the limit are checked only at the end
+// of the command.
 func (r *room) wrote(n int64) {
 	r.host.mu.Lock()
 	r.written += n
@@ -162,7 +161,7 @@ func (r *room) wrote(n int64) {
 	}
 }
 
-// look counts the cell's files, and ends its commands when they are too many.
+// look counts the cell's files, and kills its commands above the limit.
 func (r *room) look() {
 	if r.spec.Limits.Disk <= 0 || r.spec.Sized {
 		return
@@ -194,6 +193,6 @@ func (r *room) look() {
 	r.host.mu.Unlock()
 	r.blame(api.CauseDiskLimit)
 	for _, t := range r.living(nil) {
-		t.signal("SIGKILL") // one of them has come here: it can't be waited for
+		t.signal("SIGKILL") // the caller may be one of them, so it is not waited for
 	}
 }

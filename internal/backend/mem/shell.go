@@ -18,8 +18,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// spawn is the program that a statement in the background becomes: a task of its
-// own is there before the statement after it, as with a fork.
+// spawn is the program of a background statement. Its task exists before the next statement
+// runs, as after a fork.
 const spawn = "/bin/-spawn"
 
 // shell is sh -c SCRIPT [NAME ARG...].
@@ -38,7 +38,7 @@ func shell(p *proc) int {
 	return p.interpret(file, append([]string{"--"}, params...)...)
 }
 
-// parse reads a script, and makes a call of spawn of each statement in the background.
+// parse parses a script, and replaces each background statement by a call of spawn.
 func parse(script string) (*syntax.File, error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(script), "sh")
 	if err != nil {
@@ -56,7 +56,7 @@ func parse(script string) (*syntax.File, error) {
 		}
 		kind := "shell"
 		if c, ok := st.Cmd.(*syntax.CallExpr); ok && len(c.Args) > 0 && !interp.IsBuiltin(c.Args[0].Lit()) {
-			kind = "program" // which is what the task becomes
+			kind = "program" // the task becomes it
 		}
 		st.Redirs, st.Negated = nil, false
 		st.Cmd = &syntax.CallExpr{Args: []*syntax.Word{literal(spawn), literal(kind), literal(text.String())}}
@@ -105,8 +105,8 @@ func codeOf(err error) int {
 	return 1
 }
 
-// call comes before each simple command: it waits while the cell is frozen, handles
-// signals, and does what the interpreter lacks.
+// call runs before each simple command. It waits while the cell is frozen, handles signals, and
+// implements what the interpreter lacks.
 func (p *proc) call(ctx context.Context, args []string) ([]string, error) {
 	if err := p.task.room.act(ctx, func() {}); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (p *proc) call(ctx context.Context, args []string) ([]string, error) {
 	return args, nil
 }
 
-// trap takes those signals that the interpreter does not know.
+// trap handles the signals that the interpreter does not know.
 func (p *proc) trap(args []string) []string {
 	rest := []string{"trap"}
 	for i, a := range args[1:] {
@@ -150,14 +150,14 @@ func (p *proc) trap(args []string) []string {
 	return rest
 }
 
-// becomes has the task take the place of the program that it starts next.
+// becomes makes the next program run in the shell's own task.
 func (t *task) becomes() {
 	t.room.host.mu.Lock()
 	defer t.room.host.mu.Unlock()
 	t.next = true
 }
 
-// exec runs a program in a task of its own, or in that of a shell that ends with it.
+// exec runs a program in a new task, or in that of a shell that ends with it.
 func (p *proc) exec(ctx context.Context, args []string) error {
 	hc, h := interp.HandlerCtx(ctx), p.task.room.host
 	if args[0] == spawn {
@@ -192,7 +192,7 @@ func (p *proc) exec(ctx context.Context, args []string) error {
 	return interp.ExitStatus(code)
 }
 
-// spawn begins a task for a statement that runs in the background.
+// spawn starts a task for a background statement.
 func (p *proc) spawn(hc interp.HandlerContext, args []string) {
 	h := p.task.room.host
 	file, err := parse(args[2])
@@ -209,7 +209,7 @@ func (p *proc) spawn(hc interp.HandlerContext, args []string) {
 	h.work.Go(func() { t.end(q.interpret(file)) })
 }
 
-// exported is what a program is given of a shell's variables.
+// exported returns the shell variables in a program's environment.
 func exported(env expand.Environ) (list []string) {
 	for name, v := range env.Each {
 		if v.Exported && v.IsSet() {
@@ -219,7 +219,7 @@ func exported(env expand.Environ) (list []string) {
 	return list
 }
 
-// variables is what a shell in the background has of the one that began it.
+// variables returns the variables that a background shell inherits.
 func variables(env expand.Environ) (list []string) {
 	for name, v := range env.Each {
 		if v.IsSet() && !v.ReadOnly {
@@ -229,7 +229,7 @@ func variables(env expand.Environ) (list []string) {
 	return list
 }
 
-// open opens what a script redirects to or from.
+// open opens the file of a redirection.
 func open(ctx context.Context, name string, flag int, perm fs.FileMode) (out io.ReadWriteCloser, err error) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(interp.HandlerCtx(ctx).Dir, name)
@@ -240,7 +240,7 @@ func open(ctx context.Context, name string, flag int, perm fs.FileMode) (out io.
 		return nil, stopped
 	}
 	if err != nil || flag&(os.O_WRONLY|os.O_RDWR) == 0 {
-		return f, err // the interpreter wants a file to read
+		return f, err // the interpreter requires a readable file
 	}
 	return &outFile{f, ctx, t}, nil
 }
@@ -264,7 +264,7 @@ func (o *outFile) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// readDir lists a folder for a pattern; the tasks are in /proc, each with a cmdline.
+// readDir lists a directory for a pattern. In /proc it lists the tasks.
 func readDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	list, err := os.ReadDir(name)
 	for n := range taskOf(ctx).room.host.numbered() {
@@ -278,7 +278,7 @@ func readDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	return list, err
 }
 
-// taskDir is a task's folder below /proc.
+// taskDir is a task's directory in /proc.
 type taskDir string
 
 func (d taskDir) Name() string               { return string(d) }

@@ -11,33 +11,32 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// firstTask is above every number that Linux gives to a process, so that a task
-// and a process are never mistaken for each other.
+// firstTask is greater than every PID of Linux, so that tasks and processes cannot be confused.
 const firstTask = 1 << 22
 
-// taskMemory is what a task is said to take, in bytes.
+// taskMemory is the reported memory of a task, in bytes.
 const taskMemory = 1 << 20
 
-// task is a process of a cell: a goroutine with a number, a name and signals.
+// task is a process of a cell: a goroutine with a PID, arguments and signals.
 type task struct {
 	room    *room
-	of      *command // that began it, directly or not
+	of      *command // the command that started it, perhaps indirectly
 	number  int
 	parent  int
 	began   time.Time
-	ctx     context.Context // ends when a signal ends the task
+	ctx     context.Context // ends with a signal that ends the task
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended
 	stopped chan struct{} // closed by the first signal that it handles
 
-	// Host.mu guards what follows.
+	// Host.mu guards the fields below.
 	args     []string
-	traps    map[string]string // what it does at a signal, by its name; "": nothing
-	pending  []string          // what it is to do next for signals
-	ended    string            // the signal that ended it
-	code     int               // its exit code
-	next     bool              // it becomes the program that it starts next
-	children []*task           // begun in the background
+	traps    map[string]string // actions by signal name; "" ignores the signal
+	pending  []string          // actions to run next
+	ended    string            // signal that ended it
+	code     int               // exit code
+	next     bool              // the next program runs in this task
+	children []*task           // its background tasks
 }
 
 // newTask makes a task of a command. The caller holds Host.mu.
@@ -50,7 +49,7 @@ func (r *room) newTask(of *command, parent *task, args []string) *task {
 	if parent != nil {
 		t.parent = parent.number
 		for sig, do := range parent.traps {
-			if do == "" { // what is ignored stays so
+			if do == "" { // ignored signals are inherited
 				t.traps[sig] = ""
 			}
 		}
@@ -61,10 +60,10 @@ func (r *room) newTask(of *command, parent *task, args []string) *task {
 
 type taskKey struct{}
 
-// taskOf is the task that a context belongs to.
+// taskOf returns the task of a context.
 func taskOf(ctx context.Context) *task { return ctx.Value(taskKey{}).(*task) }
 
-// end removes a task that has come to its end, or was ended by a signal.
+// end removes a task that has ended.
 func (t *task) end(code int) {
 	h := t.room.host
 	h.mu.Lock()
@@ -78,7 +77,7 @@ func (t *task) end(code int) {
 	close(t.done)
 }
 
-// exit is how it ended.
+// exit returns its exit status.
 func (t *task) exit() cell.Exit {
 	h := t.room.host
 	h.mu.Lock()
@@ -86,7 +85,7 @@ func (t *task) exit() cell.Exit {
 	return cell.Exit{Code: t.code, Signal: t.ended}
 }
 
-// signal does what the kernel does: nothing, what the task wants, or its end.
+// signal delivers a signal like the kernel: it is ignored, handled, or ends the task.
 func (t *task) signal(name string) {
 	h := t.room.host
 	h.mu.Lock()
@@ -110,7 +109,7 @@ func (t *task) signal(name string) {
 	}
 }
 
-// trap sets what the task does at a signal.
+// trap sets the action for a signal.
 func (t *task) trap(name, do string) {
 	h := t.room.host
 	h.mu.Lock()
@@ -122,7 +121,7 @@ func (t *task) trap(name, do string) {
 	}
 }
 
-// handles returns what the task is to do now for signals that have come.
+// handles returns the action for pending signals.
 func (t *task) handles() string {
 	h := t.room.host
 	h.mu.Lock()
@@ -134,7 +133,7 @@ func (t *task) handles() string {
 	return do
 }
 
-// info is its line in a list of processes. The caller holds Host.mu.
+// info describes the task. The caller holds Host.mu.
 func (t *task) info() cell.ProcessInfo {
 	state := "S"
 	if t.room.frozen != nil {
@@ -143,14 +142,14 @@ func (t *task) info() cell.ProcessInfo {
 	return cell.ProcessInfo{PID: t.number, PPID: t.parent, State: state, RSS: taskMemory, Started: t.began, Command: strings.Join(t.args, " ")}
 }
 
-// find returns a task of any cell by its number.
+// find returns a task of any cell by its PID.
 func (h *Host) find(number int) *task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.tasks[number]
 }
 
-// numbered are the tasks of all cells, with the arguments of each.
+// numbered returns the arguments of all tasks of all cells, by PID.
 func (h *Host) numbered() map[int][]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +160,7 @@ func (h *Host) numbered() map[int][]string {
 	return all
 }
 
-// signalName is a signal's full name; "" if it is none.
+// signalName returns a signal's full name, or "" for an unknown one.
 func signalName(s string) string {
 	if s = strings.ToUpper(s); !strings.HasPrefix(s, "SIG") {
 		s = "SIG" + s

@@ -22,9 +22,9 @@ import (
 type driver struct {
 	self int
 
-	mu       sync.Mutex // guards what follows, and orphans while they are reaped
+	mu       sync.Mutex // guards the fields below, and the reaping of orphans
 	cells    map[cell.ID]cell.Spec
-	commands map[int]bool // children that somebody waits for
+	commands map[int]bool // children that have a waiter
 }
 
 func becomeReaper() error {
@@ -63,8 +63,8 @@ func (d *driver) spec(id cell.ID) (cell.Spec, error) {
 	return s, nil
 }
 
-// real maps a path of the cell to where it lies on the host: what the cell
-// owns lies in pando's state, everything else is where it is.
+// real maps a path of the cell to its path on the host. The cell's own files are in pando's
+// state, everything else is in place.
 func (s specPaths) real(p string) string {
 	for i := len(s.Mounts) - 1; i >= 0; i-- {
 		m := s.Mounts[i]
@@ -97,7 +97,7 @@ func (d *driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	return err
 }
 
-// startWith starts a command with more files after its streams.
+// startWith starts a command with more files after its standard streams.
 func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more ...*os.File) (keeper.Started, error) {
 	spec, err := d.spec(id)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 		c := *cmd
 		c.Path = paths.real(candidate)
 		if _, serr := os.Stat(c.Path); serr != nil {
-			err = fs.ErrNotExist // for whoever asks, also where it may not be looked for
+			err = fs.ErrNotExist // reported as missing, even if it may not be searched
 			continue
 		}
 		if err = d.start(&c); err == nil {
@@ -155,8 +155,7 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 	return keeper.Started{}, err
 }
 
-// start starts a command and makes it known before anybody could take it for an
-// orphan.
+// start starts a command and registers it before it could be reaped as an orphan.
 func (d *driver) start(c *exec.Cmd) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,8 +166,7 @@ func (d *driver) start(c *exec.Cmd) error {
 	return nil
 }
 
-// descendants lists every living process below the keeper, and reaps orphans
-// that have ended.
+// descendants lists every living process below the keeper, and reaps orphans that have ended.
 func (d *driver) descendants() ([]cell.ProcessInfo, error) {
 	all, err := linux.Processes("/proc")
 	if err != nil {
@@ -196,7 +194,7 @@ func (d *driver) descendants() ([]cell.ProcessInfo, error) {
 	return out, nil
 }
 
-// reap takes the exit of a child that is no command: an orphan.
+// reap reaps a child that is no command: an orphan.
 func (d *driver) reap(pid int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,11 +204,11 @@ func (d *driver) reap(pid int) {
 	}
 }
 
-// rounds bounds how often signalAll looks for what was forked meanwhile.
+// rounds is the maximum number of rounds in which signalAll looks for new processes.
 const rounds = 100
 
-// signalAll signals every process until all are as they shall be, and returns
-// how many there were at first.
+// signalAll signals every process until all have reached the wanted state. It returns their
+// number in the first round.
 func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n int, err error) {
 	for i := range rounds {
 		list, lerr := d.descendants()
@@ -235,16 +233,16 @@ func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n 
 	return n, err
 }
 
-// EndRest implements keeper.Process, as far as that goes without isolation: a
-// process that has left the command's session, and whose parents are gone, is
-// not known to be the command's.
+// EndRest implements keeper.Process, as far as possible without isolation: a process that has
+// left the command's session, with no living ancestor in it, cannot be attributed to the
+// command.
 func (p *process) EndRest() (int, error) {
 	ended := map[int]bool{}
 	for range rounds {
 		mine := map[int]bool{}
 		alive := 0
-		// By number: children come after their parents, but for a wrap-around,
-		// and then the next round finds them.
+		// By PID: children come after their parents. After a wrap-around the next round finds
+		// them.
 		list, err := p.d.descendants()
 		if err != nil {
 			return len(ended), err
@@ -267,7 +265,7 @@ func (p *process) EndRest() (int, error) {
 	return len(ended), nil
 }
 
-// Root implements keeper.Driver: only the workspace can be copied from.
+// Root implements keeper.Driver. Only the workspace can be copied from.
 func (d *driver) Root(id cell.ID) (*os.File, error) {
 	return nil, cell.Errorf(cell.Unsupported, "none.Root", "use cp: the workspace of a cell without isolation is a directory of the host", "cannot copy through backend none")
 }

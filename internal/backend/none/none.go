@@ -1,7 +1,7 @@
-// Package none is the backend without isolation: commands run as the caller,
-// on the host, in a copy of the workspace. It exists for hosts on which
-// nothing else works and for comparison; it is never chosen by itself, and
-// everything that it lacks is named as a downgrade.
+// Package none is the backend without isolation: commands run as the caller, on the host, in a
+// copy of the workspace. It exists for hosts on which no other backend works, and for
+// comparison. It is used only on explicit request, and all missing protection is named as a
+// downgrade.
 package none
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
-// Name is the backend's word.
+// Name is the name of the backend.
 const Name = "none"
 
 const noIsolation = "no isolation: the command runs as you, on the host, and can read and change whatever you can"
 
-// noGateway is why a network rule is refused: it could not be enforced.
+// noGateway is the reason to refuse network rules: they could not be enforced.
 const noGateway = "without isolation a command uses the host's network, past any rule"
 
-// Config says where a Backend works.
+// Config configures a Backend.
 type Config struct {
 	Keepers string // directory of sockets and locks
 	Log     *slog.Logger
@@ -44,7 +44,7 @@ func New(cfg Config) *Backend {
 // Name implements backend.Backend.
 func (b *Backend) Name() string { return Name }
 
-// Close lets go of everything; cells live on.
+// Close releases all resources. Cells live on.
 func (b *Backend) Close() { b.host.Close() }
 
 // Probe implements backend.Backend.
@@ -79,7 +79,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	defer func() {
 		if err != nil {
 			k.Kill()
-			if cell.KindOf(err) != cell.Exists { // then the files are another keeper's
+			if cell.KindOf(err) != cell.Exists { // on Exists the files belong to another keeper
 				b.host.Release(spec.ID)
 			}
 		}
@@ -121,9 +121,9 @@ func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 	return b.host.Leftovers(dry)
 }
 
-// NewDriver makes the keeper's side.
+// NewDriver returns the keeper's side.
 func NewDriver() (keeper.Driver, error) {
-	// Orphans of commands come to the keeper, so that it knows of all.
+	// Orphans of commands become children of the keeper, so that it knows all processes.
 	if err := becomeReaper(); err != nil {
 		return nil, err
 	}
