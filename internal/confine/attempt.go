@@ -11,31 +11,31 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Attempt is a canary of a talking cell: an access that its gateway denies.
+// Attempt is a canary of a talking cell: an access that its gateway must deny.
 type Attempt struct {
 	Name   string      `json:"name"`
 	Access cell.Access `json:"access"`
 	How    How         `json:"how"`
-	// Of a query:
+	// For a query:
 	Server netip.Addr `json:"server,omitzero"`
-	Type   uint16     `json:"type,omitempty"` // of the records
+	Type   uint16     `json:"type,omitempty"` // record type
 	ID     [2]byte    `json:"id,omitzero"`
-	// Refusals are the addresses that the gateway gives to denied names.
+	// Refusals are the addresses that the gateway returns for denied names.
 	Refusals netip.Prefix `json:"refusals,omitzero"`
 }
 
-// How an access is tried.
+// How is the kind of an access.
 type How string
 
-// The ways.
+// Kinds of accesses.
 const (
 	Dial     How = "dial"
 	Datagram How = "datagram"
 	Query    How = "query"
 )
 
-// Attempts adds canaries that a gateway must deny. All are begun before the first
-// is waited for, so that together they cost little more than one.
+// Attempts adds canaries that a gateway must deny. All are started before the first is waited
+// for, so that together they cost little more than one.
 func Attempts(s *linux.Script, made *Measured, list []Attempt) {
 	var settle []func()
 	for i := range list {
@@ -55,17 +55,17 @@ func Attempts(s *linux.Script, made *Measured, list []Attempt) {
 	}
 }
 
-// patience is how long a canary waits for the gateway's no. It comes at once;
-// none at all is a failure.
+// patience is the time limit for the gateway's refusal, which normally comes at once. No answer
+// is a failure.
 var patience = unix.Timeval{Sec: 3}
 
 var patienceOfPoll = unix.Timespec{Sec: 3}
 
-// unreachable is what a denied destination must look like: nobody is there.
+// unreachable are the errors of a denied destination.
 var unreachable = []unix.Errno{unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES}
 
-// dial opens a connection that must be refused. The first call to connect
-// begins it, the second says how it ended.
+// dial opens a connection that must be refused. The first call of connect starts it, the second
+// returns the result.
 func dial(s *linux.Script, op string, a cell.Access) func() {
 	fd := begin(s, a, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
 	to := sockaddr(a.Addr, a.Port)
@@ -77,14 +77,14 @@ func dial(s *linux.Script, op string, a cell.Access) func() {
 	}
 }
 
-// datagram sends one, which must come back as undeliverable.
+// datagram sends a datagram, which must be reported as undeliverable.
 func datagram(s *linux.Script, op string, a cell.Access) func() {
 	fd := begin(s, a, unix.SOCK_DGRAM)
 	to, text := sockaddr(a.Addr, a.Port), []byte("canary")
 	s.Try("connect", unix.SYS_CONNECT, fd, to, len(to))
 	s.Try("send", unix.SYS_SENDTO, fd, text, len(text), 0, nil, 0)
 	return func() {
-		// gVisor does not wake who reads for what came back, only who polls.
+		// gVisor wakes only pollers for an error, not readers.
 		s.Call("dup", unix.SYS_DUP3, fd, pollFD, unix.O_CLOEXEC)
 		wait := binary.NativeEndian.AppendUint32(nil, pollFD) // struct pollfd {fd int32, events, revents int16}
 		s.Call("poll", unix.SYS_PPOLL, append(wait, 0, 0, 0, 0), 1, linux.AddressOf(s, &patienceOfPoll), nil, 0)
@@ -94,11 +94,11 @@ func datagram(s *linux.Script, op string, a cell.Access) func() {
 	}
 }
 
-// pollFD is a number that no file of a script has.
+// pollFD is a descriptor that no script uses otherwise.
 const pollFD = 97
 
-// query asks the gateway's DNS, which must give the name a refusal address, and
-// no record of another type.
+// query asks the gateway's DNS server. It must answer with a refusal address, and with no
+// record of another type.
 func (a *Attempt) query(s *linux.Script, op string) func() {
 	be := binary.BigEndian
 	q := append(append([]byte{}, a.ID[:]...), 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) // recursion desired; one question
@@ -118,9 +118,8 @@ func (a *Attempt) query(s *linux.Script, op string) func() {
 	}
 }
 
-// refusal is what the answer to a question about a denied name is, as far as it
-// matters: the same id, a response without an error, and no record, or the one
-// address.
+// refusal returns the relevant parts of the answer for a denied name: the same ID, a response
+// without an error, and no record, or the one address.
 func (a *Attempt) refusal(q []byte) (mask, want []byte) {
 	const typeA = 1
 	mask = []byte{0xff, 0xff, 0x80, 0x0f, 0, 0, 0xff, 0xff}
@@ -129,8 +128,8 @@ func (a *Attempt) refusal(q []byte) (mask, want []byte) {
 		return mask, want
 	}
 	want[7] = 1
-	// After the question: the name again, type, class and TTL (8 bytes), and the
-	// length of the address.
+	// After the question: the name again, type, class and TTL (8 bytes), and the length of the
+	// address.
 	at := len(q) + len(q) - 12 - 4 + 10
 	mask, want = append(mask, make([]byte, at+4-len(mask))...), append(want, make([]byte, at+4-len(want))...)
 	net := a.Refusals.Masked().Addr().As4()
@@ -141,7 +140,7 @@ func (a *Attempt) refusal(q []byte) (mask, want []byte) {
 	return mask, want
 }
 
-// begin makes a socket whose calls end after a while.
+// begin creates a socket with a time limit on its calls.
 func begin(s *linux.Script, a cell.Access, kind int) linux.Slot {
 	family := unix.AF_INET6
 	if a.Addr.Is4() {
@@ -155,7 +154,7 @@ func begin(s *linux.Script, a cell.Access, kind int) linux.Slot {
 	return fd
 }
 
-// sockaddr is a struct sockaddr_in or sockaddr_in6.
+// sockaddr returns a struct sockaddr_in or sockaddr_in6.
 func sockaddr(a netip.Addr, port uint16) []byte {
 	if a.Is4() {
 		b := binary.BigEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, unix.AF_INET), port)

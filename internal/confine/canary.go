@@ -10,20 +10,20 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// CanaryDir is writable as far as mounts go, and forbidden by Landlock.
+// CanaryDir is writable for mounts, and forbidden by Landlock.
 const CanaryDir = "/run/pando"
 
-// A canary is a call that must be refused, made by the very process that then
-// becomes the command, with everything in force. A call that is not refused
-// ends the process before the command starts.
+// A canary is a call that must be refused. The process that becomes the command makes it with
+// all restrictions in force. If the call is not refused, the process exits before the command
+// starts.
 type canary struct {
 	name    string
-	bites   string // the enforcement it runs into
+	bites   string // the restriction that refuses it
 	errnos  []unix.Errno
 	nr      uintptr
 	args    []any
-	prepare func(s *linux.Script) linux.Slot // result becomes the first argument
-	path    string                           // that it is about: left out where the cell itself may write, or its image is what is there
+	prepare func(s *linux.Script) linux.Slot // its result becomes the first argument
+	path    string                           // its path; the canary is skipped if the cell may write there or its image has it
 }
 
 var (
@@ -34,7 +34,7 @@ var (
 	noRoute  = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}
 )
 
-// battery is what every command of a cell tries first.
+// battery lists the canaries of every command.
 var battery = []canary{
 	{name: "mount", bites: "seccomp", errnos: perm, nr: unix.SYS_MOUNT, args: []any{"none", "/tmp", "tmpfs", 0, nil}},
 	{name: "new mount API", bites: "seccomp", errnos: perm, nr: unix.SYS_FSOPEN, args: []any{"tmpfs", 0}},
@@ -69,11 +69,11 @@ var battery = []canary{
 	{name: "the host's memory", bites: "mount namespace", errnos: absent, nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, "/dev/mem", unix.O_RDONLY, 0}},
 }
 
-// landlockCanary is made only where there is Landlock.
+// landlockCanary needs Landlock.
 var landlockCanary = canary{name: "write where only Landlock forbids it", bites: "landlock", errnos: []unix.Errno{unix.EACCES},
 	nr: unix.SYS_OPENAT, args: []any{linux.AtCWD, CanaryDir + "/canary", unix.O_CREAT | unix.O_WRONLY, 0o600}}
 
-// silent are the canaries of a cell that has loopback alone.
+// silent lists the canaries of a cell with only loopback.
 var silent = []canary{
 	{name: "reach another host", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet4(192, 0, 2, 1), 16}, prepare: socket(unix.AF_INET, unix.SOCK_DGRAM)},
 	{name: "reach another host over IPv6", bites: "network namespace", errnos: noRoute, nr: unix.SYS_CONNECT, args: []any{nil, inet6(), 28}, prepare: socket(unix.AF_INET6, unix.SOCK_DGRAM)},
@@ -89,16 +89,16 @@ func (m *Measured) Add(name, bites string) string {
 	return CanaryOp + name
 }
 
-// Place is what a battery must know of the cell that it is run in.
+// Place is what the canaries must know about their cell.
 type Place struct {
 	Landlock bool     `json:"landlock,omitempty"` // a domain is in force
-	Silent   bool     `json:"silent,omitempty"`   // it has loopback alone
-	Writable []string `json:"writable"`           // where its commands may write as far as mounts go
-	State    string   `json:"state"`              // a folder of pando's own on the host
-	Bait     []byte   `json:"bait"`               // address of a socket that listens on the host
+	Silent   bool     `json:"silent,omitempty"`   // it has only loopback
+	Writable []string `json:"writable"`           // paths where mounts allow writing
+	State    string   `json:"state"`              // a directory of pando on the host
+	Bait     []byte   `json:"bait"`               // address of a listening socket on the host
 }
 
-// Canaries adds all that need no gateway.
+// Canaries adds all canaries that need no gateway.
 func (p *Place) Canaries(s *linux.Script, made *Measured) {
 	list := slices.Clone(battery)
 	if p.Landlock {
@@ -126,7 +126,7 @@ func (p *Place) Canaries(s *linux.Script, made *Measured) {
 	}
 }
 
-// CanaryOp begins the names of canaries in a script.
+// CanaryOp is the prefix of canaries in a script.
 const CanaryOp = "canary: "
 
 func socket(family, kind int) func(*linux.Script) linux.Slot {
@@ -135,25 +135,24 @@ func socket(family, kind int) func(*linux.Script) linux.Slot {
 	}
 }
 
-// ifreq is a struct ifreq that would take an interface down.
+// ifreq returns a struct ifreq that takes an interface down.
 func ifreq(name string) []byte {
 	b := make([]byte, 40)
 	copy(b, name)
 	return b
 }
 
-// rlimit is a struct rlimit.
+// rlimit returns a struct rlimit.
 func rlimit(n uint64) []byte {
 	return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, n), n)
 }
 
-// inet4 is a struct sockaddr_in for port 80.
+// inet4 returns a struct sockaddr_in for port 80.
 func inet4(a, b, c, d byte) []byte {
 	return []byte{unix.AF_INET, 0, 0, 80, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0}
 }
 
-// inet6 is a struct sockaddr_in6 for port 80 of 2001:db8::1, an address for
-// documentation.
+// inet6 returns a struct sockaddr_in6 for port 80 of 2001:db8::1, a documentation address.
 func inet6() []byte {
 	b := make([]byte, 28)
 	b[0], b[3] = unix.AF_INET6, 80

@@ -1,7 +1,7 @@
-// Package confine is what binds a command, said in the process that becomes it: its
-// user, its capabilities, its limits, the filter of system calls, and the canaries
-// that prove all that before the command begins. It is the same wherever a command
-// is started: in a namespace cell by its keeper, in a gVisor cell by the guest.
+// Package confine restricts a command, in the process that becomes it: user, capabilities,
+// limits, seccomp filter, and the canaries that prove these before the command starts. It is
+// used wherever a command is started: by the keeper in a namespace cell, by the guest in a
+// gVisor cell.
 package confine
 
 import (
@@ -16,19 +16,17 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// RootCaps are what root of a cell may do inside it: own and give away files,
-// change to another of the cell's users, end its processes, listen on low
-// ports. Nothing here reaches the host: the capabilities are the user
-// namespace's.
+// RootCaps are the capabilities of a cell's root: change owners of files, switch to another
+// user of the cell, signal its processes, listen on low ports. They apply to the user
+// namespace, not to the host.
 const RootCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SETFCAP
 
-// OutsideCaps are those of RootCaps by which a file gets, or keeps, what makes it run
-// with the rights of another. Root has them not in a cell that writes to directories
-// of the host.
+// OutsideCaps is the subset of RootCaps with which a file gets or keeps the rights of another
+// user. Root does not have them in a cell that writes to directories of the host.
 const OutsideCaps = 1<<unix.CAP_FSETID | 1<<unix.CAP_SETFCAP
 
-// CapsIn are those of some capabilities that may be had in a cell, which may write to
+// CapsIn returns the subset of caps that is allowed in a cell. outside: the cell may write to
 // directories of the host (cell.Spec.WritesOutside).
 func CapsIn(outside bool, caps uint64) uint64 {
 	if outside {
@@ -37,16 +35,16 @@ func CapsIn(outside bool, caps uint64) uint64 {
 	return caps
 }
 
-// Identity is who a command runs as.
+// Identity is the user of a command.
 type Identity struct {
 	User     cell.User
-	RootCaps uint64 // of one whose UID is 0
+	RootCaps uint64 // if its UID is 0
 	LastCap  int    // the highest capability of this kernel
-	Switch   bool   // the process that becomes it is another user yet
+	Switch   bool   // the process still has another user
 }
 
-// Become makes a script the user, who may never have more capabilities than those
-// that are returned.
+// Become adds the switch to the user to a script. It returns the capabilities that the user may
+// have.
 func (id Identity) Become(s *linux.Script) (caps uint64) {
 	if id.User.UID == 0 {
 		caps = id.RootCaps
@@ -71,14 +69,14 @@ func Shed(s *linux.Script, caps uint64) {
 	s.NoNewPrivs()
 }
 
-// Limits are the resource limits of a command. Zero: none.
+// Limits are the resource limits of a command. Zero is no limit.
 type Limits struct {
-	OpenFiles uint64 `json:"open_files"` // the hard one
-	FileSize  int64  `json:"file_size"`  // holes are free on a disk, but not to whoever reads them
+	OpenFiles uint64 `json:"open_files"` // RLIMIT_NOFILE, hard
+	FileSize  int64  `json:"file_size"`  // bytes; a sparse file is small on disk but expensive to read
 	Processes int64  `json:"processes"`  // of its user, where no cgroup counts them
 }
 
-// Apply adds them to a script.
+// Apply adds the limits to a script.
 func (l Limits) Apply(s *linux.Script) {
 	s.Limit("core", unix.RLIMIT_CORE, 0, 0)
 	if n := l.OpenFiles; n > 0 {
@@ -92,24 +90,22 @@ func (l Limits) Apply(s *linux.Script) {
 	}
 }
 
-// Filter adds the filter of system calls, which stays open as long as the program
-// that is loaded.
+// Filter adds a seccomp filter. The program must stay open until the script has run.
 func Filter(s *linux.Script, filter *linux.SeccompProgram) {
 	address, _ := filter.Prog()
 	s.Call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, address)
 }
 
-// Measured is what a command's own process showed just before it executed the
-// program.
+// Measured is what a command's process measured just before it executed the program.
 type Measured struct {
-	Status   string    `json:"status"` // its /proc/self/status
+	Status   string    `json:"status"` // /proc/self/status
 	Canaries int       `json:"canaries"`
-	At       time.Time `json:"at"` // when they were tried
+	At       time.Time `json:"at"` // when the canaries ran
 	Bites    []string  `json:"bites"`
-	Skipped  []string  `json:"skipped,omitempty"` // not tried: the policy allows them
+	Skipped  []string  `json:"skipped,omitempty"` // names of canaries that the policy allows
 }
 
-// Refine adds what the command's own process showed.
+// Refine adds the measurements to an assurance.
 func Refine(a cell.Assurance, measured json.RawMessage) cell.Assurance {
 	var m Measured
 	if json.Unmarshal(measured, &m) != nil {

@@ -6,19 +6,19 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// hidden are the parts of /proc that say or do something about the host;
-// readOnly are those that only root's sysctls live in. (The same as Docker's.)
+// hidden lists the parts of /proc that reveal or change the state of the host; readOnly lists
+// those with sysctls of root. Docker has the same lists.
 var (
 	hidden   = []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/sysrq-trigger"}
 	readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
 )
 
-// CoverProc takes the rest of /proc away that is not a cell's. /dev has what to
-// cover it with: null, and the empty folder .empty.
+// CoverProc covers the parts of /proc that are not the cell's. It uses /dev/null and the empty
+// directory /dev/.empty.
 func CoverProc(s *linux.Script) {
 	for _, p := range hidden {
-		// A file is covered by /dev/null, a directory by an empty one; what
-		// this kernel doesn't have is covered by nothing.
+		// A file is covered by /dev/null, a directory by an empty one. Missing paths are
+		// skipped.
 		s.Try("hide "+p, unix.SYS_MOUNT, "/dev/null", p, nil, unix.MS_BIND, nil)
 		s.Try("hide "+p, unix.SYS_MOUNT, "/dev/.empty", p, nil, unix.MS_BIND, nil)
 	}
