@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What SETATTR changes (FATTR_…).
+// Attributes that SETATTR changes (FATTR_…).
 const (
 	setMode = 1 << iota
 	setUID
@@ -16,7 +16,7 @@ const (
 	setAtimeNow
 	setMtimeNow
 	_ // lock owner
-	_ // ctime: the host's kernel keeps that
+	_ // ctime: the host's kernel maintains it
 	killPriv
 )
 
@@ -45,7 +45,7 @@ func (s *Server) lookup(r *request, a *answer) unix.Errno {
 	return e
 }
 
-// gone forgets a name that the host has taken away.
+// gone removes a name that was deleted on the host.
 func (s *Server) gone(dir *node, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +55,8 @@ func (s *Server) gone(dir *node, name string) {
 	}
 }
 
-// statNode looks at a node. What the host has changed is known when its name is looked up
-// the next time, unless the guest has just changed it itself.
+// statNode answers with a node's attributes. Changes on the host are detected at the next
+// lookup of its name, unless the guest has just changed it.
 func (s *Server) statNode(n *node, fd int, itself bool, a *answer) unix.Errno {
 	var x unix.Statx_t
 	if e := stat(fd, "", &x); e != 0 {
@@ -73,7 +73,7 @@ func (s *Server) statNode(n *node, fd int, itself bool, a *answer) unix.Errno {
 	return 0
 }
 
-// place opens the place of the request's node.
+// place opens the path of the request's node.
 func (s *Server) place(id uint64) (*node, int, unix.Errno) {
 	n, e := s.node(id)
 	if e != 0 {
@@ -85,7 +85,7 @@ func (s *Server) place(id uint64) (*node, int, unix.Errno) {
 	return n, fd, e
 }
 
-// byFile is the flag of GETATTR that it has a handle.
+// byFile is the flag of GETATTR for a request with a handle.
 const byFile = 1
 
 func (s *Server) getattr(r *request, a *answer) unix.Errno {
@@ -178,7 +178,7 @@ func (s *Server) setattr(r *request, a *answer) unix.Errno {
 	return s.statNode(n, fd, true, a)
 }
 
-// truncate cuts by the handle that the request has, else by the place.
+// truncate truncates through the request's handle, or else by path.
 func (s *Server) truncate(n *node, fd int, fh uint64, valid uint32, size int64) unix.Errno {
 	if n.kind != unix.S_IFREG {
 		return unix.EINVAL
@@ -194,9 +194,8 @@ func (s *Server) truncate(n *node, fd int, fh uint64, valid uint32, size int64) 
 	return errnoOf(unix.Truncate(opened(fd), size))
 }
 
-// dropPriv takes set-user-id and set-group-id away, as the kernel does when
-// somebody without the right to keep them writes. Capabilities of the file the
-// host's kernel takes away whoever writes.
+// dropPriv clears set-user-ID and set-group-ID, like the kernel after a write without the right
+// to keep them. The host's kernel clears file capabilities after any write.
 func dropPriv(fd int) {
 	var x unix.Statx_t
 	if stat(fd, "", &x) != 0 || x.Mode&unix.S_IFMT != unix.S_IFREG {

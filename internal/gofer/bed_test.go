@@ -75,7 +75,7 @@ func mounts(t testing.TB) {
 	if why := os.Getenv(insideEnv); why != "" {
 		t.Skip("needs mounts")
 	}
-	if os.Getenv("E2E_SOAK") == "" { // whoever looks at a process of a mount whose server is stuck is stuck, too
+	if os.Getenv("E2E_SOAK") == "" { // a process that inspects a mount with a stuck server gets stuck, too
 		t.Skip("needs E2E_SOAK")
 	}
 	if f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0); err != nil {
@@ -131,7 +131,7 @@ func newBed(t testing.TB) *bed {
 		}
 		dev.Close()
 		b.near.Close()
-		// Answers that nobody reads any more make a reset of the end.
+		// Unread answers turn the end into a reset.
 		if err := b.wait(); err != nil && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
 			t.Errorf("the server: %v", err)
 		}
@@ -189,13 +189,13 @@ func (b *bed) hold() {
 	}
 }
 
-// replace goes on with a server over a copy of the tree, whose state goes through Save
+// replace goes on with a server over a copy of the tree, with its state from Save
 // and Load.
 func (b *bed) replace() {
 	b.t.Helper()
 	done := false
 	defer func() {
-		if !done { // nobody waits for answers that don't come
+		if !done { // these answers never come
 			b.dev.Close()
 			b.courier.GoOn()
 		}

@@ -14,29 +14,29 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// What is asked of a server over its control connection: a byte, the length of the rest
-// in eight bytes (big endian), and the rest, paths as JSON if it has them. The answer is
-// like it: 0 for what worked, with a state or numbers by path as JSON, or a refusal as JSON.
+// Requests over a server's control connection: one byte, the length of the rest in eight bytes
+// (big endian), and the rest: paths as JSON, if any. The answer has the same form: 0 for
+// success, with a state or numbers by path as JSON, or a refusal as JSON.
 const (
 	askSave     = 's'
 	askRefresh  = 'r'
 	askExecuted = 'x'
 )
 
-// refreshGrace is how long the guest's kernel may take to hear what has changed.
+// refreshGrace is the time limit for the guest's kernel to process notices.
 const refreshGrace = 10 * time.Second
 
-// maxRest bounds what is read of a question or an answer, in bytes: a state is the largest.
+// maxRest is the size limit of a request or an answer, in bytes. A state is the largest.
 const maxRest = 1 << 30
 
-// refusal is an error on its way.
+// refusal is an error in JSON.
 type refusal struct {
 	Kind    cell.Kind `json:"kind"`
 	Hint    string    `json:"hint,omitempty"`
 	Message string    `json:"message"`
 }
 
-// Obey does what is asked over conn until that ends, which is no error.
+// Obey serves requests from conn until EOF, which is no error.
 func (s *Server) Obey(conn io.ReadWriter) error {
 	for {
 		what, rest, err := readPart(conn)
@@ -60,7 +60,7 @@ func (s *Server) Obey(conn io.ReadWriter) error {
 	}
 }
 
-// readPart reads a question or an answer.
+// readPart reads a request or an answer.
 func readPart(r io.Reader) (what byte, rest []byte, err error) {
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -101,25 +101,25 @@ func (s *Server) obey(ask byte, rest []byte) ([]byte, error) {
 	return nil, cell.Errorf(cell.Unsupported, "gofer.Obey", "", "cannot do %q: this server has never heard of it", ask)
 }
 
-// A Remote is a server in another process, which obeys.
+// A Remote is a server in another process that runs Obey.
 type Remote struct {
-	mu   sync.Mutex // held for one request
+	mu   sync.Mutex // held during a request
 	conn net.Conn
 }
 
-// NewRemote drives the server that obeys at the other end of conn.
+// NewRemote returns a client for the server at the other end of conn.
 func NewRemote(conn net.Conn) *Remote { return &Remote{conn: conn} }
 
-// Save is that of Server.
+// Save calls Server.Save.
 func (r *Remote) Save(ctx context.Context) ([]byte, error) { return r.ask(ctx, askSave, nil) }
 
-// Refresh is that of Server.
+// Refresh calls Server.Refresh.
 func (r *Remote) Refresh(ctx context.Context, paths ...string) error {
 	_, err := r.ask(ctx, askRefresh, paths)
 	return err
 }
 
-// Executed is that of Server.
+// Executed calls Server.Executed.
 func (r *Remote) Executed(ctx context.Context, paths []string) (times map[string]int64, err error) {
 	b, err := r.ask(ctx, askExecuted, paths)
 	if err == nil {
@@ -128,11 +128,11 @@ func (r *Remote) Executed(ctx context.Context, paths []string) (times map[string
 	return times, err
 }
 
-// Close lets go of the server, which goes on.
+// Close closes the connection. The server continues.
 func (r *Remote) Close() error { return r.conn.Close() }
 
-// ask sends a request and returns its answer. Who gives up leaves a connection of
-// which nothing can be read any more.
+// ask sends a request and returns its answer. After a cancelled request the connection is
+// unusable.
 func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byte, err error) {
 	var with []byte
 	if len(paths) > 0 {
@@ -142,8 +142,8 @@ func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byt
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := context.Cause(ctx); err != nil { // it waited too long for another question; nothing was sent
-		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot ask who serves the cell's files: %w", err)
+	if err := context.Cause(ctx); err != nil { // cancelled while another request was in progress; nothing was sent
+		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot reach the server of the cell's files: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { r.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -152,7 +152,7 @@ func (r *Remote) ask(ctx context.Context, what byte, paths []string) (rest []byt
 		failed, rest, err = readPart(r.conn)
 	}
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot ask who serves the cell's files: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "gofer.Remote", "", "cannot reach the server of the cell's files: %w", err)
 	}
 	if failed == 0 {
 		return rest, nil

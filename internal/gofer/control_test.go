@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Who drives a server from another process hears what that does: how often the guest's
+// A server that is driven from another process reports its results: how often the guest's
 // kernel opened for executing what is asked about, its state, and a refusal.
 func TestRemote(t *testing.T) {
 	tree := t.TempDir()
@@ -54,7 +54,7 @@ func TestRemote(t *testing.T) {
 	if _, err := r.Executed(late, []string{"/watched"}); cell.KindOf(err) != cell.Unavailable {
 		t.Errorf("asked too late: %v", err)
 	}
-	executed(map[string]int64{"/watched": 2}) // who came too late has spoilt nothing
+	executed(map[string]int64{"/watched": 2}) // a cancelled request has no effect
 	r.Close()
 	if err := <-obeyed; err != nil {
 		t.Error(err)

@@ -15,17 +15,17 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A Courier carries messages between a guest's kernel and the server.
+// A Courier forwards messages between a guest's kernel and the server.
 type Courier struct {
 	dev  *os.File
 	conn io.ReadWriter
 
-	send sync.Mutex // for one message to conn
+	send sync.Mutex // held during one message to conn
 
-	mu       sync.Mutex // after send
+	mu       sync.Mutex // locked after send
 	change   *sync.Cond
 	held     bool
-	under    int // requests without answer
+	under    int // number of requests without an answer
 	barriers uint64
 	passed   uint64 // the last barrier that was answered
 	ended    error
@@ -34,21 +34,20 @@ type Courier struct {
 	noting *sync.Cond
 }
 
-// NewCourier makes a courier between an open /dev/fuse and a connection.
+// NewCourier returns a courier between an open /dev/fuse and a connection.
 func NewCourier(dev *os.File, conn io.ReadWriter) *Courier {
 	c := &Courier{dev: dev, conn: conn}
 	c.change, c.noting = sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	return c
 }
 
-// barrierMark is in the numbers of a courier's own requests.
+// barrierMark marks the IDs of a courier's own requests.
 const barrierMark = 1 << 63
 
 var errUnmounted = errors.New("unmounted")
 
-// Run carries messages until the file system is unmounted, which is no error, or the
-// connection ends. It ends what is under way in both
-// directions by deadlines, where dev and conn have them.
+// Run forwards messages until the file system is unmounted, which is no error, or the
+// connection ends. It then ends both directions by deadlines, if dev and conn support them.
 func (c *Courier) Run() error {
 	errs := make(chan error, 2)
 	go func() { errs <- c.up() }()
@@ -74,14 +73,14 @@ func (c *Courier) Run() error {
 	return err
 }
 
-// up carries requests.
+// up forwards requests.
 func (c *Courier) up() error {
 	buf := make([]byte, maxMessage)
 	for {
 		n, err := c.dev.Read(buf)
 		switch {
 		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
-			continue // a request was taken back
+			continue // a request was cancelled
 		case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, io.EOF):
 			return errUnmounted
 		case err != nil:
@@ -95,7 +94,7 @@ func (c *Courier) up() error {
 	}
 }
 
-// carry sends a request, when nobody holds.
+// carry sends a request, unless Hold is in force.
 func (c *Courier) carry(b []byte) error {
 	for {
 		c.send.Lock()
@@ -121,7 +120,7 @@ func (c *Courier) carry(b []byte) error {
 	return err
 }
 
-// down carries answers and notices.
+// down forwards answers and notices.
 func (c *Courier) down() error {
 	in := bufio.NewReaderSize(c.conn, 64<<10)
 	buf := make([]byte, maxMessage)
@@ -150,8 +149,8 @@ func (c *Courier) down() error {
 			c.mu.Lock()
 			c.passed = max(c.passed, unique&^barrierMark)
 		default:
-			// A request that was taken back has no answer any more, and an answer
-			// that the kernel doesn't like is an error for who asked.
+			// The request may have been cancelled. An invalid answer is an error for the
+			// requester only.
 			_, err := c.dev.Write(b)
 			if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EPERM) {
 				return errUnmounted
@@ -164,13 +163,13 @@ func (c *Courier) down() error {
 	}
 }
 
-// note hands notices to the kernel. It may wait there for requests that the
-// kernel makes first, so this isn't done where answers are handed over, nor by
-// os.File.Write, of which one waits for another.
+// note writes notices to the kernel. A write may block on requests that the kernel makes first.
+// So it does not run where answers are written, and not through os.File.Write, which serialises
+// writes.
 func (c *Courier) note() {
 	dev, err := c.dev.SyscallConn()
 	if err != nil {
-		return // it is closed
+		return // closed
 	}
 	for {
 		c.mu.Lock()
@@ -186,7 +185,7 @@ func (c *Courier) note() {
 		c.mu.Unlock()
 		for _, b := range all {
 			if binary.NativeEndian.Uint32(b[4:]) != noticeMark {
-				dev.Control(func(fd uintptr) { unix.Write(int(fd), b) }) // ENOENT: the kernel doesn't know it any more
+				dev.Control(func(fd uintptr) { unix.Write(int(fd), b) }) // ENOENT: the kernel does not know it any more
 				continue
 			}
 			if len(b) < outSize+8 {
@@ -199,7 +198,7 @@ func (c *Courier) note() {
 	}
 }
 
-// own is a message of a courier's own.
+// own returns a message of the courier itself.
 func own(op uint32, unique, arg uint64) []byte {
 	b := make([]byte, headSize+8)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -209,10 +208,9 @@ func own(op uint32, unique, arg uint64) []byte {
 	return b
 }
 
-// Hold lets no more requests through, and returns when all before have been
-// answered: nothing is in the connection, and the server knows all that the
-// kernel has told it. Programs that use files wait until GoOn. When it fails,
-// nothing is held.
+// Hold blocks new requests, and returns when all earlier ones have been answered: nothing is in
+// the connection, and the server knows everything that the kernel has sent. Programs that use
+// files block until GoOn. If Hold fails, nothing is blocked.
 func (c *Courier) Hold(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		c.mu.Lock()
@@ -225,7 +223,7 @@ func (c *Courier) Hold(ctx context.Context) error {
 	c.barriers++
 	mine := c.barriers
 	c.mu.Unlock()
-	c.send.Lock() // who is sending now is done then
+	c.send.Lock() // waits for a message that is being sent
 	_, err := c.conn.Write(own(opBarrier, barrierMark|mine, 0))
 	c.send.Unlock()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is a name in a listing.
+// entry is a name in a directory listing.
 type entry struct {
 	name string
 	ino  uint64
@@ -32,8 +32,8 @@ func (s *Server) opendir(r *request, a *answer) unix.Errno {
 	return 0
 }
 
-// readdir is READDIR and READDIRPLUS. A listing is read whole when it begins,
-// so that where a reader stands has a meaning in a copy of the tree, too.
+// readdir implements READDIR and READDIRPLUS. A listing is read completely at its start, so
+// that a reader's offset is valid in a copy of the tree, too.
 func (s *Server) readdir(r *request, a *answer) unix.Errno {
 	fh, off, size := r.u64(), r.u64(), r.u32()
 	if r.bad || size > maxData {
@@ -49,7 +49,7 @@ func (s *Server) readdir(r *request, a *answer) unix.Errno {
 	at, e := s.at(h.node) // before h.mu: files without names are found by handles
 	switch {
 	case e == unix.ESTALE || e == unix.ENOENT:
-		return 0 // it was removed: nothing is in it
+		return 0 // the directory was removed and is empty
 	case e != 0:
 		return e
 	}
@@ -84,14 +84,14 @@ func (s *Server) readdir(r *request, a *answer) unix.Errno {
 	}
 	h.reached = i
 	if i == len(h.list) && off > 0 && i == int(off) {
-		s.listed.Add(-int64(len(h.list))) // at the end: nobody reads on
+		s.listed.Add(-int64(len(h.list))) // at the end: no more reads
 		h.list, h.listed = nil, false
 		h.reached = 0
 	}
 	return 0
 }
 
-// plus adds what is known of a name; nothing for those that can't be looked at.
+// plus adds the attributes of a name, or nothing if they cannot be read.
 func (s *Server) plus(dir *node, at int, x *entry, a *answer) {
 	var st unix.Statx_t
 	if x.name != "." && x.name != ".." && stat(at, x.name, &st) == 0 {

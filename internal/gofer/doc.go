@@ -32,7 +32,7 @@
 // root are crossed: a policy that covers a path or makes it read-only does so
 // for the guest.
 //
-// Locks, in order: Server.tree (shared by who acts on a name, exclusive for who
-// takes names away), handle.mu, Server.mu (nodes and handles). line.rmu and line.wmu
+// Locks, in order: Server.tree (shared for operations on names, exclusive for the
+// removal of names), handle.mu, Server.mu (nodes and handles). line.rmu and line.wmu
 // are held for one message.
 package gofer

@@ -2,13 +2,13 @@ package gofer
 
 import "golang.org/x/sys/unix"
 
-// forExec is among the flags of Linux's open of what is to be executed (__FMODE_EXEC in
-// include/linux/fs.h), which no program can ask for.
+// forExec is the flag of a kernel-internal open for execution (__FMODE_EXEC in
+// include/linux/fs.h). Programs cannot set it.
 const forExec = 1 << 5
 
-// Executed returns how often the guest's programs executed the files at these paths
-// below root, since it was first asked of each: its kernel says that it opens one for
-// that. A path that leads nowhere, or over a symlink, is none.
+// Executed returns how often the guest's programs executed the files at these paths below root,
+// since the first query of each path. The guest's kernel opens a file with forExec for that. A
+// path that does not exist, or contains a symlink, counts zero.
 func (s *Server) Executed(paths []string) map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *Server) keyAt(path string) (k key, e unix.Errno) {
 	return keyOf(&x), e
 }
 
-// opens counts that a file was opened.
+// opens counts an open of a file.
 func (s *Server) opens(n *node, flags uint32) {
 	if flags&forExec == 0 {
 		return

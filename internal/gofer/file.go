@@ -67,7 +67,7 @@ func (s *Server) read(r *request, a *answer) unix.Errno {
 
 // Flags of WRITE.
 const (
-	writeCached    = 1 << 0 // of the kernel's cache: whoever wrote it doesn't wait
+	writeCached    = 1 << 0 // from the kernel's cache: the writer does not wait
 	writeDropsPriv = 1 << 2
 )
 
@@ -89,7 +89,7 @@ func (s *Server) write(r *request, a *answer) unix.Errno {
 	}
 	put, e := writeAll(h.fd, b, int64(off))
 	if flags&writeCached != 0 {
-		s.lose(h.node, e) // the kernel takes what falls short for written
+		s.lose(h.node, e) // the kernel considers the missing part written
 		if e != 0 {
 			return e
 		}
@@ -105,8 +105,8 @@ func (s *Server) write(r *request, a *answer) unix.Errno {
 	return 0
 }
 
-// writeAll writes b at off, as much of it as there is room for. A file system may refuse
-// all of a large write that has no room for some: a smaller one may have it.
+// writeAll writes as much of b at off as there is room for. A file system may refuse a large
+// write completely although a part would fit; so smaller ones are tried.
 func writeAll(fd int, b []byte, off int64) (put int, e unix.Errno) {
 	most := len(b)
 	for put < len(b) {
@@ -129,20 +129,20 @@ func writeAll(fd int, b []byte, off int64) (put int, e unix.Errno) {
 	return put, 0
 }
 
-// smallest is what is written at once where there is no room for more, in bytes.
+// smallest is the size of the smallest attempted write, in bytes.
 const smallest = 4096
 
-// lose keeps in mind what became of a cached write. Its kernel says it to whoever
-// syncs or closes the file, and to nobody who only writes on: they hear it of us.
+// lose records the error of a cached write. The guest's kernel reports it at fsync or close
+// only; lost reports it to programs that only write.
 func (s *Server) lose(n *node, e unix.Errno) {
 	s.mu.Lock()
 	n.lost = e
 	s.mu.Unlock()
 }
 
-// lost is why writes to n did not succeed that the kernel had cached, once, for whoever
-// asks by a handle for writing: a kernel does before it takes another write into its
-// cache, when it was told of the file more than keepFor ago.
+// lost returns the error of cached writes to n, once, to a request by a handle for writing. A
+// kernel makes such a request before the next cached write, if it was told of the file more
+// than keepFor ago.
 func (s *Server) lost(n *node, fh uint64) (e unix.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Server) lost(n *node, fh uint64) (e unix.Errno) {
 	return e
 }
 
-// sync is FSYNC, FSYNCDIR and SYNCFS.
+// sync implements FSYNC, FSYNCDIR and SYNCFS.
 func (s *Server) sync(r *request) unix.Errno {
 	fh, flags := r.u64(), uint32(0)
 	if r.op == opFsync {
@@ -204,9 +204,9 @@ func (s *Server) fallocate(r *request) unix.Errno {
 	return errnoOf(unix.Fallocate(h.fd, mode, int64(off), int64(size)))
 }
 
-// lseek finds data and holes. What a guest has written may still be in its
-// cache, which its kernel does not look at; so while somebody writes there is no
-// answer, and programs read it all.
+// lseek finds data and holes. The guest's cache may contain data that its kernel does not
+// consider here. So while the file is open for writing it has no answer, and programs read
+// everything.
 func (s *Server) lseek(r *request, a *answer) unix.Errno {
 	fh, off, whence := r.u64(), r.u64(), r.u32()
 	if r.bad || off > 1<<63-1 || whence != unix.SEEK_DATA && whence != unix.SEEK_HOLE {
@@ -230,7 +230,7 @@ func (s *Server) lseek(r *request, a *answer) unix.Errno {
 
 func (s *Server) copyRange(r *request, a *answer) unix.Errno {
 	from, off := r.u64(), r.u64()
-	r.u64() // the node it goes to
+	r.u64() // destination node
 	to, toOff, size, flags := r.u64(), r.u64(), r.u64(), r.u64()
 	if r.bad || off > 1<<62 || toOff > 1<<62 || flags != 0 {
 		return unix.EINVAL

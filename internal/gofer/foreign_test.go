@@ -97,7 +97,7 @@ func TestForeignChangesAreSeen(t *testing.T) {
 	}
 }
 
-// A notice that waits in the kernel for whoever works in its directory doesn't keep back
+// A notice that waits in the kernel for operations in its directory doesn't block
 // the answer that they wait for.
 func TestNoticeWaitsForARequest(t *testing.T) {
 	b := newBed(t)

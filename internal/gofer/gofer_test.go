@@ -446,7 +446,7 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%s: no error", what)
 		}
 	}
-	// Somebody puts a link where the kernel knows a directory.
+	// The host puts a link where the kernel knows a directory.
 	write(t, dir+"/in/secret", "secret")
 	var e unix.Errno
 	e, out = ask(opMkdir, d, uint64(0o755), "in")

@@ -13,20 +13,19 @@ type handle struct {
 	flags uint32 // of the guest's open
 	dir   bool
 
-	// Of Server.mu.
+	// Guarded by Server.mu.
 	uses int
 	gone bool // released
 
 	mu      sync.Mutex
 	fd      int     // -1: not open yet
-	list    []entry // of a directory that is being read
+	list    []entry // of a directory listing
 	listed  bool
-	reached int // up to where the listing was read
+	reached int // offset up to which the listing was read
 }
 
-// hostFlags are the flags that a file is opened with for a guest: with writes
-// cached, its kernel also reads from what is open for writing, and it
-// appends itself.
+// hostFlags returns the flags with which a file is opened for a guest. With cached writes the
+// guest's kernel also reads from files opened for writing, and does appends itself.
 func hostFlags(flags uint32) int {
 	if flags&unix.O_ACCMODE == unix.O_RDONLY {
 		return unix.O_RDONLY
@@ -34,7 +33,7 @@ func hostFlags(flags uint32) int {
 	return unix.O_RDWR | int(flags&unix.O_TRUNC)
 }
 
-// addHandle makes a handle for n, on fd if that is not -1.
+// addHandle creates a handle for n, with fd unless that is -1.
 func (s *Server) addHandle(n *node, flags uint32, dir bool, fd int) (*handle, unix.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +57,7 @@ func (s *Server) keep(h *handle) {
 	h.node.handles[h.id] = h
 }
 
-// use returns a handle of the kernel's, with its file open if it is no
-// directory's; done gives it back.
+// use returns a handle by ID, with its file open unless it is a directory's. done releases it.
 func (s *Server) use(id uint64, dir bool) (*handle, unix.Errno) {
 	s.mu.Lock()
 	h := s.handles[id]
@@ -108,7 +106,7 @@ func (s *Server) shut(h *handle) {
 	s.listed.Add(-int64(n))
 }
 
-// release is the kernel's last word of a handle.
+// release handles the kernel's release of a handle.
 func (s *Server) release(id uint64, dir bool) unix.Errno {
 	s.mu.Lock()
 	h := s.handles[id]
@@ -131,7 +129,7 @@ func (s *Server) release(id uint64, dir bool) unix.Errno {
 	return 0
 }
 
-// openNow opens a handle that came with a state. Server.tree is held.
+// openNow opens a handle restored from a state. The caller holds Server.tree.
 func (s *Server) openNow(h *handle) unix.Errno {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +152,7 @@ func (s *Server) openNow(h *handle) unix.Errno {
 	return e
 }
 
-// openAll opens what is known as open of n and isn't yet, before n loses a name.
+// openAll opens the restored handles of n before n loses a name.
 func (s *Server) openAll(n *node) {
 	s.mu.Lock()
 	var all []*handle
@@ -163,11 +161,11 @@ func (s *Server) openAll(n *node) {
 	}
 	s.mu.Unlock()
 	for _, h := range all {
-		s.openNow(h) // who fails here fails again, and is told
+		s.openNow(h) // an error occurs again at the next use, and is reported there
 	}
 }
 
-// byHandle opens the place of a file without names.
+// byHandle opens the location of a file without names, through a handle.
 func (s *Server) byHandle(n *node) (int, unix.Errno) {
 	s.mu.Lock()
 	var all []*handle
@@ -189,7 +187,7 @@ func (s *Server) byHandle(n *node) (int, unix.Errno) {
 	return out, e
 }
 
-// written reports whether somebody has n open for writing.
+// written reports whether n has a handle for writing.
 func (s *Server) written(n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

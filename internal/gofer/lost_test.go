@@ -10,7 +10,7 @@ import (
 )
 
 // Writes that the kernel had cached and for which there is no room are not taken for
-// written, not in part either, and who writes on is told, once; nobody else is.
+// written, not in part either, and the next write reports it, once; no other does.
 func TestCachedWritesThatFail(t *testing.T) {
 	if why := os.Getenv(insideEnv); why != "" {
 		t.Skip("needs mounts")
@@ -53,7 +53,7 @@ func TestCachedWritesThatFail(t *testing.T) {
 	}
 	look(0, byFile, writes)
 	if e, out := put(32<<10, 64<<10, 0); e != 0 || binary.NativeEndian.Uint32(out) != 32<<10 {
-		t.Error("whoever waits is told how much was written", e)
+		t.Error("a waiting writer learns how much was written", e)
 	}
 	look(0, byFile, writes)
 	if err := os.Truncate(filepath.Join(tree, "f"), 32<<10); err != nil {

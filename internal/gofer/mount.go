@@ -12,9 +12,9 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Mount mounts files at target, a directory, with flags as mount(2) has them
-// (MS_NOSUID, …), and returns what a Courier carries messages of. Nothing answers
-// before that. The kernel checks permissions, for all users.
+// Mount mounts files at target, a directory, with flags as in mount(2) (MS_NOSUID, …). It
+// returns the device for a Courier. No request is answered before that. The kernel checks
+// permissions, for all users.
 func Mount(target string, flags uintptr) (dev *os.File, err error) {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -29,15 +29,14 @@ func Mount(target string, flags uintptr) (dev *os.File, err error) {
 		unix.Close(fd)
 		return nil, &os.PathError{Op: "mount", Path: target, Err: err}
 	}
-	// Only now there is something to wait for: Go's poller asks once.
+	// Only now the device can be polled: Go's poller tries once.
 	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
 }
 
-// Settle must be called by a Go program that carries messages itself, when it
-// does, before it opens a file below target. Go's runtime asks of each file that it opens
-// whether it can be waited for, in a call that it doesn't count as one that
-// waits, and the kernel asks the server: with all its processors in there a
-// program would wait for itself. The kernel asks only once.
+// Settle must be called by a Go program that is the courier of its own files, before it opens a
+// file below target. Go's runtime polls each file that it opens, in a call that it does not
+// treat as blocking, and the kernel asks the server. With all Go processors in such calls the
+// program would deadlock. The kernel asks only once.
 func Settle(target string) error {
 	found := errors.New("found")
 	err := filepath.WalkDir(target, func(path string, d fs.DirEntry, err error) error {

@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create makes links, nodes and directories.
+// create implements the requests that create links, device nodes and directories.
 func (s *Server) create(r *request, a *answer) unix.Errno {
 	var name, target string
 	var mode, dev uint32
@@ -13,7 +13,7 @@ func (s *Server) create(r *request, a *answer) unix.Errno {
 	switch r.op {
 	case opMknod:
 		mode, dev = r.u32(), r.u32()
-		r.u64() // umask, which the kernel has applied
+		r.u64() // umask, already applied by the kernel
 		name, e = r.name()
 		switch mode & unix.S_IFMT {
 		case unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK:
@@ -76,7 +76,7 @@ func (s *Server) create(r *request, a *answer) unix.Errno {
 	return e
 }
 
-// fixMode gives what was made the bits that this process's umask took.
+// fixMode restores mode bits that this process's umask cleared.
 func (s *Server) fixMode(dir int, name string, mode uint32, x *unix.Statx_t) {
 	want := mode & 0o777 &^ (uint32(x.Mode) & 0o777)
 	if want == 0 || x.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -106,12 +106,12 @@ func (s *Server) link(old uint64, dir int, name string) unix.Errno {
 		return e
 	}
 	defer unix.Close(at)
-	// The descriptor's own link is followed, which leads to the file itself, also
-	// if that is a symbolic link.
+	// The descriptor's own link is followed, to the file itself, even if that is a symbolic
+	// link.
 	return errnoOf(unix.Linkat(unix.AT_FDCWD, opened(at), dir, name, unix.AT_SYMLINK_FOLLOW))
 }
 
-// createFile is CREATE: a lookup and an open at once.
+// createFile implements CREATE: a lookup and an open in one request.
 func (s *Server) createFile(r *request, a *answer) unix.Errno {
 	flags, mode, _, open := r.u32(), r.u32(), r.u32(), r.u32()
 	name, e := r.name()
@@ -133,7 +133,7 @@ func (s *Server) createFile(r *request, a *answer) unix.Errno {
 		return err
 	})
 	made := e == 0
-	if e == unix.EEXIST && flags&unix.O_EXCL == 0 { // the host has made it
+	if e == unix.EEXIST && flags&unix.O_EXCL == 0 { // the host created it meanwhile
 		var at int
 		if at, e = openBeneath(fd, name); e != 0 {
 			return e
@@ -144,8 +144,8 @@ func (s *Server) createFile(r *request, a *answer) unix.Errno {
 	if e != 0 {
 		return e
 	}
-	// Set-user-id and set-group-id come by a call whose mode a filter sees: where the
-	// guest may not set them, nothing is made.
+	// Set-user-ID and set-group-ID are set by a separate call, which a seccomp filter can
+	// refuse. If it is refused, no file is created.
 	if made && mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
 		if err := unix.Fchmod(file, mode&0o7777); err != nil {
 			unix.Unlinkat(fd, name, 0)
@@ -183,7 +183,7 @@ func (s *Server) createFile(r *request, a *answer) unix.Errno {
 	return 0
 }
 
-// remove is UNLINK and RMDIR.
+// remove implements UNLINK and RMDIR.
 func (s *Server) remove(r *request) unix.Errno {
 	name, e := r.name()
 	if e != 0 {
@@ -213,8 +213,8 @@ func (s *Server) remove(r *request) unix.Errno {
 	return 0
 }
 
-// child returns what is known by a name that may be lost, with its files open,
-// and what the host has there. Server.tree is held exclusively.
+// child returns the node of a name that is about to be removed, with its files open, and the
+// host's attributes. The caller holds Server.tree exclusively.
 func (s *Server) child(dir *node, fd int, name string) (*node, *unix.Statx_t, unix.Errno) {
 	var x unix.Statx_t
 	if e := stat(fd, name, &x); e != 0 {
@@ -229,8 +229,8 @@ func (s *Server) child(dir *node, fd int, name string) (*node, *unix.Statx_t, un
 	return n, &x, 0
 }
 
-// removed notes that a name is gone, of a file that was x before. Without
-// other names its number may be another's soon. Server.mu is held.
+// removed records the removal of a name; x are the attributes before. Without other names the
+// inode number may be reused. The caller holds Server.mu.
 func (s *Server) removed(n, dir *node, name string, x *unix.Statx_t) {
 	if isDir(x.Mode) || x.Nlink <= 1 {
 		if o := s.keys[keyOf(x)]; o != nil {
@@ -291,12 +291,12 @@ func (s *Server) rename(r *request) unix.Errno {
 		return errnoOf(err)
 	}
 	if there && flags&unix.RENAME_EXCHANGE == 0 && keyOf(x) == keyOf(was) {
-		return 0 // two names of one file: both stay
+		return 0 // two names of one file: both remain
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(toDir.absent, toName)
-	// Both directories stay what they are while names go from one to the other.
+	// Keeps both directories alive while names move between them.
 	dir.pins++
 	toDir.pins++
 	if n != nil {

@@ -4,26 +4,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootNode is the number that the protocol gives the root.
+// rootNode is the root's node ID in the protocol.
 const rootNode = 1
 
-// node is what the kernel knows a file by. All of it is guarded by Server.mu; names
-// are taken away only under Server.tree, too.
+// node is a file that the kernel knows. Server.mu guards it; removing names also requires
+// Server.tree.
 type node struct {
 	id      uint64
-	ino     uint64 // as it was told
-	kind    uint16 // of the mode
-	lookups uint64 // how often the kernel was told of it
+	ino     uint64 // as sent to the guest
+	kind    uint16 // file type bits of the mode
+	lookups uint64 // reference count of the kernel's lookups
 	names   []place
-	inside  map[string]*node // what is known in this directory
-	absent  map[string]bool  // names that the kernel knows not to be here
+	inside  map[string]*node // known nodes in this directory
+	absent  map[string]bool  // names that the kernel knows to be absent
 	key     key
-	links   bool   // has other names on the host
-	seen    uint64 // a sum of what was told of it last, 0: nothing, or the guest has written since
+	links   bool   // it has other names on the host
+	seen    uint64 // checksum of the attributes sent last; 0: none, or the guest has written since
 	handles map[uint64]*handle
-	last    *node      // the directory where a file without names was
+	last    *node      // directory of the last name of a file without names
 	pins    int        // files that had their last name here
-	lost    unix.Errno // why the last write that the kernel had cached did not succeed
+	lost    unix.Errno // error of the last cached write that failed
 }
 
 // place is a name in a directory.
@@ -32,8 +32,8 @@ type place struct {
 	name string
 }
 
-// key is what the host knows a file by. The mount is part of it: under another
-// mount the same file may be read-only, or hidden.
+// key identifies a file on the host. The mount is part of it: under another mount the same file
+// may be read-only, or hidden.
 type key struct{ dev, mnt, ino uint64 }
 
 func keyOf(x *unix.Statx_t) key {
@@ -42,9 +42,9 @@ func keyOf(x *unix.Statx_t) key {
 
 func isDir(kind uint16) bool { return kind&unix.S_IFMT == unix.S_IFDIR }
 
-// told makes one number of a device and its inode's, unique over devices: the
-// upper sixteen bits count devices, and what devices keep in these bits themselves.
-// Server.mu is held.
+// told combines a device and an inode number into one that is unique across devices. The upper
+// sixteen bits count devices and the values that devices use in these bits. The caller holds
+// Server.mu.
 func (s *Server) told(dev, ino uint64) uint64 {
 	k := [2]uint64{dev, ino >> 48}
 	i, ok := s.devices[k]
@@ -58,8 +58,8 @@ func (s *Server) told(dev, ino uint64) uint64 {
 	return i<<48 | ino&(1<<48-1)
 }
 
-// enter returns the node of a name that was just looked at, and counts that the
-// kernel is told of it. Server.tree is held.
+// enter returns the node of a name that was just looked up, and counts the kernel's reference.
+// The caller holds Server.tree.
 func (s *Server) enter(dir *node, name string, x *unix.Statx_t, a *answer) (*node, unix.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +75,9 @@ func (s *Server) enter(dir *node, name string, x *unix.Statx_t, a *answer) (*nod
 	return n, 0
 }
 
-// known finds or makes a node. By name first: an overlay's file may get another
-// number when it is written. What the host has changed is another node, of which the
-// kernel keeps nothing: it never takes a size or a time from us for one that it knows.
+// known finds or creates a node. It searches by name first, because an overlay's file may get
+// another number when it is written. A file that the host has changed becomes another node
+// without cached data: the kernel takes no size or time from the server for a known node.
 func (s *Server) known(dir *node, name string, x *unix.Statx_t) (*node, unix.Errno) {
 	k, kind := keyOf(x), x.Mode&unix.S_IFMT
 	n := dir.inside[name]
@@ -91,7 +91,7 @@ func (s *Server) known(dir *node, name string, x *unix.Statx_t) (*node, unix.Err
 			s.name(other, dir, name)
 			return other, 0
 		}
-		s.unbind(other) // it was moved or deleted behind our back
+		s.unbind(other) // moved or deleted on the host
 	}
 	if n == nil {
 		if len(s.nodes) >= s.opts.MaxNodes {
@@ -124,7 +124,7 @@ func (s *Server) name(n, dir *node, name string) {
 	s.unpin(n)
 }
 
-// unname takes a name away from n, which may be forgotten with that.
+// unname removes a name from n, and drops n if it is unused.
 func (s *Server) unname(n, dir *node, name string) {
 	if dir.inside[name] != n {
 		return
@@ -152,7 +152,7 @@ func (s *Server) unpin(n *node) {
 	}
 }
 
-// unbind forgets by which number the host knows n.
+// unbind removes n's key.
 func (s *Server) unbind(n *node) {
 	if s.keys[n.key] == n {
 		delete(s.keys, n.key)
@@ -160,7 +160,7 @@ func (s *Server) unbind(n *node) {
 	n.key = key{}
 }
 
-// prune drops n if nobody needs it any more, and then what was kept for it.
+// prune drops n if it is unused, and then its unused parents.
 func (s *Server) prune(n *node) {
 	for n != nil && n.id != rootNode && n.lookups == 0 && len(n.inside) == 0 && len(n.handles) == 0 && n.pins == 0 && s.nodes[n.id] == n {
 		delete(s.nodes, n.id)
@@ -186,7 +186,7 @@ func (s *Server) prune(n *node) {
 	}
 }
 
-// forget takes back what the kernel was told.
+// forget subtracts kernel references.
 func (s *Server) forget(id, count uint64) {
 	if n := s.nodes[id]; n != nil {
 		n.lookups -= min(n.lookups, count)
@@ -194,8 +194,8 @@ func (s *Server) forget(id, count uint64) {
 	}
 }
 
-// lack notes that the kernel is told that a name is not there, and reports
-// whether it may keep that in mind: only what is noted can be taken back.
+// lack records that a name is absent, and reports whether the kernel may cache that: only
+// recorded names can be invalidated.
 func (s *Server) lack(dir *node, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *Server) lack(dir *node, name string) bool {
 		return true
 	}
 	if s.absent >= s.opts.MaxAbsent {
-		s.absent = 0 // what was deleted since is not counted
+		s.absent = 0 // recount: deletions since then were not subtracted
 		for _, n := range s.nodes {
 			s.absent += len(n.absent)
 		}
@@ -227,13 +227,13 @@ func (s *Server) drop(n *node) {
 	n.absent = nil
 }
 
-// foreign reports whether the host has changed a file behind the guest's back. While the
-// guest writes to it nobody can tell. Server.mu is held.
+// foreign reports whether the host has changed a file. While the guest writes to it, this
+// cannot be determined. The caller holds Server.mu.
 func (n *node) foreign(x *unix.Statx_t) bool {
 	return !isDir(n.kind) && n.seen != 0 && n.seen != sum(x) && !n.written()
 }
 
-// written reports whether the guest may write to a file. Server.mu is held.
+// written reports whether the guest may write to a file. The caller holds Server.mu.
 func (n *node) written() bool {
 	for _, h := range n.handles {
 		if h.flags&unix.O_ACCMODE != unix.O_RDONLY {
@@ -243,7 +243,7 @@ func (n *node) written() bool {
 	return false
 }
 
-// node returns a node that the kernel names.
+// node returns a node by its ID.
 func (s *Server) node(id uint64) (*node, unix.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,16 +253,16 @@ func (s *Server) node(id uint64) (*node, unix.Errno) {
 	return nil, unix.ESTALE
 }
 
-// prime is FNV's.
+// prime is the prime of FNV.
 const prime = 1099511628211
 
-// sum is of what of a file tells that somebody changed it, whatever its number
-// is; never 0.
+// sum is a checksum of the attributes that show a change of a file, without its number; never
+// 0.
 func sum(x *unix.Statx_t) uint64 {
 	h := uint64(14695981039346656037)
 	parts := []uint64{uint64(x.Mode), uint64(x.Uid), uint64(x.Gid), uint64(x.Mtime.Sec), uint64(x.Mtime.Nsec)}
 	if !isDir(x.Mode) {
-		parts = append(parts, x.Size) // a directory's differs from copy to copy
+		parts = append(parts, x.Size) // a directory's size differs between copies
 	}
 	for _, v := range parts {
 		h = (h ^ v) * prime

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a path below root, which a guest may make as deep as it likes.
+// Limits of a path below root. A guest may make paths of any depth.
 const (
 	maxDepth = 4096
 	maxPath  = 64 << 10
-	maxStep  = 4000 // what the kernel takes at once
+	maxStep  = 4000 // limit of the kernel per call
 )
 
-// errnoOf returns the kernel's word for err.
+// errnoOf returns the errno of err.
 func errnoOf(err error) unix.Errno {
 	if err == nil {
 		return 0
@@ -29,7 +29,7 @@ func errnoOf(err error) unix.Errno {
 	return unix.EIO
 }
 
-// path returns the names that lead from root to n, and whether there are any.
+// path returns the names from root to n, or an error if there are none.
 func (s *Server) path(n *node) ([]string, unix.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +53,8 @@ func (s *Server) path(n *node) ([]string, unix.Errno) {
 	return names, 0
 }
 
-// at opens n as a place only (O_PATH); the caller closes it. A file without
-// names is found by who has it open. Server.tree is held.
+// at opens n as a location only (O_PATH); the caller closes it. A file without names is opened
+// through a handle. The caller holds Server.tree.
 func (s *Server) at(n *node) (int, unix.Errno) {
 	names, e := s.path(n)
 	if e == unix.ESTALE {
@@ -97,9 +97,9 @@ func openBeneath(dir int, path string) (int, unix.Errno) {
 		switch err {
 		case nil:
 			return fd, 0
-		case unix.EAGAIN, unix.EINTR: // something was renamed meanwhile
+		case unix.EAGAIN, unix.EINTR: // concurrent rename
 			continue
-		case unix.ELOOP, unix.EXDEV, unix.ENOTDIR: // a link, where we knew a directory
+		case unix.ELOOP, unix.EXDEV, unix.ENOTDIR: // a link instead of a known directory
 			return -1, unix.ESTALE
 		}
 		return -1, errnoOf(err)
@@ -107,7 +107,7 @@ func openBeneath(dir int, path string) (int, unix.Errno) {
 	return -1, unix.ESTALE
 }
 
-// dirAt opens the directory that a request names.
+// dirAt opens the directory of a request.
 func (s *Server) dirAt(id uint64) (*node, int, unix.Errno) {
 	n, e := s.node(id)
 	if e != 0 {
@@ -122,7 +122,7 @@ func (s *Server) dirAt(id uint64) (*node, int, unix.Errno) {
 
 const statMask = unix.STATX_BASIC_STATS | unix.STATX_MNT_ID
 
-// stat looks at name in dir, or at dir itself, and follows nothing.
+// stat returns the attributes of name in dir, or of dir itself, without following links.
 func stat(dir int, name string, x *unix.Statx_t) unix.Errno {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {
@@ -131,12 +131,10 @@ func stat(dir int, name string, x *unix.Statx_t) unix.Errno {
 	return errnoOf(unix.Statx(dir, name, flags, statMask, x))
 }
 
-// opened is the file behind a descriptor that is a place only, as a path that
-// leads to this very file.
+// opened returns the path of the exact file behind an O_PATH descriptor.
 func opened(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// reopen opens the file at a place. Other files than regular ones and
-// directories are never opened.
+// reopen opens the file at an O_PATH descriptor. It opens only regular files and directories.
 func reopen(fd, flags int) (int, unix.Errno) {
 	var x unix.Statx_t
 	if e := stat(fd, "", &x); e != 0 {
@@ -158,8 +156,8 @@ func reopen(fd, flags int) (int, unix.Errno) {
 	return out, errnoOf(err)
 }
 
-// as runs f, which makes a file, with the ids of the user who asked for it. It
-// keeps its capabilities: what a user may do the guest's kernel has judged.
+// as runs f, which creates a file, with the requesting user's IDs. Capabilities are kept: the
+// guest's kernel has checked the permissions.
 func (s *Server) as(r *request, f func() error) unix.Errno {
 	if int(r.uid) == s.uid && int(r.gid) == s.gid {
 		return errnoOf(f())
@@ -172,8 +170,8 @@ func (s *Server) as(r *request, f func() error) unix.Errno {
 		return errnoOf(err)
 	}
 	e := func() unix.Errno {
-		// Neither call says that it failed, as it does for ids that have no
-		// meaning here; asking for none says what is.
+		// Neither call reports failure, which happens for unmapped IDs. Setting an invalid ID
+		// returns the current one.
 		if unix.Setfsgid(int(r.gid)); r.gid == ^uint32(0) || fsID(unix.SetfsgidRetGid) != int(r.gid) {
 			return unix.EOVERFLOW
 		}
@@ -189,7 +187,7 @@ func (s *Server) as(r *request, f func() error) unix.Errno {
 	unix.Setfsgid(s.gid)
 	err := unix.Capset(&head, &caps[0])
 	if err == nil && fsID(unix.SetfsuidRetUid) == s.uid && fsID(unix.SetfsgidRetGid) == s.gid {
-		runtime.UnlockOSThread() // else the thread ends with this worker
+		runtime.UnlockOSThread() // otherwise the thread ends with this worker
 	}
 	return e
 }
@@ -199,7 +197,7 @@ func fsID(ask func(int) (int, error)) int {
 	return id
 }
 
-// proc reports whether this process can open files again by their descriptors.
+// proc reports whether this process can reopen files by descriptor.
 func proc() bool {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/proc/self/fd", &st); err != nil {

@@ -9,13 +9,12 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Refresh tells the guest's kernel of all that the host has changed behind its
-// back, and returns when the kernel has heard it. Files are looked at and
-// compared with what the kernel was told, so this costs a stat for each that it
-// knows; a change that keeps mode, owner, size and time isn't found. A file that
-// is open in the guest keeps the size that its kernel knows until it is closed.
-// A mount that the guest has on a changed file that is no directory goes away with
-// its old content. With paths only what the kernel knows by these is looked at.
+// Refresh invalidates everything in the guest's kernel that the host has changed, and returns
+// when the kernel has processed that. It compares each known file with the attributes sent
+// last, which costs one stat per file. A change that keeps mode, owner, size and time is not
+// found. A file that is open in the guest keeps its size until it is closed. A mount in the
+// guest on a changed non-directory is removed with the old content. With paths only the nodes
+// at these are compared.
 func (s *Server) Refresh(ctx context.Context, paths ...string) error {
 	s.mu.Lock()
 	l := s.line
@@ -42,7 +41,7 @@ func (s *Server) Refresh(ctx context.Context, paths ...string) error {
 		s.mu.Unlock()
 	}()
 	if l == nil {
-		return cell.Errorf(cell.Conflict, "gofer.Refresh", "", "cannot tell what changed: nobody is connected")
+		return cell.Errorf(cell.Conflict, "gofer.Refresh", "", "cannot announce changes: no guest is connected")
 	}
 	for _, n := range all {
 		if err := context.Cause(ctx); err != nil {
@@ -70,7 +69,7 @@ func (s *Server) Refresh(ctx context.Context, paths ...string) error {
 	}
 }
 
-// knownAt is what the kernel knows by a path; nil if it doesn't. The caller holds s.mu.
+// knownAt returns the node at a path, or nil if it is unknown. The caller holds s.mu.
 func (s *Server) knownAt(path string) *node {
 	n := s.nodes[rootNode]
 	for _, name := range namesOf(path) {
@@ -81,12 +80,12 @@ func (s *Server) knownAt(path string) *node {
 	return n
 }
 
-// namesOf are the names of an absolute path.
+// namesOf splits an absolute path into names.
 func namesOf(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// noticed is the courier's word that the kernel has heard.
+// noticed handles the courier's message that the kernel has processed the notices up to mark.
 func (s *Server) noticed(mark uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *Server) noticed(mark uint64) {
 	}
 }
 
-// changes appends notices of what is not as the kernel was told of n.
+// changes appends notices for the differences between n and what the kernel was told.
 func (s *Server) changes(n *node, out *answer) {
 	s.tree.RLock()
 	defer s.tree.RUnlock()
@@ -141,7 +140,7 @@ func (s *Server) changes(n *node, out *answer) {
 	one.u64(0)
 	out.b = append(out.b, one.head(0, noticeInode)...)
 	if there && isDir(n.kind) {
-		return // what is mounted in it in the guest stays
+		return // mounts inside it in the guest stay
 	}
 	for _, p := range names {
 		noteEntry(out, p.dir.id, p.name)

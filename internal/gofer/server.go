@@ -14,15 +14,15 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Options bound what a guest can make a server hold. Zero means the default.
+// Options limit what a guest can make a server allocate. Zero means the default.
 type Options struct {
-	MaxNodes   int   // files that the guest's kernel knows; 1,048,576
-	MaxHandles int   // files and directories that are open; 65,536, and what the process may open
-	MaxAbsent  int   // names that the guest's kernel may keep as not there; 262,144
-	MaxListed  int   // names in listings that are being read; 4,194,304
+	MaxNodes   int   // files known to the guest's kernel; 1,048,576
+	MaxHandles int   // open files and directories; 65,536, and at most the process's limit
+	MaxAbsent  int   // names that the guest's kernel may cache as absent; 262,144
+	MaxListed  int   // names in listings in progress; 4,194,304
 	MaxKept    int64 // bytes of deleted files that Save copies; 1 GiB
-	Workers    int   // requests that are worked on at once; 6
-	Devices    bool  // whether the guest may make devices and whiteouts
+	Workers    int   // concurrent requests; 6
+	Devices    bool  // whether the guest may create devices and whiteouts
 }
 
 func (o *Options) defaults() {
@@ -43,8 +43,8 @@ func (o *Options) defaults() {
 	}
 }
 
-// A Server serves the files below a directory to one kernel. Its methods are
-// safe for concurrent use.
+// A Server serves the files below a directory to one kernel. Its methods are safe for
+// concurrent use.
 type Server struct {
 	root     *os.File
 	opts     Options
@@ -63,19 +63,18 @@ type Server struct {
 	absent     int
 
 	listed  atomic.Int64
-	kept    atomic.Bool // there are hidden names of a Save
-	hidden  []place     // of mu
-	line    *line       // of mu
-	mark    uint64      // of mu
+	kept    atomic.Bool // hidden names of a Save exist
+	hidden  []place     // guarded by mu
+	line    *line       // guarded by mu
+	mark    uint64      // guarded by mu
 	reached map[uint64]chan struct{}
 
-	counted  map[string]*int64 // of mu: how often what is at a path was executed
-	executed map[key]*int64    // of mu: the same, by the file
+	counted  map[string]*int64 // guarded by mu: executions by path
+	executed map[key]*int64    // guarded by mu: the same counters by file
 }
 
-// New makes a server of the files below root, a directory that stays open as
-// long as the server is used. The process must have a /proc, and should have
-// the capabilities over files of whoever owns them.
+// New returns a server of the files below root, a directory that must stay open while the
+// server is used. The process needs /proc, and should have the file capabilities of the owners.
 func New(root *os.File, opts Options) (*Server, error) {
 	if !proc() {
 		return nil, cell.Errorf(cell.Unsupported, "gofer.New", "", "cannot serve files: there is no /proc to open them again by")
@@ -106,7 +105,7 @@ type line struct {
 	out io.Writer
 }
 
-// next reads a message into buf, which it returns, perhaps made larger.
+// next reads a message into buf, and returns buf, perhaps enlarged.
 func (l *line) next(buf []byte) ([]byte, error) {
 	if l.err != nil {
 		return buf, l.err
@@ -139,9 +138,9 @@ func (l *line) send(b []byte) error {
 	return err
 }
 
-// Serve answers requests from conn until it ends, which is no error in the
-// middle of nothing. A server serves one connection at a time; files stay open
-// when it returns, and another connection can go on.
+// Serve answers requests from conn until EOF between two messages, which is no error. A server
+// serves one connection at a time. Files stay open when it returns, and another connection can
+// continue.
 func (s *Server) Serve(conn io.ReadWriter) error {
 	l := &line{in: bufio.NewReaderSize(conn, 64<<10), out: conn}
 	s.mu.Lock()
@@ -165,8 +164,7 @@ func (s *Server) Serve(conn io.ReadWriter) error {
 	return l.err
 }
 
-// Close closes what is open and takes away what Save left. Serve must have
-// returned.
+// Close closes open files and removes the hidden names of Save. Serve must have returned.
 func (s *Server) Close() error {
 	s.takeAway()
 	s.mu.Lock()
@@ -179,7 +177,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// work reads and answers requests: who has read one lets the next worker read.
+// work reads and answers requests. After reading one it lets the next worker read.
 func (s *Server) work(l *line) {
 	var in []byte
 	var out answer
@@ -191,8 +189,8 @@ func (s *Server) work(l *line) {
 			l.rmu.Unlock()
 			return
 		}
-		// What has no answer is done at once, in order: who sends a barrier behind
-		// it knows that it was done.
+		// Requests without an answer are processed at once, in order: a barrier sent after one
+		// implies that it was processed.
 		if op := binary.NativeEndian.Uint32(in[4:]); !answered(op) {
 			s.handle(in, &out)
 			l.rmu.Unlock()
@@ -213,7 +211,7 @@ func (s *Server) work(l *line) {
 	}
 }
 
-// handle does what a message asks for; the answer is empty if it has none.
+// handle processes a message. The result is empty if there is no answer.
 func (s *Server) handle(msg []byte, a *answer) []byte {
 	a.reset()
 	if len(msg) < headSize {
@@ -289,10 +287,10 @@ func (s *Server) do(r *request, a *answer) unix.Errno {
 		s.noticed(r.u64())
 		return 0
 	}
-	return unix.ENOSYS // FLUSH, ACCESS, locks, TMPFILE: the kernel doesn't ask again
+	return unix.ENOSYS // FLUSH, ACCESS, locks, TMPFILE: the kernel does not ask again
 }
 
-// start is INIT.
+// start implements INIT.
 func (s *Server) start(r *request, a *answer) unix.Errno {
 	major, minor, ahead, flags := r.u32(), r.u32(), r.u32(), r.u32()
 	if r.bad || major < 7 || major == 7 && minor < 33 {
@@ -301,15 +299,15 @@ func (s *Server) start(r *request, a *answer) unix.Errno {
 	a.u32(7)
 	a.u32(33)
 	if major > 7 {
-		a.zero(64 - 8) // it asks again with ours
+		a.zero(64 - 8) // the kernel repeats it with our version
 		return 0
 	}
 	a.u32(min(ahead, maxData))
 	a.u32(flags & wanted)
-	a.u16(64) // requests in the background
-	a.u16(48) // when that is many
+	a.u16(64) // maximum number of background requests
+	a.u16(48) // number above which that is congested
 	a.u32(maxData)
-	a.u32(1) // times are in nanoseconds
+	a.u32(1) // time granularity in nanoseconds
 	a.u16(maxData / 4096)
 	a.zero(64 - 30)
 	return 0

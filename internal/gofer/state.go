@@ -12,15 +12,14 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// HiddenPrefix begins the names of files that a guest has open and deleted, which
-// are there from Save to the next request.
+// HiddenPrefix is the name prefix of files that a guest has open and deleted. They exist from
+// Save to the next request.
 const HiddenPrefix = ".pando-open-"
 
-// stateMagic begins a state, and has its version.
+// stateMagic starts a state, and contains its version.
 const stateMagic = "pando-gofer 1\n"
 
-// state is a reader and writer of states: numbers as varints, texts after their
-// lengths.
+// state reads and writes states: numbers as varints, strings after their lengths.
 type state struct {
 	b   []byte
 	bad bool
@@ -55,10 +54,9 @@ func (t *state) getText() string {
 	return s
 }
 
-// Save returns what the guest's kernel knows: Load goes on with it over a copy of
-// the files. The guest must stand still (Courier.Hold), and the files must be copied
-// before it goes on: what is open and deleted has hidden names until the next
-// request, Close, or the end of a failed Save.
+// Save returns what the guest's kernel knows. Load restores it over a copy of the files. The
+// guest must be paused (Courier.Hold), and the files must be copied before it resumes: open and
+// deleted files have hidden names until the next request, Close, or the end of a failed Save.
 func (s *Server) Save() (_ []byte, err error) {
 	s.takeAway()
 	s.tree.Lock()
@@ -73,7 +71,7 @@ func (s *Server) Save() (_ []byte, err error) {
 	t := &state{b: []byte(stateMagic)}
 	t.put(s.nextNode, s.nextHandle, s.nextDevice)
 
-	// Directories before what is in them; nodes without a way to root last.
+	// Directories before their contents; nodes without a path to root last.
 	order := []*node{s.nodes[rootNode]}
 	seen := map[*node]bool{order[0]: true}
 	for i := 0; i < len(order); i++ {
@@ -93,7 +91,7 @@ func (s *Server) Save() (_ []byte, err error) {
 	for _, n := range order {
 		t.put(n.id, n.ino, uint64(n.kind), n.lookups, n.seen, flag(n.links))
 	}
-	// Names, in the same order, so that Load finds each directory's place first.
+	// Names, in the same order, so that Load finds each directory first.
 	var places []struct {
 		n *node
 		place
@@ -148,8 +146,7 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-// hide gives names to files that are open and have none. Server.tree is held
-// exclusively.
+// hide gives names to open files without names. The caller holds Server.tree exclusively.
 func (s *Server) hide() (map[*node]place, error) {
 	s.mu.Lock()
 	var all []*node
@@ -180,8 +177,7 @@ func (s *Server) hide() (map[*node]place, error) {
 	return out, nil
 }
 
-// hideAt makes the name p for n: a link, if it has other names on the host,
-// else a copy.
+// hideAt creates the name p for n: a link if it has other names on the host, otherwise a copy.
 func (s *Server) hideAt(n *node, p place, left *int64) error {
 	from, e := s.byHandle(n)
 	if e != 0 {
@@ -300,9 +296,9 @@ func (s *Server) takeAwayLocked() {
 	}
 }
 
-// Load makes a server that goes on with a state, over files with the same
-// paths as those that it was saved over. What was open is opened when it is used;
-// what was open and deleted is opened now, and its hidden name taken away.
+// Load returns a server that continues a state, over files with the same paths as at Save. It
+// opens files lazily, except those that were open and deleted: it opens these and removes their
+// hidden names.
 func Load(root *os.File, saved []byte, opts Options) (*Server, error) {
 	s, err := New(root, opts)
 	if err != nil {
@@ -326,7 +322,7 @@ func damaged(format string, args ...any) error {
 
 func (s *Server) load(t *state) error {
 	s.nextNode, s.nextHandle = t.get(), t.get()
-	// Devices of this tree are others: their numbers must not mean what they did.
+	// This tree has other devices: their numbers must not be confused.
 	clear(s.devices)
 	s.nextDevice = t.get()
 	var many []*node
@@ -414,8 +410,7 @@ func (s *Server) loadHandles(t *state) error {
 	return nil
 }
 
-// bring opens a file that has a hidden name for all its handles, and takes the
-// name away.
+// bring opens a file with a hidden name for all its handles, and removes the name.
 func (s *Server) bring(n *node, p place) error {
 	dir, e := s.at(p.dir)
 	if e != 0 {
@@ -445,8 +440,8 @@ func errnoOrNil(e unix.Errno) error {
 	return e
 }
 
-// bindAll finds out by which numbers the host knows files with several names,
-// so that another name of theirs leads to the same node.
+// bindAll looks up the keys of files with several names, so that another of their names leads
+// to the same node.
 func (s *Server) bindAll(all []*node) {
 	slices.SortFunc(all, func(a, b *node) int { return int(int64(a.id) - int64(b.id)) })
 	for _, n := range all {

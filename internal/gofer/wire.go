@@ -49,35 +49,35 @@ const (
 	opCopyFileRange = 47
 	opSyncfs        = 50
 
-	opBarrier = 0x646e6170 // ours: answered when all before it has been done
-	opNoticed = 0x646e6171 // ours: notices up to a number are with the kernel; without answer
+	opBarrier = 0x646e6170 // private: answered when all earlier requests are processed
+	opNoticed = 0x646e6171 // private: the kernel has the notices up to a number; without answer
 )
 
-// Notices, which stand where an answer has its error.
+// Notices, in the place of an answer's error.
 const (
 	noticeInode = 2
 	noticeEntry = 3
-	noticeMark  = 0x6e70 // ours: answered with opNoticed
+	noticeMark  = 0x6e70 // private: answered with opNoticed
 )
 
-// Flags of INIT that the server asks for, when the kernel has them.
+// Flags of INIT that the server requests if the kernel has them.
 const wanted = 1<<0 | // asynchronous reads
 	1<<3 | // OPEN truncates
 	1<<5 | // writes larger than a page
-	1<<13 | 1<<14 | // READDIRPLUS, when it is worth it
-	1<<15 | // direct input and output in parallel
-	1<<16 | // writes are cached
-	1<<18 | // directories in parallel
+	1<<13 | 1<<14 | // READDIRPLUS when useful
+	1<<15 | // parallel direct I/O
+	1<<16 | // cached writes
+	1<<18 | // parallel directory operations
 	1<<21 | // ECONNABORTED
-	1<<22 | // more pages a request
-	1<<23 | // symbolic links are cached
-	1<<25 | // data is cached until told otherwise
-	1<<28 // set-user-id bits fall when the server is told to
+	1<<22 | // more pages per request
+	1<<23 | // cached symbolic links
+	1<<25 | // cached data until invalidated
+	1<<28 // the server clears set-user-ID bits on request
 
 const (
-	headSize   = 40      // of a request
-	outSize    = 16      // of an answer's header
-	maxData    = 1 << 20 // bytes of a read or write
+	headSize   = 40      // size of a request's header
+	outSize    = 16      // size of an answer's header
+	maxData    = 1 << 20 // maximum bytes of a read or write
 	maxMessage = maxData + 4096 + headSize + 64
 	maxName    = 255
 	maxLink    = 4095
@@ -95,7 +95,7 @@ func answered(op uint32) bool {
 	return true
 }
 
-// request is one message of the kernel's.
+// request is one message of the kernel.
 type request struct {
 	op       uint32
 	unique   uint64
@@ -104,7 +104,7 @@ type request struct {
 	fields
 }
 
-// parse reads a message's header; its length has been looked at.
+// parse parses a message's header; the caller has checked the length.
 func parse(b []byte) *request {
 	f := fields{b: b}
 	f.u32()
@@ -114,7 +114,7 @@ func parse(b []byte) *request {
 	return r
 }
 
-// fields reads a body. What is missing reads as zero and is remembered.
+// fields parses a body. Missing data reads as zero and is recorded.
 type fields struct {
 	b   []byte
 	bad bool
@@ -144,7 +144,7 @@ func (f *fields) u64() uint64 {
 	return 0
 }
 
-// text reads up to the next zero byte.
+// text reads a zero-terminated string.
 func (f *fields) text() string {
 	i := bytes.IndexByte(f.b, 0)
 	if i < 0 {
@@ -156,7 +156,7 @@ func (f *fields) text() string {
 	return s
 }
 
-// name reads the name of a file in a directory.
+// name reads a file name.
 func (f *fields) name() (string, unix.Errno) {
 	s := f.text()
 	if f.bad {
@@ -175,7 +175,7 @@ func checkName(s string) unix.Errno {
 	return 0
 }
 
-// answer is what goes back: a header's room, then a body.
+// answer is an answer: space for the header, then a body.
 type answer struct{ b []byte }
 
 func (a *answer) reset() { a.b = append(a.b[:0], make([]byte, outSize)...) }
@@ -186,7 +186,7 @@ func (a *answer) u64(v uint64)  { a.b = binary.NativeEndian.AppendUint64(a.b, v)
 func (a *answer) text(s string) { a.b = append(a.b, s...) }
 func (a *answer) zero(n int)    { a.b = append(a.b, make([]byte, n)...) }
 
-// room makes n bytes at the end and returns them.
+// room appends n bytes and returns them.
 func (a *answer) room(n int) []byte {
 	have := len(a.b)
 	if cap(a.b)-have < n {
@@ -198,10 +198,10 @@ func (a *answer) room(n int) []byte {
 	return a.b[have:]
 }
 
-// cut leaves n bytes of the last room.
+// cut truncates the last room to n bytes.
 func (a *answer) cut(room, n int) { a.b = a.b[:len(a.b)-room+n] }
 
-// finish writes the header; with an error there is no body.
+// finish writes the header. With an error there is no body.
 func (a *answer) finish(unique uint64, e unix.Errno) []byte {
 	if e != 0 {
 		a.b = a.b[:outSize]
@@ -216,11 +216,11 @@ func (a *answer) head(unique uint64, code int32) []byte {
 	return a.b
 }
 
-// keepFor is how long the kernel may keep what it was told, in seconds. What the host
-// changes behind its back is seen after that at the latest.
+// keepFor is how long the kernel may cache attributes, in seconds. Changes on the host are
+// visible after that at the latest.
 const keepFor = 1
 
-// attr adds a struct fuse_attr.
+// attr appends a struct fuse_attr.
 func (a *answer) attr(ino uint64, x *unix.Statx_t) {
 	a.u64(ino)
 	a.u64(x.Size)
@@ -240,7 +240,7 @@ func (a *answer) attr(ino uint64, x *unix.Statx_t) {
 	a.u32(0)
 }
 
-// entry adds a struct fuse_entry_out; without node the name is known not to be.
+// entry appends a struct fuse_entry_out; a nil node caches that the name is absent.
 func (a *answer) entry(n *node, x *unix.Statx_t) {
 	if n == nil {
 		a.u64(0)

@@ -8,9 +8,9 @@ import (
 
 const maxXattr = 64 << 10
 
-// shared reports whether a guest has to do with an extended attribute: its own,
-// and capabilities of files. Others are for the host's kernel: marks of layers,
-// labels, and access lists, which the guest's kernel would not obey.
+// shared reports whether a guest may use an extended attribute: user attributes and file
+// capabilities. Others are for the host's kernel: marks of overlays, labels, and access lists,
+// which the guest's kernel would not enforce.
 func shared(name string) bool {
 	return strings.HasPrefix(name, "user.") || name == "security.capability"
 }
