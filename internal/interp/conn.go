@@ -18,49 +18,49 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Protocol is the version that this end speaks.
+// Protocol is the protocol version of this end.
 const Protocol = 1
 
-// maxLine bounds one line of a program, in bytes.
+// maxLine is the size limit of one line of a program, in bytes.
 const maxLine = 12 << 20
 
-// Lines from longLine on count for maxLarge, which bounds what a family can make
-// its keeper hold by saying much and not coming to an end.
+// Lines of at least longLine bytes count towards maxLarge, which limits the memory that a
+// family's unfinished lines use in its keeper.
 const (
 	longLine = 1 << 20
 	maxLarge = 256 << 20
 )
 
-// maxText bounds what a program says of itself: versions, names, reasons.
+// maxText is the size limit of a program's texts about itself: versions, names, reasons.
 const maxText = 4096
 
-// ErrGone is the cause of errors when a program has hung up, or ended.
+// ErrGone is the cause of errors after a program has closed the connection or ended.
 var ErrGone = errors.New("it is gone")
 
-// Conn is the keeper's end of one interpreter. It is safe for concurrent use:
-// one question is under way at a time, others wait for their turn.
+// Conn is the keeper's end of one interpreter's connection. It is safe for concurrent use: one
+// question is in progress at a time, others wait for the turn.
 type Conn struct {
 	c    *net.UnixConn
-	turn chan struct{} // holds one token; who has it talks, and owns what follows
+	turn chan struct{} // holds one token; its taker may use the connection and the fields below
 
 	buf  []byte
 	last int64 // id
-	n    int64 // evaluations
-	gone error // why nothing can be asked any more
-	held int64 // of large
+	n    int64 // number of evaluations
+	gone error // why no more questions are possible
+	held int64 // bytes counted in large
 
-	standing sync.Mutex            // held by who forks
-	stand    atomic.Pointer[stand] // changed under standing; nil: it does not stand
-	sits     bool                  // guarded by standing: it can't
+	standing sync.Mutex            // held during a fork
+	stand    atomic.Pointer[stand] // changed under standing; nil: the program does not stand
+	sits     bool                  // guarded by standing: it cannot stand
 	slow     string                // guarded by standing: why it does not stand
 
-	large *atomic.Int64 // bytes of long lines that are being read, of the whole family
+	large *atomic.Int64 // bytes of long lines in progress, of the whole family
 
 	once sync.Once
 }
 
-// Pair makes a connection: the keeper's end, and the file that is to be the
-// program's descriptor 3.
+// Pair returns the keeper's end of a new connection, and the file for the program's descriptor
+// 3.
 func Pair() (*Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func Pair() (*Conn, *os.File, error) {
 	theirs := os.NewFile(uintptr(fds[1]), "interpreter")
 	ours := os.NewFile(uintptr(fds[0]), "interpreter")
 	defer ours.Close()
-	// Who says that it is a fork is known by what the kernel says of it.
+	// The kernel identifies the sender of a fork's first message.
 	if err := unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		theirs.Close()
 		return nil, nil, os.NewSyscallError("setsockopt", err)
@@ -84,7 +84,7 @@ func Pair() (*Conn, *os.File, error) {
 	return k, theirs, nil
 }
 
-// Close hangs up. What waits for an answer fails.
+// Close closes the connection. Pending questions fail.
 func (c *Conn) Close() {
 	c.once.Do(func() { c.c.Close() })
 	if st := c.stand.Load(); st != nil {
@@ -92,7 +92,7 @@ func (c *Conn) Close() {
 	}
 }
 
-// answer is whatever a program says, one member of it at a time.
+// answer is a message of a program, with one member set.
 type answer struct {
 	ID        int64      `json:"id"`
 	Ready     *Ready     `json:"ready"`
@@ -102,19 +102,19 @@ type answer struct {
 	raw []byte
 }
 
-// evaluated is what a program says of an evaluation. Its value is not looked into;
-// the lists are, for an element of three bytes can be one of hundreds.
+// evaluated is the answer to an evaluation. Its value is not parsed. The lists are, with a
+// limit: an element of three bytes can expand to hundreds.
 type evaluated struct {
 	cell.Evaluated
 	Display shown  `json:"display"`
-	Missing unread `json:"missing_calls"` // the kernel says that
+	Missing unread `json:"missing_calls"` // reported by the kernel instead
 }
 
-// shown is what code showed on the way.
+// shown is what code displayed during an evaluation.
 type shown []cell.Bundle
 
-// maxShown bounds how many values there are in what code shows, which are those of
-// bundles, and maxValues those in other answers.
+// maxShown limits the number of JSON values in shown, which are those of bundles; maxValues
+// limits those in other answers.
 const (
 	maxShown  = 1 << 16
 	maxValues = 1 << 16
@@ -127,7 +127,7 @@ func (s *shown) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]cell.Bundle)(s))
 }
 
-// unread is a member that is left alone.
+// unread is a member that is not parsed.
 type unread struct{}
 
 func (unread) UnmarshalJSON([]byte) error { return nil }
@@ -150,7 +150,7 @@ func (c *Conn) take(ctx context.Context) error {
 	return nil
 }
 
-// yield gives the turn back.
+// yield returns the turn.
 func (c *Conn) yield() { c.turn <- struct{}{} }
 
 func waited(ctx context.Context) error {
@@ -160,7 +160,7 @@ func waited(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// broken is the end of the conversation. The caller has the turn.
+// broken ends the connection for a violation of the protocol. The caller has the turn.
 func (c *Conn) broken(format string, args ...any) error {
 	if c.gone == nil {
 		c.gone = cell.Errorf(cell.Unavailable, "interp", "warm the cell again", "cannot talk to the interpreter: "+format, args...)
@@ -171,7 +171,7 @@ func (c *Conn) broken(format string, args ...any) error {
 	return c.gone
 }
 
-// send writes one request, with files beside it, which stay open.
+// send writes one request and files, which stay open.
 func (c *Conn) send(req any, files ...*os.File) error {
 	line, err := json.Marshal(req)
 	if err != nil {
@@ -200,11 +200,11 @@ func (c *Conn) write(b []byte, files ...*os.File) error {
 	return nil
 }
 
-// sendGrace is how long a program may take to read what it is sent.
+// sendGrace is the time limit for a program to read a request.
 const sendGrace = 30 * time.Second
 
-// line returns the next line, which the next call overwrites. os.ErrDeadlineExceeded
-// (of SetReadDeadline) leaves everything as it was; any other error is the end.
+// line returns the next line, valid until the next call. After os.ErrDeadlineExceeded (of
+// SetReadDeadline) reading can continue; any other error is final.
 func (c *Conn) line() ([]byte, error) {
 	seen := 0
 	for {
@@ -213,7 +213,7 @@ func (c *Conn) line() ([]byte, error) {
 			line := c.buf[:at]
 			c.holds(0)
 			if rest := c.buf[at+1:]; len(rest) == 0 {
-				c.buf = nil // an idle interpreter holds no memory here
+				c.buf = nil // an idle interpreter uses no memory here
 			} else {
 				c.buf = rest
 			}
@@ -243,7 +243,7 @@ func (c *Conn) line() ([]byte, error) {
 	}
 }
 
-// holds counts what is held of a line, and says whether that is little enough.
+// holds counts the bytes of a line, and reports whether they are within the limit.
 func (c *Conn) holds(n int) bool {
 	if n < longLine {
 		n = 0
@@ -253,7 +253,7 @@ func (c *Conn) holds(n int) bool {
 	return n == 0 || all <= maxLarge
 }
 
-// hear reads the answer to question id. Nothing else may come.
+// hear reads the answer to question id. No other message is allowed.
 func (c *Conn) hear(id int64) (*answer, error) {
 	line, err := c.line()
 	if err != nil {
@@ -272,9 +272,8 @@ func (c *Conn) hear(id int64) (*answer, error) {
 	return &a, nil
 }
 
-// ask sends a question that ends by itself, and reads the answer into out. When
-// ctx ends before, the answer is waited for in the background, and whoever is
-// next waits for that.
+// ask sends a question that needs no interruption, and reads the answer into out. If ctx ends
+// first, a goroutine reads the answer, and the next caller waits for that.
 func (c *Conn) ask(ctx context.Context, req map[string]any, out any, files ...*os.File) error {
 	if req["op"] != "stand" {
 		c.sit()
@@ -315,8 +314,7 @@ func (c *Conn) ask(ctx context.Context, req map[string]any, out any, files ...*o
 	return nil
 }
 
-// until bounds what is read from now on by ctx. The function that it returns
-// takes the bound away.
+// until limits reads by ctx. The returned function removes the limit.
 func (c *Conn) until(ctx context.Context) (back func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -331,7 +329,7 @@ func (c *Conn) until(ctx context.Context) (back func()) {
 	}
 }
 
-// late waits for an answer that nobody wants any more, and gives the turn back.
+// late reads the answer to an abandoned question, and returns the turn.
 func (c *Conn) late(id int64) {
 	c.hear(id)
 	c.yield()

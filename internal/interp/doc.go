@@ -11,9 +11,9 @@
 //	  │ {"id": 1, "op": "eval", "code": …} ─────▶ │
 //	  │ ◀── {"id": 1, "evaluated": {…}}           │
 //
-// The program is in a cell and may be anything. What it says is bounded, answers
-// one question at a time, and is believed about itself only; a program that
-// breaks the protocol is one that is gone.
+// The program runs in a cell and is untrusted. Its messages are size-limited, each must answer
+// one question, and they are believed only about the program itself. A program that violates
+// the protocol counts as ended.
 //
-// The page for authors of programs is docs/reference/eval-protocol.md.
+// The reference for authors of programs is docs/reference/eval-protocol.md.
 package interp

@@ -10,7 +10,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Why an evaluation ended, when that was not the code's doing.
+// Causes of an evaluation's end other than the code itself.
 const (
 	CauseTimeout     = "timeout"
 	CauseInterrupted = "interrupted"
@@ -19,25 +19,23 @@ const (
 )
 
 const (
-	// again is how long code that has swallowed an interruption goes on until
-	// the next.
+	// again is the interval of repeated interruptions, for code that ignores the first.
 	again = time.Second
-	// patience is how long an interrupted evaluation may go on until it is
-	// called stuck.
+	// patience is how long an interrupted evaluation may continue before it counts as stuck.
 	patience = 5 * time.Second
 )
 
-// Ready is what a program says of itself when it has started.
+// Ready is a program's description of itself after its start.
 type Ready struct {
 	Protocol int    `json:"protocol"`
 	Kind     string `json:"kind"`
 	Version  string `json:"version"`
 	Fork     bool   `json:"fork"`
-	Reason   string `json:"reason"` // why it can't be forked
+	Reason   string `json:"reason"` // why it cannot be forked
 }
 
-// Ready reads the greeting of a program that has just been started. program is
-// what it is sent before: the built-in one's own source.
+// Ready reads the greeting of a program that was just started. It first sends program: the
+// source of a built-in one.
 func (c *Conn) Ready(ctx context.Context, program []byte) (Ready, error) {
 	if err := c.take(ctx); err != nil {
 		return Ready{}, err
@@ -76,22 +74,21 @@ func bounded(s string) string {
 	return s
 }
 
-// Evaluation is one question.
+// Evaluation is one evaluation.
 type Evaluation struct {
 	Code    string
 	Name    string        // of the code in tracebacks; "": its number
-	Limit   int64         // bytes of the value's repr
-	Timeout time.Duration // from when it begins; 0: ctx alone bounds it
-	Begin   func()        // called when it is its turn; may be nil
-	// Interrupt is how the program is interrupted. It is called again while the
-	// evaluation goes on.
+	Limit   int64         // maximum size of the value's repr, in bytes
+	Timeout time.Duration // from its start; 0: only ctx limits it
+	Begin   func()        // called at its turn; may be nil
+	// Interrupt interrupts the program. It is called again while the evaluation continues.
 	Interrupt func()
 }
 
-// Eval evaluates code. It waits for its turn until ctx ends; when ctx ends later,
-// or after the time-out, it is interrupted. An error is only returned when
-// nothing was evaluated; else the answer's Cause says what went wrong. After
-// "stuck" the next question waits until this one is answered after all.
+// Eval evaluates code. It waits for its turn until ctx ends. If ctx ends later, or after the
+// time-out, it interrupts the evaluation. It returns an error only if nothing was evaluated;
+// otherwise Cause in the answer says what went wrong. After "stuck" the next question waits
+// until this one is answered.
 func (c *Conn) Eval(ctx context.Context, ev Evaluation) (cell.Evaluated, error) {
 	c.sit()
 	if err := c.take(ctx); err != nil {
@@ -148,13 +145,12 @@ func (c *Conn) Eval(ctx context.Context, ev Evaluation) (cell.Evaluated, error) 
 	return *got, nil
 }
 
-// insist interrupts when ctx ends or the time is over, until the function that it
-// returns is called, which says which of them it was, if any. When patience is
-// over nothing is read any more.
+// insist interrupts the evaluation when ctx ends or the time is over, until the returned
+// function is called, which returns the cause, if any. After patience it stops reading.
 func (c *Conn) insist(ctx context.Context, ev Evaluation) (back func() (cause string)) {
 	answered, over := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	var cause string // written in once, read after over
+	var cause string // written by interrupt, read after over
 	interrupt := func(why string) {
 		once.Do(func() {
 			defer close(over)
@@ -163,7 +159,7 @@ func (c *Conn) insist(ctx context.Context, ev Evaluation) (back func() (cause st
 			defer enough.Stop()
 			for {
 				select {
-				case <-answered: // just now: whoever is next must not be interrupted
+				case <-answered: // answered just now: the next evaluation must not be interrupted
 					return
 				default:
 				}
@@ -193,7 +189,7 @@ func (c *Conn) insist(ctx context.Context, ev Evaluation) (back func() (cause st
 		if stopped {
 			return ""
 		}
-		<-over // one of them has begun
+		<-over // one of them has started
 		c.c.SetReadDeadline(time.Time{})
 		return cause
 	}
@@ -206,8 +202,7 @@ func causeOf(ctx context.Context) string {
 	return CauseInterrupted
 }
 
-// Busy reports whether somebody asks something, or an evaluation goes on that is
-// stuck.
+// Busy reports whether a question is in progress, or a stuck evaluation continues.
 func (c *Conn) Busy() bool {
 	select {
 	case <-c.turn:

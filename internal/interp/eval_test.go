@@ -400,7 +400,7 @@ func TestF49TimeoutsInterrupt(t *testing.T) {
 	if v := p.value("7"); v.Repr != "7" {
 		t.Errorf("after a late signal: %s", v.Repr)
 	}
-	// Somebody who hangs up is no time-out.
+	// A caller that cancels is no time-out.
 	ctx, cancel := context.WithCancel(p.ctx)
 	time.AfterFunc(50*time.Millisecond, cancel)
 	if ev, err := p.Eval(ctx, "time.sleep(60)", 1000, p.interrupt); err != nil || ev.Cause != CauseInterrupted {

@@ -13,29 +13,29 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// What a fork is to be.
+// Modes of a fork.
 const (
-	ModeFork = "fork"  // another cell: it keeps memory, and no descriptor
-	ModeGoOn = "go on" // the source itself, in a branch: it keeps its connections
-	ModeOnce = "once"  // as ModeFork, of a program that is not forked often: it does not stand for that
+	ModeFork = "fork"  // another cell: keeps memory, and no descriptor
+	ModeGoOn = "go on" // the source of a branch: keeps its connections
+	ModeOnce = "once"  // like ModeFork, for a program that is rarely forked: it does not stand for that
 )
 
-// Obstacles are what stands in the way of a fork, by name.
+// Obstacles are the reasons against a fork, by name.
 type Obstacles struct {
 	Threads   []string `json:"threads"`
 	Processes []string `json:"processes"`
-	Shared    []string `json:"shared"`  // writable mappings that are shared
-	Deleted   []string `json:"deleted"` // open files that have no name any more
-	Unkept    []string `json:"unkept"`  // what the kernel holds for it, and a fork would not have
-	Sockets   []string `json:"sockets"` // no obstacle: a fork finds them reset
+	Shared    []string `json:"shared"`  // shared writable mappings
+	Deleted   []string `json:"deleted"` // open files without a name
+	Unkept    []string `json:"unkept"`  // kernel state that a fork would lose
+	Sockets   []string `json:"sockets"` // no obstacle: connections that a fork finds reset
 }
 
-// Any reports whether there is one.
+// Any reports whether there is an obstacle.
 func (o Obstacles) Any() bool {
 	return len(o.Threads)+len(o.Processes)+len(o.Shared)+len(o.Deleted)+len(o.Unkept) > 0
 }
 
-// Check asks what stands in the way of a fork.
+// Check asks for the obstacles to a fork.
 func (c *Conn) Check(ctx context.Context) (o Obstacles, err error) {
 	err = c.ask(ctx, map[string]any{"op": "check"}, &o)
 	for _, list := range []*[]string{&o.Threads, &o.Processes, &o.Shared, &o.Deleted, &o.Unkept, &o.Sockets} {
@@ -44,7 +44,7 @@ func (c *Conn) Check(ctx context.Context) (o Obstacles, err error) {
 	return o, err
 }
 
-// few bounds what is shown to people of a list that a program made.
+// few limits a list made by a program, for display.
 func few(list *[]string) {
 	if n := len(*list); n > 64 {
 		*list = append((*list)[:64:64], fmt.Sprintf("%d more", n-64))
@@ -64,9 +64,8 @@ type HeldFile struct {
 	Offset int64  `json:"offset"`
 }
 
-// Hold makes the program let go of files that are open for writing, so that
-// what they lie on can become read-only. With collect it also tidies its memory,
-// which takes a while.
+// Hold makes the program close files that are open for writing, so that their mounts can become
+// read-only. With collect it also collects garbage, which takes a while.
 func (c *Conn) Hold(ctx context.Context, collect bool) ([]HeldFile, error) {
 	var a struct {
 		Held []HeldFile `json:"held"`
@@ -75,8 +74,7 @@ func (c *Conn) Hold(ctx context.Context, collect bool) ([]HeldFile, error) {
 	return a.Held, err
 }
 
-// Resume undoes Hold: the files are open again. It returns those that could not
-// be opened.
+// Resume undoes Hold: the program reopens the files. It returns those that could not be opened.
 func (c *Conn) Resume(ctx context.Context) (lost []string, err error) {
 	var a struct {
 		Lost []string `json:"lost"`
@@ -86,31 +84,30 @@ func (c *Conn) Resume(ctx context.Context) (lost []string, err error) {
 	return a.Lost, err
 }
 
-// Release makes a program that goes on elsewhere let go of every descriptor,
-// connections included.
+// Release makes a program that continues in a fork close every descriptor, connections
+// included.
 func (c *Conn) Release(ctx context.Context) error {
 	return c.ask(ctx, map[string]any{"op": "release"}, nil)
 }
 
-// Forked is a fork that waits to be adopted.
+// Forked is a fork that waits for its adoption.
 type Forked struct {
-	Conn  *Conn    // it is ready
-	PID   int      // as this process sees it
-	PIDFD *os.File // the caller's
-	Inner int      // its number in what it was forked from
-	Inode uint64   // of the socket that it was given
+	Conn  *Conn    // after its greeting
+	PID   int      // in this process's PID namespace
+	PIDFD *os.File // owned by the caller
+	Inner int      // PID in its parent's namespace
+	Inode uint64   // of its socket
 }
 
-// Close lets go of it: nobody talks to it any more, and it ends.
+// Close closes the connection. The fork then exits.
 func (f *Forked) Close() {
 	f.Conn.Close()
 	f.PIDFD.Close()
 }
 
-// Fork has the program make a copy of itself, by clone with flags (beside
-// SIGCHLD). stdio are the copy's streams; it writes "0" to each of enter, the
-// tasks files of cgroups. The kernel says which process it is;
-// what the program itself says of that is not looked at.
+// Fork makes the program fork itself, by clone with flags and SIGCHLD. stdio are the fork's
+// streams. The fork writes "0" to each of enter, the tasks files of cgroups. The kernel
+// identifies the process; the program's own report is ignored.
 func (c *Conn) Fork(ctx context.Context, flags uintptr, mode string, stdio [3]*os.File, enter ...*os.File) (_ *Forked, err error) {
 	child, theirs, err := Pair()
 	if err != nil {
@@ -132,7 +129,7 @@ func (c *Conn) Fork(ctx context.Context, flags uintptr, mode string, stdio [3]*o
 	if err != nil {
 		return nil, err
 	}
-	theirs.Close() // so that a fork that died is the end of what it could say
+	theirs.Close() // so that the end of the fork closes the connection
 	f := &Forked{Conn: child, Inner: inner, Inode: st.Ino}
 	if f.PID, f.PIDFD, err = child.greeted(ctx); err != nil {
 		return nil, err
@@ -140,8 +137,7 @@ func (c *Conn) Fork(ctx context.Context, flags uintptr, mode string, stdio [3]*o
 	return f, nil
 }
 
-// clone asks for a fork: of a program that stands in the way that costs least,
-// else by a question like others.
+// clone requests a fork: by the stand, which is cheapest, or else by an ordinary question.
 func (c *Conn) clone(ctx context.Context, flags uintptr, mode string, files []*os.File) (pid int, err error) {
 	if mode == ModeFork {
 		c.standing.Lock()
@@ -150,7 +146,7 @@ func (c *Conn) clone(ctx context.Context, flags uintptr, mode string, files []*o
 			defer c.standing.Unlock()
 			pid, err = st.clone(ctx, files)
 			if err != nil {
-				c.rise() // what may still come is nobody's
+				c.rise() // a later answer belongs to no question
 			}
 			return pid, err
 		}
@@ -160,14 +156,14 @@ func (c *Conn) clone(ctx context.Context, flags uintptr, mode string, files []*o
 		PID int `json:"pid"`
 	}
 	if mode == ModeOnce {
-		mode = ModeFork // to the program it is the same
+		mode = ModeFork // the same for the program
 	}
 	err = c.ask(ctx, map[string]any{"op": "fork", "flags": uint64(flags), "mode": mode}, &a, files...)
 	return a.PID, err
 }
 
-// greeted reads the first line of a fork, with what the kernel says of its
-// sender. It has the turn, because nobody else knows the connection.
+// greeted reads the first line of a fork, with the kernel's identification of its sender. It
+// needs no turn, because the connection is not shared yet.
 func (c *Conn) greeted(ctx context.Context) (pid int, pidfd *os.File, err error) {
 	back := c.until(ctx)
 	defer back()
@@ -180,7 +176,7 @@ func (c *Conn) greeted(ctx context.Context) (pid int, pidfd *os.File, err error)
 	for _, m := range msgs {
 		if fds, err := unix.ParseUnixRights(&m); err == nil {
 			for _, fd := range fds {
-				unix.Close(fd) // nobody has asked for files
+				unix.Close(fd) // files were not requested
 			}
 		}
 		if cred, err := unix.ParseUnixCredentials(&m); err == nil {
@@ -193,7 +189,7 @@ func (c *Conn) greeted(ctx context.Context) (pid int, pidfd *os.File, err error)
 	case err != nil, n == 0:
 		return 0, nil, cell.Errorf(cell.Unavailable, "interp.Fork", "", "cannot fork the interpreter: the fork ended at once")
 	case pid <= 0:
-		return 0, nil, cell.Errorf(cell.Unavailable, "interp.Fork", "", "cannot fork the interpreter: the kernel does not say who the fork is")
+		return 0, nil, cell.Errorf(cell.Unavailable, "interp.Fork", "", "cannot fork the interpreter: the kernel does not identify the fork")
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -215,19 +211,18 @@ func (c *Conn) greeted(ctx context.Context) (pid int, pidfd *os.File, err error)
 	return pid, pidfd, nil
 }
 
-// Adoption is what a fork becomes.
+// Adoption is the identity and the rights of a fork.
 type Adoption struct {
-	Workdir  string            // "": where it was
-	Env      map[string]string // "" takes a variable away
-	Caps     uint64            // what it may keep, in its own user namespace
-	UID, GID int               // -1: as they are
-	Name     string            // what ps calls it
+	Workdir  string            // "" keeps the current directory
+	Env      map[string]string // "" unsets a variable
+	Caps     uint64            // capabilities that it keeps, in its own user namespace
+	UID, GID int               // -1 keeps the current ones
+	Name     string            // process name in ps
 	Landlock *os.File          // nil for none
 }
 
-// Settle has a fork do what need not wait until it is known who it is to be:
-// confine itself, go to its folder, have files of its own. One that can't do that
-// ahead does it when it is adopted; then ok is false.
+// Settle makes a fork do the work that needs no identity: confine itself, change its directory,
+// open its own files. If the program cannot do that in advance, ok is false, and Adopt does it.
 func (c *Conn) Settle(ctx context.Context, a Adoption) (ok bool, err error) {
 	var got struct {
 		Settled bool `json:"settled"`
@@ -239,9 +234,8 @@ func (c *Conn) Settle(ctx context.Context, a Adoption) (ok bool, err error) {
 	return got.Settled, err
 }
 
-// Rehearse has a copy of a whole interpreter, which waits to be adopted, do once what
-// an adoption and an evaluation will have it do. Hooks of its code are not called. One
-// that knows no rehearsal does nothing.
+// Rehearse makes a copy of an interpreter, which waits for its adoption, run the code of an
+// adoption and an evaluation once. It calls no hooks. A program without rehearsal does nothing.
 func (c *Conn) Rehearse(ctx context.Context) error {
 	err := c.ask(ctx, map[string]any{"op": "rehearse"}, &struct{}{})
 	if cell.KindOf(err) == cell.Unsupported {
@@ -250,8 +244,8 @@ func (c *Conn) Rehearse(ctx context.Context) error {
 	return err
 }
 
-// Inherit asks what generators of random numbers, that code has made, copies will have in
-// common. One that can't tell says nothing.
+// Inherit asks which random number generators, made by code, copies will share. A program that
+// cannot tell returns none.
 func (c *Conn) Inherit(ctx context.Context) ([]cell.Hazard, error) {
 	var a struct {
 		Hazards []cell.Hazard `json:"hazards"`
@@ -263,7 +257,7 @@ func (c *Conn) Inherit(ctx context.Context) ([]cell.Hazard, error) {
 	return fewHazards(a.Hazards), err
 }
 
-// fewHazards bounds what a program says.
+// fewHazards limits a list made by a program.
 func fewHazards(list []cell.Hazard) []cell.Hazard {
 	list = list[:min(len(list), 32)]
 	for i := range list {
@@ -273,14 +267,14 @@ func fewHazards(list []cell.Hazard) []cell.Hazard {
 	return list
 }
 
-// Adopted is what a fork says that it did.
+// Adopted is a fork's report of its adoption.
 type Adopted struct {
 	Hazards []cell.Hazard `json:"hazards"` // all seen from inside
 	Dropped []string      `json:"dropped"`
 }
 
-// Adopt has a fork confine itself if it has not been settled, leave behind what it
-// shares with others, and call the hooks of its code.
+// Adopt makes a fork confine itself unless Settle did, discard shared state, and call the hooks
+// of its code.
 func (c *Conn) Adopt(ctx context.Context, a Adoption) (Adopted, error) {
 	req := map[string]any{"op": "adopt", "workdir": a.Workdir, "caps": a.Caps, "env": a.Env, "argv0": a.Name}
 	if a.UID >= 0 {
@@ -298,7 +292,7 @@ func (c *Conn) Adopt(ctx context.Context, a Adoption) (Adopted, error) {
 	}
 	began := time.Now()
 	if err := c.ask(ctx, req, &got, files...); err != nil {
-		if cell.KindOf(err) == cell.Unsupported { // it says what went wrong
+		if cell.KindOf(err) == cell.Unsupported { // it reports what went wrong
 			return Adopted{}, cell.Errorf(cell.Invalid, "interp.Adopt", "mend what runs in each fork, and build the template again", "cannot adopt the fork: %w", errors.Unwrap(err))
 		}
 		return Adopted{}, err

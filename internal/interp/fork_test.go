@@ -376,7 +376,7 @@ f = tempfile.TemporaryFile()`)
 	}
 }
 
-// A thread that is about to end stands in nobody's way: one that was joined may not be
+// A thread that is about to end prevents no fork: one that was joined may not be
 // gone yet.
 func TestCheckWaitsForThreadsThatEnd(t *testing.T) {
 	p := startPython(t)
@@ -416,7 +416,7 @@ os.register_at_fork(after_in_child=lambda: 1/0)`)
 	if v := f.value("open('log').read()"); v.Repr != "'one two'" {
 		t.Error(v.Repr)
 	}
-	if v := f.value("a.recv(1)"); v.Repr != "b''" { // nobody else holds the other end
+	if v := f.value("a.recv(1)"); v.Repr != "b''" { // no other process has the other end
 		t.Error(v.Repr)
 	}
 	if v := f.value("random.random() == (random.seed(5), random.random(), random.random())[2]"); v.Repr != "True" {
@@ -534,7 +534,7 @@ _ = os.waitpid(pid, 0)`)
 	}
 }
 
-// Whose ends stand in another order than they were made in are joined again all
+// Pairs with ends in another order than they were made in are joined again all
 // the same: a new end must not be overwritten by the other on its way.
 func TestEndsInAnyOrder(t *testing.T) {
 	p := startPython(t)

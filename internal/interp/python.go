@@ -12,8 +12,8 @@ import (
 //go:embed python/*.py python/later/*.py
 var pythonFiles embed.FS
 
-// pythonProgram is the Python end, as pythonBoot reads it: the texts of the parts that
-// are compiled when they are needed, by name, then the files in the order of their names.
+// pythonProgram returns the Python program as pythonBoot reads it: the sources that are
+// compiled on demand, by name, then the other files in the order of their names.
 func pythonProgram() []byte {
 	var b bytes.Buffer
 	later := map[string]string{}
@@ -22,7 +22,7 @@ func pythonProgram() []byte {
 		src, _ := pythonFiles.ReadFile(n)
 		later[strings.TrimSuffix(path.Base(n), ".py")] = string(src)
 	}
-	text, _ := json.Marshal(later) // a literal of Python, too
+	text, _ := json.Marshal(later) // also a valid Python literal
 	b.WriteString("LATER = " + string(text) + "\n")
 	names, _ = fs.Glob(pythonFiles, "python/*.py")
 	for _, n := range names {
@@ -33,9 +33,9 @@ func pythonProgram() []byte {
 	return sized(b.Bytes())
 }
 
-// pythonBoot reads the program from the socket, its length in sixteen bytes
-// before it: no file of it is in the cell, and ps shows no long argument. What it
-// names in __main__ is gone before anything is evaluated.
+// pythonBoot reads the program from the socket, after its length in sixteen bytes. So the cell
+// contains no file of it, and ps shows no long argument. Its names in __main__ are removed
+// before the first evaluation.
 const pythonBoot = `import os,sys
 if sys.version_info<(3,8):sys.exit("Python 3.8 or later is needed, and this is %d.%d"%sys.version_info[:2])
 def __pando__(n,b=b""):

@@ -35,7 +35,7 @@ seen = state()`)
 	if v := p.value("1 + 1"); v.Repr != "2" {
 		t.Error(v.Repr)
 	}
-	// What it does is done: had it failed at something, nobody would have been told.
+	// What it does is done: a failure would not have been reported.
 	if v := p.value("__import__('sys')._getframe(1).f_globals['exercise_language']() is None"); !strings.Contains(v.Repr, "True") {
 		t.Errorf("the exercise: %s", v.Repr)
 	}

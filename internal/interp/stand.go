@@ -14,20 +14,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A stand is a program that only waits to be forked: it has a second socket for
-// that, of packets, at which no part of it runs that would change its memory.
+// A stand is a program that only waits to be forked. It has a second socket for that, of
+// packets, and its wait there changes no memory.
 //
 //	keeper: one byte, and the descriptors of a fork
-//	program: eight bytes, the fork's number, or minus an error's
+//	program: eight bytes, the fork's PID, or a negative errno
 //
-// It is over when the socket is closed; then it answers questions again.
+// It ends when the socket is closed; then the program answers questions again.
 type stand struct {
 	c     *net.UnixConn
 	flags uintptr
 }
 
-// stands makes the program one that stands, if it can and does not yet. The
-// answer is nil if it can't. The caller holds c.standing.
+// stands makes the program stand, if it can and does not yet. It returns nil if it cannot. The
+// caller holds c.standing.
 func (c *Conn) stands(ctx context.Context, flags uintptr) *stand {
 	if st := c.stand.Load(); st != nil && st.flags == flags {
 		return st
@@ -64,16 +64,15 @@ func (c *Conn) stands(ctx context.Context, flags uintptr) *stand {
 	return st
 }
 
-// Stand makes a program one that stands, if it can, before it is forked for the
-// first time.
+// Stand makes the program stand before its first fork, if it can.
 func (c *Conn) Stand(ctx context.Context, flags uintptr) {
 	c.standing.Lock()
 	defer c.standing.Unlock()
 	c.stands(ctx, flags)
 }
 
-// Slow is why a program that was asked to stand does not, so that forking it takes
-// longer; "" if it does, or was not asked.
+// Slow returns why a program that was asked to stand does not, which makes forks slower; "" if
+// it does, or was not asked.
 func (c *Conn) Slow() string {
 	c.standing.Lock()
 	defer c.standing.Unlock()
@@ -96,10 +95,10 @@ func (c *Conn) rise() {
 	}
 }
 
-// clone asks for one fork. The caller holds Conn.standing.
+// clone requests one fork. The caller holds Conn.standing.
 func (s *stand) clone(ctx context.Context, files []*os.File) (pid int, err error) {
-	// The program counts by the length of the message, which the kernel rounds up
-	// to two descriptors. It writes to a cgroup twice, then.
+	// The program counts descriptors by the length of the message, which the kernel rounds up
+	// to two. An extra one makes it write to a cgroup twice.
 	if len(files)%2 == 1 {
 		files = append(files[:len(files):len(files)], files[len(files)-1])
 	}
