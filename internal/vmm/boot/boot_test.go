@@ -196,11 +196,11 @@ func TestFindSaysThatAKernelMayNotBeRead(t *testing.T) {
 func TestOpenRefusesWhatIsNoKernel(t *testing.T) {
 	h := newHost(t)
 	k := h.kernel("6.1.0-9-amd64")
-	whole, err := os.ReadFile(k.Image)
+	modulesHint, err := os.ReadFile(k.Image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"unmarked": strings.Replace(string(whole), "HdrS", "Head", 1), "empty": "", "text": strings.Repeat("no kernel ", 1000), "path": strings.Repeat("\x00", 0x202) + "HdrS" + strings.Repeat("\x00", 10) + "../../etc x"} {
+	for name, content := range map[string]string{"unmarked": strings.Replace(string(modulesHint), "HdrS", "Head", 1), "empty": "", "text": strings.Repeat("no kernel ", 1000), "path": strings.Repeat("\x00", 0x202) + "HdrS" + strings.Repeat("\x00", 10) + "../../etc x"} {
 		image := filepath.Join(h.images, name)
 		h.write(image, []byte(content))
 		if _, err := Open(image, k.Modules); cell.KindOf(err) != cell.Invalid {

@@ -1,15 +1,14 @@
-// Package boot finds a kernel among the host's packages and makes an initramfs for
-// it: one program, and the kernel's modules that this has to load.
+// Package boot finds a kernel among the host's packages and makes an initramfs for it: one
+// program, and the kernel modules to load.
 //
 //	/init                    the program
-//	/modules/000-virtio.ko   a module, decompressed; in the order in which they are loaded
+//	/modules/000-virtio.ko   a module, decompressed; in load order
 //	/modules/001-….ko
-//	/dev/console             where the program's output goes until it says otherwise
+//	/dev/console             the program's initial output
 //
-// What a module depends on is read from the module (its .modinfo), not from
-// modules.dep: that one is made when a kernel is installed, and one that was only
-// unpacked has none.
+// Dependencies are read from the modules (.modinfo), not from modules.dep: that file is made
+// when a kernel is installed, and is missing if a kernel was only unpacked.
 //
-// The same program and modules give the same bytes, so that an initramfs can be kept
-// by digest.
+// The same program and modules result in the same bytes, so that an initramfs can be cached by
+// digest.
 package boot

@@ -6,15 +6,15 @@ import (
 	"io"
 )
 
-// The types of files in an archive, as in st_mode.
+// File types in an archive, as in st_mode.
 const (
 	typeDir  = 0o040000
 	typeFile = 0o100000
 	typeChar = 0o020000
 )
 
-// ModuleDir is where an initramfs has its modules, named so that their order is that
-// in which they are loaded.
+// ModuleDir is the directory of modules in an initramfs. The order of the names is the load
+// order.
 const ModuleDir = "/modules"
 
 // Write writes an initramfs: init as /init, and modules in their order.
@@ -41,14 +41,14 @@ func Write(w io.Writer, init []byte, modules []Module) error {
 	return nil
 }
 
-// archive writes a cpio archive in the form "newc", as Linux reads it
-// (Documentation/driver-api/early-userspace/buffer-format.rst): for each file a head
-// of thirteen numbers in hexadecimal, its name, its content; name and content end
-// at multiples of four bytes. Everything belongs to root and has no time.
+// archive writes a cpio archive in "newc" format, as Linux reads it
+// (Documentation/driver-api/early-userspace/buffer-format.rst). Each file has a header of
+// thirteen hexadecimal numbers, a name and a content; name and content are padded to four
+// bytes. All files belong to root and have no time.
 type archive struct {
 	w   io.Writer
 	ino int
-	n   int // bytes so far
+	n   int // bytes written
 	err error
 }
 

@@ -23,36 +23,35 @@ type Kernel struct {
 	Modules string // the directory of this version's modules
 }
 
-// Where packages put kernels, and their modules by version.
+// Where packages put kernels, and modules by version.
 const (
 	Images  = "/boot"
 	Modules = "/lib/modules"
 )
 
-// install is the hint where no kernel is there.
-const install = "install a kernel's package (Debian: linux-image-cloud-amd64; Ubuntu: linux-image-virtual; Fedora: kernel-core; Arch: linux; it need not be booted), or name one with --kernel"
+// installHint is shown when there is no kernel.
+const installHint = "install a kernel's package (Debian: linux-image-cloud-amd64; Ubuntu: linux-image-virtual; Fedora: kernel-core; Arch: linux; it need not be booted), or name one with --kernel"
 
-// readable is the hint where kernels are there, and only for root.
-const readable = "let it be read (sudo chmod a+r %s; again when it was updated), or name a copy of it with --kernel"
+// readableHint is shown if kernels exist but only root may read them.
+const readableHint = "let it be read (sudo chmod a+r %s; again when it was updated), or name a copy of it with --kernel"
 
-// named and whole are the hints where something else than a package's kernel was
-// named, or its modules are not where they are looked for.
+// namedHint and modulesHint are shown for a named kernel that is no kernel, or lacks modules in
+// the expected directory.
 const (
-	named = "name the kernel's image as packages have it: /boot/vmlinuz-VERSION"
-	whole = "install the package with its modules, or name their directory, too: --kernel IMAGE:MODULES"
+	namedHint   = "name the kernel's image as packages have it: /boot/vmlinuz-VERSION"
+	modulesHint = "install the package with its modules, or name their directory, too: --kernel IMAGE:MODULES"
 )
 
-// Find returns the best kernel of the host's packages that has all of some modules:
-// one made for virtual machines if there is one, else the newest. Packages put
-// images into one directory (vmlinuz-VERSION, vmlinuz-FLAVOUR), or beside their
-// modules (VERSION/vmlinuz). It fails with cell.NotFound if there is none, and with
-// cell.Denied if none may be read.
+// Find returns the best kernel of the host's packages that has all the needed modules: one made
+// for virtual machines if there is one, otherwise the newest. Packages put images into one
+// directory (vmlinuz-VERSION, vmlinuz-FLAVOUR), or beside their modules (VERSION/vmlinuz). Find
+// fails with cell.NotFound if there is none, and with cell.Denied if none may be read.
 func Find(images, modules string, need ...string) (*Kernel, error) {
 	found, err := candidates(images, modules)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look for a kernel: %w", err)
 	}
-	var last error // why the best isn't taken
+	var last error // why the best is rejected
 	for _, c := range found {
 		k, err := Open(c.image, filepath.Join(modules, c.version), need...)
 		if err == nil {
@@ -63,15 +62,15 @@ func Find(images, modules string, need ...string) (*Kernel, error) {
 		}
 	}
 	if last == nil {
-		last = cell.Errorf(cell.NotFound, "boot.Find", install, "cannot find a kernel: %s has none", images)
+		last = cell.Errorf(cell.NotFound, "boot.Find", installHint, "cannot find a kernel: %s has none", images)
 	}
 	return nil, last
 }
 
-// candidate is an image of a package's.
+// candidate is a kernel image of a package.
 type candidate struct{ image, version string }
 
-// candidates are all images, the best first.
+// candidates returns all images, the best first.
 func candidates(images, modules string) (list []candidate, err error) {
 	for _, pattern := range []string{filepath.Join(images, "vmlinuz-*"), filepath.Join(modules, "*", "vmlinuz")} {
 		found, err := filepath.Glob(pattern)
@@ -86,7 +85,7 @@ func candidates(images, modules string) (list []candidate, err error) {
 	return list, nil
 }
 
-// said is an image's version as it says; where it may not be read, as its name says.
+// said returns the version in an image or, if it may not be read, in its name.
 func said(image string) string {
 	if f, err := os.Open(image); err == nil {
 		defer f.Close()
@@ -100,7 +99,7 @@ func said(image string) string {
 	return filepath.Base(filepath.Dir(image))
 }
 
-// compare says which of two versions is the better one for a machine.
+// compare orders two versions by their suitability for a machine.
 func compare(a, b string) int {
 	cloud := func(v string) int {
 		if strings.HasSuffix(v, "-cloud-"+runtime.GOARCH) || strings.HasSuffix(v, "-kvm") || strings.HasSuffix(v, "-virt") {
@@ -118,7 +117,7 @@ func compare(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// numbers are those of a version, in order: 6.1.0-56-cloud has 6, 1, 0, 56.
+// numbers returns the numbers in a version, in order: 6.1.0-56-cloud has 6, 1, 0, 56.
 func numbers(v string) (n []int) {
 	for _, s := range strings.FieldsFunc(v, func(r rune) bool { return r < '0' || r > '9' }) {
 		if i, err := strconv.Atoi(s); err == nil {
@@ -128,28 +127,28 @@ func numbers(v string) (n []int) {
 	return n
 }
 
-// Open returns the kernel of an image. modules is the directory of its modules, or
-// "": where packages put those of its version. It fails with cell.Denied for one that
-// may not be read, with cell.Invalid for what is no kernel for virtual machines, and
-// with cell.NotFound without its modules, of which it must have some.
+// Open returns the kernel of an image. modules is the directory of its modules, or "" for the
+// one where packages put those of its version. Open fails with cell.Denied if the image may not
+// be read, with cell.Invalid if it is no kernel for virtual machines, and with cell.NotFound if
+// there are no modules.
 func Open(image, modules string, need ...string) (*Kernel, error) {
 	f, err := os.Open(image)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, cell.Errorf(cell.Denied, "boot.Open", fmt.Sprintf(readable, image), "cannot read a kernel: %w", err)
+		return nil, cell.Errorf(cell.Denied, "boot.Open", fmt.Sprintf(readableHint, image), "cannot read a kernel: %w", err)
 	}
 	if err != nil {
-		return nil, cell.Errorf(cell.NotFound, "boot.Open", named, "cannot open a kernel: %w", err)
+		return nil, cell.Errorf(cell.NotFound, "boot.Open", namedHint, "cannot open a kernel: %w", err)
 	}
 	defer f.Close()
 	version, err := versionOf(f)
 	if err != nil {
-		return nil, cell.Errorf(cell.Invalid, "boot.Open", named, "cannot use %s: %w", image, err)
+		return nil, cell.Errorf(cell.Invalid, "boot.Open", namedHint, "cannot use %s: %w", image, err)
 	}
 	if modules == "" {
 		modules = filepath.Join(Modules, version)
 	}
 	if _, err := os.Stat(filepath.Join(modules, "modules.builtin")); err != nil {
-		return nil, cell.Errorf(cell.NotFound, "boot.Open", whole, "cannot use kernel %s without its modules: %w", version, err)
+		return nil, cell.Errorf(cell.NotFound, "boot.Open", modulesHint, "cannot use kernel %s without its modules: %w", version, err)
 	}
 	k := &Kernel{Version: version, Image: image, Modules: modules}
 	if _, err := k.Load(need...); len(need) > 0 && err != nil {
@@ -158,9 +157,9 @@ func Open(image, modules string, need ...string) (*Kernel, error) {
 	return k, nil
 }
 
-// versionOf reads a version out of an image for x86, by Linux's boot protocol
-// (Documentation/arch/x86/boot.rst): "HdrS" at 0x202, and at 0x20e where the version
-// stands, counted from 0x200.
+// versionOf reads the version of an x86 image, by Linux's boot protocol
+// (Documentation/arch/x86/boot.rst): "HdrS" is at 0x202, and the offset of the version, from
+// 0x200, at 0x20e.
 func versionOf(f io.ReaderAt) (string, error) {
 	var head [0x210]byte
 	if _, err := f.ReadAt(head[:], 0); err != nil || string(head[0x202:0x206]) != "HdrS" {

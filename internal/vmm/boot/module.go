@@ -17,19 +17,18 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// largest is the largest module that is taken, in bytes. Graphics drivers have ten
-// million.
+// largest is the size limit of a module, in bytes. Graphics drivers have ten million.
 const largest = 64 << 20
 
-// A Module is one as the kernel loads it.
+// A Module is a kernel module, ready to load.
 type Module struct {
 	Name string // with underscores
-	Data []byte // not compressed
+	Data []byte // decompressed
 }
 
-// Load returns modules, each behind those that it depends on, and each once. What
-// the kernel has built in is left out. It fails with cell.NotFound if the kernel
-// has one of them neither way.
+// Load returns modules in load order, each once and after its dependencies. It leaves out
+// built-in modules. It fails with cell.NotFound if the kernel has one neither as a file nor
+// built in.
 func (k *Kernel) Load(names ...string) ([]Module, error) {
 	builtin, err := os.ReadFile(filepath.Join(k.Modules, "modules.builtin"))
 	if err != nil {
@@ -46,7 +45,7 @@ func (k *Kernel) Load(names ...string) ([]Module, error) {
 			return err
 		}
 		if name, ok := moduleName(path); ok {
-			l.files[name] = path // modules of "updates" come behind those of "kernel", and replace them
+			l.files[name] = path // modules in "updates" come after those in "kernel", and replace them
 		}
 		return nil
 	})
@@ -61,7 +60,7 @@ func (k *Kernel) Load(names ...string) ([]Module, error) {
 	return l.modules, nil
 }
 
-// moduleName is what a module's file is called by the kernel.
+// moduleName returns the kernel's name of a module file.
 func moduleName(path string) (string, bool) {
 	name, end, ok := strings.Cut(filepath.Base(path), ".ko")
 	switch end {
@@ -71,11 +70,11 @@ func moduleName(path string) (string, bool) {
 	return "", false
 }
 
-// loader goes through what modules depend on, depth first.
+// loader visits the dependencies of modules, depth first.
 type loader struct {
 	kernel  *Kernel
 	files   map[string]string // paths by name
-	done    map[string]bool   // built in, loaded, or being looked at
+	done    map[string]bool   // built in, loaded, or being visited
 	modules []Module
 }
 
@@ -134,8 +133,7 @@ func readModule(path string) ([]byte, error) {
 	return data, err
 }
 
-// depends reads what a module says of itself: strings that end with a zero byte,
-// one of them "depends=a,b".
+// depends reads a module's .modinfo: zero-terminated strings, one of them "depends=a,b".
 func depends(module []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {

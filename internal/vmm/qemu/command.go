@@ -15,43 +15,42 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// Name is the driver's.
+// Name is the name of the driver.
 const Name = "qemu"
 
 // A Driver starts machines with QEMU.
 type Driver struct {
 	// Search is the program's name or path; "" is qemu-system-x86_64 on PATH.
 	Search string
-	// Find looks for it each time that it is asked for, in Search's place, if it is set.
+	// Find, if set, returns the program instead of Search. It is called each time.
 	Find func() string
 }
 
 var _ vmm.Driver = (*Driver)(nil)
 
-// Name is the program's.
+// Name implements vmm.Driver.
 func (*Driver) Name() string { return Name }
 
-// The borders of a machine. Less memory than that starts no kernel of a
-// distribution; a microvm without a third level of memory has it all below 1 TiB.
+// Limits of a machine. Kernels of distributions need at least that memory. A microvm without a
+// third memory region has all memory below 1 TiB.
 const (
 	minMemory = 64 << 20
 	maxMemory = 1 << 40
 	maxCPUs   = 64
-	maxPorts  = 30 // of one virtio-serial device, whose first is another's
+	maxPorts  = 30 // of one virtio-serial device; its first port is reserved
 )
 
-// codeCache is how much memory the emulation may use for code that it has
-// translated, in MiB, of each machine.
+// codeCache is the memory for translated code in each emulated machine, in MiB.
 const codeCache = 64
 
-// jiffy is lpj, the loops that Linux counts in one timer tick to wait for
-// microseconds. It is only to be large enough: see words.
+// jiffy is lpj, the number of loops per timer tick in Linux's microsecond delays. It only has
+// to be large enough: see words.
 const jiffy = 4_000_000
 
-// consoleSet is the number of the console's descriptor set. Number 0 can't be opened.
+// consoleSet is the console's descriptor set. Set 0 cannot be opened.
 const consoleSet = 1
 
-// Modules are for virtio's devices, which no distribution's kernel has built in.
+// Modules returns the modules for virtio devices, which no distribution's kernel has built in.
 func (*Driver) Modules(s *vmm.Spec) []string {
 	names := []string{"virtio_mmio", "virtio_console", "virtio_rng"}
 	if s.Net != nil {
@@ -60,7 +59,7 @@ func (*Driver) Modules(s *vmm.Spec) []string {
 	return names
 }
 
-// Command says how a machine is started.
+// Command implements vmm.Driver.
 func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error) {
 	if err := check(s); err != nil {
 		return nil, nil, err
@@ -70,7 +69,7 @@ func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	timer := ""
 	if s.Accel == vmm.Emulated {
-		timer = ",pit=off" // Linux doesn't need it, and it would wake QEMU 36 times a second for ever
+		timer = ",pit=off" // Linux does not need it, and it would wake QEMU 36 times a second
 	}
 	c.add("-machine", "microvm"+timer+",acpi=on,usb=off,pcie=off,graphics=off,isa-serial=on,dump-guest-core=off,mem-merge=off,suppress-vmdesc=on,memory-backend=ram")
 	c.add("-global", "virtio-mmio.force-legacy=false", "-global", "migration.send-configuration=off")
@@ -94,7 +93,7 @@ func (*Driver) Command(p *vmm.Program, s *vmm.Spec) ([]string, []*os.File, error
 		c.add("-kernel", c.path(s.Kernel), "-initrd", c.path(s.Initramfs), "-append", words)
 	}
 	c.add("-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", c.file(s.Monitor)), "-mon", "chardev=monitor,mode=control")
-	if s.Console != nil { // the device is there in any case, as it has state
+	if s.Console != nil { // the device always exists, because it has state
 		c.add("-add-fd", fmt.Sprintf("set=%d,fd=%d", consoleSet, c.file(s.Console)), "-chardev", fmt.Sprintf("file,id=console,path=/dev/fdset/%d,append=on", consoleSet))
 	} else {
 		c.add("-chardev", "null,id=console")
@@ -122,7 +121,7 @@ func netDevice(mac net.HardwareAddr) string {
 	return "virtio-net-device,netdev=net,mac=" + mac.String()
 }
 
-// check says what is no machine.
+// check fails for an invalid machine.
 func check(s *vmm.Spec) error {
 	invalid := func(format string, args ...any) error {
 		return cell.Errorf(cell.Invalid, "qemu.Command", "", "cannot start a machine: "+format, args...)
@@ -159,13 +158,13 @@ func check(s *vmm.Spec) error {
 		if err == nil && st.Mode()&os.ModeCharDevice != 0 && !s.Private {
 			return invalid("a device that is mapped shared is no memory")
 		}
-		if err != nil || st.Mode()&os.ModeCharDevice == 0 && st.Size() < s.Memory { // QEMU would make it longer
+		if err != nil || st.Mode()&os.ModeCharDevice == 0 && st.Size() < s.Memory { // QEMU would enlarge it
 			return invalid("its memory's file is too short (%v)", err)
 		}
 	}
 	if s.Console != nil {
 		flags, err := unix.FcntlInt(s.Console.Fd(), unix.F_GETFL, 0)
-		if err != nil || flags&unix.O_ACCMODE != unix.O_WRONLY { // QEMU takes no other of a set
+		if err != nil || flags&unix.O_ACCMODE != unix.O_WRONLY { // QEMU accepts no other mode from a set
 			return invalid("its console isn't open for writing only (%v)", err)
 		}
 	}
@@ -180,13 +179,13 @@ type command struct {
 
 func (c *command) add(args ...string) { c.args = append(c.args, args...) }
 
-// file returns a file's descriptor in the program.
+// file returns the descriptor of a file in the program.
 func (c *command) file(f *os.File) int {
 	c.files = append(c.files, f)
 	return 2 + len(c.files)
 }
 
-// path returns a path at which the program can open a file once more.
+// path returns a path at which the program can reopen a file.
 func (c *command) path(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", c.file(f)) }
 
 func onOff(b bool) string {
@@ -196,29 +195,27 @@ func onOff(b bool) string {
 	return "off"
 }
 
-// cpuModel is an emulated processor: all that QEMU can emulate, but for five levels of
-// page tables, which would be walked for nothing, and for the word that moving bytes one
-// by one is fast. Linux and libc would clear and copy pages so, and take four times as
-// long.
+// cpuModel is the emulated processor: all features that QEMU can emulate, except two.
+// Five-level page tables would only make walks longer. With fast byte moves (erms, fsrm) Linux
+// and libc would clear and copy pages in a way that takes four times as long.
 const cpuModel = "max,la57=off,erms=off,fsrm=off"
 
-// words is the kernel's command line. The caller's words come last and prevail.
+// words returns the kernel's command line. The caller's words come last, so that they prevail.
 func words(s *vmm.Spec) (string, error) {
 	w := []string{
-		"panic=-1", "reboot=t", // a panic ends the machine, at once
-		"pci=off", "no_timer_check", "cryptomgr.notests", // what such a machine need not look for: a sixth of a start
-		"deferred_probe_timeout=0", // nor would a driver come later that a device waits for
+		"panic=-1", "reboot=t", // a panic ends the machine at once
+		"pci=off", "no_timer_check", "cryptomgr.notests", // skips what such a machine does not have: a sixth of the boot time
+		"deferred_probe_timeout=0", // no driver appears later that a device waits for
 	}
 	if s.Console != nil {
-		w = append(w, "console=ttyS0", "quiet") // a letter costs an exit of the machine
+		w = append(w, "console=ttyS0", "quiet") // each character costs a VM exit
 	}
 	if s.Accel == vmm.Emulated {
-		// The time stamp counter is the host's. Linux would measure it against a timer
-		// that the emulation may be late with, and waits for ever in one start of five;
-		// so it is told, and how long to spin for a microsecond, too. On a busy host it
-		// would later take the counter for wrong, by the same timer, and count time by
-		// ticks that are lost; so it is told to trust it. An emulated processor guesses
-		// nothing, and what Linux does against guesses takes a quarter of its time.
+		// The time stamp counter is the host's. Linux would calibrate it against a timer that
+		// is late under emulation, and hangs in one boot of five; so the command line has its
+		// frequency, and the delay loop count. On a busy host Linux would later distrust the
+		// counter by the same timer, and use ticks that get lost; so it must trust it. An
+		// emulated processor does not speculate, and mitigations take a quarter of its time.
 		f, err := os.Open("/proc/cpuinfo")
 		if err != nil {
 			return "", fmt.Errorf("cannot find out how fast this host's counter runs: %w", err)
@@ -236,9 +233,8 @@ func words(s *vmm.Spec) (string, error) {
 	return strings.Join(w, " "), nil
 }
 
-// counterKHz reads in /proc/cpuinfo how fast the time stamp counter runs. That is
-// half of bogomips, which Linux takes from the counter; "cpu MHz" is what the
-// processor does at the moment.
+// counterKHz reads the frequency of the time stamp counter from /proc/cpuinfo. It is half of
+// bogomips, which Linux derives from the counter; "cpu MHz" is the momentary frequency.
 func counterKHz(cpuinfo io.Reader) (int, error) {
 	for in := bufio.NewScanner(cpuinfo); in.Scan(); {
 		name, value, _ := strings.Cut(in.Text(), ":")

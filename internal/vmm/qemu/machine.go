@@ -21,16 +21,16 @@ type machine struct {
 	m *monitor
 
 	moving   sync.Mutex  // held by Save and Load
-	sets     int         // of files, one for each time that it was saved
-	migrated chan string // how the program's migration ended
+	sets     int         // number of descriptor sets, one per Save
+	migrated chan string // status of the migration
 
-	loaded atomic.Bool // it waits for no devices, and never will again
+	loaded atomic.Bool // it no longer waits for devices
 
 	mu  sync.Mutex
 	why string
 }
 
-// Open takes the other end of the monitor's socket.
+// Open implements vmm.Driver.
 func (*Driver) Open(ctx context.Context, conn net.Conn) (vmm.Machine, error) {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -66,8 +66,7 @@ func (v *machine) begin(ctx context.Context) error {
 	return err
 }
 
-// ends are the words for why a machine shut down, by QEMU's (qapi/run-state.json,
-// ShutdownCause).
+// ends maps QEMU's causes of a shutdown (qapi/run-state.json, ShutdownCause) to words.
 var ends = map[string]string{
 	"guest-shutdown": "the guest shut down",
 	"guest-reset":    "the guest restarted, or its kernel panicked",
@@ -96,7 +95,7 @@ func (v *machine) event(name string, data json.RawMessage) {
 		if json.Unmarshal(data, &x) == nil && (x.Status == "completed" || x.Status == "failed") {
 			select {
 			case v.migrated <- x.Status:
-			default: // nobody asked for so many
+			default: // more than were requested
 			}
 		}
 	}
@@ -126,7 +125,7 @@ func (v *machine) Stop(ctx context.Context) error {
 }
 
 func (v *machine) Continue(ctx context.Context) error {
-	if !v.loaded.Load() { // else it never waits again
+	if !v.loaded.Load() { // otherwise it never waits again
 		if err := v.must(ctx, "continue", func(s vmm.State) bool { return s != vmm.Waiting }); err != nil {
 			return err
 		}
@@ -136,7 +135,7 @@ func (v *machine) Continue(ctx context.Context) error {
 	return err
 }
 
-// must fails unless the machine is in a state that is asked for.
+// must fails unless ok accepts the machine's state.
 func (v *machine) must(ctx context.Context, what string, ok func(vmm.State) bool) error {
 	s, err := v.Status(ctx)
 	if err == nil && !ok(s) {
@@ -145,9 +144,9 @@ func (v *machine) must(ctx context.Context, what string, ok func(vmm.State) bool
 	return err
 }
 
-// Save has the program write into memory, so that it needs nothing of where its
-// devices are kept. A set of descriptors takes no pipe: the program cuts the file
-// that it opens, and finds in the set only one that was opened as it would.
+// Save makes the program write into a file in memory, so that its devices' state needs no other
+// file. A descriptor set takes no pipe: the program truncates the file that it opens, and
+// accepts only a descriptor with the same open flags.
 func (v *machine) Save(ctx context.Context, w io.Writer) error {
 	v.moving.Lock()
 	defer v.moving.Unlock()
@@ -178,7 +177,7 @@ func (v *machine) Save(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(w, devices); err != nil { // our own offset: from the beginning
+	if _, err := io.Copy(w, devices); err != nil { // its own offset: from the start
 		return fmt.Errorf("cannot save a machine's devices: %w", err)
 	}
 	return nil
@@ -207,7 +206,7 @@ func (v *machine) Load(ctx context.Context, r io.Reader) error {
 	go func() {
 		_, err := io.Copy(w, r)
 		w.Close()
-		if errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) { // the program has read enough, or nobody waits for it
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) { // the program has read enough, or the caller has given up
 			err = nil
 		}
 		copied <- err
@@ -217,7 +216,7 @@ func (v *machine) Load(ctx context.Context, r io.Reader) error {
 		if err = <-copied; err == nil && status != "completed" {
 			err = errNotThose()
 		}
-	case <-v.m.done: // which is how the program says no
+	case <-v.m.done: // the program refuses by exiting
 		w.Close()
 		if err = <-copied; err == nil {
 			err = errNotThose()

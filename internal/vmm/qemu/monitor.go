@@ -14,16 +14,16 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// longest is the longest line that the program may say, in bytes. What we ask for
-// has answers of a few hundred.
+// longest is the size limit of a line, in bytes. The commands in use have answers of a few
+// hundred.
 const longest = 1 << 20
 
-// A monitor is one end of a QMP connection. Answers may come in any order, and
-// events between them.
+// A monitor is one end of a QMP connection. Answers may arrive in any order, with events
+// between them.
 type monitor struct {
 	conn  *net.UnixConn
-	event func(name string, data json.RawMessage) // called by the reader, one after the other
-	hello chan struct{}                           // closed when the program has greeted
+	event func(name string, data json.RawMessage) // called by the reader, one at a time
+	hello chan struct{}                           // closed after the program's greeting
 	done  chan struct{}                           // closed when the connection has ended
 
 	sending sync.Mutex // one line at a time, with its files
@@ -33,7 +33,7 @@ type monitor struct {
 	waiting map[uint64]chan<- message
 }
 
-// message is a line of the program's.
+// message is a line from the program.
 type message struct {
 	QMP    json.RawMessage `json:"QMP"`
 	ID     uint64          `json:"id"`
@@ -52,7 +52,7 @@ func newMonitor(conn *net.UnixConn, event func(string, json.RawMessage)) *monito
 	return m
 }
 
-// read takes the program's lines until there are no more, or one that is none.
+// read reads the program's lines until the end, or until an invalid one.
 func (m *monitor) read() {
 	defer close(m.done)
 	defer m.conn.Close()
@@ -77,14 +77,14 @@ func (m *monitor) read() {
 			answer := m.waiting[x.ID]
 			delete(m.waiting, x.ID)
 			m.mu.Unlock()
-			if answer != nil { // else nobody waits any more
+			if answer != nil { // otherwise the caller has given up
 				answer <- x
 			}
 		}
 	}
 }
 
-// do executes a command and returns its answer. Files go along with it.
+// do executes a command, with files, and returns its answer.
 func (m *monitor) do(ctx context.Context, command string, arguments any, files ...*os.File) (json.RawMessage, error) {
 	answer := make(chan message, 1)
 	m.mu.Lock()
@@ -139,13 +139,13 @@ func (m *monitor) send(line []byte, files []*os.File) error {
 	return err
 }
 
-// close ends the connection and waits for the reader.
+// close closes the connection and waits for the reader.
 func (m *monitor) close() {
 	m.conn.Close()
 	<-m.done
 }
 
-// refusal is what the program says when it doesn't do something.
+// refusal is the program's error for a command.
 type refusal struct{ command, class, desc string }
 
 func (r *refusal) Error() string {

@@ -18,18 +18,18 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// patience is how long the program may take to say its version.
+// patience is the time limit for the program to print its version.
 const patience = 10 * time.Second
 
-// install is the hint for whom the program isn't there.
-const install = "install QEMU (Debian, Ubuntu, Arch: qemu-system-x86; Fedora: qemu-system-x86-core), or choose another backend"
+// installHint is shown when QEMU is not installed.
+const installHint = "install QEMU (Debian, Ubuntu, Arch: qemu-system-x86; Fedora: qemu-system-x86-core), or choose another backend"
 
-// firmware are the files of a microvm's start, in one of the folders of firmware.
+// firmware are the files that start a microvm, in one of the firmware directories.
 var firmware = []string{"bios-microvm.bin", "linuxboot_dma.bin", "kvmvapic.bin"}
 
 var versionLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^QEMU emulator version (\S+)`) })
 
-// Probe finds the program and what it reads.
+// Probe finds the program and the files that it reads.
 func (d *Driver) Probe(ctx context.Context) (*vmm.Program, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, cell.Errorf(cell.Unsupported, "qemu.Probe", "choose another backend", "cannot run machines on %s: QEMU's microvm is one of x86-64", runtime.GOARCH)
@@ -46,16 +46,16 @@ func (d *Driver) Probe(ctx context.Context) (*vmm.Program, error) {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot find QEMU: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", installHint, "cannot find QEMU: %w", err)
 	}
 	p := &vmm.Program{Path: path}
 	out, err := d.ask(ctx, path, nil, "--version")
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot ask QEMU for its version: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", installHint, "cannot ask QEMU for its version: %w", err)
 	}
 	m := versionLine().FindSubmatch(out)
 	if m == nil {
-		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot use %s: it does not say its version", path)
+		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", installHint, "cannot use %s: it does not say its version", path)
 	}
 	p.Version = string(m[1])
 	if p.Files, err = d.files(ctx, path); err != nil {
@@ -64,12 +64,12 @@ func (d *Driver) Probe(ctx context.Context) (*vmm.Program, error) {
 	return p, nil
 }
 
-// files are what the program reads: itself, the libraries that its loader names, the
-// parts that distributions keep beside those (accelerators), and firmware.
+// files lists the files that the program reads: itself, the libraries that its loader lists,
+// the modules that distributions keep beside those (accelerators), and firmware.
 func (d *Driver) files(ctx context.Context, path string) ([]string, error) {
-	listed, err := d.ask(ctx, path, []string{"LD_TRACE_LOADED_OBJECTS=1"}) // the loader's, as ldd asks
+	listed, err := d.ask(ctx, path, []string{"LD_TRACE_LOADED_OBJECTS=1"}) // of the loader, as in ldd
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot ask for QEMU's libraries: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", installHint, "cannot ask for QEMU's libraries: %w", err)
 	}
 	files := append([]string{path}, libraries(listed)...)
 	for _, lib := range files {
@@ -80,7 +80,7 @@ func (d *Driver) files(ctx context.Context, path string) ([]string, error) {
 	}
 	dirs, err := d.ask(ctx, path, nil, "-L", "help")
 	if err != nil {
-		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot ask for QEMU's firmware: %w", err)
+		return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", installHint, "cannot ask for QEMU's firmware: %w", err)
 	}
 	for _, name := range firmware {
 		found := ""
@@ -92,15 +92,15 @@ func (d *Driver) files(ctx context.Context, path string) ([]string, error) {
 			}
 		}
 		if found == "" {
-			return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", install, "cannot use QEMU: its file %s is not there", name)
+			return nil, cell.Errorf(cell.Unavailable, "qemu.Probe", installHint, "cannot use QEMU: its file %s is not there", name)
 		}
 		files = append(files, found)
 	}
 	return files, nil
 }
 
-// libraries reads what a loader says of a program's: "name => path (address)", or
-// "path (address)" for the loader itself.
+// libraries parses a loader's list: "name => path (address)", or "path (address)" for the
+// loader itself.
 func libraries(listed []byte) (paths []string) {
 	for line := range bytes.Lines(listed) {
 		for word := range bytes.FieldsSeq(line) {

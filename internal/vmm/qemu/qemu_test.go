@@ -149,7 +149,7 @@ func (p *program) ok(command, result string) {
 	p.say(fmt.Sprintf(`{"return": %s, "id": %d}`, result, p.hears(command)))
 }
 
-// opened is a machine whose program does what a test says.
+// opened is a machine with a program that a test scripts.
 func opened(t *testing.T, does func(*program)) vmm.Machine {
 	t.Helper()
 	ours, theirs := pair(t)
@@ -248,7 +248,7 @@ func TestOpenFailsWithoutAGreeting(t *testing.T) {
 	}
 }
 
-// FuzzMonitor says what no program says: the reader ends, and whoever asks hears.
+// FuzzMonitor sends invalid answers: the reader ends, and pending commands fail.
 func FuzzMonitor(f *testing.F) {
 	f.Add([]byte("{\"QMP\": {}}\n{\"return\": {\"status\": 1}, \"id\": 1}\n{\"event\": \"MIGRATION\", \"data\": []}\n"))
 	f.Add([]byte("{\"event\": \"SHUTDOWN\", \"data\": null}\n{\"id\": -1}\n[]\n"))

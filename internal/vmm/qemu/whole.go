@@ -12,25 +12,23 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// A Whole machine is moved as QEMU's users move theirs: all of it, memory included,
-// as one stream. Nothing is shared between what was moved and where it came from.
-// Cells are copied otherwise (Save, and package ram); this is what they are measured
-// beside. Machines of Open are Whole; their memory must be the program's own, or mapped
-// shared.
+// A Whole machine can be moved by QEMU's ordinary migration: all of it, memory included, as one
+// stream. The copy shares nothing with its source. Cells are copied differently (Save, and
+// package ram); Whole is for comparison in benchmarks. Machines of Open are Whole; their memory
+// must be the program's own, or mapped shared.
 type Whole interface {
 	vmm.Machine
-	// SaveAll writes a stopped machine to a file that is open for writing, from its
-	// beginning. The machine can go on then. It fails with cell.Conflict unless the
-	// machine is stopped.
+	// SaveAll writes a stopped machine to a file that is open for writing, from its start. The
+	// machine can continue then. SaveAll fails with cell.Conflict unless the machine is
+	// stopped.
 	SaveAll(ctx context.Context, to *os.File) error
-	// LoadAll reads what SaveAll wrote, as Load reads what Save wrote.
+	// LoadAll reads the output of SaveAll, as Load reads that of Save.
 	LoadAll(ctx context.Context, from *os.File) error
 }
 
 var _ Whole = (*machine)(nil)
 
-// SaveAll implements Whole. QEMU's own bound on how much it moves in a second is for
-// networks.
+// SaveAll implements Whole. It removes QEMU's bandwidth limit, which is for networks.
 func (v *machine) SaveAll(ctx context.Context, to *os.File) error {
 	v.moving.Lock()
 	defer v.moving.Unlock()
@@ -46,8 +44,8 @@ func (v *machine) SaveAll(ctx context.Context, to *os.File) error {
 	return v.finalized(ctx)
 }
 
-// finalized waits until the program has put away what it moved the machine with: it
-// says first that all is moved, and lets no machine go on before.
+// finalized waits until the program has cleaned up after a migration. It reports completion
+// before, and does not let the machine continue until then.
 func (v *machine) finalized(ctx context.Context) error {
 	for {
 		got, err := v.m.do(ctx, "query-status", nil)
@@ -75,7 +73,7 @@ func (v *machine) LoadAll(ctx context.Context, from *os.File) error {
 	return v.move(ctx, "migrate-incoming", from)
 }
 
-// move has the program move the machine to or from a file, and waits for that.
+// move makes the program migrate the machine to or from a file, and waits for the end.
 func (v *machine) move(ctx context.Context, command string, f *os.File) error {
 	if _, err := v.m.do(ctx, "getfd", map[string]any{"fdname": "whole"}, f); err != nil {
 		return err

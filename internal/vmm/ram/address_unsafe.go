@@ -2,5 +2,5 @@ package ram
 
 import "unsafe"
 
-// addressOf is where memory lies that was mapped.
+// addressOf returns the address of mapped memory.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

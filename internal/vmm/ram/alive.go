@@ -15,7 +15,7 @@ type aliveProbe struct {
 	pagemap *os.File
 }
 
-// newAliveProbe opens the pidfd of a process whose pagemap the caller keeps open.
+// newAliveProbe opens the pidfd of a process. The caller keeps its pagemap open.
 func newAliveProbe(pid int, pagemap *os.File) (*aliveProbe, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

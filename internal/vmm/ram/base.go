@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyBase makes the image one of the first size bytes of base, with its holes, and
-// notes where it has data.
+// copyBase copies the first size bytes of base to the image, with holes, and records where it
+// has data.
 func (t *Taking) copyBase(ctx context.Context, base *os.File, size int64) error {
-	// An empty file isn't cut: when one that was is closed, ext4 writes it out at once
-	// (auto_da_alloc), while the machine stands still.
+	// An empty file is not truncated: ext4 writes out a truncated file when it is closed
+	// (auto_da_alloc), during the pause.
 	if st, err := t.to.Stat(); err != nil {
 		return err
 	} else if st.Size() > 0 {
@@ -63,8 +63,7 @@ func (t *Taking) copyPart(ctx context.Context, base *os.File, from, end int64) e
 	return nil
 }
 
-// nextData returns the next part of a file that is no hole, as whole pages; it begins
-// at size if there is none.
+// nextData returns the next data of a file, in whole pages, or from == size if there is none.
 func nextData(f *os.File, off, size int64) (from, end int64, err error) {
 	from, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 	if err == unix.ENXIO || err == nil && from >= size {

@@ -10,18 +10,17 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// leastBlank is the smallest hole that gets a mapping of its own, in bytes. There are
-// some hundred holes in an image, and some dozen of these have nearly all of it.
+// leastBlank is the smallest hole that gets its own mapping, in bytes. An image has some
+// hundred holes, and a few dozen have nearly all of the space.
 const leastBlank = 2 << 20
 
-// Blank has process pid map new memory where the base, of which it has mapped the first
-// size bytes privately, has large holes, and where it has no pages of its own yet. It
-// returns how many bytes these are. Else each page that the machine writes there first
-// would exist twice: the kernel gives the base's file a page of zeros before it copies
-// that (shmem_fault), and the file keeps it.
+// Blank makes process pid map new memory over large holes of the base, of which it has mapped
+// the first size bytes privately, where it has no own pages yet. It returns the number of
+// bytes. Otherwise each page that the machine writes there would exist twice: the kernel adds a
+// zero page to the base's file before it copies it (shmem_fault), and the file keeps it.
 //
-// The machine must stand still. Where no thread of the process can be made to map
-// (see linux.UserfaultOf) nothing is changed, and that is no error.
+// The machine must be stopped. If no thread of the process can be made to map (see
+// linux.UserfaultOf), nothing changes, and that is no error.
 func Blank(pid int, base *os.File, size int64) (n int64, err error) {
 	areas, err := find(pid, base, size)
 	if err != nil {
@@ -41,7 +40,7 @@ func Blank(pid int, base *os.File, size int64) (n int64, err error) {
 	}
 	for _, a := range areas {
 		err := holesIn(base, a, func(start, end uint64) error {
-			err := all(pagemap, area{start: start, end: end}, func(from, to uint64) { // its own
+			err := all(pagemap, area{start: start, end: end}, func(from, to uint64) { // own pages
 				add(start, from)
 				start = to
 			})

@@ -136,7 +136,7 @@ func newChild(t testing.TB, base *os.File, how string) *child {
 	if !st.Mode().IsRegular() {
 		c.size = deviceSize
 	}
-	go func() { // as who keeps a machine does
+	go func() { // like the keeper of a machine
 		cmd.Wait()
 		close(c.gone)
 	}()

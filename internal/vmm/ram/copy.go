@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	chunk   = 512 << 10 // what is read at once, in bytes: it stays in the processor's cache until it is written
-	parts   = 256       // runs that are read at once
+	chunk   = 512 << 10 // bytes per read; small enough to stay in the processor's cache until they are written
+	parts   = 256       // runs per read
 	copiers = 2         // one reads while another writes
 )
 
 var zeros [pageSize]byte
 
-// copyRuns copies parts of the process's memory into the image.
+// copyRuns copies ranges of the process's memory into the image.
 func (t *Taking) copyRuns(ctx context.Context, runs []run, still bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -44,7 +44,7 @@ func (t *Taking) copyRuns(ctx context.Context, runs []run, still bool) error {
 	return context.Cause(ctx)
 }
 
-// split makes jobs of at most a chunk, and of so many parts, out of runs.
+// split splits runs into jobs of at most one chunk and parts runs.
 func split(runs []run) (jobs [][]run) {
 	var job []run
 	var n int64
@@ -68,7 +68,7 @@ func split(runs []run) (jobs [][]run) {
 	return jobs
 }
 
-// copyJob reads all parts with one call, and writes them.
+// copyJob reads all runs of a job with one call, and writes them.
 func (t *Taking) copyJob(job []run, buf []byte, still bool) error {
 	remote := make([]unix.RemoteIovec, len(job))
 	var size int
@@ -94,10 +94,9 @@ func (t *Taking) copyJob(job []run, buf []byte, still bool) error {
 	return nil
 }
 
-// write writes pages into the image. Those of zeros remain holes where there is
-// nothing below them, and become such, but for a machine that stands still: a hole
-// takes longer to make than zeros to write. Where the image is the process's own pages
-// alone they are data as others are: a hole would be the base's.
+// write writes pages into the image. Zero pages stay holes if the image has no data there.
+// Otherwise they become holes while the machine runs; during the pause zeros are written, which
+// is faster. In an image of own pages zeros are data: a hole would stand for the base's page.
 func (t *Taking) write(b []byte, off int64, still bool) error {
 	zeros := func(b []byte) bool { return !t.own && isZero(b) }
 	for len(b) > 0 {
@@ -146,8 +145,8 @@ func (t *Taking) writeZeros(b []byte, off int64, still bool) error {
 
 func isZero(b []byte) bool { return bytes.Equal(b[:pageSize], zeros[:]) }
 
-// note notes that the image has data somewhere, there asks for it. Copiers work on
-// different pages, but these may be of the same word of the set.
+// note records that the image has data in a range. Copiers work on different pages, but these
+// may share a word of the set.
 func (t *Taking) note(off, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

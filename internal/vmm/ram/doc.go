@@ -1,35 +1,33 @@
-// Package ram takes the memory of a running machine into a file, with a pause that
-// holds only what was written while it was being taken.
+// Package ram takes the memory of a running machine into a file. The pause covers only the
+// pages written during the capture.
 //
-// The machine's process has a file, the base, mapped privately: what it writes are
-// pages of its own over a base that doesn't change. A machine that has just booted is
-// one whose base is an empty memfd; a base that is mapped shared isn't taken (it has
-// what the machine writes in itself). What is taken is a whole image: the base's data,
-// and over that the process's own pages. Or (Options.Own) it is these alone: then a copy
-// maps the same base, and is given them (Fill). That costs what the machine has written,
-// of itself and of each copy; a whole image is mapped by all.
+// The machine's process has a file, the base, mapped privately: its writes make own pages over
+// a base that does not change. A machine that was booted has an empty memfd as its base. A base
+// that is mapped shared is not supported, because it contains the machine's writes itself. The
+// result is a complete image: the base's data, and over that the process's own pages. With
+// Options.Own it is the own pages alone: then a copy maps the same base, and gets them by Fill.
+// That takes memory for the own pages in each copy; a complete image is mapped by all copies.
 //
-//	Begin    the machine runs     base ──> file; own pages ──> file; what was written meanwhile ──> file; …
+//	Begin    the machine runs     base ──> file; own pages ──> file; pages written meanwhile ──> file; …
 //	         the caller stops it
-//	Finish   it stands still      what was written since ──> file
-//	         the caller lets it go on
-//	Close    it runs              nothing of this is left in the process
+//	Finish   it is stopped        pages written since ──> file
+//	         the caller continues it
+//	Close    it runs              the process is as before
 //
-// # What was written
+// # Recording
 //
-// The kernel records it (userfaultfd with asynchronous write protection, PAGEMAP_SCAN;
-// both since Linux 6.7): a scan returns the pages of its own that the process has
-// written, and protects them in the same step, before any is read. So a page counts as
-// taken after its bytes are saved: a write while it is being read, or later, is found by
-// the next scan. The machine's first write to a protected page costs one fault that the
-// kernel settles by itself; no write ever waits for us.
+// The kernel records writes (userfaultfd with asynchronous write protection, PAGEMAP_SCAN; both
+// since Linux 6.7). A scan returns the own pages that the process has written, and protects
+// them in the same step, before any is read. A write during the read of a page, or later, is
+// found by the next scan. The first write to a protected page costs one fault, which the kernel
+// resolves by itself; no write ever waits for this process.
 //
-// Where that isn't possible (see linux.UserfaultOf), all of the process's own pages are
-// copied in the pause: the same image, a longer pause. Stats.Why says why.
+// Without this ability (see linux.UserfaultOf) all own pages are copied in the pause: the same
+// image, a longer pause. Stats.Why has the reason.
 //
 // # What it leaves to the caller
 //
-// To stop the machine before Finish, and to keep it so until it returns; to have nobody
-// write to the base; to begin one Taking of a process at a time; and not to have the
-// machine give pages back to the host (a balloon) in between. Nothing is synced.
+// The caller must stop the machine before Finish, and keep it stopped until Finish returns. The
+// base must not change. One process has one Taking at a time. The machine must not return pages
+// to the host (a balloon) meanwhile. Nothing is synced.
 package ram

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own is how many bytes process pid has as pages of its own where it has mapped the first
+// Own returns the number of bytes in own pages of process pid where it has mapped the first
 // size bytes of base privately. It fails as Begin does.
 func Own(pid int, base *os.File, size int64) (n int64, err error) {
 	t := &Taking{pid: pid}
@@ -26,10 +26,10 @@ func Own(pid int, base *os.File, size int64) (n int64, err error) {
 	return n, t.alive.check(t.areas[0].start)
 }
 
-// Fill writes an image that was taken with Options.Own into the memory of process pid,
-// which has mapped the first size bytes of the same base privately: with it the process
-// has what the one had of which it was taken. It returns how many bytes that were. The
-// machine must stand still.
+// Fill writes an image that was taken with Options.Own into the memory of process pid. The
+// process must have mapped the first size bytes of the same base privately; afterwards its
+// memory equals that of the captured process. The machine must be stopped. Fill returns the
+// number of bytes written.
 func Fill(pid int, base *os.File, size int64, own *os.File) (n int64, err error) {
 	t := &Taking{pid: pid}
 	defer func() {

@@ -19,7 +19,7 @@ func TestOwnPagesAlone(t *testing.T) {
 	c.say("read 0 %d", 64*mib)
 	n, err := Own(c.pid, base, c.size)
 	must(t, err)
-	if want := int64(6*mib + pageSize); n < want || n > want+16*mib { // some kernels give pages to who only reads
+	if want := int64(6*mib + pageSize); n < want || n > want+16*mib { // some kernels allocate pages on reads
 		t.Errorf("%d bytes are its own, where it has written %d", n, want)
 	}
 	image := c.takenOwn()

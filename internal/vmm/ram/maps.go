@@ -15,11 +15,11 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// area is a part of a process's addresses at which it has mapped a part of the base, or
-// memory in the place of one (see Blank).
+// area is an address range at which a process has mapped a part of the base, or memory in place
+// of a part (see Blank).
 type area struct {
 	start, end uint64
-	off        int64 // in the base
+	off        int64 // offset in the base
 }
 
 // mapping is a line of /proc/PID/maps.
@@ -28,9 +28,9 @@ type mapping struct {
 	perms, file string // the file as device and inode
 }
 
-// find returns where a process has mapped the first size bytes of a file, in the
-// file's order. These may be several areas, with anything between them. What of the file
-// is nowhere, a hole, with private memory where its addresses would be, is that memory.
+// find returns where a process has mapped the first size bytes of a file, in file order. There
+// may be several areas, with anything between them. A hole of the file that is not mapped
+// counts as mapped if private memory is at its addresses.
 func find(pid int, base *os.File, size int64) ([]area, error) {
 	name, err := nameInMaps(base)
 	if err != nil {
@@ -79,18 +79,17 @@ func find(pid int, base *os.File, size int64) ([]area, error) {
 	return areas, nil
 }
 
-// noFile is the file of a mapping that has none.
+// noFile is the file of an anonymous mapping.
 const noFile = "00:00 0"
 
-// withBlank adds what lies between areas of a file, before the first and after the last,
-// if it is a hole and private memory is all there is at its addresses. Memory is in the
-// order of addresses.
+// withBlank adds ranges between areas of a file, before the first and after the last, if they
+// are holes and have private memory at all their addresses. memory is in address order.
 func withBlank(base *os.File, areas, memory []area, size int64) (out []area, err error) {
-	if st, err := base.Stat(); err != nil || st.Size() < size { // also a device
+	if st, err := base.Stat(); err != nil || st.Size() < size { // for a device, too
 		return areas, err
 	}
-	var next int64 // in the file
-	var at uint64  // where that would be
+	var next int64 // offset in the file
+	var at uint64  // address of that offset
 	fill := func(n int64) {
 		gap := area{at, at + uint64(n), next}
 		if n <= 0 || err != nil || !covers(memory, gap) {
@@ -117,7 +116,7 @@ func withBlank(base *os.File, areas, memory []area, size int64) (out []area, err
 	return out, err
 }
 
-// covers reports whether memory is all there is in an area.
+// covers reports whether memory covers all of an area.
 func covers(memory []area, a area) bool {
 	for _, m := range memory {
 		if m.start <= a.start && a.start < m.end {
@@ -130,8 +129,8 @@ func covers(memory []area, a area) bool {
 	return false
 }
 
-// nameInMaps returns how the kernel names a file in maps. Its device need not be what
-// stat says (btrfs), so we map a page of it and look at our own.
+// nameInMaps returns the kernel's name of a file in maps. Its device may differ from stat's
+// (btrfs), so a page of the file is mapped here and looked up.
 func nameInMaps(f *os.File) (string, error) {
 	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE)
 	if err != nil {

@@ -14,29 +14,29 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// run is a part of the image that the process has as pages of its own.
+// run is a range of the image that the process has as own pages.
 type run struct {
 	addr uint64
 	off  int64
 	n    int64
 }
 
-// A lister finds the process's own pages in an area, in their order.
+// A lister finds the process's own pages in an area, in order.
 type lister func(pagemap *os.File, a area, add func(start, end uint64)) error
 
-// own are pages of the process's own, whoever has written to them.
+// own selects the process's own pages, written by any process.
 var own = linux.PageScan{None: linux.PageFile | linux.PageZero, Any: linux.PagePresent | linux.PageSwapped}
 
-// ownWritten are those of them that were written since they were protected.
+// ownWritten selects own pages that were written since they were protected.
 var ownWritten = linux.PageScan{All: linux.PageWritten, None: own.None, Any: own.Any}
 
-// protected are ownWritten, and are protected when they are found.
+// protected is ownWritten, and protects the pages again.
 var protected = linux.PageScan{All: ownWritten.All, None: own.None, Any: own.Any, Protect: true}
 
-// found is how many ranges of pages are asked for at once.
+// found is the number of ranges per call.
 const found = 1024
 
-// scan returns a lister that has the kernel find pages.
+// scan returns a lister that uses PAGEMAP_SCAN.
 func scan(s linux.PageScan) lister {
 	return func(pagemap *os.File, a area, add func(start, end uint64)) error {
 		return scanTo(pagemap, a.start, a.end, s, make([]linux.PageRange, found), add)
@@ -60,12 +60,12 @@ func scanTo(pagemap *os.File, at, end uint64, s linux.PageScan, to []linux.PageR
 	return nil
 }
 
-// near is how far apart ranges may be that are looked at in one go, in bytes.
+// near is the maximum distance of ranges that are scanned together, in bytes.
 const near = 64 << 10
 
-// scanWritten is scan of pages that were written, and quick where few were: the kernel has
-// a short way for those, whosever they are (pagemap_scan_pmd_entry), and what it finds is
-// looked at once more.
+// scanWritten is scan for written pages, and fast if few were written. The kernel has a fast
+// path for written pages of any kind (pagemap_scan_pmd_entry); the result is scanned again with
+// s.
 func scanWritten(s linux.PageScan) lister {
 	return func(pagemap *os.File, a area, add func(start, end uint64)) error {
 		rough, exact := make([]linux.PageRange, found), make([]linux.PageRange, found)
@@ -88,7 +88,7 @@ func scanWritten(s linux.PageScan) lister {
 	}
 }
 
-// Of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
 const (
 	entryPresent = 1 << 63
 	entrySwapped = 1 << 62
@@ -118,8 +118,8 @@ func readPagemap(pagemap *os.File, a area, add func(start, end uint64)) error {
 	return nil
 }
 
-// pages lists the process's own pages as runs of the image, in its order, and their
-// bytes. Some look at once: every page of a GiB takes one of them 15 ms.
+// pages returns the process's own pages as runs of the image, in order, and their size in
+// bytes. Several goroutines scan concurrently: every page of a GiB takes one of them 15 ms.
 func (t *Taking) pages(list lister) (runs []run, n int64, err error) {
 	parts := partsOf(t.areas)
 	lists := make([][]run, len(parts))
@@ -152,11 +152,10 @@ func (t *Taking) pages(list lister) (runs []run, n int64, err error) {
 
 const (
 	lookers  = 4
-	partSize = 4 * piece // of what one looks at
+	partSize = 4 * piece // bytes per scan
 )
 
-// partsOf parts areas at what may be the borders of huge pages. Own pages may be close
-// together anywhere.
+// partsOf splits areas at possible borders of huge pages. Own pages may be dense anywhere.
 func partsOf(areas []area) (parts []area) {
 	for _, a := range areas {
 		for a.start < a.end {
@@ -180,7 +179,7 @@ func runsOf(pagemap *os.File, a area, list lister) (runs []run, err error) {
 	return runs, err
 }
 
-// all lists all pages of the process's own.
+// all lists all own pages of the process.
 func all(pagemap *os.File, a area, add func(start, end uint64)) error {
 	err := scan(own)(pagemap, a, add)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {

@@ -14,61 +14,59 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Stats says how memory was taken. Bytes are whole pages.
+// Stats describes a capture of memory. Bytes are whole pages.
 type Stats struct {
-	BaseBytes int64  // copied of the base: all that are no holes
-	Recorded  bool   // what was written meanwhile was known, so that only that was copied in the pause
-	Why       string // why not, as a sentence's end
-	Rounds    int    // over the process's pages, while the machine ran
-	Before    int64  // bytes copied in these
+	BaseBytes int64  // copied from the base: everything except holes
+	Recorded  bool   // writes were recorded, so that only they were copied in the pause
+	Why       string // why not, as the end of a sentence
+	Rounds    int    // passes over the process's pages while the machine ran
+	Before    int64  // bytes copied in these passes
 	Paused    int64  // bytes copied by Finish
 
-	Began    time.Duration // how long Begin took
-	Finished time.Duration // how long Finish took: its share of the pause
+	Began    time.Duration // duration of Begin
+	Finished time.Duration // duration of Finish: its share of the pause
 }
 
-// Options are how memory is taken.
+// Options configure a capture.
 type Options struct {
-	// Unrecorded has nothing recorded.
+	// Unrecorded disables the recording of writes.
 	Unrecorded bool
-	// Own has the image be what the process has of its own, and nothing of the base: what
-	// is a hole in it is the base's (see Fill).
+	// Own limits the image to the process's own pages; a hole in it stands for the page of the
+	// base (see Fill).
 	Own bool
 }
 
-// A Taking is memory that is being taken. Its methods are called one after the other.
+// A Taking is a capture in progress. Its methods must not be called concurrently.
 type Taking struct {
 	pid     int
 	areas   []area
 	to      *os.File
 	pagemap *os.File
 	alive   *aliveProbe
-	writes  *os.File // a userfaultfd of the process's; nil if what it writes isn't recorded
-	own     bool     // nothing of the base is taken
+	writes  *os.File // a userfaultfd of the process; nil if writes are not recorded
+	own     bool     // the base is not copied
 	stats   Stats
 	done    bool // Finish was called
 
 	mu  sync.Mutex
-	has pageSet // where the image has data
+	has pageSet // guarded by mu: where the image has data
 }
 
-// Rounds end when so little was written during one that the pause may hold it, when
-// one brings no less than two thirds of that before, or after so many.
+// Begin's rounds end when few enough pages were written for the pause, when a round copies no
+// less than two thirds of the one before, or after a maximum number.
 const (
 	enough    = 2 << 20
 	maxRounds = 12
 )
 
-// Begin takes the memory of a running machine of process pid, which has mapped the
-// first size bytes (whole pages) of base privately, into the file to, whatever that
-// had. A base that is /dev/zero has none. It returns when what is left is what the machine
-// keeps writing; where that isn't recorded, what the process has of its own is left to
-// Finish.
+// Begin takes the memory of a running machine into the file to, and overwrites that. The
+// process pid must have mapped the first size bytes (whole pages) of base privately. A base of
+// /dev/zero has no data. Begin returns when only pages remain that the machine keeps writing.
+// Without recording it leaves all own pages of the process to Finish.
 //
-// It fails with cell.Unavailable if the process has ended, with cell.Invalid if it
-// hasn't mapped all of the base privately, and with ENOSPC in the error's chain if to's
-// file system is full. When it fails, nothing is changed in the process; what to has
-// then is of no use.
+// It fails with cell.Unavailable if the process has ended, with cell.Invalid if it has not
+// mapped all of the base privately, and with ENOSPC in the error's chain if the file system of
+// to is full. After a failure the process is unchanged, and the content of to is invalid.
 func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File, o Options) (_ *Taking, err error) {
 	began := time.Now()
 	t := &Taking{pid: pid, to: to, own: o.Own, has: newPageSet(size)}
@@ -88,7 +86,7 @@ func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File,
 		return nil, err
 	}
 	if o.Unrecorded {
-		t.stats.Why = "nobody wanted it recorded"
+		t.stats.Why = "recording is disabled"
 	} else if err := t.record(); err != nil {
 		t.stats.Why = err.Error()
 	} else if err := t.rounds(ctx); err != nil {
@@ -98,8 +96,7 @@ func Begin(ctx context.Context, pid int, base *os.File, size int64, to *os.File,
 	return t, nil
 }
 
-// open finds the process's mappings of the base, and opens what tells of its pages and
-// of its end.
+// open finds the process's mappings of the base, and opens its pagemap and pidfd.
 func (t *Taking) open(base *os.File, size int64) (err error) {
 	if t.areas, err = find(t.pid, base, size); err != nil {
 		return err
@@ -111,8 +108,7 @@ func (t *Taking) open(base *os.File, size int64) (err error) {
 	return err
 }
 
-// record has the kernel record what the process writes from now on. If it fails,
-// nothing is recorded.
+// record makes the kernel record the process's writes. If it fails, nothing is recorded.
 func (t *Taking) record() error {
 	writes, err := linux.UserfaultOf(t.pid)
 	if err != nil {
@@ -132,7 +128,7 @@ func (t *Taking) record() error {
 	return nil
 }
 
-// rounds copies what was written since the round before, for as long as it pays.
+// rounds copies the pages written since the round before, as long as it is worthwhile.
 func (t *Taking) rounds(ctx context.Context) error {
 	var last int64
 	for {
@@ -152,10 +148,10 @@ func (t *Taking) rounds(ctx context.Context) error {
 	}
 }
 
-// Finish copies what was written since Begin looked for the last time. The machine must
-// stand still until it returns. Then the image is whole, and that of the moment at
-// which the machine was stopped. It fails as Begin does, also if the process ended after
-// its last page was copied, and can't be called again.
+// Finish copies the pages written since the last round of Begin. The machine must be stopped
+// until it returns. The image is complete then, of the moment at which the machine was stopped.
+// Finish fails as Begin does, also if the process ended after its last page was copied, and
+// cannot be called again.
 func (t *Taking) Finish(ctx context.Context) (Stats, error) {
 	if t.writes != nil {
 		return t.finish(ctx, scanWritten(ownWritten))
@@ -163,7 +159,7 @@ func (t *Taking) Finish(ctx context.Context) (Stats, error) {
 	return t.finish(ctx, all)
 }
 
-// finish is Finish with the pages that list finds.
+// finish is Finish with a lister for the pages.
 func (t *Taking) finish(ctx context.Context, list lister) (Stats, error) {
 	if t.done {
 		return t.stats, cell.Errorf(cell.Conflict, "ram.Finish", "", "cannot take a machine's memory twice")
@@ -184,12 +180,12 @@ func (t *Taking) finish(ctx context.Context, list lister) (Stats, error) {
 	return t.stats, nil
 }
 
-// piece is how much memory is forgotten at once. It is a multiple of every huge page's
-// size that mappings of processes have by themselves.
+// piece is the amount of memory per step of forget, in bytes. It is a multiple of every
+// transparent huge page size.
 const piece = 16 << 20
 
-// forget ends the recording piece by piece. Closing it would do all of it at once, and
-// the machine might wait for 20 ms per GiB.
+// forget ends the recording piece by piece. Closing it would do all of it at once, and could
+// delay the machine for 20 ms per GiB.
 func (t *Taking) forget() {
 	for _, a := range t.areas {
 		for at := a.start; at < a.end; {
@@ -202,7 +198,7 @@ func (t *Taking) forget() {
 	}
 }
 
-// failed is the error of a Taking.
+// failed returns the error of a Taking.
 func (t *Taking) failed(op string, err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return cell.Errorf(cell.Unavailable, op, "", "cannot take the memory of process %d: it has ended", t.pid)
@@ -210,8 +206,8 @@ func (t *Taking) failed(op string, err error) error {
 	return fmt.Errorf("cannot take the memory of process %d: %w", t.pid, err)
 }
 
-// Close ends the recording, also that of a Taking that isn't finished: nothing of it is
-// left in the process. Closing twice is nothing.
+// Close ends the recording, finished or not, and removes all of it from the process. Closing
+// twice has no effect.
 func (t *Taking) Close() error {
 	var errs []error
 	if t.writes != nil {

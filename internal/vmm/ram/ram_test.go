@@ -186,7 +186,7 @@ func TestAMappingInPieces(t *testing.T) {
 	c.taken()
 }
 
-// readingFills reports whether this kernel gives who reads new memory pages of its own,
+// readingFills reports whether this kernel gives a reader of new memory its own pages,
 // where others show it the one of zeros.
 func readingFills(t *testing.T, zero *os.File) bool {
 	t.Helper()
@@ -450,7 +450,7 @@ func noImage(t *testing.T, s Stats, err error) {
 	}
 }
 
-// begunChild is a process whose memory is being taken.
+// begunChild is a process with a capture of its memory in progress.
 func begunChild(t *testing.T, o Options) (*child, *Taking) {
 	t.Helper()
 	c := newChild(t, filled(t), "private")

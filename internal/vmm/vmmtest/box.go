@@ -16,16 +16,16 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// box is a machine that the suite has started, with what lies at the other ends.
+// box is a machine that the suite has started, with the other ends of its connections.
 type box struct {
 	*bench
 	m       vmm.Machine
 	cmd     *exec.Cmd
 	port    net.Conn
 	in      *bufio.Reader
-	console string // a file
+	console string // path of a file
 	ended   chan struct{}
-	longest time.Duration // gap that take has asked for
+	longest time.Duration // longest gap that take has seen
 }
 
 // start starts a machine, without waiting for its guest.
@@ -83,7 +83,7 @@ func (k *bench) start(s *vmm.Spec) *box {
 	return b
 }
 
-// pair are connected sockets: one for the program, one for the suite.
+// pair returns connected sockets: one for the program, one for the suite.
 func (k *bench) pair(kind int) (*os.File, net.Conn) {
 	k.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
@@ -95,13 +95,13 @@ func (k *bench) pair(kind int) (*os.File, net.Conn) {
 	return os.NewFile(uintptr(fds[0]), "its"), c
 }
 
-// kill ends the program, if it has not ended.
+// kill kills the program unless it has ended.
 func (b *box) kill() {
 	b.cmd.Process.Kill()
 	<-b.ended
 }
 
-// gone waits until the driver says that the program has ended.
+// gone waits until the driver reports the end of the program.
 func (b *box) gone() {
 	b.Helper()
 	select {
@@ -132,7 +132,7 @@ func (b *box) hear() string {
 	return string(bytes.TrimSpace(answer))
 }
 
-// ask fails unless the guest has that answer.
+// ask fails unless the guest gives that answer.
 func (b *box) ask(line, want string) {
 	b.Helper()
 	if got := b.say(line); got != want {
@@ -140,7 +140,7 @@ func (b *box) ask(line, want string) {
 	}
 }
 
-// said is what a program writes.
+// said is the output of a program.
 type said struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -10,9 +10,9 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// Bench measures what copies of machines cost: a start until the guest answers, what
-// stands still while devices are saved, a copy from nothing and one whose program
-// waited, each until its guest answers, and the memory of a copy then.
+// Bench measures the cost of copies of machines: a boot until the guest answers, the pause
+// while devices are saved, a copy from scratch and one with a waiting program, each until its
+// guest answers, and the memory of a copy then.
 func Bench(t *testing.B, d vmm.Driver, accel vmm.Accel) {
 	s := newSuite(t, d, accel)
 	t.Run("Boot", func(t *testing.B) {
@@ -87,7 +87,7 @@ func Bench(t *testing.B, d vmm.Driver, accel vmm.Accel) {
 	})
 }
 
-// costs are the process's share of memory and what it has for itself, in KiB.
+// costs returns the process's proportional and private memory, in KiB.
 func (b *box) costs() (pss, private float64) {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", b.cmd.Process.Pid))

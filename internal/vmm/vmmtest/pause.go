@@ -18,15 +18,14 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
-// A Way is one of a driver's own to take a running machine's memory into a file. It
-// returns how long the machine stood still, and how many bytes it wrote.
+// A Way is a driver's own method to take a running machine's memory into a file. It returns the
+// pause and the number of bytes written.
 type Way func(ctx context.Context, m vmm.Machine, to *os.File) (pause time.Duration, n int64, err error)
 
-// BenchPauses measures what it costs to take the memory of a machine of which so many
-// MiB are dirty and that writes a page a millisecond: the pause, how long that page
-// waited at most, how long all of it took, and what was copied in the pause and
-// altogether. Figures are medians. Images lie in memory, on TMPDIR, and on a file
-// system with reflinks, if one can be made.
+// BenchPauses measures the capture of a machine with dirty memory of several sizes, in MiB,
+// that writes a page per millisecond: the pause, the longest delay of that page, the total
+// time, and the bytes copied in the pause and in total. Figures are medians. Images are in
+// memory, on TMPDIR, and on a file system with reflinks, if one can be made.
 func BenchPauses(t *testing.B, d vmm.Driver, accel vmm.Accel, ways map[string]Way) {
 	s := newSuite(t, d, accel)
 	places := map[string]func() *os.File{
@@ -55,7 +54,7 @@ func BenchPauses(t *testing.B, d vmm.Driver, accel vmm.Accel, ways map[string]Wa
 	}
 }
 
-// pauses measures all ways to one place.
+// pauses measures all ways for one destination.
 func (k *bench) pauses(t *testing.B, mib int, file func() *os.File, ways map[string]Way) {
 	b, base := k.beating(mib)
 	t.Run("in-the-pause", func(t *testing.B) {
@@ -111,8 +110,8 @@ func (b *box) takeStopped(base, to *os.File) (x taken) {
 	return x
 }
 
-// clones measures a machine whose memory is a file, mapped shared, that the file
-// system clones in the pause.
+// clones measures a machine with a file as shared memory, which the file system clones in the
+// pause.
 func (k *bench) clones(t *testing.B, mib int, base *os.File, dir string) {
 	defer base.Close()
 	k.must(base.Truncate(k.size))
@@ -121,7 +120,7 @@ func (k *bench) clones(t *testing.B, mib int, base *os.File, dir string) {
 	b.ask(fmt.Sprintf("dirty %d", mib), "dirty")
 	b.ask("beat", "beating")
 	b.measure(t, func() *os.File { return diskFile(k, dir) }, func(to *os.File) cost {
-		b.must(base.Sync()) // else the clone does, in the pause
+		b.must(base.Sync()) // otherwise the clone syncs it, in the pause
 		began := time.Now()
 		b.must(b.m.Stop(b.ctx))
 		var devices bytes.Buffer
@@ -132,7 +131,7 @@ func (k *bench) clones(t *testing.B, mib int, base *os.File, dir string) {
 	})
 }
 
-// cost is what one image cost; bytes are those in the pause and all.
+// cost is the cost of one image: bytes copied in the pause and in total.
 type cost struct {
 	pause      time.Duration
 	paused, in int64
@@ -173,7 +172,7 @@ func memoryFile(t testing.TB) *os.File {
 	return os.NewFile(uintptr(fd), "image")
 }
 
-// diskFile is a file that lies in a directory and has no name.
+// diskFile returns an unnamed file in a directory.
 func diskFile(t testing.TB, dir string) *os.File {
 	t.Helper()
 	f, err := os.CreateTemp(dir, "image")
@@ -186,7 +185,7 @@ func diskFile(t testing.TB, dir string) *os.File {
 	return f
 }
 
-// reflinks makes a file system with reflinks, in a file; "" if that can't be.
+// reflinks makes a file system with reflinks in a file, or returns "" if it cannot.
 func reflinks(t testing.TB) string {
 	t.Helper()
 	need.Root(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
 
-// boots starts a machine whose memory can be taken, and returns the base of that.
+// boots starts a machine with memory that can be taken, and returns the base of that.
 func (k *bench) boots() (*box, *os.File) {
 	k.Helper()
 	zero, err := os.Open("/dev/zero")
@@ -20,16 +20,16 @@ func (k *bench) boots() (*box, *os.File) {
 	return k.start(s), zero
 }
 
-// taken is what a machine was at the moment at which it was stopped.
+// taken is the state of a machine at the moment at which it was stopped.
 type taken struct {
 	ram.Stats
 	image   *os.File
 	devices []byte
-	before  time.Duration // the guest's longest gap while memory was taken and the machine ran
-	pause   time.Duration // from the word to stop to the one to go on
+	before  time.Duration // the guest's longest gap while the memory was taken and the machine ran
+	pause   time.Duration // time from stop to continue
 }
 
-// take takes a running machine's memory and devices, and lets it go on.
+// take takes a running machine's memory and devices, and continues it.
 func (b *box) take(base, to *os.File) taken {
 	b.Helper()
 	b.gap()
@@ -49,7 +49,7 @@ func (b *box) take(base, to *os.File) taken {
 	return x
 }
 
-// gap is the guest's longest since it was asked before.
+// gap returns the guest's longest gap since the last call.
 func (b *box) gap() time.Duration {
 	b.Helper()
 	var us int64
@@ -58,10 +58,9 @@ func (b *box) gap() time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// testTakes takes the memory of machines that count: that of one that has booted, of a
-// copy, and of a copy of that one. A page that counts as taken before its bytes are
-// saved, or that is written while it is taken and not taken again, would be of another
-// instant (D37).
+// testTakes takes the memory of machines that count: of one that has booted, of its copy, and
+// of a copy of that. The image would mix instants (D37) if a page counted as taken before its
+// bytes were saved, or if a page that is written meanwhile was not taken again.
 func testTakes(k *bench) {
 	b, base := k.boots()
 	b.ask("count", "counting")
@@ -84,21 +83,20 @@ func testTakes(k *bench) {
 	}
 }
 
-// beating is a machine that has written so many MiB, and writes a page a millisecond.
+// beating starts a machine that has written mib MiB, and writes a page per millisecond.
 func (k *bench) beating(mib int) (*box, *os.File) {
 	k.Helper()
 	b, base := k.boots()
 	b.ask(fmt.Sprintf("dirty %d", mib), "dirty")
 	b.ask("beat", "beating")
-	for b.gap() == 0 { // it has not begun
+	for b.gap() == 0 { // it has not started
 		time.Sleep(time.Millisecond)
 	}
 	return b, base
 }
 
-// testWrites: what the guest writes while its memory is copied waits for a page of it,
-// not for all. A busy host makes it wait for other reasons, so one time of five is
-// enough.
+// testWrites: a write of the guest during the copy waits for one page, not for all. On a busy
+// host it also waits for other reasons, so one success in five is enough.
 func testWrites(k *bench) {
 	mib := 128
 	if os.Getenv("E2E_SOAK") != "" {
@@ -129,7 +127,7 @@ func testTakesAgain(k *bench) {
 	if limit := 2*second.Paused + 1<<20; second.Recorded && min(tenth.Paused, after.Paused) > limit {
 		k.Errorf("the tenth pause holds %d bytes, the second held %d", tenth.Paused, second.Paused)
 	}
-	// What grew with the number of times would have grown for each one after the tenth.
+	// A leak per capture would have grown for each one after the tenth.
 	limit := 2 * max(second.pause, 10*time.Millisecond)
 	least := min(tenth.pause, after.pause)
 	for range 10 {

@@ -19,8 +19,8 @@ import (
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
-// testBoots starts machines one after the other: none may hang. With E2E_SOAK=1 they
-// are twenty.
+// testBoots starts machines one after the other; none may hang. With E2E_SOAK=1 it starts
+// twenty.
 func testBoots(k *bench) {
 	n := 2
 	if os.Getenv("E2E_SOAK") != "" {
@@ -60,8 +60,8 @@ func testBoots(k *bench) {
 	}
 }
 
-// clock fails unless the guest comes to count time by what the processor counts, which
-// it may do a second after it has begun: other clocks lose ticks on a busy host.
+// clock fails unless the guest uses the time stamp counter as its clock, perhaps a second after
+// its start. Other clocks lose ticks on a busy host.
 func (b *box) clock() {
 	b.Helper()
 	for end := time.Now().Add(patience / 4); ; time.Sleep(20 * time.Millisecond) {
@@ -76,8 +76,7 @@ func (b *box) clock() {
 	}
 }
 
-// testStandsStill stops a machine: nothing in its memory changes then, and it goes
-// on as if nothing had been.
+// testStandsStill stops a machine: its memory no longer changes, and it continues unaffected.
 func testStandsStill(k *bench) {
 	ram := k.ram()
 	b := k.parent(ram)
@@ -90,7 +89,7 @@ func testStandsStill(k *bench) {
 		b.Error("a machine that counts changes nothing in its memory")
 	}
 	b.must(b.m.Stop(b.ctx))
-	b.must(b.m.Stop(b.ctx)) // nothing
+	b.must(b.m.Stop(b.ctx)) // no effect
 	b.state(vmm.Stopped)
 	still := k.digest(ram)
 	var once, again bytes.Buffer
@@ -118,8 +117,8 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// testCopies makes two machines of one, and one of one of those: all have memory of
-// one instant, and go on apart.
+// testCopies makes two copies of a machine, and a copy of one of those. All have memory of one
+// instant, and continue independently.
 func testCopies(k *bench) {
 	ram := k.ram()
 	parent := k.parent(ram)
@@ -144,7 +143,7 @@ func testCopies(k *bench) {
 		k.Error("copies have changed the memory that they were made of")
 	}
 
-	// A copy of a copy has that one's memory: the file and the pages of its own.
+	// A copy of a copy has the copy's memory: the file and its own pages.
 	devices = a.saved()
 	c := k.child(a.took(ram))
 	c.load(devices)
@@ -160,7 +159,7 @@ func testCopies(k *bench) {
 	c.ask("ping c", "pong c")
 }
 
-// testMisfits loads what is no machine's devices.
+// testMisfits loads data that is no device state.
 func testMisfits(k *bench) {
 	b := k.child(k.ram())
 	if err := b.m.Load(b.ctx, strings.NewReader("QEVMwhatever this is")); cell.KindOf(err) != cell.Corrupt {
@@ -176,14 +175,14 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errFull }
 
-// testPanics: the console has the text of a panic, and the machine ends.
+// testPanics: the console contains the text of a panic, and the machine ends.
 func testPanics(k *bench) {
-	b := k.start(k.spec(nil)) // with memory of its own
+	b := k.start(k.spec(nil)) // with the program's own memory
 	b.ask("ping 1", "pong 1")
 	fmt.Fprintln(b.port, "panic")
 	b.gone()
 	if b.m.Why() == "" {
-		b.Error("nobody says why it ended")
+		b.Error("Why is empty after its end")
 	}
 	text, err := os.ReadFile(b.console)
 	b.must(err)
@@ -197,10 +196,10 @@ func testQuits(k *bench) {
 	b := k.child(k.ram())
 	b.must(b.m.Quit(b.ctx))
 	b.gone()
-	b.must(b.m.Quit(b.ctx)) // nothing
+	b.must(b.m.Quit(b.ctx)) // no effect
 }
 
-// testKilled: whoever waits for a machine hears of its death.
+// testKilled: Done is closed when a machine is killed.
 func testKilled(k *bench) {
 	b := k.child(k.ram())
 	select {
@@ -218,7 +217,7 @@ func testKilled(k *bench) {
 	}
 }
 
-// testInvalid asks for what is no machine.
+// testInvalid requests invalid machines.
 func testInvalid(k *bench) {
 	monitor, other := k.pair(unix.SOCK_STREAM)
 	defer monitor.Close()
@@ -255,7 +254,7 @@ func testInvalid(k *bench) {
 	}
 }
 
-// digest is that of a memory's content.
+// digest returns the digest of a memory's content.
 func (k *bench) digest(ram *os.File) string {
 	k.Helper()
 	h := sha256.New()
@@ -264,8 +263,8 @@ func (k *bench) digest(ram *os.File) string {
 	return string(h.Sum(nil))
 }
 
-// took returns the memory of a stopped machine that has mapped a file privately, as
-// its process has it.
+// took returns the memory of a stopped machine that has mapped a file privately, read from its
+// process.
 func (b *box) took(ram *os.File) *os.File {
 	b.Helper()
 	var st unix.Stat_t

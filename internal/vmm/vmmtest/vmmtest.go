@@ -1,7 +1,6 @@
-// Package vmmtest is the conformance suite of drivers of machine monitors: what
-// package vmm promises, tried on one. Its machines have a guest of its own (in
-// testdata/guest), which counts over 64 MiB, so that memory of more than one instant
-// shows.
+// Package vmmtest is the conformance suite of drivers of machine monitors: it tests one against
+// the contract of package vmm. Its machines run their own guest (in testdata/guest), which
+// counts over 64 MiB, so that memory of more than one instant is detected.
 package vmmtest
 
 import (
@@ -22,17 +21,17 @@ import (
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
-// memory is what the suite's machines have, in bytes, but for some of heavy tests.
+// memory is the memory of the suite's machines in bytes, except in some heavy tests.
 const memory = 256 << 20
 
-// patience is how long anything may take that the suite waits for.
+// patience is the time limit of each wait in the suite.
 const patience = 60 * time.Second
 
-// caseLimit is how long one case may take, of which some make a dozen machines: a host
-// that has much else to do emulates them ten times as slowly.
+// caseLimit is the time limit of one case; some start a dozen machines. A busy host emulates
+// them ten times as slowly.
 const caseLimit = 5 * patience
 
-// Run tries everything.
+// Run runs all tests.
 func Run(t *testing.T, d vmm.Driver, accel vmm.Accel) {
 	s := newSuite(t, d, accel)
 	for _, x := range []struct {
@@ -47,7 +46,7 @@ func Run(t *testing.T, d vmm.Driver, accel vmm.Accel) {
 	}
 }
 
-// suite is what all machines of a run share.
+// suite is shared by all machines of a run.
 type suite struct {
 	driver    vmm.Driver
 	accel     vmm.Accel
@@ -81,8 +80,8 @@ func newSuite(t testing.TB, d vmm.Driver, accel vmm.Accel) *suite {
 	return &suite{driver: d, accel: accel, program: p, kernel: k.Image, initramfs: f}
 }
 
-// Kernel skips unless there is a kernel for machines: the one of PANDO_KERNEL with
-// the modules of PANDO_MODULES, or one of the host's packages.
+// Kernel returns a kernel for machines, or skips: the kernel of PANDO_KERNEL with the modules
+// of PANDO_MODULES, or one of the host's packages.
 func Kernel(t testing.TB) *boot.Kernel {
 	t.Helper()
 	if image := os.Getenv("PANDO_KERNEL"); image != "" {
@@ -115,12 +114,12 @@ func guest(t testing.TB) []byte {
 	return b
 }
 
-// bench is one test's machines.
+// bench holds the machines of one test.
 type bench struct {
 	testing.TB
 	*suite
 	ctx  context.Context
-	size int64 // of its machines' memory
+	size int64 // memory size of its machines
 }
 
 func (s *suite) bench(t testing.TB) *bench {
@@ -136,7 +135,7 @@ func (k *bench) must(err error) {
 	}
 }
 
-// ram makes memory for a machine.
+// ram creates memory for a machine.
 func (k *bench) ram() *os.File {
 	k.Helper()
 	fd, err := unix.MemfdCreate("ram", unix.MFD_CLOEXEC)
@@ -147,12 +146,12 @@ func (k *bench) ram() *os.File {
 	return f
 }
 
-// spec is a machine of the suite's. What belongs to one machine alone is for start.
+// spec returns a machine of the suite. start adds what belongs to one machine alone.
 func (k *bench) spec(ram *os.File) *vmm.Spec {
 	return &vmm.Spec{CPUs: 1, Memory: k.size, RAM: ram, Accel: k.accel}
 }
 
-// child is the machine of a memory, and its copies: waiting to be loaded.
+// child starts a machine with copied memory that waits to be loaded.
 func (k *bench) child(ram *os.File) *box {
 	k.Helper()
 	s := k.spec(ram)
@@ -160,7 +159,7 @@ func (k *bench) child(ram *os.File) *box {
 	return k.start(s)
 }
 
-// parent is a machine that has begun to count in a memory.
+// parent starts a machine that counts in a memory.
 func (k *bench) parent(ram *os.File) *box {
 	k.Helper()
 	b := k.start(k.spec(ram))
@@ -169,7 +168,7 @@ func (k *bench) parent(ram *os.File) *box {
 	return b
 }
 
-// saved stops a machine and returns its devices.
+// saved stops a machine and returns its device state.
 func (b *box) saved() []byte {
 	b.Helper()
 	b.must(b.m.Stop(b.ctx))
@@ -178,7 +177,7 @@ func (b *box) saved() []byte {
 	return devices.Bytes()
 }
 
-// load makes a machine one that was saved, and lets it go on.
+// load loads device state into a machine, and continues it.
 func (b *box) load(devices []byte) {
 	b.Helper()
 	b.must(b.m.Load(b.ctx, bytes.NewReader(devices)))
@@ -186,7 +185,7 @@ func (b *box) load(devices []byte) {
 	b.must(b.m.Continue(b.ctx))
 }
 
-// state fails unless the machine does that.
+// state fails unless the machine has a state.
 func (b *box) state(want vmm.State) {
 	b.Helper()
 	got, err := b.m.Status(b.ctx)
@@ -196,8 +195,7 @@ func (b *box) state(want vmm.State) {
 	}
 }
 
-// counts waits until the guest has counted on twice, and fails if what it counted
-// was apart once.
+// counts waits until the guest has counted twice more, and fails if its counters ever differed.
 func (b *box) counts() (n int) {
 	b.Helper()
 	first := -1

@@ -14,13 +14,13 @@ type whole interface {
 	LoadAll(ctx context.Context, from *os.File) error
 }
 
-// testMovesWhole: who was moved as a whole counts on as of the instant at which it was
-// stopped, in memory of its own, and so does its source.
+// testMovesWhole: a machine that was moved continues counting from the instant at which it was
+// stopped, in its own memory, and so does its source.
 func testMovesWhole(k *bench) {
 	parent := k.start(k.spec(nil))
 	w, ok := parent.m.(whole)
 	if !ok {
-		return // not every driver can, and no cell needs it
+		return // optional for drivers
 	}
 	parent.ask("count", "counting")
 	before := parent.counts()
@@ -52,5 +52,5 @@ func testMovesWhole(k *bench) {
 	}
 }
 
-// pagesCounted is half of what the guest counts on, in bytes.
+// pagesCounted is half of the memory that the guest counts on, in bytes.
 const pagesCounted = 32 << 20

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// holder has memory that was written, and writes a byte of it every millisecond.
+// holder has dirty memory, and writes a byte of it every millisecond.
 type holder struct {
 	mu      sync.Mutex
 	memory  []byte
@@ -17,7 +17,7 @@ type holder struct {
 	beats   int
 }
 
-// dirty writes so many MiB, no page of which is like another or nothing.
+// dirty writes mib MiB of pages that are distinct and not zero.
 func (h *holder) dirty(mib int) string {
 	memory, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -34,14 +34,14 @@ func (h *holder) dirty(mib int) string {
 	return "dirty"
 }
 
-// beat goes through that memory, a page a beat, and remembers how long the longest
-// way from one beat to the next was.
+// beat writes one page of that memory per beat, and records the longest interval between two
+// beats.
 func (h *holder) beat() {
 	for {
 		time.Sleep(time.Millisecond)
 		h.mu.Lock()
 		if n := len(h.memory) / 4096; n > 0 {
-			h.memory[h.beats*7919%n*4096+8]++ // not in their order
+			h.memory[h.beats*7919%n*4096+8]++ // in a scattered order
 		}
 		h.beats++
 		h.note()
@@ -49,7 +49,7 @@ func (h *holder) beat() {
 	}
 }
 
-// note notes how long the last beat was ago, and that it is now. mu is held.
+// note records the time since the last beat, and the time of this one. The caller holds mu.
 func (h *holder) note() {
 	now := time.Now()
 	if !h.last.IsZero() {
@@ -58,8 +58,8 @@ func (h *holder) note() {
 	h.last = now
 }
 
-// gap tells the longest since it was asked before, in microseconds. A beat that is
-// late is part of it.
+// gap returns the longest interval since the last call, in microseconds. It includes a beat
+// that is late.
 func (h *holder) gap() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,7 +1,6 @@
-// Command guest is the first process of the suite's machines, and of those that
-// machines of cells are measured beside. It loads the modules,
-// and answers a line with a line on the port "guest". It imports nothing but Go's own
-// packages, so that it can be built where no others are.
+// Command guest is the first process of the suite's machines, and of benchmark machines for
+// comparison. It loads the modules, and answers a line with a line on the port "guest". It
+// imports only the standard library, so that it builds anywhere.
 package main
 
 import (
@@ -96,7 +95,7 @@ func serve() error {
 	return fmt.Errorf("the port has ended")
 }
 
-// open opens a port by name; it may come a moment after its driver.
+// open opens a port by name; the port may appear after its driver.
 func open(name string) (*os.File, error) {
 	for range 500 {
 		ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
@@ -110,7 +109,7 @@ func open(name string) (*os.File, error) {
 	return nil, fmt.Errorf("there is no port %s", name)
 }
 
-// random is what the machine's source of randomness has.
+// random reads from the machine's random number generator.
 func random() string {
 	f, err := os.Open("/dev/hwrng")
 	if err != nil {
@@ -124,13 +123,13 @@ func random() string {
 	return fmt.Sprintf("%x", b)
 }
 
-// counters counts on every page of 64 MiB: each page of the first half has one of
-// the second, and both have the same number but for the moment between two writes.
-// Memory of more than one instant has pages that don't.
+// counters counts on every page of 64 MiB. Each page of the first half has a partner in the
+// second half with the same number, except between two writes. Memory of more than one instant
+// has pages that differ.
 type counters struct {
 	mu    sync.Mutex
 	n     uint64 // rounds so far
-	apart int    // pages that did not have what they must
+	apart int    // pages that differed from their partner
 }
 
 const pages = 64 << 20 / 2 / 4096

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// finitModule is the system call's number on x86-64.
+// finitModule is the number of the system call on x86-64.
 const finitModule = 313
 
 func loadModule(f *os.File) error {
