@@ -98,7 +98,7 @@ func (s *Server) obey(ask byte, rest []byte) ([]byte, error) {
 	case askExecuted:
 		return json.Marshal(s.Executed(paths))
 	}
-	return nil, cell.Errorf(cell.Unsupported, "gofer.Obey", "", "cannot do %q: this server has never heard of it", ask)
+	return nil, cell.Errorf(cell.Unsupported, "gofer.Obey", "", "cannot do %q: this server does not support it", ask)
 }
 
 // A Remote is a server in another process that runs Obey.

@@ -77,7 +77,7 @@ type Server struct {
 // server is used. The process needs /proc, and should have the file capabilities of the owners.
 func New(root *os.File, opts Options) (*Server, error) {
 	if !proc() {
-		return nil, cell.Errorf(cell.Unsupported, "gofer.New", "", "cannot serve files: there is no /proc to open them again by")
+		return nil, cell.Errorf(cell.Unsupported, "gofer.New", "", "cannot serve files: there is no /proc to reopen them")
 	}
 	opts.defaults()
 	s := &Server{root: root, opts: opts, uid: os.Geteuid(), gid: os.Getegid(),

@@ -317,7 +317,7 @@ func Load(root *os.File, saved []byte, opts Options) (*Server, error) {
 }
 
 func damaged(format string, args ...any) error {
-	return cell.Errorf(cell.Corrupt, "gofer.Load", "", "cannot go on with files: the state is damaged: %s", fmt.Sprintf(format, args...))
+	return cell.Errorf(cell.Corrupt, "gofer.Load", "", "cannot restore files: the state is damaged: %s", fmt.Sprintf(format, args...))
 }
 
 func (s *Server) load(t *state) error {
@@ -380,7 +380,7 @@ func (s *Server) load(t *state) error {
 	}
 	for n, p := range hidden {
 		if err := s.bring(n, p); err != nil {
-			return cell.Errorf(cell.Corrupt, "gofer.Load", "", "cannot go on with a file that is open and deleted: %w", err)
+			return cell.Errorf(cell.Corrupt, "gofer.Load", "", "cannot restore a file that is open and deleted: %w", err)
 		}
 	}
 	s.bindAll(many)

@@ -239,7 +239,7 @@ type running struct {
 	in, out, errs *os.File
 }
 
-// pipe is a pipe whose first end is ours.
+// pipe is a pipe; its first end is the test's.
 func pipe(t testing.TB, mine int) (ours, theirs *os.File) {
 	t.Helper()
 	var p [2]int

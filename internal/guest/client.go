@@ -354,7 +354,7 @@ func (c *Client) GoOn(ctx context.Context) (done func() error, err error) {
 	c.held = false
 	c.mu.Unlock()
 	if !held {
-		return nil, cell.Errorf(cell.Conflict, "guest.GoOn", "", "cannot let the cell go on: it does not stand still")
+		return nil, cell.Errorf(cell.Conflict, "guest.GoOn", "", "cannot resume the cell: it is not paused")
 	}
 	id, ch := c.expect()
 	err = c.m.writeNow(frameAsk, id, []byte(`{"op":"`+opGoOn+`"}`))

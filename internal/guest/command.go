@@ -120,7 +120,7 @@ func explainStart(err error, p cell.Process) error {
 	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "guest.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
 	case se.Call == workdirOp+p.Workdir:
-		return cell.Errorf(cell.NotFound, "guest.Start", "give a folder that is in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
+		return cell.Errorf(cell.NotFound, "guest.Start", "name a directory that exists in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
 	case se.IsExec():
 		return cell.CantExecute("guest.Start", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
 	}

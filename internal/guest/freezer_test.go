@@ -178,7 +178,7 @@ open("/dev/threads", "w")'`)
 	})
 }
 
-// A copy whose keeper goes before it was adopted ends, with all that is frozen in it.
+// A copy ends if its keeper ends before the adoption, with all that is frozen in it.
 func TestX48ACopyThatNobodyAdoptsEnds(t *testing.T) {
 	t.Run("gvisor", func(t *testing.T) {
 		b := inGvisor(t)

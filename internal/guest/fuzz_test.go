@@ -14,7 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// FuzzLyingGuest is a keeper whose guest, which knew the token, says anything:
+// FuzzLyingGuest is a keeper with a guest that knew the token and says anything:
 // each question gets an answer or an error, and what came is bounded.
 func FuzzLyingGuest(f *testing.F) {
 	frame := func(t frameType, id uint32, v any) []byte {

@@ -68,7 +68,7 @@ func asGreeting(t frameType, b []byte) (g greeting, err error) {
 }
 
 // errStranger is the only answer to a peer that does not know the token.
-var errStranger = cell.Errorf(cell.Denied, "guest", "", "cannot talk to the cell's guest: it is another cell's")
+var errStranger = cell.Errorf(cell.Denied, "guest", "", "cannot talk to the cell's guest: it belongs to another cell")
 
 // greetGuest does the keeper's side of the greeting.
 func greetGuest(rw io.ReadWriter, token []byte, boot bool) error {

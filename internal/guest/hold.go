@@ -67,7 +67,7 @@ func (g *inside) hold(m *mux, id uint32, stop bool) (same bool, err error) {
 				return false, err
 			}
 			if q.Op != opGoOn {
-				return false, errProtocol("%s of who stands still", q.Op)
+				return false, errProtocol("%s of a paused guest", q.Op)
 			}
 			g.goOn()
 			g.freeFiles()
@@ -107,7 +107,7 @@ func (g *inside) holdFiles() error {
 	ctx, cancel := context.WithTimeout(context.Background(), filesGrace)
 	defer cancel()
 	if err := g.files.Hold(ctx); err != nil {
-		return cell.Errorf(cell.Unavailable, "guest.Hold", "try again", "cannot let the cell stand still: its files are under way: %w", err)
+		return cell.Errorf(cell.Unavailable, "guest.Hold", "try again", "cannot pause the cell: its file requests did not finish: %w", err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (g *inside) admit() error {
 		return nil
 	}
 	if err := g.apart(true); err != nil {
-		return cell.Errorf(cell.Internal, "guest.Start", "", "cannot start a command while the cell stands still: %w", err)
+		return cell.Errorf(cell.Internal, "guest.Start", "", "cannot start a command while the cell is paused: %w", err)
 	}
 	return g.place.all.freeze(false)
 }

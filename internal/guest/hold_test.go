@@ -142,7 +142,7 @@ func (b *bed) copied(t *testing.T) net.Conn {
 	return c
 }
 
-// capture saves a sandbox, whose guest stands still.
+// capture saves a sandbox with a paused guest.
 func (g *gvisor) capture(t *testing.T) {
 	t.Helper()
 	if out, err := g.command("checkpoint", "--leave-running", "--image-path", filepath.Join(g.dir, "image"), g.id).CombinedOutput(); err != nil {

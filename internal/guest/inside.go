@@ -238,7 +238,7 @@ func (g *inside) serve(m *mux, q *question, s *stream) (a answer, err error) {
 		}
 		return a, g.goOn()
 	default:
-		err = cell.Errorf(cell.Unsupported, "guest", "use the pando-guest of this pando", "cannot %s: this guest has never heard of it", q.Op)
+		err = cell.Errorf(cell.Unsupported, "guest", "use the pando-guest of this pando", "cannot %s: this guest does not support it", q.Op)
 	}
 	return a, err
 }

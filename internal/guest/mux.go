@@ -13,7 +13,7 @@ import (
 var errGone = cell.Errorf(cell.Unavailable, "guest", "", "cannot reach the cell: the connection to its guest is lost")
 
 // errDetached ends the streams of a connection that a restored copy no longer has.
-var errDetached = cell.Errorf(cell.Unavailable, "guest", "", "cannot go on: the connection is another one now")
+var errDetached = cell.Errorf(cell.Unavailable, "guest", "", "cannot continue: the connection was replaced")
 
 // mux is one connection after its greeting, at either end.
 type mux struct {
@@ -152,7 +152,7 @@ func (m *mux) next(buf []byte) (frameType, uint32, []byte, error) {
 			return 0, 0, nil, err
 		}
 		if m.part != nil && (t&^frameMore != m.partT || id != m.partN) {
-			return 0, 0, nil, errProtocol("a message is broken off")
+			return 0, 0, nil, errProtocol("a message is incomplete")
 		}
 		switch t &^ frameMore {
 		case frameAsk, frameAnswer, frameNote:

@@ -32,7 +32,7 @@ type place struct {
 
 	procData string // mount options of every proc
 	cover    bool   // hide the parts that belong to the machine
-	kernel   bool   // gVisor, whose freezer is pando-runsc's; Linux has cgroup freezers
+	kernel   bool   // gVisor, with the freezer of pando-runsc; Linux has cgroup freezers
 
 	mu    sync.Mutex // guards the fields below
 	first *linux.Child

@@ -141,8 +141,8 @@ func (c *Client) attach(ctx context.Context, q question, tty bool, stdio [3]*os.
 	return p, nil
 }
 
-// undo kills a process whose start was cancelled. The guest answers in any order, so the
-// process may not have started yet.
+// undo kills a process after a cancelled start. The guest answers in any order, so the process
+// may not have started yet.
 func (c *Client) undo(id string) {
 	for range 100 {
 		if _, err := c.ask(context.Background(), question{Op: opSignal, ID: id, Signal: "SIGKILL"}); err == nil {
@@ -229,7 +229,7 @@ func (p *Process) pass() {
 
 func (p *Process) end() { p.once.Do(func() { close(p.ended) }) }
 
-// CauseLost is the cause of an exit whose guest was lost before it reported the status.
+// CauseLost is the cause of an exit if the guest was lost before it reported the status.
 const CauseLost = "guest lost"
 
 // CauseMemory is the cause of an exit if the guest's kernel killed the process for the cell's

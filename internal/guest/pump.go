@@ -22,8 +22,8 @@ var longAgo = time.Unix(1, 0)
 type outlet struct {
 	f    *os.File
 	done func() // nothing more is read from f
-	// behind are the outlets whose earlier output is sent first: an interpreter's answer
-	// implies that its output is complete.
+	// behind are the outlets with output that is sent first: an interpreter's answer implies
+	// that its output is complete.
 	behind []*outlet
 
 	mu   sync.Mutex // guards the fields below

@@ -155,7 +155,7 @@ func (c *Conn) yield() { c.turn <- struct{}{} }
 
 func waited(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return cell.Errorf(cell.Timeout, "interp", "wait for the evaluation that is under way, or interrupt it", "cannot ask the interpreter: it is busy")
+		return cell.Errorf(cell.Timeout, "interp", "wait for the current evaluation, or interrupt it", "cannot ask the interpreter: it is busy")
 	}
 	return context.Cause(ctx)
 }
@@ -225,7 +225,7 @@ func (c *Conn) line() ([]byte, error) {
 		if cap(c.buf)-seen < 512 {
 			grown := make([]byte, seen, max(1024, 2*cap(c.buf)))
 			if !c.holds(cap(grown)) {
-				return nil, c.broken("it and those that were forked with it say too much at once")
+				return nil, c.broken("the unfinished lines of its family exceed the limit")
 			}
 			copy(grown, c.buf)
 			c.buf = grown
@@ -261,7 +261,7 @@ func (c *Conn) hear(id int64) (*answer, error) {
 	}
 	a := answer{raw: line}
 	if err := json.Unmarshal(line, &a); err != nil {
-		return nil, c.broken("it said what is no answer: %.100q", line)
+		return nil, c.broken("its message is no answer: %.100q", line)
 	}
 	if a.ID != id {
 		return nil, c.broken("it answered question %d when %d was asked", a.ID, id)
@@ -309,7 +309,7 @@ func (c *Conn) ask(ctx context.Context, req map[string]any, out any, files ...*o
 		return c.broken("%w", err)
 	}
 	if err := json.Unmarshal(a.raw, out); err != nil {
-		return c.broken("it said what is no answer: %.100q", a.raw)
+		return c.broken("its message is no answer: %.100q", a.raw)
 	}
 	return nil
 }

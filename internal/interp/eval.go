@@ -55,7 +55,7 @@ func (c *Conn) Ready(ctx context.Context, program []byte) (Ready, error) {
 	case err != nil:
 		return Ready{}, err
 	case a.Ready == nil:
-		return Ready{}, c.broken("it did not begin by saying that it is ready, but %.100q", a.raw)
+		return Ready{}, c.broken("its first message is no greeting: %.100q", a.raw)
 	case a.Ready.Protocol != Protocol:
 		return Ready{}, c.broken("it speaks version %d of the protocol, not %d", a.Ready.Protocol, Protocol)
 	}
@@ -130,7 +130,7 @@ func (c *Conn) Eval(ctx context.Context, ev Evaluation) (cell.Evaluated, error) 
 		got.Display = a.Evaluated.Display
 	} else {
 		if a.Error == "" {
-			c.broken("it answered without saying what came of the evaluation")
+			c.broken("its answer has no result")
 			return cell.Evaluated{Cause: CauseEnded, TookMS: took, N: n}, nil
 		}
 		got = &cell.Evaluated{Error: &cell.EvalError{Type: "error", Message: a.Error}}

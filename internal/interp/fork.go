@@ -202,7 +202,7 @@ func (c *Conn) greeted(ctx context.Context) (pid int, pidfd *os.File, err error)
 		Forked *struct{} `json:"forked"`
 	}
 	if err == nil && (json.Unmarshal(line, &a) != nil || a.Forked == nil) {
-		err = c.broken("it did not begin by saying that it is a fork, but %.100q", line)
+		err = c.broken("its first message is not a fork's: %.100q", line)
 	}
 	if err != nil {
 		pidfd.Close()
@@ -293,7 +293,7 @@ func (c *Conn) Adopt(ctx context.Context, a Adoption) (Adopted, error) {
 	began := time.Now()
 	if err := c.ask(ctx, req, &got, files...); err != nil {
 		if cell.KindOf(err) == cell.Unsupported { // it reports what went wrong
-			return Adopted{}, cell.Errorf(cell.Invalid, "interp.Adopt", "mend what runs in each fork, and build the template again", "cannot adopt the fork: %w", errors.Unwrap(err))
+			return Adopted{}, cell.Errorf(cell.Invalid, "interp.Adopt", "fix the code that runs in each fork, and build the template again", "cannot adopt the fork: %w", errors.Unwrap(err))
 		}
 		return Adopted{}, err
 	}

@@ -54,7 +54,7 @@ func (i *Instance) Eval(ctx context.Context, ev cell.Eval, out func(cell.Output)
 		return cell.Evaluated{}, err
 	}
 	if resp.Evaluated == nil {
-		return cell.Evaluated{}, cell.Errorf(cell.Internal, "kept.Eval", "", "cannot read what came of the evaluation")
+		return cell.Evaluated{}, cell.Errorf(cell.Internal, "kept.Eval", "", "cannot read the result of the evaluation")
 	}
 	return *resp.Evaluated, nil
 }

@@ -93,7 +93,7 @@ func (h *Host) reach(ctx context.Context, id, family cell.ID) (*keeper.Client, e
 				return nil, err
 			}
 		}
-		return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s is not with its family", id)
+		return nil, cell.Errorf(cell.NotFound, "kept.Reach", "", "cell %s is not in the keeper of its family", id)
 	}
 	if _, err := c.Do(ctx, keeper.Request{Op: "shutdown"}); err != nil {
 		return nil, err

@@ -72,8 +72,8 @@ func (h *Host) Alive(id cell.ID) bool {
 // going is how long a dismissed keeper may hold its lock.
 const going = time.Second
 
-// Release removes the files of a cell whose keeper has ended or is about to. Files that another
-// keeper holds by now stay.
+// Release removes the files of a cell after its keeper has ended or is about to. Files that
+// another keeper holds by now stay.
 func (h *Host) Release(id cell.ID) {
 	for began := time.Now(); !h.forget(id) && time.Since(began) < going; {
 		time.Sleep(time.Millisecond)

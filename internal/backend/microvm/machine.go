@@ -245,7 +245,7 @@ func (m *machine) base(image []*os.File) (*os.File, error) {
 		which = imageBase
 	}
 	if which >= len(image) {
-		return nil, cell.Errorf(cell.Corrupt, "microvm.Create", "", "cannot read the image of the cell's memory: what it began with is missing")
+		return nil, cell.Errorf(cell.Corrupt, "microvm.Create", "", "cannot read the image of the cell's memory: its base is missing")
 	}
 	return duplicate(image[which])
 }
@@ -383,7 +383,7 @@ func (m *machine) Wake() error { return m.do((vmm.Machine).Continue) }
 
 func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 	if m.now == nil {
-		return cell.Errorf(cell.Unavailable, "microvm", "", "the cell's machine is gone")
+		return cell.Errorf(cell.Unavailable, "microvm", "", "the cell's machine has ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()

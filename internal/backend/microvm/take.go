@@ -86,7 +86,7 @@ func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
 		return nil, err
 	}
 	if !there {
-		return nil, cell.Errorf(cell.Unavailable, "microvm", "", "the cell's machine is gone")
+		return nil, cell.Errorf(cell.Unavailable, "microvm", "", "the cell's machine has ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
 	defer cancel()

@@ -74,7 +74,7 @@ func obstructed(kind cell.Kind, o interp.Obstacles) error {
 		what string
 		list []string
 	}{{"threads are alive in it", o.Threads}, {"processes of it are alive", o.Processes}, {"it shares writable memory", o.Shared}, {"it has deleted files open", o.Deleted},
-		{"the kernel holds for it what would be lost", o.Unkept}} {
+		{"a fork would lose kernel state of it", o.Unkept}} {
 		if len(x.list) > 0 {
 			return cell.Errorf(kind, "namespace.Fork", "end them before, or "+cell.ForkSandbox,
 				"cannot fork the interpreter: %s: %s", x.what, strings.Join(x.list, ", "))
@@ -155,7 +155,7 @@ func (c *liveCell) explainSeal(kind cell.Kind, err error) error {
 		return cell.Errorf(kind, "namespace.Seal", "", "cannot make the cell's files immutable: %w", err)
 	}
 	place := strings.TrimPrefix(s.Call, sealOp)
-	const hint = "close them before, or let go of them when asked to hold (docs/reference/eval-protocol.md)"
+	const hint = "close them first, or release them when asked to hold (docs/reference/eval-protocol.md)"
 	if files := linux.OpenForWriting(c.prog.proc.PID, place); len(files) > 0 {
 		return cell.Errorf(kind, "namespace.Seal", hint, "cannot fork the interpreter: it has files open for writing: %s", strings.Join(files, ", "))
 	}
@@ -176,7 +176,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	}
 	d.mu.Unlock()
 	if own == nil {
-		return cert, cell.Errorf(cell.Conflict, "namespace.Adopt", "", "cannot adopt cell %s: it is no fork that waits for it", id)
+		return cert, cell.Errorf(cell.Conflict, "namespace.Adopt", "", "cannot adopt cell %s: it is no fork that waits for adoption", id)
 	}
 	defer func() { go own.drop() }()
 	if a.Hostname != "" && a.Hostname != c.w.Spec.Hostname {

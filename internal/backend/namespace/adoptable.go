@@ -28,13 +28,13 @@ func not(format string, args ...any) error {
 // in this process proves nothing about that one.
 func unseenOf(err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		return cell.Errorf(cell.Unavailable, "namespace.Fork", cell.RoomHint, "cannot look at the interpreter: %w", err)
+		return cell.Errorf(cell.Unavailable, "namespace.Fork", cell.RoomHint, "cannot inspect the interpreter: %w", err)
 	}
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) { // for an ordinary user; root can read it, and the interpreter reports it
-		return cell.Errorf(cell.Conflict, "namespace.Fork", "take that back before, or "+cell.ForkSandbox,
+		return cell.Errorf(cell.Conflict, "namespace.Fork", "undo that first, or "+cell.ForkSandbox,
 			"cannot fork the interpreter: it is not dumpable, so that nothing of it can be looked at (PR_SET_DUMPABLE, or a change of its user): %w", err)
 	}
-	return not("it ended while it was looked at")
+	return not("it ended during the check")
 }
 
 // auditNamespaces verifies that a fork has its own namespaces, and returns them.
@@ -136,7 +136,7 @@ func (c *liveCell) descriptors() error {
 				}
 			}
 			if !mounts[st.Mnt_id] {
-				return not("its descriptor %d (%s) is not of its own files", fd, what)
+				return not("its descriptor %d (%s) is not on its own mounts", fd, what)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func (c *liveCell) auditWorkdir() error {
 		case err == nil && own.Mnt_id == st.Mnt_id:
 			return nil
 		case err == nil || dir == "/" || !filepath.IsAbs(dir):
-			return not("it works in a folder that is not its own")
+			return not("its working directory is not on its own mounts")
 		}
 	}
 }

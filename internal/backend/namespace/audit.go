@@ -29,7 +29,7 @@ const stopGrace = 5 * time.Second
 // meanwhile. The process stays stopped.
 func whileStopped(p *linux.Child, look func(status []byte) error) error {
 	if err := p.Signal(unix.SIGSTOP); err != nil {
-		return not("it ended while it was looked at")
+		return not("it ended during the check")
 	}
 	path := procPath(p.PID, "status")
 	for until, wait := time.Now().Add(stopGrace), 10*time.Microsecond; time.Now().Before(until); wait = min(2*wait, time.Millisecond) {
@@ -49,7 +49,7 @@ func whileStopped(p *linux.Child, look func(status []byte) error) error {
 			return nil
 		}
 	}
-	return not("it does not stand still")
+	return not("it did not stop")
 }
 
 func stopped(status []byte) bool {
@@ -78,13 +78,13 @@ func (c *liveCell) auditStopped() error {
 		group, terminal := group(c.init.PID)
 		if group != strconv.Itoa(c.init.PID) {
 			return cell.Errorf(cell.Denied, "namespace.Fork", hint,
-				"cannot fork the interpreter: the fork has stayed in the process group of what it was forked from, and could signal that")
+				"cannot fork the interpreter: the fork has stayed in the process group of its parent, and could signal it")
 		}
 		if err := c.auditCgroups(); err != nil || c.fork.source {
 			return err
 		}
 		if terminal != "0" {
-			return cell.Errorf(cell.Denied, "namespace.Fork", hint, "cannot fork the interpreter: the fork has kept the terminal of what it was forked from")
+			return cell.Errorf(cell.Denied, "namespace.Fork", hint, "cannot fork the interpreter: the fork has kept the terminal of its parent")
 		}
 		files, err := openFiles(c.init.PID)
 		if err != nil {
@@ -221,11 +221,11 @@ func (c *liveCell) auditProcHidden() error {
 	for _, n := range names {
 		var fs unix.Statfs_t
 		if err := unix.Statfs(procPath(pid, n), &fs); err == nil && (fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.NSFS_MAGIC) {
-			return cell.Errorf(cell.Unsupported, "namespace.Seal", "close it before", "cannot fork the interpreter: it has something of /proc open (%s)", n)
+			return cell.Errorf(cell.Unsupported, "namespace.Seal", "close it first", "cannot fork the interpreter: it has something of /proc open (%s)", n)
 		}
 		if b, err := os.ReadFile(procPath(pid, strings.Replace(n, "fd/", "fdinfo/", 1))); err == nil {
 			if k := linux.StatusField(b, "scm_fds"); k != "" && k != "0" {
-				return cell.Errorf(cell.Unsupported, "namespace.Seal", "receive them before", "cannot fork the interpreter: descriptors are under way in a socket of it (%s)", n)
+				return cell.Errorf(cell.Unsupported, "namespace.Seal", "receive them first", "cannot fork the interpreter: one of its sockets contains descriptors that were not received (%s)", n)
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func hasNot(pid int, who string, given []string) error {
 		}
 		if b, err := os.ReadFile(procPath(pid, "fdinfo/"+strconv.Itoa(fd))); err == nil {
 			if n := linux.StatusField(b, "scm_fds"); n != "" && n != "0" {
-				return not("%s has descriptors under way in a socket (%d)", who, fd)
+				return not("%s has descriptors in a socket that were not received (%d)", who, fd)
 			}
 		}
 	}
@@ -307,7 +307,7 @@ func (t *forkParent) freeze() error {
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("cannot hold what was branched: %w", err)
+		return fmt.Errorf("cannot stop the fork parent: %w", err)
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func (c *liveCell) resumeSource(why error) error {
 	}
 	lost, rerr := c.prog.conn.Resume(ctx)
 	if rerr == nil && len(lost) > 0 {
-		rerr = fmt.Errorf("it could not have again: %s", strings.Join(lost, ", "))
+		rerr = fmt.Errorf("it could not restore: %s", strings.Join(lost, ", "))
 	}
 	if err == nil {
 		err = rerr
@@ -148,9 +148,9 @@ func (c *liveCell) resumeSource(why error) error {
 	case err == nil:
 		return why
 	case why == nil:
-		return fmt.Errorf("cannot let the source go on as it was: %w", err)
+		return fmt.Errorf("cannot restore the source: %w", err)
 	}
-	return fmt.Errorf("%w; cannot let the source go on as it was: %w", why, err)
+	return fmt.Errorf("%w; cannot restore the source: %w", why, err)
 }
 
 // takeOver adopts a fork as the source of the branch. It fails if the fork lacks state of the

@@ -287,7 +287,7 @@ func (b *branching) forkOne(ctx context.Context, n *pendingCell, flags uintptr, 
 	n.c.prog, n.c.init = w, w.proc
 	w.proc.Signal(unix.SIGSTOP) // for when it is held no more
 	if err := b.d.seize(w.proc.PID); err != nil {
-		return fmt.Errorf("cannot hold the fork: %w", err)
+		return fmt.Errorf("cannot stop the fork: %w", err)
 	}
 	n.held = true
 	n.made, err = n.c.auditNamespaces(b.t)
@@ -316,7 +316,7 @@ func (b *branching) detach(n *pendingCell) (err error) {
 	n.held = false
 	b.d.tracer.Do(func() { err = unix.PtraceDetach(n.c.init.PID) })
 	if err != nil {
-		return fmt.Errorf("cannot let go of the fork: %w", err)
+		return fmt.Errorf("cannot detach from the fork: %w", err)
 	}
 	return nil
 }
@@ -430,7 +430,7 @@ func (b *branching) Settle() error {
 	defer cancel()
 	err := b.t.conn.Release(ctx)
 	if err != nil {
-		err = fmt.Errorf("what the source has open stays open until its branches end: %w", err)
+		err = fmt.Errorf("files of the source stay open until its branches end: %w", err)
 	}
 	err = errors.Join(err, b.t.freeze())
 	b.t.conn.Close()
@@ -441,7 +441,7 @@ func (b *branching) Settle() error {
 func (b *branching) Complete(id cell.ID, i *keeper.Interpreter) (_ json.RawMessage, err error) {
 	n := b.pending[id]
 	if n == nil || n.done || n.c.prog == nil {
-		return nil, cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s is no branch that waits", id)
+		return nil, cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s is not a branch that waits for completion", id)
 	}
 	c := n.c
 	if err := b.setUp(n); err != nil {

@@ -215,8 +215,8 @@ func (b *Backend) mountNS() (*linux.MountNS, error) {
 	return b.ns, nil
 }
 
-// openMount returns a detached mount. ids is the user namespace whose IDs are those on disk (as
-// root). It is nil if the caller is in that namespace.
+// openMount returns a detached mount. ids is the user namespace with the IDs on disk (as root).
+// It is nil if the caller is in that namespace.
 func openMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {
 	f, err := makeMount(ns, m, ids)
 	if err == nil {
@@ -224,9 +224,9 @@ func openMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) 
 	}
 	kind, hint := cell.Unsupported, "run `pando doctor`"
 	if errors.Is(err, os.ErrNotExist) {
-		kind, hint = cell.NotFound, "make sure that what is mounted is there"
+		kind, hint = cell.NotFound, "check that the source of the mount exists"
 	}
-	return nil, cell.Errorf(kind, "namespace.Create", hint, "cannot show anything at %s: %w", m.Target, err)
+	return nil, cell.Errorf(kind, "namespace.Create", hint, "cannot mount %s: %w", m.Target, err)
 }
 
 func makeMount(ns *linux.MountNS, m cell.Mount, ids *os.File) (*os.File, error) {
@@ -360,7 +360,7 @@ func (b *Backend) measure(a *cell.Assurance, made *madeCell) {
 		a.Network = "gateway over " + made.Link
 	}
 	if made.Untold != "" {
-		a.Downgrades = append(a.Downgrades, "that a denied program was started is not recorded: "+made.Untold)
+		a.Downgrades = append(a.Downgrades, "executions of denied programs are not recorded: "+made.Untold)
 	}
 	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		ours, err := os.Readlink("/proc/self/ns/" + n)

@@ -49,7 +49,7 @@ type Driver struct {
 	jails map[string]*linux.SeccompProgram // by the system calls they refuse
 }
 
-// liveCell is a cell whose first process was started.
+// liveCell is a cell with a first process.
 type liveCell struct {
 	d        *Driver
 	w        wire
@@ -379,7 +379,7 @@ func (c *liveCell) explainStart(err error, p cell.Process) error {
 	case se.IsExec() && (se.Errno == unix.ENOENT || se.Errno == unix.ENOTDIR || !c.hasAny(p.Path)):
 		return cell.Errorf(cell.NoSuchBinary, "namespace.Start", "", "cannot find %s: looked for %s", name, strings.Join(p.Path, ", "))
 	case se.Call == workdirOp+p.Workdir:
-		return cell.Errorf(cell.NotFound, "namespace.Start", "give a folder that is in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
+		return cell.Errorf(cell.NotFound, "namespace.Start", "name a directory that exists in the cell", "cannot start %s: cannot work in %s: %w", name, p.Workdir, se.Errno)
 	case se.IsExec():
 		return cell.CantExecute("namespace.Start", strings.TrimPrefix(se.Call, linux.ExecOp), se.Errno)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// lie begins the set-up of an interpreter whose own end lies: what is named
+// lie begins the set-up of an interpreter that lies: what is named
 // CHILD runs in a fork before it says that it is one, TRUNK in the fork parent after
 // each fork. Descriptors from 900 on are neither told of nor closed.
 const lie = `

@@ -125,8 +125,8 @@ func (l *link) configure() (err error) {
 	return err
 }
 
-// newSocket returns the link of a cell whose network is a virtual machine's. The cell's own
-// namespace has only loopback; the machine makes an interface of the other end.
+// newSocket returns the link of a cell that runs a virtual machine. The cell's own namespace
+// has only loopback; the machine makes an interface of the other end.
 func newSocket() (*link, error) {
 	l := &link{NetworkLink: cell.DefaultLink(), six: true}
 	l.Kind = "socket"

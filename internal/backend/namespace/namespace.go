@@ -46,7 +46,7 @@ type Config struct {
 	Above        *Above // nil: commands run on the host's kernel
 }
 
-// Above configures a backend whose cells run their own kernel inside cells of this backend (see
+// Above configures a backend that runs a kernel of its own inside cells of this backend (see
 // Stage). Its driver wraps Driver, and unpacks Inner.
 type Above struct {
 	Backend   string   // backend name

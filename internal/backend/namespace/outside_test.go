@@ -77,7 +77,7 @@ func TestMountTargetsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Where there is no Landlock, what a command is forked from is nobody's file.
+// Where there is no Landlock, what a command is forked from is not a file of the host.
 func TestKeepersFromMemory(t *testing.T) {
 	b := New(Config{Keepers: t.TempDir(), Scratch: t.TempDir(), Installation: "test", IDBase: 1 << 30, Log: slog.New(slog.DiscardHandler)})
 	defer b.Close()

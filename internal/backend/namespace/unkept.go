@@ -267,7 +267,7 @@ func auditLocks(pid int, had map[int][]string, files map[int]string) error {
 		has := locksOf(info)
 		for _, l := range had[fd] {
 			if err != nil || !slices.Contains(has, l) {
-				return cell.Errorf(cell.Conflict, "namespace.Branch", "let go of the lock before, or "+cell.ForkSandbox,
+				return cell.Errorf(cell.Conflict, "namespace.Branch", "release the lock first, or "+cell.ForkSandbox,
 					"cannot branch the cell: its interpreter did not take its lock on %s again (%s)", files[fd], l)
 			}
 		}

@@ -127,7 +127,7 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 		if master != nil {
 			master.Close()
 		}
-		return keeper.Started{}, cell.Errorf(cell.NotFound, "none.Start", "give a folder that there is", "cannot start %s: cannot work in %s", p.Args[0], p.Workdir)
+		return keeper.Started{}, cell.Errorf(cell.NotFound, "none.Start", "name a directory that exists", "cannot start %s: cannot work in %s", p.Args[0], p.Workdir)
 	}
 	for _, candidate := range p.Path {
 		c := *cmd

@@ -15,7 +15,7 @@ func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	}
 	g := s.now.Load()
 	if g == nil {
-		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Dial", "", "cannot reach port %d in the cell: its kernel is gone", port)
+		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Dial", "", "cannot reach port %d in the cell: its kernel has ended", port)
 	}
 	return g.Dial(ctx, port)
 }
@@ -69,7 +69,7 @@ func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 	}
 	g := s.now.Load()
 	if g == nil {
-		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Ports", "", "the cell's kernel is gone")
+		return nil, cell.Errorf(cell.Unavailable, d.kind.Name+".Ports", "", "the cell's kernel has ended")
 	}
 	return g.Ports(ctx)
 }

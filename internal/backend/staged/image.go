@@ -161,7 +161,7 @@ func (x *Images) Capture(ctx context.Context, of *kept.Instance, dir string) (ta
 	}
 	var guest known
 	if err := json.Unmarshal(f.Guest, &guest); err != nil {
-		return "", cell.Errorf(cell.Internal, x.Name+".Capture", "", "cannot read what a keeper says of a cell's memory: %w", err)
+		return "", cell.Errorf(cell.Internal, x.Name+".Capture", "", "cannot read the keeper's data about the cell's memory: %w", err)
 	}
 	text, err := json.Marshal(f)
 	if err != nil {

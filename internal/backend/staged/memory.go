@@ -63,7 +63,7 @@ func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) 
 	defer s.freezing.Unlock()
 	op := s.kind.Name + ".Capture"
 	if !s.frozen || s.guest() == nil {
-		return nil, cell.Errorf(cell.Conflict, op, "", "cannot capture the memory of cell %s: it does not stand still", id)
+		return nil, cell.Errorf(cell.Conflict, op, "", "cannot capture the memory of cell %s: it is not paused", id)
 	}
 	if len(files) != s.kind.Images {
 		return nil, cell.Errorf(cell.Invalid, op, "", "cannot capture the memory of cell %s: there are %d files for it", id, len(files))
@@ -113,7 +113,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.
 	}
 	g := s.guest()
 	if g == nil || !s.copied.CompareAndSwap(true, false) {
-		return c, cell.Errorf(cell.Conflict, s.kind.Name+".Adopt", "", "cell %s is no copy that waits to be adopted", id)
+		return c, cell.Errorf(cell.Conflict, s.kind.Name+".Adopt", "", "cell %s is no copy that waits for adoption", id)
 	}
 	if err := s.wake(); err != nil {
 		return c, err

@@ -19,7 +19,7 @@
 // the console. The machine ends with its first process, which ends with its keeper.
 //
 // Orphans. No process of the cell ever becomes a child of the machine's first process. They
-// live in a PID namespace below, whose own first process reaps them, and their filter refuses
+// live in a PID namespace below. Its own first process reaps them, and their filter refuses
 // CLONE_PARENT. The children of the guest are only those that it forked itself, and the guest
 // waits for each. A loop that waits for any child would only steal these exits.
 package machine

@@ -79,7 +79,7 @@ type port struct {
 func (p *port) connected(limit time.Duration) error {
 	for deadline := time.Now().Add(limit); !p.taken(); time.Sleep(glance) {
 		if time.Now().After(deadline) {
-			return cell.Errorf(cell.Unavailable, "machine.connected", "", "cannot use the machine's port %s: nobody is at its other end", p.name)
+			return cell.Errorf(cell.Unavailable, "machine.connected", "", "cannot use the machine's port %s: it is not connected", p.name)
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ const (
 const installHint = "install a kernel's package (Debian: linux-image-cloud-amd64; Ubuntu: linux-image-virtual; Fedora: kernel-core; Arch: linux; it need not be booted), or name one with --kernel"
 
 // readableHint is shown if kernels exist but only root may read them.
-const readableHint = "let it be read (sudo chmod a+r %s; again when it was updated), or name a copy of it with --kernel"
+const readableHint = "make it readable (sudo chmod a+r %s; again after each update), or name a copy of it with --kernel"
 
 // namedHint and modulesHint are shown for a named kernel that is no kernel, or lacks modules in
 // the expected directory.

@@ -150,7 +150,7 @@ func check(s *vmm.Spec) error {
 			return invalid("a port can't have the name %q", p.Name)
 		}
 		if seen[p.Name] = true; p.Socket == nil {
-			return invalid("nothing is at the other end of port %s", p.Name)
+			return invalid("port %s is not connected", p.Name)
 		}
 	}
 	if s.RAM != nil {
@@ -218,7 +218,7 @@ func words(s *vmm.Spec) (string, error) {
 		// emulated processor does not speculate, and mitigations take a quarter of its time.
 		f, err := os.Open("/proc/cpuinfo")
 		if err != nil {
-			return "", fmt.Errorf("cannot find out how fast this host's counter runs: %w", err)
+			return "", fmt.Errorf("cannot determine the frequency of this host's time stamp counter: %w", err)
 		}
 		defer f.Close()
 		khz, err := counterKHz(f)
@@ -245,5 +245,5 @@ func counterKHz(cpuinfo io.Reader) (int, error) {
 			return int(mips * 500), nil
 		}
 	}
-	return 0, cell.Errorf(cell.Unsupported, "qemu.Command", "", "cannot find out how fast this host's counter runs: /proc/cpuinfo does not say it")
+	return 0, cell.Errorf(cell.Unsupported, "qemu.Command", "", "cannot determine the frequency of this host's time stamp counter: /proc/cpuinfo does not say it")
 }

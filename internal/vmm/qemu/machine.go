@@ -233,7 +233,7 @@ func (v *machine) Load(ctx context.Context, r io.Reader) error {
 }
 
 func errNotThose() error {
-	return cell.Errorf(cell.Corrupt, "qemu.Load", "", "QEMU does not take them for this machine's: they are damaged, or another machine's or version's")
+	return cell.Errorf(cell.Corrupt, "qemu.Load", "", "cannot load the machine's devices: they are damaged, or belong to another machine or version of QEMU")
 }
 
 func (v *machine) Quit(ctx context.Context) error {
