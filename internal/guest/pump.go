@@ -205,7 +205,7 @@ func (i *inlet) attach(s *stream) {
 }
 
 // run forwards until the end of the stream, or until the command reads no more. Another stream
-// may follow one whose connection is lost.
+// may follow after a lost connection.
 func (i *inlet) run() {
 	defer func() {
 		i.mu.Lock()

@@ -101,7 +101,7 @@ f.f_globals["go_to"] = lambda *_: None`)
 		t.Cleanup(func() { f.Remove(g.bg(), "the test ended") })
 		_, err = f.Adopt(t.Context(), cell.Adoption{Hostname: "h"})
 	}
-	if cell.KindOf(err) != cell.Denied || !anyOf(fmt.Sprint(err), "a folder that is not its own") {
-		t.Errorf("a fork works in its trunk's files: %v", err)
+	if cell.KindOf(err) != cell.Denied || !anyOf(fmt.Sprint(err), "working directory is not on its own mounts") {
+		t.Errorf("a fork works in its parent's files: %v", err)
 	}
 }
