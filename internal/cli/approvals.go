@@ -129,7 +129,7 @@ func (a *app) showApprovals(w io.Writer, list []api.Approval, all bool) {
 }
 
 func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+	if len(args) > 0 || a.prepare() != nil || !a.client.Alive(cmd.Context()) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []string

@@ -164,11 +164,29 @@ func flagError(cmd *cobra.Command, err error) error {
 	name := unknown.GetSpecifiedName()
 	hint := broughtFlag(strings.TrimPrefix(cmd.CommandPath(), "pando "), name)
 	if hint == "" {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w%s", errUsage, err, similarFlag(cmd, name))
 	}
 	dash := "--"
 	if unknown.GetSpecifiedShortnames() != "" {
 		dash = "-"
 	}
 	return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot do `%s`: it has no flag %s%s", cmd.CommandPath(), dash, printable(name)), Hint: hint}
+}
+
+// similarFlag says which flags of a command have a similar name.
+func similarFlag(cmd *cobra.Command, name string) string {
+	if len(name) < 2 {
+		return ""
+	}
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2} // a command's subcommands are looked up the same way
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	near := flags.SuggestionsFor(name)
+	if len(near) == 0 {
+		return ""
+	}
+	return "; did you mean --" + strings.Join(near, " or --") + "?"
 }

@@ -58,6 +58,8 @@ type app struct {
 	bare bool // what the command is about is not isolated: every line says so
 
 	exit int // exit code of a command that was run in a cell
+
+	unhelped error // help was asked for about something that there is not
 }
 
 // Parts is what the command line runs and the executable brings.
@@ -80,10 +82,10 @@ func Main(args []string, version string, p Parts) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return a.exit
+	if err = cmp.Or(err, a.unhelped); err != nil {
+		return a.fail(cmd, err)
 	}
-	return a.fail(cmd, err)
+	return a.exit
 }
 
 // fail shows an error and returns the exit code that goes with it.
@@ -96,7 +98,11 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	if !ok {
 		e = &api.Error{Kind: "internal", Message: err.Error()}
 		if errors.Is(err, errUsage) || !cmd.HasParent() {
-			e.Kind, e.Hint = "invalid", "run `"+cmd.CommandPath()+" --help`"
+			about := cmd
+			if cmd.Name() == "help" {
+				about = cmd.Root()
+			}
+			e.Kind, e.Hint = "invalid", "run `"+about.CommandPath()+" --help`"
 		}
 	}
 	e.Message = strings.TrimPrefix(e.Message, errUsage.Error()+": ")
@@ -201,8 +207,17 @@ signed evidence.
 	root.SetHelpCommand(a.helpCmd())
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if rest := cmd.Flags().Args(); len(rest) > 0 && cmd.HasAvailableSubCommands() { // pando frok --help
+			a.unhelped = unknownCommand(cmd, rest[0])
+			return
+		}
+		help(cmd, args)
+	})
 	wrongArgs(root)
 	nameValues(root)
+	a.completeFlags(root)
 	return root
 }
 
@@ -214,10 +229,7 @@ func wrongArgs(c *cobra.Command) {
 				return nil
 			}
 			if cmd.HasAvailableSubCommands() {
-				if hint := broughtVerb(args[0]); hint != "" && !cmd.HasParent() {
-					return noCommand(args[0], hint)
-				}
-				return usage("cannot run `%s %s`: there is no such command%s", cmd.CommandPath(), printable(args[0]), instead(cmd, args[0]))
+				return unknownCommand(cmd, args[0])
 			}
 			if _, takes, ok := strings.Cut(strings.Replace(cmd.Use, " [flags]", "", 1), " "); ok {
 				if cmd.Name() == "ps" && len(args) == 0 {
@@ -233,10 +245,21 @@ func wrongArgs(c *cobra.Command) {
 	}
 }
 
+// unknownCommand is the error of a word that is no command below cmd.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	if hint := broughtVerb(word); hint != "" && !cmd.HasParent() {
+		return noCommand(word, hint)
+	}
+	return usage("cannot run `%s %s`: there is no such command%s", cmd.CommandPath(), printable(word), instead(cmd, word))
+}
+
 // nothingEmpty refuses empty arguments and values of flags: they are variables of a
 // script that are not set, and what was meant is not known. In the command that runs in a
 // cell they mean what they mean there.
 func nothingEmpty(cmd *cobra.Command, args []string) error {
+	if cmd.Name() == cobra.ShellCompRequestCmd { // the word that is completed may have no letter yet
+		return nil
+	}
 	checked := args
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		checked = args[:min(dash+1, len(args))] // and the program

@@ -20,7 +20,10 @@ with their flags.`,
 				if hint := broughtVerb(strings.Join(args, " ")); hint != "" {
 					return noCommand(args[0], hint)
 				}
-				return usage("there is no help about %q", strings.Join(args, " "))
+				if len(rest) == 0 || !about.HasAvailableSubCommands() {
+					return usage("there is no help about %q", strings.Join(args, " "))
+				}
+				return unknownCommand(about, rest[0])
 			}
 			if a.json {
 				return json.NewEncoder(a.stdout).Encode(commandsOf(about))

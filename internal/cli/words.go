@@ -9,8 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -172,45 +170,6 @@ func apiError(err error) error {
 		return err
 	}
 	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
-}
-
-// complete gives a flag fixed completions.
-func complete(c *cobra.Command, flag string, words ...string) {
-	c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// completeCells completes names of cells.
-func (a *app) completeCells(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if a.prepare() != nil || !a.client.Alive(cmd.Context()) {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	cells, err := a.client.Cells(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, c := range cells {
-		out = append(out, c.Name+"\t"+c.State+", "+c.Source)
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeRuns completes ids of runs and names of cells.
-func (a *app) completeRuns(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	out, d := a.completeCells(cmd, args, prefix)
-	if a.client == nil {
-		return out, d
-	}
-	runs, err := a.client.Runs(cmd.Context(), nil)
-	if err == nil {
-		for i, r := range runs {
-			if i == 20 {
-				break
-			}
-			out = append(out, r.ID+"\t"+r.Verdict+", "+strings.Join(r.Command, " "))
-		}
-	}
-	return out, d
 }
 
 // arg returns the only argument, or "" for the latest from here.
