@@ -43,7 +43,7 @@ var Params = map[string]Param{
 	"depth":      {"integer", "how many levels; 0 or 1 for the directory alone"},
 	"digest":     {"boolean", "with the digest of its bytes"},
 	"below":      {"boolean", "also what changes in the directories below it"},
-	"input":      {"boolean", "pass input, sizes and signals on to the process; several clients may"},
+	"input":      {"boolean", "pass input, sizes and signals on to the process; several clients may. A command without a terminal ends when a client with input goes away; who only looks on leaves it running"},
 	"stdout":     {"integer", "send standard output from this offset on"},
 	"stderr":     {"integer", "send standard error from this offset on"},
 	"screen":     {"boolean", "of a command with a terminal: begin with what draws its screen (frames of type S), instead of at an offset of its output"},

@@ -13,25 +13,25 @@ Client for others, and aio for asyncio.
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ._sync.client import Client
-from ._sync.process import Process
+from ._sync.process import Connection, Process
 from ._sync.things import Cell, Cells, Run, Template
 from .errors import (Conflict, Corrupt, Denied, Error, EvalError, Exists, ExitError, Internal, Interrupted, Invalid, Limited, Lost, NoSuchBinary, NotFound,
                      NotRunnable, Stale, TimedOut, Unauthenticated, Unavailable, Unsupported)
-from .models import (Answer, CellInfo, Checkpoint, Diff, Disk, DiskObject, Event, FileChange, FileEvent, FileInfo, Lease, Policy, PolicyLine, Port, ProcessInfo, Progress, Receipt,
-                     Restored, Result, RunInfo, Step, TemplateInfo)
+from .models import (Answer, Approval, CellInfo, Checkpoint, CommandInfo, Diff, Disk, DiskObject, Event, FileChange, FileEvent, FileInfo, Lease, Policy, PolicyLine, Port, ProcessInfo, Progress, Receipt,
+                     Restored, Result, RunInfo, Stats, Step, TemplateInfo)
 from .values import Evaluation, Opaque
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Answer", "Cell", "CellInfo", "Cells", "Checkpoint", "Client", "Conflict", "Corrupt", "Denied", "Diff", "Disk", "DiskObject", "Error", "EvalError", "Evaluation", "Event",
+    "Answer", "Approval", "Cell", "CellInfo", "Cells", "Checkpoint", "Client", "CommandInfo", "Conflict", "Connection", "Corrupt", "Denied", "Diff", "Disk", "DiskObject", "Error", "EvalError", "Evaluation", "Event",
     "Exists", "ExitError", "FileChange", "FileEvent", "FileInfo", "Internal", "Interrupted", "Invalid", "Lease", "Limited", "Lost", "NoSuchBinary", "NotFound", "NotRunnable", "Opaque",
-    "Policy", "PolicyLine", "Port", "Process", "ProcessInfo", "Progress", "Receipt", "Restored", "Result", "Run", "RunInfo", "Stale", "Step", "Template", "TemplateInfo", "TimedOut",
-    "Unauthenticated", "Unavailable", "Unsupported", "build_template", "cell", "cells", "client", "create", "get_run", "iter_cells", "iter_receipts", "iter_runs",
-    "policy", "receipt", "run", "runs", "template", "templates", "verify", "why",
+    "Policy", "PolicyLine", "Port", "Process", "ProcessInfo", "Progress", "Receipt", "Restored", "Result", "Run", "RunInfo", "Stale", "Stats", "Step", "Template", "TemplateInfo", "TimedOut",
+    "Unauthenticated", "Unavailable", "Unsupported", "approvals", "approve", "build_template", "cell", "cells", "client", "create", "deny", "disk", "get_run", "iter_cells", "iter_receipts", "iter_runs",
+    "policy", "receipt", "run", "runs", "start", "template", "templates", "verify", "why",
 ]
 
 _mu = threading.Lock()
@@ -47,14 +47,14 @@ def client() -> Client:
         return _client
 
 
-def cells() -> List[CellInfo]:
+def cells(*, labels: Mapping[str, str] = {}) -> List[CellInfo]:
     """See Client.cells."""
-    return client().cells()
+    return client().cells(labels=labels)
 
 
-def iter_cells(page: int = 100) -> Iterator[CellInfo]:
+def iter_cells(page: int = 100, *, labels: Mapping[str, str] = {}) -> Iterator[CellInfo]:
     """See Client.iter_cells."""
-    return client().iter_cells(page)
+    return client().iter_cells(page, labels=labels)
 
 
 def cell(name: str) -> Cell:
@@ -87,6 +87,11 @@ def run(command: Any, **more: Any) -> Run:
     return client().run(command, **more)
 
 
+def start(command: Any, **more: Any) -> Run:
+    """See Client.start."""
+    return client().start(command, **more)
+
+
 def runs(cell: str = "") -> List[RunInfo]:
     """See Client.runs."""
     return client().runs(cell)
@@ -100,6 +105,26 @@ def iter_runs(cell: str = "", page: int = 100) -> Iterator[RunInfo]:
 def get_run(id: str, wait: bool = False) -> Run:
     """See Client.get_run."""
     return client().get_run(id, wait)
+
+
+def approvals(*, answered: bool = False) -> List[Approval]:
+    """See Client.approvals."""
+    return client().approvals(answered=answered)
+
+
+def approve(id: str, scope: str = "once") -> Approval:
+    """See Client.approve."""
+    return client().approve(id, scope)
+
+
+def deny(id: str) -> Approval:
+    """See Client.deny."""
+    return client().deny(id)
+
+
+def disk(objects: bool = False) -> Disk:
+    """See Client.disk."""
+    return client().disk(objects)
 
 
 def receipt(id: str) -> Receipt:

@@ -55,8 +55,8 @@ def _body(**kv: Any) -> Dict[str, Any]:
     return {k: v for k, v in kv.items() if v not in (None, "", False, [], {}, 0)}
 
 
-def cells() -> Request:
-    return Request("GET", "/v1/cells")
+def cells(labels: Mapping[str, str]) -> Request:
+    return Request("GET", "/v1/cells", {"label": [f"{k}={v}" for k, v in labels.items()]})
 
 
 def cell(sel: str) -> Request:
@@ -145,11 +145,11 @@ def evaluate(sel: str, code: str, timeout: Any, fresh: bool, kind: str) -> Reque
 # have done until then is done.
 
 
-def start(sel: str, command: Command, env: Env, workdir: str, timeout: Any, terminal: Optional[Tuple[int, int]] = None) -> Request:
+def start(sel: str, command: Command, env: Env, workdir: str, timeout: Any, detached: bool, terminal: Optional[Tuple[int, int]] = None) -> Request:
     rows, cols = terminal or (0, 0)
     tty = _body(tty=terminal is not None, rows=rows, cols=cols, caller_env=["TERM=" + os.environ.get("TERM", "dumb")] if terminal else None)
     return Request("POST", _cell(sel, "/execs"),
-                   body={"command": words(command), "attach": True, **_body(env=variables(env), workdir=workdir, timeout=duration(timeout)), **tty})
+                   body={"command": words(command), "attach": not detached, **_body(env=variables(env), workdir=workdir, timeout=duration(timeout)), **tty})
 
 
 def read(sel: str, path: str) -> Request:
@@ -158,6 +158,25 @@ def read(sel: str, path: str) -> Request:
 
 def write(sel: str, directory: str, archive: Any) -> Request:
     return Request("PUT", _cell(sel, "/files"), {"path": directory}, archive, "application/x-tar")
+
+
+def write_if(sel: str, path: str, data: bytes, expect: str) -> Request:
+    seen = ("If-Match", f'"{expect}"') if expect else ("If-None-Match", "*")
+    if any(c in expect for c in '"\r\n'):
+        raise errors.Invalid(f"cannot expect {expect!r}", "give the digest of the file, as stat(digest=True) has it")
+    return Request("PUT", _cell(sel, "/file"), {"path": path}, data, "application/octet-stream", seen=seen)
+
+
+def commands(sel: str) -> Request:
+    return Request("GET", _cell(sel, "/execs"))
+
+
+def stats(sel: str) -> Request:
+    return Request("GET", _cell(sel, "/stats"))
+
+
+def connect(sel: str, port: int) -> Request:
+    return Request("GET", _cell(sel, f"/ports/{int(port)}/connect"))
 
 
 def stat(sel: str, path: str, digest: bool) -> Request:
@@ -249,7 +268,7 @@ def _caller() -> Dict[str, Any]:
 
 
 def start_run(command: Command, cell: str, source: Optional[str], backend: str, image: str, env: Env, allow: Sequence[str], credentials: Sequence[str],
-              workdir: str, limits: Mapping[str, str], timeout: Any, check: str, on_failure: str, on_success: str, policy: str, remote: bool) -> Request:
+              workdir: str, limits: Mapping[str, str], timeout: Any, check: str, on_failure: str, on_success: str, policy: str, remote: bool, attach: bool = True) -> Request:
     if source is None and not cell:
         source = "."
     lim = dict(limits)
@@ -258,7 +277,7 @@ def start_run(command: Command, cell: str, source: Optional[str], backend: str, 
     body = _body(cell=cell, **_source(source or "", remote), backend=backend, image=image, env=variables(env), allow=list(allow),
                  credentials=list(credentials), workdir=workdir, limits=lim, check=check, on_failure=on_failure, on_success=on_success, policy=policy,
                  **({} if remote else _caller()))
-    return Request("POST", "/v1/runs", body={"command": words(command), "attach": True, **body}, once=True)
+    return Request("POST", "/v1/runs", body={"command": words(command), "attach": attach, **body}, once=True)
 
 
 def runs(sel: str) -> Request:
@@ -301,6 +320,16 @@ def discard(sel: str) -> Request:
     return Request("POST", _run(sel, "/discard"), body={}, once=True)
 
 
+def approvals(answered: bool) -> Request:
+    return Request("GET", "/v1/approvals", {"all": answered})
+
+
+def answer(id: str, verb: str, scope: str = "") -> Request:
+    if not id:
+        raise errors.Invalid("cannot tell which approval is meant", "give its id, as approvals() has it")
+    return Request("POST", f"/v1/approvals/{segment(id)}/{verb}", body=_body(scope=scope) if verb == "approve" else None, once=True)
+
+
 def disk(objects: bool) -> Request:
     return Request("GET", "/v1/disk", {"objects": True} if objects else {})
 
@@ -335,8 +364,8 @@ def signal(id: str, name: str) -> Request:
     return Request("POST", f"/v1/execs/{segment(id)}/signal", body={"signal": name}, once=True)
 
 
-def attach(kind: str, id: str, seen: Optional[Mapping[str, int]] = None) -> Request:
-    return Request("GET", f"/v1/{kind}/{segment(id)}/attach", {"input": True, **{k: n for k, n in (seen or {}).items() if n}})
+def attach(kind: str, id: str, input: bool, seen: Optional[Mapping[str, int]] = None) -> Request:
+    return Request("GET", f"/v1/{kind}/{segment(id)}/attach", {"input": input, **{k: n for k, n in (seen or {}).items() if n}})
 
 
 class Stream:

@@ -186,6 +186,7 @@ class Request:
     lines: bool = False  # the answer comes in lines
     once: bool = False  # it makes something: a key has it done once, however often it is asked
     key: str = ""  # that key
+    seen: Optional[Tuple[str, str]] = None  # If-Match or If-None-Match, and what it says: done only if that holds
 
     def keyed(self) -> "Request":
         return replace(self, key=os.urandom(16).hex()) if self.once and not self.key else self
@@ -193,12 +194,12 @@ class Request:
     @property
     def repeatable(self) -> bool:
         """Asking twice does nothing twice."""
-        return self.method in ("GET", "PUT") or bool(self.key)
+        return (self.method in ("GET", "PUT") and not self.seen) or bool(self.key)
 
     @property
     def target(self) -> str:
-        q = {k: ("1" if v is True else v) for k, v in (self.query or {}).items() if v not in (None, False, "")}
-        return self.path + ("?" + urlencode(q, errors="surrogatepass") if q else "")
+        q = {k: ("1" if v is True else v) for k, v in (self.query or {}).items() if v not in (None, False, "", [])}
+        return self.path + ("?" + urlencode(q, doseq=True, errors="surrogatepass") if q else "")
 
     def data(self) -> Optional[bytes]:
         if self.body is None or isinstance(self.body, bytes):
@@ -215,6 +216,8 @@ class Request:
             out.append(("Accept", "application/jsonl"))
         if self.key:
             out.append(("Idempotency-Key", self.key))
+        if self.seen:
+            out.append(self.seen)
         if self.body is not None:
             out.append(("Content-Type", self.kind))
         return out

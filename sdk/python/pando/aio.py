@@ -12,7 +12,7 @@
 """
 
 from ._async.client import Client
-from ._async.process import Process
+from ._async.process import Connection, Process
 from ._async.things import Cell, Cells, Run, Template
 
-__all__ = ["Client", "Cell", "Cells", "Template", "Run", "Process"]
+__all__ = ["Client", "Cell", "Cells", "Template", "Run", "Process", "Connection"]

@@ -3,6 +3,7 @@ for people, and, where there is one, a hint what to do about it."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, Optional, Type
 
 __all__ = [
@@ -145,17 +146,33 @@ _KINDS: Dict[str, Type[Error]] = {
 }
 
 
+_PARAMETERS = {"yes": "lose", "from": "source", "credential": "credentials"}  # that are called otherwise here
+_SWITCHES = {"lose", "force", "cascade", "apply", "files", "ignored", "keep_source"}
+
+
+def _hint(text: str) -> str:
+    """Says flags as parameters. Hints are written for the command line; a whole command,
+    which is for a terminal, stays."""
+    def parameter(m: "re.Match[str]") -> str:
+        name = m[1].replace("-", "_")
+        name = _PARAMETERS.get(name, name)
+        return f"{name}={m[2]}" if m[2] else name + ("=True" if name in _SWITCHES else "")
+    before, command, rest = text.partition("pando ")
+    return re.sub(r"--([a-z][a-z-]*)(?: ([A-Z]{3,})\b)?", parameter, before) + command + rest
+
+
 def from_json(doc: Dict[str, Any]) -> Error:
     """Makes an error of one as the API says it."""
     kind = str(doc.get("kind", "internal"))
     message = str(doc.get("message") or "the daemon failed without saying why")
-    return _KINDS.get(kind, Error)(message, str(doc.get("hint") or ""), kind)
+    return _KINDS.get(kind, Error)(message, _hint(str(doc.get("hint") or "")), kind)
 
 
 class EvalError(Error):
     """Code that was evaluated raised an exception, or was ended.
 
-    type, message and traceback are the exception's, as its language says them;
+    type and traceback are the exception's, as its language says them, and message is
+    its type and its text;
     cause is why it was ended ("timeout", "stuck", "interrupted", "ended"), when
     that was not the code's doing. evaluation has all of it.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Optional
 
-__all__ = ["CellInfo", "Checkpoint", "Diff", "Disk", "DiskObject", "FileChange", "FileEvent", "FileInfo", "Port", "ProcessInfo", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
+__all__ = ["CellInfo", "Checkpoint", "Diff", "Disk", "DiskObject", "FileChange", "FileEvent", "FileInfo", "Approval", "CommandInfo", "Stats", "Port", "ProcessInfo", "Receipt", "Result", "RunInfo", "Restored", "TemplateInfo", "Answer", "Step", "Progress",
            "Event", "Lease", "Policy", "PolicyLine"]
 
 _Doc = Dict[str, Any]
@@ -136,6 +136,70 @@ class ProcessInfo:
     @classmethod
     def from_json(cls, d: _Doc) -> "ProcessInfo":
         return cls(d["pid"], d.get("ppid", 0), d.get("state", ""), d.get("rss", 0), d.get("cpu_ms", 0) / 1000, _time(d["started"]), d.get("command", ""), d)
+
+
+@dataclass(frozen=True)
+class CommandInfo:
+    """A command that was started in a cell, and that can be attached to."""
+
+    id: str
+    command: List[str]
+    running: bool
+    exit_code: Optional[int] = None
+    signal: str = ""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "CommandInfo":
+        return cls(d["exec"], d.get("command") or [], d.get("running", False), d.get("exit_code"), d.get("signal", ""), d)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a cell uses now."""
+
+    processes: int
+    memory: int
+    """Bytes."""
+    peak_memory: int
+    """Bytes."""
+    cpu: float
+    """Seconds of CPU time."""
+    disk: int
+    """Bytes of its files, home and /tmp that are its own."""
+    written: int
+    """Bytes written to disks."""
+    measured: List[str] = field(default_factory=list)
+    """Names of the fields of raw that this host counts; others are 0."""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Stats":
+        return cls(d.get("processes", 0), d.get("memory", 0), d.get("peak_memory", 0), d.get("cpu_us", 0) / 1e6, d.get("disk", 0), d.get("written", 0),
+                   d.get("measured") or [], d)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Something that a cell wants, and that a person decides on."""
+
+    id: str
+    want: str
+    """"POST https://api.github.com/repos/x/y/issues", "connect HOST:PORT", …"""
+    state: str
+    """waiting, approved, denied or expired."""
+    cell: str = ""
+    """Id of the cell that wants it."""
+    run: str = ""
+    reason: str = ""
+    expires: Optional[datetime] = None
+    """When it is denied without an answer; of one that is approved, when that ends."""
+    raw: _Doc = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, d: _Doc) -> "Approval":
+        return cls(d["approval"], d.get("want", ""), d.get("state", ""), d.get("cell", ""), d.get("run", ""), d.get("reason", ""),
+                   _time(d["expires"]) if d.get("expires") else None, d)
 
 
 @dataclass(frozen=True)

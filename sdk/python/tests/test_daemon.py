@@ -108,6 +108,78 @@ R()""")
             for c in cells:
                 self.assertEqual((c.answer.exit_code, c.answer.text.strip()), (3, c.name))
 
+    def test_cells_are_found_by_labels(self):
+        with pando.create(source="", labels={"made": "for labels", "n": "1"}) as a, pando.create(source="", labels={"made": "for labels", "n": "2"}) as b:
+            self.assertEqual({c.id for c in pando.cells(labels={"made": "for labels"})}, {a.id, b.id})
+            self.assertEqual([c.id for c in pando.iter_cells(page=1, labels={"made": "for labels", "n": "2"})], [b.id])
+            self.assertEqual(pando.cells(labels={"made": "for nothing"}), [])
+
+    def test_runs_that_are_not_waited_for(self):
+        with pando.create(source="") as c:
+            r = c.start("mkfifo go; echo begun; read x <go; echo went on", on_failure="pending")
+            self.assertNotEqual(r.info.phase, "ended")
+            with r.attach() as p:
+                self.assertEqual(next(iter(p)), ("stdout", b"begun\n"))
+            self.assertNotEqual(r.refresh().info.phase, "ended", "it goes on without its client")
+            r.interrupt()
+            self.assertEqual(r.refresh(wait=True).info.phase, "ended")
+            self.assertEqual(r.output(), b"begun\n")
+
+    def test_files_that_must_be_what_was_seen(self):
+        with pando.create(source="") as c:
+            c.write_text("f", "one", expect="")
+            seen = c.stat("f", digest=True).digest
+            with self.assertRaises(pando.Stale):
+                c.write_text("f", "two", expect="")
+            c.write_text("f", "two", expect=seen)
+            with self.assertRaises(pando.Stale):
+                c.write_bytes("f", b"three", expect=seen)
+            self.assertEqual(c.read_text("f"), "two")
+            with self.assertRaises(pando.Invalid):
+                c.write_text("f", "x", expect='"\r\nX: y')
+
+    def test_servers_outlive_their_client(self):
+        with pando.create(source="") as c:
+            serve = "import socket; s = socket.create_server(('127.0.0.1', 8000)); c, _ = s.accept(); d = c.makefile('rb').read(); c.sendall(d[::-1] * 1000); c.close(); s.accept()"
+            p = c.popen(["python3", "-c", serve], detached=True)
+            p.close()
+            deadline = time.monotonic() + 60
+            while not c.ports():
+                self.assertLess(time.monotonic(), deadline)
+            self.assertEqual([(x.id, x.running) for x in c.commands()], [(p.id, True)])
+            self.assertGreater(c.stats().processes, 0)
+            with c.connect(8000) as conn:
+                conn.write("ab")
+                conn.write(b"c")
+                conn.close_write()
+                self.assertEqual(b"".join(conn), b"cba" * 1000)
+            with c.attach(p.id, input=False) as looking:
+                self.assertRaises(pando.Invalid, looking.write, "x")
+            self.assertEqual([x.running for x in c.commands()], [True], "who looks on ends nothing")
+            with c.attach(p.id) as last:
+                last.signal("SIGTERM")
+                self.assertEqual(last.communicate().signal, "SIGTERM")
+            with self.assertRaises(pando.Unavailable):
+                c.stop()
+                c.connect(8000)
+
+    def test_approvals(self):
+        with pando.create(source="", policy='version: 1\nnetwork: {ask: ["192.0.2.1", "192.0.2.2"]}\n') as c:
+            ask = "import urllib.request as u\nfor i in '12':\n try: u.urlopen('http://192.0.2.' + i)\n except OSError as e: print(e)"
+            p = c.popen(["python3", "-c", ask])
+            for host, decide, state in (("192.0.2.1", pando.deny, "denied"), ("192.0.2.2", lambda i: pando.approve(i, "10m"), "approved")):
+                deadline = time.monotonic() + 60
+                while True:
+                    waiting = [a for a in pando.approvals() if a.cell == c.id and host in a.want]
+                    if waiting:
+                        break
+                    self.assertLess(time.monotonic(), deadline, host)
+                self.assertEqual((waiting[0].state, decide(waiting[0].id).state), ("waiting", state))
+            p.close()  # nothing answers at the second
+            self.assertEqual({a.state for a in pando.approvals(answered=True) if a.cell == c.id}, {"approved", "denied"})
+            with self.assertRaises(pando.Invalid):
+                pando.approve("")
+
     def test_X27_what_takes_space(self):
         client = pando.Client()
         sums, things = client.disk(), client.disk(objects=True)

@@ -11,7 +11,7 @@ import unittest.mock
 
 import pando
 import pando.aio
-from pando import _wire
+from pando import _ask, _wire
 
 
 class Server:
@@ -107,6 +107,22 @@ class Answers(unittest.TestCase):
         with self.assertRaises(pando.Conflict) as e:
             pando.Client(url, "").cells()
         self.assertEqual((e.exception.message, e.exception.hint, str(e.exception)), ("cannot do it", "wait", "cannot do it\nhint: wait"))
+
+    def test_what_goes_on_without_its_client(self):
+        self.assertFalse(_ask.start("c", "true", None, "", None, True).body["attach"])
+        self.assertTrue(_ask.start("c", "true", None, "", None, False).body["attach"])
+
+    def test_hints_name_parameters(self):
+        for hint, want in {
+            "confirm it with --yes, or name one run": "confirm it with lose=True, or name one run",
+            "give the path of a directory with --from": "give the path of a directory with source",
+            "choose another --name": "choose another name",
+            "to apply it all the same: --force --reason TEXT": "to apply it all the same: force=True reason=TEXT",
+            "leave out --with-secret": "leave out with_secret",
+            "look at it with pando diff r-1; to take it all the same: --force": "look at it with pando diff r-1; to take it all the same: --force",
+            "run `pando ls --all`": "run `pando ls --all`",
+        }.items():
+            self.assertEqual(pando.errors.from_json({"kind": "conflict", "message": "m", "hint": hint}).hint, want)
 
     def test_E51_streams_that_break_off(self):
         for body in (b'{"stdout":"b3V0"}\n', b'{"stdout":"b3V0"}\n{"result":{"na', b""):

@@ -6,7 +6,7 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, 
 
 from .. import _ask, errors
 from .._ask import Command, Env, Timeout
-from ..models import Answer, CellInfo, Disk, Policy, Receipt, RunInfo, TemplateInfo
+from ..models import Answer, Approval, CellInfo, Disk, Policy, Receipt, RunInfo, TemplateInfo
 from .http import Http
 from .process import Sink, Watch
 from .things import Cell, Run, Template
@@ -44,14 +44,15 @@ class Client(Http):
 
     # Cells.
 
-    async def cells(self) -> List[CellInfo]:
-        """Lists the cells there are, newest first."""
-        return [CellInfo.from_json(d) for d in await self._call(_ask.cells())]
+    async def cells(self, *, labels: Mapping[str, str] = {}) -> List[CellInfo]:
+        """Lists the cells there are, newest first; with labels those that carry all of
+        them."""
+        return [CellInfo.from_json(d) for d in await self._call(_ask.cells(labels))]
 
-    async def iter_cells(self, page: int = 100) -> AsyncIterator[CellInfo]:
+    async def iter_cells(self, page: int = 100, *, labels: Mapping[str, str] = {}) -> AsyncIterator[CellInfo]:
         """Yields the cells there are, asking for so many at a time. What is made or
         removed meanwhile neither hides nor repeats another."""
-        async for d in self._pages(_ask.cells(), page):
+        async for d in self._pages(_ask.cells(labels), page):
             yield CellInfo.from_json(d)
 
     async def cell(self, name: str) -> Cell:
@@ -106,6 +107,17 @@ class Client(Http):
                              on_success, policy, not self._at.socket)
         return await Run._of(self, req, command, input, on_stdout, on_stderr, progress, check_exit)
 
+    async def start(self, command: Command, *, cell: str = "", source: Optional[str] = None, backend: str = "", image: str = "",
+                    env: Env = None, allow: Sequence[str] = (), credentials: Sequence[str] = (), workdir: str = "",
+                    limits: Mapping[str, str] = {}, timeout: Timeout = None, check: str = "", on_failure: str = "", on_success: str = "",
+                    policy: str = "") -> Run:
+        """Begins a governed run as run does, and returns while it goes on, which it does
+        without this program, too: Run.refresh(wait=True) waits for its end, Run.attach
+        has its output as it comes, Run.interrupt ends it."""
+        req = _ask.start_run(command, cell, source, backend, image, env, allow, credentials, workdir, limits, timeout, check, on_failure,
+                             on_success, policy, not self._at.socket, attach=False)
+        return Run(self, RunInfo.from_json(await self._call(req)))
+
     async def runs(self, cell: str = "") -> List[RunInfo]:
         """Lists runs, newest first."""
         return [RunInfo.from_json(d) for d in await self._call(_ask.runs(cell))]
@@ -118,6 +130,22 @@ class Client(Http):
     async def get_run(self, id: str, wait: bool = False) -> Run:
         """Returns a run; with wait, when it has ended."""
         return Run(self, RunInfo.from_json(await self._call(_ask.run(id, wait))))
+
+    # What waits for a person.
+
+    async def approvals(self, *, answered: bool = False) -> List[Approval]:
+        """Lists what cells want and a person decides on, newest first; with answered also
+        what was decided."""
+        return [Approval.from_json(d) for d in await self._call(_ask.approvals(answered))]
+
+    async def approve(self, id: str, scope: str = "once") -> Approval:
+        """Allows what an approval asks for: "once", for the rest of the "run", or for a
+        time, such as "10m"."""
+        return Approval.from_json(await self._call(_ask.answer(id, "approve", scope)))
+
+    async def deny(self, id: str) -> Approval:
+        """Refuses what an approval asks for."""
+        return Approval.from_json(await self._call(_ask.answer(id, "deny")))
 
     # Space.
 

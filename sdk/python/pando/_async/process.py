@@ -10,7 +10,7 @@ from .. import _ask, _wire, errors
 from ..models import Progress, Result
 from .http import Conn, Http
 
-__all__ = ["Process", "Sink", "Watch"]
+__all__ = ["Connection", "Process", "Sink", "Watch"]
 
 Sink = Optional[Callable[[bytes], Any]]
 Watch = Optional[Callable[[Progress], Any]]
@@ -22,20 +22,21 @@ class Process:
 
     It outlives the daemon: when the connection breaks, its output is taken up again
     where it broke off, unless it was given input, of which nobody knows what has
-    arrived.
+    arrived. One that only looks on (of popen with detached, of attach with input=False,
+    of Run.attach) takes no input, and leaves the command running when it is closed.
     """
 
-    def __init__(self, http: Http, kind: str, id: str, conn: Conn, progress: Watch = None) -> None:
+    def __init__(self, http: Http, kind: str, id: str, conn: Conn, progress: Watch = None, input: bool = True) -> None:
         self.id = id
         self.result: Optional[Result] = None
-        self._http, self._kind, self._conn, self._progress = http, kind, conn, progress
+        self._http, self._kind, self._conn, self._progress, self._input = http, kind, conn, progress, input
         self._stream, self._frames = _ask.Stream(), _wire.Frames()
         self._given = self._ended = self._closed = False  # it was given input; its input has ended; we have hung up
         self._writing = _net.Lock()
 
     @classmethod
-    async def _attach(cls, http: Http, kind: str, id: str, progress: Watch = None) -> "Process":
-        return cls(http, kind, id, await http._upgrade(_ask.attach(kind, id)), progress)
+    async def _attach(cls, http: Http, kind: str, id: str, progress: Watch = None, input: bool = True) -> "Process":
+        return cls(http, kind, id, await http._upgrade(_ask.attach(kind, id, input)), progress, input)
 
     async def __aenter__(self) -> "Process":
         return self
@@ -44,9 +45,15 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """Hangs up; a command that has not ended is interrupted."""
+        """Hangs up; a command that has not ended is interrupted, unless this Process only
+        looks on."""
         self._closed = True
         self._conn.stream.close()
+
+    async def _say(self, payload: bytes) -> None:
+        if not self._input:
+            raise errors.Invalid(f"cannot give {self.id} input: this Process only looks on", "attach to it with input=True")
+        await self._write(_wire.BINARY, payload)
 
     async def _write(self, op: int, payload: bytes) -> None:
         async with self._writing:
@@ -57,23 +64,23 @@ class Process:
         data = data.encode() if isinstance(data, str) else bytes(data)
         self._given = self._given or bool(data)
         for i in range(0, len(data), 1 << 18):
-            await self._write(_wire.BINARY, b"i" + data[i:i + (1 << 18)])
+            await self._say(b"i" + data[i:i + (1 << 18)])
 
     async def close_stdin(self) -> None:
         """Ends the command's standard input."""
+        await self._say(b"e")
         self._ended = True
-        await self._write(_wire.BINARY, b"e")
 
     async def signal(self, name: str) -> None:
         """Sends the command a signal, such as "SIGINT"."""
         if self._kind == "execs":  # whoever else is attached and gives it input
             await self._http._call(_ask.signal(self.id, name))
             return
-        await self._write(_wire.BINARY, b"s" + name.encode())
+        await self._say(b"s" + name.encode())
 
     async def resize(self, rows: int, cols: int) -> None:
         """Tells its terminal how large it is now."""
-        await self._write(_wire.BINARY, b"w" + json.dumps({"rows": rows, "cols": cols}).encode())
+        await self._say(b"w" + json.dumps({"rows": rows, "cols": cols}).encode())
 
     async def __aiter__(self) -> AsyncIterator[Tuple[str, bytes]]:
         while self.result is None:
@@ -115,7 +122,7 @@ class Process:
         for wait in _wire.WAITS:
             await _net.sleep(wait)
             try:
-                self._conn = await self._http._upgrade(_ask.attach(self._kind, self.id, self._stream.seen))
+                self._conn = await self._http._upgrade(_ask.attach(self._kind, self.id, self._input, self._stream.seen))
                 self._frames = _wire.Frames()
                 if self._ended:
                     await self._write(_wire.BINARY, b"e")
@@ -136,7 +143,8 @@ class Process:
             try:
                 if input:
                     await self.write(input)
-                await self.close_stdin()
+                if self._input:
+                    await self.close_stdin()
             except errors.Error:
                 pass  # it has ended meanwhile, or the reader finds out why not
 
@@ -154,3 +162,59 @@ class Process:
         assert self.result is not None
         r = self.result
         return Result(r.exit_code, bytes(kept["stdout"]), bytes(kept["stderr"]), r.signal, r.cause, r.lost, r.raw)
+
+
+class Connection:
+    """A connection to a port of a cell. Iterating yields bytes as they come, until the
+    other side sends no more."""
+
+    def __init__(self, conn: Conn) -> None:
+        self._conn, self._frames = conn, _wire.Frames()
+        self._in: List[bytes] = []
+        self._over = False
+        self._writing = _net.Lock()
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._conn.stream.close()
+
+    async def _send(self, op: int, payload: bytes) -> None:
+        async with self._writing:
+            await self._conn.stream.write(_wire.frame(op, payload))
+
+    async def write(self, data: Union[bytes, str]) -> None:
+        """Sends bytes."""
+        data = data.encode() if isinstance(data, str) else bytes(data)
+        for i in range(0, len(data), 1 << 18):
+            await self._send(_wire.BINARY, data[i:i + (1 << 18)])
+
+    async def close_write(self) -> None:
+        """Says that no more bytes come; what the other side sends is still read."""
+        await self._send(_wire.BINARY, b"")
+
+    async def read(self) -> bytes:
+        """Returns the next bytes that came, however many; b"" when no more come."""
+        while not self._in and not self._over:
+            data = await self._conn.some(1 << 16)
+            self._over = not data
+            for op, message in self._frames.feed(data):
+                if op == _wire.PING:
+                    await self._send(_wire.PONG, message)
+                elif op == _wire.CLOSE:
+                    self._over = True
+                elif op == _wire.BINARY and message:
+                    self._in.append(message)
+        return self._in.pop(0) if self._in else b""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            data = await self.read()
+            if not data:
+                return
+            yield data

@@ -9,10 +9,11 @@ from .. import _aio_net as _net
 from .. import _ask, _files, errors
 from .._ask import Command, Env, Timeout
 from .._wire import Request
-from ..models import CellInfo, Checkpoint, Diff, Event, FileEvent, FileInfo, Port, ProcessInfo, Receipt, Restored, Result, RunInfo, TemplateInfo
+from ..models import (CellInfo, Checkpoint, CommandInfo, Diff, Event, FileEvent, FileInfo, Port, ProcessInfo, Receipt, Restored, Result, RunInfo, Stats,
+                      TemplateInfo)
 from ..values import Evaluation
 from .http import Http
-from .process import Process, Sink, Watch
+from .process import Connection, Process, Sink, Watch
 
 __all__ = ["Cell", "Cells", "Run", "Template"]
 
@@ -83,30 +84,46 @@ class Cell:
         is an EvalError."""
         return _ask.value(await self.evaluate(code, timeout=timeout, fresh=fresh, kind=kind, on_stdout=on_stdout, on_stderr=on_stderr))
 
-    async def popen(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None) -> Process:
-        """Starts a command, and returns while it runs."""
-        doc = await self._http._call(_ask.start(self.id, command, env, workdir, timeout))
-        return await Process._attach(self._http, "execs", doc["exec"])
+    async def popen(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None, detached: bool = False) -> Process:
+        """Starts a command, and returns while it runs. With detached it goes on when the
+        Process is closed, as a server does: commands and attach find it again. It gets
+        no input from here."""
+        doc = await self._http._call(_ask.start(self.id, command, env, workdir, timeout, detached))
+        return await Process._attach(self._http, "execs", doc["exec"], input=not detached)
 
     async def terminal(self, command: Command = ("sh",), *, rows: int = 24, cols: int = 80, env: Env = None, workdir: str = "",
                        timeout: Timeout = None) -> Process:
         """Starts a command at a terminal of its own. What it writes is all "stdout";
         control characters and Process.resize work as at any terminal."""
-        doc = await self._http._call(_ask.start(self.id, command, env, workdir, timeout, (rows, cols)))
+        doc = await self._http._call(_ask.start(self.id, command, env, workdir, timeout, False, (rows, cols)))
         return await Process._attach(self._http, "execs", doc["exec"])
 
     async def processes(self) -> List[ProcessInfo]:
         """Lists what runs in it."""
         return [ProcessInfo.from_json(d) for d in await self._http._call(_ask.processes(self.id))]
 
+    async def stats(self) -> Stats:
+        """Tells what it uses now."""
+        return Stats.from_json(await self._http._call(_ask.stats(self.id)))
+
+    async def commands(self) -> List[CommandInfo]:
+        """Lists the commands that were started in it, outside runs, and can be attached
+        to, oldest first."""
+        return [CommandInfo.from_json(d) for d in await self._http._call(_ask.commands(self.id))]
+
+    async def connect(self, port: int) -> Connection:
+        """Connects to a TCP port on which something in it listens."""
+        return Connection(await self._http._upgrade(_ask.connect(self.id, port)))
+
     async def ports(self) -> List[Port]:
         """Lists the TCP ports on which something in it listens."""
         return [Port.from_json(d) for d in await self._http._call(_ask.ports(self.id))]
 
-    async def attach(self, id: str) -> Process:
-        """Attaches to a command that was started in it, by the id that its Process has;
-        its output comes from the beginning, as far as it is kept."""
-        return await Process._attach(self._http, "execs", id)
+    async def attach(self, id: str, *, input: bool = True) -> Process:
+        """Attaches to a command that was started in it, by the id that its Process and
+        commands have; its output comes from the beginning, as far as it is kept. Leaving
+        it ends the command; with input=False it only looks on, and the command goes on."""
+        return await Process._attach(self._http, "execs", id, input=input)
 
     async def exec(self, command: Command, *, env: Env = None, workdir: str = "", timeout: Timeout = None,
                    input: Union[bytes, str, None] = None, on_stdout: Sink = None, on_stderr: Sink = None, check: bool = False) -> Result:
@@ -125,6 +142,13 @@ class Cell:
         req = _ask.start_run(command, self.name, "", "", "", env, (), (), workdir, limits, timeout, check, on_failure, on_success, "",
                              not self._http._at.socket)
         return await Run._of(self._http, req, command, input, on_stdout, on_stderr, progress, check_exit)
+
+    async def start(self, command: Command, *, env: Env = None, workdir: str = "", limits: Mapping[str, str] = {}, timeout: Timeout = None,
+                    check: str = "", on_failure: str = "", on_success: str = "") -> "Run":
+        """Begins a governed run in it; see Client.start."""
+        req = _ask.start_run(command, self.name, "", "", "", env, (), (), workdir, limits, timeout, check, on_failure, on_success, "",
+                             not self._http._at.socket, attach=False)
+        return Run(self._http, RunInfo.from_json(await self._http._call(req)))
 
     async def runs(self) -> List[RunInfo]:
         """Lists its runs, newest first."""
@@ -196,14 +220,19 @@ class Cell:
         """Reads a file as text."""
         return (await self.read_bytes(path)).decode(encoding, errors)
 
-    async def write_bytes(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Writes a file; directories above it are made."""
+    async def write_bytes(self, path: str, data: bytes, mode: int = 0o644, *, expect: Optional[str] = None) -> None:
+        """Writes a file; directories above it are made. With expect, the digest that
+        stat(digest=True) tells, only if that is what is there, else it is Stale; with
+        "" only if nothing is there. A file that is replaced so keeps its mode."""
+        if expect is not None:
+            await self._http._bytes(_ask.write_if(self.id, path, data, expect))
+            return
         directory, name = _files.place(path)
         await self._http._bytes(_ask.write(self.id, directory, _files.packed(name, data, mode)))
 
-    async def write_text(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Writes a file as UTF-8."""
-        await self.write_bytes(path, text.encode(), mode)
+    async def write_text(self, path: str, text: str, mode: int = 0o644, *, expect: Optional[str] = None) -> None:
+        """Writes a file as UTF-8; see write_bytes."""
+        await self.write_bytes(path, text.encode(), mode, expect=expect)
 
     async def listdir(self, path: str = ".", *, depth: int = 1) -> List[FileInfo]:
         """Lists what is in a directory, by path; with depth 2 and more, what is in those
@@ -291,9 +320,9 @@ class Cells(List[C], Generic[C]):
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await self.discard()
+        await self.remove_all()
 
-    async def discard(self) -> None:
+    async def remove_all(self) -> None:
         """Removes all of them; the first error is raised when all were tried."""
         for e in await _net.each([c.remove for c in self]):
             if e is not None and not isinstance(e, errors.NotFound):
@@ -331,7 +360,7 @@ class Template:
         bad = [f["error"] for f in doc["forks"] if f.get("error")]
         if bad:
             if not remove:
-                await cells.discard()
+                await cells.remove_all()
             raise errors.from_json(bad[0])
         return cells
 
@@ -396,6 +425,11 @@ class Run:
         """Asks for it again; with wait, when it has ended."""
         self.info = RunInfo.from_json(await self._http._call(_ask.run(self.id, wait)))
         return self
+
+    async def attach(self) -> Process:
+        """Looks on at its command; its output comes from the beginning, as far as it is
+        kept. It goes on when the Process is closed."""
+        return await Process._attach(self._http, "runs", self.id, input=False)
 
     async def interrupt(self) -> None:
         """Ends its command; it becomes pending."""
