@@ -405,4 +405,35 @@ func TestRunTokensRemoveTheirOwn(t *testing.T) {
 			t.Errorf("who made %s can't remove it: %v", id, err)
 		}
 	}
+	c, err = mine.Create(ctx, api.CreateRequest{Lease: api.LeaseRequest{For: "1h"}})
+	must(t, err)
+	if _, err := theirs.Lease(ctx, c.ID, api.LeaseRequest{Then: api.LeaseRemove}); err == nil || !strings.Contains(err.Error(), "not made with this token") {
+		t.Errorf("somebody else has it removed at the end of its time: %v", err)
+	}
+	if c, err = mine.Lease(ctx, c.ID, api.LeaseRequest{Then: api.LeaseRemove}); err != nil || c.Lease.Then != api.LeaseRemove {
+		t.Errorf("its maker can't have it removed at the end of its time: %v", err)
+	}
+
+	_, err = mine.BuildTemplate(ctx, api.TemplateRequest{Name: "warm"}, client.Listener{})
+	must(t, err)
+	_, err = theirs.ForkTemplate(ctx, "warm", api.WarmForkRequest{}, client.Listener{})
+	must(t, err)
+	for who, how := range map[*client.Client]api.TemplateRemoval{theirs: {Force: true}, mine: {Cascade: true}} {
+		if _, err := who.RemoveTemplate(ctx, "warm", how); err == nil || !strings.Contains(err.Error(), "not made with this token") {
+			t.Errorf("what another token made goes with the template, or it: %v", err)
+		}
+	}
+	if _, err := mine.RemoveTemplate(ctx, "warm", api.TemplateRemoval{Force: true}); err != nil {
+		t.Errorf("who made the template can't remove it: %v", err)
+	}
+	_, err = mine.BuildTemplate(ctx, api.TemplateRequest{Name: "warm2"}, client.Listener{})
+	must(t, err)
+	_, err = mine.ForkTemplate(ctx, "warm2", api.WarmForkRequest{Count: 2}, client.Listener{})
+	must(t, err)
+	if _, err := mine.RemoveTemplate(ctx, "warm2", api.TemplateRemoval{Cascade: true}); err != nil {
+		t.Errorf("who made the template and its forks can't remove them: %v", err)
+	}
+	if _, err := mine.Cell(ctx, "warm2-1"); err == nil {
+		t.Error("a fork is left")
+	}
 }

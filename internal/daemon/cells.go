@@ -52,12 +52,21 @@ func (d *Daemon) removeCell(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	if !d.cfg.Engine.Own(id) {
-		if err := allowed(r, Admin); err != nil {
-			return nil, cell.Errorf(cell.Denied, "daemon", cell.HintOf(err), "it was not made with this token: %w", err)
-		}
+	if err := d.mayRemove(r, id, "it"); err != nil {
+		return nil, err
 	}
 	return d.cfg.Engine.Remove(r.Context(), id, queryBool(r, "dry_run"))
+}
+
+// mayRemove lets a caller remove what was made with its token, and scope admin anything.
+func (d *Daemon) mayRemove(r *http.Request, id cell.ID, what string) error {
+	if d.cfg.Engine.Own(id) {
+		return nil
+	}
+	if err := allowed(r, Admin); err != nil {
+		return cell.Errorf(cell.Denied, "daemon", cell.HintOf(err), "%s was not made with this token: %w", what, err)
+	}
+	return nil
 }
 
 func (d *Daemon) pauseCell(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -30,14 +30,14 @@ func (d *Daemon) leaseCell(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err := labelsOfOthers(req.Labels); err != nil {
 		return nil, err
 	}
-	if req.Then == api.LeaseRemove { // as removing does
-		if err := allowed(r, Admin); err != nil {
-			return nil, err
-		}
-	}
 	id, err := d.cellOf(r)
 	if err != nil {
 		return nil, err
+	}
+	if req.Then == api.LeaseRemove { // as removing does
+		if err := d.mayRemove(r, id, "it"); err != nil {
+			return nil, err
+		}
 	}
 	return d.cfg.Engine.Lease(r.Context(), id, req, saw(r))
 }

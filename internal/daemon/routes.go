@@ -112,7 +112,7 @@ var Routes = []Route{
 	{"GET", "/v1/templates?limit&cursor", Read, "Lists templates.", nil, []api.Template{}, "", "", "list templates", (*Daemon).listTemplates},
 	{"POST", "/v1/templates", Act, "Builds a template: a cell with a warmed interpreter that is kept to be forked.", api.TemplateRequest{}, api.Template{}, "", Lines, "build the template", (*Daemon).buildTemplate},
 	{"GET", "/v1/templates/{template}", Read, "Shows a template.", nil, api.Template{}, "", "", "show template {template}", (*Daemon).getTemplate},
-	{"DELETE", "/v1/templates/{template}?cascade&force&dry_run", Admin, "Removes a template.", nil, api.Template{}, "", "", "remove template {template}", (*Daemon).removeTemplate},
+	{"DELETE", "/v1/templates/{template}?cascade&force&dry_run", Act, "Removes a template: one that was made with the token that asks (with cascade, its forks, too), or with scope admin any.", nil, api.Template{}, "", "", "remove template {template}", (*Daemon).removeTemplate},
 	{"POST", "/v1/templates/{template}/fork", Act, "Makes cells out of a template, and has each evaluate or run something.", api.WarmForkRequest{}, api.WarmForkResult{}, "", Lines, "fork template {template}", (*Daemon).forkTemplate},
 	{"GET", "/v1/stats", Read, "Tells what templates, pools and cells use now, and what the host has.", nil, api.Overview{}, "", "", "measure what is used", (*Daemon).getOverview},
 

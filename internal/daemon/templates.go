@@ -44,9 +44,46 @@ func (d *Daemon) removeTemplate(w http.ResponseWriter, r *http.Request) (any, er
 	if err != nil {
 		return nil, err
 	}
-	return d.cfg.Engine.RemoveTemplate(r.Context(), name, api.TemplateRemoval{
-		Cascade: queryBool(r, "cascade"), Force: queryBool(r, "force"), DryRun: queryBool(r, "dry_run"),
-	})
+	how := api.TemplateRemoval{Cascade: queryBool(r, "cascade"), Force: queryBool(r, "force"), DryRun: queryBool(r, "dry_run")}
+	if allowed(r, Admin) != nil {
+		if err := d.mayRemoveTemplate(r, name, &how); err != nil {
+			return nil, err
+		}
+	}
+	return d.cfg.Engine.RemoveTemplate(r.Context(), name, how)
+}
+
+// mayRemoveTemplate is mayRemove of a template, and of its forks where they go with it.
+// Those it removes itself: a fork that another token makes meanwhile refuses what follows.
+func (d *Daemon) mayRemoveTemplate(r *http.Request, name string, how *api.TemplateRemoval) error {
+	t, err := d.cfg.Engine.Template(name)
+	if err != nil {
+		return err
+	}
+	if err := d.mayRemove(r, cell.ID(t.Cell), "it"); err != nil || !how.Cascade {
+		return err
+	}
+	var forks []cell.ID
+	for _, fork := range t.Cells {
+		id, err := d.cfg.Engine.SelectCell(fork, "")
+		if err != nil {
+			return err
+		}
+		if err := d.mayRemove(r, id, "cell "+fork); err != nil {
+			return err
+		}
+		forks = append(forks, id)
+	}
+	if how.DryRun {
+		return nil
+	}
+	for _, id := range forks {
+		if _, err := d.cfg.Engine.Remove(r.Context(), id, false); err != nil && cell.KindOf(err) != cell.NotFound {
+			return err
+		}
+	}
+	how.Cascade = false
+	return nil
 }
 
 func (d *Daemon) forkTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
