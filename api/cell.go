@@ -19,8 +19,8 @@ type Cell struct {
 	ImageID     string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
 	Created     time.Time    `json:"created"`
 	Expires     time.Time    `json:"expires,omitzero"`
-	Head        int          `json:"head"` // number of the checkpoint its workspace started from or is at
-	Checkpoints int          `json:"checkpoints"`
+	Head        int          `json:"head"`                 // number of the checkpoint its workspace started from or is at
+	Checkpoints int          `json:"checkpoints"`          // how many it has
 	Runs        int          `json:"runs"`                 // how many it had
 	Detached    string       `json:"detached,omitempty"`   // the run whose command goes on at a terminal that no client is attached to
 	LatestRun   string       `json:"latest_run,omitempty"` // id of its latest run
@@ -101,7 +101,7 @@ type RestoreRequest struct {
 
 // RestoreResult says what a restore did.
 type RestoreResult struct {
-	Cell       Cell     `json:"cell"`
+	Cell       Cell     `json:"cell"` // the cell, as it is now
 	Number     int      `json:"number"`
 	Lost       []string `json:"lost"`               // runs whose results are no longer in the workspace
 	Applied    []string `json:"applied,omitempty"`  // of Lost: those whose changes are in the source, and stay there
@@ -127,7 +127,7 @@ const MemoryRestored = "restored"
 
 // UndoRequest asks to go back before the latest run, or to step To.
 type UndoRequest struct {
-	To     int  `json:"to,omitempty"`
+	To     int  `json:"to,omitempty"` // number of the checkpoint to go back to; 0: before the latest change
 	DryRun bool `json:"dry_run,omitempty"`
 	Lose   bool `json:"lose,omitempty"`
 	// KeepSource leaves in the source what was applied there of what is undone. Without it
@@ -137,8 +137,8 @@ type UndoRequest struct {
 
 // ForkRequest asks for new cells from a checkpoint.
 type ForkRequest struct {
-	Number  int    `json:"number,omitempty"` // 0: the cell's present state
-	Name    string `json:"name,omitempty"`
+	Number  int    `json:"number,omitempty"`  // 0: the cell's present state
+	Name    string `json:"name,omitempty"`    // of one cell, or the stem of several: NAME-1, NAME-2; default one made of the cell's
 	Count   int    `json:"count,omitempty"`   // default 1
 	Files   bool   `json:"files,omitempty"`   // of a checkpoint with memory, its files alone
 	Certify string `json:"certify,omitempty"` // "strict": it is an error if a copy inherits a generator of random numbers
@@ -149,7 +149,7 @@ type ForkRequest struct {
 
 // ForkResult lists the new cells.
 type ForkResult struct {
-	Cells   []Cell `json:"cells"`
+	Cells   []Cell `json:"cells"`   // the new cells
 	Took    string `json:"took"`    // what the children have: "files"
 	Dropped string `json:"dropped"` // what they have not
 	// Inherited names the generators of random numbers in user space that the copies have in
@@ -223,7 +223,7 @@ type DiscardRequest struct {
 
 // DiscardResult says what was thrown away.
 type DiscardResult struct {
-	Cell     Cell   `json:"cell"`
+	Cell     Cell   `json:"cell"`            // the cell, as it is now
 	CellName string `json:"cell_name"`       // the name of the cell, or its id
 	Runs     []Run  `json:"runs"`            // that are discarded now
 	Number   int    `json:"number"`          // of the checkpoint that the cell is at
@@ -242,7 +242,7 @@ type RevertRequest struct {
 
 // RevertResult says what was taken back.
 type RevertResult struct {
-	Cell     Cell     `json:"cell"`
+	Cell     Cell     `json:"cell"`      // the cell itself
 	CellName string   `json:"cell_name"` // the name of the cell, or its id
 	Source   string   `json:"source"`    // the directory that was, or could be, written to
 	Runs     []Run    `json:"runs"`      // whose results are no longer in the source
@@ -294,8 +294,8 @@ type Exec struct {
 // Process is one process of a cell.
 type Process struct {
 	PID     int       `json:"pid"`
-	PPID    int       `json:"ppid"` // its parent's process id; 0 outside the cell
-	State   string    `json:"state"`
+	PPID    int       `json:"ppid"`   // its parent's process id; 0 outside the cell
+	State   string    `json:"state"`  // as the kernel has it: R, S, D, T, Z, …
 	RSS     int64     `json:"rss"`    // bytes
 	CPU     int64     `json:"cpu_ms"` // milliseconds
 	Started time.Time `json:"started"`
@@ -355,9 +355,9 @@ type Diff struct {
 
 // TreeNode is one cell in the picture of a family.
 type TreeNode struct {
-	Cell        Cell         `json:"cell"`
-	Checkpoints []Checkpoint `json:"checkpoints"`
-	Children    []TreeNode   `json:"children"` // cells that were forked from it
+	Cell        Cell         `json:"cell"`        // the cell itself
+	Checkpoints []Checkpoint `json:"checkpoints"` // its checkpoints, oldest first
+	Children    []TreeNode   `json:"children"`    // cells that were forked from it
 }
 
 // GCRequest asks to free disk space.
@@ -419,10 +419,10 @@ type Daemon struct {
 	Version  string    `json:"version"` // of the program that answers
 	PID      int       `json:"pid"`
 	Started  time.Time `json:"started"`
-	Home     string    `json:"home"`             // directory of its state
-	Socket   string    `json:"socket"`           // path of its unix socket
-	Listen   []string  `json:"listen,omitempty"` // URLs at which it answers besides, to who has a token
-	Cells    int       `json:"cells"`
+	Home     string    `json:"home"`               // directory of its state
+	Socket   string    `json:"socket"`             // path of its unix socket
+	Listen   []string  `json:"listen,omitempty"`   // URLs at which it answers besides, to who has a token
+	Cells    int       `json:"cells"`              // how many there are
 	Alive    int       `json:"alive"`              // with processes
 	Draining bool      `json:"draining,omitempty"` // it takes no new work
 	Space    string    `json:"space,omitempty"`    // a warning: the state is near its budget, and this is removed next

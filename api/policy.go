@@ -41,10 +41,10 @@ type PolicyLayer struct {
 type PolicyLine struct {
 	Section string `json:"section"` // "network", "limits", …
 	Name    string `json:"name"`    // "allow 2": as decisions name it
-	Text    string `json:"text"`
-	Origin  string `json:"origin"` // "pando.policy.yaml:31", "--allow @npm", "default"
-	Force   string `json:"force"`  // "enforced", "accounted", "not enforced"
-	How     string `json:"how"`    // by what, or why not
+	Text    string `json:"text"`    // the line, in words
+	Origin  string `json:"origin"`  // "pando.policy.yaml:31", "--allow @npm", "default"
+	Force   string `json:"force"`   // "enforced", "accounted", "not enforced"
+	How     string `json:"how"`     // by what, or why not
 }
 
 // PolicyAnswer says what a policy makes of a request.
@@ -74,7 +74,7 @@ type PolicyStep struct {
 // PolicyCheckRequest is a policy file to look at.
 type PolicyCheckRequest struct {
 	Name string `json:"name"` // for messages
-	Text string `json:"text"`
+	Text string `json:"text"` // of the file
 }
 
 // PolicyCheck says that a policy file can be used, and what is odd about it.
@@ -105,14 +105,14 @@ type PolicyDiff struct {
 type PolicyChange struct {
 	Change  string `json:"change"`  // "+": only B has it, "-": only A
 	Section string `json:"section"` // "network", "limits", …
-	Text    string `json:"text"`
-	Origin  string `json:"origin"` // where it stands
+	Text    string `json:"text"`    // the line, in words
+	Origin  string `json:"origin"`  // where it stands
 }
 
 // PolicyReplayRequest is a policy to try on what a run was decided.
 type PolicyReplayRequest struct {
-	Name string `json:"name"` // of the file, for messages
-	Text string `json:"text"`
+	Name string `json:"name"`          // of the file, for messages
+	Text string `json:"text"`          // of the file
 	Dir  string `json:"dir,omitempty"` // the caller's directory, absolute
 }
 
@@ -147,7 +147,7 @@ type PolicyAllowRequest struct {
 
 // PolicyAllowed is a project's policy file that was allowed.
 type PolicyAllowed struct {
-	Path   string    `json:"path"`
+	Path   string    `json:"path"`            // of the file, absolute
 	Digest string    `json:"digest"`          // of the bytes that were allowed
 	At     time.Time `json:"at"`              // when
 	State  string    `json:"state,omitempty"` // "in force", "changed", "gone", "forgotten"

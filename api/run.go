@@ -186,15 +186,15 @@ type Output1 struct {
 
 // Timings are wall times in milliseconds.
 type Timings struct {
-	Import     float64 `json:"import"` // reading the source
-	Checkpoint float64 `json:"checkpoint"`
-	Start      float64 `json:"start"` // building the cell
-	Run        float64 `json:"run"`
-	Freeze     float64 `json:"freeze"`  // making the result a layer
-	Digest     float64 `json:"digest"`  // computing digests and the patch
-	Restore    float64 `json:"restore"` // going back, when it failed
-	Receipt    float64 `json:"receipt"`
-	Total      float64 `json:"total"` // all of it, as the caller felt it
+	Import     float64 `json:"import"`     // reading the source
+	Checkpoint float64 `json:"checkpoint"` // keeping the state before it
+	Start      float64 `json:"start"`      // building the cell
+	Run        float64 `json:"run"`        // the command
+	Freeze     float64 `json:"freeze"`     // making the result a layer
+	Digest     float64 `json:"digest"`     // computing digests and the patch
+	Restore    float64 `json:"restore"`    // going back, when it failed
+	Receipt    float64 `json:"receipt"`    // signing the receipt
+	Total      float64 `json:"total"`      // all of it, as the caller felt it
 }
 
 // Provider says how the workspace is kept.
@@ -252,10 +252,10 @@ type Plan struct {
 
 // Mount is one thing that is visible in a cell.
 type Mount struct {
-	Target   string `json:"target"` // where in the cell
-	Source   string `json:"source,omitempty"`
-	Kind     string `json:"kind"`      // what it is: layer, bind, tmpfs, proc, …
-	ReadOnly bool   `json:"read_only"` // the cell can't write it
+	Target   string `json:"target"`           // where in the cell
+	Source   string `json:"source,omitempty"` // what of the host is shown there
+	Kind     string `json:"kind"`             // what it is: layer, bind, tmpfs, proc, …
+	ReadOnly bool   `json:"read_only"`        // the cell can't write it
 	Why      string `json:"why,omitempty"`
 }
 

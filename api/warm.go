@@ -33,7 +33,7 @@ type TemplateRequest struct {
 
 // Template is a warm cell that is kept to be forked.
 type Template struct {
-	Name    string          `json:"name"`
+	Name    string          `json:"name"`            // what it is called
 	Cell    string          `json:"cell"`            // the id of its cell
 	State   string          `json:"state"`           // building, warm, cold (it is warmed when it is needed), failed
 	Cause   string          `json:"cause,omitempty"` // of state failed, or of the last end of its interpreter
@@ -79,7 +79,7 @@ type WarmForkRequest struct {
 
 // ForkNeeds is what N forks would need, and what this host has.
 type ForkNeeds struct {
-	Cells           int      `json:"cells"`
+	Cells           int      `json:"cells"`             // how many
 	Memory          int64    `json:"memory"`            // bytes, by what forks of this template took until now
 	MemoryAvailable int64    `json:"memory_available"`  // bytes that may be used
 	Disk            int64    `json:"disk"`              // bytes
@@ -92,7 +92,7 @@ type ForkNeeds struct {
 
 // WarmFork is one cell that was forked, and what it answered.
 type WarmFork struct {
-	Cell   Cell            `json:"cell"`
+	Cell   Cell            `json:"cell"`             // the cell itself
 	Hit    bool            `json:"hit"`              // it was made ahead
 	Result json.RawMessage `json:"result,omitempty"` // an evaluation (type Evaluated)
 	Stdout string          `json:"stdout,omitempty"` // of the evaluation or command, up to 64 KiB
@@ -165,8 +165,8 @@ type BranchRequest struct {
 
 // BranchResult is what came of a branch.
 type BranchResult struct {
-	Source     string  `json:"source"`
-	Cells      []Cell  `json:"cells"`
+	Source     string  `json:"source"`     // id of the cell that was branched
+	Cells      []Cell  `json:"cells"`      // the branches
 	Checkpoint int     `json:"checkpoint"` // the number, in the source, of the files' state
 	PauseMS    float64 `json:"pause_ms"`   // how long the source stood still
 	// MemoryTaken is how its memory was, where there are several ways: "recorded: …", while

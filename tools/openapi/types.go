@@ -120,10 +120,30 @@ func describeType(t reflect.Type, refs map[reflect.Type]*jsonschema.Schema, comm
 			return typ{}, fmt.Errorf("%s.%s has no schema", t.Name(), f.Name)
 		}
 		does := cmp.Or(comments[t.Name()+"."+f.Name], everywhere[name])
+		if does == everywhere[name] && isText(does) && !holdsText(f.Type) {
+			return typ{}, fmt.Errorf("%s.%s is no text, and %q does not describe it: give it a comment", t.Name(), f.Name, does)
+		}
 		p.Description = does
 		x.Fields = append(x.Fields, field{Name: name, Type: words(f.Type), Does: does, Optional: rest != ""})
 	}
 	return x, nil
+}
+
+// isText reports whether a meaning of everywhere is one of a text alone.
+func isText(does string) bool {
+	for _, begin := range []string{"id of ", "digest of ", "state ", "directory ", "path ", "its name", "what a terminal "} {
+		if strings.HasPrefix(does, begin) {
+			return true
+		}
+	}
+	return false
+}
+
+func holdsText(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.String
 }
 
 func withRef(refs map[reflect.Type]*jsonschema.Schema, t reflect.Type, s *jsonschema.Schema) map[reflect.Type]*jsonschema.Schema {
