@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -234,7 +235,7 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 		return v, nil
 	}
 	if err != nil {
-		return v, unread(err)
+		return v, unreadJSON(err, reflect.TypeFor[T]())
 	}
 	if dec.More() {
 		return v, cell.Errorf(cell.Invalid, "daemon.decode", "", "cannot read the request: there is more than one JSON value in it")

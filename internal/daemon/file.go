@@ -287,8 +287,13 @@ func (d *Daemon) actOn(w http.ResponseWriter, r *http.Request, act string) (any,
 		return nil, err
 	}
 	a := cell.FileAct{Act: act, Path: req.Path, To: req.To}
-	if a.Path == "" || (a.To == "") == (act == cell.FileMove) {
-		return nil, cell.Errorf(cell.Invalid, "daemon.file", "give path, and to when it shall get another one", "the request is not complete")
+	switch {
+	case a.Path == "":
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "say which: {\"path\": PATH}", "no path is given")
+	case a.To == "" && act == cell.FileMove:
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "say what it is renamed to: {\"to\": PATH}", "no new path is given")
+	case a.To != "" && act != cell.FileMove:
+		return nil, cell.Errorf(cell.Invalid, "daemon.file", "leave out to", "to is the new path of what is renamed")
 	}
 	for _, p := range []string{a.Path, a.To} {
 		if err := checkPath(p); err != nil {

@@ -83,7 +83,7 @@ func (l *limiter) enter(token string, own float64) (leave func(), err error) {
 	}
 	f.last = time.Now()
 	if !f.rate.Allow() {
-		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: more than %g requests in a second came with this token", limit)
+		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: this token has %g %s in a second", limit, map[bool]string{true: "request", false: "requests"}[limit == 1])
 	}
 	if l.of.Flight > 0 && f.open >= l.of.Flight {
 		return nil, cell.Errorf(cell.Limited, "daemon", "wait for some of them", "cannot answer now: %d requests with this token are under way", f.open)

@@ -59,7 +59,7 @@ func TestF54Audit(t *testing.T) {
 	d, srv := house(t, Config{Audit: a})
 	secret := token(t, d, access.Run, time.Time{})
 	call(t, srv, "POST", "/v1/cells/we%0Ab%22/pause", secret)
-	call(t, srv, "DELETE", "/v1/templates/web", secret)
+	call(t, srv, "DELETE", "/v1/credentials/web", secret)
 	call(t, srv, "GET", "/v1/cells?x=pando_123", "pando_wrong")
 	os.Rename(path, path+".old")
 	if err := a.Reopen(); err != nil {
@@ -90,7 +90,7 @@ func TestF54Audit(t *testing.T) {
 	}
 	want := []string{
 		name + " POST /v1/cells/{cell}/pause we\nb\" 200 ",
-		name + " DELETE /v1/templates/{template} web 403 denied",
+		name + " DELETE /v1/credentials/{credential} web 403 denied",
 		" GET /v1/cells  401 unauthenticated",
 		name + " GET /v1/cells  200 ",
 	}

@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// What is wrong with a body is said in the words of JSON, with the fields there are.
+func TestBodiesThatCannotBeRead(t *testing.T) {
+	for body, want := range map[string][2]string{
+		`{"nmae": "x"}`:            {`it has a field "nmae", which is not known`, "it takes name, from, upload"},
+		`{"name": 3}`:              {"name has to be a string, not a number", "/docs"},
+		`{"allow": "example.com"}`: {"allow has to be a list, not a string", "/docs"},
+		`{"labels": ["a"]}`:        {"labels has to be an object, not a list", "/docs"},
+		`{"lease": {"extend": 1}}`: {"lease.extend has to be true or false, not a number", "/docs"},
+		`[]`:                       {"it has to be an object, not a list", "/docs"},
+		`{`:                        {"its JSON ends in the middle", ""},
+		`{"name": x}`:              {"it is no JSON from byte 10 on", ""},
+	} {
+		r, _ := http.NewRequest("POST", "/v1/cells", strings.NewReader(body))
+		r = r.WithContext(access.With(r.Context(), access.Principal{Level: access.Admin}))
+		_, err := decode[api.CreateRequest](nil, r)
+		if cell.KindOf(err) != cell.Invalid || !strings.Contains(err.Error(), want[0]) || !strings.Contains(cell.HintOf(err), want[1]) {
+			t.Errorf("%s: %v; %s", body, err, cell.HintOf(err))
+		}
+	}
+}
