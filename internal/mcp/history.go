@@ -80,13 +80,13 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 	if err != nil {
 		return answer{}, err
 	}
-	said := fmt.Sprintf("%s is at checkpoint %d, proven by %s; %d processes ended", r.Cell.Name, r.Number, r.Proof, r.Ended)
+	said := fmt.Sprintf("%s is at checkpoint %d, proven by %s; %s ended", r.Cell.Name, r.Number, r.Proof, numbered(r.Ended, "process"))
 	if in.DryRun {
-		said = fmt.Sprintf("%s would be at checkpoint %d; %d processes would end", r.Cell.Name, r.Number, r.Ended)
+		said = fmt.Sprintf("%s would be at checkpoint %d; %s would end", r.Cell.Name, r.Number, numbered(r.Ended, "process"))
 	}
 	memory := ""
 	if r.Memory != "" {
-		memory = fmt.Sprintf("memory: %s, %d processes go on", r.Memory, r.Resumed)
+		memory = fmt.Sprintf("memory: %s; going on: %s", r.Memory, numbered(r.Resumed, "process"))
 	}
 	lost := ""
 	if len(r.Lost) > 0 {

@@ -64,7 +64,7 @@ func (v runView) line() string {
 	if v.Error != "" && v.ExitCode != nil {
 		return fmt.Sprintf("%s in %s: %s; %s, but what it changed is not known: %s", v.Run, v.Cell, v.Command, how, v.Error)
 	}
-	return fmt.Sprintf("%s in %s: %s; %s, %d files changed, %s", v.Run, v.Cell, v.Command, how, v.Changed, v.Verdict)
+	return fmt.Sprintf("%s in %s: %s; %s, %s changed, %s", v.Run, v.Cell, v.Command, how, numbered(v.Changed, "file"), v.Verdict)
 }
 
 type runIn struct {

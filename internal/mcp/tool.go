@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -116,6 +117,18 @@ func toolHint(hint string) string {
 // invalid is an error about arguments.
 func invalid(hint, message string) error {
 	return &api.Error{Kind: "invalid", Message: message, Hint: hint}
+}
+
+// numbered is a number with its noun: 1 file, 2 processes.
+func numbered(n int, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "s"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
 }
 
 // lines joins what is not empty.

@@ -21,3 +21,13 @@ func TestX47HintsNameTools(t *testing.T) {
 		}
 	}
 }
+
+func TestNumbersHaveTheirNoun(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 files": numbered(0, "file"), "1 file": numbered(1, "file"), "2 files": numbered(2, "file"), "1 process": numbered(1, "process"), "3 processes": numbered(3, "process"),
+	} {
+		if got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
