@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pando-dev/pando/internal/need"
 )
 
@@ -21,6 +23,7 @@ func TestExamples(t *testing.T) {
 	python := need.Python(t)
 	for name, try := range map[string]func(*testing.T, *host, string){
 		"interpreter": exampleInterpreter, "shards": exampleShards, "best-of-three": exampleBestOfThree, "react": exampleReact, "postgres": examplePostgres,
+		"python-tour": examplePythonTour, "rest-node": exampleRESTNode,
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -72,6 +75,27 @@ func exampleBestOfThree(t *testing.T, h *host, python string) {
 	if got := h.read("project/primes.py"); !strings.Contains(got, "bytearray") {
 		t.Errorf("the winner is not in the project:\n%s", got)
 	}
+}
+
+// printsExpected runs an example, and compares what it prints with its file expected.
+func printsExpected(t *testing.T, h *host, env []string, args ...string) {
+	t.Helper()
+	c := h.cmd(args[0], args[1:]...)
+	c.Env = append(c.Env, env...)
+	o := h.exec(c)
+	if diff := cmp.Diff(h.read("expected"), o.out); o.code != 0 || diff != "" {
+		t.Errorf("%s ends with %d (-expected +printed):\n%s\n%s", strings.Join(args, " "), o.code, diff, o.stderr)
+	}
+}
+
+func examplePythonTour(t *testing.T, h *host, python string) {
+	printsExpected(t, h, nil, python, "-W", "error", "tour.py")
+}
+
+func exampleRESTNode(t *testing.T, h *host, _ string) {
+	node := need.Program(t, "node")
+	s := serving(t, h, "--first-token", "admin")
+	printsExpected(t, h, []string{"PANDO_HOST=" + s.URLs[0], "PANDO_TOKEN=" + s.Token}, node, "tour.mjs")
 }
 
 func exampleReact(t *testing.T, h *host, python string) {

@@ -1,0 +1,2 @@
+def greet(n):
+    return "Helo, " + n
