@@ -55,6 +55,7 @@ test-clients: build
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	GOFLAGS=-trimpath $(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
+	$(GO) run -trimpath ./tools/words
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	cd cmd/pando-runsc && $(GO) mod verify

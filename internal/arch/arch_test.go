@@ -20,7 +20,7 @@ const module = "github.com/pando-dev/pando/"
 // lower rows only. See docs/design/0001-house.md for the rows that the first plan
 // did not have (5b, 5c, 6b, 6c, and home beside the words).
 var rows = [][]string{
-	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house"},
+	{"cmd/pando", "cmd/pandod", "cmd/pando-bench", "cmd/pando-guest", "tools/seccompdoc", "tools/benchchart", "tools/compare", "tools/openapi", "tools/tests", "tools/house", "tools/words"},
 	{"internal/cli", "internal/daemon", "internal/e2b", "internal/mcp", "bench"},
 	{"client"},
 	{"internal/engine", "internal/doctor"},
