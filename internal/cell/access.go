@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Act is what a process of a cell wants to do.
+// Act is the kind of operation that a process of a cell asks for.
 type Act string
 
 // The acts that a policy decides on.
@@ -19,20 +19,20 @@ const (
 	Execute Act = "execute" // start a program
 )
 
-// Access is one request of a process of a cell, as the policy is asked about
-// it. Names are lower case, in ASCII (xn--…) and without a final dot; paths are
-// canonical: whoever asks has made them so, and refuses what has no one form.
+// Access is one request of a process of a cell, in the form that the policy decides on.
+// Names are lower case, in ASCII (xn--…) and without a final dot; paths are canonical.
+// The caller canonicalises both and rejects what has no single canonical form.
 type Access struct {
 	Act Act `json:"act"`
-	// Host is the name that was asked for; "" when an address was.
+	// Host is the requested name; "" when an address was requested.
 	Host string `json:"host,omitempty"`
-	// Addr is the address that was asked for, or (with Host) the one that the
-	// name led to, when that is known. Without it only the name is judged.
+	// Addr is the requested address or, with Host, the resolved one if it is known.
+	// Without it only the name is judged.
 	Addr      netip.Addr `json:"addr,omitzero"`
 	Port      uint16     `json:"port,omitempty"`
 	Transport string     `json:"transport,omitempty"` // "tcp", "udp", "icmp"
-	// Scheme is what the connection was seen to speak: "https", "http", "" for
-	// what is neither or not seen yet.
+	// Scheme is the protocol that was seen on the connection: "https", "http", or ""
+	// for any other and for one that was not seen yet.
 	Scheme string `json:"scheme,omitempty"`
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"` // with a leading slash, without a query
@@ -41,9 +41,9 @@ type Access struct {
 	Program string `json:"program,omitempty"`
 }
 
-// Overlong reports whether bytes have a character in a longer form of UTF-8 than
-// its own (RFC 3629, section 10): a lenient server reads 0xC0 0xAE as a dot and
-// 0xC0 0xAF as a slash, and who judges bytes doesn't.
+// Overlong reports whether s has a character in overlong UTF-8 (RFC 3629, section 10). A
+// lenient server reads 0xC0 0xAE as a dot and 0xC0 0xAF as a slash; a check by bytes sees
+// neither.
 func Overlong(s string) bool {
 	for i := 0; i < len(s); i++ {
 		next := byte(0)
@@ -58,7 +58,7 @@ func Overlong(s string) bool {
 	return false
 }
 
-// Want says in one line what an access is: as `pando policy why` reads it.
+// Want describes an access in one line, in the syntax of `pando policy why`.
 func (a Access) Want() string {
 	host := a.Host
 	if host == "" && a.Addr.IsValid() {
@@ -93,71 +93,69 @@ func (a Access) Want() string {
 	return "connect " + host + port
 }
 
-// Effect is what a policy, or a person, says.
+// Effect is the answer of a policy or a person.
 type Effect string
 
-// The effects. The zero Effect is no decision, and is taken as Deny.
+// The effects. The zero Effect is no decision and counts as Deny.
 const (
 	Allow Effect = "allow"
 	Deny  Effect = "deny"
-	Ask   Effect = "ask" // hold it, and ask a person
+	Ask   Effect = "ask" // hold the request and ask a person
 )
 
-// Decision is what was said about one Access, and why.
+// Decision is the answer to one Access, with the reason.
 type Decision struct {
 	Effect Effect `json:"effect"`
-	// Rule names the rule that decided: "allow 2", "deny 1", "default", and
-	// Origin where it stands: "pando.policy.yaml:31", "--allow @npm",
-	// "default".
+	// Rule names the rule that decided: "allow 2", "deny 1", "default". Origin is where
+	// that rule is written: "pando.policy.yaml:31", "--allow @npm", "default".
 	Rule   string `json:"rule"`
 	Origin string `json:"origin"`
 	Reason string `json:"reason"` // one sentence for people
-	// Permit is the flag that would allow it, "" when none can; Line is what
-	// to write into a policy file; Narrower is the least grant that would do.
+	// Permit is the flag that would allow it, "" when none can. Line is the line for a
+	// policy file. Narrower is the least grant that suffices.
 	Permit   string `json:"permit,omitempty"`
 	Line     string `json:"line,omitempty"`
 	Narrower string `json:"narrower,omitempty"`
-	// Open: the connection must be opened, because a rule looks at what is in
-	// it or a credential goes in. On Connect decisions only.
+	// Open says that the gateway must open the connection, because a rule needs its
+	// content or a credential is put into it. On Connect decisions only.
 	Open bool `json:"open,omitempty"`
-	// Credential is the handle of what the gateway puts into the request.
+	// Credential is the handle of the credential that the gateway puts into the request.
 	Credential string `json:"credential,omitempty"`
-	// By is who decided: "policy", "person", "gateway" (a protocol that is
-	// never allowed), "budget".
+	// By is the source of the decision: "policy", "person", "gateway" (a protocol that
+	// is never allowed), "budget".
 	By string `json:"by"`
 }
 
-// Allowed reports whether it may be done.
+// Allowed reports whether the effect is Allow.
 func (d Decision) Allowed() bool { return d.Effect == Allow }
 
-// Decided is the event "decision": an access and what was said about it.
+// Decided is the event "decision": an access and its decision.
 type Decided struct {
 	ID       string   `json:"id"` // of the request: "q-" and 16 hexadecimal digits
 	Access   Access   `json:"access"`
 	Decision Decision `json:"decision"`
-	Policy   Digest   `json:"policy"` // that was in force
+	Policy   Digest   `json:"policy"` // the policy in force
 	Conn     string   `json:"conn,omitempty"`
-	// Count is how many like it came at once and are told by this one event;
-	// 0 means 1.
+	// Count is the number of equal requests that this one event stands for; 0 means 1.
 	Count int64 `json:"count,omitempty"`
 }
 
 // Refusal is a class of denials.
 type Refusal struct {
 	Act Act `json:"act"`
-	// Reason is who refused it: "rule" of a policy that denies, "default" where
-	// none allows, "special" for addresses that no name may lead to, "person",
-	// "gateway", "budget", "error" when the policy could not be evaluated.
+	// Reason is "rule" of a policy that denies, "default" where none allows, "special"
+	// for addresses that no name may resolve to, "person", "gateway", "budget", or
+	// "error" when the policy could not be evaluated.
 	Reason string `json:"reason"`
 }
 
-// Refused is how often a class of denials has happened.
+// Refused counts the denials of one class.
 type Refused struct {
 	Refusal
 	Count int64 `json:"count"`
 }
 
-// Refusal is the class of a denial.
+// Refusal returns the class of a denial.
 func (d Decided) Refusal() Refusal {
 	reason := d.Decision.By
 	if reason == "policy" || reason == "" {
@@ -171,24 +169,23 @@ func (d Decided) Refusal() Refusal {
 	return Refusal{Act: d.Access.Act, Reason: reason}
 }
 
-// Unresolved is a name that the host could not look up, though it was allowed: its resolver
-// did not answer, or failed.
+// Unresolved is a name that the policy allows and the host could not look up: its resolver
+// failed or did not answer.
 type Unresolved struct {
 	Host  string `json:"host"`
 	Error string `json:"error"`
 }
 
-// Flow is the event "flow": a connection, or an HTTP request in one, that has
-// ended.
+// Flow is the event "flow": a connection, or an HTTP request in one, has ended.
 type Flow struct {
 	Conn string     `json:"conn"`
-	ID   string     `json:"id,omitempty"` // of the decision it was allowed by
+	ID   string     `json:"id,omitempty"` // of the decision that allowed it
 	Host string     `json:"host,omitempty"`
-	Addr netip.Addr `json:"addr,omitzero"` // that was dialled
+	Addr netip.Addr `json:"addr,omitzero"` // the dialled address
 	// Proxy is the host's proxy, HOST:PORT, that the connection went through.
 	Proxy string `json:"proxy,omitempty"`
-	// Unchecked: the host itself found no address of the name, so that where the proxy
-	// found it was not judged.
+	// Unchecked: the host itself found no address of the name, so the address that the
+	// proxy found was not judged.
 	Unchecked bool    `json:"unchecked,omitempty"`
 	Port      uint16  `json:"port"`
 	Scheme    string  `json:"scheme,omitempty"`
@@ -198,9 +195,9 @@ type Flow struct {
 	Status    int     `json:"status,omitempty"`   // of the HTTP response
 	Sent      int64   `json:"sent"`               // bytes out of the cell
 	Received  int64   `json:"received"`           // bytes into it
-	MS        float64 `json:"ms"`                 // how long it took
-	Error     string  `json:"error,omitempty"`    // why it ended, unless by its two ends
+	MS        float64 `json:"ms"`                 // duration
+	Error     string  `json:"error,omitempty"`    // why it ended, unless one of its two ends closed it
 	Secret    string  `json:"secret,omitempty"`   // handle of the credential that was put in
-	Without   string  `json:"without,omitempty"`  // handle of the credential that the host is for, where none was put in
+	Without   string  `json:"without,omitempty"`  // handle of the credential for this host, where none was put in
 	Protocol  string  `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2.0", "websocket"
 }

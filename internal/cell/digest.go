@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Digest is a SHA-256 sum. Its text form, also in JSON, is "sha256:" and 64
-// hexadecimal digits; the zero Digest is the empty string.
+// Digest is a SHA-256 sum. Its text form, also in JSON, is "sha256:" and 64 hexadecimal
+// digits; that of the zero Digest is the empty string.
 type Digest [sha256.Size]byte
 
 // Sum returns the digest of b.

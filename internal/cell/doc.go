@@ -1,4 +1,4 @@
-// Package cell holds the domain's words: identifiers, names, states and the
-// table of their moves, verdicts, digests, specifications and errors. It
-// decides nothing about how a cell is run and imports nothing of ours.
+// Package cell holds the types of the domain: identifiers, names, states and the table of
+// their transitions, verdicts, digests, specifications and errors. It does not run cells
+// and imports no other package of this module.
 package cell

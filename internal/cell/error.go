@@ -6,40 +6,39 @@ import (
 	"time"
 )
 
-// Kind is what a program decides on. The list only grows; package api maps
-// each kind to one HTTP status and one exit code.
+// Kind is the part of an error that programs decide on. The list only grows; package api
+// maps each kind to one HTTP status and one exit code.
 type Kind string
 
 // The kinds of error.
 const (
 	Invalid      Kind = "invalid"        // the request itself is wrong
 	NotFound     Kind = "not-found"      // the named thing does not exist
-	Exists       Kind = "exists"         // a thing of that name is there already
+	Exists       Kind = "exists"         // a thing of that name exists already
 	Conflict     Kind = "conflict"       // the state does not allow it now
 	Denied       Kind = "denied"         // policy or permission says no
-	Unsupported  Kind = "unsupported"    // this host or backend can't
+	Unsupported  Kind = "unsupported"    // this host or backend cannot do it
 	Corrupt      Kind = "corrupt"        // verification failed
-	Unavailable  Kind = "unavailable"    // a part is not there or full; may work later
+	Unavailable  Kind = "unavailable"    // a part is missing or full; may work later
 	Timeout      Kind = "timeout"        // a limit on time was reached
-	Interrupted  Kind = "interrupted"    // somebody stopped it
+	Interrupted  Kind = "interrupted"    // stopped on request
 	NotRunnable  Kind = "not-runnable"   // the program exists but can't be executed
 	NoSuchBinary Kind = "no-such-binary" // the program was not found
-	Internal     Kind = "internal"       // a defect of ours
+	Internal     Kind = "internal"       // a defect of pando
 
-	Unauthenticated Kind = "unauthenticated" // who asks is not known
-	Limited         Kind = "limited"         // too much was asked in a short time
+	Unauthenticated Kind = "unauthenticated" // the caller is not known
+	Limited         Kind = "limited"         // too many requests in a short time
 
-	Stale       Kind = "stale"        // what the caller saw is not what is there any more
-	TooLarge    Kind = "too-large"    // more was sent than is taken
-	WrongMethod Kind = "wrong-method" // there is such a path, and that is not done to it
-	WrongType   Kind = "wrong-type"   // what was sent is not of the type it has to be
+	Stale       Kind = "stale"        // it changed since the caller read it
+	TooLarge    Kind = "too-large"    // the request is larger than allowed
+	WrongMethod Kind = "wrong-method" // the path exists and does not support this method
+	WrongType   Kind = "wrong-type"   // unsupported content type
 )
 
-// Error is the one error type that crosses package boundaries with a meaning.
-// Err's text begins with "cannot" where it is shown to people; Hint is one
-// imperative sentence that says what to do next.
+// Error is the error type that carries meaning across package boundaries. Err's text begins
+// with "cannot" where users read it. Hint is one imperative sentence: the next step.
 type Error struct {
-	Op   string // where, as "package.Function"
+	Op   string // the place, as "package.Function"
 	Kind Kind
 	Hint string
 	Err  error
@@ -62,7 +61,7 @@ type KindError Kind
 
 func (k KindError) Error() string { return string(k) }
 
-// Errorf makes an Error; format is as in fmt.Errorf, %w included.
+// Errorf returns an Error; format is as in fmt.Errorf, %w included.
 func Errorf(kind Kind, op, hint, format string, args ...any) *Error {
 	return &Error{Op: op, Kind: kind, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
@@ -94,7 +93,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Later marks an error that may be gone after some time.
+// Later marks an error that may go away with time.
 type Later struct {
 	Err   error
 	After time.Duration
@@ -105,8 +104,8 @@ func (e *Later) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Later) Unwrap() error { return e.Err }
 
-// RetryAfter is in how many seconds what failed may be tried again, as the header of that
-// name says it (RFC 9110, 10.2.3): 1 when nothing is known.
+// RetryAfter returns the seconds after which to retry, as in the header Retry-After
+// (RFC 9110, 10.2.3); 1 when the error does not say.
 func RetryAfter(err error) int {
 	if e, ok := errors.AsType[*Later](err); ok {
 		return max(1, int((e.After+time.Second-1)/time.Second))
@@ -114,14 +113,14 @@ func RetryAfter(err error) int {
 	return 1
 }
 
-// NoAnswer marks an error of a question that was not answered: the connection could not be
-// made, or broke. Whoever was asked may be there, and what was asked for may have been done.
+// NoAnswer marks an error of a request without a response: the connection failed or broke.
+// The server may be running, and may have done what was asked.
 type NoAnswer struct{ Err error }
 
 func (e *NoAnswer) Error() string { return e.Err.Error() }
 func (e *NoAnswer) Unwrap() error { return e.Err }
 
-// Unanswered reports whether err is of a question that was not answered.
+// Unanswered reports whether err has a NoAnswer in its tree.
 func Unanswered(err error) bool {
 	_, ok := errors.AsType[*NoAnswer](err)
 	return ok

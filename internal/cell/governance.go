@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// Governance is what a cell's gateway goes by. It holds secrets: it goes from
-// the daemon to the keeper and is written nowhere. A new one replaces the old
-// as a whole, also for connections that are open.
+// Governance is the configuration of a cell's gateway. It holds secrets: the daemon sends it
+// to the keeper and writes it nowhere. A new one replaces the old one as a whole, also for
+// open connections.
 type Governance struct {
 	// Policy is the canonical form; the gateway decides by these bytes.
 	Policy json.RawMessage `json:"policy"`
-	// Origins says where the policy's rules stand, for explanations. It decides
-	// nothing and is no part of the digest.
+	// Origins maps the policy's rules to the places where they are written, for
+	// explanations. It decides nothing and is not part of the digest.
 	Origins json.RawMessage `json:"origins,omitempty"`
-	// Authority signs for the hosts whose connections are opened. It belongs
+	// Authority signs for the hosts with connections that the gateway opens. It belongs
 	// to the cell's lineage.
 	Authority   Authority  `json:"authority"`
 	Credentials []Lent     `json:"credentials,omitempty"`
 	Keys        []LentKey  `json:"keys,omitempty"`    // of SSH
-	Answers     []Answered `json:"answers,omitempty"` // of persons, still good
-	// Resolvers are the DNS servers that the gateway asks, "address:port". None:
-	// those of the host.
+	Answers     []Answered `json:"answers,omitempty"` // of persons, still valid
+	// Resolvers are the DNS servers that the gateway asks, "address:port". None: those of
+	// the host.
 	Resolvers []string `json:"resolvers,omitempty"`
 	// Roots are certificates (PEM) that the gateway trusts besides the host's.
 	Roots string `json:"roots,omitempty"`
-	// Proxy is the host's; nil: the gateway dials by itself.
+	// Proxy is the host's proxy; nil: the gateway dials directly.
 	Proxy *Proxy `json:"proxy,omitempty"`
 }
 
-// Proxy is how a host reaches the outside that has no other way: by CONNECT
-// through the proxy of a URL, http:// or https://, which may have a user and a
-// password. Where only one is set, it is the way for all.
+// Proxy is the HTTP proxy of a host without direct access to the outside. The gateway sends
+// CONNECT to its URL, http:// or https://, which may have a user and a password. If only
+// one of HTTP and HTTPS is set, it is used for all ports.
 type Proxy struct {
 	HTTP  string `json:"http,omitempty"`  // for port 80
 	HTTPS string `json:"https,omitempty"` // for all other ports
-	No    string `json:"no,omitempty"`    // as NO_PROXY: what is dialled directly
+	No    string `json:"no,omitempty"`    // as NO_PROXY: the hosts to dial directly
 }
 
 // Authority is a certificate authority.
@@ -47,32 +47,31 @@ type Authority struct {
 // Lent is a credential, lent to one cell.
 type Lent struct {
 	Handle      string `json:"handle"`      // "github"
-	Placeholder string `json:"placeholder"` // what the cell has instead; worth nothing elsewhere
+	Placeholder string `json:"placeholder"` // the cell's substitute for the secret; worthless elsewhere
 	Secret      string `json:"secret"`
-	// For says where it may go: patterns such as
+	// For lists the patterns of the requests that it may go into, such as
 	// "https://api.github.com/repos/me/**".
 	For []string `json:"for"`
-	// As is how it is put in: "Authorization: Bearer {secret}".
+	// As is the header that carries it: "Authorization: Bearer {secret}".
 	As string `json:"as"`
 }
 
-// LentKey is a key of the caller's SSH agent, lent to one cell. The key stays in
-// the agent; the cell may have it sign for these hosts.
+// LentKey is a key of the caller's SSH agent, lent to one cell. The key stays in the agent;
+// the cell may request signatures for these hosts.
 type LentKey struct {
 	Handle string      `json:"handle"`
 	Key    string      `json:"key"` // fingerprint, "SHA256:…"
 	Hosts  []KnownHost `json:"hosts"`
 }
 
-// KnownHost is a host with the keys that prove it, as the caller's known_hosts
-// has them.
+// KnownHost is a host with the keys that prove it, from the caller's known_hosts.
 type KnownHost struct {
 	Host string   `json:"host"`
 	Port uint16   `json:"port"`
 	Keys []string `json:"keys"` // as in known_hosts: "ssh-ed25519 AAAA…"
 }
 
-// Answered is what a person said to a question.
+// Answered is a person's answer to a question.
 type Answered struct {
 	Ask     Asked     `json:"ask"`
 	Effect  Effect    `json:"effect"`
@@ -81,8 +80,8 @@ type Answered struct {
 	By      string    `json:"by"`
 }
 
-// Asked is a request that waits for a person. Digest binds the answer: it is
-// the sum of the access and of the policy that asked.
+// Asked is a request that waits for a person. Digest binds the answer: it is the sum of the
+// access and of the policy that asked.
 type Asked struct {
 	ID      string    `json:"id"` // "q-…", as in the decision's event
 	Cell    ID        `json:"cell"`
@@ -94,5 +93,5 @@ type Asked struct {
 	Policy  Digest    `json:"policy"`
 	Digest  Digest    `json:"digest"`
 	At      time.Time `json:"at"`
-	Expires time.Time `json:"expires"` // then it is denied
+	Expires time.Time `json:"expires"` // the request is denied then
 }

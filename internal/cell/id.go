@@ -35,9 +35,9 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// CheckName accepts the names a user may give to a cell, a template or a tag.
-// It is called before a name becomes part of any path. Names that look like
-// one of our identifiers are refused, so that a selector has one meaning.
+// CheckName rejects what is not a name for a cell, a template or a tag. It must run before
+// a name becomes part of any path. Names in the form of an identifier are rejected, so that
+// a selector has one meaning.
 func CheckName(name string) error {
 	if !nameShaped(name) {
 		return &Error{
@@ -56,8 +56,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// nameShaped: [A-Za-z0-9_][A-Za-z0-9._-]{0,63}, by hand, because every start of
-// the program would pay for a pattern.
+// nameShaped matches [A-Za-z0-9_][A-Za-z0-9._-]{0,63}. It is written by hand, because
+// compiling a pattern would slow down every start of the program.
 func nameShaped(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -70,8 +70,8 @@ func nameShaped(s string) bool {
 	return len(s) > 0 && len(s) <= 64
 }
 
-// IsID reports whether s has the form of an identifier or of a prefix of one
-// with at least four digits.
+// IsID reports whether s has the form of an identifier, or of a prefix of one with at least
+// four digits.
 func IsID(s string) bool {
 	if len(s) < 6 || len(s) > 18 || !strings.ContainsRune("crk", rune(s[0])) || s[1] != '-' {
 		return false

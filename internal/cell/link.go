@@ -5,28 +5,28 @@ import (
 	"net/netip"
 )
 
-// InterfaceName is that of a talking cell's one interface beside lo.
+// InterfaceName is the name of the one interface beside lo, in a cell with a network.
 const InterfaceName = "pando0"
 
-// HostName is the user's own machine, as a cell knows it: what listens on its
-// loopback. A rule must name it, with a port.
+// HostName is the name for the host's loopback inside a cell. A rule must name it, with a
+// port.
 const HostName = "host.pando.internal"
 
-// NetworkLink is how a cell's interface reaches its gateway.
+// NetworkLink is the link between a cell's interface and its gateway.
 type NetworkLink struct {
 	Kind string `json:"kind"` // "tun", "veth", "socket"
 	MTU  int    `json:"mtu"`
-	// The addresses inside: of the cell's interface, and of the gateway that
-	// answers DNS and is the way to everywhere.
+	// The addresses inside: the cell's interface, and the gateway, which answers DNS and
+	// is the default route.
 	Cell4    netip.Prefix `json:"cell4"`
 	Cell6    netip.Prefix `json:"cell6"`
 	Gateway4 netip.Addr   `json:"gateway4"`
 	Gateway6 netip.Addr   `json:"gateway6"`
 }
 
-// Refusals are the addresses that denied names lead to: of the range of the
-// cell's own names, behind all that can be given to one. The gateway answers
-// there, and nobody else can have them.
+// Refusals returns the range that denied names resolve to. It lies in the range of the
+// cell's own names, above every address that the gateway assigns to a name; the gateway
+// answers there.
 func (l NetworkLink) Refusals() netip.Prefix {
 	if !l.Gateway4.Is4() {
 		return netip.Prefix{}
@@ -37,19 +37,19 @@ func (l NetworkLink) Refusals() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(b), 22)
 }
 
-// Ethernet reports whether frames go over the link; else it is packets alone. A
-// socket is the link of a virtual machine: a frame each.
+// Ethernet reports whether the link carries Ethernet frames; else it carries IP packets. A
+// socket is the link of a virtual machine, with one frame per message.
 func (l NetworkLink) Ethernet() bool { return l.Kind == "veth" || l.Kind == "socket" }
 
-// The ends of a link with frames. Neither asks for the other: they are told.
+// The ends of a link with frames. Their addresses are configured, not asked for with ARP.
 var (
 	GatewayMAC = net.HardwareAddr{0x02, 'p', 'a', 'n', 'd', 1}
 	CellMAC    = net.HardwareAddr{0x02, 'p', 'a', 'n', 'd', 2}
 )
 
-// DefaultLink is the addressing of every cell: nobody else shares its link, so
-// all can be alike. The ranges are those set aside for benchmarks (RFC 2544)
-// and a random unique local prefix (RFC 4193).
+// DefaultLink is the addressing of every cell. Cells can be alike, because each has a link
+// of its own. The ranges are those set aside for benchmarks (RFC 2544) and a random unique
+// local prefix (RFC 4193).
 func DefaultLink() NetworkLink {
 	return NetworkLink{
 		MTU:   65520,

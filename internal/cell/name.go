@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CompareNames orders names as people count: web-2 comes before web-10.
+// CompareNames orders names with numbers by value: web-2 comes before web-10.
 func CompareNames(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -26,7 +26,7 @@ func CompareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
 }
 
-// digits is how many digits a name begins with.
+// digits returns the number of digits that a name begins with.
 func digits(s string) int {
 	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }

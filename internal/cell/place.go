@@ -9,27 +9,26 @@ import (
 	"strings"
 )
 
-// Place is where a credential may go: some methods, one host or the hosts
-// below a domain, one port, some paths. It is written as a URL, with methods
-// before it if they matter:
+// Place is a set of requests that a credential may go into: some methods, one host or the
+// hosts below a domain, one port, some paths. It is written as a URL, with methods before
+// it if they matter:
 //
 //	https://api.github.com/repos/me/**
 //	GET,HEAD https://*.example.com:8443/v1/*
 //	api.github.com
 //
-// A host alone means https and every path. In a path, * stands for what is
-// between two slashes, and ** as a whole part for any number of parts, also
-// none.
+// A host alone means https and every path. In a path, * matches any text between two
+// slashes; ** as a whole segment matches any number of segments, also none.
 type Place struct {
 	Methods []string // upper case; none: all
 	Scheme  string   // "https", "http"
-	Host    string   // lower case; "*.example.com" for what is below it
+	Host    string   // lower case; "*.example.com" for the names below it
 	Port    uint16
 	Path    string // with a leading slash
 }
 
-// ParsePlace reads a place. What is not written exactly is refused: a mistake
-// here sends a secret to the wrong host.
+// ParsePlace reads a place. It rejects everything inexact, because a mistake here sends a
+// secret to the wrong host.
 func ParsePlace(s string) (Place, error) {
 	p := Place{Path: "/**"}
 	rest := strings.TrimSpace(s)
@@ -107,8 +106,8 @@ func hostShaped(h string) bool {
 	return len(h) <= 253 && (len(labels) > 1 || !wild)
 }
 
-// Holds reports whether a request is at this place. The host is lower case and
-// without a final dot, the path canonical and without a query.
+// Holds reports whether a request is at this place. The host must be lower case and without
+// a final dot, the path canonical and without a query.
 func (p Place) Holds(method, scheme, host string, port uint16, path string) bool {
 	if len(p.Methods) > 0 && !slices.Contains(p.Methods, method) {
 		return false
@@ -116,7 +115,7 @@ func (p Place) Holds(method, scheme, host string, port uint16, path string) bool
 	return scheme == p.Scheme && port == p.Port && p.HoldsHost(host) && holdsPath(split(p.Path), split(path))
 }
 
-// HoldsHost reports whether a host is one of this place's.
+// HoldsHost reports whether the place has this host.
 func (p Place) HoldsHost(host string) bool {
 	if below, ok := strings.CutPrefix(p.Host, "*"); ok {
 		return strings.HasSuffix(host, below) && len(host) > len(below)
@@ -124,7 +123,7 @@ func (p Place) HoldsHost(host string) bool {
 	return host == p.Host
 }
 
-// String writes the place so that ParsePlace reads the same.
+// String writes the place in the syntax of ParsePlace.
 func (p Place) String() string {
 	s := p.Scheme + "://" + p.Host
 	if strings.Contains(p.Host, ":") {
@@ -141,8 +140,8 @@ func (p Place) String() string {
 
 func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
 
-// holdsPath matches part by part. After ** at most one place is remembered to
-// come back to: the latest one is enough, as with * in names.
+// holdsPath matches segment by segment. After ** it remembers one position for
+// backtracking: the latest one suffices, as with * in names.
 func holdsPath(pattern, path []string) bool {
 	i, j, back, from := 0, 0, -1, 0
 	for j < len(path) {
@@ -166,7 +165,7 @@ func holdsPath(pattern, path []string) bool {
 	return i == len(pattern)
 }
 
-// holdsPart matches what is between two slashes; * stands for any of it.
+// holdsPart matches one segment; * matches any part of it.
 func holdsPart(pattern, part string) bool {
 	i, j, back, from := 0, 0, -1, 0
 	for j < len(part) {
@@ -197,9 +196,8 @@ func (l Lent) Fits(method, scheme, host string, port uint16, path string) bool {
 	return false
 }
 
-// Header returns the header that As makes of the secret. In As, {secret} stands
-// for the value, and {basic:USER} for what HTTP's basic authentication makes of
-// USER and the value.
+// Header returns the header that As makes of the secret. In As, {secret} is the value, and
+// {basic:USER} the encoding of USER and the value for HTTP's basic authentication.
 func (l Lent) Header() (name, value string) {
 	name, value, _ = strings.Cut(l.As, ":")
 	return strings.TrimSpace(name), fill(strings.TrimSpace(value), l.Secret)

@@ -60,7 +60,7 @@ func TestPlaceHolds(t *testing.T) {
 	}
 }
 
-// A place that is not clear is no place: a secret would go where nobody meant.
+// A place that is not exact is rejected: a secret would go to an unintended host.
 func TestPlaceRefused(t *testing.T) {
 	for _, s := range []string{
 		"", "*", "*.com", "https://*", "https://", "https://a b", "ftp://a.example", "https://u:p@a.example/", "https://a.example/?x", "https://a.example/#x",

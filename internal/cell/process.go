@@ -13,22 +13,22 @@ import (
 type Process struct {
 	Args    []string `json:"args"`
 	Env     []string `json:"env"`  // complete: NAME=value
-	Path    []string `json:"path"` // files to try, in order, as the program
+	Path    []string `json:"path"` // candidate files for the program, in order
 	Workdir string   `json:"workdir"`
 	TTY     bool     `json:"tty,omitempty"`
 	Rows    uint16   `json:"rows,omitempty"`
 	Cols    uint16   `json:"cols,omitempty"`
 }
 
-// MaxArgument is how long an argument or a variable (NAME=value) may be, in bytes: Linux'
-// MAX_ARG_STRLEN, less the NUL at its end (execve(2)).
+// MaxArgument is the maximum length of an argument or a variable (NAME=value), in bytes:
+// Linux' MAX_ARG_STRLEN, less the NUL at its end (execve(2)).
 const MaxArgument = 128<<10 - 1
 
-// ByAnotherWay is the hint where arguments are too long.
+// ByAnotherWay is the hint when arguments are too long.
 const ByAnotherWay = "pass it on standard input, or write it to a file in the cell and pass the file's name"
 
-// CheckArguments refuses arguments and variables that no program can be given; op is the
-// operation of the error.
+// CheckArguments returns an Invalid error for arguments and variables that execve(2) cannot
+// pass; op is the operation of the error.
 func CheckArguments(op string, args, env []string) error {
 	for i, a := range slices.Concat(args, env) {
 		what := "argument " + strconv.Itoa(i)
@@ -46,7 +46,7 @@ func CheckArguments(op string, args, env []string) error {
 	return nil
 }
 
-// CantExecute is the error of an execve that failed.
+// CantExecute returns the error for a failed execve(2): always NotRunnable.
 func CantExecute(op, program string, err error) error {
 	if errors.Is(err, syscall.E2BIG) {
 		return Errorf(NotRunnable, op, ByAnotherWay, "cannot execute %s: its arguments and variables together are longer than Linux takes (a quarter of the limit of the stack, mostly 2 MiB)", program)
@@ -54,37 +54,37 @@ func CantExecute(op, program string, err error) error {
 	return Errorf(NotRunnable, op, "", "cannot execute %s: %w", program, err)
 }
 
-// Start says what to start and what to do around it.
+// Start is a process to start, and its circumstances.
 type Start struct {
 	Process Process       `json:"process"`
 	Run     RunID         `json:"run,omitempty"` // names the event stream; "" for none
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// EndsCell: when this process ends, the others of the cell are ended too.
+	// EndsCell says that the end of this process ends the others of the cell.
 	EndsCell bool `json:"ends_cell,omitempty"`
-	// Hold: once the limit of what is kept is reached, output waits for the
-	// first who attaches (a while) instead of being dropped.
+	// Hold says that output beyond the limit waits a while for the first client that
+	// attaches, instead of being dropped.
 	Hold     bool  `json:"hold,omitempty"`
 	LogLimit int64 `json:"log_limit"` // bytes kept of each stream, in its file or, without one, in memory
 }
 
-// Exit is how a process ended, as the kernel told.
+// Exit is how a process ended, as the kernel reported it.
 type Exit struct {
 	Code   int    `json:"code"`             // exit code; 128+n after signal n
 	Signal string `json:"signal,omitempty"` // "SIGKILL"
-	// Cause is set when it was not the process's own doing: "timeout",
-	// "interrupted", "memory limit", "disk limit", "keeper lost", "stopped".
+	// Cause is set when something else ended the process: "timeout", "interrupted",
+	// "memory limit", "disk limit", "keeper lost", "stopped".
 	Cause string `json:"cause,omitempty"`
 }
 
-// Usage is what a process and its ended children used.
+// Usage is the resource use of a process and its ended children.
 type Usage struct {
 	UserMS   int64 `json:"user_ms"`
 	SystemMS int64 `json:"system_ms"`
 	MaxRSS   int64 `json:"max_rss"` // bytes, of the largest process
 }
 
-// Stats is what a cell uses, all processes together. Measured names the
-// fields that something counts on this host; the others are zero.
+// Stats is the resource use of all processes of a cell together. Measured names the fields
+// that this host can measure; the others are zero.
 type Stats struct {
 	Processes  int      `json:"processes"`
 	Memory     int64    `json:"memory"`      // bytes now
@@ -96,8 +96,8 @@ type Stats struct {
 	Measured   []string `json:"measured"`
 }
 
-// Since returns what was used from an earlier look on. A peak that is no higher
-// than it was then belongs to an unknown time, and counts as not measured.
+// Since returns the use since an earlier measurement b. A peak that is not above that of b
+// was reached at an unknown time and counts as not measured.
 func (s Stats) Since(b Stats) Stats {
 	s.CPU -= b.CPU
 	s.Written -= b.Written
@@ -127,24 +127,24 @@ type ProcessInfo struct {
 	Command string    `json:"command"`
 }
 
-// Status is how a process stands.
+// Status is the state of a process.
 type Status struct {
 	Running  bool         `json:"running"`
 	Exit     *Exit        `json:"exit,omitempty"`
 	Usage    Usage        `json:"usage"`
-	Stats    Stats        `json:"stats"` // of the cell, when the process ended; of one without events, nothing
+	Stats    Stats        `json:"stats"` // of the cell, when the process ended; empty for one without events
 	Stdout   StreamStatus `json:"stdout"`
 	Stderr   StreamStatus `json:"stderr"`
 	Started  time.Time    `json:"started"`
 	Ended    time.Time    `json:"ended,omitzero"`
-	LeftOver int          `json:"left_over,omitempty"` // processes ended with the cell
-	Typed    bool         `json:"typed,omitempty"`     // somebody typed at its terminal
-	Args     []string     `json:"args,omitempty"`      // in the answer to a question about it: what was started
-	Awaited  bool         `json:"awaited,omitempty"`   // it runs for a client who waits for it
+	LeftOver int          `json:"left_over,omitempty"` // number of processes that were ended with the cell
+	Typed    bool         `json:"typed,omitempty"`     // there was input from its terminal
+	Args     []string     `json:"args,omitempty"`      // in the answer to a query: the command line
+	Awaited  bool         `json:"awaited,omitempty"`   // a client waits for its end
 	Unsealed string       `json:"unsealed,omitempty"`  // why the event stream could not be completed
 }
 
-// StreamStatus is how much a process wrote.
+// StreamStatus is the amount of output of a process.
 type StreamStatus struct {
 	Bytes  int64  `json:"bytes"`
 	Kept   int64  `json:"kept"`   // bytes in the log file

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a process used is what its cell used meanwhile.
+// Since returns the use of the cell during the process.
 func TestStatsSince(t *testing.T) {
 	all := []string{"processes", "peak_memory", "cpu_us", "peak_pids"}
 	before := Stats{CPU: 100, Written: 10, OOMKills: 1, PeakMemory: 500, PeakPIDs: 7, Measured: all}
@@ -23,7 +23,7 @@ func TestStatsSince(t *testing.T) {
 	}
 }
 
-// What no program can be given is refused, with the limit and another way.
+// Arguments that execve(2) cannot pass are rejected, with the limit and an alternative.
 func TestX59LongArguments(t *testing.T) {
 	long := strings.Repeat("a", MaxArgument+1)
 	if err := CheckArguments("op", []string{"echo", long[1:]}, []string{"A=" + long[3:]}); err != nil {

@@ -2,7 +2,7 @@ package cell
 
 import "testing"
 
-// What can be written and is not the cell's own is outside, whatever it is called.
+// A writable mount that is not the cell's own is outside, whatever its name.
 func TestX07WritableMountsAreOutside(t *testing.T) {
 	for _, c := range []struct {
 		mount Mount

@@ -2,7 +2,7 @@ package cell
 
 import "fmt"
 
-// State is where a cell stands. States are words on disk and on the wire.
+// State is the state of a cell. States are words on disk and on the wire.
 type State string
 
 // The states of a cell.
@@ -12,11 +12,11 @@ const (
 	Running  State = "running"  // has processes
 	Paused   State = "paused"   // has processes, all frozen
 	Failed   State = "failed"   // broken, with a cause; its checkpoints are intact
-	Removing State = "removing" // being taken down
+	Removing State = "removing" // being removed
 	Removed  State = "removed"  // gone; only records remain
 )
 
-// moves is the whole life of a cell: from each state, where it may go.
+// moves is the state machine of a cell: the transitions from each state.
 var moves = map[State][]State{
 	"":       {Creating},
 	Creating: {Idle, Failed, Removing},
@@ -28,7 +28,7 @@ var moves = map[State][]State{
 	Removed:  {},
 }
 
-// To returns next when a cell may move there from s, else a Conflict.
+// To returns next when the transition from s is allowed, else a Conflict.
 func (s State) To(next State) (State, error) {
 	for _, m := range moves[s] {
 		if m == next {
@@ -38,13 +38,13 @@ func (s State) To(next State) (State, error) {
 	return s, Errorf(Conflict, "cell.To", "", "cell is %s and cannot become %s", s, next)
 }
 
-// Verdict is what became of a run.
+// Verdict is the decision about a run's result.
 type Verdict string
 
 // The verdicts.
 const (
 	Pending   Verdict = "pending"   // waits for a person
-	Accepted  Verdict = "accepted"  // taken
+	Accepted  Verdict = "accepted"  // taken over
 	Restored  Verdict = "restored"  // the cell went back; the result is kept as a checkpoint
 	Forked    Verdict = "forked"    // the result lives on in another cell
 	Discarded Verdict = "discarded" // thrown away by a person; kept as a checkpoint for a while
@@ -59,7 +59,7 @@ var verdictMoves = map[Verdict][]Verdict{
 	Discarded: {Pending, Discarded},
 }
 
-// To returns next when the verdict of a run may become it, else a Conflict.
+// To returns next when the transition from v is allowed, else a Conflict.
 func (v Verdict) To(next Verdict) (Verdict, error) {
 	for _, m := range verdictMoves[v] {
 		if m == next {
@@ -76,7 +76,7 @@ func word(v Verdict) string {
 	return fmt.Sprint(string(v))
 }
 
-// Phase is how far a run has come.
+// Phase is the progress of a run.
 type Phase string
 
 // The phases of a run.
@@ -95,7 +95,7 @@ var phaseMoves = map[Phase][]Phase{
 	Ended:     {},
 }
 
-// To returns next when a run may move there, else a Conflict.
+// To returns next when the transition from p is allowed, else a Conflict.
 func (p Phase) To(next Phase) (Phase, error) {
 	for _, m := range phaseMoves[p] {
 		if m == next {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Warm says which interpreter a cell keeps: one process whose state lasts from
-// one evaluation to the next, and which can be forked with it.
+// Warm is the interpreter of a cell: one process that keeps its state from one evaluation
+// to the next, and that can be forked with it.
 type Warm struct {
-	Kind    string        `json:"kind"`              // one of those below
-	Process Process       `json:"process"`           // the program; of what is built in, its path and environment
-	Name    string        `json:"name,omitempty"`    // what messages call it; "": the first of its arguments
+	Kind    string        `json:"kind"`              // one of the constants below
+	Process Process       `json:"process"`           // the program; for a built-in kind, its path and environment
+	Name    string        `json:"name,omitempty"`    // its name in messages; "": the first of its arguments
 	Setup   string        `json:"setup,omitempty"`   // evaluated once, before anything else
 	Ready   string        `json:"ready,omitempty"`   // evaluated until it is true; "": ready when the set-up has ended
 	Timeout time.Duration `json:"timeout"`           // of set-up and probe together
-	ToFork  bool          `json:"to_fork,omitempty"` // it is to be forked by itself: what can't be is refused before its set-up
+	ToFork  bool          `json:"to_fork,omitempty"` // only for forks of the process: reject what cannot be forked before the set-up
 }
 
 // The kinds of interpreters.
@@ -26,99 +26,96 @@ const (
 	WarmCommand = "command" // a program that speaks the protocol in docs/reference/eval-protocol.md
 )
 
-// ForkSandbox ends the hint of a refusal to fork an interpreter that could be
-// forked with all that it runs in.
+// ForkSandbox is the last part of the hint when an interpreter cannot be forked by itself,
+// and could be forked together with its whole sandbox.
 const ForkSandbox = "choose a backend that forks whole sandboxes: --backend gvisor, or --backend microvm"
 
-// Isolated is the hint where only a cell without isolation can't do it.
+// Isolated is the hint when only a cell without isolation cannot do it.
 const Isolated = "choose --backend namespace, gvisor or microvm"
 
-// RoomHint is what to do where a keeper has no file descriptors left for forks.
-const RoomHint = "ask for fewer, remove cells that nobody needs (pando ls), or start the daemon with a higher limit of open files (ulimit -n) and build the template again"
+// RoomHint is the hint when a keeper has no file descriptors left for forks.
+const RoomHint = "ask for fewer, remove unused cells (pando ls), or start the daemon with a higher limit of open files (ulimit -n) and build the template again"
 
-// Warmth is what is known of a cell's interpreter.
+// Warmth is the state of a cell's interpreter.
 type Warmth struct {
 	Kind    string    `json:"kind"`
 	Version string    `json:"version"` // "Python 3.11.2"
 	PID     int       `json:"pid"`     // in its cell
 	Started time.Time `json:"started"` // when it began, or was forked
-	Evals   int64     `json:"evals"`   // how many evaluations it has answered
+	Evals   int64     `json:"evals"`   // number of answered evaluations
 	Depth   int       `json:"depth"`   // forks and branches between it and the first of its family
 	Sealed  bool      `json:"sealed"`  // a template's: it is only forked
-	Busy    bool      `json:"busy"`    // an evaluation is under way
-	IsCell  bool      `json:"is_cell"` // all that runs in its cell ends with it: that of a fork or branch, and of what was branched
-	Memory  int64     `json:"memory"`  // bytes of its own, not shared with those it was forked from; 0: not measured
-	// CannotFork is why it can't be forked at all, "" if it can: a sentence.
+	Busy    bool      `json:"busy"`    // an evaluation is running
+	IsCell  bool      `json:"is_cell"` // its end ends the cell: it is that of a fork or branch, or was branched
+	Memory  int64     `json:"memory"`  // bytes of its own, not shared with its fork parents; 0: not measured
+	// CannotFork is the reason why it cannot be forked, as a sentence; "" if it can.
 	CannotFork string `json:"cannot_fork,omitempty"`
-	// Slow is why forking it takes longer than it could, "" if it doesn't.
+	// Slow is the reason why forking it takes longer than necessary; "" if it does not.
 	Slow string `json:"slow,omitempty"`
-	// Inherited names the generators of random numbers that its set-up has made, and that
-	// all copies have in common.
+	// Inherited names the random number generators that its set-up made, and that all
+	// copies have in common.
 	Inherited []string `json:"inherited,omitempty"`
-	// Layer is the writable layer of the workspace that it works on: after a
-	// branch, another than before.
+	// Layer is the writable layer of the workspace that it works on. A branch changes it.
 	Layer string `json:"layer,omitempty"`
 }
 
 // Eval is one evaluation.
 type Eval struct {
 	Code    string        `json:"code"`
-	Timeout time.Duration `json:"timeout"` // required: it is interrupted then
-	Limit   int64         `json:"limit"`   // bytes of the value's repr; what is beyond is counted
-	Output  int64         `json:"output"`  // bytes of stdout and stderr, each, that are handed on, at least Limit; what is beyond is counted
+	Timeout time.Duration `json:"timeout"` // required: the evaluation is interrupted then
+	Limit   int64         `json:"limit"`   // bytes of the value's repr; the rest is only counted
+	Output  int64         `json:"output"`  // bytes each of stdout and stderr that are passed on, at least Limit; the rest is only counted
 }
 
-// Output is a piece of what an evaluation wrote, as it came.
+// Output is a piece of an evaluation's output, as it arrived.
 type Output struct {
 	Stream int    `json:"stream"` // 1 stdout, 2 stderr
 	Data   []byte `json:"data"`
 }
 
-// Evaluated is what came of an evaluation. Its JSON is the same in the
-// interpreter's protocol, the API, the command line and the SDKs.
+// Evaluated is the result of an evaluation. Its JSON is the same in the interpreter's
+// protocol, the API, the command line and the SDKs.
 type Evaluated struct {
 	OK    bool   `json:"ok"`
 	Value *Value `json:"value,omitempty"` // of the last expression; absent when there was none, or it was None
-	// Display is what the code showed on the way: figures, display(…).
+	// Display is what the code displayed meanwhile: figures, display(…).
 	Display []Bundle   `json:"display,omitempty"`
 	Error   *EvalError `json:"error,omitempty"` // an exception; absent when OK
-	// Cause is why it ended, when that was not the code's doing: "timeout",
-	// "interrupted", "ended" (the interpreter is gone), "stuck" (it timed out
-	// and can't be interrupted: it is still busy).
+	// Cause is the reason of the end when it was not the code itself: "timeout",
+	// "interrupted", "ended" (the interpreter is gone), "stuck" (it timed out, cannot be
+	// interrupted and is still busy).
 	Cause  string  `json:"cause,omitempty"`
 	TookMS float64 `json:"took_ms"` // in the interpreter
-	N      int64   `json:"n"`       // the how-manieth evaluation of this interpreter
-	// Stdout and Stderr are how much it wrote.
+	N      int64   `json:"n"`       // number of this evaluation in its interpreter, from 1
+	// Stdout and Stderr are the bytes of its output.
 	Stdout int64 `json:"stdout_bytes"`
 	Stderr int64 `json:"stderr_bytes"`
-	// MissingCalls are the system calls that processes of the cell made meanwhile and
-	// its kernel, which is not the host's, does not have, by name; "others" stands for
-	// those that are not told apart any more.
+	// MissingCalls are the system calls that processes of the cell made meanwhile and that
+	// its kernel, which is not the host's, lacks; by name. "others" stands for those beyond
+	// the ones that are counted by name.
 	MissingCalls []string `json:"missing_calls,omitempty"`
 }
 
 // Value is a value of the interpreter's language.
 type Value struct {
-	// Type is the name of its type, qualified unless built in: "int",
-	// "numpy.ndarray".
+	// Type is the name of its type, qualified unless built in: "int", "numpy.ndarray".
 	Type string `json:"type"`
-	// JSON is the value itself where that can be said exactly. What JSON has
-	// no word for is an object with one key: {"$float": "NaN"|"Infinity"|
-	// "-Infinity"}, {"$int": "digits"} beyond ±2^53, {"$bytes": base64},
-	// {"$str": base64} of a string that is not Unicode (UTF-8 with
-	// surrogates), {"$tuple": […]}, {"$set": […]}, {"$dict": [[k, v], …]} of a
-	// dict whose keys are not all strings or begin with "$". Absent for what
-	// has no exact form, and for more than a megabyte; what is in something else and has
-	// none is {"$opaque": {"type": …, "repr": …}} there.
+	// JSON is the value, where JSON can represent it exactly. Values without a direct form
+	// in JSON are an object with one key: {"$float": "NaN"|"Infinity"|"-Infinity"},
+	// {"$int": "digits"} beyond ±2^53, {"$bytes": base64}, {"$str": base64} of a string
+	// that is not Unicode (UTF-8 with surrogates), {"$tuple": […]}, {"$set": […]},
+	// {"$dict": [[k, v], …]} of a dict with keys that are not strings or begin with "$".
+	// It is absent for a value without an exact form, and above a megabyte. A part of a
+	// value without an exact form is {"$opaque": {"type": …, "repr": …}}.
 	JSON    json.RawMessage `json:"json,omitempty"`
 	JSONCut bool            `json:"json_cut,omitempty"` // there is no JSON because it would be too long or too deep
 	Repr    string          `json:"repr"`               // always, perhaps cut
-	Cut     int64           `json:"repr_cut,omitempty"` // characters of the repr that were left out
+	Cut     int64           `json:"repr_cut,omitempty"` // number of characters of the repr that were left out
 	MIME    Bundle          `json:"mime,omitempty"`     // richer forms: _repr_html_ and the like
 }
 
-// A Bundle is one thing in several forms, by media type. Text is as it is,
-// what is binary ("image/png") is base64.
+// A Bundle is one object in several forms, by media type. Text is as it is; binary data
+// ("image/png") is base64.
 type Bundle map[string]string
 
 // EvalError is an exception.
@@ -129,30 +126,30 @@ type EvalError struct {
 	Line      int    `json:"line,omitempty"`
 }
 
-// Adoption gives a forked cell that was made ahead the identity that it was
-// forked for, before anything is evaluated in it.
+// Adoption turns a fork that was made ahead into the cell it was requested for. It applies
+// before any evaluation.
 type Adoption struct {
 	Hostname string            `json:"hostname"`
-	Env      map[string]string `json:"env"` // variables of its own: its name, its placeholders. "" takes one away
+	Env      map[string]string `json:"env"` // its own variables: its name, its placeholders. "" removes one
 	Network  *Governance       `json:"network,omitempty"`
 	Kind     string            `json:"kind,omitempty"` // of its interpreter; the keeper sets it
-	// Strict says that nothing of the copy may go on that inherits a generator of random
-	// numbers: adopting it is Unsupported then.
+	// Strict makes the adoption fail with Unsupported if the copy inherits a random number
+	// generator.
 	Strict bool `json:"strict,omitempty"`
-	// Trial says that the copy is thrown away whatever comes of it: it goes no further than
-	// its certificate needs. What is copied whole and has no interpreter does not go on.
+	// Trial says that the copy is thrown away in any case: it runs only as far as its
+	// certificate needs. A copy of a whole sandbox without an interpreter does not run.
 	Trial bool `json:"trial,omitempty"`
-	// First is run in the copy when it has its identity, before anything else of it goes
-	// on. A copy in which it fails is not adopted.
+	// First runs in the copy when it has its identity, before anything else of it runs.
+	// The adoption fails if First fails.
 	First *Start `json:"first,omitempty"`
 }
 
-// Certificate is what was measured of one fork: what must not stay duplicated,
-// and what holds it. It is part of the batch's receipt.
+// Certificate is the measurement of one fork: each thing that must not stay duplicated, and
+// what ensures it. It is part of the batch's receipt.
 type Certificate struct {
 	Cell    ID        `json:"cell"`
 	At      time.Time `json:"at"`      // when its hazards were handled
-	Battery Canaries  `json:"battery"` // of its slot; At says how old
+	Battery Canaries  `json:"battery"` // of its slot; At is when
 	Hazards []Hazard  `json:"hazards"`
 	Dropped []string  `json:"dropped,omitempty"` // what it had to leave behind: "socket 10.0.0.2:443"
 }
@@ -163,23 +160,23 @@ type Hazard struct {
 	// "machine-id", "environment", "clock", "descriptors", "mappings",
 	// "namespaces", "privileges", "landlock", "hooks".
 	Name string `json:"name"`
-	// Seen is who saw it: "outside" (the keeper, from the kernel) or "inside"
-	// (the interpreter itself, which user code may have changed before).
+	// Seen is the observer: "outside" (the keeper, from the kernel) or "inside" (the
+	// interpreter itself, which user code may have changed before).
 	Seen  string `json:"seen"`
-	Value string `json:"value"` // what was measured, in words: "fresh, sha256 1f3a…"
+	Value string `json:"value"` // the measurement, in words: "fresh, sha256 1f3a…"
 }
 
-// AtFork is the name of the hazard that says how the command of Adoption.First ended.
+// AtFork is the name of the hazard that records how the command of Adoption.First ended.
 const AtFork = "at-fork command"
 
-// Inherited begins the value of a hazard that the copy has in common with its source.
+// Inherited begins the value of a hazard that the copy shares with its source.
 const Inherited = "inherited: "
 
-// Renewed begins the value of a hazard that would be inherited, and was renewed in the copy
-// from outside of the process that has it.
+// Renewed begins the value of a hazard that the copy would have inherited, and that was
+// renewed from outside the process.
 const Renewed = "renewed: "
 
-// Renewed names the generators of random numbers that were.
+// Renewed names the random number generators that were renewed.
 func (c *Certificate) Renewed() (names []string) {
 	for _, h := range c.Hazards {
 		if what, ok := strings.CutPrefix(h.Value, Renewed); ok && h.Name == "generators" {
@@ -189,9 +186,8 @@ func (c *Certificate) Renewed() (names []string) {
 	return names
 }
 
-// Inherited names the generators of random numbers that a copy has in common with its
-// source, or that could not be renewed. The seed of hashes is left out: nothing is drawn
-// from it.
+// Inherited names the random number generators that a copy shares with its source, or that
+// could not be renewed. The hash seed is left out: it generates no numbers.
 func (c *Certificate) Inherited() (names []string) {
 	for _, h := range c.Hazards {
 		what, inherited := strings.CutPrefix(h.Value, Inherited)
@@ -206,8 +202,8 @@ func (c *Certificate) Inherited() (names []string) {
 	return names
 }
 
-// Uncertified is the error of a strict adoption whose copy inherits generators; nil for
-// none.
+// Uncertified returns the error of a strict adoption when the copy inherits generators, or
+// nil if it inherits none.
 func Uncertified(inherited []string) error {
 	if len(inherited) == 0 {
 		return nil
@@ -216,10 +212,10 @@ func Uncertified(inherited []string) error {
 		"cannot certify a copy: it would draw the same random numbers as its source: inherited: %s", strings.Join(inherited, "; "))
 }
 
-// Held is a cell that a keeper holds. Family is "" for one that is alone.
+// Held is a cell that a keeper holds. Family is "" for a cell that is its own family.
 type Held struct{ ID, Family ID }
 
-// Death says that a cell's interpreter is gone.
+// Death is the event that a cell's interpreter is gone.
 type Death struct {
 	Cell  ID     `json:"cell"`
 	Cause string `json:"cause"` // "exit 3", "memory limit", "killed by SIGSEGV"
@@ -227,20 +223,20 @@ type Death struct {
 
 // Branching is a branch of a running cell.
 type Branching struct {
-	// Self is what the source goes on with: its own spec, over layers that are
-	// new; what it wrote until now has become immutable.
+	// Self is the spec that the source continues with: its own, over new layers. The
+	// layers that it wrote before are immutable.
 	Self Spec
 	// Cells are the branches.
 	Cells []Spec
-	// Paused is called in the pause, when nothing of the source runs and its
-	// files can't change; nil for nothing. What it changes is mounted already.
-	// When it fails the source goes on as if nothing had happened.
+	// Paused is called during the pause, when no process of the source runs and its files
+	// cannot change; nil for none. The new layers are mounted already. When it fails, the
+	// source continues unchanged.
 	Paused func() error `json:"-"`
 }
 
-// Pause is what a branch cost its source.
+// Pause is the cost of a branch for its source.
 type Pause struct {
-	Gap     time.Duration // during which the source stood still, by the keeper's clock; 0: it did not go on elsewhere
+	Gap     time.Duration // time that the source was stopped, by the clock of the keeper; 0: it did not continue elsewhere
 	Dropped []string      // what the branches had to leave behind
 	Shared  int64         // bytes of memory that were not copied
 }
