@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// borrowing has a thread of another process make calls for f, and lets it go on.
+// borrowing makes a thread of another process run calls for f, and resumes it.
 func borrowing(pid int, f func(*borrowed) error) error {
 	done := make(chan error, 1)
 	go func() {
-		// Tracing is a thread's business. It ends here, and whatever it traces then
-		// is let go.
+		// A tracer is a thread. This one ends here, which releases whatever it traces.
 		runtime.LockOSThread()
 		b, err := borrow(pid)
 		if err == nil {
@@ -27,9 +26,9 @@ func borrowing(pid int, f func(*borrowed) error) error {
 	return <-done
 }
 
-// MapBlank has another process map new memory, private and without huge pages, at each
-// of some ranges of its addresses, in the place of whatever was there. What it needs,
-// and how it fails, is as with UserfaultOf.
+// MapBlank makes another process map new memory, private and without huge pages, at ranges
+// of its addresses, in place of the old mappings. Requirements and errors are those of
+// UserfaultOf.
 func MapBlank(pid int, ranges []PageRange) error {
 	err := borrowing(pid, func(b *borrowed) error {
 		for _, r := range ranges {

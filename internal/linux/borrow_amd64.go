@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// borrowed is a thread of another process that stands still and makes calls for us.
-// All of it happens in one locked thread of ours.
+// borrowed is a stopped thread of another process that makes calls for us. All of it
+// happens in one locked thread of ours.
 type borrowed struct {
 	tid      int
 	was      unix.PtraceRegs
 	mask     uint64 // its blocked signals
-	call64   uint64 // where a system call instruction lies
-	answered bool   // it has made a call: was must be put back
+	call64   uint64 // address of a system call instruction
+	answered bool   // it has made a call: giveBack must restore was
 }
 
-// borrowWait is how long a thread may take to stop.
+// borrowWait is the time limit for a thread to stop.
 const borrowWait = time.Second
 
-// borrow stops a thread of a process that isn't its first.
+// borrow stops a thread of a process that is not its first.
 func borrow(pid int) (*borrowed, error) {
 	at, err := findCall(pid)
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *borrowed) stop() error {
 	return err
 }
 
-// wait waits until the thread stands still, and returns why. Its death is ESRCH.
+// wait waits until the thread is stopped, and returns the reason. Its death is ESRCH.
 func (b *borrowed) wait() (ws unix.WaitStatus, err error) {
 	for end := time.Now().Add(borrowWait); ; time.Sleep(20 * time.Microsecond) {
 		got, err := unix.Wait4(b.tid, &ws, unix.WALL|unix.WNOHANG, nil)
@@ -98,7 +98,7 @@ func (b *borrowed) wait() (ws unix.WaitStatus, err error) {
 	}
 }
 
-// call has the thread make a system call.
+// call makes the thread run a system call.
 func (b *borrowed) call(nr uintptr, args ...uint64) (uint64, error) {
 	regs := b.was
 	regs.Rip, regs.Rax, regs.Orig_rax = b.call64, uint64(nr), ^uint64(0)
@@ -111,7 +111,7 @@ func (b *borrowed) call(nr uintptr, args ...uint64) (uint64, error) {
 	if err := unix.PtraceSetRegs(b.tid, &regs); err != nil {
 		return 0, err
 	}
-	for range 2 { // where the call begins, where it ends
+	for range 2 { // the entry of the call, its exit
 		if err := b.step(); err != nil {
 			return 0, err
 		}
@@ -125,8 +125,8 @@ func (b *borrowed) call(nr uintptr, args ...uint64) (uint64, error) {
 	return regs.Rax, nil
 }
 
-// step lets the thread go on to where a call begins or ends. If its process is stopped
-// meanwhile, the thread isn't, until it is given back.
+// step resumes the thread until the entry or the exit of a call. If its process is stopped
+// meanwhile, the thread stops only when it is given back.
 func (b *borrowed) step() error {
 	for signal := 0; ; {
 		if err := unix.PtraceSyscall(b.tid, signal); err != nil {
@@ -142,15 +142,15 @@ func (b *borrowed) step() error {
 	}
 }
 
-// What the kernel has in the place of a call's result while it is interrupted
-// (linux/errno.h): it is made again as it was, or goes on by another call.
+// The values in place of a call's result while it is interrupted (linux/errno.h): it is
+// repeated as it was, or continues by another call.
 const (
 	restartSys, restartNoIntr, restartNoHand, restartBlock = -512, -513, -514, -516
 )
 
-// giveBack lets the thread go on where it was. A call that was interrupted is made
-// again by us: the kernel does that on the way out of a signal alone, and the thread
-// comes from a call of ours now.
+// giveBack resumes the thread where it was. It repeats an interrupted call itself: the
+// kernel does that only on the way out of a signal, and the thread now comes from a call
+// of ours.
 func (b *borrowed) giveBack() error {
 	var err error
 	if b.answered {
@@ -181,8 +181,8 @@ func (b *borrowed) giveBack() error {
 	return err
 }
 
-// findCall finds a system call instruction of the process's, in what the kernel maps
-// into every one.
+// findCall finds a system call instruction in the pages that the kernel maps into every
+// process.
 func findCall(pid int) (uint64, error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {

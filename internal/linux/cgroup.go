@@ -252,7 +252,7 @@ func (g *Cgroups) Leftovers() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Gone reports whether a cgroup whose directory is open was removed meanwhile.
+// Gone reports whether the cgroup of an open directory was removed meanwhile.
 func Gone(dir *os.File) bool {
 	return unix.Faccessat(int(dir.Fd()), "cgroup.procs", unix.F_OK, 0) != nil
 }
@@ -317,7 +317,7 @@ func (c *Cgroup) v2() (cgroupDir, bool) {
 	return cgroupDir{}, false
 }
 
-// with returns the directory whose hierarchy carries controller for us.
+// with returns the directory in the hierarchy that has a controller.
 func (c *Cgroup) with(controller string) (cgroupDir, bool) {
 	for _, d := range c.dirs {
 		if d.tree.has(controller) {

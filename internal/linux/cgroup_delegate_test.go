@@ -87,7 +87,7 @@ func TestCgroupDelegate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{f} // nobody may not walk to it
+			cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{f} // an unprivileged user may not walk to it
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, UseCgroupFD: true, CgroupFD: int(into.Into.Fd())}
 			cmd.Dir = "/"
 			out, err := cmd.CombinedOutput()

@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A CgroupEntry holds what a forked child needs to enter a cgroup. It enters
-// v2 by being born there (Into), or by writing "0" to Procs; then it writes "0"
-// to each of Tasks. On an otherwise idle host being born there adds 0.2 ms to
-// a fork, Procs takes 7 to 16 ms (for a lock that waits for all CPUs; so would
-// cgroup.procs on v1), each of Tasks 30 µs: a single thread that moves itself
-// goes without that lock.
+// A CgroupEntry holds what a forked child needs to enter a cgroup. It enters v2 with
+// clone3(2) (Into), or by writing "0" to Procs; then it writes "0" to each of Tasks. On an
+// otherwise idle host, Into adds 0.2 ms to a fork. Procs takes 7 to 16 ms, because the
+// kernel takes a lock that waits for all CPUs; cgroup.procs on v1 does the same. Each of
+// Tasks takes 30 µs: a single thread that moves itself does not need that lock.
 //
-// A child without privilege may use Procs and Tasks that were opened by
-// someone who has it; Into is judged by the rights of the one who forks.
+// A child without privilege may use Procs and Tasks that a privileged process opened. Into
+// is judged by the rights of the forking process.
 type CgroupEntry struct {
 	Into  *os.File   // v2: directory for CLONE_INTO_CGROUP; nil without v2
 	Procs *os.File   // v2: cgroup.procs; nil without v2

@@ -101,7 +101,7 @@ func setCgroup(dir, file, text string, holds func(string) bool) string {
 	return ""
 }
 
-// plain takes the path off an error whose file is named already.
+// plain removes the path from an error that names its file already.
 func plain(err error) error {
 	if p, ok := err.(*os.PathError); ok {
 		return p.Err

@@ -19,7 +19,7 @@ var (
 	cgroupControllers1 = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
 )
 
-// CgroupSource is what the kernel says about cgroups, and to whom.
+// CgroupSource is the kernel's view of cgroups, for one process.
 type CgroupSource struct {
 	Mountinfo string // content of /proc/self/mountinfo
 	Self      string // content of /proc/self/cgroup
@@ -27,11 +27,10 @@ type CgroupSource struct {
 	Writable  func(path string) bool
 }
 
-// FindCgroups looks at the host for the cgroups that this process may use: of
-// each hierarchy the topmost cgroup at or above its own that it may write to.
-// For root that is the top of the hierarchy; for a user it is what was
-// delegated, by systemd usually user@UID.service. It changes nothing. That
-// nothing can be used is no error: Caps says why, and Create will.
+// FindCgroups finds the cgroups of the host that this process may use: of each hierarchy
+// the topmost cgroup at or above its own that it may write to. For root that is the top of
+// the hierarchy; for a user it is a delegated one, with systemd usually user@UID.service.
+// It changes nothing. It is no error if nothing can be used: Caps says why, and Create will.
 func FindCgroups(installation string) (*Cgroups, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -47,7 +46,7 @@ func FindCgroups(installation string) (*Cgroups, error) {
 	})
 }
 
-// FindCgroupsIn is FindCgroups with the kernel's words given.
+// FindCgroupsIn is FindCgroups with the kernel's files given.
 func FindCgroupsIn(installation string, src CgroupSource) (*Cgroups, error) {
 	if err := checkCgroupName("an installation", installation); err != nil {
 		return nil, err
@@ -203,7 +202,7 @@ type cgroupMount struct {
 	controllers []string // v1
 }
 
-// key is how /proc/self/cgroup names the hierarchy.
+// key is the hierarchy's name in /proc/self/cgroup.
 func (m cgroupMount) key() string { return strings.Join(m.controllers, ",") }
 
 // directory is where the cgroup path is seen below the mount. A path outside

@@ -17,7 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// cgroupGrace bounds waits whose caller set no deadline.
+// cgroupGrace bounds waits without a deadline of the caller.
 const cgroupGrace = 20 * time.Second
 
 func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -109,14 +109,13 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
-// Kill ends all processes with SIGKILL, frozen ones too, and returns when none
-// is left. The cgroup is thawed then, and can be used again.
+// Kill ends all processes with SIGKILL, frozen ones too, and returns when none is left.
+// Then it thaws the cgroup, which can be used again.
 //
-// It freezes first, so that nothing forks meanwhile, and signals one by one.
-// cgroup.kill would be one write, but spoils the cgroup for those who are to be
-// born in it: the kernel (seen on 6.18) compares the count of kills of the
-// child's cgroup with that of its parent's, and kills the child where they
-// differ.
+// It freezes first, so that nothing forks meanwhile, and signals one by one. cgroup.kill
+// would be one write, but it spoils the cgroup for processes that are created in it later:
+// the kernel (seen on 6.18) compares the count of kills of the child's cgroup with that of
+// its parent's, and kills the child where they differ.
 func (c *Cgroup) Kill(ctx context.Context) error {
 	ctx, cancel := withGrace(ctx)
 	defer cancel()

@@ -51,8 +51,7 @@ func (f *fakeCgroups) writable(path string) bool {
 	return below(f.readOnly) <= below(f.except)
 }
 
-// v2Files are what a v2 kernel puts into a directory whose parent passes
-// controllers on.
+// v2Files are the files of a v2 directory below a parent that passes controllers on.
 func v2Files(controllers string) map[string]string {
 	files := map[string]string{"cgroup.procs": "", "cgroup.threads": "", "cgroup.controllers": strings.ReplaceAll(controllers, "+", ""), "cgroup.subtree_control": "",
 		"cgroup.freeze": "0", "cgroup.kill": "", "cgroup.events": "populated 0\nfrozen 0\n", "cpu.stat": "usage_usec 7\n"}

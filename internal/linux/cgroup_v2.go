@@ -43,9 +43,9 @@ func (t *cgroupTree) passOn(dir string) map[string]string {
 	return refused
 }
 
-// stepAside moves this process from dir into a leaf below it, when dir is its
-// own cgroup and nothing else is there: a cgroup that passes controllers on
-// must hold no processes, and whoever was delegated one is meant to do this.
+// stepAside moves this process from dir into a leaf below it, when dir is its own cgroup
+// and nothing else is there. A cgroup that passes controllers on must hold no processes,
+// and the process that received a delegated cgroup is meant to do this.
 func (t *cgroupTree) stepAside(dir string) bool {
 	procs, err := readCgroup(dir, "cgroup.procs")
 	if dir != t.own || err != nil || procs != strconv.Itoa(os.Getpid()) {

@@ -14,10 +14,10 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// WaitOOM blocks until more than seen processes were killed at the memory
-// limit and returns how many they are now. It ends with ctx, or with
-// cell.NotFound when the cgroup is removed, on v2 up to five seconds later. It
-// occupies no thread, so that there can be one for each of thousands of cells.
+// WaitOOM blocks until more than seen processes were killed at the memory limit, and
+// returns their number. It ends with ctx, or with cell.NotFound when the cgroup is removed,
+// on v2 up to five seconds later. It occupies no thread, so that thousands of cells can
+// have one each.
 func (c *Cgroup) WaitOOM(ctx context.Context, seen int64) (int64, error) {
 	d, ok := c.with("memory")
 	if !ok {
@@ -57,12 +57,10 @@ func (c *Cgroup) WaitEmpty(ctx context.Context) error {
 	}
 }
 
-// cgroupLook is how often a waiter looks for itself: nothing tells it that a
-// v2 cgroup is gone.
+// cgroupLook is the poll interval of a waiter: no event says that a v2 cgroup is gone.
 const cgroupLook = 5 * time.Second
 
-// wait blocks until holds is true, asking at the start and whenever the kernel
-// says that file has changed.
+// wait blocks until holds is true. It calls holds at the start and at each change of file.
 func (c *Cgroup) wait(ctx context.Context, d cgroupDir, file string, holds func() bool) error {
 	n, err := newCgroupNotice(d, file)
 	if err != nil {
@@ -97,10 +95,10 @@ func (c *Cgroup) wait(ctx context.Context, d cgroupDir, file string, holds func(
 	}
 }
 
-// A cgroupNotice tells when a file of a cgroup has changed. The kernel says so
-// by POLLPRI on v2 and through an eventfd on v1. Go's poller waits for neither,
-// but it does wait for an epoll descriptor of ours that does. (inotify would
-// tell too, but a user may have only 128 of those.)
+// A cgroupNotice waits for changes of a cgroup's file. The kernel reports them by POLLPRI
+// on v2 and through an eventfd on v1. Go's poller waits for neither, but it does wait for
+// an epoll descriptor of ours that does. (inotify works too, but a user may have only 128
+// instances.)
 type cgroupNotice struct {
 	poll    *os.File // epoll over watched or event
 	raw     syscall.RawConn
@@ -143,8 +141,7 @@ func newCgroupNotice(d cgroupDir, file string) (_ *cgroupNotice, err error) {
 	return n, err
 }
 
-// rearm takes note of what has happened so far: the next await returns for
-// what happens from now on.
+// rearm discards past events: the next await returns for later ones.
 func (n *cgroupNotice) rearm() {
 	var b [4096]byte
 	if n.event >= 0 {
@@ -154,8 +151,7 @@ func (n *cgroupNotice) rearm() {
 	n.watched.ReadAt(b[:], 0)
 }
 
-// await blocks until something has happened, or fails when the deadline of
-// poll has passed.
+// await blocks until an event, or fails when the deadline of poll has passed.
 func (n *cgroupNotice) await() error {
 	var failed error
 	err := n.raw.Read(func(fd uintptr) bool {

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ExecWatch counts how often files are executed, wherever they are mounted
-// and whoever does it. It needs no privileges (fanotify(7) with file handles,
-// Linux 5.13), stops nobody and has no thread: the kernel queues what happens
-// until it is asked.
+// An ExecWatch counts how often files are executed, on any mount and by any process. It
+// needs no privileges (fanotify(7) with file handles, Linux 5.13), stops no process and has
+// no thread: the kernel queues the events until they are read.
 type ExecWatch struct {
 	mu     sync.Mutex        // guards what follows
 	group  int               // a descriptor; below 0 when closed
@@ -46,8 +45,7 @@ func (w *ExecWatch) Add(f *os.File, name string) error {
 
 func handleKey(kind uint32, b []byte) string { return strconv.Itoa(int(kind)) + " " + string(b) }
 
-// Counts is how often each was executed up to now, by name; those that never
-// were are left out.
+// Counts returns the number of executions up to now, by name, without those that are 0.
 func (w *ExecWatch) Counts() map[string]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

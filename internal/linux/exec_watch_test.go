@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Executions are counted, reading is none, and what nobody asked for is not told.
+// Executions are counted; reads and files that are not watched are not.
 func TestExecWatch(t *testing.T) {
 	dir := t.TempDir()
 	w, err := NewExecWatch()

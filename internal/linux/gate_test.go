@@ -40,7 +40,7 @@ func testGate(t *testing.T, share bool) {
 		if !there(filepath.Join(dir, "before")) || there(filepath.Join(dir, "after")) {
 			t.Error("the child is not at its gate")
 		}
-		runtime.GC() // whoever stands still meanwhile stops nobody
+		runtime.GC() // a stopped goroutine stops no other
 		return nil
 	}})
 	if err != nil {
@@ -60,7 +60,7 @@ func testGate(t *testing.T, share bool) {
 		t.Error("the child went on")
 	}
 
-	if c, err := Spawn(gated(t.TempDir()), SpawnOptions{Share: share}); err != nil { // nobody holds it
+	if c, err := Spawn(gated(t.TempDir()), SpawnOptions{Share: share}); err != nil { // no process holds it
 		t.Error(err)
 	} else {
 		c.Wait()

@@ -57,8 +57,8 @@ func TestF27SignalExactly(t *testing.T) {
 	}
 }
 
-// Until its leader is reaped a group's number is its own: signals reach what
-// is left of it; afterwards they reach nobody.
+// Until its leader is reaped, a group keeps its number: signals reach what is left of it.
+// Afterwards they reach no process.
 func TestF27GroupIsSignalledWhileItIsOurs(t *testing.T) {
 	c := exec.Command("sh", "-c", "sleep 60 & exit 3")
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -107,6 +107,6 @@ func TestF27GroupIsSignalledWhileItIsOurs(t *testing.T) {
 	}
 	time.Sleep(20 * time.Millisecond)
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("whoever has the number now was ended: %v", err)
+		t.Errorf("the process that has the number now was ended: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file without a name counts as long as somebody has it open or mapped.
+// A file without a name counts as long as a process has it open or mapped.
 func TestHeldBytes(t *testing.T) {
 	held := func() int64 { return HeldBytes("/proc", []int{os.Getpid()}) }
 	before := held()

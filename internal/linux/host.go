@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUs is how many processors this process may use.
+// CPUs returns the number of processors that this process may use.
 func CPUs() int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) == nil && set.Count() > 0 {
@@ -20,8 +20,8 @@ func CPUs() int {
 	return runtime.NumCPU()
 }
 
-// Memory is how many bytes of the host's memory programs can have, and how many there
-// are (proc_meminfo(5)).
+// Memory returns the host's memory in bytes: the part that programs can still get, and all
+// of it (proc_meminfo(5)).
 func Memory() (available, total int64, err error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -44,8 +44,8 @@ func Memory() (available, total int64, err error) {
 	return available, total, nil
 }
 
-// FreeIDRange returns the first id of a range of size host ids that no user
-// of this host has and that /etc/subuid and /etc/subgid give to nobody.
+// FreeIDRange returns the first id of a range of size host ids that no user of this host
+// has and that /etc/subuid and /etc/subgid assign to no user.
 func FreeIDRange(size int) int {
 	const first, last = 0x6A000000, 0x7F000000
 	var taken [][2]int
@@ -90,10 +90,9 @@ func idRanges(path string) (out [][2]int) {
 	return out
 }
 
-// ProbeOverlay tries an overlay mount whose layers are in dir, as the
-// namespace backend would make it, and returns why it doesn't work, or "".
-// As an ordinary user the mount is made by keepers, in their own user
-// namespace, so only what can be known here is tried: the file system.
+// ProbeOverlay tries an overlay mount with layers in dir, as the namespace backend makes
+// it, and returns the reason when it fails, or "". For an ordinary user the keepers make
+// the mount, in their own user namespace; only the file system is probed then.
 func ProbeOverlay(dir string, root bool, scratch string) string {
 	if !root {
 		return probeUserOverlay(dir)
@@ -127,7 +126,7 @@ func ProbeOverlay(dir string, root bool, scratch string) string {
 	return ""
 }
 
-// probeUserOverlay knows the file systems that can't hold a writable layer.
+// probeUserOverlay rejects the file systems that cannot hold a writable layer.
 func probeUserOverlay(dir string) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InitProgram returns an executable file in memory that does nothing but
-// wait: the first process of a cell's pid namespace. Whoever executes it sets
-// SIGCHLD to be ignored first; then the kernel reaps the orphans it inherits,
-// and the program needs to be no more than a loop around one system call.
+// InitProgram returns an executable file in memory that only waits: the first process of a
+// cell's pid namespace. The caller must set SIGCHLD to be ignored before it executes the
+// file; then the kernel reaps inherited orphans, and the program is no more than a loop
+// around one system call.
 //
 // The file is an ELF executable of one segment: header, program header, code.
 func InitProgram() (*os.File, error) {

@@ -14,9 +14,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// LinkSettings are the kernel's of a cell's interface, below net/ipv6/conf/NAME:
-// nobody is on its link but the gateway, and there is nothing to find out about it. A
-// kernel may lack some.
+// LinkSettings are the kernel's settings of a cell's interface, below net/ipv6/conf/NAME.
+// Only the gateway is on its link, and there is nothing to discover. A kernel may lack some.
 var LinkSettings = [][2]string{
 	{"disable_ipv6", "0"}, {"accept_ra", "0"}, {"autoconf", "0"}, {"accept_dad", "0"}, {"dad_transmits", "0"},
 	{"router_solicitations", "0"}, {"use_tempaddr", "0"}, {"accept_redirects", "0"},

@@ -41,8 +41,8 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// Packets that find nobody are counted, whether they had no way or nobody was at its
-// end, and no others.
+// Packets without a receiver are counted, whether they had no route or no process listened
+// at its end, and no others.
 func TestTried(t *testing.T) {
 	dir := t.TempDir()
 	if n := Tried(dir); n != 0 {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LongestPath is the longest path that one system call takes, in bytes. A tree
-// can be deeper: whoever changes its directory as it makes it needs no path.
+// LongestPath is the longest path that one system call takes, in bytes. A tree can be
+// deeper: a process that changes its directory while it makes one needs no long path.
 const LongestPath = unix.PathMax - 1
 
 // OpenBelow is openat2 for a path of any length below a directory. A longer one

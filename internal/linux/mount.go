@@ -78,10 +78,9 @@ func KeepMounts(dir string) error {
 	return nil
 }
 
-// MountNS is a mount namespace of this process's own, lived in by one thread.
-// Mounts made in it are seen by nobody and vanish with the process, so that
-// nothing can be left behind, not even by SIGKILL. Mounts that the host makes
-// later appear in it.
+// MountNS is a private mount namespace with one thread in it. Its mounts are invisible
+// elsewhere and vanish with the process, so that nothing stays behind, not even after
+// SIGKILL. Later mounts of the host appear in it.
 type MountNS struct {
 	work    chan func()
 	scratch string
@@ -92,11 +91,10 @@ type MountNS struct {
 	attachLayers bool // this kernel wants overlay's layers in a mount namespace; used by the thread alone
 }
 
-// NewMountNS makes the namespace; scratch is an existing directory that is
-// covered in it by a small file system for mount points. With id above zero
-// the thread acts on files as that user, keeping its capabilities: overlayfs
-// works with the ids of whoever mounts it, and over id-mapped layers root's
-// own id is nobody's.
+// NewMountNS makes the namespace. scratch is an existing directory that it covers by a
+// small file system for mount points. With id above zero the thread acts on files as that
+// user, keeping its capabilities: overlayfs uses the ids of the mounting thread, and over
+// id-mapped layers root's own id is unmapped.
 func NewMountNS(scratch string, id int) (*MountNS, error) {
 	m := &MountNS{work: make(chan func()), scratch: scratch, id: id, done: make(chan struct{})}
 	ready := make(chan error)

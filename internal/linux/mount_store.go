@@ -117,9 +117,9 @@ func (s *MountStore) join(ns *os.File) error {
 	return os.NewSyscallError("fchdir", unix.Fchdir(int(s.root.Fd())))
 }
 
-// forsake takes the host's mounts out of the namespace, so that none of them is held
-// by it. On a host whose root is the kernel's first file system (initramfs), which
-// can't be replaced, they stay: what the host unmounts is unmounted here, too.
+// forsake takes the host's mounts out of the namespace, so that it keeps none of them busy.
+// Where the root is the kernel's first file system (initramfs), which cannot be replaced,
+// they stay, and follow what the host unmounts.
 func (s *MountStore) forsake() error {
 	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -279,8 +279,8 @@ func WriteAt(dir *os.File, name, text string, perm uint32) error {
 	return nil
 }
 
-// dropAfter is how long what was dropped may stay: what is dropped meanwhile is taken away
-// with it, when those who are waited for have been answered.
+// dropAfter is the maximum delay before dropped mounts are unmounted. Those dropped
+// meanwhile go with them, after the pending requests were answered.
 const dropAfter = 50 * time.Millisecond
 
 // Drop has the mounts taken away, soon. It may be called again.

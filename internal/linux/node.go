@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenNode opens a device for reading and writing through a node of our own, in a
-// file system that nobody sees: whoever gets the file may open it once more by its
+// OpenNode opens a device for reading and writing through a node of our own, in an
+// unattached file system. A process that receives the file may open it again by its
 // descriptor (/proc/self/fd), whatever the permissions of path are. It needs root.
 func OpenNode(path string) (*os.File, error) {
 	var st unix.Stat_t

@@ -21,14 +21,13 @@ type OverlayOptions struct {
 	IDMap     *os.File // id-map every layer through this user namespace
 }
 
-// Overlay makes a detached overlay mount. It is volatile: a layer is written
-// once and never mounted writable again; what must survive is synced when it
-// is frozen, not at each unmount.
+// Overlay makes a detached overlay mount. It is volatile: a layer is written once and never
+// mounted writable again; data that must survive is synced when the layer is frozen, not at
+// each unmount.
 //
-// Three ways, from new kernels to old, because mounting and unmounting for
-// everybody to see costs milliseconds each (the kernel waits until all
-// processors have noticed), and a mount that is never attached costs nothing:
-// nothing attached (6.15), layers attached (6.5), everything attached.
+// There are three ways, from new kernels to old: nothing attached (6.15), layers attached
+// (6.5), everything attached. An attached mount costs milliseconds at mount and at unmount,
+// because the kernel waits for all processors; one that is never attached costs nothing.
 func (m *MountNS) Overlay(o OverlayOptions) (*os.File, error) {
 	var out *os.File
 	err := m.Do(func() error {
@@ -120,7 +119,7 @@ func overlayFS(lower []string, opts [][2]string, readOnly bool) (*os.File, error
 	return os.NewFile(uintptr(fd), "overlay"), nil
 }
 
-// overlayMount makes the mount with mount(2), whose options fit into a page.
+// overlayMount makes the mount with mount(2), which limits options to one page.
 func (m *MountNS) overlayMount(lower []string, opts [][2]string, readOnly bool) (*os.File, error) {
 	words := []string{"lowerdir=" + strings.Join(lower, ":")}
 	for _, o := range opts {
@@ -149,9 +148,8 @@ func (m *MountNS) overlayMount(lower []string, opts [][2]string, readOnly bool) 
 	return Detach(at, false)
 }
 
-// layers holds the directories of one overlay while it is mounted. Each is
-// named by a descriptor: short, and nobody can swap a component of its path
-// meanwhile.
+// layers holds the directories of one overlay while it is mounted. Each is named by a
+// descriptor, which is short and excludes that a component of its path is swapped.
 type layers struct {
 	m        *MountNS
 	ids      *os.File
@@ -200,8 +198,8 @@ func (l *layers) close() {
 	for _, at := range l.attached {
 		unix.Unmount(at, unix.MNT_DETACH)
 	}
-	// A detached mount goes with its last descriptor, which waits for all
-	// processors: nobody else has to.
+	// A detached mount goes with its last descriptor, and closing that waits for all
+	// processors: a goroutine does it.
 	files := l.files
 	l.m.behind.Go(func() {
 		for _, f := range files {

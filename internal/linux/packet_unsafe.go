@@ -15,10 +15,9 @@ const (
 	ethtoolSGSO    = 0x24
 )
 
-// NoOffload makes the kernel finish the packets that it sends over an interface
-// of this thread's namespace: their checksums, and their cutting into pieces of
-// its size. Whoever reads them from a packet socket at the other end of a veth
-// pair gets what would be on a wire.
+// NoOffload makes the kernel finish the packets that it sends over an interface of this
+// thread's namespace: checksums, and segments of the interface's size. A packet socket at
+// the other end of a veth pair then reads the packets as they would be on a wire.
 func NoOffload(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

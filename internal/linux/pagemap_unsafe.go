@@ -26,9 +26,8 @@ type PageRange struct {
 // one of Any.
 type PageScan struct {
 	All, None, Any uint64
-	// Protect write-protects every page that is found, in the same step: what is
-	// written later is found again. It needs a userfaultfd of that memory whose
-	// writes are recorded.
+	// Protect write-protects every page that is found, in the same step, so that a later
+	// write is found again. It needs a userfaultfd of that memory with recorded writes.
 	Protect bool
 }
 

@@ -32,9 +32,9 @@ func WaitGone(f *os.File) error {
 	})
 }
 
-// ExitStatus says how the process behind a pidfd ended, also when it was
-// somebody else's child (Linux 6.15 and later). It is not known before the
-// process was reaped.
+// ExitStatus says how the process behind a pidfd ended, also for a process that is not a
+// child of the caller (Linux 6.15 and later). It is not known before the process was
+// reaped.
 func ExitStatus(f *os.File) (syscall.WaitStatus, bool) {
 	code, ok := pidfdExit(f)
 	return syscall.WaitStatus(code), ok

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The end of a process is waited for without a thread and without reaping it; a
-// kernel that can says what it ended with, to whoever asks.
+// Waiting for the end of a process takes no thread and does not reap it. A kernel with that
+// ability reports the exit status to any process.
 func TestTheEndOfAProcess(t *testing.T) {
 	own := exec.Command("sleep", "60")
 	if err := own.Start(); err != nil {

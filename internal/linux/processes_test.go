@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Who lives, who is dying and who is gone can be told apart.
+// Running, dying and ended processes can be told apart.
 func TestDying(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
@@ -22,7 +22,7 @@ func TestDying(t *testing.T) {
 	}
 	for began := time.Now(); time.Since(began) < 100*time.Millisecond; time.Sleep(time.Millisecond) {
 		if !dying(cmd.Process.Pid) {
-			t.Fatal("a process that nobody waited for is said to live")
+			t.Fatal("a process that was not reaped is said to live")
 		}
 	}
 	cmd.Wait()

@@ -145,8 +145,7 @@ func unlinkAt(dir int, name string, flags int) error {
 	}
 }
 
-// openOwn opens a folder whose content goes. An owner without rights on it gets
-// them.
+// openOwn opens a folder to remove its content. An owner without rights on it gets them.
 func openOwn(dir int, name string) (int, error) {
 	open := func() (int, error) {
 		return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

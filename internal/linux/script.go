@@ -36,7 +36,7 @@ type op struct {
 	nr     uintptr
 	args   [6]uintptr
 	want   uint64 // mustFail: up to eight errnos, one byte each
-	slots  uint8  // bit i: args[i] is the index of an earlier op whose result is meant
+	slots  uint8  // bit i: args[i] is the index of an earlier op, and stands for its result
 	mode   uint8
 	result uintptr // in the child: what the call returned
 	errno  uintptr
@@ -77,8 +77,7 @@ func (s *Script) Refused(name string, errnos []unix.Errno, nr uintptr, args ...a
 	return at
 }
 
-// Probe adds a call whose outcome Report hands to the parent. It never ends
-// the script.
+// Probe adds a call that never ends the script. Report sends its outcome to the parent.
 func (s *Script) Probe(name string, nr uintptr, args ...any) Slot {
 	return s.add(record, name, nr, args...)
 }
@@ -212,10 +211,10 @@ func (s *Script) OpenPlain(path string) Slot {
 	return s.Call("open "+path, unix.SYS_OPENAT2, AtCWD, path, how, len(how))
 }
 
-// In opens the directory of path without following any symlink, lets act
-// make path's last component in it, and closes it. What somebody else may have
-// written to is entered only like this: a symlink in it could lead anywhere,
-// also to what is about to be taken away.
+// In opens the directory of path without following any symlink, lets act make path's last
+// component in it, and closes it. A directory that another user may have written to must
+// be entered only like this: a symlink in it could lead anywhere, also to files that are
+// about to be removed.
 func (s *Script) In(path string, act func(dir Slot, name string)) {
 	dir, name := filepath.Split(path)
 	at := s.OpenPlain(filepath.Clean(dir))
@@ -231,8 +230,8 @@ func (s *Script) Attach(fd any, target string) {
 	s.Call("close", unix.SYS_CLOSE, at)
 }
 
-// FSMount makes a detached mount of a new file system, whose namespaces are those
-// that the child is in at this place of the script.
+// FSMount makes a detached mount of a new file system. Its namespaces are those of the
+// child at this place of the script.
 func (s *Script) FSMount(fstype string, attr int) Slot {
 	fs := s.Call("open "+fstype, unix.SYS_FSOPEN, fstype, unix.FSOPEN_CLOEXEC)
 	s.Call("make "+fstype, unix.SYS_FSCONFIG, fs, unix.FSCONFIG_CMD_CREATE, nil, nil, 0)
@@ -305,9 +304,9 @@ func (s *Script) ExecFD(fd int, args, env []string) {
 	s.Call(ExecOp, unix.SYS_EXECVEAT, fd, "", s.vector(args), s.vector(env), unix.AT_EMPTY_PATH)
 }
 
-// timers gives what is executed its slack, where it would inherit another one from who
-// starts it (see CoarseTimers). Elsewhere nothing is asked of the kernel: gVisor's does
-// not know this, and tells who asked.
+// timers sets the timer slack of the program that is executed, which would otherwise
+// inherit that of its parent (see CoarseTimers). On other kernels it does nothing: gVisor's
+// does not know this call, and reports its use.
 func (s *Script) timers() {
 	if s.Slack == 0 && !coarse.Load() {
 		return

@@ -13,14 +13,14 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// SeccompOptions are the named downgrades of the filter, and what makes it stricter.
-// The zero value is that of a cell's commands. Whoever sets a downgrade records it in
-// the cell's assurance.
+// SeccompOptions are the named downgrades of the filter, and options that make it
+// stricter. The zero value is that of a cell's commands. A caller that sets a downgrade
+// must record it in the cell's assurance.
 type SeccompOptions struct {
 	AllowPtrace       bool // debuggers: ptrace, process_vm_readv, process_vm_writev
 	AllowNestedUserNS bool // inner sandboxes: clone and unshare with CLONE_NEW*, setns, mounts, chroot
 	AllowFork         bool // interpreters: clone with exactly ForkFlags or GoOnFlags
-	AllowUserfault    bool // programs whose memory is taken while they run: userfaultfd
+	AllowUserfault    bool // userfaultfd, for programs with memory that is captured while they run
 
 	Refuse []string // calls that get EPERM, whatever the table says of them
 }
@@ -57,7 +57,7 @@ func (a SeccompArch) String() string {
 	return fmt.Sprintf("architecture %#x", uint32(a))
 }
 
-// SeccompTable returns the documented policy, for those who print it.
+// SeccompTable returns the documented policy, for printing.
 func SeccompTable() []SeccompGroup { return slices.Clone(seccompTable) }
 
 // SeccompNumbers returns the numbers of the calls that arch knows, by name.
@@ -104,7 +104,7 @@ func SeccompDigest(filter []unix.SockFilter) cell.Digest {
 // seccompRule is what the filter does with one number.
 type seccompRule struct {
 	fate  SeccompFate
-	check string // name of the call whose checks decide; "" for none
+	check string // name of the call that has the deciding checks; "" for none
 }
 
 // seccompPlan says for each number from 0 to the newest what is to be done,

@@ -11,13 +11,12 @@ import (
 //
 //	foreign architecture → kill
 //	number ≥ newest+1    → ENOSYS          (x32 calls have bit 30 set)
-//	a binary search over the runs of numbers that share a fate
-//	the checks of calls whose arguments matter
-//	one return for each fate
+//	a binary search over runs of numbers with the same action
+//	the argument checks of single calls
+//	one return for each action
 //
-// The search only compares the number with constants, so that the kernel
-// (5.11 and newer) finds out once which calls are always allowed and does not
-// run the filter for them at all.
+// The search only compares the number with constants, so that the kernel (5.11 and newer)
+// finds out once which calls are always allowed and does not run the filter for them.
 
 // Offsets in struct seccomp_data. Both our architectures are little-endian:
 // the low half of an argument comes first.

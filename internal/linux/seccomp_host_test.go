@@ -182,8 +182,7 @@ func TestSeccompInTheKernel(t *testing.T) {
 	}
 }
 
-// Programs that people run in cells run under the filter, as root and as
-// nobody special.
+// Common programs run under the filter, as root and as an ordinary user.
 func TestSeccompPrograms(t *testing.T) {
 	uids := []int{0}
 	if os.Geteuid() == 0 {

@@ -156,7 +156,7 @@ var seccompTable = []SeccompGroup{
 			Must: SeccompMatch{Arg: 1, Mask: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, In: []uint32{0}},
 			Else: failEPERM, Says: "flags without SECCOMP_FILTER_FLAG_NEW_LISTENER"}}},
 	{Name: "new processes", Fate: SeccompAllow,
-		Why:   "threads and children, not namespaces, and not children of whoever started the command (CLONE_PARENT)",
+		Why:   "threads and children, not namespaces, and not siblings of the command (CLONE_PARENT)",
 		Calls: "clone",
 		Check: []SeccompCheck{
 			{Must: SeccompMatch{Arg: 0, Mask: unix.CLONE_PARENT, In: []uint32{0}}, Else: failEPERM, Says: "flags without CLONE_PARENT"},
@@ -232,7 +232,7 @@ var seccompTable = []SeccompGroup{
 		Why:   "programs in the kernel, its counters, watching whole file systems",
 		Calls: "bpf perf_event_open fanotify_init fanotify_mark uprobe"},
 	{Name: "page faults answered by programs", Fate: failEPERM, Opens: optUserfault,
-		Why:   "who answers the kernel's faults can hold it up; what takes a machine's memory has its process ask for one",
+		Why:   "a process that answers the kernel's page faults can stall it; the capture of a machine's memory has that process make one",
 		Calls: "userfaultfd"},
 	{Name: "files by handle", Fate: failEPERM,
 		Why:   "opens files by inode number, past every mount",
@@ -257,7 +257,7 @@ var seccompTable = []SeccompGroup{
 		Why:   "newer than the programs that would miss them, which fall back",
 		Calls: "lsm_get_self_attr lsm_set_self_attr lsm_list_modules file_getattr file_setattr listns rseq_slice_yield process_mrelease"},
 	{Name: "old and not needed", Fate: failENOSYS,
-		Why: "gone from the kernel, or left for programs nobody runs; ENOSYS is what a kernel without them says",
+		Why: "gone from the kernel, or left for programs that are no longer in use; a kernel without them says ENOSYS",
 		Calls: "_sysctl afs_syscall create_module epoll_ctl_old epoll_wait_old get_kernel_syms get_thread_area getpmsg lookup_dcookie modify_ldt " +
 			"nfsservctl putpmsg query_module remap_file_pages security set_thread_area sysfs tuxcall uselib ustat vserver"},
 }

@@ -49,7 +49,7 @@ var setIDTable = []SeccompGroup{
 // ForServers is what the programs that serve a cell's files may do.
 const ForServers SeccompOption = "server"
 
-// SetIDTable returns the rows of NoSetIDFilter, for those who print them.
+// SetIDTable returns the rows of NoSetIDFilter, for printing.
 func SetIDTable() []SeccompGroup { return append([]SeccompGroup{}, setIDTable...) }
 
 // NoSetIDFilter returns the filter that refuses set-user-id and set-group-id bits.

@@ -246,8 +246,8 @@ func TestSeccompFilterIsTheTable(t *testing.T) {
 	}
 }
 
-// A call that nobody has is a mistake in a list; one that only the other architecture
-// has is none.
+// A call that neither architecture has is a mistake in a list; one that only the other
+// architecture has is none.
 func TestSeccompRefusesByName(t *testing.T) {
 	if _, err := compileSeccomp(ARM64, SeccompOptions{Refuse: []string{"vfork"}}); err != nil {
 		t.Error(err)

@@ -171,8 +171,8 @@ func TestSpawnShared(t *testing.T) {
 	collecting.Wait()
 }
 
-// Who stops a child that shares our memory holds up whoever spawned it, and
-// nobody else: not even the garbage collector.
+// A stopped child that shares our memory stops the goroutine that spawned it and nothing
+// else, not even the garbage collector.
 func TestSpawnSharedChildIsStopped(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -59,12 +59,11 @@ type Child struct {
 // SpawnOptions says how a child is forked.
 type SpawnOptions struct {
 	Flags    uintptr  // CLONE_NEW*
-	PIDNS    int      // pidfd of a process whose pid namespace the child shall be in; 0 for our own
+	PIDNS    int      // pidfd of a process; the child gets its pid namespace. 0 for our own
 	CgroupFD *os.File // CLONE_INTO_CGROUP (v2); nil to stay
-	// Share lets the child share this process's memory until it executes its
-	// program, which is faster than copying it, and holds the calling thread for
-	// as long. Whoever may look into such a child looks into this process: see
-	// PR_SET_DUMPABLE.
+	// Share lets the child share this process's memory until it executes its program. That
+	// is faster than copying it, and holds the calling thread for as long. A process that
+	// may inspect such a child may inspect this process: see PR_SET_DUMPABLE.
 	Share bool
 	// Gate is called when the child waits at its gate: it goes on if Gate
 	// returns nil, else it is ended, and Spawn fails with that error. pid is the
@@ -163,7 +162,7 @@ func spawn(script *Script, opt SpawnOptions) (*Child, error) {
 	runtime.KeepAlive(opt)
 	w.Close()
 	if errno != 0 {
-		report() // nobody writes one: it is empty
+		report() // no child writes one: it is empty
 		return nil, os.NewSyscallError("clone3", errno)
 	}
 	c.PID, c.PIDFD = int(pid), os.NewFile(uintptr(pidfd), "pidfd")
@@ -377,7 +376,7 @@ func runScript(ops []op, report, gate uintptr) {
 				rec[0], rec[1] = reportDone, 0
 				_, _, e := syscall.RawSyscall(syscall.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&rec)), 16)
 				if e != 0 {
-					break // nobody waits for this child: its parent died before it could ask to follow
+					break // no parent waits for this child: it died before it could ask to follow
 				}
 				worst = syscall.ENOENT
 			}

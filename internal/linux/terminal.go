@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTerminal makes a new terminal of the devpts whose ptmx is at path. With
-// sizes it has that size. Neither end becomes the controlling terminal of this
-// process, which the end of the terminal would end.
+// OpenTerminal makes a new terminal of the devpts with its ptmx at path. With sizes it has
+// that size. Neither end becomes the controlling terminal of this process, which would end
+// with the terminal.
 func OpenTerminal(path string, rows, cols uint16) (master, slave *os.File, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // it ends, and the threads of the Go runtime come and go.
 type Thread struct{ work chan func() }
 
-// NewThread starts a thread. It is never the process's first one, whose
+// NewThread starts a thread. It is never the process's first one, because that one's
 // namespaces and working directory are shown as the process's own.
 func NewThread() *Thread {
 	t := &Thread{make(chan func())}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TmpFS makes a file system in memory that nobody sees and that vanishes with
-// the file: its root directory.
+// TmpFS makes an unattached file system in memory and returns its root directory. It
+// vanishes with the file.
 func TmpFS(options ...[2]string) (*os.File, error) {
 	return tmpFS(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, options...)
 }

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// Tried counts the packets that found no way out of a network namespace, and those
-// that found nobody on its loopback, where a program without a resolver looks for one.
-// Both are the kernel's counters. dir is a process's net directory in a proc.
+// Tried counts the packets that found no way out of a network namespace, and those without
+// a receiver on its loopback, where a program without a resolver looks for one. Both are
+// the kernel's counters. dir is a process's net directory in a proc.
 func Tried(dir string) (n int64) {
 	b, err := os.ReadFile(filepath.Join(dir, "snmp"))
 	if err == nil {

@@ -31,13 +31,13 @@ func OpenTun(path, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tun"), nil
 }
 
-// TunNode returns a device file of TUNs (O_PATH) that everybody may open to
-// whom it is passed, through /proc/self/fd: the host's own may be root's alone,
-// and a keeper of root's is nobody. What it opens is worth something only in a
-// network namespace in which it may make interfaces. The file is on a small file
-// system that nobody sees and that vanishes with it. It needs root.
+// TunNode returns a device file of TUNs (O_PATH) that any process that receives it may
+// open, through /proc/self/fd. The host's own file may be root's alone, and a keeper that
+// root starts has no privileges. The opened device is useful only in a network namespace in
+// which the process may make interfaces. The file is on a small unattached file system that
+// vanishes with it. It needs root.
 func TunNode() (*os.File, error) {
-	// The kernel's module is loaded, if it is one, by whoever opens the device.
+	// The first open of the device loads the kernel's module, if it is one.
 	if f, err := os.OpenFile(TunPath, os.O_RDWR, 0); err != nil {
 		return nil, err
 	} else if err := f.Close(); err != nil {

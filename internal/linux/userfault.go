@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userOnly is UFFD_USER_MODE_ONLY: what everybody may ask for. Recording writes
-// doesn't depend on who writes.
+// userOnly is UFFD_USER_MODE_ONLY, which needs no privileges. Recording does not depend on
+// the mode of the writer.
 const userOnly = 1
 
-// UserfaultOf returns a userfaultfd of another process's memory. The kernel makes one
-// only for who asks, so one of its threads is stopped for some 100 µs and made to ask;
-// we take what it got, and have the thread close its own. That thread's registers,
-// signals and interrupted call are as before. It must not be the first thread: whoever
-// waits for that process's end would hear of the stop.
+// UserfaultOf returns a userfaultfd of another process's memory. The kernel makes one only
+// for the calling process. So one thread of that process is stopped for some 100 µs and
+// made to call; the result is taken over, and the thread closes its own. Its registers,
+// signals and interrupted call are as before. It must not be the first thread: a process
+// that waits for the end of that one would see the stop.
 //
-// It needs the right to trace that process, and fails with ENOSYS where this isn't
-// written for the processor, with EPERM if the process is traced or may not ask.
+// It needs the right to trace that process. It fails with ENOSYS on a processor without
+// an implementation here, and with EPERM if the process is traced or may not call.
 func UserfaultOf(pid int) (*os.File, error) {
 	var f *os.File
 	err := borrowing(pid, func(b *borrowed) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/need"
 )
 
-// waiter is a program whose only other thread does something that waits for a tenth
-// of a second, twenty times, and says when one of these was cut short, long, or failed.
+// waiter is a program with one other thread, which twenty times does something that waits
+// for a tenth of a second; it prints when a wait was cut short, long, or failed.
 const waiter = `
 import os, select, sys, threading, time
 r, w = os.pipe()

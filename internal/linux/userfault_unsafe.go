@@ -17,9 +17,9 @@ const (
 	userfaultProtect  = 1 << 1  // UFFDIO_REGISTER_MODE_WP
 )
 
-// RecordWrites has a userfaultfd, which nothing was asked of yet, record writes and
-// stop none: who writes to a protected page goes on at once, and the page is no longer
-// protected (see ScanPages). It needs Linux 6.7; earlier ones say EINVAL.
+// RecordWrites makes a fresh userfaultfd record writes without stopping any: a write to a
+// protected page continues at once and removes the page's protection (see ScanPages). It
+// needs Linux 6.7; earlier ones return EINVAL.
 func RecordWrites(userfault *os.File) error {
 	api := struct{ api, features, ioctls uint64 }{userfaultVersion, userfaultWrites, 0}
 	return ioctlOf(userfault, "UFFDIO_API", userfaultAPI, unsafe.Pointer(&api))

@@ -11,9 +11,9 @@ import (
 // thread, which stands still until the child executes something or ends.
 func vforkClone3(args, size uintptr) (pid, errno uintptr)
 
-// The runtime lets the other goroutines have this thread's turn meanwhile, as
-// in any system call that takes long: a child that is stopped (by somebody in
-// its cell) holds up this goroutine and nothing else.
+// The runtime lets the other goroutines have this thread's turn meanwhile, as in any
+// long system call: a child that is stopped (by a process in its cell) holds up this
+// goroutine and nothing else.
 //
 //go:linkname entersyscall runtime.entersyscall
 func entersyscall()

@@ -1,10 +1,9 @@
-// Package kvm says whether virtual machines run in hardware here. A device alone
-// proves nothing: there are hosts whose /dev/kvm has only paravirtual guests
-// behind it, where a machine with a system of its own aborts or stands still. So
-// three things are looked at, each only if the one before is there: the device,
-// what the processor says of itself, and a machine (Run), in a process of its own
-// with a deadline. None is enough alone: such a device runs the few instructions of
-// that machine, too, by emulating them.
+// Package kvm says whether virtual machines run in hardware here. A device alone proves
+// nothing: on some hosts /dev/kvm has only paravirtual guests behind it, and a machine with
+// a system of its own aborts or hangs. Three things are therefore checked, each only if
+// the one before is there: the device, the processor's own flags, and a machine (Run), in a
+// process of its own with a deadline. None is enough alone: such a device also runs the few
+// instructions of that machine, by emulating them.
 package kvm
 
 import (
@@ -30,7 +29,7 @@ const (
 	NoAccess State = "no access"    // this user may not open it
 	Hollow   State = "not hardware" // there is a device, and no machine runs in hardware
 	Works    State = "works"        // a machine was made, and computed what it should
-	Refused  State = "switched off" // nobody looked: it is not to be used
+	Refused  State = "switched off" // not probed, because KVM is not to be used
 )
 
 // Verdict is what Look found.
@@ -42,7 +41,7 @@ type Verdict struct {
 	CPU string
 }
 
-// Means says what the verdict means for who wants virtual machines.
+// Means returns the consequence of the verdict for virtual machines, as a sentence.
 func (v Verdict) Means() string {
 	if v.State == Works {
 		return "microVM cells run at the processor's speed"

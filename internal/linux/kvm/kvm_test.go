@@ -18,8 +18,7 @@ func cpu(features string) string {
 	return "processor\t: 0\nmodel name\t: with vmx in its name\nflags\t\t: fpu " + features + "\nvmx flags\t: ept\n"
 }
 
-// Each kind of host gets its verdict, and nothing is tried on a host whose processor
-// says that it can't.
+// Each kind of host gets its verdict, and nothing runs on a host without the processor flag.
 func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name     string

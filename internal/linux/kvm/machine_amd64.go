@@ -82,7 +82,7 @@ func machine() (s *linux.Script, free func(), err error) {
 
 	s.Call("run it", unix.SYS_IOCTL, cpu, runVCPU, 0)
 	out := binary.NativeEndian.AppendUint32([]byte{1, 1, port, 0}, 1) // out, of one byte, to port, once
-	out = binary.NativeEndian.AppendUint64(out, pageSize)             // whose data lies there
+	out = binary.NativeEndian.AppendUint64(out, pageSize)             // its data is there
 	same(s, "where it stopped first", said[8:], binary.NativeEndian.AppendUint32(nil, exitIO))
 	same(s, "what it did first", said[32:], out)
 	same(s, "what it computed", said[pageSize:], []byte{answer})
