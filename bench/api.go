@@ -16,11 +16,11 @@ var apiAxis = Axis{
 // door is a way for programs to come to cells.
 type door struct {
 	name    string
-	command string // what anyone can repeat
+	command string // to repeat the measurement
 	create  func(ctx context.Context) (cell string, err error)
 	remove  func(ctx context.Context, cell string) error
 	exec    func(ctx context.Context, cell string) error // /bin/true, until its exit code
-	// eval evaluates code whose value is a whole number.
+	// eval evaluates code with a whole number as its value.
 	eval  func(ctx context.Context, cell, code string) (string, error)
 	write func(ctx context.Context, cell, path string, b []byte) error
 	read  func(ctx context.Context, cell, path string) ([]byte, error)

@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// The backends whose cells have a kernel of their own have axes of their own: what
-// differs there is measured there. The others are the same code on every backend.
+// The backends with a kernel of their own for cells have axes of their own, for the
+// differences. Everything else is the same code on every backend.
 const (
 	gvisor  = "gvisor"
 	microvm = "microvm"

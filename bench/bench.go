@@ -46,7 +46,7 @@ func Axes() []Axis {
 	return []Axis{runAxis, checkpointAxis, importAxis, gatewayAxis, ledgerAxis, policyAxis, execAxis, spawnAxis, evalAxis, branchAxis, chainAxis, densityAxis, apiAxis, cliAxis}
 }
 
-// Enough is the least number of runs whose result may be published.
+// Enough is the least number of runs for a published result.
 const Enough = 10
 
 // Options say what is measured and how.

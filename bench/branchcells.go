@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The source of a branch is a cell whose interpreter holds so much memory, and
-// whose heart beats in a thread of that interpreter: whatever runs in the cell is
-// copied, so it goes on beating.
+// The source of a branch is a cell with an interpreter of a given memory size. A thread of
+// that interpreter prints a heartbeat: the whole process is copied, so the copies print too.
+//
 
 const (
 	// heartCode makes memory of which every page was written, and starts a heart
@@ -41,7 +41,7 @@ def beaten():
     return [seen[-1], seen[n // 2]]
 threading.Thread(target=beat, daemon=True).start()
 `
-	// outsideCode is the same program without anybody who asks.
+	// outsideCode is the same program without a client.
 	outsideCode = `
 import os
 def note(at): os.write(1, b"%d\n" % at)

@@ -31,7 +31,7 @@ type cellView struct {
 	source string // of the workspace, and where it is visible
 	mounts []viewMount
 	env    []string
-	owner  int // who owns what is writable, on the host
+	owner  int // owner of the writable files, on the host
 }
 
 type viewMount struct {

@@ -380,8 +380,8 @@ func (l *lab) stashing(ctx context.Context, out *AxisResult, source string, x ex
 // configured.
 func (l *lab) git(p *program, dir string, args ...string) command {
 	env := []string{"PATH=" + l.path, "HOME=" + l.dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C"}
-	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		env = append(env, "GIT_"+who+"_NAME=bench", "GIT_"+who+"_EMAIL=bench@localhost")
+	for _, role := range []string{"AUTHOR", "COMMITTER"} {
+		env = append(env, "GIT_"+role+"_NAME=bench", "GIT_"+role+"_EMAIL=bench@localhost")
 	}
 	return command{dir: dir, env: env, args: append([]string{p.path, "-c", "gc.auto=0", "-c", "core.looseCompression=1"}, args...)}
 }

@@ -20,7 +20,7 @@ type contest struct {
 type contestant struct {
 	name    string
 	ours    bool
-	command string   // what anyone can repeat
+	command string   // to repeat the measurement
 	lacks   []string // what it doesn't do that ours does
 	against string   // the series of ours that it is compared with
 	every   int      // takes part in every so many rounds alone; 0: in all

@@ -52,7 +52,7 @@ func (l *lab) crun(ctx context.Context, out *AxisResult, inst *installation, sou
 	}
 	c.bundle = dir
 	c.lacks = append([]string{lacksTransaction, lacksEvidence, lacksLandlock, lacksLimits + " (--cgroup-manager=disabled)",
-		"no id-mapped mounts: what belongs to you belongs to nobody in it", lacksImport}, gaps...)
+		"no id-mapped mounts: your files have no owner in it", lacksImport}, gaps...)
 	return c, nil
 }
 
@@ -75,8 +75,8 @@ func (l *lab) prepareHost(out *AxisResult, c *crunPeer) (why string) {
 	if hybrid() {
 		out.note("crun runs where %s is not mounted: it refuses hosts with hybrid cgroups", hybridCgroups)
 	}
-	// It mounts overlays as the container's root, who can't get through your
-	// home directory to what lies below.
+	// It mounts overlays as the container's root, which cannot pass through your home
+	// directory to what is below.
 	for i := range c.view.mounts {
 		m := &c.view.mounts[i]
 		if m.upper == "" {

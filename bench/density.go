@@ -35,7 +35,7 @@ const (
 
 func measureDensity(ctx context.Context, l *lab, out *AxisResult) error {
 	const name = "fork"
-	// What waits in a pool would be counted and isn't there for anybody.
+	// Forks that wait in a pool would be counted, and no cell uses them.
 	_, inst, err := l.warmed(ctx, out, name, noPool)
 	if inst == nil || err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 	"github.com/pando-dev/pando/client"
 )
 
-// served is an installation whose daemon answers at an address.
+// served is an installation with a daemon that answers at an address.
 type served struct {
 	inst  *installation
 	cmd   *exec.Cmd
@@ -55,7 +55,7 @@ func (i *installation) serve(ctx context.Context) (*served, error) {
 		return nil, errors.Join(err, s.close())
 	}
 	s.url = said.URLs[0]
-	t, err := i.client.CreateToken(ctx, api.TokenRequest{Name: "bench", Scope: "admin"}) // who may remove cells
+	t, err := i.client.CreateToken(ctx, api.TokenRequest{Name: "bench", Scope: "admin"}) // may remove cells
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

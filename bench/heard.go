@@ -23,7 +23,7 @@ while True:
 
 // heard are the beats of a heart, as they arrive.
 type heard struct {
-	end func() // returns when nobody listens any more
+	end func() // returns when no goroutine listens any more
 
 	mu   sync.Mutex // guards what follows
 	last time.Time

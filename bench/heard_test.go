@@ -33,7 +33,7 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// TestListenEnds: who listens is gone when end returns, and says why nothing is heard.
+// TestListenEnds: the listener is gone when end returns, and says why nothing is heard.
 func TestListenEnds(t *testing.T) {
 	beats := make(chan struct{}, 1)
 	h := listen(t.Context(), func(ctx context.Context) error {

@@ -53,7 +53,7 @@ func newLab(o Options) (*lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a directory to measure in: %w", err)
 	}
-	// Containers of peers run as ids that are nobody here and must get through.
+	// Containers of peers run as ids without an account here and must get through.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func (l *lab) discard(dir string) error {
 // end of a contest, in bytes.
 const enough = 24 << 30
 
-// later removes a directory when the contest is over. Removing many files in
-// between would slow down whoever makes files next (see journal in
-// machine.go), and dirty the caches.
+// later removes a directory when the contest is over. Removing many files in between would
+// slow down the next program that makes files (see journal in machine.go), and dirty the
+// caches.
 func (l *lab) later(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(l.dir, &st); err != nil || int64(st.Bavail)*st.Bsize < enough {

@@ -213,7 +213,7 @@ func (l *lab) verifying(ctx context.Context, out *AxisResult, inst *installation
 	}})
 }
 
-// fill appends receipts to the ledger of an installation whose daemon is gone.
+// fill appends receipts to the ledger of an installation without a running daemon.
 func fill(ctx context.Context, keys, dir string, sample []byte, number int) error {
 	key, err := receipt.OpenKey(durable.Disk(keys))
 	if err != nil {

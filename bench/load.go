@@ -19,9 +19,8 @@ type loaded struct {
 	Bytes int64   `json:"bytes"` // that came
 }
 
-// Load is the program that makes load, so that it is the same inside a cell and
-// outside: "requests URL NUMBER CONNECTIONS", or "stream ADDRESS BYTES", which
-// takes as much from whoever answers there.
+// Load is the load generator, the same inside a cell and outside: "requests URL NUMBER
+// CONNECTIONS", or "stream ADDRESS BYTES", which reads that many bytes from the server.
 func Load(args []string, out io.Writer) error {
 	var l loaded
 	var err error

@@ -91,7 +91,7 @@ func fileSystem(path string) string {
 
 // slowInodes is what every result from an ext4 without a journal says. (The
 // kernel's fs/ext4/ialloc.c: recently_deleted, find_inode_bit.)
-const slowInodes = "this ext4 has no journal: before it gives out an inode it looks at each one deleted in the last minutes, so that whoever makes files after many were deleted waits, ours and peers alike; measure with --dir on another file system"
+const slowInodes = "this ext4 has no journal: before it gives out an inode it looks at each one deleted in the last minutes, so that making files after many were deleted is slow, for pando and peers alike; measure with --dir on another file system"
 
 // journal tells whether an ext4 has a journal, by what the kernel says of the
 // task that writes it.

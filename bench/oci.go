@@ -152,9 +152,9 @@ func (v *cellView) ociMounts() []ociMount {
 	return list
 }
 
-// ociFilter is the table of our filter as the specification can say it: rules
-// that allow or fail, whose conditions are all to hold, one for each argument.
-// What it can't say is allowed without a check, and named.
+// ociFilter is the table of our filter in the terms of the specification: rules that allow
+// or fail, with conditions that must all hold, one for each argument. What the
+// specification cannot express is allowed without a check, and named.
 func ociFilter() (*ociSeccomp, []string) {
 	f := &ociSeccomp{DefaultAction: "SCMP_ACT_ERRNO", DefaultErrnoRet: int(unix.EPERM), Architectures: []string{"SCMP_ARCH_X86_64"}}
 	if linux.NativeArch == linux.ARM64 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a cell answered counts only when it is right and nobody else's.
+// A cell's answer counts only when it is right and differs from those of all others.
 func TestAnswersAreDistinct(t *testing.T) {
 	seen := map[string]bool{}
 	answer := func(v string) []byte { return []byte(`{"ok":true,"value":{"type":"list","json":` + v + `}}`) }

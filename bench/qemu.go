@@ -43,7 +43,7 @@ const (
 
 // qemuLacks is what such a machine does not do beside our cells.
 var qemuLacks = []string{lacksLimits, "no files of the host, no workspace, no Python: a program of 2 MB answers a line on a port",
-	"no jail around QEMU but its own filter: who breaks out of it is the user who started it", "no network"}
+	"no jail around QEMU but its own filter: code that breaks out of it has the rights of the user", "no network"}
 
 // qemuPeer is what its machines are started with.
 type qemuPeer struct {
@@ -96,8 +96,8 @@ func (l *lab) qemu(ctx context.Context, out *AxisResult, name string) (*qemuPeer
 	return p, errors.Join(boot.Write(f, init, modules), f.Close())
 }
 
-// machineInit finds the program of the peer's machines: beside pando, or where
-// programs are. It is for machines alone, so nobody asks it for a version.
+// machineInit finds the program of the peer's machines: beside pando, or in the path. It
+// runs in machines alone and has no version.
 func (l *lab) machineInit() ([]byte, string) {
 	for _, dir := range append([]string{filepath.Join(filepath.Dir(l.exe), "peers")}, filepath.SplitList(l.path)...) {
 		if b, err := os.ReadFile(filepath.Join(dir, qemuInit)); err == nil {
@@ -262,7 +262,7 @@ func (m *qemuMachine) dirty(ctx context.Context, mib int) error {
 // ask says a line to the guest, and wants that answer.
 func (m *qemuMachine) ask(ctx context.Context, patience time.Duration, line, want string) error {
 	got, err := m.say(ctx, patience, line)
-	if err == nil && got == "pong b" && got != want { // to whom it is a copy of
+	if err == nil && got == "pong b" && got != want { // it is a copy of that one
 		got, err = m.hears(ctx, patience)
 	}
 	if err == nil && got != want {

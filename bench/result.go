@@ -51,7 +51,7 @@ type Absent struct {
 	Why  string `json:"why"`
 }
 
-// Case is one workload, and all who did it in the same rounds.
+// Case is one workload, with all that ran it in the same rounds.
 type Case struct {
 	Name   string   `json:"case"`
 	What   string   `json:"what"` // the clock: from when to when
@@ -171,8 +171,8 @@ func (g *Goal) decide(c *Case) {
 	}
 }
 
-// relate adds a case whose value is the median of one of our series over that
-// of another: how flat a curve is.
+// relate adds a case with the median of one of our series divided by that of another: how
+// flat a curve is.
 func (a *AxisResult) relate(name, what, series, over, under string, atMost float64) {
 	x, y := a.Case(over), a.Case(under)
 	if x == nil || y == nil {

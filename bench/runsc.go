@@ -30,7 +30,7 @@ type runscPeer struct {
 }
 
 // runscLacks is what any container of it does not do beside our cells.
-var runscLacks = []string{lacksLandlock, lacksLimits + " (--ignore-cgroups)", "no user namespace around gVisor, no view of its own: who breaks out of it is root in the host's namespaces of users and cgroups",
+var runscLacks = []string{lacksLandlock, lacksLimits + " (--ignore-cgroups)", "no user namespace around gVisor, no view of its own: code that breaks out of it is root in the host's namespaces of users and cgroups",
 	"no overlays: the workspace is a plain copy, which gVisor may cache (--file-access=exclusive, its default)"}
 
 // plainRunsc finds gVisor's runtime: the one that is installed, or else ours, which

@@ -148,8 +148,8 @@ func (l *lab) peersAtAll() int {
 	return peersAtAll
 }
 
-// allFilled waits until no pool is being filled, which would take the processors of
-// whoever is measured.
+// allFilled waits until no pool is being filled, which would take the processors of the
+// contestant that is being measured.
 func (l *lab) allFilled(ctx context.Context, ours []*spawner) error {
 	for _, s := range ours {
 		if s.env == "" {

@@ -10,9 +10,9 @@ import (
 // perFolder is how many files lie in each folder of a tree.
 const perFolder = 100
 
-// tree makes a tree of files, about average bytes each, the same on every
-// machine: text, in folders of a hundred. Asked again it returns the same one,
-// so nobody may change it; see copyOf.
+// tree makes a tree of files, about average bytes each, the same on every machine: text, in
+// folders of a hundred. A second call returns the same tree, so its files must not be
+// changed; see copyOf.
 func (l *lab) tree(files, average int) (string, error) {
 	key := fmt.Sprintf("tree-%dx%d", files, average)
 	if dir := l.trees[key]; dir != "" {

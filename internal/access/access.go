@@ -1,10 +1,9 @@
-// Package access is about who calls: levels of what a caller may do, principals
-// (a caller who has been recognised), and the tokens by which callers from
-// elsewhere are recognised.
+// Package access identifies callers: levels of what a caller may do, principals (identified
+// callers), and the tokens that identify callers over the network.
 //
-// A token is 160 random bits that are shown once, when it is made; what is kept
-// is their SHA-256 digest. Whoever removes a token, or lets it expire, also ends
-// what was begun with it.
+// A token is 160 random bits. It is shown once, when it is made; the store keeps its
+// SHA-256 digest. The end of a token, by removal or expiry, also ends the work that was
+// begun with it.
 package access
 
 import (
@@ -35,13 +34,13 @@ func (l Level) rank() int {
 	return -1
 }
 
-// Allows reports whether a caller with level l may do what needs need. A level
-// that there is not allows nothing, and nobody has it.
+// Allows reports whether a caller with level l may do what needs need. An unknown level
+// allows nothing, and no caller has it.
 func (l Level) Allows(need Level) bool {
 	return need.rank() >= 0 && l.rank() >= need.rank()
 }
 
-// A Principal is a caller who has been recognised.
+// A Principal is an identified caller.
 type Principal struct {
 	Name  string // for people: a token's name, or "local"
 	Token string // the id of its token; "" for a caller on the unix socket
@@ -60,7 +59,7 @@ type Principal struct {
 // Restricted reports whether p sees only what carries labels.
 func (p Principal) Restricted() bool { return p.Bounds != nil && len(p.Bounds.Labels) > 0 }
 
-// Local is whoever calls on the unix socket: the user, or root.
+// Local is the caller on the unix socket: the user, or root.
 var Local = Principal{Name: "local", Level: Admin}
 
 type contextKey struct{}
@@ -70,8 +69,8 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// From returns the principal whose request has the context ctx, if it was
-// recognised.
+// From returns the principal of the request with the context ctx; ok is false if the caller
+// was not identified.
 func From(ctx context.Context) (Principal, bool) {
 	p, ok := ctx.Value(contextKey{}).(Principal)
 	return p, ok

@@ -100,8 +100,8 @@ func Walk(v reflect.Value, visit func(request, field reflect.Value, key string))
 	}
 }
 
-// JSONName is the name of a field in JSON, "" for a struct whose members are in the
-// place of the field. ok is false for one that is not read from JSON.
+// JSONName returns the name of a field in JSON, or "" for an embedded struct with its
+// members in place of the field. ok is false for a field that is not read from JSON.
 func JSONName(f reflect.StructField) (name string, ok bool) {
 	name, _, _ = strings.Cut(f.Tag.Get("json"), ",")
 	switch {

@@ -195,9 +195,8 @@ func (s *Store) Remove(name string) (Token, error) {
 	return Token{}, cell.Errorf(cell.NotFound, "access.Remove", "see `pando token ls`", "there is no token %s", name)
 }
 
-// Recognise returns whose token a secret is, and a context that ends with the
-// token. Whether a token is wrong, expired or removed is not told apart to who
-// has it.
+// Recognise returns the principal of a token, and a context that ends with the token. The
+// error is the same for a wrong, an expired and a removed token.
 func (s *Store) Recognise(secret string) (Principal, context.Context, time.Time, error) {
 	given := sha256.Sum256([]byte(bare(secret)))
 	s.mu.Lock()

@@ -69,7 +69,7 @@ func examine(ctx context.Context, cfg *Config) api.Diagnosis {
 	}
 	x := &examination{cfg: cfg, host: host{kernel: kernel()}, root: os.Geteuid() == 0}
 	x.out.Checks, x.out.Backend = []api.Finding{}, cfg.Backend.Name()
-	x.out.Kernel, x.out.Host, x.out.User = x.host.kernel, x.host.name(), who()
+	x.out.Kernel, x.out.Host, x.out.User = x.host.kernel, x.host.name(), userName()
 	caps, err := cfg.Backend.Probe(ctx)
 	x.namespaces(err)
 	x.kernelParts(caps)
@@ -107,14 +107,14 @@ func (x *examination) namespaces(err error) {
 		found = "this host allows no user namespaces"
 		fix = "sudo sysctl -w user.max_user_namespaces=15000 (keep it: echo user.max_user_namespaces=15000 | sudo tee /etc/sysctl.d/60-pando.conf)"
 	case x.host.wsl() && !strings.Contains(x.host.kernel, "WSL2"):
-		found = "this is WSL 1, whose kernel has no namespaces"
+		found = "this is WSL 1: its kernel has no namespaces"
 		fix = "in PowerShell: wsl --set-version DISTRIBUTION 2 (wsl --list shows the names)"
 	case x.host.container() != "":
-		found = "this is a " + x.host.container() + " container whose profile forbids user namespaces"
+		found = "this is a " + x.host.container() + " container, and its profile forbids user namespaces"
 		fix = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, or run pando outside it"
 	}
 	x.add("user namespaces", broken, found, "isolation: without them pando runs nothing but --backend none",
-		cmp.Or(fix, "ask who administers this host which policy forbids it (sudo dmesg | tail shows what was refused); until then run without isolation: --backend none"))
+		cmp.Or(fix, "ask the administrator of this host which policy forbids it (sudo dmesg | tail shows what was refused); until then run without isolation: --backend none"))
 }
 
 // apparmorProfile is the remedy that Ubuntu documents: a profile that gives
@@ -246,7 +246,7 @@ func (x *examination) gvisor(ctx context.Context) {
 	x.add("gvisor", ok, "a cell with gVisor's application kernel was made, and ran a command: --backend gvisor", "", "")
 }
 
-func who() string {
+func userName() string {
 	uid := strconv.Itoa(os.Geteuid())
 	if u, err := user.LookupId(uid); err == nil {
 		return u.Username + " (" + uid + ")"

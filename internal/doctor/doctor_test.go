@@ -145,7 +145,7 @@ func TestF56BrokenHost(t *testing.T) {
 	}
 }
 
-// connected is a host whose cells are connected by a link, or by none.
+// connected is a host with cells that are connected by a link, or by none.
 type connected struct {
 	healthy
 	link string

@@ -41,7 +41,7 @@ func (h host) name() string {
 	return name
 }
 
-// wsl reports whether this is Windows' subsystem for Linux, whose kernels say so.
+// wsl reports whether this is Windows' subsystem for Linux, by the kernel's release.
 func (h host) wsl() bool { return strings.Contains(strings.ToLower(h.kernel), "microsoft") }
 
 // container names the container this runs in, if it can be told.

@@ -119,8 +119,8 @@ type distribution struct {
 	qemu, kernel string
 }
 
-// distributions are those whose packages we know, by their ID in os-release(5).
-// Their kernels for virtual machines are preferred, where there are such: they are
+// distributions are the supported ones, by their ID in os-release(5), with their packages.
+// Kernels for virtual machines come first where a distribution has them, because they are
 // smaller.
 var distributions = map[string]distribution{
 	"debian": {"sudo apt-get install", "qemu-system-x86", "linux-image-cloud-amd64"},

@@ -108,7 +108,7 @@ func TestMachinesAreThere(t *testing.T) {
 func TestF56KVMHasARemedy(t *testing.T) {
 	group := "kvm:x:" + strconv.Itoa(os.Getgid()) + ":\n"
 	shared := "usermod -aG kvm"
-	if os.Getgid() == 0 { // a device of root's group is nobody's
+	if os.Getgid() == 0 { // a device of root's group has no other group
 		shared = "chgrp kvm"
 	}
 	for _, c := range []struct {
@@ -145,7 +145,7 @@ func TestF56KVMHasARemedy(t *testing.T) {
 	}
 }
 
-// Where the processor has no virtualisation, nobody is sent to get at the device.
+// Where the processor has no virtualisation, no hint asks for rights on the device.
 func TestKVMWithoutProcessor(t *testing.T) {
 	for _, s := range []kvm.State{kvm.Absent, kvm.NoAccess, kvm.Hollow} {
 		v := kvm.Verdict{State: s}

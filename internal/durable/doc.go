@@ -1,9 +1,8 @@
-// Package durable owns how our own state gets onto the disk: files that are
-// replaced as a whole and journals that only grow. It promises that what it
-// has acknowledged survives power loss, that a file or a batch of records is
-// there completely or not at all, and that damage is reported and never
-// skipped. It leaves to the caller that only one process at a time writes a
-// file (the daemon's lock sees to it) and what the records mean.
+// Package durable writes pando's own state to disk: files that are replaced as a whole and
+// journals that only grow. It promises that acknowledged data survives power loss, that a
+// file or a batch of records is there completely or not at all, and that damage is reported
+// and never skipped. The caller must ensure that only one process at a time writes a file
+// (the daemon's lock does) and knows what the records mean.
 //
 // A file is replaced by
 //
@@ -19,7 +18,7 @@
 //
 // Locks of a Log, in the order they are taken:
 //
-//  1. Log.writer: held by whoever writes, syncs or rewrites
+//  1. Log.writer: held while a goroutine writes, syncs or rewrites
 //  2. Log.mu: held for moments, guards the group that is being gathered
 //  3. Log.view: guards what is needed to read single records
 package durable

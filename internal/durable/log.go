@@ -13,16 +13,16 @@ import (
 
 // A Log is an append-only journal of records. It is safe for concurrent use.
 //
-// A group is what is written and synced at once: the records of one Append,
-// or of several that came while the previous group was being synced. After
-// power loss all records of a group are there or none is. A record whose
-// Append failed may still be there when the process ended right after.
+// A group is one write and one sync: the records of one Append, or of several that came
+// while the previous group was being synced. After power loss all records of a group are
+// there or none is. If Append fails and the process ends right after, its records may still
+// be there.
 type Log struct {
 	fs   FS
 	name string
 
-	// writer is full while someone writes, syncs or replaces the file. It is
-	// a channel so that those who wait can also be told that all is done.
+	// writer is full while a goroutine writes, syncs or replaces the file. It is a channel,
+	// so that waiting goroutines can also learn that all is done.
 	writer chan struct{}
 	file   File
 	salt   []byte
@@ -50,12 +50,11 @@ type group struct {
 	err  error
 }
 
-// OpenLog opens the journal called name and makes it when there is none. It
-// calls replay for each record in it, oldest first; rec is replay's to keep.
-// A torn tail, which was never acknowledged, is cut; Cut says how much. Damage
-// is a Corrupt error that names the offset, except in the last group, where it
-// can't be told from a torn tail: who must know keeps the number of records
-// elsewhere. Everything replayed survives power
+// OpenLog opens the journal called name, and creates it if there is none. It calls replay
+// for each record in it, oldest first; replay may keep rec. A torn tail was never
+// acknowledged and is cut; Cut returns its length. Damage is a Corrupt error that names the
+// offset, except in the last group, where it cannot be told from a torn tail: a caller that
+// must notice keeps the number of records elsewhere. Every replayed record survives power
 // loss, even if the process that wrote it ended before its sync.
 func OpenLog(fsys FS, name string, replay func(rec []byte) error) (*Log, error) {
 	return OpenIndexed(fsys, name, func(_ int64, rec []byte) error { return replay(rec) })

@@ -14,9 +14,9 @@ type Found struct {
 	Rec    []byte // the record; of what is damaged, what stands where it would be
 }
 
-// Scan calls found for everything in a journal, in the order of the file,
-// whether or not it fits together. It is for those who examine a journal that
-// someone else may have changed; it never says that one is damaged.
+// Scan calls found for everything in a journal, in the order of the file, whether or not it
+// is consistent. It is for verifying a journal that may have been tampered with; it never
+// reports damage.
 func Scan(fsys FS, name string, found func(Found) error) error {
 	r, err := fsys.Open(name)
 	if err != nil {

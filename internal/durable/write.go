@@ -102,9 +102,8 @@ func replace(fsys FS, name string, perm fs.FileMode, fill func(io.Writer) error)
 	return f, nil
 }
 
-// MakeDirs makes name and the directories above it where they are missing,
-// so that they survive power loss. Those that exist are synced too: whoever
-// made them may have ended before that.
+// MakeDirs makes name and its missing parents, so that they survive power loss. It also
+// syncs existing ones: the process that made them may have ended before its sync.
 func MakeDirs(fsys FS, name string, perm fs.FileMode) error {
 	name = path.Clean(name)
 	if name == "." {

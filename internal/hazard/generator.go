@@ -128,7 +128,7 @@ func Mapped(r io.Reader) (files []string, err error) {
 		}
 		name := strings.TrimLeft(f[5], " ")
 		if !strings.HasPrefix(name, "/") || slices.Contains(files, name) {
-			continue // anonymous: code that a runtime has made, whose file is mapped, too
+			continue // anonymous: code that a runtime has made; it is mapped as a file, too
 		}
 		if len(files) == maxFiles {
 			return nil, fmt.Errorf("more than %d files are mapped", maxFiles)

@@ -19,7 +19,7 @@ func (s sparse) ReadAt(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// A sparse file whose sections all are tables of 64 MiB is given up after the first.
+// A sparse file with nothing but tables of 64 MiB as sections is given up after the first.
 func TestX02SectionsThatClaim(t *testing.T) {
 	le := binary.LittleEndian
 	b := make([]byte, 64+64*maxSections)

@@ -22,7 +22,7 @@ type Home struct {
 	Policy string
 }
 
-// HostPolicy is the policy file of the host, for everybody on it.
+// HostPolicy is the policy file of the host, which applies to all its users.
 const HostPolicy = "/etc/pando/policy.yaml"
 
 // Find returns the directories: under PANDO_HOME when it is set, else
@@ -86,8 +86,8 @@ func (h Home) Make() error {
 // Socket is where the daemon listens.
 func (h Home) Socket() string { return filepath.Join(h.Run, "pando.sock") }
 
-// Lock is held by the living daemon. It lies in the state, of which there is one daemon
-// whatever the environment of those who ask.
+// Lock is held by the running daemon. It is in the state directory, which has one daemon
+// whatever the environment of its clients.
 func (h Home) Lock() string { return filepath.Join(h.State, "pando.lock") }
 
 // Holder is what the daemon that took the lock last wrote into it.
@@ -100,7 +100,7 @@ type Holder struct {
 	Ended    bool   `json:"ended,omitempty"`
 }
 
-// Holder reads the lock; zero if nobody took it.
+// Holder reads the lock; the zero Holder if no process has it.
 func (h Home) Holder() (o Holder) {
 	b, _ := os.ReadFile(h.Lock())
 	json.Unmarshal(b, &o)
@@ -153,10 +153,10 @@ func (h Home) Registry() string { return filepath.Join(h.State, "registry.log") 
 // Credentials holds what is lent to cells, encrypted.
 func (h Home) Credentials() string { return filepath.Join(h.State, "credentials") }
 
-// Tokens holds what is known of tokens: whose they are and their digests.
+// Tokens holds the records of tokens: their owners and digests.
 func (h Home) Tokens() string { return filepath.Join(h.State, "tokens") }
 
-// Audit is the log of who asked for what.
+// Audit is the log of all requests with their callers.
 func (h Home) Audit() string { return filepath.Join(h.State, "audit.jsonl") }
 
 // Keys holds the installation's keys: the one that signs, and the one that

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environ is an environment whose state is in one place, and whose sockets are elsewhere.
+// environ is an environment with its state in one place, and its sockets in another.
 func environ(dir, run string) func(string) string {
 	return func(name string) string {
 		return map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": filepath.Join(dir, run)}[name]
 	}
 }
 
-// One state has one daemon: who asks with another environment finds the sockets of the
+// One state has one daemon: a client with another environment finds the sockets of the
 // daemon that has it, or of the keepers that one left.
 func TestX19TheStateLeadsToItsDaemon(t *testing.T) {
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestX19TheStateLeadsToItsDaemon(t *testing.T) {
 	}
 	sign(Holder{PID: 1, Host: Host(), Run: one.Run})
 	if got := find("two"); got != own {
-		t.Errorf("nobody has the lock, and %s was chosen", got.Run)
+		t.Errorf("no process has the lock, and %s was chosen", got.Run)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
@@ -86,8 +86,8 @@ func TestX19TheStateLeadsToItsDaemon(t *testing.T) {
 	}
 }
 
-// TestX34CopiedState: the lock of a copied state says where the sockets of the original's
-// daemon are, and leads to that daemon nobody who asks for the copy.
+// TestX34CopiedState: the lock of a copied state names the sockets of the original's daemon.
+// It leads no client of the copy to that daemon.
 func TestX34CopiedState(t *testing.T) {
 	dir := t.TempDir()
 	find := func(name string) Home {

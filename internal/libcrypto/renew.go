@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// measured are the releases of OpenSSL whose generators were seen to differ in copies that
-// Renew had changed: TestX09RandomnessInCopies of e2e, and the test of this package.
+// measured are the releases of OpenSSL with generators that were seen to differ in copies
+// after Renew: TestX09RandomnessInCopies of e2e, and the test of this package.
 var measured = []string{"3.0."}
 
 // The function, of 48 bytes at the end of a page of code.
@@ -132,12 +132,13 @@ func renew(mem memory, maps []mapping, file string) error {
 // maxClaimed is how many pages behind the entry are written to at most.
 const maxClaimed = 1024
 
-// claim writes to each page of the writable mappings that follow the one of the entry, what
-// is there already. gVisor (160fafc42237, pkg/sentry/mm/pma.go) keeps pages that fork has
-// left shared in one record, across mappings whose permissions differ. When one is written
-// to, all of the record get the permissions of that one's mapping: after the entry, which
-// is in a mapping that is for reading, the library's variables could not be written to, and
-// the process would be in a page fault without end. So the variables are first.
+// claim writes to each page of the writable mappings that follow the entry's mapping, and
+// leaves the content as it is. gVisor (160fafc42237, pkg/sentry/mm/pma.go) keeps pages that
+// are shared since a fork in one record, across mappings with different permissions. A
+// write to one page gives all of the record the permissions of that page's mapping. The
+// entry is in a read-only mapping: after a write to it first, the library's variables would
+// be read-only too, and the process would fault without end. So claim writes the variables
+// first.
 func claim(mem memory, maps []mapping, slot uint64) error {
 	at := slices.IndexFunc(maps, func(m mapping) bool { return m.has(slot) })
 	if at < 0 {

@@ -24,9 +24,9 @@ var (
 	zeros      [page]byte
 )
 
-// A cutter finds the chunks and holes of one file. The sum that makes borders
-// is quick, not strong: who chooses the content of pages can choose where
-// chunks end, between minChunk and maxChunk, and spoils no image but his own.
+// A cutter finds the chunks and holes of one file. Its rolling sum is quick, not strong: an
+// attacker that controls the content of pages can choose where chunks end, between minChunk
+// and maxChunk, and spoils only its own image.
 type cutter struct {
 	emit    func(chunk []byte) error // takes the chunk over
 	skip    func(size int64)         // a hole

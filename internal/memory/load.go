@@ -17,13 +17,12 @@ import (
 
 const partial = ".partial"
 
-// LoadDir makes a directory of an image's files, which nobody may write: many
-// cells begin from one. Whoever comes to the directory may read them, since a
-// runtime that is nobody on the host must; the one above it is to be closed. They are complete, or the directory is not there: they
-// are written beside it, into a directory whose name ends with ".partial", which
-// the next LoadDir removes if a crash left it. One LoadDir of a directory runs
-// at a time. An existing directory is an Exists error. Nothing is synced: after
-// the power was lost the image is loaded again.
+// LoadDir makes a read-only directory of an image's files: many cells begin from one. The
+// files are readable by all users, because a runtime without privileges must read them; the
+// caller closes the directory above. The directory is complete or not there: LoadDir writes
+// it beside, under a name that ends with ".partial", which the next LoadDir removes after a
+// crash. Only one LoadDir of a directory may run at a time. An existing directory is an
+// Exists error. Nothing is synced: after power loss the image is loaded again.
 func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err error) {
 	fail := func(err error) error {
 		return cell.Errorf(cell.KindOf(err), "memory.Load", cell.HintOf(err), "cannot load memory image %s: %w", root.Short(), err)
@@ -65,13 +64,12 @@ func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err e
 	return nil
 }
 
-// Load writes an image's files where open says: into files on disk, on tmpfs, or
-// in memory alone. The files that open returns are empty and are closed by
-// Load; who needs one afterwards returns a duplicate.
+// Load writes an image's files where open says: into files on disk, on tmpfs, or in memory
+// alone. The files that open returns must be empty, and Load closes them; a caller that
+// needs one afterwards returns a duplicate.
 //
-// Every chunk is checked before it is written. One that is damaged or missing is
-// a Corrupt error that names it, its file and its offset, and then what has
-// been written is of no use.
+// Every chunk is checked before it is written. A damaged or missing chunk is a Corrupt error
+// that names it, its file and its offset; the files are of no use then.
 func Load(ctx context.Context, st Store, root cell.Digest, open func(name string, size int64) (*os.File, error)) error {
 	err := load(ctx, st, root, open)
 	if err == nil {
@@ -219,11 +217,11 @@ func readLeaf(st Store, l leafRef) ([]span, error) {
 	return decodeLeaf(b, l.size)
 }
 
-// Reach adds the digests of all objects of an image to reach, which is what a
-// collection keeps: the root, the leaves and the chunks. It reads no chunk. An
-// image whose root or leaf is missing or damaged is a Corrupt error: it can't be
-// loaded any more, and reach has what others may share with it. After any other
-// error nothing may be collected.
+// Reach adds the digests of all objects of an image to reach, which is the set that a
+// garbage collection keeps: the root, the leaves and the chunks. It reads no chunk. A
+// missing or damaged root or leaf is a Corrupt error: the image cannot be loaded any more,
+// and reach has the objects that others may share with it. After any other error the
+// collection must not run.
 func Reach(st Store, root cell.Digest, reach map[cell.Digest]bool) error {
 	reach[root] = true
 	m, err := readRoot(st, root)

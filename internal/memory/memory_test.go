@@ -328,7 +328,7 @@ func TestD37D38FailedSaveLeavesTheImageBefore(t *testing.T) {
 	loads(t, st, root, next)
 }
 
-// An image whose save was ended at any write is not there: its root comes last.
+// An image is not there if its save was ended at any write: its root comes last.
 func TestD39HalfWrittenImageIsNone(t *testing.T) {
 	c := image(pages(1, 300))
 	root, _ := save(t, mem.New(), c)
@@ -631,7 +631,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// Who is told to stop stops, and says who said so.
+// A cancelled Save stops and returns the cause.
 func TestInterrupted(t *testing.T) {
 	st := mem.New()
 	c := image(pages(1, 2000))

@@ -122,7 +122,7 @@ type known struct {
 	base   bool // in a base, and not put by this Save
 }
 
-// A job is a chunk whose span waits for its digests.
+// A job is a chunk that still has to report its digests to its span.
 type job struct {
 	span  *span
 	bytes []byte

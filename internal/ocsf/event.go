@@ -38,7 +38,7 @@ type Event struct {
 	FirewallRule  *FirewallRule `json:"firewall_rule,omitempty"`
 	IsAlert       bool          `json:"is_alert,omitempty"`
 
-	// Profile host: where, and by whom.
+	// Profile host: the device and the actor.
 	Device *Device `json:"device,omitempty"`
 	Actor  *Actor  `json:"actor,omitempty"`
 
@@ -74,7 +74,7 @@ type Event struct {
 	Unmapped map[string]any `json:"unmapped,omitempty"`
 }
 
-// Metadata says who reports an event, and in which version of the schema.
+// Metadata names the reporting product, and the version of the schema.
 type Metadata struct {
 	Version        string   `json:"version"`
 	Product        Product  `json:"product"`
@@ -123,13 +123,13 @@ type OS struct {
 	Type   string `json:"type"`
 }
 
-// Actor is who did it: the command of the run, for a user.
+// Actor is the process or user that acted: the command of the run, for a user.
 type Actor struct {
 	Process *Process `json:"process,omitempty"`
 	User    *User    `json:"user,omitempty"`
 }
 
-// User is who a cell belongs to.
+// User is the owner of a cell.
 type User struct {
 	Name string `json:"name,omitempty"`
 	UID  string `json:"uid,omitempty"`

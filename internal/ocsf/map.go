@@ -57,7 +57,7 @@ type Mapper struct {
 	told  map[string]bool
 }
 
-// NewMapper returns a mapper for one run, whose events are mapped in order.
+// NewMapper returns a mapper for the events of one run, which must come in order.
 func NewMapper(f Facts) *Mapper { return &Mapper{facts: f, told: map[string]bool{}} }
 
 // Map returns what an event of ours is: one event or two. None: it says nothing
@@ -164,7 +164,7 @@ func (m *Mapper) process(s Source) Event {
 	}
 	e := m.begin(s)
 	e.Process = m.command()
-	e.Actor = &Actor{User: m.user()} // whoever started it; what it does itself has it as its actor
+	e.Actor = &Actor{User: m.user()} // the caller that started it; its own events have the process as their actor
 	switch s.Kind {
 	case "process.running":
 		e.is(processActivity, launch)

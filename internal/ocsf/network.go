@@ -27,7 +27,7 @@ func (m *Mapper) decision(s Source, d cell.Decided) []Event {
 	e.FirewallRule = &FirewallRule{UID: cmp.Or(d.Decision.Rule, "default"), Name: d.Decision.Origin, Desc: d.Decision.Reason}
 	if d.Count > 1 {
 		e.Count, e.EndTime = min(d.Count, math.MaxInt32), e.Time
-		if a.Act != cell.Sign { // whose filter counts for as long as it lasts
+		if a.Act != cell.Sign { // its filter counts for as long as it lasts
 			e.Time -= gathered
 			e.StartTime = e.Time
 		}

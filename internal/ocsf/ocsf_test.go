@@ -308,7 +308,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// An address has one spelling: who gathers events compares them as text.
+// An address has one spelling, because collectors compare addresses as text.
 func TestAddresses(t *testing.T) {
 	for given, want := range map[string]string{"::ffff:10.0.0.1": "10.0.0.1", "fe80::1%eth0": "fe80::1", "2001:DB8:0::1": "2001:db8::1"} {
 		e := NewMapper(facts()).Map(at(1, "flow", fields(t, cell.Flow{Addr: netip.MustParseAddr(given), Port: 1})))[0]

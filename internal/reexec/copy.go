@@ -10,13 +10,13 @@ import (
 	"github.com/pando-dev/pando/internal/fault"
 )
 
-// Copy returns a copy of this executable that lies in memory and can't be
-// changed by anybody, and the path by which this process executes it.
+// Copy returns a copy of this executable in memory that no process can change, and the path
+// by which this process executes it.
 //
-// A process forked from ours that executes a file somebody else chose may be
-// made to execute its own program (a script whose interpreter is
-// /proc/self/exe), and then whoever may look into it reaches the file of that
-// program. With a copy that is nobody's file.
+// A forked child that executes a file of another user's choice can be made to execute its
+// own program (a script with the interpreter /proc/self/exe). A process that may inspect
+// the child then reaches the file of that program. With a copy that file is not the
+// installed one.
 func Copy() (f *os.File, path string, err error) {
 	src, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -10,8 +10,8 @@ import "github.com/pando-dev/pando/internal/cell"
 // elsewhere (directories of a tree from its layers), so it need not survive
 // power loss whole; but it never returns wrong bytes.
 type Store interface {
-	// Put keeps b, whose digest d is; keeping it twice is no error and costs
-	// nothing. Wrong digests are the caller's defect and are refused.
+	// Put stores b under its digest d; storing it twice is no error and costs nothing. A
+	// wrong digest is the caller's defect and an error.
 	Put(d cell.Digest, b []byte) error
 	// Get returns the bytes, verified. What is not there is a NotFound error,
 	// what is damaged a Corrupt one. The caller must not change them.
@@ -34,7 +34,7 @@ func NotFound(d cell.Digest) error {
 	return cell.Errorf(cell.NotFound, "store.Get", "", "no object %s", d.Short())
 }
 
-// Damaged is the error of an object whose bytes are not what they were.
+// Damaged returns the error of an object with other bytes than its digest says.
 func Damaged(d cell.Digest) error {
 	return cell.Errorf(cell.Corrupt, "store.Get", "", "object %s is damaged", d.Short())
 }

@@ -108,7 +108,7 @@ func wrong(name, value, hint string) error {
 	return cell.Errorf(cell.Invalid, "telemetry.Open", hint, "cannot trace: %s=%q can't be used", name, value)
 }
 
-// trust is whom the client trusts and what it shows of itself, by files.
+// trust returns the client's TLS settings: the roots it trusts and its certificate, by files.
 func trust(roots, cert, key string) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if roots != "" {

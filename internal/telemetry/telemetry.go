@@ -70,8 +70,8 @@ func (c *complaints) Handle(err error) {
 // reading is held while the environment is this package's: see Open.
 var reading sync.Mutex
 
-// Open returns who makes spans, as the variables of env say; nil if they ask for
-// no traces. close sends what is left, as long as ctx lives.
+// Open returns the provider of spans that the variables of env ask for, or nil if they ask
+// for no traces. close sends what is left, as long as ctx lives.
 func Open(ctx context.Context, env []string, version string, log *slog.Logger) (_ trace.TracerProvider, close func(context.Context) error, err error) {
 	vars := map[string]string{}
 	for _, kv := range env {
@@ -86,8 +86,8 @@ func Open(ctx context.Context, env []string, version string, log *slog.Logger) (
 	if err != nil {
 		return nil, nil, err
 	}
-	// The libraries read the environment themselves, once. It has secrets in it
-	// that nobody else of this process should see.
+	// The libraries read the environment themselves, once. It has secrets in it that no
+	// other part of this process should see.
 	reading.Lock()
 	defer reading.Unlock()
 	for _, kv := range Environment(env) {

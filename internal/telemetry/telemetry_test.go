@@ -113,7 +113,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// Who asks for no traces gets none, and who asks for what can't be is told.
+// An environment without traces makes no provider; a wrong one is an error.
 func TestWhatIsAskedFor(t *testing.T) {
 	const at = "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"
 	for name, env := range map[string][]string{
@@ -135,8 +135,7 @@ func TestWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// A collector that is not there holds nobody up, and what is said of it has no
-// password in it.
+// A missing collector delays no request, and its error has no password in it.
 func TestNobodyIsThere(t *testing.T) {
 	c, err := clientOf(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:hidden@127.0.0.1:1"})
 	if err != nil {

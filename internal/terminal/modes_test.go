@@ -18,7 +18,7 @@ func TestX36TerminalIsLeftAsItWas(t *testing.T) {
 		{"kitty's keys", "\x1b[>1u\x1b[>3u\x1b[<u", "\x1b[<1u\x1b[0m"},
 		{"kitty's keys, given back", "\x1b[>1u\x1b[<1u", ""},
 		{"a reset", "\x1b[?1049h\x1b=\x1bc", ""},
-		{"a mode of nobody's", "\x1b[?12345h\x1b[?7l", ""},
+		{"an unknown mode", "\x1b[?12345h\x1b[?7l", ""},
 		{"half a sequence", "\x1b[?1049", ""},
 		{"no sequence", "\x1b[?" + string(make([]byte, 1000)) + "h\x1b[?25l", "\x1b[?25h\x1b[0m"},
 	} {

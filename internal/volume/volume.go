@@ -94,8 +94,8 @@ func Make(ctx context.Context, dir string, size int64) (err error) {
 	return os.Remove(filepath.Join(dir, "lost+found"))
 }
 
-// Open mounts the volume of dir, if it isn't. One that an earlier process
-// opened, and whose mounts live on elsewhere, is the same file system again.
+// Open mounts the volume of dir, unless it is mounted. If mounts of an earlier process still
+// use the volume elsewhere, Open mounts the same file system again.
 func Open(dir string) error {
 	open, err := IsOpen(dir)
 	if err != nil && !os.IsNotExist(err) || open {
@@ -179,7 +179,7 @@ func Remove(dir string) error {
 	return err
 }
 
-// attached returns the loop device whose backing file is file, nil if none.
+// attached returns the loop device that is backed by file, nil if none.
 func attached(file *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
@@ -228,7 +228,7 @@ func attach(file *os.File) (*os.File, error) {
 			return dev, nil
 		}
 		dev.Close()
-		if err != unix.EBUSY { // somebody was quicker: the next
+		if err != unix.EBUSY { // another process was quicker: the next
 			return nil, os.NewSyscallError("LOOP_CONFIGURE", err)
 		}
 	}

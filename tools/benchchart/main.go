@@ -1,7 +1,7 @@
-// Benchchart draws what `pando bench` measured: it reads the documents in
-// bench/results, writes a chart for each axis into bench/charts and the tables
-// into bench/README.md, between its marks. It promises that no number there
-// was typed by anybody; a test fails when they are not those of the results.
+// Benchchart draws the measurements of `pando bench`: it reads the documents in
+// bench/results, writes a chart for each axis into bench/charts and the tables into
+// bench/README.md, between its marks. No number there is typed by hand; a test fails when
+// they are not those of the results.
 //
 //	go run ./tools/benchchart
 package main

@@ -55,7 +55,7 @@ func describe(types []typ, routes []daemon.Route) ([]byte, error) {
 		"info": object{
 			"title":       "pando",
 			"version":     "1",
-			"description": "Cells that fork, roll back and leave evidence. Served on a Unix socket that belongs to one user, whose path `pando daemon status` prints, and by `pando serve` over TCP, to those who have a token.",
+			"description": "Cells that fork, roll back and leave evidence. Served on a Unix socket that belongs to one user (`pando daemon status` prints its path), and by `pando serve` over TCP, with a token.",
 			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 		},
 		"servers": []object{
@@ -63,7 +63,7 @@ func describe(types []typ, routes []daemon.Route) ([]byte, error) {
 				"address": object{"default": "http://127.0.0.1:7070", "description": "scheme, host and port"}}},
 			{"url": "http://localhost", "description": "The Unix socket of this host's daemon; the name of the host means nothing there."},
 		},
-		// On the Unix socket nobody is asked for one.
+		// Requests on the Unix socket need no token.
 		"security": []object{{"token": []string{}}, {}},
 		"paths":    paths,
 		"components": object{"schemas": schemas, "securitySchemes": object{

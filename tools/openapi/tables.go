@@ -106,14 +106,14 @@ nothing that earlier connections had sent is under way any more.
 
 Long work answers with its result alone, or, to a request with
 ` + "`Accept: application/jsonl`" + `, with a [StreamLine](#streamline) per line while it goes
-on. The last line is the result or an error. Work whose caller hangs up is given up.
+on. The last line is the result or an error. The work is cancelled when the caller hangs up.
 
 ## Operations
 
 With ` + "`Prefer: respond-async`" + ` the same work, and a run, goes on without the
 request: the answer is 202 and an [Operation](#operation), and ` + "`Location`" + ` leads to it.
 ` + "`GET /v1/operations/{operation}?wait=1`" + ` answers when it has ended,
-` + "`/events`" + ` tells on the way, as server-sent events, what the lines above are; who
-loses the connection goes on with ` + "`Last-Event-ID`" + `. Who began it sees it, and scope
+` + "`/events`" + ` tells on the way, as server-sent events, what the lines above are; a client that
+loses the connection goes on with ` + "`Last-Event-ID`" + `. The caller that began it sees it, and scope
 admin. One that has ended is known for a day, what came of it until the daemon ends.
 `

@@ -104,7 +104,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// scripted is a runner whose runs print the texts given, in order.
+// scripted is a runner with given output: each run prints the next text.
 type scripted struct {
 	texts []string
 	asked []string

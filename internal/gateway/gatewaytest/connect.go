@@ -57,8 +57,8 @@ func testConnect(t *testing.T, site joins) {
 	c.Close()
 }
 
-// testConnectDenied: who is denied sees a port on which nobody listens, at once;
-// and so does who connects where really nobody does.
+// testConnectDenied: a denied connection looks like one to a port without a listener, at
+// once; and so does one where really no process listens.
 func testConnectDenied(t *testing.T, site joins) {
 	b := Join(t, site(t), With(Allow("a.test", "none.test")))
 	b.Record("a.test. 60 IN A 203.0.113.1")
@@ -92,7 +92,7 @@ func testConnectDenied(t *testing.T, site joins) {
 		t.Errorf("denied, and dialled: %v", b.Dialled())
 	}
 	if c, err := DialHost(b.Ctx(), b.Cell, b.Link, "none.test:443"); !refused(err) {
-		t.Errorf("a port on which nobody listens: %v, %v", c, err)
+		t.Errorf("a port without a listener: %v, %v", c, err)
 	}
 	f := b.Events.Wait(t, "flow", func(e Event) bool { return e.Kind == "flow" && e.Flow.Host == "none.test" }).Flow
 	if f.Error == "" {
@@ -100,8 +100,8 @@ func testConnectDenied(t *testing.T, site joins) {
 	}
 }
 
-// testNothingElse: pings, datagrams, QUIC and DNS of others get no further than
-// the gateway, and whoever sends them is told at once.
+// testNothingElse: pings, datagrams, QUIC and DNS of others get no further than the gateway,
+// and their senders get an answer at once.
 func testNothingElse(t *testing.T, site joins) {
 	p := Policy{Rules: []Rule{{Effect: cell.Allow, Host: "*", Ports: []uint16{53, 80, 443}}, {Effect: cell.Allow, Addr: "0.0.0.0/0", Ports: []uint16{53, 80, 443}}}}
 	b := Join(t, site(t), With(p))
@@ -116,7 +116,7 @@ func testNothingElse(t *testing.T, site joins) {
 			t.Fatal(err)
 		}
 		c.SetDeadline(time.Now().Add(need.Patience()))
-		c.Write([]byte("anybody there?"))
+		c.Write([]byte("is it there?"))
 		n, err := c.Read(make([]byte, 100))
 		c.Close()
 		if err == nil || !strings.Contains(err.Error(), "refused") {

@@ -172,7 +172,7 @@ func testAsked(t *testing.T, site joins) {
 		return out
 	}
 	answer := func(a cell.Asked, e cell.Effect, scope string, more func(*cell.Answered)) error {
-		ans := cell.Answered{Ask: a, Effect: e, Scope: scope, By: "somebody"}
+		ans := cell.Answered{Ask: a, Effect: e, Scope: scope, By: "alice"}
 		if scope == "time" {
 			ans.Expires = time.Now().Add(time.Minute)
 		}
@@ -210,13 +210,13 @@ func testAsked(t *testing.T, site joins) {
 		t.Errorf("the same answer again: %v", err)
 	}
 	d := b.Decided(cell.Allow, func(a cell.Access) bool { return a.Path == "/once" })
-	if d.Decision.By != "person" || d.ID != q.ID || !strings.Contains(d.Decision.Reason, "somebody") {
+	if d.Decision.By != "person" || d.ID != q.ID || !strings.Contains(d.Decision.Reason, "alice") {
 		t.Errorf("the decision is %+v", d)
 	}
 	r = get("/once")
 	q = b.question(1)[0]
 	answer(q, cell.Deny, "once", nil)
-	if x := <-r; x.status != 403 || !strings.Contains(x.body, "denied by somebody") {
+	if x := <-r; x.status != 403 || !strings.Contains(x.body, "denied by alice") {
 		t.Errorf("%+v", x)
 	}
 	// For a time: the next passes, another doesn't.
@@ -231,7 +231,7 @@ func testAsked(t *testing.T, site joins) {
 	r = get("/other")
 	kept := b.question(1)[0]
 	// It survives a restart, and another policy doesn't take it.
-	ans := cell.Answered{Ask: kept, Effect: cell.Allow, Scope: "once", By: "somebody"}
+	ans := cell.Answered{Ask: kept, Effect: cell.Allow, Scope: "once", By: "alice"}
 	g := With(p)(b.World, b.Authority)
 	g.Answers = []cell.Answered{ans}
 	if err := answer(kept, cell.Deny, "once", nil); err != nil {
@@ -250,7 +250,7 @@ func testAsked(t *testing.T, site joins) {
 	<-r
 	fresh := kept
 	fresh.ID = "q-fresh"
-	g.Answers = []cell.Answered{{Ask: fresh, Effect: cell.Allow, Scope: "once", By: "somebody"}}
+	g.Answers = []cell.Answered{{Ask: fresh, Effect: cell.Allow, Scope: "once", By: "alice"}}
 	b.Gateway.Govern(g)
 	if x := <-get("/other"); x.status != 200 {
 		t.Errorf("restored: %+v", x)
@@ -270,12 +270,12 @@ func testAsked(t *testing.T, site joins) {
 		t.Errorf("raw: %v", err)
 	}
 	c.Close()
-	// Another policy takes no answer of the old one, and who waits is denied.
+	// Another policy takes no answer of the old one, and a waiting request is denied.
 	r = get("/late")
 	q = b.question(1)[0]
 	p.Rules = append(p.Rules, Rule{Effect: cell.Allow, Host: "new.test"})
 	g = With(p)(b.World, b.Authority)
-	g.Answers = []cell.Answered{{Ask: q, Effect: cell.Allow, Scope: "run", By: "somebody"}}
+	g.Answers = []cell.Answered{{Ask: q, Effect: cell.Allow, Scope: "run", By: "alice"}}
 	if err := b.Gateway.Govern(g); err != nil {
 		t.Fatal(err)
 	}
@@ -286,10 +286,10 @@ func testAsked(t *testing.T, site joins) {
 	if err := answer(q, cell.Allow, "once", nil); cell.KindOf(err) != cell.Conflict {
 		t.Errorf("an answer under another policy: %v", err)
 	}
-	// Nobody answers.
+	// No answer comes.
 	p.Wait = 50 * time.Millisecond
 	b.Gateway.Govern(With(p)(b.World, b.Authority))
-	if x := <-get("/slow"); x.status != 403 || !strings.Contains(x.body, "nobody answered in time") {
+	if x := <-get("/slow"); x.status != 403 || !strings.Contains(x.body, "answered in time") {
 		t.Errorf("%+v", x)
 	}
 }
@@ -445,7 +445,7 @@ func testTrial(t *testing.T, site joins) {
 	if s := b.Events.Text(); s != "" {
 		t.Errorf("events: %s", s)
 	}
-	// Whoever does the same meanwhile hides behind no canary.
+	// An equal connection of a program meanwhile is not hidden by a canary.
 	b.Cell.Dial(b.Ctx(), "tcp", "192.0.2.1:443")
 	b.Decided(cell.Deny, func(a cell.Access) bool { return a.Addr == addr })
 	trial.End()

@@ -181,7 +181,7 @@ func testOtherHost(t *testing.T, site joins) {
 			t.Logf("judged: %+v", e.Decided.Access)
 		}
 		if len(b.Events.All(func(e Event) bool { return e.Decided.Access.Path == "/smuggled" })) == 0 {
-			t.Errorf("a request got through that nobody judged: %q", out)
+			t.Errorf("a request got through without a decision: %q", out)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func testPaths(t *testing.T, site joins) {
 	}
 }
 
-// testStreams: nothing is held back that somebody waits for.
+// testStreams: the gateway holds nothing back that a client waits for.
 func testStreams(t *testing.T, site joins) {
 	b := Join(t, site(t), With(Allow("a.test")))
 	b.Record("a.test. 60 IN A 203.0.113.1")
@@ -337,7 +337,7 @@ func testWebSocket(t *testing.T, site joins) {
 			t.Errorf("the flow says %+v", f)
 		}
 	}
-	// Another protocol is not upgraded to: nobody would judge what is said then.
+	// There is no upgrade to another protocol: its content would have no decision.
 	b.Record("up.test. 60 IN A 203.0.113.2")
 	b.Raw("203.0.113.2:80", func(c net.Conn) {
 		r, err := http.ReadRequest(bufio.NewReader(c))
@@ -356,8 +356,8 @@ func testWebSocket(t *testing.T, site joins) {
 	}
 }
 
-// testOther: protocols that the gateway doesn't know pass on ports that are
-// theirs, whoever speaks first.
+// testOther: protocols that the gateway does not know pass on their own ports, whichever
+// side speaks first.
 func testOther(t *testing.T, site joins) {
 	p := Policy{Rules: []Rule{{Effect: cell.Allow, Host: "a.test", Ports: []uint16{22, 25, 5432, 8080}}, {Effect: cell.Allow, Host: "open.test", Ports: []uint16{22}, Open: true}}}
 	b := Join(t, site(t), With(p))

@@ -139,7 +139,7 @@ func testNamesAsTold(t *testing.T, site joins) {
 func testNamesOfOtherTypes(t *testing.T, site joins) {
 	b := Join(t, site(t), With(Allow("a.test")))
 	b.Record("a.test. 60 IN A 203.0.113.1")
-	b.Record("a.test. 60 IN TXT \"what somebody sends\"")
+	b.Record("a.test. 60 IN TXT \"what a server sends\"")
 	for _, kind := range []uint16{dns.TypeHTTPS, dns.TypeSVCB, dns.TypeTXT, dns.TypeMX, dns.TypeSRV, dns.TypeNS} {
 		if m := b.Ask("udp", question("a.test", kind)); m.Rcode != dns.RcodeSuccess || len(m.Answer)+len(m.Ns)+len(m.Extra) > 0 {
 			t.Errorf("%s: %s", dns.TypeToString[kind], m)
@@ -194,7 +194,7 @@ func testNamesThatAreData(t *testing.T, site joins) {
 	}
 }
 
-// refusalOnly reports whether an answer is one refusal address that nobody keeps.
+// refusalOnly reports whether an answer is one refusal address that no name has.
 func refusalOnly(link cell.NetworkLink, m *dns.Msg) bool {
 	if m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 || m.Answer[0].Header().Ttl != 0 {
 		return false

@@ -111,10 +111,10 @@ func testRefusalsForwardNothing(t *testing.T, site joins) {
 	for _, name := range []string{"a.test", "other.test", ""} {
 		c := tls.Client(dial("443"), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		if err := c.Handshake(); err == nil {
-			t.Errorf("a certificate for %v to who asked for %q", c.ConnectionState().PeerCertificates[0].DNSNames, name)
+			t.Errorf("a certificate for %v for a client of %q", c.ConnectionState().PeerCertificates[0].DNSNames, name)
 		}
 	}
-	// A request for another host, a proxy's, and one whose body has no end.
+	// A request for another host, a proxy's, and one with a body without end.
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n", "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"} {
 		c := dial("80")
 		io.WriteString(c, text)

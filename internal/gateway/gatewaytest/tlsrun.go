@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// whole serves its protocol and who it was asked as.
+// whole serves its protocol and the name that it was asked for.
 var whole = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Proto, r.Host, r.URL.RequestURI())
 })
@@ -134,7 +134,7 @@ func testTLSNames(t *testing.T, site joins) {
 	}
 }
 
-// echList is a list of keys for encrypted names, of nobody.
+// echList is a list of keys for encrypted names, which no server has.
 func echList(name string) []byte {
 	key := make([]byte, 32)
 	key[0] = 9
@@ -192,7 +192,7 @@ func testOpened(t *testing.T, site joins) {
 		}
 		c.CloseIdleConnections()
 	}
-	// Who trusts the world alone is not fooled.
+	// A client that trusts only the public roots is not fooled.
 	if _, err := Client(b.Cell, b.Link, b.Roots()).Get("https://a.test/"); err == nil {
 		t.Error("a client that doesn't trust the cell's authority took its certificate")
 	} else if _, ok := errors.AsType[x509.UnknownAuthorityError](err); !ok {

@@ -219,7 +219,7 @@ func (w *World) Dial(ctx context.Context, network, address string) (net.Conn, er
 	w.dialled = append(w.dialled, address)
 	real, ok := w.servers[netip.MustParseAddrPort(address)]
 	w.mu.Unlock()
-	if !ok { // nobody listens there
+	if !ok { // no host listens there
 		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 	}
 	var d net.Dialer

@@ -4,9 +4,8 @@
 //	000001.pack   the objects' bytes, one after the other
 //	000001.idx    rows of digest (32 bytes), offset (8), length (4), big endian
 //
-// Neither is synced: what power loss takes away is noticed (rows beyond the
-// pack's end, bytes that don't have their digest) and made again by whoever
-// needs it.
+// Neither is synced. Data lost with the power is noticed (rows beyond the pack's end, bytes
+// that do not have their digest), and the callers that need it make it again.
 package disk
 
 import (

@@ -81,8 +81,8 @@ func Act(o Op) error {
 	return fmt.Errorf("no operation %q", o.Do)
 }
 
-// put writes into a file at an offset, or at its end. It does not wait for
-// somebody to read a fifo.
+// put writes into a file at an offset, or at its end. It does not wait for a reader of a
+// fifo.
 func put(path, data string, flags int, off int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK|flags, 0o644)
 	if err != nil {

@@ -198,7 +198,7 @@ func forbidden(t *testing.T, make New) {
 	}
 }
 
-// owners: a state keeps who owns what, though digests don't say it.
+// owners: a state keeps the owners of files, though digests do not cover them.
 func owners(t *testing.T, make New) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root") // an ordinary user's workspace has one owner
