@@ -16,8 +16,8 @@ const (
 	SSH   = "ssh"   // a key of the caller's SSH agent; there is no value
 )
 
-// Credential is what may be known of a credential by whoever may know that
-// there is one. The value is not part of it.
+// Credential is the public part of a credential, for callers that may know it exists. The
+// value is not part of it.
 type Credential struct {
 	Name    string    `json:"name"`
 	Kind    string    `json:"kind"`

@@ -15,8 +15,8 @@ type needle struct {
 }
 
 const (
-	// windowLen is the length of the pieces that a long value is looked for by.
-	// Who has a piece of a token of that length has most of what it protects.
+	// windowLen is the length of the pieces by which a long value is searched for. A piece
+	// of a token of that length reveals most of what it protects.
 	windowLen = 48
 	// joinedLen is the length of the shortest text that is believed when it
 	// stands on two lines: short ones stand everywhere.

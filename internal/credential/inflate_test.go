@@ -60,7 +60,7 @@ func TestScannerLooksIntoWhatIsCompressed(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, _, err := s.Read(ctx, strings.NewReader(text), budget()); err == nil {
-		t.Error("it reads on when nobody waits")
+		t.Error("it reads on without a reader")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // known is a service that needs no --for and no --as.
 type known struct {
-	forms []form // the first whose prefix the value has; the last has none
+	forms []form // the value has the prefix of the first that fits; the last has none
 	also  []Use
 }
 
@@ -94,8 +94,8 @@ func (k known) fit(name, value string) Credential {
 	return Credential{Name: name, Kind: Token}
 }
 
-// Complete fills in what was not said about a credential of a well-known
-// service. Who says where it goes says everything about that.
+// Complete fills in the missing settings of a credential of a well-known service. A
+// credential with explicit destinations is not completed.
 func Complete(c Credential, value Secret) Credential {
 	k, ok := services()[c.Name]
 	if !ok || c.Kind != Token {

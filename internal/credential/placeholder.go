@@ -26,8 +26,8 @@ func ShapeOf(value Secret) string {
 	return fmt.Sprintf("{%d}", len(v))
 }
 
-// placeholderMark makes a placeholder known for what it is to whoever meets it
-// in a log; letters are in every alphabet that tokens are made of.
+// placeholderMark identifies a placeholder in a log; its letters are in every alphabet that
+// tokens are made of.
 const placeholderMark = "pando"
 
 // Placeholder returns what a cell gets instead of a value: text of the same

@@ -244,7 +244,7 @@ func TestWellKnown(t *testing.T) {
 			t.Errorf("%s: %v", n, err)
 		}
 	}
-	// Who says where it goes says it all.
+	// A credential with explicit destinations is not completed.
 	c, err := s.Add(Credential{Name: "github", For: []string{"https://api.github.com/repos/me/**"}}, NewSecret("ghp_0123456789"), true)
 	if err != nil || len(c.Also) != 0 || len(c.For) != 1 || c.As == "" {
 		t.Errorf("%+v, %v", c, err)

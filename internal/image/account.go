@@ -31,7 +31,7 @@ var systemGroups = []account{
 func generated(user cell.User, shell string) map[string]string {
 	name := accountName(user.Name)
 	var passwd, group strings.Builder
-	// The cell's user comes first: whoever asks for its number finds its name.
+	// The cell's user comes first: a lookup of its number returns its name.
 	fmt.Fprintf(&passwd, "%s:x:%d:%d::%s:%s\n", name, user.UID, user.GID, fieldOf(user.Home), shell)
 	for _, u := range systemUsers {
 		if u.name == name {

@@ -179,9 +179,8 @@ func (b *etcBuilder) see(at string, i info) {
 	b.note.Seen = append(b.note.Seen, etcSeen{at, i.dev, i.ino, i.mode, i.uid, i.size, i.mtime, i.ctime})
 }
 
-// packaged reports whether a file is as its Debian package brought it: what everybody can
-// download is nobody's secret, whatever it looks like (keys that a browser is built with,
-// patterns that describe keys).
+// packaged reports whether a file is as its Debian package brought it. Such content is public,
+// whatever it looks like (keys that a browser is built with, patterns that describe keys).
 func (b *etcBuilder) packaged(at string, content []byte) bool {
 	if b.conffiles == nil {
 		b.conffiles = append(b.t.read("/var/lib/dpkg/status", 64<<20), '\n')

@@ -7,15 +7,15 @@ import (
 	"github.com/pando-dev/pando/internal/glob"
 )
 
-// A cell has of the host's /etc what everybody on the host may read, what belongs to
-// root, and what is no secret by name (etcNever), by place (etcHost) or by content
-// (holdsSecret). docs/howto/images.md has the table with the reason of each.
+// A cell sees the files of the host's /etc that all users may read or that belong to root,
+// except secrets by name (etcNever), by place (etcHost) or by content (holdsSecret).
+// docs/howto/images.md has the table with the reason of each.
 
-// etcHost are the names directly in /etc, as patterns in which * is any text, that no cell has:
-// they say which host this is, who its users are and what it is connected to, configure
-// its services, or would have programs in the cell behave as if they ran on it.
+// etcHost are names directly in /etc that no cell sees, as patterns in which * is any text.
+// They identify the host, its users and its connections, configure its services, or would
+// make programs in the cell behave as if they ran on the host.
 var etcHost = []string{
-	// Who the users are, and what they may do. passwd, group and nsswitch.conf are the cell's own.
+	// Users and their rights. passwd, group and nsswitch.conf are the cell's own.
 	"passwd*", "group*", "shadow*", "gshadow*", "subuid*", "subgid*", "sudo*", "doas*", "login.access", "security", "pam.d", "pam.conf", "polkit-1", "opiekeys", "ftpusers",
 	// Which host it is. hosts, hostname, machine-id, resolv.conf and environment are the cell's own.
 	"machine-id", "hostname", "hosts*", "resolv*", "mailname", "hostid", "adjtime", "motd*", "issue*", "machine-info", "cloud", "ec2*", "landscape", "ubuntu-advantage", "insights-client", "rhsm", "salt", "puppet*", "chef", "ansible",
@@ -46,8 +46,8 @@ var etcParts = map[string][]string{
 	"pki/tls": {"certs", "cert.pem", "openssl.cnf", "openssl.d", "ct_log_list.cnf"},
 }
 
-// etcNever is left out wherever it turns up, in lower case: what is a secret by its name,
-// and old copies of files, which are looked at by nobody.
+// etcNever is left out in every folder, in lower case: secrets by name, and old copies of
+// files, which no program reads.
 var etcNever = []string{
 	"private", "shadow", "gshadow", "*.key", "*password*", "*passwd*", "*credential*", "*secret*", "*token*", "auth.conf*", "auth.json", "*.keytab", "*.jks", "*.nmconnection", "*.ovpn",
 	"netrc", "htpasswd*", "htdigest*", "pgpass*", "my.cnf.d-", "kubeconfig*", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "ssh_host_*", "*-", "*~", "*.dpkg-old", "*.dpkg-dist", "*.rpmsave", "*.bak", "*.orig",

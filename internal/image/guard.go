@@ -14,7 +14,7 @@ import (
 type guard struct {
 	t      *tree
 	home   string      // without symlinks; "" if unknown
-	homes  []string    // every directory that is known to be somebody's home
+	homes  []string    // every directory that is known to be a home
 	source string      // without symlinks; "" if there is none
 	state  []string    // pando's own, without symlinks
 	places []realPlace // existing places of secrets in the home
@@ -29,8 +29,8 @@ type realPlace struct {
 	secretPlace
 }
 
-// systemPlaces hold what is the host's and nobody's to give: with all that is
-// below them.
+// systemPlaces belong to the host, with all that is below them. The user cannot share them
+// with a cell.
 var systemPlaces = []struct{ path, what string }{
 	{"/etc", "the host's configuration"},
 	{"/run", "the host's sockets"},
@@ -186,8 +186,8 @@ func (g *guard) refuseContent(pl place) string {
 // a project. They are covered where a project is mounted.
 var projectOwn = map[string]bool{".claude": true, ".codex": true, ".gemini": true, ".cursor": true, ".copilot": true, ".docker": true, ".aider": true, ".pki": true}
 
-// refuseAuto refuses what nobody asked for by name: also what holds the
-// source, whose secrets would be seen again.
+// refuseAuto rejects a place that the user did not name, also one that holds the source: its
+// secrets would be visible again.
 func (g *guard) refuseAuto(pl place) string {
 	if why := g.refuse(pl); why != "" {
 		return why
@@ -198,9 +198,9 @@ func (g *guard) refuseAuto(pl place) string {
 	return ""
 }
 
-// CheckSource refuses source directories whose import would bring in what a
-// cell must not have: a home directory or one above it, system directories,
-// places of secrets, pando's own state. Kinds: NotFound, Invalid, Denied.
+// CheckSource rejects source directories with content that a cell must not have: a home
+// directory or one above it, system directories, places of secrets, pando's own state.
+// Kinds: NotFound, Invalid, Denied.
 func CheckSource(source, home string, state ...string) error {
 	t := newTree("/")
 	return newGuard(t, home, source, state).checkSource(source)
@@ -232,8 +232,8 @@ func (g *guard) checkSource(source string) error {
 	return cell.Errorf(cell.Denied, op, "name a project's directory with --from", "cannot use %s as the source: %s", source, why)
 }
 
-// ofKernel says that a source is named by, or leads through, what the kernel
-// shows: what that is depends on who looks.
+// ofKernel reports that the path of a source begins in or leads through a kernel file
+// system: its content differs by process.
 func ofKernel(source string, pl place) string {
 	names := []string{path.Clean(source)}
 	for _, l := range pl.links {

@@ -13,10 +13,10 @@ type HostRequest struct {
 	Env     []string  // the caller's environment, NAME=value
 	Home    string    // the caller's home directory; its path is the cell's too
 	Cwd     string    // the caller's directory, for relative --mount sources
-	User    cell.User // who commands run as in the cell
+	User    cell.User // identity of commands in the cell
 	Source  string    // the source directory; "" for a cell without one
 	Workdir string    // where the command will run
-	Command []string  // the command, whose program must be reachable
+	Command []string  // the command; its program must be reachable
 	// Confined: the caller may not name files of the host. Workdir and the path of a
 	// program are looked up in the cell alone, and no hint says what the host has.
 	Confined bool
@@ -96,7 +96,7 @@ type planner struct {
 	home    string   // without symlinks
 	source  string   // without symlinks; "" if there is none
 	workdir string   // without symlinks
-	uid     uint32   // who owns the home
+	uid     uint32   // owner of the home
 	path    []string // PATH's entries, absolute
 	empty   string   // an empty file on the real disk, which covers secrets
 

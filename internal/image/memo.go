@@ -8,10 +8,9 @@ import (
 // seen remembers, for all plans of this process, what was read of the host.
 var seen memo
 
-// A memo keeps values read from files and directories, each as long as the
-// file is the one that was read: same inode, size and times. The time of
-// change can't be set by anyone, so rewriting a file with its old size and
-// time of modification is noticed.
+// A memo keeps values read from files and directories, each as long as the file is the same:
+// inode, size and times. No program can set the time of change, so a rewrite with the old
+// size and time of modification is noticed.
 type memo struct {
 	mu   sync.Mutex // guards kept
 	kept map[memoKey]memoValue
@@ -31,8 +30,8 @@ const maxKept = 16384
 // second change within the same tick of the kernel's clock would go unseen.
 const settle = int64(time.Second)
 
-// remember returns what read gives for the file at disk, whose state is id.
-// what names the kind of value. The value is shared: nobody may change it.
+// remember returns what read gives for the file at disk in the state id. what names the
+// kind of value. The value is shared and must not be changed.
 func remember[T any](what, disk string, id info, read func() T) T {
 	key := memoKey{what, disk}
 	seen.mu.Lock()

@@ -74,7 +74,7 @@ func (p *planner) askedSource(text string) (asked, error) {
 		}
 		src = p.req.Cwd + "/" + src // not cleaned: ".." after a symlink is the kernel's
 	}
-	// What /proc and /dev show depends on who looks.
+	// The content of /proc and /dev differs by process.
 	for _, dir := range []string{"/proc", "/dev", "/sys"} {
 		if p.passes(src, dir) {
 			return asked{}, cell.Errorf(cell.Denied, op, "name the file by its own path", "cannot mount %s: it goes through %s", src, dir)
@@ -129,7 +129,7 @@ func (p *planner) passes(at, dir string) bool {
 	return false
 }
 
-// refuseAsked says why pl can't be mounted even though somebody asks for it.
+// refuseAsked says why pl cannot be mounted even on explicit request.
 func (p *planner) refuseAsked(pl place) string {
 	if why := p.g.refuse(pl); why != "" {
 		return why

@@ -78,10 +78,10 @@ var javaStores = []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extr
 // besides it.
 var trustVars = []string{"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "HTTPLIB2_CA_CERTS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"}
 
-// Talk gives the plan of a cell that talks the places in which what it needs
-// for that is seen: who answers names, and whom it trusts, in all the usual
-// places. What is seen there WriteTalk writes to dir, which belongs to the cell.
-// lists are the files of the image that the caller's own variables name.
+// Talk adds to the plan of a cell with a network the mounts that it needs: resolvers and
+// trusted authorities, in all the usual places. WriteTalk writes their content to dir,
+// which belongs to the cell. lists are the files of the image that the caller's own
+// variables name.
 func (h *HostPlan) Talk(dir string) (lists []string) {
 	if h.rooted != nil {
 		return h.rooted.talk(h, dir)
@@ -124,11 +124,11 @@ const (
 	storeFile     = "cacerts"
 )
 
-// WriteTalk writes what a cell that talks sees to dir: root's own list of
-// authorities, with the image's, those of other lists and that of the cell's
-// lineage (PEM). The host's are in every cell: where a proxy opens all
-// connections, nothing works without its authority. Beside it there is
-// the same for Java where a mount shows it, and who answers names.
+// WriteTalk writes to dir what a cell with a network sees: the authorities of root's own
+// list, of the image, of other lists and of the cell's lineage (PEM). Every cell trusts the
+// host's authorities: where a proxy opens all connections, nothing works without its
+// authority. Beside them it writes the same for Java, where a mount shows it, and the
+// resolvers.
 func WriteTalk(root, dir string, mounts []cell.Mount, lists []string, resolvers []netip.Addr, authority string) error {
 	fail := func(err error) error {
 		return cell.Errorf(cell.Internal, "image.WriteTalk", "", "cannot prepare the cell's network files: %w", err)

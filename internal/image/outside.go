@@ -209,10 +209,10 @@ func (p *planner) unsuited(pl place) string {
 	return ""
 }
 
-// cover hides what an import would leave out of the host's directory dir,
-// which is shown at the path at: secrets by name and sockets in its top two
-// levels. It returns what it hid. With repo also the repository, whose
-// settings may hold a password, and the settings of agents.
+// cover hides what an import would leave out of the host's directory dir, which is shown at
+// the path at: secrets by name and sockets in its top two levels. It returns what it hid.
+// With repo it also hides the repository, because its settings may hold a password, and
+// the settings of agents.
 func (p *planner) cover(dir, at string, repo bool, depth int) (hidden []string) {
 	for n, e := range p.t.list(dir) {
 		low := strings.ToLower(e.name)

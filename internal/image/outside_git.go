@@ -7,9 +7,8 @@ import (
 	"github.com/pando-dev/pando/internal/gitdir"
 )
 
-// gitDir names the object stores that a repository borrows from, and the git
-// directory of a work tree whose ".git" is a file where import does not bring
-// it in.
+// gitDir names the object stores that a repository borrows from, and the git directory of a
+// work tree with a ".git" file, where import does not bring it in.
 func (p *planner) gitDir(at string, isDir bool) {
 	dir := at
 	if !isDir {

@@ -24,8 +24,8 @@ type RootedRequest struct {
 	HostRequest
 	Dir      string // the root file system, on the real disk
 	Settings Settings
-	// Kept says that Dir is one that pando unpacked and keeps; of another, who
-	// it belongs to and where it lies is looked at.
+	// Kept says that Dir is one that pando unpacked and keeps. The owner and place of any
+	// other directory are checked.
 	Kept bool
 	// Used says that the cell has written to the image before: a program may be
 	// there that the image doesn't have.
@@ -77,7 +77,7 @@ func Rooted(req RootedRequest) (*HostPlan, error) {
 	r.accounts()
 	p.plan.Downgrades = append(p.plan.Downgrades, "what commands write to the image lies in layers of the cell's own, outside checkpoints and rollback")
 	if u := req.Settings.User; u != "" && u != "root" && u != "0" && u != "0:0" && u != "root:root" {
-		p.note("the image's user "+u, "is not who commands run as: they run as "+req.User.Name+", whose files the workspace's are", "")
+		p.note("the image's user "+u, "is not used: commands run as "+req.User.Name+", the owner of the workspace", "")
 	}
 	plan, err := p.finish()
 	if err != nil {
@@ -245,8 +245,8 @@ func (r *rooted) refuseTargetIn(dst string) string {
 	return ""
 }
 
-// fromCaller are the variables that pass into every image: how text is shown,
-// and that nobody watches. What names paths or tools of the host does not.
+// fromCaller are the variables that pass into every image: how to show text, and that no
+// person watches. Variables with paths or tools of the host do not pass.
 var fromCaller = []string{"COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI", "SOURCE_DATE_EPOCH", "DEBIAN_FRONTEND"}
 
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -146,8 +146,7 @@ func TestRootedFollowsTheImagesLinks(t *testing.T) {
 	}
 }
 
-// A cell on an image trusts whom the host trusts, whom the image trusts, and its
-// own authority.
+// A cell on an image trusts the authorities of the host, those of the image, and its own.
 func TestRootedTrustsTheHostsAuthoritiesToo(t *testing.T) {
 	f, req := rootedFake(t)
 	f.file("/etc/ssl/certs/ca-certificates.crt", "the host's\n")

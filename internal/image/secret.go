@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A secretPlace is a file or directory that holds secrets wherever it lies. In
-// nearly all cases that is the home of somebody.
+// A secretPlace is a file or directory that holds secrets, wherever it is. In nearly all
+// cases that is in a home directory.
 type secretPlace struct {
 	name string   // its last components, in lower case
 	what string   // for people
@@ -266,7 +266,7 @@ var settingHints = []string{"token", "passw", "passphrase", "secret", "_auth", "
 // Only lines with a hint are looked at closely.
 func hasSetting(s string) bool {
 	lower := strings.ToLower(s)
-	if len(lower) != len(s) { // letters whose small ones have another length
+	if len(lower) != len(s) { // letters with a lower case of another length
 		return hasSettingIn(s)
 	}
 	for _, h := range settingHints {

@@ -8,7 +8,7 @@ import (
 // Bounds on what is looked at of one plan.
 const (
 	maxPath     = 128 // directories in PATH
-	maxScan     = 512 // programs in them whose interpreters are looked for
+	maxScan     = 512 // maximum of programs in them that are searched for their interpreters
 	maxChain    = 6   // interpreters of interpreters
 	shebangSize = 256 // the kernel's bound
 )
@@ -89,8 +89,8 @@ func (p *planner) scan(dir string, files bool) {
 	}
 }
 
-// linksOut returns the symlinks in dir whose text leads somewhere else than
-// into the same directory or the system.
+// linksOut returns the symlinks in dir that lead outside of it and of the system
+// directories.
 func (p *planner) linksOut(dir string) []entry {
 	return remember("links out", p.t.disk(dir), p.t.lstat(dir), func() (out []entry) {
 		for _, e := range p.t.list(dir) {

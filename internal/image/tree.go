@@ -41,7 +41,7 @@ func (i info) isDir() bool     { return i.mode&unix.S_IFMT == unix.S_IFDIR }
 func (i info) isFile() bool    { return i.mode&unix.S_IFMT == unix.S_IFREG }
 func (i info) isSymlink() bool { return i.mode&unix.S_IFMT == unix.S_IFLNK }
 
-// isProgram reports whether the file may be executed by somebody.
+// isProgram reports whether any user may execute the file.
 func (i info) isProgram() bool { return i.isFile() && i.mode&0o111 != 0 }
 
 func (t *tree) lstat(p string) info {
@@ -127,7 +127,7 @@ func (t *tree) walk(p string) place {
 		}
 		pl.links = append(pl.links, link{next, text})
 		if within("/proc", next) {
-			// Where it leads depends on who follows it, and that is not the cell.
+			// Its target depends on the process that follows it, which is not the cell's.
 			return place{path: path.Join(next, rest), links: pl.links}
 		}
 		if rest != "" {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What everybody may read of /etc and is no secret is in a cell: what is there decides,
-// and no list of programs.
+// Files of /etc that all users may read and that are no secrets are in a cell. The host's
+// files decide that, and no list of programs.
 func TestX37EtcIsWhatEverybodyMayRead(t *testing.T) {
 	f := newFake(t)
 	shown := map[string]string{
@@ -28,7 +28,7 @@ func TestX37EtcIsWhatEverybodyMayRead(t *testing.T) {
 	}
 }
 
-// What a package brought to every host is nobody's secret, until it is changed here.
+// Content of a package is on every host and no secret, until it is changed here.
 func TestX37PackagedFilesAreNoSecrets(t *testing.T) {
 	f := newFake(t)
 	keys, changed := "export GOOGLE_API_KEY=AIza0123456789012345678901234567890123456\n", "export GOOGLE_API_KEY="+canary+"\n"
@@ -46,8 +46,8 @@ func TestX37PackagedFilesAreNoSecrets(t *testing.T) {
 	wantsNote(t, p, "/etc/chromium.d/other", "left out")
 }
 
-// A file that everybody may read and that has a secret in it is left out, and named. So is
-// nothing of the host itself: its users, its networks, its disks, its services.
+// A file with a secret in it is left out and named, even if all users may read it. So is
+// everything about the host itself: its users, its networks, its disks, its services.
 func TestX37SecretsOfEtcAreLeftOutAndNamed(t *testing.T) {
 	f := newFake(t)
 	secret := map[string]string{

@@ -227,8 +227,8 @@ func (f *files) inDocker(b []byte, tag string) (*found, error) {
 		return nil, corrupt("cannot use %s: its config is missing", f.what)
 	}
 	d := descriptor{MediaType: typeDockerConfig, Digest: cell.Sum(conf), Size: int64(len(conf)), file: m.Config}
-	// Its name is its digest. An archive whose config was changed is not the
-	// image that it says it is.
+	// Its name is its digest. An archive with a changed config is another image than the
+	// one it claims to be.
 	if name := strings.TrimSuffix(path.Base(m.Config), ".json"); len(name) == 64 && "sha256:"+name != d.Digest.String() {
 		return nil, corrupt("cannot use %s: the config is called %s, and is %s", f.what, clip(name), d.Digest)
 	}

@@ -356,7 +356,7 @@ func FuzzLayer(f *testing.F) {
 			}
 			for _, l := range listing(t, root) {
 				mode, name, _ := strings.Cut(l, " ")
-				if strings.HasPrefix(mode, "d") { // of a directory setgid says whose new files are
+				if strings.HasPrefix(mode, "d") { // of a directory setgid gives its group to new files
 					mode = strings.ReplaceAll(mode, "g", "")
 				}
 				if strings.ContainsAny(mode, "DcpSug") {

@@ -76,8 +76,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openLayer begins to read a layer. bound is how many bytes its tar may have.
-// Whoever gets it calls done.
+// openLayer begins to read a layer. bound is the maximum size of its tar in bytes. The
+// caller must call done.
 func openLayer(r io.Reader, d descriptor, bound int64) (*layer, error) {
 	l := &layer{name: d.short(), source: &faults{r: r}, done: func() {}}
 	in := bufio.NewReaderSize(l.source, 1<<16)
@@ -131,8 +131,8 @@ func (l *layer) finish() (d cell.Digest, err error) {
 // of their own.
 const maxEnd = 16 << 20
 
-// blame says whose fault an error is that came while the layer was read: the
-// layer's, unless where it comes from has failed.
+// blame gives an error from reading the layer its cause: the layer itself, unless its source
+// has failed.
 func (l *layer) blame(err error) error {
 	switch {
 	case err == nil, err == io.EOF:

@@ -103,8 +103,8 @@ func unsupported(format string, args ...any) error {
 	return cell.Errorf(cell.Unsupported, "oci.Pull", "use another image, or another version of it", format, args...)
 }
 
-// readManifest parses a manifest or an index. told is the media type that
-// whoever gave it has said; "" for nothing.
+// readManifest parses a manifest or an index. told is the media type from its source; ""
+// for none.
 func readManifest(b []byte, told string) (m manifest, err error) {
 	if err := unmarshal(b, "a manifest", &m); err != nil {
 		return m, corrupt("cannot read a manifest: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Login is who asks a registry. It is told to nobody but the registry's own
-// host, and the host that it names for tokens.
+// Login is a user name and a password for a registry. They are sent only to the registry's
+// own host, and to the host that it names for tokens.
 type Login struct {
 	User     string
 	Password string
@@ -288,7 +288,7 @@ func (g *registry) refused(status int) error {
 		return cell.Errorf(cell.NotFound, op, "check its name and tag", "cannot get %s: the registry has no such image", g.ref)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		if g.login == (Login{}) {
-			return cell.Errorf(cell.Denied, op, "check its name; if it is private: pando image pull --docker-login "+g.ref.String(), "cannot get %s: the registry gives it to nobody without credentials", g.ref)
+			return cell.Errorf(cell.Denied, op, "check its name; if it is private: pando image pull --docker-login "+g.ref.String(), "cannot get %s: the registry requires credentials", g.ref)
 		}
 		return cell.Errorf(cell.Denied, op, "check the name, and what the credentials are for", "cannot get %s: the registry does not give it to %s", g.ref, clip(g.login.User))
 	case http.StatusTooManyRequests:

@@ -269,7 +269,7 @@ func TestG57HostileRegistries(t *testing.T) {
 	}
 }
 
-// Whom a registry may send its caller to.
+// The hosts that a registry may redirect to.
 func TestG57RegistriesSendNobodyInside(t *testing.T) {
 	for _, c := range []struct {
 		registry, url string

@@ -50,7 +50,7 @@ type Image struct {
 	User    string      `json:"user,omitempty"`
 	Workdir string      `json:"workdir,omitempty"`
 	Counts  Counts      `json:"counts"`
-	// OneID: it was unpacked by who can't give files away.
+	// OneID says that the unpacking process could not change the owner of files.
 	OneID bool      `json:"one_id,omitempty"`
 	Used  time.Time `json:"-"` // when it was last asked for with Use
 	Root  string    `json:"-"` // its root file system

@@ -21,8 +21,8 @@ import (
 // many as a cell of root's has.
 const idRange = 65536
 
-// nobody gets what belongs to nobody of those.
-const nobody = 65534
+// unmapped owns files with a uid or gid outside the mapped range.
+const unmapped = 65534
 
 // The bounds of names, in bytes and components.
 const (
@@ -45,8 +45,8 @@ type Counts struct {
 	Special int   `json:"special,omitempty"` // pipes that were left out
 }
 
-// unpacker writes the layers of one image into a directory, lowest first. The
-// directory belongs to nobody else as long as it does.
+// unpacker writes the layers of one image into a directory, lowest first. It must have the
+// directory for itself.
 type unpacker struct {
 	root  int // O_PATH
 	under *os.Root
@@ -63,7 +63,7 @@ type unpacker struct {
 	mine   map[string]bool // what it has made
 	holds  map[string]bool // directories that hold something of it
 	links  map[string]bool // symlinks that it has made
-	opaque map[string]bool // directories whose lower content is gone already
+	opaque map[string]bool // directories with their lower content removed already
 
 	last struct { // the directory that was opened last
 		asked, real string
@@ -605,10 +605,10 @@ func (u *unpacker) rights(h *tar.Header) rights {
 		u.count.Owners++
 	}
 	if r.uid < 0 || r.uid >= idRange {
-		r.uid = nobody
+		r.uid = unmapped
 	}
 	if r.gid < 0 || r.gid >= idRange {
-		r.gid = nobody
+		r.gid = unmapped
 	}
 	return r
 }

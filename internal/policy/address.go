@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// A block is a range of addresses that lead to no host of the internet, or to
-// one that gives secrets away to whoever asks. Such an address must be named by
-// a rule: that a name leads to it is not enough.
+// A block is a range of addresses that are no host of the internet, or that give secrets to
+// every client. A rule must name such an address: a name that resolves to it is not enough.
 type block struct {
 	prefix netip.Prefix
 	what   string

@@ -133,7 +133,7 @@ func (c *compiled) condition(act cell.Act) (ast.Node, bool) {
 	if c.effect == cell.Deny && partly {
 		return ast.Node{}, false
 	}
-	return c.matches(c.whom(c.effect == cell.Allow, act), act), true
+	return c.matches(c.targets(c.effect == cell.Allow, act), act), true
 }
 
 // matches adds ports, methods and paths, as far as an act has them.
@@ -162,7 +162,7 @@ func (c *compiled) exception(act cell.Act, of cell.Effect, spans []span) (ast.No
 	}
 	when := ast.True()
 	if len(c.rule.Hosts) > 0 {
-		when = c.whom(of != cell.Allow, act)
+		when = c.targets(of != cell.Allow, act)
 	}
 	return c.matches(when, act), true
 }
@@ -183,10 +183,10 @@ func coversSpans(a, b []span) bool {
 	return true
 }
 
-// whom says which names and addresses are meant. Literal: an address counts
-// only where no name was asked for. What gives (an allow, an exception from a
-// deny) is literal; what takes counts also when a name leads to the address.
-func (c *compiled) whom(literal bool, act cell.Act) ast.Node {
+// targets matches the names and addresses of a rule. Literal: an address counts only where
+// no name was requested. Grants (an allow, an exception from a deny) are literal;
+// restrictions also count when a name resolves to the address.
+func (c *compiled) targets(literal bool, act cell.Act) ast.Node {
 	name := ast.False()
 	if len(c.exact) > 0 {
 		name = name.Or(stringSet(sortedKeys(c.exact)).Contains(ctx("host")))

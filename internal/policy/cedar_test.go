@@ -97,7 +97,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 		p, ok := parseRange(h)
 		return ok && a.Addr.IsValid() && p.Contains(a.Addr)
 	}
-	whom := func(r Rule, literal bool) bool {
+	reaches := func(r Rule, literal bool) bool {
 		return slices.ContainsFunc(r.Hosts, func(h string) bool { return name(h) || addr(h) && (!literal || a.Host == "") })
 	}
 	port := func(r Rule) bool {
@@ -117,13 +117,13 @@ func reference(n Network, a cell.Access) cell.Effect {
 		return slices.ContainsFunc(r.Except, func(x Rule) bool {
 			ports, _ := parseSpans(x.Ports)
 			of, _ := parseSpans(r.Ports)
-			return (len(x.Hosts) == 0 || whom(x, literal)) && port(x) && (a.Act == cell.Request && within(x) || a.Act != cell.Request && !x.inside()) &&
+			return (len(x.Hosts) == 0 || reaches(x, literal)) && port(x) && (a.Act == cell.Request && within(x) || a.Act != cell.Request && !x.inside()) &&
 				(a.Act != cell.Resolve || coversSpans(ports, of))
 		})
 	}
 	exceptAny := func(r Rule) bool {
 		return slices.ContainsFunc(r.Except, func(x Rule) bool {
-			return (len(x.Hosts) == 0 || whom(x, true)) && port(x) && (a.Act != cell.Request || within(x))
+			return (len(x.Hosts) == 0 || reaches(x, true)) && port(x) && (a.Act != cell.Request || within(x))
 		})
 	}
 	usesPaths := func(r Rule) bool {
@@ -144,7 +144,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 	}
 	many := a.Act == cell.Request && !onePath
 	for _, r := range slices.Concat(n.Ask, n.Deny) {
-		if many && whom(r, false) && port(r) && usesPaths(r) {
+		if many && reaches(r, false) && port(r) && usesPaths(r) {
 			return cell.Deny
 		}
 	}
@@ -160,7 +160,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 		}
 	}
 	for _, r := range n.Deny {
-		if whom(r, false) && port(r) && !exceptAny(r) {
+		if reaches(r, false) && port(r) && !exceptAny(r) {
 			switch {
 			case a.Act == cell.Request && within(r), a.Act == cell.Connect && !r.inside(), a.Act == cell.Resolve && !r.inside() && len(r.Ports) == 0:
 				return cell.Deny
@@ -170,7 +170,7 @@ func reference(n Network, a cell.Access) cell.Effect {
 	// Literal: an address counts only where no name was asked for. So it is in
 	// an allow, and in exceptions from what is not one.
 	may := func(r Rule, literal bool) bool {
-		return !(many && usesPaths(r)) && whom(r, literal) && port(r) && (a.Act != cell.Request || within(r)) && !exceptAll(r, !literal)
+		return !(many && usesPaths(r)) && reaches(r, literal) && port(r) && (a.Act != cell.Request || within(r)) && !exceptAll(r, !literal)
 	}
 	// A name must be allowed, or asked about, by name.
 	if a.Host != "" && !slices.ContainsFunc(n.Allow, func(r Rule) bool { return may(r, true) }) &&

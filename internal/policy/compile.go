@@ -145,7 +145,7 @@ func compileNetwork(n Network, prefix string) (*Rules, error) {
 	return p, err
 }
 
-// index files a rule under whom it speaks of.
+// index files a rule under the names and addresses that it covers.
 func (p *Rules) index(c *compiled) {
 	for h := range c.exact {
 		p.names[h] = append(p.names[h], c)
@@ -274,9 +274,8 @@ func (c *compiled) hasAddr(a netip.Addr) bool {
 	return a.IsValid() && slices.ContainsFunc(c.nets, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// speaksOf reports whether the rule is about whom an access goes to. A name
-// that leads to an address is allowed by its name; it is denied, or asked
-// about, by either.
+// speaksOf reports whether the rule covers the destination of an access. A name that
+// resolves to an address is allowed by its name; it is denied, or asked about, by either.
 func (c *compiled) speaksOf(host string, a netip.Addr) bool {
 	if host != "" && c.effect == cell.Allow {
 		return c.hasName(host)

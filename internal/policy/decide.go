@@ -11,17 +11,17 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Decide says whether an access is allowed, and why. It never fails: what it
-// can't make sense of is denied.
+// Decide says whether an access is allowed, and why. It never fails: an access that it
+// cannot interpret is denied.
 //
-// A name is judged three times: when it is looked up, when a connection to it
-// is opened (then by name alone, and once more with each address that it leads
-// to), and for each request. A rule of ask that does not look into connections
-// is asked once, at the connection; one that does is asked at each request.
+// A name is judged three times: at its lookup, at each connection to it (by name alone, and
+// once more with each address that it resolves to), and for each request. A rule of ask that
+// needs nothing from inside connections is asked once, at the connection; any other is
+// asked at each request.
 //
-// When it is known which address a name leads to, nobody can be asked any more,
-// and the connection can't be opened: so a rule of ask that names the address,
-// and a rule of deny that names it and looks into connections, deny it.
+// When the address of a name is known, it is too late to ask a person, and to open the
+// connection. So a rule of ask that names the address denies it, and so does a rule of deny
+// that names it and needs the content of connections.
 func (p *Rules) Decide(a cell.Access) cell.Decision {
 	d := p.decide(a)
 	d.By = "policy"
@@ -148,11 +148,11 @@ func (q *question) prepare() string {
 	return ""
 }
 
-// relevant finds the rules that can match: by name, by the names above it, and
-// by address. Those whose paths don't match can't.
+// relevant finds the rules that can match: by name, by the names above it, and by address.
+// Rules with paths that do not match cannot.
 func (p *Rules) relevant(q *question) []*compiled {
 	var out []*compiled
-	shared := false // out is a list of the index, which nobody may change
+	shared := false // out is a list of the index and must not be changed
 	add := func(list []*compiled) {
 		switch {
 		case len(list) == 0:

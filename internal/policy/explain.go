@@ -46,20 +46,20 @@ func (q *question) what() string {
 		if scheme == "" {
 			scheme = "https"
 		}
-		to := q.whom()
+		to := q.destination()
 		if !(scheme == "https" && q.Port == 443 || scheme == "http" && q.Port == 80) {
 			to += ":" + strconv.Itoa(int(q.Port))
 		}
 		return printable(q.Method) + " " + scheme + "://" + to + printable(q.Path)
 	case cell.Resolve:
-		return q.whom()
+		return q.destination()
 	case cell.Sign:
-		return "a signature for " + q.whom()
+		return "a signature for " + q.destination()
 	}
-	return q.whom() + ":" + strconv.Itoa(int(q.Port))
+	return q.destination() + ":" + strconv.Itoa(int(q.Port))
 }
 
-func (q *question) whom() string {
+func (q *question) destination() string {
 	if q.Host != "" {
 		return q.Host
 	}
@@ -107,7 +107,7 @@ func (p *Rules) denySpecial(q question) cell.Decision {
 		d.Reason = addr + " is " + q.block.what + ", which no rule names"
 	}
 	if q.block.never {
-		return d // it can be named, and is proposed to nobody
+		return d // it can be named, and is not proposed
 	}
 	grant := q.Addr.String() + ":" + strconv.Itoa(int(q.Port))
 	if q.Addr.Is6() {
@@ -143,7 +143,7 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 	if d.Reason == "" {
 		d.Reason = "no rule allows " + q.what()
 	}
-	grant := q.whom()
+	grant := q.destination()
 	usual := q.Host != cell.HostName && (q.Port == 443 || q.Port == 80)
 	switch q.Act {
 	case cell.Connect, cell.Sign:
@@ -152,7 +152,7 @@ func (p *Rules) denyDefault(q question, rules []*compiled) cell.Decision {
 		}
 		d.Line = "- " + yamlWord(grant)
 	case cell.Request:
-		host := q.whom()
+		host := q.destination()
 		if !usual {
 			host += ":" + strconv.Itoa(int(q.Port))
 			grant = host
@@ -186,7 +186,7 @@ func (p *Rules) near(q *question, r *compiled) string {
 	}
 	switch {
 	case q.Act != cell.Resolve && !inSpans(r.spans, q.Port):
-		return p.from(r.name) + verb + q.whom() + " on " + portsText(r.rule.Ports) + " only, not on " + strconv.Itoa(int(q.Port))
+		return p.from(r.name) + verb + q.destination() + " on " + portsText(r.rule.Ports) + " only, not on " + strconv.Itoa(int(q.Port))
 	case q.Act != cell.Request:
 		return ""
 	case len(r.rule.Methods) > 0 && !slices.Contains(r.rule.Methods, q.method):

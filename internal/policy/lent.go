@@ -28,7 +28,7 @@ type lentFor struct {
 // goesTo reports whether the credential may be put into something in a
 // connection.
 func (l lentFor) goesTo(q *question) bool {
-	return l.place.Port == q.Port && l.place.HoldsHost(strings.Trim(q.whom(), "[]"))
+	return l.place.Port == q.Port && l.place.HoldsHost(strings.Trim(q.destination(), "[]"))
 }
 
 // goesInto reports whether it is put into a request.
@@ -44,7 +44,7 @@ func (l lentFor) goesInto(q *question) bool {
 		}
 		path = "/"
 	}
-	return l.place.Holds(q.Method, scheme, strings.Trim(q.whom(), "[]"), q.Port, path)
+	return l.place.Holds(q.Method, scheme, strings.Trim(q.destination(), "[]"), q.Port, path)
 }
 
 // Pins reports whether a lent credential pins its hosts: other authentication
@@ -111,9 +111,9 @@ func (e Effective) Handles() []string {
 	return unique(out)
 }
 
-// Lend says where a credential of the policy may go, as far as the policy
-// itself did not: whoever keeps the credential knows. It is part of the policy
-// from then on, and of its digest.
+// Lend sets where a credential of the policy may go, as far as the policy itself did not:
+// the patterns come from the credential store. They are part of the policy from then on,
+// and of its digest.
 func (r *Result) Lend(handle string, patterns []string) error {
 	i := slices.IndexFunc(r.Credentials, func(c Credential) bool { return c.Handle == handle })
 	if i < 0 || len(r.Credentials[i].For) > 0 {

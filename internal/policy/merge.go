@@ -16,8 +16,8 @@ type Flags struct {
 	Env     []string // NAME=value
 	Secrets []string
 	Limits  FileLimits
-	// Allow is whom the cell may reach: HOST[:PORT], *.HOST, an address or a
-	// prefix, @PRESET.
+	// Allow lists what the cell may reach: HOST[:PORT], *.HOST, an address or a prefix,
+	// @PRESET.
 	Allow       []string
 	Credentials []string // handles
 }
@@ -26,8 +26,8 @@ type Flags struct {
 // the ones above it speak of; docs/reference/policy.md has the rule for each
 // section.
 const (
-	LayerHost    = "host"    // of the host, for everybody on it: bounds, and gives nothing
-	LayerUser    = "user"    // of whoever runs pando
+	LayerHost    = "host"    // of the host, for all its users: bounds, and grants nothing
+	LayerUser    = "user"    // of the user that runs pando
 	LayerProject = "project" // of the repository, once the user has allowed its digest
 	LayerRun     = "run"     // --policy FILE, with the flags
 )
@@ -42,7 +42,7 @@ type Layer struct {
 type Result struct {
 	Effective
 	Env   []string // NAME=value, of files and flags; flags win
-	Asked []string // limits that somebody gave: they must hold
+	Asked []string // explicit limits: they must hold
 	// Origins says where each line comes from.
 	Origins Origins
 }
@@ -83,7 +83,7 @@ type merger struct {
 	r     Result
 	env   map[string]string
 	order []string
-	asked map[string]string // limit → who gave it last
+	asked map[string]string // limit → the last layer that gave it
 	keys  map[string]string // text of a rule, with its list → where it stands
 
 	lists  []listed // layers that say what may be reached, uppermost first
@@ -276,7 +276,7 @@ func (m *merger) approvals(l Layer) error {
 			m.r.Origins.Lines["approvals.timeout"] = m.asked["approvals.timeout"]
 		}
 	}
-	if f.Approvals.Webhook != "" && m.r.Approvals.Webhook == "" { // who is told is for the upper layer to say
+	if f.Approvals.Webhook != "" && m.r.Approvals.Webhook == "" { // the upper layer decides which webhook is called
 		m.r.Approvals.Webhook = f.Approvals.Webhook
 		m.r.Origins.Lines["approvals.webhook"] = f.at(f.Approvals.WebhookLine)
 	}

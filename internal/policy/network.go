@@ -12,11 +12,11 @@ import (
 // The modes of a network.
 const (
 	ModeNone    = "none"    // its own loopback only
-	ModeGateway = "gateway" // an interface whose other end is the cell's gateway
+	ModeGateway = "gateway" // an interface that ends at the cell's gateway
 )
 
-// Network says whom a cell may reach. Deny wins over ask, ask over allow, and
-// what no rule speaks of is denied. The order of rules means nothing.
+// Network says what a cell may reach. Deny wins over ask, ask over allow, and what no rule
+// covers is denied. The order of rules does not matter.
 type Network struct {
 	Mode  string `json:"mode"`
 	Allow []Rule `json:"allow"`

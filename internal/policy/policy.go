@@ -1,9 +1,9 @@
-// Package policy decides what a cell may do. It is pure: a request and rules
-// go in; what is allowed, and why, comes out. It never touches the host.
+// Package policy decides what a cell may do. It is pure: a request and rules go in; the
+// decision and its reason come out. It never touches the host.
 //
-// A policy comes from a file, from flags, and from defaults that are all in
-// this file, and becomes an Effective policy, whose canonical form is digested
-// and enforced: the digest in a receipt is of exactly these bytes.
+// A policy comes from a file, from flags, and from defaults that are all in this file. It
+// becomes an Effective policy. The gateway enforces its canonical form, and the digest in a
+// receipt is of exactly these bytes.
 package policy
 
 import (
@@ -56,7 +56,7 @@ type Mount struct {
 
 // Environment says which variables a command gets besides those of its image.
 type Environment struct {
-	Set []string `json:"set"` // names whose values were given; values are no policy
+	Set []string `json:"set"` // names of variables with given values; the values are not policy
 }
 
 // Processes says what programs may do to each other, and which don't run.

@@ -181,7 +181,7 @@ func (s Step) Want() string {
 	case cell.Resolve, cell.Connect:
 		return string(s.Access.Act) + " " + q.what()
 	case cell.Sign:
-		return "sign " + q.whom()
+		return "sign " + q.destination()
 	case cell.Execute:
 		return "execute " + printable(s.Access.Program)
 	}
@@ -233,7 +233,7 @@ func ownAddress(a cell.Access) (cell.Decision, bool) {
 		d.Reason = addr.String() + " is the cell's own loopback in a cell; your machine is " + at + " there"
 		d.Permit, d.Line, d.Narrower = "--allow "+at, `- "`+at+`"`, at
 	case a.Host == "" && addr.Is4() && netip.PrefixFrom(link.Gateway4, 15).Contains(addr):
-		d.Reason = addr.String() + " belongs to the cell's own network, and nobody has it"
+		d.Reason = addr.String() + " belongs to the cell's own network, and is not assigned"
 	default:
 		return d, false
 	}

@@ -53,7 +53,7 @@ version: 1
 	if len(allow)+len(remotes) == 0 {
 		b.WriteString("# Nothing here needs a network that pando knows of. Without this section a\n# cell has none.\n# network:\n#   allow:\n#     - \"@npm\"\n#     - api.example.com\n\n")
 	} else {
-		b.WriteString("# Whom the cell may reach; the rest is denied. A host alone is its ports 80 and\n# 443. Methods and paths are looked at in the connection, which is opened then.\n")
+		b.WriteString("# What the cell may reach; the rest is denied. A host alone is its ports 80 and\n# 443. Methods and paths are looked at in the connection, which is opened then.\n")
 		comment := ""
 		if len(allow) == 0 {
 			comment = "# "

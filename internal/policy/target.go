@@ -12,17 +12,16 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// A target is whom a rule speaks of, as people write it: HOST[:PORT],
-// *.HOST[:PORT], an address or prefix with [:PORT], or @PRESET.
+// A target is the destination of a rule, as users write it: HOST[:PORT], *.HOST[:PORT], an
+// address or prefix with [:PORT], or @PRESET.
 type target struct {
 	hosts []string
 	ports []string // nil: none were given; "1-65535" after HOST:*
 	more  []Rule   // of a preset: what else it allows, a few requests to a host
 }
 
-// presets are lists of hosts that belong together. They hold what the tool
-// needs to do its work and nothing that people could be tracked by or that
-// anybody can upload to, where that can be kept apart.
+// presets are lists of hosts that belong together: the hosts that the tool needs, without
+// hosts for tracking or for public uploads where these can be kept apart.
 func presets() map[string]target {
 	https := func(hosts ...string) target { return target{hosts: hosts, ports: []string{"443"}} }
 	return map[string]target{
@@ -186,9 +185,9 @@ func canonicalName(s string) (string, error) {
 	return name, nil
 }
 
-// isName reports whether s is the canonical form of a name: labels of letters,
-// digits, hyphens and underscores, none empty or longer than 63, and the last
-// one no number, for then it would be an address to somebody.
+// isName reports whether s is the canonical form of a name: labels of letters, digits,
+// hyphens and underscores, none empty or longer than 63, and the last one no number,
+// because some programs would read it as an address.
 func isName(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false

@@ -30,7 +30,7 @@ func (f *File) words() section {
 		{name: "processes", about: "What may run.", shape: section{words: []word{
 			{name: "deny", about: "Programs that don't run: a name (in any directory of PATH) or a path; * stands for any characters of the last part.", shape: list{item: lines(&f.Deny, parseProgram)}, must: true},
 		}}},
-		{name: "network", about: "Whom the cell may reach. Deny wins over ask, ask over allow; the rest is denied.", shape: section{words: []word{
+		{name: "network", about: "What the cell may reach. Deny wins over ask, ask over allow; the rest is denied.", shape: section{words: []word{
 			{name: "allow", about: "What is allowed.", shape: f.ruleList(&f.Network.Allow, false), line: &f.Network.AllowLine},
 			{name: "ask", about: "What a person is asked about.", shape: f.ruleList(&f.Network.Ask, false), line: &f.Network.AskLine},
 			{name: "deny", about: "What is denied, whatever else allows it. Without ports, on all of them.", shape: f.ruleList(&f.Network.Deny, true), line: &f.Network.DenyLine},

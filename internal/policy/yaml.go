@@ -29,7 +29,7 @@ type word struct {
 	about string // one sentence
 	shape shape
 	must  bool
-	line  *int // where its line goes, if anybody wants it
+	line  *int // where its line goes; nil for nowhere
 }
 
 // reader keeps the first error.

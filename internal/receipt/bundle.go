@@ -12,9 +12,8 @@ import (
 // BundleFormat names the form of bundles.
 const BundleFormat = "pando receipts 1"
 
-// A Bundle is receipts for someone who has the public key and nothing else of
-// the installation. It contains no key: one that came with the evidence would
-// prove nothing.
+// A Bundle is a set of receipts for a verifier that has only the public key. It contains no
+// key: a key that came with the evidence would prove nothing.
 type Bundle struct {
 	Format string `json:"format"`
 	// KeyID says which key to get. It is not believed.

@@ -1,18 +1,17 @@
-// Package receipt owns the evidence of what pando did: signed statements, the
-// ledger that they are chained in, the event streams that they bind, and the
-// verification of all of it. It promises that a receipt which was handed out
-// survives power loss, that there is one receipt per key, and that every
-// change of what was written is found and named by whoever holds the public
-// key. It leaves to the caller what a statement says, and to the verifier to
-// remember the newest head it has seen: nothing else shows that the end of a
-// ledger was cut off together with its heads.
+// Package receipt keeps the evidence of pando's work: signed statements, the ledger that
+// chains them, the event streams that they bind, and the verification of all of it. It
+// promises that a returned receipt survives power loss, that there is one receipt per
+// idempotency key, and that verification with the public key finds and names every change.
+// The caller decides what a statement says. The verifier must remember the newest head it
+// has seen: nothing else shows that the end of a ledger was cut off together with its
+// heads.
 //
 // A receipt is an in-toto Statement v1 in a DSSE envelope, signed with the
 // installation's Ed25519 key. Its predicate is the caller's, and four members
 // that this package puts in front:
 //
-//	key         what makes it once ("r-1f…/run")
-//	ledger      its index, and size and root of the ledger that it followed
+//	key         idempotency key of the statement ("r-1f…/run")
+//	ledger      its index, and size and root of the ledger before it
 //	incomplete  it was written before everything was known
 //	completes   the receipt that it completes
 //
@@ -29,7 +28,7 @@
 //
 // Locks of a Ledger, in the order they are taken:
 //
-//  1. Ledger.writer: held by whoever appends
+//  1. Ledger.writer: held during an append
 //  2. Ledger.mu: held for moments, guards the batch that is being gathered
 //  3. Ledger.state: guards the tree and the indexes for readers
 package receipt

@@ -82,7 +82,7 @@ func (l *Ledger) Lookup(key string) (Entry, error) {
 	return l.Entry(index)
 }
 
-// Find returns the one receipt whose ID begins with prefix: at least four
+// Find returns the one receipt with an ID that begins with prefix: at least four
 // hexadecimal digits, with or without "sha256:".
 func (l *Ledger) Find(prefix string) (Entry, error) {
 	digits := strings.TrimPrefix(prefix, "sha256:")

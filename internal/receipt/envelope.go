@@ -15,8 +15,8 @@ import (
 //
 //	{"payload":"…","payloadType":"…","signatures":[{"keyid":"…","sig":"…"}]}
 //
-// The signature is over the payload and its type, so the form matters only to
-// the ledger, whose leaves are envelopes byte for byte.
+// The signature is over the payload and its type. The form matters only to the ledger: its
+// leaves are envelopes byte for byte.
 type envelope struct {
 	payload []byte
 	signed  []byte // what the signature is over; payload is its end

@@ -85,10 +85,10 @@ type line struct {
 	whole     bool
 }
 
-// VerifyEvents checks a run's stream and returns the first problem, whose
-// Index is the number of the line, or nil. want is what the receipt says of
-// the stream; without it (nil) only the stream itself is checked, and nobody
-// can tell whether its end is missing. It fails when r can't be read.
+// VerifyEvents checks a run's event stream and returns the first problem, or nil; its Index
+// is the number of the line. want is the receipt's summary of the stream. Without it (nil)
+// only the stream itself is checked, and a missing end is not detected. An error means that
+// r could not be read.
 func VerifyEvents(r io.Reader, run cell.RunID, want *Chain) (*Problem, error) {
 	var lines []line
 	err := eachLine(r, func(b []byte, whole bool) bool {

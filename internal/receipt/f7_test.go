@@ -13,7 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable/durabletest"
 )
 
-// forge is a ledger as someone left it who knows all forms but has no key.
+// forge is a ledger after an attacker with knowledge of all forms and no key.
 type forge struct {
 	entries, heads [][]byte
 }
@@ -160,8 +160,7 @@ func TestF7LedgerNamesWhatWasDone(t *testing.T) {
 	}
 }
 
-// F7 for someone with an editor: the lines of the file are changed and their
-// sums are not.
+// F7 with an editor: the lines of the file are changed and their sums are not.
 func TestF7LedgerFileEditedByHand(t *testing.T) {
 	k := newKey(t)
 	for _, c := range []struct {
@@ -196,7 +195,7 @@ func TestF7LedgerFileEditedByHand(t *testing.T) {
 	}
 }
 
-// A write that power loss tore apart is not held against anyone.
+// A write that power loss tore apart is not a problem of the ledger.
 func TestTornTailIsNoProblem(t *testing.T) {
 	k := newKey(t)
 	d := sample(t, k, 3)
@@ -272,7 +271,7 @@ func TestF7BundleNamesWhatWasDone(t *testing.T) {
 		{"all, edited", 0, 7, env(3, `"exit_code":3`, `"exit_code":0`), nil, []string{"edited 3"}},
 		{"one, recomputed", 0, 1, func(t *testing.T, b *Bundle) {
 			env(0, `"exit_code":0`, `"exit_code":9`)(t, b)
-			// The only proof whose root is easily computed: a tree of one.
+			// The only proof with an easily computed root: a tree of one.
 			b.Receipts[0].Proof = nil
 			b.Head = string(headWith([]byte(b.Head), 1, cell.Digest(leafHash(b.Receipts[0].Envelope))))
 		}, nil, []string{"recomputed 0", "recomputed -1"}},

@@ -77,8 +77,8 @@ func records(t testing.TB, fsys durable.FS, name string) (recs [][]byte) {
 	return recs
 }
 
-// rewritten returns a disk with these journals, as someone would write them
-// who knows their form.
+// rewritten returns a disk with these journals, as an attacker with knowledge of their form
+// would write them.
 func rewritten(t testing.TB, entries, heads [][]byte) *durabletest.Disk {
 	t.Helper()
 	d := durabletest.New()

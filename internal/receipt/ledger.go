@@ -28,7 +28,7 @@ type Ledger struct {
 	entries *durable.Log
 	heads   *durable.Log
 
-	// writer is full while someone appends; see durable.Log.
+	// writer is full during an append; see durable.Log.
 	writer chan struct{}
 	tiles  tileStore
 

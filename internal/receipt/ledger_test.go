@@ -287,7 +287,7 @@ func TestF8IncompleteReceiptIsCompletedByALinkedOne(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// A ledger whose writer did not keep the rule.
+	// A ledger that broke the rule when it wrote.
 	l.incomplete[second.ID] = true
 	_, err = l.Append(ctx, whole("r-1/rest3", second.ID))
 	must(t, err)

@@ -153,8 +153,8 @@ func isUserPassword(b []byte) bool {
 	return err == nil && bytes.IndexByte(plain, ':') > 0
 }
 
-// isEncodedPEM tells private keys from certificates. b follows the prefix,
-// whose 14 characters leave 4 bits of the next byte open.
+// isEncodedPEM tells private keys from certificates. b follows the prefix; the prefix has 14
+// characters, which leave 4 bits of the next byte open.
 func isEncodedPEM(b []byte) bool {
 	start := append([]byte("Ti"), b[:min(len(b), 62)]...) // 64 characters from "Ti" on are whole bytes
 	plain, _ := base64.StdEncoding.DecodeString(string(start))

@@ -48,8 +48,8 @@ func (s *sequence) judge(r *Report) {
 	judgeLinks(r, s.items, true)
 }
 
-// grow builds the tree. It returns the roots at the sizes that matter and the
-// first genuine receipt whose own word about the ledger before it is wrong.
+// grow builds the tree. It returns the roots at the sizes that matter, and the index of the
+// first genuine receipt that states a wrong ledger before it.
 func (s *sequence) grow() (roots map[int64]cell.Digest, strange int64) {
 	roots = map[int64]cell.Digest{s.head.Size: {}}
 	for _, h := range s.others {

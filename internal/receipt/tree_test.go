@@ -23,7 +23,7 @@ func (p plain) ReadHashes(indexes []int64) (out []tlog.Hash, err error) {
 
 func leafOf(i int64) []byte { return fmt.Appendf(nil, "leaf %d", i) }
 
-// growTree returns a tree whose tiles are stored elsewhere, as on disk.
+// growTree returns a tree with tiles that are stored elsewhere, as on disk.
 func growTree(n int64) (*tree, plain, map[string][]byte) {
 	stored := map[string][]byte{}
 	t := &tree{load: func(level int, n int64) ([]byte, error) {

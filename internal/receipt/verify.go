@@ -6,9 +6,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verify checks a bundle with the public key alone. known is the newest head
-// that the verifier has seen, or nil; without it nobody can tell that the end
-// of a ledger is missing.
+// Verify checks a bundle with the public key alone. known is the newest head that the
+// verifier has seen, or nil; without it a missing end of the ledger is not detected.
 func Verify(b *Bundle, key PublicKey, known *Head) *Report {
 	r := &Report{Receipts: int64(len(b.Receipts))}
 	head, headFault, headWhat := checkHead([]byte(b.Head), key)

@@ -60,8 +60,8 @@ func wordStart(b []byte, at int) bool {
 	return at > 1 && b[at-2] == '\\' && strings.IndexByte("nrt", b[at-1]) >= 0
 }
 
-// placeholders are words of people who write examples. By chance one is in a
-// token of 64 characters once in a hundred thousand, of hexadecimal ones in ten.
+// placeholders are words in examples. The chance that a random token has one is 1 in 100,000
+// for 64 characters, and 1 in 10 for hexadecimal ones.
 var placeholders = []string{"example", "sample", "dummy", "placeholder", "redacted", "changeme", "replace", "xxxxx", "secret", "token", "12345", "abcde", "notreal", "invalid"}
 
 // short ones count only at the beginning.

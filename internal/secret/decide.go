@@ -1,15 +1,13 @@
-// Package secret knows what import leaves out of a workspace: paths whose names
-// promise secrets, fields with credentials in files that are of use without
-// them, and content with the shape of a live token.
+// Package secret knows what import leaves out of a workspace: paths with names that promise
+// secrets, fields with credentials in files that are of use without them, and content with
+// the shape of a live token.
 //
-// It promises that a decision depends on nothing but what it is given (a path,
-// whether git tracks it, what the user let in), that nothing it returns or
-// reports holds a secret's value, and that hostile content costs no more than
-// its length. Tokens without a shape of their own (a password, 40 hex digits)
-// it does not find, and says so here.
+// A decision depends only on its arguments (a path, whether git tracks it, what the user let
+// in). No result or report holds a secret's value, and hostile content costs no more than
+// its length. Tokens without a shape of their own (a password, 40 hex digits) are not
+// found.
 //
-// It leaves to the caller to walk, to read and to copy, and to list what stayed
-// outside.
+// The caller walks, reads and copies, and lists what stayed outside.
 //
 //	decide.go           what to do with a path; paths that the user lets in
 //	names.go, table.go  names of secrets, and how a path is matched

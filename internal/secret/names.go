@@ -9,9 +9,9 @@ type nameRow struct {
 	why     string
 }
 
-// nameRows are names that say of a file or folder that it holds secrets.
-// They are for what git does not track: whoever committed a ".env" meant it to
-// be seen. Backups of them (~, .bak, .swp …) count like themselves.
+// nameRows are names of files or folders that hold secrets. They apply to what git does not
+// track: a committed ".env" is meant to be seen. Backups of them (~, .bak, .swp …) count
+// like themselves.
 var nameRows = []nameRow{
 	{".env", "environment file"},
 	{".env.*", "environment file"}, // .env.test and .env.production too: those meant to be shared are tracked

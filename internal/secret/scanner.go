@@ -105,8 +105,8 @@ func Scan(path string, content []byte) []Finding {
 // maxFindings is enough for any report.
 const maxFindings = 16
 
-// scanShapes appends to found the tokens whose anchor begins in b[from:to]; b
-// begins at base in the content.
+// scanShapes appends to found the tokens with an anchor that begins in b[from:to]; b begins
+// at base in the content.
 func scanShapes(b []byte, base int64, from, to int, named bool, limit int, found []Finding) []Finding {
 	f := scanFilter()
 	for at := from; at < to && len(found) < limit; at++ {

@@ -14,7 +14,7 @@ type shape struct {
 	body     *byteSet
 	min, max int
 	inside   bool // the anchor stands in the middle of a word
-	named    bool // counts only in files whose name promises credentials
+	named    bool // counts only in files with names that promise credentials
 	// check adds to this what the format allows to verify.
 	check func(body []byte) bool
 	// find replaces all of this. It gets the neighbourhood and where the

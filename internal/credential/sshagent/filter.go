@@ -66,8 +66,8 @@ func New(cfg Config) (*Filter, error) {
 	return f, f.Govern(cfg.Keys, cfg.Policy)
 }
 
-// Govern replaces what is lent and who decides, for connections that are open
-// too. When it fails, what was in force before still is.
+// Govern replaces the lent keys and the policy, also for open connections. When it fails,
+// the old ones stay in force.
 func (f *Filter) Govern(keys []cell.LentKey, policy Decider) error {
 	list := make([]lent, 0, len(keys))
 	for _, k := range keys {
@@ -90,7 +90,7 @@ func (f *Filter) Govern(keys []cell.LentKey, policy Decider) error {
 	return nil
 }
 
-// lent returns what is lent with a fingerprint, and who decides.
+// lent returns the lent key with a fingerprint, and the policy that decides.
 func (f *Filter) lent(key string) (l lent, ok bool, policy Decider) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +187,7 @@ type session struct {
 	bound     []binding
 }
 
-// binding is an SSH session whose host has proven itself.
+// binding is an SSH session with a host that has proven itself.
 type binding struct {
 	id   []byte
 	host ssh.PublicKey
@@ -210,14 +210,14 @@ func (s *session) list() ([]*agent.Key, error) {
 	var out []*agent.Key
 	for _, k := range all {
 		if l, ok, _ := s.f.lent(ssh.FingerprintSHA256(k)); ok {
-			k.Comment = l.Handle // the caller's is nobody's business
+			k.Comment = l.Handle // the caller's comment is private
 			out = append(out, k)
 		}
 	}
 	return out, nil
 }
 
-// bind takes note of a session whose host has proven itself.
+// bind records a session with a host that has proven itself.
 func (s *session) bind(contents []byte) bool {
 	var m struct {
 		HostKey, Session, Signature []byte
@@ -235,7 +235,7 @@ func (s *session) bind(contents []byte) bool {
 		return false
 	}
 	if m.Forwarding {
-		s.forwarded = true // whoever is behind it is not this cell
+		s.forwarded = true // the client behind it is not this cell
 		return true
 	}
 	for _, b := range s.bound {

@@ -116,8 +116,7 @@ func text(list ...[]byte) (out []byte) {
 	return out
 }
 
-// binds makes the contents of session-bind as a client does whose host has
-// signed.
+// binds makes the contents of session-bind, as a client does after its host has signed.
 func binds(t testing.TB, host, signedBy ssh.Signer, id string, forwarding byte) []byte {
 	t.Helper()
 	sig, err := signedBy.Sign(rand.Reader, []byte(id))

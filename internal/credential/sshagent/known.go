@@ -43,7 +43,7 @@ func Known(host string, port uint16, files ...string) (cell.KnownHost, error) {
 	if err != nil {
 		return k, cell.Errorf(cell.Invalid, opName, "mend the file, as ssh-keygen -F "+host+" would want it", "cannot read the known hosts: %w", err)
 	}
-	// A key that nobody has is refused with the list of those that are wanted.
+	// A key that no host has is refused with the list of those that are wanted.
 	pub, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return k, err

@@ -223,7 +223,7 @@ func TestH60OpenSSH(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 
-	// The agent goes along to the lent host, and whoever is there tries it.
+	// The agent is forwarded to the lent host, and a program there tries it.
 	o.must("cp", o.path("known_hosts"), o.path("known2"))
 	inner := fmt.Sprintf("ssh -F none -o BatchMode=yes -o UserKnownHostsFile=%s -p %d %s@127.0.0.1 echo inner", o.path("known2"), o.ports["good"], o.user)
 	all := []string{"-A", inner}
