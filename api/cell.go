@@ -120,6 +120,7 @@ type RestoreResult struct {
 	// Renewed names the generators of random numbers in user space that the copies would have
 	// in common with their source, and that seed themselves anew in each copy instead.
 	Renewed []string `json:"renewed,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what is not as it was, such as hard links that come apart
 }
 
 // MemoryRestored is RestoreResult.Memory when it was.
@@ -158,6 +159,7 @@ type ForkResult struct {
 	// Renewed names the generators of random numbers in user space that the copies would have
 	// in common with their source, and that seed themselves anew in each copy instead.
 	Renewed []string `json:"renewed,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what is not as in the source, such as hard links that come apart
 	TookMS  float64  `json:"took_ms"`
 	Receipt string   `json:"receipt,omitempty"`
 }

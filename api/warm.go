@@ -118,6 +118,7 @@ type WarmForkResult struct {
 	// Renewed names the generators of random numbers in user space that the copies would have
 	// in common with their source, and that seed themselves anew in each copy instead.
 	Renewed []string `json:"renewed,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what is not as in the source, such as hard links that come apart
 	Receipt string   `json:"receipt,omitempty"`
 }
 
@@ -182,6 +183,7 @@ type BranchResult struct {
 	// Renewed names the generators of random numbers in user space that the copies would have
 	// in common with their source, and that seed themselves anew in each copy instead.
 	Renewed []string `json:"renewed,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what is not as in the source, such as hard links that come apart
 	Receipt string   `json:"receipt,omitempty"`
 }
 

@@ -49,6 +49,7 @@ start a program anew; a branch in which it fails is not made.`,
 					a.say("its memory was taken so: %s", printable(res.MemoryTaken))
 				}
 				a.sayGenerators(res.Inherited, res.Renewed)
+				a.sayNotes(res.Notes)
 				if len(res.Dropped) > 0 {
 					a.say("left behind: %s", printable(strings.Join(res.Dropped, ", ")))
 				}

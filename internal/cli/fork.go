@@ -98,6 +98,13 @@ func (a *app) sayGenerators(inherited, renewed []string) {
 	}
 }
 
+// sayNotes says what is not as in the source.
+func (a *app) sayNotes(notes []string) {
+	for _, s := range notes {
+		a.say("note: %s", printable(s))
+	}
+}
+
 // noTemplate is why something that is for templates can't be done.
 func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 	name, _, _ := strings.Cut(sel, "@")
@@ -136,6 +143,7 @@ func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, f
 		}
 		a.say("%s with %s, without %s, in %s", plural(len(res.Cells), "cell"), res.Took, res.Dropped, took(res.TookMS))
 		a.sayGenerators(res.Inherited, res.Renewed)
+		a.sayNotes(res.Notes)
 	})
 }
 
@@ -198,6 +206,7 @@ func (a *app) forkTemplate(ctx context.Context, name string, req api.WarmForkReq
 		}
 		a.say("%s", forkSummary(res, failed, asks))
 		a.sayGenerators(res.Inherited, res.Renewed)
+		a.sayNotes(res.Notes)
 		if res.Dropped != "" && !asks {
 			a.say("they have %s, and not %s", res.Took, res.Dropped)
 		}

@@ -465,6 +465,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	case api.MemoryRestored:
 		a.say("what ran in it goes on (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
 		a.sayGenerators(res.Inherited, res.Renewed)
+		a.sayNotes(res.Notes)
 	default:
 		a.say("its memory could not be restored, and nothing runs: %s", printableLines(res.Memory))
 	}

@@ -60,6 +60,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	if err := b.check(ctx, id, inst); err != nil {
 		return res, err
 	}
+	notes := b.links()
 	carryOut := b.carryOut
 	if b.whole {
 		carryOut = b.copyOut
@@ -88,6 +89,7 @@ func (e *Engine) Branch(ctx context.Context, id cell.ID, req api.BranchRequest) 
 	}
 	res.Checkpoint, res.PauseMS, res.MemoryTaken, res.Receipt = b.at.Number, ms(b.pause.Gap), b.at.MemoryTaken, b.receipt.String()
 	res.Inherited, res.Renewed = generators(b.all)
+	res.Notes = notes
 	res.Dropped = append(res.Dropped, b.pause.Dropped...)
 	for _, ch := range b.all {
 		for _, d := range ch.cert.Dropped {
@@ -221,6 +223,28 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 			"cannot branch %s: its files are %d layers, and no more can be put on each other", c.Title(), n)
 	}
 	return e.mayFork(c, b.count)
+}
+
+// links notes the hard links that come apart, as of the newest checkpoint of which the
+// tree is known: what the workspace is now is not read for it.
+func (b *branching) links() []string {
+	where := "the source or a branch"
+	if b.whole {
+		where = "a branch"
+	}
+	for id := b.src.Head; id != ""; {
+		k, err := b.e.reg.checkpoint(id)
+		if err != nil {
+			return nil
+		}
+		if !k.Tree.IsZero() {
+			if t, err := b.e.trees.get(k.Tree); err == nil {
+				return b.e.unjoined(b.p, t, where)
+			}
+		}
+		id = k.Parent
+	}
+	return nil
 }
 
 // maxBranchLayers is how many layers a workspace may have below a branch. What

@@ -158,6 +158,7 @@ func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name s
 	if err != nil {
 		return res, err
 	}
+	res.Notes = e.unjoined(b.p, tree, "a copy")
 	t, err := e.instantAt(ctx, b.p, k)
 	if err != nil {
 		return res, err

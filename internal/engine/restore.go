@@ -175,6 +175,9 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 			res.Memory = err.Error()
 		}
 		res.Inherited, res.Renewed = cert.Inherited(), cert.Renewed()
+		if t, err := e.tree(ctx, &k); err == nil { // it was read above
+			res.Notes = e.unjoined(at.provider, t, "the cell")
+		}
 	}
 	res.Cell, res.TreeDigest, res.TookMS = e.cellView(&c), k.Tree.String(), ms(time.Since(began))
 	return res, nil

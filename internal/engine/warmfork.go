@@ -39,9 +39,11 @@ type warmParent struct {
 	w      backend.Warmer
 	root   workspace.Entry // of the workspace
 	shared *Shared
-	known  bool     // shared is in the registry
-	depth  int      // of its interpreter
-	whole  *instant // of a template that is an image; then w is nil
+	known  bool                  // shared is in the registry
+	depth  int                   // of its interpreter
+	whole  *instant              // of a template that is an image; then w is nil
+	join   []workspace.LinkGroup // joined in each fork
+	apart  []string              // notes of those that are not
 }
 
 // Shared is what the registry keeps once for all forks of a template.
@@ -87,8 +89,36 @@ func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error
 		return nil, err
 	}
 	par.root = tree.Root
+	if err := par.links(tree); err != nil {
+		return nil, err
+	}
 	par.shared, par.known, err = e.sharedOf(&par.c)
 	return par, err
+}
+
+// links chooses the hard links of the workspace that hold in forks. What was captured
+// with a kernel of its own has the files open that it began with: nothing is joined there.
+func (par *warmParent) links(tree *workspace.Tree) (err error) {
+	if !par.p.Mounts() || len(tree.Links) == 0 {
+		return nil
+	}
+	names, bytes := workspace.MaxForkedNames, joinedBytes(&par.c, workspace.MaxForkedBytes)
+	if par.whole != nil {
+		names, bytes = 0, 0
+	}
+	join, rest, err := tree.Joinable(names, bytes)
+	par.join, par.apart = join, comeApart(rest, "a fork")
+	return err
+}
+
+// layer makes a writable layer for a fork, in which the links that par.links chose hold.
+func (par *warmParent) layer(ctx context.Context, c *Cell) error {
+	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
+	if err != nil {
+		return full(err)
+	}
+	c.Gen = &g
+	return full(par.p.Join(ctx, g, par.join))
 }
 
 // mute reports whether nothing can be evaluated in forks: what was kept warm is a
@@ -182,11 +212,9 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 // makeFork forks the template's interpreter.
 func (par *warmParent) makeFork(ctx context.Context, c *Cell) (backend.Warmer, error) {
 	e := par.e
-	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
-	if err != nil {
-		return nil, full(err)
+	if err := par.layer(ctx, c); err != nil {
+		return nil, err
 	}
-	c.Gen = &g
 	if err := e.ownLayers(ctx, c, par.p, &par.c); err != nil {
 		return nil, err
 	}
@@ -333,6 +361,7 @@ func (f *forking) once(ctx context.Context, name string) error {
 	if f.par.whole != nil {
 		f.res.Dropped = droppedByCopy
 	}
+	f.res.Notes = f.par.apart
 	if err := e.mayFork(&f.par.c, f.count); err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ type forked struct {
 	Dropped   string       `json:"dropped,omitempty"`   // what they have not
 	Inherited []string     `json:"inherited,omitempty"` // generators of random numbers
 	Renewed   []string     `json:"renewed,omitempty"`   // those that seed themselves anew
+	Notes     []string     `json:"notes,omitempty"`     // what is not as in the source
 }
 
 type forkedCell struct {
@@ -80,12 +81,12 @@ func (s *Server) fork(ctx context.Context, c *call, in forkIn) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Renewed: res.Renewed, Cells: []forkedCell{}}
+	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Renewed: res.Renewed, Notes: res.Notes, Cells: []forkedCell{}}
 	var text []string
 	for _, made := range res.Cells {
 		f.Cells, text = append(f.Cells, forkedCell{Cell: made.Name, ID: made.ID}), append(text, made.Name)
 	}
-	return answer{text: lines(append(text, fmt.Sprintf("they have %s, and not %s", f.Took, f.Dropped), generators(f.Inherited, f.Renewed))...), data: f}, nil
+	return answer{text: lines(append(text, fmt.Sprintf("they have %s, and not %s", f.Took, f.Dropped), generators(f.Inherited, f.Renewed), lines(f.Notes...))...), data: f}, nil
 }
 
 func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, error) {
@@ -101,7 +102,7 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Renewed: res.Renewed, Cells: []forkedCell{}}
+	f := forked{Took: res.Took, Dropped: res.Dropped, Inherited: res.Inherited, Renewed: res.Renewed, Notes: res.Notes, Cells: []forkedCell{}}
 	limit := max(Limit/max(len(res.Forks), 1), 256) // all of them share an answer
 	var text []string
 	for _, w := range res.Forks {
@@ -125,7 +126,7 @@ func (s *Server) forkTemplate(ctx context.Context, c *call, in forkIn) (answer, 
 		f.Cells = append(f.Cells, x)
 		text = append(text, strings.TrimSuffix(w.Cell.Name+": "+said, ": "))
 	}
-	return answer{text: lines(append(text, generators(f.Inherited, f.Renewed))...), data: f}, nil
+	return answer{text: lines(append(text, generators(f.Inherited, f.Renewed), lines(f.Notes...))...), data: f}, nil
 }
 
 type branchIn struct {
@@ -157,7 +158,7 @@ func (s *Server) branch(ctx context.Context, c *call, in branchIn) (answer, erro
 	if len(res.Dropped) > 0 {
 		text = append(text, "they had to leave behind: "+strings.Join(res.Dropped, ", "))
 	}
-	text = append(text, generators(res.Inherited, res.Renewed))
+	text = append(text, generators(res.Inherited, res.Renewed), lines(res.Notes...))
 	return answer{text: lines(text...), data: map[string]any{"source": res.Source, "cells": cells, "took": res.Took, "dropped": res.Dropped, "inherited": res.Inherited, "renewed": res.Renewed,
-		"checkpoint": res.Checkpoint, "pause_ms": res.PauseMS}}, nil
+		"notes": res.Notes, "checkpoint": res.Checkpoint, "pause_ms": res.PauseMS}}, nil
 }

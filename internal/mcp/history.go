@@ -92,8 +92,8 @@ func (s *Server) restore(ctx context.Context, c *call, in restoreIn) (answer, er
 	if len(r.Lost) > 0 {
 		lost = "no longer in the workspace: " + strings.Join(r.Lost, ", ")
 	}
-	return answer{text: lines(said, memory, generators(r.Inherited, r.Renewed), lost), data: map[string]any{"cell": r.Cell.Name, "checkpoint": r.Number, "lost": r.Lost, "ended": r.Ended,
-		"proof": r.Proof, "tree_digest": r.TreeDigest, "memory": r.Memory, "resumed": r.Resumed, "inherited": r.Inherited, "renewed": r.Renewed, "receipt": r.Receipt, "dry_run": in.DryRun}}, nil
+	return answer{text: lines(said, memory, generators(r.Inherited, r.Renewed), lines(r.Notes...), lost), data: map[string]any{"cell": r.Cell.Name, "checkpoint": r.Number, "lost": r.Lost, "ended": r.Ended,
+		"proof": r.Proof, "tree_digest": r.TreeDigest, "memory": r.Memory, "resumed": r.Resumed, "inherited": r.Inherited, "renewed": r.Renewed, "notes": r.Notes, "receipt": r.Receipt, "dry_run": in.DryRun}}, nil
 }
 
 type diffIn struct {

@@ -16,6 +16,12 @@ const (
 	MaxJoinedBytes = int64(16 << 20)
 )
 
+// The same for forks of a warm template, many of which begin at once.
+const (
+	MaxForkedNames = 64
+	MaxForkedBytes = int64(1 << 20)
+)
+
 // A LinkGroup is one file of a tree that has several names.
 type LinkGroup struct {
 	Names []string // sorted
@@ -23,8 +29,8 @@ type LinkGroup struct {
 }
 
 // Joinable splits the hard links of t into the groups that a cell can join within
-// MaxJoinedNames and limit bytes, each name counted, smallest files first, and the rest.
-func (t *Tree) Joinable(limit int64) (join, rest []LinkGroup, err error) {
+// so many names and bytes, each name counted, smallest files first, and the rest.
+func (t *Tree) Joinable(maxNames int, maxBytes int64) (join, rest []LinkGroup, err error) {
 	all := make([]LinkGroup, 0, len(t.Links))
 	f := t.Finder()
 	for _, names := range t.Links {
@@ -39,7 +45,7 @@ func (t *Tree) Joinable(limit int64) (join, rest []LinkGroup, err error) {
 	for i, g := range all {
 		names += len(g.Names)
 		bytes += g.Size * int64(len(g.Names)) // so it is counted against a limit on the disk
-		if names > MaxJoinedNames || bytes > limit {
+		if names > maxNames || bytes > maxBytes {
 			return all[:i], all[i:], nil
 		}
 	}

@@ -104,7 +104,7 @@ func (b *bed) begin(at point) workspace.Generation {
 	b.t.Helper()
 	g, err := b.p.Begin(ctx, at.State, at.tree.Root, "")
 	b.must(err)
-	groups, _, err := at.tree.Joinable(workspace.MaxJoinedBytes)
+	groups, _, err := at.tree.Joinable(workspace.MaxJoinedNames, workspace.MaxJoinedBytes)
 	b.must(err)
 	b.must(b.p.Join(ctx, g, groups))
 	return g

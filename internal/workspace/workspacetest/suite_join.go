@@ -112,7 +112,7 @@ func joins(t *testing.T, make New) {
 
 	// There is a limit.
 	groupsOf := func(limit int64) (join, rest int) {
-		j, r, err := k.tree.Joinable(limit)
+		j, r, err := k.tree.Joinable(workspace.MaxJoinedNames, limit)
 		b.must(err)
 		return len(j), len(r)
 	}
@@ -120,5 +120,8 @@ func joins(t *testing.T, make New) {
 		if j, r := groupsOf(limit); j != want[0] || r != want[1] {
 			t.Errorf("of %d bytes, %d groups are joined and %d are not; want %v", limit, j, r, want)
 		}
+	}
+	if j, r, err := k.tree.Joinable(len(k.tree.Links[0])-1, workspace.MaxJoinedBytes); err != nil || len(j) != 0 || len(r) != 2 {
+		t.Errorf("of fewer names than a file has, %d groups are joined and %d are not (%v)", len(j), len(r), err)
 	}
 }
