@@ -341,7 +341,7 @@ type Diff struct {
 	Isolation string       `json:"isolation"` // "isolated" or "not isolated" (backend none), as its cell
 	From      string       `json:"from"`      // "web@1", or "the source"
 	To        string       `json:"to"`
-	Runs      []string     `json:"runs"`             // ids of runs that wait for a verdict, whose results are in it
+	Runs      []string     `json:"runs"`             // ids of runs that wait for a verdict and changed something, whose results are in it
 	Digest    string       `json:"digest,omitempty"` // of the changes; of two checkpoints there is none
 	Held      []Held       `json:"held"`             // changes that accept would hold back; a patch is without them
 	Files     []FileChange `json:"files"`            // what differs, in order of path

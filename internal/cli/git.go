@@ -41,10 +41,10 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 		return
 	}
 	if len(c.Branches) > 0 {
-		a.sayCommitsIn(before, cell, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since}, "")
+		a.sayCommitsIn(before, cell, api.SubmoduleCommits{Commits: c.Commits, More: c.More, Branches: c.Branches, Since: c.Since})
 	}
-	for i, s := range c.Submodules[:min(len(c.Submodules), namedBranches)] {
-		a.sayCommitsIn(before, cell, s, fmt.Sprintf("-%d", i+1))
+	for _, s := range c.Submodules[:min(len(c.Submodules), namedBranches)] {
+		a.sayCommitsIn(before, cell, s)
 	}
 	if more := len(c.Submodules) - namedBranches; more > 0 {
 		a.say("%sand in %s", before, plural(more, "other submodule"))
@@ -52,8 +52,9 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 }
 
 // sayCommitsIn is sayCommits for one repository, the submodule's at c.Path or with "" the
-// cell's own. part tells its file from the others'.
-func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, part string) {
+// cell's own. The bundle is a file that mktemp makes: in a folder of all users, another
+// could have put a symlink at a name that can be told before.
+func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits) {
 	names := make([]string, 0, namedBranches)
 	words := make([]string, 0, namedBranches)
 	for _, b := range c.Branches[:min(len(c.Branches), namedBranches)] {
@@ -85,12 +86,11 @@ func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits, part str
 	if c.Since != "" {
 		since = " --not " + c.Since[:min(len(c.Since), 10)]
 	}
-	bundle := shellWord("/tmp/" + cell + part + ".bundle")
 	git, where := "git", "in the cell"
 	if c.Path != "" {
 		git, where = "git -C "+shellWord(c.Path), "in the cell's submodule "+printable(c.Path)
 	}
 	a.say("%s%s %s made %s (%s); accept brings their files, not the commits", before, many, were, where, in)
-	a.say("%sto take %s instead of accept --apply: pando exec -n %s -- %s bundle create -q - %s%s >%s && %s fetch %s %s, then %s merge FETCH_HEAD",
-		before, them, shellWord(cell), git, refs, since, bundle, git, bundle, refs, git)
+	a.say("%sto take %s instead of accept --apply: f=$(mktemp) && pando exec -n %s -- %s bundle create -q - %s%s >\"$f\" && %s fetch \"$f\" %s && rm \"$f\", then %s merge FETCH_HEAD",
+		before, them, shellWord(cell), git, refs, since, git, refs, git)
 }

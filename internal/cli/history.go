@@ -14,7 +14,10 @@ import (
 
 func (a *app) historyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "history [CELL]", Short: "Show a cell's checkpoints", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "history [CELL]", Short: "Show a cell's checkpoints",
+		Long: `Show a cell's checkpoints. Without a name it is the cell that pando diff shows, which
+is named on stderr.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client.Cell(cmd.Context(), arg(args))
 			if err != nil {
@@ -29,6 +32,9 @@ func (a *app) historyCmd() *cobra.Command {
 				return err
 			}
 			return a.print(list, func(w io.Writer) {
+				if len(args) == 0 {
+					a.say("cell %s", c.Name)
+				}
 				t := a.newTable(w)
 				for i := len(list) - 1; i >= 0; i-- {
 					k := list[i]

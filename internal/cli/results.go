@@ -503,7 +503,7 @@ func (a *app) undoCmd() *cobra.Command {
 		Long: `Bring a cell back to before its latest change, or to checkpoint N. What was applied of
 that to the source is taken back, too; when a file there is not what was written,
 nothing is changed, and the file is named. What runs in the cell ends, as with pando
-restore.`,
+restore. Without a name it is the cell that pando diff shows.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			res, err := a.client.Undo(cmd.Context(), arg(args), req)

@@ -205,7 +205,7 @@ func (d *Daemon) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (d *Daemon) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := d.targetOf(r, d.cfg.Engine.SelectUndecided)
+	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (d *Daemon) accept(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.targetOf(r, d.cfg.Engine.SelectUndecided)
+	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (d *Daemon) discard(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.targetOf(r, d.cfg.Engine.SelectUndecided)
+	t, err := d.targetOf(r, d.cfg.Engine.SelectCell)
 	if err != nil {
 		return nil, err
 	}

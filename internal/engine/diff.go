@@ -66,7 +66,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 		return api.Diff{}, err
 	}
 	c, a, b := o.c, o.base, o.after
-	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: o.from, To: o.to, Runs: o.runs(), Digest: o.digest.String(),
+	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: o.from, To: o.to, Runs: o.changed(), Digest: o.digest.String(),
 		Files: []api.FileChange{}, Held: []api.Held{}, First: []api.Look{}, Notes: []string{}}
 	if out.Commits, err = commitsMade(a, b); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))

@@ -37,6 +37,20 @@ func (e *Engine) GC(ctx context.Context, dry bool) (res api.GCResult, err error)
 			}
 		}()
 	}
+	if dry {
+		return e.collect(ctx, dry)
+	}
+	all := api.GCResult{Items: []api.GCItem{}}
+	err = e.freeing(func() (err error) {
+		res, err = e.collect(ctx, dry)
+		all.Items, all.Bytes = append(all.Items, res.Items...), all.Bytes+res.Bytes
+		return err
+	})
+	return all, err
+}
+
+// collect is GC once.
+func (e *Engine) collect(ctx context.Context, dry bool) (res api.GCResult, err error) {
 	res = api.GCResult{DryRun: dry, Items: []api.GCItem{}}
 	add := func(items ...api.GCItem) {
 		for _, i := range items {

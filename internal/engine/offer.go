@@ -148,6 +148,17 @@ func (o *offer) runs() []string {
 	return ids
 }
 
+// changed are the names of the runs that it covers and that changed something.
+func (o *offer) changed() []string {
+	ids := []string{}
+	for _, r := range o.covers {
+		if !r.offersNothing() {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
 // ancestors is a checkpoint with all that it goes back to.
 func (e *Engine) ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 	here := map[cell.CheckpointID]bool{}

@@ -21,11 +21,60 @@ func TestX22LaterRunsThatOfferNothing(t *testing.T) {
 	if r := b.do(req); r.Verdict != "pending" {
 		t.Fatalf("the later run is %s", r.Verdict)
 	}
+	d, err := b.Diff(b.ctx, DiffRequest{Target: b.cellTarget("w")})
+	if err != nil || !slices.Equal(d.Runs, []string{good.ID}) {
+		t.Errorf("diff names the runs %q, %v; want %s alone", d.Runs, err, good.ID)
+	}
 	b.must(second(b.Accept(b.ctx, runTarget(good), api.AcceptRequest{Apply: true})))
 	if b.source("f") != "1\n" || b.verdict(good) != "accepted" {
 		t.Errorf("the source has %q, and the run is %s", b.source("f"), b.verdict(good))
 	}
 	b.verified()
+}
+
+// Without a name every verb means the cell of the newest result that waits, and, when none
+// waits, that of the latest run.
+func TestX22OneCellWithoutAName(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("w", "echo 1 > f")
+	b.run("x", "true")
+	latest := func(want string) {
+		t.Helper()
+		if id, err := b.SelectCell("", b.src); err != nil || id != b.id(want) {
+			t.Errorf("without a name it is %s, %v; want %s", id, err, want)
+		}
+	}
+	latest("w")
+	if r := b.run("y", "exit 3"); r.Verdict != "restored" {
+		t.Fatalf("the run is %s", r.Verdict)
+	}
+	latest("w")
+	b.must(second(b.Accept(b.ctx, b.cellTarget("w"), api.AcceptRequest{})))
+	latest("y")
+}
+
+// A checkpoint of a cell in which nothing runs, and which was not put to rest yet, is taken
+// under nothing.
+func TestCheckpointUnderNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "f: 0")
+	b.run("w", "true")
+	id := b.id("w")
+	x, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "300"}})
+	b.must(err)
+	_, let := b.hold(id)
+	defer let()
+	w, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sh", "-c", "echo 1 > f"}})
+	b.must(err)
+	b.until("the file is written", func() bool { return b.ended(w.ID) })
+	_, err = b.SignalExec(b.ctx, x.ID, "SIGKILL")
+	b.must(err)
+	b.until("the exec ended", func() bool { return b.ended(x.ID) })
+	k, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{})
+	if err != nil || k.Number != 2 || k.Under != "" {
+		t.Errorf("checkpoint %+v, %v", k, err)
+	}
 }
 
 // What the source has already is no change any more, and is not taken back.

@@ -407,12 +407,13 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpo
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
 func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, k *Checkpoint, memory bool) error {
+	empty := nothingRuns(ctx, inst)
 	k.Under = underFiles
 	ok, err := e.captures(ctx, c)
 	if err != nil {
 		return err
 	}
-	if ok && memory && !nothingRuns(ctx, inst) {
+	if ok && memory && !empty {
 		t, err := e.instantOf(ctx, p, inst, c, false)
 		if err == nil {
 			defer t.forget()
@@ -429,6 +430,9 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 		k.Under += "; not their memory: " + withNames(err, e.reg.cell).Error()
 	}
 	k.State, err = e.snapshot(ctx, p, inst, c)
+	if empty && nothingRuns(ctx, inst) { // the cell had not been put to rest yet
+		k.Under = ""
+	}
 	return err
 }
 

@@ -63,11 +63,18 @@ func (v *View) findCell(s string) (Cell, bool) {
 	return Cell{}, false
 }
 
-// SelectCell resolves a cell. dir is where the person is.
+// SelectCell resolves a cell. dir is where the person is: for "" it is the cell of the
+// newest result from there that waits for a verdict and changed something; without any,
+// that of the latest run from there.
 func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	e := v.e
 	if sel == "" {
-		r, err := v.latestOf(dir, func(r *Run) bool { return e.usableCell(r) }, func(r *Run) bool { return !r.neverStarted() })
+		r, err := v.latestOf(dir,
+			func(r *Run) bool {
+				return r.Verdict == string(cell.Pending) && !r.offersNothing() && e.usableCell(r)
+			},
+			func(r *Run) bool { return e.usableCell(r) },
+			func(r *Run) bool { return !r.neverStarted() })
 		return r.CellID(), err
 	}
 	name := sel
@@ -91,19 +98,6 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 		return "", cell.Errorf(cell.NotFound, "engine.SelectCell", "run `pando ls` to see the cells there are", "no cell %s", name)
 	}
 	return c.ID, nil
-}
-
-// SelectUndecided is SelectCell, and for "" the cell of the newest result from dir that
-// waits for a verdict and changed something, if there is one.
-func (v *View) SelectUndecided(sel, dir string) (cell.ID, error) {
-	if sel != "" {
-		return v.SelectCell(sel, dir)
-	}
-	r, err := v.latestOf(dir, func(r *Run) bool { return r.Verdict == string(cell.Pending) && !r.offersNothing() && v.e.usableCell(r) })
-	if err != nil {
-		return v.SelectCell("", dir)
-	}
-	return r.CellID(), nil
 }
 
 // SelectApplied is SelectCell, and for "" the cell from dir of which something was brought

@@ -18,11 +18,45 @@ import (
 // has filled the disk can be brought to its end: frozen, judged, sealed.
 const reserveSize = 2 << 20
 
+// lastSize is kept back beside it, in bytes, for what removes alone: a run that needed the
+// reserve can have left a disk on which nothing is free, and a removal writes, too.
+const lastSize = 512 << 10
+
+func (e *Engine) lastPath() string { return filepath.Join(e.cfg.Home.State, "reserve.last") }
+
+// keepLast makes the reserve of removals as large as there is room for.
+func (e *Engine) keepLast() {
+	e.space.Lock()
+	defer e.space.Unlock()
+	st, err := os.Stat(e.lastPath())
+	if err == nil && st.Size() == lastSize {
+		return
+	}
+	f, err := os.OpenFile(e.lastPath(), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return // freeing goes without
+	}
+	defer f.Close()
+	for size := int64(lastSize); size >= 4<<10 && (st == nil || size > st.Size()); size /= 2 {
+		if unix.Fallocate(int(f.Fd()), 0, 0, size) == nil {
+			return
+		}
+	}
+}
+
+// spendLast frees the reserve of removals, if it is there.
+func (e *Engine) spendLast() bool {
+	e.space.Lock()
+	defer e.space.Unlock()
+	return os.Remove(e.lastPath()) == nil
+}
+
 func (e *Engine) reservePath() string { return filepath.Join(e.cfg.Home.State, "reserve") }
 
 // keepReserve makes the reserve if it isn't there. A disk that has no room for
 // it has none for a run.
 func (e *Engine) keepReserve() error {
+	e.keepLast()
 	e.space.Lock()
 	defer e.space.Unlock()
 	if st, err := os.Stat(e.reservePath()); err == nil && st.Size() == reserveSize {
@@ -52,11 +86,15 @@ func (e *Engine) spendReserve() bool {
 }
 
 // freeing does what gives space back. Its records need some: on a full disk it
-// is done again, with the reserve.
+// is done again, with the reserve, and then with that of removals.
 func (e *Engine) freeing(do func() error) error {
 	err := do()
 	if isFull(err) && e.spendReserve() {
 		err = do()
+	}
+	if isFull(err) && e.spendLast() {
+		err = do()
+		e.keepLast() // of what was not needed, or is free now
 	}
 	return err
 }

@@ -20,7 +20,7 @@ import (
 // cellTarget is a cell as it is now, "" the one of the newest result that waits.
 func (b *bed) cellTarget(name string) Target {
 	b.Helper()
-	id, err := b.All().SelectUndecided(name, b.src)
+	id, err := b.All().SelectCell(name, b.src)
 	b.must(err)
 	return Target{Cell: id}
 }

@@ -121,7 +121,7 @@ func joins(t *testing.T, make New) {
 			t.Errorf("of %d bytes, %d groups are joined and %d are not; want %v", limit, j, r, want)
 		}
 	}
-	if j, r, err := k.tree.Joinable(len(k.tree.Links[0])-1, workspace.MaxJoinedBytes); err != nil || len(j) != 0 || len(r) != 2 {
-		t.Errorf("of fewer names than a file has, %d groups are joined and %d are not (%v)", len(j), len(r), err)
+	if j, r, err := k.tree.Joinable(1, workspace.MaxJoinedBytes); err != nil || len(j) != 0 || len(r) != 2 {
+		t.Errorf("of one name at most, %d groups are joined and %d are not (%v)", len(j), len(r), err)
 	}
 }
