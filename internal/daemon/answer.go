@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
 )
@@ -225,7 +226,7 @@ func decode[T any](_ http.ResponseWriter, r *http.Request) (v T, err error) {
 	if err != nil {
 		return v, unread(err)
 	}
-	if !isText(body) {
+	if !bound.IsText(body) {
 		return v, notText("the request")
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))

@@ -104,6 +104,10 @@ func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return true
 	}
+	if !bound.IsText(b) {
+		fail(w, notText("the request"))
+		return false
+	}
 	if err := bound.Values(b, "the request", maxValues); err != nil {
 		fail(w, err)
 		return false
@@ -118,6 +122,11 @@ func decode[T request](w http.ResponseWriter, r *http.Request, to *T) bool {
 		return false
 	}
 	return true
+}
+
+// notText refuses what JSON can't say: it would be read as another name than the caller's.
+func notText(what string) error {
+	return cell.Errorf(cell.Invalid, "e2b", "name such a file from within the sandbox, or name its folder", "cannot read %s: it is not UTF-8", what)
 }
 
 // maxIgnored bounds how many names are told of what was not heeded.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -53,6 +54,9 @@ var (
 	codecJSON = codec{typeJSON, typeStream, json.Marshal, func(b []byte, to any) ([]string, error) {
 		if len(b) == 0 {
 			return nil, nil
+		}
+		if !bound.IsText(b) {
+			return nil, notText("the message")
 		}
 		if err := json.Unmarshal(b, to); err != nil {
 			return nil, err

@@ -53,6 +53,20 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// A name that JSON cannot hold is refused, and no other is taken for it.
+func TestNamesThatAreNoText(t *testing.T) {
+	for body, want := range map[string]bool{`{"metadata":{"a":"caf\udce9"}}`: false, "{\"metadata\":{\"a\":\"caf\xe9\"}}": false, `{"metadata":{"a":"café"}}`: true} {
+		w, to := httptest.NewRecorder(), composeRequest{}
+		if got := decode(w, httptest.NewRequest("POST", "/sandboxes", strings.NewReader(body)), &to); got != want || !want && (w.Code != 400 || !strings.Contains(w.Body.String(), "not UTF-8")) {
+			t.Errorf("%q: %v, %d %s", body, got, w.Code, w.Body)
+		}
+	}
+	f := New(Config{Key: []byte("k")})
+	if err := f.asked(httptest.NewRequest("GET", "/files", nil), "caf\xe9"); cell.KindOf(err) != cell.Invalid {
+		t.Errorf("a path that is not UTF-8: %v", err)
+	}
+}
+
 func TestMatch(t *testing.T) {
 	f := New(Config{Key: []byte("k")})
 	for path, want := range map[string]bool{

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -53,11 +54,19 @@ func (f *Front) failFile(w http.ResponseWriter, r *http.Request, p string, err e
 // fileParameters are those of /files.
 var fileParameters = []string{"path", "username", "signature", "signature_expiration"}
 
+// asked refuses a user or a path that can't be meant.
+func (f *Front) asked(r *http.Request, path string) error {
+	if !utf8.ValidString(path) {
+		return notText("the path")
+	}
+	return f.user(r)
+}
+
 // readFile sends a file.
 func (f *Front) readFile(w http.ResponseWriter, r *http.Request) {
 	known(w, r, fileParameters...)
 	p, id := r.URL.Query().Get("path"), idIn(r.Context())
-	if err := f.user(r); err != nil {
+	if err := f.asked(r, p); err != nil {
 		f.failFile(w, r, p, err)
 		return
 	}
@@ -125,7 +134,7 @@ type written struct {
 func (f *Front) writeFiles(w http.ResponseWriter, r *http.Request) {
 	known(w, r, fileParameters...)
 	p := r.URL.Query().Get("path")
-	if err := f.user(r); err != nil {
+	if err := f.asked(r, p); err != nil {
 		f.failFile(w, r, p, err)
 		return
 	}

@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/bound"
 )
 
 // idleSession is how long a session over HTTP is kept that nobody uses.
@@ -32,12 +35,39 @@ func Handler(cfg Config, as func(*http.Request) *client.Client) http.Handler {
 		switch {
 		case !ok:
 			http.Error(w, "nobody is known to ask", http.StatusUnauthorized)
+		case !readable(w, r):
 		case r.Header.Get("Mcp-Protocol-Version") >= stateless:
 			h.server(p, r).none.ServeHTTP(w, r)
 		default:
 			h.server(p, r).serve(w, r)
 		}
 	})
+}
+
+// maxBody bounds a request, in bytes.
+const maxBody = 16 << 20
+
+// readable reads a request's body and answers it when it is not UTF-8: names in it would
+// be read as others than the caller's.
+func readable(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodPost {
+		return true
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		status := http.StatusBadRequest
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			status = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, "cannot read the request: "+err.Error(), status)
+		return false
+	}
+	if !bound.IsText(b) {
+		http.Error(w, "cannot read the request: it is not UTF-8 (name such a file from within the cell, or name its folder)", http.StatusBadRequest)
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return true
 }
 
 // serve answers a request of the generation with sessions. Those of a daemon that has
@@ -135,7 +165,7 @@ func (h *callers) server(p access.Principal, r *http.Request) *generations {
 	cfg.Client = h.as(r)
 	of := newServer(cfg, p.Level).mcp
 	get := func(*http.Request) *sdk.Server { return of }
-	o := sdk.StreamableHTTPOptions{Logger: cfg.Log, SessionTimeout: idleSession, MaxRequestBodyBytes: 16 << 20}
+	o := sdk.StreamableHTTPOptions{Logger: cfg.Log, SessionTimeout: idleSession, MaxRequestBodyBytes: maxBody}
 	without := o
 	without.Stateless, without.SessionTimeout, without.PropagateRequestCancellation = true, 0, true
 	g := &generations{sdk.NewStreamableHTTPHandler(get, &o), sdk.NewStreamableHTTPHandler(get, &without)}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/need"
 )
 
@@ -358,5 +360,20 @@ func TestEndedRunsAreAnnounced(t *testing.T) {
 	l, err := cs.ListResources(t.Context(), nil)
 	if err != nil || len(l.Resources) != 3 { // stdout, diff, receipt
 		t.Errorf("%v, %+v", err, l)
+	}
+}
+
+// A name that JSON cannot hold is refused, and no other is taken for it.
+func TestNamesThatAreNoText(t *testing.T) {
+	h := Handler(Config{}, func(*http.Request) *client.Client { return client.New(client.Config{Socket: "none"}) })
+	for arg, refused := range map[string]bool{`caf\udce9`: true, "caf\xe9": true, "café": false} {
+		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"cell":"`+arg+`"}}}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(access.With(t.Context(), access.Principal{Level: access.Run})))
+		if got := w.Code == http.StatusBadRequest && strings.Contains(w.Body.String(), "not UTF-8"); got != refused {
+			t.Errorf("%q: %d %s", arg, w.Code, w.Body)
+		}
 	}
 }
