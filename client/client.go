@@ -196,6 +196,7 @@ func (c *Client) ask(ctx context.Context, send sender, head http.Header, method,
 	}
 	c.sign(req.Header)
 	c.trace(ctx, req.Header)
+	c.encoding(req.Header)
 	if body != nil {
 		req.Header.Set("Content-Type", kind)
 	}
@@ -207,6 +208,7 @@ func (c *Client) ask(ctx context.Context, send sender, head http.Header, method,
 		return nil, unwrap(ctx, err)
 	}
 	c.answered.Store(time.Now().UnixNano())
+	decoded(resp)
 	if resp.StatusCode/100 == 2 {
 		return resp.Body, nil
 	}

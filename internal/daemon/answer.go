@@ -28,6 +28,8 @@ type done struct{}
 
 // answer runs a route's handler and writes what it returns.
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
+	w, end, free := d.compress(w, r, route)
+	defer free()
 	if route.Takes == "" {
 		r.Body = http.MaxBytesReader(w, r.Body, d.maxBody())
 	}
@@ -36,9 +38,10 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request, route Route) {
 			v.route, v.object = &route, objectOf(r, route)
 		}
 		d.once(w, r, route, key)
-		return
+	} else {
+		d.reply(w, r, route)
 	}
-	d.reply(w, r, route)
+	end()
 }
 
 // reply is answer whatever key a request has. It reports whether that was a
@@ -55,6 +58,9 @@ func (d *Daemon) reply(w http.ResponseWriter, r *http.Request, route Route) (ok 
 	}
 	if err == nil {
 		err = mayAsk(r, route)
+	}
+	if err == nil {
+		err = refuseEncoded(w, r, route)
 	}
 	if err == nil {
 		err = mindful(r, route)

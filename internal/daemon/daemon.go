@@ -72,10 +72,11 @@ type common struct {
 	mux     *http.ServeMux
 	limit   *limiter
 
-	strangers *strangers
-	met       *metrics
-	writers   turns          // of single files
-	under     sync.WaitGroup // requests under way
+	strangers   *strangers
+	compressors compressors
+	met         *metrics
+	writers     turns          // of single files
+	under       sync.WaitGroup // requests under way
 
 	mu       sync.Mutex // guards what follows
 	open     int        // requests under way

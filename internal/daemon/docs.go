@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -42,7 +44,12 @@ func (d *Daemon) docs(w http.ResponseWriter, r *http.Request) bool {
 	}
 	p := docsPage()
 	h := w.Header()
-	h.Set("ETag", p.tag)
+	body, tag, coding := p.body, p.tag, codingOf(r.Header, "gzip")
+	if coding != "" {
+		body, tag = p.packed, strings.TrimSuffix(tag, `"`)+"-"+coding+`"`
+	}
+	h.Set("ETag", tag)
+	h.Set("Vary", "Accept-Encoding")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -52,12 +59,16 @@ func (d *Daemon) docs(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	w.Write(p.body)
+	if coding != "" {
+		h.Set("Content-Encoding", coding)
+	}
+	w.Write(body)
 	return true
 }
 
 type docsDocument struct {
 	body        []byte
+	packed      []byte // the same, gzip: compressed once, since everybody may ask for it
 	tag, policy string
 }
 
@@ -68,7 +79,11 @@ var docsPage = sync.OnceValue(func() docsDocument {
 		h := sha256.Sum256([]byte(s))
 		return "'sha256-" + base64.StdEncoding.EncodeToString(h[:]) + "'"
 	}
-	return docsDocument{b, `"` + hex.EncodeToString(sum[:16]) + `"`,
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	z.Write(b)
+	z.Close()
+	return docsDocument{b, packed.Bytes(), `"` + hex.EncodeToString(sum[:16]) + `"`,
 		"default-src 'none'; style-src " + hash(docsStyle) + "; script-src " + hash(docsScript) + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}
 })
 

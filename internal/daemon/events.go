@@ -57,7 +57,9 @@ func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) (any, error) 
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
-	out.Flush() // whoever follows sees that it has begun
+	if queryBool(r, "follow") {
+		out.Flush() // whoever follows sees that it has begun
+	}
 	for line, err := range events {
 		if err != nil {
 			if r.Context().Err() != nil {

@@ -215,9 +215,6 @@ func (d *Daemon) writeFile(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return nil, cell.Errorf(cell.WrongType, "daemon.file", "send the bytes as they are", "cannot write content that is encoded as %s", strconv.Quote(clip(enc)))
-	}
 	release, err := d.writers.hold(r.Context(), string(id)+"\x00"+p)
 	if err != nil {
 		return nil, err

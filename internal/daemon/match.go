@@ -42,7 +42,7 @@ func readTags(header string) (t tags, ok bool) {
 		if !found || strings.ContainsFunc(tag, func(r rune) bool { return r < 0x21 || r == 0x7f || r == utf8.RuneError }) {
 			return t, false
 		}
-		t.list = append(t.list, tag)
+		t.list = append(t.list, plainTag(tag))
 		rest = strings.TrimLeft(rest, " \t")
 		if rest == "" {
 			return t, true

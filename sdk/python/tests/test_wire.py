@@ -1,6 +1,7 @@
 """Against servers that answer as no daemon should, and by TCP."""
 
 import asyncio
+import gzip
 import os
 import re
 import socket
@@ -100,6 +101,27 @@ class Answers(unittest.TestCase):
         self.fails(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[", "unavailable", "lost the daemon")
         self.fails(b"SSH-2.0-x\r\n\r\n", "unavailable", "lost the daemon")
         self.fails(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n<html", "internal", "answered 404 Not Found.*<html")
+
+    def test_compressed_answers(self):
+        packed = gzip.compress(b'[{"cell": "c-1", "name": "%s"}]' % (b"x" * 5_000_000))
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(packed[i:i + 700]), packed[i:i + 700]) for i in range(0, len(packed), 700)) + b"0\r\n\r\n"
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n"
+        for good in (head + b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed), head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks):
+            _, url = self.answering(good)
+            for name, ask in both(url).items():
+                with self.subTest(name):
+                    self.assertEqual([len(c.name) for c in ask()], [5_000_000])
+        cut = packed[:len(packed) // 2]
+        self.fails(head + b"Content-Length: %d\r\n\r\n%b" % (len(cut), cut), "unavailable", "broke off")
+        self.fails(head + b"Content-Length: 4\r\n\r\nwhat", "unavailable", "can't be decompressed")
+        refused = gzip.compress(b'{"kind":"conflict","message":"cannot do it"}')
+        self.fails(b"HTTP/1.1 409 Conflict\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(refused), refused), "conflict", "cannot do it")
+
+    def test_compressed_answers_are_asked_for_from_elsewhere_alone(self):
+        ask = _wire.Request("GET", "/v1/cells")
+        self.assertIn(b"Accept-Encoding: gzip\r\n", ask.head(_wire.Address(host="h", port=1, tls=True)))
+        for near in (_wire.Address(host="127.0.0.1", port=1), _wire.Address(socket="/run/pando.sock")):
+            self.assertNotIn(b"Accept-Encoding", ask.head(near))
 
     def test_errors_are_typed(self):
         body = b'{"kind":"conflict","message":"cannot do it","hint":"wait"}'

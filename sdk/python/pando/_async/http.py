@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import replace
 from typing import IO, Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Tuple, TypeVar
 
@@ -52,6 +53,7 @@ class Reply:
         self._left: Optional[int] = None  # bytes of a body of known length, or of a chunk
         self._chunked = False
         self._ahead = bytearray()
+        self._z: Any = None  # decompresses the body
 
     async def head(self) -> None:
         line = await self.conn.line()
@@ -71,6 +73,8 @@ class Reply:
         if not self._chunked and "content-length" in self.headers:
             self._left = int(self.headers["content-length"])
             self.over = self._left == 0
+        if self.headers.get("content-encoding", "").lower() == "gzip":
+            self._z = zlib.decompressobj(16 + zlib.MAX_WBITS)
 
     @property
     def last(self) -> bool:
@@ -82,6 +86,24 @@ class Reply:
         if self._ahead:
             b, self._ahead = bytes(self._ahead), bytearray()
             return b
+        if self._z is None:
+            return await self._sent()
+        while not self._z.eof:
+            packed = self._z.unconsumed_tail or await self._sent()
+            try:
+                b = bytes(self._z.decompress(packed, 1 << 20))
+            except zlib.error as e:
+                raise ValueError(f"its answer can't be decompressed: {e}") from None
+            if b:
+                return b
+            if not packed and not self._z.eof:
+                raise EOFError("its answer broke off")
+        while await self._sent():
+            pass
+        return b""
+
+    async def _sent(self) -> bytes:
+        """Returns a part of the body as it was sent; b"" at its end."""
         if self.over:
             return b""
         if self._chunked and not self._left:

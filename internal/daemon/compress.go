@@ -1,0 +1,316 @@
+package daemon
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/cell"
+)
+
+// Answers to callers over TCP are compressed when they ask for it (Accept-Encoding, RFC
+// 9110, 12.5.3): JSON and other text that its route writes as a whole. Never compressed
+// are:
+//   - answers on the unix socket, where bytes cost less than compressing them;
+//   - answers that are flushed (lines, server-sent events): each line must arrive at once;
+//   - archives, files and other bytes, which are often compressed already, and what a
+//     program in a cell answers;
+//   - answers of routes that deal with secrets (see secretive).
+const (
+	compressMin  = 1 << 10 // bytes; less fits into one packet anyway
+	compressMost = 32      // compressors at work; an answer that finds none free is sent as it is
+)
+
+// secretive reports whether a route's answer may hold a secret of pando's own. An answer
+// that holds a secret beside text that an attacker chooses tells by its compressed length
+// how much of them is the same (BREACH).
+func secretive(route Route) bool {
+	_, token := route.Out.(api.Token)
+	return token || strings.HasPrefix(route.Path, "/v1/credentials") || strings.HasPrefix(route.Path, "/v1/tokens")
+}
+
+// compressible reports whether answers of a media type are compressed on a route.
+func compressible(route Route, contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	switch {
+	case err != nil, kind == eventStream:
+		return false
+	case kind == jsonLines: // events that were asked for without follow
+		return route.Gives == jsonLines
+	}
+	return kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/")
+}
+
+// codings are the content codings that answers can have, the better first. Each is also the
+// suffix of the ETag of an answer that has it: other bytes need another strong ETag.
+var codings = [...]string{"zstd", "gzip"}
+
+// codingOf returns the content coding that a request prefers of those offered, the first
+// if it likes several; "" for none.
+func codingOf(h http.Header, offered ...string) (best string) {
+	quality := map[string]float64{}
+	for _, line := range h.Values("Accept-Encoding") {
+		for part := range strings.SplitSeq(line, ",") {
+			name, params, _ := strings.Cut(part, ";")
+			q := 1.0
+			if v, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q="); ok {
+				var err error
+				if q, err = strconv.ParseFloat(v, 64); err != nil || !(q >= 0 && q <= 1) {
+					q = 0
+				}
+			}
+			quality[strings.ToLower(strings.TrimSpace(name))] = q
+		}
+	}
+	most := 0.0
+	defer func() {
+		if most < quality["identity"] { // the caller likes what is not encoded better
+			best = ""
+		}
+	}()
+	for _, c := range offered {
+		q, named := quality[c]
+		if !named {
+			q = quality["*"]
+		}
+		if q > most {
+			best, most = c, q
+		}
+	}
+	return best
+}
+
+// plainTag is a tag without the suffix of a content coding: what was seen is the same.
+func plainTag(tag string) string {
+	for _, c := range codings {
+		if t, ok := strings.CutSuffix(tag, "-"+c); ok {
+			return t
+		}
+	}
+	return tag
+}
+
+// compressor is a gzip.Writer or a zstd.Encoder.
+type compressor interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}
+
+// compressors lends compressors: so many at a time, whatever callers ask for.
+type compressors struct {
+	mu   sync.Mutex // guards what follows
+	lent int
+	idle map[string][]compressor // by coding; with those that are lent never more than compressMost
+}
+
+// take returns a compressor, or nil when too many are at work.
+func (c *compressors) take(coding string, to io.Writer) compressor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lent == compressMost {
+		return nil
+	}
+	c.lent++
+	if n := len(c.idle[coding]); n > 0 {
+		z := c.idle[coding][n-1]
+		c.idle[coding] = c.idle[coding][:n-1]
+		z.Reset(to)
+		return z
+	}
+	if coding == "gzip" {
+		z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
+		if err != nil { // a defect: the level is one
+			panic(err)
+		}
+		return z
+	}
+	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(128<<10), zstd.WithLowerEncoderMem(true))
+	if err != nil { // a defect: the options are valid
+		panic(err)
+	}
+	return z
+}
+
+// idleCompressors is how many of each coding wait for the next answer.
+const idleCompressors = 4
+
+// put takes a compressor back; nil for one that is not used again.
+func (c *compressors) put(coding string, z compressor) {
+	if z != nil {
+		z.Reset(io.Discard) // it must not keep the connection
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lent--
+	if z != nil && len(c.idle[coding]) < idleCompressors {
+		if c.idle == nil {
+			c.idle = map[string][]compressor{}
+		}
+		c.idle[coding] = append(c.idle[coding], z)
+	}
+}
+
+// compressed is an answer that is compressed if its headers and its length say so. What
+// is written is held back until that is known.
+type compressed struct {
+	http.ResponseWriter
+	r      *http.Request
+	route  Route
+	pool   *compressors
+	coding string // that the caller asks for; "" for none
+
+	status int // 0 until WriteHeader
+	held   bytes.Buffer
+	begun  bool // the header was passed on
+	z      compressor
+}
+
+// compress returns the writer of an answer, and a function to be called when the answer was
+// written to its end; when it was broken off, that is not called, but free always is.
+func (d *Daemon) compress(w http.ResponseWriter, r *http.Request, route Route) (_ http.ResponseWriter, end, free func()) {
+	if v := visitOf(r); v == nil || v.from == "socket" || route.Method == anyMethod || secretive(route) {
+		return w, func() {}, func() {}
+	}
+	switch route.Gives {
+	case WebSocket, tarball, octets, eventStream:
+		return w, func() {}, func() {}
+	}
+	c := &compressed{ResponseWriter: w, r: r, route: route, pool: &d.compressors, coding: codingOf(r.Header, codings[:]...)}
+	return c, c.end, c.free
+}
+
+// Unwrap is for http.ResponseController.
+func (c *compressed) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (c *compressed) WriteHeader(status int) {
+	if status < 200 {
+		c.ResponseWriter.WriteHeader(status)
+		return
+	}
+	if c.status == 0 {
+		c.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (c *compressed) Write(b []byte) (int, error) {
+	c.WriteHeader(http.StatusOK)
+	switch {
+	case c.z != nil:
+		return c.z.Write(b)
+	case c.begun:
+		return c.ResponseWriter.Write(b)
+	case !c.able():
+		if err := c.begin(false); err != nil {
+			return 0, err
+		}
+		return c.ResponseWriter.Write(b)
+	case c.held.Len()+len(b) < compressMin:
+		return c.held.Write(b)
+	}
+	if err := c.begin(true); err != nil {
+		return 0, err
+	}
+	return c.Write(b)
+}
+
+// FlushError is for http.ResponseController. Before the first byte was compressed it
+// has nothing compressed; afterwards what was written arrives.
+func (c *compressed) FlushError() error {
+	if err := c.begin(false); err != nil {
+		return err
+	}
+	if z, ok := c.z.(interface{ Flush() error }); ok {
+		if err := z.Flush(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(c.ResponseWriter).Flush()
+}
+
+// able reports whether the headers and the status allow another coding.
+func (c *compressed) able() bool {
+	h := c.Header()
+	switch {
+	case c.coding == "", c.r.Method == http.MethodHead, c.status == http.StatusNoContent, c.status == http.StatusNotModified, c.status == http.StatusPartialContent,
+		h.Get("Content-Encoding") != "", h.Get("Content-Range") != "", h.Get("Content-Length") != "":
+		return false
+	}
+	return compressible(c.route, h.Get("Content-Type"))
+}
+
+// begin passes the header on, with what was held back. Once it has, nothing changes.
+func (c *compressed) begin(compress bool) error {
+	if c.begun {
+		return nil
+	}
+	c.begun = true
+	c.WriteHeader(http.StatusOK)
+	h := c.Header()
+	if compressible(c.route, h.Get("Content-Type")) {
+		h.Add("Vary", "Accept-Encoding")
+	}
+	if compress {
+		c.z = c.pool.take(c.coding, c.ResponseWriter)
+	}
+	if c.z != nil {
+		h.Set("Content-Encoding", c.coding)
+		if tag, ok := strings.CutSuffix(h.Get("ETag"), `"`); ok {
+			h.Set("ETag", tag+"-"+c.coding+`"`)
+		}
+	}
+	c.ResponseWriter.WriteHeader(c.status)
+	var err error
+	if c.held.Len() > 0 {
+		if c.z != nil {
+			_, err = c.z.Write(c.held.Bytes())
+		} else {
+			_, err = c.ResponseWriter.Write(c.held.Bytes())
+		}
+		c.held = bytes.Buffer{}
+	}
+	return err
+}
+
+// end writes what is left of an answer.
+func (c *compressed) end() {
+	if c.status == 0 && !c.begun {
+		return // nothing was answered: net/http does
+	}
+	c.begin(false)
+	if c.z != nil && c.z.Close() == nil {
+		c.pool.put(c.coding, c.z)
+		c.z = nil
+	}
+}
+
+// free gives up the compressor of an answer that was broken off.
+func (c *compressed) free() {
+	if c.z != nil {
+		c.pool.put(c.coding, nil)
+		c.z = nil
+	}
+}
+
+// refuseEncoded refuses a body with a content coding: nothing that is sent is unpacked.
+func refuseEncoded(w http.ResponseWriter, r *http.Request, route Route) error {
+	if route.Method == anyMethod {
+		return nil // it is for a program in a cell
+	}
+	for _, coding := range r.Header.Values("Content-Encoding") {
+		if c := strings.TrimSpace(coding); c != "" && !strings.EqualFold(c, "identity") {
+			w.Header().Set("Accept-Encoding", "identity") // RFC 9110, 15.5.16
+			return cell.Errorf(cell.WrongType, "daemon", "send it as it is, without Content-Encoding", "cannot read a body that is encoded as %s", strconv.Quote(clip(c)))
+		}
+	}
+	return nil
+}
