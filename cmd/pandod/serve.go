@@ -231,7 +231,7 @@ func (s *serving) open(h home.Home, tokens *access.Store, sockets []*os.File) (l
 // config is how connections are encrypted that begin from now on: with the
 // certificate of that moment.
 func (s *serving) config() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.now.Load(), nil }}
 }
 

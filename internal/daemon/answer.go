@@ -121,9 +121,11 @@ func hungUp(r *http.Request) bool {
 // way to say so.
 func (d *Daemon) brokenOff(r *http.Request, what string, err error) {
 	// What is written to a caller who is gone fails before the context of the request ends.
-	if !hungUp(r) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+	v := visitOf(r)
+	gone := v != nil && v.w != nil && v.w.gone.Load()
+	if !hungUp(r) && !gone && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		id := ""
-		if v := visitOf(r); v != nil {
+		if v != nil {
 			id = v.id
 		}
 		d.cfg.Log.Error(what, "request", id, "error", err)

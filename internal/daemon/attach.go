@@ -50,7 +50,7 @@ func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attach
 	}
 	if !upgrades(r) {
 		a.Release(false)
-		return nil, errNoWebSocket
+		return nil, noWebSocket(r)
 	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
@@ -72,8 +72,14 @@ func (d *Daemon) attach(w http.ResponseWriter, r *http.Request, a *engine.Attach
 	return done{}, nil
 }
 
-// errNoWebSocket is a request for a stream that asks for no WebSocket.
-var errNoWebSocket = cell.Errorf(cell.Invalid, "daemon.attach", "ask with Upgrade: websocket, as WebSocket clients do", "this is a WebSocket, and the request asks for none")
+// noWebSocket refuses a request for a stream that asks for no WebSocket. Over HTTP/2 none
+// can: that needs RFC 8441, which net/http does not speak by default, nor do most clients.
+func noWebSocket(r *http.Request) error {
+	if r.ProtoMajor >= 2 {
+		return cell.Errorf(cell.Invalid, "daemon.attach", "ask over HTTP/1.1, as WebSocket clients do", "this is a WebSocket, and over HTTP/%d there are none here", r.ProtoMajor)
+	}
+	return cell.Errorf(cell.Invalid, "daemon.attach", "ask with Upgrade: websocket, as WebSocket clients do", "this is a WebSocket, and the request asks for none")
+}
 
 // upgrades reports whether a request asks for a WebSocket.
 func upgrades(r *http.Request) bool {

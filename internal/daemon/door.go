@@ -41,7 +41,7 @@ type Open struct {
 
 // server makes the server of one kind of listener.
 func (d *Daemon) server(h http.Handler) *http.Server {
-	return &http.Server{
+	s := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -49,6 +49,8 @@ func (d *Daemon) server(h http.Handler) *http.Server {
 		ErrorLog:          log.New(&noise{log: d.cfg.Log}, "", 0),
 		ConnContext:       connContext,
 	}
+	protocols(s)
+	return s
 }
 
 // local is the door for callers on the unix socket: the user, and root. Who
@@ -69,6 +71,14 @@ func (d *Daemon) local() http.Handler {
 func (d *Daemon) remote() http.Handler {
 	return d.visited(false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		front := d.frontOf(r)
+		secret := access.Presented(r)
+		if secret == "" {
+			leave, ok := d.stranger(w, r)
+			if !ok {
+				return
+			}
+			defer leave()
+		}
 		if front == nil && d.health(w, r) {
 			return
 		}
@@ -83,7 +93,7 @@ func (d *Daemon) remote() http.Handler {
 				return
 			}
 		}
-		if secret := access.Presented(r); secret != "" {
+		if secret != "" {
 			d.recognised(w, r, front, secret)
 			return
 		}
@@ -109,6 +119,11 @@ func (d *Daemon) remote() http.Handler {
 func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front, secret string) {
 	p, life, expires, err := d.cfg.Tokens.Recognise(secret)
 	if err != nil {
+		leave, ok := d.stranger(w, r)
+		if !ok {
+			return
+		}
+		defer leave()
 		d.reject(w, r, front, `Bearer realm="pando", error="invalid_token"`, cell.Errorf(cell.Unauthenticated, "daemon", cell.HintOf(err), "cannot answer: %w", err))
 		return
 	}
@@ -154,6 +169,7 @@ func (f *Front) turnAway(w http.ResponseWriter, r *http.Request, err error, head
 	for i := 0; i+1 < len(headers); i += 2 {
 		w.Header().Set(headers[i], headers[i+1])
 	}
+	keepShared(w, r, err)
 	f.refuse(w, r, err)
 }
 

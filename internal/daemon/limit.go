@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -115,6 +116,7 @@ type few struct {
 	mu      sync.Mutex // guards what follows
 	open    int
 	unknown map[netip.Prefix]int // connections without a good token, by peer
+	streams streams
 }
 
 func limited(l net.Listener, n int) net.Listener {
@@ -140,7 +142,7 @@ func (f *few) enter(c net.Conn) (*slot, bool) {
 		}
 	})
 	return &slot{
-		Conn:  c,
+		Conn: c, of: f, peer: peer,
 		known: func() { f.mu.Lock(); defer f.mu.Unlock(); known() },
 		leave: sync.OnceFunc(func() {
 			f.mu.Lock()
@@ -167,7 +169,10 @@ func (f *few) Accept() (net.Conn, error) {
 // slot is a connection that is counted.
 type slot struct {
 	net.Conn
-	known func() // a good token was shown on it
+	of    *few
+	peer  netip.Prefix
+	known func()      // takes it off those without a good token
+	good  atomic.Bool // a good token was shown on it
 	leave func()
 }
 
@@ -209,6 +214,7 @@ func withProcess(r *http.Request, p access.Principal) access.Principal {
 // recognisedOn notes that a good token was shown on the connection of a request.
 func recognisedOn(ctx context.Context) {
 	if s, ok := ctx.Value(slotKey{}).(*slot); ok {
+		s.good.Store(true)
 		s.known()
 	}
 }

@@ -51,7 +51,7 @@ func (d *Daemon) connectPort(w http.ResponseWriter, r *http.Request) (any, error
 		return nil, err
 	}
 	if !upgrades(r) {
-		return nil, errNoWebSocket
+		return nil, noWebSocket(r)
 	}
 	conn, err := d.cfg.Engine.Dial(r.Context(), id, port)
 	if err != nil {

@@ -108,6 +108,7 @@ func (s *strangers) forget(now time.Time) {
 func (d *Daemon) reject(w http.ResponseWriter, r *http.Request, front *Front, challenge string, err error) {
 	w.Header().Set("WWW-Authenticate", challenge)
 	if v := visitOf(r); v != nil && v.from != "socket" {
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(strangerWrite))
 		if beyond, wait := d.strangers.failed(peerOf(v.from)); beyond {
 			after := int(wait/time.Second) + 1
 			err = cell.Errorf(cell.Limited, "daemon", "send a good token; a request with one is answered at once",

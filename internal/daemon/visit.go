@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pando-dev/pando/internal/access"
@@ -89,7 +90,9 @@ func (d *Daemon) broke(v *visit, r *http.Request) {
 		v.kind = string(cell.Internal)
 		d.cfg.Log.Error("request broke", "request", v.id, "method", r.Method, "path", clip(r.URL.Path), "error", p, "stack", string(debug.Stack()))
 		if v.w.status == 0 {
-			v.w.Header().Set("Connection", "close")
+			if r.ProtoMajor < 2 { // else it carries other requests, too
+				v.w.Header().Set("Connection", "close")
+			}
 			writeError(v.w, cell.Errorf(cell.Internal, "daemon", "look for "+v.id+" in the daemon's log", "cannot answer: this is a defect of pando"))
 			return
 		}
@@ -102,7 +105,8 @@ type watched struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
-	stream func() // is told when it becomes a stream of another protocol; nil for nobody
+	gone   atomic.Bool // it could not be written: the caller is gone
+	stream func()      // is told when it becomes a stream of another protocol; nil for nobody
 }
 
 func (w *watched) WriteHeader(status int) {
@@ -118,6 +122,9 @@ func (w *watched) Write(b []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
+	if err != nil {
+		w.gone.Store(true)
+	}
 	return n, err
 }
 
