@@ -426,6 +426,7 @@ type Daemon struct {
 	Listen   []string  `json:"listen,omitempty"`   // URLs at which it answers besides, to who has a token
 	Cells    int       `json:"cells"`              // how many there are
 	Alive    int       `json:"alive"`              // with processes
+	Working  int       `json:"working,omitempty"`  // runs, commands, evaluations and other work under way; not told to tokens with labels
 	Draining bool      `json:"draining,omitempty"` // it takes no new work
 	Space    string    `json:"space,omitempty"`    // a warning: the state is near its budget, and this is removed next
 	Ending   bool      `json:"ending,omitempty"`   // it was told to end, or pando serve that it belongs to is gone

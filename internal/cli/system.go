@@ -125,24 +125,6 @@ func (a *app) daemonCmd() *cobra.Command {
 			return a.print(d, func(io.Writer) { a.say("daemon %d has ended; cells live on", d.PID) })
 		},
 	})
-	undo := false
-	drain := &cobra.Command{
-		Use: "drain", Short: "Have the daemon take no new work; what runs goes on", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.client.DrainDaemon(cmd.Context(), undo)
-			if err != nil {
-				return err
-			}
-			return a.print(d, func(io.Writer) {
-				if undo {
-					a.say("daemon %d takes work again", d.PID)
-					return
-				}
-				a.say("daemon %d takes no new work; %s with processes", d.PID, plural(d.Alive, "cell"))
-			})
-		},
-	}
-	drain.Flags().BoolVar(&undo, "undo", false, "take work again")
 	metrics := &cobra.Command{
 		Use: "metrics", Short: "Print what there is to measure, in Prometheus' text format", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -154,7 +136,7 @@ func (a *app) daemonCmd() *cobra.Command {
 			return err
 		},
 	}
-	c.AddCommand(drain, metrics)
+	c.AddCommand(a.drainCmd(), metrics)
 	return c
 }
 

@@ -356,13 +356,16 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 }
 
 // busy reports whether any goes on.
-func (o *Operations) busy() bool {
+func (o *Operations) busy() bool { return o.working() > 0 }
+
+// working returns how many go on.
+func (o *Operations) working() int {
 	if o == nil {
-		return false
+		return 0
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.open) > 0
+	return len(o.open)
 }
 
 // wait returns when none goes on.

@@ -105,7 +105,8 @@ type Engine struct {
 
 	ceilings atomic.Pointer[ceiling.Set]
 	queue    queue
-	draining atomic.Bool // no new cells are made
+	draining atomic.Bool  // no new cells are made
+	acts     atomic.Int64 // under way, but for runs and commands: see Working
 
 	hostHas func() (needs, error) // what forks may use of the host now
 

@@ -163,11 +163,40 @@ type act struct {
 // act begins one, in a cell that may be "".
 func (e *Engine) act(ctx context.Context, what string, id cell.ID) (context.Context, *act) {
 	a := &act{e: e, what: what, cell: id, began: time.Now()}
+	if !a.counted() {
+		e.acts.Add(1)
+	}
 	ctx, a.span = tracer(ctx).Start(ctx, "pando."+what)
 	if id != "" && a.span.IsRecording() {
 		a.span.SetAttributes(attribute.String("pando.cell", string(id)))
 	}
 	return ctx, a
+}
+
+// counted reports whether Working counts an act by what it is the beginning of: runs and
+// commands may go on from an earlier daemon.
+func (a *act) counted() bool { return a.what == "run" || a.what == "exec" }
+
+// Working returns how much is under way: runs, commands, evaluations, and what makes or
+// changes cells; at least the operations, most of which are one of these. Below a token's
+// labels nothing is told of that.
+func (v *View) Working(operations int) int {
+	if v.restricted() {
+		return 0
+	}
+	e := v.e
+	n := int(e.acts.Load())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n += len(e.live)
+	for _, x := range e.execs {
+		select {
+		case <-x.done:
+		default:
+			n++
+		}
+	}
+	return max(n, operations)
 }
 
 // tracer is that of the trace which ctx is part of; without one its spans are
@@ -190,6 +219,9 @@ func (a *act) over(err *error) {
 		return
 	}
 	a.once.Do(func() {
+		if !a.counted() {
+			a.e.acts.Add(-1)
+		}
 		if a.backend == "" && a.cell != "" {
 			if c, err := a.e.reg.cell(a.cell); err == nil {
 				a.backend = c.Backend
