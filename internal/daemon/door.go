@@ -160,6 +160,7 @@ func (d *Daemon) recognised(w http.ResponseWriter, r *http.Request, front *Front
 		}
 	}
 	d.enter(w, r)
+	sent(w, r)
 }
 
 // turnAway refuses a request, and ends the connection soon of who is not known.

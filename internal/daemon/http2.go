@@ -75,15 +75,28 @@ func (d *Daemon) stranger(w http.ResponseWriter, r *http.Request) (leave func(),
 	if r.ProtoMajor < 2 || !counted {
 		return func() {}, true
 	}
-	if leave, ok = s.stream(); !ok {
-		if v := visitOf(r); v != nil {
-			v.kind = string(cell.Limited)
-		}
-		w.Header().Set("Retry-After", "1")
-		w.Header().Set("Connection", "close")
-		w.WriteHeader(http.StatusTooManyRequests)
+	if end, ok := s.stream(); ok {
+		return func() {
+			sent(w, r)
+			end()
+		}, true
 	}
-	return leave, ok
+	if v := visitOf(r); v != nil {
+		v.kind = string(cell.Limited)
+	}
+	w.Header().Set("Retry-After", "1")
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(http.StatusTooManyRequests)
+	return nil, false
+}
+
+// sent waits until what was written over HTTP/2 is sent. net/http would do so when the
+// handler has returned, and then the request would not be counted any more, however long
+// its client takes nothing.
+func sent(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor >= 2 {
+		http.NewResponseController(w).Flush()
+	}
 }
 
 // keepShared takes back that a connection ends with a refusal, where it carries requests of

@@ -364,6 +364,7 @@ func TestStrangersStreamsAreBounded(t *testing.T) {
 	for range 5 {
 		z.open("GET", "/v1/daemon", "pando_wrong")
 	}
+	need.Eventually(t, func() bool { return open() > 0 }, "a refusal that is not taken")
 	for {
 		fr, err := z.ReadFrame()
 		if err != nil {
