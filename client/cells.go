@@ -13,6 +13,15 @@ func (c *Client) Cells(ctx context.Context) (out []api.Cell, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells", nil, nil, &out)
 }
 
+// CellsLabelled lists the cells that carry all of the labels, newest first.
+func (c *Client) CellsLabelled(ctx context.Context, labels map[string]string) (out []api.Cell, err error) {
+	q := url.Values{}
+	for k, v := range labels {
+		q.Add("label", k+"="+v)
+	}
+	return out, c.do(ctx, "GET", "/v1/cells", q, nil, &out)
+}
+
 // Cell shows a cell; sel is a name, an id, or "" for the latest from here.
 func (c *Client) Cell(ctx context.Context, sel string) (out api.Cell, err error) {
 	return out, c.do(ctx, "GET", "/v1/cells/"+segment(sel), nil, nil, &out)

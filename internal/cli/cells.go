@@ -15,10 +15,15 @@ import (
 
 func (a *app) lsCmd() *cobra.Command {
 	var quiet bool
+	var labels []string
 	c := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List cells", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cells, err := a.client.Cells(cmd.Context())
+			want, err := labelsOf(labels)
+			if err != nil {
+				return err
+			}
+			cells, err := a.client.CellsLabelled(cmd.Context(), want)
 			if err != nil {
 				return err
 			}
@@ -30,6 +35,10 @@ func (a *app) lsCmd() *cobra.Command {
 					return
 				}
 				defer a.saySpace(cmd.Context())
+				if len(cells) == 0 && len(want) > 0 {
+					a.say("no cell carries %s", labelWords(want))
+					return
+				}
 				if len(cells) == 0 {
 					a.say("no cells yet: pando run -- COMMAND makes one")
 					return
@@ -66,6 +75,7 @@ func (a *app) lsCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only their ids, one a line")
+	c.Flags().StringArrayVar(&labels, "label", nil, "only those that carry NAME=VALUE; several times: all of them")
 	return c
 }
 
@@ -108,6 +118,7 @@ func (a *app) showCell(w io.Writer, c api.Cell) {
 	}
 	field(w, "state", state)
 	field(w, "source", c.Source)
+	field(w, "labels", labelWords(c.Labels))
 	field(w, "at", fmt.Sprintf("@%d of %s", c.Head, plural(c.Checkpoints, "checkpoint")))
 	if c.LatestRun != "" {
 		field(w, "latest run", fmt.Sprintf("%s (%s), %d in all", c.LatestRun, c.Verdict, c.Runs))

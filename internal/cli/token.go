@@ -106,6 +106,15 @@ The token is all that goes to standard output.`,
 	return c
 }
 
+// labelWords are labels as a person writes them.
+func labelWords(labels map[string]string) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, k+"="+labels[k])
+	}
+	return strings.Join(list, " ")
+}
+
 // labelsOf reads NAME=VALUE, of each name one.
 func labelsOf(list []string) (map[string]string, error) {
 	var out map[string]string

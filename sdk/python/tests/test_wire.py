@@ -67,8 +67,8 @@ class Waited:
     def __init__(self, c):
         self.c = c
 
-    def cells(self):
-        return asyncio.run(self.c.cells())
+    def cells(self, *a):
+        return asyncio.run(self.c.cells(*a))
 
 
 class Answers(unittest.TestCase):
@@ -122,6 +122,12 @@ class Answers(unittest.TestCase):
         self.assertIn(b"Accept-Encoding: gzip\r\n", ask.head(_wire.Address(host="h", port=1, tls=True)))
         for near in (_wire.Address(host="127.0.0.1", port=1), _wire.Address(socket="/run/pando.sock")):
             self.assertNotIn(b"Accept-Encoding", ask.head(near))
+
+    def test_labels_are_asked_for(self):
+        s, url = self.answering(ok(b"[]"))
+        for make in (pando.Client, lambda *a: Waited(pando.aio.Client(*a))):
+            make(url, "").cells({"team": "a", "job": "b=c"})
+            self.assertTrue(s.asked[-1].startswith(b"GET /v1/cells?label=team%3Da&label=job%3Db%3Dc HTTP/1.1\r\n"), s.asked[-1])
 
     def test_errors_are_typed(self):
         body = b'{"kind":"conflict","message":"cannot do it","hint":"wait"}'
