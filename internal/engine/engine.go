@@ -81,7 +81,8 @@ type Engine struct {
 	end      context.CancelCauseFunc
 	work     sync.WaitGroup
 	watching sync.WaitGroup // what goes on as long as the daemon
-	space    sync.Mutex     // guards the file that keeps space free
+	space    sync.Mutex     // guards the file that keeps space free, and spenders
+	spenders int            // how many use the space of that file
 	images   *oci.Store
 	// measuring guards layerSizes. It stands before mu and registry.mu.
 	measuring  sync.Mutex

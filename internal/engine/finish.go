@@ -27,8 +27,12 @@ func (x *execution) finish(ctx context.Context, status cell.Status, waitErr erro
 	x.l.report(api.Progress{Step: "finishing"})
 	defer x.e.under.begin().end()
 	err := x.conclude(ctx, status, waitErr)
-	if isFull(err) && x.e.spendReserve() && x.reread() {
-		err = x.conclude(ctx, status, waitErr)
+	if isFull(err) {
+		done := x.e.spendReserve()
+		if x.reread() {
+			err = x.conclude(ctx, status, waitErr)
+		}
+		done()
 	}
 	if err == nil || x.e.closing(err) {
 		return // or the next daemon goes on where this one was

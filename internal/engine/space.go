@@ -45,10 +45,10 @@ func (e *Engine) keepLast() {
 }
 
 // spendLast frees the reserve of removals, if it is there.
-func (e *Engine) spendLast() bool {
+func (e *Engine) spendLast() {
 	e.space.Lock()
 	defer e.space.Unlock()
-	return os.Remove(e.lastPath()) == nil
+	os.Remove(e.lastPath())
 }
 
 func (e *Engine) reservePath() string { return filepath.Join(e.cfg.Home.State, "reserve") }
@@ -63,6 +63,9 @@ func (e *Engine) keepReserve() error {
 		return nil
 	}
 	fault.Step("keep some space")
+	if free, _, err := e.free(); err == nil && !roomForReserve(free, e.spenders) {
+		return &os.PathError{Op: "keep some space free in", Path: e.cfg.Home.State, Err: unix.ENOSPC}
+	}
 	f, err := os.OpenFile(e.reservePath(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -78,21 +81,38 @@ func (e *Engine) keepReserve() error {
 	return nil
 }
 
-// spendReserve frees the reserve, if it is there.
-func (e *Engine) spendReserve() bool {
+// roomForReserve reports whether the reserve may be made of so many free bytes: while
+// something is done with its space, as much has to stay free for that.
+func roomForReserve(free int64, spenders int) bool {
+	return spenders == 0 || free >= 2*reserveSize
+}
+
+// spendReserve frees the reserve, if it is there, and leaves its space free until done is
+// called.
+func (e *Engine) spendReserve() (done func()) {
 	e.space.Lock()
 	defer e.space.Unlock()
-	return os.Remove(e.reservePath()) == nil
+	os.Remove(e.reservePath())
+	e.spenders++
+	return func() {
+		e.space.Lock()
+		defer e.space.Unlock()
+		e.spenders--
+	}
 }
 
 // freeing does what gives space back. Its records need some: on a full disk it
-// is done again, with the reserve, and then with that of removals.
+// is done again, with the reserve, and then with that of removals. Of several at once one
+// finds the reserve, and all have its space: so each is done again, whether the reserve was
+// still there or not.
 func (e *Engine) freeing(do func() error) error {
 	err := do()
-	if isFull(err) && e.spendReserve() {
+	if isFull(err) {
+		defer e.spendReserve()()
 		err = do()
 	}
-	if isFull(err) && e.spendLast() {
+	if isFull(err) {
+		e.spendLast()
 		err = do()
 		e.keepLast() // of what was not needed, or is free now
 	}
