@@ -83,13 +83,7 @@ func holdingsOf(work string) map[string]int {
 		h["threads"+of] += entries(dir + "task")
 		b, _ := os.ReadFile(dir + "mountinfo")
 		h["mounts"+of] += strings.Count(string(b), "\n")
-		status, _ := os.ReadFile(dir + "status")
-		for l := range strings.Lines(string(status)) {
-			if f := strings.Fields(l); len(f) > 1 && f[0] == "VmRSS:" {
-				kib, _ := strconv.Atoi(f[1])
-				h["MiB resident"+of] += kib >> 10
-			}
-		}
+		h["MiB resident"+of] += residentMiB(p)
 	}
 	home := filepath.Join(work, ".pando")
 	if b, err := os.ReadFile(filepath.Join(home, "state/installation")); err == nil {
@@ -106,6 +100,18 @@ func holdingsOf(work string) map[string]int {
 	}
 	h["namespaces"] = namespacesBelow(home)
 	return h
+}
+
+// residentMiB is the memory that a process has now, 0 if there is none.
+func residentMiB(pid int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for l := range strings.Lines(string(status)) {
+		if f := strings.Fields(l); len(f) > 1 && f[0] == "VmRSS:" {
+			kib, _ := strconv.Atoi(f[1])
+			return kib >> 10
+		}
+	}
+	return 0
 }
 
 func entries(dir string) int {

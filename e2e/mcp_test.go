@@ -109,6 +109,8 @@ type served struct {
 	URLs        []string
 	Token       string // the first
 	Fingerprint string // of its own certificate
+
+	pid int // of serve itself
 }
 
 // serving has pando serve answer at a port of this host until the test ends.
@@ -129,6 +131,7 @@ func serving(t *testing.T, h *host, flags ...string) (s served) {
 	if err := json.NewDecoder(out).Decode(&s); err != nil || len(s.URLs) == 0 {
 		t.Fatalf("pando serve says %v, %v", s, err)
 	}
+	s.pid = c.Process.Pid
 	return s
 }
 
