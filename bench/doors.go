@@ -32,8 +32,8 @@ type served struct {
 }
 
 // serve starts `pando serve` and reads what it says first.
-func (i *installation) serve(ctx context.Context) (*served, error) {
-	c := exec.Command(i.l.exe, "serve", "--listen", "127.0.0.1:0", "--json")
+func (i *installation) serve(ctx context.Context, flags ...string) (*served, error) {
+	c := exec.Command(i.l.exe, append([]string{"serve", "--listen", "127.0.0.1:0", "--json"}, flags...)...)
 	c.Env, c.Dir = i.env, i.l.dir
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -145,7 +145,15 @@ type sandbox struct {
 	Token string `json:"envdAccessToken"`
 }
 
-// e2b makes the requests that E2B's SDKs make.
+// refusal is an answer that is none.
+type refusal struct {
+	status int
+	err    error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
+// e2b makes the requests that E2B's SDKs make. It is for one caller at a time.
 func (s *served) e2b() door {
 	boxes := map[string]sandbox{}
 	do := func(ctx context.Context, method, path, kind string, body []byte, port string, box sandbox) ([]byte, error) {
@@ -171,7 +179,7 @@ func (s *served) e2b() door {
 		defer resp.Body.Close()
 		b, err := io.ReadAll(resp.Body)
 		if err == nil && resp.StatusCode >= 300 {
-			err = fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, b)
+			err = &refusal{resp.StatusCode, fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, b)}
 		}
 		return b, err
 	}

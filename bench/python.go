@@ -14,25 +14,28 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// python is an interpreter with numpy, for pando and for its peers.
+// python is an interpreter with numpy, and more if that is asked for, for pando and for its
+// peers.
 type python struct {
 	path string
 	env  []string // in which "python3" is that one
 }
 
-// python finds one, or says why there is none.
-func (l *lab) python(ctx context.Context) (python, string) {
-	why := "no python3 with numpy is installed"
+// python finds one that has modules beside numpy, or says why there is none.
+func (l *lab) python(ctx context.Context, modules ...string) (python, string) {
+	modules = append([]string{"numpy"}, modules...)
+	has := strings.Join(modules, " and ")
+	why := "no python3 with " + has + " is installed"
 	for _, dir := range append(filepath.SplitList(l.path), "/usr/bin") {
 		at := filepath.Join(dir, "python3")
 		if st, err := os.Stat(at); err != nil || st.IsDir() {
 			continue
 		}
-		if _, err := (command{args: []string{at, "-c", "import numpy"}}).run(ctx); err != nil {
+		if _, err := (command{args: []string{at, "-c", "import " + strings.Join(modules, ", ")}}).run(ctx); err != nil {
 			continue
 		}
 		if real, err := filepath.EvalSymlinks(at); err != nil || !strings.HasPrefix(real, "/usr/") {
-			why = at + " has numpy, but cells see what lies below /usr"
+			why = at + " has " + has + ", but cells see what lies below /usr"
 			continue
 		}
 		p := python{path: at}

@@ -37,3 +37,9 @@ func Summarize(samples []float64) Summary {
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 func toMS(d time.Duration) float64 { return round(float64(d.Nanoseconds()) / 1e6) }
+
+// percentile is the smallest sample that at least so many per cent do not exceed.
+func percentile(samples []float64, p int) float64 {
+	s := slices.Sorted(slices.Values(samples))
+	return s[(p*len(s)+99)/100-1]
+}

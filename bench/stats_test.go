@@ -56,3 +56,19 @@ func TestSummarizeHolds(t *testing.T) {
 		}
 	}
 }
+
+func TestPercentile(t *testing.T) {
+	var hundred []float64
+	for i := range 100 {
+		hundred = append(hundred, float64(100-i))
+	}
+	for _, c := range []struct {
+		samples []float64
+		p       int
+		want    float64
+	}{{hundred, 99, 99}, {hundred, 50, 50}, {hundred, 100, 100}, {hundred[:12], 99, 100}, {[]float64{3}, 99, 3}} {
+		if got := percentile(c.samples, c.p); got != c.want {
+			t.Errorf("of %d samples %d %% do not exceed %g, not %g", len(c.samples), c.p, c.want, got)
+		}
+	}
+}
