@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // A process is what a driver of the keeper returns.
@@ -98,16 +99,16 @@ func TestNameIsFreeAgain(t *testing.T) {
 // returns when the command has ended.
 func TestStreamsEndAsInside(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
-		began := time.Now()
-		r, err := b.start(t, sh("a", "(sleep 3; echo late) & echo early"), nil)
+		r, err := b.start(t, sh("a", "exec 3<&0; (read told <&3; echo late) & echo early"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Wait(func() {})
-		waited := time.Since(began)
-		out := readAll(r.out)
-		if waited > 2500*time.Millisecond || out != "early\nlate\n" || time.Since(began) < 2500*time.Millisecond {
-			t.Errorf("waited %v, wrote %q, ended after %v", waited, out, time.Since(began))
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.Wait(func() {}) }()
+		need.Receive(t, ended, "the end of a command whose child goes on")
+		r.in.WriteString("go on\n")
+		if out := readAll(r.out); out != "early\nlate\n" {
+			t.Errorf("wrote %q", out)
 		}
 		// What was written before the end is there at the end.
 		times := 20

@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/confine"
 )
 
-// flushStill is how long the exit of a process waits for earlier output while that makes no
-// progress.
+// flushStill is how long the exit of a process waits for earlier output that has no room and
+// makes no progress.
 const flushStill = 50 * time.Millisecond
 
 // behindStill is how long an interpreter's answer waits for earlier output while that makes no
@@ -316,7 +316,8 @@ func (o *out) set(busy bool, n int) {
 }
 
 // flush returns when all data received so far was forwarded, or when there was no progress for
-// still.
+// still. On a busy machine that is no sign of a slow reader by itself: while f has room, flush
+// waits longer.
 func (o *out) flush(still time.Duration) {
 	last, since := int64(-1), time.Now()
 	for {
@@ -328,11 +329,25 @@ func (o *out) flush(still time.Duration) {
 			return
 		case n != last:
 			last, since = n, time.Now()
-		case time.Since(since) > still:
+		case time.Since(since) > behindStill, time.Since(since) > still && !roomIn(o.f):
 			return
 		}
 		time.Sleep(200 * time.Microsecond)
 	}
+}
+
+// roomIn reports whether a pipe or a socket would take something at once.
+func roomIn(f *os.File) (room bool) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	c.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(fds, 0)
+		room = err == nil && n == 1 && fds[0].Revents == unix.POLLOUT
+	})
+	return room
 }
 
 // input sends the data of f.
