@@ -8,10 +8,13 @@ import (
 	"testing"
 )
 
-// fullScreen is a program that draws its screen once, and then says what was typed.
+// fullScreen is a program that draws its screen once, and then says what was typed. It notes
+// when its terminal gets another size.
 const fullScreen = `stty -echo
+trap 'echo another >>sizes' WINCH
 printf '\033[?1049h\033[2J\033[3;5HHELLO-SCREEN\033[10;1Hready'
-while read line; do
+while :; do
+	read line || continue
 	[ "$line" = quit ] && { printf '\033[?1049l'; exit 3; }
 	printf "\033[5;5Hgot-$line\033[12;1H"
 done
@@ -63,6 +66,10 @@ func TestX39NextProtocol(t *testing.T) {
 		s.sees("got-two")
 		if o := h.pando("exec", "-n", name, "--", "cat", "full"); o != fullScreen {
 			t.Errorf("%s: a command in the cell says %q", name, o)
+		}
+		// Keepers without screens are asked in another way, which shakes the terminal.
+		if o := h.pando("exec", "-n", name, "--", "sh", "-c", "cat sizes 2>/dev/null || echo one"); o != "one\n" {
+			t.Errorf("%s: the terminal had other sizes meanwhile: %q", name, o)
 		}
 		s.types("quit\r")
 		if code := s.ends(); code != 3 {
