@@ -158,7 +158,7 @@ func (l *load) whole(t *testing.T, ctx context.Context, when string, done bool) 
 		if busy == "" {
 			break
 		}
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > need.Patience() {
 			bad("%s", busy)
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // An act is something that is interrupted at every step of its way.
@@ -214,7 +215,7 @@ func (c *crash) afterwards(a act, name, when string) {
 		h.t.Helper()
 		h.t.Errorf("%s: %s", when, fmt.Sprintf(format, args...))
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(need.Patience())
 	var runs []api.Run
 	for { // a daemon finishes what another began
 		runs = h.runs()

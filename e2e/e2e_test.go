@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // built is the pando under test.
@@ -237,11 +239,10 @@ func keeps(proc, home string) bool {
 
 func leftovers(ts *testscript.TestScript, neg bool, args []string) {
 	var found []string
-	for range 100 { // what is being taken down may take a moment
-		if found = leftOn(ts.Getenv("WORK")); len(found) == 0 {
+	for end := time.Now().Add(need.Patience()); ; time.Sleep(50 * time.Millisecond) { // what is being taken down may take a moment
+		if found = leftOn(ts.Getenv("WORK")); (len(found) > 0) == neg || time.Now().After(end) {
 			break
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	if (len(found) > 0) != neg {
 		ts.Fatalf("left over: %s", strings.Join(found, "; "))
@@ -362,27 +363,28 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if ts.Getenv("PANDO_BACKEND") == "microvm" {
 		n *= emulatedSlowness
 	}
-	deadline := time.Now().Add(time.Duration(n) * time.Second)
+	deadline := time.Now().Add(max(time.Duration(n)*time.Second, need.Patience())) // no verdict rests on the number
 	for {
 		err = ts.Exec(args[1], args[2:]...)
 		if (err == nil) != neg {
 			return
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("%s: %v after %d s", strings.Join(args[1:], " "), err, n)
+			ts.Fatalf("%s: %v, and so it stays", strings.Join(args[1:], " "), err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 func eventuallyGone(ts *testscript.TestScript, neg bool, args []string) {
-	for range 200 {
+	for end := time.Now().Add(need.Patience()); ; time.Sleep(25 * time.Millisecond) {
 		if _, err := os.Lstat(ts.MkAbs(args[0])); os.IsNotExist(err) {
 			return
 		}
-		time.Sleep(25 * time.Millisecond)
+		if time.Now().After(end) {
+			ts.Fatalf("%s is still there", args[0])
+		}
 	}
-	ts.Fatalf("%s is still there", args[0])
 }
 
 // jsonField compares one field of the JSON document on the last stdout.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // held is what `holdings keep` has found, by the directory of a script.
@@ -26,7 +28,7 @@ var grown = map[string]int{"descriptors": 16, "threads": 100, "MiB resident": 48
 
 // holdings keeps what daemon and keepers of the script hold ("keep"), or fails
 // when they hold more than then ("no-more"). Idle file descriptors and memory
-// that is being given back have half a minute for it.
+// that is being given back have time for it.
 func holdings(ts *testscript.TestScript, neg bool, args []string) {
 	work := ts.Getenv("WORK")
 	if neg || len(args) != 1 || (args[0] != "keep" && args[0] != "no-more") {
@@ -50,7 +52,7 @@ func holdings(ts *testscript.TestScript, neg bool, args []string) {
 // heldMore says what the processes of a script hold for good that they did not.
 func heldMore(work string, was map[string]int) string {
 	var more []string
-	for range 60 {
+	for end := time.Now().Add(need.Patience()); ; time.Sleep(500 * time.Millisecond) {
 		now := holdingsOf(work)
 		more = nil
 		for _, what := range slices.Sorted(maps.Keys(now)) {
@@ -59,12 +61,10 @@ func heldMore(work string, was map[string]int) string {
 				more = append(more, fmt.Sprintf("%d more %s", n, what))
 			}
 		}
-		if len(more) == 0 {
-			break
+		if len(more) == 0 || time.Now().After(end) {
+			return strings.Join(more, "; ")
 		}
-		time.Sleep(500 * time.Millisecond)
 	}
-	return strings.Join(more, "; ")
 }
 
 // holdingsOf counts what the processes of a script hold, all of one name

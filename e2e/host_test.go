@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // host is an installation of its own with a source directory, for what is too
@@ -242,11 +243,9 @@ func (h *host) killDaemon() {
 
 // leftovers lists what of the installation is left on the host.
 func (h *host) leftovers() (found []string) {
-	for range 100 {
-		if found = leftOn(h.work); len(found) == 0 {
-			return nil
+	for end := time.Now().Add(need.Patience()); ; time.Sleep(50 * time.Millisecond) {
+		if found = leftOn(h.work); len(found) == 0 || time.Now().After(end) {
+			return found
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
-	return found
 }

@@ -435,7 +435,7 @@ func TestBoundsAtTheDoor(t *testing.T) {
 			if b, _ := os.ReadFile(h.state("daemon.log")); strings.Contains(string(b), what) {
 				return
 			}
-			if time.Since(began) > 10*time.Second {
+			if time.Since(began) > need.Patience() {
 				t.Fatalf("the log never says %q", what)
 			}
 		}

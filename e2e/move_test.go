@@ -172,7 +172,7 @@ func TestUpgrade(t *testing.T) {
 	if before == 0 {
 		t.Error("nothing was read before")
 	}
-	for began := time.Now(); strings.Count(got.String(), "\n") < lines && time.Since(began) < 20*time.Second; {
+	for began := time.Now(); strings.Count(got.String(), "\n") < lines && time.Since(began) < need.Patience(); {
 		read(l.client())
 	}
 	want := ""

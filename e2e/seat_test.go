@@ -13,6 +13,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/terminal"
 )
 
@@ -68,7 +69,7 @@ func (s *seat) text() string {
 // sees waits until the screen has a text.
 func (s *seat) sees(want string) {
 	s.t.Helper()
-	if !s.shows(want, 40*time.Second) {
+	if !s.shows(want, need.Patience()) {
 		s.t.Fatalf("never saw %q; on the screen:\n%s", want, s.text())
 	}
 }
@@ -121,7 +122,7 @@ func (s *seat) ends() int {
 	go func() { s.cmd.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(40 * time.Second):
+	case <-time.After(need.Patience()):
 		s.t.Fatalf("it did not end; on the screen:\n%s", s.text())
 	}
 	return s.cmd.ProcessState.ExitCode()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // sshdCmd starts two SSH servers and an SSH agent of the script's own, on
@@ -67,7 +69,7 @@ func sshdCmd(ts *testscript.TestScript, neg bool, args []string) {
 		if _, err := os.Stat(sock); err == nil {
 			break
 		}
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > need.Patience() {
 			ts.Fatalf("ssh-agent does not come up")
 		}
 	}
@@ -98,7 +100,7 @@ func awaitPort(ts *testscript.TestScript, port int) {
 			c.Close()
 			return
 		}
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > need.Patience() {
 			ts.Fatalf("nothing listens at port %d: %v", port, err)
 		}
 	}

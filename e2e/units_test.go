@@ -101,7 +101,7 @@ func commandLine(pid int) string {
 func (b *booted) until(what string, d time.Duration, ok func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > d {
+		if time.Since(began) > max(d, need.Patience()) {
 			b.t.Fatalf("waited in vain for %s", what)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // sandboxes asks at the door of E2B.
@@ -109,17 +110,10 @@ func TestX56CeilingsOfADoor(t *testing.T) {
 	if err := syscall.Kill(pid.PID, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	gone := false
-	for range 200 { // the paused one was kept for a second
-		if code, _, _ := s.ask("GET", "/sandboxes/"+id, nil); code == 404 {
-			gone = true
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if !gone {
-		t.Error("a paused sandbox is there after its time")
-	}
+	need.Eventually(t, func() bool {
+		code, _, _ := s.ask("GET", "/sandboxes/"+id, nil)
+		return code == 404
+	}, "the removal of a paused sandbox after its second")
 	h.pando("daemon", "drain")
 	if code, out, _ := s.ask("POST", "/v2/sandboxes", map[string]any{"templateID": "base"}); code != 503 || !strings.Contains(fmt.Sprint(out["message"]), "no new work") {
 		t.Errorf("a daemon that drains: %d %v", code, out)
@@ -175,13 +169,11 @@ func TestX56SandboxesLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	drained := func() (left []api.Cell) {
-		for range 600 {
-			if left = h.cells(); len(left) == 0 {
-				return nil
+		for end := time.Now().Add(need.Patience()); ; time.Sleep(100 * time.Millisecond) {
+			if left = h.cells(); len(left) == 0 || time.Now().After(end) {
+				return left
 			}
-			time.Sleep(100 * time.Millisecond)
 		}
-		return left
 	}
 	for i := range 3 { // what is made once is there
 		visit(i)

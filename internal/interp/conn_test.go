@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // liar is a program that says what a test wants.
@@ -141,13 +142,7 @@ func TestForksOfLiars(t *testing.T) {
 		them.Close()
 		acts.Wait()
 	}
-	for range 100 {
-		if descriptors() <= before {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Errorf("%d descriptors were left open", descriptors()-before)
+	need.Eventually(t, func() bool { return descriptors() <= before }, "the closing of all descriptors")
 }
 
 func descriptors() int {

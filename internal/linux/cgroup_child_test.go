@@ -11,9 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // hostCgroups returns the cgroups of this host in a layout: as they are
@@ -207,9 +208,5 @@ func eachLayout(t *testing.T, layouts []string, f func(t *testing.T, g *Cgroups)
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("timed out: %s", what)
-		}
-	}
+	need.Eventually(t, done, what)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // What the probe says of TUNs is what opening the device says, and what it makes
@@ -94,7 +95,7 @@ func TestInNetNS(t *testing.T) {
 		if elsewhere == "" {
 			break
 		}
-		if time.Since(began) > 5*time.Second {
+		if time.Since(began) > need.Patience() {
 			t.Fatal(elsewhere)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/need"
 )
 
 // interpreterOf finds the host's number of a cell's interpreter.
@@ -262,7 +263,7 @@ func TestC26ForksEndAlone(t *testing.T) {
 			if cell.KindOf(err) == cell.NotFound {
 				break
 			}
-			if time.Since(began) > 5*time.Second {
+			if time.Since(began) > need.Patience() {
 				t.Errorf("%s: its cell is still there: %v", x.code, err)
 				break
 			}
@@ -314,7 +315,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 			b, err := os.ReadFile(procPath(p, "stat"))
 			return err != nil || strings.Contains(string(b), ") Z ")
 		})
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > need.Patience() {
 			t.Fatalf("%v live on", all)
 		}
 	}
@@ -326,7 +327,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 		if len(list) == 0 {
 			return
 		}
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > need.Patience() {
 			t.Fatalf("left over: %v", list)
 		}
 	}
