@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-var loadAxis = Axis{
-	Name:    "load",
+var crowdAxis = Axis{
+	Name:    "crowd",
 	About:   "sandboxes that many programs create at once and soon kill, below a ceiling with a queue, below one without, and with none",
-	measure: measureLoad,
+	measure: measureCrowd,
 }
 
 // The ways of being created, and what the ceilings of each say.
@@ -38,7 +38,7 @@ type loadSize struct {
 // sandbox's time is over, and these are killed before.
 const askAgain = 100 * time.Millisecond
 
-func measureLoad(ctx context.Context, l *lab, out *AxisResult) error {
+func measureCrowd(ctx context.Context, l *lab, out *AxisResult) error {
 	z := loadSize{sandboxes: 100, clients: 16, cells: 8, every: time.Second, lives: 5 * time.Second}
 	if l.quick {
 		z = loadSize{sandboxes: 12, clients: 4, cells: 2, every: 200 * time.Millisecond, lives: 300 * time.Millisecond}
