@@ -10,7 +10,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +23,9 @@ func (a *app) cpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp SRC DST",
 		Short: "Copy files into or out of a cell; one side is CELL:PATH",
+		Long: `Copy files into or out of a cell; one side is CELL:PATH. As the other side - is a tar
+archive on standard output, or on standard input, which is unpacked in the folder
+PATH. What is copied out keeps its modification times.`,
 		Example: `  pando cp web:dist ./dist-of-web
   pando cp fixtures web:/tmp/`,
 		Args: cobra.ExactArgs(2),
@@ -30,6 +35,10 @@ func (a *app) cpCmd() *cobra.Command {
 			switch {
 			case srcIn && dstIn:
 				return &api.Error{Kind: "invalid", Message: "cannot copy from cell to cell", Hint: "copy to this host first, then into the other cell"}
+			case srcIn && args[1] == "-":
+				return a.archiveOut(cmd.Context(), src, srcPath)
+			case dstIn && args[0] == "-":
+				return a.client.WriteFiles(cmd.Context(), dst, orDot(dstPath), a.stdin)
 			case srcIn:
 				return a.copyOut(cmd.Context(), src, srcPath, args[1])
 			case dstIn:
@@ -50,13 +59,31 @@ func splitCellPath(s string) (cell, p string, in bool) {
 	return c, p, true
 }
 
+func orDot(p string) string {
+	if p == "" {
+		return "."
+	}
+	return p
+}
+
+// archiveOut writes what the cell sends to standard output, as it is: a tar archive.
+func (a *app) archiveOut(ctx context.Context, sel, from string) error {
+	if a.terminalOut {
+		return usage("with - as the other side a tar archive is written, and standard output is a terminal: pando cp %s:%s - | tar t", sel, from)
+	}
+	body, err := a.client.ReadFiles(ctx, sel, orDot(from))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	_, err = io.Copy(a.stdout, body)
+	return err
+}
+
 // copyOut extracts what the cell sends. The archive is the cell's word: no
 // name in it may lead out of the destination, and no symlink is followed.
 func (a *app) copyOut(ctx context.Context, sel, from, to string) error {
-	if from == "" {
-		from = "."
-	}
-	body, err := a.client.ReadFiles(ctx, sel, from)
+	body, err := a.client.ReadFiles(ctx, sel, orDot(from))
 	if err != nil {
 		return err
 	}
@@ -80,9 +107,19 @@ func (a *app) copyOut(ctx context.Context, sel, from, to string) error {
 }
 
 func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error) {
+	type folder struct {
+		name string
+		at   time.Time
+	}
+	var made []folder // parents first; what is written in them changes their times
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
+			for _, d := range slices.Backward(made) {
+				if err := root.Chtimes(d.name, time.Time{}, d.at); err != nil {
+					return files, fmt.Errorf("cannot write %s: %w", printable(d.name), err)
+				}
+			}
 			return files, nil
 		}
 		if err != nil {
@@ -102,9 +139,13 @@ func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error)
 			err = root.Mkdir(name, mode|0o700)
 			if errors.Is(err, fs.ErrExist) {
 				err = nil
+			} else if err == nil {
+				made = append(made, folder{name, h.ModTime})
 			}
 		case tar.TypeReg:
-			err = extractFile(root, name, mode, t)
+			if err = extractFile(root, name, mode, t); err == nil {
+				err = root.Chtimes(name, time.Time{}, h.ModTime)
+			}
 			files++
 		case tar.TypeSymlink:
 			root.Remove(name)
