@@ -109,7 +109,7 @@ func measureCrowd(ctx context.Context, l *lab, out *AxisResult) error {
 // burst is sandboxes that are created by many clients.
 type burst struct {
 	at      *served
-	again   bool // who is refused asks again
+	again   bool // a refused request is sent again
 	refused atomic.Int64
 
 	mu   sync.Mutex // guards took
