@@ -218,7 +218,9 @@ p = subprocess.Popen(["sleep", "60"])
 def handle(*a):
     time.sleep(0.1); print("child", p.poll()); p.kill(); sys.exit(4)
 signal.signal(signal.SIGINT, handle)
-print("ready"); time.sleep(60)
+print("ready")
+while True: # one long sleep would begin although a signal came just before it
+    time.sleep(0.05)
 `}
 		r, err := b.start(t, c, nil)
 		if err != nil {
