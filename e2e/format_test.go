@@ -76,7 +76,7 @@ func TestVerifierWithoutPando(t *testing.T) {
 	changed("one", signature[:40], other(signature[:40]), func() { verify("a signature", false, "its signature is not right", at("one")) })
 	changed("all", `"index":1,`, `"index":2,`, func() { verify("an order", false, "in another's place", at("all")) })
 	changed("state/ledger/entries", `"sig":"`, `"sig":"A`, func() { verify("an entry", false, "record 1 was changed", ledger) })
-	id := strings.TrimSpace(h.sh(`ls -tr "` + runs + `" | head -1`))
+	id := strings.TrimSpace(h.sh(`cd "` + runs + `" && grep -l echo */manifest.json | head -1 | cut -d/ -f1`))
 	changed("state/runs/"+id+"/manifest.json", "echo", "exho", func() { verify("a manifest", false, "manifest.json was changed", ledger, "--runs", runs) })
 	text, err := os.ReadFile(filepath.Join(ledger, "entries"))
 	if err != nil {

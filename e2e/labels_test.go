@@ -409,7 +409,7 @@ func TestBoundsAtTheDoor(t *testing.T) {
 	}
 	k.token = slow.Secret
 	k.must("GET", "/v1/cells", nil, nil)
-	if status, said := k.at("GET", "/v1/cells", nil); status != http.StatusTooManyRequests || !strings.Contains(said, "more than 0.5 requests") {
+	if status, said := k.at("GET", "/v1/cells", nil); status != http.StatusTooManyRequests || !strings.Contains(said, "its limit is 0.5 per second") {
 		t.Errorf("at once again: %d %s", status, said)
 	}
 

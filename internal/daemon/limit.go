@@ -84,7 +84,7 @@ func (l *limiter) enter(token string, own float64) (leave func(), err error) {
 	}
 	f.last = time.Now()
 	if !f.rate.Allow() {
-		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: this token has %g %s in a second", limit, map[bool]string{true: "request", false: "requests"}[limit == 1])
+		return nil, cell.Errorf(cell.Limited, "daemon", "ask again a second later, or less often", "cannot answer now: too many requests with this token: its limit is %g per second", limit)
 	}
 	if l.of.Flight > 0 && f.open >= l.of.Flight {
 		return nil, cell.Errorf(cell.Limited, "daemon", "wait for some of them", "cannot answer now: %d requests with this token are under way", f.open)

@@ -67,8 +67,8 @@ class Waited:
     def __init__(self, c):
         self.c = c
 
-    def cells(self, *a):
-        return asyncio.run(self.c.cells(*a))
+    def cells(self, **labels):
+        return asyncio.run(self.c.cells(**labels))
 
 
 class Answers(unittest.TestCase):
@@ -126,7 +126,7 @@ class Answers(unittest.TestCase):
     def test_labels_are_asked_for(self):
         s, url = self.answering(ok(b"[]"))
         for make in (pando.Client, lambda *a: Waited(pando.aio.Client(*a))):
-            make(url, "").cells({"team": "a", "job": "b=c"})
+            make(url, "").cells(labels={"team": "a", "job": "b=c"})
             self.assertTrue(s.asked[-1].startswith(b"GET /v1/cells?label=team%3Da&label=job%3Db%3Dc HTTP/1.1\r\n"), s.asked[-1])
 
     def test_errors_are_typed(self):
