@@ -98,16 +98,11 @@ bin/peers/machine-init:
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./internal/vmm/vmmtest/testdata/guest
 	chmod a-x $@
 
-# What takes too long for every change: every tier with its heavy tests (a kill at every
-# step of every act, bombs, load, all of npm's agents and SDKs, all scripts on all
-# backends), the kills once more with the processors busy, all fuzz targets, and the
-# race detector over the packages.
+# What takes too long for every change, all of it or PARTS of it: see tools/soak. It
+# appends a line a part to testdata/soak.txt.
+PARTS ?=
 soak: build
-	E2E_SOAK=1 $(GO) run -trimpath ./tools/tests -p 1 -timeout 4h -tier quick,plain,host,host-full,root,vm,vm-full,clients,soak
-	for i in 1 2; do (while :; do :; done) & busy="$$busy $$!"; done; trap 'kill $$busy' EXIT; \
-		E2E_SOAK=1 $(GO) test -timeout 2h -count=2 -run 'TestF18|TestF19' ./e2e
-	$(MAKE) fuzz
-	CGO_ENABLED=1 $(GO) test -race -timeout 2h -count=1 $$($(GO) list ./... | grep -v /e2e$$)
+	GO='$(GO)' MAKE='$(MAKE)' tools/soak $(PARTS)
 
 # Runs .ci/run N times from clean clones, half of them beside two busy loops, and
 # appends a line for each to testdata/campaign.txt: commit, load, seconds, result.
