@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // lab is the place where everything happens: one temporary directory with
@@ -225,8 +225,8 @@ func (l *lab) install() (*installation, error) {
 	return i, nil
 }
 
-func (i *installation) home() (home.Home, error) {
-	return home.Find(func(name string) string {
+func (i *installation) home() (paths.Home, error) {
+	return paths.Find(func(name string) string {
 		if name == "PANDO_HOME" {
 			return i.dir
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 func TestAbsentPeersAreNamed(t *testing.T) {
@@ -134,8 +134,8 @@ echo made > made
 test "$(ls /sys/class/net 2>/dev/null | wc -l)" -le 1`
 
 func TestCrunTakesTheConfig(t *testing.T) {
-	need.Root(t)
-	path := need.Program(t, "crun")
+	testenv.Root(t)
+	path := testenv.Program(t, "crun")
 	l := testLab(t, Options{})
 	ids := ociMapping{ContainerID: 0, HostID: linux.FreeIDRange(65536), Size: 65536}
 	v := testView(t, l, ids.HostID)
@@ -168,7 +168,7 @@ func TestCrunTakesTheConfig(t *testing.T) {
 }
 
 func TestBwrapTakesTheFilter(t *testing.T) {
-	path := need.Program(t, "bwrap")
+	path := testenv.Program(t, "bwrap")
 	l := testLab(t, Options{})
 	v := testView(t, l, os.Geteuid())
 	filter := must(os.Open(must(l.filterFile())))

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // counted counts the connections that were accepted.
@@ -172,7 +172,7 @@ func TestDirectGivesUp(t *testing.T) {
 	if kindOf(err) != "interrupted" {
 		t.Errorf("it is %v", err)
 	}
-	need.Receive(t, gone, "the end of the request")
+	testenv.Receive(t, gone, "the end of the request")
 	if _, err := c.Daemon(t.Context()); err != nil {
 		t.Errorf("nothing can be asked any more: %v", err)
 	}

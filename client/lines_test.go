@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // answering returns a client of a daemon that answers every request with text.
@@ -101,5 +101,5 @@ func TestStreamHangsUp(t *testing.T) {
 	if e, ok := errors.AsType[*api.Error](err); !ok || e.Kind != "interrupted" {
 		t.Errorf("it is %v", err)
 	}
-	need.Receive(t, gone, "the end of the request")
+	testenv.Receive(t, gone, "the end of the request")
 }

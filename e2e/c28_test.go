@@ -13,7 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // uploaded is how much is uploaded, in bytes.
@@ -25,7 +25,7 @@ const uploaded = 32 << 20
 func TestC28KilledDuringRequests(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
-	need.Python(t)
+	testenv.Python(t)
 	times := 1
 	if os.Getenv("E2E_SOAK") != "" {
 		times = 12
@@ -158,7 +158,7 @@ func (l *load) whole(t *testing.T, ctx context.Context, when string, done bool) 
 		if busy == "" {
 			break
 		}
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			bad("%s", busy)
 			return
 		}

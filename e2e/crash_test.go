@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // An act is something that is interrupted at every step of its way.
@@ -215,7 +215,7 @@ func (c *crash) afterwards(a act, name, when string) {
 		h.t.Helper()
 		h.t.Errorf("%s: %s", when, fmt.Sprintf(format, args...))
 	}
-	deadline := time.Now().Add(need.Patience())
+	deadline := time.Now().Add(testenv.Patience())
 	var runs []api.Run
 	for { // a daemon finishes what another began
 		runs = h.runs()

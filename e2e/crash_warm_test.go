@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // warmActs are those of templates and interpreters.
@@ -58,7 +58,7 @@ func warmed(h *host, c string) { h.pando("template", "build", c, "--from", h.src
 func cold(h *host, c string) {
 	warmed(h, c+"-t")
 	h.killKeeper(decoded[api.Template](h, "template", "show", c+"-t").Cell)
-	for until := time.Now().Add(need.Patience()); decoded[api.Template](h, "template", "show", c+"-t").State != "cold"; {
+	for until := time.Now().Add(testenv.Patience()); decoded[api.Template](h, "template", "show", c+"-t").State != "cold"; {
 		if time.Now().After(until) {
 			h.t.Fatal("the template does not go cold")
 		}

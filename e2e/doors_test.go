@@ -16,16 +16,16 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // What FAILURES asks of values, time and limits, over HTTP with a token.
 func TestFailuresOverHTTP(t *testing.T) {
-	need.Python(t)
+	testenv.Python(t)
 	t.Parallel()
 	h := newHost(t)
 	c, s, token := caller(t, h)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*need.Patience())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience())
 	defer cancel()
 	_, err := c.Create(ctx, api.CreateRequest{Name: "web"})
 	must(t, err)
@@ -82,7 +82,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 				t.Errorf("%d: %s, %v", i, res.Result, err)
 			}
 		}
-		if err := <-over; !isKind(err, "timeout") && err != nil || time.Since(began) > need.Patience() {
+		if err := <-over; !isKind(err, "timeout") && err != nil || time.Since(began) > testenv.Patience() {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
@@ -98,7 +98,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 		if _, err := c.RunExec(short, "web", api.ExecRequest{Command: []string{"sleep", "2000"}}); err == nil {
 			t.Error("it has ended")
 		}
-		for end := time.Now().Add(need.Patience()); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(testenv.Patience()); ; time.Sleep(50 * time.Millisecond) {
 			list, err := c.Processes(ctx, "web")
 			must(t, err)
 			running := ""

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // e2bPage shows what TestE2B has seen.
@@ -28,8 +28,8 @@ var e2bNewest = []string{"e2b@2.51.0", "@e2b/code-interpreter@2.8.0"}
 // the tables of calls along. An ordinary user makes the most telling calls only, and
 // so does everybody on gVisor, but for soak.
 func TestE2B(t *testing.T) {
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
-	need.Python(t)
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
+	testenv.Python(t)
 	var page sync.Mutex // held while the page is read and written
 	soak := os.Getenv("E2E_SOAK") != ""
 	for _, x := range []struct {
@@ -182,8 +182,8 @@ func serveE2B(t *testing.T, h *host, flags ...string) (env []string) {
 func TestE2BOutlivesItsDaemon(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
-	need.Python(t)
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
+	testenv.Python(t)
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	h := newHost(t)
 	env := serveE2B(t, h)
@@ -225,7 +225,7 @@ func TestE2BOutlivesItsDaemon(t *testing.T) {
 // with what was written; and nothing hangs.
 func TestE2BRaces(t *testing.T) {
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	packages := npmInstall(t, npm, e2bNewest...)
 	rounds := "10"

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // e2bClients are the frameworks and tools that are tried with the E2B API, by the
@@ -28,8 +28,8 @@ var e2bClients = map[string][]string{
 // tables of the page along.
 func TestE2BClients(t *testing.T) {
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
-	need.Python(t)
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
+	testenv.Python(t)
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	var page sync.Mutex // held while the page is read and written
 	for name, pinned := range e2bClients {
@@ -91,8 +91,8 @@ func newestOf(t *testing.T, npm string, packages []string) (newest []string) {
 // alone work without a resolver that knows these, as docs/howto/e2b.md shows.
 func TestE2BOldInterpreter(t *testing.T) {
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
-	need.Python(t)
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
+	testenv.Python(t)
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	t.Parallel()
 	page, err := os.ReadFile(e2bPage)

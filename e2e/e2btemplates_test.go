@@ -20,14 +20,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // TestE2BTemplates: E2B's package builds templates of copied files; a step's output is
 // told while it runs.
 func TestE2BTemplates(t *testing.T) {
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	t.Parallel()
 	runE2BProgram(t, node, npmInstall(t, npm, e2bNewest...), newHost(t), "e2b/templates.mjs", nil)
@@ -54,8 +54,8 @@ func runE2BProgram(t *testing.T, node, packages string, h *host, script string, 
 // the template's cell is gone.
 func TestE2BImages(t *testing.T) {
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
-	need.Program(t, "busybox")
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
+	testenv.Program(t, "busybox")
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	t.Parallel()
 	srv := httptest.NewServer(imageregistry.New(imageregistry.Logger(log.New(io.Discard, "", 0))))

@@ -15,7 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // built is the pando under test.
@@ -239,7 +239,7 @@ func keeps(proc, home string) bool {
 
 func leftovers(ts *testscript.TestScript, neg bool, args []string) {
 	var found []string
-	for end := time.Now().Add(need.Patience()); ; time.Sleep(50 * time.Millisecond) { // what is being taken down may take a moment
+	for end := time.Now().Add(testenv.Patience()); ; time.Sleep(50 * time.Millisecond) { // what is being taken down may take a moment
 		if found = leftOn(ts.Getenv("WORK")); (len(found) > 0) == neg || time.Now().After(end) {
 			break
 		}
@@ -363,7 +363,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if ts.Getenv("PANDO_BACKEND") == "microvm" {
 		n *= emulatedSlowness
 	}
-	deadline := time.Now().Add(max(time.Duration(n)*time.Second, need.Patience())) // no verdict rests on the number
+	deadline := time.Now().Add(max(time.Duration(n)*time.Second, testenv.Patience())) // no verdict rests on the number
 	for {
 		err = ts.Exec(args[1], args[2:]...)
 		if (err == nil) != neg {
@@ -377,7 +377,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func eventuallyGone(ts *testscript.TestScript, neg bool, args []string) {
-	for end := time.Now().Add(need.Patience()); ; time.Sleep(25 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); ; time.Sleep(25 * time.Millisecond) {
 		if _, err := os.Lstat(ts.MkAbs(args[0])); os.IsNotExist(err) {
 			return
 		}

@@ -14,13 +14,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Every example does what its page says.
 func TestExamples(t *testing.T) {
 	rootHasRunIt(t)
-	python := need.Python(t)
+	python := testenv.Python(t)
 	for name, try := range map[string]func(*testing.T, *host, string){
 		"interpreter": exampleInterpreter, "shards": exampleShards, "best-of-three": exampleBestOfThree, "react": exampleReact, "postgres": examplePostgres,
 		"python-tour": examplePythonTour, "rest-node": exampleRESTNode,
@@ -93,7 +93,7 @@ func examplePythonTour(t *testing.T, h *host, python string) {
 }
 
 func exampleRESTNode(t *testing.T, h *host, _ string) {
-	node := need.Program(t, "node")
+	node := testenv.Program(t, "node")
 	s := serving(t, h, "--first-token", "admin")
 	printsExpected(t, h, []string{"PANDO_HOST=" + s.URLs[0], "PANDO_TOKEN=" + s.Token}, node, "tour.mjs")
 }

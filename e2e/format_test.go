@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A verifier that was written from docs/format.md alone finds what pando wrote genuine, and
 // finds whatever was changed of it.
 func TestVerifierWithoutPando(t *testing.T) {
-	python := need.Python(t)
+	python := testenv.Python(t)
 	h := newHost(t)
 	h.write("f", "1\n")
 	for _, command := range []string{"echo 2 >> f; echo said", "echo 3 >> f", "exit 3"} {

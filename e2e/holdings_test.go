@@ -14,7 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // held is what `holdings keep` has found, by the directory of a script.
@@ -52,7 +52,7 @@ func holdings(ts *testscript.TestScript, neg bool, args []string) {
 // heldMore says what the processes of a script hold for good that they did not.
 func heldMore(work string, was map[string]int) string {
 	var more []string
-	for end := time.Now().Add(need.Patience()); ; time.Sleep(500 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); ; time.Sleep(500 * time.Millisecond) {
 		now := holdingsOf(work)
 		more = nil
 		for _, what := range slices.Sorted(maps.Keys(now)) {

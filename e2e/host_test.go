@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // host is an installation of its own with a source directory, for what is too
@@ -243,7 +243,7 @@ func (h *host) killDaemon() {
 
 // leftovers lists what of the installation is left on the host.
 func (h *host) leftovers() (found []string) {
-	for end := time.Now().Add(need.Patience()); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); ; time.Sleep(50 * time.Millisecond) {
 		if found = leftOn(h.work); len(found) == 0 || time.Now().After(end) {
 			return found
 		}

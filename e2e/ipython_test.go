@@ -14,7 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // ipythonHost is a host with the distribution's python3, IPython, pandas and matplotlib.
@@ -101,7 +101,7 @@ func TestIPythonThroughDoors(t *testing.T) {
 func TestE2BWithIPython(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
 	h := ipythonHost(t)
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	packages := npmInstall(t, npm, e2bNewest...)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/daemon"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // knocks at a daemon with a token.
@@ -93,7 +93,7 @@ func labelledToken(t *testing.T, h *host, team string) string {
 // with an empty body.
 func TestOthersCells(t *testing.T) {
 	t.Parallel()
-	need.Python(t)
+	testenv.Python(t)
 	h := newHost(t)
 	url := serving(t, h, "--max-rate", "1000000").URLs[0]
 	them, us := knocker{t, url, labelledToken(t, h, "b"), http.DefaultTransport}, knocker{t, url, labelledToken(t, h, "a"), http.DefaultTransport}
@@ -435,7 +435,7 @@ func TestBoundsAtTheDoor(t *testing.T) {
 			if b, _ := os.ReadFile(h.state("daemon.log")); strings.Contains(string(b), what) {
 				return
 			}
-			if time.Since(began) > need.Patience() {
+			if time.Since(began) > testenv.Patience() {
 				t.Fatalf("the log never says %q", what)
 			}
 		}

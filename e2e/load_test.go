@@ -18,7 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Many programs make cells, work in them, fork them and remove them, at one
@@ -142,7 +142,7 @@ func (l *load) restart() {
 		if err == nil && next.PID != d.PID {
 			break
 		}
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			l.h.t.Fatalf("no daemon takes the place of %d: %v", d.PID, err)
 		}
 		time.Sleep(time.Millisecond)

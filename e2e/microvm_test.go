@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	vmmboot "github.com/pando-dev/pando/internal/vmm/boot"
 )
 
@@ -27,7 +27,7 @@ func TestScriptsOnMicroVM(t *testing.T) {
 	if !hasGvisor() {
 		t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
 	}
-	need.Program(t, "qemu-system-x86_64")
+	testenv.Program(t, "qemu-system-x86_64")
 	if _, err := vmmboot.Find(vmmboot.Images, vmmboot.Modules); err != nil {
 		t.Skip("needs a kernel for machines")
 	}

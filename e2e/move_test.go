@@ -12,7 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // runbook is what operators go by: TestBackupAndRestore does what it says.
@@ -99,7 +99,7 @@ func TestBackupAndRestore(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
-	need.Python(t)
+	testenv.Python(t)
 	h := newHost(t)
 	// Another version is the same program under another name of the same length, which
 	// is made faster than a build.
@@ -172,7 +172,7 @@ func TestUpgrade(t *testing.T) {
 	if before == 0 {
 		t.Error("nothing was read before")
 	}
-	for began := time.Now(); strings.Count(got.String(), "\n") < lines && time.Since(began) < need.Patience(); {
+	for began := time.Now(); strings.Count(got.String(), "\n") < lines && time.Since(began) < testenv.Patience(); {
 		read(l.client())
 	}
 	want := ""

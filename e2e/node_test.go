@@ -11,15 +11,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // nodePackages installs packages of npm, as NAME@VERSION, into a cache, once, and
 // returns the directory they are in, for NODE_PATH.
 func nodePackages(t *testing.T, specs ...string) string {
 	t.Helper()
-	need.Program(t, "node")
-	need.Program(t, "npm")
+	testenv.Program(t, "node")
+	testenv.Program(t, "npm")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // metrics reads what a daemon has to tell, strictly.
@@ -60,7 +60,7 @@ func sample(f *dto.MetricFamily, labels ...string) float64 {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
-	need.Python(t)
+	testenv.Python(t)
 	h := newHost(t)
 	u, err := startUpstream(h.work, nil)
 	must(t, err)
@@ -275,7 +275,7 @@ func collect(t *testing.T) *collector {
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	rootHasRunIt(t)
-	need.Python(t)
+	testenv.Python(t)
 	c := collect(t)
 	h := newHost(t)
 	const parent = "0af7651916cd43dd8448eb211c80319c"

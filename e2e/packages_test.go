@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A registry is a place that packages come from, in the world as it is.
@@ -54,7 +54,7 @@ func TestPackages(t *testing.T) {
 	for name, r := range registries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			need.Program(t, r.prog)
+			testenv.Program(t, r.prog)
 			reachable(t, r.url)
 			h := newHost(t)
 			if name == "go" {

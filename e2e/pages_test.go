@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A step is a command of a page, and what the page says that it prints.
@@ -60,7 +60,7 @@ func (s step) pattern() *regexp.Regexp {
 // The commands of the pages for new users print what the pages say, on a machine that has
 // never seen pando.
 func TestPages(t *testing.T) {
-	need.Python(t)
+	testenv.Python(t)
 	for _, page := range []string{"tutorial.md", "howto/transactions.md", "howto/receipts.md", "howto/policy.md"} {
 		t.Run(page, func(t *testing.T) { playPage(t, page) })
 	}

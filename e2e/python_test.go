@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // The Python SDK's own tests, against a daemon that it starts.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	python := need.Python(t)
+	python := testenv.Python(t)
 	h := newHost(t)
 	h.write("greeting", "hello\n")
 	sdk, err := filepath.Abs("../sdk/python")

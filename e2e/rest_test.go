@@ -16,7 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // caller is a client of a daemon at a TCP address, with a token of scope run.
@@ -34,7 +34,7 @@ func isKind(err error, kind api.Kind) bool {
 
 // Single files, commands and ports of a cell, from elsewhere, by the client alone.
 func TestRESTReachesIntoCells(t *testing.T) {
-	need.Python(t)
+	testenv.Python(t)
 	t.Parallel()
 	h := newHost(t)
 	c, s, token := caller(t, h)
@@ -219,7 +219,7 @@ HTTPServer(("127.0.0.1", 8000), H).serve_forever()`
 // Long work goes on without who asked for it, is followed and aborted; a new daemon
 // knows which of it was lost.
 func TestRESTOperations(t *testing.T) {
-	need.Python(t)
+	testenv.Python(t)
 	t.Parallel()
 	h := newHost(t)
 	c, _, _ := caller(t, h)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/terminal"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // seat is a command at a terminal whose screen a test reads and at which it types.
@@ -69,7 +69,7 @@ func (s *seat) text() string {
 // sees waits until the screen has a text.
 func (s *seat) sees(want string) {
 	s.t.Helper()
-	if !s.shows(want, need.Patience()) {
+	if !s.shows(want, testenv.Patience()) {
 		s.t.Fatalf("never saw %q; on the screen:\n%s", want, s.text())
 	}
 }
@@ -122,7 +122,7 @@ func (s *seat) ends() int {
 	go func() { s.cmd.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(need.Patience()):
+	case <-time.After(testenv.Patience()):
 		s.t.Fatalf("it did not end; on the screen:\n%s", s.text())
 	}
 	return s.cmd.ProcessState.ExitCode()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // sshdCmd starts two SSH servers and an SSH agent of the script's own, on
@@ -69,7 +69,7 @@ func sshdCmd(ts *testscript.TestScript, neg bool, args []string) {
 		if _, err := os.Stat(sock); err == nil {
 			break
 		}
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			ts.Fatalf("ssh-agent does not come up")
 		}
 	}
@@ -100,7 +100,7 @@ func awaitPort(ts *testscript.TestScript, port int) {
 			c.Close()
 			return
 		}
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			ts.Fatalf("nothing listens at port %d: %v", port, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // booted is a systemd with pando's units, in namespaces of its own: see units.sh.
@@ -25,9 +25,9 @@ type booted struct {
 
 func boot(t *testing.T) *booted {
 	t.Helper()
-	need.Root(t)
+	testenv.Root(t)
 	for _, p := range []string{"systemctl", "systemd-analyze", "journalctl", "unshare", "nsenter", "ip", "curl"} {
-		need.Program(t, p)
+		testenv.Program(t, p)
 	}
 	work, units := t.TempDir(), t.TempDir()
 	b := &booted{t: t, work: work}
@@ -101,7 +101,7 @@ func commandLine(pid int) string {
 func (b *booted) until(what string, d time.Duration, ok func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > max(d, need.Patience()) {
+		if time.Since(began) > max(d, testenv.Patience()) {
 			b.t.Fatalf("waited in vain for %s", what)
 		}
 	}

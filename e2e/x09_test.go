@@ -16,7 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	vmmboot "github.com/pando-dev/pando/internal/vmm/boot"
 )
 
@@ -112,7 +112,7 @@ func TestX09RandomnessInCopies(t *testing.T) {
 				t.Skip("needs bin/pando-runsc and bin/pando-guest: make")
 			}
 			if backend == "microvm" {
-				need.Program(t, "qemu-system-x86_64")
+				testenv.Program(t, "qemu-system-x86_64")
 				if _, err := vmmboot.Find(vmmboot.Images, vmmboot.Modules); err != nil {
 					t.Skip("needs a kernel for machines")
 				}

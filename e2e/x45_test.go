@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // TestX45TemplateBuilds: the steps of a template that E2B's package builds reach what
@@ -17,8 +17,8 @@ import (
 // nothing; working directory and tags are as E2B has them.
 func TestX45TemplateBuilds(t *testing.T) {
 	rootHasRunIt(t)
-	node, npm := need.Program(t, "node"), need.Program(t, "npm")
-	need.Program(t, "curl")
+	node, npm := testenv.Program(t, "node"), testenv.Program(t, "npm")
+	testenv.Program(t, "curl")
 	reachable(t, "https://registry.npmjs.org/is-odd/3.0.1")
 	t.Parallel()
 	packages := npmInstall(t, npm, e2bNewest...)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // sandboxes asks at the door of E2B.
@@ -110,7 +110,7 @@ func TestX56CeilingsOfADoor(t *testing.T) {
 	if err := syscall.Kill(pid.PID, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		code, _, _ := s.ask("GET", "/sandboxes/"+id, nil)
 		return code == 404
 	}, "the removal of a paused sandbox after its second")
@@ -169,7 +169,7 @@ func TestX56SandboxesLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	drained := func() (left []api.Cell) {
-		for end := time.Now().Add(need.Patience()); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(testenv.Patience()); ; time.Sleep(100 * time.Millisecond) {
 			if left = h.cells(); len(left) == 0 || time.Now().After(end) {
 				return left
 			}

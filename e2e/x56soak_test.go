@@ -24,7 +24,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 const (
@@ -57,7 +57,7 @@ func soakHour(t *testing.T) time.Duration {
 // of their time, some refused by the ceiling, leave nothing behind: no process, mount, cgroup,
 // descriptor, memory, file or record.
 func TestX56AnHourOfSandboxes(t *testing.T) {
-	need.Python(t)
+	testenv.Python(t)
 	rootHasRunIt(t)
 	hour := soakHour(t)
 	many := min(soakSandboxes, int(hour/time.Second))
@@ -214,7 +214,7 @@ func (s *soak) visit(ctx context.Context, i int) {
 	}
 	body := fmt.Sprintf(`{"templateID":"base","timeout":300,"autoPause":%v,"metadata":{"visit":"%d"}}`, i%4 == 3, i)
 	box, err := s.create(ctx, body)
-	for end := time.Now().Add(need.Patience()); errors.Is(err, errRefused) && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(testenv.Patience()); errors.Is(err, errRefused) && time.Now().Before(end) && ctx.Err() == nil; {
 		time.Sleep(time.Second)
 		box, err = s.create(ctx, body)
 	}
@@ -307,7 +307,7 @@ func (s *soak) port(ctx context.Context, box soakBox, want string) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(need.Patience()); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); ; time.Sleep(20 * time.Millisecond) {
 		code, b, _, err := s.ask(ctx, "GET", "/said", soakPort, box, "")
 		if err == nil && code == http.StatusOK && string(b) == want {
 			return nil
@@ -323,7 +323,7 @@ func (s *soak) pause(ctx context.Context, box soakBox) error {
 	if _, err := s.wants(ctx, http.StatusNoContent, "POST", "/sandboxes/"+box.ID+"/pause", "", box, ""); err != nil {
 		return err
 	}
-	for end := time.Now().Add(need.Patience()); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience()); ; time.Sleep(100 * time.Millisecond) {
 		code, b, _, err := s.ask(ctx, "POST", "/sandboxes/"+box.ID+"/connect", "", box, `{"timeout":300}`)
 		switch {
 		case err == nil && code == http.StatusTooManyRequests && time.Now().Before(end) && ctx.Err() == nil:
@@ -350,12 +350,12 @@ const soakRest = 65 * time.Second
 // settled is what daemon, serve and state hold at rest: all sandboxes have ended, and what
 // was left over is collected.
 func (s *soak) settled() map[string]int {
-	need.Eventually(s.h.t, func() bool { return len(s.h.cells()) == 0 }, "the end of all sandboxes")
+	testenv.Eventually(s.h.t, func() bool { return len(s.h.cells()) == 0 }, "the end of all sandboxes")
 	s.h.pando("gc", "--yes")
 	http.DefaultClient.CloseIdleConnections()
 	var last map[string]int
 	since := time.Now()
-	for end := since.Add(soakRest + need.Patience()); ; time.Sleep(time.Second) {
+	for end := since.Add(soakRest + testenv.Patience()); ; time.Sleep(time.Second) {
 		now := s.holds()
 		steady := maps.Clone(now)
 		maps.DeleteFunc(steady, func(what string, _ int) bool { return strings.HasPrefix(what, "MiB resident") || s.logged(what) })

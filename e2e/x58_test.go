@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // When its daemon is killed, pando serve starts another at once, at the same address: whoever
@@ -66,7 +66,7 @@ func TestX58KilledDaemonIsReplaced(t *testing.T) {
 		if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		need.Eventually(t, func() bool { return syscall.Kill(before.PID, 0) != nil }, "the end of the killed daemon")
+		testenv.Eventually(t, func() bool { return syscall.Kill(before.PID, 0) != nil }, "the end of the killed daemon")
 		if out := call("tools/call", exec); !strings.Contains(out, "it goes on 42") {
 			t.Errorf("after the kill exec answers %s", out)
 		}

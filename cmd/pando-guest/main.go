@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/gofer"
+	"github.com/pando-dev/pando/internal/fuseproxy"
 	"github.com/pando-dev/pando/internal/guest"
 	"github.com/pando-dev/pando/internal/guest/machine"
 )
@@ -33,9 +33,9 @@ func serveFiles(root string, more []string) error {
 	return s.Serve(os.Stdin)
 }
 
-func serverOf(dir *os.File, more []string) (*gofer.Server, error) {
+func serverOf(dir *os.File, more []string) (*fuseproxy.Server, error) {
 	if len(more) == 0 {
-		return gofer.New(dir, gofer.Options{})
+		return fuseproxy.New(dir, fuseproxy.Options{})
 	}
 	f := os.NewFile(4, "state")
 	defer f.Close()
@@ -43,7 +43,7 @@ func serverOf(dir *os.File, more []string) (*gofer.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gofer.Load(dir, state, gofer.Options{})
+	return fuseproxy.Load(dir, state, fuseproxy.Options{})
 }
 
 func main() {
@@ -59,9 +59,9 @@ func main() {
 	}
 	if machine.Here() {
 		machine.Run(machine.Files{
-			Mount:   func(target string) (*os.File, error) { return gofer.Mount(target, unix.MS_NODEV|unix.MS_NOSUID) },
-			Courier: func(dev *os.File, conn io.ReadWriter) machine.Courier { return gofer.NewCourier(dev, conn) },
-			Settle:  gofer.Settle,
+			Mount:   func(target string) (*os.File, error) { return fuseproxy.Mount(target, unix.MS_NODEV|unix.MS_NOSUID) },
+			Courier: func(dev *os.File, conn io.ReadWriter) machine.Courier { return fuseproxy.NewCourier(dev, conn) },
+			Settle:  fuseproxy.Settle,
 		})
 	}
 	if err := guest.Serve(0); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cli"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/mcp"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // main is the command line alone: cells need Linux, and are reached from here by
@@ -21,12 +21,12 @@ func main() {
 	os.Exit(cli.Main(os.Args[1:], version, cli.Parts{Start: noDaemon, Serve: noServe, MCP: serveAgents, Bench: noBench}))
 }
 
-func noDaemon(context.Context, home.Home) error {
+func noDaemon(context.Context, paths.Home) error {
 	return cell.Errorf(cell.Unsupported, "startDaemon", "run `pando serve` on a host with Linux, and set PANDO_HOST and PANDO_TOKEN to what it prints",
 		"cannot start a daemon on %s: cells need Linux", runtime.GOOS)
 }
 
-func noServe(ctx context.Context, h home.Home, _ cli.ServeRequest, _ func(cli.Served) error) error {
+func noServe(ctx context.Context, h paths.Home, _ cli.ServeRequest, _ func(cli.Served) error) error {
 	return noDaemon(ctx, h)
 }
 

@@ -10,13 +10,13 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/daemon"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/mcp"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // agents is the front for agents that talk HTTP, at /mcp. It is made when the first
 // of them comes.
-func agents(h home.Home, version string, log *slog.Logger) daemon.Front {
+func agents(h paths.Home, version string, log *slog.Logger) daemon.Front {
 	handler := sync.OnceValue(func() http.Handler {
 		return mcp.Handler(mcp.Config{Version: version, Log: slog.New(warnings{log.Handler()})}, func(r *http.Request) *client.Client {
 			return client.New(client.Config{Socket: h.Socket(), Token: access.Presented(r), Door: ceiling.MCP})

@@ -36,11 +36,11 @@ import (
 	"github.com/pando-dev/pando/internal/doctor"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/engine"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/parse"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -55,10 +55,10 @@ const daemonRole = "daemon"
 
 // launch is what a daemon is told by whoever starts it. It gets no environment.
 type launch struct {
-	Home     home.Home `json:"home"`
-	UserHome string    `json:"user_home"`
-	Path     string    `json:"path,omitempty"` // where its user looks for programs
-	Version  string    `json:"version"`
+	Home     paths.Home `json:"home"`
+	UserHome string     `json:"user_home"`
+	Path     string     `json:"path,omitempty"` // where its user looks for programs
+	Version  string     `json:"version"`
 	// OwnMounts: it has a mount namespace of its own, in which to open volumes.
 	OwnMounts bool          `json:"own_mounts,omitempty"`
 	Idle      time.Duration `json:"idle,omitempty"`
@@ -89,7 +89,7 @@ const another = 30 * time.Second
 
 // startDaemon starts a daemon that outlives this process, and returns when it
 // answers. That another one came first is no error.
-func startDaemon(ctx context.Context, h home.Home) error {
+func startDaemon(ctx context.Context, h paths.Home) error {
 	if err := h.Make(); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func dialSocket(ctx context.Context, socket string) (net.Conn, error) {
 }
 
 // launchDaemon starts one; Exists when another holds the lock.
-func launchDaemon(h home.Home) error {
+func launchDaemon(h paths.Home) error {
 	log, err := os.OpenFile(h.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ type process struct {
 
 // begin starts a daemon and returns when it answers. With serve, it answers on
 // sockets, too, and ends when the connection to it does.
-func begin(h home.Home, log *os.File, serve *serving, sockets []*os.File) (p *process, err error) {
+func begin(h paths.Home, log *os.File, serve *serving, sockets []*os.File) (p *process, err error) {
 	l := launch{Home: h, UserHome: os.Getenv("HOME"), Path: os.Getenv("PATH"), Version: version, OwnMounts: os.Geteuid() == 0, Serve: serve}
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if l.OwnMounts {
@@ -529,7 +529,7 @@ func assemble(ctx context.Context, l launch, log *slog.Logger) (p parts, closeAl
 		Home: l.Home, Log: log, Backends: []backend.Backend{ns, gv, vm, no},
 		Providers: []workspace.Provider{overlay.New(l.Home.Layers(), os.Geteuid() == 0), clone.New(l.Home.Layers())}, WhyNot: whyNot,
 		Parser:  parse.New(durable.Disk(l.Home.State)),
-		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: home.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
+		Objects: objects, Ledger: ledger, Credentials: credentials, Version: l.Version, User: u, Host: hostSize(), HostPolicy: paths.HostPolicy, Resolvers: l.Resolvers, Roots: l.Roots, Proxy: l.Proxy, Pool: l.Pool,
 	})
 	if err != nil {
 		ledger.Close()
@@ -567,7 +567,7 @@ func unlessMended(why func() string) func() string {
 
 // identity returns the installation's name and, for root, the first of the
 // host ids that its cells use; both are chosen once.
-func identity(h home.Home) (name string, base int, err error) {
+func identity(h paths.Home) (name string, base int, err error) {
 	fsys := durable.Disk(h.State)
 	if b, err := durable.ReadFile(fsys, "installation"); err == nil {
 		f := strings.Fields(string(b))

@@ -14,7 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/e2b"
 	"github.com/pando-dev/pando/internal/engine"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // e2bKey is the file of the key by which sandboxes' own tokens are made.
@@ -22,7 +22,7 @@ const e2bKey = "e2b.key"
 
 // e2bFront is the door for programs written for E2B. path is where cells look for
 // programs; "" for where they usually are.
-func e2bFront(h home.Home, eng *engine.Engine, path string, upload int64, buildAllow, buildImages []string, log *slog.Logger) (daemon.Front, error) {
+func e2bFront(h paths.Home, eng *engine.Engine, path string, upload int64, buildAllow, buildImages []string, log *slog.Logger) (daemon.Front, error) {
 	keys := durable.Disk(h.Keys())
 	key, err := durable.ReadFile(keys, e2bKey)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,9 +13,9 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/gitdir"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/parse"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/reexec"
 	"github.com/pando-dev/pando/internal/sibling"
 )
@@ -49,7 +49,7 @@ func command(args []string) int {
 	err := sibling.Check(version)
 	switch {
 	case len(args) == 1 && args[0] == sibling.StartWord:
-		var h home.Home
+		var h paths.Home
 		if err == nil {
 			h, err = sibling.ReadHome(os.Stdin)
 		}

@@ -35,7 +35,7 @@ import (
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // serving is what a daemon is told that answers callers from elsewhere. Its
@@ -56,7 +56,7 @@ type serving struct {
 }
 
 // serveDaemon runs a daemon in the foreground. ready is called when it answers.
-func serveDaemon(ctx context.Context, h home.Home, r cli.ServeRequest, ready func(cli.Served) error) error {
+func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready func(cli.Served) error) error {
 	if err := h.Make(); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ const (
 var errNotTold = errors.New("nobody was told that it answers")
 
 // attend tells that a daemon answers, passes signals on to it and waits for its end.
-func attend(ctx context.Context, h home.Home, p *process, manager notifier, hup <-chan os.Signal, ready func() error) error {
+func attend(ctx context.Context, h paths.Home, p *process, manager notifier, hup <-chan os.Signal, ready func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- p.wait() }()
 	if err := ready(); err != nil {
@@ -191,7 +191,7 @@ func (s *serving) limits() *daemon.Limits {
 }
 
 // open makes listeners of the sockets, and the first token.
-func (s *serving) open(h home.Home, tokens *access.Store, sockets []*os.File) (list []daemon.Open, out *cli.Served, err error) {
+func (s *serving) open(h paths.Home, tokens *access.Store, sockets []*os.File) (list []daemon.Open, out *cli.Served, err error) {
 	out = &cli.Served{}
 	for _, f := range sockets {
 		l, err := net.FileListener(f)
@@ -237,7 +237,7 @@ func (s *serving) config() *tls.Config {
 
 // reload loads the certificate anew. When that fails the old one stays. changed
 // reports whether it is another.
-func (s *serving) reload(h home.Home) (changed bool, err error) {
+func (s *serving) reload(h paths.Home) (changed bool, err error) {
 	was := s.now.Load()
 	if was == nil {
 		return false, nil
@@ -252,7 +252,7 @@ func (s *serving) reload(h home.Home) (changed bool, err error) {
 
 // certificate loads the certificate: the user's, or the daemon's own, which is
 // made once. fingerprint is of the latter.
-func (s *serving) certificate(h home.Home) (cert tls.Certificate, fingerprint string, err error) {
+func (s *serving) certificate(h paths.Home) (cert tls.Certificate, fingerprint string, err error) {
 	if s.Cert != "" {
 		if cert, err = keyPair(s.Cert, s.Key); err != nil {
 			if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == api.Kind(cell.Denied) {

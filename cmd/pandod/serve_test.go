@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/daemon"
 	"github.com/pando-dev/pando/internal/engine"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/spf13/pflag"
 )
 
@@ -53,7 +53,7 @@ func TestReloadCertificate(t *testing.T) {
 		}
 	}
 	replace()
-	cert, _, err := s.certificate(home.Home{})
+	cert, _, err := s.certificate(paths.Home{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestReloadCertificate(t *testing.T) {
 		}
 	}
 	old, first := dial()
-	if changed, err := s.reload(home.Home{}); changed || err != nil {
+	if changed, err := s.reload(paths.Home{}); changed || err != nil {
 		t.Errorf("nothing is new: %v, %v", changed, err)
 	}
 	for what, spoil := range map[string]func(){
@@ -95,7 +95,7 @@ func TestReloadCertificate(t *testing.T) {
 		b, _ := os.ReadFile(s.Cert)
 		k, _ := os.ReadFile(s.Key)
 		spoil()
-		changed, err := s.reload(home.Home{})
+		changed, err := s.reload(paths.Home{})
 		if _, now := dial(); changed || err == nil || !bytes.Equal(now, first) {
 			t.Errorf("%s: %v, %v", what, changed, err)
 		}
@@ -104,7 +104,7 @@ func TestReloadCertificate(t *testing.T) {
 	}
 	alive(old)
 	replace()
-	changed, err := s.reload(home.Home{})
+	changed, err := s.reload(paths.Home{})
 	if _, now := dial(); !changed || err != nil || bytes.Equal(now, first) {
 		t.Errorf("a new one: %v, %v", changed, err)
 	}

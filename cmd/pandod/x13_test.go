@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // The key of the certificate is read from its owner's own file, at the start and at
@@ -38,13 +38,13 @@ func TestX13KeyOfTheCertificate(t *testing.T) {
 		}
 	}
 	s := &serving{Cert: at("cert-link"), Key: key}
-	good, _, err := s.certificate(home.Home{})
+	good, _, err := s.certificate(paths.Home{})
 	if err != nil {
 		t.Fatalf("a key that its owner alone can read: %v", err)
 	}
 	s.now.Store(&good)
 	s.Key = at("good-link")
-	if _, _, err := s.certificate(home.Home{}); err != nil {
+	if _, _, err := s.certificate(paths.Home{}); err != nil {
 		t.Errorf("a link to a key that its owner alone can read: %v", err)
 	}
 	bad := map[string]string{
@@ -59,11 +59,11 @@ func TestX13KeyOfTheCertificate(t *testing.T) {
 	}
 	for name, rule := range bad {
 		s.Key = at(name)
-		_, _, err := s.certificate(home.Home{})
+		_, _, err := s.certificate(paths.Home{})
 		if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), rule) || name != "link" && !strings.Contains(err.Error(), s.Key) || cell.HintOf(err) == "" {
 			t.Errorf("%s: %v (hint %q)", name, err, cell.HintOf(err))
 		}
-		if changed, err := s.reload(home.Home{}); changed || err == nil || s.now.Load() == nil {
+		if changed, err := s.reload(paths.Home{}); changed || err == nil || s.now.Load() == nil {
 			t.Errorf("%s, at a reload: %v, %v", name, changed, err)
 		}
 	}

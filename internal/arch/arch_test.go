@@ -25,7 +25,7 @@ var rows = [][]string{
 	{"client"},
 	{"internal/engine", "internal/doctor"},
 	{"internal/backend/gvisor", "internal/backend/microvm"},
-	{"internal/backend/staged"},
+	{"internal/backend/guestkernel"},
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
 	{"internal/backend/kept", "internal/workspace/apply", "internal/guest/machine"},
 	{"internal/workspace/diff", "internal/ceiling"},
@@ -33,22 +33,22 @@ var rows = [][]string{
 	{"internal/secret"},
 	{"internal/gitdir"},
 	{"internal/parse"},
-	{"internal/reexec", "internal/sibling", "internal/interp", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/gofer"},
+	{"internal/reexec", "internal/sibling", "internal/repl", "internal/confine", "internal/hazard", "internal/libcrypto", "internal/archive", "internal/linux/kvm", "internal/vmm", "internal/vmm/ram", "internal/fuseproxy"},
 	{"internal/durable", "internal/durable/durabletest", "internal/linux", "internal/volume", "internal/bound", "internal/glob", "internal/terminal"},
-	{"api", "internal/cell", "internal/cleanup", "internal/fault", "internal/home"},
+	{"api", "internal/cell", "internal/cleanup", "internal/failpoint", "internal/paths"},
 }
 
 // free are packages that tests alone import, or that import nothing of ours.
-var free = []string{"internal/arch", "internal/need", "internal/bound/boundtest", "internal/access/accesstest", "e2e"}
+var free = []string{"internal/arch", "internal/testenv", "internal/bound/boundtest", "internal/access/accesstest", "e2e"}
 
 // oneRow lists imports inside a row that are the point of the package.
 var oneRow = map[string][]string{
 	"internal/durable/durabletest": {"internal/durable"},
 	"internal/cleanup":             {"internal/cell"},
 	"internal/cell":                nil,
-	"internal/backend/backendtest": {"internal/need"},
-	"internal/vmm/vmmtest":         {"internal/need"},
-	"internal/gateway/gatewaytest": {"internal/need"},
+	"internal/backend/backendtest": {"internal/testenv"},
+	"internal/vmm/vmmtest":         {"internal/testenv"},
+	"internal/gateway/gatewaytest": {"internal/testenv"},
 }
 
 type pkg struct {
@@ -227,7 +227,7 @@ var mayExec = []string{
 	"bench/peers.go",                             // the peers that are measured
 	"bench/qemu.go",                              // QEMU without pando, as a peer
 	"bench/doors.go",                             // pando serve and pando mcp, as programs start them
-	"internal/need/need.go",                      // only looks for them
+	"internal/testenv/testenv.go",                // only looks for them
 	"tools/compare/main.go",                      // the two builds that it compares
 	"tools/tests/flaky.go",                       // the checkout's git, to name the commit
 	"tools/tests/runner.go",                      // go test

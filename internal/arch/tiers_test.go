@@ -14,7 +14,7 @@ import (
 
 // realTime lists the test files of the quick tier that still use the real clock
 // outside of a synctest bubble, with the number of places. The list only shrinks:
-// need.Receive and need.Eventually wait for events, synctest.Test injects a clock.
+// testenv.Receive and testenv.Eventually wait for events, synctest.Test injects a clock.
 var realTime = map[string]int{
 	"client/again_test.go":                    2,
 	"internal/archive/manage_test.go":         1,
@@ -48,7 +48,7 @@ func TestQuickTestsUseNoRealClock(t *testing.T) {
 	}
 	for f, n := range found {
 		if n != realTime[f] {
-			t.Errorf("%s lets real time pass in %d places (%d are allowed): use need.Receive, need.Eventually or synctest.Test", f, n, realTime[f])
+			t.Errorf("%s lets real time pass in %d places (%d are allowed): use testenv.Receive, testenv.Eventually or synctest.Test", f, n, realTime[f])
 		}
 	}
 	for f, n := range realTime {

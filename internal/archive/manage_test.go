@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // place is a root with a file beside it that nothing may reach.
@@ -142,7 +142,7 @@ func TestManageRefusesWhatIsNoFile(t *testing.T) {
 			_, err := act(root, a, "")
 			done <- err
 		}()
-		if err, _ := need.Receive(t, done, fmt.Sprintf("the end of %s %s", a.Act, a.Path)); err == nil {
+		if err, _ := testenv.Receive(t, done, fmt.Sprintf("the end of %s %s", a.Act, a.Path)); err == nil {
 			t.Errorf("%s %s was done", a.Act, a.Path)
 		}
 	}

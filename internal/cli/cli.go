@@ -24,11 +24,11 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // Start starts a daemon for an installation.
-type Start func(ctx context.Context, h home.Home) error
+type Start func(ctx context.Context, h paths.Home) error
 
 // app is what all commands share.
 type app struct {
@@ -37,7 +37,7 @@ type app struct {
 	serve   Serve
 	bench   func(args []string) error
 	mcp     MCP
-	home    home.Home
+	home    paths.Home
 	client  *client.Client
 	remote  bool   // the daemon is elsewhere: PANDO_HOST
 	dir     string // where the person is
@@ -308,7 +308,7 @@ const startSilence = time.Second
 // prepare finds the installation and makes the client; nothing is contacted.
 func (a *app) prepare() error {
 	var err error
-	if a.home, err = home.Find(os.Getenv, os.Geteuid()); err != nil && os.Getenv("PANDO_HOST") == "" {
+	if a.home, err = paths.Find(os.Getenv, os.Geteuid()); err != nil && os.Getenv("PANDO_HOST") == "" {
 		return err
 	}
 	if a.dir, err = os.Getwd(); err != nil {

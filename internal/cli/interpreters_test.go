@@ -4,11 +4,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 func TestInterpretersAreThoseThatThereAre(t *testing.T) {
-	if !slices.Equal(interpreters, interp.KindNames()) {
-		t.Errorf("the command line knows %v, and there are %v", interpreters, interp.KindNames())
+	if !slices.Equal(interpreters, repl.KindNames()) {
+		t.Errorf("the command line knows %v, and there are %v", interpreters, repl.KindNames())
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // ServeRequest says how to answer callers from elsewhere.
@@ -40,7 +40,7 @@ type Served struct {
 
 // Serve runs a daemon in the foreground until ctx ends or it is stopped, and
 // calls ready when it answers.
-type Serve func(ctx context.Context, h home.Home, r ServeRequest, ready func(Served) error) error
+type Serve func(ctx context.Context, h paths.Home, r ServeRequest, ready func(Served) error) error
 
 func (a *app) serveCmd() *cobra.Command {
 	var r ServeRequest

@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // holding makes an installation and takes its lock; release gives the lock back.
-func holding(t *testing.T) (h home.Home, release func()) {
+func holding(t *testing.T) (h paths.Home, release func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "x58") // short enough for the address of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h = home.Home{State: dir, Run: dir}
+	h = paths.Home{State: dir, Run: dir}
 	f, err := os.Create(h.Lock())
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // What a command does to many cells goes on for several at a time, and is told in the order
@@ -44,8 +44,8 @@ func TestX18ManyAtATime(t *testing.T) {
 		now--
 		return name, nil
 	})
-	need.Receive(t, full, "as many at a time as may be")
-	err, _ := need.Receive(t, done, "the end")
+	testenv.Receive(t, full, "as many at a time as may be")
+	err, _ := testenv.Receive(t, done, "the end")
 	if err != nil || most != manyAtOnce || !slices.Equal(said, names) {
 		t.Fatalf("%d at a time, %v; said %v", most, err, said)
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 func TestScannerLooksIntoWhatIsCompressed(t *testing.T) {
@@ -83,7 +83,7 @@ func TestScannerUnpacksNoMoreThanItMay(t *testing.T) {
 }
 
 func TestScannerLooksIntoGit(t *testing.T) {
-	git := need.Program(t, "git")
+	git := testenv.Program(t, "git")
 	dir := t.TempDir()
 	run := func(args ...string) {
 		cmd := exec.Command(git, args...)

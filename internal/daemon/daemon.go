@@ -26,7 +26,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // IdleAfter is how long a daemon without requests and without work stays.
@@ -34,7 +34,7 @@ const IdleAfter = 10 * time.Minute
 
 // Config is what a Daemon is made of.
 type Config struct {
-	Home    home.Home
+	Home    paths.Home
 	Engine  *engine.View
 	Log     *slog.Logger
 	Version string
@@ -112,7 +112,7 @@ const (
 // Lock takes the lock of a state. The returned file holds it, and has a home.Holder of this
 // process in it. When another daemon holds the lock, the error is Exists; when that daemon
 // is on another host, or was a moment ago, Unavailable, with the name of the host.
-func Lock(h home.Home) (*os.File, error) {
+func Lock(h paths.Home) (*os.File, error) {
 	f, err := os.OpenFile(h.Lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -141,9 +141,9 @@ func Lock(h home.Home) (*os.File, error) {
 }
 
 // sign writes a home.Holder of this process into the lock.
-func sign(h home.Home, lock *os.File, ended bool) error {
+func sign(h paths.Home, lock *os.File, ended bool) error {
 	name, _ := os.Hostname()
-	b, err := json.Marshal(home.Holder{PID: os.Getpid(), Host: home.Host(), HostName: name, State: h.State, Run: h.Run, Ended: ended})
+	b, err := json.Marshal(paths.Holder{PID: os.Getpid(), Host: paths.Host(), HostName: name, State: h.State, Run: h.Run, Ended: ended})
 	if err == nil {
 		err = lock.Truncate(0)
 	}
@@ -161,9 +161,9 @@ const (
 )
 
 // elsewhere says that a state is used by a daemon on another host.
-func elsewhere(h home.Home, lock *os.File, now time.Time) error {
+func elsewhere(h paths.Home, lock *os.File, now time.Time) error {
 	o := h.Holder()
-	if o.Host == "" || o.Host == home.Host() || o.Ended {
+	if o.Host == "" || o.Host == paths.Host() || o.Ended {
 		return nil
 	}
 	if st, err := lock.Stat(); err != nil || now.Sub(st.ModTime()) > lockStale {
@@ -174,7 +174,7 @@ func elsewhere(h home.Home, lock *os.File, now time.Time) error {
 }
 
 // KeepLock touches the lock until ctx ends.
-func KeepLock(ctx context.Context, h home.Home) {
+func KeepLock(ctx context.Context, h paths.Home) {
 	tick := time.NewTicker(lockTouched)
 	defer tick.Stop()
 	for {
@@ -188,14 +188,14 @@ func KeepLock(ctx context.Context, h home.Home) {
 }
 
 // Unlock releases the lock, and notes in it that its daemon has ended, for other hosts.
-func Unlock(h home.Home, lock *os.File) {
+func Unlock(h paths.Home, lock *os.File) {
 	sign(h, lock, true)
 	lock.Close()
 }
 
 // Listen makes the socket. The caller holds the lock, so an old socket is
 // nobody's.
-func Listen(h home.Home) (net.Listener, error) {
+func Listen(h paths.Home) (net.Listener, error) {
 	dir, err := os.Open(filepath.Dir(h.Socket()))
 	if err != nil {
 		return nil, err

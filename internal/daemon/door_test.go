@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/engine"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // house is a daemon whose routes answer with nothing but that they were reached.
@@ -224,9 +224,9 @@ func TestRemovingATokenEndsWhatItBegan(t *testing.T) {
 				resp.Body.Close()
 			}
 		}()
-		need.Receive(t, begun, name+": the request")
+		testenv.Receive(t, begun, name+": the request")
 		end(k)
-		need.Receive(t, ended, name+": the end of the request")
+		testenv.Receive(t, ended, name+": the end of the request")
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // reachable is a daemon whose routes say that they were reached once they have read
@@ -129,11 +129,11 @@ func TestSlowCallersLoseTheirConnection(t *testing.T) {
 		io.WriteString(c, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nX-Slow: ")
 		slow = append(slow, c)
 	}
-	if got := raw(t, addr, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+secret+"\r\n\r\n", need.Patience()); !strings.Contains(got, "reached") {
+	if got := raw(t, addr, "GET /v1/cells HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+secret+"\r\n\r\n", testenv.Patience()); !strings.Contains(got, "reached") {
 		t.Errorf("%s", got)
 	}
 	for _, c := range slow {
-		c.SetDeadline(time.Now().Add(need.Patience()))
+		c.SetDeadline(time.Now().Add(testenv.Patience()))
 		for { // a byte now and then does not help
 			_, err := c.Write([]byte("a"))
 			if err == nil {
@@ -155,7 +155,7 @@ func TestSlowCallersLoseTheirConnection(t *testing.T) {
 		writeError(w, unread(err))
 	}))
 	defer srv.Close()
-	got := raw(t, srv.Listener.Addr().String(), "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nab", need.Patience())
+	got := raw(t, srv.Listener.Addr().String(), "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nab", testenv.Patience())
 	if !strings.HasPrefix(got, "HTTP/1.1 504") || !strings.Contains(got, "too slowly") {
 		t.Errorf("%s", got)
 	}
@@ -180,7 +180,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d goroutines for %d connections", n-before, len(idle))
 	}
 	// When those that are in have had their time.
-	need.Eventually(t, func() bool { return strings.Contains(raw(t, addr, ask, time.Second), "reached") }, "an answer")
+	testenv.Eventually(t, func() bool { return strings.Contains(raw(t, addr, ask, time.Second), "reached") }, "an answer")
 	for _, c := range idle {
 		c.Close()
 	}
@@ -195,7 +195,7 @@ func TestLongUploadsAreRefused(t *testing.T) {
 	}
 	_, addr, secret := reachable(t, Config{Limits: &Limits{Upload: limit}}, 0, nil)
 	// The answer comes though not a byte of the body is sent.
-	got := raw(t, addr, fmt.Sprintf("PUT /v1/cells/web/file?path=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", secret, int64(10<<30)), need.Patience())
+	got := raw(t, addr, fmt.Sprintf("PUT /v1/cells/web/file?path=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", secret, int64(10<<30)), testenv.Patience())
 	if !strings.HasPrefix(got, "HTTP/1.1 413") || !strings.Contains(got, `"too-large"`) {
 		t.Errorf("%s", got)
 	}

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // multiplexed is a daemon at a TCP address, with TLS or without, and a client that speaks
@@ -129,8 +129,8 @@ func TestHTTP2(t *testing.T) {
 				t.Fatal(lines.Err())
 			}
 			cancel()
-			need.Receive(t, ended, "the end of the request")
-			need.Eventually(t, func() bool { return strings.Contains(readAll(t, path), "/v1/cells") }, "a line of the audit log")
+			testenv.Receive(t, ended, "the end of the request")
+			testenv.Eventually(t, func() bool { return strings.Contains(readAll(t, path), "/v1/cells") }, "a line of the audit log")
 			lines2 := auditLines(t, path)
 			if l := lines2[len(lines2)-1]; l.Kind != "interrupted" || l.Status != 200 {
 				t.Errorf("%+v", l)
@@ -165,7 +165,7 @@ func framed(t *testing.T, addr string, settings ...http2.Setting) *frames {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(need.Patience()))
+	c.SetDeadline(time.Now().Add(testenv.Patience()))
 	io.WriteString(c, http2.ClientPreface)
 	f := &frames{t: t, c: c, Framer: http2.NewFramer(c, c), next: 1}
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -258,10 +258,10 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if err, _ := need.Receive(t, sent, "the requests"); err != nil {
+	if err, _ := testenv.Receive(t, sent, "the requests"); err != nil {
 		t.Fatal(err)
 	}
-	need.Eventually(t, func() bool { return b.running.Load() == maxStreams }, "as many requests as there may be")
+	testenv.Eventually(t, func() bool { return b.running.Load() == maxStreams }, "as many requests as there may be")
 	if m := b.most.Load(); m > maxStreams {
 		t.Errorf("%d at a time", m)
 	}
@@ -289,7 +289,7 @@ func TestRequestsOfATokenAreCountedOnOneConnection(t *testing.T) {
 			limited++
 		}
 	}
-	need.Eventually(t, func() bool { return b.running.Load() == 5 }, "five requests")
+	testenv.Eventually(t, func() bool { return b.running.Load() == 5 }, "five requests")
 	id, _ := f.open("GET", "/v1/daemon", other)
 	for {
 		fr, err := f.ReadFrame()
@@ -322,7 +322,7 @@ func TestStrangersStreamsAreBounded(t *testing.T) {
 	for range most / 2 {
 		f.open("GET", "/signed", "")
 	}
-	need.Eventually(t, func() bool { return b.running.Load() == most/2 }, "as many requests as there may be")
+	testenv.Eventually(t, func() bool { return b.running.Load() == most/2 }, "as many requests as there may be")
 	for _, wrong := range []string{"", "pando_wrong"} {
 		g := framed(t, addr, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}) // takes no body
 		id, _ := g.open("GET", "/signed", wrong)
@@ -355,7 +355,7 @@ func TestStrangersStreamsAreBounded(t *testing.T) {
 	}
 	let()
 	open := func() int { l.mu.Lock(); defer l.mu.Unlock(); return l.streams.open + len(l.streams.of) }
-	need.Eventually(t, func() bool { return open() == 0 }, "the end of all of them")
+	testenv.Eventually(t, func() bool { return open() == 0 }, "the end of all of them")
 	if m := b.most.Load(); m > most/2 {
 		t.Errorf("%d at a time", m)
 	}
@@ -364,7 +364,7 @@ func TestStrangersStreamsAreBounded(t *testing.T) {
 	for range 5 {
 		z.open("GET", "/v1/daemon", "pando_wrong")
 	}
-	need.Eventually(t, func() bool { return open() > 0 }, "a refusal that is not taken")
+	testenv.Eventually(t, func() bool { return open() > 0 }, "a refusal that is not taken")
 	for {
 		fr, err := z.ReadFrame()
 		if err != nil {
@@ -374,7 +374,7 @@ func TestStrangersStreamsAreBounded(t *testing.T) {
 			break
 		}
 	}
-	need.Eventually(t, func() bool { return open() == 0 }, "the end of the refusals")
+	testenv.Eventually(t, func() bool { return open() == 0 }, "the end of the refusals")
 }
 
 // Requests that are reset at once do not let more of them run than there may be: net/http

@@ -16,7 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 func readAll(t *testing.T, path string) string {
@@ -183,7 +183,7 @@ func TestStrangersCannotLinger(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(need.Patience()))
+	c.SetDeadline(time.Now().Add(testenv.Patience()))
 	io.WriteString(c, "PUT /v1/cells/web/files HTTP/1.1\r\nHost: x\r\nContent-Length: 10737418240\r\n\r\n")
 	sent := make(chan error, 1)
 	go func() { // until it is closed there
@@ -199,7 +199,7 @@ func TestStrangersCannotLinger(t *testing.T) {
 	if !strings.HasPrefix(string(b), "HTTP/1.1 401") {
 		t.Errorf("%s", b)
 	}
-	if err, _ := need.Receive(t, sent, "the end of the connection"); errors.Is(err, os.ErrDeadlineExceeded) {
+	if err, _ := testenv.Receive(t, sent, "the end of the connection"); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("a caller without a token kept its connection by sending slowly")
 	}
 }

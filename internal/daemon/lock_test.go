@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // A state that a daemon on another host has is refused, naming it; one that it left, or
 // has not touched for long, is free.
 func TestX19AnotherHost(t *testing.T) {
 	dir := t.TempDir()
-	h := home.Home{State: dir, Run: dir}
-	sign := func(o home.Holder, age time.Duration) {
+	h := paths.Home{State: dir, Run: dir}
+	sign := func(o paths.Holder, age time.Duration) {
 		t.Helper()
 		b, _ := json.Marshal(o)
 		if err := os.WriteFile(h.Lock(), b, 0o600); err != nil {
@@ -28,7 +28,7 @@ func TestX19AnotherHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	away := home.Holder{PID: 7, Host: "x", HostName: "north"}
+	away := paths.Holder{PID: 7, Host: "x", HostName: "north"}
 	sign(away, 0)
 	_, err := Lock(h)
 	if cell.KindOf(err) != cell.Unavailable || cell.HintOf(err) == "" {
@@ -37,7 +37,7 @@ func TestX19AnotherHost(t *testing.T) {
 	for what, free := range map[string]func(){
 		"stale": func() { sign(away, lockStale+time.Second) },
 		"ended": func() { ended := away; ended.Ended = true; sign(ended, 0) },
-		"ours":  func() { sign(home.Holder{PID: 7, Host: home.Host()}, 0) },
+		"ours":  func() { sign(paths.Holder{PID: 7, Host: paths.Host()}, 0) },
 		"empty": func() { os.Truncate(h.Lock(), 0) },
 	} {
 		free()
@@ -46,7 +46,7 @@ func TestX19AnotherHost(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
-		if o := h.Holder(); o.PID != os.Getpid() || o.Host != home.Host() || o.Run != dir || o.Ended {
+		if o := h.Holder(); o.PID != os.Getpid() || o.Host != paths.Host() || o.Run != dir || o.Ended {
 			t.Errorf("%s: it says %+v", what, o)
 		}
 		if _, err := Lock(h); cell.KindOf(err) != cell.Exists {
@@ -63,7 +63,7 @@ func TestX19AnotherHost(t *testing.T) {
 func TestX19TheLockIsTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		h := home.Home{State: dir, Run: dir}
+		h := paths.Home{State: dir, Run: dir}
 		f, err := Lock(h)
 		if err != nil {
 			t.Fatal(err)

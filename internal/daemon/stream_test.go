@@ -18,7 +18,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // serve answers requests with work.
@@ -132,7 +132,7 @@ func TestStreamHangUp(t *testing.T) {
 				t.Fatal("it answered")
 			}
 		}
-		need.Receive(t, ended, accept+": the end of work whose caller is gone")
+		testenv.Receive(t, ended, accept+": the end of work whose caller is gone")
 	}
 }
 
@@ -176,7 +176,7 @@ func TestStreamTooLate(t *testing.T) {
 		_, body := ask(t, t.Context(), srv, jsonLines)
 		got := rest(t, body)
 		close(over)
-		need.Receive(t, said, fmt.Sprintf("the end of who speaks, after %d lines,", lines))
+		testenv.Receive(t, said, fmt.Sprintf("the end of who speaks, after %d lines,", lines))
 		if strings.Contains(got, "bGF0ZQ") || !strings.HasSuffix(got, `{"result":1}`+"\n") {
 			t.Errorf("it was heard: %s", got)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // machine makes a host of files.
@@ -118,7 +118,7 @@ func (healthy) Probe(context.Context) (backend.Caps, error) { return backend.Cap
 // and how.
 func TestF56HealthyHost(t *testing.T) {
 	d := New(Config{
-		Home: home.Home{State: t.TempDir()}, Backend: healthy{}, Machines: nothing{},
+		Home: paths.Home{State: t.TempDir()}, Backend: healthy{}, Machines: nothing{},
 		Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil },
 	})(context.Background())
 	if !d.OK {
@@ -137,7 +137,7 @@ func TestF56HealthyHost(t *testing.T) {
 // What does not work makes the diagnosis fail.
 func TestF56BrokenHost(t *testing.T) {
 	d := New(Config{
-		Home: home.Home{State: t.TempDir()}, Backend: healthy{},
+		Home: paths.Home{State: t.TempDir()}, Backend: healthy{},
 		Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 1 << 20}, nil },
 	})(context.Background())
 	if d.OK {
@@ -167,7 +167,7 @@ func TestNetwork(t *testing.T) {
 		"socket": {Name: "network", Status: ok, Found: "cells with a network rule talk through a gateway, over a socket"},
 		"":       {Name: "network", Status: missing, Found: "cannot connect a cell: there is nothing", Adds: "cells that talk, as far as a policy allows", Fix: "load a module"},
 	} {
-		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: connected{link: link},
+		d := New(Config{Home: paths.Home{State: t.TempDir()}, Backend: connected{link: link},
 			Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
 		i := slices.IndexFunc(d.Checks, func(f api.Finding) bool { return f.Name == "network" })
 		if i < 0 || d.Checks[i] != want || !d.OK {
@@ -195,7 +195,7 @@ func TestGvisorIsTried(t *testing.T) {
 		{nil, api.Finding{Name: "gvisor", Status: ok, Found: "a cell with gVisor's application kernel was made, and ran a command: --backend gvisor"}},
 		{why, api.Finding{Name: "gvisor", Status: missing, Found: "cannot start gVisor: nobody may trace", Adds: "cells with a kernel of their own: --backend gvisor", Fix: "allow it"}},
 	} {
-		d := New(Config{Home: home.Home{State: t.TempDir()}, Backend: healthy{}, Gvisor: tried{err: c.err},
+		d := New(Config{Home: paths.Home{State: t.TempDir()}, Backend: healthy{}, Gvisor: tried{err: c.err},
 			Disk: func(context.Context, bool) (api.Disk, error) { return api.Disk{Free: 50 << 30}, nil }})(context.Background())
 		i := slices.IndexFunc(d.Checks, func(f api.Finding) bool { return f.Name == "gvisor" })
 		if i < 0 || d.Checks[i] != c.want || !d.OK {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // Disk returns the FS of a directory of the host, which must exist.
@@ -29,7 +29,7 @@ func (d disk) CreateTemp(name string, perm fs.FileMode) (File, error) {
 	if _, err := d.path("create", name); err != nil {
 		return nil, err
 	}
-	fault.Step("create " + name)
+	failpoint.Step("create " + name)
 	for {
 		var random [4]byte
 		rand.Read(random[:])
@@ -112,7 +112,7 @@ func (d disk) Rename(from, to string) error {
 	if filepath.Dir(p) != filepath.Dir(q) {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrInvalid}
 	}
-	fault.Step("rename " + from)
+	failpoint.Step("rename " + from)
 	return os.Rename(p, q)
 }
 
@@ -121,7 +121,7 @@ func (d disk) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	fault.Step("remove " + name)
+	failpoint.Step("remove " + name)
 	return os.Remove(p)
 }
 
@@ -130,7 +130,7 @@ func (d disk) Mkdir(name string, perm fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	fault.Step("mkdir " + name)
+	failpoint.Step("mkdir " + name)
 	return os.Mkdir(p, perm)
 }
 
@@ -139,7 +139,7 @@ func (d disk) SyncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	fault.Step("sync directory " + name)
+	failpoint.Step("sync directory " + name)
 	f, err := os.OpenFile(p, os.O_RDONLY|directoryOnly, 0)
 	if err != nil {
 		return err
@@ -182,12 +182,12 @@ type diskFile struct {
 func (f diskFile) Name() string { return f.name }
 
 func (f diskFile) Write(b []byte) (int, error) {
-	fault.Step("write " + f.name)
+	failpoint.Step("write " + f.name)
 	return f.File.Write(b)
 }
 
 func (f diskFile) SyncData() error {
-	fault.Step("sync " + f.name)
+	failpoint.Step("sync " + f.name)
 	return pathError("sync", f.name, syncData(f.File))
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
@@ -496,7 +496,7 @@ func (e *Engine) bring(ctx context.Context, c *Cell, req apply.Request) (apply.R
 	}
 	req.Source, req.Homes, req.GitConfigs = c.Source, e.homesOf(c.Source), gitConfigs()
 	req.Backup = filepath.Join(e.cfg.Home.State, "apply", cell.Sum([]byte(c.Source)).Short())
-	fault.Step("make the folder of an apply")
+	failpoint.Step("make the folder of an apply")
 	if err := os.MkdirAll(filepath.Dir(req.Backup), 0o700); err != nil {
 		return apply.Result{}, err
 	}

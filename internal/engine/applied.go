@@ -11,7 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -97,7 +97,7 @@ func (e *Engine) writeApplied(ctx context.Context, o *offer, before, tree *works
 	if err != nil || d.Weight() > patchLimit {
 		return "", err
 	}
-	fault.Step("write a patch of what was applied")
+	failpoint.Step("write a patch of what was applied")
 	f, err := createNext(run.Folder, "applied", ".patch")
 	if err != nil {
 		return "", err

@@ -17,8 +17,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/store"
@@ -49,7 +49,7 @@ type bed struct {
 	testing.TB
 	*Engine
 	ctx     context.Context
-	home    home.Home
+	home    paths.Home
 	host    *mem.Host
 	toys    *toyHost
 	src     string
@@ -69,7 +69,7 @@ func newBedWith(t testing.TB, wrap func(store.Store) store.Store, files ...strin
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	b := &bed{TB: t, ctx: ctx, wrap: wrap, src: filepath.Join(dir, "src"),
-		home: home.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
+		home: paths.Home{State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Run: filepath.Join(dir, "run")}}
 	b.must(os.Mkdir(b.src, 0o755))
 	for _, f := range files {
 		path, text, _ := strings.Cut(f, ": ")

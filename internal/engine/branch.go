@@ -16,7 +16,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -269,7 +269,7 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 		b.dropFiles()
 		return err
 	}
-	fault.Step("branch an interpreter")
+	failpoint.Step("branch an interpreter")
 	in, paused := stage(ctx, "pause and copy")
 	ws, pause, err := b.w.Branch(in, spec)
 	b.pause = pause
@@ -440,7 +440,7 @@ func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, er
 		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, made: viewOf(ctx),
 	}
 	ch := &child{c: c, terms: b.terms}
-	fault.Step("make the folder of a branch")
+	failpoint.Step("make the folder of a branch")
 	if err := os.Mkdir(e.private(c.ID), 0o700); err != nil {
 		return ch, cell.Spec{}, full(err)
 	}
@@ -560,7 +560,7 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 		ch.interp = i
 		pred.Cells = append(pred.Cells, forkedFacts{Cell: string(ch.c.ID), Name: ch.c.Name, Certificate: &ch.cert})
 	}
-	fault.Step("record branches")
+	failpoint.Step("record branches")
 	seal, err := e.commitBatch(ctx, key, pred, objects...)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -50,7 +50,7 @@ func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (er
 	if err != nil {
 		return err
 	}
-	fault.Step("make the output of a check")
+	failpoint.Step("make the output of a check")
 	out, err := createRecord(x.run.Folder, "check")
 	if err != nil {
 		return err

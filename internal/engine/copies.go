@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -114,7 +114,7 @@ func (e *Engine) tryAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, 
 	}
 	trial := copyOf(c, k.ID)
 	trial.Name = c.Name
-	fault.Step("make the folder of a trial")
+	failpoint.Step("make the folder of a trial")
 	if err := os.Mkdir(e.private(trial.ID), 0o700); err != nil {
 		return full(err)
 	}
@@ -150,7 +150,7 @@ func (e *Engine) tryAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, 
 // copy makes one of the branches.
 func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string, like workspace.Entry) error {
 	e := b.e
-	fault.Step("make the folder of a branch")
+	failpoint.Step("make the folder of a branch")
 	if err := os.Mkdir(e.private(ch.c.ID), 0o700); err != nil {
 		return full(err)
 	}
@@ -252,7 +252,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	if werr == nil {
 		objects = append(objects, &Interp{Cell: next.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth})
 	}
-	fault.Step("record a cell that goes on")
+	failpoint.Step("record a cell that goes on")
 	if err := e.reg.commit(objects...); err != nil {
 		return 0, cert, err
 	}

@@ -31,10 +31,10 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/parse"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
 	"github.com/pando-dev/pando/internal/store"
@@ -43,7 +43,7 @@ import (
 
 // Config is what an Engine is made of. cmd names the concrete parts.
 type Config struct {
-	Home        home.Home
+	Home        paths.Home
 	Log         *slog.Logger
 	Backends    []backend.Backend            // the first is the default
 	Providers   []workspace.Provider         // best first; each with why it can't be used here

@@ -11,8 +11,8 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	interpreters "github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/policy"
+	interpreters "github.com/pando-dev/pando/internal/repl"
 )
 
 // evalTimeout is how long an evaluation may take, unless it is said.

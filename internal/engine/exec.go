@@ -18,7 +18,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
@@ -374,7 +374,7 @@ const (
 // refit points a cell's mounts at its present layer and its own folders.
 func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 	private := e.private(c.ID)
-	fault.Step("make the folders of a cell")
+	failpoint.Step("make the folders of a cell")
 	if err := e.makeFolders(c, p, private); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -281,7 +281,7 @@ func (e *Engine) cellEnv(c *Cell) []string {
 // openLogs makes the files of a run's output and events.
 func openLogs(folder string) (logs [3]*os.File, err error) {
 	for i, name := range []string{"stdout", "stderr", "events.jsonl"} {
-		fault.Step("make " + name)
+		failpoint.Step("make " + name)
 		if logs[i], err = createRecord(folder, name); err != nil {
 			closeLogs(logs)
 			return logs, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -321,7 +321,7 @@ const (
 
 // writePatch puts what the run changed, and accept would apply, into its folder.
 func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *diff.Diff) error {
-	fault.Step("write a patch")
+	failpoint.Step("write a patch")
 	f, err := createRecord(x.run.Folder, "patch")
 	if err != nil {
 		return err

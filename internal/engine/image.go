@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/oci"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -153,7 +153,7 @@ func (e *Engine) beginRoot(base string) (bool, error) {
 	if old, err := readState(base + ".boot"); err == nil && string(old) == boot {
 		return true, nil
 	}
-	fault.Step("make the folder of an image's layers")
+	failpoint.Step("make the folder of an image's layers")
 	if err := workspace.RemoveTree(base); err != nil {
 		return false, err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -63,7 +63,7 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 		return nil, err
 	}
 	t := &instant{e: e, provider: p, above: map[string]workspace.State{}}
-	fault.Step("make the folder of a memory image")
+	failpoint.Step("make the folder of a memory image")
 	if t.dir, err = os.MkdirTemp(e.cfg.Home.Memory(), "m-"); err != nil {
 		return nil, full(err)
 	}
@@ -75,7 +75,7 @@ func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backe
 	if c.State == cell.Paused {
 		return t, t.take(ctx, src, c)
 	}
-	fault.Step("prepare to capture a cell")
+	failpoint.Step("prepare to capture a cell")
 	if err := src.Prepare(ctx, t.dir, brief); err != nil {
 		return nil, full(err)
 	}
@@ -135,7 +135,7 @@ func (e *Engine) keepThawing(ctx context.Context, inst backend.Instance, pause t
 // take captures what stands still.
 func (t *instant) take(ctx context.Context, src backend.Capturer, c *Cell) error {
 	var g errgroup.Group
-	fault.Step("capture a cell")
+	failpoint.Step("capture a cell")
 	g.Go(func() (err error) {
 		t.taken, err = src.Capture(ctx, t.dir)
 		return full(err)
@@ -242,7 +242,7 @@ func (t *instant) keep(ctx context.Context, k *Checkpoint) error {
 	if at := t.e.lastMemory(k.Cell); !at.IsZero() {
 		bases = append(bases, at)
 	}
-	fault.Step("keep a memory image")
+	failpoint.Step("keep a memory image")
 	root, _, err := memory.SaveDir(ctx, t.e.cfg.Objects, t.dir, bases...)
 	if err != nil {
 		return full(err)
@@ -323,7 +323,7 @@ func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cel
 	}
 	spec := e.spec(c, mounts)
 	spec.Memory, spec.Network, spec.Ahead = t.dir, n, ahead
-	fault.Step("copy a cell")
+	failpoint.Step("copy a cell")
 	inst, err := b.Create(ctx, spec)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -24,7 +24,7 @@ func (e *Engine) moveOwn(c *Cell, p workspace.Provider) error {
 			continue // it was one from the beginning, or was moved
 		}
 		m := p.Mount(*g, "/")
-		fault.Step("move a cell's " + name)
+		failpoint.Step("move a cell's " + name)
 		at, err := filepath.Rel(e.cfg.Home.State, from)
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -56,7 +56,7 @@ func (x *execution) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	fault.Step("make the folder of a run")
+	failpoint.Step("make the folder of a run")
 	if err := os.MkdirAll(x.run.Folder, 0o700); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // answers are what questions about a living cell may get in its place.
@@ -186,7 +186,7 @@ func TestX14ThawThatFails(t *testing.T) {
 			}()
 			b.refusedAgain("thaw")
 			b.toys.fail("thaw", nil)
-			cerr, _ := need.Receive(b.TB, done, "the checkpoint")
+			cerr, _ := testenv.Receive(b.TB, done, "the checkpoint")
 			b.must(cerr)
 			b.run("w", "echo 1 > f")
 			b.has("w", "f: 1")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -209,7 +209,7 @@ func (e *Engine) writeManifest(run *Run, p *runPlan) error {
 	if err != nil {
 		return err
 	}
-	fault.Step("write a manifest")
+	failpoint.Step("write a manifest")
 	f, err := createRecord(run.Folder, "manifest.json")
 	if err != nil {
 		return err

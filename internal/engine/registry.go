@@ -14,8 +14,8 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/home"
 	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // registry is the one memory of cells, checkpoints, runs and operations: maps
@@ -31,7 +31,7 @@ type registry struct {
 	log *durable.Log
 	// home is where the files are that records are about. Records do not say it (see
 	// portable): in a copy of the state they would lead to the files of the original.
-	home home.Home
+	home paths.Home
 
 	// rewriting is held for reading by commits, so that a rewrite of the
 	// journal sees everything that was appended.
@@ -68,7 +68,7 @@ type registry struct {
 // rewriteAfter is how much the journal grows before it is written anew.
 const rewriteAfter = 16 << 20
 
-func openRegistry(fsys durable.FS, name string, h home.Home) (*registry, error) {
+func openRegistry(fsys durable.FS, name string, h paths.Home) (*registry, error) {
 	walked := new(atomic.Int64)
 	r := &registry{
 		home: h, walked: walked, x: newIndex(walked), stale: map[cell.ID]bool{}, free: make(chan struct{}),

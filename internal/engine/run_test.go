@@ -13,8 +13,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/store"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A command that a client wants to see ends when the client does not come, and not
@@ -329,7 +329,7 @@ func TestExecAsAWhole(t *testing.T) {
 
 func (b *bed) until(what string, so func() bool) {
 	b.Helper()
-	need.Eventually(b.TB, so, what)
+	testenv.Eventually(b.TB, so, what)
 }
 
 // ending is a store in which the first thing that is kept ends the daemon.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -184,10 +184,10 @@ func (e *Engine) keepImport(name, source string, im *workspace.Imported) error {
 
 func (e *Engine) writeSource(name, ext string, data []byte) error {
 	tmp := e.sourcePath(name, ext+".new")
-	fault.Step("write a source's " + ext)
+	failpoint.Step("write a source's " + ext)
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		return err
 	}
-	fault.Step("rename a source's " + ext)
+	failpoint.Step("rename a source's " + ext)
 	return os.Rename(tmp, e.sourcePath(name, ext))
 }

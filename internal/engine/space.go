@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -62,7 +62,7 @@ func (e *Engine) keepReserve() error {
 	if st, err := os.Stat(e.reservePath()); err == nil && st.Size() == reserveSize {
 		return nil
 	}
-	fault.Step("keep some space")
+	failpoint.Step("keep some space")
 	if free, _, err := e.free(); err == nil && !roomForReserve(free, e.spenders) {
 		return &os.PathError{Op: "keep some space free in", Path: e.cfg.Home.State, Err: unix.ENOSPC}
 	}

@@ -7,14 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // Of several removals that find the disk full at once one removes the reserve; the others
 // have the space that it gave back, and are done again as well.
 func TestX27ReserveIsForAllRemovals(t *testing.T) {
 	t.Parallel()
-	e := &Engine{cfg: Config{Home: home.Home{State: t.TempDir()}}}
+	e := &Engine{cfg: Config{Home: paths.Home{State: t.TempDir()}}}
 	if err := e.keepReserve(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestX27ReserveWaitsForRemovals(t *testing.T) {
 			t.Errorf("%d bytes are free, %d use them: %v", c.free, c.spenders, got)
 		}
 	}
-	e := &Engine{cfg: Config{Home: home.Home{State: t.TempDir()}}}
+	e := &Engine{cfg: Config{Home: paths.Home{State: t.TempDir()}}}
 	done := e.spendReserve()
 	if e.spenders != 1 {
 		t.Errorf("%d use the reserve's space", e.spenders)

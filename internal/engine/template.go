@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	interpreters "github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/policy"
+	interpreters "github.com/pando-dev/pando/internal/repl"
 )
 
 // Template is what the registry keeps of a template: what it was built from,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	upl "github.com/pando-dev/pando/internal/upload"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -49,7 +49,7 @@ func (v *View) Upload(ctx context.Context, r io.Reader) (_ api.Upload, err error
 	rand.Read(b[:])
 	u := upload{id: "u-" + hex.EncodeToString(b[:]), token: v.token, at: time.Now()}
 	u.dir = filepath.Join(e.uploadsPath(), u.id)
-	fault.Step("make the folder of an upload")
+	failpoint.Step("make the folder of an upload")
 	if err := os.MkdirAll(u.dir, 0o700); err != nil {
 		return api.Upload{}, full(err)
 	}
@@ -106,7 +106,7 @@ func (e *Engine) dropUploads(which func(upload) bool) {
 }
 
 func (e *Engine) removeUpload(u upload) {
-	fault.Step("remove an upload")
+	failpoint.Step("remove an upload")
 	if err := workspace.RemoveTree(u.dir); err != nil {
 		e.log.Warn("cannot remove an uploaded source", "path", u.dir, "error", err)
 	}

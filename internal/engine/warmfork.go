@@ -18,7 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -180,7 +180,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 		c.made = viewOf(ctx) // its limits are its maker's
 	}
 	private := e.private(c.ID)
-	fault.Step("make the folder of a fork")
+	failpoint.Step("make the folder of a fork")
 	if err := os.Mkdir(private, 0o700); err != nil {
 		return nil, full(err)
 	}
@@ -226,7 +226,7 @@ func (par *warmParent) makeFork(ctx context.Context, c *Cell) (backend.Warmer, e
 	if spec.Network, err = e.pooledGovernance(c); err != nil {
 		return nil, err
 	}
-	fault.Step("fork an interpreter")
+	failpoint.Step("fork an interpreter")
 	return par.w.Fork(ctx, spec)
 }
 
@@ -299,7 +299,7 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 		return err
 	}
 	a.First = ch.terms.first(c.Setup.Env, a.Env, c)
-	fault.Step("adopt a fork")
+	failpoint.Step("adopt a fork")
 	if ch.cert, err = ch.w.Adopt(ctx, a); err == nil && ch.terms.strict {
 		err = cell.Uncertified(ch.cert.Inherited())
 	}
@@ -677,7 +677,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		return nil, err
 	}
 	t.Forks += int64(len(made))
-	fault.Step("record forks")
+	failpoint.Step("record forks")
 	seal, err := e.commitBatch(ctx, key, pred, append(objects, &t)...)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -176,7 +176,7 @@ func (b *build) captureWhole(ctx context.Context, inst backend.Instance) error {
 	if err := src.Freeze(ctx); err != nil {
 		return err
 	}
-	fault.Step("capture a template")
+	failpoint.Step("capture a template")
 	if _, err := src.Capture(ctx, t.dir); err != nil {
 		return full(err)
 	}

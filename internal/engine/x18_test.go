@@ -10,7 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A template whose image is damaged is not warm: it says what is wrong and what to do.
@@ -81,8 +81,8 @@ func TestX18ManyEndAtOnce(t *testing.T) {
 		_, err := b.RemoveTemplate(b.ctx, "warm", api.TemplateRemoval{Cascade: true})
 		done <- err
 	}()
-	need.Receive(t, many, "the end of several at a time")
-	err, _ := need.Receive(t, done, "the removal")
+	testenv.Receive(t, many, "the end of several at a time")
+	err, _ := testenv.Receive(t, done, "the removal")
 	b.must(err)
 	if list := listOf(b.All()); len(list) > 0 {
 		t.Errorf("%d cells are left, %s among them", len(list), list[0].Name)

@@ -21,7 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // kernel is a cell that is a network namespace of this test's.
@@ -107,7 +107,7 @@ func (k *kernel) up(t testing.TB, link cell.NetworkLink) {
 		"addr add "+link.Cell4.String()+" dev pando0", "addr add "+link.Cell6.String()+" dev pando0 nodad",
 		"route add default via "+link.Gateway4.String(), "-6 route add default via "+link.Gateway6.String())
 	// The kernel takes what is sent to a new IPv6 address a moment later.
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		return k.enter(func() error {
 			out, err := exec.Command("ip", "-6", "route", "show", "table", "local").Output()
 			if err == nil && !strings.Contains(string(out), link.Cell6.Addr().String()) {
@@ -244,9 +244,9 @@ func TestConformanceVeth(t *testing.T) {
 }
 
 func needs(t testing.TB) {
-	need.Root(t)
-	need.Program(t, "ip")
-	need.Program(t, "ping")
+	testenv.Root(t)
+	testenv.Program(t, "ip")
+	testenv.Program(t, "ping")
 }
 
 func BenchmarkStream(b *testing.B) {

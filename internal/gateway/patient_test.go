@@ -11,7 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // onSocket is a link to a machine that takes frames when the test does.
@@ -47,7 +47,7 @@ func (p *patient) put(first, n int) (sent int) {
 func take(t *testing.T, machine *os.File) int {
 	t.Helper()
 	b := make([]byte, 1<<16)
-	machine.SetReadDeadline(time.Now().Add(need.Patience()))
+	machine.SetReadDeadline(time.Now().Add(testenv.Patience()))
 	if n, err := machine.Read(b); n != 60<<10 || err != nil {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
@@ -91,7 +91,7 @@ func TestDeafMachineIsWaitedForOnce(t *testing.T) {
 	if took := time.Since(began); took < patience {
 		t.Errorf("it was waited for %v", took)
 	}
-	p.patience = need.Patience()
+	p.patience = testenv.Patience()
 	began = time.Now()
 	for range 100 {
 		if n := p.put(0, 1); n != 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // settled waits until no more goroutines run than there were.
@@ -31,7 +31,7 @@ func settled(t *testing.T, before int) {
 			t.Logf("%d goroutines, and %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
 		}
 	}()
-	need.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "the end of the goroutines")
+	testenv.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "the end of the goroutines")
 }
 
 // TestCloseLeavesNothing closes a gateway in which something of everything goes
@@ -66,10 +66,10 @@ func TestCloseLeavesNothing(t *testing.T) {
 			defer c.Close()
 			io.WriteString(c, send.text)
 		}
-		need.Eventually(t, func() bool { list, _ := b.Gateway.Asked(); return len(list) == 2 }, "two questions")
+		testenv.Eventually(t, func() bool { list, _ := b.Gateway.Asked(); return len(list) == 2 }, "two questions")
 		closed := make(chan struct{})
 		go func() { b.Gateway.Close(); close(closed) }()
-		need.Receive(t, closed, "the end of the gateway")
+		testenv.Receive(t, closed, "the end of the gateway")
 	})
 	settled(t, before)
 }
@@ -145,7 +145,7 @@ func TestACrowdStaysSmall(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		small := 0
 		for _, n := range b.Gateway.Buffers() {
 			if n <= 512<<10 {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Every place a source can be in relation to a repository.
@@ -145,7 +145,7 @@ func TestF61TrackedOpensOnlyRegularFiles(t *testing.T) {
 				}
 				done <- err
 			}()
-			err, _ := need.Receive(t, done, "the answer of Tracked")
+			err, _ := testenv.Receive(t, done, "the answer of Tracked")
 			t.Log(err)
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // TestMain is the guest, too, where a test has started it as one.
@@ -118,7 +118,7 @@ func onLinux(t testing.TB) *bed { return onLinuxAs(t, "linux") }
 // onLinuxAs is a guest on plain Linux, or one that takes it for a machine of its own.
 func onLinuxAs(t testing.TB, kind string) *bed {
 	t.Helper()
-	need.Root(t)
+	testenv.Root(t)
 	c, theirs := sockets(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"PANDO_TEST_GUEST=" + kind, "PATH=/usr/bin:/bin"}
@@ -206,7 +206,7 @@ func (g *gvisor) config(t testing.TB) {
 
 func inGvisor(t testing.TB) *bed {
 	t.Helper()
-	g := &gvisor{runsc: need.Runsc(t), dir: t.TempDir(), id: "guest"}
+	g := &gvisor{runsc: testenv.Runsc(t), dir: t.TempDir(), id: "guest"}
 	g.config(t)
 	c, theirs := sockets(t)
 	cmd := g.command("run", "--bundle", filepath.Join(g.dir, "bundle"), g.id)

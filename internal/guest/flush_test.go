@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // The end of a process waits for its output while there is room for it, however late the
@@ -33,7 +33,7 @@ func TestFlushWaitsForACopyThatIsLate(t *testing.T) {
 			flushed := make(chan struct{})
 			go func() { defer close(flushed); o.flush(flushStill) }()
 			if full {
-				need.Receive(t, flushed, "the end of a flush whose output nobody takes")
+				testenv.Receive(t, flushed, "the end of a flush whose output nobody takes")
 				return
 			}
 			select {
@@ -42,7 +42,7 @@ func TestFlushWaitsForACopyThatIsLate(t *testing.T) {
 			case <-time.After(10 * flushStill):
 			}
 			go o.copy()
-			need.Receive(t, flushed, "the end of a flush whose output is taken")
+			testenv.Receive(t, flushed, "the end of a flush whose output is taken")
 			b := make([]byte, 10)
 			if n, err := r.Read(b); string(b[:n]) != "late" || err != nil {
 				t.Errorf("%q, %v", b[:n], err)

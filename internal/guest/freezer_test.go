@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // copies holds a guest in gVisor, saves it, lets it go on, and returns n copies, none of
@@ -160,7 +160,7 @@ open("/dev/threads", "w")'`)
 			t.Fatal(err)
 		}
 		c.says(t, "now", "grep -q 'State:.*Z' /proc/$(cat /dev/zombie)/status")
-		need.Eventually(t, func() bool {
+		testenv.Eventually(t, func() bool {
 			known, err := c.Processes(c.ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -186,6 +186,6 @@ func TestX48ACopyThatNobodyAdoptsEnds(t *testing.T) {
 		b.begun(t, "waits", "trap '' HUP TERM; setsid sleep 1000 & : >/dev/waits; sleep 1000")
 		c := b.copies(t, 1)[0]
 		c.Close()
-		need.Receive(t, c.gone, "the end of its sandbox")
+		testenv.Receive(t, c.gone, "the end of its sandbox")
 	})
 }

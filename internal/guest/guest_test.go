@@ -18,7 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/keeper"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A process is what a driver of the keeper returns.
@@ -105,7 +105,7 @@ func TestStreamsEndAsInside(t *testing.T) {
 		}
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Wait(func() {}) }()
-		need.Receive(t, ended, "the end of a command whose child goes on")
+		testenv.Receive(t, ended, "the end of a command whose child goes on")
 		r.in.WriteString("go on\n")
 		if out := readAll(r.out); out != "early\nlate\n" {
 			t.Errorf("wrote %q", out)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Nothing that is under way is lost or doubled when the guest stands still and
@@ -207,7 +207,7 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		readLine(t, stopped.out)
-		need.Eventually(t, func() bool { return b.stateOf(t, stopped.PID()) == "T" }, "that the process stops itself")
+		testenv.Eventually(t, func() bool { return b.stateOf(t, stopped.PID()) == "T" }, "that the process stops itself")
 		ended, err := b.start(t, sh("ended", "exit 8"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -298,7 +298,7 @@ func (b *bed) stateOf(t *testing.T, pid int) string {
 // stay.
 func TestCopyDisconnects(t *testing.T) {
 	beds(t, func(t *testing.T, b *bed) {
-		need.Program(t, "ip")
+		testenv.Program(t, "ip")
 		c := sh("net", "ip addr add 198.51.100.7/32 dev lo")
 		c.Caps |= 1 << unix.CAP_NET_ADMIN
 		if exit, _, errs := b.run(t, c, ""); exit.Code != 0 {
@@ -434,7 +434,7 @@ func (b *bed) reattach(t *testing.T, id string) *running {
 
 // A little of the output is kept while no stream is attached, and the program goes on.
 func TestKeptAndDropped(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	b := onLinux(t)
 	_, err := b.start(t, sh("loud", "sleep 0.1; head -c 1000000 /dev/zero; echo wrote >&2; read x; echo end"), nil)
 	if err != nil {

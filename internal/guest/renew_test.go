@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/hazard"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A process is left alone until the freezer has all of it.
 func TestX09RunningProcessesAreNotRenewed(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	root, err := cgroups()
 	if err != nil {
 		t.Skip(err)
@@ -44,7 +44,7 @@ func TestX09RunningProcessesAreNotRenewed(t *testing.T) {
 	if err := all.freeze(true); err != nil {
 		t.Fatal(err)
 	}
-	need.Eventually(t, func() bool { return g.renewOne(pid, of) }, "it is frozen")
+	testenv.Eventually(t, func() bool { return g.renewOne(pid, of) }, "it is frozen")
 	if of.Renewed {
 		t.Error("a library that it has not mapped was renewed")
 	}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // authority makes a certificate, PEM.
@@ -105,7 +105,7 @@ func TestTalkWithoutAList(t *testing.T) {
 
 // Java itself reads the store.
 func TestJavaReadsTheStore(t *testing.T) {
-	keytool := need.Program(t, "keytool")
+	keytool := testenv.Program(t, "keytool")
 	at := filepath.Join(t.TempDir(), "cacerts")
 	if err := os.WriteFile(at, javaStore([]byte(authority(t, "one")+authority(t, "two"))), 0o600); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -29,7 +29,7 @@ import (
 
 // branch serves that conversation. It reports whether the connection can go on.
 func (s *Server) branch(c *reexec.Conn, req *Request) bool {
-	fault.Step("begin to branch")
+	failpoint.Step("begin to branch")
 	t, err := s.beginBranch(req.Cell)
 	if err != nil {
 		return c.Send(Response{Error: wireError(err)}) == nil
@@ -51,7 +51,7 @@ func (s *Server) branch(c *reexec.Conn, req *Request) bool {
 			resp = Response{Error: wireError(ferr)}
 		}
 		if changes(next.Op) {
-			fault.Step("answer to " + next.Op)
+			failpoint.Step("answer to " + next.Op)
 		}
 		if err = c.Send(resp); over {
 			if err != nil && ferr == nil && next.Op == "complete" {
@@ -144,7 +144,7 @@ func (t *branching) hold() error {
 		return err
 	}
 	t.held = true
-	fault.Step("stand still")
+	failpoint.Step("stand still")
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (t *branching) complete() error {
 const completeAtOnce = 4
 
 func (t *branching) one(req *Request) error {
-	fault.Step("complete a branch")
+	failpoint.Step("complete a branch")
 	s := t.s
 	var in Interpreter
 	if _, err := t.b.Complete(req.Cell, &in); err != nil {

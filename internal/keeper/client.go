@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -170,11 +170,11 @@ func (c *Client) exchange(ctx context.Context, op string, cut func(*reexec.Conn)
 	}
 	stop := context.AfterFunc(ctx, func() { cut(k) })
 	if changes(op) {
-		fault.Step("ask the keeper to " + op)
+		failpoint.Step("ask the keeper to " + op)
 	}
 	resp, err := talk(k)
 	if changes(op) {
-		fault.Step("hear that the keeper did " + op)
+		failpoint.Step("hear that the keeper did " + op)
 	}
 	if !stop() || err != nil {
 		k.Close()
@@ -210,9 +210,9 @@ func (c *Client) Session(ctx context.Context) (*Session, error) {
 func (x *Session) Do(ctx context.Context, req Request, files ...*os.File) (*Response, error) {
 	stop := context.AfterFunc(ctx, func() { x.k.Close() })
 	defer stop()
-	fault.Step("ask the keeper to " + req.Op)
+	failpoint.Step("ask the keeper to " + req.Op)
 	resp, err := roundTrip(x.k, req, files)
-	fault.Step("hear that the keeper did " + req.Op)
+	failpoint.Step("hear that the keeper did " + req.Op)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

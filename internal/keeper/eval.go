@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
-	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/reexec"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 const (
@@ -32,7 +32,7 @@ var errHungUp = errors.New("the client has hung up")
 // that hangs up interrupts. It reports whether the connection can go on.
 func (s *Server) streamed(c *reexec.Conn, req *Request) bool {
 	if changes(req.Op) {
-		fault.Step("begin to " + req.Op)
+		failpoint.Step("begin to " + req.Op)
 	}
 	ctx, hangUp := context.WithCancelCause(context.Background())
 	defer hangUp(nil)
@@ -64,7 +64,7 @@ func (s *Server) streamed(c *reexec.Conn, req *Request) bool {
 		return false
 	}
 	if changes(req.Op) {
-		fault.Step("answer to " + req.Op)
+		failpoint.Step("answer to " + req.Op)
 	}
 	c.Raw().SetWriteDeadline(time.Now().Add(takeGrace))
 	if c.Send(resp) != nil {
@@ -131,7 +131,7 @@ func (s *Server) evaluate(ctx context.Context, req *Request, sink func(cell.Outp
 			"cannot evaluate: an earlier evaluation, which could not be interrupted, still goes on")
 	}
 	before := s.missingIn(req.Cell)
-	ev, err := h.in.Conn.Eval(ctx, interp.Evaluation{
+	ev, err := h.in.Conn.Eval(ctx, repl.Evaluation{
 		Code: req.Eval.Code, Limit: req.Eval.Limit, Timeout: req.Eval.Timeout, Interrupt: h.interrupt,
 		Begin: func() {
 			for _, o := range h.out {
@@ -149,9 +149,9 @@ func (s *Server) evaluate(ctx context.Context, req *Request, sink func(cell.Outp
 	}
 	h.mu.Lock()
 	h.evals++
-	h.stuck = ev.Cause == interp.CauseStuck
+	h.stuck = ev.Cause == repl.CauseStuck
 	h.mu.Unlock()
-	if ev.Cause == interp.CauseEnded {
+	if ev.Cause == repl.CauseEnded {
 		h.endedIn(&ev)
 	}
 	return &ev, nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // Seal implements Forker.
@@ -24,7 +24,7 @@ func (d *fakeDriver) Fork(trunk, id cell.ID, spec json.RawMessage, i *Interprete
 
 // forked makes a cell with such an interpreter.
 func (d *fakeDriver) forked(id cell.ID, i *Interpreter) error {
-	conn, theirs, err := interp.Pair()
+	conn, theirs, err := repl.Pair()
 	if err != nil {
 		return err
 	}

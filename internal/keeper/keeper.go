@@ -47,7 +47,7 @@ import (
 	"strconv"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // Version is that of the protocol. A keeper serves this version, the one before and the one
@@ -194,7 +194,7 @@ type Interpreting interface {
 // Interpreter is the process of a cell that evaluates.
 type Interpreter struct {
 	Process        Process
-	Conn           *interp.Conn
+	Conn           *repl.Conn
 	Stdout, Stderr *os.File // the keeper's ends
 	Depth          int      // forks and branches between it and the first of its family
 	IsCell         bool     // its cell ends with it

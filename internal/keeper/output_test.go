@@ -11,7 +11,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // flowing is an output that is read from a pipe.
@@ -149,7 +149,7 @@ func TestOutputReleasedUnderAListener(t *testing.T) {
 	o, _, w := flowing(t, 1<<10)
 	s, _, _, _ := o.subscribe(noScreen, 0)
 	go w.Write(make([]byte, 4<<20))
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return s.queued >= queueLimit

@@ -9,7 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/terminal"
 )
 
@@ -243,7 +243,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	}
 	p.talk.leave(p)
 	out, errs := p.stdout.status(), p.stderr.status()
-	fault.Step("write down an exit")
+	failpoint.Step("write down an exit")
 	p.emit("process.exit", map[string]any{
 		"code": exit.Code, "signal": exit.Signal, "cause": exit.Cause, "left_over": left,
 		"stdout": out, "stderr": errs, "usage": usage, "stats": stats,
@@ -255,7 +255,7 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 			p.mu.Unlock()
 		}
 	}
-	fault.Step("tell of an exit")
+	failpoint.Step("tell of an exit")
 	close(p.done)
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/terminal"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // onScreen is an output of a terminal.
@@ -27,7 +27,7 @@ func onScreen(limit int64) *Output {
 func look(t *testing.T, o *Output, v view, from int64) net.Conn {
 	t.Helper()
 	here, there := net.Pipe()
-	here.SetDeadline(time.Now().Add(need.Patience()))
+	here.SetDeadline(time.Now().Add(testenv.Patience()))
 	stop := make(chan struct{})
 	began := make(chan struct{})
 	t.Cleanup(func() { close(stop); here.Close(); there.Close() })
@@ -78,7 +78,7 @@ func TestX39AttachBeginsWithTheScreen(t *testing.T) {
 		t.Errorf("at %d the screen is %q", at, drawn)
 	}
 	c := look(t, o, screenFirst, 0)
-	need.Eventually(t, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.subs) == 1 }, "a client")
+	testenv.Eventually(t, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.subs) == 1 }, "a client")
 	o.add([]byte("more"))
 	o.close()
 	got := frames(t, c)
@@ -110,7 +110,7 @@ func TestX39SlowClientsHoldNobodyBack(t *testing.T) {
 	o := onScreen(1 << 10)
 	slow, _, _, _ := o.subscribe(redraws, 0)
 	quick := look(t, o, redraws, 0)
-	need.Eventually(t, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.subs) == 2 }, "both clients")
+	testenv.Eventually(t, func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.subs) == 2 }, "both clients")
 	wrote := make(chan struct{})
 	go func() {
 		defer close(wrote)
@@ -123,7 +123,7 @@ func TestX39SlowClientsHoldNobodyBack(t *testing.T) {
 	if got := frames(t, quick); len(got) < 3*queueLimit/1024 {
 		t.Errorf("the quick one got %d frames", len(got))
 	}
-	need.Receive(t, wrote, "the end of what is written")
+	testenv.Receive(t, wrote, "the end of what is written")
 	p, ok := o.next(slow)
 	if !ok || !p.screen || p.offset != o.bytes || !bytes.Contains(p.data, []byte("last")) {
 		t.Errorf("the slow one gets %v: %.100q", ok, p.data)

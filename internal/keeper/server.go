@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -213,14 +213,14 @@ func (s *Server) serve(uc *net.UnixConn) {
 			continue
 		}
 		if changes(req.Op) {
-			fault.Step("begin to " + req.Op)
+			failpoint.Step("begin to " + req.Op)
 		}
 		resp, err := s.handle(&req, files)
 		if err != nil {
 			resp = Response{Error: wireError(err)}
 		}
 		if changes(req.Op) {
-			fault.Step("answer to " + req.Op)
+			failpoint.Step("answer to " + req.Op)
 		}
 		err = c.Send(resp, resp.Given...)
 		closeAll(resp.Given)

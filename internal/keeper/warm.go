@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // warm is a cell's interpreter, as long as it lives.
@@ -72,7 +72,7 @@ func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(
 	if !ok {
 		return nil, cell.Errorf(cell.Unsupported, "keeper.warm", cell.Isolated, "cannot start an interpreter: this backend keeps none")
 	}
-	if _, builtIn := interp.KindOf(w.Kind); w.Timeout <= 0 || (!builtIn && w.Kind != cell.WarmCommand) || len(w.Process.Args) == 0 {
+	if _, builtIn := repl.KindOf(w.Kind); w.Timeout <= 0 || (!builtIn && w.Kind != cell.WarmCommand) || len(w.Process.Args) == 0 {
 		return nil, malformed("warm")
 	}
 	s.mu.Lock()
@@ -128,7 +128,7 @@ func (s *Server) startWarm(driver Interpreting, id cell.ID, w cell.Warm) (*warm,
 	p.TTY = false
 	p.Env = slices.Clone(p.Env)
 	p.Args = slices.Clone(p.Args)
-	kind, builtIn := interp.KindOf(w.Kind)
+	kind, builtIn := repl.KindOf(w.Kind)
 	p.Args = append(p.Args, kind.Args...)
 	if !builtIn {
 		p.Env = append(p.Env, "PANDO_EVAL_FD=3")
@@ -144,7 +144,7 @@ func (s *Server) startWarm(driver Interpreting, id cell.ID, w cell.Warm) (*warm,
 		if kind.Stdin == nil {
 			return driver.StartInterpreter(id, p, &h.in, theirs, control)
 		}
-		f, err := interp.File(kind.Stdin)
+		f, err := repl.File(kind.Stdin)
 		if err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (s *Server) startWarm(driver Interpreting, id cell.ID, w cell.Warm) (*warm,
 // to start, which does not keep them. Its input is at its end. When start fails
 // nothing of it remains.
 func (s *Server) connect(h *warm, start func(theirs [3]*os.File, control *os.File) error) error {
-	conn, control, err := interp.Pair()
+	conn, control, err := repl.Pair()
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (s *Server) list(id cell.ID) ([]cell.ProcessInfo, error) {
 	}
 	for i := range list {
 		p := &list[i]
-		name, built := interp.ProgramOf(p.Command)
+		name, built := repl.ProgramOf(p.Command)
 		switch {
 		case p.PID == pid:
 			p.Command = name + " (interpreter)"
@@ -321,7 +321,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 		o.begin(sink, setupOutput)
 	}
 	defer h.settle()
-	kind, builtIn := interp.KindOf(w.Kind)
+	kind, builtIn := repl.KindOf(w.Kind)
 	if !builtIn {
 		kind.Unsound = "SyntaxError"
 	}
@@ -340,7 +340,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 		return cannotFork("keeper.warm", ready.Reason)
 	}
 	if w.Setup != "" {
-		ev, err := h.in.Conn.Eval(ctx, interp.Evaluation{Code: w.Setup, Name: "<setup>", Limit: setupLimit, Interrupt: h.interrupt})
+		ev, err := h.in.Conn.Eval(ctx, repl.Evaluation{Code: w.Setup, Name: "<setup>", Limit: setupLimit, Interrupt: h.interrupt})
 		if err != nil {
 			return err
 		}
@@ -352,7 +352,7 @@ func (h *warm) prepare(ctx context.Context, w cell.Warm, forks bool, sink func(c
 		return nil
 	}
 	for wait := probeWait; ; wait = min(2*wait, 500*time.Millisecond) {
-		ev, err := h.in.Conn.Eval(ctx, interp.Evaluation{Code: w.Ready, Name: "<ready>", Limit: setupLimit, Interrupt: h.interrupt})
+		ev, err := h.in.Conn.Eval(ctx, repl.Evaluation{Code: w.Ready, Name: "<ready>", Limit: setupLimit, Interrupt: h.interrupt})
 		if err != nil {
 			return err
 		}
@@ -396,7 +396,7 @@ func (h *warm) mute(ctx context.Context, w cell.Warm, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return cell.Errorf(cell.Timeout, "keeper.warm", moreTime, "cannot warm the cell: %s took longer than %v to say that it is ready", name, w.Timeout)
 	}
-	if errors.Is(err, interp.ErrGone) {
+	if errors.Is(err, repl.ErrGone) {
 		select {
 		case <-h.gone:
 			return cell.Errorf(cell.Invalid, "keeper.warm", hint, "cannot warm the cell: %s ended before it said that it is ready: %s", name, h.death)
@@ -416,12 +416,12 @@ const moreMemory = "give it more with pando template build --memory, or have the
 func (h *warm) unready(what string, ev cell.Evaluated, timeout time.Duration) error {
 	kind, hint, detail := cell.Invalid, "mend the set-up or its probe", ""
 	switch ev.Cause {
-	case interp.CauseTimeout, interp.CauseStuck:
+	case repl.CauseTimeout, repl.CauseStuck:
 		kind, hint = cell.Timeout, moreTime
 		detail = fmt.Sprintf("it took longer than %v", timeout)
-	case interp.CauseInterrupted:
+	case repl.CauseInterrupted:
 		detail = "it was interrupted"
-	case interp.CauseEnded:
+	case repl.CauseEnded:
 		detail = "the interpreter ended"
 		select {
 		case <-h.gone: // and why is known

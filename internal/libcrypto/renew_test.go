@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // copier is a program that is process 1 of a pid namespace, and copies itself into others:
@@ -51,9 +51,9 @@ type family struct {
 }
 
 func newFamily(t *testing.T) *family {
-	need.Root(t)
+	testenv.Root(t)
 	const python = "/usr/bin/python3"
-	need.Program(t, python)
+	testenv.Program(t, python)
 	f := &family{t: t, dir: t.TempDir(), fifos: map[string]*os.File{}, pids: map[string]int{}}
 	f.fifo("source")
 	cmd := exec.Command(python, "-c", copier)

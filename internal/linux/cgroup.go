@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // Cgroups are the places on this host below which we make cgroups: for each
@@ -61,7 +61,7 @@ type cgroupTree struct {
 }
 
 func (t *cgroupTree) mkdir(dir string) error {
-	fault.Step("make a cgroup")
+	failpoint.Step("make a cgroup")
 	if t.fakeMkdir != nil {
 		return t.fakeMkdir(dir)
 	}
@@ -72,7 +72,7 @@ func (t *cgroupTree) mkdir(dir string) error {
 }
 
 func (t *cgroupTree) rmdir(dir string) error {
-	fault.Step("remove a cgroup")
+	failpoint.Step("remove a cgroup")
 	if t.fakeRmdir != nil {
 		return t.fakeRmdir(dir)
 	}

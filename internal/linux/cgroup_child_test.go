@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // hostCgroups returns the cgroups of this host in a layout: as they are
@@ -208,5 +208,5 @@ func eachLayout(t *testing.T, layouts []string, f func(t *testing.T, g *Cgroups)
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	need.Eventually(t, done, what)
+	testenv.Eventually(t, done, what)
 }

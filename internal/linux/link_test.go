@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // What the probe says of TUNs is what opening the device says, and what it makes
@@ -95,7 +95,7 @@ func TestInNetNS(t *testing.T) {
 		if elsewhere == "" {
 			break
 		}
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			t.Fatal(elsewhere)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // Detach returns a detached copy of the mount tree at path: a mount that is
@@ -149,7 +149,7 @@ func actAs(id int) error {
 
 // Do runs f on the namespace's thread.
 func (m *MountNS) Do(f func() error) error {
-	fault.Step("mount")
+	failpoint.Step("mount")
 	errc := make(chan error, 1)
 	m.work <- func() { errc <- f() }
 	return <-errc

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // What a store keeps is reached by path, takes no descriptor, and is gone when it is
 // dropped.
 func TestX16MountsWithoutDescriptors(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	open := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -69,7 +69,7 @@ func TestX16MountsWithoutDescriptors(t *testing.T) {
 			kept[i].Drop()
 		}
 	}
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		for _, i := range []int{3, 5, 6} {
 			if _, err := os.Stat(kept[i].Path(0)); !errors.Is(err, os.ErrNotExist) {
 				return false

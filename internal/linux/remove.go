@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // RemoveTree removes a directory and all in it, however deep, also what its
@@ -23,7 +23,7 @@ func RemoveTree(dir string) error {
 		return &os.PathError{Op: "remove", Path: dir, Err: unix.EINVAL}
 	}
 	dir = filepath.Clean(dir)
-	fault.Step("remove a tree")
+	failpoint.Step("remove a tree")
 	parent, err := OpenBelow(unix.AT_FDCWD, filepath.Dir(dir), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC})
 	if err == unix.ENOENT || err == unix.ENOTDIR {
 		return nil

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 func TestSpawnExitCodeAndOutput(t *testing.T) {
@@ -262,7 +262,7 @@ func BenchmarkSpawnTrue(b *testing.B) {
 // After a child was born in another pid namespace, also one that came to no end,
 // the next of the same goroutine is born in ours.
 func TestSpawnElsewhereAndHere(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	first := &Script{}
 	first.Stdio([3]*os.File{})
 	first.Exec([]string{"/bin/sleep"}, []string{"sleep", "60"}, nil)
@@ -308,7 +308,7 @@ func TestSpawnElsewhereAndHere(t *testing.T) {
 // What a child keeps of the capabilities is in every set, also after it has executed
 // something, and nothing else is in any; also of one that is not root.
 func TestSpawnKeepsCaps(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	const keep = 1<<unix.CAP_CHOWN | 1<<unix.CAP_SETFCAP
 	for _, c := range []struct {
 		uid  int

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // All threads get the slack, and what is executed has the kernel's or its own.
 func TestTimerSlack(t *testing.T) {
-	need.Root(t) // other threads' slack takes CAP_SYS_NICE
+	testenv.Root(t) // other threads' slack takes CAP_SYS_NICE
 	const coarse = "3000000"
 	defer CoarseTimers(defaultSlack)
 	if err := CoarseTimers(3 * time.Millisecond); err != nil {

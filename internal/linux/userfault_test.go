@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // waiter is a program with one other thread, which twenty times does something that waits
@@ -46,7 +46,7 @@ t.join()
 // waits starts one that waits so, and returns how to hear its next word.
 func waits(t *testing.T, how string) (pid int, hear func() string) {
 	t.Helper()
-	cmd := exec.Command(need.Python(t), "-c", waiter, how)
+	cmd := exec.Command(testenv.Python(t), "-c", waiter, how)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

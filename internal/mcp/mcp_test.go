@@ -21,7 +21,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/access"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // daemon is one that knows nothing but what its handlers say, and keeps what it was
@@ -188,7 +188,7 @@ func TestC29CancelledCallsEnd(t *testing.T) {
 	if err := <-over; err == nil {
 		t.Error("a call that was cancelled has an answer")
 	}
-	need.Receive(t, ended, "the end of what was cancelled")
+	testenv.Receive(t, ended, "the end of what was cancelled")
 }
 
 // Pictures are content of their own; what is no picture is a text, and what is left out
@@ -343,7 +343,7 @@ func TestEndedRunsAreAnnounced(t *testing.T) {
 	// The client subscribes in the background, and what ended before is no news. News in
 	// quick succession are put off, so there is some only now and then.
 	looked := 0
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		if looked++; looked%50 == 0 {
 			s.announce(api.Run{ID: fmt.Sprint("r-more-", looked)})
 		}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 const partial = ".partial"
@@ -36,7 +36,7 @@ func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err e
 	if err := os.RemoveAll(tmp); err != nil {
 		return fail(err)
 	}
-	fault.Step("make the directory of a memory image")
+	failpoint.Step("make the directory of a memory image")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return fail(err)
 	}
@@ -57,7 +57,7 @@ func LoadDir(ctx context.Context, st Store, root cell.Digest, dir string) (err e
 	}); err != nil {
 		return err
 	}
-	fault.Step("name the directory of a memory image")
+	failpoint.Step("name the directory of a memory image")
 	if err := os.Rename(tmp, dir); err != nil {
 		return fail(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -37,7 +37,7 @@ func (s *Store) Pull(ctx context.Context, r Reference, o PullOptions) (img Image
 		return img, err
 	}
 	stage := filepath.Join(s.dir, random()+partial)
-	fault.Step("make the folder of a pull")
+	failpoint.Step("make the folder of a pull")
 	if err := os.Mkdir(stage, 0o700); err != nil {
 		return img, err
 	}
@@ -134,7 +134,7 @@ func (s *Store) fetch(ctx context.Context, src source, f *found, stage string, r
 	if err := unix.Syncfs(int(d.Fd())); err != nil {
 		return os.NewSyscallError("syncfs", err)
 	}
-	fault.Step("put an image in its place")
+	failpoint.Step("put an image in its place")
 	if err := linux.RemoveTree(s.folder(img.ID)); err != nil { // one that can't be read
 		return err
 	}

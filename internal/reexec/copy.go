@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // Copy returns a copy of this executable in memory that no process can change, and the path
@@ -23,7 +23,7 @@ func Copy() (f *os.File, path string, err error) {
 		return nil, "", err
 	}
 	defer src.Close()
-	name := fault.Program("pando")
+	name := failpoint.Program("pando")
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC, and no need for it
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

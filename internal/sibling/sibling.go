@@ -20,7 +20,7 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/home"
+	"github.com/pando-dev/pando/internal/paths"
 )
 
 // StartWord is the argument that has pandod start a daemon.
@@ -84,7 +84,7 @@ func Fail(w io.Writer, err error) int {
 }
 
 // Start has pandod start a daemon, and returns when that answers.
-func Start(ctx context.Context, name, version string, h home.Home) error {
+func Start(ctx context.Context, name, version string, h paths.Home) error {
 	at, err := Find(name)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func Start(ctx context.Context, name, version string, h home.Home) error {
 }
 
 // ReadHome reads what Start writes.
-func ReadHome(r io.Reader) (h home.Home, err error) {
+func ReadHome(r io.Reader) (h paths.Home, err error) {
 	if err := json.NewDecoder(r).Decode(&h); err != nil {
 		return h, fmt.Errorf("cannot start the daemon: it was not told where: %w", err)
 	}

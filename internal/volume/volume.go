@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // Min is the smallest volume, in bytes.
@@ -65,7 +65,7 @@ func Make(ctx context.Context, dir string, size int64) (err error) {
 		return err
 	}
 	file := dir + Suffix
-	fault.Step("make a volume")
+	failpoint.Step("make a volume")
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -86,11 +86,11 @@ func Make(ctx context.Context, dir string, size int64) (err error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot make a file system: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	fault.Step("open a volume")
+	failpoint.Step("open a volume")
 	if err := Open(dir); err != nil {
 		return err
 	}
-	fault.Step("empty a volume")
+	failpoint.Step("empty a volume")
 	return os.Remove(filepath.Join(dir, "lost+found"))
 }
 
@@ -163,12 +163,12 @@ func Remove(dir string) error {
 		if err != nil || !open {
 			break
 		}
-		fault.Step("unmount a volume")
+		failpoint.Step("unmount a volume")
 		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return fmt.Errorf("cannot unmount the volume of %s: %w", dir, err)
 		}
 	}
-	fault.Step("remove a volume")
+	failpoint.Step("remove a volume")
 	err := os.Remove(dir)
 	if os.IsNotExist(err) {
 		err = nil

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // inside gives the test a mount namespace of its own.
 func inside(t *testing.T) string {
-	need.Root(t)
+	testenv.Root(t)
 	if why := Lacks(); why != "" {
 		t.Skip("needs volumes: " + why)
 	}

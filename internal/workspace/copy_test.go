@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // TestDiskUse: two names are one file, holes are nothing, and what is mounted
 // below lies somewhere else.
 func TestDiskUse(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	dir := t.TempDir()
 	must := func(err error) {
 		t.Helper()

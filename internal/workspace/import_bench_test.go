@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/overlay"
 	"github.com/pando-dev/pando/internal/workspace/workspacetest"
@@ -46,7 +46,7 @@ func bigSource(b *testing.B, n int) string {
 // BenchmarkImport compares the first import, an import of the same again, and
 // one after ten changes, with cp -a of the same files in the same run.
 func BenchmarkImport(b *testing.B) {
-	cp := need.Program(b, "cp")
+	cp := testenv.Program(b, "cp")
 	for _, n := range []int{10_000, 100_000} {
 		source := bigSource(b, n)
 		b.Run(fmt.Sprintf("%d/cp", n), func(b *testing.B) {

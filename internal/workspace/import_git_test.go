@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/clone"
 	"github.com/pando-dev/pando/internal/workspace/overlay"
@@ -19,7 +19,7 @@ import (
 // gitIn runs git, which reads no config but the repository's.
 func gitIn(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(need.Program(t, "git"), append([]string{"-C", dir, "-c", "protocol.file.allow=always"}, args...)...)
+	cmd := exec.Command(testenv.Program(t, "git"), append([]string{"-C", dir, "-c", "protocol.file.allow=always"}, args...)...)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "GIT_CONFIG_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
 	out, err := cmd.CombinedOutput()

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/clone"
 	"github.com/pando-dev/pando/internal/workspace/overlay"
@@ -267,7 +267,7 @@ func TestF21LeftOut(t *testing.T) {
 
 // TestF21TrackedFixtures: a key that git tracks is a fixture, and comes in.
 func TestF21TrackedFixtures(t *testing.T) {
-	git := need.Program(t, "git")
+	git := testenv.Program(t, "git")
 	bothProviders(t, func(t *testing.T, i *importing) {
 		pem := "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUOe7bq\n-----END CERTIFICATE-----\n"
 		i.put("testdata/server.pem", pem)
@@ -313,7 +313,7 @@ func TestF21TrackedFixtures(t *testing.T) {
 // TestImportClosed: what the caller may not read stays outside, is listed, and
 // is not touched to be read.
 func TestImportClosed(t *testing.T) {
-	need.User(t)
+	testenv.User(t)
 	bothProviders(t, func(t *testing.T, i *importing) {
 		for _, p := range []string{"open/f", "closed/f", "names/f", "noread/f", "file"} {
 			i.put(p, "x")
@@ -432,7 +432,7 @@ func TestF23bOwnOverlayMarks(t *testing.T) {
 
 // TestF23FullDisk: the error says what to do, and nothing of the import stays.
 func TestF23FullDisk(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	bothProviders(t, func(t *testing.T, i *importing) {
 		if err := unix.Mount("tmpfs", i.layers, "tmpfs", 0, "size=2m"); err != nil {
 			t.Skipf("needs a file system of its own: %v", err)

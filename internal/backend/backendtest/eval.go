@@ -9,7 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // snake is a cell with a Python interpreter.
@@ -44,7 +44,7 @@ func (k *bench) noEval() {
 func (k *bench) python(setup, ready string) cell.Warm {
 	k.Helper()
 	return cell.Warm{Kind: cell.WarmPython, Setup: setup, Ready: ready, Timeout: 2 * time.Minute,
-		Process: cell.Process{Args: []string{"python3"}, Path: []string{need.Python(k)}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/u"}, Workdir: work}}
+		Process: cell.Process{Args: []string{"python3"}, Path: []string{testenv.Python(k)}, Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/u"}, Workdir: work}}
 }
 
 // snake warms a new cell.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // language is a kind of interpreter, with code in its language.
@@ -17,13 +17,13 @@ type language struct {
 }
 
 func testEvalNode(k *bench) {
-	k.speaks(language{kind: cell.WarmNode, program: need.Program(k, "node"), setup: "let n = 40", ready: "++n > 41", state: "n",
+	k.speaks(language{kind: cell.WarmNode, program: testenv.Program(k, "node"), setup: "let n = 40", ready: "++n > 41", state: "n",
 		say: "console.log('out'); console.error('err')", endless: "await 0; for (;;);", at: "process.cwd()", reason: "Node"})
 }
 
 func testEvalJava(k *bench) {
-	need.JShell(k)
-	k.speaks(language{kind: cell.WarmJava, program: need.Program(k, "java"), setup: "int n = 40;", ready: "++n > 41", state: "n",
+	testenv.JShell(k)
+	k.speaks(language{kind: cell.WarmJava, program: testenv.Program(k, "java"), setup: "int n = 40;", ready: "++n > 41", state: "n",
 		say: `System.out.println("out"); System.err.println("err");`, endless: "while (true);", at: `System.getProperty("user.dir")`, reason: "Java"})
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 func testExit(k *bench) {
@@ -462,7 +462,7 @@ func testReusedPID(k *bench) {
 	if c.PID() == 0 {
 		return // it never had a PID on the host
 	}
-	need.Root(k)
+	testenv.Root(k)
 	k.eventually("its number was free", func() bool { return syscall.Kill(c.PID(), 0) == syscall.ESRCH })
 	other := k.takeNumber(c.PID())
 	defer other.Process.Kill()

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -27,7 +27,7 @@ type sandbox struct {
 }
 
 // newSandbox prepares a cell's kernel.
-func newSandbox(m staged.Made) (staged.Kernel, namespace.Scene, error) {
+func newSandbox(m guestkernel.Made) (guestkernel.Kernel, namespace.Scene, error) {
 	s := &sandbox{id: m.ID, runsc: m.Files[0], talks: m.Talks}
 	body, err := bundleOf(&m.Spec)
 	if err == nil {
@@ -40,7 +40,7 @@ func newSandbox(m staged.Made) (staged.Kernel, namespace.Scene, error) {
 	return s, namespace.Scene{Files: map[string][]byte{bundleDir + "/config.json": body, stateDir + "/made": nil}}, nil
 }
 
-// Close implements staged.Kernel.
+// Close implements guestkernel.Kernel.
 func (s *sandbox) Close() {
 	s.told.close()
 	s.runsc.Close()
@@ -49,7 +49,7 @@ func (s *sandbox) Close() {
 	}
 }
 
-// Boot implements staged.Kernel.
+// Boot implements guestkernel.Kernel.
 func (s *sandbox) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (<-chan error, error) {
 	s.stage = st
 	s.boots++
@@ -65,7 +65,7 @@ func (s *sandbox) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (<-
 	if s.log, err = logFile(); err != nil {
 		return nil, err
 	}
-	fault.Step("start gVisor")
+	failpoint.Step("start gVisor")
 	child, err := st.Start(nil, s.runsc, args, [3]*os.File{conn, s.log, s.log}, more...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start gVisor: %w", err)

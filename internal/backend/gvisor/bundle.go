@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -75,7 +75,7 @@ func bundleOf(spec *cell.Spec) ([]byte, error) {
 		Version: "1.2.1",
 		Process: bundleProcess{
 			User: map[string]int{"uid": os.Getuid(), "gid": os.Getgid()}, // the user of the keeper's user namespace
-			Args: []string{staged.GuestPath}, Env: []string{}, Cwd: "/",
+			Args: []string{guestkernel.GuestPath}, Env: []string{}, Cwd: "/",
 			Capabilities: map[string][]string{"bounding": guestCaps, "effective": guestCaps, "permitted": guestCaps, "inheritable": guestCaps, "ambient": guestCaps},
 		},
 		Root:     bundleRoot{namespace.StageRoot},

@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/staged"
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // control calls a method of the application kernel over its control socket, with
@@ -25,39 +25,39 @@ func (s *sandbox) control(method string, arg any, files ...*os.File) error {
 		return cell.Errorf(cell.Unavailable, "gvisor.control", "", "cannot reach gVisor: %w", err)
 	}
 	defer c.Close()
-	fault.Step("have gVisor do " + method)
+	failpoint.Step("have gVisor do " + method)
 	if err := call(c, "containerManager."+method, arg, files); err != nil {
 		return fmt.Errorf("cannot have gVisor do %s: %w", method, err)
 	}
 	return nil
 }
 
-// Pause implements staged.Kernel.
+// Pause implements guestkernel.Kernel.
 func (s *sandbox) Pause() error { return s.control("Pause", nil) }
 
-// Resume implements staged.Kernel.
+// Resume implements guestkernel.Kernel.
 func (s *sandbox) Resume() error { return s.control("Resume", nil) }
 
-// Rest implements staged.Kernel. An idle application kernel uses no processor.
+// Rest implements guestkernel.Kernel. An idle application kernel uses no processor.
 func (s *sandbox) Rest() error { return nil }
 
-// Wake implements staged.Kernel.
+// Wake implements guestkernel.Kernel.
 func (s *sandbox) Wake() error { return nil }
 
-// Programs implements staged.Kernel. The sandbox shares its memory with its tasks, so it cannot
+// Programs implements guestkernel.Kernel. The sandbox shares its memory with its tasks, so it cannot
 // be attributed.
 func (s *sandbox) Programs() []int { return nil }
 
-// Prepare implements staged.Kernel. gVisor writes everything during the pause.
+// Prepare implements guestkernel.Kernel. gVisor writes everything during the pause.
 func (s *sandbox) Prepare([]*os.File, bool) (*os.File, error) { return nil, nil }
 
-// Refresh implements staged.Kernel. gVisor looks up all files that it does not have open.
+// Refresh implements guestkernel.Kernel. gVisor looks up all files that it does not have open.
 func (s *sandbox) Refresh(...string) error { return nil }
 
-// Capture implements staged.Kernel.
-func (s *sandbox) Capture(files []*os.File) (staged.Captured, error) {
+// Capture implements guestkernel.Kernel.
+func (s *sandbox) Capture(files []*os.File) (guestkernel.Captured, error) {
 	arg := map[string]any{"metadata": map[string]string{"compression": "none"}, "have_pages_file": true, "Resume": true}
-	return staged.Captured{}, s.control("Checkpoint", arg, files...)
+	return guestkernel.Captured{}, s.control("Checkpoint", arg, files...)
 }
 
 // maxControl is the size limit of an answer, in bytes. A compromised application kernel may

@@ -19,9 +19,9 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
 )
@@ -82,7 +82,7 @@ const whole = "a whole gVisor cell is copied, by its memory"
 // Create implements backend.Backend.
 func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance, error) {
 	spec.Mounts = append([]cell.Mount(nil), spec.Mounts...)
-	spec.Mounts = append(spec.Mounts, cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: staged.GuestPath, ReadOnly: true, Why: "guest"})
+	spec.Mounts = append(spec.Mounts, cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: guestkernel.GuestPath, ReadOnly: true, Why: "guest"})
 	i, err := b.Backend.Create(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a gVisor cell: %w", err)
@@ -107,11 +107,11 @@ func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 }
 
 // Driver is the keeper's side of the backend.
-type Driver struct{ *staged.Driver }
+type Driver struct{ *guestkernel.Driver }
 
 // NewDriver prepares what all cells of a keeper share.
 func NewDriver() (keeper.Driver, error) {
-	d, err := staged.New(staged.Kind{Name: Name, Title: "gVisor", Files: 1, Images: len(imageFiles), New: newSandbox})
+	d, err := guestkernel.New(guestkernel.Kind{Name: Name, Title: "gVisor", Files: 1, Images: len(imageFiles), New: newSandbox})
 	if err != nil {
 		return nil, err
 	}

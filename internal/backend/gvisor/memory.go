@@ -6,15 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
 // images describes gVisor's memory images.
-func (b *Backend) images() *staged.Images {
-	return &staged.Images{
+func (b *Backend) images() *guestkernel.Images {
+	return &guestkernel.Images{
 		Name:  Name,
 		Files: imageFiles,
 		Needs: func() (map[string]string, error) {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/pando-dev/pando/internal/backend/staged"
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -26,7 +26,7 @@ func (b *Backend) Try(ctx context.Context) (err error) {
 		defer func() {
 			err = errors.Join(err, i.Remove(context.WithoutCancel(ctx), "it was tried"))
 		}()
-		done, doErr := i.Do(ctx, "try", cell.Start{LogLimit: 1 << 10, Process: cell.Process{Args: []string{"pando-guest", "nothing"}, Path: []string{staged.GuestPath}, Workdir: "/"}})
+		done, doErr := i.Do(ctx, "try", cell.Start{LogLimit: 1 << 10, Process: cell.Process{Args: []string{"pando-guest", "nothing"}, Path: []string{guestkernel.GuestPath}, Workdir: "/"}})
 		switch exit := done.Status.Exit; {
 		case doErr != nil:
 			err = doErr

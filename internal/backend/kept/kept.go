@@ -28,7 +28,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/reexec"
 )
@@ -193,7 +193,7 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 		return nil, err
 	}
 	defer lock.Close()
-	fault.Step("make the socket of a keeper")
+	failpoint.Step("make the socket of a keeper")
 	l, err := listen(h.Dir, h.socket(id))
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*keeper.Clien
 		return nil, err
 	}
 	defer lf.Close()
-	fault.Step("give a cell to a keeper")
+	failpoint.Step("give a cell to a keeper")
 	if err := k.conn.Send(Assign{Backend: h.Backend, Cell: id}, lf, lock); err != nil {
 		return nil, fmt.Errorf("cannot hand over the cell: %w", err)
 	}

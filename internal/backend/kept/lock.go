@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // Liveness is a held lock. A keeper holds a lock on "<cell>.lock" through the only descriptor
@@ -29,7 +29,7 @@ func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence
 func (h *Host) lock(id cell.ID, flag int) (*os.File, error) {
 	for {
 		if flag != 0 {
-			fault.Step("lock a cell")
+			failpoint.Step("lock a cell")
 		}
 		f, err := os.OpenFile(h.lockPath(id), os.O_RDWR|flag, 0o600)
 		if err != nil {
@@ -87,9 +87,9 @@ func (h *Host) forget(id cell.ID) bool {
 		return errors.Is(err, os.ErrNotExist) // the lock is created first and removed last
 	}
 	defer f.Close()
-	fault.Step("remove the socket of a keeper")
+	failpoint.Step("remove the socket of a keeper")
 	os.Remove(filepath.Join(h.Dir, h.socket(id)))
-	fault.Step("remove the lock of a keeper")
+	failpoint.Step("remove the lock of a keeper")
 	os.Remove(h.lockPath(id))
 	return true
 }

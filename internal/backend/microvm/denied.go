@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/gofer"
+	"github.com/pando-dev/pando/internal/fuseproxy"
 	"github.com/pando-dev/pando/internal/keeper"
 )
 
@@ -22,7 +22,7 @@ func (m *machine) denials() (paths []string, by map[string]cell.Denial) {
 
 // executed asks the gofer how often denied programs were executed since the first query. A
 // machine's kernel reports it when it opens them; a compromised kernel may report anything.
-func (m *machine) executed(files *gofer.Remote) map[keeper.Denied]int64 {
+func (m *machine) executed(files *fuseproxy.Remote) map[keeper.Denied]int64 {
 	paths, by := m.denials()
 	if files == nil || len(paths) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/staged"
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -54,7 +54,7 @@ func TestCommandInAMachineThatHangs(t *testing.T) {
 		t.Skip("waits for three minutes; make soak runs it")
 	}
 	_, i, qemu, _ := running(t)
-	nothing := cell.Start{Process: cell.Process{Args: []string{"pando-guest", "nothing"}, Path: []string{staged.GuestPath}, Workdir: "/"}}
+	nothing := cell.Start{Process: cell.Process{Args: []string{"pando-guest", "nothing"}, Path: []string{guestkernel.GuestPath}, Workdir: "/"}}
 	if err := unix.Kill(qemu, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
@@ -28,8 +28,8 @@ const baseName = "base"
 var imageNames = []string{imageDevices: "devices", imageMemory: "memory", imageFiles: "files"}
 
 // images describes the memory images of machines.
-func (b *Backend) images() *staged.Images {
-	return &staged.Images{Name: Name, Files: imageNames, Needs: b.needs, Brief: b.brief, Base: b.lend, Open: b.openImage}
+func (b *Backend) images() *guestkernel.Images {
+	return &guestkernel.Images{Name: Name, Files: imageNames, Needs: b.needs, Brief: b.brief, Base: b.lend, Open: b.openImage}
 }
 
 // devices is the version of the machines' set of devices. A machine can only load the state of
@@ -52,7 +52,7 @@ func (b *Backend) needs() (map[string]string, error) {
 	return needs, nil
 }
 
-// brief implements staged.Images' Brief. Only the file of a machine's memory is large.
+// brief implements guestkernel.Images' Brief. Only the file of a machine's memory is large.
 func (b *Backend) brief(path string, has int64) error {
 	if filepath.Base(path) != imageNames[imageMemory] {
 		return nil
@@ -64,7 +64,7 @@ func (b *Backend) brief(path string, has int64) error {
 	return err
 }
 
-// lend implements staged.Images' Base.
+// lend implements guestkernel.Images' Base.
 func (b *Backend) lend(dir string, base *os.File) error {
 	return b.memories.lend(filepath.Join(dir, baseName), base)
 }

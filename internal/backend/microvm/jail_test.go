@@ -16,7 +16,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // What runs a machine, and what serves its files, have nothing but what they need:
@@ -204,7 +204,7 @@ func looks(t *testing.T, pid int) {
 		}
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), need.Program(t, "nsenter"), "--user", "--target", strconv.Itoa(pid), "sh", "-c", "exec 3<"+process(pid, "mem")+" 4<"+process(pid, "pagemap"))
+	cmd := exec.CommandContext(t.Context(), testenv.Program(t, "nsenter"), "--user", "--target", strconv.Itoa(pid), "sh", "-c", "exec 3<"+process(pid, "mem")+" 4<"+process(pid, "pagemap"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("a process in its user namespace cannot inspect process %d: %v %s", pid, err, out)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend/staged"
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
@@ -136,7 +136,7 @@ func TestAccelerator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, _, err := newMachine(staged.Made{Files: o.Files, More: k.made})
+		made, _, err := newMachine(guestkernel.Made{Files: o.Files, More: k.made})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,15 +14,15 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
 // A machine that is booted in the place of another has the link that that one had:
 // what its commands try comes to the same gateway.
 func TestMachineThatIsBootedAgainTalks(t *testing.T) {
-	need.Program(t, "qemu-system-x86_64")
+	testenv.Program(t, "qemu-system-x86_64")
 	if _, err := boot.Find(boot.Images, boot.Modules); err != nil {
 		t.Skip("needs a kernel for machines")
 	}

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
-	"github.com/pando-dev/pando/internal/gofer"
+	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/fuseproxy"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
@@ -33,7 +33,7 @@ import (
 // monitorGrace is the time limit for a machine's monitor to answer.
 const monitorGrace = 10 * time.Second
 
-// machine is the virtual machine of a cell. It implements staged.Kernel.
+// machine is the virtual machine of a cell. It implements guestkernel.Kernel.
 type machine struct {
 	spec    cell.Spec
 	program vmm.Program
@@ -43,7 +43,7 @@ type machine struct {
 	// unrecorded: writes are not recorded, so the memory is copied during the pause.
 	unrecorded bool
 	ram        *os.File // its memory, or its initial memory in a copy
-	gofer      *gofer.Remote
+	gofer      *fuseproxy.Remote
 	known      []byte // state of the gofer when the machine was stopped
 
 	mu     sync.Mutex // guards the fields below, and changes of ram and gofer
@@ -56,7 +56,7 @@ type machine struct {
 	now     vmm.Machine
 }
 
-func newMachine(m staged.Made) (staged.Kernel, namespace.Scene, error) {
+func newMachine(m guestkernel.Made) (guestkernel.Kernel, namespace.Scene, error) {
 	scene := namespace.Scene{Moved: map[string]string{}}
 	for _, top := range programTops {
 		scene.Moved[top] = programDir + top
@@ -87,7 +87,7 @@ type like struct {
 // programTops are the directories with the program's files.
 var programTops = []string{"/usr", "/lib", "/lib64"}
 
-// Boot implements staged.Kernel.
+// Boot implements guestkernel.Kernel.
 func (m *machine) Boot(st *namespace.Stage, conn *os.File, image []*os.File) (_ <-chan error, err error) {
 	m.end()
 	if m.console, err = memfd("console"); err != nil {
@@ -153,7 +153,7 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 	if image != nil {
 		args, more = append(args, "going on"), append(more, image[imageFiles])
 	}
-	fault.Step("start a gofer")
+	failpoint.Step("start a gofer")
 	served, err := st.Start(&goferJail, m.files[fileGofer], args, [3]*os.File{its, console, console}, more...)
 	if err != nil {
 		return files, err
@@ -166,7 +166,7 @@ func (m *machine) serve(st *namespace.Stage, console *os.File, image []*os.File)
 		return files, err
 	}
 	m.mu.Lock()
-	m.gofer = gofer.NewRemote(c)
+	m.gofer = fuseproxy.NewRemote(c)
 	m.mu.Unlock()
 	m.executed(m.gofer) // starts the count
 	return files, nil
@@ -203,7 +203,7 @@ func (m *machine) start(st *namespace.Stage, console, guest, files *os.File, inc
 		return fmt.Errorf("cannot start a machine: %w", err)
 	}
 	defer program.Close()
-	fault.Step("start a machine")
+	failpoint.Step("start a machine")
 	child, err := st.Start(jail, program, args, [3]*os.File{null, console, console}, more...)
 	if err != nil {
 		return fmt.Errorf("cannot start a machine: %w", err)
@@ -252,7 +252,7 @@ func (m *machine) base(image []*os.File) (*os.File, error) {
 
 // fill adds to a copy's machine the memory that its source had beside the base.
 func (m *machine) fill(image []*os.File) error {
-	fault.Step("map the memory of a copy")
+	failpoint.Step("map the memory of a copy")
 	_, err := ram.Blank(m.qemu.PID, m.ram, m.like.Memory)
 	if err == nil && m.like.Own {
 		_, err = ram.Fill(m.qemu.PID, m.ram, m.like.Memory, image[imageMemory])
@@ -267,7 +267,7 @@ func (m *machine) fill(image []*os.File) error {
 func (m *machine) load(devices *os.File) error {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorGrace)
 	defer cancel()
-	fault.Step("load a machine")
+	failpoint.Step("load a machine")
 	err := m.now.Load(ctx, io.NewSectionReader(devices, 0, 1<<40))
 	if err == nil {
 		err = m.now.Continue(ctx)
@@ -324,7 +324,7 @@ func (p *program) end() {
 	p.PIDFD.Close()
 }
 
-// Said implements staged.Kernel. It returns the end of the console's output.
+// Said implements guestkernel.Kernel. It returns the end of the console's output.
 func (m *machine) Said() string {
 	st, err := m.console.Stat()
 	if err != nil {
@@ -342,8 +342,8 @@ func (m *machine) Said() string {
 // stillGrace is the time limit for a machine to stop or resume.
 const stillGrace = 10 * time.Second
 
-// Pause implements staged.Kernel. Files that are open and deleted have a name from then on
-// until the machine resumes: see gofer.Server.Save.
+// Pause implements guestkernel.Kernel. Files that are open and deleted have a name from then on
+// until the machine resumes: see fuseproxy.Server.Save.
 func (m *machine) Pause() error {
 	if err := m.do((vmm.Machine).Stop); err != nil {
 		return err
@@ -357,7 +357,7 @@ func (m *machine) Pause() error {
 	return nil
 }
 
-// Resume implements staged.Kernel.
+// Resume implements guestkernel.Kernel.
 func (m *machine) Resume() error {
 	m.known = nil
 	err := m.do((vmm.Machine).Continue)
@@ -365,7 +365,7 @@ func (m *machine) Resume() error {
 	return err
 }
 
-// Programs implements staged.Kernel.
+// Programs implements guestkernel.Kernel.
 func (m *machine) Programs() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -375,10 +375,10 @@ func (m *machine) Programs() []int {
 	return []int{m.qemu.PID, m.server.PID}
 }
 
-// Rest implements staged.Kernel.
+// Rest implements guestkernel.Kernel.
 func (m *machine) Rest() error { return m.do((vmm.Machine).Stop) }
 
-// Wake implements staged.Kernel.
+// Wake implements guestkernel.Kernel.
 func (m *machine) Wake() error { return m.do((vmm.Machine).Continue) }
 
 func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
@@ -390,8 +390,8 @@ func (m *machine) do(what func(vmm.Machine, context.Context) error) error {
 	return what(m.now, ctx)
 }
 
-// Capture implements staged.Kernel.
-func (m *machine) Capture(files []*os.File) (c staged.Captured, err error) {
+// Capture implements guestkernel.Kernel.
+func (m *machine) Capture(files []*os.File) (c guestkernel.Captured, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
 	var parts errgroup.Group // saving devices writes no memory; QEMU's migrations rely on that too
@@ -409,7 +409,7 @@ func (m *machine) Capture(files []*os.File) (c staged.Captured, err error) {
 	return c, err
 }
 
-// Refresh implements staged.Kernel.
+// Refresh implements guestkernel.Kernel.
 func (m *machine) Refresh(paths ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace)
 	defer cancel()
@@ -444,7 +444,7 @@ func (m *machine) end() {
 	m.ram, m.console, m.gofer, m.qemu, m.server = nil, nil, nil, nil, nil
 }
 
-// Close implements staged.Kernel.
+// Close implements guestkernel.Kernel.
 func (m *machine) Close() {
 	m.end()
 	for _, f := range m.files {

@@ -10,8 +10,8 @@
 //	             as its first process (packages vmm, guest, guest/machine)
 //	pando-guest  as gofer: it serves the cell's files to that kernel (package gofer)
 //
-//	daemon: Create ── namespace.Create ──▶ keeper: staged.Driver.Create ── machine.Boot: gofer, QEMU
-//	daemon: Start ────────────────────────▶ keeper: staged.Driver.Start ─── guest.Client.Start
+//	daemon: Create ── namespace.Create ──▶ keeper: guestkernel.Driver.Create ── machine.Boot: gofer, QEMU
+//	daemon: Start ────────────────────────▶ keeper: guestkernel.Driver.Start ─── guest.Client.Start
 package microvm
 
 import (
@@ -25,9 +25,9 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/backend/guestkernel"
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/backend/staged"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux/kvm"
@@ -143,7 +143,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (backend.Instance,
 	}
 	spec.Mounts = append([]cell.Mount(nil), spec.Mounts...)
 	spec.Mounts = append(spec.Mounts,
-		cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: staged.GuestPath, ReadOnly: true, Why: "guest"},
+		cell.Mount{Kind: cell.Bind, Source: b.cfg.Guest, Target: guestkernel.GuestPath, ReadOnly: true, Why: "guest"},
 		cell.Mount{Kind: cell.Bind, Source: k.root, Target: programDir, ReadOnly: true, Why: "machine"})
 	i, err := b.Backend.Create(ctx, spec)
 	if err != nil {
@@ -182,7 +182,7 @@ func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 }
 
 // Driver is the keeper's side of the backend.
-type Driver struct{ *staged.Driver }
+type Driver struct{ *guestkernel.Driver }
 
 // Listen implements keeper.Listener. A machine's Linux does not see listeners on the host.
 func (d *Driver) Listen(id cell.ID, path string) (net.Listener, error) {
@@ -195,7 +195,7 @@ const bootPatience = 20 * time.Second
 
 // NewDriver prepares what all cells of a keeper share.
 func NewDriver() (keeper.Driver, error) {
-	d, err := staged.New(staged.Kind{Name: Name, Title: "the machine", Files: filesGiven, Images: len(imageNames), Introduced: true, Rehearses: true, Patience: bootPatience, Again: 2, New: newMachine})
+	d, err := guestkernel.New(guestkernel.Kind{Name: Name, Title: "the machine", Files: filesGiven, Images: len(imageNames), Introduced: true, Rehearses: true, Patience: bootPatience, Again: 2, New: newMachine})
 	if err != nil {
 		return nil, err
 	}

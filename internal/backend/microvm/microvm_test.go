@@ -11,7 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/keeper"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 // machines is a configuration with which machines can be started here.
 func machines(t testing.TB, cache string) Config {
 	t.Helper()
-	need.Program(t, "qemu-system-x86_64")
+	testenv.Program(t, "qemu-system-x86_64")
 	if _, err := boot.Find(boot.Images, boot.Modules); err != nil {
 		t.Skip("needs a kernel for machines")
 	}

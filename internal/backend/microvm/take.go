@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
@@ -41,7 +41,7 @@ func (t *taking) files() {
 // takes a tenth of a second. More is better mapped by all copies.
 const mostOwn = 64 << 20
 
-// Prepare implements staged.Kernel. It copies all memory while the machine runs, and records
+// Prepare implements guestkernel.Kernel. It copies all memory while the machine runs, and records
 // later writes. With own it copies only the difference to the base, if the machine began as a
 // copy and that is small.
 func (m *machine) Prepare(files []*os.File, own bool) (*os.File, error) {
@@ -62,7 +62,7 @@ func (m *machine) Prepare(files []*os.File, own bool) (*os.File, error) {
 
 // begin starts to copy the machine's memory into a file.
 func (m *machine) begin(to *os.File, own bool) (_ *taking, err error) {
-	fault.Step("take the memory of a machine")
+	failpoint.Step("take the memory of a machine")
 	t := &taking{}
 	defer func() {
 		if err != nil {
@@ -122,7 +122,7 @@ func (m *machine) take(to *os.File) (how string, own bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), takeGrace)
 	defer cancel()
-	fault.Step("take the rest of the memory of a machine")
+	failpoint.Step("take the rest of the memory of a machine")
 	s, err := t.Finish(ctx)
 	return t.how(s), t.own, err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/hazard"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // adoptGrace is the time limit for a fork to become a cell's interpreter, including the hooks
@@ -69,7 +69,7 @@ func (d *Driver) Mounts(id cell.ID) ([]cell.Mount, error) {
 }
 
 // obstructed returns an error of the given kind that names what prevents a fork, or nil.
-func obstructed(kind cell.Kind, o interp.Obstacles) error {
+func obstructed(kind cell.Kind, o repl.Obstacles) error {
 	for _, x := range []struct {
 		what string
 		list []string
@@ -211,7 +211,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 	if !f.prepared {
 		c.init.Signal(unix.SIGCONT)
 	}
-	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
+	got, err := c.prog.conn.Adopt(ctx, repl.Adoption{Env: a.Env, Caps: c.caps(), UID: -1, GID: -1, Name: a.Hostname})
 	if err == nil && !f.prepared {
 		err = c.auditAdoptable()
 	}
@@ -232,7 +232,7 @@ func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert ce
 // From then on the fork has no more rights than after its adoption.
 func (c *liveCell) prepareAdoption(ctx context.Context) (err error) {
 	c.init.Signal(unix.SIGCONT) // see auditStopped
-	c.fork.prepared, err = c.prog.conn.Settle(ctx, interp.Adoption{Caps: c.caps()})
+	c.fork.prepared, err = c.prog.conn.Settle(ctx, repl.Adoption{Caps: c.caps()})
 	switch {
 	case err != nil:
 		return err

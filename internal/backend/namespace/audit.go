@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // A fork starts with everything its parent had. The fork's own code closes what it may not
@@ -203,7 +203,7 @@ func (c *liveCell) auditAlone(kind cell.Kind) error {
 	if err != nil {
 		return err
 	}
-	return obstructed(kind, interp.Obstacles{Shared: shared})
+	return obstructed(kind, repl.Obstacles{Shared: shared})
 }
 
 // auditProcHidden verifies that a template's interpreter has no access to /proc, which the

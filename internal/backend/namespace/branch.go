@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // Preconditions of a branch, and the recovery after a failed one. The branch itself is in
@@ -58,7 +58,7 @@ func (c *liveCell) auditNoProcesses(kind cell.Kind) error {
 			others = append(others, strconv.Itoa(p.PID)+" "+strings.TrimSpace(firstLine(p.Command)))
 		}
 	}
-	return obstructed(kind, interp.Obstacles{Processes: others})
+	return obstructed(kind, repl.Obstacles{Processes: others})
 }
 
 func firstLine(s string) string {
@@ -84,7 +84,7 @@ func (c *liveCell) auditSingleThread(kind cell.Kind) error {
 	if o, err := c.prog.conn.Check(ctx); err == nil && len(o.Threads) >= len(names) {
 		names = o.Threads // the interpreter knows better names
 	}
-	return obstructed(kind, interp.Obstacles{Threads: names})
+	return obstructed(kind, repl.Obstacles{Threads: names})
 }
 
 // innerPID returns the interpreter's PID in its cell.
@@ -163,12 +163,12 @@ func (c *liveCell) takeOver() error {
 	go id.drop()
 	caps := c.caps()
 	c.init.Signal(unix.SIGCONT) // see auditStopped
-	got, err := c.prog.conn.Adopt(ctx, interp.Adoption{Caps: caps, UID: -1, GID: -1})
+	got, err := c.prog.conn.Adopt(ctx, repl.Adoption{Caps: caps, UID: -1, GID: -1})
 	if err != nil {
 		return err
 	}
 	if len(got.Dropped) > 0 {
-		return obstructed(cell.Conflict, interp.Obstacles{Unkept: got.Dropped})
+		return obstructed(cell.Conflict, repl.Obstacles{Unkept: got.Dropped})
 	}
 	return c.auditConfined(caps)
 }

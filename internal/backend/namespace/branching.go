@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // branching is one branch of a cell in progress. The steps during which the source is stopped
@@ -239,7 +239,7 @@ func (c *liveCell) unobstructed() error {
 				deleted = append(deleted, name)
 			}
 		}
-		err = obstructed(cell.Conflict, interp.Obstacles{Deleted: deleted})
+		err = obstructed(cell.Conflict, repl.Obstacles{Deleted: deleted})
 	}
 	return err
 }
@@ -266,14 +266,14 @@ func (b *branching) forkAll() {
 	}
 	defer t.killStrays() // when the limit is what it was
 	defer t.d.limit.lower()
-	b.selfErr = b.forkOne(ctx, b.self, uintptr(linux.GoOnFlags), interp.ModeGoOn, nil)
+	b.selfErr = b.forkOne(ctx, b.self, uintptr(linux.GoOnFlags), repl.ModeGoOn, nil)
 	close(b.forked)
 	for _, n := range b.list {
 		if b.selfErr != nil || b.failed != nil {
 			return
 		}
 		if b.failed = n.entry.openProcs(); b.failed == nil {
-			b.failed = b.forkOne(ctx, n, uintptr(linux.ForkFlags), interp.ModeOnce, n.entry.tasks)
+			b.failed = b.forkOne(ctx, n, uintptr(linux.ForkFlags), repl.ModeOnce, n.entry.tasks)
 		}
 	}
 }

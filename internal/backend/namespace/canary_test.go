@@ -13,8 +13,8 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
-	"github.com/pando-dev/pando/internal/need"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // claiming is a gateway that says of itself more than is true: that it denies
@@ -207,7 +207,7 @@ func TestF65EachCanaryFindsOut(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.driver == capable {
-				need.Root(t)
+				testenv.Root(t)
 			}
 			_, err := try(t, tc.driver, tc.change)
 			if cell.KindOf(err) != cell.Denied || !strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), tc.canary) || cell.HintOf(err) == "" {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // The number of an ended command's namespace is no other command's as long as
 // its processes may still be looked for: the kernel gives a free number to the next
 // namespace, and what ends the rest of one command would end the other.
 func TestAFamilysNumberIsHeld(t *testing.T) {
-	need.Root(t) // makes cgroup namespaces without a user namespace around them
+	testenv.Root(t) // makes cgroup namespaces without a user namespace around them
 	start := func() *linux.Child {
 		t.Helper()
 		s := &linux.Script{}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // fork is the additional state of a liveCell that was forked. Its interpreter is process 1 of
@@ -39,7 +39,7 @@ const forkGrace = 20 * time.Second
 // forkChild is a process made by a fork parent, with the descriptors it was given.
 type forkChild struct {
 	proc  *linux.Child
-	conn  *interp.Conn
+	conn  *repl.Conn
 	stdio [3]*os.File // the keeper's ends; stdin has none
 	given [4]string   // link targets of its descriptors
 	of    *forkParent
@@ -73,7 +73,7 @@ func (t *forkParent) fork(ctx context.Context, enter []*os.File) (_ *forkChild, 
 		return nil, fmt.Errorf("cannot raise the limit of namespaces: %w", err)
 	}
 	defer t.d.limit.lower()
-	w, err := t.forkUnaudited(ctx, uintptr(linux.ForkFlags), interp.ModeFork, enter)
+	w, err := t.forkUnaudited(ctx, uintptr(linux.ForkFlags), repl.ModeFork, enter)
 	if err == nil {
 		if err = t.auditReleased(w.given); err != nil {
 			w.drop()
@@ -117,7 +117,7 @@ func (t *forkParent) forkUnaudited(ctx context.Context, flags uintptr, mode stri
 }
 
 // take verifies that a process is the child that t just forked, and opens it.
-func (w *forkChild) take(t *forkParent, f *interp.Forked) error {
+func (w *forkChild) take(t *forkParent, f *repl.Forked) error {
 	defer f.PIDFD.Close()
 	// The PID is that of the peer that answered. It cannot be reused while its parent, which
 	// never reaps, is its parent.

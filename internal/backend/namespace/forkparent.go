@@ -12,8 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/hazard"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // A forkParent is an interpreter that runs no user code any more and is only forked: that of a
@@ -24,7 +24,7 @@ type forkParent struct {
 	of      cell.ID      // the cell that it belongs to, or belonged to
 	first   *linux.Child // process 1 of its PID namespace; all below end with it
 	prog    *linux.Child // the interpreter; equal to first in a fork
-	conn    *interp.Conn
+	conn    *repl.Conn
 	mounts  []cell.Mount
 	outside bool        // it writes to directories of the host, and has the filter for that
 	full    []string    // its mounts in memory that contain files

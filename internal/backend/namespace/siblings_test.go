@@ -20,7 +20,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // interpreterOf finds the host's number of a cell's interpreter.
@@ -263,7 +263,7 @@ func TestC26ForksEndAlone(t *testing.T) {
 			if cell.KindOf(err) == cell.NotFound {
 				break
 			}
-			if time.Since(began) > need.Patience() {
+			if time.Since(began) > testenv.Patience() {
 				t.Errorf("%s: its cell is still there: %v", x.code, err)
 				break
 			}
@@ -315,7 +315,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 			b, err := os.ReadFile(procPath(p, "stat"))
 			return err != nil || strings.Contains(string(b), ") Z ")
 		})
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			t.Fatalf("%v live on", all)
 		}
 	}
@@ -327,7 +327,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 		if len(list) == 0 {
 			return
 		}
-		if time.Since(began) > need.Patience() {
+		if time.Since(began) > testenv.Patience() {
 			t.Fatalf("left over: %v", list)
 		}
 	}

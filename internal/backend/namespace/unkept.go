@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/interp"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/repl"
 )
 
 // The source of a branch continues in a fork of its process, and fork(2) does not copy all that
@@ -100,7 +100,7 @@ func (c *liveCell) unkept(kind cell.Kind) (files map[int]string, locks map[int][
 			}
 		}
 	}
-	return files, locks, obstructed(kind, interp.Obstacles{Unkept: lost})
+	return files, locks, obstructed(kind, repl.Obstacles{Unkept: lost})
 }
 
 // interpreterFDs is the interpreter's highest own descriptor.
@@ -165,7 +165,7 @@ func (c *liveCell) unkeptMemory(kind cell.Kind) error {
 			at = name
 		}
 	}
-	return obstructed(kind, interp.Obstacles{Unkept: lost})
+	return obstructed(kind, repl.Obstacles{Unkept: lost})
 }
 
 // memoryForked verifies that the source's fork has all its memory. It compares the lists of

@@ -13,13 +13,13 @@ import (
 	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A keeper has at most four descriptors open for a fork, whatever was done in it, and
 // none when it is gone.
 func TestX16DescriptorsOfForks(t *testing.T) {
-	need.Root(t) // it looks at the descriptors of another process, which keeps others from that
+	testenv.Root(t) // it looks at the descriptors of another process, which keeps others from that
 	g := newForkBed(t, "x = 1")
 	g.seal()
 	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
@@ -49,7 +49,7 @@ func TestX16DescriptorsOfForks(t *testing.T) {
 				t.Logf("%d forks %s:\nbefore %v\nnow %v", n, when, before, now)
 			}
 		}()
-		need.Eventually(t, func() bool { // what a command had is closed in a moment
+		testenv.Eventually(t, func() bool { // what a command had is closed in a moment
 			now = open()
 			return now["all"]-before["all"] <= n*most
 		}, "forks "+when+" with four descriptors each")
@@ -73,7 +73,7 @@ func TestX16DescriptorsOfForks(t *testing.T) {
 	for _, f := range forks {
 		g.must(f.Remove(t.Context(), "removed"))
 	}
-	need.Eventually(t, func() bool { return open()["all"]-before["all"] <= 1 }, // a connection that is being closed
+	testenv.Eventually(t, func() bool { return open()["all"]-before["all"] <= 1 }, // a connection that is being closed
 		"forks that were removed without a descriptor left")
 }
 
@@ -131,12 +131,12 @@ func TestX16KilledIsThawedAgain(t *testing.T) {
 	if err := os.WriteFile(state, []byte("1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	need.Eventually(t, func() bool {
+	testenv.Eventually(t, func() bool {
 		b, _ := os.ReadFile(state)
 		return string(b) == "0"
 	}, "the cell is thawed again")
 	close(c.gone)
-	need.Receive(t, ended, "the end of the cell")
+	testenv.Receive(t, ended, "the end of the cell")
 }
 
 // A fork can be killed when no descriptor is left to look at its processes.

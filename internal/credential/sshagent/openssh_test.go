@@ -19,7 +19,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // openssh is a place with OpenSSH's own programs: an agent with two keys, and
@@ -44,7 +44,7 @@ func newOpenSSH(t *testing.T) *openssh {
 		t.Skip("needs the program sshd")
 	}
 	for _, p := range []string{"ssh", "ssh-agent", "ssh-add", "ssh-keygen"} {
-		need.Program(t, p)
+		testenv.Program(t, p)
 	}
 	u, err := user.Current()
 	if err != nil {
@@ -172,7 +172,7 @@ func (o *openssh) start(name string, args ...string) {
 
 func (o *openssh) until(so func() bool) {
 	o.Helper()
-	need.Eventually(o, so, "the start of a server")
+	testenv.Eventually(o, so, "the start of a server")
 }
 
 // run runs a program with an agent.

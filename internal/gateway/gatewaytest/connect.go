@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // testConnect: an allowed host is reached over whatever addresses it has, and
@@ -115,7 +115,7 @@ func testNothingElse(t *testing.T, site joins) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(need.Patience()))
+		c.SetDeadline(time.Now().Add(testenv.Patience()))
 		c.Write([]byte("is it there?"))
 		n, err := c.Read(make([]byte, 100))
 		c.Close()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 func write(t *testing.T, path, text string) {
@@ -136,7 +136,7 @@ func TestDevOfACell(t *testing.T) {
 			t.Errorf("there is no %s", want)
 		}
 	}
-	need.Root(t)
+	testenv.Root(t)
 	dev := t.TempDir()
 	if err := fillDev(dev); err != nil {
 		t.Fatal(err)

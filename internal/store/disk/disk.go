@@ -19,7 +19,7 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -193,7 +193,7 @@ func (s *Store) append(d cell.Digest, b []byte) error {
 		}
 	}
 	p := s.cur
-	fault.Step("write an object")
+	failpoint.Step("write an object")
 	if _, err := p.data.WriteAt(b, p.size); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (s *Store) append(d cell.Digest, b []byte) error {
 	copy(r[:], d[:])
 	binary.BigEndian.PutUint64(r[32:], uint64(p.size))
 	binary.BigEndian.PutUint32(r[40:], uint32(len(b)))
-	fault.Step("index an object")
+	failpoint.Step("index an object")
 	if _, err := p.idx.WriteAt(r[:], p.rows*rowSize); err != nil { // what was written of it is written over
 		return err
 	}

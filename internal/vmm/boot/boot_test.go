@@ -16,7 +16,7 @@ import (
 	"github.com/ulikunitz/xz"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // host is a host with kernels.
@@ -181,7 +181,7 @@ func TestFindsKernelsByTheirPackages(t *testing.T) {
 }
 
 func TestFindSaysThatAKernelMayNotBeRead(t *testing.T) {
-	need.User(t)
+	testenv.User(t)
 	h := newHost(t)
 	k := h.kernel("6.1.0-9-amd64")
 	if err := os.Chmod(k.Image, 0); err != nil {

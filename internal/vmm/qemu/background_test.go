@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/vmmtest"
 )
 
 func BenchmarkPauses(b *testing.B) {
-	need.Program(b, "qemu-system-x86_64")
+	testenv.Program(b, "qemu-system-x86_64")
 	vmmtest.BenchPauses(b, &Driver{}, vmm.Emulated, map[string]vmmtest.Way{"background": background})
 }
 

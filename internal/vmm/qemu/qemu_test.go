@@ -18,7 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm"
 )
 
@@ -71,7 +71,7 @@ func TestCounterIsHalfOfBogoMIPS(t *testing.T) {
 }
 
 func TestProbeFindsWhatTheProgramReads(t *testing.T) {
-	need.Program(t, "qemu-system-x86_64")
+	testenv.Program(t, "qemu-system-x86_64")
 	p, err := (&Driver{}).Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 const mib = 1 << 20
@@ -308,7 +308,7 @@ func TestRefusals(t *testing.T) {
 
 // TestAFullDiskIsAnError, before the pause and in it, and changes nothing.
 func TestAFullDiskIsAnError(t *testing.T) {
-	need.Root(t)
+	testenv.Root(t)
 	dir := t.TempDir()
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"))
 	defer unix.Unmount(dir, unix.MNT_DETACH)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/ram"
 )
@@ -188,7 +188,7 @@ func diskFile(t testing.TB, dir string) *os.File {
 // reflinks makes a file system with reflinks in a file, or returns "" if it cannot.
 func reflinks(t testing.TB) string {
 	t.Helper()
-	need.Root(t)
+	testenv.Root(t)
 	mkfs, err := exec.LookPath("mkfs.xfs")
 	if err != nil {
 		t.Logf("without reflinks: %v", err)

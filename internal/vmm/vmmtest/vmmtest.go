@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
@@ -102,7 +102,7 @@ func Kernel(t testing.TB) *boot.Kernel {
 func guest(t testing.TB) []byte {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "guest")
-	cmd := exec.Command(need.Program(t, "go"), "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "github.com/pando-dev/pando/internal/vmm/vmmtest/testdata/guest")
+	cmd := exec.Command(testenv.Program(t, "go"), "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "github.com/pando-dev/pando/internal/vmm/vmmtest/testdata/guest")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build the guest: %v\n%s", err, out)

@@ -29,7 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/gitdir"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -241,7 +241,7 @@ func (a *applier) close() {
 
 // step is called before everything that changes something.
 func (a *applier) step(name, path string) error {
-	fault.Step("apply: " + name)
+	failpoint.Step("apply: " + name)
 	if a.ctx.Err() != nil {
 		return cell.Errorf(cell.Interrupted, "apply.Do", "", "cannot apply: %w", context.Cause(a.ctx))
 	}

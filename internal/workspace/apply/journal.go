@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 )
 
 // The journal is a file of JSON lines in the backup folder, each synced before
@@ -172,7 +172,7 @@ func (j *journal) drop() error {
 
 // step calls the hook of tests.
 func (j *journal) step(name, path string) error {
-	fault.Step("apply: " + name)
+	failpoint.Step("apply: " + name)
 	if j.hook == nil {
 		return nil
 	}

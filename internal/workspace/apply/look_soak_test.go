@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 	wt "github.com/pando-dev/pando/internal/workspace/workspacetest"
 )
 
@@ -22,8 +22,8 @@ import (
 // hold no modes: there, what begins with "#!" counts as executable.
 func TestX06LookFirstIsShort(t *testing.T) {
 	const modules, most = 50, 3
-	need.Program(t, "go")
-	need.Program(t, "npm")
+	testenv.Program(t, "go")
+	testenv.Program(t, "npm")
 	type release struct {
 		name        string
 		old, new    wt.Model

@@ -13,7 +13,7 @@ import (
 
 	wt "github.com/pando-dev/pando/internal/workspace/workspacetest"
 
-	"github.com/pando-dev/pando/internal/need"
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // Whatever the lines are, the edits turn one side into the other and leave a
@@ -75,7 +75,7 @@ func TestManyEditsStaySmall(t *testing.T) {
 	if len(edits) != 1000 {
 		t.Errorf("%d edits, want 1000", len(edits))
 	}
-	if d := time.Since(start); d > need.Patience() {
+	if d := time.Since(start); d > testenv.Patience() {
 		t.Errorf("took %v", d)
 	}
 }
@@ -131,7 +131,7 @@ func TestLineDiffIsNotQuadratic(t *testing.T) {
 		if msg := wrongEdits(a, b, diffLines(a, b)); msg != "" {
 			t.Fatal(msg)
 		}
-		if d := time.Since(start); d > need.Patience() {
+		if d := time.Since(start); d > testenv.Patience() {
 			t.Errorf("%d kinds of lines: %v", kinds, d)
 		}
 	}

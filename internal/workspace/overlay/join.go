@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -68,7 +68,7 @@ func (p *Provider) Join(ctx context.Context, g workspace.Generation, groups []wo
 	if len(groups) == 0 {
 		return nil
 	}
-	fault.Step("join the links of a layer")
+	failpoint.Step("join the links of a layer")
 	c := p.contents(g.Base).open()
 	defer c.close()
 	to, err := workspace.OpenRoot(p.fs(g.Layer))
@@ -464,7 +464,7 @@ func (p *Provider) part(from, to string) error {
 			return err
 		}
 	}
-	fault.Step("part the links of a layer")
+	failpoint.Step("part the links of a layer")
 	if err := p.remove(to, &same); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/fault"
+	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -66,7 +66,7 @@ func (p *Provider) newLayer(like workspace.Entry, place string) (string, error) 
 	var b [8]byte
 	rand.Read(b[:])
 	layer := "l-" + hex.EncodeToString(b[:])
-	fault.Step("make layer")
+	failpoint.Step("make layer")
 	if place != "" {
 		if err := workspace.PlaceLayer(filepath.Join(p.root, layer), place); err != nil {
 			return layer, err
@@ -75,7 +75,7 @@ func (p *Provider) newLayer(like workspace.Entry, place string) (string, error) 
 	if err := os.MkdirAll(filepath.Join(p.root, layer, "work"), 0o700); err != nil {
 		return "", err
 	}
-	fault.Step("make the files of a layer")
+	failpoint.Step("make the files of a layer")
 	if err := os.Mkdir(p.fs(layer), 0o700); err != nil {
 		return "", err
 	}
@@ -124,7 +124,7 @@ func (p *Provider) Begin(ctx context.Context, base workspace.State, like workspa
 // that a volatile mount has left.
 func (p *Provider) Resume(ctx context.Context, g workspace.Generation) error {
 	work := filepath.Join(p.root, g.Layer, "work")
-	fault.Step("resume a layer")
+	failpoint.Step("resume a layer")
 	if err := workspace.RemoveTree(work); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (p *Provider) Freeze(ctx context.Context, g workspace.Generation) (workspac
 
 // dropWork removes overlayfs's own scratch, of no use to an immutable layer.
 func (p *Provider) dropWork(layer string) error {
-	fault.Step("drop the work of a layer")
+	failpoint.Step("drop the work of a layer")
 	return workspace.RemoveTree(filepath.Join(p.root, layer, "work"))
 }
 
@@ -240,7 +240,7 @@ func (p *Provider) Snapshot(ctx context.Context, g workspace.Generation) (_ work
 		return workspace.State{}, err
 	}
 	undo.Add("drop the copied layer", func(context.Context) error { return p.Drop(layer) })
-	fault.Step("copy a layer")
+	failpoint.Step("copy a layer")
 	if err := workspace.CopyTree(ctx, p.fs(g.Layer), p.fs(layer), workspace.CopyOptions{XAttr: p.mark, Devices: true}); err != nil {
 		return workspace.State{}, err
 	}

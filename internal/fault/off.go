@@ -1,9 +1,0 @@
-//go:build !faults
-
-package fault
-
-// Step says that what is about to be changed.
-func Step(what string) {}
-
-// Program is what a copy in memory of this program is called: short.
-func Program(short string) string { return short }
