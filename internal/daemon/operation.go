@@ -148,9 +148,8 @@ func (o *Operations) Close() error {
 	return o.log.Close()
 }
 
-// record is what is written down of an operation. The caller holds mu.
-func (op *operation) record() ([]byte, error) {
-	v := &op.view
+// record is the line of the journal for an operation with the view v.
+func (op *operation) record(v api.Operation) ([]byte, error) {
 	r := opRecord{ID: v.ID, Kind: v.Kind, Object: v.Object, State: v.State, By: v.By, Owner: op.owner, Request: v.Request, Began: v.Began, Ended: v.Ended}
 	if v.Error != nil {
 		r.Error = string(v.Error.Kind)
@@ -162,7 +161,7 @@ func (op *operation) record() ([]byte, error) {
 func (o *Operations) rewrite() error {
 	return o.log.Rewrite(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		for _, op := range o.all {
-			b, err := op.record()
+			b, err := op.record(op.view)
 			if err == nil && !yield(b) {
 				return
 			}
@@ -239,7 +238,7 @@ func (o *Operations) begin(ctx context.Context, p access.Principal, view api.Ope
 	o.open[op.owner]++
 	o.all[view.ID] = op
 	o.work.Add(1)
-	rec, err := op.record()
+	rec, err := op.record(op.view)
 	if err == nil && o.log.Size() > opsLog {
 		err = o.rewrite()
 	}
@@ -325,14 +324,13 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 		result, err = json.Marshal(res)
 	}
 	o.mu.Lock()
-	v := &op.view
+	v := op.view
 	v.Ended = time.Now().UTC()
 	switch {
 	case err == nil && len(result) > opsTold:
 		v.State, v.Note = api.OperationDone, "the result is too long to be kept: look at what it is of"
 	case err == nil:
 		v.State, v.Result = api.OperationDone, result
-		op.size, o.bytes = op.size+len(result), o.bytes+len(result)
 	case errors.Is(err, errGoesOn):
 		v.State, v.Error = api.OperationLost, errorOf(err)
 	case op.aborted:
@@ -340,19 +338,24 @@ func (o *Operations) end(op *operation, res any, err error) api.Operation {
 	default:
 		v.State, v.Error = api.OperationFailed, errorOf(err)
 	}
-	rec, rerr := op.record()
-	o.leave(op)
-	o.forget(v.Ended)
-	out := *v
-	close(op.done)
 	o.mu.Unlock()
+	// Callers are told when the journal has it, so that the next daemon says the same.
+	rec, rerr := op.record(v)
 	if rerr == nil {
 		rerr = o.log.Append(rec)
 	}
 	if rerr != nil { // after a restart it is lost, which is said
-		o.says.Error("cannot keep the end of an operation", "operation", out.ID, "error", rerr)
+		o.says.Error("cannot keep the end of an operation", "operation", v.ID, "error", rerr)
 	}
-	return out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v.Lines, v.Progress, v.Object = op.view.Lines, op.view.Progress, op.view.Object
+	op.view = v
+	op.size, o.bytes = op.size+len(v.Result), o.bytes+len(v.Result)
+	o.leave(op)
+	o.forget(v.Ended)
+	close(op.done)
+	return v
 }
 
 // busy reports whether any goes on.
