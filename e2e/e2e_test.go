@@ -50,12 +50,12 @@ func binary(dir string, flags ...string) (string, error) {
 		return filepath.Abs(b)
 	}
 	out := filepath.Join(dir, "pando")
-	cmd := exec.Command("go", append(append([]string{"build", "-trimpath"}, flags...), "-o", dir+"/", "../cmd/pando", "../cmd/pandod")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-trimpath"}, flags...), "-o", dir+"/", "../cmd/pando", "../cmd/pandod", "../cmd/pando-bench")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build pando: %w\n%s", err, b)
 	}
-	for _, name := range []string{"pando-bench", "pando-runsc", "pando-guest"} { // what `make` has built beside it
+	for _, name := range []string{"pando-runsc", "pando-guest"} { // what `make` has built beside it
 		if at, err := filepath.Abs("../bin/" + name); err == nil {
 			os.Symlink(at, filepath.Join(dir, name))
 		}

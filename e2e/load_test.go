@@ -266,7 +266,7 @@ func (l *load) says(ctx context.Context, c *client.Client, cell, command, want s
 
 // remove removes a cell, if it is there, and does not give up.
 func (l *load) remove(ctx context.Context, c *client.Client, name string) {
-	for range 100 {
+	for tried := time.Now(); time.Since(tried) < testenv.Patience(); {
 		began := time.Now()
 		_, err := c.Remove(ctx, name, false)
 		if e, ok := errors.AsType[*api.Error](err); ok && e.Kind == "not-found" {
