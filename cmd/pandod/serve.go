@@ -60,6 +60,9 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 	if err := h.Make(); err != nil {
 		return err
 	}
+	if err := r.TakeOver(ctx); err != nil { // before the addresses are taken: it may have them
+		return err
+	}
 	sockets, err := listen(r.Listen)
 	if err != nil {
 		return err
@@ -84,6 +87,13 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 	failures := 0
 	for first := true; ; first = false {
 		p, err := begin(h, log, s, sockets)
+		for tries := 1; cell.KindOf(err) == cell.Exists && tries < mostTries; tries++ {
+			// A client started one that answers at no TCP address, while none answered.
+			if err := r.TakeOver(ctx); err != nil {
+				return err
+			}
+			p, err = begin(h, log, s, sockets)
+		}
 		if err != nil {
 			return err
 		}
@@ -119,6 +129,8 @@ func serveDaemon(ctx context.Context, h paths.Home, r cli.ServeRequest, ready fu
 const (
 	steady       = 10 * time.Second
 	mostFailures = 4
+
+	mostTries = 10 // takings over of the lock in a row, each of which another daemon may precede
 )
 
 // errNotTold is that the user could not be told where the daemon answers.

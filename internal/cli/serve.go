@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -27,6 +26,10 @@ type ServeRequest struct {
 	BuildAllow []string // what builds of templates through the E2B API may reach: see --allow of run
 	// BuildImages are the repositories of images that those builds may begin with.
 	BuildImages []string
+
+	// TakeOver ends a daemon that answers at no TCP address, and waits for one that is ending.
+	// It fails when another answers at one.
+	TakeOver func(ctx context.Context) error
 
 	Say func(format string, args ...any) // tells the user what happens later
 }
@@ -84,15 +87,8 @@ one that answers at a TCP address goes on, and this one does not start.`,
 				return usage("it serves this host's installation: unset PANDO_HOST")
 			}
 			r.Say = func(format string, args ...any) { a.say("pando: "+format, args...) }
-			for again := 2; ; again-- {
-				if err := a.takeOver(cmd.Context()); err != nil {
-					return err
-				}
-				err := apiError(a.serve(cmd.Context(), a.home, r, a.served))
-				if e, ok := errors.AsType[*api.Error](err); again == 0 || !ok || e.Kind != "exists" {
-					return err
-				} // else another daemon took the lock first
-			}
+			r.TakeOver = a.takeOver
+			return apiError(a.serve(cmd.Context(), a.home, r, a.served))
 		},
 	}
 	f := c.Flags()
