@@ -6,34 +6,44 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/pando-dev/pando/api"
 )
 
 // patience is how long a daemon elsewhere that has answered before is looked for
 // when it is gone: it may be starting anew. Cells do not end with it.
 const patience = 30 * time.Second
 
-// send sends a request, and again what may be sent again when the daemon hung up
-// before it had answered: what changes nothing, and what has a key by which the
-// daemon knows that it has done it.
+// hangUps is how often a request that changes nothing is sent to daemons that hang up at once.
+const hangUps = 3
+
+// send sends a request, and again what may be sent again: what a daemon refused because it
+// is ending, and, when the daemon hung up before it had answered, what changes nothing and
+// what has a key by which the daemon knows that it has done it.
 func (c *Client) send(req *http.Request, send sender) (*http.Response, error) {
-	if !c.repeatable(req) {
-		return send(req)
-	}
-	began, wait := time.Now(), 20*time.Millisecond
+	repeatable := c.repeatable(req)
+	began, wait := time.Now(), time.Duration(0)
 	for tries := 1; ; tries++ {
 		resp, err := send(req)
-		if err == nil || req.Context().Err() != nil {
-			return resp, err
-		}
 		switch {
-		case hungUp(err) && tries < 3: // a connection that was kept too long, or a daemon that is just ending
+		case req.Context().Err() != nil:
+			return resp, err
+		case err == nil:
+			if resp.Header.Get(api.EndingHeader) == "" || req.Body != nil && req.GetBody == nil || time.Since(began) > patience {
+				return resp, nil
+			}
+			resp.Body.Close()
+			wait = min(max(2*wait, 20*time.Millisecond), time.Second)
+		case !repeatable:
+			return nil, err
+		case hungUp(err) && tries < hangUps: // a connection that was kept too long, or a daemon that is just ending
 			wait = 0
 		case c.remote == nil || c.answered.Load() == 0 || !hungUp(err) && !unreachable(err) || time.Since(began) > patience:
-			return resp, err
+			return nil, err
 		default:
 			wait = min(max(2*wait, 20*time.Millisecond), time.Second)
 		}
-		if pause(req.Context(), wait) != nil {
+		if err := pause(req.Context(), wait); err != nil {
 			return nil, err
 		}
 		if req.GetBody != nil {

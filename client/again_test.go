@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,5 +97,37 @@ func TestNoPatienceWithStrangers(t *testing.T) {
 	<-over
 	if err == nil || visits.Load() != 3 { // at once, in case the first connections were kept too long
 		t.Errorf("asked %d times: %v", visits.Load(), err)
+	}
+}
+
+// What a daemon refused because it is ending is sent again, whatever it is: nothing of it
+// was done. A daemon that says that it is ending gets nothing that changes something.
+func TestX58EndingDaemonsRequestsAreSentAgain(t *testing.T) {
+	var ends, refuses, asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		switch {
+		case r.Method == http.MethodGet:
+			fmt.Fprintf(w, `{"ending": %v}`, ends.Add(-1) >= 0)
+		case ends.Load() > 0:
+			t.Error("a daemon that said that it is ending is asked for more")
+		case refuses.Add(-1) >= 0:
+			w.Header().Set(api.EndingHeader, "true")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			if !strings.Contains(string(b), `"command":["x"]`) {
+				t.Errorf("it was sent %q", b)
+			}
+			asked.Add(1)
+			io.WriteString(w, `{"exec": "x-1"}`)
+		}
+	}))
+	defer s.Close()
+	ends.Store(2)
+	refuses.Store(2)
+	c := New(Config{Host: s.URL, Token: "pando_x"})
+	x, err := c.StartExec(t.Context(), "web", api.ExecRequest{Command: []string{"x"}})
+	if err != nil || x.ID != "x-1" || asked.Load() != 1 {
+		t.Errorf("%+v, %v; it was done %d times", x, err, asked.Load())
 	}
 }

@@ -79,9 +79,10 @@ func (c *Client) socket(ctx context.Context, path string, q url.Values) (*websoc
 	head := http.Header{}
 	c.sign(head)
 	c.trace(ctx, head)
-	ws, resp, err := websocket.Dial(ctx, c.url("ws", path, q), &websocket.DialOptions{
-		HTTPClient: c.http, HTTPHeader: head, CompressionMode: websocket.CompressionDisabled,
-	})
+	ws, resp, err := c.upgrade(ctx, c.url("ws", path, q), head)
+	for tries := 1; err != nil && hungUp(err) && tries < hangUps && ctx.Err() == nil; tries++ { // a daemon that is just ending
+		ws, resp, err = c.upgrade(ctx, c.url("ws", path, q), head)
+	}
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil {
 			return nil, readError(resp.Status, resp.Body)
@@ -90,6 +91,10 @@ func (c *Client) socket(ctx context.Context, path string, q url.Values) (*websoc
 	}
 	ws.SetReadLimit(api.MaxFrame + 64)
 	return ws, nil
+}
+
+func (c *Client) upgrade(ctx context.Context, url string, head http.Header) (*websocket.Conn, *http.Response, error) {
+	return websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: head, CompressionMode: websocket.CompressionDisabled})
 }
 
 // Recv returns the next frame.

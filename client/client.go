@@ -183,7 +183,7 @@ func (c *Client) ask(ctx context.Context, send sender, head http.Header, method,
 	if c.cfg.Dir != "" {
 		q.Set("dir", c.cfg.Dir)
 	}
-	if method != http.MethodGet && time.Since(time.Unix(0, c.answered.Load())) > lately {
+	if method != http.MethodGet && time.Since(time.Unix(0, c.answered.Load())) > api.AnsweredLately {
 		// What changes something is sent once. So that it isn't sent to a daemon
 		// that is just ending, one that answers is looked for first.
 		if err := c.greet(ctx, send); err != nil {
@@ -258,19 +258,25 @@ func asAPI(err error) *api.Error {
 	return nil
 }
 
-// lately is how long after an answer a daemon is not thought to be ending.
-const lately = time.Second
-
-// greet makes sure that a daemon answers, and leaves a connection to it behind
-// for the request that follows.
+// greet makes sure that a daemon answers that is not ending, and leaves a connection to
+// it behind for the request that follows.
 func (c *Client) greet(ctx context.Context, send sender) error {
-	body, err := c.ask(ctx, send, nil, http.MethodGet, "/v1/daemon", nil, nil, "")
-	if err != nil {
-		return err
+	for began := time.Now(); ; {
+		body, err := c.ask(ctx, send, nil, http.MethodGet, "/v1/daemon", nil, nil, "")
+		if err != nil {
+			return err
+		}
+		var d api.Daemon
+		err = json.NewDecoder(body).Decode(&d)
+		io.Copy(io.Discard, body)
+		body.Close()
+		if err != nil || !d.Ending || time.Since(began) > patience {
+			return err
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return unwrap(ctx, err)
+		}
 	}
-	defer body.Close()
-	_, err = io.Copy(io.Discard, body)
-	return err
 }
 
 // hungUp reports whether the other end was there and is gone.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
 )
@@ -190,7 +191,7 @@ func (f *Front) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // enter hands a request to the front that it is for, or to the routes.
 func (d *Daemon) enter(w http.ResponseWriter, r *http.Request) {
 	f := d.frontOf(r)
-	if f == nil && (d.health(w, r) || d.docs(w, r)) {
+	if f == nil && (d.health(w, r) || d.docs(w, r)) || d.refuseEnding(w, r, f) {
 		return
 	}
 	r, over := d.traced(r)
@@ -269,6 +270,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 		srv *http.Server
 		l   net.Listener
 	}
+	conns := newConnections()
 	servers := []pair{{d.server(d.count(d.local())), l}}
 	for _, o := range d.cfg.Listen {
 		srv, l := d.server(d.count(d.remote())), limited(o.Listener, d.limit.of.Conns)
@@ -279,6 +281,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 	}
 	ended := make(chan error, len(servers))
 	for _, s := range servers {
+		s.srv.ConnState = conns.note
 		go func() {
 			err := s.srv.Serve(s.l)
 			stop()
@@ -289,6 +292,7 @@ func (d *Daemon) serve(ctx context.Context, stop context.CancelFunc, l net.Liste
 		}()
 	}
 	<-ctx.Done()
+	conns.quiet(2*api.AnsweredLately, 4*api.AnsweredLately)
 	c, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -41,14 +41,6 @@ func (d *Daemon) drains() bool {
 	return d.draining || d.life.Err() != nil
 }
 
-// ending reports whether the daemon was told to end, or is about to be: the process
-// that it ends with has.
-func (d *Daemon) ending() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.life.Err() != nil || d.cfg.Orphaned != nil && d.cfg.Orphaned()
-}
-
 // setDrain has the daemon take no new work: what runs goes on, and can be looked
 // at, stopped and removed.
 func (d *Daemon) setDrain(w http.ResponseWriter, r *http.Request) (any, error) {
