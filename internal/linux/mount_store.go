@@ -249,15 +249,6 @@ func (m *StoredMounts) Path(i int) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(m.store.root.Fd())) + "/" + m.name + "/" + strconv.Itoa(i)
 }
 
-// Open opens it, as a path (O_PATH).
-func (m *StoredMounts) Open(i int) (*os.File, error) {
-	fd, err := unix.Open(m.Path(i), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: m.name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), "mount "+m.name), nil
-}
-
 // Write makes a file in the root directory of the mount with an index, or replaces what it
 // holds. See WriteAt.
 func (m *StoredMounts) Write(i int, name, text string, perm uint32) error {

@@ -60,7 +60,7 @@ func TestX16MountsWithoutDescriptors(t *testing.T) {
 			}
 		}
 	}
-	f, err := kept[3].Open(1)
+	f, err := os.Open(kept[3].Path(1))
 	if err != nil {
 		t.Fatal(err)
 	}
