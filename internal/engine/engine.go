@@ -74,6 +74,7 @@ type Engine struct {
 	log      *slog.Logger
 	reg      *registry
 	turns    *turns
+	pauses   *turns // of pausing and resuming alone: a run holds the other for as long as it lasts
 	trees    *treeCache
 	figures  *figures
 	under    *underway       // stands before the objects
@@ -175,7 +176,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	under := newUnderway(cfg.Objects)
 	cfg.Objects = under
 	e := &Engine{
-		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
+		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), pauses: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
 		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]bool{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{},
 		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},

@@ -188,6 +188,16 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	if _, err := e.usable(id); err != nil {
 		return false, err
 	}
+	release, err := e.pauses.take(ctx, id, "pause", nil)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	return e.park(ctx, id)
+}
+
+// park is Park for callers that hold the cell's turn of pauses.
+func (e *Engine) park(ctx context.Context, id cell.ID) (bool, error) {
 	did := false
 	err := e.changeLease(id, func(l *Lease) error {
 		if did = !l.Parked; did {
@@ -201,7 +211,7 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 	if e.atRest(id) {
 		return did, nil
 	}
-	if _, err = e.Pause(ctx, id); err != nil && e.atRest(id) {
+	if _, err = e.freezeCell(ctx, id); err != nil && e.atRest(id) {
 		err = nil // it came to rest meanwhile, maybe while it was asked
 	}
 	if err != nil {
@@ -212,6 +222,11 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 
 // Unpark lets a cell go on. It reports whether it was paused.
 func (e *Engine) Unpark(ctx context.Context, id cell.ID) (bool, error) {
+	release, err := e.pauses.take(ctx, id, "resume", nil)
+	if err != nil {
+		return false, err
+	}
+	defer release()
 	c, err := e.usable(id)
 	if err != nil {
 		return false, err
@@ -221,7 +236,7 @@ func (e *Engine) Unpark(ctx context.Context, id cell.ID) (bool, error) {
 		was = true
 	}
 	if c.State == cell.Paused {
-		if _, err := e.Resume(ctx, id); err != nil {
+		if _, err := e.thawCell(ctx, id); err != nil {
 			return was, err
 		}
 	}
@@ -272,20 +287,30 @@ func (e *Engine) keepLeases() {
 // endLease does what is to become of a cell whose time is over. What fails is
 // tried again when its time, a little longer now, is over once more.
 func (e *Engine) endLease(l Lease) {
-	if e.overkept(&l, time.Now()) {
-		e.endKept(l)
+	release, err := e.pauses.take(e.life, l.Cell, "end of its lease", nil)
+	if err != nil {
 		return
 	}
-	var err error
-	switch l.Then {
+	defer release()
+	now := e.reg.lease(l.Cell) // it may have been extended meanwhile, or the cell resumed
+	switch {
+	case now == nil:
+		return
+	case e.overkept(now, time.Now()):
+		e.endKept(*now)
+		return
+	case !now.ends() || time.Now().Before(now.Until):
+		return
+	}
+	switch now.Then {
 	case api.LeaseRemove:
 		_, err = e.Remove(e.life, l.Cell, false)
 	case api.LeaseStop:
 		if _, err = e.Stop(e.life, l.Cell); err == nil {
-			_, err = e.Park(e.life, l.Cell)
+			_, err = e.park(e.life, l.Cell)
 		}
 	default:
-		_, err = e.Park(e.life, l.Cell)
+		_, err = e.park(e.life, l.Cell)
 	}
 	if err == nil || e.life.Err() != nil {
 		return

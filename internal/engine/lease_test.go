@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -58,5 +60,61 @@ func TestLeasesEndInTime(t *testing.T) {
 		if d := time.Until(until()); d < 59*time.Minute {
 			t.Errorf("after a restart it is looked after %s", d)
 		}
+	})
+}
+
+// slowToFreeze is an instance that stands still only when it may.
+type slowToFreeze struct {
+	backend.Instance
+	asked, may chan struct{}
+}
+
+func (i *slowToFreeze) Freeze(ctx context.Context) error {
+	close(i.asked)
+	<-i.may
+	return i.Instance.Freeze(ctx)
+}
+
+// A cell that is resumed while it is being paused runs when the caller is answered, and
+// one whose lease is extended while its end was decided goes on.
+func TestResumedWhileItIsPaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		v := b.All()
+		id := cell.ID(b.makes(v, "web").ID)
+		if _, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"sleep", "30000"}}); err != nil {
+			t.Fatal(err)
+		}
+		runs := func(when string) {
+			t.Helper()
+			c, err := b.reg.cell(id)
+			b.must(err)
+			if l := b.reg.lease(id); c.State != cell.Running || l != nil && l.Parked {
+				t.Errorf("%s the cell is %s, its lease %+v", when, c.State, l)
+			}
+		}
+		slow := &slowToFreeze{b.instance(id), make(chan struct{}), make(chan struct{})}
+		b.mu.Lock()
+		b.instances[id] = slow
+		b.mu.Unlock()
+		told := make(chan error, 2)
+		go func() { _, err := v.Park(b.ctx, id); told <- err }()
+		<-slow.asked
+		go func() {
+			_, err := v.Unpark(b.ctx, id)
+			runs("when the caller is told that it was resumed")
+			told <- err
+		}()
+		synctest.Wait()
+		close(slow.may)
+		b.must(<-told)
+		b.must(<-told)
+
+		b.must(b.changeLease(id, func(l *Lease) error { l.Until = time.Now().Add(time.Second); return nil }))
+		over := *b.reg.lease(id)
+		over.Until = time.Now()
+		b.endLease(over)
+		runs("after an end of its lease that was decided before it was extended")
 	})
 }

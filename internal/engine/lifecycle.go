@@ -17,11 +17,30 @@ import (
 
 // Pause freezes all processes of a cell where they are.
 func (e *Engine) Pause(ctx context.Context, id cell.ID) (api.Cell, error) {
-	return e.freezer(ctx, id, cell.Paused, backend.Instance.Freeze)
+	release, err := e.pauses.take(ctx, id, "pause", nil)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	defer release()
+	return e.freezeCell(ctx, id)
 }
 
 // Resume lets them go on.
 func (e *Engine) Resume(ctx context.Context, id cell.ID) (api.Cell, error) {
+	release, err := e.pauses.take(ctx, id, "resume", nil)
+	if err != nil {
+		return api.Cell{}, err
+	}
+	defer release()
+	return e.thawCell(ctx, id)
+}
+
+// freezeCell and thawCell are Pause and Resume for callers that hold the cell's turn of pauses.
+func (e *Engine) freezeCell(ctx context.Context, id cell.ID) (api.Cell, error) {
+	return e.freezer(ctx, id, cell.Paused, backend.Instance.Freeze)
+}
+
+func (e *Engine) thawCell(ctx context.Context, id cell.ID) (api.Cell, error) {
 	return e.freezer(ctx, id, cell.Running, backend.Instance.Thaw)
 }
 
