@@ -15,6 +15,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/memory"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -98,6 +99,10 @@ func (e *Engine) collect(ctx context.Context, dry bool) (res api.GCResult, err e
 		return res, err
 	}
 	add(items...)
+	if items, err = e.pruneEtc(dry); err != nil {
+		return res, err
+	}
+	add(items...)
 	if items, err = e.collectLayers(dry, nil); err != nil {
 		return res, err
 	}
@@ -127,6 +132,32 @@ func (e *Engine) collect(ctx context.Context, dry bool) (res api.GCResult, err e
 	}
 	return res, nil
 }
+
+// pruneEtc removes the copies of the host's /etc that no cell mounts and no new one would.
+func (e *Engine) pruneEtc(dry bool) (items []api.GCItem, err error) {
+	dir := e.etcDir()
+	var use []string
+	for _, c := range e.reg.everyCell() {
+		if c.State == cell.Removed {
+			continue
+		}
+		for _, m := range c.Setup.Mounts {
+			for _, at := range append([]string{m.Source, m.Upper}, m.Lower...) {
+				if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
+					use = append(use, filepath.Join(dir, strings.Split(rel, "/")[0]))
+				}
+			}
+		}
+	}
+	removed, err := image.PruneEtc(dir, use, dry)
+	for _, at := range removed {
+		items = append(items, api.GCItem{What: "etc", Name: filepath.Base(at), Why: "no cell mounts it, and the host's /etc is another now"})
+	}
+	return items, err
+}
+
+// etcDir holds filtered copies of the host's /etc.
+func (e *Engine) etcDir() string { return filepath.Join(e.cfg.Home.Images(), "etc") }
 
 // expired reports whether a cell has been kept for long enough, and nothing
 // happens in it.

@@ -173,7 +173,7 @@ func (x *execution) imagePlan(ctx context.Context) (*image.HostPlan, error) {
 	r := image.HostRequest{
 		Root: "/", Env: req.CallerEnv, Home: e.cfg.User.Home, Cwd: orElse(req.CallerDir, x.c.Source),
 		User: e.cfg.User, Source: x.c.Source, Workdir: x.workdir(), Command: req.Command,
-		Mounts: mountFlags(x.p), EtcDir: filepath.Join(e.cfg.Home.Images(), "etc"),
+		Mounts: mountFlags(x.p), EtcDir: e.etcDir(),
 		State: e.ownDirs(), Confined: x.p.confined,
 	}
 	if x.c.NoSource {
