@@ -128,26 +128,6 @@ func TestReadAtChecksTheSum(t *testing.T) {
 	}
 }
 
-func TestReadLogChangesNothing(t *testing.T) {
-	d := durabletest.New()
-	l, _ := open(t, d)
-	must(t, l.Append([]byte("a")), l.Close())
-	whole := d.Get("log")
-	d.Put("log", append(whole, "half a li"...))
-	calls := d.Calls()
-	var recs []string
-	torn, err := durable.ReadLog(d, "log", func(rec []byte) error { recs = append(recs, string(rec)); return nil })
-	if err != nil || torn != 9 || !slices.Equal(recs, []string{"a"}) {
-		t.Errorf("%d, %v, %q", torn, err, recs)
-	}
-	if d.Trace(calls) != "" {
-		t.Errorf("calls:\n%s", d.Trace(calls))
-	}
-	if _, err := durable.ReadLog(d, "none", nil); cell.KindOf(err) != cell.NotFound {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestReplayErrorEndsOpen(t *testing.T) {
 	d := durabletest.New()
 	l, _ := open(t, d)

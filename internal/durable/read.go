@@ -122,19 +122,3 @@ func damaged(name string, at int64, format string, args ...any) error {
 		"restore "+path.Base(name)+" from a backup; nothing in it was changed",
 		"cannot read %s: damaged at offset %d: "+format, append([]any{name, at}, args...)...)
 }
-
-// ReadLog calls replay for each record of a journal without changing it. It
-// returns how many bytes at the end belong to a write that was not completed,
-// because it still goes on or because the power went away.
-func ReadLog(fsys FS, name string, replay func(rec []byte) error) (torn int64, err error) {
-	r, err := fsys.Open(name)
-	if err != nil {
-		return 0, fail("durable.ReadLog", "read "+name, err)
-	}
-	defer r.Close()
-	s, err := read(r, name, func(_ int64, rec []byte) error { return replay(rec) })
-	if err != nil {
-		return 0, err
-	}
-	return s.size - s.good, nil
-}

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
@@ -67,41 +64,6 @@ func NewIgnore(open func(path string) ([]byte, error), files ...IgnoreFile) *Ign
 	return ig
 }
 
-// IgnoreOnDisk returns the rules for the folder root on disk: its own and,
-// when it lies in a git work tree, those of the folders above it and of
-// info/exclude.
-func IgnoreOnDisk(root string) (*Ignore, error) {
-	repo, err := Find(root)
-	if err != nil {
-		return nil, err
-	}
-	var files []IgnoreFile
-	top, prefix := root, ""
-	if repo != nil {
-		top, prefix = repo.top, repo.prefix
-		b, err := readIgnore(filepath.Join(repo.common, "info/exclude"), 0)
-		if err == nil {
-			files = append(files, IgnoreFile{".git/info/exclude", b})
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("cannot read git's exclude file: %w", err)
-		}
-	}
-	ig := NewIgnore(func(path string) ([]byte, error) {
-		return readIgnore(filepath.Join(top, path), unix.O_NOFOLLOW)
-	}, files...)
-	ig.prefix = prefix
-	return ig, nil
-}
-
-// readIgnore passes over what is no regular file, as git does.
-func readIgnore(path string, flags int) ([]byte, error) {
-	b, err := readRegularFlags(path, maxFile, flags)
-	if cell.KindOf(err) == cell.Invalid || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil, fs.ErrNotExist
-	}
-	return b, err
-}
-
 // Err returns the first error met while reading rules, other than that there
 // are none, or the limit that they exceeded. What Match answered since then may
 // be wrong.
@@ -111,21 +73,10 @@ func (ig *Ignore) Err() error {
 	return ig.err
 }
 
-// Match reports whether path, relative to the tree, is ignored, and the rule
-// that decided as "file:line:pattern". A rule that re-includes is named with
-// ignored false; no rule is "".
+// Ignored reports whether path, relative to the tree, is ignored.
 //
-// Nothing below an ignored folder can be re-included: the rule of the folder
-// is then the rule of the path.
-func (ig *Ignore) Match(path string, isDir bool) (ignored bool, rule string) {
-	r := ig.decide(path, isDir)
-	if r == nil {
-		return false, ""
-	}
-	return !r.negative, fmt.Sprintf("%s:%d:%s", r.from.source, r.line, r.text)
-}
-
-// Ignored is Match without the rule.
+// Nothing below an ignored folder can be re-included: the rule of the folder is then the
+// rule of the path.
 func (ig *Ignore) Ignored(path string, isDir bool) bool {
 	r := ig.decide(path, isDir)
 	return r != nil && !r.negative

@@ -13,7 +13,7 @@ import (
 func TestIgnoreHostilePatternIsCheap(t *testing.T) {
 	ig := NewIgnore(func(string) ([]byte, error) { return nil, fs.ErrNotExist },
 		IgnoreFile{"x", []byte(strings.Repeat("*a", 60) + "b\n" + strings.Repeat("**/*a*/", 40) + "b\n" + strings.Repeat("ab?", 1<<18) + "\n" + strings.Repeat("a", 1<<20))})
-	if got, _ := ig.Match(strings.Repeat("a/", 1000)+strings.Repeat("a", 250), false); got {
+	if got, _ := ig.verdict(strings.Repeat("a/", 1000)+strings.Repeat("a", 250), false); got {
 		t.Error("matched")
 	}
 }
@@ -45,7 +45,7 @@ func BenchmarkIgnore100k(b *testing.B) {
 	for b.Loop() {
 		ig := open()
 		for _, p := range paths {
-			ig.Match(p, false)
+			ig.verdict(p, false)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/100k")
@@ -63,7 +63,7 @@ func FuzzIgnore(f *testing.F) {
 				}
 				return nil, fs.ErrNotExist
 			})
-			ignored, rule := ig.Match(path, isDir)
+			ignored, rule := ig.verdict(path, isDir)
 			if ignored && rule == "" {
 				t.Fatal("ignored by nothing")
 			}

@@ -2,6 +2,7 @@ package gitdir
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -49,13 +50,13 @@ func compareIgnore(t *testing.T, top string) (compared, ignored int) {
 		}
 		return err
 	})
-	ig, err := IgnoreOnDisk(top)
+	ig, err := ignoreOnDisk(top)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range ignoreFromGit(t, top, paths) {
 		p := paths[i]
-		got, rule := ig.Match(p, isDir[p])
+		got, rule := ig.verdict(p, isDir[p])
 		wantIgnored := want != "" && !strings.HasPrefix(want[strings.Index(want, ":")+1:], "!")
 		if f := strings.SplitN(want, ":", 3); len(f) == 3 {
 			wantIgnored = !strings.HasPrefix(f[2], "!")
@@ -197,13 +198,13 @@ func TestIgnoreBelowTop(t *testing.T) {
 	writeAt(t, top, ".gitignore", "*.o\n/sub/only\n")
 	writeAt(t, top, "sub/.gitignore", "!keep.o\n")
 	writeAt(t, top, ".git/info/exclude", "secret\n")
-	ig, err := IgnoreOnDisk(filepath.Join(top, "sub"))
+	ig, err := ignoreOnDisk(filepath.Join(top, "sub"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{"a.o": true, "keep.o": false, "only": true, "x/only": false, "x/secret": true, "x/secret/y": true, "a": false} {
-		if got, rule := ig.Match(path, false); got != want {
-			t.Errorf("Match(%q) = %v %q", path, got, rule)
+		if got, rule := ig.verdict(path, false); got != want {
+			t.Errorf("verdict(%q) = %v %q", path, got, rule)
 		}
 	}
 }
@@ -229,16 +230,16 @@ func TestIgnoreReadsThroughOpen(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				if got, rule := ig.Match("x/y/a.log", false); !got || rule != ".gitignore:1:*.log" {
+				if got, rule := ig.verdict("x/y/a.log", false); !got || rule != ".gitignore:1:*.log" {
 					t.Error(got, rule)
 				}
-				if got, rule := ig.Match("a.tmp", false); got || rule != "strong:1:!a.tmp" {
+				if got, rule := ig.verdict("a.tmp", false); got || rule != "strong:1:!a.tmp" {
 					t.Error(got, rule)
 				}
-				if got, rule := ig.Match("x/out/deep/er", false); !got || rule != ".gitignore:2:out/" {
+				if got, rule := ig.verdict("x/out/deep/er", false); !got || rule != ".gitignore:2:out/" {
 					t.Error(got, rule)
 				}
-				if got, _ := ig.Match("gone/b.tmp", false); !got {
+				if got, _ := ig.verdict("gone/b.tmp", false); !got {
 					t.Error("weak rule lost")
 				}
 			}
@@ -251,7 +252,7 @@ func TestIgnoreReadsThroughOpen(t *testing.T) {
 	if ig.Err() != nil {
 		t.Error(ig.Err())
 	}
-	ig.Match("bad/x", false)
+	ig.verdict("bad/x", false)
 	if err := ig.Err(); err == nil || !strings.HasPrefix(err.Error(), "cannot read bad/.gitignore: ") {
 		t.Errorf("Err = %v", err)
 	}
@@ -266,16 +267,60 @@ func TestIgnoreOnlyRegularFiles(t *testing.T) {
 	os.MkdirAll(top+"/c/.gitignore", 0o755)
 	os.Symlink("../rules", top+"/a/.gitignore")
 	unix.Mkfifo(top+"/b/.gitignore", 0o644)
-	ig, err := IgnoreOnDisk(top)
+	ig, err := ignoreOnDisk(top)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"a/x", "b/x", "c/x", "rules/not-a-folder"} {
-		if got, rule := ig.Match(p, false); got {
+		if got, rule := ig.verdict(p, false); got {
 			t.Errorf("%s is ignored by %q", p, rule)
 		}
 	}
 	if ig.Err() != nil {
 		t.Error(ig.Err())
 	}
+}
+
+// ignoreOnDisk returns the rules for the folder root on disk: its own and,
+// when it lies in a git work tree, those of the folders above it and of
+// info/exclude.
+func ignoreOnDisk(root string) (*Ignore, error) {
+	repo, err := Find(root)
+	if err != nil {
+		return nil, err
+	}
+	var files []IgnoreFile
+	top, prefix := root, ""
+	if repo != nil {
+		top, prefix = repo.top, repo.prefix
+		b, err := readIgnore(filepath.Join(repo.common, "info/exclude"), 0)
+		if err == nil {
+			files = append(files, IgnoreFile{".git/info/exclude", b})
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("cannot read git's exclude file: %w", err)
+		}
+	}
+	ig := NewIgnore(func(path string) ([]byte, error) {
+		return readIgnore(filepath.Join(top, path), unix.O_NOFOLLOW)
+	}, files...)
+	ig.prefix = prefix
+	return ig, nil
+}
+
+// readIgnore passes over what is no regular file, as git does.
+func readIgnore(path string, flags int) ([]byte, error) {
+	b, err := readRegularFlags(path, maxFile, flags)
+	if cell.KindOf(err) == cell.Invalid || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, fs.ErrNotExist
+	}
+	return b, err
+}
+
+// verdict reports whether path is ignored, and the rule that decided as "file:line:pattern".
+func (ig *Ignore) verdict(path string, isDir bool) (ignored bool, rule string) {
+	r := ig.decide(path, isDir)
+	if r == nil {
+		return false, ""
+	}
+	return !r.negative, fmt.Sprintf("%s:%d:%s", r.from.source, r.line, r.text)
 }

@@ -3,9 +3,7 @@ package gitdir
 import (
 	"bytes"
 	"encoding/binary"
-	"iter"
 	"sort"
-	"strings"
 
 	"github.com/pando-dev/pando/internal/bound"
 )
@@ -44,33 +42,6 @@ func sharedPrefix(a []byte, b string) (n int) {
 		n++
 	}
 	return n
-}
-
-// Len returns the number of paths.
-func (s *Set) Len() int {
-	if s == nil {
-		return 0
-	}
-	if s.prefix == "" {
-		return s.n
-	}
-	n := 0
-	for range s.All() {
-		n++
-	}
-	return n
-}
-
-// All yields the paths in order.
-func (s *Set) All() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if s == nil {
-			return
-		}
-		s.from(s.prefix, func(name []byte) bool {
-			return strings.HasPrefix(string(name), s.prefix) && yield(string(name[len(s.prefix):]))
-		})
-	}
 }
 
 // Has reports whether path is tracked, or is a folder with something tracked

@@ -39,18 +39,8 @@ const (
 	landlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | landlockModify | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// LandlockPaths name what a restricted process may reach, and how. A directory
-// stands for everything beneath it. The file named must exist.
-type LandlockPaths struct {
-	Read     []string // read files, list directories
-	ReadExec []string // and execute
-	Write    []string // and change, create (but not devices), remove, rename
-	Devices  []string // read, write and ioctl, create nothing: for /dev
-	LandlockScope
-}
-
-// LandlockFiles are LandlockPaths already opened (O_PATH suffices), for
-// example in another mount namespace.
+// LandlockFiles are what a restricted process may reach, and how, opened (O_PATH suffices),
+// for example in another mount namespace.
 type LandlockFiles struct {
 	Read, ReadExec, Write, Devices []*os.File
 	LandlockScope
@@ -87,32 +77,6 @@ var landlockABI = []struct {
 	{3, unix.LANDLOCK_ACCESS_FS_TRUNCATE, "files outside writable places can be truncated where permissions allow it"},
 	{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV, "ioctl on devices outside the device directories is not restricted"},
 	{6, 0, "abstract Unix sockets outside the domain are not out of reach"},
-}
-
-// NewLandlock builds a ruleset from paths as this process sees them.
-func NewLandlock(paths LandlockPaths) (_ *LandlockRuleset, err error) {
-	files := LandlockFiles{LandlockScope: paths.LandlockScope}
-	var opened []*os.File
-	defer func() {
-		for _, f := range opened {
-			f.Close()
-		}
-	}()
-	for _, part := range []struct {
-		paths []string
-		files *[]*os.File
-	}{{paths.Read, &files.Read}, {paths.ReadExec, &files.ReadExec}, {paths.Write, &files.Write}, {paths.Devices, &files.Devices}} {
-		for _, p := range part.paths {
-			fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return nil, fmt.Errorf("cannot make a Landlock rule for %s: %w", p, err)
-			}
-			f := os.NewFile(uintptr(fd), p)
-			opened = append(opened, f)
-			*part.files = append(*part.files, f)
-		}
-	}
-	return NewLandlockFiles(files)
 }
 
 // NewLandlockFiles builds a ruleset from opened files, which stay the

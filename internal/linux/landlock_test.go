@@ -173,8 +173,8 @@ func runLandlockChild(t *testing.T, r *LandlockRuleset, dir string) map[string]s
 	return got
 }
 
-func testLandlockPaths(dir string) LandlockPaths {
-	return LandlockPaths{Read: []string{dir + "/r", "/dev/zero"}, ReadExec: []string{dir + "/ro", "/usr"}, Write: []string{dir + "/rw", dir + "/one"}, Devices: []string{dir + "/dev", "/dev/null", "/dev/ptmx"}}
+func testLandlockPaths(dir string) landlockPaths {
+	return landlockPaths{Read: []string{dir + "/r", "/dev/zero"}, ReadExec: []string{dir + "/ro", "/usr"}, Write: []string{dir + "/rw", dir + "/one"}, Devices: []string{dir + "/dev", "/dev/null", "/dev/ptmx"}}
 }
 
 func needLandlock(t *testing.T, abi int) {
@@ -187,7 +187,7 @@ func needLandlock(t *testing.T, abi int) {
 func TestLandlockRestricts(t *testing.T) {
 	needLandlock(t, 1)
 	dir := landlockTree(t)
-	r, err := NewLandlock(testLandlockPaths(dir))
+	r, err := newLandlockAt(testLandlockPaths(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,17 +293,53 @@ func TestLandlockOlderABIs(t *testing.T) {
 
 func TestLandlockNamesTheMissingPath(t *testing.T) {
 	needLandlock(t, 1)
-	if _, err := NewLandlock(LandlockPaths{Read: []string{"/no/such/place"}}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/no/such/place") {
+	if _, err := newLandlockAt(landlockPaths{Read: []string{"/no/such/place"}}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/no/such/place") {
 		t.Errorf("%v", err)
 	}
 }
 
 func BenchmarkLandlockRuleset(b *testing.B) {
 	for b.Loop() {
-		r, err := NewLandlock(LandlockPaths{ReadExec: []string{"/usr", "/etc", "/bin", "/lib", "/proc"}, Write: []string{"/tmp", "/var/tmp"}, Devices: []string{"/dev"}})
+		r, err := newLandlockAt(landlockPaths{ReadExec: []string{"/usr", "/etc", "/bin", "/lib", "/proc"}, Write: []string{"/tmp", "/var/tmp"}, Devices: []string{"/dev"}})
 		if err != nil {
 			b.Fatal(err)
 		}
 		r.Close()
 	}
+}
+
+// landlockPaths name what a restricted process may reach, and how. A directory
+// stands for everything beneath it. The file named must exist.
+type landlockPaths struct {
+	Read     []string // read files, list directories
+	ReadExec []string // and execute
+	Write    []string // and change, create (but not devices), remove, rename
+	Devices  []string // read, write and ioctl, create nothing: for /dev
+	LandlockScope
+}
+
+// newLandlockAt builds a ruleset from paths as this process sees them.
+func newLandlockAt(paths landlockPaths) (_ *LandlockRuleset, err error) {
+	files := LandlockFiles{LandlockScope: paths.LandlockScope}
+	var opened []*os.File
+	defer func() {
+		for _, f := range opened {
+			f.Close()
+		}
+	}()
+	for _, part := range []struct {
+		paths []string
+		files *[]*os.File
+	}{{paths.Read, &files.Read}, {paths.ReadExec, &files.ReadExec}, {paths.Write, &files.Write}, {paths.Devices, &files.Devices}} {
+		for _, p := range part.paths {
+			fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return nil, fmt.Errorf("cannot make a Landlock rule for %s: %w", p, err)
+			}
+			f := os.NewFile(uintptr(fd), p)
+			opened = append(opened, f)
+			*part.files = append(*part.files, f)
+		}
+	}
+	return NewLandlockFiles(files)
 }

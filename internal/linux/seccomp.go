@@ -1,16 +1,12 @@
 package linux
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 // SeccompOptions are the named downgrades of the filter, and options that make it
@@ -84,21 +80,6 @@ func SeccompNumbers(arch SeccompArch) map[string]int {
 // decided by the table; what it does not name gets EPERM.
 func SeccompFilter(opts SeccompOptions) ([]unix.SockFilter, error) {
 	return compileSeccomp(NativeArch, opts)
-}
-
-// SeccompDigest identifies a filter in receipts: the digest of its
-// instructions, eight bytes each, as the kernel gets them on little-endian
-// machines.
-func SeccompDigest(filter []unix.SockFilter) cell.Digest {
-	h := sha256.New()
-	for _, f := range filter {
-		var b [8]byte
-		binary.LittleEndian.PutUint16(b[0:], f.Code)
-		b[2], b[3] = f.Jt, f.Jf
-		binary.LittleEndian.PutUint32(b[4:], f.K)
-		h.Write(b[:])
-	}
-	return cell.Digest(h.Sum(nil))
 }
 
 // seccompRule is what the filter does with one number.

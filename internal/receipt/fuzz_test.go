@@ -167,9 +167,6 @@ func FuzzRedactor(f *testing.F) {
 		i := min(int(at), len(text))
 		for _, s := range []string{text, text[:i] + value + text[i:], text[:i] + base64.StdEncoding.EncodeToString([]byte(text[i:]+value)) + text[i:]} {
 			got := r.String(s)
-			if again := string(r.Bytes([]byte(s))); again != got {
-				t.Fatalf("String gives %q, Bytes %q", got, again)
-			}
 			if strings.ContainsAny(value, "[]") || strings.Contains(Redacted, trimmed) {
 				continue // the mark itself may be part of such a value
 			}

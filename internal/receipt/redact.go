@@ -1,7 +1,6 @@
 package receipt
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"slices"
@@ -103,14 +102,6 @@ func (r *Redactor) String(s string) string {
 	}
 	b.WriteString(s[at:])
 	return b.String()
-}
-
-// Bytes is String for bytes. b is not changed.
-func (r *Redactor) Bytes(b []byte) []byte {
-	if len(r.find(b)) == 0 {
-		return bytes.Clone(b)
-	}
-	return []byte(r.String(string(b)))
 }
 
 // Args returns a copy of a command line with each secret replaced.

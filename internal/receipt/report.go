@@ -2,8 +2,6 @@ package receipt
 
 import (
 	"fmt"
-
-	"github.com/pando-dev/pando/internal/cell"
 )
 
 // A Reason is what was done to evidence, as a word for programs.
@@ -48,8 +46,6 @@ type Problem struct {
 	What   string `json:"what"`           // one sentence without a full stop
 }
 
-func (p Problem) String() string { return string(p.Reason) + ": " + p.What }
-
 // A Report is the outcome of a verification.
 type Report struct {
 	Receipts int64 `json:"receipts"` // how many were checked
@@ -69,18 +65,6 @@ const maxProblems = 100
 
 // OK reports whether everything that was checked is as it was written.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
-
-// Err returns nil or a Corrupt error with the first problem.
-func (r *Report) Err() error {
-	if r.OK() {
-		return nil
-	}
-	more := ""
-	if n := int64(len(r.Problems)) - 1 + r.More; n > 0 {
-		more = fmt.Sprintf(" (and %d more)", n)
-	}
-	return cell.Errorf(cell.Corrupt, "receipt.Verify", "", "cannot verify: %s%s", r.Problems[0], more)
-}
 
 func (r *Report) add(reason Reason, index int64, format string, args ...any) {
 	if len(r.Problems) == maxProblems {
