@@ -57,45 +57,43 @@ func TestX58EndingDaemonRefusesUnbegun(t *testing.T) {
 // The end waits for connections that have just answered, and for no others.
 func TestX58EndWaitsForFreshConnections(t *testing.T) {
 	const since, limit = 200 * time.Millisecond, 400 * time.Millisecond
-	for _, c := range []struct {
-		name string
-		do   func(c *connections, conn net.Conn)
-		want time.Duration
-	}{
-		{"none", func(*connections, net.Conn) {}, 0},
-		{"new", func(c *connections, conn net.Conn) { c.note(conn, http.StateNew) }, 0},
-		{"answered", func(c *connections, conn net.Conn) { c.note(conn, http.StateIdle) }, since},
-		{"answered long ago", func(c *connections, conn net.Conn) {
-			c.note(conn, http.StateIdle)
-			time.Sleep(since)
-		}, 0},
-		{"closes meanwhile", func(c *connections, conn net.Conn) {
-			c.note(conn, http.StateIdle)
-			time.AfterFunc(since/4, func() { c.note(conn, http.StateClosed) })
-		}, since / 4},
-		{"never rests", func(c *connections, conn net.Conn) {
-			c.note(conn, http.StateIdle)
-			for i := range 20 {
-				time.AfterFunc(time.Duration(i)*since/4, func() {
-					c.note(conn, http.StateActive)
-					c.note(conn, http.StateIdle)
-				})
-			}
-		}, limit},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				conn, other := net.Pipe()
-				defer conn.Close()
-				defer other.Close()
-				all := newConnections()
-				c.do(all, conn)
-				began := time.Now()
-				all.quiet(since, limit)
-				if took := time.Since(began); took != c.want {
-					t.Errorf("it waits %v instead of %v", took, c.want)
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			do   func(c *connections, conn net.Conn)
+			want time.Duration
+		}{
+			{"none", func(*connections, net.Conn) {}, 0},
+			{"new", func(c *connections, conn net.Conn) { c.note(conn, http.StateNew) }, 0},
+			{"answered", func(c *connections, conn net.Conn) { c.note(conn, http.StateIdle) }, since},
+			{"answered long ago", func(c *connections, conn net.Conn) {
+				c.note(conn, http.StateIdle)
+				time.Sleep(since)
+			}, 0},
+			{"closes meanwhile", func(c *connections, conn net.Conn) {
+				c.note(conn, http.StateIdle)
+				time.AfterFunc(since/4, func() { c.note(conn, http.StateClosed) })
+			}, since / 4},
+			{"never rests", func(c *connections, conn net.Conn) {
+				c.note(conn, http.StateIdle)
+				for i := range 20 {
+					time.AfterFunc(time.Duration(i)*since/4, func() {
+						c.note(conn, http.StateActive)
+						c.note(conn, http.StateIdle)
+					})
 				}
-			})
-		})
-	}
+			}, limit},
+		} {
+			conn, other := net.Pipe()
+			all := newConnections()
+			c.do(all, conn)
+			began := time.Now()
+			all.quiet(since, limit)
+			if took := time.Since(began); took != c.want {
+				t.Errorf("%s: it waits %v instead of %v", c.name, took, c.want)
+			}
+			conn.Close()
+			other.Close()
+		}
+	})
 }
