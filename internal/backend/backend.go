@@ -169,7 +169,7 @@ type Attach struct {
 }
 
 // A Refuser is an instance that counts what its cell is refused on the network,
-// since it was made. A keeper of an older version can't tell: Invalid.
+// since it was made.
 type Refuser interface {
 	Refused(ctx context.Context) ([]cell.Refused, error)
 }
@@ -184,7 +184,7 @@ type Agency interface {
 
 // A Denials is an instance whose cell can read what it was refused last on the
 // network, in two files: for people, and as JSON Lines. Both are duplicated, and
-// replace earlier ones. A keeper of an older version can't: Invalid.
+// replace earlier ones.
 type Denials interface {
 	ShowDenials(ctx context.Context, text, lines *os.File) error
 }

@@ -118,11 +118,7 @@ func (e *Engine) showDenials(ctx context.Context, c *Cell, inst backend.Instance
 			return err
 		}
 	}
-	err := d.ShowDenials(ctx, files[0], files[1])
-	if cell.KindOf(err) == cell.Invalid {
-		return nil // a keeper of an older version
-	}
-	return err
+	return d.ShowDenials(ctx, files[0], files[1])
 }
 
 // governance is what a talking cell's gateway goes by now; nil for one that

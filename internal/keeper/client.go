@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -21,9 +20,8 @@ import (
 // Client is the daemon's end of a keeper. It is safe for concurrent use; each
 // request has a connection to itself while it lasts.
 type Client struct {
-	path    string
-	version int      // of the protocol that the keeper speaks
-	dir     *os.File // of the socket: its path may be longer than a socket address can be
+	path string
+	dir  *os.File // of the socket: its path may be longer than a socket address can be
 
 	open sync.RWMutex // held for writing to close
 
@@ -45,7 +43,6 @@ func Dial(ctx context.Context, dir, name string) (*Client, *Response, error) {
 		c.Close()
 		return nil, nil, err
 	}
-	c.version = resp.Version
 	return c, resp, nil
 }
 
@@ -257,48 +254,15 @@ func (c *Client) Attach(ctx context.Context, proc string, req AttachRequest) (ne
 	if err != nil {
 		return nil, err
 	}
-	nudge, err := c.translate(ctx, proc, &req)
-	if err == nil {
-		var resp *Response
-		resp, err = roundTrip(k, Request{Op: "attach", Proc: proc, Attach: &req}, nil)
-		if err == nil && resp.Error != nil {
-			err = resp.Error.err("attach")
-		}
-	}
-	if err == nil && len(nudge) > 0 {
-		_, err = k.Raw().Write(nudge)
+	resp, err := roundTrip(k, Request{Op: "attach", Proc: proc, Attach: &req}, nil)
+	if err == nil && resp.Error != nil {
+		err = resp.Error.err("attach")
 	}
 	if err != nil {
 		k.Close()
 		return nil, err
 	}
 	return k.Raw(), nil
-}
-
-// withScreens is the first version of the protocol whose keepers know what is on a screen.
-const withScreens = 4
-
-// translate makes of a request what a keeper of an older version knows. One that knows no
-// screen is asked for what comes from now on, and sent the returned frames: a full-screen
-// program draws all of its screen when the size of its terminal changes.
-func (c *Client) translate(ctx context.Context, proc string, req *AttachRequest) (nudge []byte, err error) {
-	if c.version >= withScreens || !req.Screen {
-		return nil, nil
-	}
-	resp, err := c.Do(ctx, Request{Op: "status", Proc: proc})
-	if err != nil {
-		return nil, err
-	}
-	if resp.Status != nil {
-		req.Stdout, req.Stderr = resp.Status.Stdout.Bytes, resp.Status.Stderr.Bytes
-	}
-	if req.Input && req.Size != nil {
-		for _, r := range []api.Resize{{Rows: req.Size.Rows, Cols: max(req.Size.Cols, 2) - 1}, *req.Size} {
-			b, _ := json.Marshal(r)
-			nudge = api.AppendFrame(nudge, api.Frame{Type: api.FrameResize, Payload: b})
-		}
-	}
-	return nudge, nil
 }
 
 // DecodeStatus reads the payload of an exit frame.

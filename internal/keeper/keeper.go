@@ -51,9 +51,7 @@ import (
 )
 
 // Version is that of the protocol. A keeper serves this version, the one before and the one
-// after, and so does a daemon: what an old keeper has never heard of is Unsupported, or done in
-// another way (Client.translated). Version 2 has cells that talk, version 3 families, version 4
-// screens of terminals.
+// after, and so does a daemon: what an old keeper does not know is Unsupported.
 var Version, _ = strconv.Atoi(protocol[len(protocol)-2:])
 
 // protocol ends with the version. TestX39NextProtocol makes a program of the next version by

@@ -50,7 +50,7 @@ type AttachRequest struct {
 	Stderr int64 `json:"stderr"`
 	Input  bool  `json:"input"` // this connection is the process's terminal or standard input
 
-	// Since version 4. Of a process with a terminal:
+	// Of a process with a terminal:
 	Screen bool        `json:"screen,omitempty"` // begin with what is on the screen, and go on from there
 	Size   *api.Resize `json:"size,omitempty"`   // of the client's terminal; with Input it becomes that of the process's
 	// Client names whoever attaches: what it was given of its input is counted for it alone.

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
@@ -168,42 +167,5 @@ func TestX39InputIsCountedForEachClient(t *testing.T) {
 	}
 	if len(i.by) > maxIntakes {
 		t.Errorf("%d are counted", len(i.by))
-	}
-}
-
-// A keeper of the version before knows no screens: what comes from now on is asked for, and
-// the program is made to draw its screen by two changes of the terminal's size.
-func TestX39OlderKeepersAreTranslatedTo(t *testing.T) {
-	k := newKit(t)
-	k.start("p", "seven")
-	k.wait("p") // it has written 4 bytes
-	size := &api.Resize{Rows: 24, Cols: 80}
-	for _, c := range []struct {
-		version int
-		want    AttachRequest
-		nudges  []api.Resize
-	}{
-		{withScreens, AttachRequest{Screen: true, Input: true, Size: size}, nil},
-		{withScreens - 1, AttachRequest{Screen: true, Input: true, Size: size, Stdout: 4, Stderr: 4}, []api.Resize{{Rows: 24, Cols: 79}, {Rows: 24, Cols: 80}}},
-	} {
-		k.c.version = c.version
-		req := AttachRequest{Screen: true, Input: true, Size: size}
-		nudge, err := k.c.translate(t.Context(), "p", &req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []api.Resize
-		var buf []byte
-		for r := bytes.NewReader(nudge); r.Len() > 0; {
-			f, err := api.ReadFrame(r, &buf)
-			var size api.Resize
-			if err != nil || f.Type != api.FrameResize || json.Unmarshal(f.Payload, &size) != nil {
-				t.Fatalf("%c %q: %v", f.Type, f.Payload, err)
-			}
-			got = append(got, size)
-		}
-		if req != c.want || !slices.Equal(got, c.nudges) {
-			t.Errorf("version %d is asked %+v, and sent %v", c.version, req, got)
-		}
 	}
 }

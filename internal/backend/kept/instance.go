@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
@@ -91,8 +90,8 @@ func (i *Instance) Do(ctx context.Context, name string, s cell.Start) (backend.D
 	if err != nil {
 		return backend.Done{}, err
 	}
-	if resp.Status == nil { // a keeper of an older version
-		return i.process(name, resp).read(ctx, s.LogLimit)
+	if resp.Status == nil {
+		return backend.Done{}, cell.Errorf(cell.Internal, "kept.Do", "", "the cell's keeper answered without a status")
 	}
 	return backend.Done{Status: *resp.Status, Stdout: resp.Stdout, Stderr: resp.Stderr}, nil
 }
@@ -300,43 +299,6 @@ func (p *process) status(ctx context.Context, op string) (cell.Status, error) {
 		return cell.Status{}, err
 	}
 	return *resp.Status, nil
-}
-
-// read waits for the end of a process that was started with open input and has no other client.
-// It reads the output up to limit, in bytes, and removes the process's record.
-func (p *process) read(ctx context.Context, limit int64) (d backend.Done, err error) {
-	c, err := p.Attach(ctx, backend.Attach{Input: true})
-	if err != nil {
-		return d, err
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	_, err = c.Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdinEOF}))
-	var buf []byte
-	for err == nil {
-		var f api.Frame
-		if f, err = api.ReadFrame(c, &buf); err != nil || f.Type == api.FrameExit {
-			break
-		}
-		to := &d.Stdout
-		switch f.Type {
-		case api.FrameStdout:
-		case api.FrameStderr:
-			to = &d.Stderr
-		default:
-			continue
-		}
-		if _, b, err := f.OutputData(); err == nil {
-			*to = append(*to, b[:max(0, min(int64(len(b)), limit-int64(len(*to))))]...)
-		}
-	}
-	if ctx.Err() != nil {
-		return d, context.Cause(ctx)
-	}
-	if d.Status, err = p.Wait(ctx); err != nil { // its error also explains the missing end
-		return d, err
-	}
-	return d, p.Forget(ctx)
 }
 
 func (p *process) Forget(ctx context.Context) error {

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -415,63 +414,6 @@ func TestLongPaths(t *testing.T) {
 	i, err := h.Attach(t.Context(), id, "")
 	must(t, err)
 	must(t, i.Remove(t.Context(), "removed"))
-}
-
-// A keeper from before answers a whole process when it has started: the rest is
-// asked for as it always was.
-func TestWholeOfAnOlderKeeper(t *testing.T) {
-	dir := t.TempDir()
-	l, err := listen(dir, "s")
-	must(t, err)
-	defer l.Close()
-	go func() {
-		for {
-			uc, err := l.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go older(uc)
-		}
-	}()
-	c, _, err := keeper.Dial(t.Context(), dir, "s")
-	must(t, err)
-	defer c.Close()
-	d, err := (&Instance{Client: c, Cell: "c-1"}).Do(t.Context(), "p", cell.Start{LogLimit: 5})
-	must(t, err)
-	if string(d.Stdout) != "12345" || string(d.Stderr) != "no" || d.Status.Exit == nil || d.Status.Exit.Code != 3 {
-		t.Errorf("%q, %q, %+v", d.Stdout, d.Stderr, d.Status)
-	}
-}
-
-// older is a keeper that has one process, and knows no whole ones.
-func older(uc *net.UnixConn) {
-	c := reexec.NewConn(uc)
-	defer c.Close()
-	for {
-		var req keeper.Request
-		if _, err := c.Recv(&req); err != nil {
-			return
-		}
-		switch req.Op {
-		case "hello":
-			c.Send(keeper.Response{Version: keeper.Version})
-		case "start", "forget":
-			c.Send(keeper.Response{PID: 1})
-		case "wait":
-			c.Send(keeper.Response{Status: &cell.Status{Exit: &cell.Exit{Code: 3}}})
-		case "attach":
-			c.Send(keeper.Response{})
-			var buf []byte
-			if f, err := api.ReadFrame(uc, &buf); err != nil || f.Type != api.FrameStdinEOF || !req.Attach.Input {
-				return
-			}
-			for _, f := range []api.Frame{api.Output(api.FrameStdout, 0, []byte("1234")), api.Output(api.FrameStderr, 0, []byte("no")),
-				api.Output(api.FrameStdout, 4, []byte("5678")), {Type: api.FrameExit, Payload: []byte("{}")}} {
-				uc.Write(api.AppendFrame(nil, f))
-			}
-			return
-		}
-	}
 }
 
 // dying makes a keeper that dies over a request, bit by bit: first its answer
