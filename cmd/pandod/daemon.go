@@ -36,7 +36,7 @@ import (
 	"github.com/pando-dev/pando/internal/doctor"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/engine"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/parse"
@@ -622,12 +622,12 @@ func beside(name string) string {
 	return filepath.Join(filepath.Dir(self), name)
 }
 
-func namespaceDriver() (keeper.Driver, error) { return namespace.NewDriver() }
+func namespaceDriver() (server.Driver, error) { return namespace.NewDriver() }
 
-func noneDriver() (keeper.Driver, error) { return none.NewDriver() }
+func noneDriver() (server.Driver, error) { return none.NewDriver() }
 
 // newEvents makes a run's event stream: a chain of hashes in a file.
-func newEvents(f *os.File, run string) keeper.Events {
+func newEvents(f *os.File, run string) server.Events {
 	return &events{f: f, w: receipt.NewEventWriter(f, receipt.StartChain(cell.RunID(run)))}
 }
 

@@ -8,12 +8,12 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/backend/gvisor"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/microvm"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cli"
 	"github.com/pando-dev/pando/internal/gitdir"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/parse"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/reexec"
@@ -24,13 +24,13 @@ func main() {
 	role, _ := reexec.Role(os.Args[0])
 	var err error
 	switch role {
-	case kept.Role:
-		err = kept.Main(map[string]func() (keeper.Driver, error){
+	case proto.Role:
+		err = server.Main(map[string]func() (server.Driver, error){
 			"gvisor":    gvisor.NewDriver,
 			"microvm":   microvm.NewDriver,
 			"namespace": namespaceDriver,
 			"none":      noneDriver,
-		}, newEvents, kept.Networks{})
+		}, newEvents, server.Gateways{})
 	case parse.Role:
 		err = parse.Main(map[string]parse.Func{gitdir.IndexJob: gitdir.ParseIndexJob})
 	case daemonRole:

@@ -27,9 +27,9 @@ var rows = [][]string{
 	{"internal/backend/gvisor", "internal/backend/microvm"},
 	{"internal/backend/guestkernel"},
 	{"internal/backend/namespace", "internal/backend/none", "internal/backend/mem", "internal/backend/backendtest", "internal/vmm/vmmtest", "internal/workspace/overlay", "internal/workspace/clone", "internal/workspace/workspacetest", "internal/store/disk", "internal/store/mem", "internal/store/storetest", "internal/gateway/gatewaytest"},
-	{"internal/backend/kept", "internal/workspace/apply", "internal/guest/machine"},
+	{"internal/keeper/client", "internal/keeper/server", "internal/workspace/apply", "internal/guest/machine"},
 	{"internal/workspace/diff", "internal/ceiling"},
-	{"internal/backend", "internal/keeper", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
+	{"internal/backend", "internal/keeper/proto", "internal/memory", "internal/guest", "internal/store", "internal/workspace", "internal/image", "internal/policy", "internal/gateway", "internal/receipt", "internal/op", "internal/credential", "internal/credential/sshagent", "internal/access", "internal/ocsf", "internal/oci", "internal/telemetry", "internal/vmm/qemu", "internal/vmm/boot", "internal/upload"},
 	{"internal/secret"},
 	{"internal/gitdir"},
 	{"internal/parse"},
@@ -215,7 +215,7 @@ var mayExec = []string{
 	"internal/workspace/workspacetest/inside.go", // itself, as the process that has a workspace mounted
 	"internal/sibling/sibling.go",                // pandod, which lies beside this executable
 	"internal/reexec/reexec.go",                  // this same executable, in another role
-	"internal/backend/kept/kept.go",              // keepers: the type of a started process
+	"internal/keeper/client/host.go",             // keepers: the type of a started process
 	"internal/backend/none/driver.go",            // the backend that has no isolation, on explicit request
 	"internal/backend/backendtest/process.go",    // somebody who has a process's number later
 	"internal/volume/volume.go",                  // mke2fs, on a file of our own that is empty

@@ -161,7 +161,7 @@ type Offsets struct{ Stdout, Stderr int64 }
 type Attach struct {
 	Offsets        // from where it wants output
 	Input   bool   // its frames are passed on
-	Client  string // see keeper.AttachRequest; "": it has no name
+	Client  string // see proto.AttachRequest; "": it has no name
 
 	// Of a process with a terminal, where the backend can (else there is none of it):
 	Screen bool        // begin with what is on the screen, instead of at Offsets

@@ -17,7 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/durable"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -173,7 +173,7 @@ func (b *bed) reopen() {
 }
 
 // events makes the stream of a run as cmd does.
-func events(f *os.File, run string) keeper.Events {
+func events(f *os.File, run string) server.Events {
 	return &stream{f, receipt.NewEventWriter(f, receipt.StartChain(cell.RunID(run)))}
 }
 

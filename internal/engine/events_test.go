@@ -18,7 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/ocsf"
 	"github.com/pando-dev/pando/internal/receipt"
 )
@@ -244,8 +244,8 @@ func TestEventKindsAreComplete(t *testing.T) {
 			listed[k.Kind] = append(listed[k.Kind], f.Name)
 		}
 	}
-	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(keeper.Earlier{}),
-		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(keeper.Missing{})}
+	has := map[string][]string{"decision": tags(cell.Decided{}), "flow": tags(cell.Flow{}), "network.earlier": tags(server.Earlier{}),
+		"process.failed": tags(failedFields{}), "process.signal": tags(signalFields{}), "limit.time": tags(timeFields{}), "limit.disk": tags(diskFields{}), "network.none": tags(noneFields{}), "network.unresolved": tags(cell.Unresolved{}), "kernel.missing": tags(server.Missing{})}
 	b := newBed(t, "f: x")
 	list, err := b.told(b.run("c", "true"), EventQuery{})
 	b.must(err)

@@ -17,15 +17,15 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // A process is what a driver of the keeper returns.
 var _ interface {
-	keeper.Process
-	keeper.Releaser
-	keeper.Interrupter
+	server.Process
+	server.Releaser
+	server.Interrupter
 } = (*Process)(nil)
 
 // A command gets its input, and what it writes, its exit, its identity and its

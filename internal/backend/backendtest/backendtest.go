@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/reexec"
 )
 
@@ -32,14 +32,14 @@ type Machine struct {
 
 // Main is the TestMain of a backend with cells in keepers. The test's own executable is the
 // keeper, with these drivers.
-func Main(m *testing.M, drivers map[string]func() (keeper.Driver, error)) {
-	MainWith(m, drivers, kept.Networks{})
+func Main(m *testing.M, drivers map[string]func() (server.Driver, error)) {
+	MainWith(m, drivers, server.Gateways{})
 }
 
 // MainWith is Main with the test's own gateways.
-func MainWith(m *testing.M, drivers map[string]func() (keeper.Driver, error), networks keeper.Networks) {
-	if r, ok := reexec.Role(os.Args[0]); ok && r == kept.Role {
-		if err := kept.Main(drivers, nil, networks); err != nil {
+func MainWith(m *testing.M, drivers map[string]func() (server.Driver, error), networks server.Networks) {
+	if r, ok := reexec.Role(os.Args[0]); ok && r == proto.Role {
+		if err := server.Main(drivers, nil, networks); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

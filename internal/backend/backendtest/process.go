@@ -16,7 +16,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
@@ -96,7 +96,7 @@ func (k *bench) stream(p backend.Process, from backend.Offsets, input bool, afte
 				got.stderr += string(b)
 			}
 		case api.FrameExit:
-			st, err := keeper.DecodeStatus(f.Payload)
+			st, err := client.DecodeStatus(f.Payload)
 			k.must(err)
 			got.status = *st
 			return got

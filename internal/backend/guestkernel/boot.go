@@ -17,7 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/guest"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // GuestPath is the path of pando-guest in a cell.
@@ -43,7 +43,7 @@ type sandbox struct {
 	procs   atomic.Int64                 // number of processes started so far
 
 	interpreter guest.Known // of a copy
-	in          *keeper.Interpreter
+	in          *server.Interpreter
 
 	reviving sync.Mutex
 	freezing sync.Mutex // guards the fields below

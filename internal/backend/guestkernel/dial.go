@@ -7,7 +7,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Dial implements keeper.Dialer. The guest connects over its kernel's loopback.
+// Dial implements server.Dialer. The guest connects over its kernel's loopback.
 func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -61,7 +61,7 @@ func (l *inside) Close() error {
 // Addr implements net.Listener.
 func (l *inside) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// Ports implements keeper.Dialer. The guest lists the ports of its kernel.
+// Ports implements server.Dialer. The guest lists the ports of its kernel.
 func (d *Driver) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error) {
 	s, err := d.sandbox(id)
 	if err != nil {

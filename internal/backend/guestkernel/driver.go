@@ -3,7 +3,7 @@
 // starts the commands (package guest). The backend provides the kernel (Kernel): gVisor's in
 // user space, or Linux in a virtual machine. Everything here is the same for all of them.
 //
-//	keeper.Server ── Driver.Create ── namespace.Driver.Create, Stage; Kernel.Boot, greeting of the guest
+//	server.Server ── Driver.Create ── namespace.Driver.Create, Stage; Kernel.Boot, greeting of the guest
 //	              ── Driver.Start ─── guest.Client.Start
 //	              ── Driver.Freeze ── guest.Client.Hold; Kernel.Pause
 //	              ── Driver.Capture ─ Kernel.Capture
@@ -27,7 +27,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/guest"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // A Kernel runs the commands of one cell, on the cell's stage. After a failure it is booted
@@ -142,7 +142,7 @@ func (d *Driver) Guest(id cell.ID) *guest.Client {
 	return nil
 }
 
-// Create implements keeper.Driver.
+// Create implements server.Driver.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (measured json.RawMessage, err error) {
 	var in namespace.Inner
 	var more More
@@ -200,21 +200,21 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// Start implements keeper.Driver.
-func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
+// Start implements server.Driver.
+func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (server.Started, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
-		return keeper.Started{}, err
+		return server.Started{}, err
 	}
 	proc, err := s.start(p, nil, stdio, nil, begins)
 	if err != nil {
-		return keeper.Started{}, err
+		return server.Started{}, err
 	}
-	return keeper.Started{Process: proc, Terminal: proc.Terminal(), Measured: proc.Measured()}, nil
+	return server.Started{Process: proc, Terminal: proc.Terminal(), Measured: proc.Measured()}, nil
 }
 
-// StartInterpreter implements keeper.Interpreting.
-func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+// StartInterpreter implements server.Interpreting.
+func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpreter, stdio [3]*os.File, control *os.File) error {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return err
@@ -316,7 +316,7 @@ type process struct {
 	over   func() // ends the polling of the guest
 }
 
-// Wait implements keeper.Process.
+// Wait implements server.Process.
 func (p *process) Wait(ended func()) (cell.Exit, cell.Usage) {
 	exit, usage := p.Process.Wait(ended)
 	p.over()
@@ -344,7 +344,7 @@ func bounded(u cell.Usage, before, after cell.Stats) cell.Usage {
 	return u
 }
 
-// Signal implements keeper.Process.
+// Signal implements server.Process.
 func (p *process) Signal(name string) error {
 	err := p.Process.Signal(name)
 	if k := cell.KindOf(err); k == cell.NotFound || k == cell.Unavailable { // it has ended
@@ -353,7 +353,7 @@ func (p *process) Signal(name string) error {
 	return err
 }
 
-// EndRest implements keeper.Process.
+// EndRest implements server.Process.
 func (p *process) EndRest() (int, error) {
 	n, err := p.Process.EndRest()
 	if cell.KindOf(err) == cell.Unavailable { // all have ended
@@ -362,10 +362,10 @@ func (p *process) EndRest() (int, error) {
 	return n, err
 }
 
-// PID implements keeper.Process.
+// PID implements server.Process.
 func (p *process) PID() int { return 0 }
 
-// Programs implements keeper.Guest.
+// Programs implements server.Guest.
 func (p *process) Programs() []int { return p.s.kernel.Programs() }
 
 // openFiles is the limit of open files of a process, applied by the kernel.
@@ -385,7 +385,7 @@ func contents(f *os.File) ([]byte, error) {
 	return b, err
 }
 
-// List implements keeper.Driver. The kernel lists the processes.
+// List implements server.Driver. The kernel lists the processes.
 func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -422,7 +422,7 @@ const glance = time.Millisecond
 // list of all cells.
 const listGrace = 5 * time.Second
 
-// KillAll implements keeper.Driver.
+// KillAll implements server.Driver.
 func (d *Driver) KillAll(id cell.ID) (int, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -452,7 +452,7 @@ func (d *Driver) KillAll(id cell.ID) (int, error) {
 // lost.
 const killGrace = 10 * time.Second
 
-// Sync implements keeper.Syncer.
+// Sync implements server.Syncer.
 func (d *Driver) Sync(id cell.ID) error {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -467,7 +467,7 @@ func (d *Driver) Sync(id cell.ID) error {
 	return g.Sync(ctx)
 }
 
-// Freeze implements keeper.Driver. It first writes the commands' data to the cell's files.
+// Freeze implements server.Driver. It first writes the commands' data to the cell's files.
 func (d *Driver) Freeze(id cell.ID) error {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -501,7 +501,7 @@ func (d *Driver) Freeze(id cell.ID) error {
 	return nil
 }
 
-// Thaw implements keeper.Driver.
+// Thaw implements server.Driver.
 func (d *Driver) Thaw(id cell.ID) error {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -519,10 +519,10 @@ func (d *Driver) Thaw(id cell.ID) error {
 	return nil
 }
 
-// Root implements keeper.Driver.
+// Root implements server.Driver.
 func (d *Driver) Root(id cell.ID) (*os.File, error) { return d.cells.Root(id) }
 
-// Stats implements keeper.Driver. It includes the kernel.
+// Stats implements server.Driver. It includes the kernel.
 func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	list, err := d.List(id)
 	if err != nil {
@@ -533,7 +533,7 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	return st, err
 }
 
-// Counted implements keeper.Counter. It excludes the boot of the kernel.
+// Counted implements server.Counter. It excludes the boot of the kernel.
 func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	st, err := d.cells.Counted(id)
 	if s, serr := d.sandbox(id); serr == nil {
@@ -542,19 +542,19 @@ func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	return st, err
 }
 
-// Killed implements keeper.Counter.
+// Killed implements server.Counter.
 func (d *Driver) Killed(id cell.ID) int64 { return d.cells.Killed(id) }
 
-// Held implements keeper.Holder.
+// Held implements server.Holder.
 func (d *Driver) Held(id cell.ID) int64 { return d.cells.Held(id) }
 
-// Link implements keeper.Linker.
+// Link implements server.Linker.
 func (d *Driver) Link(id cell.ID) (cell.NetworkLink, *os.File, error) { return d.cells.Link(id) }
 
-// Witness implements keeper.Linker.
-func (d *Driver) Witness(id cell.ID, n keeper.Network) { d.cells.Witness(id, n) }
+// Witness implements server.Linker.
+func (d *Driver) Witness(id cell.ID, n server.Network) { d.cells.Witness(id, n) }
 
-// Remove implements keeper.Driver.
+// Remove implements server.Driver.
 func (d *Driver) Remove(id cell.ID) error {
 	d.mu.Lock()
 	s := d.staged[id]

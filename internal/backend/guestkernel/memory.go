@@ -15,11 +15,11 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/guest"
 	"github.com/pando-dev/pando/internal/hazard"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/repl"
 )
 
-// Prepare implements keeper.Preparer.
+// Prepare implements server.Preparer.
 func (d *Driver) Prepare(id cell.ID, files []*os.File, own bool) (*os.File, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *sandbox) uncaptured(err error) error {
 	return cell.Errorf(cell.Unsupported, op, "", "cannot capture the memory of cell %s: %w", s.id, err)
 }
 
-// Capture implements keeper.Capturer.
+// Capture implements server.Capturer.
 func (d *Driver) Capture(id cell.ID, files []*os.File) (json.RawMessage, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *sandbox) goOn(g *guest.Client) error {
 	return done()
 }
 
-// Adopt implements keeper.Adopter.
+// Adopt implements server.Adopter.
 func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (c cell.Certificate, err error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *sandbox) identify(hostname string) error {
 	return s.kernel.Refresh(paths...)
 }
 
-// Rehearse implements keeper.Rehearser. A copy runs the steps of an adoption, and rests. On an
+// Rehearse implements server.Rehearser. A copy runs the steps of an adoption, and rests. On an
 // emulated processor this translates the code, which is most of an adoption's time. The
 // interpreter runs for that if it is the only process. No other process may run without an
 // identity.
@@ -350,8 +350,8 @@ func (s *sandbox) disown(g *guest.Client) error {
 	return nil
 }
 
-// Resume implements keeper.Capturer.
-func (d *Driver) Resume(id cell.ID, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+// Resume implements server.Capturer.
+func (d *Driver) Resume(id cell.ID, i *server.Interpreter, stdio [3]*os.File, control *os.File) error {
 	s, err := d.sandbox(id)
 	if err != nil {
 		return err

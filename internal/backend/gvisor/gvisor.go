@@ -20,10 +20,10 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // Name is the name of the backend.
@@ -101,7 +101,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 
 // attachHooks adds what this backend can do beside package namespace.
 func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
-	k := i.(*kept.Instance)
+	k := i.(*client.Instance)
 	k.Memory = b.images()
 	return k
 }
@@ -110,7 +110,7 @@ func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 type Driver struct{ *guestkernel.Driver }
 
 // NewDriver prepares what all cells of a keeper share.
-func NewDriver() (keeper.Driver, error) {
+func NewDriver() (server.Driver, error) {
 	d, err := guestkernel.New(guestkernel.Kind{Name: Name, Title: "gVisor", Files: 1, Images: len(imageFiles), New: newSandbox})
 	if err != nil {
 		return nil, err

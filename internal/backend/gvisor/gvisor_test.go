@@ -10,11 +10,11 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 func TestMain(m *testing.M) {
-	backendtest.Main(m, map[string]func() (keeper.Driver, error){Name: NewDriver})
+	backendtest.Main(m, map[string]func() (server.Driver, error){Name: NewDriver})
 }
 
 func TestConformance(t *testing.T) {

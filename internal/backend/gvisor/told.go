@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // told counts the reports of a cell's application kernel about the commands. pando-runsc writes
@@ -107,7 +107,7 @@ func (t *told) count(line string) {
 	}
 	if name := missingName(line); name != "" {
 		if t.missing[name] == 0 && len(t.missing) >= missingKinds {
-			name = keeper.MissingOthers
+			name = server.MissingOthers
 		}
 		t.missing[name]++
 	}
@@ -136,7 +136,7 @@ func (d *Driver) told(id cell.ID) *told {
 	return nil
 }
 
-// MissingCalls implements keeper.Lacking.
+// MissingCalls implements server.Lacking.
 func (d *Driver) MissingCalls(id cell.ID) (calls map[string]int64) {
 	if t := d.told(id); t != nil {
 		t.now(func() { calls = maps.Clone(t.missing) })
@@ -144,22 +144,22 @@ func (d *Driver) MissingCalls(id cell.ID) (calls map[string]int64) {
 	return calls
 }
 
-// DeniedPrograms implements keeper.Denier.
-func (d *Driver) DeniedPrograms(id cell.ID) map[keeper.Denied]int64 {
+// DeniedPrograms implements server.Denier.
+func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	t := d.told(id)
 	if t == nil || len(t.denies) == 0 {
 		return nil
 	}
-	out := map[keeper.Denied]int64{}
+	out := map[server.Denied]int64{}
 	t.now(func() {
 		for path, n := range t.denied {
-			out[keeper.Denied{Program: path, Denial: t.denies[path]}] = n
+			out[server.Denied{Program: path, Denial: t.denies[path]}] = n
 		}
 	})
 	return out
 }
 
-// Tried implements keeper.Seeker.
+// Tried implements server.Seeker.
 func (d *Driver) Tried(id cell.ID) (n int64) {
 	if t := d.told(id); t != nil {
 		t.now(func() { n = t.away })

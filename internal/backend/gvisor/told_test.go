@@ -10,7 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/bound/boundtest"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // toldOf is of a cell in which one program is denied.
@@ -55,8 +55,8 @@ func TestMissingCallsAreNamed(t *testing.T) {
 		m.take([]byte(call(unix.SYS_PRCTL, uint64(i), 0, 0)))
 	}
 	m.take([]byte(call(unix.SYS_PRCTL, 59, 0, 0)))
-	if len(m.missing) != missingKinds+1 || m.missing[keeper.MissingOthers] < 900 {
-		t.Errorf("%d kinds, %d others", len(m.missing), m.missing[keeper.MissingOthers])
+	if len(m.missing) != missingKinds+1 || m.missing[server.MissingOthers] < 900 {
+		t.Errorf("%d kinds, %d others", len(m.missing), m.missing[server.MissingOthers])
 	}
 	if m.missing["prctl 0x3b"] < 2 {
 		t.Error("what has a name is not counted by it any more")

@@ -16,7 +16,8 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 const (
@@ -33,8 +34,8 @@ type command struct {
 	name    string
 	start   cell.Start
 	leader  *task
-	streams keeper.Streams
-	events  keeper.Events // nil: no events
+	streams server.Streams
+	events  server.Events // nil: no events
 	input   *input
 	before  cell.Stats
 	done    chan struct{} // closed when status is final
@@ -72,7 +73,7 @@ func (r *room) start(name string, s cell.Start, logs [3]*os.File, open bool) (*c
 			own[n], err = duplicate(f)
 		}
 	}
-	c.streams = keeper.NewStreams(own[0], own[1], &c.start)
+	c.streams = server.NewStreams(own[0], own[1], &c.start)
 	if own[2] != nil {
 		if h.Events != nil {
 			c.events = h.Events(own[2], string(s.Run))
@@ -283,7 +284,7 @@ func (c *command) Attach(ctx context.Context, a backend.Attach) (net.Conn, error
 	}
 	c.r.host.work.Go(func() {
 		defer ours.Close()
-		c.streams.Attach(ours, keeper.AttachRequest{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input}, feed, c.done, c.snapshot)
+		c.streams.Attach(ours, proto.AttachRequest{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input}, feed, c.done, c.snapshot)
 	})
 	return theirs, nil
 }

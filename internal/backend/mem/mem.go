@@ -21,7 +21,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // Name is the name of the backend.
@@ -31,7 +31,7 @@ const noIsolation = "no isolation: a fake for tests"
 
 // Host holds the cells of all Backends that it opens.
 type Host struct {
-	Events keeper.NewEvents // of runs; nil for none
+	Events server.NewEvents // of runs; nil for none
 
 	mu    sync.Mutex // guards the fields below, and the state of the rooms
 	rooms map[cell.ID]*room

@@ -5,7 +5,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/fuseproxy"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // denials returns the files that replace denied programs in a machine.
@@ -22,7 +22,7 @@ func (m *machine) denials() (paths []string, by map[string]cell.Denial) {
 
 // executed asks the gofer how often denied programs were executed since the first query. A
 // machine's kernel reports it when it opens them; a compromised kernel may report anything.
-func (m *machine) executed(files *fuseproxy.Remote) map[keeper.Denied]int64 {
+func (m *machine) executed(files *fuseproxy.Remote) map[server.Denied]int64 {
 	paths, by := m.denials()
 	if files == nil || len(paths) == 0 {
 		return nil
@@ -30,15 +30,15 @@ func (m *machine) executed(files *fuseproxy.Remote) map[keeper.Denied]int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), stillGrace) // after a cancelled query the connection is unusable
 	defer cancel()
 	times, _ := files.Executed(ctx, paths) // on an error the counts are unknown
-	out := map[keeper.Denied]int64{}
+	out := map[server.Denied]int64{}
 	for path, n := range times {
-		out[keeper.Denied{Program: path, Denial: by[path]}] = n
+		out[server.Denied{Program: path, Denial: by[path]}] = n
 	}
 	return out
 }
 
-// DeniedPrograms implements keeper.Denier.
-func (d *Driver) DeniedPrograms(id cell.ID) map[keeper.Denied]int64 {
+// DeniedPrograms implements server.Denier.
+func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	m, ok := d.Kernel(id).(*machine)
 	if !ok {
 		return nil

@@ -26,10 +26,10 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/guestkernel"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/backend/namespace"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux/kvm"
 	"github.com/pando-dev/pando/internal/vmm"
 	"github.com/pando-dev/pando/internal/vmm/qemu"
@@ -176,7 +176,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 
 // attachHooks adds what this backend can do beside package namespace.
 func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
-	k := i.(*kept.Instance)
+	k := i.(*client.Instance)
 	k.Memory = b.images()
 	return k
 }
@@ -184,7 +184,7 @@ func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 // Driver is the keeper's side of the backend.
 type Driver struct{ *guestkernel.Driver }
 
-// Listen implements keeper.Listener. A machine's Linux does not see listeners on the host.
+// Listen implements server.Listener. A machine's Linux does not see listeners on the host.
 func (d *Driver) Listen(id cell.ID, path string) (net.Listener, error) {
 	return d.ListenInside(id, path)
 }
@@ -194,7 +194,7 @@ func (d *Driver) Listen(id cell.ID, path string) (net.Listener, error) {
 const bootPatience = 20 * time.Second
 
 // NewDriver prepares what all cells of a keeper share.
-func NewDriver() (keeper.Driver, error) {
+func NewDriver() (server.Driver, error) {
 	d, err := guestkernel.New(guestkernel.Kind{Name: Name, Title: "the machine", Files: filesGiven, Images: len(imageNames), Introduced: true, Rehearses: true, Patience: bootPatience, Again: 2, New: newMachine})
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func NewDriver() (keeper.Driver, error) {
 // triedGrace is the time limit for a guest to report packets without a route.
 const triedGrace = 2 * time.Second
 
-// Tried implements keeper.Seeker. The machine's kernel counts.
+// Tried implements server.Seeker. The machine's kernel counts.
 func (d *Driver) Tried(id cell.ID) int64 {
 	g := d.Guest(id)
 	if g == nil {

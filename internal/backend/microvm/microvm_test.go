@@ -10,13 +10,13 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/backend/namespace"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/testenv"
 	"github.com/pando-dev/pando/internal/vmm/boot"
 )
 
 func TestMain(m *testing.M) {
-	backendtest.Main(m, map[string]func() (keeper.Driver, error){Name: NewDriver})
+	backendtest.Main(m, map[string]func() (server.Driver, error){Name: NewDriver})
 }
 
 func TestConformance(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 // of its code.
 const adoptGrace = 60 * time.Second
 
-// Seal implements keeper.Forker.
+// Seal implements server.Forker.
 func (d *Driver) Seal(id cell.ID) error {
 	c, err := d.cell(id)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *liveCell) explainSeal(kind cell.Kind, err error) error {
 	return cell.Errorf(kind, "namespace.Seal", hint, "cannot fork the interpreter: something in %s is open for writing", place)
 }
 
-// Adopt implements keeper.Forker.
+// Adopt implements server.Forker.
 func (d *Driver) Adopt(id cell.ID, a cell.Adoption, first func() error) (cert cell.Certificate, err error) {
 	c, err := d.cell(id)
 	if err != nil {

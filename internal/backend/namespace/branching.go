@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/repl"
 )
@@ -64,8 +64,8 @@ type pendingCell struct {
 	done      bool     // registered as a cell
 }
 
-// Branch implements keeper.Brancher.
-func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
+// Branch implements server.Brancher.
+func (d *Driver) Branch(id cell.ID) (server.Branch, error) {
 	c, err := d.cell(id)
 	if err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func (d *Driver) Branch(id cell.ID) (keeper.Branch, error) {
 	return b, nil
 }
 
-// Source implements keeper.Branch.
+// Source implements server.Branch.
 func (b *branching) Source(spec json.RawMessage, files []*os.File) (err error) {
 	b.self, err = b.pendingCell(spec, files, true)
 	return err
 }
 
-// Add implements keeper.Branch.
+// Add implements server.Branch.
 func (b *branching) Add(id cell.ID, spec json.RawMessage, files []*os.File) error {
 	b.d.mu.Lock()
 	_, there := b.d.cells[id]
@@ -159,7 +159,7 @@ func (n *pendingCell) close() {
 	n.mounts, n.ids, n.files, n.entry = nil, nil, nil, cgroupEntry{}
 }
 
-// Hold implements keeper.Branch.
+// Hold implements server.Branch.
 func (b *branching) Hold() (dropped []string, err error) {
 	c, d := b.old, b.d
 	d.mu.Lock()
@@ -321,8 +321,8 @@ func (b *branching) detach(n *pendingCell) (err error) {
 	return nil
 }
 
-// GoOn implements keeper.Branch.
-func (b *branching) GoOn(i *keeper.Interpreter) (err error) {
+// GoOn implements server.Branch.
+func (b *branching) GoOn(i *server.Interpreter) (err error) {
 	c, old, d := b.self.c, b.old, b.d
 	<-b.forked
 	if b.selfErr != nil {
@@ -423,7 +423,7 @@ func (b *branching) setUp(n *pendingCell) error {
 	return nil
 }
 
-// Settle implements keeper.Branch. The fork parent closes the descriptors that the source keeps
+// Settle implements server.Branch. The fork parent closes the descriptors that the source keeps
 // using, and never runs again.
 func (b *branching) Settle() error {
 	ctx, cancel := context.WithTimeout(context.Background(), forkGrace)
@@ -437,8 +437,8 @@ func (b *branching) Settle() error {
 	return err
 }
 
-// Complete implements keeper.Branch.
-func (b *branching) Complete(id cell.ID, i *keeper.Interpreter) (_ json.RawMessage, err error) {
+// Complete implements server.Branch.
+func (b *branching) Complete(id cell.ID, i *server.Interpreter) (_ json.RawMessage, err error) {
 	n := b.pending[id]
 	if n == nil || n.done || n.c.prog == nil {
 		return nil, cell.Errorf(cell.NotFound, "namespace.Branch", "", "cell %s is not a branch that waits for completion", id)
@@ -473,7 +473,7 @@ func (b *branching) Complete(id cell.ID, i *keeper.Interpreter) (_ json.RawMessa
 	return json.Marshal(made)
 }
 
-// End implements keeper.Branch.
+// End implements server.Branch.
 func (b *branching) End() (err error) {
 	if b.t != nil {
 		<-b.all

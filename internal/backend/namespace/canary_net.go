@@ -13,7 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -31,7 +31,7 @@ type alternatives struct {
 
 // proof records which canaries of a command the gateway must see.
 type proof struct {
-	trial keeper.Trial
+	trial server.Trial
 	wants map[int]string // canary name by index of the access
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -20,17 +20,17 @@ import (
 // claiming is a gateway that says of itself more than is true: that it denies
 // everything, or that it has seen nothing.
 type claiming struct {
-	keeper.Network
+	server.Network
 	what string
 }
 
-func (c claiming) Try(list []cell.Access) (keeper.Trial, error) {
+func (c claiming) Try(list []cell.Access) (server.Trial, error) {
 	t, err := c.Network.Try(list)
 	return claim{t, c.what}, err
 }
 
 type claim struct {
-	keeper.Trial
+	server.Trial
 	what string
 }
 
@@ -140,7 +140,7 @@ func TestCanariesLeaveOutWhatIsAllowed(t *testing.T) {
 // capable names a driver that leaves commands their capabilities.
 const capable = "capable"
 
-func capableDriver() (keeper.Driver, error) {
+func capableDriver() (server.Driver, error) {
 	d, err := NewDriver()
 	if err != nil {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -53,7 +53,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		}
 		return nil
 	})
-	client, err := b.host.Assign(ctx, k, family)
+	conn, err := b.host.Assign(ctx, k, family)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	}
 	// The keeper reports its namespaces only after it made them. The note must contain them, so
 	// a second request sets it.
-	resp, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network, Warmth: above.Warm}, all...)
+	resp, err := conn.Do(ctx, proto.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network, Warmth: above.Warm}, all...)
 	if err != nil {
 		return nil, err
 	}
@@ -114,15 +114,15 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		return nil, err
 	}
 	b.measure(&a, &made)
-	lim, err := kept.WatchDisk(ctx, client, spec, b.readable(k.PID))
+	lim, err := client.WatchDisk(ctx, conn, spec, b.readable(k.PID))
 	if err != nil {
 		return nil, err
 	}
 	a.Limits = append(a.Limits, lim)
-	if _, err := client.Do(ctx, keeper.Request{Op: "annotate", Cell: spec.ID, Note: kept.Describe(a)}); err != nil {
+	if _, err := conn.Do(ctx, proto.Request{Op: "annotate", Cell: spec.ID, Note: client.Describe(a)}); err != nil {
 		return nil, err
 	}
-	i := &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Family: family, Known: a}
+	i := &client.Instance{Host: b.host, Client: conn, Cell: spec.ID, Family: family, Known: a}
 	b.attachHooks(i)
 	return i, nil
 }
@@ -335,7 +335,7 @@ func (b *Backend) limit(ctx context.Context, w *wire, a *cell.Assurance, undo *c
 // id-mapped to the keeper's IDs.
 func (b *Backend) readable(keeperPID int) func(string) (*os.File, error) {
 	if !b.root {
-		return kept.OpenDir
+		return client.OpenDir
 	}
 	return func(path string) (*os.File, error) {
 		ns, err := b.mountNS()

@@ -4,7 +4,7 @@ import (
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -33,17 +33,17 @@ func (c *liveCell) watchDenied(mounts []*os.File) error {
 	return nil
 }
 
-// DeniedPrograms implements keeper.Denier.
-func (d *Driver) DeniedPrograms(id cell.ID) map[keeper.Denied]int64 {
+// DeniedPrograms implements server.Denier.
+func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	c, err := d.cell(id)
 	if err != nil || c.denied == nil {
 		return nil
 	}
 	counts := c.denied.Counts()
-	out := map[keeper.Denied]int64{}
+	out := map[server.Denied]int64{}
 	for _, m := range c.w.Spec.Mounts {
 		if n := counts[m.Target]; n > 0 && m.Denies != nil {
-			out[keeper.Denied{Program: m.Target, Denial: *m.Denies}] = n
+			out[server.Denied{Program: m.Target, Denial: *m.Denies}] = n
 		}
 	}
 	return out

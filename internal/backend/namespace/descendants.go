@@ -38,7 +38,7 @@ func openDescendants(child *linux.Child) *descendants {
 	return &descendants{name, f}
 }
 
-// Release implements keeper.Releaser.
+// Release implements server.Releaser.
 func (p *process) Release() {
 	if p.descendants != nil {
 		p.descendants.ns.Close()
@@ -49,7 +49,7 @@ func (p *process) Release() {
 // is frozen.
 const freezeAfter = time.Second
 
-// EndRest implements keeper.Process.
+// EndRest implements server.Process.
 func (p *process) EndRest() (int, error) {
 	if p.descendants == nil {
 		return 0, cell.Errorf(cell.Internal, "namespace.EndRest", "", "cannot tell what the command started")

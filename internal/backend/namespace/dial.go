@@ -13,7 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Dial implements keeper.Dialer. The socket is created in the cell's network namespace. Dial
+// Dial implements server.Dialer. The socket is created in the cell's network namespace. Dial
 // tries IPv6 if nothing listens on IPv4.
 func (d *Driver) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
 	c, err := d.cell(id)
@@ -60,7 +60,7 @@ func (c *liveCell) dial(ctx context.Context, to unix.Sockaddr, family int) (net.
 	return net.FileConn(f)
 }
 
-// Ports implements keeper.Dialer.
+// Ports implements server.Dialer.
 func (d *Driver) Ports(_ context.Context, id cell.ID) (list []cell.Listening, err error) {
 	c, err := d.cell(id)
 	if err != nil {

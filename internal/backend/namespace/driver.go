@@ -16,7 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
 	"github.com/pando-dev/pando/internal/hazard"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -72,7 +72,7 @@ type liveCell struct {
 // NewDriver prepares what all cells of a keeper share. It sets the process non-dumpable: a
 // child that was forked from here is in a cell before it executes the command, and processes of
 // the cell must not trace it.
-func NewDriver() (keeper.Driver, error) {
+func NewDriver() (server.Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
@@ -126,7 +126,7 @@ func (d *Driver) cell(id cell.ID) (*liveCell, error) {
 	return nil, cell.Errorf(cell.NotFound, "namespace", "", "no cell %s in this keeper", id)
 }
 
-// Create implements keeper.Driver: it makes the namespaces and the root file system.
+// Create implements server.Driver: it makes the namespaces and the root file system.
 func (d *Driver) Create(id cell.ID, spec json.RawMessage, files []*os.File) (_ json.RawMessage, err error) {
 	defer func() {
 		for _, f := range files {
@@ -280,20 +280,20 @@ func explainSetup(err error) error {
 	return cell.Errorf(cell.Unsupported, "namespace.Create", hint, "cannot set up the cell: %w", se)
 }
 
-// Start implements keeper.Driver.
-func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
+// Start implements server.Driver.
+func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (server.Started, error) {
 	c, err := d.cell(id)
 	if err != nil {
-		return keeper.Started{}, err
+		return server.Started{}, err
 	}
 	if err := c.startable(); err != nil {
-		return keeper.Started{}, err
+		return server.Started{}, err
 	}
 	var term *os.File
 	if p.TTY {
 		var slave *os.File
 		if term, slave, err = linux.OpenTerminal(procPath(c.init.PID, "root/dev/pts/ptmx"), p.Rows, p.Cols); err != nil {
-			return keeper.Started{}, err
+			return server.Started{}, err
 		}
 		defer slave.Close()
 		stdio = [3]*os.File{slave, slave, slave}
@@ -311,7 +311,7 @@ func (d *Driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins fun
 
 // start starts a process with files as its standard streams. control is an interpreter's
 // socket. begins, unless nil, is called before the first instruction of the program.
-func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins func()) (keeper.Started, error) {
+func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, begins func()) (server.Started, error) {
 	var high [4]*os.File
 	for i, f := range append(stdio[:], control) {
 		if f == nil {
@@ -319,22 +319,22 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 		}
 		g, err := dup(f)
 		if err != nil {
-			return keeper.Started{}, err
+			return server.Started{}, err
 		}
 		if high[i], err = linux.Raise(g); err != nil {
-			return keeper.Started{}, err
+			return server.Started{}, err
 		}
 		defer high[i].Close()
 	}
 	entry, err := c.entry()
 	defer entry.close()
 	if err != nil {
-		return keeper.Started{}, err
+		return server.Started{}, err
 	}
 	rules, err := c.rules()
 	defer c.closeRules(rules)
 	if err != nil {
-		return keeper.Started{}, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
+		return server.Started{}, fmt.Errorf("cannot make the cell's Landlock rules: %w", err)
 	}
 	script, made, proof, err := c.command(p, [3]*os.File(high[:3]), high[3], entry, rules, begins != nil)
 	var child *linux.Child
@@ -350,12 +350,12 @@ func (c *liveCell) start(p cell.Process, stdio [3]*os.File, control *os.File, be
 		proof.end()
 	}
 	if err != nil {
-		return keeper.Started{}, c.explainStart(err, p)
+		return server.Started{}, c.explainStart(err, p)
 	}
 	made.At = time.Now().UTC()
 	made.Status = child.Captured["/proc/self/status"]
 	measured, _ := json.Marshal(made)
-	return keeper.Started{Process: &process{child: child, cell: c, descendants: openDescendants(child), group: linux.Group{PID: child.PID}}, Measured: measured}, nil
+	return server.Started{Process: &process{child: child, cell: c, descendants: openDescendants(child), group: linux.Group{PID: child.PID}}, Measured: measured}, nil
 }
 
 // explainStart explains why a command did not start.
@@ -405,7 +405,7 @@ func (c *liveCell) hasAny(paths []string) bool {
 	return false
 }
 
-// Root implements keeper.Driver.
+// Root implements server.Driver.
 func (d *Driver) Root(id cell.ID) (*os.File, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -558,7 +558,7 @@ func (d *Driver) Stats(id cell.ID) (cell.Stats, error) {
 	return st, nil
 }
 
-// Counted implements keeper.Counter.
+// Counted implements server.Counter.
 func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -567,7 +567,7 @@ func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 	return c.counted(), nil
 }
 
-// Killed implements keeper.Counter.
+// Killed implements server.Counter.
 func (d *Driver) Killed(id cell.ID) int64 {
 	c, err := d.cell(id)
 	if err != nil || c.cgroup == nil {

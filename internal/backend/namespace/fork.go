@@ -14,7 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/repl"
 )
@@ -174,8 +174,8 @@ func run(s *linux.Script, opt linux.SpawnOptions) error {
 	return err
 }
 
-// Fork implements keeper.Forker.
-func (d *Driver) Fork(parentID, id cell.ID, spec json.RawMessage, i *keeper.Interpreter, files []*os.File) (_ json.RawMessage, err error) {
+// Fork implements server.Forker.
+func (d *Driver) Fork(parentID, id cell.ID, spec json.RawMessage, i *server.Interpreter, files []*os.File) (_ json.RawMessage, err error) {
 	defer closeFiles(files)
 	parent, err := d.cell(parentID)
 	if err != nil {
@@ -211,8 +211,8 @@ func (d *Driver) Fork(parentID, id cell.ID, spec json.RawMessage, i *keeper.Inte
 }
 
 // interpreter returns the keeper's view of a fork's interpreter. The caller owns the streams.
-func (c *liveCell) interpreter() keeper.Interpreter {
-	return keeper.Interpreter{Process: &forkProcess{c}, Conn: c.prog.conn, Stdout: c.prog.stdio[1], Stderr: c.prog.stdio[2], Depth: c.depth(), Layer: c.w.Spec.Layer, IsCell: true}
+func (c *liveCell) interpreter() server.Interpreter {
+	return server.Interpreter{Process: &forkProcess{c}, Conn: c.prog.conn, Stdout: c.prog.stdio[1], Stderr: c.prog.stdio[2], Depth: c.depth(), Layer: c.w.Spec.Layer, IsCell: true}
 }
 
 func closeFiles(files []*os.File) {
@@ -398,7 +398,7 @@ func (c *liveCell) follow() {
 	close(c.gone)
 }
 
-// forkProcess is a fork's interpreter as a keeper.Process.
+// forkProcess is a fork's interpreter as a server.Process.
 type forkProcess struct{ c *liveCell }
 
 func (p *forkProcess) PID() int { return p.c.init.PID }
@@ -418,7 +418,7 @@ func (p *forkProcess) Signal(name string) error {
 	return nil
 }
 
-// Interrupt implements keeper.Interrupter.
+// Interrupt implements server.Interrupter.
 func (p *forkProcess) Interrupt() error { return p.Signal("SIGINT") }
 
 func (p *forkProcess) Wait(ended func()) (cell.Exit, cell.Usage) {

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -66,8 +66,8 @@ func (b *Backend) prepare(ctx context.Context, family cell.ID, forkParent []cell
 	return f, nil
 }
 
-// Fork implements kept.Forking.
-func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (_ *kept.Instance, err error) {
+// Fork implements client.Forking.
+func (b *Backend) Fork(ctx context.Context, of *client.Instance, spec cell.Spec) (_ *client.Instance, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	forkParent, err := of.Mounts(ctx)
@@ -93,7 +93,7 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	}
 	// One exchange completes the fork. The keeper has verified the isolation.
 	b.expect(&f.a, f.w.Talks)
-	lim, dirs, err := kept.DiskWatch(spec, b.readable(pid))
+	lim, dirs, err := client.DiskWatch(spec, b.readable(pid))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (b *Backend) Fork(ctx context.Context, of *kept.Instance, spec cell.Spec) (
 	}
 	// The request is not cancelled: after a cancelled one the caller would not know what the
 	// keeper has made.
-	resp, err := of.Client.Do(context.WithoutCancel(ctx), keeper.Request{Op: "fork", Trunk: of.Cell, Cell: spec.ID, Spec: body, Network: spec.Network, Note: kept.Describe(f.a)}, f.files...)
+	resp, err := of.Client.Do(context.WithoutCancel(ctx), proto.Request{Op: "fork", Trunk: of.Cell, Cell: spec.ID, Spec: body, Network: spec.Network, Note: client.Describe(f.a)}, f.files...)
 	if err != nil {
 		return nil, err
 	}
@@ -162,9 +162,9 @@ func (b *Backend) expect(a *cell.Assurance, talks bool) {
 	b.measure(a, &made)
 }
 
-// Branch implements kept.Forking. Everything that can be prepared before the source stops is
+// Branch implements client.Forking. Everything that can be prepared before the source stops is
 // prepared before.
-func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branching) (made []*kept.Instance, pause cell.Pause, err error) {
+func (b *Backend) Branch(ctx context.Context, of *client.Instance, br cell.Branching) (made []*client.Instance, pause cell.Pause, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	of.Changed() // another daemon may have branched it
@@ -195,7 +195,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 	}
 	defer x.Close()
 	// Obstacles are reported before anything is made.
-	if _, err := x.Do(ctx, keeper.Request{Op: "branch", Cell: of.Cell}); err != nil {
+	if _, err := x.Do(ctx, proto.Request{Op: "branch", Cell: of.Cell}); err != nil {
 		return nil, pause, err
 	}
 	for n, spec := range br.Cells {
@@ -203,7 +203,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 			return nil, pause, err
 		}
 		b.expect(&branches[n].a, branches[n].w.Talks)
-		lim, dirs, err := kept.DiskWatch(spec, b.readable(pid))
+		lim, dirs, err := client.DiskWatch(spec, b.readable(pid))
 		branches[n].dirs = dirs
 		if err != nil {
 			return nil, pause, err
@@ -217,7 +217,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 	if err != nil {
 		return nil, pause, err
 	}
-	if _, err := x.Do(ctx, keeper.Request{Op: "source", Spec: body, Note: kept.Describe(of.Known)}, self.files...); err != nil {
+	if _, err := x.Do(ctx, proto.Request{Op: "source", Spec: body, Note: client.Describe(of.Known)}, self.files...); err != nil {
 		return nil, pause, err
 	}
 	for n, f := range branches {
@@ -225,13 +225,13 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 		if err != nil {
 			return nil, pause, err
 		}
-		if _, err := x.Do(ctx, keeper.Request{Op: "fork", Cell: br.Cells[n].ID, Spec: body, Network: br.Cells[n].Network, Note: kept.Describe(f.a)}, f.files...); err != nil {
+		if _, err := x.Do(ctx, proto.Request{Op: "fork", Cell: br.Cells[n].ID, Spec: body, Network: br.Cells[n].Network, Note: client.Describe(f.a)}, f.files...); err != nil {
 			return nil, pause, err
 		}
 	}
 	// From here on the exchange is completed even if ctx is cancelled.
 	wait := context.WithoutCancel(ctx)
-	if _, err := x.Do(wait, keeper.Request{Op: "hold"}); err != nil {
+	if _, err := x.Do(wait, proto.Request{Op: "hold"}); err != nil {
 		return nil, pause, err
 	}
 	if br.Paused != nil {
@@ -241,10 +241,10 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		x.Do(wait, keeper.Request{Op: "give up"})
+		x.Do(wait, proto.Request{Op: "give up"})
 		return nil, pause, err
 	}
-	resp, err := x.Do(wait, keeper.Request{Op: "go on"})
+	resp, err := x.Do(wait, proto.Request{Op: "go on"})
 	if err != nil {
 		return nil, pause, err
 	}
@@ -252,7 +252,7 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 		pause = *resp.Pause
 	}
 	of.Changed()
-	if _, err := x.Do(wait, keeper.Request{Op: "complete"}); err != nil {
+	if _, err := x.Do(wait, proto.Request{Op: "complete"}); err != nil {
 		return nil, pause, err
 	}
 	undo.Add("remove the branches", func(ctx context.Context) error {
@@ -272,14 +272,14 @@ func (b *Backend) Branch(ctx context.Context, of *kept.Instance, br cell.Branchi
 			return nil, pause, err
 		}
 	}
-	if _, err := kept.WatchDisk(ctx, of.Client, br.Self, b.readable(pid)); err != nil {
+	if _, err := client.WatchDisk(ctx, of.Client, br.Self, b.readable(pid)); err != nil {
 		return nil, pause, err
 	}
 	return made, pause, nil
 }
 
 // self prepares the mounts with which the source of a branch continues.
-func (b *Backend) self(forkParent []cell.Mount, spec cell.Spec, of *kept.Instance, keeperPID int) (_ *forked, err error) {
+func (b *Backend) self(forkParent []cell.Mount, spec cell.Spec, of *client.Instance, keeperPID int) (_ *forked, err error) {
 	f := &forked{w: wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}}
 	f.w.Spec.Network, f.w.Spec.Family = nil, of.Family
 	if f.files, err = b.openMounts(&f.w, keeperPID, privateMounts(forkParent, spec.Mounts)); err != nil {
@@ -290,15 +290,15 @@ func (b *Backend) self(forkParent []cell.Mount, spec cell.Spec, of *kept.Instanc
 }
 
 // watch makes the keeper account for a fork's disk usage.
-func (b *Backend) watch(ctx context.Context, i *kept.Instance, spec cell.Spec, dirs []*os.File, quiet bool) error {
+func (b *Backend) watch(ctx context.Context, i *client.Instance, spec cell.Spec, dirs []*os.File, quiet bool) error {
 	if len(dirs) == 0 {
 		return nil
 	}
-	req := keeper.WatchRequest{Limit: spec.Limits.Disk, Exact: slices.Contains(spec.Asked, "disk"), Quiet: quiet}
+	req := proto.WatchRequest{Limit: spec.Limits.Disk, Exact: slices.Contains(spec.Asked, "disk"), Quiet: quiet}
 	if !b.root { // the keeper is of the same user
 		req.Paths = spec.Writes
 	}
-	_, err := i.Client.Do(ctx, keeper.Request{Op: "watch", Cell: spec.ID, Watch: &req}, dirs...)
+	_, err := i.Client.Do(ctx, proto.Request{Op: "watch", Cell: spec.ID, Watch: &req}, dirs...)
 	return err
 }
 

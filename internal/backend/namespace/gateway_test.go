@@ -17,7 +17,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gateway/gatewaytest"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/reexec"
 )
@@ -38,7 +38,7 @@ const lend = "lend "
 
 // lender is a gateway that is in another process.
 type lender struct {
-	keeper.Network // none
+	server.Network // none
 	c              *reexec.Conn
 }
 
@@ -46,7 +46,7 @@ type lender struct {
 type wanted struct{ Family, Type, Proto int }
 
 // lendTo hands over the link, and serves sockets until the other end hangs up.
-func lendTo(path string, d *Driver, id cell.ID, l cell.NetworkLink, f *os.File) (keeper.Network, error) {
+func lendTo(path string, d *Driver, id cell.ID, l cell.NetworkLink, f *os.File) (server.Network, error) {
 	uc, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: path})
 	if err != nil {
 		return nil, err
@@ -267,8 +267,8 @@ func lendPath(policy json.RawMessage) (string, bool) {
 var theDriver *Driver
 
 // remembered makes a driver that the test's gateways can ask.
-func remembered(make func() (keeper.Driver, error)) func() (keeper.Driver, error) {
-	return func() (keeper.Driver, error) {
+func remembered(make func() (server.Driver, error)) func() (server.Driver, error) {
+	return func() (server.Driver, error) {
 		d, err := make()
 		if err == nil {
 			theDriver = d.(*Driver)

@@ -35,7 +35,7 @@ func (d *Driver) store() (*linux.MountStore, error) {
 	return d.mounts, err
 }
 
-// KeepMounts implements keeper.MountKeeper.
+// KeepMounts implements server.MountKeeper.
 func (d *Driver) KeepMounts(mounts []*os.File) (paths []string, drop func(), err error) {
 	s, err := d.store()
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
-// StartInterpreter implements keeper.Interpreting. An interpreter has the namespaces and
+// StartInterpreter implements server.Interpreting. An interpreter has the namespaces and
 // capabilities of a command. Its filter allows it to fork itself, which still fails while the
 // limit of user namespaces is 0.
-func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpreter, stdio [3]*os.File, control *os.File) error {
 	c, err := d.cell(id)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (d *Driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpre
 	return nil
 }
 
-// Interrupt implements keeper.Interrupter.
+// Interrupt implements server.Interrupter.
 func (p *process) Interrupt() error {
 	raw, err := p.child.PIDFD.SyscallConn()
 	if err != nil {

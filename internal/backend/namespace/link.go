@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -16,7 +16,7 @@ type link struct {
 	cell.NetworkLink
 	file    *os.File // nil once the gateway has it
 	machine *os.File // kind socket: the virtual machine's end, used by each machine booted in the cell
-	witness keeper.Network
+	witness server.Network
 	six     bool // IPv6 works
 }
 
@@ -139,7 +139,7 @@ func (l *link) drop() {
 	closeFiles([]*os.File{l.file, l.machine})
 }
 
-// Link implements keeper.Linker.
+// Link implements server.Linker.
 func (d *Driver) Link(id cell.ID) (cell.NetworkLink, *os.File, error) {
 	c, err := d.cell(id)
 	if err != nil {
@@ -153,8 +153,8 @@ func (d *Driver) Link(id cell.ID) (cell.NetworkLink, *os.File, error) {
 	return c.link.NetworkLink, f, nil
 }
 
-// Witness implements keeper.Linker.
-func (d *Driver) Witness(id cell.ID, n keeper.Network) {
+// Witness implements server.Linker.
+func (d *Driver) Witness(id cell.ID, n server.Network) {
 	if c, err := d.cell(id); err == nil {
 		c.link.witness = n
 	}

@@ -13,15 +13,14 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // vethOnly names a driver that makes no TUN.
 const vethOnly = "veth"
 
-func vethDriver() (keeper.Driver, error) {
+func vethDriver() (server.Driver, error) {
 	d, err := NewDriver()
 	if err != nil {
 		return nil, err
@@ -32,9 +31,9 @@ func vethDriver() (keeper.Driver, error) {
 
 // mirrors are gateways that send every packet back to where it came from, if
 // the policy is "mirror"; all others are real.
-type mirrors struct{ kept.Networks }
+type mirrors struct{ server.Gateways }
 
-func (m mirrors) Open(id cell.ID, l cell.NetworkLink, f *os.File, g cell.Governance, emit func(string, any)) (keeper.Network, error) {
+func (m mirrors) Open(id cell.ID, l cell.NetworkLink, f *os.File, g cell.Governance, emit func(string, any)) (server.Network, error) {
 	if path, ok := lendPath(g.Policy); ok {
 		return lendTo(path, theDriver, id, l, f)
 	}
@@ -44,7 +43,7 @@ func (m mirrors) Open(id cell.ID, l cell.NetworkLink, f *os.File, g cell.Governa
 		}
 		claims := g.Resolvers
 		g.Resolvers = []string{"127.0.0.1:9"}
-		n, err := m.Networks.Open(id, l, f, g, func(kind string, fields any) {
+		n, err := m.Gateways.Open(id, l, f, g, func(kind string, fields any) {
 			if kind == "decision" {
 				fmt.Fprintf(os.Stderr, "%s %+v\n", kind, fields)
 			}
@@ -110,7 +109,7 @@ func (m *mirror) Asked() ([]cell.Asked, <-chan struct{}) { return nil, nil }
 
 func (m *mirror) Answer(cell.Answered) error { return nil }
 
-func (m *mirror) Try(list []cell.Access) (keeper.Trial, error) { return trial(len(list)), nil }
+func (m *mirror) Try(list []cell.Access) (server.Trial, error) { return trial(len(list)), nil }
 
 func (m *mirror) Settle(time.Duration) {}
 
@@ -217,7 +216,7 @@ func TestLink(t *testing.T) {
 // linkless names a driver that can connect no cell.
 const linkless = "linkless"
 
-func linklessDriver() (keeper.Driver, error) {
+func linklessDriver() (server.Driver, error) {
 	d, err := NewDriver()
 	if err != nil {
 		return nil, err

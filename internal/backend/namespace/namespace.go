@@ -24,9 +24,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/confine"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -92,7 +92,7 @@ func (c *Config) name() string {
 type Backend struct {
 	cfg     Config
 	root    bool
-	host    *kept.Host
+	host    *client.Host
 	cgroups *linux.Cgroups
 	noCg    string // why there are no cgroups
 	// landlock reports whether the kernel has Landlock.
@@ -107,7 +107,7 @@ type Backend struct {
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, landlock: cfg.Above == nil && linux.LandlockABI() > 0}
-	b.host = &kept.Host{Backend: cfg.name(), Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock}
+	b.host = &client.Host{Backend: cfg.name(), Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock}
 	g, err := linux.FindCgroups(cfg.Installation)
 	switch {
 	case err != nil:
@@ -236,7 +236,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 }
 
 // attachHooks sets the functions of an instance that this backend implements.
-func (b *Backend) attachHooks(i *kept.Instance) {
+func (b *Backend) attachHooks(i *client.Instance) {
 	i.Refine = confine.Refine
 	i.Forks = b
 	i.AfterRemove = func(ctx context.Context, last bool) error { return b.dropCgroups(ctx, i.Cell, i.Family, last) }

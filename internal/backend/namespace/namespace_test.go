@@ -9,11 +9,11 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 func TestMain(m *testing.M) {
-	backendtest.MainWith(m, map[string]func() (keeper.Driver, error){Name: remembered(NewDriver), lax: laxDriver, vethOnly: remembered(vethDriver), capable: capableDriver, linkless: linklessDriver}, mirrors{})
+	backendtest.MainWith(m, map[string]func() (server.Driver, error){Name: remembered(NewDriver), lax: laxDriver, vethOnly: remembered(vethDriver), capable: capableDriver, linkless: linklessDriver}, mirrors{})
 }
 
 func TestConformance(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
 // lax names a driver without a seccomp filter for commands.
 const lax = "lax"
 
-func laxDriver() (keeper.Driver, error) {
+func laxDriver() (server.Driver, error) {
 	d, err := NewDriver()
 	if err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/client"
 )
 
 // A command begins in its keeper's memory and copies none of it
@@ -23,7 +23,7 @@ func TestCommandsCopyNoMemoryOfTheKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer i.Remove(context.Background(), "done")
-	pid, err := i.(*kept.Instance).KeeperPID(t.Context())
+	pid, err := i.(*client.Instance).KeeperPID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

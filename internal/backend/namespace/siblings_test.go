@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -306,7 +306,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 		all = append(all, g.interpreterOf(list[0]), g.interpreterOf(list[1]), g.interpreterOf(w))
 		w, spec = list[0], specs[0]
 	}
-	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
+	pid, err := g.warm.(*client.Instance).KeeperPID(t.Context())
 	g.must(err)
 	g.must(unix.Kill(pid, unix.SIGKILL))
 	all = append(all, pid)
@@ -342,7 +342,7 @@ func TestForksLeaveNothing(t *testing.T) {
 	}
 	g := newForkBed(t, "import os")
 	g.seal()
-	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
+	pid, err := g.warm.(*client.Instance).KeeperPID(t.Context())
 	g.must(err)
 	round := func() {
 		var wg sync.WaitGroup

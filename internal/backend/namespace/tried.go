@@ -5,7 +5,7 @@ import (
 	"github.com/pando-dev/pando/internal/linux"
 )
 
-// Tried implements keeper.Seeker.
+// Tried implements server.Seeker.
 func (d *Driver) Tried(id cell.ID) int64 {
 	c, err := d.cell(id)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -22,7 +22,7 @@ func TestX16DescriptorsOfForks(t *testing.T) {
 	testenv.Root(t) // it looks at the descriptors of another process, which keeps others from that
 	g := newForkBed(t, "x = 1")
 	g.seal()
-	pid, err := g.warm.(*kept.Instance).KeeperPID(t.Context())
+	pid, err := g.warm.(*client.Instance).KeeperPID(t.Context())
 	g.must(err)
 	open := func() map[string]int {
 		list, err := os.ReadDir(procPath(pid, "fd"))

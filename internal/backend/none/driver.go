@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/linux"
 )
 
@@ -83,25 +83,25 @@ func (s specPaths) real(p string) string {
 
 type specPaths cell.Spec
 
-func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (keeper.Started, error) {
+func (d *driver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins func()) (server.Started, error) {
 	if begins != nil {
 		begins()
 	}
 	return d.startWith(id, p, stdio)
 }
 
-// StartInterpreter implements keeper.Interpreting.
-func (d *driver) StartInterpreter(id cell.ID, p cell.Process, i *keeper.Interpreter, stdio [3]*os.File, control *os.File) error {
+// StartInterpreter implements server.Interpreting.
+func (d *driver) StartInterpreter(id cell.ID, p cell.Process, i *server.Interpreter, stdio [3]*os.File, control *os.File) error {
 	started, err := d.startWith(id, p, stdio, control)
 	i.Process = started.Process
 	return err
 }
 
 // startWith starts a command with more files after its standard streams.
-func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more ...*os.File) (keeper.Started, error) {
+func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more ...*os.File) (server.Started, error) {
 	spec, err := d.spec(id)
 	if err != nil {
-		return keeper.Started{}, err
+		return server.Started{}, err
 	}
 	paths := specPaths(spec)
 	env := make([]string, 0, len(p.Env))
@@ -116,7 +116,7 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 	if p.TTY {
 		m, slave, err := linux.OpenTerminal("/dev/ptmx", p.Rows, p.Cols)
 		if err != nil {
-			return keeper.Started{}, err
+			return server.Started{}, err
 		}
 		defer slave.Close()
 		master, stdio = m, [3]*os.File{slave, slave, slave}
@@ -127,7 +127,7 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 		if master != nil {
 			master.Close()
 		}
-		return keeper.Started{}, cell.Errorf(cell.NotFound, "none.Start", "name a directory that exists", "cannot start %s: cannot work in %s", p.Args[0], p.Workdir)
+		return server.Started{}, cell.Errorf(cell.NotFound, "none.Start", "name a directory that exists", "cannot start %s: cannot work in %s", p.Args[0], p.Workdir)
 	}
 	for _, candidate := range p.Path {
 		c := *cmd
@@ -137,7 +137,7 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 			continue
 		}
 		if err = d.start(&c); err == nil {
-			return keeper.Started{Process: &process{d: d, cmd: &c, group: linux.Group{PID: c.Process.Pid}}, Terminal: master}, nil
+			return server.Started{Process: &process{d: d, cmd: &c, group: linux.Group{PID: c.Process.Pid}}, Terminal: master}, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 			break
@@ -148,11 +148,11 @@ func (d *driver) startWith(id cell.ID, p cell.Process, stdio [3]*os.File, more .
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
-		return keeper.Started{}, cell.Errorf(cell.NoSuchBinary, "none.Start", "", "cannot find %s: looked for %s", p.Args[0], strings.Join(p.Path, ", "))
+		return server.Started{}, cell.Errorf(cell.NoSuchBinary, "none.Start", "", "cannot find %s: looked for %s", p.Args[0], strings.Join(p.Path, ", "))
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOEXEC) || errors.Is(err, unix.E2BIG):
-		return keeper.Started{}, cell.CantExecute("none.Start", p.Args[0], err)
+		return server.Started{}, cell.CantExecute("none.Start", p.Args[0], err)
 	}
-	return keeper.Started{}, err
+	return server.Started{}, err
 }
 
 // start starts a command and registers it before it could be reaped as an orphan.
@@ -233,7 +233,7 @@ func (d *driver) signalAll(sig unix.Signal, reached func(state string) bool) (n 
 	return n, err
 }
 
-// EndRest implements keeper.Process, as far as possible without isolation: a process that has
+// EndRest implements server.Process, as far as possible without isolation: a process that has
 // left the command's session, with no living ancestor in it, cannot be attributed to the
 // command.
 func (p *process) EndRest() (int, error) {
@@ -265,7 +265,7 @@ func (p *process) EndRest() (int, error) {
 	return len(ended), nil
 }
 
-// Root implements keeper.Driver. Only the workspace can be copied from.
+// Root implements server.Driver. Only the workspace can be copied from.
 func (d *driver) Root(id cell.ID) (*os.File, error) {
 	return nil, cell.Errorf(cell.Unsupported, "none.Root", "use cp: the workspace of a cell without isolation is a directory of the host", "cannot copy through backend none")
 }
@@ -319,7 +319,7 @@ type process struct {
 	group linux.Group
 }
 
-// Interrupt implements keeper.Interrupter.
+// Interrupt implements server.Interrupter.
 func (p *process) Interrupt() error { return p.cmd.Process.Signal(unix.SIGINT) }
 
 func (p *process) PID() int { return p.cmd.Process.Pid }

@@ -12,9 +12,10 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/internal/backend"
-	"github.com/pando-dev/pando/internal/backend/kept"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/client"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 // Name is the name of the backend.
@@ -32,11 +33,11 @@ type Config struct {
 }
 
 // Backend runs commands on the host.
-type Backend struct{ host *kept.Host }
+type Backend struct{ host *client.Host }
 
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
-	return &Backend{&kept.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: func() (*syscall.SysProcAttr, error) {
+	return &Backend{&client.Host{Backend: Name, Dir: cfg.Keepers, Log: cfg.Log, Attr: func() (*syscall.SysProcAttr, error) {
 		return &syscall.SysProcAttr{Setsid: true}, nil
 	}}}
 }
@@ -84,7 +85,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 			}
 		}
 	}()
-	client, err := b.host.Assign(ctx, k, spec.ID)
+	conn, err := b.host.Assign(ctx, k, spec.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -92,20 +93,20 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 	if err != nil {
 		return nil, err
 	}
-	if _, err := client.Do(ctx, keeper.Request{Op: "create", Cell: spec.ID, Spec: body}); err != nil {
+	if _, err := conn.Do(ctx, proto.Request{Op: "create", Cell: spec.ID, Spec: body}); err != nil {
 		return nil, err
 	}
 	if spec.Limits.Disk > 0 {
-		how, err := kept.WatchDisk(ctx, client, spec, kept.OpenDir)
+		how, err := client.WatchDisk(ctx, conn, spec, client.OpenDir)
 		if err != nil {
 			return nil, err
 		}
 		a.Limits = append(a.Limits, how)
 	}
-	if _, err := client.Do(ctx, keeper.Request{Op: "annotate", Cell: spec.ID, Note: kept.Describe(a)}); err != nil {
+	if _, err := conn.Do(ctx, proto.Request{Op: "annotate", Cell: spec.ID, Note: client.Describe(a)}); err != nil {
 		return nil, err
 	}
-	return &kept.Instance{Host: b.host, Client: client, Cell: spec.ID, Known: a}, nil
+	return &client.Instance{Host: b.host, Client: conn, Cell: spec.ID, Known: a}, nil
 }
 
 // Attach implements backend.Backend.
@@ -122,7 +123,7 @@ func (b *Backend) Leftovers(ctx context.Context, dry bool) ([]string, error) {
 }
 
 // NewDriver returns the keeper's side.
-func NewDriver() (keeper.Driver, error) {
+func NewDriver() (server.Driver, error) {
 	// Orphans of commands become children of the keeper, so that it knows all processes.
 	if err := becomeReaper(); err != nil {
 		return nil, err

@@ -7,11 +7,11 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/backendtest"
 	"github.com/pando-dev/pando/internal/backend/none"
-	"github.com/pando-dev/pando/internal/keeper"
+	"github.com/pando-dev/pando/internal/keeper/server"
 )
 
 func TestMain(m *testing.M) {
-	backendtest.Main(m, map[string]func() (keeper.Driver, error){none.Name: none.NewDriver})
+	backendtest.Main(m, map[string]func() (server.Driver, error){none.Name: none.NewDriver})
 }
 
 func TestConformance(t *testing.T) {

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+
+	"github.com/pando-dev/pando/internal/backend"
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+)
+
+// Capturing is implemented by backends that can capture memory.
+type Capturing interface {
+	// Capture implements backend.Capturer for an instance.
+	Capture(ctx context.Context, of *Instance, dir string) (taken string, err error)
+}
+
+// Preparing is an optional interface of a Capturing.
+type Preparing interface {
+	// Prepare implements backend.Capturer for an instance.
+	Prepare(ctx context.Context, of *Instance, dir string, brief bool) error
+}
+
+// Prepare implements backend.Capturer.
+func (i *Instance) Prepare(ctx context.Context, dir string, brief bool) error {
+	if p, ok := i.Memory.(Preparing); ok {
+		return p.Prepare(ctx, i, dir, brief)
+	}
+	return nil
+}
+
+// Capture implements backend.Capturer.
+func (i *Instance) Capture(ctx context.Context, dir string) (taken string, err error) {
+	if i.Memory == nil {
+		return "", cell.Errorf(cell.Unsupported, "keeper.Capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
+	}
+	return i.Memory.Capture(ctx, i, dir)
+}
+
+// CaptureTo makes the keeper write the cell's memory into files. It returns the data for the
+// keeper of a copy.
+func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMessage, *cell.Warmth, error) {
+	resp, err := i.do(ctx, proto.Request{Op: "capture"}, files...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return resp.Captured, resp.Warmth, nil
+}
+
+// PrepareTo makes the keeper start to write the cell's memory into files. With own the files
+// may contain only the difference to base, which the caller then closes.
+func (i *Instance) PrepareTo(ctx context.Context, files []*os.File, own bool) (base *os.File, err error) {
+	resp, err := i.do(ctx, proto.Request{Op: "prepare", Own: own}, files...)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range resp.Given {
+		if base != nil {
+			base.Close()
+		}
+		base = f
+	}
+	return base, nil
+}
+
+var _ backend.Capturer = (*Instance)(nil)

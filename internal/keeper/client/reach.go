@@ -1,0 +1,42 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+	"os"
+)
+
+// Manage implements backend.Filer.
+func (i *Instance) Manage(ctx context.Context, a cell.FileAct, in io.Reader, out io.Writer) error {
+	return i.Client.Manage(ctx, i.Cell, a, in, out)
+}
+
+// Dial implements backend.Dialer.
+func (i *Instance) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return i.Client.Dial(ctx, i.Cell, port)
+}
+
+// Ports implements backend.Dialer.
+func (i *Instance) Ports(ctx context.Context) ([]cell.Listening, error) {
+	resp, err := i.do(ctx, proto.Request{Op: "ports"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Ports, nil
+}
+
+// ShowDenials implements backend.Denials.
+func (i *Instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
+	_, err := i.do(ctx, proto.Request{Op: "denials"}, text, lines)
+	return err
+}
+
+// LendAgent implements backend.Agency.
+func (i *Instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
+	_, err := i.do(ctx, proto.Request{Op: "agent", Path: path}, listener, upstream)
+	return err
+}

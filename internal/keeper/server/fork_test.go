@@ -1,0 +1,213 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+	"github.com/pando-dev/pando/internal/repl"
+)
+
+// Seal implements Forker.
+func (d *fakeDriver) Seal(cell.ID) error { return nil }
+
+// Fork implements Forker: when it may, it makes a cell whose interpreter says
+// nothing.
+func (d *fakeDriver) Fork(trunk, id cell.ID, spec json.RawMessage, i *Interpreter, files []*os.File) (json.RawMessage, error) {
+	proto.CloseAll(files)
+	<-d.mayFork
+	return nil, d.forked(id, i)
+}
+
+// forked makes a cell with such an interpreter.
+func (d *fakeDriver) forked(id cell.ID, i *Interpreter) error {
+	conn, theirs, err := repl.Pair()
+	if err != nil {
+		return err
+	}
+	theirs.Close()
+	var out [2]*os.File
+	for n := range out {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		w.Close()
+		out[n] = r
+	}
+	*i = Interpreter{Process: &fakeProcess{killed: make(chan struct{}), over: make(chan struct{})}, Conn: conn, Stdout: out[0], Stderr: out[1], IsCell: true}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cells[id] = nil
+	d.note("fork %s", id)
+	return nil
+}
+
+// Adopt implements Forker.
+func (d *fakeDriver) Adopt(id cell.ID, _ cell.Adoption, first func() error) (cell.Certificate, error) {
+	if first != nil {
+		if err := first(); err != nil {
+			return cell.Certificate{}, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("adopted %s", id)
+	return cell.Certificate{}, nil
+}
+
+// A copy's command runs inside its adoption. One that fails, or can't be started, whatever
+// the kind of error, leaves no copy, and is told with the end of what it wrote.
+func TestX09ACopyBeginsWithItsCommand(t *testing.T) {
+	const two = cell.ID("c-0000000000000002")
+	k := newKit(t)
+	k.d.mayFork = make(chan struct{}, 8)
+	k.s.mu.Lock()
+	k.s.cells[one].warm = &warm{}
+	k.s.mu.Unlock()
+	k.d.programs["seed"] = func(p *fakeProcess) cell.Exit {
+		if k.d.was("adopted " + string(two)) {
+			return cell.Exit{Code: 1}
+		}
+		return cell.Exit{}
+	}
+	k.d.programs["fail"] = func(p *fakeProcess) cell.Exit {
+		fmt.Fprint(p.stdout, "began ", strings.Repeat("x", 3*atForkTail), "\xff end\n")
+		fmt.Fprintln(p.stder, "no seed")
+		return cell.Exit{Code: 3}
+	}
+	adopt := func(program string) (*proto.Response, error) {
+		k.d.mayFork <- struct{}{}
+		k.ok(proto.Request{Op: "fork", Trunk: one, Cell: two})
+		return k.c.Do(k.ctx, proto.Request{Op: "adopt", Cell: two, Adopt: &cell.Adoption{First: &cell.Start{Process: cell.Process{Args: []string{program}}, LogLimit: 1 << 20}}})
+	}
+	resp, err := adopt("seed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := resp.Certificate.Hazards; len(h) != 1 || h[0].Name != cell.AtFork || h[0].Seen != "outside" || !strings.HasPrefix(h[0].Value, "exit code 0,") {
+		t.Errorf("the certificate says %+v", h)
+	}
+	k.ok(proto.Request{Op: "remove", Cell: two})
+	for program, want := range map[string][]string{"fail": {"exit code 3", "xx\ufffd end", "no seed"}, "gone": {"cannot find gone"}} {
+		_, err := adopt(program)
+		if cell.KindOf(err) != cell.Invalid {
+			t.Fatalf("%s: %v", program, err)
+		}
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %.200q has no %q", program, err, w)
+			}
+		}
+		if strings.Contains(err.Error(), "began") {
+			t.Errorf("%s: all of its output is told", program)
+		}
+		if cells := k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells; len(cells) != 1 {
+			t.Errorf("%s: the copy is left: %v", program, cells)
+		}
+	}
+}
+
+// fakeBranch forks the source and its branches as Fork does.
+type fakeBranch struct {
+	d     *fakeDriver
+	trunk cell.ID
+}
+
+func (d *fakeDriver) Branch(id cell.ID) (Branch, error) { return &fakeBranch{d, id}, nil }
+
+func (b *fakeBranch) Source(_ json.RawMessage, f []*os.File) error { proto.CloseAll(f); return nil }
+func (b *fakeBranch) Add(_ cell.ID, _ json.RawMessage, f []*os.File) error {
+	proto.CloseAll(f)
+	return nil
+}
+func (b *fakeBranch) Hold() ([]string, error) { return nil, nil }
+func (b *fakeBranch) Settle() error           { return nil }
+func (b *fakeBranch) End() error              { return nil }
+
+func (b *fakeBranch) GoOn(i *Interpreter) error {
+	return b.d.forked(b.trunk, i)
+}
+
+func (b *fakeBranch) Complete(id cell.ID, i *Interpreter) (json.RawMessage, error) {
+	<-b.d.mayFork // each takes one
+	return nil, b.d.forked(id, i)
+}
+
+// Branches that are complete only when the daemon has died that asked for them are
+// nobody's: they go. The next one looked for them before they were
+// there.
+func TestF19BranchesThatNobodyHearsOf(t *testing.T) {
+	const two = cell.ID("c-0000000000000002")
+	for _, dies := range []bool{true, false} {
+		k := newKit(t)
+		k.d.mayFork = make(chan struct{})
+		k.s.mu.Lock()
+		k.s.cells[one].warm = &warm{in: Interpreter{Process: &fakeProcess{}}}
+		k.s.mu.Unlock()
+		c := k.raw()
+		for _, r := range []proto.Request{{Op: "branch", Cell: one}, {Op: "fork", Cell: two}, {Op: "hold"}, {Op: "go on"}} {
+			var resp proto.Response
+			if err := c.Send(r); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Recv(&resp); err != nil || resp.Error != nil {
+				t.Fatalf("%s: %+v, %v", r.Op, resp, err)
+			}
+		}
+		if err := c.Send(proto.Request{Op: "complete"}); err != nil {
+			t.Fatal(err)
+		}
+		if dies {
+			c.Close()
+		}
+		k.d.mayFork <- struct{}{}
+		cells := func() int { return len(k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells) }
+		if dies {
+			k.until("nobody has it", func() bool { return k.d.was("fork "+string(two)) && cells() == 1 })
+		} else if _, err := c.Recv(&proto.Response{}); err != nil || cells() != 2 {
+			t.Errorf("somebody waits, and there are %d cells: %v", cells(), err)
+		}
+	}
+}
+
+// A fork that is complete only when the daemon has died that asked for it is
+// nobody's: it goes.
+func TestF19AForkThatNobodyHearsOf(t *testing.T) {
+	const two = cell.ID("c-0000000000000002")
+	k := newKit(t)
+	k.d.mayFork = make(chan struct{})
+	k.s.mu.Lock()
+	k.s.cells[one].warm = &warm{}
+	k.s.mu.Unlock()
+	forks := func() bool {
+		k.d.mu.Lock()
+		defer k.d.mu.Unlock()
+		_, there := k.d.cells[two]
+		return there
+	}
+	for _, dies := range []bool{true, false} {
+		c := k.raw()
+		if err := c.Send(proto.Request{Op: "fork", Trunk: one, Cell: two}); err != nil {
+			t.Fatal(err)
+		}
+		if dies {
+			c.Close()
+		}
+		k.d.mayFork <- struct{}{}
+		if dies {
+			k.until("nobody has it", func() bool {
+				return k.d.was("fork "+string(two)) && !forks() && len(k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells) == 1
+			})
+			continue
+		}
+		var resp proto.Response
+		if _, err := c.Recv(&resp); err != nil || resp.Error != nil || !forks() {
+			t.Errorf("somebody waits, and gets %+v, %v", resp, err)
+		}
+	}
+}

@@ -1,0 +1,376 @@
+package server
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/proto"
+)
+
+// Networks opens the gateways of cells that may talk.
+type Networks interface {
+	// Open begins to serve a cell's link by the governance. It owns file. emit
+	// takes events ("decision", "flow") and may be called from any goroutine.
+	Open(id cell.ID, link cell.NetworkLink, file *os.File, g cell.Governance, emit func(kind string, fields any)) (Network, error)
+}
+
+// Network is the gateway of one cell. It is safe for concurrent use.
+type Network interface {
+	// Govern replaces what it goes by at once, also for open connections. When
+	// it fails, what was in force before still is.
+	Govern(cell.Governance) error
+	// Asked returns what waits for a person, and a channel that is closed when
+	// that has changed.
+	Asked() (list []cell.Asked, changed <-chan struct{})
+	Answer(cell.Answered) error
+	// Try announces what the canaries of a command are about to try, and says
+	// of each whether it is denied now: what is not must not be tried.
+	Try([]cell.Access) (Trial, error)
+	// Settle ends what is left of connections whose processes are gone, and
+	// emits all that is still to be told of them. It takes no longer than d.
+	Settle(d time.Duration)
+	// Tell waits as Settle does and emits the same; it ends no connection.
+	Tell(d time.Duration)
+	Close() error
+}
+
+// An Agency is a Network that can stand between a cell and the caller's SSH
+// agent. Lend owns both, and replaces what was lent by earlier ones.
+type Agency interface {
+	Lend(listener net.Listener, upstream *os.File) error
+}
+
+// A Shower is a Network that writes what its cell was refused last to files that
+// the cell sees. It owns both, and replaces earlier ones.
+type Shower interface {
+	ShowDenials(text, lines *os.File)
+}
+
+// Trial follows announced tries. Their denials are no events of the cell's: they
+// are what it was proven with.
+type Trial interface {
+	// Denied says, for each of them, whether the policy denies it.
+	Denied() []bool
+	// Seen says, for each of them, whether it has come to the gateway and was
+	// denied there since it was announced.
+	Seen() []bool
+	// End forgets them.
+	End()
+}
+
+// A Linker is a driver that can give a cell an interface. Link is called once
+// for a cell that may talk; file is then whoever's called it.
+type Linker interface {
+	Link(id cell.ID) (link cell.NetworkLink, file *os.File, err error)
+	// Witness hands the cell's gateway to the driver, which asks it whether what
+	// canaries tried really came to it.
+	Witness(id cell.ID, n Network)
+}
+
+const (
+	// askedWait is how long "asked" waits for news.
+	askedWait = 30 * time.Second
+	// settleGrace is how long the end of a run waits for the last of its
+	// connections.
+	settleGrace = 100 * time.Millisecond
+	// keptEarlier is how many denials are kept while nobody records them.
+	keptEarlier = 64
+)
+
+// Earlier is the event "network.earlier": what the cell's processes did on the
+// network while no run was there to record it, told to the run that came next.
+type Earlier struct {
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+	Asked   int64 `json:"asked"`
+	Flows   int64 `json:"flows"`
+	// Denials are the first of those that were denied; Denied counts all.
+	Denials []cell.Decided `json:"denials,omitempty"`
+}
+
+// talk is a cell's gateway with those who want to know of it. Its methods do
+// nothing on a nil talk: that of a cell that has loopback alone.
+type talk struct {
+	n Network
+
+	mu      sync.Mutex // guards what follows
+	procs   map[*Proc]bool
+	earlier *Earlier
+	refused map[cell.Refusal]int64
+	asked   []cell.Asked
+	version int64
+	news    chan struct{} // closed and replaced with each version
+	over    chan struct{}
+	ended   bool
+}
+
+// open makes the gateway of a cell that the driver has made.
+func (s *Server) open(id cell.ID, g cell.Governance) (*talk, error) {
+	linker, ok := s.Driver.(Linker)
+	if !ok || s.Networks == nil {
+		return nil, cell.Errorf(cell.Unsupported, "keeper.create", "choose another backend, or no network", "cannot let the cell talk: this keeper has no gateway")
+	}
+	link, file, err := linker.Link(id)
+	if err != nil {
+		return nil, err
+	}
+	t := &talk{procs: map[*Proc]bool{}, refused: map[cell.Refusal]int64{}, news: make(chan struct{}), over: make(chan struct{})}
+	if t.n, err = s.Networks.Open(id, link, file, g, t.emit); err != nil {
+		if cell.KindOf(err) == cell.Internal {
+			err = cell.Errorf(cell.Unsupported, "keeper.create", "run `pando doctor`", "cannot open the cell's gateway: %w", err)
+		}
+		return nil, err
+	}
+	linker.Witness(id, t.n)
+	list, changed := t.n.Asked()
+	t.publish(list)
+	go t.follow(changed)
+	return t, nil
+}
+
+// talk is that of a cell, nil if it has none.
+func (s *Server) talk(id cell.ID) *talk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.cells[id]; k != nil {
+		return k.talk
+	}
+	return nil
+}
+
+// follow numbers the versions of what waits for a person.
+func (t *talk) follow(changed <-chan struct{}) {
+	for {
+		select {
+		case <-t.over:
+			return
+		case <-changed:
+		}
+		var list []cell.Asked
+		list, changed = t.n.Asked()
+		t.publish(list)
+	}
+}
+
+func (t *talk) publish(list []cell.Asked) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// Connections have no run; where there is one alone, it is its.
+	var run cell.RunID
+	n := 0
+	for p := range t.procs {
+		if p.start.Run != "" {
+			run = p.start.Run
+			n++
+		}
+	}
+	for i := range list {
+		if list[i].Run == "" && n == 1 {
+			list[i].Run = run
+		}
+	}
+	t.asked = list
+	t.version++
+	close(t.news)
+	t.news = make(chan struct{})
+}
+
+// wait returns what waits for a person once it is newer than since, or what
+// there is after a while.
+func (t *talk) wait(since int64) ([]cell.Asked, int64) {
+	late := time.NewTimer(askedWait)
+	defer late.Stop()
+	for {
+		t.mu.Lock()
+		list, version, news := t.asked, t.version, t.news
+		t.mu.Unlock()
+		if version > since {
+			return list, version
+		}
+		select {
+		case <-news:
+		case <-late.C:
+			return list, version
+		case <-t.over:
+			return list, version
+		}
+	}
+}
+
+// join lets the events of a process that has a stream tell of the gateway, and
+// begins with what nobody has recorded.
+func (t *talk) join(p *Proc) {
+	if t == nil || p.events == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.procs[p] = true
+	if t.earlier != nil {
+		p.emit("network.earlier", t.earlier)
+		t.earlier = nil
+	}
+}
+
+// leave ends that; afterwards the stream can be sealed.
+func (t *talk) leave(p *Proc) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.procs, p)
+}
+
+// settle lets all that is to be told of a command come before its end. In a
+// cell that lives on, connections stay that others may have.
+func (t *talk) settle(endsCell bool) {
+	switch {
+	case t == nil:
+	case endsCell:
+		t.n.Settle(settleGrace)
+	default:
+		t.n.Tell(settleGrace)
+	}
+}
+
+func (t *talk) close() {
+	if t == nil {
+		return
+	}
+	t.n.Close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.ended = true
+		close(t.over)
+	}
+}
+
+// emit tells all streams of the cell, or counts what nobody is there to record.
+func (t *talk) emit(kind string, fields any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d, ok := fields.(cell.Decided); ok && d.Decision.Effect == cell.Deny {
+		t.refused[d.Refusal()] += max(d.Count, 1)
+	}
+	for p := range t.procs {
+		p.emit(kind, fields)
+	}
+	if len(t.procs) > 0 {
+		return
+	}
+	if t.earlier == nil {
+		t.earlier = &Earlier{}
+	}
+	e := t.earlier
+	switch f := fields.(type) {
+	case cell.Decided:
+		n := max(f.Count, 1)
+		switch f.Decision.Effect {
+		case cell.Allow:
+			e.Allowed += n
+		case cell.Ask:
+			e.Asked += n
+		default:
+			e.Denied += n
+			if len(e.Denials) < keptEarlier {
+				e.Denials = append(e.Denials, f)
+			}
+		}
+	case cell.Flow:
+		e.Flows++
+	}
+}
+
+// counted is what the cell was refused since its gateway was opened.
+func (t *talk) counted() []cell.Refused {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]cell.Refused, 0, len(t.refused))
+	for r, n := range t.refused {
+		list = append(list, cell.Refused{Refusal: r, Count: n})
+	}
+	return list
+}
+
+// network answers the requests about a cell's gateway.
+func (s *Server) network(req *proto.Request) (resp proto.Response, err error) {
+	s.mu.Lock()
+	k := s.cells[req.Cell]
+	s.mu.Unlock()
+	if k == nil {
+		return resp, cell.Errorf(cell.NotFound, "keeper."+req.Op, "", "no cell %s", req.Cell)
+	}
+	t := k.talk
+	if t == nil {
+		return resp, cell.Errorf(cell.Unsupported, "keeper."+req.Op, "start a cell with a network rule: --allow HOST", "cell %s has loopback alone: it has no gateway", req.Cell)
+	}
+	switch req.Op {
+	case "asked":
+		resp.Asked, resp.AskedAt = t.wait(req.Since)
+		return resp, nil
+	case "refused":
+		resp.Refused = t.counted()
+		return resp, nil
+	case "govern":
+		if req.Network == nil {
+			return resp, malformed(req.Op)
+		}
+		return resp, t.n.Govern(*req.Network)
+	}
+	if req.Answer == nil {
+		return resp, malformed(req.Op)
+	}
+	return resp, t.n.Answer(*req.Answer)
+}
+
+// agent hands the sockets of an SSH agent to a cell's network.
+func (s *Server) agent(req *proto.Request, files []*os.File) error {
+	t := s.talk(req.Cell)
+	if t == nil || len(files) != 2 {
+		proto.CloseAll(files)
+		return malformed(req.Op)
+	}
+	a, ok := t.n.(Agency)
+	if !ok {
+		proto.CloseAll(files)
+		return cell.Errorf(cell.Unsupported, "keeper.agent", "stop the cell and start it again", "this keeper can't lend keys of SSH")
+	}
+	l, err := s.listen(req, files[0])
+	if err != nil {
+		proto.CloseAll(files)
+		return err
+	}
+	files[0].Close() // l is another one
+	return a.Lend(l, files[1])
+}
+
+// listen listens at the socket of the host's that a cell sees, or at one of its own
+// kernel's in the same place.
+func (s *Server) listen(req *proto.Request, file *os.File) (net.Listener, error) {
+	if d, ok := s.Driver.(Listener); ok {
+		return d.Listen(req.Cell, req.Path)
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, cell.Errorf(cell.Internal, "keeper.agent", "", "cannot serve an SSH agent: %w", err)
+	}
+	return l, nil
+}
+
+// showDenials hands the files in which a cell sees its last refusals to its
+// network.
+func (s *Server) showDenials(req *proto.Request, files []*os.File) error {
+	if t := s.talk(req.Cell); t != nil && len(files) == 2 {
+		if n, ok := t.n.(Shower); ok {
+			n.ShowDenials(files[0], files[1])
+			return nil
+		}
+	}
+	proto.CloseAll(files)
+	return malformed(req.Op)
+}
