@@ -27,7 +27,7 @@ func TestX39NextProtocol(t *testing.T) {
 	h := newHost(t)
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(built), "pandod"))
 	must(t, err)
-	const now, next = "pando keeper protocol 04", "pando keeper protocol 05"
+	const now, next = "pando keeper protocol 05", "pando keeper protocol 06"
 	if n := bytes.Count(text, []byte(now)); n != 1 {
 		t.Fatalf("the program has its protocol's number %d times", n)
 	}

@@ -284,7 +284,7 @@ func (c *command) Attach(ctx context.Context, a backend.Attach) (net.Conn, error
 	}
 	c.r.host.work.Go(func() {
 		defer ours.Close()
-		c.streams.Attach(ours, proto.AttachRequest{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input}, feed, c.done, c.snapshot)
+		c.streams.Attach(ours, proto.Attachment{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input}, feed, c.done, c.snapshot)
 	})
 	return theirs, nil
 }

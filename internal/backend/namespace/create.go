@@ -53,7 +53,7 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		}
 		return nil
 	})
-	conn, err := b.host.Assign(ctx, k, family)
+	conn, err := b.host.Assign(k, family)
 	if err != nil {
 		return nil, err
 	}
@@ -103,26 +103,17 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 		all = append(slices.Clip(above.Files), all...)
 		a.Isolation = slices.Concat(b.cfg.Above.Isolation, above.Isolation)
 	}
-	// The keeper reports its namespaces only after it made them. The note must contain them, so
-	// a second request sets it.
-	resp, err := conn.Do(ctx, proto.Request{Op: "create", Cell: spec.ID, Spec: body, Network: spec.Network, Warmth: above.Warm}, all...)
+	lim, watch, dirs, err := client.WatchDisk(spec, b.readable(k.PID))
 	if err != nil {
 		return nil, err
 	}
-	var made madeCell
-	if err := json.Unmarshal(resp.Measured, &made); err != nil {
-		return nil, err
-	}
-	b.measure(&a, &made)
-	lim, err := client.WatchDisk(ctx, conn, spec, b.readable(k.PID))
-	if err != nil {
-		return nil, err
-	}
+	defer closeFiles(dirs)
 	a.Limits = append(a.Limits, lim)
-	if _, err := conn.Do(ctx, proto.Request{Op: "annotate", Cell: spec.ID, Note: client.Describe(a)}); err != nil {
+	n := proto.NewCell{Cell: spec.ID, Spec: body, Network: spec.Network, Warmth: above.Warm, Watch: watch}
+	i, err := b.host.Make(ctx, conn, family, n, a, append(all, dirs...)...)
+	if err != nil {
 		return nil, err
 	}
-	i := &client.Instance{Host: b.host, Client: conn, Cell: spec.ID, Family: family, Known: a}
 	b.attachHooks(i)
 	return i, nil
 }
@@ -349,6 +340,16 @@ func (b *Backend) readable(keeperPID int) func(string) (*os.File, error) {
 		defer ids.Close()
 		return ns.Bind(path, linux.MountAttr{ReadOnly: true, NoSUID: true, NoDev: true, IDMap: ids})
 	}
+}
+
+// measured adds to a what the keeper measured of a cell.
+func (b *Backend) measured(a *cell.Assurance, raw json.RawMessage) error {
+	var made madeCell
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return err
+	}
+	b.measure(a, &made)
+	return nil
 }
 
 // measure compares the cell's namespaces with those of this process and records the result in

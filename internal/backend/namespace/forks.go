@@ -23,7 +23,15 @@ type forked struct {
 	w     wire
 	a     cell.Assurance
 	files []*os.File
-	dirs  []*os.File // counted against the disk limit
+	watch *proto.Watch
+	dirs  []*os.File // of watch
+}
+
+// cell returns the request for the cell, and its files.
+func (f *forked) cell(spec cell.Spec) (n proto.NewCell, files []*os.File, err error) {
+	n = proto.NewCell{Cell: spec.ID, Network: spec.Network, Note: client.Describe(f.a), Watch: f.watch}
+	n.Spec, err = json.Marshal(f.w)
+	return n, slices.Concat(f.files, f.dirs), err
 }
 
 func (f *forked) close() {
@@ -63,6 +71,19 @@ func (b *Backend) prepare(ctx context.Context, family cell.ID, forkParent []cell
 		return nil, err
 	}
 	f.files = append(f.files, entry.files...)
+	// One exchange makes the cell. The keeper verifies the isolation.
+	b.expect(&f.a, f.w.Talks)
+	var lim cell.AppliedLimit
+	if lim, f.watch, f.dirs, err = client.WatchDisk(spec, b.readable(keeperPID)); err != nil {
+		return nil, err
+	}
+	f.a.Limits = append(f.a.Limits, lim)
+	if f.watch != nil {
+		f.watch.Quiet = true
+		if !b.root { // the keeper is of the same user
+			f.watch.Paths = spec.Writes
+		}
+	}
 	return f, nil
 }
 
@@ -74,38 +95,25 @@ func (b *Backend) Fork(ctx context.Context, of *client.Instance, spec cell.Spec)
 	if err != nil {
 		return nil, err
 	}
-	pid, err := of.KeeperPID(ctx)
-	if err != nil {
-		return nil, err
-	}
 	family := of.Family
 	if family == "" {
 		family = of.Cell
 	}
-	f, err := b.prepare(ctx, family, forkParent, spec, pid, &undo)
+	f, err := b.prepare(ctx, family, forkParent, spec, of.KeeperPID(), &undo)
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	body, err := json.Marshal(f.w)
+	n, files, err := f.cell(spec)
 	if err != nil {
 		return nil, err
 	}
-	// One exchange completes the fork. The keeper has verified the isolation.
-	b.expect(&f.a, f.w.Talks)
-	lim, dirs, err := client.DiskWatch(spec, b.readable(pid))
-	if err != nil {
-		return nil, err
-	}
-	defer closeFiles(dirs)
-	f.a.Limits = append(f.a.Limits, lim)
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	// The request is not cancelled: after a cancelled one the caller would not know what the
 	// keeper has made.
-	resp, err := of.Client.Do(context.WithoutCancel(ctx), proto.Request{Op: "fork", Trunk: of.Cell, Cell: spec.ID, Spec: body, Network: spec.Network, Note: client.Describe(f.a)}, f.files...)
-	if err != nil {
+	if _, err := client.Ask(context.WithoutCancel(ctx), of.Client, proto.Fork, proto.NewFork{Of: of.Cell, NewCell: n}, files...); err != nil {
 		return nil, err
 	}
 	i := of.Relative(spec.ID, f.a)
@@ -113,13 +121,6 @@ func (b *Backend) Fork(ctx context.Context, of *client.Instance, spec cell.Spec)
 	i.Lower = b.lower(spec)
 	undo.Add("remove the fork", func(ctx context.Context) error { return i.Remove(ctx, "it could not be completed") })
 	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	var made madeCell
-	if err := json.Unmarshal(resp.Measured, &made); err != nil {
-		return nil, err
-	}
-	if err := b.watch(ctx, i, spec, dirs, true); err != nil {
 		return nil, err
 	}
 	return i, nil
@@ -172,10 +173,7 @@ func (b *Backend) Branch(ctx context.Context, of *client.Instance, br cell.Branc
 	if err != nil {
 		return nil, pause, err
 	}
-	pid, err := of.KeeperPID(ctx)
-	if err != nil {
-		return nil, pause, err
-	}
+	pid := of.KeeperPID()
 	family := of.Family
 	if family == "" {
 		family = of.Cell
@@ -195,43 +193,36 @@ func (b *Backend) Branch(ctx context.Context, of *client.Instance, br cell.Branc
 	}
 	defer x.Close()
 	// Obstacles are reported before anything is made.
-	if _, err := x.Do(ctx, proto.Request{Op: "branch", Cell: of.Cell}); err != nil {
+	if _, err := client.Ask(ctx, x, proto.Branch, proto.OfCell{Cell: of.Cell}); err != nil {
 		return nil, pause, err
 	}
 	for n, spec := range br.Cells {
 		if branches[n], err = b.prepare(ctx, family, forkParent, spec, pid, &undo); err != nil {
 			return nil, pause, err
 		}
-		b.expect(&branches[n].a, branches[n].w.Talks)
-		lim, dirs, err := client.DiskWatch(spec, b.readable(pid))
-		branches[n].dirs = dirs
-		if err != nil {
-			return nil, pause, err
-		}
-		branches[n].a.Limits = append(branches[n].a.Limits, lim)
 	}
 	if self, err = b.self(forkParent, br.Self, of, pid); err != nil {
 		return nil, pause, err
 	}
-	body, err := json.Marshal(self.w)
+	n, files, err := self.cell(br.Self)
 	if err != nil {
 		return nil, pause, err
 	}
-	if _, err := x.Do(ctx, proto.Request{Op: "source", Spec: body, Note: client.Describe(of.Known)}, self.files...); err != nil {
+	if _, err := client.Ask(ctx, x, proto.Source, n, files...); err != nil {
 		return nil, pause, err
 	}
 	for n, f := range branches {
-		body, err := json.Marshal(f.w)
+		n, files, err := f.cell(br.Cells[n])
 		if err != nil {
 			return nil, pause, err
 		}
-		if _, err := x.Do(ctx, proto.Request{Op: "fork", Cell: br.Cells[n].ID, Spec: body, Network: br.Cells[n].Network, Note: client.Describe(f.a)}, f.files...); err != nil {
+		if _, err := client.Ask(ctx, x, proto.BranchTo, n, files...); err != nil {
 			return nil, pause, err
 		}
 	}
 	// From here on the exchange is completed even if ctx is cancelled.
 	wait := context.WithoutCancel(ctx)
-	if _, err := x.Do(wait, proto.Request{Op: "hold"}); err != nil {
+	if _, err := client.Ask(wait, x, proto.Hold, proto.None{}); err != nil {
 		return nil, pause, err
 	}
 	if br.Paused != nil {
@@ -241,18 +232,14 @@ func (b *Backend) Branch(ctx context.Context, of *client.Instance, br cell.Branc
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		x.Do(wait, proto.Request{Op: "give up"})
+		client.Ask(wait, x, proto.GiveUp, proto.None{})
 		return nil, pause, err
 	}
-	resp, err := x.Do(wait, proto.Request{Op: "go on"})
-	if err != nil {
+	if pause, err = client.Ask(wait, x, proto.GoOn, proto.None{}); err != nil {
 		return nil, pause, err
-	}
-	if resp.Pause != nil {
-		pause = *resp.Pause
 	}
 	of.Changed()
-	if _, err := x.Do(wait, proto.Request{Op: "complete"}); err != nil {
+	if _, err := client.Ask(wait, x, proto.Complete, proto.None{}); err != nil {
 		return nil, pause, err
 	}
 	undo.Add("remove the branches", func(ctx context.Context) error {
@@ -267,39 +254,22 @@ func (b *Backend) Branch(ctx context.Context, of *client.Instance, br cell.Branc
 		b.attachHooks(i)
 		made = append(made, i)
 	}
-	for n, f := range branches {
-		if err := b.watch(ctx, made[n], br.Cells[n], f.dirs, true); err != nil {
-			return nil, pause, err
-		}
-	}
-	if _, err := client.WatchDisk(ctx, of.Client, br.Self, b.readable(pid)); err != nil {
-		return nil, pause, err
-	}
 	return made, pause, nil
 }
 
 // self prepares the mounts with which the source of a branch continues.
 func (b *Backend) self(forkParent []cell.Mount, spec cell.Spec, of *client.Instance, keeperPID int) (_ *forked, err error) {
-	f := &forked{w: wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}}
+	f := &forked{w: wire{Spec: spec, Scratch: b.cfg.Scratch, Landlock: b.landlock, Talks: spec.Network != nil}, a: of.Known}
 	f.w.Spec.Network, f.w.Spec.Family = nil, of.Family
-	if f.files, err = b.openMounts(&f.w, keeperPID, privateMounts(forkParent, spec.Mounts)); err != nil {
+	f.files, err = b.openMounts(&f.w, keeperPID, privateMounts(forkParent, spec.Mounts))
+	if err == nil {
+		_, f.watch, f.dirs, err = client.WatchDisk(spec, b.readable(keeperPID))
+	}
+	if err != nil {
 		f.close()
 		return nil, err
 	}
 	return f, nil
-}
-
-// watch makes the keeper account for a fork's disk usage.
-func (b *Backend) watch(ctx context.Context, i *client.Instance, spec cell.Spec, dirs []*os.File, quiet bool) error {
-	if len(dirs) == 0 {
-		return nil
-	}
-	req := proto.WatchRequest{Limit: spec.Limits.Disk, Exact: slices.Contains(spec.Asked, "disk"), Quiet: quiet}
-	if !b.root { // the keeper is of the same user
-		req.Paths = spec.Writes
-	}
-	_, err := i.Client.Do(ctx, proto.Request{Op: "watch", Cell: spec.ID, Watch: &req}, dirs...)
-	return err
 }
 
 // cgroupName returns the name of a cell's cgroup. A fork's cgroup also names the family.

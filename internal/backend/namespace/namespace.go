@@ -107,7 +107,7 @@ type Backend struct {
 // New returns the backend. It starts nothing.
 func New(cfg Config) *Backend {
 	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, landlock: cfg.Above == nil && linux.LandlockABI() > 0}
-	b.host = &client.Host{Backend: cfg.name(), Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock}
+	b.host = &client.Host{Backend: cfg.name(), Dir: cfg.Keepers, Log: cfg.Log, Attr: b.keeperAttr, Ahead: 1, FromMemory: !b.landlock, Measure: b.measured}
 	g, err := linux.FindCgroups(cfg.Installation)
 	switch {
 	case err != nil:

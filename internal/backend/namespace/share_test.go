@@ -23,10 +23,7 @@ func TestCommandsCopyNoMemoryOfTheKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer i.Remove(context.Background(), "done")
-	pid, err := i.(*client.Instance).KeeperPID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := i.(*client.Instance).KeeperPID()
 	run := func(n int) {
 		t.Helper()
 		d, err := i.Do(t.Context(), fmt.Sprintf("p%d", n), cell.Start{Process: cell.Process{Args: []string{"true"}, Path: []string{"/usr/bin/true"}, Workdir: "/work"}})

@@ -306,8 +306,7 @@ func TestC26NobodyOutlivesTheKeeper(t *testing.T) {
 		all = append(all, g.interpreterOf(list[0]), g.interpreterOf(list[1]), g.interpreterOf(w))
 		w, spec = list[0], specs[0]
 	}
-	pid, err := g.warm.(*client.Instance).KeeperPID(t.Context())
-	g.must(err)
+	pid := g.warm.(*client.Instance).KeeperPID()
 	g.must(unix.Kill(pid, unix.SIGKILL))
 	all = append(all, pid)
 	for began := time.Now(); len(all) > 0; time.Sleep(time.Millisecond) {
@@ -342,8 +341,7 @@ func TestForksLeaveNothing(t *testing.T) {
 	}
 	g := newForkBed(t, "import os")
 	g.seal()
-	pid, err := g.warm.(*client.Instance).KeeperPID(t.Context())
-	g.must(err)
+	pid := g.warm.(*client.Instance).KeeperPID()
 	round := func() {
 		var wg sync.WaitGroup
 		for n := range 10 {

@@ -22,8 +22,7 @@ func TestX16DescriptorsOfForks(t *testing.T) {
 	testenv.Root(t) // it looks at the descriptors of another process, which keeps others from that
 	g := newForkBed(t, "x = 1")
 	g.seal()
-	pid, err := g.warm.(*client.Instance).KeeperPID(t.Context())
-	g.must(err)
+	pid := g.warm.(*client.Instance).KeeperPID()
 	open := func() map[string]int {
 		list, err := os.ReadDir(procPath(pid, "fd"))
 		g.must(err)

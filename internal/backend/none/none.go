@@ -85,28 +85,29 @@ func (b *Backend) Create(ctx context.Context, spec cell.Spec) (_ backend.Instanc
 			}
 		}
 	}()
-	conn, err := b.host.Assign(ctx, k, spec.ID)
+	conn, err := b.host.Assign(k, spec.ID)
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(spec)
-	if err != nil {
+	n := proto.NewCell{Cell: spec.ID}
+	if n.Spec, err = json.Marshal(spec); err != nil {
 		return nil, err
 	}
-	if _, err := conn.Do(ctx, proto.Request{Op: "create", Cell: spec.ID, Spec: body}); err != nil {
-		return nil, err
-	}
+	var dirs []*os.File
 	if spec.Limits.Disk > 0 {
-		how, err := client.WatchDisk(ctx, conn, spec, client.OpenDir)
+		var how cell.AppliedLimit
+		how, n.Watch, dirs, err = client.WatchDisk(spec, client.OpenDir)
 		if err != nil {
 			return nil, err
 		}
+		defer proto.CloseAll(dirs)
 		a.Limits = append(a.Limits, how)
 	}
-	if _, err := conn.Do(ctx, proto.Request{Op: "annotate", Cell: spec.ID, Note: client.Describe(a)}); err != nil {
+	i, err := b.host.Make(ctx, conn, "", n, a, dirs...)
+	if err != nil {
 		return nil, err
 	}
-	return &client.Instance{Host: b.host, Client: conn, Cell: spec.ID, Known: a}, nil
+	return i, nil
 }
 
 // Attach implements backend.Backend.

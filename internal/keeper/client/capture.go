@@ -41,27 +41,19 @@ func (i *Instance) Capture(ctx context.Context, dir string) (taken string, err e
 // CaptureTo makes the keeper write the cell's memory into files. It returns the data for the
 // keeper of a copy.
 func (i *Instance) CaptureTo(ctx context.Context, files []*os.File) (json.RawMessage, *cell.Warmth, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "capture"}, files...)
-	if err != nil {
-		return nil, nil, err
-	}
-	return resp.Captured, resp.Warmth, nil
+	c, err := Ask(ctx, i.Client, proto.Capture, i.of(), files...)
+	return c.More, c.Warmth, err
 }
 
 // PrepareTo makes the keeper start to write the cell's memory into files. With own the files
 // may contain only the difference to base, which the caller then closes.
 func (i *Instance) PrepareTo(ctx context.Context, files []*os.File, own bool) (base *os.File, err error) {
-	resp, err := i.do(ctx, proto.Request{Op: "prepare", Own: own}, files...)
-	if err != nil {
+	_, given, err := ask(ctx, i.Client, proto.Prepare, proto.Preparation{Cell: i.Cell, Own: own}, nil, files...)
+	if err != nil || len(given) == 0 {
 		return nil, err
 	}
-	for _, f := range resp.Given {
-		if base != nil {
-			base.Close()
-		}
-		base = f
-	}
-	return base, nil
+	proto.CloseAll(given[1:])
+	return given[0], nil
 }
 
 var _ backend.Capturer = (*Instance)(nil)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +21,7 @@ import (
 // request has a connection to itself while it lasts.
 type Client struct {
 	path string
+	pid  int      // of the keeper
 	dir  *os.File // of the socket: its path may be longer than a socket address can be
 
 	open sync.RWMutex // held for writing to close
@@ -33,18 +33,27 @@ type Client struct {
 }
 
 // Dial connects to the keeper that listens at dir/name and greets it.
-func Dial(ctx context.Context, dir, name string) (*Client, *proto.Response, error) {
-	d, err := os.Open(dir)
+func Dial(ctx context.Context, dir, name string) (*Client, error) {
+	c, err := reach(dir, name, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c := &Client{users: 1, dir: d, path: "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + name}
-	resp, err := c.Do(ctx, proto.Request{Op: "hello", Version: proto.Version})
+	w, err := Ask(ctx, c, proto.Hello, proto.Greeting{Version: proto.Version})
 	if err != nil {
 		c.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return c, resp, nil
+	c.pid = w.PID
+	return c, nil
+}
+
+// reach is the client of a keeper with a known PID, which is not greeted.
+func reach(dir, name string, pid int) (*Client, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{users: 1, dir: d, pid: pid, path: "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + name}, nil
 }
 
 // Share returns the client for one more user, which closes it too: the cells of a family
@@ -134,64 +143,74 @@ func (c *Client) put(k *reexec.Conn) {
 	k.Close()
 }
 
-// Do sends one request with files and returns its answer. A keeper that is
-// gone is an Unavailable error.
-func (c *Client) Do(ctx context.Context, req proto.Request, files ...*os.File) (*proto.Response, error) {
-	return c.exchange(ctx, req.Op, func(k *reexec.Conn) { k.Raw().SetDeadline(time.Unix(1, 0)) }, func(k *reexec.Conn) (*proto.Response, error) {
-		return proto.Exchange(k, req, files...)
-	})
+// A Connection is a Client, or one of its Sessions.
+type Connection interface {
+	// over lets talk have a connection to itself for one request. When ctx ends meanwhile,
+	// the connection breaks.
+	over(ctx context.Context, op string, reads bool, talk func(k *reexec.Conn) error) error
 }
 
-// Stream sends a request and passes the output that comes before the answer to out. When ctx
-// ends the keeper interrupts the work.
-func (c *Client) Stream(ctx context.Context, req proto.Request, out func(cell.Output)) (*proto.Response, error) {
-	return c.exchange(ctx, req.Op, func(k *reexec.Conn) { k.Close() }, func(k *reexec.Conn) (*proto.Response, error) {
-		resp, err := proto.Exchange(k, req)
-		for err == nil && resp.Output != nil {
-			if out != nil {
-				out(*resp.Output)
-			}
-			resp = &proto.Response{}
-			_, err = k.Recv(resp)
+// Ask sends a request with files and returns its answer. A keeper that is gone is an
+// Unavailable error.
+func Ask[Q, A any](ctx context.Context, via Connection, v proto.Verb[Q, A], q Q, files ...*os.File) (A, error) {
+	a, given, err := ask(ctx, via, v, q, nil, files...)
+	proto.CloseAll(given)
+	return a, err
+}
+
+// ask is Ask. out gets the output that comes before the answer; the files that come with the
+// answer are the caller's.
+func ask[Q, A any](ctx context.Context, via Connection, v proto.Verb[Q, A], q Q, out func(cell.Output), files ...*os.File) (A, []*os.File, error) {
+	var a proto.Answer[A]
+	err := via.over(ctx, v.Name, v.Reads, func(k *reexec.Conn) (err error) {
+		if err = v.Ask(k, q, files...); err == nil {
+			a, err = v.Hear(k, out)
 		}
-		return resp, err
+		return err
 	})
+	if err == nil && a.Refused != nil {
+		err = a.Refused.Err(v.Name)
+	}
+	return a.Value, a.Files, err
 }
 
-// exchange lets talk have a connection to itself for one request. When ctx ends
-// meanwhile, cut makes it end.
-func (c *Client) exchange(ctx context.Context, op string, cut func(*reexec.Conn), talk func(*reexec.Conn) (*proto.Response, error)) (*proto.Response, error) {
+// over implements Connection.
+func (c *Client) over(ctx context.Context, op string, reads bool, talk func(*reexec.Conn) error) error {
 	k, err := c.conn(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	stop := context.AfterFunc(ctx, func() { cut(k) })
-	if proto.Changes(op) {
-		failpoint.Step("ask the keeper to " + op)
-	}
-	resp, err := talk(k)
-	if proto.Changes(op) {
-		failpoint.Step("hear that the keeper did " + op)
-	}
-	if !stop() || err != nil {
-		k.Close()
-	} else {
+	ok, err := during(ctx, k, op, reads, talk)
+	if ok {
 		c.put(k)
+	} else {
+		k.Close()
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, cell.Errorf(cell.Unavailable, "keeper."+op, "", "cannot talk to the cell's keeper: %w", &cell.NoAnswer{Err: err})
-	}
-	if resp.Error != nil {
-		return nil, resp.Error.Err(op)
-	}
-	return resp, nil
+	return err
 }
 
-// A Session is a connection of the caller's own, for several requests that belong
-// together.
+// during does what belongs to one request. It reports whether the connection can be used again.
+func during(ctx context.Context, k *reexec.Conn, op string, reads bool, talk func(*reexec.Conn) error) (ok bool, err error) {
+	stop := context.AfterFunc(ctx, func() { k.Close() })
+	if !reads {
+		failpoint.Step("ask the keeper to " + op)
+	}
+	err = talk(k)
+	if !reads {
+		failpoint.Step("hear that the keeper did " + op)
+	}
+	ok = stop() && err == nil
+	if err != nil {
+		if ctx.Err() != nil {
+			return ok, context.Cause(ctx)
+		}
+		return ok, cell.Errorf(cell.Unavailable, "keeper."+op, "", "cannot talk to the cell's keeper: %w", &cell.NoAnswer{Err: err})
+	}
+	return ok, nil
+}
+
+// A Session is a connection of the caller's own, for several requests that belong together.
+// After an error it is over.
 type Session struct{ k *reexec.Conn }
 
 // Session opens one.
@@ -203,40 +222,32 @@ func (c *Client) Session(ctx context.Context) (*Session, error) {
 	return &Session{k}, nil
 }
 
-// Do sends one request and returns its answer. After an error the session is over.
-func (x *Session) Do(ctx context.Context, req proto.Request, files ...*os.File) (*proto.Response, error) {
-	stop := context.AfterFunc(ctx, func() { x.k.Close() })
-	defer stop()
-	failpoint.Step("ask the keeper to " + req.Op)
-	resp, err := proto.Exchange(x.k, req, files...)
-	failpoint.Step("hear that the keeper did " + req.Op)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, cell.Errorf(cell.Unavailable, "keeper."+req.Op, "", "cannot talk to the cell's keeper: %w", err)
-	}
-	if resp.Error != nil {
-		return nil, resp.Error.Err(req.Op)
-	}
-	return resp, nil
+// over implements Connection.
+func (x *Session) over(ctx context.Context, op string, reads bool, talk func(*reexec.Conn) error) error {
+	_, err := during(ctx, x.k, op, reads, talk)
+	return err
 }
 
 // Close hangs up.
 func (x *Session) Close() { x.k.Close() }
 
-// Attach turns a connection of its own into the stream of a process.
-func (c *Client) Attach(ctx context.Context, proc string, req proto.AttachRequest) (net.Conn, error) {
+// taken sends a request that takes over a connection of its own.
+func taken[Q, A any](ctx context.Context, c *Client, v proto.Verb[Q, A], q Q) (*reexec.Conn, error) {
 	k, err := c.fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := proto.Exchange(k, proto.Request{Op: "attach", Proc: proc, Attach: &req})
-	if err == nil && resp.Error != nil {
-		err = resp.Error.Err("attach")
-	}
-	if err != nil {
+	if _, err := Ask(ctx, &Session{k}, v, q); err != nil {
 		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Attach turns a connection of its own into the stream of a process.
+func (c *Client) Attach(ctx context.Context, a proto.Attachment) (net.Conn, error) {
+	k, err := taken(ctx, c, proto.Attach, a)
+	if err != nil {
 		return nil, err
 	}
 	return k.Raw(), nil

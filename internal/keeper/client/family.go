@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
@@ -44,65 +43,61 @@ func (h *Host) client(ctx context.Context, family cell.ID) (*Client, error) {
 			return c, nil
 		}
 	}
-	c, _, err := Dial(ctx, h.Dir, h.socket(family))
+	c, err := Dial(ctx, h.Dir, h.socket(family))
 	if err == nil {
 		h.share(family, c)
 	}
 	return c, err
 }
 
-// Reach connects to the keeper of a living cell, and fails with NotFound if there is none. A
-// keeper without a complete cell has been left behind by a daemon that died. Reach dismisses
-// it.
-func (h *Host) Reach(ctx context.Context, id, family cell.ID) (*Client, error) {
-	if family == "" {
-		family = id
-	}
+// find connects to the keeper of a living cell and returns the cell's note, or fails with
+// NotFound if there is none. A keeper without cells has been left behind by a daemon that died.
+// find ends it.
+func (h *Host) find(ctx context.Context, id, family cell.ID) (*Client, proto.Noted, error) {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		c, err := h.reach(ctx, id, family)
+		c, n, err := h.look(ctx, id, family)
 		if cell.KindOf(err) != cell.Unavailable || ctx.Err() != nil || time.Since(began) > going {
-			return c, err
+			return c, n, err
 		} // otherwise a broken connection, or a dying keeper that still has its lock
 	}
 }
 
-func (h *Host) reach(ctx context.Context, id, family cell.ID) (*Client, error) {
+func (h *Host) look(ctx context.Context, id, family cell.ID) (*Client, proto.Noted, error) {
 	if !h.Alive(family) {
-		return nil, cell.Errorf(cell.NotFound, "keeper.Reach", "", "cell %s has no keeper", id)
+		return nil, proto.Noted{}, cell.Errorf(cell.NotFound, "keeper.Attach", "", "cell %s has no keeper", id)
 	}
 	c, err := h.client(ctx, family)
 	if err != nil {
-		return nil, err
+		return nil, proto.Noted{}, err
 	}
-	note, err := c.Do(ctx, proto.Request{Op: "note", Cell: id})
-	if err == nil && len(note.Note) > 0 {
-		return c, nil
+	note, err := Ask(ctx, c, proto.Note, proto.OfCell{Cell: id})
+	if err == nil {
+		return c, note, nil
 	}
 	defer c.Close()
-	if err != nil && cell.KindOf(err) != cell.NotFound {
-		return nil, err
+	if cell.KindOf(err) != cell.NotFound {
+		return nil, note, err
 	}
-	hello, herr := c.Do(ctx, proto.Request{Op: "hello", Version: proto.Version})
-	if herr != nil {
-		return nil, herr
+	hello, err := c.hello(ctx)
+	if err != nil {
+		return nil, note, err
 	}
-	others := slices.DeleteFunc(hello.Cells, func(c cell.ID) bool { return c == id })
-	if len(others) > 0 {
-		if err == nil { // it exists and is not complete
-			if _, err := c.Do(ctx, proto.Request{Op: "remove", Cell: id}); err != nil && cell.KindOf(err) != cell.NotFound {
-				return nil, err
-			}
-		}
-		return nil, cell.Errorf(cell.NotFound, "keeper.Reach", "", "cell %s is not in the keeper of its family", id)
+	if len(hello.Cells) > 0 {
+		return nil, note, cell.Errorf(cell.NotFound, "keeper.Attach", "", "cell %s is not in the keeper of its family", id)
 	}
-	if _, err := c.Do(ctx, proto.Request{Op: "shutdown"}); err != nil {
-		return nil, err
+	if _, err := Ask(ctx, c, proto.Shutdown, proto.None{}); err != nil {
+		return nil, note, err
 	}
 	for began := time.Now(); h.Alive(family) && time.Since(began) < cleanup.Grace && ctx.Err() == nil; {
 		time.Sleep(5 * time.Millisecond)
 	}
 	h.Release(family)
-	return nil, cell.Errorf(cell.NotFound, "keeper.Reach", "", "cell %s was not complete", id)
+	return nil, note, cell.Errorf(cell.NotFound, "keeper.Attach", "", "cell %s was not complete", id)
+}
+
+// hello greets the keeper once more.
+func (c *Client) hello(ctx context.Context) (proto.Welcome, error) {
+	return Ask(ctx, c, proto.Hello, proto.Greeting{Version: proto.Version})
 }
 
 // Living lists the cells of this backend's keepers. The error names keepers that do not answer.
@@ -116,7 +111,7 @@ func (h *Host) Living(ctx context.Context) (list []cell.Held, err error) {
 			}
 			continue
 		}
-		hello, herr := c.Do(ctx, proto.Request{Op: "hello", Version: proto.Version})
+		hello, herr := c.hello(ctx)
 		c.Close()
 		switch {
 		case herr != nil && h.Alive(family):
@@ -143,18 +138,19 @@ func held(id, family cell.ID) cell.Held {
 
 // Attach returns the instance of a living cell.
 func (h *Host) Attach(ctx context.Context, id, family cell.ID) (*Instance, error) {
-	client, err := h.Reach(ctx, id, family)
+	if family == "" {
+		family = id
+	}
+	c, note, err := h.find(ctx, id, family)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := client.Do(ctx, proto.Request{Op: "note", Cell: id})
-	if err != nil {
-		client.Close()
-		return nil, err
+	i := &Instance{Host: h, Client: c, Cell: id, Family: family}
+	if err = json.Unmarshal(note.Note, &i.Known); err == nil {
+		err = h.measure(&i.Known, note.Measured)
 	}
-	i := &Instance{Host: h, Client: client, Cell: id, Family: family}
-	if err := json.Unmarshal(resp.Note, &i.Known); err != nil {
-		client.Close()
+	if err != nil {
+		c.Close()
 		return nil, err
 	}
 	return i, nil
@@ -170,7 +166,7 @@ func (h *Host) Members(ctx context.Context, family cell.ID) []cell.ID {
 		return nil
 	}
 	defer c.Close()
-	hello, err := c.Do(ctx, proto.Request{Op: "hello", Version: proto.Version})
+	hello, err := c.hello(ctx)
 	if err != nil {
 		return nil
 	}
@@ -179,9 +175,9 @@ func (h *Host) Members(ctx context.Context, family cell.ID) []cell.ID {
 
 // Deaths implements backend.Warmer.
 func (i *Instance) Deaths(ctx context.Context, since int64) ([]cell.Death, int64, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "deaths", Since: since})
+	news, err := Ask(ctx, i.Client, proto.Deaths, proto.Since{Since: since})
 	if err != nil {
 		return nil, since, err
 	}
-	return resp.Deaths, resp.DeathsAt, nil
+	return news.Deaths, news.At, nil
 }

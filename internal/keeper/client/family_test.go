@@ -9,15 +9,12 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
-// join puts one more cell into a family's keeper, as far as a backend had come
-// with it.
-func join(t *testing.T, c *Client, ops ...string) cell.ID {
+// join puts one more cell into a family's keeper.
+func join(t *testing.T, h *Host, c *Client) cell.ID {
 	t.Helper()
 	id := cell.NewID()
-	for _, op := range ops {
-		_, err := c.Do(t.Context(), proto.Request{Op: op, Cell: id, Note: Describe(cell.Assurance{Backend: "empty", Network: string(id)})})
-		must(t, err)
-	}
+	_, err := h.Make(t.Context(), c, id, proto.NewCell{Cell: id}, cell.Assurance{Backend: "empty", Network: string(id)})
+	must(t, err)
 	return id
 }
 
@@ -27,8 +24,8 @@ func TestD40AFamilyEndsWithItsLast(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, dir)
 	first := cell.NewID()
-	k, c := keep(t, h, first, "create", "annotate")
-	second, third := join(t, c, "create", "annotate"), join(t, c, "create", "annotate")
+	k, c := keep(t, h, first)
+	second, third := join(t, h, c), join(t, h, c)
 	c.Close()
 	h.Close()
 	next := newHost(t, dir)
@@ -73,16 +70,14 @@ func TestD40AFamilyEndsWithItsLast(t *testing.T) {
 	}
 }
 
-// A fork that was never complete is removed when it is looked up, and its family
-// stays.
-func TestF28HalfMadeForksAreRemoved(t *testing.T) {
+// A cell that its family's keeper does not have is not found, and the family stays.
+func TestF28AbsentForksAreNotFound(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	first := cell.NewID()
-	_, c := keep(t, h, first, "create", "annotate")
+	_, c := keep(t, h, first)
 	defer c.Close()
-	half := join(t, c, "create")
-	if _, err := h.Attach(t.Context(), half, first); cell.KindOf(err) != cell.NotFound {
-		t.Errorf("attach to half a cell: %v", err)
+	if _, err := h.Attach(t.Context(), cell.NewID(), first); cell.KindOf(err) != cell.NotFound {
+		t.Errorf("attach to no cell: %v", err)
 	}
 	if list := h.Members(t.Context(), first); !slices.Equal(list, []cell.ID{first}) {
 		t.Errorf("the family is %v, not %s alone", list, first)

@@ -10,25 +10,16 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/keeper/proto"
-	"github.com/pando-dev/pando/internal/reexec"
 )
 
 // Files moves an archive into or out of a cell.
-func (c *Client) Files(ctx context.Context, id cell.ID, req proto.FilesRequest, in io.Reader, out io.Writer) error {
-	k, err := c.fresh(ctx)
+func (c *Client) Files(ctx context.Context, req proto.Archive, in io.Reader, out io.Writer) error {
+	k, err := taken(ctx, c, proto.Files, req)
 	if err != nil {
 		return err
 	}
 	defer k.Close()
-	stop := context.AfterFunc(ctx, func() { k.Close() })
-	defer stop()
-	resp, err := proto.Exchange(k, proto.Request{Op: "files", Cell: id, Files: &req})
-	if err == nil && resp.Error != nil {
-		err = resp.Error.Err("files")
-	}
-	if err != nil {
-		return err
-	}
+	defer context.AfterFunc(ctx, func() { k.Close() })()
 	answer := proto.ReadPieces(k.Raw())
 	if !req.Write {
 		_, err = io.Copy(out, answer)
@@ -54,7 +45,7 @@ func (c *Client) Files(ctx context.Context, id cell.ID, req proto.FilesRequest, 
 // Manage does something with single files of a cell. in is read for
 // cell.FileWrite alone.
 func (c *Client) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
-	k, err := c.taken(ctx, proto.Request{Op: "manage", Cell: id, Manage: &a})
+	k, err := taken(ctx, c, proto.Manage, proto.FileAct{Cell: id, Act: a})
 	if err != nil {
 		return err
 	}
@@ -79,26 +70,9 @@ func (c *Client) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 	return err
 }
 
-// taken sends a request that takes over a connection of its own.
-func (c *Client) taken(ctx context.Context, req proto.Request) (*reexec.Conn, error) {
-	k, err := c.fresh(ctx)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := proto.Exchange(k, req)
-	if err == nil && resp.Error != nil {
-		err = resp.Error.Err(req.Op)
-	}
-	if err != nil {
-		k.Close()
-		return nil, err
-	}
-	return k, nil
-}
-
 // Dial connects to a port of a cell's loopback.
 func (c *Client) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, error) {
-	k, err := c.taken(ctx, proto.Request{Op: "dial", Cell: id, Port: port})
+	k, err := taken(ctx, c, proto.Dial, proto.Port{Cell: id, Port: port})
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,7 @@ func (i *Instance) Seal(ctx context.Context) (cell.Warmth, error) {
 	if i.Forks == nil {
 		return cell.Warmth{}, unforked("Seal")
 	}
-	resp, err := i.do(ctx, proto.Request{Op: "seal"})
-	if err != nil {
-		return cell.Warmth{}, err
-	}
-	return warmthOf(resp), nil
+	return Ask(ctx, i.Client, proto.Seal, i.of())
 }
 
 // Fork implements backend.Warmer.
@@ -83,14 +79,7 @@ func (i *Instance) Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate
 	if i.Forks == nil {
 		return cell.Certificate{}, unforked("Adopt")
 	}
-	resp, err := i.do(ctx, proto.Request{Op: "adopt", Adopt: &a})
-	if err != nil {
-		return cell.Certificate{}, err
-	}
-	if resp.Certificate == nil {
-		return cell.Certificate{}, cell.Errorf(cell.Internal, "keeper.Adopt", "", "cannot read what was measured of the fork")
-	}
-	return *resp.Certificate, nil
+	return Ask(ctx, i.Client, proto.Adopt, proto.Adoption{Cell: i.Cell, Adopt: a})
 }
 
 // Branch implements backend.Warmer.
@@ -120,11 +109,11 @@ func (i *Instance) Mounts(ctx context.Context) ([]cell.Mount, error) {
 	i.looking.Lock()
 	defer i.looking.Unlock()
 	if i.mounts == nil {
-		resp, err := i.do(ctx, proto.Request{Op: "mounts"})
+		mounts, err := Ask(ctx, i.Client, proto.Mounts, i.of())
 		if err != nil {
 			return nil, err
 		}
-		i.mounts = resp.Mounts
+		i.mounts = mounts
 	}
 	return i.mounts, nil
 }

@@ -42,6 +42,9 @@ type Host struct {
 	// hosts where nothing else denies a cell access to the file of the program that its
 	// commands are forked from.
 	FromMemory bool
+	// Measure adds what a keeper measured of a new cell to its assurance. It is nil if keepers
+	// measure nothing.
+	Measure func(a *cell.Assurance, measured json.RawMessage) error
 
 	mu     sync.Mutex // guards the fields below
 	copied *os.File   // FromMemory: made on first use
@@ -172,8 +175,9 @@ func (k *Keeper) Kill() {
 	k.conn.Close()
 }
 
-// Assign gives the keeper a cell, and returns the connection to it.
-func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*Client, error) {
+// Assign gives the keeper a cell, and returns its client. The keeper has the version of this
+// program and is not greeted: the first request makes the cell.
+func (h *Host) Assign(k *Keeper, id cell.ID) (*Client, error) {
 	lock, err := h.lock(id, os.O_CREATE)
 	if err != nil {
 		return nil, err
@@ -199,7 +203,7 @@ func (h *Host) Assign(ctx context.Context, k *Keeper, id cell.ID) (*Client, erro
 	// lock is free.
 	lf.Close()
 	lock.Close()
-	c, _, err := Dial(ctx, h.Dir, h.socket(id))
+	c, err := reach(h.Dir, h.socket(id), k.PID)
 	if err == nil {
 		h.share(id, c)
 	}
@@ -211,41 +215,30 @@ func OpenDir(path string) (*os.File, error) {
 	return os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// WatchDisk makes the keeper account for a cell's disk usage. open opens a directory so that
+// WatchDisk returns how a cell's disk limit is applied, and what the keeper must count for it:
+// nil if nothing, else with directories, which the caller closes. open opens a directory so that
 // the keeper can read it.
-func WatchDisk(ctx context.Context, client *Client, spec cell.Spec, open func(path string) (*os.File, error)) (cell.AppliedLimit, error) {
-	lim, dirs, err := DiskWatch(spec, open)
-	defer func() {
-		for _, d := range dirs {
-			d.Close()
-		}
-	}()
-	if err != nil || spec.Sized {
-		return lim, err
-	}
-	_, err = client.Do(ctx, proto.Request{Op: "watch", Cell: spec.ID, Watch: &proto.WatchRequest{Limit: spec.Limits.Disk, Exact: lim.Asked != ""}}, dirs...)
-	return lim, err
-}
-
-// DiskWatch returns how a cell's disk limit is applied, and opens the directories that the
-// keeper must count. The caller closes them.
-func DiskWatch(spec cell.Spec, open func(path string) (*os.File, error)) (lim cell.AppliedLimit, dirs []*os.File, err error) {
+func WatchDisk(spec cell.Spec, open func(path string) (*os.File, error)) (lim cell.AppliedLimit, w *proto.Watch, dirs []*os.File, err error) {
 	lim = cell.AppliedLimit{Name: "disk", Applied: strconv.FormatInt(spec.Limits.Disk, 10), How: "accounted: what is written is counted, and a cell above its limit is ended"}
 	if slices.Contains(spec.Asked, "disk") {
 		lim.Asked = lim.Applied
 	}
 	if spec.Sized {
 		lim.How = "a file system of its own"
-		return lim, nil, nil
+		return lim, nil, nil, nil
 	}
 	for _, p := range spec.Writes {
 		f, err := open(p)
 		if err != nil {
-			return lim, dirs, err
+			proto.CloseAll(dirs)
+			return lim, nil, nil, err
 		}
 		dirs = append(dirs, f)
 	}
-	return lim, dirs, nil
+	if len(dirs) == 0 {
+		return lim, nil, nil, nil
+	}
+	return lim, &proto.Watch{Dirs: len(dirs), Limit: spec.Limits.Disk, Exact: lim.Asked != ""}, dirs, nil
 }
 
 // Close ends the spare processes. Cells live on.
@@ -275,6 +268,28 @@ func listen(dir, name string) (*net.UnixListener, error) {
 	defer d.Close()
 	os.Remove(filepath.Join(dir, name))
 	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)})
+}
+
+// Make makes a cell in a keeper. The files are the driver's, and then the directories of n.Watch.
+// a is what is known of the cell, to which Make adds what the keeper measures. The caller fills
+// in what the technology needs of the instance.
+func (h *Host) Make(ctx context.Context, c *Client, family cell.ID, n proto.NewCell, a cell.Assurance, files ...*os.File) (*Instance, error) {
+	n.Note = Describe(a)
+	made, err := Ask(ctx, c, proto.Create, n, files...)
+	if err == nil {
+		err = h.measure(&a, made.Measured)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Instance{Host: h, Client: c, Cell: n.Cell, Family: family, Known: a}, nil
+}
+
+func (h *Host) measure(a *cell.Assurance, measured json.RawMessage) error {
+	if h.Measure == nil || measured == nil {
+		return nil
+	}
+	return h.Measure(a, measured)
 }
 
 // Describe packs the assurance for a note, from which Attach restores it.

@@ -26,7 +26,7 @@ import (
 type empty struct{}
 
 func (empty) Create(id cell.ID, spec json.RawMessage, files []*os.File) (json.RawMessage, error) {
-	return nil, nil
+	return json.RawMessage(`{"measured":true}`), nil
 }
 
 func (empty) Start(cell.ID, cell.Process, [3]*os.File, func()) (server.Started, error) {
@@ -79,18 +79,23 @@ func until(t *testing.T, what string, so func() bool) {
 	t.Fatalf("it never came that %s", what)
 }
 
-// keep makes a keeper that has a cell, as far as a backend had come with it.
-func keep(t *testing.T, h *Host, id cell.ID, ops ...string) (*Keeper, *Client) {
+// assign makes a keeper that has no cell yet.
+func assign(t *testing.T, h *Host, id cell.ID) (*Keeper, *Client) {
 	t.Helper()
 	k, err := h.Take()
 	must(t, err)
 	t.Cleanup(k.Kill)
-	c, err := h.Assign(t.Context(), k, id)
+	c, err := h.Assign(k, id)
 	must(t, err)
-	for _, op := range ops {
-		_, err := c.Do(t.Context(), proto.Request{Op: op, Cell: id, Note: Describe(cell.Assurance{Backend: "empty"})})
-		must(t, err)
-	}
+	return k, c
+}
+
+// keep makes a keeper that has a cell.
+func keep(t *testing.T, h *Host, id cell.ID) (*Keeper, *Client) {
+	t.Helper()
+	k, c := assign(t, h, id)
+	_, err := h.Make(t.Context(), c, id, proto.NewCell{Cell: id}, cell.Assurance{Backend: "empty"})
+	must(t, err)
 	return k, c
 }
 
@@ -131,7 +136,7 @@ func TestF25LivenessIsTheHeldLock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	k, c := keep(t, h, id, "create", "annotate")
+	k, c := keep(t, h, id)
 	defer c.Close()
 	for range 8 {
 		wg.Go(func() {
@@ -224,9 +229,9 @@ func TestLockIsTheFileOfItsName(t *testing.T) {
 func TestF26LeftoversOfDeadKeepers(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	dead, living := cell.NewID(), cell.NewID()
-	k, c := keep(t, h, dead, "create", "annotate")
+	k, c := keep(t, h, dead)
 	c.Close()
-	_, c = keep(t, h, living, "create", "annotate")
+	_, c = keep(t, h, living)
 	defer c.Close()
 	if list, err := h.Living(t.Context()); err != nil || len(list) != 2 {
 		t.Errorf("living are %v, %v", list, err)
@@ -257,28 +262,99 @@ func TestF26LeftoversOfDeadKeepers(t *testing.T) {
 	}
 }
 
-// A cell that was never complete, because its daemon died while making it, is
-// not there, and its keeper is sent away.
-func TestF28HalfMadeCellsAreSentAway(t *testing.T) {
-	for name, ops := range map[string][]string{"assigned": nil, "created": {"create"}} {
-		t.Run(name, func(t *testing.T) {
-			h := newHost(t, t.TempDir())
-			id := cell.NewID()
-			k, c := keep(t, h, id, ops...)
-			c.Close()
-			_, err := h.Attach(t.Context(), id, "")
-			if cell.KindOf(err) != cell.NotFound {
-				t.Errorf("attach: %v", err)
+// A keeper without a cell, left behind by a daemon that died, is sent away.
+func TestF28KeepersWithoutACellAreSentAway(t *testing.T) {
+	h := newHost(t, t.TempDir())
+	id := cell.NewID()
+	k, c := assign(t, h, id)
+	c.Close()
+	_, err := h.Attach(t.Context(), id, "")
+	if cell.KindOf(err) != cell.NotFound {
+		t.Errorf("attach: %v", err)
+	}
+	select {
+	case <-k.alive:
+	case <-time.After(5 * time.Second):
+		t.Error("its keeper stays")
+	}
+	if left := files(t, h); len(left) > 0 || h.Alive(id) {
+		t.Errorf("left are %v; alive: %v", left, h.Alive(id))
+	}
+}
+
+// What a keeper measured of a cell is known at once, and to the next daemon.
+func TestWhatAKeeperMeasuredIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	h := newHost(t, dir)
+	h.Measure = func(a *cell.Assurance, measured json.RawMessage) error {
+		a.Isolation = append(a.Isolation, string(measured))
+		return nil
+	}
+	id := cell.NewID()
+	k, c := assign(t, h, id)
+	watched, err := OpenDir(dir)
+	must(t, err)
+	defer watched.Close()
+	i, err := h.Make(t.Context(), c, id, proto.NewCell{Cell: id, Spec: []byte(`{}`), Watch: &proto.Watch{Limit: 1 << 30, Dirs: 1}}, cell.Assurance{Backend: "empty", Isolation: []string{"before"}}, watched)
+	must(t, err)
+	if i.KeeperPID() != k.PID {
+		t.Errorf("its keeper is %d, not %d", i.KeeperPID(), k.PID)
+	}
+	next := newHost(t, dir)
+	next.Measure = h.Measure
+	again, err := next.Attach(t.Context(), id, "")
+	must(t, err)
+	defer again.Close()
+	want := []string{"before", `{"measured":true}`}
+	if !slices.Equal(i.Known.Isolation, want) || !slices.Equal(again.Known.Isolation, want) || again.KeeperPID() != k.PID {
+		t.Errorf("known are %q, and %q of keeper %d", i.Known.Isolation, again.Known.Isolation, again.KeeperPID())
+	}
+}
+
+// A keeper is asked once before a command starts, and once for its cell.
+func TestOneExchangeEach(t *testing.T) {
+	h := newHost(t, t.TempDir())
+	id := cell.NewID()
+	l, err := listen(h.Dir, h.socket(id))
+	must(t, err)
+	defer l.Close()
+	heard := make(chan string, 8)
+	go func() {
+		for {
+			uc, err := l.AcceptUnix()
+			if err != nil {
+				return
 			}
-			select {
-			case <-k.alive:
-			case <-time.After(5 * time.Second):
-				t.Error("its keeper stays")
-			}
-			if left := files(t, h); len(left) > 0 || h.Alive(id) {
-				t.Errorf("left are %v; alive: %v", left, h.Alive(id))
-			}
-		})
+			go func() {
+				k := reexec.NewConn(uc)
+				defer k.Close()
+				var req proto.Request
+				for files, err := k.Recv(&req); err == nil; files, err = k.Recv(&req) {
+					proto.CloseAll(files)
+					heard <- req.Op
+					proto.Start.Reply(k, proto.Begun{PID: 1}, nil)
+				}
+			}()
+		}
+	}()
+	c, err := reach(h.Dir, h.socket(id), 1)
+	must(t, err)
+	defer c.Close()
+	i, err := h.Make(t.Context(), c, id, proto.NewCell{Cell: id}, cell.Assurance{})
+	must(t, err)
+	log, err := os.Create(filepath.Join(h.Dir, "log"))
+	must(t, err)
+	defer log.Close()
+	_, err = i.Start(t.Context(), "p", cell.Start{}, [3]*os.File{log})
+	must(t, err)
+	_, err = i.Do(t.Context(), "q", cell.Start{})
+	must(t, err)
+	var all []string
+	for len(heard) > 0 {
+		all = append(all, <-heard)
+	}
+	if want := []string{"create", "start", "run"}; !slices.Equal(all, want) {
+		t.Errorf("the keeper was asked %q, not %q", all, want)
 	}
 }
 
@@ -288,7 +364,7 @@ func TestF28AttachAfterTheDaemon(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, dir)
 	id := cell.NewID()
-	k, c := keep(t, h, id, "create", "annotate")
+	k, c := keep(t, h, id)
 	c.Close()
 	h.Close()
 	next := newHost(t, dir)
@@ -314,15 +390,15 @@ func TestF28AttachAfterTheDaemon(t *testing.T) {
 func TestOneKeeperForACell(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()
-	_, c := keep(t, h, id, "create", "annotate")
+	_, c := keep(t, h, id)
 	defer c.Close()
 	k, err := h.Take()
 	must(t, err)
 	defer k.Kill()
-	if _, err := h.Assign(t.Context(), k, id); cell.KindOf(err) != cell.Exists {
+	if _, err := h.Assign(k, id); cell.KindOf(err) != cell.Exists {
 		t.Errorf("assigned again: %v", err)
 	}
-	if _, err := c.Do(t.Context(), proto.Request{Op: "note", Cell: id}); err != nil {
+	if _, err := Ask(t.Context(), c, proto.Note, proto.OfCell{Cell: id}); err != nil {
 		t.Errorf("the first one: %v", err)
 	}
 }
@@ -394,8 +470,11 @@ func TestKeeperThatCannotBe(t *testing.T) {
 	k, err := h.Take()
 	must(t, err)
 	id := cell.NewID()
-	if _, err := h.Assign(t.Context(), k, id); cell.KindOf(err) != cell.Unavailable {
-		t.Errorf("assign: %v", err)
+	c, err := h.Assign(k, id)
+	must(t, err)
+	defer c.Close()
+	if _, err := h.Make(t.Context(), c, id, proto.NewCell{Cell: id}, cell.Assurance{}); cell.KindOf(err) != cell.Unavailable {
+		t.Errorf("make: %v", err)
 	}
 	until(t, "it had ended", func() bool { return ended(k) })
 	h.Release(id)
@@ -410,7 +489,7 @@ func TestLongPaths(t *testing.T) {
 	must(t, os.MkdirAll(dir, 0o700))
 	h := newHost(t, dir)
 	id := cell.NewID()
-	_, c := keep(t, h, id, "create", "annotate")
+	_, c := keep(t, h, id)
 	defer c.Close()
 	i, err := h.Attach(t.Context(), id, "")
 	must(t, err)
@@ -437,8 +516,8 @@ func dying(t *testing.T, h *Host, id cell.ID) {
 				k := reexec.NewConn(c.(*net.UnixConn))
 				defer k.Close()
 				var req proto.Request
-				if _, err := k.Recv(&req); err == nil && req.Op == "hello" {
-					k.Send(proto.Response{})
+				if _, err := k.Recv(&req); err == nil && req.Op == proto.Hello.Name {
+					proto.Hello.Reply(k, proto.Welcome{}, nil)
 					k.Recv(&req)
 				}
 				begun.Do(func() {
@@ -455,7 +534,7 @@ func TestF19RemoveOfADyingKeeper(t *testing.T) {
 	h := newHost(t, t.TempDir())
 	id := cell.NewID()
 	dying(t, h, id)
-	c, _, err := Dial(t.Context(), h.Dir, h.socket(id))
+	c, err := Dial(t.Context(), h.Dir, h.socket(id))
 	must(t, err)
 	after := false
 	i := &Instance{Host: h, Cell: id, Client: c, AfterRemove: func(_ context.Context, last bool) error {

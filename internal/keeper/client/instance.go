@@ -38,9 +38,8 @@ type Instance struct {
 	removed  bool       // guarded by removing: the ID may belong to another cell now
 	closing  sync.Once
 
-	looking sync.Mutex // guards the fields below
+	looking sync.Mutex // guards mounts
 	mounts  []cell.Mount
-	keeper  int // PID
 }
 
 func (i *Instance) ID() cell.ID { return i.Cell }
@@ -55,13 +54,11 @@ func (i *Instance) Alive(ctx context.Context) bool {
 	return i.Client.Alive(ctx) || i.Host.Alive(i.family())
 }
 
-func (i *Instance) do(ctx context.Context, req proto.Request, files ...*os.File) (*proto.Response, error) {
-	req.Cell = i.Cell
-	return i.Client.Do(ctx, req, files...)
-}
+// of names the cell in a request.
+func (i *Instance) of() proto.OfCell { return proto.OfCell{Cell: i.Cell} }
 
 func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3]*os.File) (backend.Process, error) {
-	req := proto.Request{Op: "start", Proc: name, Start: &s}
+	req := proto.NewProcess{Cell: i.Cell, Proc: name, Start: s}
 	var files []*os.File
 	if logs != [3]*os.File{} {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -77,116 +74,90 @@ func (i *Instance) Start(ctx context.Context, name string, s cell.Start, logs [3
 			files = append(files, f)
 		}
 	}
-	resp, err := i.do(ctx, req, files...)
+	b, err := Ask(ctx, i.Client, proto.Start, req, files...)
 	if err != nil {
 		return nil, err
 	}
-	return i.process(name, resp), nil
+	return i.process(name, b), nil
 }
 
 // Do starts a process and waits for its end in one exchange.
 func (i *Instance) Do(ctx context.Context, name string, s cell.Start) (backend.Done, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "start", Proc: name, Start: &s, Whole: true})
-	if err != nil {
-		return backend.Done{}, err
-	}
-	if resp.Status == nil {
-		return backend.Done{}, cell.Errorf(cell.Internal, "keeper.Do", "", "the cell's keeper answered without a status")
-	}
-	return backend.Done{Status: *resp.Status, Stdout: resp.Stdout, Stderr: resp.Stderr}, nil
+	d, err := Ask(ctx, i.Client, proto.Run, proto.NewProcess{Cell: i.Cell, Proc: name, Start: s})
+	return backend.Done(d), err
 }
 
-// process returns the process described by the keeper's response.
-func (i *Instance) process(name string, resp *proto.Response) *process {
-	p := &process{i: i, name: name, pid: resp.PID, inner: resp.Inner, known: i.Known}
-	if i.Refine != nil && resp.Measured != nil {
-		p.known = i.Refine(i.Known, resp.Measured)
+// process returns the process described by the keeper's answer.
+func (i *Instance) process(name string, b proto.Begun) *process {
+	p := &process{i: i, name: name, pid: b.PID, inner: b.Inner, known: i.Known}
+	if i.Refine != nil && b.Measured != nil {
+		p.known = i.Refine(i.Known, b.Measured)
 	}
 	return p
 }
 
 func (i *Instance) Process(ctx context.Context, name string) (backend.Process, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "status", Proc: name})
+	s, err := Ask(ctx, i.Client, proto.Status, proto.OfProcess{Proc: name})
 	if err != nil {
 		return nil, err
 	}
-	return i.process(name, resp), nil
+	return i.process(name, s.Begun), nil
 }
 
 func (i *Instance) ReadFiles(ctx context.Context, path string, w io.Writer) error {
-	return i.Client.Files(ctx, i.Cell, proto.FilesRequest{Path: path}, nil, w)
+	return i.Client.Files(ctx, proto.Archive{Cell: i.Cell, Path: path}, nil, w)
 }
 
 func (i *Instance) WriteFiles(ctx context.Context, path string, u cell.User, r io.Reader) error {
-	return i.Client.Files(ctx, i.Cell, proto.FilesRequest{Path: path, Write: true, UID: u.UID, GID: u.GID}, r, nil)
+	return i.Client.Files(ctx, proto.Archive{Cell: i.Cell, Path: path, Write: true, UID: u.UID, GID: u.GID}, r, nil)
 }
 
 func (i *Instance) KillAll(ctx context.Context, cause string) (int, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "killall", Cause: cause})
-	if err != nil {
-		return 0, err
-	}
-	return resp.Count, nil
+	n, err := Ask(ctx, i.Client, proto.KillAll, proto.Ending{Cell: i.Cell, Cause: cause})
+	return n.Count, err
 }
 
 func (i *Instance) Freeze(ctx context.Context) error {
-	_, err := i.do(ctx, proto.Request{Op: "freeze"})
+	_, err := Ask(ctx, i.Client, proto.Freeze, i.of())
 	return err
 }
 
 func (i *Instance) Thaw(ctx context.Context) error {
-	_, err := i.do(ctx, proto.Request{Op: "thaw"})
+	_, err := Ask(ctx, i.Client, proto.Thaw, i.of())
 	return err
 }
 
 func (i *Instance) List(ctx context.Context) ([]cell.ProcessInfo, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "list"})
-	if err != nil {
-		return nil, err
-	}
-	return resp.List, nil
+	l, err := Ask(ctx, i.Client, proto.List, i.of())
+	return l.List, err
 }
 
 func (i *Instance) Names(ctx context.Context) ([]string, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "list"})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Procs, nil
+	l, err := Ask(ctx, i.Client, proto.List, i.of())
+	return l.Procs, err
 }
 
 func (i *Instance) Stats(ctx context.Context) (cell.Stats, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "stats"})
-	if err != nil || resp.Stats == nil {
-		return cell.Stats{}, err
-	}
-	return *resp.Stats, nil
+	return Ask(ctx, i.Client, proto.Stats, i.of())
 }
 
 func (i *Instance) Govern(ctx context.Context, g cell.Governance) error {
-	_, err := i.do(ctx, proto.Request{Op: "govern", Network: &g})
+	_, err := Ask(ctx, i.Client, proto.Govern, proto.Governance{Cell: i.Cell, Network: g})
 	return err
 }
 
 func (i *Instance) Asked(ctx context.Context, since int64) ([]cell.Asked, int64, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "asked", Since: since})
-	if err != nil {
-		return nil, 0, err
-	}
-	return resp.Asked, resp.AskedAt, nil
+	q, err := Ask(ctx, i.Client, proto.Asked, proto.Since{Cell: i.Cell, Since: since})
+	return q.Asked, q.At, err
 }
 
 // Refused implements backend.Refuser.
 func (i *Instance) Refused(ctx context.Context) ([]cell.Refused, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "refused"})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Refused, nil
+	return Ask(ctx, i.Client, proto.Refused, i.of())
 }
 
 func (i *Instance) Answer(ctx context.Context, a cell.Answered) error {
-	_, err := i.do(ctx, proto.Request{Op: "answer", Answer: &a})
+	_, err := Ask(ctx, i.Client, proto.Decide, proto.Decision{Cell: i.Cell, Answer: a})
 	return err
 }
 
@@ -198,28 +169,30 @@ func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 		return nil
 	}
 	defer func() { i.removed = err == nil }()
-	remove := func() (*proto.Response, error) { return i.do(ctx, proto.Request{Op: "remove", Cause: cause}) }
-	resp, err := remove()
-	for began := time.Now(); cell.KindOf(err) == cell.Unavailable && i.Host.Alive(i.family()) && time.Since(began) < going; resp, err = remove() {
+	remove := func() (proto.Count, error) {
+		return Ask(ctx, i.Client, proto.Remove, proto.Ending{Cell: i.Cell, Cause: cause})
+	}
+	rest, err := remove()
+	for began := time.Now(); cell.KindOf(err) == cell.Unavailable && i.Host.Alive(i.family()) && time.Since(began) < going; rest, err = remove() {
 		time.Sleep(time.Millisecond) // a broken connection, or a dying keeper that still has its lock
 	}
 	left := 0
 	switch cell.KindOf(err) {
 	case "":
-		left = resp.Count
+		left = rest.Count
 	case cell.Unavailable:
 		if i.Host.Alive(i.family()) {
 			return err
 		}
 	case cell.NotFound: // perhaps only this cell
-		if resp, err := i.do(ctx, proto.Request{Op: "hello", Version: proto.Version}); err == nil {
-			left = len(resp.Cells)
+		if hello, err := i.Client.hello(ctx); err == nil {
+			left = len(hello.Cells)
 		}
 	default:
 		return err
 	}
 	if left == 0 {
-		i.do(ctx, proto.Request{Op: "shutdown"})
+		Ask(ctx, i.Client, proto.Shutdown, proto.None{})
 	}
 	i.Close()
 	if left == 0 {
@@ -232,18 +205,7 @@ func (i *Instance) Remove(ctx context.Context, cause string) (err error) {
 }
 
 // KeeperPID returns the PID of the keeper.
-func (i *Instance) KeeperPID(ctx context.Context) (int, error) {
-	i.looking.Lock()
-	defer i.looking.Unlock()
-	if i.keeper == 0 {
-		resp, err := i.do(ctx, proto.Request{Op: "hello", Version: proto.Version})
-		if err != nil {
-			return 0, err
-		}
-		i.keeper = resp.PID
-	}
-	return i.keeper, nil
-}
+func (i *Instance) KeeperPID() int { return i.Client.pid }
 
 func (i *Instance) family() cell.ID {
 	if i.Family != "" {
@@ -268,40 +230,31 @@ func (p *process) InnerPID() int { return p.inner }
 func (p *process) Assurance() cell.Assurance { return p.known }
 
 func (p *process) Attach(ctx context.Context, a backend.Attach) (net.Conn, error) {
-	return p.i.Client.Attach(ctx, p.name, proto.AttachRequest{Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input, Screen: a.Screen, Size: a.Size, Client: a.Client})
+	return p.i.Client.Attach(ctx, proto.Attachment{Proc: p.name, Stdout: a.Stdout, Stderr: a.Stderr, Input: a.Input, Screen: a.Screen, Size: a.Size, Client: a.Client})
 }
 
 func (p *process) Signal(ctx context.Context, sig string) error {
-	_, err := p.i.do(ctx, proto.Request{Op: "signal", Proc: p.name, Signal: sig})
+	_, err := Ask(ctx, p.i.Client, proto.Signal, proto.ToProcess{Proc: p.name, Signal: sig})
 	return err
 }
 
 func (p *process) End(ctx context.Context, cause string) error {
-	_, err := p.i.do(ctx, proto.Request{Op: "signal", Proc: p.name, Cause: cause})
+	_, err := Ask(ctx, p.i.Client, proto.End, proto.EndProcess{Proc: p.name, Cause: cause})
 	return err
 }
 
 func (p *process) Status(ctx context.Context) (cell.Status, error) {
-	return p.status(ctx, "status")
+	s, err := Ask(ctx, p.i.Client, proto.Status, proto.OfProcess{Proc: p.name})
+	return s.Status, err
 }
 
 // Wait returns when the process has ended. The keeper answers only then.
 func (p *process) Wait(ctx context.Context) (cell.Status, error) {
-	return p.status(ctx, "wait")
-}
-
-func (p *process) status(ctx context.Context, op string) (cell.Status, error) {
-	resp, err := p.i.do(ctx, proto.Request{Op: op, Proc: p.name})
-	if err == nil && resp.Status == nil {
-		err = cell.Errorf(cell.Internal, "keeper."+op, "", "the cell's keeper answered without a status")
-	}
-	if err != nil {
-		return cell.Status{}, err
-	}
-	return *resp.Status, nil
+	s, err := Ask(ctx, p.i.Client, proto.Wait, proto.OfProcess{Proc: p.name})
+	return s.Status, err
 }
 
 func (p *process) Forget(ctx context.Context) error {
-	_, err := p.i.do(ctx, proto.Request{Op: "forget", Proc: p.name})
+	_, err := Ask(ctx, p.i.Client, proto.Forget, proto.OfProcess{Proc: p.name})
 	return err
 }

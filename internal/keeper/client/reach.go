@@ -22,21 +22,17 @@ func (i *Instance) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 // Ports implements backend.Dialer.
 func (i *Instance) Ports(ctx context.Context) ([]cell.Listening, error) {
-	resp, err := i.do(ctx, proto.Request{Op: "ports"})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Ports, nil
+	return Ask(ctx, i.Client, proto.Ports, i.of())
 }
 
 // ShowDenials implements backend.Denials.
 func (i *Instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
-	_, err := i.do(ctx, proto.Request{Op: "denials"}, text, lines)
+	_, err := Ask(ctx, i.Client, proto.Denials, i.of(), text, lines)
 	return err
 }
 
 // LendAgent implements backend.Agency.
 func (i *Instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
-	_, err := i.do(ctx, proto.Request{Op: "agent", Path: path}, listener, upstream)
+	_, err := Ask(ctx, i.Client, proto.Agent, proto.Lent{Cell: i.Cell, Path: path}, listener, upstream)
 	return err
 }

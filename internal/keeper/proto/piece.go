@@ -13,14 +13,6 @@ import (
 // An archive travels as frames: FrameStdin or FrameStdout with a piece of it,
 // then FrameResult, or FrameError when it can't be completed.
 
-// FilesRequest names a path inside the cell, absolute.
-type FilesRequest struct {
-	Path  string `json:"path"`
-	Write bool   `json:"write"`         // extract the archive that follows; else send one
-	UID   int    `json:"uid,omitempty"` // the owner of written files
-	GID   int    `json:"gid,omitempty"`
-}
-
 // Pieces turns what is written into frames.
 type Pieces struct {
 	c net.Conn

@@ -15,12 +15,12 @@ const atForkTail = 2 << 10
 // of it. It fails when the command does: kept is what the command wrote.
 func (s *Server) atFork(id cell.ID, start *cell.Start) (cell.Hazard, error) {
 	h := cell.Hazard{Name: cell.AtFork, Seen: "outside"}
-	resp, err := s.ranFirst(id, start)
+	d, err := s.run(proto.NewProcess{Cell: id, Proc: "at-fork " + string(id), Start: *start})
 	if err != nil {
 		// Whatever its kind is: keeper.adopt takes some of them for the copy's own.
 		return h, cell.Errorf(cell.Invalid, "keeper.adopt", atForkHint, "cannot run the command of --at-fork in a copy: %w", err)
 	}
-	exit := resp.Status.Exit
+	exit := d.Status.Exit
 	if exit == nil {
 		return h, cell.Errorf(cell.Internal, "keeper.adopt", "", "cannot tell how the command of --at-fork ended")
 	}
@@ -32,7 +32,7 @@ func (s *Server) atFork(id cell.ID, start *cell.Start) (cell.Hazard, error) {
 	if exit.Cause != "" {
 		how += " (" + exit.Cause + ")"
 	}
-	for _, out := range [][]byte{resp.Stdout, resp.Stderr} {
+	for _, out := range [][]byte{d.Stdout, d.Stderr} {
 		if out = bytes.TrimSpace(out[max(0, len(out)-atForkTail):]); len(out) > 0 {
 			how += "\n" + string(bytes.ToValidUTF8(out, []byte("\ufffd")))
 		}
@@ -41,12 +41,3 @@ func (s *Server) atFork(id cell.ID, start *cell.Start) (cell.Hazard, error) {
 }
 
 const atForkHint = "mend the command: it runs in each copy, and a copy in which it fails is removed"
-
-// ranFirst runs a command to its end.
-func (s *Server) ranFirst(id cell.ID, start *cell.Start) (proto.Response, error) {
-	p, err := s.startNamed(&proto.Request{Cell: id, Proc: "at-fork " + string(id), Start: start, Whole: true}, nil)
-	if err != nil {
-		return proto.Response{}, err
-	}
-	return s.whole(p)
-}

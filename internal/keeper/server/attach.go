@@ -15,7 +15,7 @@ import (
 
 // attach turns a connection into the stream of one process: its output from
 // the given offsets, input if this is its terminal, and its end.
-func (p *Proc) attach(c net.Conn, req proto.AttachRequest) {
+func (p *Proc) attach(c net.Conn, req proto.Attachment) {
 	var feed func(api.Frame)
 	if req.Input {
 		at := &size{}
@@ -31,7 +31,7 @@ func (p *Proc) attach(c net.Conn, req proto.AttachRequest) {
 // attach sends two outputs to c and hands the frames that come to feed; with nil
 // none may come. It tells the client how much input in has counted. When both outputs have
 // ended and done is closed, it sends what ended returns.
-func attach(c net.Conn, req proto.AttachRequest, stdout, stderr *Output, feed func(api.Frame), in *intake, done <-chan struct{}, ended func() cell.Status) {
+func attach(c net.Conn, req proto.Attachment, stdout, stderr *Output, feed func(api.Frame), in *intake, done <-chan struct{}, ended func() cell.Status) {
 	out := &frameWriter{c: c}
 	stop := make(chan struct{})
 	if feed != nil {

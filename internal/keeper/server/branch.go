@@ -15,56 +15,94 @@ import (
 // A branch is a conversation of its own, on a connection that is used for
 // nothing else until it is over:
 //
-//	daemon                                  keeper
-//	  │ Request{Op: "branch", Cell} ───────▶  │  nothing is done yet
-//	  │ Request{Op: "source", Spec, …} ─────▶ │  what the source is to go on with
-//	  │ Request{Op: "fork", Cell, Spec, …} ▶  │  a branch; as many as there are to be
-//	  │ Request{Op: "hold"} ────────────────▶ │  the cell stands still
-//	  │ Request{Op: "go on"} ───────────────▶ │  the source goes on, in a fork of its own
-//	  │ ◀── Response{Pause}                   │
-//	  │ Request{Op: "complete"} ────────────▶ │  the branches can be adopted
+//	daemon              keeper
+//	  │ Branch ──────────▶ │  nothing is done yet
+//	  │ Source ──────────▶ │  what the source is to go on with
+//	  │ BranchTo ────────▶ │  a branch; as many as there are to be
+//	  │ Hold ────────────▶ │  the cell stands still
+//	  │ GoOn ────────────▶ │  the source goes on, in a fork of its own
+//	  │ ◀────────── Pause  │
+//	  │ Complete ────────▶ │  the branches can be adopted
 //
-// Each is answered; "give up" ends it early. When anything fails, or the connection ends before that, the
+// Each is answered; GiveUp ends it early. When anything fails, or the connection ends before that, the
 // branches are removed. The source then goes on as it was, or, if it has gone on
 // already, it stays where it is.
 
 // branch serves that conversation. It reports whether the connection can go on.
-func (s *Server) branch(c *reexec.Conn, req *proto.Request) bool {
-	failpoint.Step("begin to branch")
-	t, err := s.beginBranch(req.Cell)
+func (s *Server) branch(c *reexec.Conn, q proto.OfCell) bool {
+	t, err := s.beginBranch(q.Cell)
 	if err != nil {
-		return c.Send(proto.Response{Error: proto.Wire(err)}) == nil
+		return proto.Refuse(c, err) == nil
 	}
-	err = c.Send(proto.Response{})
-	for err == nil {
-		var next proto.Request
-		files, rerr := c.Recv(&next)
-		if err = rerr; err != nil {
-			break
+	lost := proto.Branch.Reply(c, proto.None{}, nil)
+	for lost == nil && !t.over {
+		var req proto.Request
+		var files []*os.File
+		if files, lost = c.Recv(&req); lost == nil {
+			lost = t.step(c, &req, files)
 		}
-		var resp proto.Response
-		ferr := t.step(&next, files, &resp)
-		over := ferr != nil || next.Op == "complete" || next.Op == "give up"
-		if over {
-			ferr = joined(ferr, t.end(ferr == nil && next.Op == "complete"))
-		}
-		if ferr != nil {
-			resp = proto.Response{Error: proto.Wire(ferr)}
-		}
-		if proto.Changes(next.Op) {
-			failpoint.Step("answer to " + next.Op)
-		}
-		if err = c.Send(resp); over {
-			if err != nil && ferr == nil && next.Op == "complete" {
-				for _, id := range t.made {
-					s.unclaimed(id)
-				}
+	}
+	if !t.over {
+		t.end(false)
+	}
+	return lost == nil
+}
+
+// step serves one request. The files are its own.
+func (t *branching) step(c *reexec.Conn, req *proto.Request, files []*os.File) (lost error) {
+	switch req.Op {
+	case proto.Source.Name:
+		return part(t, c, proto.Source, req, files, t.source)
+	case proto.BranchTo.Name:
+		return part(t, c, proto.BranchTo, req, files, t.add)
+	case proto.Hold.Name:
+		return part(t, c, proto.Hold, req, files, alone(t.hold))
+	case proto.GoOn.Name:
+		return part(t, c, proto.GoOn, req, files, alone(t.goOn))
+	case proto.Complete.Name:
+		if lost = part(t, c, proto.Complete, req, files, alone(t.complete)); lost != nil && t.whole {
+			for _, id := range t.made {
+				t.s.unclaimed(id)
 			}
-			return err == nil
 		}
+		return lost
+	case proto.GiveUp.Name:
+		return part(t, c, proto.GiveUp, req, files, alone(func() (proto.None, error) {
+			t.over = true
+			return proto.None{}, t.end(false)
+		}))
 	}
-	t.end(false)
-	return false
+	return part(t, c, proto.Verb[json.RawMessage, proto.None]{Name: req.Op}, req, files, func(_ json.RawMessage, files []*os.File) (proto.None, error) {
+		proto.CloseAll(files)
+		return proto.None{}, proto.Malformed(req.Op)
+	})
+}
+
+// alone is a part that brings neither a message nor files.
+func alone[A any](do func() (A, error)) func(proto.None, []*os.File) (A, error) {
+	return func(_ proto.None, files []*os.File) (A, error) {
+		proto.CloseAll(files)
+		return do()
+	}
+}
+
+// part has do serve one part of a branch, which owns the files. When it fails the branch is
+// over.
+func part[Q, A any](t *branching, c *reexec.Conn, v proto.Verb[Q, A], req *proto.Request, files []*os.File, do func(q Q, files []*os.File) (A, error)) error {
+	begin(v)
+	var a A
+	q, err := v.Read(req.Body)
+	if err != nil {
+		proto.CloseAll(files)
+	} else {
+		a, err = do(q, files)
+	}
+	if err != nil && !t.over {
+		t.over = true
+		err = joined(err, t.end(false))
+	}
+	end(v)
+	return v.Reply(c, a, err)
 }
 
 // branching is a branch on its way.
@@ -76,9 +114,24 @@ type branching struct {
 	held  bool
 	began time.Time
 	pause cell.Pause
-	note  json.RawMessage // of the source
-	asked []proto.Request // the branches
-	made  []cell.ID       // those that are cells
+	self  toBe      // the source as it goes on
+	asked []toBe    // the branches
+	made  []cell.ID // those that are cells
+	whole bool      // all of them are
+	over  bool
+}
+
+// toBe is a cell that a branch makes, with the directories to watch, until a cell has them.
+type toBe struct {
+	proto.NewCell
+	dirs []*os.File
+}
+
+// take returns the directories, once.
+func (b *toBe) take() []*os.File {
+	dirs := b.dirs
+	b.dirs = nil
+	return dirs
 }
 
 func (s *Server) beginBranch(id cell.ID) (*branching, error) {
@@ -101,74 +154,75 @@ func (s *Server) beginBranch(id cell.ID) (*branching, error) {
 	return t, err
 }
 
-// step does what one request asks for. The files are its own.
-func (t *branching) step(req *proto.Request, files []*os.File, resp *proto.Response) error {
-	switch req.Op {
-	case "source":
-		t.note = req.Note
-		return t.b.Source(req.Spec, files)
-	case "fork":
-		if err := roomFor(int64(len(t.asked))+2, req.Network != nil); err != nil { // with the source, which goes on in one
-			proto.CloseAll(files)
-			return err
-		}
-		t.asked = append(t.asked, *req)
-		return t.b.Add(req.Cell, req.Spec, files)
+// source notes what the source goes on with.
+func (t *branching) source(q proto.NewCell, files []*os.File) (none proto.None, err error) {
+	driver, dirs, err := q.Split(files)
+	if err == nil && t.self.dirs != nil {
+		err = proto.Malformed("source")
 	}
-	proto.CloseAll(files)
-	switch {
-	case req.Op == "hold" && !t.held:
-		return t.hold()
-	case req.Op == "go on" && t.held:
-		if err := t.goOn(); err != nil {
-			return err
-		}
-		resp.Pause = &t.pause
-		return nil
-	case req.Op == "complete" && t.pause.Gap > 0:
-		return t.complete()
-	case req.Op == "give up":
-		return nil
+	if err != nil {
+		proto.CloseAll(files)
+		return none, err
 	}
-	return malformed(req.Op)
+	t.self = toBe{q, dirs}
+	return none, t.b.Source(q.Spec, driver)
 }
 
-func (t *branching) hold() error {
+// add notes a branch.
+func (t *branching) add(q proto.NewCell, files []*os.File) (none proto.None, err error) {
+	driver, dirs, err := q.Split(files)
+	if err == nil {
+		err = roomFor(int64(len(t.asked))+2, q.Network != nil) // with the source, which goes on in one
+	}
+	if err != nil {
+		proto.CloseAll(files)
+		return none, err
+	}
+	t.asked = append(t.asked, toBe{q, dirs})
+	return none, t.b.Add(q.Cell, q.Spec, driver)
+}
+
+func (t *branching) hold() (none proto.None, err error) {
+	if t.held {
+		return none, proto.Malformed("hold")
+	}
 	t.began = time.Now()
 	if err := t.h.hold(t.id); err != nil {
-		return err
+		return none, err
 	}
 	t.pause.Shared = residentMemory(t.h.in.Process.PID())
-	var err error
 	if t.pause.Dropped, err = t.b.Hold(); err != nil {
 		t.h.letGo()
-		return err
+		return none, err
 	}
 	t.held = true
 	failpoint.Step("stand still")
-	return nil
+	return none, nil
 }
 
 // complete makes the branches cells.
-func (t *branching) complete() error {
+func (t *branching) complete() (none proto.None, err error) {
+	if t.pause.Gap == 0 {
+		return none, proto.Malformed("complete")
+	}
 	if err := t.b.Settle(); err != nil {
 		t.s.Log.Warn("cannot put away what was branched", "cell", t.id, "error", err)
 	}
 	var each sync.WaitGroup
 	var mu sync.Mutex // guards errs and made
 	var errs []error
-	todo := make(chan *proto.Request, len(t.asked))
+	todo := make(chan *toBe, len(t.asked))
 	for n := range t.asked {
 		todo <- &t.asked[n]
 	}
 	close(todo)
 	for range completeAtOnce {
 		each.Go(func() {
-			for req := range todo {
-				err := t.one(req)
+			for b := range todo {
+				err := t.one(b)
 				mu.Lock()
 				if err == nil {
-					t.made = append(t.made, req.Cell)
+					t.made = append(t.made, b.Cell)
 				} else {
 					errs = append(errs, err)
 				}
@@ -178,22 +232,22 @@ func (t *branching) complete() error {
 	}
 	each.Wait()
 	if len(errs) > 0 {
-		return errs[0]
+		return none, errs[0]
 	}
-	return nil
+	t.over, t.whole = true, true
+	return none, t.end(true)
 }
 
 // completeAtOnce is how many branches are furnished at a time.
 const completeAtOnce = 4
 
-func (t *branching) one(req *proto.Request) error {
+func (t *branching) one(b *toBe) error {
 	failpoint.Step("complete a branch")
-	s := t.s
 	var in Interpreter
-	if _, err := t.b.Complete(req.Cell, &in); err != nil {
+	if _, err := t.b.Complete(b.Cell, &in); err != nil {
 		return err
 	}
-	return s.settle(req, in, t.h, t.id)
+	return t.s.settle(&b.NewCell, in, t.h, t.id, b.take())
 }
 
 // end takes away what was not completed, or all if the branch was not.
@@ -203,6 +257,10 @@ func (t *branching) end(complete bool) error {
 			t.s.remove(id, "the branch was given up")
 		}
 	}
+	for n := range t.asked {
+		proto.CloseAll(t.asked[n].take())
+	}
+	proto.CloseAll(t.self.take())
 	err := t.b.End()
 	if err != nil {
 		t.s.Log.Error("cannot let a source go on", "cell", t.id, "error", err)
@@ -270,13 +328,16 @@ func joined(err, more error) error {
 }
 
 // goOn lets the source go on, in a fork of its own.
-func (t *branching) goOn() error {
+func (t *branching) goOn() (none cell.Pause, err error) {
+	if !t.held || t.pause.Gap > 0 {
+		return none, proto.Malformed("go on")
+	}
 	s, h := t.s, t.h
 	s.mu.Lock()
 	k := s.cells[t.id]
 	s.mu.Unlock()
 	if k == nil {
-		return cell.Errorf(cell.NotFound, "keeper.branch", "", "cell %s was removed", t.id)
+		return none, cell.Errorf(cell.NotFound, "keeper.branch", "", "cell %s was removed", t.id)
 	}
 	h.mu.Lock()
 	before := h.cause
@@ -287,7 +348,7 @@ func (t *branching) goOn() error {
 		h.mu.Lock()
 		h.cause = before
 		h.mu.Unlock()
-		return err
+		return none, err
 	}
 	n := s.graft(in, h)
 	h.mu.Lock()
@@ -295,13 +356,16 @@ func (t *branching) goOn() error {
 	h.mu.Unlock()
 	s.mu.Lock()
 	k.warm = n
-	if t.note != nil {
-		k.note = t.note
+	if t.self.Note != nil {
+		k.note = proto.Noted{Note: t.self.Note}
 	}
 	s.mu.Unlock()
 	t.pause.Gap = time.Since(t.began)
 	go s.attend(t.id, k, n)
-	return nil
+	if err := s.watch(t.id, t.self.Watch, t.self.take()); err != nil {
+		return none, err
+	}
+	return t.pause, nil
 }
 
 // causeBranched is that of an interpreter whose cell has gone on in a fork of it:

@@ -1,29 +1,29 @@
 package server
 
 import (
-	"encoding/json"
 	"os"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
 // capture writes what a frozen cell has in memory into files, and says how its
-// interpreter stands; nil if it has none.
-func (s *Server) capture(id cell.ID, files []*os.File) (json.RawMessage, *cell.Warmth, error) {
+// interpreter stands.
+func (s *Server) capture(q proto.OfCell, files []*os.File) (c proto.Captured, err error) {
+	defer proto.CloseAll(files)
 	d, ok := s.Driver.(Capturer)
 	if !ok {
-		return nil, nil, cell.Errorf(cell.Unsupported, "keeper.capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
+		return c, cell.Errorf(cell.Unsupported, "keeper.capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
 	}
-	var w *cell.Warmth
-	if h, err := s.interpreter(id); err == nil {
-		if err := h.hold(id); err != nil { // a copy would answer whom it was not asked by
-			return nil, nil, err
+	if h, err := s.interpreter(q.Cell); err == nil {
+		if err := h.hold(q.Cell); err != nil { // a copy would answer whom it was not asked by
+			return c, err
 		}
 		defer h.letGo()
-		w = h.standing()
+		c.Warmth = h.standing()
 	}
-	more, err := d.Capture(id, files)
-	return more, w, err
+	c.More, err = d.Capture(q.Cell, files)
+	return c, err
 }
 
 // resume makes the interpreter that a copy came with its own, which attend follows
@@ -31,7 +31,7 @@ func (s *Server) capture(id cell.ID, files []*os.File) (json.RawMessage, *cell.W
 func (s *Server) resume(id cell.ID, was *cell.Warmth) (*warm, error) {
 	d, ok := s.Driver.(Capturer)
 	if !ok {
-		return nil, malformed("create")
+		return nil, proto.Malformed("create")
 	}
 	h := &warm{kind: was.Kind, version: was.Version, cannotFork: was.CannotFork, started: was.Started, evals: was.Evals, gone: make(chan struct{}),
 		in: Interpreter{Depth: was.Depth + 1}}

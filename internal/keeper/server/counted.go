@@ -25,9 +25,9 @@ type MountKeeper interface {
 	KeepMounts(mounts []*os.File) (paths []string, drop func(), err error)
 }
 
-// countable takes files of directories. A fork's are reached by the paths of the request,
+// countable takes directories. A fork's are reached by the paths of the request,
 // or, where the files are mounts, kept by the driver; those of other cells are kept open.
-func (s *Server) countable(req proto.WatchRequest, files []*os.File) (dirs []counted, drop func(), err error) {
+func (s *Server) countable(req proto.Watch, files []*os.File) (dirs []counted, drop func(), err error) {
 	paths := make([]string, len(files))
 	for i, f := range files {
 		paths[i] = "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) + "/."
@@ -43,7 +43,7 @@ func (s *Server) countable(req proto.WatchRequest, files []*os.File) (dirs []cou
 	case !req.Quiet:
 	case len(req.Paths) > 0:
 		if len(req.Paths) != len(files) {
-			return nil, drop, malformed("watch")
+			return nil, drop, proto.Malformed("watch")
 		}
 		defer proto.CloseAll(files)
 		paths, drop = req.Paths, func() {}

@@ -41,7 +41,7 @@ func TestX16DirectoriesAreCountedByPath(t *testing.T) {
 	k.s.mu.Unlock()
 	before := descriptors()
 	watch := func(at string) error { // what the daemon has opened is at another path meanwhile
-		return k.s.watch(one, proto.WatchRequest{Limit: 1 << 20, Quiet: true, Paths: []string{dir}}, []*os.File{pathTo(t, at)})
+		return k.s.watch(one, &proto.Watch{Limit: 1 << 20, Quiet: true, Paths: []string{dir}}, []*os.File{pathTo(t, at)})
 	}
 	if err := watch(dir); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestX16MountsAreKeptForForks(t *testing.T) {
 	k.s.mu.Unlock()
 	before := descriptors()
 	watch := func(quiet bool) error {
-		return k.s.watch(one, proto.WatchRequest{Limit: 1 << 20, Quiet: quiet}, []*os.File{pathTo(t, d.dir), pathTo(t, d.dir)})
+		return k.s.watch(one, &proto.Watch{Limit: 1 << 20, Quiet: quiet}, []*os.File{pathTo(t, d.dir), pathTo(t, d.dir)})
 	}
 	for n := range 2 { // the second replaces the first
 		if err := watch(true); err != nil {

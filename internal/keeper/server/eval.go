@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/reexec"
 	"github.com/pando-dev/pando/internal/repl"
@@ -29,52 +28,56 @@ const causeBrokeOff = "it broke off the conversation"
 
 var errHungUp = errors.New("the client has hung up")
 
-// streamed serves "warm" and "eval": pieces of output, then the answer. A client
-// that hangs up interrupts. It reports whether the connection can go on.
-func (s *Server) streamed(c *reexec.Conn, req *proto.Request) bool {
-	if proto.Changes(req.Op) {
-		failpoint.Step("begin to " + req.Op)
+// serveWarm starts an interpreter.
+func (s *Server) serveWarm(c *reexec.Conn, q proto.Warming) bool {
+	return streamed(c, proto.Warm, func(ctx context.Context, sink func(cell.Output) error) (w cell.Warmth, err error) {
+		up, err := s.warmUp(ctx, q.Cell, q.Warm, sink)
+		if err != nil {
+			return w, err
+		}
+		return *up, nil
+	})
+}
+
+// serveEval evaluates, and then accounts for what the evaluation wrote.
+func (s *Server) serveEval(c *reexec.Conn, q proto.Evaluation) bool {
+	evaluated := false
+	ok := streamed(c, proto.Eval, func(ctx context.Context, sink func(cell.Output) error) (ev cell.Evaluated, err error) {
+		ev, err = s.evaluate(ctx, q, sink)
+		evaluated = err == nil
+		return ev, err
+	})
+	if ok && evaluated {
+		s.lookAfter(q.Cell)
 	}
+	return ok
+}
+
+// streamed answers with pieces of output, and then with what do returns. A client
+// that hangs up interrupts. It reports whether the connection can go on.
+func streamed[Q, A any](c *reexec.Conn, v proto.Verb[Q, A], do func(ctx context.Context, sink func(cell.Output) error) (A, error)) bool {
 	ctx, hangUp := context.WithCancelCause(context.Background())
 	defer hangUp(nil)
 	sink := func(o cell.Output) error {
 		c.Raw().SetWriteDeadline(time.Now().Add(takeGrace))
-		err := c.Send(proto.Response{Output: &o})
+		err := proto.Emit(c, o)
 		if err != nil {
 			hangUp(errHungUp)
 		}
 		return err
 	}
 	stop := watchHangUp(c, hangUp)
-	var resp proto.Response
-	var err error
-	if req.Op == "warm" {
-		if req.Warm == nil {
-			err = malformed(req.Op)
-		} else {
-			resp.Warmth, err = s.warmUp(ctx, req.Cell, *req.Warm, sink)
-		}
-	} else {
-		resp.Evaluated, err = s.evaluate(ctx, req, sink)
-	}
+	a, err := do(ctx, sink)
 	stop()
-	if err != nil {
-		resp = proto.Response{Error: proto.Wire(err)}
-	}
 	if ctx.Err() != nil {
 		return false
 	}
-	if proto.Changes(req.Op) {
-		failpoint.Step("answer to " + req.Op)
-	}
+	end(v)
 	c.Raw().SetWriteDeadline(time.Now().Add(takeGrace))
-	if c.Send(resp) != nil {
+	if v.Reply(c, a, err) != nil {
 		return false
 	}
 	c.Raw().SetWriteDeadline(time.Time{}) // the next answer may be asked for much later
-	if resp.Evaluated != nil {
-		s.lookAfter(req.Cell)
-	}
 	return true
 }
 
@@ -111,41 +114,41 @@ func watchHangUp(c *reexec.Conn, hangUp context.CancelCauseFunc) (stop func()) {
 }
 
 // evaluate evaluates in a cell's interpreter.
-func (s *Server) evaluate(ctx context.Context, req *proto.Request, sink func(cell.Output) error) (*cell.Evaluated, error) {
-	if req.Eval == nil || req.Eval.Timeout <= 0 || req.Eval.Limit < 0 || req.Eval.Output < 0 {
-		return nil, malformed(req.Op)
+func (s *Server) evaluate(ctx context.Context, q proto.Evaluation, sink func(cell.Output) error) (none cell.Evaluated, err error) {
+	if q.Eval.Timeout <= 0 || q.Eval.Limit < 0 || q.Eval.Output < 0 {
+		return none, proto.Malformed("eval")
 	}
-	h, err := s.interpreter(req.Cell)
+	h, err := s.interpreter(q.Cell)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	if err := h.enter(req.Cell); err != nil {
-		return nil, err
+	if err := h.enter(q.Cell); err != nil {
+		return none, err
 	}
 	defer h.leave()
-	defer s.use(req.Cell)()
+	defer s.use(q.Cell)()
 	h.mu.Lock()
 	stuck := h.stuck
 	h.mu.Unlock()
 	if stuck && h.in.Conn.Busy() { // whoever waits for it may wait for ever
-		return nil, cell.Errorf(cell.Conflict, "keeper.eval", "end it, and begin with a new interpreter: pando eval --fresh CELL CODE",
+		return none, cell.Errorf(cell.Conflict, "keeper.eval", "end it, and begin with a new interpreter: pando eval --fresh CELL CODE",
 			"cannot evaluate: an earlier evaluation, which could not be interrupted, still goes on")
 	}
-	before := s.missingIn(req.Cell)
+	before := s.missingIn(q.Cell)
 	ev, err := h.in.Conn.Eval(ctx, repl.Evaluation{
-		Code: req.Eval.Code, Limit: req.Eval.Limit, Timeout: req.Eval.Timeout, Interrupt: h.interrupt,
+		Code: q.Eval.Code, Limit: q.Eval.Limit, Timeout: q.Eval.Timeout, Interrupt: h.interrupt,
 		Begin: func() {
 			for _, o := range h.out {
-				o.begin(sink, max(req.Eval.Limit, req.Eval.Output))
+				o.begin(sink, max(q.Eval.Limit, q.Eval.Output))
 			}
 		},
 	})
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	ev.Stdout, ev.Stderr = h.settle()
 	var others int64
-	if ev.MissingCalls, others = missed(before, s.missingIn(req.Cell)); others > 0 { // whatever the interpreter says
+	if ev.MissingCalls, others = missed(before, s.missingIn(q.Cell)); others > 0 { // whatever the interpreter says
 		ev.MissingCalls = append(ev.MissingCalls, MissingOthers)
 	}
 	h.mu.Lock()
@@ -155,7 +158,7 @@ func (s *Server) evaluate(ctx context.Context, req *proto.Request, sink func(cel
 	if ev.Cause == repl.CauseEnded {
 		h.endedIn(&ev)
 	}
-	return &ev, nil
+	return ev, nil
 }
 
 // endedIn says of an evaluation what the interpreter died of in it.

@@ -326,7 +326,7 @@ func newKit(t *testing.T) *kit {
 	go func() { k.served <- k.s.Serve(l) }()
 	k.c = k.dial()
 	t.Cleanup(func() {
-		k.c.Do(context.Background(), proto.Request{Op: "shutdown"})
+		client.Ask(context.Background(), k.c, proto.Shutdown, proto.None{})
 		select {
 		case err := <-k.served:
 			if err != nil {
@@ -337,13 +337,13 @@ func newKit(t *testing.T) *kit {
 		}
 		k.c.Close()
 	})
-	k.ok(proto.Request{Op: "create", Cell: one})
+	ok(k, proto.Create, proto.NewCell{Cell: one})
 	return k
 }
 
 func (k *kit) dial() *client.Client {
 	k.Helper()
-	c, _, err := client.Dial(k.ctx, k.dir, "s")
+	c, err := client.Dial(k.ctx, k.dir, "s")
 	if err != nil {
 		k.Fatal(err)
 	}
@@ -368,20 +368,37 @@ func (k *kit) raw() *reexec.Conn {
 	return c
 }
 
-func (k *kit) ok(req proto.Request, files ...*os.File) *proto.Response {
+func ok[Q, A any](k *kit, v proto.Verb[Q, A], q Q, files ...*os.File) A {
 	k.Helper()
-	resp, err := k.c.Do(k.ctx, req, files...)
+	a, err := client.Ask(k.ctx, k.c, v, q, files...)
 	if err != nil {
-		k.Fatalf("%s: %v", req.Op, err)
+		k.Fatalf("%s: %v", v.Name, err)
 	}
-	return resp
+	return a
 }
 
-func (k *kit) fails(req proto.Request, want cell.Kind, files ...*os.File) {
+func fails[Q, A any](k *kit, v proto.Verb[Q, A], q Q, want cell.Kind, files ...*os.File) {
 	k.Helper()
-	if _, err := k.c.Do(k.ctx, req, files...); cell.KindOf(err) != want {
-		k.Errorf("%s: %v, want kind %q", req.Op, err, want)
+	if _, err := client.Ask(k.ctx, k.c, v, q, files...); cell.KindOf(err) != want {
+		k.Errorf("%s: %v, want kind %q", v.Name, err, want)
 	}
+}
+
+// rubbish is a request of a verb that there is not.
+func rubbish(op string) (proto.Verb[proto.None, proto.None], proto.None) {
+	return proto.Verb[proto.None, proto.None]{Name: op}, proto.None{}
+}
+
+// says sends a request, whatever it is, and returns the answer.
+func (k *kit) says(c *reexec.Conn, op string, body any, files ...*os.File) (r proto.Response) {
+	k.Helper()
+	if err := c.Send(map[string]any{"op": op, "body": body}, files...); err != nil {
+		k.Fatal(err)
+	}
+	if _, err := c.Recv(&r); err != nil {
+		k.Fatal(err)
+	}
+	return r
 }
 
 // start starts a program as a process of that name.
@@ -391,7 +408,7 @@ func (k *kit) start(name, prog string, change ...func(*cell.Start)) {
 	for _, c := range change {
 		c(&s)
 	}
-	k.ok(proto.Request{Op: "start", Cell: one, Proc: name, Start: &s, NoLogs: []int{0, 1}}, k.null(), k.null(), k.null())
+	ok(k, proto.Start, proto.NewProcess{Cell: one, Proc: name, Start: s, NoLogs: []int{0, 1}}, k.null(), k.null(), k.null())
 }
 
 func (k *kit) null() *os.File {
@@ -407,11 +424,11 @@ func (k *kit) null() *os.File {
 // wait returns how a process ended.
 func (k *kit) wait(name string) *cell.Status {
 	k.Helper()
-	st := k.ok(proto.Request{Op: "wait", Proc: name}).Status
-	if st == nil || st.Running || st.Exit == nil {
+	st := ok(k, proto.Wait, proto.OfProcess{Proc: name}).Status
+	if st.Running || st.Exit == nil {
 		k.Fatalf("%s ended as %+v", name, st)
 	}
-	return st
+	return &st
 }
 
 // descriptors counts the open ones.

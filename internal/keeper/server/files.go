@@ -15,31 +15,28 @@ import (
 )
 
 // manage serves the request about single files that takes over its connection.
-func (s *Server) manage(c *reexec.Conn, req *proto.Request) {
+func (s *Server) manage(c *reexec.Conn, q proto.FileAct) bool {
 	raw := c.Raw()
 	out := proto.SendPieces(raw, api.FrameStdout)
-	if c.Send(proto.Response{}) != nil {
-		return
+	if proto.Manage.Reply(c, proto.None{}, nil) != nil {
+		return false
 	}
-	if req.Manage == nil {
-		out.End(malformed(req.Op))
-		return
-	}
-	root, err := s.Driver.Root(req.Cell)
+	root, err := s.Driver.Root(q.Cell)
 	if err != nil {
 		out.End(err)
-		return
+		return false
 	}
 	defer root.Close()
 	stop := make(chan struct{})
-	if req.Manage.Act == cell.FileWatch { // which ends when the caller does
+	if q.Act.Act == cell.FileWatch { // which ends when the caller does
 		go func() {
 			var one [1]byte
 			raw.Read(one[:])
 			close(stop)
 		}()
 	}
-	out.End(archive.Manage(root, *req.Manage, proto.ReadPieces(raw), out, stop))
+	out.End(archive.Manage(root, q.Act, proto.ReadPieces(raw), out, stop))
+	return false
 }
 
 // A Dialer is a driver that can connect to what listens in a cell.
@@ -54,24 +51,22 @@ type Dialer interface {
 const dialLimit = 10 * time.Second
 
 // dial makes the connection one to a port of the cell.
-func (s *Server) dial(c *reexec.Conn, req *proto.Request) {
+func (s *Server) dial(c *reexec.Conn, q proto.Port) bool {
 	d, ok := s.Driver.(Dialer)
 	if !ok {
-		c.Send(proto.Response{Error: proto.Wire(cell.Errorf(cell.Unsupported, "keeper.dial", "", "cannot connect to a port of such a cell"))})
-		return
+		return proto.Refuse(c, cell.Errorf(cell.Unsupported, "keeper.dial", "", "cannot connect to a port of such a cell")) == nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
-	to, err := d.Dial(ctx, req.Cell, req.Port)
+	to, err := d.Dial(ctx, q.Cell, q.Port)
 	cancel()
 	if err != nil {
-		c.Send(proto.Response{Error: proto.Wire(err)})
-		return
+		return proto.Refuse(c, err) == nil
 	}
 	defer to.Close()
-	if c.Send(proto.Response{}) != nil {
-		return
+	if proto.Dial.Reply(c, proto.None{}, nil) == nil {
+		join(c.Raw(), to)
 	}
-	join(c.Raw(), to)
+	return false
 }
 
 // join carries bytes both ways until both have ended.
@@ -91,30 +86,27 @@ func join(a, b net.Conn) {
 }
 
 // files serves the request that takes over its connection.
-func (s *Server) files(c *reexec.Conn, req *proto.Request) {
+func (s *Server) files(c *reexec.Conn, q proto.Archive) bool {
 	raw := c.Raw()
 	out := proto.SendPieces(raw, api.FrameStdout)
-	if c.Send(proto.Response{}) != nil {
-		return
+	if proto.Files.Reply(c, proto.None{}, nil) != nil {
+		return false
 	}
-	if req.Files == nil {
-		out.End(malformed("files"))
-		return
-	}
-	root, err := s.Driver.Root(req.Cell)
+	root, err := s.Driver.Root(q.Cell)
 	if err != nil {
 		out.End(err)
-		return
+		return false
 	}
 	defer root.Close()
-	if req.Files.Write {
+	if q.Write {
 		in := proto.ReadPieces(raw)
-		err = archive.Take(root, req.Files.Path, req.Files.UID, req.Files.GID, in)
+		err = archive.Take(root, q.Path, q.UID, q.GID, in)
 		if err == nil { // padding after the archive
 			_, err = io.Copy(io.Discard, in)
 		}
 	} else {
-		err = archive.Send(root, req.Files.Path, out)
+		err = archive.Send(root, q.Path, out)
 	}
 	out.End(err)
+	return false
 }

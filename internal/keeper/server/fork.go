@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"runtime/debug"
@@ -23,20 +22,20 @@ func (s *Server) forker(op string) (Forker, error) {
 const familyGC = 400
 
 // seal makes a cell's interpreter one that is only forked.
-func (s *Server) seal(id cell.ID) (*cell.Warmth, error) {
+func (s *Server) seal(q proto.OfCell) (none cell.Warmth, err error) {
 	f, err := s.forker("seal")
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	h, err := s.interpreter(id)
+	h, err := s.interpreter(q.Cell)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if h.cannotFork != "" {
-		return nil, cannotFork("keeper.seal", h.cannotFork)
+		return none, cannotFork("keeper.seal", h.cannotFork)
 	}
-	if err := f.Seal(id); err != nil {
-		return nil, err
+	if err := f.Seal(q.Cell); err != nil {
+		return none, err
 	}
 	debug.SetGCPercent(familyGC)
 	h.mu.Lock()
@@ -44,91 +43,98 @@ func (s *Server) seal(id cell.ID) (*cell.Warmth, error) {
 	h.mu.Unlock()
 	w := h.warmth()
 	w.Slow = h.in.Conn.Slow()
-	return w, nil
+	return *w, nil
 }
 
 // fork makes a cell out of a sealed interpreter.
-func (s *Server) fork(req *proto.Request, files []*os.File) (measured json.RawMessage, err error) {
-	f, err := s.forker("fork")
+func (s *Server) fork(q proto.NewFork, files []*os.File) (made proto.Made, err error) {
+	driver, dirs, err := q.Split(files)
+	var f Forker
+	if err == nil {
+		f, err = s.forker("fork")
+	}
 	var of *warm
 	if err == nil {
-		of, err = s.interpreter(req.Trunk)
+		of, err = s.interpreter(q.Of)
 	}
 	defer s.turnToFork()()
 	if err == nil {
-		err = roomFor(1, req.Network != nil)
+		err = roomFor(1, q.Network != nil)
 	}
 	if err != nil {
 		proto.CloseAll(files)
-		return nil, err
+		return made, err
 	}
 	var in Interpreter
-	if measured, err = f.Fork(req.Trunk, req.Cell, req.Spec, &in, files); err != nil {
-		return nil, err
+	if made.Measured, err = f.Fork(q.Of, q.Cell, q.Spec, &in, driver); err != nil {
+		proto.CloseAll(dirs)
+		return proto.Made{}, err
 	}
-	return measured, s.settle(req, in, of, req.Trunk)
+	return made, s.settle(&q.NewCell, in, of, q.Of, dirs)
 }
 
-// settle makes a fork of an interpreter a cell that waits to be adopted. When it
-// fails nothing of it remains.
-func (s *Server) settle(req *proto.Request, in Interpreter, of *warm, trunk cell.ID) (err error) {
-	k := &kept{note: req.Note, warm: s.graft(in, of)}
-	if req.Network != nil {
-		k.talk, err = s.open(req.Cell, *req.Network)
+// settle makes a fork of an interpreter a cell that waits to be adopted. It takes the
+// directories. When it fails nothing of it remains.
+func (s *Server) settle(q *proto.NewCell, in Interpreter, of *warm, trunk cell.ID, dirs []*os.File) (err error) {
+	k := &kept{note: proto.Noted{Note: q.Note}, warm: s.graft(in, of)}
+	if q.Network != nil {
+		k.talk, err = s.open(q.Cell, *q.Network)
 	}
 	s.mu.Lock()
 	if err == nil && s.cells[trunk] == nil { // it went meanwhile
 		err = cell.Errorf(cell.NotFound, "keeper.fork", "", "cell %s was removed", trunk)
 	}
 	if err == nil {
-		s.cells[req.Cell] = k
+		s.cells[q.Cell] = k
 	}
 	s.mu.Unlock()
-	go s.attend(req.Cell, k, k.warm)
+	go s.attend(q.Cell, k, k.warm)
 	if err != nil {
-		err = errors.Join(err, s.Driver.Remove(req.Cell))
+		proto.CloseAll(dirs)
+		err = errors.Join(err, s.Driver.Remove(q.Cell))
 		s.closing.Go(k.talk.close)
+		return err
 	}
-	return err
+	if err := s.watch(q.Cell, q.Watch, dirs); err != nil {
+		return s.undo(q.Cell, err)
+	}
+	return nil
 }
 
 // adopt gives a fork its identity. One that can't take it is removed.
-func (s *Server) adopt(req *proto.Request) (*cell.Certificate, error) {
+func (s *Server) adopt(q proto.Adoption) (none cell.Certificate, err error) {
 	f, ok := s.Driver.(Adopter)
 	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "keeper.adopt", "", "cannot adopt a fork: this backend makes none")
+		return none, cell.Errorf(cell.Unsupported, "keeper.adopt", "", "cannot adopt a fork: this backend makes none")
 	}
-	if req.Adopt == nil {
-		return nil, malformed(req.Op)
-	}
-	if t := s.talk(req.Cell); t != nil && req.Adopt.Network != nil {
-		if err := t.n.Govern(*req.Adopt.Network); err != nil {
-			return nil, s.undo(req.Cell, err)
+	a := q.Adopt
+	if t := s.talk(q.Cell); t != nil && a.Network != nil {
+		if err := t.n.Govern(*a.Network); err != nil {
+			return none, s.undo(q.Cell, err)
 		}
 	}
-	a := *req.Adopt
 	a.Kind = ""
-	if h, err := s.interpreter(req.Cell); err == nil {
+	if h, err := s.interpreter(q.Cell); err == nil {
 		a.Kind = h.kind
 	}
 	var first func() error
 	var ran []cell.Hazard
 	if a.First != nil {
 		first = func() error {
-			said, err := s.atFork(req.Cell, a.First)
+			said, err := s.atFork(q.Cell, a.First)
 			ran = append(ran, said)
 			return err
 		}
 	}
-	c, err := f.Adopt(req.Cell, a, first)
+	c, err := f.Adopt(q.Cell, a, first)
 	c.Hazards = append(c.Hazards, ran...)
 	if err != nil {
 		if cell.KindOf(err) == cell.Conflict || cell.KindOf(err) == cell.NotFound {
-			return nil, err // it was adopted before
+			return none, err // it was adopted before
 		}
-		return nil, s.undo(req.Cell, err)
+		return none, s.undo(q.Cell, err)
 	}
-	return &c, nil
+	return c, nil
 }
 
 // undo takes a cell down that could not be completed.

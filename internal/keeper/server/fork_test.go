@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/repl"
 )
@@ -80,19 +81,19 @@ func TestX09ACopyBeginsWithItsCommand(t *testing.T) {
 		fmt.Fprintln(p.stder, "no seed")
 		return cell.Exit{Code: 3}
 	}
-	adopt := func(program string) (*proto.Response, error) {
+	adopt := func(program string) (cell.Certificate, error) {
 		k.d.mayFork <- struct{}{}
-		k.ok(proto.Request{Op: "fork", Trunk: one, Cell: two})
-		return k.c.Do(k.ctx, proto.Request{Op: "adopt", Cell: two, Adopt: &cell.Adoption{First: &cell.Start{Process: cell.Process{Args: []string{program}}, LogLimit: 1 << 20}}})
+		ok(k, proto.Fork, proto.NewFork{Of: one, NewCell: proto.NewCell{Cell: two}})
+		return client.Ask(k.ctx, k.c, proto.Adopt, proto.Adoption{Cell: two, Adopt: cell.Adoption{First: &cell.Start{Process: cell.Process{Args: []string{program}}, LogLimit: 1 << 20}}})
 	}
 	resp, err := adopt("seed")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := resp.Certificate.Hazards; len(h) != 1 || h[0].Name != cell.AtFork || h[0].Seen != "outside" || !strings.HasPrefix(h[0].Value, "exit code 0,") {
+	if h := resp.Hazards; len(h) != 1 || h[0].Name != cell.AtFork || h[0].Seen != "outside" || !strings.HasPrefix(h[0].Value, "exit code 0,") {
 		t.Errorf("the certificate says %+v", h)
 	}
-	k.ok(proto.Request{Op: "remove", Cell: two})
+	ok(k, proto.Remove, proto.Ending{Cell: two})
 	for program, want := range map[string][]string{"fail": {"exit code 3", "xx\ufffd end", "no seed"}, "gone": {"cannot find gone"}} {
 		_, err := adopt(program)
 		if cell.KindOf(err) != cell.Invalid {
@@ -106,7 +107,7 @@ func TestX09ACopyBeginsWithItsCommand(t *testing.T) {
 		if strings.Contains(err.Error(), "began") {
 			t.Errorf("%s: all of its output is told", program)
 		}
-		if cells := k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells; len(cells) != 1 {
+		if cells := ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells; len(cells) != 1 {
 			t.Errorf("%s: the copy is left: %v", program, cells)
 		}
 	}
@@ -150,23 +151,22 @@ func TestF19BranchesThatNobodyHearsOf(t *testing.T) {
 		k.s.cells[one].warm = &warm{in: Interpreter{Process: &fakeProcess{}}}
 		k.s.mu.Unlock()
 		c := k.raw()
-		for _, r := range []proto.Request{{Op: "branch", Cell: one}, {Op: "fork", Cell: two}, {Op: "hold"}, {Op: "go on"}} {
-			var resp proto.Response
-			if err := c.Send(r); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Recv(&resp); err != nil || resp.Error != nil {
-				t.Fatalf("%s: %+v, %v", r.Op, resp, err)
+		for _, r := range []struct {
+			op   string
+			body any
+		}{{"branch", proto.OfCell{Cell: one}}, {"branch to", proto.NewCell{Cell: two}}, {"hold", proto.None{}}, {"go on", proto.None{}}} {
+			if resp := k.says(c, r.op, r.body); resp.Error != nil {
+				t.Fatalf("%s: %+v", r.op, resp)
 			}
 		}
-		if err := c.Send(proto.Request{Op: "complete"}); err != nil {
+		if err := proto.Complete.Ask(c, proto.None{}); err != nil {
 			t.Fatal(err)
 		}
 		if dies {
 			c.Close()
 		}
 		k.d.mayFork <- struct{}{}
-		cells := func() int { return len(k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells) }
+		cells := func() int { return len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells) }
 		if dies {
 			k.until("nobody has it", func() bool { return k.d.was("fork "+string(two)) && cells() == 1 })
 		} else if _, err := c.Recv(&proto.Response{}); err != nil || cells() != 2 {
@@ -192,7 +192,7 @@ func TestF19AForkThatNobodyHearsOf(t *testing.T) {
 	}
 	for _, dies := range []bool{true, false} {
 		c := k.raw()
-		if err := c.Send(proto.Request{Op: "fork", Trunk: one, Cell: two}); err != nil {
+		if err := proto.Fork.Ask(c, proto.NewFork{Of: one, NewCell: proto.NewCell{Cell: two}}); err != nil {
 			t.Fatal(err)
 		}
 		if dies {
@@ -201,7 +201,7 @@ func TestF19AForkThatNobodyHearsOf(t *testing.T) {
 		k.d.mayFork <- struct{}{}
 		if dies {
 			k.until("nobody has it", func() bool {
-				return k.d.was("fork "+string(two)) && !forks() && len(k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells) == 1
+				return k.d.was("fork "+string(two)) && !forks() && len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells) == 1
 			})
 			continue
 		}

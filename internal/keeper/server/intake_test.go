@@ -16,7 +16,7 @@ import (
 func TestInputIsTakenUpWhereItWas(t *testing.T) {
 	k := newKit(t)
 	k.start("p", "late")
-	first, err := k.c.Attach(k.ctx, "p", proto.AttachRequest{Input: true})
+	first, err := k.c.Attach(k.ctx, proto.Attachment{Proc: "p", Input: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestInputIsTakenUpWhereItWas(t *testing.T) {
 	}
 	first.Close()
 
-	second, err := k.c.Attach(k.ctx, "p", proto.AttachRequest{Input: true})
+	second, err := k.c.Attach(k.ctx, proto.Attachment{Proc: "p", Input: true})
 	if err != nil {
 		t.Fatal(err)
 	}

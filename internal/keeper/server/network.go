@@ -297,63 +297,78 @@ func (t *talk) counted() []cell.Refused {
 	return list
 }
 
-// network answers the requests about a cell's gateway.
-func (s *Server) network(req *proto.Request) (resp proto.Response, err error) {
+// gateway is that of a cell, or the reason why there is none.
+func (s *Server) gateway(op string, id cell.ID) (*talk, error) {
 	s.mu.Lock()
-	k := s.cells[req.Cell]
+	k := s.cells[id]
 	s.mu.Unlock()
-	if k == nil {
-		return resp, cell.Errorf(cell.NotFound, "keeper."+req.Op, "", "no cell %s", req.Cell)
+	switch {
+	case k == nil:
+		return nil, cell.Errorf(cell.NotFound, "keeper."+op, "", "no cell %s", id)
+	case k.talk == nil:
+		return nil, cell.Errorf(cell.Unsupported, "keeper."+op, "start a cell with a network rule: --allow HOST", "cell %s has loopback alone: it has no gateway", id)
 	}
-	t := k.talk
-	if t == nil {
-		return resp, cell.Errorf(cell.Unsupported, "keeper."+req.Op, "start a cell with a network rule: --allow HOST", "cell %s has loopback alone: it has no gateway", req.Cell)
+	return k.talk, nil
+}
+
+func (s *Server) asked(q proto.Since) (a proto.Questions, err error) {
+	t, err := s.gateway("asked", q.Cell)
+	if err == nil {
+		a.Asked, a.At = t.wait(q.Since)
 	}
-	switch req.Op {
-	case "asked":
-		resp.Asked, resp.AskedAt = t.wait(req.Since)
-		return resp, nil
-	case "refused":
-		resp.Refused = t.counted()
-		return resp, nil
-	case "govern":
-		if req.Network == nil {
-			return resp, malformed(req.Op)
-		}
-		return resp, t.n.Govern(*req.Network)
+	return a, err
+}
+
+func (s *Server) refused(q proto.OfCell) ([]cell.Refused, error) {
+	t, err := s.gateway("refused", q.Cell)
+	if err != nil {
+		return nil, err
 	}
-	if req.Answer == nil {
-		return resp, malformed(req.Op)
+	return t.counted(), nil
+}
+
+func (s *Server) govern(q proto.Governance) (proto.None, error) {
+	t, err := s.gateway("govern", q.Cell)
+	if err == nil {
+		err = t.n.Govern(q.Network)
 	}
-	return resp, t.n.Answer(*req.Answer)
+	return proto.None{}, err
+}
+
+func (s *Server) decide(q proto.Decision) (proto.None, error) {
+	t, err := s.gateway("decide", q.Cell)
+	if err == nil {
+		err = t.n.Answer(q.Answer)
+	}
+	return proto.None{}, err
 }
 
 // agent hands the sockets of an SSH agent to a cell's network.
-func (s *Server) agent(req *proto.Request, files []*os.File) error {
-	t := s.talk(req.Cell)
+func (s *Server) agent(q proto.Lent, files []*os.File) (n proto.None, err error) {
+	t := s.talk(q.Cell)
 	if t == nil || len(files) != 2 {
 		proto.CloseAll(files)
-		return malformed(req.Op)
+		return n, proto.Malformed("agent")
 	}
 	a, ok := t.n.(Agency)
 	if !ok {
 		proto.CloseAll(files)
-		return cell.Errorf(cell.Unsupported, "keeper.agent", "stop the cell and start it again", "this keeper can't lend keys of SSH")
+		return n, cell.Errorf(cell.Unsupported, "keeper.agent", "stop the cell and start it again", "this keeper can't lend keys of SSH")
 	}
-	l, err := s.listen(req, files[0])
+	l, err := s.listen(q, files[0])
 	if err != nil {
 		proto.CloseAll(files)
-		return err
+		return n, err
 	}
 	files[0].Close() // l is another one
-	return a.Lend(l, files[1])
+	return n, a.Lend(l, files[1])
 }
 
 // listen listens at the socket of the host's that a cell sees, or at one of its own
 // kernel's in the same place.
-func (s *Server) listen(req *proto.Request, file *os.File) (net.Listener, error) {
+func (s *Server) listen(q proto.Lent, file *os.File) (net.Listener, error) {
 	if d, ok := s.Driver.(Listener); ok {
-		return d.Listen(req.Cell, req.Path)
+		return d.Listen(q.Cell, q.Path)
 	}
 	l, err := net.FileListener(file)
 	if err != nil {
@@ -364,13 +379,13 @@ func (s *Server) listen(req *proto.Request, file *os.File) (net.Listener, error)
 
 // showDenials hands the files in which a cell sees its last refusals to its
 // network.
-func (s *Server) showDenials(req *proto.Request, files []*os.File) error {
-	if t := s.talk(req.Cell); t != nil && len(files) == 2 {
+func (s *Server) showDenials(q proto.OfCell, files []*os.File) (proto.None, error) {
+	if t := s.talk(q.Cell); t != nil && len(files) == 2 {
 		if n, ok := t.n.(Shower); ok {
 			n.ShowDenials(files[0], files[1])
-			return nil
+			return proto.None{}, nil
 		}
 	}
 	proto.CloseAll(files)
-	return malformed(req.Op)
+	return proto.None{}, proto.Malformed("denials")
 }

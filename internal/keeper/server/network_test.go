@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
@@ -132,7 +133,7 @@ func governed(words string) *cell.Governance {
 // talks makes a cell with a gateway.
 func (k *kit) talks() *fakeNetwork {
 	k.Helper()
-	k.ok(proto.Request{Op: "create", Cell: two, Network: governed("first")})
+	ok(k, proto.Create, proto.NewCell{Cell: two, Network: governed("first")})
 	return k.nets.get()
 }
 
@@ -142,17 +143,17 @@ func (k *kit) startTwo(name, prog string, change ...func(*cell.Start)) {
 	for _, c := range change {
 		c(&s)
 	}
-	k.ok(proto.Request{Op: "start", Cell: two, Proc: name, Start: &s, NoLogs: []int{0, 1}}, k.null(), k.null(), k.null())
+	ok(k, proto.Start, proto.NewProcess{Cell: two, Proc: name, Start: s, NoLogs: []int{0, 1}}, k.null(), k.null(), k.null())
 }
 
 // A cell whose gateway can't be opened is not there.
 func TestF65NoCellWithoutItsGateway(t *testing.T) {
 	k := newKit(t)
 	k.nets.fail(errors.New("cannot open the device"))
-	k.fails(proto.Request{Op: "create", Cell: two, Network: governed("x")}, cell.Unsupported)
-	k.fails(proto.Request{Op: "list", Cell: two}, cell.NotFound)
+	fails(k, proto.Create, proto.NewCell{Cell: two, Network: governed("x")}, cell.Unsupported)
+	fails(k, proto.List, proto.OfCell{Cell: two}, cell.NotFound)
 	k.nets.fail(cell.Errorf(cell.Invalid, "fake", "write better", "cannot read the policy"))
-	k.fails(proto.Request{Op: "create", Cell: two, Network: governed("x")}, cell.Invalid)
+	fails(k, proto.Create, proto.NewCell{Cell: two, Network: governed("x")}, cell.Invalid)
 	k.s.mu.Lock()
 	if len(k.s.cells) != 1 {
 		t.Errorf("cells: %v", k.s.cells)
@@ -163,12 +164,10 @@ func TestF65NoCellWithoutItsGateway(t *testing.T) {
 func TestGovern(t *testing.T) {
 	k := newKit(t)
 	n := k.talks()
-	k.ok(proto.Request{Op: "govern", Cell: two, Network: governed("second")})
-	k.fails(proto.Request{Op: "govern", Cell: two, Network: governed("wrong")}, cell.Invalid)
-	k.fails(proto.Request{Op: "govern", Cell: two}, cell.Invalid)
-	k.fails(proto.Request{Op: "answer", Cell: two}, cell.Invalid)
-	k.ok(proto.Request{Op: "remove", Cell: two})
-	k.fails(proto.Request{Op: "govern", Cell: two, Network: governed("third")}, cell.NotFound)
+	ok(k, proto.Govern, proto.Governance{Cell: two, Network: *governed("second")})
+	fails(k, proto.Govern, proto.Governance{Cell: two, Network: *governed("wrong")}, cell.Invalid)
+	ok(k, proto.Remove, proto.Ending{Cell: two})
+	fails(k, proto.Govern, proto.Governance{Cell: two, Network: *governed("third")}, cell.NotFound)
 	k.s.closing.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,13 +184,13 @@ func TestGovern(t *testing.T) {
 func TestAsked(t *testing.T) {
 	k := newKit(t)
 	n := k.talks()
-	first := k.ok(proto.Request{Op: "asked", Cell: two})
-	if first.AskedAt < 1 || len(first.Asked) != 0 {
+	first := ok(k, proto.Asked, proto.Since{Cell: two})
+	if first.At < 1 || len(first.Asked) != 0 {
 		t.Fatalf("at first: %+v", first)
 	}
-	heard := make(chan *proto.Response, 1)
+	heard := make(chan proto.Questions, 1)
 	go func() {
-		resp, err := k.c.Do(k.ctx, proto.Request{Op: "asked", Cell: two, Since: first.AskedAt})
+		resp, err := client.Ask(k.ctx, k.c, proto.Asked, proto.Since{Cell: two, Since: first.At})
 		if err != nil {
 			t.Error(err)
 		}
@@ -205,23 +204,23 @@ func TestAsked(t *testing.T) {
 	}
 	n.ask(cell.Asked{ID: "q-1"})
 	r := <-heard
-	if r == nil || len(r.Asked) != 1 || r.Asked[0].ID != "q-1" || r.Asked[0].Run != "r-1" || r.AskedAt <= first.AskedAt {
+	if len(r.Asked) != 1 || r.Asked[0].ID != "q-1" || r.Asked[0].Run != "r-1" || r.At <= first.At {
 		t.Fatalf("then: %+v", r)
 	}
-	k.ok(proto.Request{Op: "answer", Cell: two, Answer: &cell.Answered{Ask: r.Asked[0]}})
-	last := k.ok(proto.Request{Op: "asked", Cell: two, Since: r.AskedAt})
-	if len(last.Asked) != 0 || last.AskedAt <= r.AskedAt {
+	ok(k, proto.Decide, proto.Decision{Cell: two, Answer: cell.Answered{Ask: r.Asked[0]}})
+	last := ok(k, proto.Asked, proto.Since{Cell: two, Since: r.At})
+	if len(last.Asked) != 0 || last.At <= r.At {
 		t.Errorf("after the answer: %+v", last)
 	}
 	go func() {
-		_, err := k.c.Do(k.ctx, proto.Request{Op: "asked", Cell: two, Since: last.AskedAt + 7})
+		_, err := client.Ask(k.ctx, k.c, proto.Asked, proto.Since{Cell: two, Since: last.At + 7})
 		if err != nil && !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
-		heard <- nil
+		heard <- proto.Questions{}
 	}()
 	time.Sleep(20 * time.Millisecond)
-	k.ok(proto.Request{Op: "remove", Cell: two})
+	ok(k, proto.Remove, proto.Ending{Cell: two})
 	<-heard // and doesn't wait for a cell that is gone
 }
 
@@ -239,7 +238,7 @@ func TestNetworkEvents(t *testing.T) {
 	}
 	k.startTwo("run", "sleep", func(s *cell.Start) { s.EndsCell = true })
 	n.emit("decision", denied)
-	k.ok(proto.Request{Op: "signal", Proc: "run", Signal: "SIGTERM"})
+	ok(k, proto.Signal, proto.ToProcess{Proc: "run", Signal: "SIGTERM"})
 	k.wait("run")
 	n.emit("decision", denied)
 	kinds, sealed := k.events.all()
@@ -271,7 +270,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	n.emit("decision", cell.Decided{Decision: cell.Decision{Effect: cell.Allow}})
 	n.emit("decision", cell.Decided{Decision: cell.Decision{Effect: cell.Ask}})
 	got := map[cell.Refusal]int64{}
-	for _, r := range k.ok(proto.Request{Op: "refused", Cell: two}).Refused {
+	for _, r := range ok(k, proto.Refused, proto.OfCell{Cell: two}) {
 		got[r.Refusal] = r.Count
 	}
 	want := map[cell.Refusal]int64{{Act: cell.Resolve, Reason: "default"}: 4, {Act: cell.Connect, Reason: "rule"}: 1, {Act: cell.Request, Reason: "person"}: 1}
@@ -286,7 +285,7 @@ func TestNetworkEventsOfACellThatLivesOn(t *testing.T) {
 	k := newKit(t)
 	n := k.talks()
 	k.startTwo("run", "sleep")
-	k.ok(proto.Request{Op: "signal", Proc: "run", Signal: "SIGTERM"})
+	ok(k, proto.Signal, proto.ToProcess{Proc: "run", Signal: "SIGTERM"})
 	k.wait("run")
 	if kinds, sealed := k.events.all(); !sealed || !strings.HasSuffix(kinds, "process.signal flow process.exit") {
 		t.Errorf("events %q; sealed: %v", kinds, sealed)
@@ -343,7 +342,7 @@ func TestKeysAreLentWhereTheCellReachesThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.agent(&proto.Request{Op: "agent", Cell: two, Path: "/run/a/socket"}, []*os.File{file, upstream}); err != nil {
+		if _, err := s.agent(proto.Lent{Cell: two, Path: "/run/a/socket"}, []*os.File{file, upstream}); err != nil {
 			t.Fatal(err)
 		}
 		defer l.at.Close()

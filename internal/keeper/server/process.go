@@ -102,6 +102,12 @@ func (p *Proc) snapshot() cell.Status {
 	return st
 }
 
+func (p *Proc) begun() proto.Begun {
+	return proto.Begun{PID: p.started.Process.PID(), Inner: p.inner, Measured: p.started.Measured}
+}
+
+func (p *Proc) state() proto.State { return proto.State{Begun: p.begun(), Status: p.snapshot()} }
+
 // startProc starts a process and everything that follows it.
 func (s *Server) startProc(name string, id cell.ID, req cell.Start, logs []*os.File, input bool) (*Proc, error) {
 	for len(logs) < 3 {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/keeper/client"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
@@ -31,36 +32,28 @@ func TestX16ForksAreForeseen(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
-	n := k.ok(proto.Request{Op: "room"}).Count
+	n := ok(k, proto.Room, proto.Forks{}).Count
 	if n < 3 || n > 5 {
 		t.Errorf("room for %d forks", n)
 	}
-	if got := k.ok(proto.Request{Op: "room", Talk: true}).Count; got >= n {
+	if got := ok(k, proto.Room, proto.Forks{Talk: true}).Count; got >= n {
 		t.Errorf("as many forks that talk: %d", got)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit - 5*filesPerFork, Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
-	before := len(k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells)
-	_, err = k.c.Do(k.ctx, proto.Request{Op: "fork", Trunk: one, Cell: "c-0000000000000002"})
+	before := len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells)
+	_, err = client.Ask(k.ctx, k.c, proto.Fork, proto.NewFork{Of: one, NewCell: proto.NewCell{Cell: "c-0000000000000002"}})
 	if cell.KindOf(err) != cell.Unavailable || !strings.Contains(err.Error(), "file descriptors for 0 more") || !strings.Contains(cell.HintOf(err), "ulimit -n") {
 		t.Errorf("a fork that there are no descriptors for: %v (%s)", err, cell.HintOf(err))
 	}
 	c := k.raw()
-	var resp proto.Response
-	for _, r := range []proto.Request{{Op: "branch", Cell: one}, {Op: "fork", Cell: "c-0000000000000002"}} {
-		resp = proto.Response{}
-		if err := c.Send(r); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Recv(&resp); err != nil {
-			t.Fatal(err)
-		}
-	}
+	k.says(c, "branch", proto.OfCell{Cell: one})
+	resp := k.says(c, "branch to", proto.NewCell{Cell: "c-0000000000000002"})
 	if resp.Error == nil || resp.Error.Kind != cell.Unavailable {
 		t.Errorf("a branch that there are no descriptors for: %+v", resp)
 	}
-	if n := len(k.ok(proto.Request{Op: "hello", Version: proto.Version}).Cells); n != before {
+	if n := len(ok(k, proto.Hello, proto.Greeting{Version: proto.Version}).Cells); n != before {
 		t.Errorf("%d cells, and %d before", n, before)
 	}
 }

@@ -18,7 +18,7 @@ const (
 )
 
 // viewOf is how the client that sent this request sees a terminal.
-func viewOf(req *proto.AttachRequest) view {
+func viewOf(req *proto.Attachment) view {
 	switch {
 	case req.Screen:
 		return screenFirst

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/keeper/proto"
 	"github.com/pando-dev/pando/internal/reexec"
 )
@@ -50,7 +47,7 @@ type Server struct {
 
 // kept is a living cell.
 type kept struct {
-	note  json.RawMessage
+	note  proto.Noted
 	watch *watch
 	talk  *talk // nil: loopback only
 
@@ -168,274 +165,18 @@ func (s *Server) serve(uc *net.UnixConn) {
 			}
 			return
 		}
-		if req.Op == "attach" {
-			p, err := s.proc(req.Proc)
-			if err == nil && (req.Attach == nil || req.Attach.Stdout < 0 || req.Attach.Stderr < 0) {
-				err = malformed(req.Op)
-			}
-			if err != nil {
-				c.Send(proto.Response{Error: proto.Wire(err)})
-				continue
-			}
-			if s.attach() {
-				defer s.detach()
-				if c.Send(proto.Response{}) == nil {
-					p.attach(uc, *req.Attach)
-				}
-			}
-			return
-		}
-		if req.Op == "files" {
+		serve, known := verbs()[req.Op]
+		if !known {
 			proto.CloseAll(files)
-			s.files(c, &req)
-			return
-		}
-		if req.Op == "manage" || req.Op == "dial" {
-			proto.CloseAll(files)
-			if req.Op == "manage" {
-				s.manage(c, &req)
-			} else {
-				s.dial(c, &req)
-			}
-			return
-		}
-		if req.Op == "branch" {
-			proto.CloseAll(files)
-			if !s.branch(c, &req) {
+			if proto.Refuse(c, cell.Errorf(cell.Unsupported, "keeper", "", "this keeper does not know %q", req.Op)) != nil {
 				return
 			}
 			continue
 		}
-		if req.Op == "warm" || req.Op == "eval" {
-			proto.CloseAll(files)
-			if !s.streamed(c, &req) {
-				return
-			}
-			continue
-		}
-		if proto.Changes(req.Op) {
-			failpoint.Step("begin to " + req.Op)
-		}
-		resp, err := s.handle(&req, files)
-		if err != nil {
-			resp = proto.Response{Error: proto.Wire(err)}
-		}
-		if proto.Changes(req.Op) {
-			failpoint.Step("answer to " + req.Op)
-		}
-		err = c.Send(resp, resp.Given...)
-		proto.CloseAll(resp.Given)
-		if err != nil {
-			if (req.Op == "fork" || req.Op == "create") && resp.Error == nil {
-				s.unclaimed(req.Cell)
-			}
-			return
-		}
-		if req.Op == "shutdown" {
-			s.finish()
+		if !serve(s, c, req.Body, files) {
 			return
 		}
 	}
-}
-
-// handle answers one request. Files that no case takes over are closed.
-func (s *Server) handle(req *proto.Request, files []*os.File) (resp proto.Response, err error) {
-	taken := false
-	defer func() {
-		if !taken {
-			proto.CloseAll(files)
-		}
-	}()
-	switch req.Op {
-	case "hello":
-		if req.Version != proto.Version && req.Version != proto.Version-1 && req.Version != proto.Version+1 {
-			return resp, cell.Errorf(cell.Unsupported, "keeper.hello", "stop the cell and start it again", "this keeper speaks version %d of its protocol, not %d", proto.Version, req.Version)
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		resp.Version, resp.PID, resp.Backend = proto.Version, os.Getpid(), s.Backend
-		for n := range s.procs {
-			resp.Procs = append(resp.Procs, n)
-		}
-		for id := range s.cells {
-			resp.Cells = append(resp.Cells, id)
-		}
-		return resp, nil
-	case "create":
-		taken = true
-		resp.Measured, err = s.create(req, files)
-		return resp, err
-	case "start":
-		if req.Start == nil {
-			return resp, malformed(req.Op)
-		}
-		taken = true
-		for _, n := range req.NoLogs {
-			if n >= 0 && n < len(files) && files[n] != nil {
-				files[n].Close()
-				files[n] = nil
-			}
-		}
-		p, err := s.startNamed(req, files)
-		if err != nil {
-			return resp, err
-		}
-		if req.Whole {
-			return s.whole(p)
-		}
-		return proto.Response{PID: p.started.Process.PID(), Inner: p.inner, Measured: p.started.Measured}, nil
-	case "status", "wait":
-		p, err := s.proc(req.Proc)
-		if err != nil {
-			return resp, err
-		}
-		if req.Op == "wait" {
-			<-p.done
-		}
-		st := p.snapshot()
-		if req.Op == "status" {
-			st.Args = p.start.Process.Args
-		}
-		return proto.Response{Status: &st, PID: p.started.Process.PID(), Inner: p.inner, Measured: p.started.Measured}, nil
-	case "annotate":
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if k := s.cells[req.Cell]; k != nil {
-			k.note = req.Note
-			return resp, nil
-		}
-		return resp, cell.Errorf(cell.NotFound, "keeper.annotate", "", "no cell %s", req.Cell)
-	case "note":
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		k := s.cells[req.Cell]
-		if k == nil {
-			return resp, cell.Errorf(cell.NotFound, "keeper.note", "", "no cell %s", req.Cell)
-		}
-		return proto.Response{Note: k.note}, nil
-	case "signal":
-		p, err := s.proc(req.Proc)
-		if err != nil {
-			return resp, err
-		}
-		if req.Cause != "" {
-			p.end(req.Cause)
-			return resp, nil
-		}
-		p.emit("process.signal", map[string]any{"signal": req.Signal})
-		return resp, p.started.Process.Signal(req.Signal)
-	case "ports":
-		d, ok := s.Driver.(Dialer)
-		if !ok {
-			return resp, cell.Errorf(cell.Unsupported, "keeper.ports", "", "the ports of such a cell are not known")
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
-		defer cancel()
-		resp.Ports, err = d.Ports(ctx, req.Cell)
-		return resp, err
-	case "forget":
-		return resp, s.forget(req.Proc)
-	case "watch":
-		if req.Watch == nil {
-			return resp, malformed(req.Op)
-		}
-		taken = true
-		return resp, s.watch(req.Cell, *req.Watch, files)
-	case "agent":
-		taken = true
-		return resp, s.agent(req, files)
-	case "denials":
-		taken = true
-		return resp, s.showDenials(req, files)
-	case "list":
-		resp.List, err = s.list(req.Cell)
-		resp.Procs = s.known(req.Cell)
-		return resp, err
-	case "stats":
-		st, err := s.Driver.Stats(req.Cell)
-		resp.Stats = &st
-		return resp, err
-	case "govern", "asked", "answer", "refused":
-		return s.network(req)
-	case "freeze":
-		return resp, s.Driver.Freeze(req.Cell)
-	case "thaw":
-		return resp, s.Driver.Thaw(req.Cell)
-	case "killall":
-		s.blame(req.Cell, req.Cause)
-		resp.Count, err = s.Driver.KillAll(req.Cell)
-		return resp, err
-	case "remove":
-		resp.Count, err = s.remove(req.Cell, req.Cause)
-		return resp, err
-	case "room":
-		n, err := room(req.Talk)
-		resp.Count = int(n)
-		return resp, err
-	case "warmth":
-		w, err := s.interpreter(req.Cell)
-		if err == nil {
-			resp.Warmth = w.warmth()
-		}
-		return resp, err
-	case "interrupt":
-		w, err := s.interpreter(req.Cell)
-		if err == nil {
-			w.interrupt()
-		}
-		return resp, err
-	case "dismiss":
-		return resp, s.dismiss(req.Cell)
-	case "seal":
-		resp.Warmth, err = s.seal(req.Cell)
-		return resp, err
-	case "fork":
-		taken = true
-		resp.Measured, err = s.fork(req, files)
-		return resp, err
-	case "prepare":
-		if p, ok := s.Driver.(Preparer); ok {
-			var base *os.File
-			if base, err = p.Prepare(req.Cell, files, req.Own); base != nil {
-				resp.Given = []*os.File{base}
-			}
-		}
-		return resp, err
-	case "capture":
-		resp.Captured, resp.Warmth, err = s.capture(req.Cell, files)
-		return resp, err
-	case "adopt":
-		resp.Certificate, err = s.adopt(req)
-		return resp, err
-	case "mounts":
-		if m, ok := s.Driver.(interface {
-			Mounts(cell.ID) ([]cell.Mount, error)
-		}); ok {
-			resp.Mounts, err = m.Mounts(req.Cell)
-		}
-		return resp, err
-	case "deaths":
-		resp.Deaths, resp.DeathsAt = s.deaths.wait(req.Since, s.over)
-		return resp, nil
-	case "shutdown":
-		s.mu.Lock()
-		ids := make([]cell.ID, 0, len(s.cells))
-		for id := range s.cells {
-			ids = append(ids, id)
-		}
-		s.mu.Unlock()
-		var errs []error
-		for _, id := range ids {
-			_, err := s.remove(id, "stopped")
-			errs = append(errs, err)
-		}
-		return resp, errors.Join(errs...)
-	}
-	return resp, cell.Errorf(cell.Unsupported, "keeper", "", "this keeper does not know %q", req.Op)
-}
-
-func malformed(op string) error {
-	return cell.Errorf(cell.Invalid, "keeper", "", "request %q lacks its part", op)
 }
 
 func (s *Server) proc(name string) (*Proc, error) {
@@ -459,25 +200,31 @@ func (s *Server) known(id cell.ID) (names []string) {
 	return names
 }
 
-func (s *Server) startNamed(req *proto.Request, files []*os.File) (*Proc, error) {
+// startNamed starts a process. The files are its own. With input it has a standard input that
+// clients can write to.
+func (s *Server) startNamed(q proto.NewProcess, files []*os.File, input bool) (*Proc, error) {
+	if len(q.Start.Process.Args) == 0 {
+		proto.CloseAll(files)
+		return nil, proto.Malformed("start")
+	}
 	s.mu.Lock()
-	_, there := s.procs[req.Proc]
+	_, there := s.procs[q.Proc]
 	if !there {
-		s.procs[req.Proc] = nil // reserved
+		s.procs[q.Proc] = nil // reserved
 	}
 	s.mu.Unlock()
 	if there {
 		proto.CloseAll(files)
-		return nil, cell.Errorf(cell.Exists, "keeper.start", "", "process %q exists", req.Proc)
+		return nil, cell.Errorf(cell.Exists, "keeper.start", "", "process %q exists", q.Proc)
 	}
-	p, err := s.startProc(req.Proc, req.Cell, *req.Start, files, !req.Whole)
+	p, err := s.startProc(q.Proc, q.Cell, q.Start, files, input)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		delete(s.procs, req.Proc)
+		delete(s.procs, q.Proc)
 		return nil, err
 	}
-	s.procs[req.Proc] = p
+	s.procs[q.Proc] = p
 	return p, nil
 }
 
@@ -498,15 +245,6 @@ func (s *Server) forget(name string) error {
 	defer s.mu.Unlock()
 	delete(s.procs, name)
 	return nil
-}
-
-// whole waits for a process that nobody attaches to, and hands over all there is
-// of it.
-func (s *Server) whole(p *Proc) (proto.Response, error) {
-	<-p.done
-	st := p.snapshot()
-	resp := proto.Response{Status: &st, PID: p.started.Process.PID(), Stdout: p.stdout.all(), Stderr: p.stderr.all()}
-	return resp, s.forget(p.name)
 }
 
 // blame makes cause that of every process of the cell which ends from now on.
@@ -560,32 +298,43 @@ func (s *Server) remove(id cell.ID, cause string) (left int, err error) {
 	return left, nil
 }
 
-// create makes a cell, and the gateway of one that may talk. A gateway that
-// can't be had leaves no cell.
-func (s *Server) create(req *proto.Request, files []*os.File) (measured json.RawMessage, err error) {
-	if measured, err = s.Driver.Create(req.Cell, req.Spec, files); err != nil {
-		return nil, err
+// create makes a cell, with the gateway of one that may talk and the accounting of its disk.
+// When one of them can't be had, there is no cell.
+func (s *Server) create(q proto.NewCell, files []*os.File) (made proto.Made, err error) {
+	files, dirs, err := q.Split(files)
+	if err != nil {
+		proto.CloseAll(files)
+		return made, err
 	}
-	k := &kept{}
-	if req.Network != nil {
-		if k.talk, err = s.open(req.Cell, *req.Network); err != nil {
-			return nil, errors.Join(err, s.Driver.Remove(req.Cell))
-		}
+	made.Measured, err = s.Driver.Create(q.Cell, q.Spec, files)
+	if err != nil {
+		proto.CloseAll(dirs)
+		return proto.Made{}, err
 	}
-	if req.Warmth != nil {
-		if k.warm, err = s.resume(req.Cell, req.Warmth); err != nil {
-			s.closing.Go(k.talk.close)
-			return nil, errors.Join(err, s.Driver.Remove(req.Cell))
-		}
-		go s.attend(req.Cell, k, k.warm)
+	k := &kept{note: proto.Noted{Note: q.Note, Measured: made.Measured}}
+	if q.Network != nil {
+		k.talk, err = s.open(q.Cell, *q.Network)
+	}
+	if err == nil && q.Warmth != nil {
+		k.warm, err = s.resume(q.Cell, q.Warmth)
+	}
+	if err != nil {
+		proto.CloseAll(dirs)
+		s.closing.Go(k.talk.close)
+		return proto.Made{}, errors.Join(err, s.Driver.Remove(q.Cell))
+	}
+	if k.warm != nil {
+		go s.attend(q.Cell, k, k.warm)
 	}
 	s.mu.Lock()
-	s.cells[req.Cell] = k
+	s.cells[q.Cell] = k
 	s.mu.Unlock()
-	if r, ok := s.Driver.(Rehearser); ok {
-		if err := r.Rehearse(req.Cell); err != nil {
-			return nil, s.undo(req.Cell, err)
-		}
+	err = s.watch(q.Cell, q.Watch, dirs)
+	if r, ok := s.Driver.(Rehearser); ok && err == nil {
+		err = r.Rehearse(q.Cell)
 	}
-	return measured, nil
+	if err != nil {
+		return proto.Made{}, s.undo(q.Cell, err)
+	}
+	return made, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,17 +33,16 @@ func TestServerSurvivesRubbish(t *testing.T) {
 	size := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
 	message := func(s string) []byte { return append(size(uint32(len(s))), s...) }
 	for name, b := range map[string][]byte{
-		"nothing":               nil,
-		"half a length":         {1, 2},
-		"a length alone":        size(100),
-		"half a message":        message(`{"op":"hello"}`)[:9],
-		"too large":             size(reexec.MaxMessage + 1),
-		"the largest length":    size(1<<32 - 1),
-		"no JSON":               message("\x00\x01rubbish"),
-		"another type":          message(`[1,2,3]`),
-		"a field's other type":  message(`{"op":17}`),
-		"a number out of range": message(`{"op":"start","start":{"log_limit":1e99}}`),
-		"text":                  []byte("GET / HTTP/1.1\r\n\r\n"),
+		"nothing":              nil,
+		"half a length":        {1, 2},
+		"a length alone":       size(100),
+		"half a message":       message(`{"op":"hello"}`)[:9],
+		"too large":            size(reexec.MaxMessage + 1),
+		"the largest length":   size(1<<32 - 1),
+		"no JSON":              message("\x00\x01rubbish"),
+		"another type":         message(`[1,2,3]`),
+		"a field's other type": message(`{"op":17}`),
+		"text":                 []byte("GET / HTTP/1.1\r\n\r\n"),
 	} {
 		c := k.raw()
 		c.Raw().Write(b)
@@ -50,7 +50,7 @@ func TestServerSurvivesRubbish(t *testing.T) {
 		if _, err := io.Copy(io.Discard, c.Raw()); err != nil && !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("%s: the keeper did not hang up: %v", name, err)
 		}
-		if st := k.ok(proto.Request{Op: "status", Proc: "p"}).Status; !st.Running {
+		if st := ok(k, proto.Status, proto.OfProcess{Proc: "p"}).Status; !st.Running {
 			t.Fatalf("%s ended a process", name)
 		}
 	}
@@ -67,55 +67,74 @@ func TestServerAnswersWhatItCannotDo(t *testing.T) {
 	k.start("there", "true")
 	k.wait("there")
 	c := k.raw()
-	start := &cell.Start{Process: cell.Process{Args: []string{"nowhere"}}}
+	start := cell.Start{Process: cell.Process{Args: []string{"nowhere"}}}
 	for _, x := range []struct {
-		req  proto.Request
+		op   string
+		body any
 		want cell.Kind
 	}{
-		{proto.Request{}, cell.Unsupported},
-		{proto.Request{Op: "fly"}, cell.Unsupported},
-		{proto.Request{Op: strings.Repeat("x", 1<<20)}, cell.Unsupported},
-		{proto.Request{Op: "hello", Version: proto.Version + 2}, cell.Unsupported},
-		{proto.Request{Op: "hello", Version: -1}, cell.Unsupported},
-		{proto.Request{Op: "create", Cell: one}, cell.Exists},
-		{proto.Request{Op: "create", Cell: "c-2", Spec: []byte(`"impossible"`)}, cell.Unsupported},
-		{proto.Request{Op: "start", Cell: one, Proc: "p"}, cell.Invalid},
-		{proto.Request{Op: "start", Cell: one, Proc: "p", Start: start}, cell.NoSuchBinary},
-		{proto.Request{Op: "start", Cell: "c-none", Proc: "p", Start: start}, cell.NotFound},
-		{proto.Request{Op: "start", Cell: one, Proc: "p", Start: start, NoLogs: []int{-1, 7}}, cell.NoSuchBinary},
-		{proto.Request{Op: "attach", Proc: "p"}, cell.NotFound},
-		{proto.Request{Op: "attach", Proc: "there"}, cell.Invalid},
-		{proto.Request{Op: "attach", Proc: "there", Attach: &proto.AttachRequest{Stdout: -1}}, cell.Invalid},
-		{proto.Request{Op: "attach", Proc: "there", Attach: &proto.AttachRequest{Stderr: -1 << 60}}, cell.Invalid},
-		{proto.Request{Op: "status", Proc: "p"}, cell.NotFound},
-		{proto.Request{Op: "wait", Proc: "p"}, cell.NotFound},
-		{proto.Request{Op: "signal", Proc: "p", Signal: "SIGTERM"}, cell.NotFound},
-		{proto.Request{Op: "forget", Proc: "p"}, cell.NotFound},
-		{proto.Request{Op: "watch", Cell: one}, cell.Invalid},
-		{proto.Request{Op: "watch", Cell: one, Watch: &proto.WatchRequest{Limit: 0}}, cell.Invalid},
-		{proto.Request{Op: "watch", Cell: one, Watch: &proto.WatchRequest{Limit: -1}}, cell.Invalid},
-		{proto.Request{Op: "watch", Cell: "c-none", Watch: &proto.WatchRequest{Limit: 1}}, cell.NotFound},
-		{proto.Request{Op: "govern", Cell: "c-none", Network: &cell.Governance{}}, cell.NotFound},
-		{proto.Request{Op: "govern", Cell: one, Network: &cell.Governance{}}, cell.Unsupported},
-		{proto.Request{Op: "asked", Cell: one}, cell.Unsupported},
-		{proto.Request{Op: "answer", Cell: one}, cell.Unsupported},
-		{proto.Request{Op: "note", Cell: "c-none"}, cell.NotFound},
-		{proto.Request{Op: "annotate", Cell: "c-none"}, cell.NotFound},
-		{proto.Request{Op: "list", Cell: "c-none"}, cell.NotFound},
-		{proto.Request{Op: "freeze", Cell: "c-none"}, cell.NotFound},
-		{proto.Request{Op: "remove", Cell: "c-none"}, cell.NotFound},
+		{"", proto.None{}, cell.Unsupported},
+		{"fly", proto.None{}, cell.Unsupported},
+		{strings.Repeat("x", 1<<20), proto.None{}, cell.Unsupported},
+		{"hello", proto.Greeting{Version: proto.Version + 2}, cell.Unsupported},
+		{"hello", proto.Greeting{Version: -1}, cell.Unsupported},
+		{"hello", []int{1, 2, 3}, cell.Invalid},
+		{"create", proto.NewCell{Cell: one}, cell.Exists},
+		{"create", proto.NewCell{Cell: "c-2", Spec: []byte(`"impossible"`)}, cell.Unsupported},
+		{"create", proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 1}}, cell.Invalid},
+		{"create", proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 1, Dirs: 3}}, cell.Invalid},
+		{"create", proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 1, Dirs: -1}}, cell.Invalid},
+		{"create", proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 0, Dirs: 1}}, cell.Invalid},
+		{"create", proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: -1, Dirs: 2}}, cell.Invalid},
+		{"fork", proto.NewFork{Of: one, NewCell: proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 1, Dirs: 3}}}, cell.Invalid},
+		{"start", proto.NewProcess{Cell: one, Proc: "p"}, cell.Invalid},
+		{"start", json.RawMessage(`{"start": {"log_limit": 1e99}}`), cell.Invalid},
+		{"start", proto.NewProcess{Cell: one, Proc: "p", Start: start}, cell.NoSuchBinary},
+		{"start", proto.NewProcess{Cell: "c-none", Proc: "p", Start: start}, cell.NotFound},
+		{"start", proto.NewProcess{Cell: one, Proc: "p", Start: start, NoLogs: []int{-1, 7}}, cell.NoSuchBinary},
+		{"run", proto.NewProcess{Cell: one, Proc: "p"}, cell.Invalid},
+		{"attach", proto.Attachment{Proc: "p"}, cell.NotFound},
+		{"attach", proto.Attachment{Proc: "there", Stdout: -1}, cell.Invalid},
+		{"attach", proto.Attachment{Proc: "there", Stderr: -1 << 60}, cell.Invalid},
+		{"status", proto.OfProcess{Proc: "p"}, cell.NotFound},
+		{"wait", proto.OfProcess{Proc: "p"}, cell.NotFound},
+		{"signal", proto.ToProcess{Proc: "p", Signal: "SIGTERM"}, cell.NotFound},
+		{"end", proto.EndProcess{Proc: "p"}, cell.NotFound},
+		{"forget", proto.OfProcess{Proc: "p"}, cell.NotFound},
+		{"govern", proto.Governance{Cell: "c-none"}, cell.NotFound},
+		{"govern", proto.Governance{Cell: one}, cell.Unsupported},
+		{"asked", proto.Since{Cell: one}, cell.Unsupported},
+		{"decide", proto.Decision{Cell: one}, cell.Unsupported},
+		{"note", proto.OfCell{Cell: "c-none"}, cell.NotFound},
+		{"list", proto.OfCell{Cell: "c-none"}, cell.NotFound},
+		{"freeze", proto.OfCell{Cell: "c-none"}, cell.NotFound},
+		{"remove", proto.Ending{Cell: "c-none"}, cell.NotFound},
 	} {
-		resp, err := proto.Exchange(c, x.req, k.null(), k.null())
-		if err != nil || resp.Error == nil || resp.Error.Kind != x.want || resp.Error.Message == "" {
-			t.Errorf("%.20q: %+v, %v, want an error of kind %q", x.req.Op, resp, err, x.want)
+		if r := k.says(c, x.op, x.body, k.null(), k.null()); r.Error == nil || r.Error.Kind != x.want || r.Error.Message == "" {
+			t.Errorf("%.20q: %+v, want an error of kind %q", x.op, r, x.want)
+		}
+	}
+	for op := range verbs() { // without a message
+		if op == proto.Shutdown.Name {
+			continue
+		}
+		if err := c.Send(proto.Request{Op: op}); err != nil {
+			t.Fatal(err)
+		}
+		var r proto.Response
+		if _, err := c.Recv(&r); err != nil || r.Error == nil || r.Error.Kind != cell.Invalid {
+			t.Errorf("%s without a message: %+v, %v", op, r, err)
 		}
 	}
 	for _, v := range []int{proto.Version - 1, proto.Version, proto.Version + 1} {
-		if resp, err := proto.Exchange(c, proto.Request{Op: "hello", Version: v}); err != nil || resp.Error != nil || resp.Version != proto.Version || len(resp.Cells) != 1 {
-			t.Errorf("version %d: %+v, %v", v, resp, err)
+		if err := proto.Hello.Ask(c, proto.Greeting{Version: v}); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := proto.Hello.Hear(c, nil); err != nil || a.Refused != nil || a.Value.Version != proto.Version || len(a.Value.Cells) != 1 {
+			t.Errorf("version %d: %+v, %v", v, a, err)
 		}
 	}
-	if err := k.c.Files(k.ctx, one, proto.FilesRequest{Path: "/"}, nil, io.Discard); cell.KindOf(err) != cell.Unsupported {
+	if err := k.c.Files(k.ctx, proto.Archive{Cell: one, Path: "/"}, nil, io.Discard); cell.KindOf(err) != cell.Unsupported {
 		t.Errorf("files: %v", err)
 	}
 }
@@ -126,15 +145,19 @@ func TestServerClosesFilesItDoesNotUse(t *testing.T) {
 	k := newKit(t)
 	f, null := k.null(), k.null()
 	k.start("taken", "sleep")
-	k.ok(proto.Request{Op: "hello", Version: proto.Version}) // so that a connection is there
+	ok(k, proto.Hello, proto.Greeting{Version: proto.Version}) // so that a connection is there
 	before := descriptors()
 	for range 20 {
-		k.fails(proto.Request{Op: "fly"}, cell.Unsupported, f, null)
-		k.fails(proto.Request{Op: "watch", Cell: "c-none", Watch: &proto.WatchRequest{Limit: 1}}, cell.NotFound, f, null)
-		k.fails(proto.Request{Op: "start", Cell: one, Proc: "p"}, cell.Invalid, f, null)
-		k.fails(proto.Request{Op: "start", Cell: one, Proc: "p", Start: &cell.Start{Process: cell.Process{Args: []string{"nowhere"}}}}, cell.NoSuchBinary, f, null)
-		k.fails(proto.Request{Op: "start", Cell: one, Proc: "taken", Start: &cell.Start{Process: cell.Process{Args: []string{"true"}}}}, cell.Exists, f, null)
-		k.ok(proto.Request{Op: "list", Cell: one}, f, null)
+		fly, nothing := rubbish("fly")
+		fails(k, fly, nothing, cell.Unsupported, f, null)
+		fails(k, proto.Create, proto.NewCell{Cell: one, Watch: &proto.Watch{Limit: 1, Dirs: 1}}, cell.Exists, f, null)
+		fails(k, proto.Create, proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 1, Dirs: 3}}, cell.Invalid, f, null)
+		fails(k, proto.Fork, proto.NewFork{Of: one, NewCell: proto.NewCell{Cell: "c-2", Watch: &proto.Watch{Limit: 1, Dirs: 1}}}, cell.NotFound, f, null)
+		fails(k, proto.Branch, proto.OfCell{Cell: one}, cell.NotFound, f, null)
+		fails(k, proto.Start, proto.NewProcess{Cell: one, Proc: "p"}, cell.Invalid, f, null)
+		fails(k, proto.Start, proto.NewProcess{Cell: one, Proc: "p", Start: cell.Start{Process: cell.Process{Args: []string{"nowhere"}}}}, cell.NoSuchBinary, f, null)
+		fails(k, proto.Start, proto.NewProcess{Cell: one, Proc: "taken", Start: cell.Start{Process: cell.Process{Args: []string{"true"}}}}, cell.Exists, f, null)
+		ok(k, proto.List, proto.OfCell{Cell: one}, f, null)
 	}
 	k.until("files were closed", func() bool { return descriptors() <= before })
 }
@@ -146,7 +169,7 @@ func TestServerServesManyAtOnce(t *testing.T) {
 	defer other.Close()
 	waited := make(chan error, 1)
 	go func() {
-		_, err := other.Do(k.ctx, proto.Request{Op: "wait", Proc: "long"})
+		_, err := client.Ask(k.ctx, other, proto.Wait, proto.OfProcess{Proc: "long"})
 		waited <- err
 	}()
 	var wg sync.WaitGroup
@@ -158,7 +181,7 @@ func TestServerServesManyAtOnce(t *testing.T) {
 			if n%2 == 0 {
 				c = other
 			}
-			_, err := c.Do(k.ctx, proto.Request{Op: "start", Cell: one, Proc: fmt.Sprint("p", n/4), Start: &cell.Start{Process: cell.Process{Args: []string{"seven"}}, LogLimit: 100}})
+			_, err := client.Ask(k.ctx, c, proto.Start, proto.NewProcess{Cell: one, Proc: fmt.Sprint("p", n/4), Start: cell.Start{Process: cell.Process{Args: []string{"seven"}}, LogLimit: 100}})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -182,7 +205,7 @@ func TestServerServesManyAtOnce(t *testing.T) {
 		t.Fatalf("who waits was answered: %v", err)
 	default:
 	}
-	k.ok(proto.Request{Op: "signal", Proc: "long", Signal: "SIGTERM"})
+	ok(k, proto.Signal, proto.ToProcess{Proc: "long", Signal: "SIGTERM"})
 	if err := <-waited; err != nil {
 		t.Error(err)
 	}
@@ -193,26 +216,26 @@ func TestServerOutlivesItsClients(t *testing.T) {
 	k := newKit(t)
 	k.start("cat", "cat")
 	waiting := k.raw()
-	waiting.Send(proto.Request{Op: "wait", Proc: "cat"})
+	proto.Wait.Ask(waiting, proto.OfProcess{Proc: "cat"})
 	var attached []*reexec.Conn
 	for _, input := range []bool{true, false} {
 		c := k.raw()
-		if resp, err := proto.Exchange(c, proto.Request{Op: "attach", Proc: "cat", Attach: &proto.AttachRequest{Input: input}}); err != nil || resp.Error != nil {
-			t.Fatalf("%+v, %v", resp, err)
+		if r := k.says(c, "attach", proto.Attachment{Proc: "cat", Input: input}); r.Error != nil {
+			t.Fatalf("%+v", r)
 		}
 		attached = append(attached, c)
 	}
 	half := k.raw()
 	half.Raw().Write([]byte{200, 0, 0, 0, '{'})
 	files := k.raw()
-	files.Send(proto.Request{Op: "files", Cell: one, Files: &proto.FilesRequest{Path: "/", Write: true}})
+	proto.Files.Ask(files, proto.Archive{Cell: one, Path: "/", Write: true})
 	attached[0].Raw().Write(api.AppendFrame(nil, api.Frame{Type: api.FrameStdin, Payload: []byte("half a")}))
-	k.until("it came", func() bool { return k.ok(proto.Request{Op: "status", Proc: "cat"}).Status.Stdout.Bytes == 6 })
+	k.until("it came", func() bool { return ok(k, proto.Status, proto.OfProcess{Proc: "cat"}).Status.Stdout.Bytes == 6 })
 	for _, c := range append(attached, waiting, half, files) {
 		c.Close()
 	}
 	// Another one goes on where the first was.
-	c, err := k.c.Attach(k.ctx, "cat", proto.AttachRequest{Input: true})
+	c, err := k.c.Attach(k.ctx, proto.Attachment{Proc: "cat", Input: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,16 +289,16 @@ func TestClientObeysItsContext(t *testing.T) {
 	why := fmt.Errorf("enough")
 	ctx, cancel := context.WithCancelCause(k.ctx)
 	time.AfterFunc(10*time.Millisecond, func() { cancel(why) })
-	if _, err := k.c.Do(ctx, proto.Request{Op: "wait", Proc: "p"}); err != why {
+	if _, err := client.Ask(ctx, k.c, proto.Wait, proto.OfProcess{Proc: "p"}); err != why {
 		t.Errorf("Do: %v", err)
 	}
-	if st := k.ok(proto.Request{Op: "status", Proc: "p"}).Status; !st.Running {
+	if st := ok(k, proto.Status, proto.OfProcess{Proc: "p"}).Status; !st.Running {
 		t.Error("the process ended with who waited")
 	}
-	if _, err := k.c.Do(k.ctx, proto.Request{Op: strings.Repeat("x", reexec.MaxMessage)}); err == nil {
+	if _, err := client.Ask(k.ctx, k.c, proto.Note, proto.OfCell{Cell: cell.ID(strings.Repeat("x", reexec.MaxMessage))}); err == nil {
 		t.Error("a request that is too large was sent")
 	}
-	k.ok(proto.Request{Op: "status", Proc: "p"})
+	ok(k, proto.Status, proto.OfProcess{Proc: "p"})
 }
 
 // Output beyond the limit is counted and digested, not kept; who attaches late
@@ -287,7 +310,7 @@ func TestF08OutputIsBoundedAndCounted(t *testing.T) {
 	}
 	for _, logged := range []bool{true, false} {
 		k := newKit(t)
-		req := proto.Request{Op: "start", Cell: one, Proc: "p", Start: &cell.Start{Process: cell.Process{Args: []string{"flood"}}, LogLimit: 10000}}
+		req := proto.NewProcess{Cell: one, Proc: "p", Start: cell.Start{Process: cell.Process{Args: []string{"flood"}}, LogLimit: 10000}}
 		path := k.file("log", 0)
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
@@ -297,7 +320,7 @@ func TestF08OutputIsBoundedAndCounted(t *testing.T) {
 		if !logged {
 			req.NoLogs = []int{0}
 		}
-		k.ok(req, f, k.null(), k.null())
+		ok(k, proto.Start, req, f, k.null(), k.null())
 		st := k.wait("p")
 		if st.Stdout.Bytes != 1<<20 || st.Stdout.Kept != 10000 || st.Stdout.Digest != cell.Sum(all) {
 			t.Errorf("logged %v: %+v", logged, st.Stdout)
@@ -307,7 +330,7 @@ func TestF08OutputIsBoundedAndCounted(t *testing.T) {
 			t.Errorf("logged %v: the file has %d bytes", logged, len(kept))
 		}
 		for _, from := range []int64{0, 9000, 10000} {
-			c, err := k.c.Attach(k.ctx, "p", proto.AttachRequest{Stdout: from})
+			c, err := k.c.Attach(k.ctx, proto.Attachment{Proc: "p", Stdout: from})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -325,14 +348,14 @@ func TestF08OutputIsBoundedAndCounted(t *testing.T) {
 // kept of its output, has no input, and is forgotten.
 func TestWholeProcesses(t *testing.T) {
 	k := newKit(t)
-	whole := func(name, prog string, limit int64) *proto.Response {
-		return k.ok(proto.Request{Op: "start", Cell: one, Proc: name, Whole: true, Start: &cell.Start{Process: cell.Process{Args: []string{prog}}, LogLimit: limit}})
+	whole := func(name, prog string, limit int64) proto.Done {
+		return ok(k, proto.Run, proto.NewProcess{Cell: one, Proc: name, Start: cell.Start{Process: cell.Process{Args: []string{prog}}, LogLimit: limit}})
 	}
 	resp := whole("p", "flood", 5000)
-	if st := resp.Status; st == nil || st.Running || st.Exit == nil || st.Stdout.Bytes != 1<<20 || len(resp.Stdout) != 5000 || len(resp.Stderr) != 0 {
+	if st := resp.Status; st.Running || st.Exit == nil || st.Stdout.Bytes != 1<<20 || len(resp.Stdout) != 5000 || len(resp.Stderr) != 0 {
 		t.Errorf("%d and %d bytes came, %+v", len(resp.Stdout), len(resp.Stderr), resp.Status)
 	}
-	k.fails(proto.Request{Op: "status", Proc: "p"}, cell.NotFound)
+	fails(k, proto.Status, proto.OfProcess{Proc: "p"}, cell.NotFound)
 	if resp = whole("p", "cat", 100); resp.Status.Exit.Code != 0 {
 		t.Errorf("who reads to the end of no input: %+v", resp.Status.Exit)
 	}
@@ -351,7 +374,7 @@ func TestAliveIsSeen(t *testing.T) {
 			t.Error("it is there")
 		}
 	}
-	c.Do(k.ctx, proto.Request{Op: "shutdown"})
+	client.Ask(k.ctx, c, proto.Shutdown, proto.None{})
 	k.until("it was gone", func() bool { return !c.Alive(k.ctx) })
 }
 
@@ -360,10 +383,10 @@ func TestHeldOutputWaitsForItsListener(t *testing.T) {
 	k := newKit(t)
 	k.start("p", "flood", func(s *cell.Start) { s.LogLimit, s.Hold = 1000, true })
 	time.Sleep(100 * time.Millisecond)
-	if st := k.ok(proto.Request{Op: "status", Proc: "p"}).Status; !st.Running || st.Stdout.Bytes > 128<<10 {
+	if st := ok(k, proto.Status, proto.OfProcess{Proc: "p"}).Status; !st.Running || st.Stdout.Bytes > 128<<10 {
 		t.Errorf("nobody listens, and it has written %d bytes; runs: %v", st.Stdout.Bytes, st.Running)
 	}
-	c, err := k.c.Attach(k.ctx, "p", proto.AttachRequest{})
+	c, err := k.c.Attach(k.ctx, proto.Attachment{Proc: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,12 +403,12 @@ func TestExitsAndCauses(t *testing.T) {
 	k.start("in time", "sleep", func(s *cell.Start) { s.Timeout = 20 * time.Millisecond })
 	k.start("too early", "true", func(s *cell.Start) { s.Timeout = time.Minute })
 	k.wait("too early")
-	k.ok(proto.Request{Op: "signal", Proc: "too early", Cause: "interrupted"})
+	ok(k, proto.End, proto.EndProcess{Proc: "too early", Cause: "interrupted"})
 	k.start("asked", "sleep")
-	k.ok(proto.Request{Op: "signal", Proc: "asked", Cause: "interrupted"})
+	ok(k, proto.End, proto.EndProcess{Proc: "asked", Cause: "interrupted"})
 	k.start("signalled", "sleep")
-	k.ok(proto.Request{Op: "signal", Proc: "signalled", Signal: "SIGINT"})
-	k.fails(proto.Request{Op: "signal", Proc: "signalled", Signal: "SIGNOPE"}, cell.Invalid)
+	ok(k, proto.Signal, proto.ToProcess{Proc: "signalled", Signal: "SIGINT"})
+	fails(k, proto.Signal, proto.ToProcess{Proc: "signalled", Signal: "SIGNOPE"}, cell.Invalid)
 	term := cell.Exit{Code: 143, Signal: "SIGTERM"}
 	for name, want := range map[string]cell.Exit{
 		"by itself": {Code: 7}, "too early": {}, "in time": {Code: 143, Signal: "SIGTERM", Cause: "timeout"},
@@ -396,7 +419,7 @@ func TestExitsAndCauses(t *testing.T) {
 		}
 	}
 	k.start("killed", "sleep")
-	if n := k.ok(proto.Request{Op: "killall", Cell: one, Cause: "stopped"}).Count; n != 1 {
+	if n := ok(k, proto.KillAll, proto.Ending{Cell: one, Cause: "stopped"}).Count; n != 1 {
 		t.Errorf("%d were killed", n)
 	}
 	if st := k.wait("killed"); *st.Exit != (cell.Exit{Code: 137, Signal: "SIGKILL", Cause: "stopped"}) {
@@ -407,14 +430,14 @@ func TestExitsAndCauses(t *testing.T) {
 	}
 	k.start("last", "sleep", func(s *cell.Start) { s.EndsCell = true })
 	k.start("beside it", "sleep")
-	k.ok(proto.Request{Op: "signal", Proc: "last", Signal: "SIGTERM"})
+	ok(k, proto.Signal, proto.ToProcess{Proc: "last", Signal: "SIGTERM"})
 	if st := k.wait("last"); st.LeftOver != 1 {
 		t.Errorf("%d were left over", st.LeftOver)
 	}
 	k.wait("beside it")
-	k.fails(proto.Request{Op: "signal", Proc: "none", Cause: "x"}, cell.NotFound)
-	k.ok(proto.Request{Op: "forget", Proc: "last"})
-	k.fails(proto.Request{Op: "status", Proc: "last"}, cell.NotFound)
+	fails(k, proto.End, proto.EndProcess{Proc: "none", Cause: "x"}, cell.NotFound)
+	ok(k, proto.Forget, proto.OfProcess{Proc: "last"})
+	fails(k, proto.Status, proto.OfProcess{Proc: "last"}, cell.NotFound)
 }
 
 // What has ended by itself is not made a time-out by a timer that is late.
@@ -440,13 +463,13 @@ func TestNothingIsTheCauseOfAnEarlierEnd(t *testing.T) {
 func TestEventsOfARun(t *testing.T) {
 	k := newKit(t)
 	k.start("p", "sleep")
-	k.ok(proto.Request{Op: "signal", Proc: "p", Signal: "SIGTERM"})
+	ok(k, proto.Signal, proto.ToProcess{Proc: "p", Signal: "SIGTERM"})
 	k.wait("p")
 	if kinds, sealed := k.events.all(); kinds != "process.start process.running process.signal process.exit" || !sealed {
 		t.Errorf("%s; sealed: %v", kinds, sealed)
 	}
 	k = newKit(t)
-	k.fails(proto.Request{Op: "start", Cell: one, Proc: "p", Start: &cell.Start{Process: cell.Process{Args: []string{"nowhere"}}}}, cell.NoSuchBinary, k.null(), k.null(), k.null())
+	fails(k, proto.Start, proto.NewProcess{Cell: one, Proc: "p", Start: cell.Start{Process: cell.Process{Args: []string{"nowhere"}}}}, cell.NoSuchBinary, k.null(), k.null(), k.null())
 	if kinds, sealed := k.events.all(); kinds != "process.start process.failed" || !sealed {
 		t.Errorf("%s; sealed: %v", kinds, sealed)
 	}
@@ -474,20 +497,22 @@ func TestX48WhatIsDoneAtOnceIsRecorded(t *testing.T) {
 
 func TestRemoveEndsWhatIsInTheCell(t *testing.T) {
 	k := newKit(t)
-	k.ok(proto.Request{Op: "annotate", Cell: one, Note: []byte(`{"a":1}`)})
-	if note := k.ok(proto.Request{Op: "note", Cell: one}).Note; string(note) != `{"a":1}` {
-		t.Errorf("note %s", note)
+	ok(k, proto.Create, proto.NewCell{Cell: two, Note: []byte(`{"a":1}`)})
+	if n := ok(k, proto.Note, proto.OfCell{Cell: two}); string(n.Note) != `{"a":1}` || string(n.Measured) != `{"files":0}` {
+		t.Errorf("noted %s and %s", n.Note, n.Measured)
 	}
+	ok(k, proto.Remove, proto.Ending{Cell: two})
 	k.start("p", "sleep")
-	k.fails(proto.Request{Op: "forget", Proc: "p"}, cell.Conflict)
-	k.ok(proto.Request{Op: "remove", Cell: one, Cause: "removed"})
+	fails(k, proto.Forget, proto.OfProcess{Proc: "p"}, cell.Conflict)
+	ok(k, proto.Remove, proto.Ending{Cell: one, Cause: "removed"})
 	if st := k.wait("p"); st.Exit.Cause != "removed" || st.Exit.Signal != "SIGKILL" {
 		t.Errorf("ended as %+v", *st.Exit)
 	}
-	for _, op := range []string{"note", "list", "stats", "remove"} {
-		k.fails(proto.Request{Op: op, Cell: one}, cell.NotFound)
-	}
-	if h := k.ok(proto.Request{Op: "hello", Version: proto.Version}); len(h.Cells) > 0 {
+	fails(k, proto.Note, proto.OfCell{Cell: one}, cell.NotFound)
+	fails(k, proto.List, proto.OfCell{Cell: one}, cell.NotFound)
+	fails(k, proto.Stats, proto.OfCell{Cell: one}, cell.NotFound)
+	fails(k, proto.Remove, proto.Ending{Cell: one}, cell.NotFound)
+	if h := ok(k, proto.Hello, proto.Greeting{Version: proto.Version}); len(h.Cells) > 0 {
 		t.Errorf("cells %v", h.Cells)
 	}
 }
@@ -536,8 +561,9 @@ func TestWatchEndsACellAboveItsLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer d.Close()
-		k.ok(proto.Request{Op: "watch", Cell: one, Watch: &proto.WatchRequest{Limit: limit}}, d)
+		if err := k.s.watch(one, &proto.Watch{Limit: limit}, []*os.File{d}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	open := func() (n int) {
 		list, _ := filepath.Glob("/proc/self/fd/*")
@@ -566,7 +592,7 @@ func TestWatchEndsACellAboveItsLimit(t *testing.T) {
 	}
 	write("below", 6<<20)
 	time.Sleep(10 * watchTick)
-	if st := k.ok(proto.Request{Op: "status", Proc: "p"}).Status; !st.Running {
+	if st := ok(k, proto.Status, proto.OfProcess{Proc: "p"}).Status; !st.Running {
 		t.Fatalf("ended below its limit: %+v", st.Exit)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "d"), 0o755); err != nil {
@@ -582,7 +608,7 @@ func TestWatchEndsACellAboveItsLimit(t *testing.T) {
 	if kinds, _ := k.events.all(); !strings.Contains(kinds, "limit.disk") {
 		t.Errorf("events: %s", kinds)
 	}
-	k.ok(proto.Request{Op: "remove", Cell: one})
+	ok(k, proto.Remove, proto.Ending{Cell: one})
 	k.until("directories were closed", func() bool { return open() == 0 })
 }
 
@@ -618,8 +644,8 @@ func TestWatchLooksSeldomFarFromTheLimit(t *testing.T) {
 
 // No bytes from a connection end the keeper.
 func FuzzServer(f *testing.F) {
-	for _, s := range []string{`{"op":"hello","version":1}`, `{"op":"create","cell":"c-2","spec":{}}`, `{"op":"start","cell":"c-0000000000000001","proc":"p","start":{"process":{"args":["true"]}}}`,
-		`{"op":"attach","proc":"p","attach":{"stdout":-1}}`, `{"op":"watch","watch":{"limit":1}}`, `{"op":"files","files":{"path":"/","write":true}}`, `{"op":"note"}`, `[]`, `null`} {
+	for _, s := range []string{`{"op":"hello","body":{"version":1}}`, `{"op":"create","body":{"cell":"c-2","spec":{},"watch":{"limit":1}}}`, `{"op":"start","body":{"cell":"c-0000000000000001","proc":"p","start":{"process":{"args":["true"]}}}}`,
+		`{"op":"attach","body":{"proc":"p","stdout":-1}}`, `{"op":"branch","body":{"cell":"c-0000000000000001"}}`, `{"op":"files","body":{"path":"/","write":true}}`, `{"op":"note"}`, `[]`, `null`} {
 		f.Add(append(binary.LittleEndian.AppendUint32(nil, uint32(len(s))), s...))
 	}
 	f.Add([]byte{255, 255, 255, 255})
@@ -635,6 +661,6 @@ func FuzzServer(f *testing.F) {
 			c.Raw().CloseWrite()
 			io.Copy(io.Discard, c.Raw())
 		})
-		k.ok(proto.Request{Op: "list", Cell: one})
+		ok(k, proto.List, proto.OfCell{Cell: one})
 	})
 }

@@ -51,7 +51,7 @@ func (s Streams) Kept() (stdout, stderr []byte) { return s.Stdout.all(), s.Stder
 // Attach sends both outputs from their offsets on, as frames, and then the exit
 // that ended returns when done is closed. feed gets the frames of the client, nil
 // if there are none to be had.
-func (s Streams) Attach(c net.Conn, req proto.AttachRequest, feed func(api.Frame), done <-chan struct{}, ended func() cell.Status) {
+func (s Streams) Attach(c net.Conn, req proto.Attachment, feed func(api.Frame), done <-chan struct{}, ended func() cell.Status) {
 	if !req.Input {
 		feed = nil
 	}

@@ -74,7 +74,7 @@ func (s *Server) warmUp(ctx context.Context, id cell.ID, w cell.Warm, sink func(
 		return nil, cell.Errorf(cell.Unsupported, "keeper.warm", cell.Isolated, "cannot start an interpreter: this backend keeps none")
 	}
 	if _, builtIn := repl.KindOf(w.Kind); w.Timeout <= 0 || (!builtIn && w.Kind != cell.WarmCommand) || len(w.Process.Args) == 0 {
-		return nil, malformed("warm")
+		return nil, proto.Malformed("warm")
 	}
 	s.mu.Lock()
 	k := s.cells[id]

@@ -102,14 +102,13 @@ func (s *Server) lookAgain(w *watch) {
 	time.AfterFunc(quietTick, func() { s.lookAgain(w) })
 }
 
-// watch begins or replaces the accounting of a cell over directories whose files it
-// takes.
-func (s *Server) watch(id cell.ID, req proto.WatchRequest, files []*os.File) error {
-	if req.Limit <= 0 || len(files) == 0 {
-		proto.CloseAll(files)
-		return malformed("watch")
+// watch begins or replaces the accounting of a cell over directories, which it takes; nil: there
+// is none to begin.
+func (s *Server) watch(id cell.ID, req *proto.Watch, files []*os.File) error {
+	if req == nil {
+		return nil
 	}
-	dirs, drop, err := s.countable(req, files)
+	dirs, drop, err := s.countable(*req, files)
 	if err != nil {
 		return err
 	}

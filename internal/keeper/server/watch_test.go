@@ -18,7 +18,7 @@ func countedIn(t *testing.T, d *os.File) []counted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs, drop, err := new(Server).countable(proto.WatchRequest{Limit: 1}, []*os.File{f})
+	dirs, drop, err := new(Server).countable(proto.Watch{Limit: 1}, []*os.File{f})
 	if err != nil {
 		t.Fatal(err)
 	}
