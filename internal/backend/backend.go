@@ -116,6 +116,30 @@ type Instance interface {
 	// its digest) Conflict.
 	Answer(ctx context.Context, a cell.Answered) error
 
+	// Refused counts what the cell was refused on the network since it was made.
+	// Unsupported without a gateway, as are the next two.
+	Refused(ctx context.Context) ([]cell.Refused, error)
+
+	// LendAgent lends keys of the caller's SSH agent to the cell, as its governance says
+	// (cell.LentKey). listener is the socket that the cell sees at path, alone in its
+	// folder; upstream is a connection to the agent. Both are duplicated, and replace
+	// earlier ones.
+	LendAgent(ctx context.Context, path string, listener, upstream *os.File) error
+
+	// ShowDenials has the cell's last refusals written to two files that the cell sees: for
+	// people, and as JSON Lines. Both are duplicated, and replace earlier ones.
+	ShowDenials(ctx context.Context, text, lines *os.File) error
+
+	// Manage looks at single files of the cell, or changes them. in has the bytes of
+	// cell.FileWrite, out gets those of cell.FileRead, else JSON: a cell.FileInfo, or lines
+	// of them, or of cell.FileEvents. No symlink of the cell leads out of it.
+	Manage(ctx context.Context, a cell.FileAct, in io.Reader, out io.Writer) error
+
+	// Dial connects to a port of the cell's own loopback; Unavailable: nothing listens
+	// there. Ports lists those on which something does.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+	Ports(ctx context.Context) ([]cell.Listening, error)
+
 	// Remove ends everything for cause. Afterwards nothing remains on the
 	// host but files under the spec's paths. Removing twice is no error.
 	Remove(ctx context.Context, cause string) error
@@ -126,7 +150,8 @@ type Instance interface {
 
 // Process is one process of a cell.
 type Process interface {
-	PID() int // on the host; 0 if it has no number there
+	PID() int      // on the host; 0 if it has no number there
+	InnerPID() int // in the cell; 0 if that is not known
 
 	// Assurance adds what was measured in the process itself.
 	Assurance() cell.Assurance
@@ -168,27 +193,6 @@ type Attach struct {
 	Size   *api.Resize // of the client's own
 }
 
-// A Refuser is an instance that counts what its cell is refused on the network,
-// since it was made.
-type Refuser interface {
-	Refused(ctx context.Context) ([]cell.Refused, error)
-}
-
-// An Agency is an instance that can lend keys of the caller's SSH agent to its
-// cell, as its governance says (cell.LentKey). listener is the socket that the
-// cell sees at path, alone in its folder; upstream is a connection to the agent. Both
-// are duplicated, and replace earlier ones.
-type Agency interface {
-	LendAgent(ctx context.Context, path string, listener, upstream *os.File) error
-}
-
-// A Denials is an instance whose cell can read what it was refused last on the
-// network, in two files: for people, and as JSON Lines. Both are duplicated, and
-// replace earlier ones.
-type Denials interface {
-	ShowDenials(ctx context.Context, text, lines *os.File) error
-}
-
 // A Connector is a backend that can tell by what the cells that talk would be
 // connected to their gateways here: "tun", "veth", "socket". It fails as Create would.
 type Connector interface {
@@ -208,7 +212,7 @@ type Caps struct {
 	Isolation    string // separates cells from the host at all
 	Mounts       string // shows files at other places than they lie
 	Refuses      string // says so when it does not change a mode on a read-only mount
-	Files        string // ReadFiles and WriteFiles
+	Files        string // ReadFiles, WriteFiles and Manage
 	Terminal     string // cell.Process.TTY
 	Memory       string // captures memory: Capturer
 	Eval         string // keeps an interpreter: Warmer

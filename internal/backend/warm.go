@@ -62,6 +62,16 @@ type Warmer interface {
 	// source has gone on does not make it stand still again.
 	Branch(ctx context.Context, b cell.Branching) ([]Warmer, cell.Pause, error)
 
+	// Limit lowers memory, processes and processors to l before Adopt, where l is not 0: a
+	// fork that was made ahead gets its limits then. What was not limited before, because
+	// that can't be done here, stays so. Unsupported: it can't be lowered in a fork that is
+	// made already.
+	Limit(ctx context.Context, l cell.Limits) error
+
+	// ForksLeft is how many more forks the process that holds the family has file
+	// descriptors for. Forks that may talk take more.
+	ForksLeft(ctx context.Context, talk bool) (int64, error)
+
 	// Deaths returns the cells of the family whose interpreters have ended since
 	// the version, when there are any, or after half a minute.
 	Deaths(ctx context.Context, since int64) (list []cell.Death, version int64, err error)
@@ -91,20 +101,4 @@ type Capturer interface {
 	// Adopt gives a copy its identity, handles its hazards, lets it go on, and
 	// returns what was measured. It is called once.
 	Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error)
-}
-
-// Limiter is a Warmer whose limits can be lowered before it is adopted: one that was made
-// ahead does not know who gets it.
-type Limiter interface {
-	// Limit lowers memory, processes and processors to l, where l is not 0. What was not
-	// limited before, because that can't be done here, stays so. Unsupported: it can't be
-	// lowered in a fork that is made already.
-	Limit(ctx context.Context, l cell.Limits) error
-}
-
-// Roomy is a Warmer that can tell how many more forks there is room for in what holds
-// its family: a process of ours, which has a limit of file descriptors.
-type Roomy interface {
-	// ForksLeft counts forks that may talk, which take more, or may not.
-	ForksLeft(ctx context.Context, talk bool) (int64, error)
 }

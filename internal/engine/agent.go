@@ -98,10 +98,6 @@ func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, 
 		h := keys[0].Hosts[0]
 		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell talk to anybody", keys[0].Handle)
 	}
-	agency, ok := inst.(backend.Agency)
-	if !ok {
-		return cell.Errorf(cell.Unsupported, opName, cell.Isolated, "cannot lend %s: this backend has no SSH agent for its cells", keys[0].Handle)
-	}
 	const start = "start an agent and add the key: eval $(ssh-agent); ssh-add"
 	if socket == "" {
 		return fail(start, "you have no SSH agent: SSH_AUTH_SOCK is not set")
@@ -116,7 +112,7 @@ func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, 
 		return fail("", "%w", err)
 	}
 	defer listener.Close()
-	if err := agency.LendAgent(ctx, path.Join(image.TalkDir, agentName), listener, upstream); err != nil {
+	if err := inst.LendAgent(ctx, path.Join(image.TalkDir, agentName), listener, upstream); err != nil {
 		return err
 	}
 	c.Agent = socket

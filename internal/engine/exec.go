@@ -59,10 +59,10 @@ func (e *Engine) newExec(id string, of cell.ID, began time.Time) *liveExec {
 
 // pid is its number in the cell; 0 if that is not known.
 func (x *liveExec) pid() int {
-	if n, ok := x.proc.(backend.Numbered); ok {
-		return n.InnerPID()
+	if x.proc == nil {
+		return 0
 	}
-	return 0
+	return x.proc.InnerPID()
 }
 
 // readyExec is a command that may start: its cell lives until release is called.

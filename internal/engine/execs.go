@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/api"
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -76,9 +75,5 @@ func (e *Engine) Ports(ctx context.Context, id cell.ID) ([]cell.Listening, error
 		return nil, err
 	}
 	defer release()
-	l, ok := inst.(backend.Dialer)
-	if !ok {
-		return nil, cell.Errorf(cell.Unsupported, "engine.Ports", cell.Isolated, "the ports of a cell on backend %s are not known", c.Backend)
-	}
-	return l.Ports(ctx)
+	return inst.Ports(ctx)
 }

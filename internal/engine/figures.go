@@ -271,15 +271,11 @@ func alongside(ctx, of context.Context) context.Context {
 // countRefused adds to the figures what an instance has been refused since it was
 // looked at last. With quietly it is only remembered: an earlier daemon counted it.
 func (e *Engine) countRefused(ctx context.Context, inst backend.Instance, quietly bool) {
-	r, can := inst.(backend.Refuser)
-	if !can {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	list, err := r.Refused(ctx)
+	list, err := inst.Refused(ctx)
 	if err != nil {
-		return // a keeper that can't tell, or is gone
+		return // it has no gateway, or is gone
 	}
 	f := e.figures
 	f.mu.Lock()

@@ -10,12 +10,11 @@ import (
 	"net"
 	"sync"
 
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
 // Manage does something with single files of a cell, which is made live for it:
-// see backend.Filer. Relative paths begin in the workspace.
+// see backend.Instance. Relative paths begin in the workspace.
 func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.Reader, out io.Writer) error {
 	inst, c, release, err := e.ensureLive(ctx, id)
 	if err != nil {
@@ -25,15 +24,11 @@ func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 	if c.State == cell.Paused {
 		return cell.Errorf(cell.Conflict, "engine.Manage", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 	}
-	f, ok := inst.(backend.Filer)
-	if !ok {
-		return cell.Errorf(cell.Unsupported, "engine.Manage", cell.Isolated, "cannot look at single files of a cell on backend %s", c.Backend)
-	}
 	a.Path, a.UID, a.GID = inCell(&c, a.Path), c.Setup.User.UID, c.Setup.User.GID
 	if a.Act == cell.FileMove {
 		a.To = inCell(&c, a.To)
 	}
-	return f.Manage(ctx, a, in, out)
+	return inst.Manage(ctx, a, in, out)
 }
 
 // Files is Manage for the acts that answer with what files are.
@@ -105,12 +100,7 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	if inst == nil {
 		return nil, cell.Errorf(cell.Unavailable, "engine.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
 	}
-	d, ok := inst.(backend.Dialer)
-	if !ok {
-		release()
-		return nil, cell.Errorf(cell.Unsupported, "engine.Dial", cell.Isolated, "cannot connect to a cell on backend %s", c.Backend)
-	}
-	conn, err := d.Dial(ctx, port)
+	conn, err := inst.Dial(ctx, port)
 	if err != nil {
 		release()
 		return nil, err

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
@@ -102,8 +101,7 @@ func (f *forking) reserve(template string, whole bool) (release func(), err erro
 // What was made ahead has its room already.
 func (f *forking) fit(ctx context.Context, template string) (release func(), err error) {
 	e, id := f.e, f.par.c.ID
-	r, ok := f.par.w.(backend.Roomy)
-	if !ok || f.par.whole != nil {
+	if f.par.whole != nil {
 		return func() {}, nil
 	}
 	n := int64(f.count)
@@ -115,7 +113,7 @@ func (f *forking) fit(ctx context.Context, template string) (release func(), err
 	if n == 0 { // they are made already: nobody has to be asked
 		return func() {}, nil
 	}
-	left, err := r.ForksLeft(ctx, f.par.c.talks())
+	left, err := f.par.w.ForksLeft(ctx, f.par.c.talks())
 	if err != nil {
 		return nil, err
 	}

@@ -91,8 +91,7 @@ func (e *Engine) writeTalk(c *Cell) error {
 // showDenials gives a living cell the files in which it reads what it was refused
 // last: its own, in a folder of their own, so that forks inherit none.
 func (e *Engine) showDenials(ctx context.Context, c *Cell, inst backend.Instance) error {
-	d, ok := inst.(backend.Denials)
-	if !ok || !c.talks() {
+	if !c.talks() {
 		return nil
 	}
 	dir := filepath.Join(e.private(c.ID), talkFolder, image.DenialsFolder)
@@ -118,7 +117,7 @@ func (e *Engine) showDenials(ctx context.Context, c *Cell, inst backend.Instance
 			return err
 		}
 	}
-	return d.ShowDenials(ctx, files[0], files[1])
+	return inst.ShowDenials(ctx, files[0], files[1])
 }
 
 // governance is what a talking cell's gateway goes by now; nil for one that

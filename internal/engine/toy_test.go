@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/backend/mem"
 	"github.com/pando-dev/pando/internal/cell"
+	"math"
 )
 
 // toyHost adds interpreters of a toy language to the fake's cells. They live as
@@ -603,7 +604,10 @@ func (t *toy) file(name string) string {
 	return "/nonexistent"
 }
 
-// Limit implements backend.Limiter.
+// ForksLeft implements backend.Warmer: toys take no descriptors.
+func (i *toyInstance) ForksLeft(context.Context, bool) (int64, error) { return math.MaxInt64, nil }
+
+// Limit implements backend.Warmer.
 func (i *toyInstance) Limit(_ context.Context, l cell.Limits) error {
 	i.h.mu.Lock()
 	defer i.h.mu.Unlock()

@@ -285,11 +285,7 @@ func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.T
 	c.Name, c.Created, c.made = name, began.UTC(), viewOf(ctx)
 	ch.first.Created = c.Created
 	if now := c.limits(); ch.ahead && now != c.Setup.Limits {
-		l, ok := ch.w.(backend.Limiter)
-		if !ok {
-			return cell.Errorf(cell.Unsupported, "engine.adopt", "", "cannot lower the limits of a fork that was made ahead")
-		}
-		if err := l.Limit(ctx, now); err != nil {
+		if err := ch.w.Limit(ctx, now); err != nil {
 			return err
 		}
 	}

@@ -545,7 +545,7 @@ func (d *Driver) Counted(id cell.ID) (cell.Stats, error) {
 // Killed implements server.Counter.
 func (d *Driver) Killed(id cell.ID) int64 { return d.cells.Killed(id) }
 
-// Held implements server.Holder.
+// Held implements server.Counter.
 func (d *Driver) Held(id cell.ID) int64 { return d.cells.Held(id) }
 
 // Link implements server.Linker.

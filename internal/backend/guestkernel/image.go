@@ -17,7 +17,7 @@ import (
 )
 
 // Images is the daemon's side of memory images: directories with the files that a kernel wrote,
-// and pando's metadata. It implements client.Capturing. The files are readable by all users,
+// and pando's metadata. The files are readable by all users,
 // because the runtime that opens them may have no user ID on the host; the directory above is
 // private.
 type Images struct {
@@ -95,8 +95,11 @@ func (x *Images) read(dir string) (f facts, err error) {
 	return f, nil
 }
 
-// Prepare implements client.Preparing.
-func (x *Images) Prepare(ctx context.Context, of *client.Instance, dir string, brief bool) error {
+// Hook has an instance capture its memory into such images.
+func (x *Images) Hook(i *client.Instance) { i.CaptureImage, i.PrepareImage = x.capture, x.prepare }
+
+// prepare is client.Instance.PrepareImage.
+func (x *Images) prepare(ctx context.Context, of *client.Instance, dir string, brief bool) error {
 	if x.Brief != nil {
 		st, err := of.Stats(ctx)
 		if err != nil {
@@ -146,8 +149,8 @@ func (x *Images) into(dir string, f func([]*os.File) error) (err error) {
 	return f(files)
 }
 
-// Capture implements client.Capturing.
-func (x *Images) Capture(ctx context.Context, of *client.Instance, dir string) (taken string, err error) {
+// capture is client.Instance.CaptureImage.
+func (x *Images) capture(ctx context.Context, of *client.Instance, dir string) (taken string, err error) {
 	var f facts
 	err = x.into(dir, func(files []*os.File) (err error) {
 		f.Guest, f.Warmth, err = of.CaptureTo(ctx, files)

@@ -19,7 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/repl"
 )
 
-// Prepare implements server.Preparer.
+// Prepare implements server.Capturer.
 func (d *Driver) Prepare(id cell.ID, files []*os.File, own bool) (*os.File, error) {
 	s, err := d.sandbox(id)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *sandbox) identify(hostname string) error {
 	return s.kernel.Refresh(paths...)
 }
 
-// Rehearse implements server.Rehearser. A copy runs the steps of an adoption, and rests. On an
+// Rehearse implements server.Capturer. A copy runs the steps of an adoption, and rests. On an
 // emulated processor this translates the code, which is most of an adoption's time. The
 // interpreter runs for that if it is the only process. No other process may run without an
 // identity.

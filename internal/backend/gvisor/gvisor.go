@@ -102,7 +102,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 // attachHooks adds what this backend can do beside package namespace.
 func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 	k := i.(*client.Instance)
-	k.Memory = b.images()
+	b.images().Hook(k)
 	return k
 }
 

@@ -136,7 +136,7 @@ func (d *Driver) told(id cell.ID) *told {
 	return nil
 }
 
-// MissingCalls implements server.Lacking.
+// MissingCalls implements server.Observer.
 func (d *Driver) MissingCalls(id cell.ID) (calls map[string]int64) {
 	if t := d.told(id); t != nil {
 		t.now(func() { calls = maps.Clone(t.missing) })
@@ -144,7 +144,7 @@ func (d *Driver) MissingCalls(id cell.ID) (calls map[string]int64) {
 	return calls
 }
 
-// DeniedPrograms implements server.Denier.
+// DeniedPrograms implements server.Observer.
 func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	t := d.told(id)
 	if t == nil || len(t.denies) == 0 {
@@ -159,7 +159,7 @@ func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	return out
 }
 
-// Tried implements server.Seeker.
+// Tried implements server.Observer.
 func (d *Driver) Tried(id cell.ID) (n int64) {
 	if t := d.told(id); t != nil {
 		t.now(func() { n = t.away })

@@ -271,7 +271,7 @@ func (c *command) snapshot() cell.Status {
 // PID implements backend.Process. A task has no PID on the host.
 func (c *command) PID() int { return 0 }
 
-// InnerPID implements backend.Numbered.
+// InnerPID implements backend.Process.
 func (c *command) InnerPID() int { return c.leader.number }
 
 func (c *command) Assurance() cell.Assurance { return c.r.known }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"net"
 )
 
 // instance implements backend.Instance.
@@ -136,6 +137,30 @@ func (i *instance) Asked(ctx context.Context, since int64) ([]cell.Asked, int64,
 
 func (i *instance) Answer(ctx context.Context, a cell.Answered) error {
 	return i.ungoverned("mem.Answer")
+}
+
+func (i *instance) Refused(ctx context.Context) ([]cell.Refused, error) {
+	return nil, i.ungoverned("mem.Refused")
+}
+
+func (i *instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
+	return i.ungoverned("mem.LendAgent")
+}
+
+func (i *instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
+	return i.ungoverned("mem.ShowDenials")
+}
+
+func (i *instance) Manage(ctx context.Context, a cell.FileAct, in io.Reader, out io.Writer) error {
+	return cell.Errorf(cell.Unsupported, "mem.Manage", "look at the workspace's directory", "cannot look at single files of a fake")
+}
+
+func (i *instance) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return nil, cell.Errorf(cell.Unsupported, "mem.Dial", "", "cannot connect to a port of a fake")
+}
+
+func (i *instance) Ports(ctx context.Context) ([]cell.Listening, error) {
+	return nil, cell.Errorf(cell.Unsupported, "mem.Ports", "", "the ports of a fake are not known")
 }
 
 // Remove returns when the cell's commands have ended and their status is recorded.

@@ -37,7 +37,7 @@ func (m *machine) executed(files *fuseproxy.Remote) map[server.Denied]int64 {
 	return out
 }
 
-// DeniedPrograms implements server.Denier.
+// DeniedPrograms implements server.Observer.
 func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	m, ok := d.Kernel(id).(*machine)
 	if !ok {

@@ -177,7 +177,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 // attachHooks adds what this backend can do beside package namespace.
 func (b *Backend) attachHooks(i backend.Instance) backend.Instance {
 	k := i.(*client.Instance)
-	k.Memory = b.images()
+	b.images().Hook(k)
 	return k
 }
 
@@ -205,7 +205,7 @@ func NewDriver() (server.Driver, error) {
 // triedGrace is the time limit for a guest to report packets without a route.
 const triedGrace = 2 * time.Second
 
-// Tried implements server.Seeker. The machine's kernel counts.
+// Tried implements server.Observer. The machine's kernel counts.
 func (d *Driver) Tried(id cell.ID) int64 {
 	g := d.Guest(id)
 	if g == nil {
@@ -216,3 +216,6 @@ func (d *Driver) Tried(id cell.ID) int64 {
 	n, _ := g.Tried(ctx) // on an error the count is unknown
 	return n
 }
+
+// MissingCalls implements server.Observer: machines have Linux.
+func (d *Driver) MissingCalls(cell.ID) map[string]int64 { return nil }

@@ -64,7 +64,7 @@ type pendingCell struct {
 	done      bool     // registered as a cell
 }
 
-// Branch implements server.Brancher.
+// Branch implements server.Forker.
 func (d *Driver) Branch(id cell.ID) (server.Branch, error) {
 	c, err := d.cell(id)
 	if err != nil {

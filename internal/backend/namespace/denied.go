@@ -33,7 +33,7 @@ func (c *liveCell) watchDenied(mounts []*os.File) error {
 	return nil
 }
 
-// DeniedPrograms implements server.Denier.
+// DeniedPrograms implements server.Observer.
 func (d *Driver) DeniedPrograms(id cell.ID) map[server.Denied]int64 {
 	c, err := d.cell(id)
 	if err != nil || c.denied == nil {

@@ -87,8 +87,8 @@ func (b *Backend) prepare(ctx context.Context, family cell.ID, forkParent []cell
 	return f, nil
 }
 
-// Fork implements client.Forking.
-func (b *Backend) Fork(ctx context.Context, of *client.Instance, spec cell.Spec) (_ *client.Instance, err error) {
+// fork makes a fork of a sealed instance.
+func (b *Backend) fork(ctx context.Context, of *client.Instance, spec cell.Spec) (_ *client.Instance, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	forkParent, err := of.Mounts(ctx)
@@ -163,9 +163,9 @@ func (b *Backend) expect(a *cell.Assurance, talks bool) {
 	b.measure(a, &made)
 }
 
-// Branch implements client.Forking. Everything that can be prepared before the source stops is
+// branch makes branches of an instance. Everything that can be prepared before the source stops is
 // prepared before.
-func (b *Backend) Branch(ctx context.Context, of *client.Instance, br cell.Branching) (made []*client.Instance, pause cell.Pause, err error) {
+func (b *Backend) branch(ctx context.Context, of *client.Instance, br cell.Branching) (made []*client.Instance, pause cell.Pause, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	of.Changed() // another daemon may have branched it

@@ -115,6 +115,12 @@ func (m *mirror) Settle(time.Duration) {}
 
 func (m *mirror) Tell(time.Duration) {}
 
+func (m *mirror) Lend(l net.Listener, upstream *os.File) error {
+	return errors.Join(l.Close(), upstream.Close())
+}
+
+func (m *mirror) ShowDenials(text, lines *os.File) { closeFiles([]*os.File{text, lines}) }
+
 func (m *mirror) Close() error {
 	err := m.f.Close()
 	<-m.done

@@ -38,7 +38,7 @@ func (d *Driver) List(id cell.ID) ([]cell.ProcessInfo, error) {
 	return list, nil
 }
 
-// Held implements server.Holder.
+// Held implements server.Counter.
 func (d *Driver) Held(id cell.ID) int64 {
 	c, err := d.cell(id)
 	if err != nil {

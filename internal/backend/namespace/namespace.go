@@ -238,7 +238,7 @@ func (b *Backend) Attach(ctx context.Context, id, family cell.ID) (backend.Insta
 // attachHooks sets the functions of an instance that this backend implements.
 func (b *Backend) attachHooks(i *client.Instance) {
 	i.Refine = confine.Refine
-	i.Forks = b
+	i.MakeFork, i.MakeBranches = b.fork, b.branch
 	i.AfterRemove = func(ctx context.Context, last bool) error { return b.dropCgroups(ctx, i.Cell, i.Family, last) }
 }
 

@@ -10,32 +10,20 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
-// Capturing is implemented by backends that can capture memory.
-type Capturing interface {
-	// Capture implements backend.Capturer for an instance.
-	Capture(ctx context.Context, of *Instance, dir string) (taken string, err error)
-}
-
-// Preparing is an optional interface of a Capturing.
-type Preparing interface {
-	// Prepare implements backend.Capturer for an instance.
-	Prepare(ctx context.Context, of *Instance, dir string, brief bool) error
-}
-
 // Prepare implements backend.Capturer.
 func (i *Instance) Prepare(ctx context.Context, dir string, brief bool) error {
-	if p, ok := i.Memory.(Preparing); ok {
-		return p.Prepare(ctx, i, dir, brief)
+	if i.PrepareImage == nil {
+		return nil
 	}
-	return nil
+	return i.PrepareImage(ctx, i, dir, brief)
 }
 
 // Capture implements backend.Capturer.
 func (i *Instance) Capture(ctx context.Context, dir string) (taken string, err error) {
-	if i.Memory == nil {
+	if i.CaptureImage == nil {
 		return "", cell.Errorf(cell.Unsupported, "keeper.Capture", cell.ForkSandbox, "cannot capture memory: this backend can't")
 	}
-	return i.Memory.Capture(ctx, i, dir)
+	return i.CaptureImage(ctx, i, dir)
 }
 
 // CaptureTo makes the keeper write the cell's memory into files. It returns the data for the

@@ -18,7 +18,7 @@ func (i *Instance) Warmth(ctx context.Context) (cell.Warmth, error) {
 	return Ask(ctx, i.Client, proto.Warmth, i.of())
 }
 
-// ForksLeft implements backend.Roomy.
+// ForksLeft implements backend.Warmer.
 func (i *Instance) ForksLeft(ctx context.Context, talk bool) (int64, error) {
 	n, err := Ask(ctx, i.Client, proto.Room, proto.Forks{Talk: talk})
 	return int64(n.Count), err

@@ -9,21 +9,13 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/proto"
 )
 
-// Forking is implemented by backends with forkable interpreters.
-type Forking interface {
-	// Fork makes a fork of a sealed instance.
-	Fork(ctx context.Context, of *Instance, spec cell.Spec) (*Instance, error)
-	// Branch branches an instance.
-	Branch(ctx context.Context, of *Instance, b cell.Branching) ([]*Instance, cell.Pause, error)
-}
-
 func unforked(op string) error {
 	return cell.Errorf(cell.Unsupported, "keeper."+op, cell.Isolated, "cannot fork an interpreter: this backend can't")
 }
 
 // Seal implements backend.Warmer.
 func (i *Instance) Seal(ctx context.Context) (cell.Warmth, error) {
-	if i.Forks == nil {
+	if i.MakeFork == nil {
 		return cell.Warmth{}, unforked("Seal")
 	}
 	return Ask(ctx, i.Client, proto.Seal, i.of())
@@ -31,7 +23,7 @@ func (i *Instance) Seal(ctx context.Context) (cell.Warmth, error) {
 
 // Fork implements backend.Warmer.
 func (i *Instance) Fork(ctx context.Context, spec cell.Spec) (backend.Warmer, error) {
-	if i.Forks == nil {
+	if i.MakeFork == nil {
 		return nil, unforked("Fork")
 	}
 	let, err := i.holdClient()
@@ -39,14 +31,14 @@ func (i *Instance) Fork(ctx context.Context, spec cell.Spec) (backend.Warmer, er
 		return nil, err
 	}
 	defer let()
-	f, err := i.Forks.Fork(ctx, i, spec)
+	f, err := i.MakeFork(ctx, i, spec)
 	if err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// Limit implements backend.Limiter.
+// Limit implements backend.Warmer.
 func (i *Instance) Limit(_ context.Context, l cell.Limits) error {
 	for n := range i.Known.Limits {
 		known := &i.Known.Limits[n]
@@ -76,7 +68,7 @@ func (i *Instance) Limit(_ context.Context, l cell.Limits) error {
 
 // Adopt implements backend.Warmer.
 func (i *Instance) Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate, error) {
-	if i.Forks == nil {
+	if i.MakeFork == nil {
 		return cell.Certificate{}, unforked("Adopt")
 	}
 	return Ask(ctx, i.Client, proto.Adopt, proto.Adoption{Cell: i.Cell, Adopt: a})
@@ -84,7 +76,7 @@ func (i *Instance) Adopt(ctx context.Context, a cell.Adoption) (cell.Certificate
 
 // Branch implements backend.Warmer.
 func (i *Instance) Branch(ctx context.Context, b cell.Branching) ([]backend.Warmer, cell.Pause, error) {
-	if i.Forks == nil {
+	if i.MakeBranches == nil {
 		return nil, cell.Pause{}, unforked("Branch")
 	}
 	let, err := i.holdClient()
@@ -92,7 +84,7 @@ func (i *Instance) Branch(ctx context.Context, b cell.Branching) ([]backend.Warm
 		return nil, cell.Pause{}, err
 	}
 	defer let()
-	made, pause, err := i.Forks.Branch(ctx, i, b)
+	made, pause, err := i.MakeBranches(ctx, i, b)
 	if err != nil {
 		return nil, pause, err
 	}

@@ -564,7 +564,15 @@ func TestF19AttachToADyingKeeper(t *testing.T) {
 func TestF19ForkOfACellThatGoes(t *testing.T) {
 	c := &Client{}
 	c.Close()
-	i := &Instance{Client: c, Cell: "c-0000000000000001", Forks: noForks{}}
+	i := &Instance{Client: c, Cell: "c-0000000000000001",
+		MakeFork: func(context.Context, *Instance, cell.Spec) (*Instance, error) {
+			t.Error("a fork is made")
+			return nil, nil
+		},
+		MakeBranches: func(context.Context, *Instance, cell.Branching) ([]*Instance, cell.Pause, error) {
+			t.Error("branches are made")
+			return nil, cell.Pause{}, nil
+		}}
 	if _, err := i.Fork(t.Context(), cell.Spec{}); cell.KindOf(err) != cell.NotFound {
 		t.Errorf("fork: %v", err)
 	}
@@ -572,5 +580,3 @@ func TestF19ForkOfACellThatGoes(t *testing.T) {
 		t.Errorf("branch: %v", err)
 	}
 }
-
-type noForks struct{ Forking }

@@ -24,13 +24,16 @@ type Instance struct {
 	Family cell.ID
 	// AfterRemove removes the daemon's resources of the cell (cgroups).
 	AfterRemove func(ctx context.Context, last bool) error // last: the family has ended
-	// Forks makes forks and branches; nil if the backend cannot.
-	Forks Forking
+	// MakeFork forks a sealed instance, and MakeBranches branches one; nil if the backend cannot.
+	MakeFork     func(ctx context.Context, of *Instance, spec cell.Spec) (*Instance, error)
+	MakeBranches func(ctx context.Context, of *Instance, b cell.Branching) ([]*Instance, cell.Pause, error)
 	// Lower lowers one limit of a fork before its adoption: "memory", "pids" or "cpus". It is
 	// nil if the backend cannot.
 	Lower func(name string, l cell.Limits) error
-	// Memory captures memory; nil if the backend cannot.
-	Memory Capturing
+	// CaptureImage captures memory as backend.Capturer says, and PrepareImage prepares that; nil
+	// if the backend cannot.
+	CaptureImage func(ctx context.Context, of *Instance, dir string) (taken string, err error)
+	PrepareImage func(ctx context.Context, of *Instance, dir string, brief bool) error
 	// Refine adds what a process measured to the assurance.
 	Refine func(a cell.Assurance, measured json.RawMessage) cell.Assurance
 
@@ -151,7 +154,7 @@ func (i *Instance) Asked(ctx context.Context, since int64) ([]cell.Asked, int64,
 	return q.Asked, q.At, err
 }
 
-// Refused implements backend.Refuser.
+// Refused implements backend.Instance.
 func (i *Instance) Refused(ctx context.Context) ([]cell.Refused, error) {
 	return Ask(ctx, i.Client, proto.Refused, i.of())
 }
@@ -224,7 +227,7 @@ type process struct {
 
 func (p *process) PID() int { return p.pid }
 
-// InnerPID implements backend.Numbered.
+// InnerPID implements backend.Process.
 func (p *process) InnerPID() int { return p.inner }
 
 func (p *process) Assurance() cell.Assurance { return p.known }

@@ -10,28 +10,28 @@ import (
 	"os"
 )
 
-// Manage implements backend.Filer.
+// Manage implements backend.Instance.
 func (i *Instance) Manage(ctx context.Context, a cell.FileAct, in io.Reader, out io.Writer) error {
 	return i.Client.Manage(ctx, i.Cell, a, in, out)
 }
 
-// Dial implements backend.Dialer.
+// Dial implements backend.Instance.
 func (i *Instance) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return i.Client.Dial(ctx, i.Cell, port)
 }
 
-// Ports implements backend.Dialer.
+// Ports implements backend.Instance.
 func (i *Instance) Ports(ctx context.Context) ([]cell.Listening, error) {
 	return Ask(ctx, i.Client, proto.Ports, i.of())
 }
 
-// ShowDenials implements backend.Denials.
+// ShowDenials implements backend.Instance.
 func (i *Instance) ShowDenials(ctx context.Context, text, lines *os.File) error {
 	_, err := Ask(ctx, i.Client, proto.Denials, i.of(), text, lines)
 	return err
 }
 
-// LendAgent implements backend.Agency.
+// LendAgent implements backend.Instance.
 func (i *Instance) LendAgent(ctx context.Context, path string, listener, upstream *os.File) error {
 	_, err := Ask(ctx, i.Client, proto.Agent, proto.Lent{Cell: i.Cell, Path: path}, listener, upstream)
 	return err

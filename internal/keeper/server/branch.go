@@ -135,7 +135,7 @@ func (b *toBe) take() []*os.File {
 }
 
 func (s *Server) beginBranch(id cell.ID) (*branching, error) {
-	b, ok := s.Driver.(Brancher)
+	b, ok := s.Driver.(Forker)
 	if !ok {
 		return nil, cell.Errorf(cell.Unsupported, "keeper.branch", cell.Isolated, "cannot branch the cell: this backend can't")
 	}

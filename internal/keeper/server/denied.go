@@ -10,7 +10,7 @@ import (
 
 // denied is how often processes of a cell executed what its policy denies.
 func (s *Server) denied(p *Proc) map[Denied]int64 {
-	if d, ok := s.Driver.(Denier); ok && p.events != nil {
+	if d, ok := s.Driver.(Observer); ok && p.events != nil {
 		return d.DeniedPrograms(p.cell)
 	}
 	return nil

@@ -116,6 +116,10 @@ func (d *fakeDriver) Start(id cell.ID, p cell.Process, stdio [3]*os.File, begins
 
 func (d *fakeDriver) Tried(cell.ID) int64 { return d.tried.Load() }
 
+func (d *fakeDriver) DeniedPrograms(cell.ID) map[Denied]int64 { return nil }
+
+func (d *fakeDriver) MissingCalls(cell.ID) map[string]int64 { return nil }
+
 func (p *fakeProcess) PID() int { return p.pid }
 
 func (p *fakeProcess) Signal(sig string) error {

@@ -65,7 +65,5 @@ func (n *cellNetwork) Try(accesses []cell.Access) (Trial, error) {
 
 var (
 	_ Network = (*cellNetwork)(nil)
-	_ Agency  = (*cellNetwork)(nil)
-	_ Shower  = (*cellNetwork)(nil)
 	_ Trial   = (*gateway.Trial)(nil)
 )

@@ -46,12 +46,6 @@ type Driver interface {
 	Remove(id cell.ID) error
 }
 
-// A Holder is a driver that can tell how much room on disk a cell's processes
-// hold in files that have no name any more, in bytes.
-type Holder interface {
-	Held(id cell.ID) int64
-}
-
 // A Counter is a driver with counters of what a cell has used since it was
 // made, which are cheaper to read than Stats.
 type Counter interface {
@@ -59,6 +53,9 @@ type Counter interface {
 	// Killed is how many processes of a cell the kernel has ended for the cell's
 	// limit on memory.
 	Killed(id cell.ID) int64
+	// Held is how much room on disk a cell's processes hold in files that have no
+	// name any more, in bytes.
+	Held(id cell.ID) int64
 }
 
 // A Syncer is a driver whose cells have a kernel of their own, which keeps what was written
@@ -74,23 +71,16 @@ type Listener interface {
 	Listen(id cell.ID, path string) (net.Listener, error)
 }
 
-// A Seeker is a driver that can tell how often processes of a cell without a
-// network tried to reach somebody.
-type Seeker interface {
+// An Observer is a driver that can tell what processes of a cell tried in vain since the cell
+// was made.
+type Observer interface {
+	// Tried is how often they tried to use a network that the cell does not have.
 	Tried(id cell.ID) int64
-}
-
-// A Denier is a driver that can tell how often processes of a cell executed
-// programs that its policy denies, since the cell was made.
-type Denier interface {
+	// DeniedPrograms is how often they executed programs that the policy denies.
 	DeniedPrograms(id cell.ID) map[Denied]int64
-}
-
-// A Lacking driver runs a cell's processes on a kernel that does not have every
-// system call of Linux, and can tell how often they called what is missing since the
-// cell was made: by its name, and with it what was asked for where only that is
-// missing. There are few names; what else was called is MissingOthers.
-type Lacking interface {
+	// MissingCalls is how often they called what the cell's kernel does not have, by the
+	// call's name, and with it what was asked for where only that is missing. There are few
+	// names; what else was called is MissingOthers. It is nil for a Linux kernel.
 	MissingCalls(id cell.ID) map[string]int64
 }
 
@@ -167,6 +157,9 @@ type Forker interface {
 	// Fork makes a cell out of a sealed interpreter, and sets i, which waits to
 	// be adopted. spec and files are as with Create.
 	Fork(trunk, id cell.ID, spec json.RawMessage, i *Interpreter, files []*os.File) (measured json.RawMessage, err error)
+	// Branch begins a branch of a cell, in the middle of its life, of which the cell notices
+	// nothing. What could not be branched now is refused.
+	Branch(id cell.ID) (Branch, error)
 	Adopter
 }
 
@@ -189,28 +182,14 @@ type Capturer interface {
 	// Resume takes over the interpreter that a copy came with, with streams of its
 	// own, and sets i.Process.
 	Resume(id cell.ID, i *Interpreter, stdio [3]*os.File, control *os.File) error
-}
-
-// A Rehearser is a Capturer whose copies can use the time until they are adopted.
-type Rehearser interface {
-	// Rehearse has a copy do what its adoption will have it do, if it was made ahead.
-	// It waits to be adopted afterwards, as before.
+	// Rehearse has a new cell do what its adoption will have it do, if it is a copy that was
+	// made ahead. It waits to be adopted afterwards, as before.
 	Rehearse(id cell.ID) error
-}
-
-// A Preparer is a Capturer that can begin while the cell runs.
-type Preparer interface {
-	// Prepare begins to write into the files that Capture will get. They are the
-	// caller's to close, as is base: with own, that is what the cell began with, if
-	// the files will only hold what it has had of its own since; nil if they will hold all.
+	// Prepare begins to write into the files that Capture will get, while the cell runs.
+	// They are the caller's to close, as is base: with own, that is what the cell began
+	// with, if the files will only hold what it has had of its own since; nil if they will
+	// hold all.
 	Prepare(id cell.ID, files []*os.File, own bool) (base *os.File, err error)
-}
-
-// A Brancher is a driver that can fork an interpreter in the middle of its life.
-type Brancher interface {
-	// Branch begins a branch of a cell, of which the cell notices nothing. What
-	// could not be branched now is refused.
-	Branch(id cell.ID) (Branch, error)
 }
 
 // A Branch is one of a cell that is under way. One goroutine calls its methods, in

@@ -18,7 +18,7 @@ type lentAgent struct {
 	done     chan struct{}
 }
 
-// Lend implements Agency.
+// Lend implements Network.
 func (n *cellNetwork) Lend(listener net.Listener, upstream *os.File) error {
 	const opName = "keeper.Lend"
 	defer upstream.Close()

@@ -20,7 +20,7 @@ func (s *Server) missing(p *Proc) map[string]int64 {
 }
 
 func (s *Server) missingIn(id cell.ID) map[string]int64 {
-	if l, ok := s.Driver.(Lacking); ok {
+	if l, ok := s.Driver.(Observer); ok {
 		return l.MissingCalls(id)
 	}
 	return nil

@@ -34,19 +34,13 @@ type Network interface {
 	Settle(d time.Duration)
 	// Tell waits as Settle does and emits the same; it ends no connection.
 	Tell(d time.Duration)
-	Close() error
-}
-
-// An Agency is a Network that can stand between a cell and the caller's SSH
-// agent. Lend owns both, and replaces what was lent by earlier ones.
-type Agency interface {
+	// Lend stands between the cell and the caller's SSH agent. It owns both, and
+	// replaces what was lent by earlier ones.
 	Lend(listener net.Listener, upstream *os.File) error
-}
-
-// A Shower is a Network that writes what its cell was refused last to files that
-// the cell sees. It owns both, and replaces earlier ones.
-type Shower interface {
+	// ShowDenials has what the cell was refused last written to files that the cell
+	// sees. It owns both, and replaces earlier ones.
 	ShowDenials(text, lines *os.File)
+	Close() error
 }
 
 // Trial follows announced tries. Their denials are no events of the cell's: they
@@ -350,18 +344,13 @@ func (s *Server) agent(q proto.Lent, files []*os.File) (n proto.None, err error)
 		proto.CloseAll(files)
 		return n, proto.Malformed("agent")
 	}
-	a, ok := t.n.(Agency)
-	if !ok {
-		proto.CloseAll(files)
-		return n, cell.Errorf(cell.Unsupported, "keeper.agent", "stop the cell and start it again", "this keeper can't lend keys of SSH")
-	}
 	l, err := s.listen(q, files[0])
 	if err != nil {
 		proto.CloseAll(files)
 		return n, err
 	}
 	files[0].Close() // l is another one
-	return n, a.Lend(l, files[1])
+	return n, t.n.Lend(l, files[1])
 }
 
 // listen listens at the socket of the host's that a cell sees, or at one of its own
@@ -380,12 +369,11 @@ func (s *Server) listen(q proto.Lent, file *os.File) (net.Listener, error) {
 // showDenials hands the files in which a cell sees its last refusals to its
 // network.
 func (s *Server) showDenials(q proto.OfCell, files []*os.File) (proto.None, error) {
-	if t := s.talk(q.Cell); t != nil && len(files) == 2 {
-		if n, ok := t.n.(Shower); ok {
-			n.ShowDenials(files[0], files[1])
-			return proto.None{}, nil
-		}
+	t := s.talk(q.Cell)
+	if t == nil || len(files) != 2 {
+		proto.CloseAll(files)
+		return proto.None{}, proto.Malformed("denials")
 	}
-	proto.CloseAll(files)
-	return proto.None{}, proto.Malformed("denials")
+	t.n.ShowDenials(files[0], files[1])
+	return proto.None{}, nil
 }

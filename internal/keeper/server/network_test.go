@@ -28,6 +28,7 @@ type fakeNetworks struct {
 
 type fakeNetwork struct {
 	file *os.File
+	lent net.Listener
 	emit func(string, any)
 
 	mu      sync.Mutex // guards what follows
@@ -104,6 +105,13 @@ func (n *fakeNetwork) Settle(time.Duration) {
 	n.emit("flow", cell.Flow{Host: "settled"})
 	n.note("settle")
 }
+
+func (n *fakeNetwork) Lend(at net.Listener, upstream *os.File) error {
+	n.lent = at
+	return upstream.Close()
+}
+
+func (n *fakeNetwork) ShowDenials(text, lines *os.File) { proto.CloseAll([]*os.File{text, lines}) }
 
 func (n *fakeNetwork) Close() error {
 	n.note("close")
@@ -308,22 +316,11 @@ func (d *apart) Listen(_ cell.ID, path string) (net.Listener, error) {
 	return net.Listen("tcp", "127.0.0.1:0")
 }
 
-// lender is a network that lends.
-type lender struct {
-	*fakeNetwork
-	at net.Listener
-}
-
-func (l *lender) Lend(at net.Listener, upstream *os.File) error {
-	l.at = at
-	return upstream.Close()
-}
-
 // Keys are lent over a socket that the cell reaches: the host's, or one of its own
 // kernel's.
 func TestKeysAreLentWhereTheCellReachesThem(t *testing.T) {
 	for _, there := range []bool{true, false} {
-		l := &lender{fakeNetwork: &fakeNetwork{}}
+		l := &fakeNetwork{}
 		d := &apart{fakeDriver: &fakeDriver{}}
 		s := &Server{Driver: d, cells: map[cell.ID]*kept{two: {talk: &talk{n: l}}}}
 		if !there {
@@ -345,9 +342,9 @@ func TestKeysAreLentWhereTheCellReachesThem(t *testing.T) {
 		if _, err := s.agent(proto.Lent{Cell: two, Path: "/run/a/socket"}, []*os.File{file, upstream}); err != nil {
 			t.Fatal(err)
 		}
-		defer l.at.Close()
-		if inside := l.at.Addr().Network() == "tcp"; inside != there || there != (d.at == "/run/a/socket") {
-			t.Errorf("the cell's kernel listens: %v; it is reached at %v (%q)", there, l.at.Addr(), d.at)
+		defer l.lent.Close()
+		if inside := l.lent.Addr().Network() == "tcp"; inside != there || there != (d.at == "/run/a/socket") {
+			t.Errorf("the cell's kernel listens: %v; it is reached at %v (%q)", there, l.lent.Addr(), d.at)
 		}
 		if file.Close() == nil || upstream.Close() == nil {
 			t.Error("a file that came is still open")

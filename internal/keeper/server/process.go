@@ -266,10 +266,10 @@ func (s *Server) follow(p *Proc, outR, errR *os.File) {
 	close(p.done)
 }
 
-// seeker is the driver, if the attempts of p to reach a network are counted: p has
+// observer is the driver, if the attempts of p to reach a network are counted: p has
 // a record of events, and its cell no network.
-func (s *Server) seeker(p *Proc) Seeker {
-	if k, ok := s.Driver.(Seeker); ok && p.events != nil && p.talk == nil {
+func (s *Server) observer(p *Proc) Observer {
+	if k, ok := s.Driver.(Observer); ok && p.events != nil && p.talk == nil {
 		return k
 	}
 	return nil
@@ -280,7 +280,7 @@ func (s *Server) seeker(p *Proc) Seeker {
 // Start has returned, the number could contain attempts of p itself. It is nil where
 // nothing must be known.
 func (s *Server) begins(p *Proc) func() {
-	k := s.seeker(p)
+	k := s.observer(p)
 	if k == nil {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (s *Server) begins(p *Proc) func() {
 // tried is how often p, and others in its cell meanwhile, tried to reach a network
 // that the cell does not have.
 func (s *Server) tried(p *Proc) int64 {
-	if k := s.seeker(p); k != nil {
+	if k := s.observer(p); k != nil {
 		return k.Tried(p.cell) - p.tried
 	}
 	return 0

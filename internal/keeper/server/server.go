@@ -330,7 +330,7 @@ func (s *Server) create(q proto.NewCell, files []*os.File) (made proto.Made, err
 	s.cells[q.Cell] = k
 	s.mu.Unlock()
 	err = s.watch(q.Cell, q.Watch, dirs)
-	if r, ok := s.Driver.(Rehearser); ok && err == nil {
+	if r, ok := s.Driver.(Capturer); ok && err == nil {
 		err = r.Rehearse(q.Cell)
 	}
 	if err != nil {

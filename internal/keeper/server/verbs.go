@@ -299,7 +299,7 @@ func (s *Server) prepare(c *reexec.Conn, body json.RawMessage, files []*os.File)
 	begin(v)
 	q, err := v.Read(body)
 	var given []*os.File
-	if p, ok := s.Driver.(Preparer); ok && err == nil {
+	if p, ok := s.Driver.(Capturer); ok && err == nil {
 		var base *os.File
 		if base, err = p.Prepare(q.Cell, files, q.Own); base != nil {
 			given = append(given, base)

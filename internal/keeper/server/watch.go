@@ -263,7 +263,7 @@ func (s *Server) look(w *watch, all bool) {
 		return
 	}
 	w.free, w.counted = now, time.Now()
-	if h, ok := s.Driver.(Holder); ok && used <= w.limit {
+	if h, ok := s.Driver.(Counter); ok && used <= w.limit {
 		used += h.Held(w.cell)
 	}
 	if w.used = used; used <= w.limit {
