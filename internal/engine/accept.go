@@ -506,10 +506,8 @@ func (e *Engine) bring(ctx context.Context, c *Cell, req apply.Request) (apply.R
 // firstOf is the checkpoint that a cell's source was imported into: its own
 // first one, or that of the cell it was forked from.
 func (e *Engine) firstOf(c *Cell) (Checkpoint, error) {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	if k := e.reg.founder(c.Head); k != nil {
-		return *k, nil
+	if k, ok := e.reg.founderOf(c.Head); ok {
+		return k, nil
 	}
 	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.firstOf", "", "cell %s has no checkpoint", c.Title())
 }

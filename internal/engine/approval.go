@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/pando-dev/pando/api"
@@ -76,7 +75,7 @@ func (e *Engine) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 		}
 		e.callWebhook(ctx, v)
 	}
-	for _, v := range e.approvals() {
+	for _, v := range e.reg.listApprovals() {
 		if v.Ask.Cell == id && v.State == waiting && !there[v.Ask.ID] {
 			v.State = expired
 			if err := e.reg.commit(&v); err != nil {
@@ -94,22 +93,9 @@ func (e *Engine) runNow(id cell.ID) cell.RunID {
 	return ""
 }
 
-func (e *Engine) approvals() []Approval {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	out := make([]Approval, 0, len(e.reg.approvals))
-	for _, a := range e.reg.approvals {
-		out = append(out, *a)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Ask.At.After(out[j].Ask.At) })
-	return out
-}
-
 func (e *Engine) approval(id string) (Approval, error) {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	if a := e.reg.approvals[id]; a != nil {
-		return *a, nil
+	if a, ok := e.reg.approval(id); ok {
+		return a, nil
 	}
 	return Approval{}, noApproval(id)
 }
@@ -122,7 +108,7 @@ func noApproval(id string) error {
 // decided, too.
 func (e *Engine) Approvals(all bool) []api.Approval {
 	out := []api.Approval{}
-	for _, a := range e.approvals() {
+	for _, a := range e.reg.listApprovals() {
 		if all || a.State == waiting {
 			out = append(out, e.approvalView(&a))
 		}
@@ -218,7 +204,7 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 // opened anew knows them again.
 func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 	now := time.Now()
-	for _, a := range e.approvals() {
+	for _, a := range e.reg.listApprovals() {
 		if a.Ask.Cell != id || a.State != approved || a.Answer == nil {
 			continue
 		}
@@ -234,7 +220,7 @@ func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 // other than run: "" when its run has ended, and what it left behind goes on.
 func (e *Engine) dropAnswers(ctx context.Context, c *Cell, run cell.RunID) error {
 	inst := e.instance(c.ID)
-	if inst == nil || !c.talks() || !slices.ContainsFunc(e.approvals(), func(a Approval) bool {
+	if inst == nil || !c.talks() || !slices.ContainsFunc(e.reg.listApprovals(), func(a Approval) bool {
 		return a.Ask.Cell == c.ID && a.State == approved && a.Answer != nil && a.Answer.Scope == scopeRun && a.Ask.Policy == c.Setup.Policy && (run == "" || a.Ask.Run != run)
 	}) {
 		return nil
@@ -249,7 +235,7 @@ func (e *Engine) dropAnswers(ctx context.Context, c *Cell, run cell.RunID) error
 // expireAsks ends approvals of an earlier daemon whose cells are gone.
 func (e *Engine) expireAsks() {
 	var old []any
-	for _, a := range e.approvals() {
+	for _, a := range e.reg.listApprovals() {
 		switch {
 		case a.State == waiting && (e.atRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
 			a.State = expired

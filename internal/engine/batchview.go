@@ -105,14 +105,14 @@ func (e *Engine) verifyBatches() (problems []api.Problem) {
 			}
 		}
 	}
-	e.reg.mu.RLock()
 	in := map[string][]Interp{}
-	for _, i := range e.reg.interps.each() {
-		if i.Batch != "" && !slices.Contains(owed, i.Batch) {
-			in[i.Batch] = append(in[i.Batch], *i)
+	e.reg.look(func(now Records) {
+		for i := range now.Interps() {
+			if i.Batch != "" && !slices.Contains(owed, i.Batch) {
+				in[i.Batch] = append(in[i.Batch], *i)
+			}
 		}
-	}
-	e.reg.mu.RUnlock()
+	})
 	for key, list := range in {
 		entry, err := e.cfg.Ledger.Lookup(key)
 		if err != nil {

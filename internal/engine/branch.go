@@ -437,7 +437,7 @@ func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, er
 	c := &Cell{
 		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
 		Family: src.keeper(), Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, made: viewOf(ctx),
+		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, made: makerOf(ctx),
 	}
 	ch := &child{c: c, terms: b.terms}
 	failpoint.Step("make the folder of a branch")

@@ -36,9 +36,7 @@ func (e *Engine) mayFork(c *Cell, count int) error {
 		had = t.Forks
 	}
 	if c.Template == "" {
-		e.reg.mu.RLock()
-		had += int64(e.reg.x.kids[c.ID]) // those that are gone count, too
-		e.reg.mu.RUnlock()
+		had += int64(e.reg.forked(c.ID)) // those that are gone count, too
 	}
 	if had+int64(count) > limit {
 		return cell.Errorf(cell.Denied, "engine.Fork", "ask for fewer, or raise limits.forks in the policy",

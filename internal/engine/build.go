@@ -180,7 +180,7 @@ func (b *build) make(ctx context.Context) error {
 	if err := e.keepReserve(); err != nil {
 		return full(err)
 	}
-	x.c.made = viewOf(ctx)
+	x.c.made = makerOf(ctx)
 	if old, err := e.reg.template(b.p.req.Name); err == nil {
 		x.c.heir = old.Cell
 	}

@@ -87,16 +87,7 @@ func ReadCeilings(path string, h policy.Host) (*ceiling.Set, error) {
 // cells there are at once.
 func (e *Engine) SetCeilings(s *ceiling.Set) {
 	e.ceilings.Store(s)
-	e.reg.mu.Lock()
-	for id := range e.reg.cells.each() { // whose paused cells are kept for another time now
-		e.reg.reindex(id)
-	}
-	e.reg.freed()
-	e.reg.mu.Unlock()
-	select {
-	case e.reg.leased <- struct{}{}:
-	default:
-	}
+	e.reg.recount()
 }
 
 // keep is how long a cell is kept that is paused, and who said so; 0 for ever.
@@ -171,59 +162,6 @@ func withinCeilings(r *policy.Result, ownPolicy string, b ceiling.Bounds) error 
 		r.Origins.Lines["limits."+name] = b.By[name]
 	}
 	return nil
-}
-
-// most are the limits that no cell of the caller's is above; nil when there are none.
-func (v *View) most() *cell.Limits {
-	if v == nil || v.bounded.Max == (ceiling.Limits{}) {
-		return nil
-	}
-	m := v.bounded.Max
-	return &cell.Limits{CPUs: m.CPUs, Memory: m.Memory, PIDs: m.PIDs, Disk: m.Disk}
-}
-
-// limits are what a cell may use: what its policy says, and no more than the ceilings of
-// who made it.
-func (c *Cell) limits() cell.Limits {
-	l, most := c.Setup.Limits, c.Ceiling
-	if most == nil && c.made != nil {
-		most = c.made.most()
-	}
-	if most == nil {
-		return l
-	}
-	l.CPUs, l.Memory, l.PIDs, l.Disk = least(l.CPUs, most.CPUs), least(l.Memory, most.Memory), least(l.PIDs, most.PIDs), least(l.Disk, most.Disk)
-	return l
-}
-
-// keepsMachine refuses to copy a cell with its memory when what was asked for it is above the
-// ceilings of who gets the copy: an image of memory goes on in what it was made in.
-func (c *Cell) keepsMachine() error {
-	now, was := c.limits(), c.Setup.Limits
-	for _, x := range []struct {
-		name     string
-		now, was float64
-	}{{"memory", float64(now.Memory), float64(was.Memory)}, {"cpus", now.CPUs, was.CPUs}} {
-		if x.now == x.was || !slices.Contains(c.Setup.Asked, x.name) {
-			continue
-		}
-		by := ""
-		if c.made != nil {
-			by = " (" + c.made.bounded.By[x.name] + ")"
-		}
-		return cell.Errorf(cell.Denied, "engine.ceiling", "make it anew with less, or raise the ceiling", "cannot copy a cell that was given %s of %s: the ceiling is %s%s",
-			ceiling.Text(x.name, x.was), x.name, ceiling.Text(x.name, x.now), by)
-	}
-	return nil
-}
-
-// least is the lower of two limits, of which 0 is none.
-func least[T cmp.Ordered](a, b T) T {
-	var none T
-	if a == none || b != none && b < a {
-		return b
-	}
-	return a
 }
 
 // A claim is a number of cells that somebody may make.
@@ -301,7 +239,7 @@ func (r *registry) used(x ceiling.Count) (n int) {
 		n, mine = r.x.active[scope{token: x.Scope.Name}], func(c *claim) bool { return c.Token == x.Scope.Name || c.TokenName == x.Scope.Name }
 	case "label":
 		l := label{}
-		l.name, l.value = cutLabel(x.Scope.Name)
+		l.name, l.value, _ = strings.Cut(x.Scope.Name, "=")
 		if s := r.x.labels[l]; s != nil {
 			n = s[classRunning].Len() + s[classMaking].Len()
 		}
@@ -315,7 +253,14 @@ func (r *registry) used(x ceiling.Count) (n int) {
 	return n
 }
 
-// freed wakes who waits for a claim. The caller holds r.mu.
+// inUse is how many cells of a scope there are at once.
+func (r *registry) inUse(x ceiling.Count) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.used(x)
+}
+
+// freed wakes requests that wait for a claim. The caller holds r.mu.
 func (r *registry) freed() {
 	close(r.free)
 	r.free = make(chan struct{})
@@ -353,9 +298,7 @@ func (e *Engine) tryClaim(w *waiter, q claiming) (c *claim, done func(), full *o
 	e.queue.mu.Lock()
 	defer e.queue.mu.Unlock()
 	if x := e.queue.behind(w, q.counts); x != nil {
-		e.reg.mu.RLock()
-		defer e.reg.mu.RUnlock()
-		return nil, nil, &occupied{*x, e.reg.used(*x), q.n}, nil
+		return nil, nil, &occupied{*x, e.reg.inUse(*x), q.n}, nil
 	}
 	c, done, err = e.reg.claim(q)
 	if full, ok := err.(*occupied); ok {
@@ -405,16 +348,12 @@ func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) 
 		e.queue.mu.Lock()
 		e.queue.waiting = slices.DeleteFunc(e.queue.waiting, func(o *waiter) bool { return o == w })
 		e.queue.mu.Unlock()
-		e.reg.mu.Lock()
-		e.reg.freed() // the next may have room, too
-		e.reg.mu.Unlock()
+		e.reg.wake() // the next may have room, too
 	}()
 	over := time.NewTimer(limits.Wait)
 	defer over.Stop()
 	for {
-		e.reg.mu.RLock()
-		free := e.reg.free
-		e.reg.mu.RUnlock()
+		free := e.reg.room()
 		if err := e.drained(q.n); err != nil {
 			return nil, nil, err
 		}
@@ -437,13 +376,11 @@ func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) 
 // when the cell itself is counted again, or is not to be.
 func (v *View) goingOn(ctx context.Context, id cell.ID) (done func(), err error) {
 	e := v.e
-	e.reg.mu.RLock()
-	p := e.reg.x.places[id]
-	e.reg.mu.RUnlock()
-	if p == nil || p.takesPart() {
+	labels, uncounted := e.reg.uncounted(id)
+	if !uncounted {
 		return func() {}, nil
 	}
-	_, done, err = e.admit(ctx, claiming{caller: v.caller(p.labels), n: 1, counts: v.ceilings(p.labels).Counts})
+	_, done, err = e.admit(ctx, claiming{caller: v.caller(labels), n: 1, counts: v.ceilings(labels).Counts})
 	return done, err
 }
 
@@ -465,27 +402,17 @@ func (e *Engine) turnedAway(full *occupied, why string) error {
 	e.queue.refused[full.count.Scope]++
 	e.queue.mu.Unlock()
 	after := 10 * time.Second
-	e.reg.mu.RLock()
-	if next, ok := e.reg.x.due.Min(); ok {
-		after = min(max(time.Until(next.until), time.Second), time.Minute)
+	if next := e.reg.nextDue(); !next.IsZero() {
+		after = min(max(time.Until(next), time.Second), time.Minute)
 	}
-	e.reg.mu.RUnlock()
 	return &cell.Later{After: after, Err: cell.Errorf(cell.Limited, "engine.admit",
 		"try again later, remove or pause some, or raise `cells` of "+full.count.Scope.String()+" in the daemon's ceilings ("+ceiling.Path+", or pando serve --ceilings)", "%w; %s", full, why)}
-}
-
-// cutLabel cuts NAME=VALUE.
-func cutLabel(s string) (name, value string) {
-	name, value, _ = strings.Cut(s, "=")
-	return name, value
 }
 
 // Drain has the engine make no new cells, or make some again. What there is goes on.
 func (v *View) Drain(on bool) {
 	v.e.draining.Store(on)
-	v.e.reg.mu.Lock()
-	v.e.reg.freed()
-	v.e.reg.mu.Unlock()
+	v.e.reg.wake()
 }
 
 // Ceilings are what the operator set, what is in use of it, and what was refused for it. To
@@ -505,9 +432,7 @@ func (v *View) Ceilings() (out []api.Ceiling, waiting int) {
 		if w.Keep > 0 {
 			c.Keep = w.Keep.String()
 		}
-		e.reg.mu.RLock()
-		c.Cells = e.reg.used(ceiling.Count{Scope: w.Scope})
-		e.reg.mu.RUnlock()
+		c.Cells = e.reg.inUse(ceiling.Count{Scope: w.Scope})
 		for _, other := range e.queue.waiting {
 			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == w.Scope }) {
 				c.Waiting++

@@ -48,7 +48,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	x.c = Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
 	lease.Cell = x.c.ID
-	x.c.made = viewOf(ctx)
+	x.c.made = makerOf(ctx)
 	x.c.made.sign(lease, false)
 	a.say(attribute.String("pando.cell", string(x.c.ID)))
 	e.mu.Lock()

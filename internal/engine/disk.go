@@ -160,10 +160,7 @@ func (m *meter) registry() {
 				}
 			}
 		}
-		e.reg.mu.RLock()
-		k := e.reg.founder(c.Head)
-		e.reg.mu.RUnlock()
-		if k != nil {
+		if k, ok := e.reg.founderOf(c.Head); ok {
 			m.uses(h, k.State)
 		}
 	}

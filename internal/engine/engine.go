@@ -185,7 +185,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	e.hostHas = e.hostHasNow
-	reg.keeps = func(l *Lease) time.Duration { d, _ := e.keep(l); return d }
+	reg.keepPaused(func(l *Lease) time.Duration { d, _ := e.keep(l); return d })
 	e.SetCeilings(cfg.Ceilings)
 	e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {

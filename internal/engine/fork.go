@@ -99,7 +99,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		c := &Cell{
 			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest || viewOf(ctx).isConfined(), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
 			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
-			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, made: viewOf(ctx),
+			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, made: makerOf(ctx),
 		}
 		first := &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: kindFork, Created: now,
 			State: k.State, Tree: k.Tree, Content: k.Content}

@@ -288,54 +288,54 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 	}
 	var parents []cell.ID        // of templates
 	imports := e.under.imports() // before the records, which what ends meanwhile is in
-	e.reg.mu.RLock()
-	for _, k := range e.reg.checkpoints.each() {
-		if !k.Gone && k.ID != but {
-			for _, s := range k.states() {
-				need(s)
-			}
-			trees[k.Tree] = true
-		}
-	}
-	for _, c := range e.reg.cells.each() {
-		trees[c.Known] = true
-		for _, a := range c.Applied {
-			trees[a.Before], trees[a.After] = true, true
-		}
-		if c.State == cell.Removed {
-			continue
-		}
-		for _, g := range c.gens() {
-			layers[g.Layer] = true
-			need(g.Base)
-		}
-		if c.Template != "" {
-			parents = append(parents, c.ID)
-		}
-		// What its source was, in whatever cell that was recorded: without it
-		// the changes of a fork would be changes of nothing.
-		if k := e.reg.founder(c.Head); k != nil {
-			need(k.State)
-			trees[k.Tree] = true
-		}
-		for _, id := range c.KnownAt {
-			if k := e.reg.checkpoints.of[id]; k != nil {
-				need(k.State)
+	e.reg.look(func(now Records) {
+		for k := range now.Checkpoints() {
+			if !k.Gone && k.ID != but {
+				for _, s := range k.states() {
+					need(s)
+				}
 				trees[k.Tree] = true
 			}
 		}
-	}
-	for _, o := range e.reg.ops {
-		var a branchArgs
-		if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
-			continue
+		for c := range now.Cells() {
+			trees[c.Known] = true
+			for _, a := range c.Applied {
+				trees[a.Before], trees[a.After] = true, true
+			}
+			if c.State == cell.Removed {
+				continue
+			}
+			for _, g := range c.gens() {
+				layers[g.Layer] = true
+				need(g.Base)
+			}
+			if c.Template != "" {
+				parents = append(parents, c.ID)
+			}
+			// What its source was, in whatever cell that was recorded: without it
+			// the changes of a fork would be changes of nothing.
+			if k := now.Founder(c.Head); k != nil {
+				need(k.State)
+				trees[k.Tree] = true
+			}
+			for _, id := range c.KnownAt {
+				if k := now.Checkpoint(id); k != nil {
+					need(k.State)
+					trees[k.Tree] = true
+				}
+			}
 		}
-		for _, g := range a.Source.gens() { // it may be there already
-			layers[g.Layer] = true
-			need(g.Base)
+		for o := range now.Ops() {
+			var a branchArgs
+			if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
+				continue
+			}
+			for _, g := range a.Source.gens() { // it may be there already
+				layers[g.Layer] = true
+				need(g.Base)
+			}
 		}
-	}
-	e.reg.mu.RUnlock()
+	})
 	for _, id := range parents {
 		if x, err := e.readWhole(id); err == nil {
 			for _, s := range x.Above {
@@ -377,17 +377,17 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 	layers, _, _ := e.needed()
 	candidates := map[string]bool{}
 	if owned != nil {
-		e.reg.mu.RLock()
-		for _, k := range e.reg.checkpoints.each() {
-			if owned(k.Cell) {
-				for _, s := range k.states() {
-					for _, l := range s.Layers {
-						candidates[l] = true
+		e.reg.look(func(now Records) {
+			for k := range now.Checkpoints() {
+				if owned(k.Cell) {
+					for _, s := range k.states() {
+						for _, l := range s.Layers {
+							candidates[l] = true
+						}
 					}
 				}
 			}
-		}
-		e.reg.mu.RUnlock()
+		})
 	}
 	for _, p := range e.cfg.Providers {
 		all, err := p.Layers()
@@ -421,13 +421,13 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 
 // memories are the roots of the images that checkpoints name.
 func (e *Engine) memories() (roots []cell.Digest) {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	for _, k := range e.reg.checkpoints.each() {
-		if !k.Gone && k.Memory != nil {
-			roots = append(roots, k.Memory.Root)
+	e.reg.look(func(now Records) {
+		for k := range now.Checkpoints() {
+			if !k.Gone && k.Memory != nil {
+				roots = append(roots, k.Memory.Root)
+			}
 		}
-	}
+	})
 	return roots
 }
 

@@ -154,20 +154,12 @@ func (e *Engine) imageView(img *oci.Image) api.Image {
 
 // cellsOn are the cells that need an image: those that are made from it, and
 // those that are being made from what its name means.
-func (e *Engine) cellsOn(img *oci.Image) (out []Cell) {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
+func (e *Engine) cellsOn(img *oci.Image) []Cell {
 	by := []string{img.ID.String()}
 	for _, ref := range img.Refs {
 		by = append(by, image.KindOCI+":"+ref)
 	}
-	for _, k := range by {
-		for c := range e.reg.members(e.reg.x.images[k]) {
-			out = append(out, *c)
-		}
-	}
-	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
-	return out
+	return e.reg.onImage(by)
 }
 
 // RemoveImage removes an image that no cell needs. sel is one of its references,

@@ -53,9 +53,7 @@ func (c *Cell) keeper() cell.ID {
 // its own: a name of its own while the one that it had, with its name, holds
 // branches of it.
 func (e *Engine) freeKeeper(id cell.ID) cell.ID {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	if len(e.reg.x.awake[id]) > 0 {
+	if e.reg.holdsOthers(id) {
 		return cell.NewID()
 	}
 	return ""

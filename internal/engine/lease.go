@@ -119,7 +119,7 @@ func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, se
 		}
 		if req.For != "" && !(req.Extend && l.Until.After(asked.Until)) {
 			l.Until = asked.Until
-			viewOf(ctx).shorten(l, asked.Since)
+			makerOf(ctx).shorten(l, asked.Since)
 		}
 		if req.Then != "" || l.Then == "" {
 			l.Then = asked.Then
@@ -174,8 +174,8 @@ func (e *Engine) LeaseLike(ctx context.Context, of cell.ID, period string, ids .
 		if period != "" {
 			l.Until = asked.Until
 		}
-		viewOf(ctx).label(l)
-		viewOf(ctx).shorten(l, asked.Since)
+		makerOf(ctx).label(l)
+		makerOf(ctx).shorten(l, asked.Since)
 		e.setLeaseEnv(l, env)
 		changed = append(changed, l)
 	}
@@ -269,7 +269,7 @@ func (e *Engine) keepLeases() {
 		case <-e.life.Done():
 			return
 		case <-timer.C:
-		case <-e.reg.leased:
+		case <-e.reg.leaseChanges():
 		}
 		over, next := e.reg.leasesOver(time.Now())
 		for _, l := range over {

@@ -343,19 +343,7 @@ func (e *Engine) forgetForks(ctx context.Context) {
 		if len(list) == 0 {
 			return
 		}
-		var objects []any
-		e.reg.mu.RLock()
-		for _, id := range list {
-			c := e.reg.cells.of[id]
-			if i := e.reg.interps.of[id]; c == nil || i == nil || i.Batch == "" || len(e.reg.x.children[id]) > 0 || len(e.reg.runsOf[id]) > 0 {
-				continue
-			}
-			for _, k := range e.reg.numbered[id] {
-				objects = append(objects, forget(k))
-			}
-			objects = append(objects, forget(id))
-		}
-		e.reg.mu.RUnlock()
+		objects := e.reg.forgettable(list)
 		if len(objects) == 0 {
 			continue
 		}

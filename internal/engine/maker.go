@@ -3,12 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -58,15 +53,15 @@ func (v *View) making(ctx context.Context, n int, labels map[string]string) (con
 // DefaultCells is how many cells there may be, when nothing is said.
 const DefaultCells = 100_000
 
-// made counts the cells of a token. The caller holds r.mu.
-func (r *registry) made(token string) (n int) {
+// made counts the cells that are not removed of a token.
+func (r *registry) made(token string) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return r.x.owners[token]
 }
 
 // Made counts the cells that there are of those that were made with a token.
 func (v *View) Made(token string) int {
-	v.e.reg.mu.RLock()
-	defer v.e.reg.mu.RUnlock()
 	return v.e.reg.made(token)
 }
 
@@ -76,95 +71,17 @@ func (v *View) Own(id cell.ID) bool {
 	return v.token != "" && l != nil && l.Owner == v.token
 }
 
-// sign has a lease say who made the cell. v may be nil.
-func (v *View) sign(l *Lease, template bool) {
-	v.label(l)
-	if v != nil {
-		l.Owner, l.OwnerName, l.Door = v.token, v.tokenName, v.door
+// maker is what the cells that v makes have of it; nil for nil.
+func (v *View) maker() *Maker {
+	if v == nil {
+		return nil
 	}
-	if !template {
-		v.shorten(l, l.Since)
+	m := &Maker{Token: v.token, TokenName: v.tokenName, Door: v.door, Bounds: v.bounded, claim: v.claim}
+	if v.bounds != nil {
+		m.Labels, m.TTL = v.bounds.Labels, v.bounds.TTL
 	}
+	return m
 }
 
-// label adds to a lease what v is restricted to. v may be nil.
-func (v *View) label(l *Lease) {
-	if !v.restricted() {
-		return
-	}
-	labels := maps.Clone(l.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, v.bounds.Labels)
-	l.Labels = labels
-}
-
-// shorten has a lease end in the time that v may give from now on. v may be nil.
-func (v *View) shorten(l *Lease, now time.Time) {
-	if v == nil || v.bounds == nil || v.bounds.TTL == 0 {
-		return
-	}
-	if end := now.Add(v.bounds.TTL); l.Until.IsZero() || l.Until.After(end) {
-		l.Until = end
-	}
-}
-
-// withLeases adds to objects that are committed the leases of cells among them
-// that are new: with what they have of their parents, and of who makes them.
-func (r *registry) withLeases(objects []any) []any {
-	var more []any
-	for _, o := range objects {
-		c, ok := o.(*Cell)
-		if !ok || c.made == nil && c.Parent == nil && c.heir == "" {
-			continue
-		}
-		if c.Ceiling == nil {
-			c.Ceiling = c.made.most()
-		}
-		if slices.ContainsFunc(objects, func(o any) bool { l, ok := o.(*Lease); return ok && l.Cell == c.ID }) {
-			continue
-		}
-		labels, known := r.inherited(c)
-		if known || (c.made == nil || c.made.token == "" && c.made.door == "") && len(labels) == 0 {
-			continue
-		}
-		l := &Lease{Cell: c.ID, Since: time.Now().UTC(), Then: api.LeasePause, Labels: labels}
-		c.made.sign(l, c.Template != "")
-		more = append(more, l)
-	}
-	return slices.Concat(objects, more)
-}
-
-// inherited are the labels that a new cell has of the one that it was forked from,
-// or whose place it takes, but for those of other doors. known: it is not new.
-func (r *registry) inherited(c *Cell) (labels map[string]string, known bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.cells.of[c.ID] != nil {
-		return nil, true
-	}
-	from := r.leases.of[c.heir]
-	if from == nil {
-		from = r.leases.of[c.parent()]
-	}
-	if from == nil {
-		return nil, false
-	}
-	return inheritable(from.Labels), false
-}
-
-// inheritable are labels without those of other doors.
-func inheritable(labels map[string]string) map[string]string {
-	labels = maps.Clone(labels)
-	maps.DeleteFunc(labels, func(k, _ string) bool { return strings.Contains(k, ":") })
-	return labels
-}
-
-// parent is the cell that c was forked from; "" for none.
-func (c *Cell) parent() cell.ID {
-	if c.Parent == nil {
-		return ""
-	}
-	return c.Parent.Cell
-}
+// makerOf is that of the request that a context is of; nil for the engine's own work.
+func makerOf(ctx context.Context) *Maker { return viewOf(ctx).maker() }

@@ -67,7 +67,5 @@ func (e *Engine) ownDir(c *Cell, why string) string {
 // lowers reports whether a living cell needs what another has in its own
 // folder: layers over an image that it was forked with.
 func (e *Engine) lowers(id cell.ID) bool {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	return e.reg.x.lowers[id] > 0
+	return e.reg.lowers(id)
 }

@@ -110,7 +110,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				_, err = b.Dial(b.ctx, id, 80)
 				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				b.wantKind("a change of what is allowed", b.regovern(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")
-				if list := b.approvals(); len(list) != 1 || list[0].State != waiting {
+				if list := b.reg.listApprovals(); len(list) != 1 || list[0].State != waiting {
 					t.Errorf("what the cell asks for is %+v", list)
 				}
 				_, err = b.Answer(b.ctx, "q-1", true, "")

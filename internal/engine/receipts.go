@@ -349,10 +349,7 @@ func (v *View) Count() (cells, alive int) {
 		v.e.mu.Lock()
 		alive = len(v.e.instances)
 		v.e.mu.Unlock()
-		v.e.reg.mu.RLock()
-		cells = v.e.reg.alive
-		v.e.reg.mu.RUnlock()
-		return cells, alive
+		return v.e.reg.size(), alive
 	}
 	list, _, _ := v.e.reg.find(Query{}, v.bounds.Labels)
 	for _, c := range list {

@@ -89,9 +89,9 @@ type Cell struct {
 
 	// What commands in it get; set when it is made.
 	Setup Setup `json:"setup,omitzero"`
-	// Of a cell that is being made, and in no record: who makes it, and the cell
+	// Of a cell that is being made, and in no record: by which request, and the cell
 	// in whose place it will be.
-	made *View
+	made *Maker
 	heir cell.ID
 }
 

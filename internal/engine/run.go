@@ -442,7 +442,7 @@ func (e *Engine) record(p *runPlan) error {
 		return e.reg.commit(p.run)
 	}
 	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
-		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, made: p.made}
+		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, made: p.made.maker()}
 	p.cell = c
 	if c.Name == "" {
 		return e.reg.commit(c, p.run)
@@ -465,28 +465,8 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 	if p.req.Cell != "" || p.from != "" || p.made.restricted() {
 		return "", false
 	}
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	var newest *Run
-	of, ok := e.reg.x.pendings[p.source]
-	if !ok {
-		return "", false
-	}
-	for at := range of.each() {
-		r := e.reg.runs.at(at.id)
-		if r == nil || r.CellName != "" || r.offersNothing() {
-			continue
-		}
-		if c := e.reg.cells.at(r.CellID()); c == nil || c.State == cell.Removed {
-			continue // thrown away
-		}
-		newest = r
-		break
-	}
-	if newest == nil {
-		return "", false
-	}
-	return newest.ID, true
+	r, ok := e.reg.pendingFrom(p.source)
+	return r.ID, ok
 }
 
 // carryOut is the life of a run.

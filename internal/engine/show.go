@@ -142,11 +142,11 @@ func assuranceAPI(a cell.Assurance) api.Assurance {
 func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 	e := v.e
 	all := map[cell.ID]Cell{}
-	e.reg.mu.RLock()
-	for _, c := range e.reg.cells.each() {
-		all[c.ID] = *c
-	}
-	e.reg.mu.RUnlock()
+	e.reg.look(func(now Records) {
+		for c := range now.Cells() {
+			all[c.ID] = *c
+		}
+	})
 	maps.DeleteFunc(all, func(id cell.ID, _ Cell) bool { return !v.sees(id) })
 	children := map[cell.ID][]cell.ID{}
 	var roots []cell.ID

@@ -142,9 +142,7 @@ func (v *View) Ready() bool {
 	if free, keep, err := e.free(); err != nil || free < keep {
 		return false
 	}
-	e.reg.mu.Lock()
-	defer e.reg.mu.Unlock()
-	return e.reg.alive < e.cfg.MaxCells
+	return e.reg.size() < e.cfg.MaxCells
 }
 
 // free is how much of the file system that the state lies on is free, and how much

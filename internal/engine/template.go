@@ -317,12 +317,7 @@ func (e *Engine) templateStanding(t *Template) api.Template {
 // dependents are the cells that were forked from a template, oldest first,
 // whatever became of their interpreters.
 func (e *Engine) dependents(name string) []Cell {
-	var out []Cell
-	e.reg.mu.RLock()
-	for c := range e.reg.members(e.reg.x.forks[name]) {
-		out = append(out, *c)
-	}
-	e.reg.mu.RUnlock()
+	out := e.reg.forksOf(name)
 	slices.SortFunc(out, func(a, b Cell) int {
 		return cmp.Or(a.Created.Compare(b.Created), cell.CompareNames(a.Name, b.Name))
 	})
@@ -331,9 +326,7 @@ func (e *Engine) dependents(name string) []Cell {
 
 // forksOf counts dependents.
 func (e *Engine) forksOf(name string) int {
-	e.reg.mu.RLock()
-	defer e.reg.mu.RUnlock()
-	return len(e.reg.x.forks[name])
+	return e.reg.countForks(name)
 }
 
 // templateDigest is of all that a template was built from.

@@ -89,10 +89,7 @@ func (v *View) sees(id cell.ID) bool {
 	if !v.restricted() {
 		return true
 	}
-	v.e.reg.mu.RLock()
-	defer v.e.reg.mu.RUnlock()
-	l := v.e.reg.leases.of[id]
-	return l != nil && v.carried(l.Labels)
+	return v.e.reg.carries(id, v.bounds.Labels)
 }
 
 // carried reports whether labels are those of what the caller sees.

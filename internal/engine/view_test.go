@@ -14,6 +14,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
+	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
@@ -335,8 +336,8 @@ func TestD44QuotaOfCells(t *testing.T) {
 	if count(&made) != 5 || count(&refused) != 19 || v.Made("t-q") != 5 {
 		t.Fatalf("%d made, %d refused, %d counted", count(&made), count(&refused), v.Made("t-q"))
 	}
-	if len(b.reg.claims) != 0 {
-		t.Errorf("%d claims are left", len(b.reg.claims))
+	if used := b.reg.inUse(ceiling.Count{Scope: ceiling.Scope{Kind: "token", Name: "t-q"}}); used != 5 {
+		t.Errorf("%d cells are in use: claims are left", used)
 	}
 	b.until("runs have ended", func() bool {
 		return !slices.ContainsFunc(b.Runs(""), func(r api.Run) bool { return r.Phase != "ended" })
@@ -509,9 +510,10 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 	b := newBed(t, "f: 0")
 	run := b.run("open", "echo 1 > f")
 	id := b.id("open")
-	b.reg.mu.Lock()
-	b.reg.cells.of[id].Backend = "none"
-	b.reg.mu.Unlock()
+	c, err := b.reg.cell(id)
+	b.must(err)
+	c.Backend = "none"
+	b.must(b.reg.commit(&c))
 	for _, p := range []access.Principal{
 		{Name: "ci", Token: "t-1", Level: access.Run},
 		{Name: "looker", Token: "t-2", Level: access.Read},
@@ -519,9 +521,7 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 	} {
 		if p.Bounds != nil { // an admin of some cells is none of the host
 			p.Bounds.Labels["team"] = "a"
-			b.reg.mu.Lock()
-			b.reg.leases.of[id] = &Lease{Labels: map[string]string{"team": "a"}}
-			b.reg.mu.Unlock()
+			b.must(b.reg.commit(&Lease{Cell: id, Labels: map[string]string{"team": "a"}}))
 		}
 		v := b.All().As(p)
 		refused := func(name string, err error) {

@@ -56,12 +56,7 @@ func (v *View) Running(label string) int {
 func (v *View) Standing() map[[2]string]int {
 	out := map[[2]string]int{}
 	if !v.restricted() {
-		v.e.reg.mu.RLock()
-		defer v.e.reg.mu.RUnlock()
-		for k, n := range v.e.reg.x.states {
-			out[[2]string{k.state, k.backend}] = n
-		}
-		return out
+		return v.e.reg.countStates()
 	}
 	list, _, _ := v.e.reg.find(Query{}, v.required())
 	for _, c := range list {

@@ -134,10 +134,7 @@ func (e *Engine) sharedOf(c *Cell) (*Shared, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	e.reg.mu.RLock()
-	_, known := e.reg.shared[s.Digest]
-	e.reg.mu.RUnlock()
-	return s, known, nil
+	return s, e.reg.hasShared(s.Digest), nil
 }
 
 // sharedAs is that record for cells with these mounts.
@@ -177,7 +174,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, KnownHead: par.c.KnownHead, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
 	}
 	if !ahead {
-		c.made = viewOf(ctx) // its limits are its maker's
+		c.made = makerOf(ctx) // its limits are its maker's
 	}
 	private := e.private(c.ID)
 	failpoint.Step("make the folder of a fork")
@@ -282,7 +279,7 @@ func (e *Engine) dropFiles(c *Cell) {
 // adopt gives a fork its identity.
 func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
 	c := ch.c
-	c.Name, c.Created, c.made = name, began.UTC(), viewOf(ctx)
+	c.Name, c.Created, c.made = name, began.UTC(), makerOf(ctx)
 	ch.first.Created = c.Created
 	if now := c.limits(); ch.ahead && now != c.Setup.Limits {
 		if err := ch.w.Limit(ctx, now); err != nil {
@@ -608,7 +605,7 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 // maySlot reports whether what was made ahead can be brought within the ceilings of who asks.
 func (f *forking) maySlot(ctx context.Context) bool {
 	c := f.par.c
-	c.Ceiling, c.made = nil, viewOf(ctx)
+	c.Ceiling, c.made = nil, makerOf(ctx)
 	now := c.limits()
 	return now == c.Setup.Limits || f.par.whole == nil && now.Disk == c.Setup.Limits.Disk
 }

@@ -83,9 +83,9 @@ func newIdled(t testing.TB) *idled {
 
 // visits counts the records and entries of the index that do walks over.
 func (b *bed) visits(do func()) int64 {
-	before := b.reg.walked.Load()
+	before := b.reg.visited()
 	do()
-	return b.reg.walked.Load() - before
+	return b.reg.visited() - before
 }
 
 // X44: what a request costs does not depend on how many cells there are.

@@ -11,6 +11,8 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
+	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -217,9 +219,16 @@ func TestX56Queue(t *testing.T) {
 func TestX56QueueTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		reg := &registry{cells: newTable[cell.ID, Cell](nil), free: make(chan struct{}), claims: map[*claim]bool{}}
-		reg.x = newIndex(nil)
-		reg.x.active[scope{door: ceiling.E2B}] = 1
+		h := paths.Home{State: t.TempDir()}
+		reg, err := openRegistry(durable.Disk(h.State), "registry.log", h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reg.close()
+		err = reg.commit(&Cell{ID: "c-1", State: cell.Idle}, &Lease{Cell: "c-1", Door: ceiling.E2B})
+		if err != nil {
+			t.Fatal(err)
+		}
 		e := &Engine{reg: reg, life: t.Context()}
 		e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 		s, err := ceiling.Parse("c.yaml", []byte(`{version: 1, queue: {wait: 7s}, doors: {e2b: {cells: 1}}}`), policy.Host{Memory: 1 << 30})
