@@ -25,7 +25,7 @@ func fail(op, doing string, err error) error {
 		kind = cell.Denied
 	case errors.Is(err, fs.ErrInvalid):
 		kind = cell.Invalid
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case IsFull(err):
 		kind, hint = cell.Unavailable, "free some space on the disk that holds pando's state"
 	case errors.Is(err, syscall.EROFS):
 		kind, hint = cell.Unavailable, "make the disk that holds pando's state writable"
@@ -45,3 +45,6 @@ func cause(err error) error {
 	}
 	return err
 }
+
+// IsFull reports whether an error says that a disk is full, or that a quota is used up.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -191,7 +191,15 @@ type occupied struct {
 }
 
 func (o *occupied) Error() string {
-	return fmt.Sprintf("cannot make %s: there may be %d at once (%s), and there are %d", counted(o.n, "cell"), o.count.Most, o.count.By, o.used)
+	return fmt.Sprintf("cannot make %s: there may be %d at once (%s), and there are %d", cells(o.n), o.count.Most, o.count.By, o.used)
+}
+
+// cells says how many.
+func cells(n int) string {
+	if n == 1 {
+		return "1 cell"
+	}
+	return fmt.Sprintf("%d cells", n)
 }
 
 // claim reserves cells: those that there are, and those that are reserved, together are
@@ -207,11 +215,11 @@ func (r *registry) claim(q claiming) (*claim, func(), error) {
 	}
 	if q.all > 0 && q.n > q.all-total {
 		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more (pando ls), or raise the limit: pando serve --max-cells",
-			"cannot make %s: there may be %d in all, and there are %d", counted(q.n, "cell"), q.all, total)
+			"cannot make %s: there may be %d in all, and there are %d", cells(q.n), q.all, total)
 	}
 	if q.made > 0 && q.n > q.made-have {
 		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more, or use a token with a higher --max-cells",
-			"cannot make %s: the token may have %d at a time, and has %d", counted(q.n, "cell"), q.made, have)
+			"cannot make %s: the token may have %d at a time, and has %d", cells(q.n), q.made, have)
 	}
 	for _, x := range q.counts {
 		if used := r.used(x); q.n > x.Most-used {

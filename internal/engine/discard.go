@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/policy"
 )
 
@@ -127,7 +128,7 @@ func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardR
 		return err
 	}
 	err = e.freeing(seal)
-	full := isFull(err)
+	full := durable.IsFull(err)
 	if err != nil && !full {
 		return out, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/volume"
@@ -27,7 +28,7 @@ func (x *execution) finish(ctx context.Context, status cell.Status, waitErr erro
 	x.l.report(api.Progress{Step: "finishing"})
 	defer x.e.under.begin().end()
 	err := x.conclude(ctx, status, waitErr)
-	if isFull(err) {
+	if durable.IsFull(err) {
 		done := x.e.spendReserve()
 		if x.reread() {
 			err = x.conclude(ctx, status, waitErr)
@@ -38,7 +39,7 @@ func (x *execution) finish(ctx context.Context, status cell.Status, waitErr erro
 		return // or the next daemon goes on where this one was
 	}
 	x.e.log.Error("cannot finish a run", "run", x.run.ID, "error", err)
-	if !isFull(err) && x.e.failRun(x.run, &x.c, err) == nil {
+	if !durable.IsFull(err) && x.e.failRun(x.run, &x.c, err) == nil {
 		return
 	}
 	x.e.finishLater(x.run.RunID(), cell.Errorf(cell.Unavailable, "engine.finish",
@@ -342,7 +343,7 @@ func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *
 		}
 	}
 	err = changes.Patch(ctx, f)
-	if isFull(err) {
+	if durable.IsFull(err) {
 		x.run.Notes = append(x.run.Notes, fmt.Sprintf("the patch could not be kept: %v; %s", err, again))
 		err = f.Truncate(0)
 	}

@@ -51,9 +51,9 @@ func keepablePolicy(text string) (kept string, variables bool, err error) {
 // policyOfCell is how a policy is called that was given with a cell, and not as a file.
 const policyOfCell = "the policy of cell "
 
-// fill completes a request with what is kept and what it says nothing of, and returns the
+// fillKept completes a request with what is kept and what it says nothing of, and returns the
 // words for that.
-func (k *kept) fill(req *api.RunRequest) (words []string) {
+func fillKept(k *kept, req *api.RunRequest) (words []string) {
 	if req.Policy == "" && req.PolicyName == "" && k.PolicyName != "" {
 		req.Policy, req.PolicyName = k.Policy, k.PolicyName
 		if strings.HasPrefix(k.PolicyName, policyOfCell) {
@@ -95,7 +95,7 @@ func (p *runPlan) keep() {
 		return
 	}
 	p.kept = nil
-	if words := p.cell.Setup.Kept.fill(&p.req); len(words) > 0 {
+	if words := fillKept(&p.cell.Setup.Kept, &p.req); len(words) > 0 {
 		p.kept = []string{"cell " + p.cell.Title() + " keeps " + strings.Join(words, " ") + " (--anew forgets that)"}
 	}
 }

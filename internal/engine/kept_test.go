@@ -99,7 +99,7 @@ func TestX23EachFlagIsKept(t *testing.T) {
 	k := kept{Policy: "version: 1\n", PolicyName: "p.yaml", Mounts: []string{"/a:/b"}, Allow: []string{"a.example", "b.example"}, Credentials: []string{"key"},
 		Limits: api.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"}}
 	var req api.RunRequest
-	words := strings.Join(k.fill(&req), " ")
+	words := strings.Join(fillKept(&k, &req), " ")
 	if words != "--policy p.yaml --allow a.example --allow b.example --credential key --mount /a:/b --cpus 1 --memory 1G --pids 9 --disk 2G" {
 		t.Errorf("it says %q", words)
 	}
@@ -108,7 +108,7 @@ func TestX23EachFlagIsKept(t *testing.T) {
 	}
 	told := api.RunRequest{Policy: "x", Mounts: []string{"m"}, Allow: []string{"a"}, Credentials: []string{"c"}, Limits: api.Limits{CPUs: "2", Memory: "2G", PIDs: "2", Disk: "1G"}}
 	want := told
-	if words := k.fill(&told); len(words) > 0 || !reflect.DeepEqual(told, want) {
+	if words := fillKept(&k, &told); len(words) > 0 || !reflect.DeepEqual(told, want) {
 		t.Errorf("what is told becomes %+v, %q", told, words)
 	}
 }

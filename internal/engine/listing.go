@@ -196,7 +196,7 @@ func parseCursor(s string) (*cellKey, error) {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil || c.ID == "" {
-		return nil, cell.Errorf(cell.Invalid, "engine.list", "use the cursor of an answer as it is", "%q is no cursor", clip(s))
+		return nil, cell.Errorf(cell.Invalid, "engine.list", "use the cursor of an answer as it is", "%.80q is no cursor", s)
 	}
 	return &cellKey{c.Made, c.Name, c.ID}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
@@ -46,7 +47,7 @@ func (x *execution) prepare(ctx context.Context) error {
 	e := x.e
 	x.c = *x.p.cell
 	if err := e.keepReserve(); err != nil {
-		if isFull(err) {
+		if durable.IsFull(err) {
 			return cell.Errorf(cell.Unavailable, "engine", e.spaceHint()+"; then try again", "cannot go on: %w", err)
 		}
 		return err

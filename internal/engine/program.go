@@ -54,8 +54,8 @@ func fileAt(path string) (program, error) {
 	return program{path, sum, looksOf(&st)}, err
 }
 
-// changed reports what the file is now, if it is not what it was.
-func (p *program) changed() (now cell.Digest, changed bool) {
+// changedSince reports what the file is now, if it is not what it was.
+func changedSince(p *program) (now cell.Digest, changed bool) {
 	if p.Path == "" {
 		return now, false
 	}

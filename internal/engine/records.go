@@ -3,6 +3,8 @@ package engine
 import (
 	"time"
 
+	"cmp"
+
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
@@ -162,7 +164,7 @@ func (c *Cell) Title() string {
 	if c.Name != "" {
 		return c.Name
 	}
-	return orElse(c.Template, string(c.ID))
+	return cmp.Or(c.Template, string(c.ID))
 }
 
 // Checkpoint is what the registry keeps of a state.

@@ -152,10 +152,10 @@ func (r *registry) commit(objects ...any) error {
 	full, err := r.append(recs, lines)
 	if err != nil {
 		hint := "check the disk that holds pando's state"
-		if isFull(err) {
+		if durable.IsFull(err) {
 			hint = "free some space (`pando gc` shows what pando can free), then try again"
 		}
-		return cell.Errorf(cell.Unavailable, "engine.commit", hint, "cannot write the registry: %w", err)
+		return cell.Errorf(cell.Unavailable, "state.commit", hint, "cannot write the registry: %w", err)
 	}
 	if full {
 		return r.rewrite()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/image"
 )
 
@@ -228,7 +229,7 @@ func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) er
 		head := c.Head
 		k, err := e.settle(ctx, c, kindManual, "before the restore", "")
 		switch {
-		case err != nil && c.State == cell.Failed && ctx.Err() == nil && !isFull(err):
+		case err != nil && c.State == cell.Failed && ctx.Err() == nil && !durable.IsFull(err):
 			// What can't be read can't be kept, and must not keep the cell from its
 			// checkpoints. gc takes the layer.
 			e.log.Warn("cannot keep the files of a failed cell before its restore", "cell", c.ID, "error", err)

@@ -17,7 +17,7 @@ func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.Strea
 	if err != nil {
 		return t, err
 	}
-	if now, changed := t.Program.changed(); changed {
+	if now, changed := changedSince(&t.Program); changed {
 		return t, changedParent(&t, "its interpreter "+t.Program.Path, t.Program.Sum, now)
 	}
 	if e.interpreter(t.Cell) {
@@ -73,7 +73,7 @@ func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine
 	if err != nil {
 		return t, err
 	}
-	p := &templatePlan{req: t.Spec, run: &runPlan{source: was.Source, backend: backend}, warm: cell.Warm{Kind: t.kind(), Setup: t.Spec.Setup, Ready: t.Spec.Ready, Timeout: setupTimeout, ToFork: true}}
+	p := &templatePlan{req: t.Spec, run: &runPlan{source: was.Source, backend: backend}, warm: cell.Warm{Kind: warmKind(t.Spec.Warm), Setup: t.Spec.Setup, Ready: t.Spec.Ready, Timeout: setupTimeout, ToFork: true}}
 	if t.Spec.Timeout != "" {
 		if p.warm.Timeout, err = policy.ParseTimeout(t.Spec.Timeout); err != nil {
 			return t, err

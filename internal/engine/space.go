@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
 )
@@ -107,11 +108,11 @@ func (e *Engine) spendReserve() (done func()) {
 // still there or not.
 func (e *Engine) freeing(do func() error) error {
 	err := do()
-	if isFull(err) {
+	if durable.IsFull(err) {
 		defer e.spendReserve()()
 		err = do()
 	}
-	if isFull(err) {
+	if durable.IsFull(err) {
 		e.spendLast()
 		err = do()
 		e.keepLast() // of what was not needed, or is free now
@@ -158,11 +159,9 @@ func (e *Engine) free() (free, keep int64, err error) {
 	return int64(st.Bavail) * st.Bsize, keep, nil
 }
 
-func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
-
 // full says what a full disk means to the person who waits.
 func full(err error) error {
-	if isFull(err) {
+	if durable.IsFull(err) {
 		return cell.Errorf(cell.Unavailable, "engine", "free some space (`pando gc` shows what pando can free), then try again", "cannot go on: %w", err)
 	}
 	return err

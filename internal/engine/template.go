@@ -216,7 +216,7 @@ func (r *registry) template(name string) (Template, error) {
 }
 
 func noTemplate(name string) error {
-	return cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %s", clip(name))
+	return cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %.80s", strings.ToValidUTF8(name, "\ufffd"))
 }
 
 func (r *registry) listTemplates() []Template {

@@ -124,7 +124,7 @@ func (par *warmParent) layer(ctx context.Context, c *Cell) error {
 // mute reports whether nothing can be evaluated in forks: what was kept warm is a
 // program that isn't asked anything.
 func (par *warmParent) mute() bool {
-	return par.whole != nil && par.t.kind() == cell.WarmCommand && par.t.Spec.Ready != ""
+	return par.whole != nil && warmKind(par.t.Spec.Warm) == cell.WarmCommand && par.t.Spec.Ready != ""
 }
 
 // sharedOf is the record that forks of a cell have in common, and whether it is
@@ -656,7 +656,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		ch.c.Batch, ch.c.Of = key, par.t.Name
 		objects = append(objects, ch.c, ch.first)
 		if !par.mute() {
-			objects = append(objects, &Interp{Cell: ch.c.ID, Kind: par.t.kind(), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
+			objects = append(objects, &Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
 		}
 		pred.Cells = append(pred.Cells, forkedFacts{string(ch.c.ID), ch.c.Name, ch.hit, &ch.cert})
 	}
@@ -754,11 +754,6 @@ func (f *forking) finish() {
 			f.res.Hits++
 		}
 	}
-}
-
-// kind is the kind of a template's interpreter.
-func (t *Template) kind() string {
-	return warmKind(t.Spec.Warm)
 }
 
 // removeCell removes a cell, whatever it is the warm parent of.

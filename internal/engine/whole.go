@@ -233,7 +233,7 @@ func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error)
 		return nil, cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
 	}
 	for _, x := range f.Files {
-		if now, changed := x.changed(); changed {
+		if now, changed := changedSince(&x); changed {
 			return nil, changedParent(t, "the image of its memory ("+filepath.Base(x.Path)+")", x.Sum, now)
 		}
 	}
@@ -257,7 +257,7 @@ func (e *Engine) damagedImage(t *Template) string {
 		return "the image of its memory cannot be read: " + err.Error() + then
 	}
 	for _, x := range f.Files {
-		if _, changed := x.changed(); changed {
+		if _, changed := changedSince(&x); changed {
 			return "the image of its memory (" + filepath.Base(x.Path) + ") is not what was captured" + then
 		}
 	}
