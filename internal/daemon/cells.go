@@ -8,10 +8,11 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 func (d *Daemon) listCells(w http.ResponseWriter, r *http.Request) (any, error) {
-	q := engine.Query{After: r.URL.Query().Get("cursor"), Labels: map[string]string{}}
+	q := state.Query{After: r.URL.Query().Get("cursor"), Labels: map[string]string{}}
 	var err error
 	if q.Limit, err = queryInt(r, "limit"); err != nil {
 		return nil, err

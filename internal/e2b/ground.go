@@ -9,8 +9,8 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A build begins in a cell of the base. One from another template, or from an image,
@@ -146,7 +146,7 @@ func (f *Front) moved(ctx context.Context, b *build, from *api.Cell, id cell.ID,
 
 // begunAs finds the cell of a template by the id that it was begun with.
 func (f *Front) begunAs(id string) (api.Cell, bool) {
-	list, _, err := f.cfg.Engine.Records(engine.Query{Label: labelBuild, Labels: map[string]string{labelTID: id}})
+	list, _, err := f.cfg.Engine.Records(state.Query{Label: labelBuild, Labels: map[string]string{labelTID: id}})
 	if err != nil || len(list) == 0 {
 		return api.Cell{}, false
 	}

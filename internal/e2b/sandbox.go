@@ -18,7 +18,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Labels of sandboxes that are not their user's.
@@ -149,8 +149,8 @@ func paused(c *api.Cell) bool {
 	return c.State == string(cell.Paused) || c.Lease != nil && c.Lease.Paused
 }
 
-// state is the E2B state of a cell.
-func state(c *api.Cell) string {
+// stateOf is the E2B state of a cell.
+func stateOf(c *api.Cell) string {
 	if paused(c) {
 		return "paused"
 	}
@@ -181,7 +181,7 @@ func (f *Front) view(r *http.Request, c *api.Cell) sandboxView {
 
 func (f *Front) listed(c *api.Cell) listedView {
 	v := listedView{SandboxID: c.ID, TemplateID: cmp.Or(c.Labels[labelTemplate], templateBase), Alias: c.Labels[labelAlias], ClientID: "pando", EnvdVersion: envdVersion,
-		StartedAt: c.Created, EndAt: forever, State: state(c), CPUCount: runtime.NumCPU(), Metadata: metadataOf(c), VolumeMounts: []any{}}
+		StartedAt: c.Created, EndAt: forever, State: stateOf(c), CPUCount: runtime.NumCPU(), Metadata: metadataOf(c), VolumeMounts: []any{}}
 	if c.Lease != nil && !c.Lease.Until.IsZero() {
 		v.EndAt = c.Lease.Until
 	}
@@ -542,7 +542,7 @@ func (f *Front) list(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	find := engine.Query{Label: labelTemplate, Limit: limit, After: q.Get("nextToken"), Since: after, Oldest: q.Get("order") == "asc", States: []string{engine.QueryRunning, engine.QueryPaused}}
+	find := state.Query{Label: labelTemplate, Limit: limit, After: q.Get("nextToken"), Since: after, Oldest: q.Get("order") == "asc", States: []string{state.QueryRunning, state.QueryPaused}}
 	if states := strings.FieldsFunc(strings.Join(q["state"], ","), func(r rune) bool { return r == ',' }); len(states) > 0 {
 		find.States = states
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
-	"github.com/pando-dev/pando/internal/engine"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A template that is built by steps is a cell in which they were run. A sandbox of
@@ -21,9 +21,9 @@ import (
 
 // Labels of such cells.
 const (
-	labelBuild = engine.LabelBuild // building, ready, or error: why
-	labelStart = "e2b:start"       // the command that begins in each sandbox
-	labelReady = "e2b:ready"       // the command that tells when that is ready
+	labelBuild = state.LabelBuild // building, ready, or error: why
+	labelStart = "e2b:start"      // the command that begins in each sandbox
+	labelReady = "e2b:ready"      // the command that tells when that is ready
 	labelBID   = "e2b:build-id"
 	labelDir   = "e2b:workdir" // where commands of its sandboxes begin
 	labelTags  = "e2b:tags"    // of the build, with commas
@@ -33,8 +33,8 @@ const (
 const defaultTag = "default"
 
 const (
-	buildWaiting = engine.BuildWaiting
-	buildRunning = engine.BuildBuilding
+	buildWaiting = state.BuildWaiting
+	buildRunning = state.BuildBuilding
 	buildReady   = "ready"
 	buildFailed  = "error"
 )
@@ -230,7 +230,7 @@ func (f *Front) built(name string) (found api.Cell, ok bool) {
 		ready, was := c.Labels[labelBuild] == buildReady, found.Labels[labelBuild] == buildReady
 		return !ok || ready && !was || ready == was && c.Created.After(found.Created)
 	}
-	list, _, err := f.cfg.Engine.Records(engine.Query{Label: labelBuild, Labels: map[string]string{labelAlias: alias}})
+	list, _, err := f.cfg.Engine.Records(state.Query{Label: labelBuild, Labels: map[string]string{labelAlias: alias}})
 	if err != nil {
 		return found, false
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -24,7 +25,7 @@ import (
 // Accept takes what a cell is now, or what one run of it changed. It checks the records of
 // all runs that contributed to that, and gives each of these runs its verdict.
 func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
-	err = e.decide(ctx, t, "accept", seen, func(c *Cell, run *Run) error {
+	err = e.decide(ctx, t, "accept", seen, func(c *state.Cell, run *state.Run) error {
 		if run != nil && c.State == cell.Removed && run.Verdict == string(cell.Accepted) && !req.Apply { // it changed nothing, and its cell went
 			out = acceptResult(c, &offer{}, req)
 			out.Runs = append(out.Runs, run.Run)
@@ -41,7 +42,7 @@ func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, se
 }
 
 // decide holds the turn of a target's cell while do decides about it.
-func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *Cell, run *Run) error) error {
+func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen, do func(c *state.Cell, run *state.Run) error) error {
 	id, err := e.of(t)
 	if err != nil {
 		return err
@@ -52,14 +53,14 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 	}
 	defer release()
 	defer e.under.begin().end()
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return err
 	}
-	var run *Run
+	var run *state.Run
 	tag := func() string { return e.cellTag(&c) }
 	if t.Run != "" {
-		r, err := e.reg.run(t.Run)
+		r, err := e.reg.Run(t.Run)
 		if err != nil {
 			return err
 		}
@@ -72,12 +73,12 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 }
 
 // offerNow is what there is to decide about. The caller holds the cell's turn.
-func (e *Engine) offerNow(ctx context.Context, c *Cell, run *Run) (*offer, error) {
+func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
 	if run != nil {
 		if cell.Phase(run.Phase) != cell.Ended {
 			return nil, cell.Errorf(cell.Conflict, "engine.Accept", "wait until it has ended", "run %s is %s", run.ID, run.Phase)
 		}
-		if c.State == cell.Removed && !run.neverStarted() {
+		if c.State == cell.Removed && !run.NeverStarted() {
 			return nil, resultGone(run, c)
 		}
 		return e.runOffer(ctx, c, run)
@@ -147,13 +148,13 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 	if _, err := e.cfg.Ledger.Lookup(args.key()); err == nil {
 		return nil // its seal is an operation of its own
 	}
-	c, err := e.reg.cell(args.Cell)
+	c, err := e.reg.Cell(args.Cell)
 	if err != nil {
 		return err
 	}
 	var o *offer
 	if args.Run != "" {
-		run, err := e.reg.run(args.Run)
+		run, err := e.reg.Run(args.Run)
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 			return err
 		}
 	} else {
-		at, err := e.reg.checkpoint(args.At)
+		at, err := e.reg.Checkpoint(args.At)
 		if err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 	}
 	o.covers = nil
 	for _, id := range args.Covers {
-		r, err := e.reg.run(id)
+		r, err := e.reg.Run(id)
 		if err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 			return out, err
 		}
 	}
-	var done *applied
+	var done *state.Applied
 	if req.Apply {
 		if done, err = e.apply(ctx, o, req, args, &out); err != nil {
 			return out, err
@@ -223,7 +224,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	}
 	if done != nil {
 		for _, r := range objects[1:] {
-			r := r.(*Run)
+			r := r.(*state.Run)
 			r.Applied += len(out.Applied)
 			done.Runs = append(done.Runs, r.RunID())
 		}
@@ -254,12 +255,12 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	}
 	out.Receipt = d.String()
 	for _, r := range objects[1:] {
-		out.Runs = append(out.Runs, r.(*Run).Run)
+		out.Runs = append(out.Runs, r.(*state.Run).Run)
 	}
 	return out, nil
 }
 
-func acceptResult(c *Cell, o *offer, req api.AcceptRequest) api.AcceptResult {
+func acceptResult(c *state.Cell, o *offer, req api.AcceptRequest) api.AcceptResult {
 	return api.AcceptResult{Cell: string(c.ID), CellName: c.Title(), Isolation: api.IsolationOf(c.Backend), Source: c.Source, Runs: []api.Run{}, Digest: o.digest.String(),
 		Applied: []string{}, Held: []api.Held{}, First: []api.Look{}, Kept: []string{}, DryRun: req.DryRun}
 }
@@ -274,7 +275,7 @@ func newKey() string {
 // acceptedIn are the runs whose accepted results are in an offer, newest first.
 func (e *Engine) acceptedIn(o *offer) (ids []cell.RunID) {
 	here := e.ancestors(o.at.ID)
-	for _, r := range e.reg.listRuns(o.c.ID) {
+	for _, r := range e.reg.Runs(o.c.ID) {
 		if r.Verdict == string(cell.Accepted) && r.In.After != r.In.Before && here[r.In.After] {
 			ids = append(ids, r.RunID())
 		}
@@ -317,16 +318,16 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 	}
 	runs := o.covers
 	if o.run != nil {
-		runs = []Run{*o.run}
+		runs = []state.Run{*o.run}
 		switch cell.Verdict(o.run.Verdict) {
 		case cell.Restored, cell.Discarded:
 			return decided(o.run, c)
 		}
-		for _, later := range e.reg.listRuns(c.ID) {
+		for _, later := range e.reg.Runs(c.ID) {
 			if later.ID == o.run.ID {
 				break
 			}
-			if later.undecided() && !later.offersNothing() {
+			if later.Undecided() && !later.OffersNothing() {
 				return cell.Errorf(cell.Conflict, opName, fmt.Sprintf("decide on that first, or take all that is in the cell: pando diff %s, pando accept %s", c.Title(), c.Title()),
 					"run %s is not the latest of cell %s that waits; that is %s", o.run.ID, c.Title(), later.ID)
 			}
@@ -366,7 +367,7 @@ func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
 	case r != nil && r.In.After == "":
 		return unfinished(r, c)
 	case r != nil && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)):
-		if !r.offersNothing() { // else there is nothing to get back
+		if !r.OffersNothing() { // else there is nothing to get back
 			return decided(r, c)
 		}
 	case r != nil: // it was accepted; and somebody may have taken back by hand what was applied
@@ -376,12 +377,12 @@ func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
 }
 
 // decided says that a run's result is not in its cell.
-func decided(run *Run, c *Cell) error {
+func decided(run *state.Run, c *state.Cell) error {
 	return cell.Errorf(cell.Conflict, "engine.Accept", fmt.Sprintf("get its result back first: pando restore %s@%d", c.Title(), numberOf(run.After)), "run %s was %s", run.ID, run.Verdict)
 }
 
 // unfinished says that a run's result is not known.
-func unfinished(run *Run, c *Cell) error {
+func unfinished(run *state.Run, c *state.Cell) error {
 	why := "it has not ended"
 	if run.Error != nil {
 		why = run.Error.Message
@@ -391,14 +392,14 @@ func unfinished(run *Run, c *Cell) error {
 }
 
 // resultGone says that a run's result went with its cell.
-func resultGone(run *Run, c *Cell) error {
+func resultGone(run *state.Run, c *state.Cell) error {
 	return cell.Errorf(cell.Conflict, "engine.resultGone", "run it again; the patch is in "+filepath.Join(run.Folder, "patch"),
 		"the result of run %s is gone: cell %s was removed", run.ID, c.Title())
 }
 
 // checkRecord makes sure that a run's record and files are what its receipts say, and that
 // its checkpoint is the one that they name.
-func (e *Engine) checkRecord(run *Run) error {
+func (e *Engine) checkRecord(run *state.Run) error {
 	const opName = "engine.checkRecord"
 	if len(run.Receipts) == 0 {
 		return cell.Errorf(cell.Corrupt, opName, "", "run %s has no receipt", run.ID)
@@ -408,7 +409,7 @@ func (e *Engine) checkRecord(run *Run) error {
 		return cell.Errorf(cell.Corrupt, opName, "see pando receipt verify "+run.ID+"; what was changed there is nobody's result",
 			"the records of run %s are not what its receipt says: %s: %s", run.ID, p.File, p.What)
 	}
-	k, err := e.reg.checkpoint(cell.CheckpointID(run.After.Checkpoint))
+	k, err := e.reg.Checkpoint(cell.CheckpointID(run.After.Checkpoint))
 	if err != nil {
 		return err
 	}
@@ -420,7 +421,7 @@ func (e *Engine) checkRecord(run *Run) error {
 
 // apply brings an offer into the source. It returns what it made of the source, nil when
 // nothing was to be done.
-func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs, out *api.AcceptResult) (*applied, error) {
+func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs, out *api.AcceptResult) (*state.Applied, error) {
 	c, base, after := o.c, o.base, o.after
 	ignored := none
 	if !req.Ignored {
@@ -485,7 +486,7 @@ func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, arg
 }
 
 // bring changes the source of a cell.
-func (e *Engine) bring(ctx context.Context, c *Cell, req apply.Request) (apply.Result, error) {
+func (e *Engine) bring(ctx context.Context, c *state.Cell, req apply.Request) (apply.Result, error) {
 	for _, l := range c.LeftOut {
 		switch {
 		case l.Kind == workspace.Fields:
@@ -505,18 +506,18 @@ func (e *Engine) bring(ctx context.Context, c *Cell, req apply.Request) (apply.R
 
 // firstOf is the checkpoint that a cell's source was imported into: its own
 // first one, or that of the cell it was forked from.
-func (e *Engine) firstOf(c *Cell) (Checkpoint, error) {
-	if k, ok := e.reg.founderOf(c.Head); ok {
+func (e *Engine) firstOf(c *state.Cell) (state.Checkpoint, error) {
+	if k, ok := e.reg.FounderOf(c.Head); ok {
 		return k, nil
 	}
-	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.firstOf", "", "cell %s has no checkpoint", c.Title())
+	return state.Checkpoint{}, cell.Errorf(cell.NotFound, "engine.firstOf", "", "cell %s has no checkpoint", c.Title())
 }
 
 // latestResult is the latest run of a cell that has, or may get, a result: one
 // that never started stands in nobody's way. nil if there is none.
-func (e *Engine) latestResult(id cell.ID) *Run {
-	for _, r := range e.reg.listRuns(id) {
-		if !r.neverStarted() {
+func (e *Engine) latestResult(id cell.ID) *state.Run {
+	for _, r := range e.reg.Runs(id) {
+		if !r.NeverStarted() {
 			return &r
 		}
 	}
@@ -524,7 +525,7 @@ func (e *Engine) latestResult(id cell.ID) *Run {
 }
 
 func (e *Engine) latestRun(id cell.ID) cell.RunID {
-	if list := e.reg.listRuns(id); len(list) > 0 {
+	if list := e.reg.Runs(id); len(list) > 0 {
 		return list[0].RunID()
 	}
 	return ""

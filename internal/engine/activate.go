@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -17,7 +18,7 @@ import (
 const leaving = 5 * time.Second
 
 // activate makes an instance of a cell that is at rest.
-func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error) {
+func (e *Engine) activate(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	b, err := e.backend(c.Backend)
 	if err != nil {
 		return nil, err
@@ -51,17 +52,17 @@ func (e *Engine) activate(ctx context.Context, c *Cell) (backend.Instance, error
 	e.instances[c.ID] = inst
 	e.mu.Unlock()
 	e.watch(inst)
-	if c.talks() {
+	if c.Talks() {
 		e.followAsks(inst)
 	}
 	return inst, nil
 }
 
 // spec is what a cell is made of, but for what its gateway goes by.
-func (e *Engine) spec(c *Cell, mounts []cell.Mount) cell.Spec {
+func (e *Engine) spec(c *state.Cell, mounts []cell.Mount) cell.Spec {
 	s := cell.Spec{
 		ID: c.ID, Family: c.Family, Hostname: hostname(c), User: c.Setup.User, Kernel: c.Setup.Kernel, Mounts: mounts, Workdir: c.Source,
-		Limits: c.limits(), Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
+		Limits: c.Limits(), Asked: c.Setup.Asked, Private: e.private(c.ID), Writes: []string{e.private(c.ID)},
 	}
 	if c.Gen != nil {
 		s.Layer = c.Gen.Layer
@@ -114,7 +115,7 @@ func (e *Engine) deactivate(ctx context.Context, id cell.ID, cause string) error
 		e.endInterp(id, cause)
 	}
 	if inst == nil && e.isUnreached(id) {
-		c, err := e.reg.cell(id)
+		c, err := e.reg.Cell(id)
 		if err != nil {
 			return err
 		}
@@ -204,7 +205,7 @@ func (e *Engine) awaitGone(ctx context.Context, id cell.ID) error {
 }
 
 // hostname is a valid host name made of the cell's name.
-func hostname(c *Cell) string {
+func hostname(c *state.Cell) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':

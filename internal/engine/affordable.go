@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -21,8 +22,8 @@ func (u *unaffordable) Error() string {
 // affordable refuses a cell whose files claim more than twice its disk limit:
 // holes cost a cell nothing and us, who digest them, a lifetime. Twice, because
 // a limit that is only accounted for may be overrun by the last thing written.
-func affordable(ctx context.Context, p workspace.Provider, c *Cell) error {
-	limit := c.limits().Disk
+func affordable(ctx context.Context, p workspace.Provider, c *state.Cell) error {
+	limit := c.Limits().Disk
 	if limit <= 0 {
 		return nil
 	}
@@ -35,7 +36,7 @@ func affordable(ctx context.Context, p workspace.Provider, c *Cell) error {
 }
 
 // letGo ends a run whose result can't be kept: the cell is where it was before.
-func (x *execution) letGo(ctx context.Context, err error) (Checkpoint, error) {
+func (x *execution) letGo(ctx context.Context, err error) (state.Checkpoint, error) {
 	why, ok := errors.AsType[*unaffordable](err)
 	if !ok {
 		return x.before, fmt.Errorf("cannot keep the result: %w", err)
@@ -46,7 +47,7 @@ func (x *execution) letGo(ctx context.Context, err error) (Checkpoint, error) {
 	layer := x.c.Gen.Layer
 	x.c.Head, x.c.Gen = x.before.ID, nil
 	x.run.Cause, x.run.In.LetGo = api.CauseDiskLimit, why.Error()
-	if err := x.e.reg.commit(&x.c, x.run); err != nil {
+	if err := x.e.reg.Commit(&x.c, x.run); err != nil {
 		return x.before, err
 	}
 	x.e.background(func(context.Context) { x.e.dropLayer(x.c.Provider, layer) })

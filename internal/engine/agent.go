@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/credential/sshagent"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // agentName is the socket of a cell's SSH agent, in a folder of its own beside what else
@@ -56,9 +57,9 @@ func (e *Engine) knownHosts(c credential.Credential) (list []cell.KnownHost, err
 
 // lentKeys are the keys of the caller's SSH agent that a cell has now. A host
 // whose key is not known any more gets no signature.
-func (e *Engine) lentKeys(c *Cell) []cell.LentKey { return e.keysOf(c, e.lendingsOf(c)) }
+func (e *Engine) lentKeys(c *state.Cell) []cell.LentKey { return e.keysOf(c, e.lendingsOf(c)) }
 
-func (e *Engine) keysOf(c *Cell, lendings []Lending) (list []cell.LentKey) {
+func (e *Engine) keysOf(c *state.Cell, lendings []state.Lending) (list []cell.LentKey) {
 	for _, l := range lendings {
 		known, _, err := e.cfg.Credentials.Get(l.Handle)
 		if err != nil || known.Kind != credential.SSH || !l.Revoked.IsZero() {
@@ -76,7 +77,7 @@ func (e *Engine) keysOf(c *Cell, lendings []Lending) (list []cell.LentKey) {
 
 // equip gives a living cell that talks what else it sees of its gateway: its last
 // refusals, and the caller's SSH agent.
-func (e *Engine) equip(ctx context.Context, c *Cell, inst backend.Instance, socket string) error {
+func (e *Engine) equip(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) error {
 	if err := e.showDenials(ctx, c, inst); err != nil { // it costs explanations, and nothing else
 		e.log.Warn("cannot show the cell what it is refused", "cell", c.ID, "error", err)
 	}
@@ -85,7 +86,7 @@ func (e *Engine) equip(ctx context.Context, c *Cell, inst backend.Instance, sock
 
 // lendAgent connects a living cell to the caller's SSH agent, if keys of it are
 // lent to it: the cell gets a socket whose other end is its keeper's.
-func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, socket string) (err error) {
+func (e *Engine) lendAgent(ctx context.Context, c *state.Cell, inst backend.Instance, socket string) (err error) {
 	keys := e.lentKeys(c)
 	if len(keys) == 0 {
 		return nil
@@ -94,7 +95,7 @@ func (e *Engine) lendAgent(ctx context.Context, c *Cell, inst backend.Instance, 
 	fail := func(hint, format string, args ...any) error {
 		return cell.Errorf(cell.Unavailable, opName, hint, "cannot lend %s: %w", keys[0].Handle, fmt.Errorf(format, args...))
 	}
-	if !c.talks() {
+	if !c.Talks() {
 		h := keys[0].Hosts[0]
 		return cell.Errorf(cell.Invalid, opName, fmt.Sprintf("let the cell go there: --allow %s:%d", h.Host, h.Port), "cannot lend %s: no rule lets the cell talk to anybody", keys[0].Handle)
 	}
@@ -188,7 +189,7 @@ func listenAgent(dir string) (*os.File, error) {
 // writeKnownHosts puts the hosts that a cell may log in to into its own
 // known_hosts, so that its ssh asks nobody. The cell may change the file: what a
 // key is lent for, its keeper knows by itself.
-func (e *Engine) writeKnownHosts(c *Cell, keys []cell.LentKey) error {
+func (e *Engine) writeKnownHosts(c *state.Cell, keys []cell.LentKey) error {
 	dir := e.ownDir(c, whyHome)
 	if dir == "" || c.Home != nil && len(c.Home.Base.Layers) > 0 { // a fork has those of whom it was forked from
 		return nil

@@ -12,25 +12,13 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
-// applied is what an accept made of a source.
-type applied struct {
-	ID         string            `json:"id"`
-	At         time.Time         `json:"at"`
-	Runs       []cell.RunID      `json:"runs,omitempty"` // whose results it has
-	Files      int               `json:"files"`          // how many were written
-	Checkpoint cell.CheckpointID `json:"checkpoint"`     // that has the files
-	// Before and After are the source as it was known to be: they differ in what was
-	// written, and in nothing else.
-	Before cell.Digest `json:"before"`
-	After  cell.Digest `json:"after"`
-}
-
 // known is the tree of a cell's source, as far as pando knows it.
-func (e *Engine) known(ctx context.Context, c *Cell) (*workspace.Tree, error) {
+func (e *Engine) known(ctx context.Context, c *state.Cell) (*workspace.Tree, error) {
 	if !c.Known.IsZero() {
 		return e.trees.get(c.Known)
 	}
@@ -43,7 +31,7 @@ func (e *Engine) known(ctx context.Context, c *Cell) (*workspace.Tree, error) {
 
 // remember notes what was written into a source, which had it already in some places. It
 // returns nil when nothing was written. The cell is changed, not committed.
-func (e *Engine) remember(ctx context.Context, o *offer, id string, base *workspace.Tree, written, already []string, out *api.AcceptResult) (*applied, error) {
+func (e *Engine) remember(ctx context.Context, o *offer, id string, base *workspace.Tree, written, already []string, out *api.AcceptResult) (*state.Applied, error) {
 	known, err := e.known(ctx, o.c)
 	if err != nil {
 		return nil, err
@@ -59,7 +47,7 @@ func (e *Engine) remember(ctx context.Context, o *offer, id string, base *worksp
 	if err != nil {
 		return nil, err
 	}
-	a := &applied{ID: id, At: time.Now().UTC(), Files: len(written), Checkpoint: o.at.ID}
+	a := &state.Applied{ID: id, At: time.Now().UTC(), Files: len(written), Checkpoint: o.at.ID}
 	if a.Before, err = e.trees.put(before); err != nil {
 		return nil, err
 	}
@@ -137,7 +125,7 @@ type past struct {
 }
 
 // pastOf is the past of a cell's source.
-func (e *Engine) pastOf(ctx context.Context, c *Cell) past {
+func (e *Engine) pastOf(ctx context.Context, c *state.Cell) past {
 	return past{e: e, ctx: ctx, from: append([]cell.CheckpointID{c.Head}, c.KnownAt...)}
 }
 
@@ -147,7 +135,7 @@ func (p past) Open(path string, want workspace.Entry) (io.ReadCloser, error) {
 	for _, id := range p.from {
 		for id != "" && !seen[id] {
 			seen[id] = true
-			k, err := p.e.reg.checkpoint(id)
+			k, err := p.e.reg.Checkpoint(id)
 			if err != nil {
 				break
 			}

@@ -12,23 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
-)
-
-// Approval is what the registry keeps of something that a person decides on:
-// it survives a restart of the daemon, and so does its answer.
-type Approval struct {
-	Ask    cell.Asked     `json:"ask"`
-	State  string         `json:"state"`
-	Answer *cell.Answered `json:"answer,omitempty"`
-	At     time.Time      `json:"answered,omitzero"`
-}
-
-// The states of an approval.
-const (
-	waiting  = "waiting"
-	approved = "approved"
-	denied   = "denied"
-	expired  = "expired"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // keepApprovals is how long what was decided can be looked at.
@@ -64,8 +48,8 @@ func (e *Engine) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 		if a.Run == "" {
 			a.Run = e.runNow(id)
 		}
-		v := &Approval{Ask: a, State: waiting}
-		if err := e.reg.commit(v); err != nil {
+		v := &state.Approval{Ask: a, State: state.ApprovalWaiting}
+		if err := e.reg.Commit(v); err != nil {
 			e.log.Error("cannot record an approval", "cell", id, "error", err)
 			continue
 		}
@@ -75,10 +59,10 @@ func (e *Engine) noteAsks(ctx context.Context, id cell.ID, list []cell.Asked) {
 		}
 		e.callWebhook(ctx, v)
 	}
-	for _, v := range e.reg.listApprovals() {
-		if v.Ask.Cell == id && v.State == waiting && !there[v.Ask.ID] {
-			v.State = expired
-			if err := e.reg.commit(&v); err != nil {
+	for _, v := range e.reg.Approvals() {
+		if v.Ask.Cell == id && v.State == state.ApprovalWaiting && !there[v.Ask.ID] {
+			v.State = state.Expired
+			if err := e.reg.Commit(&v); err != nil {
 				e.log.Error("cannot record an approval", "cell", id, "error", err)
 			}
 		}
@@ -93,11 +77,11 @@ func (e *Engine) runNow(id cell.ID) cell.RunID {
 	return ""
 }
 
-func (e *Engine) approval(id string) (Approval, error) {
-	if a, ok := e.reg.approval(id); ok {
+func (e *Engine) approval(id string) (state.Approval, error) {
+	if a, ok := e.reg.Approval(id); ok {
 		return a, nil
 	}
-	return Approval{}, noApproval(id)
+	return state.Approval{}, noApproval(id)
 }
 
 func noApproval(id string) error {
@@ -108,20 +92,20 @@ func noApproval(id string) error {
 // decided, too.
 func (e *Engine) Approvals(all bool) []api.Approval {
 	out := []api.Approval{}
-	for _, a := range e.reg.listApprovals() {
-		if all || a.State == waiting {
+	for _, a := range e.reg.Approvals() {
+		if all || a.State == state.ApprovalWaiting {
 			out = append(out, e.approvalView(&a))
 		}
 	}
 	return out
 }
 
-func (e *Engine) approvalView(a *Approval) api.Approval {
+func (e *Engine) approvalView(a *state.Approval) api.Approval {
 	out := api.Approval{
 		ID: a.Ask.ID, Cell: string(a.Ask.Cell), Run: string(a.Ask.Run), Want: a.Ask.Access.Want(), Reason: a.Ask.Reason, Rule: a.Ask.Rule, Origin: a.Ask.Origin,
 		Policy: a.Ask.Policy.String(), Digest: a.Ask.Digest.String(), State: a.State, Asked: a.Ask.At, Expires: a.Ask.Expires, Answered: a.At,
 	}
-	if c, err := e.reg.cell(a.Ask.Cell); err == nil {
+	if c, err := e.reg.Cell(a.Ask.Cell); err == nil {
 		out.CellName = c.Name
 	}
 	if a.Answer != nil {
@@ -150,7 +134,7 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 	if err != nil {
 		return api.Approval{}, err
 	}
-	if a.State != waiting {
+	if a.State != state.ApprovalWaiting {
 		return e.approvalView(&a), cell.Errorf(cell.Conflict, opName, "run `pando approvals` to see what waits", "%s is %s already", id, a.State)
 	}
 	now := time.Now().UTC()
@@ -177,22 +161,22 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 		return api.Approval{}, cell.Errorf(cell.Unavailable, opName, "try again in a moment", "cannot answer %s: the keeper of cell %s does not answer", id, a.Ask.Cell)
 	}
 	if inst == nil || now.After(a.Ask.Expires) {
-		a.State = expired
-		if err := e.reg.commit(&a); err != nil {
+		a.State = state.Expired
+		if err := e.reg.Commit(&a); err != nil {
 			return api.Approval{}, err
 		}
 		return e.approvalView(&a), cell.Errorf(cell.Conflict, opName, "", "%s is asked by nobody any more", id)
 	}
-	a.State, a.Answer, a.At = denied, ans, now
+	a.State, a.Answer, a.At = state.Denied, ans, now
 	if allow {
-		a.State = approved
+		a.State = state.Approved
 	}
-	if err := e.reg.commit(&a); err != nil {
+	if err := e.reg.Commit(&a); err != nil {
 		return api.Approval{}, err
 	}
 	if err := inst.Answer(ctx, *ans); err != nil {
-		a.State = expired
-		if cerr := e.reg.commit(&a); cerr != nil {
+		a.State = state.Expired
+		if cerr := e.reg.Commit(&a); cerr != nil {
 			e.log.Error("cannot record an approval", "approval", id, "error", cerr)
 		}
 		return e.approvalView(&a), err
@@ -204,8 +188,8 @@ func (e *Engine) Answer(ctx context.Context, id string, allow bool, scope string
 // opened anew knows them again.
 func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 	now := time.Now()
-	for _, a := range e.reg.listApprovals() {
-		if a.Ask.Cell != id || a.State != approved || a.Answer == nil {
+	for _, a := range e.reg.Approvals() {
+		if a.Ask.Cell != id || a.State != state.Approved || a.Answer == nil {
 			continue
 		}
 		switch {
@@ -218,10 +202,10 @@ func (e *Engine) standing(id cell.ID, run cell.RunID) (out []cell.Answered) {
 
 // dropAnswers takes from a living cell's gateway what was approved for runs
 // other than run: "" when its run has ended, and what it left behind goes on.
-func (e *Engine) dropAnswers(ctx context.Context, c *Cell, run cell.RunID) error {
+func (e *Engine) dropAnswers(ctx context.Context, c *state.Cell, run cell.RunID) error {
 	inst := e.instance(c.ID)
-	if inst == nil || !c.talks() || !slices.ContainsFunc(e.reg.listApprovals(), func(a Approval) bool {
-		return a.Ask.Cell == c.ID && a.State == approved && a.Answer != nil && a.Answer.Scope == scopeRun && a.Ask.Policy == c.Setup.Policy && (run == "" || a.Ask.Run != run)
+	if inst == nil || !c.Talks() || !slices.ContainsFunc(e.reg.Approvals(), func(a state.Approval) bool {
+		return a.Ask.Cell == c.ID && a.State == state.Approved && a.Answer != nil && a.Answer.Scope == scopeRun && a.Ask.Policy == c.Setup.Policy && (run == "" || a.Ask.Run != run)
 	}) {
 		return nil
 	}
@@ -235,17 +219,17 @@ func (e *Engine) dropAnswers(ctx context.Context, c *Cell, run cell.RunID) error
 // expireAsks ends approvals of an earlier daemon whose cells are gone.
 func (e *Engine) expireAsks() {
 	var old []any
-	for _, a := range e.reg.listApprovals() {
+	for _, a := range e.reg.Approvals() {
 		switch {
-		case a.State == waiting && (e.atRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
-			a.State = expired
+		case a.State == state.ApprovalWaiting && (e.atRest(a.Ask.Cell) || time.Now().After(a.Ask.Expires)):
+			a.State = state.Expired
 			old = append(old, &a)
-		case a.State != waiting && time.Since(a.Ask.At) > keepApprovals:
-			old = append(old, forget(a.Ask.ID))
+		case a.State != state.ApprovalWaiting && time.Since(a.Ask.At) > keepApprovals:
+			old = append(old, state.Forget(a.Ask.ID))
 		}
 	}
 	if len(old) > 0 {
-		if err := e.reg.commit(old...); err != nil {
+		if err := e.reg.Commit(old...); err != nil {
 			e.log.Error("cannot record approvals", "error", err)
 		}
 	}
@@ -253,8 +237,8 @@ func (e *Engine) expireAsks() {
 
 // callWebhook tells the address that the policy names, in the background. What
 // goes wrong there changes nothing: the approval waits either way.
-func (e *Engine) callWebhook(ctx context.Context, a *Approval) {
-	c, err := e.reg.cell(a.Ask.Cell)
+func (e *Engine) callWebhook(ctx context.Context, a *state.Approval) {
+	c, err := e.reg.Cell(a.Ask.Cell)
 	if err != nil {
 		return
 	}

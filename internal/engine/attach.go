@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Attachment is a client's view of a run or an exec while it goes on.
@@ -61,7 +62,7 @@ func (a *Attachment) Release(gone bool) { a.release(gone) }
 
 // AttachRun attaches to a run. It may have ended: then Done is closed.
 func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
-	run, err := e.reg.run(id)
+	run, err := e.reg.Run(id)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 		if lost != nil {
 			return nil, lost
 		}
-		r, err := e.reg.run(id)
+		r, err := e.reg.Run(id)
 		return r.Run, err
 	}
 	if l == nil {
@@ -149,7 +150,7 @@ func (l *liveRun) hasStarted() bool {
 }
 
 // detached reports whether a run's command has a terminal, and no client that feeds it.
-func (e *Engine) detached(r *Run) bool {
+func (e *Engine) detached(r *state.Run) bool {
 	if !r.TTY || cell.Phase(r.Phase) != cell.Executing {
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // What a receipt of forkPredicate is about.
@@ -56,7 +57,7 @@ type forkedFacts struct {
 	Certificate *cell.Certificate `json:"certificate,omitempty"`
 }
 
-func policyOf(c *Cell) policyFacts {
+func policyOf(c *state.Cell) policyFacts {
 	p := policyFacts{Digest: c.Setup.Policy.String()}
 	if cell.Sum([]byte(c.Setup.PolicyText)) == c.Setup.Policy {
 		p.Text = json.RawMessage(c.Setup.PolicyText)
@@ -85,7 +86,7 @@ func (e *Engine) commitBatch(ctx context.Context, key string, p forkPredicate, o
 	var b [8]byte
 	rand.Read(b[:])
 	rec := op.Record{ID: "o-" + hex.EncodeToString(b[:]), Kind: opBatch, Args: args, Phase: op.Doing}
-	if err := e.reg.commit(append([]any{&rec}, objects...)...); err != nil {
+	if err := e.reg.Commit(append([]any{&rec}, objects...)...); err != nil {
 		return nil, err
 	}
 	return func() (cell.Digest, error) {
@@ -95,7 +96,7 @@ func (e *Engine) commitBatch(ctx context.Context, key string, p forkPredicate, o
 		}
 		rec.Phase, rec.Args = op.Done, nil
 		e.background(func(context.Context) { // nobody waits for that: who finds it undone finds the receipt, too
-			if err := e.reg.commit(&rec); err != nil {
+			if err := e.reg.Commit(&rec); err != nil {
 				e.log.Warn("cannot note that a receipt is written", "receipt", d, "error", err)
 			}
 		})
@@ -109,12 +110,12 @@ func (e *Engine) resumeBatch(ctx context.Context, args batchArgs) error {
 	if err != nil || args.Predicate.Act != actBuild && args.Predicate.Act != actWarm {
 		return err
 	}
-	t, err := e.reg.template(args.Predicate.Template)
+	t, err := e.reg.Template(args.Predicate.Template)
 	if err != nil || string(t.Cell) != args.Predicate.Cell {
 		return nil
 	}
 	t.Receipt = d.String()
-	return e.reg.commit(&t)
+	return e.reg.Commit(&t)
 }
 
 // batchReceipt writes the receipt of an act, once per key.
@@ -137,9 +138,9 @@ func (e *Engine) batchReceipt(ctx context.Context, key string, p forkPredicate) 
 }
 
 // certificate returns what was measured of a cell when it was forked.
-func (e *Engine) certificate(c *Cell) *cell.Certificate {
+func (e *Engine) certificate(c *state.Cell) *cell.Certificate {
 	batch := c.Batch
-	if i := e.reg.interp(c.ID); i != nil && batch == "" {
+	if i := e.reg.Interp(c.ID); i != nil && batch == "" {
 		batch = i.Batch
 	}
 	if batch == "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // summary is what the receipt of an act says, in a line.
@@ -85,7 +86,7 @@ func (v *View) batchOf(sel, dir string) (receipt.Entry, bool) {
 	if err != nil || sel == "" {
 		return receipt.Entry{}, false
 	}
-	i := e.reg.interp(id)
+	i := e.reg.Interp(id)
 	if i == nil || i.Batch == "" {
 		return receipt.Entry{}, false
 	}
@@ -97,7 +98,7 @@ func (v *View) batchOf(sel, dir string) (receipt.Entry, bool) {
 // say.
 func (e *Engine) verifyBatches() (problems []api.Problem) {
 	var owed []string
-	for _, o := range e.reg.openOps() {
+	for _, o := range e.reg.OpenOps() {
 		if o.Kind == opBatch {
 			var a batchArgs
 			if unmarshal(o.Args, &a) == nil {
@@ -105,8 +106,8 @@ func (e *Engine) verifyBatches() (problems []api.Problem) {
 			}
 		}
 	}
-	in := map[string][]Interp{}
-	e.reg.look(func(now Records) {
+	in := map[string][]state.Interp{}
+	e.reg.Look(func(now state.Records) {
 		for i := range now.Interps() {
 			if i.Batch != "" && !slices.Contains(owed, i.Batch) {
 				in[i.Batch] = append(in[i.Batch], *i)

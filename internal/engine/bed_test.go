@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/store/disk"
 	"github.com/pando-dev/pando/internal/workspace"
@@ -88,7 +89,7 @@ func newBedWith(t testing.TB, wrap func(store.Store) store.Store, files ...strin
 					t.Errorf("cannot remove template %s at the end: %v", tm.Name, err)
 				}
 			}
-			for _, c := range b.reg.listCells() {
+			for _, c := range b.reg.Cells() {
 				if _, err := b.Remove(context.Background(), c.ID, false); err != nil {
 					t.Errorf("cannot remove cell %s at the end: %v", c.Title(), err)
 				}
@@ -127,7 +128,7 @@ func (b *bed) SelectCell(sel, dir string) (cell.ID, error) { return b.All().Sele
 
 // listOf are the cells that a caller sees.
 func listOf(v *View) []api.Cell {
-	list, _, _ := v.Cells(Query{})
+	list, _, _ := v.Cells(state.Query{})
 	return list
 }
 
@@ -228,14 +229,14 @@ func (b *bed) id(name string) cell.ID {
 // has asserts the files of a cell's head, as "path: content", all of them.
 func (b *bed) has(name string, files ...string) {
 	b.Helper()
-	c, err := b.reg.cell(b.id(name))
+	c, err := b.reg.Cell(b.id(name))
 	b.must(err)
-	k, err := b.reg.checkpoint(c.Head)
+	k, err := b.reg.Checkpoint(c.Head)
 	b.must(err)
 	b.holds(name, &k, files...)
 }
 
-func (b *bed) holds(what string, k *Checkpoint, files ...string) {
+func (b *bed) holds(what string, k *state.Checkpoint, files ...string) {
 	b.Helper()
 	s, err := b.side(b.ctx, k)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -138,7 +139,7 @@ func (e *Engine) still(ctx context.Context, id cell.ID) error {
 }
 
 // claimBranches is claimNames for branches: CELL-b1, CELL-b2.
-func (e *Engine) claimBranches(src *Cell, asked string, count int) ([]string, func(), error) {
+func (e *Engine) claimBranches(src *state.Cell, asked string, count int) ([]string, func(), error) {
 	if asked != "" {
 		return e.claimNames(src.Title(), asked, count)
 	}
@@ -150,16 +151,16 @@ type branching struct {
 	e       *Engine
 	began   time.Time
 	count   int
-	src     Cell // as it goes on
+	src     state.Cell // as it goes on
 	p       workspace.Provider
 	w       backend.Warmer
 	terms   terms
 	whole   bool   // the cell is copied with all that runs in it, and not its interpreter forked
 	act     string // "": a branch
 	took    string
-	interp  Interp // zero: there is none
-	shared  *Shared
-	at      Checkpoint // of the source's files, as the branches begin
+	interp  state.Interp // zero: there is none
+	shared  *state.Shared
+	at      state.Checkpoint // of the source's files, as the branches begin
 	all     []*child
 	modes   map[string]uint32 // of the tops of its layers, as they were when layers were made over them
 	pause   cell.Pause
@@ -176,7 +177,7 @@ func (b *branching) check(ctx context.Context, id cell.ID, inst backend.Instance
 	if b.whole, err = e.captures(ctx, c); err != nil {
 		return err
 	}
-	i := e.reg.interp(id)
+	i := e.reg.Interp(id)
 	if i != nil && (i.Ended == "" || !b.whole) {
 		b.interp = *i
 	}
@@ -233,7 +234,7 @@ func (b *branching) links() []string {
 		where = "a branch"
 	}
 	for id := b.src.Head; id != ""; {
-		k, err := b.e.reg.checkpoint(id)
+		k, err := b.e.reg.Checkpoint(id)
 		if err != nil {
 			return nil
 		}
@@ -316,8 +317,8 @@ func (b *branching) carryOut(ctx context.Context, names []string) (err error) {
 
 // layOwn makes home and /tmp of an ordinary cell layers, on which others can begin.
 // They move while they are in use: what has them open keeps them. c is committed.
-func (e *Engine) layOwn(ctx context.Context, c *Cell, p workspace.Provider) error {
-	for _, to := range []func(*Cell) **workspace.Generation{func(c *Cell) **workspace.Generation { return &c.Home }, func(c *Cell) **workspace.Generation { return &c.Tmp }} {
+func (e *Engine) layOwn(ctx context.Context, c *state.Cell, p workspace.Provider) error {
+	for _, to := range []func(*state.Cell) **workspace.Generation{func(c *state.Cell) **workspace.Generation { return &c.Home }, func(c *state.Cell) **workspace.Generation { return &c.Tmp }} {
 		next := *c
 		if *to(&next) != nil {
 			continue
@@ -327,11 +328,11 @@ func (e *Engine) layOwn(ctx context.Context, c *Cell, p workspace.Provider) erro
 			return full(err)
 		}
 		*to(&next) = &g
-		if err := e.reg.commit(&next); err != nil { // a daemon that finds this moves it
+		if err := e.reg.Commit(&next); err != nil { // a daemon that finds this moves it
 			return err
 		}
 		if err := e.moveOwn(&next, p); err != nil {
-			return errors.Join(err, e.reg.commit(c))
+			return errors.Join(err, e.reg.Commit(c))
 		}
 		*c = next
 	}
@@ -339,7 +340,7 @@ func (e *Engine) layOwn(ctx context.Context, c *Cell, p workspace.Provider) erro
 }
 
 // next makes layers over those that a cell has now, which become immutable.
-func (b *branching) next(ctx context.Context, of *Cell, to *Cell) error {
+func (b *branching) next(ctx context.Context, of *state.Cell, to *state.Cell) error {
 	for _, g := range []struct {
 		from *workspace.Generation
 		to   **workspace.Generation
@@ -387,7 +388,7 @@ func topOf(dir string) (workspace.Entry, error) {
 // prepare makes all that can be made before the pause.
 func (b *branching) prepare(ctx context.Context, names []string) (out cell.Branching, err error) {
 	e, was := b.e, b.src
-	b.at = Checkpoint{ID: cell.NewCheckpointID(), Cell: was.ID, Number: was.Next, Parent: was.Head, Kind: kindBranch, Created: time.Now().UTC(),
+	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: was.ID, Number: was.Next, Parent: was.Head, Kind: state.KindBranch, Created: time.Now().UTC(),
 		State: frozen(b.p, was.Gen), Under: "its interpreter, which went on"}
 	self := was
 	self.Gen, self.Home, self.Tmp = nil, nil, nil
@@ -432,12 +433,12 @@ func layered(mounts []cell.Mount) bool {
 }
 
 // child prepares one branch.
-func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, error) {
+func (b *branching) child(ctx context.Context, was *state.Cell) (*child, cell.Spec, error) {
 	e, src := b.e, &b.src
-	c := &Cell{
+	c := &state.Cell{
 		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
-		Family: src.keeper(), Next: 2, Parent: &Origin{src.ID, b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
-		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, made: makerOf(ctx),
+		Family: src.Keeper(), Next: 2, Parent: &state.Origin{Cell: src.ID, Checkpoint: b.at.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
+		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Shared: b.shared.Digest, Setup: b.shared.Setup, Maker: makerOf(ctx),
 	}
 	ch := &child{c: c, terms: b.terms}
 	failpoint.Step("make the folder of a branch")
@@ -455,15 +456,15 @@ func (b *branching) child(ctx context.Context, was *Cell) (*child, cell.Spec, er
 	if spec.Network, err = e.pooledGovernance(c); err != nil {
 		return ch, spec, err
 	}
-	ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State}
+	ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: state.KindFork, State: b.at.State}
 	c.Head = ch.first.ID
 	return ch, spec, nil
 }
 
 // paused is what is done while the source stands still: with layers, seeing that
 // their tops are as they were; with copies, copying.
-func (b *branching) paused(ctx context.Context, was *Cell) error {
-	cells := []*Cell{&b.src}
+func (b *branching) paused(ctx context.Context, was *state.Cell) error {
+	cells := []*state.Cell{&b.src}
 	for _, ch := range b.all {
 		cells = append(cells, ch.c)
 	}
@@ -512,8 +513,8 @@ func (b *branching) dropFiles() {
 	for _, ch := range b.all {
 		b.e.dropFiles(ch.c)
 	}
-	for _, g := range b.src.gens() {
-		if was, err := b.e.reg.cell(b.src.ID); err == nil && !slices.ContainsFunc(was.gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
+	for _, g := range b.src.Gens() {
+		if was, err := b.e.reg.Cell(b.src.ID); err == nil && !slices.ContainsFunc(was.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
 			b.e.dropLayer(b.src.Provider, g.Layer)
 		}
 	}
@@ -551,7 +552,7 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 		if b.whole {
 			ch.c.Batch = key
 		} else {
-			i = &Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth, Template: b.interp.Template, Batch: key}
+			i = &state.Interp{Cell: ch.c.ID, Kind: b.interp.Kind, Version: b.interp.Version, Started: ch.c.Created, Depth: ch.depth, Template: b.interp.Template, Batch: key}
 		}
 		objects = append(objects, ch.c, ch.first)
 		if i != nil {
@@ -595,7 +596,7 @@ func (b *branching) record(ctx context.Context, more ...any) error {
 // digestBranch computes the digests of the state that branches began on.
 func (e *Engine) digestBranch(ctx context.Context, at cell.CheckpointID, firsts []cell.CheckpointID) {
 	defer e.under.begin().end()
-	k, err := e.reg.checkpoint(at)
+	k, err := e.reg.Checkpoint(at)
 	if err == nil {
 		_, err = e.headTree(ctx, &k)
 	}
@@ -607,13 +608,13 @@ func (e *Engine) digestBranch(ctx context.Context, at cell.CheckpointID, firsts 
 	}
 	var objects []any
 	for _, id := range firsts {
-		if f, err := e.reg.checkpoint(id); err == nil && f.Tree.IsZero() && !f.Gone {
+		if f, err := e.reg.Checkpoint(id); err == nil && f.Tree.IsZero() && !f.Gone {
 			f.Tree, f.Content = k.Tree, k.Content
 			objects = append(objects, &f)
 		}
 	}
 	if len(objects) > 0 {
-		if err := e.reg.commit(objects...); err != nil {
+		if err := e.reg.Commit(objects...); err != nil {
 			e.log.Warn("cannot record digests", "error", err)
 		}
 	}
@@ -621,7 +622,7 @@ func (e *Engine) digestBranch(ctx context.Context, at cell.CheckpointID, firsts 
 
 // headTree is tree, at the cost of what the topmost layer changed where that
 // can be had.
-func (e *Engine) headTree(ctx context.Context, k *Checkpoint) (*workspace.Tree, error) {
+func (e *Engine) headTree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
 	if k.Tree.IsZero() {
 		if p, err := e.providerOf(k.State.Provider); err == nil && p.Mounts() && len(k.State.Layers) > 1 {
 			base := workspace.State{Provider: k.State.Provider, Layers: k.State.Layers[:len(k.State.Layers)-1]}
@@ -633,7 +634,7 @@ func (e *Engine) headTree(ctx context.Context, k *Checkpoint) (*workspace.Tree, 
 				return nil, err
 			}
 			k.Content = t.ContentDigest()
-			return t, e.reg.commit(k)
+			return t, e.reg.Commit(k)
 		}
 	}
 	return e.tree(ctx, k)

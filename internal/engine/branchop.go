@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -17,8 +18,8 @@ import (
 // to be. A daemon that finds it asks the source's keeper on which layer the
 // source is.
 type branchArgs struct {
-	Source Cell       `json:"source"`
-	At     Checkpoint `json:"at"`
+	Source state.Cell       `json:"source"`
+	At     state.Checkpoint `json:"at"`
 
 	id string
 }
@@ -39,7 +40,7 @@ func (e *Engine) beginBranch(a branchArgs) (given func() error, err error) {
 		return nil, err
 	}
 	rec := op.Record{ID: a.id, Kind: opBranch, Args: raw, Phase: op.Doing}
-	return func() error { return e.reg.commit(a.over()) }, e.reg.commit(&rec)
+	return func() error { return e.reg.Commit(a.over()) }, e.reg.Commit(&rec)
 }
 
 // over is the record that a branch needs nothing more.
@@ -48,7 +49,7 @@ func (a branchArgs) over() *op.Record { return &op.Record{ID: a.id, Kind: opBran
 // resumeBranch finds out what became of a branch under which a daemon died. The
 // branches themselves have been ended: nobody was told of them.
 func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
-	c, err := e.reg.cell(a.Source.ID)
+	c, err := e.reg.Cell(a.Source.ID)
 	if err != nil || c.State == cell.Removed || c.Next != a.At.Number {
 		return nil // it was recorded, or is gone
 	}
@@ -63,8 +64,8 @@ func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
 		on = layer == a.Source.Gen.Layer
 	}
 	if !on {
-		for _, g := range a.Source.gens() {
-			if !slices.ContainsFunc(c.gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
+		for _, g := range a.Source.Gens() {
+			if !slices.ContainsFunc(c.Gens(), func(o *workspace.Generation) bool { return o.Layer == g.Layer }) {
 				e.dropLayer(c.Provider, g.Layer)
 			}
 		}
@@ -73,11 +74,11 @@ func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
 	now := a.Source
 	now.State, now.Cause, now.Shared = c.State, c.Cause, cell.Digest{}
 	a.At.Created = time.Now().UTC()
-	return e.reg.commit(&now, &a.At)
+	return e.reg.Commit(&now, &a.At)
 }
 
 // layerOf asks a living cell on which layer its interpreter works.
-func (e *Engine) layerOf(ctx context.Context, c *Cell) (string, bool) {
+func (e *Engine) layerOf(ctx context.Context, c *state.Cell) (string, bool) {
 	b, err := e.backend(c.Backend)
 	if err != nil {
 		return "", false

@@ -3,27 +3,14 @@ package engine
 import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
-// Budgets are what a policy allows a cell to do only so many times; 0: any
-// number.
-type Budgets struct {
-	Forks int64 `json:"forks,omitempty"` // cells made of it
-	Execs int64 `json:"execs,omitempty"` // commands run in it, in runs or beside them
-}
-
-func budgetsOf(l policy.Limits) Budgets { return Budgets{Forks: l.Forks, Execs: l.Execs} }
-
-// Spent is what the registry keeps of a cell's commands outside of runs. It is a
-// record of its own: such a command doesn't hold the cell's turn.
-type Spent struct {
-	Cell  cell.ID `json:"cell"`
-	Execs int64   `json:"execs"`
-}
+func budgetsOf(l policy.Limits) state.Budgets { return state.Budgets{Forks: l.Forks, Execs: l.Execs} }
 
 // mayFork refuses when count more children are more than a cell may have, and
 // when nothing may be started on its backend. The caller holds its turn.
-func (e *Engine) mayFork(c *Cell, count int) error {
+func (e *Engine) mayFork(c *state.Cell, count int) error {
 	if err := e.mayStart(c); err != nil {
 		return err
 	}
@@ -32,11 +19,11 @@ func (e *Engine) mayFork(c *Cell, count int) error {
 		return nil
 	}
 	had := int64(0)
-	if t, err := e.reg.template(c.Template); err == nil {
+	if t, err := e.reg.Template(c.Template); err == nil {
 		had = t.Forks
 	}
 	if c.Template == "" {
-		had += int64(e.reg.forked(c.ID)) // those that are gone count, too
+		had += int64(e.reg.Forked(c.ID)) // those that are gone count, too
 	}
 	if had+int64(count) > limit {
 		return cell.Errorf(cell.Denied, "engine.Fork", "ask for fewer, or raise limits.forks in the policy",
@@ -47,32 +34,32 @@ func (e *Engine) mayFork(c *Cell, count int) error {
 
 // mayRun refuses a run when a cell has run as many commands as the run's policy
 // allows. c is nil for one that is to be made.
-func (e *Engine) mayRun(c *Cell, b Budgets) error {
+func (e *Engine) mayRun(c *state.Cell, b state.Budgets) error {
 	if b.Execs == 0 || c == nil {
 		return nil
 	}
 	e.spending.Lock()
 	defer e.spending.Unlock()
-	return overExecs(c, b.Execs, int64(c.Runs)+e.reg.spent(c.ID))
+	return overExecs(c, b.Execs, int64(c.Runs)+e.reg.Spent(c.ID))
 }
 
 // spendExec counts a command outside of any run, and refuses it when it would
 // be one too many.
-func (e *Engine) spendExec(c *Cell) error {
+func (e *Engine) spendExec(c *state.Cell) error {
 	limit := c.Setup.Budgets.Execs
 	if limit == 0 {
 		return nil
 	}
 	e.spending.Lock()
 	defer e.spending.Unlock()
-	n := e.reg.spent(c.ID)
+	n := e.reg.Spent(c.ID)
 	if err := overExecs(c, limit, int64(c.Runs)+n); err != nil {
 		return err
 	}
-	return e.reg.commit(&Spent{c.ID, n + 1})
+	return e.reg.Commit(&state.Spent{Cell: c.ID, Execs: n + 1})
 }
 
-func overExecs(c *Cell, limit, had int64) error {
+func overExecs(c *state.Cell, limit, had int64) error {
 	if had < limit {
 		return nil
 	}

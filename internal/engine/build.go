@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -23,7 +24,7 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 		var a *act
 		ctx, a = e.act(ctx, "template", "")
 		defer func() {
-			if t, err := e.reg.template(req.Name); err == nil {
+			if t, err := e.reg.Template(req.Name); err == nil {
 				a.cell = t.Cell
 			}
 			a.over(&err)
@@ -87,11 +88,11 @@ func (e *Engine) BuildTemplate(ctx context.Context, req api.TemplateRequest, out
 func (e *Engine) mayBuild(ctx context.Context, name string) (context.Context, func(), error) {
 	v := viewOf(ctx)
 	n := 1
-	if old, err := e.reg.template(name); err == nil {
+	if old, err := e.reg.Template(name); err == nil {
 		if !v.sees(old.Cell) {
 			return ctx, nil, cell.Errorf(cell.Exists, "engine.BuildTemplate", "choose another name", "cannot build template %s: template %s exists", name, name)
 		}
-		if l := e.reg.lease(old.Cell); v != nil && l != nil && l.Owner == v.token {
+		if l := e.reg.Lease(old.Cell); v != nil && l != nil && l.Owner == v.token {
 			n = 0 // it takes its place
 		}
 	}
@@ -115,11 +116,11 @@ type build struct {
 	out   func(api.StreamLine)
 	began time.Time
 
-	again  *Template // what is warmed again; nil for a new one
+	again  *state.Template // what is warmed again; nil for a new one
 	x      *execution
 	paths  []string
 	warmth cell.Warmth
-	prog   program
+	prog   state.Program
 	notes  []string
 
 	assurance *api.Assurance // of a whole template's cell, which is gone
@@ -149,8 +150,8 @@ func outputTo(out func(api.StreamLine)) func(cell.Output) {
 func (b *build) execution(ctx context.Context) *execution {
 	p := b.p.run
 	l := &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}
-	x := &execution{e: b.e, p: p, l: l, run: &Run{}, began: b.began, made: b.e.under.begin()}
-	x.c = Cell{ID: cell.NewID(), State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
+	x := &execution{e: b.e, p: p, l: l, run: &state.Run{}, began: b.began, made: b.e.under.begin()}
+	x.c = state.Cell{ID: cell.NewID(), State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Template: b.p.req.Name, Guest: p.confined}
 	return x
 }
@@ -165,7 +166,7 @@ func (b *build) dryRun(ctx context.Context) (api.Template, error) {
 		return api.Template{}, err
 	}
 	spec, unkept := keepable(b.p.req)
-	t := Template{Name: spec.Name, Spec: spec, Unkept: unkept, Notes: append(b.x.run.Notes, b.p.run.notes...)}
+	t := state.Template{Name: spec.Name, Spec: spec, Unkept: unkept, Notes: append(b.x.run.Notes, b.p.run.notes...)}
 	v := b.e.templateView(&t)
 	v.Policy = b.p.run.policy.Digest().String()
 	return v, nil
@@ -180,11 +181,11 @@ func (b *build) make(ctx context.Context) error {
 	if err := e.keepReserve(); err != nil {
 		return full(err)
 	}
-	x.c.made = makerOf(ctx)
-	if old, err := e.reg.template(b.p.req.Name); err == nil {
-		x.c.heir = old.Cell
+	x.c.Maker = makerOf(ctx)
+	if old, err := e.reg.Template(b.p.req.Name); err == nil {
+		x.c.Replaces = old.Cell
 	}
-	if err := e.reg.commit(&x.c); err != nil { // what a crash leaves of it is known by this
+	if err := e.reg.Commit(&x.c); err != nil { // what a crash leaves of it is known by this
 		return err
 	}
 	var err error
@@ -211,7 +212,7 @@ func (b *build) make(ctx context.Context) error {
 	if err := x.setUp(); err != nil {
 		return err
 	}
-	if err := e.reg.commit(&x.c, &x.before); err != nil {
+	if err := e.reg.Commit(&x.c, &x.before); err != nil {
 		return err
 	}
 	inst, err := e.activate(ctx, &x.c)
@@ -266,7 +267,7 @@ func (b *build) seal(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	k := Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: c.Head, Kind: kindSealed, Created: began.UTC()}
+	k := state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Parent: c.Head, Kind: state.KindTemplate, Created: began.UTC()}
 	if k.State, err = p.Freeze(ctx, *c.Gen); err != nil {
 		return err
 	}
@@ -291,7 +292,7 @@ func (b *build) seal(ctx context.Context) error {
 
 // ownLayers gives a cell a home and a /tmp that can be forked: over those of
 // another, or empty ones.
-func (e *Engine) ownLayers(ctx context.Context, c *Cell, p workspace.Provider, of *Cell) error {
+func (e *Engine) ownLayers(ctx context.Context, c *state.Cell, p workspace.Provider, of *state.Cell) error {
 	for _, own := range []struct {
 		to   **workspace.Generation
 		mode uint32
@@ -318,7 +319,7 @@ func (e *Engine) ownLayers(ctx context.Context, c *Cell, p workspace.Provider, o
 }
 
 // sealedState is the state that a fork's home or /tmp begins on.
-func sealedState(p workspace.Provider, to **workspace.Generation, c, of *Cell) workspace.State {
+func sealedState(p workspace.Provider, to **workspace.Generation, c, of *state.Cell) workspace.State {
 	g := of.Tmp
 	if to == &c.Home {
 		g = of.Home
@@ -335,19 +336,19 @@ func frozen(p workspace.Provider, g *workspace.Generation) workspace.State {
 }
 
 // publish makes the new template the one of its name, and its receipt.
-func (b *build) publish(ctx context.Context) (Template, error) {
+func (b *build) publish(ctx context.Context) (state.Template, error) {
 	e, c := b.e, &b.x.c
 	spec, unkept := keepable(b.p.req)
-	t := Template{Name: spec.Name, Cell: c.ID, Spec: spec, Unkept: unkept, Built: time.Now().UTC(), TookMS: ms(time.Since(b.began)),
+	t := state.Template{Name: spec.Name, Cell: c.ID, Spec: spec, Unkept: unkept, Built: time.Now().UTC(), TookMS: ms(time.Since(b.began)),
 		Version: b.warmth.Version, Program: b.prog, Paths: b.paths, Slow: b.warmth.Slow, Notes: b.notes, Inherited: b.warmth.Inherited}
-	first, err := e.reg.number(c.ID, 1)
+	first, err := e.reg.Numbered(c.ID, 1)
 	if err != nil {
 		return t, err
 	}
 	if t.Digest, err = templateDigest(spec, first.Tree, c.Image+c.ImageID, b.prog.Sum, b.warmth.Version); err != nil {
 		return t, err
 	}
-	old, had := e.reg.template(t.Name)
+	old, had := e.reg.Template(t.Name)
 	if had == nil {
 		t.Forks = old.Forks
 	}
@@ -367,7 +368,7 @@ func (b *build) publish(ctx context.Context) (Template, error) {
 		pred.Assurance = &a
 	}
 	receipt, err := e.commitBatch(ctx, fmt.Sprintf("%s/%s/%d", c.ID, act, b.began.UnixNano()), pred, c, &b.x.before, &t,
-		&Interp{Cell: c.ID, Kind: b.warmth.Kind, Version: b.warmth.Version, Started: b.warmth.Started, Depth: b.warmth.Depth})
+		&state.Interp{Cell: c.ID, Kind: b.warmth.Kind, Version: b.warmth.Version, Started: b.warmth.Started, Depth: b.warmth.Depth})
 	if err != nil {
 		return t, err
 	}
@@ -392,7 +393,7 @@ func (b *build) publish(ctx context.Context) (Template, error) {
 	e.mu.Lock()
 	e.poolOf(t.Name, t.Cell)
 	e.mu.Unlock()
-	return t, e.reg.commit(&t)
+	return t, e.reg.Commit(&t)
 }
 
 // undo takes away what was made of a template that failed.

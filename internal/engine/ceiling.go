@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Admission: a request that makes cells claims them first. Beyond how many there may be at
@@ -87,36 +88,24 @@ func ReadCeilings(path string, h policy.Host) (*ceiling.Set, error) {
 // cells there are at once.
 func (e *Engine) SetCeilings(s *ceiling.Set) {
 	e.ceilings.Store(s)
-	e.reg.recount()
+	e.reg.Recount()
 }
 
 // keep is how long a cell is kept that is paused, and who said so; 0 for ever.
-func (e *Engine) keep(l *Lease) (time.Duration, string) {
+func (e *Engine) keep(l *state.Lease) (time.Duration, string) {
 	b := e.ceilings.Load().For(ceiling.Caller{Door: l.Door, Token: l.Owner, TokenName: l.OwnerName, Labels: l.Labels})
 	return b.Keep, b.KeepBy
 }
 
-// keptUntil is until when a cell is kept that is paused; zero for ever.
-func (r *registry) keptUntil(l *Lease) time.Time {
-	if l.ParkedAt.IsZero() || r.keeps == nil {
-		return time.Time{}
-	}
-	d := r.keeps(l)
-	if d == 0 {
-		return time.Time{}
-	}
-	return l.ParkedAt.Add(d)
-}
-
 // overkept reports whether a paused cell has been kept for as long as it may.
-func (e *Engine) overkept(l *Lease, now time.Time) bool {
-	at := e.reg.keptUntil(l)
+func (e *Engine) overkept(l *state.Lease, now time.Time) bool {
+	at := e.reg.KeptUntil(l)
 	return !at.IsZero() && !now.Before(at)
 }
 
 // endKept removes a paused cell that was kept for as long as it may. One with a result that
 // waits for a verdict is asked about again after a day.
-func (e *Engine) endKept(l Lease) {
+func (e *Engine) endKept(l state.Lease) {
 	again := 30 * time.Second
 	var err error
 	if e.hasPending(l.Cell) {
@@ -130,7 +119,7 @@ func (e *Engine) endKept(l Lease) {
 		e.log.Info("removed a cell that was paused for longer than it is kept", "cell", l.Cell, "paused", l.ParkedAt, "kept", d, "by", by)
 	case e.life.Err() == nil:
 		e.log.Warn("cannot remove a cell that was paused for longer than it is kept", "cell", l.Cell, "error", err)
-		e.changeLease(l.Cell, func(l *Lease) error {
+		e.changeLease(l.Cell, func(l *state.Lease) error {
 			if !l.ParkedAt.IsZero() {
 				l.ParkedAt = time.Now().UTC().Add(again - d)
 			}
@@ -164,116 +153,6 @@ func withinCeilings(r *policy.Result, ownPolicy string, b ceiling.Bounds) error 
 	return nil
 }
 
-// A claim is a number of cells that somebody may make.
-type claim struct {
-	ceiling.Caller
-	n    int
-	made map[cell.ID]bool // those of them that are recorded
-}
-
-// left is how many are not made yet.
-func (c *claim) left() int { return c.n - len(c.made) }
-
-// claiming is what a claim is asked for with.
-type claiming struct {
-	caller ceiling.Caller
-	n      int
-	made   int // how many cells the token may have made; 0 for any number
-	all    int // how many there may be in all; 0 when the cells are there already
-	counts []ceiling.Count
-}
-
-// occupied is why a claim has to wait: as many cells are there at once as may be.
-type occupied struct {
-	count ceiling.Count
-	used  int
-	n     int
-}
-
-func (o *occupied) Error() string {
-	return fmt.Sprintf("cannot make %s: there may be %d at once (%s), and there are %d", cells(o.n), o.count.Most, o.count.By, o.used)
-}
-
-// cells says how many.
-func cells(n int) string {
-	if n == 1 {
-		return "1 cell"
-	}
-	return fmt.Sprintf("%d cells", n)
-}
-
-// claim reserves cells: those that there are, and those that are reserved, together are
-// within what q says. An error that is *occupied may be gone when a cell ends.
-func (r *registry) claim(q claiming) (*claim, func(), error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	have, total := r.x.owners[q.caller.Token], r.alive
-	for c := range r.claims {
-		if total += c.left(); c.Token == q.caller.Token {
-			have += c.left()
-		}
-	}
-	if q.all > 0 && q.n > q.all-total {
-		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more (pando ls), or raise the limit: pando serve --max-cells",
-			"cannot make %s: there may be %d in all, and there are %d", cells(q.n), q.all, total)
-	}
-	if q.made > 0 && q.n > q.made-have {
-		return nil, nil, cell.Errorf(cell.Limited, "engine.claim", "remove cells that are not needed any more, or use a token with a higher --max-cells",
-			"cannot make %s: the token may have %d at a time, and has %d", cells(q.n), q.made, have)
-	}
-	for _, x := range q.counts {
-		if used := r.used(x); q.n > x.Most-used {
-			return nil, nil, &occupied{x, used, q.n}
-		}
-	}
-	c := &claim{Caller: q.caller, n: q.n, made: map[cell.ID]bool{}}
-	r.claims[c] = true
-	return c, sync.OnceFunc(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.claims, c)
-		r.freed()
-	}), nil
-}
-
-// used is how many cells of a scope there are at once: those that are not paused, and
-// those that are claimed. The caller holds r.mu.
-func (r *registry) used(x ceiling.Count) (n int) {
-	mine := func(*claim) bool { return false }
-	switch x.Scope.Kind {
-	case "door":
-		n, mine = r.x.active[scope{door: x.Scope.Name}], func(c *claim) bool { return c.Door == x.Scope.Name }
-	case "token":
-		n, mine = r.x.active[scope{token: x.Scope.Name}], func(c *claim) bool { return c.Token == x.Scope.Name || c.TokenName == x.Scope.Name }
-	case "label":
-		l := label{}
-		l.name, l.value, _ = strings.Cut(x.Scope.Name, "=")
-		if s := r.x.labels[l]; s != nil {
-			n = s[classRunning].Len() + s[classMaking].Len()
-		}
-		mine = func(c *claim) bool { v, ok := c.Labels[l.name]; return ok && v == l.value }
-	}
-	for c := range r.claims {
-		if mine(c) {
-			n += c.left()
-		}
-	}
-	return n
-}
-
-// inUse is how many cells of a scope there are at once.
-func (r *registry) inUse(x ceiling.Count) int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.used(x)
-}
-
-// freed wakes requests that wait for a claim. The caller holds r.mu.
-func (r *registry) freed() {
-	close(r.free)
-	r.free = make(chan struct{})
-}
-
 // queue are the requests that wait for a claim, oldest first.
 type queue struct {
 	mu      sync.Mutex // guards what follows. It stands before registry.mu.
@@ -302,14 +181,14 @@ func (q *queue) behind(w *waiter, counts []ceiling.Count) *ceiling.Count {
 
 // tryClaim claims cells unless another request waits for the same. full says why the
 // request has to wait.
-func (e *Engine) tryClaim(w *waiter, q claiming) (c *claim, done func(), full *occupied, err error) {
+func (e *Engine) tryClaim(w *waiter, q state.ClaimRequest) (c *state.Claim, done func(), full *state.Occupied, err error) {
 	e.queue.mu.Lock()
 	defer e.queue.mu.Unlock()
-	if x := e.queue.behind(w, q.counts); x != nil {
-		return nil, nil, &occupied{*x, e.reg.inUse(*x), q.n}, nil
+	if x := e.queue.behind(w, q.Counts); x != nil {
+		return nil, nil, &state.Occupied{Count: *x, Used: e.reg.InUse(*x), N: q.N}, nil
 	}
-	c, done, err = e.reg.claim(q)
-	if full, ok := err.(*occupied); ok {
+	c, done, err = e.reg.Claim(q)
+	if full, ok := err.(*state.Occupied); ok {
 		return nil, nil, full, nil
 	}
 	return c, done, nil, err
@@ -324,8 +203,8 @@ func (e *Engine) drained(n int) error {
 }
 
 // admit claims cells, and waits for its turn as long as the queue allows.
-func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) {
-	if err := e.drained(q.n); err != nil {
+func (e *Engine) admit(ctx context.Context, q state.ClaimRequest) (*state.Claim, func(), error) {
+	if err := e.drained(q.N); err != nil {
 		return nil, nil, err
 	}
 	c, done, full, err := e.tryClaim(nil, q)
@@ -336,18 +215,18 @@ func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) 
 	if s := e.ceilings.Load(); s != nil {
 		limits = s.Queue
 	}
-	w := &waiter{q.counts}
+	w := &waiter{q.Counts}
 	e.queue.mu.Lock()
 	n := len(e.queue.waiting)
-	enters := n < limits.Length && limits.Wait > 0 && q.n <= full.count.Most
+	enters := n < limits.Length && limits.Wait > 0 && q.N <= full.Count.Most
 	if enters {
 		e.queue.waiting = append(e.queue.waiting, w)
-		e.queue.waited[full.count.Scope]++
+		e.queue.waited[full.Count.Scope]++
 	}
 	e.queue.mu.Unlock()
 	if !enters {
 		why := fmt.Sprintf("%s for their turn, and no more may", counted(n, "request"))
-		if q.n > full.count.Most {
+		if q.N > full.Count.Most {
 			why = "so many can never be"
 		}
 		return nil, nil, e.turnedAway(full, why)
@@ -356,13 +235,13 @@ func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) 
 		e.queue.mu.Lock()
 		e.queue.waiting = slices.DeleteFunc(e.queue.waiting, func(o *waiter) bool { return o == w })
 		e.queue.mu.Unlock()
-		e.reg.wake() // the next may have room, too
+		e.reg.Wake() // the next may have room, too
 	}()
 	over := time.NewTimer(limits.Wait)
 	defer over.Stop()
 	for {
-		free := e.reg.room()
-		if err := e.drained(q.n); err != nil {
+		free := e.reg.Room()
+		if err := e.drained(q.N); err != nil {
 			return nil, nil, err
 		}
 		if c, done, full, err = e.tryClaim(w, q); full == nil {
@@ -384,11 +263,11 @@ func (e *Engine) admit(ctx context.Context, q claiming) (*claim, func(), error) 
 // when the cell itself is counted again, or is not to be.
 func (v *View) goingOn(ctx context.Context, id cell.ID) (done func(), err error) {
 	e := v.e
-	labels, uncounted := e.reg.uncounted(id)
+	labels, uncounted := e.reg.Uncounted(id)
 	if !uncounted {
 		return func() {}, nil
 	}
-	_, done, err = e.admit(ctx, claiming{caller: v.caller(labels), n: 1, counts: v.ceilings(labels).Counts})
+	_, done, err = e.admit(ctx, state.ClaimRequest{Caller: v.caller(labels), N: 1, Counts: v.ceilings(labels).Counts})
 	return done, err
 }
 
@@ -405,22 +284,22 @@ func goesOn[T any](ctx context.Context, v *View, id cell.ID, do func() (T, error
 
 // turnedAway refuses a request for which there is no room, and says when it may be tried
 // again: when the next cell's time is over, in a minute at most.
-func (e *Engine) turnedAway(full *occupied, why string) error {
+func (e *Engine) turnedAway(full *state.Occupied, why string) error {
 	e.queue.mu.Lock()
-	e.queue.refused[full.count.Scope]++
+	e.queue.refused[full.Count.Scope]++
 	e.queue.mu.Unlock()
 	after := 10 * time.Second
-	if next := e.reg.nextDue(); !next.IsZero() {
+	if next := e.reg.NextDue(); !next.IsZero() {
 		after = min(max(time.Until(next), time.Second), time.Minute)
 	}
 	return &cell.Later{After: after, Err: cell.Errorf(cell.Limited, "engine.admit",
-		"try again later, remove or pause some, or raise `cells` of "+full.count.Scope.String()+" in the daemon's ceilings ("+ceiling.Path+", or pando serve --ceilings)", "%w; %s", full, why)}
+		"try again later, remove or pause some, or raise `cells` of "+full.Count.Scope.String()+" in the daemon's ceilings ("+ceiling.Path+", or pando serve --ceilings)", "%w; %s", full, why)}
 }
 
 // Drain has the engine make no new cells, or make some again. What there is goes on.
 func (v *View) Drain(on bool) {
 	v.e.draining.Store(on)
-	v.e.reg.wake()
+	v.e.reg.Wake()
 }
 
 // Ceilings are what the operator set, what is in use of it, and what was refused for it. To
@@ -440,7 +319,7 @@ func (v *View) Ceilings() (out []api.Ceiling, waiting int) {
 		if w.Keep > 0 {
 			c.Keep = w.Keep.String()
 		}
-		c.Cells = e.reg.inUse(ceiling.Count{Scope: w.Scope})
+		c.Cells = e.reg.InUse(ceiling.Count{Scope: w.Scope})
 		for _, other := range e.queue.waiting {
 			if slices.ContainsFunc(other.counts, func(y ceiling.Count) bool { return y.Scope == w.Scope }) {
 				c.Waiting++

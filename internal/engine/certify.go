@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // certifyStrict is the one word of what a caller wants to be certified.
@@ -49,7 +50,7 @@ func (t terms) filesAlone(of string) error {
 
 // first is the command that a copy begins with, nil for none. own are the variables that
 // its adoption gives it.
-func (t terms) first(base []string, own map[string]string, c *Cell) *cell.Start {
+func (t terms) first(base []string, own map[string]string, c *state.Cell) *cell.Start {
 	if t.atFork == "" {
 		return nil
 	}
@@ -68,7 +69,7 @@ func (t terms) first(base []string, own map[string]string, c *Cell) *cell.Start 
 
 // adoption is that of a cell which goes on at a checkpoint of its own, or of a copy in
 // which that is tried. base are the variables of its commands.
-func (t terms) adoption(base []string, c *Cell, trial bool) cell.Adoption {
+func (t terms) adoption(base []string, c *state.Cell, trial bool) cell.Adoption {
 	return cell.Adoption{Hostname: hostname(c), Strict: t.strict, Trial: trial,
 		First: t.first(base, map[string]string{"PANDO_CELL": c.Title()}, c)}
 }

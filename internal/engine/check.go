@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -22,7 +23,7 @@ const checkTail = 4 << 10
 // check runs the --check command in a fork of the result, which is thrown
 // away afterwards: a check sees the result and changes nothing of it. What a
 // crash leaves of it, the next daemon ends, and checks again.
-func (x *execution) check(ctx context.Context, after *Checkpoint) error {
+func (x *execution) check(ctx context.Context, after *state.Checkpoint) error {
 	x.l.report(api.Progress{Step: "checking", Note: x.run.In.Check})
 	c := x.c
 	c.ID, c.Name, c.Gen, c.Volume, c.Home, c.Tmp, c.Family = cell.NewID(), "", nil, 0, nil, nil, ""
@@ -30,7 +31,7 @@ func (x *execution) check(ctx context.Context, after *Checkpoint) error {
 	return x.checkIn(ctx, &c, after)
 }
 
-func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (err error) {
+func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Checkpoint) (err error) {
 	e := x.e
 	p, err := e.providerOf(after.State.Provider)
 	if err != nil {
@@ -64,7 +65,7 @@ func (x *execution) checkIn(ctx context.Context, c *Cell, after *Checkpoint) (er
 	return nil
 }
 
-func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *execution, c *Cell, out *os.File) (cell.Status, error) {
+func (e *Engine) runCheck(ctx context.Context, inst backend.Instance, x *execution, c *state.Cell, out *os.File) (cell.Status, error) {
 	env := commandEnv(c.Setup.Env, x.p.policy.Env, c.Setup.User, false, "")
 	proc, err := inst.Start(ctx, "check", cell.Start{
 		Process: cell.Process{Args: []string{"sh", "-c", x.p.req.Check}, Env: env, Path: []string{"/bin/sh", "/usr/bin/sh"}, Workdir: c.Source},

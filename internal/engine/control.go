@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -50,7 +51,7 @@ const maxFirst = 50
 // review returns what people are told of the changes from a to b before they are applied:
 // what to look at first, and what accept would hold back without what include names.
 // ignored reports what git ignores; nil: nothing.
-func (e *Engine) review(c *Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []api.Look, held []api.Held, err error) {
+func (e *Engine) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []api.Look, held []api.Held, err error) {
 	req := &apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
 	if source, err := filepath.EvalSymlinks(c.Source); err == nil && !c.NoSource {
 		req.Source, req.Homes, req.GitConfigs = source, e.homesOf(source), gitConfigs()

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -34,7 +35,7 @@ func (b *branching) copyOut(ctx context.Context, names []string) (err error) {
 	undo.Add("drop the copied layers", func(context.Context) error { t.drop(); return nil })
 	b.pause.Gap = t.pause
 	before := *src
-	b.at = Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: kindBranch, Created: time.Now().UTC(),
+	b.at = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: src.ID, Number: src.Next, Parent: src.Head, Kind: state.KindBranch, Created: time.Now().UTC(),
 		State: t.state, Under: underFiles, PauseMS: ms(t.pause), MemoryTaken: t.taken}
 	src.Next++
 	src.Head = b.at.ID
@@ -64,7 +65,7 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 		c := copyOf(src, b.at.ID)
 		c.Shared, c.Setup = b.shared.Digest, b.shared.Setup
 		ch := &child{c: c, terms: b.terms}
-		ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: kindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
+		ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: b.at.ID, Kind: state.KindFork, State: b.at.State, Tree: b.at.Tree, Content: b.at.Content}
 		c.Head = ch.first.ID
 		b.all = append(b.all, ch)
 	}
@@ -90,10 +91,10 @@ func (b *branching) copies(ctx context.Context, t *instant, names []string, like
 }
 
 // copyOf is a new cell that goes on where src was at a checkpoint.
-func copyOf(src *Cell, at cell.CheckpointID) *Cell {
-	return &Cell{
+func copyOf(src *state.Cell, at cell.CheckpointID) *state.Cell {
+	return &state.Cell{
 		ID: cell.NewID(), State: cell.Running, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest, Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey,
-		Next: 2, Parent: &Origin{src.ID, at}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
+		Next: 2, Parent: &state.Origin{Cell: src.ID, Checkpoint: at}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut,
 		ImportKey: src.ImportKey, Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Of: src.Of, Setup: src.Setup,
 	}
 }
@@ -102,7 +103,7 @@ func copyOf(src *Cell, at cell.CheckpointID) *Cell {
 // with memory, which is loaded. It asks a copy that no record names and that is thrown
 // away: the cell itself is not touched. The command of want runs in the copy; what else
 // was captured does not go on there, unless it has an interpreter.
-func (e *Engine) tryAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) error {
+func (e *Engine) tryAt(ctx context.Context, t *instant, c *state.Cell, k *state.Checkpoint, want terms) error {
 	done, err := e.promise(1, true)
 	if err != nil {
 		return err
@@ -173,14 +174,14 @@ func (b *branching) copy(ctx context.Context, t *instant, ch *child, name string
 	}
 	if st, err := ch.w.Warmth(ctx); err == nil {
 		ch.depth = st.Depth
-		ch.interp = &Interp{Cell: ch.c.ID, Kind: st.Kind, Version: st.Version, Started: b.began.UTC(), Depth: st.Depth, Template: b.interp.Template}
+		ch.interp = &state.Interp{Cell: ch.c.ID, Kind: st.Kind, Version: st.Version, Started: b.began.UTC(), Depth: st.Depth, Template: b.interp.Template}
 	}
 	return nil
 }
 
 // rootOf is what the top of a cell's workspace looked like at its head.
-func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
-	head, err := e.reg.checkpoint(c.Head)
+func (e *Engine) rootOf(ctx context.Context, c *state.Cell) (workspace.Entry, error) {
+	head, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return workspace.Entry{}, err
 	}
@@ -195,7 +196,7 @@ func (e *Engine) rootOf(ctx context.Context, c *Cell) (workspace.Entry, error) {
 // processes, its interpreter, and files of its own over those of that instant. It
 // returns how many processes those are, and the certificate of what they have in common
 // with the other cells that go on there. c is committed.
-func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
+func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state.Checkpoint, want terms) (resumed int, cert cell.Certificate, err error) {
 	if err := e.awaitGone(ctx, c.ID); err != nil {
 		return 0, cert, err
 	}
@@ -207,7 +208,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
 	undo.Add("drop the cell's layers", func(context.Context) error {
-		for _, g := range next.gens() {
+		for _, g := range next.Gens() {
 			if !named(c, g) {
 				e.dropLayer(c.Provider, g.Layer)
 			}
@@ -250,13 +251,13 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	objects := []any{&next}
 	st, werr := w.Warmth(ctx)
 	if werr == nil {
-		objects = append(objects, &Interp{Cell: next.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth})
+		objects = append(objects, &state.Interp{Cell: next.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth})
 	}
 	failpoint.Step("record a cell that goes on")
-	if err := e.reg.commit(objects...); err != nil {
+	if err := e.reg.Commit(objects...); err != nil {
 		return 0, cert, err
 	}
-	old := c.gens()
+	old := c.Gens()
 	*c = next
 	e.mu.Lock()
 	e.instances[c.ID] = w
@@ -269,7 +270,7 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 	} else {
 		e.watch(w)
 	}
-	if c.talks() {
+	if c.Talks() {
 		e.followAsks(w)
 		if err := e.equip(ctx, c, w, c.Agent); err != nil {
 			e.log.Warn("cannot lend keys of SSH again", "cell", c.ID, "error", err)
@@ -287,8 +288,8 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *Cell, k *Checkpoint,
 }
 
 // named reports whether a cell has a layer.
-func named(c *Cell, g *workspace.Generation) bool {
-	for _, o := range c.gens() {
+func named(c *state.Cell, g *workspace.Generation) bool {
+	for _, o := range c.Gens() {
 		if o.Layer == g.Layer {
 			return true
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Create makes a cell in which nothing has run yet: of a source, or with an
@@ -43,20 +44,20 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	lease.Labels = req.Labels
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
-	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &Run{}, began: time.Now(), made: e.under.begin()}
+	x := &execution{e: e, p: p, l: &liveRun{ctx: ctx, watchers: map[chan api.Progress]bool{}}, run: &state.Run{}, began: time.Now(), made: e.under.begin()}
 	defer x.made.end()
-	x.c = Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
+	x.c = state.Cell{ID: id, Name: req.Name, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(),
 		Image: p.image.String(), Created: time.Now().UTC(), Next: 1, Guest: p.confined}
 	lease.Cell = x.c.ID
-	x.c.made = makerOf(ctx)
-	x.c.made.sign(lease, false)
+	x.c.Maker = makerOf(ctx)
+	x.c.Maker.Sign(lease, false)
 	a.say(attribute.String("pando.cell", string(x.c.ID)))
 	e.mu.Lock()
 	if what := e.taken(req.Name); what != "" {
 		e.mu.Unlock()
 		return api.Cell{}, cell.Errorf(cell.Exists, opName, "choose another name", "cannot create cell %s: %s %s exists", req.Name, what, req.Name)
 	}
-	err = e.reg.commit(&x.c, lease) // what a crash leaves of it is known by this
+	err = e.reg.Commit(&x.c, lease) // what a crash leaves of it is known by this
 	e.mu.Unlock()
 	if err != nil {
 		return api.Cell{}, err
@@ -93,7 +94,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	}
 	x.c.Setup.Notes = append(x.run.Notes, p.notes...)
 	e.setLeaseEnv(lease, p.policy.Env)
-	if err := e.reg.commit(&x.c, &x.before, lease); err != nil {
+	if err := e.reg.Commit(&x.c, &x.before, lease); err != nil {
 		return api.Cell{}, err
 	}
 	return e.cellView(&x.c), nil

@@ -12,18 +12,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
-
-// Lending is what the registry keeps of a credential in the hands of a cell. It
-// is a record of its own, and not a part of the cell's: it is taken back while
-// a run holds the cell's turn.
-type Lending struct {
-	Cell        cell.ID   `json:"cell"`
-	Handle      string    `json:"handle"`
-	Placeholder string    `json:"placeholder,omitempty"` // none for a key of SSH
-	Since       time.Time `json:"since"`
-	Revoked     time.Time `json:"revoked,omitzero"`
-}
 
 // lend gives a cell the credentials with these handles: what its gateway is
 // told, and the variables that hold placeholders. The cell has the same
@@ -31,7 +21,7 @@ type Lending struct {
 // cell, gets its own. It fails for a handle that is not stored, and for one that
 // was taken back from this cell. Handles that the cell has and that are not
 // asked for are not among the answer.
-func (e *Engine) lend(c *Cell, handles []string) ([]cell.Lent, []string, error) {
+func (e *Engine) lend(c *state.Cell, handles []string) ([]cell.Lent, []string, error) {
 	const opName = "engine.lend"
 	if len(handles) == 0 {
 		return nil, nil, nil
@@ -49,13 +39,13 @@ func (e *Engine) lend(c *Cell, handles []string) ([]cell.Lent, []string, error) 
 		if err != nil {
 			return nil, nil, cannotLend(h, err)
 		}
-		l, ok := e.reg.lending(c.ID, h)
+		l, ok := e.reg.Lending(c.ID, h)
 		switch {
 		case ok && !l.Revoked.IsZero():
 			return nil, nil, cell.Errorf(cell.Denied, opName, "give it back with pando credential revoke "+h+" --cell "+c.Title()+" --undo",
 				"cannot lend %s: it was taken back from cell %s at %s", h, c.Title(), l.Revoked.Format(time.DateTime))
 		case !ok:
-			l = Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
+			l = state.Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
 			if known.Kind == credential.Token {
 				l.Placeholder = credential.Placeholder(known.Shape)
 			}
@@ -65,7 +55,7 @@ func (e *Engine) lend(c *Cell, handles []string) ([]cell.Lent, []string, error) 
 		env = append(env, variables(known, l)...)
 	}
 	if len(fresh) > 0 { // before the cell can use any
-		if err := e.reg.commit(fresh...); err != nil {
+		if err := e.reg.Commit(fresh...); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -76,7 +66,7 @@ func cannotLend(handle string, err error) error {
 	return &cell.Error{Op: "engine.lend", Kind: cell.KindOf(err), Hint: cell.HintOf(err), Err: errors.New("cannot lend " + clip(handle) + ": " + err.Error())}
 }
 
-func variables(c credential.Credential, l Lending) (env []string) {
+func variables(c credential.Credential, l state.Lending) (env []string) {
 	if l.Placeholder == "" {
 		return nil
 	}
@@ -89,9 +79,9 @@ func variables(c credential.Credential, l Lending) (env []string) {
 // lent is what a cell has now: what its policy lends, what was lent to it, and
 // what was neither taken back nor removed since. A gateway that is told anew is
 // told this.
-func (e *Engine) lent(c *Cell) []cell.Lent { return e.valuesOf(e.lendingsOf(c)) }
+func (e *Engine) lent(c *state.Cell) []cell.Lent { return e.valuesOf(e.lendingsOf(c)) }
 
-func (e *Engine) valuesOf(lendings []Lending) (list []cell.Lent) {
+func (e *Engine) valuesOf(lendings []state.Lending) (list []cell.Lent) {
 	for _, l := range lendings {
 		if known, secret, err := e.cfg.Credentials.Get(l.Handle); err == nil && l.Revoked.IsZero() {
 			list = append(list, known.Lend(l.Placeholder, secret)...)
@@ -102,15 +92,15 @@ func (e *Engine) valuesOf(lendings []Lending) (list []cell.Lent) {
 
 // lendingsOf returns what was lent to a cell and its policy, as it is now, still
 // names.
-func (e *Engine) lendingsOf(c *Cell) []Lending {
-	return slices.DeleteFunc(e.reg.lendings(c.ID), func(l Lending) bool { return !slices.Contains(c.Setup.Handles, l.Handle) })
+func (e *Engine) lendingsOf(c *state.Cell) []state.Lending {
+	return slices.DeleteFunc(e.reg.Lendings(c.ID), func(l state.Lending) bool { return !slices.Contains(c.Setup.Handles, l.Handle) })
 }
 
 // lentEnv is the variables that hold placeholders in a cell. They stay when a
 // credential is taken back: what holds them goes on, and gets a denial.
-func (e *Engine) lentEnv(c *Cell) []string { return e.envOf(e.lendingsOf(c)) }
+func (e *Engine) lentEnv(c *state.Cell) []string { return e.envOf(e.lendingsOf(c)) }
 
-func (e *Engine) envOf(lendings []Lending) (env []string) {
+func (e *Engine) envOf(lendings []state.Lending) (env []string) {
 	ssh := false
 	for _, l := range lendings {
 		if known, _, err := e.cfg.Credentials.Get(l.Handle); err == nil {
@@ -146,7 +136,7 @@ func (e *Engine) credentialView(c credential.Credential) api.Credential {
 	}
 	for _, l := range e.holders(c.Name) {
 		in := api.CredentialLent{Cell: string(l.Cell), Since: l.Since, Revoked: l.Revoked}
-		if holder, err := e.reg.cell(l.Cell); err == nil {
+		if holder, err := e.reg.Cell(l.Cell); err == nil {
 			in.CellName = holder.Name
 		}
 		v.Lent = append(v.Lent, in)
@@ -280,13 +270,13 @@ func (e *Engine) changeLendings(name string, undo bool, which func(cell.ID) bool
 	if len(records) == 0 {
 		return nil, nil
 	}
-	return changed, e.reg.commit(records...)
+	return changed, e.reg.Commit(records...)
 }
 
 // holders returns the lendings of a credential to cells that are there.
-func (e *Engine) holders(name string) []Lending {
-	return slices.DeleteFunc(e.reg.lentOf(name), func(l Lending) bool {
-		c, err := e.reg.cell(l.Cell)
+func (e *Engine) holders(name string) []state.Lending {
+	return slices.DeleteFunc(e.reg.LentOf(name), func(l state.Lending) bool {
+		c, err := e.reg.Cell(l.Cell)
 		return err == nil && c.State == cell.Removed // a new cell is recorded a moment after what it is lent
 	})
 }
@@ -294,7 +284,7 @@ func (e *Engine) holders(name string) []Lending {
 // descends reports whether a cell was forked from another, directly or not.
 func (e *Engine) descends(id, from cell.ID) bool {
 	for range 10_000 {
-		c, err := e.reg.cell(id)
+		c, err := e.reg.Cell(id)
 		if err != nil || c.Parent == nil {
 			return false
 		}

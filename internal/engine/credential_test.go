@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 const testToken = "ghp_9aK2mXq7Lw3Zt8Rb5Yc1Vd4Ne6Pf0Hj2Su7Q"
@@ -19,7 +20,7 @@ func (b *bed) storeToken(name, value string) {
 }
 
 // lendTo lends to a cell and returns its placeholder.
-func (b *bed) lendTo(c *Cell, handle string) string {
+func (b *bed) lendTo(c *state.Cell, handle string) string {
 	b.Helper()
 	c.Setup.Handles = []string{handle} // as its policy would
 	lent, env, err := b.lend(c, []string{handle})
@@ -34,7 +35,7 @@ func TestLendKeepsThePlaceholder(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: x")
 	b.run("a", "true")
-	c, err := b.reg.cell(b.id("a"))
+	c, err := b.reg.Cell(b.id("a"))
 	b.must(err)
 	_, _, err = b.lend(&c, []string{"mine"})
 	b.wantKind("lent before it is stored", err, cell.NotFound, "mine")
@@ -49,7 +50,7 @@ func TestLendKeepsThePlaceholder(t *testing.T) {
 	if again := b.lendTo(&c, "mine"); again != p {
 		t.Error("another placeholder for the same cell")
 	}
-	b.must(b.reg.rewrite())
+	b.must(b.reg.Rewrite())
 	b.reopen()
 	if again := b.lendTo(&c, "mine"); again != p {
 		t.Error("another placeholder after a restart")
@@ -59,7 +60,7 @@ func TestLendKeepsThePlaceholder(t *testing.T) {
 	}
 	f, err := b.Fork(b.ctx, c.ID, api.ForkRequest{Count: 1, Name: "child"})
 	b.must(err)
-	child, err := b.reg.cell(cell.ID(f.Cells[0].ID))
+	child, err := b.reg.Cell(cell.ID(f.Cells[0].ID))
 	b.must(err)
 	child.Setup.Handles = []string{"mine"}
 	if len(b.lent(&child)) != 0 || len(b.lentEnv(&child)) != 0 {
@@ -84,19 +85,19 @@ func TestRevokeCredential(t *testing.T) {
 	b := newBed(t, "f: x")
 	b.storeToken("mine", "not-of-any-known-shape-1")
 	b.run("top", "true")
-	top, err := b.reg.cell(b.id("top"))
+	top, err := b.reg.Cell(b.id("top"))
 	b.must(err)
-	fork := func(of *Cell, name string) *Cell {
+	fork := func(of *state.Cell, name string) *state.Cell {
 		f, err := b.Fork(b.ctx, of.ID, api.ForkRequest{Count: 1, Name: name})
 		b.must(err)
-		c, err := b.reg.cell(cell.ID(f.Cells[0].ID))
+		c, err := b.reg.Cell(cell.ID(f.Cells[0].ID))
 		b.must(err)
 		return &c
 	}
 	child := fork(&top, "child")
 	grandchild := fork(child, "grandchild")
 	other := fork(&top, "other")
-	all := []*Cell{&top, child, grandchild, other}
+	all := []*state.Cell{&top, child, grandchild, other}
 	for _, c := range all {
 		b.lendTo(c, "mine")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // causeKeeperLost is why a cell whose keeper died has no processes.
@@ -62,7 +63,7 @@ func hear[T any](ctx context.Context, inst backend.Instance, ask func(context.Co
 // living returns a cell's instance, nil when it is at rest. One whose keeper
 // died is taken away, and c, which is changed and committed, says so. The
 // caller holds the cell's turn.
-func (e *Engine) living(ctx context.Context, c *Cell) (backend.Instance, error) {
+func (e *Engine) living(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	inst := e.instance(c.ID)
 	if inst == nil && e.isUnreached(c.ID) {
 		return e.reach(ctx, c)
@@ -78,7 +79,7 @@ func (e *Engine) living(ctx context.Context, c *Cell) (backend.Instance, error) 
 		return nil, nil // it is being made, or fails
 	}
 	c.State, c.Cause = cell.Idle, causeKeeperLost
-	return nil, e.reg.commit(c)
+	return nil, e.reg.Commit(c)
 }
 
 // bury takes an instance away whose keeper died, for whoever does not hold the
@@ -89,7 +90,7 @@ func (e *Engine) bury(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	defer release()
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return err
 	}

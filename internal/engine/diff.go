@@ -7,12 +7,13 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
 
 // side is a checkpoint as one side of a comparison.
-func (e *Engine) side(ctx context.Context, k *Checkpoint) (workspace.Side, error) {
+func (e *Engine) side(ctx context.Context, k *state.Checkpoint) (workspace.Side, error) {
 	if p, err := e.providerOf(k.State.Provider); k.Gone && (err != nil || !haveLayers(p, k.State)) {
 		return workspace.Side{}, cell.Errorf(cell.NotFound, "engine.side", "", "checkpoint @%d was removed: it expired, was given up, or made room", k.Number)
 	}
@@ -136,20 +137,20 @@ func (e *Engine) compared(ctx context.Context, req DiffRequest) (*offer, error) 
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return nil, err
 	}
 	if req.Run != "" && req.From == 0 && req.To == 0 {
-		run, err := e.reg.run(req.Run)
+		run, err := e.reg.Run(req.Run)
 		if err != nil {
 			return nil, err
 		}
 		return e.runOffer(ctx, &c, &run)
 	}
-	var to Checkpoint
+	var to state.Checkpoint
 	if req.To > 0 {
-		to, err = e.reg.number(id, req.To)
+		to, err = e.reg.Numbered(id, req.To)
 	} else {
 		to, err = e.present(ctx, &c)
 	}
@@ -159,9 +160,9 @@ func (e *Engine) compared(ctx context.Context, req DiffRequest) (*offer, error) 
 	if req.From == 0 && req.To == 0 {
 		return e.cellOffer(ctx, &c, &to)
 	}
-	var from Checkpoint
+	var from state.Checkpoint
 	if req.From > 0 {
-		from, err = e.reg.number(id, req.From)
+		from, err = e.reg.Numbered(id, req.From)
 	} else {
 		from, err = e.firstOf(&c)
 	}
@@ -169,7 +170,7 @@ func (e *Engine) compared(ctx context.Context, req DiffRequest) (*offer, error) 
 		return nil, err
 	}
 	o := &offer{c: &c, at: to, from: e.selector(&c, &from), to: e.selector(&c, &to)}
-	if up, err := e.reg.cell(from.Cell); err == nil {
+	if up, err := e.reg.Cell(from.Cell); err == nil {
 		o.from = e.selector(&up, &from)
 	}
 	if o.base, err = e.side(ctx, &from); err != nil {

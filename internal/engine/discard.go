@@ -11,19 +11,20 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Discard throws away what waits in a cell, or the result of its latest run: the cell goes
 // back to before it, and what it was is kept as a checkpoint for a while.
 func (e *Engine) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (out api.DiscardResult, err error) {
-	err = e.decide(ctx, t, "discard", seen, func(c *Cell, run *Run) error {
+	err = e.decide(ctx, t, "discard", seen, func(c *state.Cell, run *state.Run) error {
 		out, err = e.discardHeld(ctx, c, run, req)
 		return err
 	})
 	return out, err
 }
 
-func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
+func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	const opName = "engine.Discard"
 	if run != nil && c.State != cell.Removed && run.In.After != "" && (run.Verdict == string(cell.Restored) || run.Verdict == string(cell.Discarded)) {
 		return e.giveUp(ctx, c, run, req)
@@ -32,7 +33,7 @@ func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.Dis
 	if err != nil {
 		return out, err
 	}
-	var to Checkpoint
+	var to state.Checkpoint
 	if run != nil {
 		if _, err := cell.Verdict(run.Verdict).To(cell.Discarded); err != nil {
 			return out, err
@@ -41,7 +42,7 @@ func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.Dis
 			return out, cell.Errorf(cell.Conflict, opName, fmt.Sprintf("go back past it with pando restore %s@%d, or discard all that waits: pando discard %s", c.Title(), run.Before.Number, c.Title()),
 				"run %s is not the latest of cell %s; that is %s", run.ID, c.Title(), latest.ID)
 		}
-		to, err = e.reg.checkpoint(run.In.Before)
+		to, err = e.reg.Checkpoint(run.In.Before)
 	} else {
 		o.covers, to, err = e.waiting(o)
 	}
@@ -92,9 +93,9 @@ func (e *Engine) discardHeld(ctx context.Context, c *Cell, run *Run, req api.Dis
 
 // giveUp frees what is kept of a result that was restored or discarded. It needs hardly any
 // space itself: a disk that such results have filled has this way out.
-func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
+func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	const opName = "engine.Discard"
-	k, err := e.reg.checkpoint(run.In.After)
+	k, err := e.reg.Checkpoint(run.In.After)
 	if err != nil {
 		return out, err
 	}
@@ -103,7 +104,7 @@ func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardR
 		return out, cell.Errorf(cell.Conflict, opName, "pando gc shows what pando can free", "nothing is kept of the result of run %s", run.ID)
 	case e.ancestors(c.Head)[k.ID]:
 		return out, cell.Errorf(cell.Conflict, opName, "go back before it first: pando undo "+c.Title(), "the result of run %s is in the workspace of cell %s", run.ID, c.Title())
-	case slices.Contains(c.KnownAt, k.ID) && !slices.ContainsFunc(c.Applied, func(a applied) bool { return a.Checkpoint == k.ID }):
+	case slices.Contains(c.KnownAt, k.ID) && !slices.ContainsFunc(c.Applied, func(a state.Applied) bool { return a.Checkpoint == k.ID }):
 		return out, cell.Errorf(cell.Conflict, opName, "it goes with the cell: pando rm "+c.Title(), "the result of run %s was in the source, which is known by the files of it", run.ID)
 	case slices.Contains(c.KnownAt, k.ID):
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
@@ -142,9 +143,9 @@ func (e *Engine) giveUp(ctx context.Context, c *Cell, run *Run, req api.DiscardR
 
 // dropStates removes the layers of a checkpoint that nothing else names, and returns how
 // much space they hold, in bytes. With dry it removes nothing.
-func (e *Engine) dropStates(k *Checkpoint, dry bool) (freed int64, err error) {
+func (e *Engine) dropStates(k *state.Checkpoint, dry bool) (freed int64, err error) {
 	needed, _, _ := e.neededBut(k.ID)
-	for _, s := range k.states() {
+	for _, s := range k.States() {
 		p, err := e.providerOf(s.Provider)
 		if err != nil {
 			return freed, err
@@ -171,12 +172,12 @@ func (e *Engine) dropStates(k *Checkpoint, dry bool) (freed int64, err error) {
 // keptMost is the run whose kept result holds the most space, of those that can be given
 // up, and how much that is. "" if there is none.
 func (e *Engine) keptMost() (most cell.RunID, size int64) {
-	for _, r := range e.reg.listRuns("") {
+	for _, r := range e.reg.Runs("") {
 		if r.Verdict != string(cell.Restored) && r.Verdict != string(cell.Discarded) || r.In.After == r.In.Before {
 			continue
 		}
-		c, err := e.reg.cell(r.CellID())
-		k, kerr := e.reg.checkpoint(r.In.After)
+		c, err := e.reg.Cell(r.CellID())
+		k, kerr := e.reg.Checkpoint(r.In.After)
 		if err != nil || kerr != nil || k.Gone || c.State == cell.Removed || slices.Contains(c.KnownAt, k.ID) || e.ancestors(c.Head)[k.ID] {
 			continue
 		}
@@ -202,16 +203,16 @@ func (e *Engine) spaceHint() string {
 
 // waiting returns the runs that wait for a verdict since something of the cell was
 // accepted, oldest first, and the checkpoint before them.
-func (e *Engine) waiting(o *offer) (runs []Run, to Checkpoint, err error) {
-	at := map[cell.CheckpointID][]Run{}
-	for _, r := range e.reg.listRuns(o.c.ID) {
+func (e *Engine) waiting(o *offer) (runs []state.Run, to state.Checkpoint, err error) {
+	at := map[cell.CheckpointID][]state.Run{}
+	for _, r := range e.reg.Runs(o.c.ID) {
 		at[r.In.After] = append(at[r.In.After], r)
 	}
 	to = o.at
 	for {
 		decided := false
 		for _, r := range at[to.ID] {
-			if r.undecided() {
+			if r.Undecided() {
 				runs = append(runs, r)
 			} else if r.In.After != r.In.Before {
 				decided = true
@@ -220,7 +221,7 @@ func (e *Engine) waiting(o *offer) (runs []Run, to Checkpoint, err error) {
 		if decided || to.Parent == "" {
 			break
 		}
-		up, err := e.reg.checkpoint(to.Parent)
+		up, err := e.reg.Checkpoint(to.Parent)
 		if err != nil {
 			return nil, to, err
 		}

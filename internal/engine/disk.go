@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/memory"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -133,8 +134,8 @@ func (e *Engine) measureDisk(ctx context.Context) (*usage, error) {
 func (m *meter) registry() {
 	e := m.e
 	inSource := map[cell.CheckpointID]bool{}
-	cells := map[cell.ID]*Cell{}
-	for _, c := range e.reg.listCells() {
+	cells := map[cell.ID]*state.Cell{}
+	for _, c := range e.reg.Cells() {
 		for _, id := range c.KnownAt {
 			inSource[id] = true
 		}
@@ -142,7 +143,7 @@ func (m *meter) registry() {
 	}
 	for _, c := range cells {
 		h := m.cell(c)
-		for _, g := range c.gens() {
+		for _, g := range c.Gens() {
 			m.own(h, g.Layer)
 			m.uses(h, g.Base)
 		}
@@ -154,30 +155,30 @@ func (m *meter) registry() {
 			}
 		}
 		for _, id := range append([]cell.CheckpointID{c.Head}, c.KnownAt...) {
-			if k, err := e.reg.checkpoint(id); err == nil {
-				for _, s := range k.states() {
+			if k, err := e.reg.Checkpoint(id); err == nil {
+				for _, s := range k.States() {
 					m.uses(h, s)
 				}
 			}
 		}
-		if k, ok := e.reg.founderOf(c.Head); ok {
+		if k, ok := e.reg.FounderOf(c.Head); ok {
 			m.uses(h, k.State)
 		}
 	}
 	for _, c := range cells {
-		for _, k := range e.reg.listCheckpoints(c.ID) {
+		for _, k := range e.reg.Checkpoints(c.ID) {
 			if k.Gone || k.ID == c.Head {
 				continue
 			}
 			m.checkpoint(c, &k, inSource[k.ID])
 		}
-		for _, g := range c.gens() { // it is written to, whatever names it
+		for _, g := range c.Gens() { // it is written to, whatever names it
 			delete(m.frozen, g.Layer)
 		}
 	}
 }
 
-func (m *meter) cell(c *Cell) *holding {
+func (m *meter) cell(c *state.Cell) *holding {
 	e := m.e
 	if c.Template != "" {
 		h := m.thing(diskTemplate, string(c.ID), c.Template)
@@ -203,14 +204,14 @@ func (m *meter) cell(c *Cell) *holding {
 	return h
 }
 
-func (m *meter) checkpoint(c *Cell, k *Checkpoint, inSource bool) {
+func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
 	e := m.e
 	kind, name := diskCheckpoint, e.selector(c, k)
 	command := "pando rm " + c.Title()
 	if c.Template != "" {
 		command = "pando template rm " + c.Template
 	}
-	if r, err := e.reg.run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)) {
+	if r, err := e.reg.Run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)) {
 		kind, command = diskResult, "pando discard "+r.ID+" --yes"
 	}
 	h := m.thing(kind, string(k.ID), name)
@@ -221,7 +222,7 @@ func (m *meter) checkpoint(c *Cell, k *Checkpoint, inSource bool) {
 		id := k.ID
 		h.drop = func(ctx context.Context) error { return e.forgetResult(ctx, c.ID, id) }
 	}
-	for _, s := range k.states() {
+	for _, s := range k.States() {
 		m.uses(h, s)
 	}
 }
@@ -341,8 +342,8 @@ func (m *meter) memories() {
 	}
 	_, all := sized.Size()
 	users := map[cell.Digest][]*holding{}
-	for _, c := range e.reg.listCells() {
-		for _, k := range e.reg.listCheckpoints(c.ID) {
+	for _, c := range e.reg.Cells() {
+		for _, k := range e.reg.Checkpoints(c.ID) {
 			if k.Gone || k.Memory == nil {
 				continue
 			}

@@ -37,6 +37,7 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -72,7 +73,7 @@ type Config struct {
 type Engine struct {
 	cfg      Config
 	log      *slog.Logger
-	reg      *registry
+	reg      *state.Registry
 	turns    *turns
 	pauses   *turns // of pausing and resuming alone: a run holds the other for as long as it lasts
 	trees    *treeCache
@@ -153,7 +154,7 @@ type Engine struct {
 	forgetting bool
 	// dropped are removed cells of which the layers may go; dropping is set while
 	// dropDropped removes them.
-	dropped  []*Cell
+	dropped  []*state.Cell
 	dropping bool
 }
 
@@ -169,7 +170,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.MaxCells = cmp.Or(cfg.MaxCells, DefaultCells)
 	cfg.AttachGrace = cmp.Or(cfg.AttachGrace, DefaultAttachGrace)
 	cfg.ReachGrace = cmp.Or(cfg.ReachGrace, 5*time.Second)
-	reg, err := openRegistry(durable.Disk(cfg.Home.State), "registry.log", cfg.Home)
+	reg, err := state.Open(durable.Disk(cfg.Home.State), "registry.log", cfg.Home)
 	if err != nil {
 		return nil, err
 	}
@@ -185,20 +186,20 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		measured: map[string]*footprint{}, fitting: map[cell.ID]int64{}, sights: map[cell.ID]sight{},
 	}
 	e.hostHas = e.hostHasNow
-	reg.keepPaused(func(l *Lease) time.Duration { d, _ := e.keep(l); return d })
+	reg.KeepPaused(func(l *state.Lease) time.Duration { d, _ := e.keep(l); return d })
 	e.SetCeilings(cfg.Ceilings)
 	e.queue.refused, e.queue.waited = map[ceiling.Scope]int64{}, map[ceiling.Scope]int64{}
 	if e.images, err = oci.OpenStore(filepath.Join(cfg.Home.Images(), "oci"), os.Getuid() == 0, cfg.Version); err != nil {
-		reg.close()
+		reg.Close()
 		return nil, err
 	}
 	e.life, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := e.knowAll(); err != nil {
-		reg.close()
+		reg.Close()
 		return nil, err
 	}
 	if err := e.recover(ctx); err != nil {
-		reg.close()
+		reg.Close()
 		return nil, err
 	}
 	e.watching.Go(e.keepHouse)
@@ -217,7 +218,7 @@ func (e *Engine) Close() error {
 	e.end(errClosing)
 	e.watching.Wait()
 	e.work.Wait()
-	for _, t := range e.reg.listTemplates() {
+	for _, t := range e.reg.Templates() {
 		e.drain(context.Background(), t.Name, "the daemon ends")
 	}
 	e.mu.Lock()
@@ -225,7 +226,7 @@ func (e *Engine) Close() error {
 		i.Close()
 	}
 	e.mu.Unlock()
-	return e.reg.close()
+	return e.reg.Close()
 }
 
 // Busy reports whether anything needs this daemon: a request's work or a cell

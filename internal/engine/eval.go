@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
 	interpreters "github.com/pando-dev/pando/internal/repl"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // evalTimeout is how long an evaluation may take, unless it is said.
@@ -122,7 +123,7 @@ func (v *View) Eval(ctx context.Context, id cell.ID, req api.EvalRequest, out fu
 
 // takesCode refuses code that the interpreter of a cell is of the wrong kind for, or
 // stands still for.
-func (e *Engine) takesCode(c *Cell, kind string) error {
+func (e *Engine) takesCode(c *state.Cell, kind string) error {
 	if err := e.sameKind(c, kind); err != nil {
 		return err
 	}
@@ -178,8 +179,8 @@ func knownKind(kind string) error {
 var ErrOtherKind = errors.New("it has an interpreter already")
 
 // sameKind refuses code of one language for the interpreter of another.
-func (e *Engine) sameKind(c *Cell, kind string) error {
-	i := e.reg.interp(c.ID)
+func (e *Engine) sameKind(c *state.Cell, kind string) error {
+	i := e.reg.Interp(c.ID)
 	if kind == "" || i == nil || i.Kind == kind {
 		return nil
 	}
@@ -187,7 +188,7 @@ func (e *Engine) sameKind(c *Cell, kind string) error {
 }
 
 // freshCommand is how a person begins with a new interpreter.
-func freshCommand(c *Cell, kind string) string {
+func freshCommand(c *state.Cell, kind string) string {
 	if kind != "" {
 		kind = " --kind " + kind
 	}
@@ -197,7 +198,7 @@ func freshCommand(c *Cell, kind string) string {
 // kindOf is the kind of interpreter that a cell gets: the one that is asked for,
 // else that which it had, if that is built in, else Python.
 func (e *Engine) kindOf(id cell.ID, asked string) interpreters.Kind {
-	if i := e.reg.interp(id); asked == "" && i != nil {
+	if i := e.reg.Interp(id); asked == "" && i != nil {
 		asked = i.Kind
 	}
 	k, ok := interpreters.KindOf(asked)
@@ -218,7 +219,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if err := e.gone(&c, fresh, req.Kind); err != nil {
 		return nil, nil, nil, err
 	}
-	had := e.reg.interp(id) != nil
+	had := e.reg.Interp(id) != nil
 	if fresh {
 		if notes, err = e.dismiss(ctx, &c); err != nil {
 			return nil, nil, nil, err
@@ -260,7 +261,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 	if st, err = w.Warmth(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if i := e.reg.interp(id); fresh && i != nil && i.Template != "" {
+	if i := e.reg.Interp(id); fresh && i != nil && i.Template != "" {
 		notes = append(notes, "a new interpreter: the set-up of template "+i.Template+" was not evaluated in it")
 	}
 	return inst, let, notes, e.hasInterpreter(&c, st)
@@ -270,7 +271,7 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 // beside it goes on, but in a cell that was forked or branched: there the
 // interpreter is the first process, and all others end with it. The cell rests
 // then; its files stay.
-func (e *Engine) dismiss(ctx context.Context, c *Cell) (notes []string, err error) {
+func (e *Engine) dismiss(ctx context.Context, c *state.Cell) (notes []string, err error) {
 	const cause = "a new one was asked for"
 	refuse := func(hint string, why error) error {
 		return cell.Errorf(cell.Conflict, "engine.Eval", hint, "cannot begin with a new interpreter in %s: %w", c.Title(), why)
@@ -305,12 +306,12 @@ func (e *Engine) dismiss(ctx context.Context, c *Cell) (notes []string, err erro
 		defer turn()
 		notes = endedWith(ctx, inst, st.PID)
 	}
-	was := e.reg.interp(c.ID)
+	was := e.reg.Interp(c.ID)
 	e.endInterp(c.ID, cause) // before it has ended: a daemon that comes next must not take a new one for it
 	if err := w.Dismiss(ctx); err != nil && cell.KindOf(err) != cell.NotFound {
 		if was != nil {
 			unlock := e.interping.lock(c.ID)
-			err = errors.Join(err, e.reg.commit(was))
+			err = errors.Join(err, e.reg.Commit(was))
 			unlock()
 		}
 		if cell.KindOf(err) == cell.Conflict {
@@ -327,14 +328,14 @@ func (e *Engine) dismiss(ctx context.Context, c *Cell) (notes []string, err erro
 	if err := e.deactivate(ctx, c.ID, cause); err != nil {
 		return nil, err
 	}
-	now, err := e.reg.cell(c.ID)
+	now, err := e.reg.Cell(c.ID)
 	if err != nil {
 		return nil, err
 	}
 	if now.State == cell.Running {
 		now.State = cell.Idle
 	}
-	return notes, e.reg.commit(&now)
+	return notes, e.reg.Commit(&now)
 }
 
 // endedWith says which commands are in a cell beside its interpreter.
@@ -362,8 +363,8 @@ var ErrInterpreterGone = errors.New("its interpreter is gone")
 
 // gone refuses to evaluate where an interpreter was and is no more: its
 // variables would be missing, and nobody would know why.
-func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
-	i := e.reg.interp(c.ID)
+func (e *Engine) gone(c *state.Cell, fresh bool, kind string) error {
+	i := e.reg.Interp(c.ID)
 	if fresh || i == nil || i.Ended == "" && !e.atRest(c.ID) {
 		return nil
 	}
@@ -372,16 +373,16 @@ func (e *Engine) gone(c *Cell, fresh bool, kind string) error {
 }
 
 // hasInterpreter records an interpreter that was found living.
-func (e *Engine) hasInterpreter(c *Cell, st cell.Warmth) error {
+func (e *Engine) hasInterpreter(c *state.Cell, st cell.Warmth) error {
 	defer e.interping.lock(c.ID)()
-	i := e.reg.interp(c.ID)
+	i := e.reg.Interp(c.ID)
 	if i == nil || i.Ended != "" || !i.Started.Equal(st.Started) {
 		former := ""
 		if i != nil {
 			former = orElse(i.Template, i.Former)
 		}
-		i = &Interp{Cell: c.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth, Former: former}
-		if err := e.reg.commit(i); err != nil {
+		i = &state.Interp{Cell: c.ID, Kind: st.Kind, Version: st.Version, Started: st.Started, Depth: st.Depth, Former: former}
+		if err := e.reg.Commit(i); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/ocsf"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // EventQuery says which events of a run are wanted, and how.
@@ -35,7 +36,7 @@ type EventQuery struct {
 // Corrupt error where that does not hold. What can be said before the first
 // event is returned as an error.
 func (e *Engine) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.Seq2[json.RawMessage, error], error) {
-	r, err := e.reg.run(id)
+	r, err := e.reg.Run(id)
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +101,11 @@ func (e *Engine) Events(ctx context.Context, id cell.RunID, q EventQuery) (iter.
 // eventsFile is the name of a run's event stream in its folder.
 const eventsFile = "events.jsonl"
 
-func noEvents(r *Run, underWay bool) error {
+func noEvents(r *state.Run, underWay bool) error {
 	if underWay {
 		return cell.Errorf(cell.NotFound, "engine.Events", "wait until it starts, or follow it: pando events -f "+r.ID, "run %s has no events yet", r.ID)
 	}
-	if r.neverStarted() {
+	if r.NeverStarted() {
 		return cell.Errorf(cell.NotFound, "engine.Events", "see why: pando show "+r.ID, "run %s has no events: its command never started", r.ID)
 	}
 	return cell.Errorf(cell.NotFound, "engine.Events", "see what else is missing: pando receipt verify "+r.ID, "the events of run %s are gone", r.ID)
@@ -123,7 +124,7 @@ func (e *Engine) sealedEvents(id cell.RunID, t *eventTail) error {
 	if !t.whole {
 		return nil // it was not read to its end
 	}
-	r, err := e.reg.run(id)
+	r, err := e.reg.Run(id)
 	if err != nil || cell.Phase(r.Phase) != cell.Ended {
 		return nil
 	}
@@ -171,7 +172,7 @@ func checkKinds(kinds []string) error {
 
 // shower returns what makes documents of an event, in the format asked for. It
 // is given every event, in order.
-func (e *Engine) shower(r *Run, q EventQuery) (func(receipt.Event) ([]json.RawMessage, error), error) {
+func (e *Engine) shower(r *state.Run, q EventQuery) (func(receipt.Event) ([]json.RawMessage, error), error) {
 	switch q.Format {
 	case "", api.EventsJSON:
 		return func(ev receipt.Event) ([]json.RawMessage, error) {
@@ -188,7 +189,7 @@ func (e *Engine) shower(r *Run, q EventQuery) (func(receipt.Event) ([]json.RawMe
 }
 
 // facts are what events of a run are told with, in OCSF.
-func (e *Engine) facts(r *Run) ocsf.Facts {
+func (e *Engine) facts(r *state.Run) ocsf.Facts {
 	host, _ := os.Hostname() // without it the device has no name
 	f := ocsf.Facts{Run: r.ID, Cell: r.Cell, CellName: r.CellName, Backend: r.Backend, Command: r.Command, Policy: r.Policy, Receipt: r.Receipt,
 		Version: e.cfg.Version, Hostname: host, User: e.cfg.User}
@@ -211,7 +212,7 @@ func (e *Engine) facts(r *Run) ocsf.Facts {
 // its events.
 func (e *Engine) findings(id cell.RunID) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
-		r, err := e.reg.run(id)
+		r, err := e.reg.Run(id)
 		if err != nil || cell.Phase(r.Phase) != cell.Ended {
 			return
 		}

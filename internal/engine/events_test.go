@@ -295,17 +295,17 @@ func TestEventsAsOCSF(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	// What was found after the run, and what refused its start.
-	run, err := b.reg.run(cell.RunID(r.ID))
+	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	run.Secrets = &api.Secrets{Found: []api.SecretFound{{In: "workspace", Path: "a", Credential: "github", Encoding: "plain"}}}
 	run.Error = &api.Error{Kind: "denied", Message: `cannot start sh: the canary "mount" was not stopped as it must be (0)`}
-	b.must(b.reg.commit(&run))
+	b.must(b.reg.Commit(&run))
 	list = read(EventQuery{})
 	if len(list) != 4 || list[2].ClassName != "Detection Finding" || list[3].FindingInfo.Types[0] != "Credential exposure" {
 		t.Errorf("%+v", list)
 	}
 	run.Secrets, run.Error = nil, nil // as its receipt has it
-	b.must(b.reg.commit(&run))
+	b.must(b.reg.Commit(&run))
 }
 
 // Whoever records a new kind of event says what it is: the reference, --kind and

@@ -23,6 +23,7 @@ import (
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -221,7 +222,7 @@ const execLimit = 1 << 20
 
 // ensureLive returns the instance of a cell, making one if it is at rest. The
 // cell stays live until release is called.
-func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c Cell, release func(), err error) {
+func (e *Engine) ensureLive(ctx context.Context, id cell.ID) (inst backend.Instance, c state.Cell, release func(), err error) {
 	if c, err = e.usable(id); err == nil {
 		err = e.mayStart(&c)
 	}
@@ -288,7 +289,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	}
 	changed := []any{&c}
 	if c.Gen == nil {
-		head, err := e.reg.checkpoint(c.Head)
+		head, err := e.reg.Checkpoint(c.Head)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -311,13 +312,13 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	}
 	c.Cause = ""
 	e.endInterp(id, causeAtRest)
-	if err := e.reg.commit(changed...); err != nil {
+	if err := e.reg.Commit(changed...); err != nil {
 		return nil, nil, err
 	}
 	inst, err = e.activate(ctx, &c)
 	if err != nil {
 		c.State = cell.Idle
-		e.reg.commit(&c)
+		e.reg.Commit(&c)
 		return nil, nil, err
 	}
 	if err := e.equip(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
@@ -372,7 +373,7 @@ const (
 )
 
 // refit points a cell's mounts at its present layer and its own folders.
-func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
+func (e *Engine) refit(c *state.Cell, p workspace.Provider, from *state.Checkpoint) error {
 	private := e.private(c.ID)
 	failpoint.Step("make the folders of a cell")
 	if err := e.makeFolders(c, p, private); err != nil {
@@ -410,7 +411,7 @@ func (e *Engine) refit(c *Cell, p workspace.Provider, from *Checkpoint) error {
 	if c.Setup.Mounts, err = e.denyPrograms(c, mounts); err != nil {
 		return err
 	}
-	if c.talks() {
+	if c.Talks() {
 		return e.writeTalk(c)
 	}
 	return nil
@@ -422,7 +423,7 @@ func cachePath(private string, roots, n int) string {
 }
 
 // makeFolders makes what belongs to a cell alone, when it first starts.
-func (e *Engine) makeFolders(c *Cell, p workspace.Provider, private string) error {
+func (e *Engine) makeFolders(c *state.Cell, p workspace.Provider, private string) error {
 	if err := os.MkdirAll(private, 0o700); err != nil {
 		return err
 	}
@@ -475,7 +476,7 @@ func writable(m *cell.Mount) string { return orElse(m.Upper, m.Source) }
 // fillHome gives a new home what git there needs to answer as the user's does (see
 // gitdir.CellSettings). What the cell makes of it later is its own affair. A caller that
 // may not name files of the host gets nothing of the user's home.
-func (e *Engine) fillHome(c *Cell, home string) error {
+func (e *Engine) fillHome(c *state.Cell, home string) error {
 	s := e.gitSettings(c)
 	for _, f := range []struct {
 		name string
@@ -496,7 +497,7 @@ func (e *Engine) fillHome(c *Cell, home string) error {
 }
 
 // gitSettings is what git in a cell is told of the user's configuration.
-func (e *Engine) gitSettings(c *Cell) gitdir.Settings {
+func (e *Engine) gitSettings(c *state.Cell) gitdir.Settings {
 	home := e.cfg.User.Home
 	if c.Guest {
 		home = ""
@@ -505,7 +506,7 @@ func (e *Engine) gitSettings(c *Cell) gitdir.Settings {
 }
 
 // unsigned reports whether git signs in the source of a cell and not in the cell.
-func (e *Engine) unsigned(c *Cell, im *workspace.Imported) bool {
+func (e *Engine) unsigned(c *state.Cell, im *workspace.Imported) bool {
 	for _, l := range im.LeftOut {
 		for _, f := range l.Fields {
 			if strings.HasSuffix(f, secret.Unsigned) {
@@ -617,7 +618,7 @@ func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
 	if !nothingRuns(ctx, inst) {
 		return
 	}
-	c, cerr := e.reg.cell(id)
+	c, cerr := e.reg.Cell(id)
 	if cerr != nil || (c.State != cell.Running && c.State != cell.Paused) {
 		return
 	}
@@ -633,7 +634,7 @@ func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
 		return
 	}
 	c.State = cell.Idle
-	if err := e.reg.commit(&c); err != nil {
+	if err := e.reg.Commit(&c); err != nil {
 		e.log.Error("cannot record a cell", "cell", id, "error", err)
 	}
 }

@@ -25,7 +25,7 @@ func (x *liveExec) view() api.Exec {
 // Execs lists the commands in a cell, outside any run, that somebody may attach
 // to: those that run, and for a minute those that have ended. Oldest first.
 func (e *Engine) Execs(id cell.ID) ([]api.Exec, error) {
-	if _, err := e.reg.cell(id); err != nil {
+	if _, err := e.reg.Cell(id); err != nil {
 		return nil, err
 	}
 	var of []*liveExec

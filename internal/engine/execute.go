@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // logLimit is how much of each output stream a run keeps, in bytes. What goes
@@ -53,7 +54,7 @@ func (x *execution) start(ctx context.Context) error {
 		x.c.Runs++
 	}
 	x.c.Cause = ""
-	if err := e.reg.commit(&x.c, &x.before, x.run); err != nil {
+	if err := e.reg.Commit(&x.c, &x.before, x.run); err != nil {
 		return err
 	}
 	if x.inst == nil {
@@ -65,7 +66,7 @@ func (x *execution) start(ctx context.Context) error {
 	if err := e.equip(ctx, &x.c, x.inst, agentOf(x.p.req.CallerEnv)); err != nil {
 		return err
 	}
-	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.talks() {
+	if h := x.c.Setup.Handles; len(h) > 0 && !x.c.Talks() {
 		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anybody (--allow HOST)")
 	}
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
@@ -142,7 +143,7 @@ func (x *execution) setUp() error {
 		return err
 	}
 	x.c.Shared = cell.Digest{}
-	x.c.Setup = Setup{
+	x.c.Setup = state.Setup{
 		Talks: pol.Talks(), TrustLists: trust, Origins: pol.Origins, Handles: pol.Handles(), Budgets: budgetsOf(pol.Limits), Hidden: pol.Files.Hidden, ReadOnly: pol.Files.ReadOnly, Programs: pol.Processes.Deny,
 		Policy: pol.Digest(), PolicyText: string(pol.Canonical()), Mounts: x.plan.Mounts, Env: x.plan.Env,
 		Seeds: x.plan.Seeds, User: e.cfg.User, Kernel: x.p.kernel, Limits: pol.Limits.CellLimits(), Asked: pol.Asked,
@@ -274,7 +275,7 @@ func commandEnv(base, asked []string, u cell.User, tty bool, term string) []stri
 
 // cellEnv is what every command in a cell finds: the image's variables, and
 // placeholders of what the cell was lent.
-func (e *Engine) cellEnv(c *Cell) []string {
+func (e *Engine) cellEnv(c *state.Cell) []string {
 	return append(slices.Clone(c.Setup.Env), e.lentEnv(c)...)
 }
 
@@ -302,7 +303,7 @@ func closeLogs(logs [3]*os.File) {
 // command is ended and waited for.
 func (x *execution) wait(ctx context.Context) (cell.Status, error) {
 	x.l.report(api.Progress{Step: "running"})
-	if x.c.talks() && !x.run.TTY {
+	if x.c.Talks() && !x.run.TTY {
 		defer x.tellDenials(ctx)()
 	}
 	return x.e.waitFor(ctx, x.inst, x.proc)

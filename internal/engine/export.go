@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // exportRun writes a run's folder, its record and its receipts as a tar
 // archive with one folder, named after the run.
-func exportRun(r *Run, bundle []byte, w io.Writer) error {
+func exportRun(r *state.Run, bundle []byte, w io.Writer) error {
 	entries, err := os.ReadDir(r.Folder)
 	if err != nil && !os.IsNotExist(err) {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // abandon ends a run whose command never started.
@@ -63,7 +64,7 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 		run.Receipt = entry.String()
 		run.Receipts = append(run.Receipts, run.Receipt)
 	}
-	if err := e.reg.commit(append(cells, run)...); err != nil {
+	if err := e.reg.Commit(append(cells, run)...); err != nil {
 		e.log.Error("cannot record a run", "run", run.ID, "error", err)
 		e.finishLater(run.RunID(), cell.Errorf(cell.KindOf(cause), "engine.StartRun", run.Error.Hint, "%s", run.Error.Message))
 		return false
@@ -73,7 +74,7 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 
 // failRun records that a run could not be brought to its end: its cell is
 // failed, with the cause, and its checkpoints are intact.
-func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
+func (e *Engine) failRun(run *state.Run, c *state.Cell, cause error) error {
 	run.Error = e.errorAPI(cause)
 	run.Error.Message = redactor.String("cannot finish run " + run.ID + ": " + run.Error.Message)
 	if run.Error.Hint == "" {
@@ -93,7 +94,7 @@ func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
 		e.log.Error("cannot write a receipt", "run", run.ID, "error", err)
 		run.Notes = append(run.Notes, fmt.Sprintf("there is no receipt: %v", err))
 	}
-	err := e.reg.commit(c, run)
+	err := e.reg.Commit(c, run)
 	if err != nil {
 		e.log.Error("cannot record a failed run", "run", run.ID, "error", err)
 	}
@@ -102,7 +103,7 @@ func (e *Engine) failRun(run *Run, c *Cell, cause error) error {
 
 // sealFailed gives a run that could not be finished its receipt. One that it
 // got on its way stands, with its verdict.
-func (e *Engine) sealFailed(run *Run, c *Cell) error {
+func (e *Engine) sealFailed(run *state.Run, c *state.Cell) error {
 	id, err := e.runReceipt(e.life, run, c)
 	if err != nil {
 		return err

@@ -141,7 +141,7 @@ func (e *Engine) Figures(ctx context.Context) Figures {
 	}
 	e.mu.Unlock()
 	for _, id := range ids {
-		if r, err := e.reg.run(id); err == nil {
+		if r, err := e.reg.Run(id); err == nil {
 			out.Runs[r.Phase]++
 		}
 	}
@@ -223,7 +223,7 @@ func (a *act) over(err *error) {
 			a.e.acts.Add(-1)
 		}
 		if a.backend == "" && a.cell != "" {
-			if c, err := a.e.reg.cell(a.cell); err == nil {
+			if c, err := a.e.reg.Cell(a.cell); err == nil {
 				a.backend = c.Backend
 			}
 		}
@@ -306,8 +306,8 @@ func (e *Engine) countLastRefused(ctx context.Context, inst backend.Instance) {
 }
 
 func (e *Engine) mayTalk(id cell.ID) bool {
-	c, err := e.reg.cell(id)
-	return err == nil && c.talks()
+	c, err := e.reg.Cell(id)
+	return err == nil && c.Talks()
 }
 
 // refusedAtOnce is how many keepers are asked at a time.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // ReadFiles sends a path of a cell as a tar archive. The cell is made live
@@ -30,7 +31,7 @@ func (e *Engine) WriteFiles(ctx context.Context, id cell.ID, path string, r io.R
 }
 
 // inCell makes a path absolute: relative ones begin in the workspace.
-func inCell(c *Cell, path string) string {
+func inCell(c *state.Cell, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}

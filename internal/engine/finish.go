@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
@@ -48,8 +49,8 @@ func (x *execution) finish(ctx context.Context, status cell.Status, waitErr erro
 
 // reread forgets what could not be recorded.
 func (x *execution) reread() bool {
-	run, err := x.e.reg.run(x.run.RunID())
-	c, cerr := x.e.reg.cell(x.c.ID)
+	run, err := x.e.reg.Run(x.run.RunID())
+	c, cerr := x.e.reg.Cell(x.c.ID)
 	if err != nil || cerr != nil {
 		return false
 	}
@@ -69,7 +70,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	if err := x.quiesce(ctx); err != nil {
 		return err
 	}
-	after, err := x.e.settle(ctx, &x.c, kindAfter, "", x.run.RunID())
+	after, err := x.e.settle(ctx, &x.c, state.KindAfter, "", x.run.RunID())
 	if err != nil {
 		if after, err = x.letGo(ctx, err); err != nil {
 			return err
@@ -157,7 +158,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	if run.Phase, err = phase(run.Phase, cell.Finishing); err != nil {
 		return err
 	}
-	return x.e.reg.commit(run)
+	return x.e.reg.Commit(run)
 }
 
 // shortest is how long a command has to run for an average of processors to mean
@@ -229,7 +230,7 @@ func (x *execution) quiesce(ctx context.Context) error {
 }
 
 // sides are the workspace before the run and after it.
-func (x *execution) sides(ctx context.Context, after *Checkpoint) (a, b workspace.Side, err error) {
+func (x *execution) sides(ctx context.Context, after *state.Checkpoint) (a, b workspace.Side, err error) {
 	if a, err = x.e.side(ctx, &x.before); err == nil {
 		b, err = x.e.side(ctx, after)
 	}
@@ -237,7 +238,7 @@ func (x *execution) sides(ctx context.Context, after *Checkpoint) (a, b workspac
 }
 
 // compare computes what the run changed.
-func (x *execution) compare(ctx context.Context, after *Checkpoint) (*diff.Diff, error) {
+func (x *execution) compare(ctx context.Context, after *state.Checkpoint) (*diff.Diff, error) {
 	a, b, err := x.sides(ctx, after)
 	if err != nil {
 		return nil, err
@@ -302,7 +303,7 @@ func changedBytes(a, b *workspace.Tree) (n int64, err error) {
 
 // goBack restores the checkpoint before the run. The result stays as
 // checkpoint after.
-func (x *execution) goBack(ctx context.Context, after *Checkpoint) error {
+func (x *execution) goBack(ctx context.Context, after *state.Checkpoint) error {
 	if err := x.e.deactivate(ctx, x.c.ID, "restored"); err != nil {
 		return err
 	}
@@ -321,7 +322,7 @@ const (
 )
 
 // writePatch puts what the run changed, and accept would apply, into its folder.
-func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *diff.Diff) error {
+func (x *execution) writePatch(ctx context.Context, after *state.Checkpoint, changes *diff.Diff) error {
 	failpoint.Step("write a patch")
 	f, err := createRecord(x.run.Folder, "patch")
 	if err != nil {
@@ -352,7 +353,7 @@ func (x *execution) writePatch(ctx context.Context, after *Checkpoint, changes *
 
 // withoutHeld compares once more, without renames: one could lead from what is applied to
 // what is held back.
-func (x *execution) withoutHeld(ctx context.Context, after *Checkpoint) (*diff.Diff, error) {
+func (x *execution) withoutHeld(ctx context.Context, after *state.Checkpoint) (*diff.Diff, error) {
 	a, b, err := x.sides(ctx, after)
 	if err != nil {
 		return nil, err
@@ -374,7 +375,7 @@ func (x *execution) withoutHeld(ctx context.Context, after *Checkpoint) (*diff.D
 const patchLimit = 256 << 20
 
 // close writes the receipt and makes the run's end durable.
-func (x *execution) close(ctx context.Context, after *Checkpoint) error {
+func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	e, run := x.e, x.run
 	if e.atRest(x.c.ID) {
 		x.c.State = cell.Idle
@@ -412,7 +413,7 @@ func (x *execution) close(ctx context.Context, after *Checkpoint) error {
 	if gone {
 		x.c.State = cell.Removed
 	}
-	if err := e.reg.commit(&x.c, after, run); err != nil {
+	if err := e.reg.Commit(&x.c, after, run); err != nil {
 		return err
 	}
 	if gone {
@@ -424,12 +425,12 @@ func (x *execution) close(ctx context.Context, after *Checkpoint) error {
 		if err == nil {
 			_, err = e.acceptHeld(ctx, o, api.AcceptRequest{Apply: true, Reason: "--on-success apply"})
 		}
-		if now, rerr := e.reg.run(run.RunID()); rerr == nil {
+		if now, rerr := e.reg.Run(run.RunID()); rerr == nil {
 			*run = now
 		}
 		if err != nil {
 			run.Notes = append(run.Notes, fmt.Sprintf("not applied: %v", err))
-			return e.reg.commit(run)
+			return e.reg.Commit(run)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Where forks come from, in figures.
@@ -53,9 +54,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	if err != nil {
 		return api.ForkResult{}, err
 	}
-	var k Checkpoint
+	var k state.Checkpoint
 	if req.Number > 0 {
-		k, err = e.reg.number(src.ID, req.Number)
+		k, err = e.reg.Numbered(src.ID, req.Number)
 	} else {
 		if inst := e.instance(src.ID); inst != nil {
 			if !nothingRuns(ctx, inst) {
@@ -63,7 +64,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 					"cannot fork %s: it has processes, whose memory a fork of files would leave behind", src.Title())
 			}
 		}
-		k, err = e.settle(ctx, &src, kindFork, "", "")
+		k, err = e.settle(ctx, &src, state.KindFork, "", "")
 	}
 	if err != nil {
 		return api.ForkResult{}, err
@@ -92,16 +93,16 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		setup.Mounts, lost = e.stackedOf(&src), droppedOfBuilt
 	}
 	var objects []any
-	var cells []*Cell
+	var cells []*state.Cell
 	var ids []string
 	now := time.Now().UTC()
 	for _, name := range names {
-		c := &Cell{
+		c := &state.Cell{
 			ID: cell.NewID(), Name: name, State: cell.Idle, Source: src.Source, NoSource: src.NoSource, Guest: src.Guest || viewOf(ctx).isConfined(), Backend: src.Backend, Image: src.Image, ImageID: src.ImageID, ImageKey: src.ImageKey, Created: now, Next: 2,
-			Parent: &Origin{src.ID, k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
-			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, made: makerOf(ctx),
+			Parent: &state.Origin{Cell: src.ID, Checkpoint: k.ID}, Provider: src.Provider, WhyNot: src.WhyNot, LeftOut: src.LeftOut, ImportKey: src.ImportKey,
+			Known: src.Known, KnownAt: src.KnownAt, KnownHead: src.KnownHead, Agent: src.Agent, Setup: setup, Maker: makerOf(ctx),
 		}
-		first := &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: kindFork, Created: now,
+		first := &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: k.ID, Kind: state.KindFork, Created: now,
 			State: k.State, Tree: k.Tree, Content: k.Content}
 		c.Head = first.ID
 		objects = append(objects, c, first)
@@ -137,7 +138,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 }
 
 // forkWhole makes cells that go on at a checkpoint with memory.
-func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
+func (e *Engine) forkWhole(ctx context.Context, src *state.Cell, k *state.Checkpoint, name string, count int, want terms, began time.Time) (api.ForkResult, error) {
 	took := fmt.Sprintf("memory, files, home and /tmp as of %s@%d", src.Title(), k.Number)
 	b := &branching{e: e, began: began, count: count, src: *src, terms: want, whole: true, act: actFork, took: took, at: *k}
 	res := api.ForkResult{Took: took}
@@ -179,11 +180,11 @@ func (e *Engine) forkWhole(ctx context.Context, src *Cell, k *Checkpoint, name s
 const droppedByCopy = "connections to others, terminals"
 
 // pendingOf returns the run whose pending result k is.
-func (e *Engine) pendingOf(k *Checkpoint) (*Run, bool) {
-	if k.Run == "" || k.Kind != kindAfter {
+func (e *Engine) pendingOf(k *state.Checkpoint) (*state.Run, bool) {
+	if k.Run == "" || k.Kind != state.KindAfter {
 		return nil, false
 	}
-	r, err := e.reg.run(k.Run)
+	r, err := e.reg.Run(k.Run)
 	if err != nil || (r.Verdict != string(cell.Pending) && r.Verdict != string(cell.Forked)) {
 		return nil, false
 	}
@@ -191,9 +192,9 @@ func (e *Engine) pendingOf(k *Checkpoint) (*Run, bool) {
 }
 
 // forkNames chooses and checks the names of children.
-func (e *Engine) forkNames(src *Cell, prefix string, count int) ([]string, error) {
+func (e *Engine) forkNames(src *state.Cell, prefix string, count int) ([]string, error) {
 	names := make([]string, 0, count)
-	taken := func(n string) bool { _, ok := e.reg.named(n); return ok }
+	taken := func(n string) bool { _, ok := e.reg.Named(n); return ok }
 	if prefix != "" && count == 1 {
 		names = append(names, prefix)
 	}
@@ -205,7 +206,7 @@ func (e *Engine) forkNames(src *Cell, prefix string, count int) ([]string, error
 		names = append(names, fmt.Sprintf("%s-%d", stem, i))
 	}
 	if len(names) < count {
-		for i := range e.reg.numbersOf(stem + "-") {
+		for i := range e.reg.NumbersOf(stem + "-") {
 			if n := fmt.Sprintf("%s-%d", stem, i); !taken(n) {
 				names = append(names, n)
 			}
@@ -225,8 +226,8 @@ func (e *Engine) forkNames(src *Cell, prefix string, count int) ([]string, error
 	return names, nil
 }
 
-func (e *Engine) headNumber(c *Cell) int {
-	k, err := e.reg.checkpoint(c.Head)
+func (e *Engine) headNumber(c *state.Cell) int {
+	k, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return 0
 	}
@@ -235,7 +236,7 @@ func (e *Engine) headNumber(c *Cell) int {
 
 // forkFiles says how the files of a cell can be forked now. While something runs in it,
 // they are forked as of a checkpoint.
-func (e *Engine) forkFiles(c *Cell) string {
+func (e *Engine) forkFiles(c *state.Cell) string {
 	if e.atRest(c.ID) {
 		return "fork its files: pando fork " + c.Title()
 	}
@@ -243,8 +244,8 @@ func (e *Engine) forkFiles(c *Cell) string {
 }
 
 // branchOrFiles is forkFiles of a cell that runs, with the branch where that can be had.
-func (e *Engine) branchOrFiles(ctx context.Context, c *Cell) string {
-	i := e.reg.interp(c.ID)
+func (e *Engine) branchOrFiles(ctx context.Context, c *state.Cell) string {
+	i := e.reg.Interp(c.ID)
 	whole, err := e.captures(ctx, c)
 	if c.Volume > 0 || err != nil || !whole && (i == nil || i.Ended != "") {
 		return e.forkFiles(c)
@@ -255,7 +256,7 @@ func (e *Engine) branchOrFiles(ctx context.Context, c *Cell) string {
 // orFiles adds to the refusal of a branch what always can be had, unless its hint names it.
 func (e *Engine) orFiles(id cell.ID, err error) error {
 	k, hint := cell.KindOf(err), cell.HintOf(err)
-	c, cerr := e.reg.cell(id)
+	c, cerr := e.reg.Cell(id)
 	if cerr != nil || strings.Contains(hint, "pando fork") || k != cell.Unsupported && !strings.HasSuffix(hint, cell.ForkSandbox) {
 		return err
 	}

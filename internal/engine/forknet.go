@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // What a fork of an interpreter needs to talk is its lineage's, but for
@@ -18,8 +19,8 @@ import (
 
 // pooledGovernance is what the gateway of a fork goes by that has no identity
 // yet: the policy, and nothing that was lent. nil for one that does not talk.
-func (e *Engine) pooledGovernance(c *Cell) (*cell.Governance, error) {
-	if !c.talks() {
+func (e *Engine) pooledGovernance(c *state.Cell) (*cell.Governance, error) {
+	if !c.Talks() {
 		return nil, nil
 	}
 	a, err := e.lineage(c)
@@ -30,8 +31,8 @@ func (e *Engine) pooledGovernance(c *Cell) (*cell.Governance, error) {
 }
 
 // lineage reads the authority of the cell that a fork was made from.
-func (e *Engine) lineage(c *Cell) (cell.Authority, error) {
-	from, err := e.reg.cell(c.Parent.Cell)
+func (e *Engine) lineage(c *state.Cell) (cell.Authority, error) {
+	from, err := e.reg.Cell(c.Parent.Cell)
 	if err != nil {
 		return cell.Authority{}, err
 	}
@@ -41,8 +42,8 @@ func (e *Engine) lineage(c *Cell) (cell.Authority, error) {
 // copyTalk gives a fork files of its own for what it sees of its resolver and
 // its authorities: the same ones, which nobody writes to, in a directory in
 // which sockets are its own.
-func (e *Engine) copyTalk(c *Cell, mounts []cell.Mount) error {
-	if !c.talks() {
+func (e *Engine) copyTalk(c *state.Cell, mounts []cell.Mount) error {
+	if !c.Talks() {
 		return nil
 	}
 	to := filepath.Join(e.private(c.ID), talkFolder)
@@ -82,9 +83,9 @@ func (e *Engine) copyTalk(c *Cell, mounts []cell.Mount) error {
 // lendFork lends a fork what its policy says, with placeholders of its own: the
 // records are to be made durable with it. a gets its variables, and what its
 // gateway goes by.
-func (e *Engine) lendFork(c *Cell, a *cell.Adoption) ([]*Lending, error) {
-	var lendings []Lending
-	var out []*Lending
+func (e *Engine) lendFork(c *state.Cell, a *cell.Adoption) ([]*state.Lending, error) {
+	var lendings []state.Lending
+	var out []*state.Lending
 	whole := false
 	if len(c.Setup.Handles) > 0 {
 		var err error
@@ -97,11 +98,11 @@ func (e *Engine) lendFork(c *Cell, a *cell.Adoption) ([]*Lending, error) {
 		if err != nil {
 			return nil, cannotLend(h, err)
 		}
-		was, had := e.reg.lending(c.Parent.Cell, h)
+		was, had := e.reg.Lending(c.Parent.Cell, h)
 		if had && !was.Revoked.IsZero() {
 			continue // taken back from the cell that it was forked from
 		}
-		l := Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
+		l := state.Lending{Cell: c.ID, Handle: h, Since: time.Now().UTC()}
 		switch {
 		case known.Kind != credential.Token:
 		case had && whole: // what runs in a copy has it in its memory
@@ -116,7 +117,7 @@ func (e *Engine) lendFork(c *Cell, a *cell.Adoption) ([]*Lending, error) {
 		name, value, _ := strings.Cut(kv, "=")
 		a.Env[name] = value
 	}
-	if !c.talks() {
+	if !c.Talks() {
 		return out, nil
 	}
 	au, err := e.lineage(c)

@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/memory"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -60,8 +61,8 @@ func (e *Engine) collect(ctx context.Context, dry bool) (res api.GCResult, err e
 		}
 	}
 	now := time.Now()
-	cells := e.reg.listCells()
-	cells = slices.DeleteFunc(cells, func(c Cell) bool { return !e.expired(&c, now) && !e.keptOut(&c, now) })
+	cells := e.reg.Cells()
+	cells = slices.DeleteFunc(cells, func(c state.Cell) bool { return !e.expired(&c, now) && !e.keptOut(&c, now) })
 	why := map[cell.ID]string{}
 	for _, c := range cells {
 		why[c.ID] = e.whyExpired(&c, now)
@@ -137,7 +138,7 @@ func (e *Engine) collect(ctx context.Context, dry bool) (res api.GCResult, err e
 func (e *Engine) pruneEtc(dry bool) (items []api.GCItem, err error) {
 	dir := e.etcDir()
 	var use []string
-	for _, c := range e.reg.everyCell() {
+	for _, c := range e.reg.AllCells() {
 		if c.State == cell.Removed {
 			continue
 		}
@@ -161,20 +162,20 @@ func (e *Engine) etcDir() string { return filepath.Join(e.cfg.Home.Images(), "et
 
 // expired reports whether a cell has been kept for long enough, and nothing
 // happens in it.
-func (e *Engine) expired(c *Cell, now time.Time) bool {
+func (e *Engine) expired(c *state.Cell, now time.Time) bool {
 	return !c.Expires.IsZero() && now.After(c.Expires) && c.State != cell.Removed && e.atRest(c.ID) && !e.hasPending(c.ID)
 }
 
 // keptOut reports whether a cell was paused for as long as it is kept, by the ceilings of
 // who made it.
-func (e *Engine) keptOut(c *Cell, now time.Time) bool {
-	l := e.reg.lease(c.ID)
+func (e *Engine) keptOut(c *state.Cell, now time.Time) bool {
+	l := e.reg.Lease(c.ID)
 	return l != nil && c.State != cell.Removed && (l.Parked || c.State == cell.Paused) && e.overkept(l, now) && !e.hasPending(c.ID)
 }
 
 // whyExpired says why gc removes a cell.
-func (e *Engine) whyExpired(c *Cell, now time.Time) string {
-	l := e.reg.lease(c.ID)
+func (e *Engine) whyExpired(c *state.Cell, now time.Time) string {
+	l := e.reg.Lease(c.ID)
 	if l == nil || !e.keptOut(c, now) {
 		return "expired"
 	}
@@ -189,7 +190,7 @@ func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (
 		return false, err
 	}
 	defer release()
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil || !e.expired(&c, now) && !e.keptOut(&c, now) {
 		return false, err
 	}
@@ -198,7 +199,7 @@ func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (
 
 // hasPending reports whether a cell has a run that waits for a person.
 func (e *Engine) hasPending(id cell.ID) bool {
-	for _, r := range e.reg.listRuns(id) {
+	for _, r := range e.reg.Runs(id) {
 		if r.Verdict == string(cell.Pending) || cell.Phase(r.Phase) != cell.Ended {
 			return true
 		}
@@ -209,13 +210,13 @@ func (e *Engine) hasPending(id cell.ID) bool {
 func (e *Engine) expireCheckpoints(ctx context.Context, dry bool, now time.Time) ([]api.GCItem, error) {
 	var items []api.GCItem
 	inSource := map[cell.CheckpointID]bool{} // what was applied can be compared with, and taken back
-	for _, c := range e.reg.listCells() {
+	for _, c := range e.reg.Cells() {
 		for _, id := range c.KnownAt {
 			inSource[id] = true
 		}
 	}
-	for _, c := range e.reg.listCells() {
-		for _, k := range e.reg.listCheckpoints(c.ID) {
+	for _, c := range e.reg.Cells() {
+		for _, k := range e.reg.Checkpoints(c.ID) {
 			if k.Expires.IsZero() || now.Before(k.Expires) || k.ID == c.Head || inSource[k.ID] {
 				continue
 			}
@@ -227,11 +228,11 @@ func (e *Engine) expireCheckpoints(ctx context.Context, dry bool, now time.Time)
 			if err != nil {
 				return items, err
 			}
-			fresh, ferr := e.reg.cell(c.ID)
-			kk, kerr := e.reg.checkpoint(k.ID)
+			fresh, ferr := e.reg.Cell(c.ID)
+			kk, kerr := e.reg.Checkpoint(k.ID)
 			if ferr == nil && kerr == nil && fresh.Head != k.ID && !kk.Expires.IsZero() && now.After(kk.Expires) {
 				kk.Gone = true
-				err = e.reg.commit(&kk)
+				err = e.reg.Commit(&kk)
 			}
 			release()
 			if err != nil {
@@ -288,10 +289,10 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 	}
 	var parents []cell.ID        // of templates
 	imports := e.under.imports() // before the records, which what ends meanwhile is in
-	e.reg.look(func(now Records) {
+	e.reg.Look(func(now state.Records) {
 		for k := range now.Checkpoints() {
 			if !k.Gone && k.ID != but {
-				for _, s := range k.states() {
+				for _, s := range k.States() {
 					need(s)
 				}
 				trees[k.Tree] = true
@@ -305,7 +306,7 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 			if c.State == cell.Removed {
 				continue
 			}
-			for _, g := range c.gens() {
+			for _, g := range c.Gens() {
 				layers[g.Layer] = true
 				need(g.Base)
 			}
@@ -330,7 +331,7 @@ func (e *Engine) neededBut(but cell.CheckpointID) (layers map[string]bool, trees
 			if o.Kind != opBranch || json.Unmarshal(o.Args, &a) != nil {
 				continue
 			}
-			for _, g := range a.Source.gens() { // it may be there already
+			for _, g := range a.Source.Gens() { // it may be there already
 				layers[g.Layer] = true
 				need(g.Base)
 			}
@@ -377,10 +378,10 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 	layers, _, _ := e.needed()
 	candidates := map[string]bool{}
 	if owned != nil {
-		e.reg.look(func(now Records) {
+		e.reg.Look(func(now state.Records) {
 			for k := range now.Checkpoints() {
 				if owned(k.Cell) {
-					for _, s := range k.states() {
+					for _, s := range k.States() {
 						for _, l := range s.Layers {
 							candidates[l] = true
 						}
@@ -421,7 +422,7 @@ func (e *Engine) collectLayers(dry bool, owned func(cell.ID) bool) ([]api.GCItem
 
 // memories are the roots of the images that checkpoints name.
 func (e *Engine) memories() (roots []cell.Digest) {
-	e.reg.look(func(now Records) {
+	e.reg.Look(func(now state.Records) {
 		for k := range now.Checkpoints() {
 			if !k.Gone && k.Memory != nil {
 				roots = append(roots, k.Memory.Root)

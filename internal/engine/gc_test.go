@@ -66,8 +66,8 @@ func (b *bed) layers() (names []string) {
 func (b *bed) whole() {
 	b.Helper()
 	b.trees.forget()
-	for _, c := range b.reg.listCells() {
-		for _, k := range b.reg.listCheckpoints(c.ID) {
+	for _, c := range b.reg.Cells() {
+		for _, k := range b.reg.Checkpoints(c.ID) {
 			t, err := b.trees.get(k.Tree)
 			if err == nil {
 				err = t.Reach(map[cell.Digest]bool{})
@@ -225,7 +225,7 @@ func TestF20RemovingAParentKeepsTheLineage(t *testing.T) {
 func (b *bed) family(name string) (names []string) {
 	b.Helper()
 	id := cell.ID("")
-	for _, c := range b.reg.everyCell() {
+	for _, c := range b.reg.AllCells() {
 		if c.Name == name {
 			id = c.ID
 		}
@@ -254,13 +254,13 @@ func TestF20ExpiredCheckpoints(t *testing.T) {
 	_, err := b.Fork(b.ctx, id, api.ForkRequest{Number: 2, Name: "child"})
 	b.must(err)
 	for n := 2; n <= 4; n++ {
-		k, err := b.reg.number(id, n)
+		k, err := b.reg.Numbered(id, n)
 		b.must(err)
 		if (n < 4) == k.Expires.IsZero() {
 			t.Errorf("@%d expires %v", n, k.Expires)
 		}
 		k.Expires = time.Now().Add(-time.Second)
-		b.must(b.reg.commit(&k))
+		b.must(b.reg.Commit(&k))
 	}
 	b.age()
 	went := b.gc()
@@ -285,14 +285,14 @@ func TestF20ExpiredCells(t *testing.T) {
 		r := b.run("", "echo 1 > f")
 		id := cell.ID(r.Cell)
 		expire := func() {
-			c, err := b.reg.cell(id)
+			c, err := b.reg.Cell(id)
 			b.must(err)
 			c.Expires = time.Now().Add(-time.Second)
-			b.must(b.reg.commit(&c))
+			b.must(b.reg.Commit(&c))
 		}
 		there := func() bool {
 			b.gc()
-			c, err := b.reg.cell(id)
+			c, err := b.reg.Cell(id)
 			b.must(err)
 			return c.State != cell.Removed
 		}
@@ -380,9 +380,9 @@ func TestCollectionMendsDamagedTrees(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "a/b/c: one")
 	b.run("w", "echo 2 > a/b/d")
-	c, err := b.reg.cell(b.id("w"))
+	c, err := b.reg.Cell(b.id("w"))
 	b.must(err)
-	k, err := b.reg.checkpoint(c.Head)
+	k, err := b.reg.Checkpoint(c.Head)
 	b.must(err)
 	tree, err := b.trees.get(k.Tree)
 	b.must(err)

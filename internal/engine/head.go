@@ -6,6 +6,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // headAt is what the repository that a directory is in has checked out. It is zero when
@@ -25,7 +26,7 @@ func headAt(dir string) gitdir.Head {
 // headMoved compares what a cell's source has checked out with what it is known to have
 // had. It is nil when that is the same branch, whatever was committed there since, or when
 // one of both is not known.
-func headMoved(c *Cell) *api.HeadMoved {
+func headMoved(c *state.Cell) *api.HeadMoved {
 	was := c.KnownHead
 	if c.NoSource || was == (gitdir.Head{}) {
 		return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -72,7 +73,7 @@ const rootFolder = "root"
 // layImage points a cell's mounts of its image at the layers of its own, and
 // makes those that it lacks. A layer stays as long as the cell, but not longer
 // than the host runs: nothing in it was made to survive power loss.
-func (e *Engine) layImage(c *Cell, mounts []cell.Mount) error {
+func (e *Engine) layImage(c *state.Cell, mounts []cell.Mount) error {
 	base := filepath.Join(e.private(c.ID), numbered(rootFolder, c.Roots))
 	fresh := false
 	for i := range mounts {
@@ -93,7 +94,7 @@ func (e *Engine) layImage(c *Cell, mounts []cell.Mount) error {
 			}
 		}
 		if err := layer(m); errors.Is(err, fs.ErrNotExist) {
-			return cell.Errorf(cell.NotFound, "engine.image", c.imageAgain(), "cannot start cell %s: its image %s is gone: %w", c.Title(), c.Image, err)
+			return cell.Errorf(cell.NotFound, "engine.image", c.ImageAgain(), "cannot start cell %s: its image %s is gone: %w", c.Title(), c.Image, err)
 		} else if err != nil {
 			return full(err)
 		}
@@ -120,20 +121,8 @@ func (e *Engine) layImage(c *Cell, mounts []cell.Mount) error {
 	return nil
 }
 
-// imageAgain says how to bring a cell's image back.
-func (c *Cell) imageAgain() string {
-	ref, ok := strings.CutPrefix(c.Image, image.KindOCI+":")
-	if !ok {
-		return "bring it back to where it was, or remove the cell"
-	}
-	if !strings.HasPrefix(ref, "/") && !strings.Contains(ref, "@") && c.ImageID != "" {
-		ref += "@" + c.ImageID
-	}
-	return "run `pando image pull " + ref + "`"
-}
-
 // rootLayer is where a cell's layer over a part of its image is.
-func (e *Engine) rootLayer(c *Cell, target string) (upper, work string) {
+func (e *Engine) rootLayer(c *state.Cell, target string) (upper, work string) {
 	top := filepath.Join(e.private(c.ID), numbered(rootFolder, c.Roots), strings.TrimPrefix(target, "/"))
 	return filepath.Join(top, "fs"), filepath.Join(top, "work")
 }
@@ -207,7 +196,7 @@ func stacked(mounts []cell.Mount) []cell.Mount {
 
 // stackedOf is stacked for a cell that may live: what a fork has over its image
 // is not in its record.
-func (e *Engine) stackedOf(c *Cell) []cell.Mount {
+func (e *Engine) stackedOf(c *state.Cell) []cell.Mount {
 	mounts := slices.Clone(c.Setup.Mounts)
 	for i := range mounts {
 		if m := &mounts[i]; m.Why == image.WhyImage && m.Kind == cell.Overlay {
@@ -233,7 +222,7 @@ func onImage(mounts []cell.Mount, m *cell.Mount, p string) (real, disk string) {
 }
 
 // dropped says what a fork of files does not take along.
-func dropped(c *Cell) string {
+func dropped(c *state.Cell) string {
 	if image.RootOf(c.Setup.Mounts) != "/" {
 		return "memory, processes, home, /tmp and what was written to the image"
 	}
@@ -245,8 +234,8 @@ const droppedOfBuilt = "memory, processes, home and /tmp"
 
 // isBuilt reports whether a door builds a template in a cell, or has built one.
 func (e *Engine) isBuilt(id cell.ID) bool {
-	l := e.reg.lease(id)
-	return l != nil && l.Labels[LabelBuild] != ""
+	l := e.reg.Lease(id)
+	return l != nil && l.Labels[state.LabelBuild] != ""
 }
 
 // keepRoot makes what a cell has written over its image survive a loss of power.

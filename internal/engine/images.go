@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/oci"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // root finds the root file system of the execution's cell; an OCI image is
@@ -62,7 +63,7 @@ func (e *Engine) imageFor(ctx context.Context, name image.Name, l *liveRun) (oci
 
 // pullAgain fetches the image of a cell that was removed meanwhile: the same, or
 // none.
-func (e *Engine) pullAgain(ctx context.Context, c *Cell, name image.Name, report func(api.Progress)) (oci.Image, error) {
+func (e *Engine) pullAgain(ctx context.Context, c *state.Cell, name image.Name, report func(api.Progress)) (oci.Image, error) {
 	r, err := oci.Parse(name.Ref, "")
 	if err != nil {
 		return oci.Image{}, err
@@ -154,12 +155,12 @@ func (e *Engine) imageView(img *oci.Image) api.Image {
 
 // cellsOn are the cells that need an image: those that are made from it, and
 // those that are being made from what its name means.
-func (e *Engine) cellsOn(img *oci.Image) []Cell {
+func (e *Engine) cellsOn(img *oci.Image) []state.Cell {
 	by := []string{img.ID.String()}
 	for _, ref := range img.Refs {
 		by = append(by, image.KindOCI+":"+ref)
 	}
-	return e.reg.onImage(by)
+	return e.reg.CellsOnImage(by)
 }
 
 // RemoveImage removes an image that no cell needs. sel is one of its references,
@@ -193,7 +194,7 @@ func (e *Engine) RemoveImage(sel, dir string, dry bool) (api.Image, error) {
 	return v, e.images.Remove(img.ID, needed)
 }
 
-func countCells(cells []Cell) string {
+func countCells(cells []state.Cell) string {
 	if len(cells) == 1 {
 		return "cell " + cells[0].Title() + " is"
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/memory"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -32,7 +33,7 @@ type instant struct {
 }
 
 // captures reports whether all that runs in a cell can be captured.
-func (e *Engine) captures(ctx context.Context, c *Cell) (bool, error) {
+func (e *Engine) captures(ctx context.Context, c *state.Cell) (bool, error) {
 	b, err := e.backend(c.Backend)
 	if err != nil {
 		return false, err
@@ -48,7 +49,7 @@ func (e *Engine) capturesOn(ctx context.Context, b backend.Backend) (bool, error
 // instantOf captures a living cell. Its home and /tmp become layers of their own,
 // if they aren't; c is committed then. One that is brief is for copies that begin at once,
 // and is kept nowhere. The caller holds the cell's turn, and drops the instant.
-func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, brief bool) (_ *instant, err error) {
+func (e *Engine) instantOf(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, brief bool) (_ *instant, err error) {
 	src, ok := inst.(backend.Capturer)
 	if !ok {
 		return nil, cell.Errorf(cell.Unsupported, "engine.instant", cell.ForkSandbox, "cannot capture the memory of %s: its backend can't", c.Title())
@@ -117,7 +118,7 @@ func (e *Engine) thaw(ctx context.Context, inst backend.Instance) error {
 // keepThawing thaws until the cell goes on, is gone, was paused by its user, or ctx ends.
 func (e *Engine) keepThawing(ctx context.Context, inst backend.Instance, pause time.Duration) error {
 	for {
-		if c, err := e.reg.cell(inst.ID()); err == nil && c.State == cell.Paused {
+		if c, err := e.reg.Cell(inst.ID()); err == nil && c.State == cell.Paused {
 			return nil
 		}
 		err := inst.Thaw(ctx)
@@ -133,7 +134,7 @@ func (e *Engine) keepThawing(ctx context.Context, inst backend.Instance, pause t
 }
 
 // take captures what stands still.
-func (t *instant) take(ctx context.Context, src backend.Capturer, c *Cell) error {
+func (t *instant) take(ctx context.Context, src backend.Capturer, c *state.Cell) error {
 	var g errgroup.Group
 	failpoint.Step("capture a cell")
 	g.Go(func() (err error) {
@@ -188,7 +189,7 @@ func (t *instant) takeAbove(ctx context.Context, uppers map[string]string) error
 
 // uppers are the writable layers over a cell's image and caches, by where they are
 // seen.
-func (e *Engine) uppers(c *Cell) map[string]string {
+func (e *Engine) uppers(c *state.Cell) map[string]string {
 	list, caches := map[string]string{}, 0
 	for i := range c.Setup.Mounts {
 		switch m := &c.Setup.Mounts[i]; {
@@ -237,7 +238,7 @@ func (t *instant) dropAbove() {
 
 // keep puts the image of the memory into the store. What of it is in an earlier
 // checkpoint of the cell costs nothing.
-func (t *instant) keep(ctx context.Context, k *Checkpoint) error {
+func (t *instant) keep(ctx context.Context, k *state.Checkpoint) error {
 	var bases []cell.Digest
 	if at := t.e.lastMemory(k.Cell); !at.IsZero() {
 		bases = append(bases, at)
@@ -248,14 +249,14 @@ func (t *instant) keep(ctx context.Context, k *Checkpoint) error {
 		return full(err)
 	}
 	k.State, k.PauseMS, k.MemoryTaken = t.state, ms(t.pause), t.taken
-	k.Memory = &Remembered{Root: root, Home: t.home, Tmp: t.tmp, Above: t.above}
+	k.Memory = &state.MemorySnapshot{Root: root, Home: t.home, Tmp: t.tmp, Above: t.above}
 	return nil
 }
 
 // lastMemory is the newest image of a cell's memory.
 func (e *Engine) lastMemory(id cell.ID) (root cell.Digest) {
 	number := 0
-	for _, k := range e.reg.listCheckpoints(id) {
+	for _, k := range e.reg.Checkpoints(id) {
 		if !k.Gone && k.Memory != nil && k.Number > number {
 			number, root = k.Number, k.Memory.Root
 		}
@@ -264,7 +265,7 @@ func (e *Engine) lastMemory(id cell.ID) (root cell.Digest) {
 }
 
 // instantAt is what a checkpoint was, with its memory loaded.
-func (e *Engine) instantAt(ctx context.Context, p workspace.Provider, k *Checkpoint) (*instant, error) {
+func (e *Engine) instantAt(ctx context.Context, p workspace.Provider, k *state.Checkpoint) (*instant, error) {
 	dir, err := os.MkdirTemp(e.cfg.Home.Memory(), "m-")
 	if err != nil {
 		return nil, full(err)
@@ -280,7 +281,7 @@ func (e *Engine) instantAt(ctx context.Context, p workspace.Provider, k *Checkpo
 }
 
 // begin makes layers of its own for a cell that begins there.
-func (t *instant) begin(ctx context.Context, c *Cell, root workspace.Entry) error {
+func (t *instant) begin(ctx context.Context, c *state.Cell, root workspace.Entry) error {
 	now := time.Now().UnixNano()
 	for _, x := range []struct {
 		to   **workspace.Generation
@@ -298,9 +299,9 @@ func (t *instant) begin(ctx context.Context, c *Cell, root workspace.Entry) erro
 
 // copy makes a cell that goes on there, over its own layers, and waits to be
 // adopted.
-func (t *instant) copy(ctx context.Context, c *Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
+func (t *instant) copy(ctx context.Context, c *state.Cell, mounts []cell.Mount, n *cell.Governance, ahead bool) (backend.Warmer, error) {
 	e := t.e
-	if err := errors.Join(e.mayStart(c), c.keepsMachine()); err != nil {
+	if err := errors.Join(e.mayStart(c), c.KeepsMachine()); err != nil {
 		return nil, err
 	}
 	b, err := e.backend(c.Backend)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // interp is what is known of an interpreter that lives. What is not here is
@@ -41,19 +42,11 @@ func (e *Engine) interpreter(id cell.ID) bool {
 	return e.interps[id] != nil
 }
 
-// keeper names the family of a cell.
-func (c *Cell) keeper() cell.ID {
-	if c.Family != "" {
-		return c.Family
-	}
-	return c.ID
-}
-
 // freeKeeper is the family of a cell that comes to life anew, with a keeper of
 // its own: a name of its own while the one that it had, with its name, holds
 // branches of it.
 func (e *Engine) freeKeeper(id cell.ID) cell.ID {
-	if e.reg.holdsOthers(id) {
+	if e.reg.HoldsOthers(id) {
 		return cell.NewID()
 	}
 	return ""
@@ -61,8 +54,8 @@ func (e *Engine) freeKeeper(id cell.ID) cell.ID {
 
 // followDeaths makes sure that the interpreters of a cell's family are watched:
 // one look for all of them, whatever their number.
-func (e *Engine) followDeaths(c *Cell) {
-	id := c.keeper()
+func (e *Engine) followDeaths(c *state.Cell) {
+	id := c.Keeper()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.families[id] != nil || e.life.Err() != nil {
@@ -121,7 +114,7 @@ func (e *Engine) anyOf(id cell.ID) backend.Warmer {
 		if inst == nil {
 			continue
 		}
-		if c, err := e.reg.cell(cid); err != nil || c.keeper() != id {
+		if c, err := e.reg.Cell(cid); err != nil || c.Keeper() != id {
 			continue
 		}
 		if w, ok := inst.(backend.Warmer); ok {
@@ -137,7 +130,7 @@ func (e *Engine) lostFamily(ctx context.Context, id cell.ID) {
 	e.mu.Lock()
 	var list []cell.ID
 	for cid := range e.interps {
-		if c, err := e.reg.cell(cid); err == nil && c.keeper() == id {
+		if c, err := e.reg.Cell(cid); err == nil && c.Keeper() == id {
 			list = append(list, cid)
 		}
 	}
@@ -183,7 +176,7 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 		return false
 	}
 	defer release()
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil || c.State == cell.Removed || e.interpreter(id) {
 		return false
 	}
@@ -214,7 +207,7 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 			c.Cause = fmt.Sprintf("its interpreter ended at %s: %s", time.Now().Format(time.DateTime), cause)
 		}
 	}
-	if err := e.reg.commit(&c); err != nil {
+	if err := e.reg.Commit(&c); err != nil {
 		e.log.Error("cannot record a cell", "cell", id, "error", err)
 	}
 	return false
@@ -223,12 +216,12 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 // endInterp writes down why a cell's interpreter is gone, if it has one.
 func (e *Engine) endInterp(id cell.ID, cause string) {
 	defer e.interping.lock(id)()
-	i := e.reg.interp(id)
+	i := e.reg.Interp(id)
 	if i == nil || i.Ended != "" {
 		return
 	}
 	i.Ended = cause
-	if err := e.reg.commit(i); err != nil {
+	if err := e.reg.Commit(i); err != nil {
 		e.log.Error("cannot record the end of an interpreter", "cell", id, "error", err)
 	}
 }

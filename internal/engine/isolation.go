@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -38,7 +39,7 @@ func (e *Engine) standingLayers(read func(layer, name string, text []byte) error
 // demands now, which may be younger than the cell, or when it has secrets that
 // this policy masks. (Its own policy was asked when it was made.) What it has can be
 // taken from it, and it can be stopped and removed.
-func (e *Engine) mayStart(c *Cell) error {
+func (e *Engine) mayStart(c *state.Cell) error {
 	var layers []policy.Layer
 	err := e.standingLayers(func(layer, name string, text []byte) error {
 		f, err := policy.ParseFile(name, text)
@@ -58,7 +59,7 @@ func (e *Engine) mayStart(c *Cell) error {
 }
 
 // trackedIn returns the secrets that a cell has because git tracks them.
-func trackedIn(c *Cell) (paths []string) {
+func trackedIn(c *state.Cell) (paths []string) {
 	for _, l := range c.LeftOut {
 		if l.Kind == workspace.Tracked {
 			paths = append(paths, l.Path)
@@ -95,7 +96,7 @@ func (e *Engine) planBackend(p *runPlan) (err error) {
 
 // isolation is the word for what a cell runs on.
 func (e *Engine) isolation(id cell.ID) string {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return api.Isolated
 	}
@@ -116,7 +117,7 @@ func (p *runPredicate) isolation() string {
 	return p.Isolation.Isolation
 }
 
-func isolationOf(c *Cell, backend string) *isolationFacts {
+func isolationOf(c *state.Cell, backend string) *isolationFacts {
 	f := &isolationFacts{Isolation: api.IsolationOf(backend)}
 	if c == nil || c.Setup.PolicyText == "" {
 		return f

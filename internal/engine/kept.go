@@ -6,25 +6,13 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
-// kept is what people asked for a cell with their words, and what a later run in it goes by
-// until it is told something else: what may be reached, what is lent, shown and limited.
-// The variables of a command, and its time-out, are that command's alone.
-type kept struct {
-	Policy      string     `json:"policy,omitempty"` // text of a policy file
-	PolicyName  string     `json:"policy_name,omitempty"`
-	NoVariables bool       `json:"no_variables,omitempty"` // those of the policy file, which may be secrets, are not kept
-	Mounts      []string   `json:"mounts,omitempty"`
-	Allow       []string   `json:"allow,omitempty"`
-	Credentials []string   `json:"credentials,omitempty"`
-	Limits      api.Limits `json:"limits,omitzero"`
-}
-
 // keeps is what a plan's request says of that.
-func (p *runPlan) keeps() (kept, error) {
+func (p *runPlan) keeps() (state.Kept, error) {
 	req := &p.req
-	k := kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: req.Limits}
+	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: req.Limits}
 	k.Limits.Timeout = ""
 	var had bool
 	var err error
@@ -53,7 +41,7 @@ const policyOfCell = "the policy of cell "
 
 // fillKept completes a request with what is kept and what it says nothing of, and returns the
 // words for that.
-func fillKept(k *kept, req *api.RunRequest) (words []string) {
+func fillKept(k *state.Kept, req *api.RunRequest) (words []string) {
 	if req.Policy == "" && req.PolicyName == "" && k.PolicyName != "" {
 		req.Policy, req.PolicyName = k.Policy, k.PolicyName
 		if strings.HasPrefix(k.PolicyName, policyOfCell) {
@@ -101,6 +89,6 @@ func (p *runPlan) keep() {
 }
 
 // keepsOther reports whether a cell keeps something else than what a plan was made with.
-func (p *runPlan) keepsOther(c *Cell) bool {
+func (p *runPlan) keepsOther(c *state.Cell) bool {
 	return !p.asked.Anew && !reflect.DeepEqual(c.Setup.Kept, p.cell.Setup.Kept)
 }

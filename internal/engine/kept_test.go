@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 const smallPolicy = "version: 1\nlimits:\n  executions: 30\n"
@@ -29,7 +30,7 @@ func TestX23CellsKeepTheirPolicy(t *testing.T) {
 		t.Errorf("of the run that said it: %q", first.Notes)
 	}
 	policy := func(name string) string {
-		c, err := b.reg.cell(b.id(name))
+		c, err := b.reg.Cell(b.id(name))
 		b.must(err)
 		return c.Setup.PolicyText
 	}
@@ -96,7 +97,7 @@ func TestX23WhoWaitedKeepsIt(t *testing.T) {
 
 // Each flag is kept by itself.
 func TestX23EachFlagIsKept(t *testing.T) {
-	k := kept{Policy: "version: 1\n", PolicyName: "p.yaml", Mounts: []string{"/a:/b"}, Allow: []string{"a.example", "b.example"}, Credentials: []string{"key"},
+	k := state.Kept{Policy: "version: 1\n", PolicyName: "p.yaml", Mounts: []string{"/a:/b"}, Allow: []string{"a.example", "b.example"}, Credentials: []string{"key"},
 		Limits: api.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"}}
 	var req api.RunRequest
 	words := strings.Join(fillKept(&k, &req), " ")

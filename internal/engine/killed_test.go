@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // lost forgets what waits in a template's pool, as a daemon does that dies, and
@@ -47,11 +48,11 @@ func TestF19TemplateReplacedByADeadDaemon(t *testing.T) {
 	b.must(err)
 	b.must(x.make(b.ctx))
 	slots := b.lost("warm")
-	next, err := b.reg.template("warm")
+	next, err := b.reg.Template("warm")
 	b.must(err)
 	c := x.x.c
 	next.Cell, c.State = c.ID, cell.Running
-	b.must(b.reg.commit(&c, &x.x.before, &next, &Interp{Cell: c.ID, Kind: x.warmth.Kind, Version: x.warmth.Version, Started: x.warmth.Started}))
+	b.must(b.reg.Commit(&c, &x.x.before, &next, &state.Interp{Cell: c.ID, Kind: x.warmth.Kind, Version: x.warmth.Version, Started: x.warmth.Started}))
 	b.reopen()
 	b.until("the old one is gone", func() bool { return b.toys.toy(cell.ID(tm.Cell)) == nil })
 	b.gone(slots)
@@ -71,14 +72,14 @@ func TestF19TemplateRemovedByADeadDaemon(t *testing.T) {
 		b := newBed(t, "f: 0")
 		tm := b.template("warm", "x = 1")
 		slots := b.lost("warm")
-		objects := []any{forget(forgetTemplate + "warm")}
+		objects := []any{state.Forget(state.ForgetTemplate + "warm")}
 		if removed {
-			c, err := b.reg.cell(cell.ID(tm.Cell))
+			c, err := b.reg.Cell(cell.ID(tm.Cell))
 			b.must(err)
 			c.State = cell.Removed
 			objects = append(objects, &c)
 		}
-		b.must(b.reg.commit(objects...))
+		b.must(b.reg.Commit(objects...))
 		b.reopen()
 		b.until("its cell is gone", func() bool { return b.toys.toy(cell.ID(tm.Cell)) == nil })
 		b.gone(slots)
@@ -97,11 +98,11 @@ func TestF19BranchRemovedByADeadDaemon(t *testing.T) {
 		b.branch("web", api.BranchRequest{})
 		id := b.id("web-b1")
 		if forgotten {
-			b.must(b.reg.commit(forget(id)))
+			b.must(b.reg.Commit(state.Forget(id)))
 		} else {
 			args, err := json.Marshal(removeArgs{Cell: id})
 			b.must(err)
-			b.must(b.reg.commit(&op.Record{ID: "o-1", Kind: opRemove, Args: args, Phase: op.Doing}))
+			b.must(b.reg.Commit(&op.Record{ID: "o-1", Kind: opRemove, Args: args, Phase: op.Doing}))
 		}
 		b.reopen()
 		if b.toys.toy(id) != nil {

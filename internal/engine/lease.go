@@ -9,26 +9,8 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
-
-// Lease is what the registry keeps of how long a cell lives, and of what its
-// maker says of it: labels and variables. It is a record of its own, and not a
-// part of the cell's: it changes while others hold the cell's turn.
-type Lease struct {
-	Cell   cell.ID           `json:"cell"`
-	Labels map[string]string `json:"labels,omitempty"`
-	Env    []string          `json:"env,omitempty"`    // of every command; values that look like secrets are not here
-	Unkept []string          `json:"unkept,omitempty"` // names of those
-	Since  time.Time         `json:"since,omitzero"`   // when it began
-	Until  time.Time         `json:"until,omitzero"`   // zero: for ever
-	Then   string            `json:"then,omitempty"`   // what becomes of the cell then: api.LeasePause, …
-	Parked bool              `json:"parked,omitempty"` // the cell is paused, also when nothing runs in it
-	Owner  string            `json:"owner,omitempty"`  // the token with which the cell was made
-	Door   string            `json:"door,omitempty"`   // by which it was asked for
-	// OwnerName is the token's name. ParkedAt is since when the cell is paused.
-	OwnerName string    `json:"owner_name,omitempty"`
-	ParkedAt  time.Time `json:"parked_at,omitzero"`
-}
 
 // It is looked whose time is over when the next one's is; at least so far from
 // each other, and not so seldom that a clock which was set goes unnoticed.
@@ -38,8 +20,8 @@ const (
 )
 
 // newLease is the lease that is asked for, from now on.
-func (e *Engine) newLease(req api.LeaseRequest) (*Lease, error) {
-	l := &Lease{Since: time.Now().UTC(), Then: orElse(req.Then, api.LeasePause)}
+func (e *Engine) newLease(req api.LeaseRequest) (*state.Lease, error) {
+	l := &state.Lease{Since: time.Now().UTC(), Then: orElse(req.Then, api.LeasePause)}
 	if !slices.Contains([]string{api.LeasePause, api.LeaseStop, api.LeaseRemove}, l.Then) {
 		return nil, cell.Errorf(cell.Invalid, "engine.Lease", "use pause, stop or remove", "%q is nothing that can become of a cell", clip(l.Then))
 	}
@@ -56,7 +38,7 @@ func (e *Engine) newLease(req api.LeaseRequest) (*Lease, error) {
 
 // setLeaseEnv keeps the variables of a cell: those whose values look like
 // secrets in memory alone, as no record may hold them.
-func (e *Engine) setLeaseEnv(l *Lease, env []string) {
+func (e *Engine) setLeaseEnv(l *state.Lease, env []string) {
 	l.Env, l.Unkept = nil, nil
 	var secret []string
 	for _, kv := range env {
@@ -78,7 +60,7 @@ func (e *Engine) setLeaseEnv(l *Lease, env []string) {
 
 // leasedEnv is what a cell's maker wants every command in it to find.
 func (e *Engine) leasedEnv(id cell.ID) []string {
-	l := e.reg.lease(id)
+	l := e.reg.Lease(id)
 	if l == nil {
 		return nil
 	}
@@ -106,8 +88,8 @@ func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, se
 			return api.Cell{}, err
 		}
 	}
-	err = e.changeLease(id, func(l *Lease) error {
-		now, err := e.reg.cell(id)
+	err = e.changeLease(id, func(l *state.Lease) error {
+		now, err := e.reg.Cell(id)
 		if err == nil {
 			err = unless(func() string { return e.cellTag(&now) }, seen)
 		}
@@ -119,7 +101,7 @@ func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, se
 		}
 		if req.For != "" && !(req.Extend && l.Until.After(asked.Until)) {
 			l.Until = asked.Until
-			makerOf(ctx).shorten(l, asked.Since)
+			makerOf(ctx).Shorten(l, asked.Since)
 		}
 		if req.Then != "" || l.Then == "" {
 			l.Then = asked.Then
@@ -136,26 +118,26 @@ func (e *Engine) Lease(ctx context.Context, id cell.ID, req api.LeaseRequest, se
 }
 
 // changeLease changes a cell's lease, which begins now if it never had one.
-func (e *Engine) changeLease(id cell.ID, f func(l *Lease) error) error {
+func (e *Engine) changeLease(id cell.ID, f func(l *state.Lease) error) error {
 	e.leasing.Lock()
 	defer e.leasing.Unlock()
-	l := e.reg.lease(id)
+	l := e.reg.Lease(id)
 	if l == nil {
-		l = &Lease{Cell: id, Since: time.Now().UTC(), Then: api.LeasePause}
+		l = &state.Lease{Cell: id, Since: time.Now().UTC(), Then: api.LeasePause}
 	}
 	if err := f(l); err != nil {
 		return err
 	}
-	return e.reg.commit(l)
+	return e.reg.Commit(l)
 }
 
 // LeaseLike gives cells the labels and variables of another, of which they are
 // forks or branches, and a time of their own, "" for none: all in one record, so
 // that many cost what one does. When it fails no cell has any of it.
 func (e *Engine) LeaseLike(ctx context.Context, of cell.ID, period string, ids ...cell.ID) error {
-	from := e.reg.lease(of)
+	from := e.reg.Lease(of)
 	if from == nil {
-		from = &Lease{Then: api.LeasePause}
+		from = &state.Lease{Then: api.LeasePause}
 	}
 	asked, err := e.newLease(api.LeaseRequest{For: period, Then: from.Then})
 	if err != nil {
@@ -166,20 +148,20 @@ func (e *Engine) LeaseLike(ctx context.Context, of cell.ID, period string, ids .
 	defer e.leasing.Unlock()
 	var changed []any
 	for _, id := range ids {
-		l := e.reg.lease(id)
+		l := e.reg.Lease(id)
 		if l == nil {
-			l = &Lease{Cell: id, Since: asked.Since}
+			l = &state.Lease{Cell: id, Since: asked.Since}
 		}
 		l.Labels, l.Then = maps.Clone(from.Labels), asked.Then
 		if period != "" {
 			l.Until = asked.Until
 		}
-		makerOf(ctx).label(l)
-		makerOf(ctx).shorten(l, asked.Since)
+		makerOf(ctx).Label(l)
+		makerOf(ctx).Shorten(l, asked.Since)
 		e.setLeaseEnv(l, env)
 		changed = append(changed, l)
 	}
-	return e.reg.commit(changed...)
+	return e.reg.Commit(changed...)
 }
 
 // Park pauses a cell until Unpark: its processes stand still, and nothing can be
@@ -199,7 +181,7 @@ func (e *Engine) Park(ctx context.Context, id cell.ID) (bool, error) {
 // park is Park for callers that hold the cell's turn of pauses.
 func (e *Engine) park(ctx context.Context, id cell.ID) (bool, error) {
 	did := false
-	err := e.changeLease(id, func(l *Lease) error {
+	err := e.changeLease(id, func(l *state.Lease) error {
 		if did = !l.Parked; did {
 			l.Parked, l.ParkedAt = true, time.Now().UTC()
 		}
@@ -215,7 +197,7 @@ func (e *Engine) park(ctx context.Context, id cell.ID) (bool, error) {
 		err = nil // it came to rest meanwhile, maybe while it was asked
 	}
 	if err != nil {
-		e.changeLease(id, func(l *Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
+		e.changeLease(id, func(l *state.Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
 	}
 	return did, err
 }
@@ -232,7 +214,7 @@ func (e *Engine) Unpark(ctx context.Context, id cell.ID) (bool, error) {
 		return false, err
 	}
 	was := c.State == cell.Paused
-	if l := e.reg.lease(id); l != nil && l.Parked {
+	if l := e.reg.Lease(id); l != nil && l.Parked {
 		was = true
 	}
 	if c.State == cell.Paused {
@@ -245,15 +227,15 @@ func (e *Engine) Unpark(ctx context.Context, id cell.ID) (bool, error) {
 
 // unpark notes that a cell may be worked in again.
 func (e *Engine) unpark(id cell.ID) error {
-	if l := e.reg.lease(id); l == nil || !l.Parked {
+	if l := e.reg.Lease(id); l == nil || !l.Parked {
 		return nil
 	}
-	return e.changeLease(id, func(l *Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
+	return e.changeLease(id, func(l *state.Lease) error { l.Parked, l.ParkedAt = false, time.Time{}; return nil })
 }
 
 // parked refuses work in a cell that is paused while nothing runs in it.
-func (e *Engine) parked(c *Cell) error {
-	if l := e.reg.lease(c.ID); l != nil && l.Parked {
+func (e *Engine) parked(c *state.Cell) error {
+	if l := e.reg.Lease(c.ID); l != nil && l.Parked {
 		return cell.Errorf(cell.Conflict, "engine", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 	}
 	return nil
@@ -269,9 +251,9 @@ func (e *Engine) keepLeases() {
 		case <-e.life.Done():
 			return
 		case <-timer.C:
-		case <-e.reg.leaseChanges():
+		case <-e.reg.LeaseChanges():
 		}
-		over, next := e.reg.leasesOver(time.Now())
+		over, next := e.reg.LeasesOver(time.Now())
 		for _, l := range over {
 			e.endLease(l)
 		}
@@ -286,20 +268,20 @@ func (e *Engine) keepLeases() {
 
 // endLease does what is to become of a cell whose time is over. What fails is
 // tried again when its time, a little longer now, is over once more.
-func (e *Engine) endLease(l Lease) {
+func (e *Engine) endLease(l state.Lease) {
 	release, err := e.pauses.take(e.life, l.Cell, "end of its lease", nil)
 	if err != nil {
 		return
 	}
 	defer release()
-	now := e.reg.lease(l.Cell) // it may have been extended meanwhile, or the cell resumed
+	now := e.reg.Lease(l.Cell) // it may have been extended meanwhile, or the cell resumed
 	switch {
 	case now == nil:
 		return
 	case e.overkept(now, time.Now()):
 		e.endKept(*now)
 		return
-	case !now.ends() || time.Now().Before(now.Until):
+	case !now.Ends() || time.Now().Before(now.Until):
 		return
 	}
 	switch now.Then {
@@ -316,46 +298,16 @@ func (e *Engine) endLease(l Lease) {
 		return
 	}
 	e.log.Warn("cannot end a lease", "cell", l.Cell, "then", l.Then, "error", err)
-	e.changeLease(l.Cell, func(l *Lease) error { l.Until = time.Now().UTC().Add(30 * time.Second); return nil })
-}
-
-// lease is the lease of a cell; nil if it has none.
-func (r *registry) lease(id cell.ID) *Lease {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if l := r.leases.of[id]; l != nil {
-		c := *l
-		return &c
-	}
-	return nil
-}
-
-// leasesOver lists the leases of cells that live longer than they should, and says
-// when the next one ends; zero when none does.
-func (r *registry) leasesOver(now time.Time) (over []Lease, next time.Time) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for k := range r.x.due.each() {
-		if now.Before(k.until) {
-			return over, k.until
-		}
-		over = append(over, *r.leases.at(k.id))
-	}
-	return over, next
-}
-
-// ends reports whether something is to become of the cell at some time.
-func (l *Lease) ends() bool {
-	return !l.Until.IsZero() && (!l.Parked || l.Then == api.LeaseRemove)
+	e.changeLease(l.Cell, func(l *state.Lease) error { l.Until = time.Now().UTC().Add(30 * time.Second); return nil })
 }
 
 // leaseView is what is told of a cell's lease.
 func (e *Engine) leaseView(id cell.ID) (labels map[string]string, v *api.Lease) {
-	l := e.reg.lease(id)
+	l := e.reg.Lease(id)
 	if l == nil {
 		return nil, nil
 	}
-	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Kept: e.reg.keptUntil(l), Unkept: l.Unkept}
+	return l.Labels, &api.Lease{Since: l.Since, Until: l.Until, Then: l.Then, Paused: l.Parked, Kept: e.reg.KeptUntil(l), Unkept: l.Unkept}
 }
 
 // LeasedEnv is what a cell's maker wants every command in it to find.
@@ -363,16 +315,16 @@ func (e *Engine) LeasedEnv(id cell.ID) []string { return e.leasedEnv(id) }
 
 // labelsOf are the labels that a fork of a cell has.
 func (e *Engine) labelsOf(id cell.ID) map[string]string {
-	l := e.reg.lease(id)
+	l := e.reg.Lease(id)
 	if l == nil {
 		return nil
 	}
-	return inheritable(l.Labels)
+	return state.Inheritable(l.Labels)
 }
 
 // labelsOfTemplate are the labels that a fork of a template has.
 func (e *Engine) labelsOfTemplate(name string) map[string]string {
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return nil
 	}
@@ -384,7 +336,7 @@ func (e *Engine) User() cell.User { return e.cfg.User }
 
 // Labelled lists the cells that have a label, newest first.
 func (v *View) Labelled(label string) (out []cell.ID) {
-	list, _, _ := v.e.reg.find(Query{Label: label}, v.required())
+	list, _, _ := v.e.reg.Find(state.Query{Label: label}, v.required())
 	for _, c := range list {
 		out = append(out, c.ID)
 	}
@@ -393,9 +345,9 @@ func (v *View) Labelled(label string) (out []cell.ID) {
 
 // Limits are what a cell may use; zero where nothing bounds it.
 func (e *Engine) Limits(id cell.ID) cell.Limits {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return cell.Limits{}
 	}
-	return c.limits()
+	return c.Limits()
 }

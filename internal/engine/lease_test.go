@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Leases end when their time is over, whatever it is changed to meanwhile, and what
@@ -18,7 +19,7 @@ func TestLeasesEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, "f: 0")
 		v := b.All()
-		until := func() time.Time { _, next := b.reg.leasesOver(time.Now()); return next }
+		until := func() time.Time { _, next := b.reg.LeasesOver(time.Now()); return next }
 		first, second := cell.ID(b.makes(v, "first").ID), cell.ID(b.makes(v, "second").ID)
 		if !until().IsZero() {
 			t.Fatalf("something ends at %s", until())
@@ -28,7 +29,7 @@ func TestLeasesEndInTime(t *testing.T) {
 			_, err := v.Lease(b.ctx, id, req)
 			b.must(err)
 		}
-		paused := func(id cell.ID) bool { l := b.reg.lease(id); return l != nil && l.Parked }
+		paused := func(id cell.ID) bool { l := b.reg.Lease(id); return l != nil && l.Parked }
 		lease(first, api.LeaseRequest{For: "1h"})
 		lease(second, api.LeaseRequest{For: "2h"})
 		if d := time.Until(until()); d < 59*time.Minute || d > time.Hour {
@@ -48,7 +49,7 @@ func TestLeasesEndInTime(t *testing.T) {
 		}
 		b.until("the second is paused again", func() bool { return paused(second) })
 		lease(first, api.LeaseRequest{For: "10ms", Then: api.LeaseRemove})
-		b.until("the first is removed", func() bool { c, err := b.reg.cell(first); return err != nil || c.State == cell.Removed })
+		b.until("the first is removed", func() bool { c, err := b.reg.Cell(first); return err != nil || c.State == cell.Removed })
 		if !until().IsZero() {
 			t.Errorf("something ends at %s", until())
 		}
@@ -88,9 +89,9 @@ func TestResumedWhileItIsPaused(t *testing.T) {
 		}
 		runs := func(when string) {
 			t.Helper()
-			c, err := b.reg.cell(id)
+			c, err := b.reg.Cell(id)
 			b.must(err)
-			if l := b.reg.lease(id); c.State != cell.Running || l != nil && l.Parked {
+			if l := b.reg.Lease(id); c.State != cell.Running || l != nil && l.Parked {
 				t.Errorf("%s the cell is %s, its lease %+v", when, c.State, l)
 			}
 		}
@@ -111,8 +112,8 @@ func TestResumedWhileItIsPaused(t *testing.T) {
 		b.must(<-told)
 		b.must(<-told)
 
-		b.must(b.changeLease(id, func(l *Lease) error { l.Until = time.Now().Add(time.Second); return nil }))
-		over := *b.reg.lease(id)
+		b.must(b.changeLease(id, func(l *state.Lease) error { l.Until = time.Now().Add(time.Second); return nil }))
+		over := *b.reg.Lease(id)
 		over.Until = time.Now()
 		b.endLease(over)
 		runs("after an end of its lease that was decided before it was extended")

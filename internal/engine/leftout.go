@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -42,7 +43,7 @@ type namedPath struct {
 // noteLeftOut adds notes about the left-out paths that the output of a failed command, or
 // of a failed check, names. Nothing traces what a command opens: a note says what the
 // output says, and not that the path was opened.
-func (x *execution) noteLeftOut(ctx context.Context, after *Checkpoint) error {
+func (x *execution) noteLeftOut(ctx context.Context, after *state.Checkpoint) error {
 	run := x.run
 	if run.ExitCode == nil || len(x.c.LeftOut) == 0 {
 		return nil
@@ -95,7 +96,7 @@ func (e *Engine) execNotes(ctx context.Context, inst backend.Instance, id cell.I
 	if st.Exit == nil || st.Exit.Code == 0 {
 		return nil
 	}
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil || len(c.LeftOut) == 0 {
 		return nil
 	}
@@ -145,7 +146,7 @@ func outputTails(ctx context.Context, proc backend.Process, st cell.Status) (std
 }
 
 // leftOutNotes says which left-out paths were named, and what brings them into the cell.
-func leftOutNotes(c *Cell, named []namedPath) (notes []string) {
+func leftOutNotes(c *state.Cell, named []namedPath) (notes []string) {
 	for i, l := range named {
 		if i == namedNotes {
 			notes = append(notes, fmt.Sprintf("the %s's output names %d more paths that are left out of the cell: pando show %s", l.in, len(named)-i, c.Title()))
@@ -178,7 +179,7 @@ type leftOutFinder struct {
 	there        func(rel string) bool // the cell has this path of the workspace
 }
 
-func newLeftOutFinder(c *Cell, workdir string, there func(rel string) bool) *leftOutFinder {
+func newLeftOutFinder(c *state.Cell, workdir string, there func(rel string) bool) *leftOutFinder {
 	known := map[string]bool{}
 	return &leftOutFinder{left: c.LeftOut, top: c.Source, workdir: orElse(workdir, c.Source), there: func(rel string) bool {
 		is, asked := known[rel]

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -57,7 +58,7 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 		if err := e.mayStart(&c); err != nil {
 			return api.Cell{}, err
 		}
-		if l := e.reg.lease(id); l != nil && l.Parked {
+		if l := e.reg.Lease(id); l != nil && l.Parked {
 			if err := e.unpark(id); err != nil || inst == nil {
 				return e.cellView(&c), err
 			}
@@ -76,12 +77,12 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 	if err := do(inst, ctx); err != nil {
 		return api.Cell{}, err
 	}
-	if l := e.reg.lease(id); l != nil && l.Door != "" { // whose paused cells may be kept for a time
+	if l := e.reg.Lease(id); l != nil && l.Door != "" { // whose paused cells may be kept for a time
 		at := time.Time{}
 		if to == cell.Paused {
 			at = time.Now().UTC()
 		}
-		if err := e.changeLease(id, func(l *Lease) error {
+		if err := e.changeLease(id, func(l *state.Lease) error {
 			if to != cell.Paused || l.ParkedAt.IsZero() {
 				l.ParkedAt = at
 			}
@@ -91,7 +92,7 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 		}
 	}
 	// The turn may be a run's, which goes on: the state alone is changed.
-	if err := e.reg.commit(Standing{c.ID, c.State, next}); err != nil {
+	if err := e.reg.Commit(state.StateChange{Cell: c.ID, From: c.State, To: next}); err != nil {
 		return api.Cell{}, err
 	}
 	over := func() bool { return to == cell.Running && c.State == cell.Idle } // it went on, and what ran in it has ended
@@ -125,7 +126,7 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 			return api.Cell{}, context.Cause(ctx)
 		}
 		if e.instance(id) != inst { // a run that waited for this one may have begun: it is not what was to be stopped
-			c, err := e.reg.cell(id)
+			c, err := e.reg.Cell(id)
 			return e.cellView(&c), err
 		}
 	}
@@ -137,12 +138,12 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	if err := e.deactivate(ctx, id, "stopped"); err != nil {
 		return api.Cell{}, err
 	}
-	if c, err = e.reg.cell(id); err != nil {
+	if c, err = e.reg.Cell(id); err != nil {
 		return api.Cell{}, err
 	}
 	if c.State == cell.Running || c.State == cell.Paused {
 		c.State = cell.Idle
-		if err := e.reg.commit(&c); err != nil {
+		if err := e.reg.Commit(&c); err != nil {
 			return api.Cell{}, err
 		}
 	}
@@ -154,7 +155,7 @@ func (e *Engine) runIn(id cell.ID) *liveRun {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for rid, l := range e.live {
-		if r, err := e.reg.run(rid); l.working.Load() && err == nil && r.CellID() == id {
+		if r, err := e.reg.Run(rid); l.working.Load() && err == nil && r.CellID() == id {
 			return l
 		}
 	}
@@ -181,11 +182,11 @@ type removeArgs struct {
 // Remove takes a cell away with its processes, files and checkpoints. The
 // records and receipts of its runs stay. What a fork of it needs stays too.
 func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, error) {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return api.Cell{}, err
 	}
-	if err := c.forkedOnly(); err != nil && c.State != cell.Removed {
+	if err := c.ForkedOnly(); err != nil && c.State != cell.Removed {
 		return api.Cell{}, err
 	}
 	if dry {
@@ -204,7 +205,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 		return api.Cell{}, err
 	}
 	defer release()
-	if c, err = e.reg.cell(id); err != nil {
+	if c, err = e.reg.Cell(id); err != nil {
 		return api.Cell{}, err
 	}
 	if c.State == cell.Removed {
@@ -214,7 +215,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if err != nil {
 		return api.Cell{}, err
 	}
-	if now, err := e.reg.cell(id); err == nil {
+	if now, err := e.reg.Cell(id); err == nil {
 		c = now
 	} else { // nothing is left to tell of it
 		c.State = cell.Removed
@@ -225,7 +226,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 // resumeRemove goes on with a removal. The cells may live yet.
 func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
 	for _, id := range append(a.Cells, a.Cell) {
-		c, err := e.reg.cell(id)
+		c, err := e.reg.Cell(id)
 		if err != nil {
 			continue
 		}
@@ -240,7 +241,7 @@ func (e *Engine) resumeRemove(ctx context.Context, a removeArgs) error {
 }
 
 func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if cell.KindOf(err) == cell.NotFound {
 		return nil
 	}
@@ -253,7 +254,7 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 	if c.State != cell.Removed {
 		c.State = cell.Removed
 		objects := []any{&c}
-		for _, k := range e.reg.listCheckpoints(id) {
+		for _, k := range e.reg.Checkpoints(id) {
 			k.Gone = true
 			objects = append(objects, &k)
 		}
@@ -261,7 +262,7 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 		if err != nil {
 			return err
 		}
-		if err := e.reg.commit(append(objects, runs...)...); err != nil {
+		if err := e.reg.Commit(append(objects, runs...)...); err != nil {
 			return err
 		}
 	}
@@ -274,7 +275,7 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 const removesAtOnce = 16
 
 // removeCells is Remove for several cells. One that fails does not keep the others.
-func (e *Engine) removeCells(ctx context.Context, cells []Cell) error {
+func (e *Engine) removeCells(ctx context.Context, cells []state.Cell) error {
 	var g errgroup.Group
 	g.SetLimit(removesAtOnce)
 	for _, c := range cells {
@@ -291,9 +292,9 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 	var workers errgroup.Group
 	workers.SetLimit(removesAtOnce)
 	var objects []any
-	var gone []*Cell
+	var gone []*state.Cell
 	for _, id := range ids {
-		c, err := e.reg.cell(id)
+		c, err := e.reg.Cell(id)
 		if err != nil || c.State == cell.Removed {
 			continue
 		}
@@ -301,7 +302,7 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 		c.State = cell.Removed
 		gone = append(gone, &c)
 		objects = append(objects, &c)
-		for _, k := range e.reg.listCheckpoints(id) {
+		for _, k := range e.reg.Checkpoints(id) {
 			k.Gone = true
 			objects = append(objects, &k)
 		}
@@ -309,7 +310,7 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 	if err := workers.Wait(); err != nil {
 		return err
 	}
-	if err := e.reg.commit(objects...); err != nil {
+	if err := e.reg.Commit(objects...); err != nil {
 		return err
 	}
 	for _, c := range gone {
@@ -322,7 +323,7 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 // and from which nothing was forked: its receipt says that it was there. A
 // hundred thousand forks would fill the registry with cells that nobody asks
 // for.
-func (e *Engine) forgetFork(c *Cell) {
+func (e *Engine) forgetFork(c *state.Cell) {
 	e.mu.Lock()
 	e.forgotten = append(e.forgotten, c.ID)
 	busy := e.forgetting
@@ -343,11 +344,11 @@ func (e *Engine) forgetForks(ctx context.Context) {
 		if len(list) == 0 {
 			return
 		}
-		objects := e.reg.forgettable(list)
+		objects := e.reg.Forgettable(list)
 		if len(objects) == 0 {
 			continue
 		}
-		if err := e.reg.commit(objects...); err != nil {
+		if err := e.reg.Commit(objects...); err != nil {
 			e.log.Warn("cannot forget removed forks", "error", err)
 		}
 	}
@@ -355,8 +356,8 @@ func (e *Engine) forgetForks(ctx context.Context) {
 
 // discardWith writes the receipts of the results that nobody can accept any
 // more when their cell goes, and returns the runs as they are then.
-func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err error) {
-	for _, r := range e.reg.listRuns(c.ID) {
+func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, err error) {
+	for _, r := range e.reg.Runs(c.ID) {
 		next, err := cell.Verdict(r.Verdict).To(cell.Discarded)
 		if r.Verdict != string(cell.Pending) || err != nil {
 			continue
@@ -380,7 +381,7 @@ func (e *Engine) discardWith(ctx context.Context, c *Cell) (runs []any, err erro
 
 // dropCell frees what a removed cell held, as far as nobody else needs it,
 // behind whoever removed it. What it misses, gc finds.
-func (e *Engine) dropCell(c *Cell) {
+func (e *Engine) dropCell(c *state.Cell) {
 	gone := *c
 	e.background(func(ctx context.Context) {
 		if err := e.awaitGone(context.WithoutCancel(ctx), gone.ID); err != nil {
@@ -422,7 +423,7 @@ func (e *Engine) dropDropped() {
 		owners := map[cell.ID]bool{}
 		for _, c := range list {
 			e.dropLayers(c, needed)
-			if len(e.reg.listAll(c.ID)) > 1 || e.orphaned(c) { // else it had a base alone, which other cells of the source have too
+			if len(e.reg.CheckpointIDs(c.ID)) > 1 || e.orphaned(c) { // else it had a base alone, which other cells of the source have too
 				owners[c.ID] = true
 			}
 		}
@@ -442,16 +443,16 @@ func (e *Engine) dropDropped() {
 // below its home and /tmp, which no checkpoint names, as far as no fork or
 // branch needs them. (While the cell that it was forked from is there, that
 // needs them.)
-func (e *Engine) dropLayers(c *Cell, needed func() map[string]bool) {
+func (e *Engine) dropLayers(c *state.Cell, needed func() map[string]bool) {
 	shared := c.Template != ""
 	if c.Home != nil && !shared {
 		shared = true
 		if c.Parent != nil && !e.orphaned(c) {
-			up, err := e.reg.cell(c.Parent.Cell)
+			up, err := e.reg.Cell(c.Parent.Cell)
 			shared = err != nil || !onLayersOf(c.Home, up.Home)
 		}
 	}
-	for _, g := range c.gens() {
+	for _, g := range c.Gens() {
 		layers := []string{g.Layer}
 		if shared && g != c.Gen {
 			layers = append(layers, g.Base.Layers...)
@@ -466,11 +467,11 @@ func (e *Engine) dropLayers(c *Cell, needed func() map[string]bool) {
 
 // orphaned reports whether what a cell was forked from is gone: it may be the
 // last that needs what is below it.
-func (e *Engine) orphaned(c *Cell) bool {
+func (e *Engine) orphaned(c *state.Cell) bool {
 	if c.Parent == nil {
 		return false
 	}
-	up, err := e.reg.cell(c.Parent.Cell)
+	up, err := e.reg.Cell(c.Parent.Cell)
 	return err != nil || up.State == cell.Removed
 }
 
@@ -519,11 +520,11 @@ func (e *Engine) Processes(ctx context.Context, id cell.ID) ([]api.Process, erro
 
 // Stats is what a cell uses now.
 func (e *Engine) Stats(ctx context.Context, id cell.ID) (api.Stats, error) {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return api.Stats{}, err
 	}
-	s := api.Stats{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.limits().Memory}
+	s := api.Stats{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), Name: c.Title(), State: string(c.State), Measured: []string{}, MemoryMax: c.Limits().Memory}
 	if n, err := workspace.DiskUse(e.private(c.ID)); err == nil {
 		s.Disk = n
 	}

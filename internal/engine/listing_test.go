@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A cursor leads on although the cell that it was made of is gone; lists have what is asked
@@ -23,7 +24,7 @@ func TestX44Lists(t *testing.T) {
 		_, err := b.asks(b.All(), fmt.Sprintf("c%d", i), labels)
 		b.must(err)
 	}
-	names := func(v *View, q Query) (string, string) {
+	names := func(v *View, q state.Query) (string, string) {
 		t.Helper()
 		list, next, err := v.Records(q)
 		b.must(err)
@@ -39,48 +40,48 @@ func TestX44Lists(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
-	first, next := names(b.All(), Query{Limit: 2})
+	first, next := names(b.All(), state.Query{Limit: 2})
 	want("the first page", first, "c5 c4")
 	_, err := b.Remove(b.ctx, b.id("c4"), false)
 	b.must(err)
-	second, next := names(b.All(), Query{Limit: 3, After: next})
+	second, next := names(b.All(), state.Query{Limit: 3, After: next})
 	want("behind one that is gone", second, "c3 c2 c1")
-	last, next := names(b.All(), Query{Limit: 3, After: next})
+	last, next := names(b.All(), state.Query{Limit: 3, After: next})
 	want("the last page", last+next, "c0")
-	got, _ := names(b.All(), Query{Oldest: true, Limit: 2})
+	got, _ := names(b.All(), state.Query{Oldest: true, Limit: 2})
 	want("the oldest", got, "c0 c1")
-	got, next = names(b.All(), Query{Labels: map[string]string{"odd": "1", "team": "a"}, Oldest: true, Limit: 1})
+	got, next = names(b.All(), state.Query{Labels: map[string]string{"odd": "1", "team": "a"}, Oldest: true, Limit: 1})
 	want("by labels", got, "c1")
-	got, _ = names(b.All(), Query{Labels: map[string]string{"odd": "1", "team": "a"}, Oldest: true, After: next})
+	got, _ = names(b.All(), state.Query{Labels: map[string]string{"odd": "1", "team": "a"}, Oldest: true, After: next})
 	want("by labels, the rest", got, "c3")
 	_, err = b.Park(b.ctx, b.id("c2"))
 	b.must(err)
-	got, _ = names(b.All(), Query{States: []string{QueryPaused}})
+	got, _ = names(b.All(), state.Query{States: []string{state.QueryPaused}})
 	want("paused ones", got, "c2")
-	got, _ = names(b.All(), Query{States: []string{QueryRunning}, Label: "team"})
+	got, _ = names(b.All(), state.Query{States: []string{state.QueryRunning}, Label: "team"})
 	want("the others", got, "c5 c3 c1 c0")
-	c1, err := b.reg.cell(b.id("c1"))
+	c1, err := b.reg.Cell(b.id("c1"))
 	b.must(err)
-	got, _ = names(b.All(), Query{Since: c1.Created})
+	got, _ = names(b.All(), state.Query{Since: c1.Created})
 	want("after c1", got, "c5 c3 c2")
-	got, _ = names(b.All(), Query{Since: c1.Created, Oldest: true})
+	got, _ = names(b.All(), state.Query{Since: c1.Created, Oldest: true})
 	want("after c1, the oldest first", got, "c2 c3 c5")
 	of := b.caller("t-a", access.Bounds{Labels: map[string]string{"team": "a"}})
-	got, _ = names(of, Query{})
+	got, _ = names(of, state.Query{})
 	want("what a team sees", got, "c3 c2 c1 c0")
-	got, _ = names(of, Query{Labels: map[string]string{"team": "b"}})
+	got, _ = names(of, state.Query{Labels: map[string]string{"team": "b"}})
 	want("what it asks for of others", got, "")
 	if n := of.Running("odd"); n != 3 {
 		t.Errorf("%d run", n)
 	}
-	if _, _, err := b.All().Records(Query{After: "bm8"}); cell.KindOf(err) != cell.Invalid {
+	if _, _, err := b.All().Records(state.Query{After: "bm8"}); cell.KindOf(err) != cell.Invalid {
 		t.Errorf("what is no cursor: %v", err)
 	}
 	b.close()
 	b.open() // and so does the next daemon
-	got, _ = names(b.All(), Query{})
+	got, _ = names(b.All(), state.Query{})
 	want("to the next daemon", got, "c5 c3 c2 c1 c0")
-	got, _ = names(b.All(), Query{States: []string{QueryPaused}, Labels: map[string]string{"odd": "0"}})
+	got, _ = names(b.All(), state.Query{States: []string{state.QueryPaused}, Labels: map[string]string{"odd": "0"}})
 	want("paused ones, to the next daemon", got, "c2")
 }
 

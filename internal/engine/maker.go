@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // What a cell remembers of who made it is in its lease: the labels, which say who
@@ -44,7 +45,7 @@ func (v *View) making(ctx context.Context, n int, labels map[string]string) (con
 	w.bounded = v.ceilings(labels)
 	var done func()
 	var err error
-	if w.claim, done, err = v.e.admit(ctx, claiming{v.caller(labels), n, limit, v.e.cfg.MaxCells, w.bounded.Counts}); err != nil {
+	if w.claim, done, err = v.e.admit(ctx, state.ClaimRequest{Caller: v.caller(labels), N: n, Made: limit, All: v.e.cfg.MaxCells, Counts: w.bounded.Counts}); err != nil {
 		return ctx, nil, err
 	}
 	return w.with(ctx), done, nil
@@ -53,30 +54,23 @@ func (v *View) making(ctx context.Context, n int, labels map[string]string) (con
 // DefaultCells is how many cells there may be, when nothing is said.
 const DefaultCells = 100_000
 
-// made counts the cells that are not removed of a token.
-func (r *registry) made(token string) int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.x.owners[token]
-}
-
 // Made counts the cells that there are of those that were made with a token.
 func (v *View) Made(token string) int {
-	return v.e.reg.made(token)
+	return v.e.reg.MadeBy(token)
 }
 
 // Own reports whether a cell was made with the caller's token.
 func (v *View) Own(id cell.ID) bool {
-	l := v.e.reg.lease(id)
+	l := v.e.reg.Lease(id)
 	return v.token != "" && l != nil && l.Owner == v.token
 }
 
 // maker is what the cells that v makes have of it; nil for nil.
-func (v *View) maker() *Maker {
+func (v *View) maker() *state.Maker {
 	if v == nil {
 		return nil
 	}
-	m := &Maker{Token: v.token, TokenName: v.tokenName, Door: v.door, Bounds: v.bounded, claim: v.claim}
+	m := &state.Maker{Token: v.token, TokenName: v.tokenName, Door: v.door, Bounds: v.bounded, Claim: v.claim}
 	if v.bounds != nil {
 		m.Labels, m.TTL = v.bounds.Labels, v.bounds.TTL
 	}
@@ -84,4 +78,4 @@ func (v *View) maker() *Maker {
 }
 
 // makerOf is that of the request that a context is of; nil for the engine's own work.
-func makerOf(ctx context.Context) *Maker { return viewOf(ctx).maker() }
+func makerOf(ctx context.Context) *state.Maker { return viewOf(ctx).maker() }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -19,13 +20,13 @@ const (
 // read-only, as they are in the state that the cell starts from (nil: its head). A mount covers
 // the file itself: whatever name, symlink or /proc path leads there. What is
 // not there has nothing to be covered, and is named as not enforced.
-func (e *Engine) mask(c *Cell, from *Checkpoint, mounts []cell.Mount) ([]cell.Mount, error) {
+func (e *Engine) mask(c *state.Cell, from *state.Checkpoint, mounts []cell.Mount) ([]cell.Mount, error) {
 	c.Setup.Unmasked = nil
 	if len(c.Setup.Hidden)+len(c.Setup.ReadOnly) == 0 {
 		return mounts, nil
 	}
 	if from == nil {
-		head, err := e.reg.checkpoint(c.Head)
+		head, err := e.reg.Checkpoint(c.Head)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // cellID is the id of a cell in a text.
@@ -21,7 +22,7 @@ func (v *View) Named(err error) error {
 }
 
 // withNames is an error in which cells are called by their names.
-func withNames(err error, find func(cell.ID) (Cell, error)) error {
+func withNames(err error, find func(cell.ID) (state.Cell, error)) error {
 	if err == nil {
 		return nil
 	}
@@ -47,6 +48,6 @@ func withNames(err error, find func(cell.ID) (Cell, error)) error {
 
 // errorAPI is an error in the words of the API.
 func (e *Engine) errorAPI(err error) *api.Error {
-	err = withNames(err, e.reg.cell)
+	err = withNames(err, e.reg.Cell)
 	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
 }

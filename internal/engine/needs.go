@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -113,7 +114,7 @@ func (f *forking) fit(ctx context.Context, template string) (release func(), err
 	if n == 0 { // they are made already: nobody has to be asked
 		return func() {}, nil
 	}
-	left, err := f.par.w.ForksLeft(ctx, f.par.c.talks())
+	left, err := f.par.w.ForksLeft(ctx, f.par.c.Talks())
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +224,7 @@ func usual(sample []int64, before int64) int64 {
 }
 
 // diskOf is what a fork has written, in bytes; 0 if that can't be seen.
-func (e *Engine) diskOf(c *Cell) int64 {
+func (e *Engine) diskOf(c *state.Cell) int64 {
 	sum, err := workspace.DiskUse(e.private(c.ID))
 	if err != nil {
 		return 0
@@ -232,7 +233,7 @@ func (e *Engine) diskOf(c *Cell) int64 {
 	if err != nil {
 		return 0
 	}
-	for _, g := range c.gens() {
+	for _, g := range c.Gens() {
 		n, err := p.Size(g.Layer)
 		if err != nil {
 			return 0

@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // talkFolder is where, in a cell's own folder, what it needs to talk is
@@ -26,12 +27,9 @@ const talkFolder = "net"
 // No mount of the cell shows it.
 const authorityFile = "authority.json"
 
-// talks reports whether commands of a cell have a way to the outside.
-func (c *Cell) talks() bool { return c.Setup.Talks }
-
 // authority returns the authority of a cell's lineage: its own, that of the
 // cell it was forked from, or a new one.
-func (e *Engine) authority(c *Cell) (cell.Authority, error) {
+func (e *Engine) authority(c *state.Cell) (cell.Authority, error) {
 	for id := c.ID; ; {
 		a, err := e.readAuthority(id)
 		if err == nil && id != c.ID {
@@ -40,7 +38,7 @@ func (e *Engine) authority(c *Cell) (cell.Authority, error) {
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return a, err
 		}
-		of, err := e.reg.cell(id)
+		of, err := e.reg.Cell(id)
 		if err != nil || of.Parent == nil {
 			break
 		}
@@ -79,7 +77,7 @@ func talkName(m *cell.Mount) string {
 }
 
 // writeTalk writes what a cell that talks sees of its resolver and authority.
-func (e *Engine) writeTalk(c *Cell) error {
+func (e *Engine) writeTalk(c *state.Cell) error {
 	a, err := e.authority(c)
 	if err != nil {
 		return err
@@ -90,8 +88,8 @@ func (e *Engine) writeTalk(c *Cell) error {
 
 // showDenials gives a living cell the files in which it reads what it was refused
 // last: its own, in a folder of their own, so that forks inherit none.
-func (e *Engine) showDenials(ctx context.Context, c *Cell, inst backend.Instance) error {
-	if !c.talks() {
+func (e *Engine) showDenials(ctx context.Context, c *state.Cell, inst backend.Instance) error {
+	if !c.Talks() {
 		return nil
 	}
 	dir := filepath.Join(e.private(c.ID), talkFolder, image.DenialsFolder)
@@ -122,8 +120,8 @@ func (e *Engine) showDenials(ctx context.Context, c *Cell, inst backend.Instance
 
 // governance is what a talking cell's gateway goes by now; nil for one that
 // does not talk. run is the run that is about to go on in it, "" for none.
-func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
-	if !c.talks() {
+func (e *Engine) governance(c *state.Cell, run cell.RunID) (*cell.Governance, error) {
+	if !c.Talks() {
 		return nil, nil
 	}
 	a, err := e.authority(c)
@@ -141,20 +139,20 @@ func (e *Engine) governance(c *Cell, run cell.RunID) (*cell.Governance, error) {
 }
 
 // rules is what the gateway of a cell goes by that was lent nothing.
-func (e *Engine) rules(c *Cell, a cell.Authority) (*cell.Governance, error) {
+func (e *Engine) rules(c *state.Cell, a cell.Authority) (*cell.Governance, error) {
 	origins, err := json.Marshal(c.Setup.Origins)
 	return &cell.Governance{Policy: json.RawMessage(c.Setup.PolicyText), Origins: origins, Authority: a, Resolvers: e.cfg.Resolvers, Roots: e.cfg.Roots, Proxy: e.cfg.Proxy}, err
 }
 
 // lendAnew lends a cell what its policy says and it never had: a fork starts
 // without what its parent was lent. What was taken back stays so.
-func (e *Engine) lendAnew(c *Cell) error {
-	if _, err := e.reg.cell(c.ID); err != nil {
+func (e *Engine) lendAnew(c *state.Cell) error {
+	if _, err := e.reg.Cell(c.ID); err != nil {
 		return nil // a check's cell, which no record names
 	}
 	var handles []string
 	for _, h := range c.Setup.Handles {
-		if _, had := e.reg.lending(c.ID, h); !had {
+		if _, had := e.reg.Lending(c.ID, h); !had {
 			handles = append(handles, h)
 		}
 	}
@@ -166,7 +164,7 @@ func (e *Engine) lendAnew(c *Cell) error {
 // recorded: at once, also for its open connections. A cell at rest gets it when
 // it comes to life.
 func (e *Engine) regovern(ctx context.Context, id cell.ID) error {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -23,7 +24,7 @@ func (e *Engine) of(t Target) (cell.ID, error) {
 	if t.Run == "" {
 		return t.Cell, nil
 	}
-	r, err := e.reg.run(t.Run)
+	r, err := e.reg.Run(t.Run)
 	return r.CellID(), err
 }
 
@@ -31,17 +32,17 @@ func (e *Engine) of(t Target) (cell.ID, error) {
 // brings into the source, and that the report speaks of. Of a cell they lead from what
 // its source is known to be to what the cell is now; of a run, from before to after it.
 type offer struct {
-	c           *Cell
-	run         *Run // nil: of the cell
+	c           *state.Cell
+	run         *state.Run // nil: of the cell
 	base, after workspace.Side
-	from, to    string     // of base and after, for people
-	at          Checkpoint // whose files after has
-	covers      []Run      // runs that wait for a verdict, whose results are in it; oldest first
+	from, to    string           // of base and after, for people
+	at          state.Checkpoint // whose files after has
+	covers      []state.Run      // runs that wait for a verdict, whose results are in it; oldest first
 	digest      cell.Digest
 }
 
 // cellOffer is what there is to decide about in a cell, which is at a checkpoint.
-func (e *Engine) cellOffer(ctx context.Context, c *Cell, at *Checkpoint) (*offer, error) {
+func (e *Engine) cellOffer(ctx context.Context, c *state.Cell, at *state.Checkpoint) (*offer, error) {
 	first, err := e.firstOf(c)
 	if err != nil {
 		return nil, err
@@ -61,8 +62,8 @@ func (e *Engine) cellOffer(ctx context.Context, c *Cell, at *Checkpoint) (*offer
 		return nil, err
 	}
 	here := e.ancestors(at.ID)
-	for _, r := range slices.Backward(e.reg.listRuns(c.ID)) {
-		if r.undecided() && here[r.In.After] {
+	for _, r := range slices.Backward(e.reg.Runs(c.ID)) {
+		if r.Undecided() && here[r.In.After] {
 			o.covers = append(o.covers, r)
 		}
 	}
@@ -71,23 +72,23 @@ func (e *Engine) cellOffer(ctx context.Context, c *Cell, at *Checkpoint) (*offer
 }
 
 // runOffer is what one run changed.
-func (e *Engine) runOffer(ctx context.Context, c *Cell, run *Run) (*offer, error) {
+func (e *Engine) runOffer(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
 	const opName = "engine.offer"
 	if run.In.After == "" && run.Error != nil && run.ExitCode != nil {
 		return nil, unfinished(run, c)
 	}
 	if run.In.Before == "" || run.In.After == "" {
 		hint, what := "wait until it has ended", "has no result yet"
-		if run.neverStarted() {
+		if run.NeverStarted() {
 			hint, what = "run it again", "never started: there is no result"
 		}
 		return nil, cell.Errorf(cell.Conflict, opName, hint, "run %s %s", run.ID, what)
 	}
-	before, err := e.reg.checkpoint(run.In.Before)
+	before, err := e.reg.Checkpoint(run.In.Before)
 	if err != nil {
 		return nil, err
 	}
-	after, err := e.reg.checkpoint(run.In.After)
+	after, err := e.reg.Checkpoint(run.In.After)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +99,8 @@ func (e *Engine) runOffer(ctx context.Context, c *Cell, run *Run) (*offer, error
 	if o.after, err = e.side(ctx, &after); err != nil {
 		return nil, err
 	}
-	if run.undecided() {
-		o.covers = []Run{*run}
+	if run.Undecided() {
+		o.covers = []state.Run{*run}
 	}
 	o.digest = offerDigest(o.base.Tree, o.after.Tree)
 	return o, nil
@@ -152,7 +153,7 @@ func (o *offer) runs() []string {
 func (o *offer) changed() []string {
 	ids := []string{}
 	for _, r := range o.covers {
-		if !r.offersNothing() {
+		if !r.OffersNothing() {
 			ids = append(ids, r.ID)
 		}
 	}
@@ -164,7 +165,7 @@ func (e *Engine) ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 	here := map[cell.CheckpointID]bool{}
 	for id != "" && !here[id] {
 		here[id] = true
-		k, err := e.reg.checkpoint(id)
+		k, err := e.reg.Checkpoint(id)
 		if err != nil {
 			break
 		}
@@ -175,37 +176,37 @@ func (e *Engine) ancestors(id cell.CheckpointID) map[cell.CheckpointID]bool {
 
 // present is the cell's state now: its head, or what was written since, as a checkpoint
 // that is made for the purpose.
-func (e *Engine) present(ctx context.Context, c *Cell) (Checkpoint, error) {
+func (e *Engine) present(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
 	if c.Gen == nil {
-		return e.reg.checkpoint(c.Head)
+		return e.reg.Checkpoint(c.Head)
 	}
 	if e.runIn(c.ID) != nil {
-		return Checkpoint{}, cell.Errorf(cell.Conflict, "engine.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
+		return state.Checkpoint{}, cell.Errorf(cell.Conflict, "engine.Diff", "wait for it, or follow it with pando logs -f "+c.Title(), "a run is under way in cell %s", c.Title())
 	}
 	release, err := e.turns.take(ctx, c.ID, "diff", nil)
 	if err != nil {
-		return Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	defer release()
 	defer e.under.begin().end()
 	fresh, err := e.usable(c.ID)
 	if err != nil {
-		return Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	*c = fresh
 	return e.presentHeld(ctx, c)
 }
 
 // presentHeld is present, for whoever holds the cell's turn.
-func (e *Engine) presentHeld(ctx context.Context, c *Cell) (Checkpoint, error) {
-	k, err := e.settle(ctx, c, kindManual, "as it was looked at", "")
+func (e *Engine) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoint, error) {
+	k, err := e.settle(ctx, c, state.KindManual, "as it was looked at", "")
 	if err != nil {
 		return k, fmt.Errorf("cannot look at the workspace now: %w", err)
 	}
 	return k, nil
 }
 
-func runsAPI(list []Run) []api.Run {
+func runsAPI(list []state.Run) []api.Run {
 	out := []api.Run{}
 	for _, r := range list {
 		out = append(out, r.Run)

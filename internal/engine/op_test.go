@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 )
 
@@ -20,7 +21,7 @@ func (b *bed) interrupted(kind string, args any) {
 	b.must(err)
 	b.must(b.reg.Write(op.Record{ID: "o-0000000000000001", Kind: kind, Args: raw, Phase: op.Doing}))
 	b.reopen()
-	if open := b.reg.openOps(); len(open) > 0 {
+	if open := b.reg.OpenOps(); len(open) > 0 {
 		b.Errorf("operations are open still: %+v", open)
 	}
 }
@@ -32,10 +33,10 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 	for _, receipted := range []bool{false, true} {
 		b := newBed(t, "f: 0")
 		r := b.run("w", "echo 1 > f")
-		run, err := b.reg.run(cell.RunID(r.ID))
+		run, err := b.reg.Run(cell.RunID(r.ID))
 		b.must(err)
 		run.Verdict, run.By = string(cell.Accepted), "user"
-		args := sealArgs{Key: r.ID + "/accepted/1", Predicate: endPredicate{Act: "accept", Run: r.ID, Cell: r.Cell, Runs: []decidedRun{{r.ID, r.Receipt, run.Verdict}}, Verdict: &verdictFacts{run.Verdict, "", run.By}}, Records: []record{{Run: &run}}}
+		args := sealArgs{Key: r.ID + "/accepted/1", Predicate: endPredicate{Act: "accept", Run: r.ID, Cell: r.Cell, Runs: []decidedRun{{r.ID, r.Receipt, run.Verdict}}, Verdict: &verdictFacts{run.Verdict, "", run.By}}, Records: []state.Record{{Run: &run}}}
 		if receipted {
 			_, err := b.endReceipt(b.ctx, args.Key, args.Predicate)
 			b.must(err)
@@ -61,7 +62,7 @@ func TestF19InterruptedAcceptIsCompleted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	run, err := b.reg.run(cell.RunID(r.ID))
+	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true, Reason: "good"}})
 	now, err := b.Engine.Run(cell.RunID(r.ID))
@@ -84,7 +85,7 @@ func TestF19InterruptedAcceptIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	run, err := b.reg.run(cell.RunID(r.ID))
+	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	b.write("f", "mine")
 	b.interrupted(opAccept, acceptArgs{ID: "a-1", Cell: run.CellID(), At: run.In.After, Covers: []cell.RunID{run.RunID()}, Planned: []string{"f"}, Request: api.AcceptRequest{Apply: true}})
@@ -101,7 +102,7 @@ func TestF19InterruptedRemoveIsCompleted(t *testing.T) {
 	b.run("w", "echo 1 > f")
 	id := b.id("w")
 	b.interrupted(opRemove, removeArgs{Cell: id})
-	if c, err := b.reg.cell(id); err != nil || c.State != cell.Removed {
+	if c, err := b.reg.Cell(id); err != nil || c.State != cell.Removed {
 		t.Errorf("%+v, %v", c, err)
 	}
 	b.interrupted(opRemove, removeArgs{Cell: "c-00000000000000ff"}) // never was
@@ -122,8 +123,8 @@ func TestFailedAcceptChangesNothing(t *testing.T) {
 	}
 	now, _ := b.Engine.Run(cell.RunID(r.ID))
 	again, _ := b.All().Receipts(0)
-	if now.Verdict != string(cell.Pending) || now.Applied != 0 || len(again) != len(receipts) || len(b.reg.openOps()) > 0 || b.source("f") != "mine" || b.source("g") != "0" {
-		t.Errorf("%+v; receipts %d, were %d; open %+v; the source has %q %q", now, len(again), len(receipts), b.reg.openOps(), b.source("f"), b.source("g"))
+	if now.Verdict != string(cell.Pending) || now.Applied != 0 || len(again) != len(receipts) || len(b.reg.OpenOps()) > 0 || b.source("f") != "mine" || b.source("g") != "0" {
+		t.Errorf("%+v; receipts %d, were %d; open %+v; the source has %q %q", now, len(again), len(receipts), b.reg.OpenOps(), b.source("f"), b.source("g"))
 	}
 	b.write("f", "0")
 	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Apply: true}); err != nil || b.source("f") != "1\n" {
@@ -181,7 +182,7 @@ func TestRunThatCannotBeDigested(t *testing.T) {
 	if err == nil {
 		t.Error("it can be accepted")
 	}
-	if c, err := b.reg.cell(b.id("w")); err != nil || c.State != cell.Failed || !strings.Contains(c.Cause, "the disk is broken") {
+	if c, err := b.reg.Cell(b.id("w")); err != nil || c.State != cell.Failed || !strings.Contains(c.Cause, "the disk is broken") {
 		t.Errorf("its cell: %s %q, %v", c.State, c.Cause, err)
 	}
 	broken.why = nil

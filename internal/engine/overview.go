@@ -9,26 +9,27 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/linux"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // withInstances are the cells that have processes, newest first.
-func (e *Engine) withInstances() (out []Cell) {
+func (e *Engine) withInstances() (out []state.Cell) {
 	e.mu.Lock()
 	ids := slices.Collect(maps.Keys(e.instances))
 	e.mu.Unlock()
 	for _, id := range ids {
-		if c, err := e.reg.cell(id); err == nil && c.State != cell.Removed {
+		if c, err := e.reg.Cell(id); err == nil && c.State != cell.Removed {
 			out = append(out, c)
 		}
 	}
-	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
+	slices.SortFunc(out, func(a, b state.Cell) int { return a.Key().Compare(b.Key()) })
 	return out
 }
 
 // AllStats is what everything uses now, and what the host has.
 func (e *Engine) AllStats(ctx context.Context) (api.Overview, error) {
 	out := api.Overview{Templates: []api.TemplateUse{}, Cells: map[string]int{}, Stats: []api.Stats{}}
-	for _, t := range e.reg.listTemplates() {
+	for _, t := range e.reg.Templates() {
 		v := e.templateStanding(&t)
 		u := api.TemplateUse{Template: t.Name, State: v.State, Cells: e.forksOf(t.Name)}
 		if inst := e.instance(t.Cell); inst != nil {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
 // moveOwn brings a home and a /tmp that became layers of their own to where
 // layers are. What has them open keeps them.
-func (e *Engine) moveOwn(c *Cell, p workspace.Provider) error {
+func (e *Engine) moveOwn(c *state.Cell, p workspace.Provider) error {
 	for name, g := range map[string]*workspace.Generation{"home": c.Home, "tmp": c.Tmp} {
 		if g == nil || len(g.Base.Layers) > 0 {
 			continue
@@ -43,7 +44,7 @@ func (e *Engine) moveOwn(c *Cell, p workspace.Provider) error {
 // ownDir is the directory of the host that holds what a cell wrote to its home
 // or /tmp; "" when it has none. What it has from the cell that it was forked
 // from is not there.
-func (e *Engine) ownDir(c *Cell, why string) string {
+func (e *Engine) ownDir(c *state.Cell, why string) string {
 	g := c.Home
 	if why == whyTmp {
 		g = c.Tmp
@@ -67,5 +68,5 @@ func (e *Engine) ownDir(c *Cell, why string) string {
 // lowers reports whether a living cell needs what another has in its own
 // folder: layers over an image that it was forked with.
 func (e *Engine) lowers(id cell.ID) bool {
-	return e.reg.lowers(id)
+	return e.reg.Lowers(id)
 }

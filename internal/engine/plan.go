@@ -9,6 +9,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -26,7 +27,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		LeftOut: []api.LeftOut{}, Mounts: []api.Mount{}, Env: []string{}, Notes: []string{}, Limits: []api.AppliedLimit{}, Allowed: []string{}, Enforced: []string{}, Downgrades: []string{}}
 	out.Notes = append(out.Notes, p.notes...)
 	hidden := p.policy.Files.Hidden
-	c := Cell{Source: p.source, NoSource: p.from != "", Image: p.image.String()}
+	c := state.Cell{Source: p.source, NoSource: p.from != "", Image: p.image.String()}
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
@@ -39,7 +40,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, leftOutAPI(s.LeftOut, hidden)
 		out.Notes = append(out.Notes, s.Notes...)
 	}
-	x := &execution{e: e, p: p, c: c, run: &Run{}}
+	x := &execution{e: e, p: p, c: c, run: &state.Run{}}
 	if err := x.planImage(ctx); err != nil {
 		return out, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/gateway"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // ProjectPolicy is the name of a project's policy file, at the top of its
@@ -360,7 +361,7 @@ func (v *View) policyOf(req api.PolicyRequest) (what string, r *policy.Result, m
 		return "a run from " + source, &more.Result, more, nil
 	}
 	if id, err := v.SelectRun(req.Of, req.Dir); err == nil && (strings.HasPrefix(req.Of, "r-") || strings.Contains(req.Of, ":")) {
-		run, err := e.reg.run(id)
+		run, err := e.reg.Run(id)
 		if err != nil {
 			return "", nil, nil, err
 		}
@@ -371,7 +372,7 @@ func (v *View) policyOf(req api.PolicyRequest) (what string, r *policy.Result, m
 	if err != nil {
 		return "", nil, nil, err
 	}
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return "", nil, nil, err
 	}
@@ -384,7 +385,7 @@ func (v *View) policyOf(req api.PolicyRequest) (what string, r *policy.Result, m
 
 // manifestPolicy is the policy of a run, as it was written down before the run
 // began. It must be the one that the run's record names.
-func manifestPolicy(run *Run) (*policy.Result, error) {
+func manifestPolicy(run *state.Run) (*policy.Result, error) {
 	fail := func(err error) (*policy.Result, error) {
 		return nil, cell.Errorf(cell.Corrupt, "engine.manifestPolicy", "see what its receipt says: pando receipt show "+run.ID, "cannot read the policy of run %s: %w", run.ID, err)
 	}
@@ -449,12 +450,12 @@ func (v *View) backendOf(req api.PolicyRequest) string {
 		return req.Run.Backend
 	}
 	if id, err := v.SelectRun(req.Of, req.Dir); err == nil {
-		if run, err := e.reg.run(id); err == nil {
+		if run, err := e.reg.Run(id); err == nil {
 			return run.Backend
 		}
 	}
 	if id, err := v.SelectCell(req.Of, req.Dir); err == nil {
-		if c, err := e.reg.cell(id); err == nil {
+		if c, err := e.reg.Cell(id); err == nil {
 			return c.Backend
 		}
 	}
@@ -582,7 +583,7 @@ func (v *View) DiffPolicies(req api.PolicyDiffRequest) (api.PolicyDiff, error) {
 
 // ReplayPolicy makes the decisions of a run again, with another policy.
 func (e *Engine) ReplayPolicy(ctx context.Context, id cell.RunID, req api.PolicyReplayRequest) (api.PolicyReplay, error) {
-	run, err := e.reg.run(id)
+	run, err := e.reg.Run(id)
 	if err != nil {
 		return api.PolicyReplay{}, err
 	}

@@ -188,7 +188,7 @@ func (e *Engine) fillOne(ctx context.Context) bool {
 
 func (e *Engine) makeAhead(ctx context.Context, name string, id cell.ID) (*child, error) {
 	defer e.under.begin().end()
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ func (e *Engine) shrinkPools(ctx context.Context, now time.Time) {
 // chill lets go of templates that nobody has forked for long. One with living
 // forks stays: its memory is theirs, too.
 func (e *Engine) chill(ctx context.Context, now time.Time) {
-	for _, t := range e.reg.listTemplates() {
+	for _, t := range e.reg.Templates() {
 		e.mu.Lock()
 		it := e.interps[t.Cell]
 		idle := it != nil && !it.whole && now.Sub(it.used) > coldAfter
@@ -331,7 +331,7 @@ func (e *Engine) letGo(ctx context.Context, name, cause string) error {
 		return err
 	}
 	defer release()
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return err
 	}
@@ -344,10 +344,10 @@ func (e *Engine) letGo(ctx context.Context, name, cause string) error {
 	if err := e.deactivate(ctx, t.Cell, cause); err != nil {
 		return err
 	}
-	c, err := e.reg.cell(t.Cell)
+	c, err := e.reg.Cell(t.Cell)
 	if err != nil {
 		return err
 	}
 	c.State, c.Cause = cell.Idle, cause
-	return e.reg.commit(&c)
+	return e.reg.Commit(&c)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -27,13 +28,13 @@ type execution struct {
 	e     *Engine
 	p     *runPlan
 	l     *liveRun
-	run   *Run
+	run   *state.Run
 	began time.Time
 
 	made     *work // until the command runs: what is not recorded yet
-	c        Cell
+	c        state.Cell
 	imported *workspace.Imported // of the source; nil when nothing could be known of it
-	before   Checkpoint
+	before   state.Checkpoint
 	plan     *image.HostPlan
 	inst     backend.Instance
 	proc     backend.Process
@@ -263,8 +264,8 @@ func (x *execution) firstCheckpoint() error {
 	if err != nil {
 		return err
 	}
-	x.before = Checkpoint{
-		ID: cell.NewCheckpointID(), Cell: x.c.ID, Number: x.c.Next, Kind: kindBase, Run: x.run.RunID(), Created: time.Now().UTC(),
+	x.before = state.Checkpoint{
+		ID: cell.NewCheckpointID(), Cell: x.c.ID, Number: x.c.Next, Kind: state.KindBase, Run: x.run.RunID(), Created: time.Now().UTC(),
 		State: x.imported.State, Tree: tree, Content: x.imported.Tree.ContentDigest(),
 	}
 	x.c.Next++
@@ -275,7 +276,7 @@ func (x *execution) firstCheckpoint() error {
 // beforeCheckpoint is the state of an existing cell now: its head, or a new
 // checkpoint when something changed since.
 func (x *execution) beforeCheckpoint(ctx context.Context) error {
-	k, err := x.e.settle(ctx, &x.c, kindBefore, "", x.run.RunID())
+	k, err := x.e.settle(ctx, &x.c, state.KindBefore, "", x.run.RunID())
 	if err != nil {
 		return err
 	}
@@ -287,14 +288,14 @@ func (x *execution) beforeCheckpoint(ctx context.Context) error {
 // is not one already. At rest that moves nothing; under living processes the
 // topmost layer is copied while they are frozen. c is changed and committed.
 // The caller holds the cell's turn.
-func (e *Engine) settle(ctx context.Context, c *Cell, kind, message string, run cell.RunID) (Checkpoint, error) {
-	return e.settleWith(ctx, c, Checkpoint{Kind: kind, Message: message, Run: run}, false)
+func (e *Engine) settle(ctx context.Context, c *state.Cell, kind, message string, run cell.RunID) (state.Checkpoint, error) {
+	return e.settleWith(ctx, c, state.Checkpoint{Kind: kind, Message: message, Run: run}, false)
 }
 
 // settleWith is settle, with what the new checkpoint is about; with memory, it has what runs
 // in the cell, too, where that can be captured.
-func (e *Engine) settleWith(ctx context.Context, c *Cell, k Checkpoint, memory bool) (Checkpoint, error) {
-	head, err := e.reg.checkpoint(c.Head)
+func (e *Engine) settleWith(ctx context.Context, c *state.Cell, k state.Checkpoint, memory bool) (state.Checkpoint, error) {
+	head, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return head, err
 	}
@@ -340,7 +341,7 @@ func (e *Engine) settleWith(ctx context.Context, c *Cell, k Checkpoint, memory b
 		}
 		if inst == nil {
 			layer, c.Gen = c.Gen.Layer, nil
-			if err := e.reg.commit(c); err != nil {
+			if err := e.reg.Commit(c); err != nil {
 				return head, err
 			}
 		}
@@ -355,7 +356,7 @@ func (e *Engine) settleWith(ctx context.Context, c *Cell, k Checkpoint, memory b
 	if inst == nil {
 		next.Gen = nil
 	}
-	if err := e.reg.commit(&next, &k); err != nil {
+	if err := e.reg.Commit(&next, &k); err != nil {
 		return head, err
 	}
 	if gen := c.Gen; inst == nil && !slices.Contains(k.State.Layers, gen.Layer) { // it was copied
@@ -366,7 +367,7 @@ func (e *Engine) settleWith(ctx context.Context, c *Cell, k Checkpoint, memory b
 }
 
 // sameAsHead computes the new state's tree and compares it with the head's.
-func (e *Engine) sameAsHead(ctx context.Context, p workspace.Provider, k, head *Checkpoint, base workspace.State) (bool, error) {
+func (e *Engine) sameAsHead(ctx context.Context, p workspace.Provider, k, head *state.Checkpoint, base workspace.State) (bool, error) {
 	if k.State.Same(head.State) {
 		k.Tree, k.Content = head.Tree, head.Content
 		return true, nil
@@ -387,9 +388,9 @@ func (e *Engine) sameAsHead(ctx context.Context, p workspace.Provider, k, head *
 
 // treeAbove computes the tree of a new state from that of the state it was
 // begun on.
-func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpoint, base workspace.State) (*workspace.Tree, error) {
+func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *state.Checkpoint, base workspace.State) (*workspace.Tree, error) {
 	for id := k.Parent; id != ""; {
-		up, err := e.reg.checkpoint(id)
+		up, err := e.reg.Checkpoint(id)
 		if err != nil {
 			break
 		}
@@ -407,7 +408,7 @@ func (e *Engine) treeAbove(ctx context.Context, p workspace.Provider, k *Checkpo
 
 // underLiving fills a checkpoint of a cell in which something runs: with what it has
 // in memory, when it was asked for and can be had; with its files else.
-func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell, k *Checkpoint, memory bool) error {
+func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell, k *state.Checkpoint, memory bool) error {
 	empty := nothingRuns(ctx, inst)
 	k.Under = underFiles
 	ok, err := e.captures(ctx, c)
@@ -428,7 +429,7 @@ func (e *Engine) underLiving(ctx context.Context, p workspace.Provider, inst bac
 		if kind := cell.KindOf(err); kind != cell.Unsupported && kind != cell.Conflict {
 			return err
 		}
-		k.Under += "; not their memory: " + withNames(err, e.reg.cell).Error()
+		k.Under += "; not their memory: " + withNames(err, e.reg.Cell).Error()
 	}
 	k.State, err = e.snapshot(ctx, p, inst, c)
 	if empty && nothingRuns(ctx, inst) { // the cell had not been put to rest yet
@@ -444,7 +445,7 @@ const (
 )
 
 // snapshot copies a generation that is in use, with its processes frozen.
-func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *Cell) (s workspace.State, err error) {
+func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backend.Instance, c *state.Cell) (s workspace.State, err error) {
 	take := func() (s workspace.State, err error) {
 		if err := affordable(ctx, p, c); err != nil {
 			return s, err
@@ -465,7 +466,7 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 	return s, errors.Join(err, terr)
 }
 
-func point(k *Checkpoint) *api.Point {
+func point(k *state.Checkpoint) *api.Point {
 	return &api.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
 }
 

@@ -6,30 +6,15 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
-// program is a file that a template is made of, such as that of its interpreter:
-// where it lies on the host, what it holds, and what it looked like when that was
-// found out.
-type program struct {
-	Path  string      `json:"path"` // on the host
-	Sum   cell.Digest `json:"sum"`
-	Looks looks       `json:"looks"`
-}
-
-// looks tell whether a file was changed, without reading it.
-type looks struct {
-	Dev, Ino     uint64
-	Size         int64
-	MTime, CTime int64 // nanoseconds
-}
-
-func looksOf(st *syscall.Stat_t) looks {
-	return looks{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
+func looksOf(st *syscall.Stat_t) state.FileStamp {
+	return state.FileStamp{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano()}
 }
 
 // programAt finds the first of the paths in a cell that is there.
-func programAt(mounts []cell.Mount, paths []string) (program, error) {
+func programAt(mounts []cell.Mount, paths []string) (state.Program, error) {
 	for _, at := range paths {
 		host, ok := fileOf(mounts, at)
 		if !ok {
@@ -41,21 +26,21 @@ func programAt(mounts []cell.Mount, paths []string) (program, error) {
 		}
 		return fileAt(host)
 	}
-	return program{}, nil // in a part of the cell that is its own
+	return state.Program{}, nil // in a part of the cell that is its own
 }
 
 // fileAt is what a file of the host is now.
-func fileAt(path string) (program, error) {
+func fileAt(path string) (state.Program, error) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(path, &st); err != nil {
-		return program{}, err
+		return state.Program{}, err
 	}
 	sum, err := sumFile(path)
-	return program{path, sum, looksOf(&st)}, err
+	return state.Program{Path: path, Sum: sum, Looks: looksOf(&st)}, err
 }
 
 // changedSince reports what the file is now, if it is not what it was.
-func changedSince(p *program) (now cell.Digest, changed bool) {
+func changedSince(p *state.Program) (now cell.Digest, changed bool) {
 	if p.Path == "" {
 		return now, false
 	}

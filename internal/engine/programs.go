@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 const whyDenied = "denied by the policy"
@@ -20,7 +21,7 @@ const whyDenied = "denied by the policy"
 // so. A mount covers the file itself, whatever path leads there. It covers what
 // the cell has of the host, in the directories of PATH and where a pattern is a
 // path; a copy that a command makes is another file.
-func (e *Engine) denyPrograms(c *Cell, mounts []cell.Mount) ([]cell.Mount, error) {
+func (e *Engine) denyPrograms(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
 	mounts = slices.DeleteFunc(mounts, func(m cell.Mount) bool { return m.Why == whyDenied })
 	for _, pattern := range c.Setup.Programs {
 		denial := cell.Denial{Rule: "deny program " + pattern, Origin: c.Setup.Origins.Lines["deny program "+pattern]}
@@ -56,7 +57,7 @@ func (e *Engine) denyPrograms(c *Cell, mounts []cell.Mount) ([]cell.Mount, error
 
 // deniedProgram writes what runs instead of a denied program: a file for each,
 // so that they can be told apart when they are executed.
-func (e *Engine) deniedProgram(c *Cell, rule, target string) (string, error) {
+func (e *Engine) deniedProgram(c *state.Cell, rule, target string) (string, error) {
 	dir := filepath.Join(e.private(c.ID), "denied")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err

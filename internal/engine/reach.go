@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A cell whose keeper did not answer when the daemon began is unreached: it is recorded as
@@ -25,7 +26,7 @@ func (e *Engine) isUnreached(id cell.ID) bool {
 func (e *Engine) atRest(id cell.ID) bool { return e.instance(id) == nil && !e.isUnreached(id) }
 
 // instanceOf returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.
-func (e *Engine) instanceOf(c *Cell) (backend.Instance, error) {
+func (e *Engine) instanceOf(c *state.Cell) (backend.Instance, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if inst := e.instances[c.ID]; inst != nil || !e.unreached[c.ID] {
@@ -35,7 +36,7 @@ func (e *Engine) instanceOf(c *Cell) (backend.Instance, error) {
 }
 
 // holdOf is instanceOf, and keeps the cell from being put to rest until release is called.
-func (e *Engine) holdOf(c *Cell) (inst backend.Instance, release func(), err error) {
+func (e *Engine) holdOf(c *state.Cell) (inst backend.Instance, release func(), err error) {
 	if inst, release = e.hold(c.ID); inst != nil {
 		return inst, release, nil
 	}
@@ -46,7 +47,7 @@ func (e *Engine) holdOf(c *Cell) (inst backend.Instance, release func(), err err
 // reach looks for the keeper of a cell that had processes, of which the daemon has no
 // instance. It returns nil when there is none: c, which is changed and committed unless a
 // run is under way, is at rest then. The caller holds the cell's turn.
-func (e *Engine) reach(ctx context.Context, c *Cell) (backend.Instance, error) {
+func (e *Engine) reach(ctx context.Context, c *state.Cell) (backend.Instance, error) {
 	b, err := e.backend(c.Backend)
 	var inst backend.Instance
 	if err == nil {
@@ -85,17 +86,17 @@ func (e *Engine) reach(ctx context.Context, c *Cell) (backend.Instance, error) {
 	c.State = cell.Idle
 	c.Cause = causeKeeperLost + ", while no daemon was there"
 	e.endInterp(c.ID, c.Cause)
-	return nil, e.reg.commit(c)
+	return nil, e.reg.Commit(c)
 }
 
-func unreachable(c *Cell, err error) error {
+func unreachable(c *state.Cell, err error) error {
 	return cell.Errorf(cell.Unavailable, "engine.reach", "try again in a moment; if it never answers, end its process pando-keeper: the cell is at rest then",
 		"cannot tell what goes on in cell %s: %w", c.Title(), err)
 }
 
 // reached makes the instance of a living cell known that an earlier daemon made, with what
 // goes on in it. When its keeper does not tell, nothing is known.
-func (e *Engine) reached(ctx context.Context, c *Cell, inst backend.Instance) error {
+func (e *Engine) reached(ctx context.Context, c *state.Cell, inst backend.Instance) error {
 	// It may have been frozen for a moment, or about to be.
 	still := inst.Thaw
 	if c.State == cell.Paused {
@@ -127,7 +128,7 @@ func (e *Engine) reached(ctx context.Context, c *Cell, inst backend.Instance) er
 		e.watch(inst)
 	}
 	e.followEarlier(inst, execs)
-	if c.talks() {
+	if c.Talks() {
 		e.countRefused(ctx, inst, true)
 		e.followAsks(inst)
 	}
@@ -138,7 +139,7 @@ func (e *Engine) reached(ctx context.Context, c *Cell, inst backend.Instance) er
 // answer delay the start of the daemon by ReachGrace, all together.
 func (e *Engine) reachAll(ctx context.Context) {
 	left := e.cfg.ReachGrace
-	for _, c := range e.reg.everyCell() {
+	for _, c := range e.reg.AllCells() {
 		if c.State != cell.Running && c.State != cell.Paused {
 			continue
 		}
@@ -172,7 +173,7 @@ func (e *Engine) keepReaching(ctx context.Context, id cell.ID) {
 		if err != nil {
 			return
 		}
-		if c, err := e.reg.cell(id); err == nil {
+		if c, err := e.reg.Cell(id); err == nil {
 			e.living(ctx, &c)
 		}
 		release()
@@ -181,7 +182,7 @@ func (e *Engine) keepReaching(ctx context.Context, id cell.ID) {
 
 // reachOfRun is reach for the cell of a run that an earlier daemon began. It returns when
 // the keeper has answered or is gone.
-func (e *Engine) reachOfRun(ctx context.Context, c *Cell) backend.Instance {
+func (e *Engine) reachOfRun(ctx context.Context, c *state.Cell) backend.Instance {
 	for {
 		inst, err := e.living(ctx, c)
 		if err == nil || ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
@@ -84,7 +85,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 			r, err := b.StartRun(b.ctx, b.request("r", "sleep 300"))
 			b.must(err)
 			b.starts(r)
-			b.must(b.reg.commit(&Approval{Ask: cell.Asked{ID: "q-1", Cell: b.id("w"), At: time.Now(), Expires: time.Now().Add(time.Hour)}, State: waiting}))
+			b.must(b.reg.Commit(&state.Approval{Ask: cell.Asked{ID: "q-1", Cell: b.id("w"), At: time.Now(), Expires: time.Now().Add(time.Hour)}, State: state.ApprovalWaiting}))
 			b.close()
 			err = answers["no connection"]
 			if act == "attach" {
@@ -110,7 +111,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				_, err = b.Dial(b.ctx, id, 80)
 				b.wantKind("dial", err, cell.Unavailable, "cannot tell what goes on in cell w")
 				b.wantKind("a change of what is allowed", b.regovern(b.ctx, id), cell.Unavailable, "cannot tell what goes on in cell w")
-				if list := b.reg.listApprovals(); len(list) != 1 || list[0].State != waiting {
+				if list := b.reg.Approvals(); len(list) != 1 || list[0].State != state.ApprovalWaiting {
 					t.Errorf("what the cell asks for is %+v", list)
 				}
 				_, err = b.Answer(b.ctx, "q-1", true, "")
@@ -121,7 +122,7 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 				}
 			}
 			for _, name := range []string{"w", "e", "r"} {
-				if c, err := b.reg.cell(b.id(name)); err != nil || c.State != cell.Running {
+				if c, err := b.reg.Cell(b.id(name)); err != nil || c.State != cell.Running {
 					t.Errorf("%s is %s (%q), %v", name, c.State, c.Cause, err)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // runPredicate is what the receipt of a run says. Every field was computed or
@@ -84,10 +85,10 @@ type restoreFacts struct {
 }
 
 // runKey makes the receipt of a run happen once.
-func runKey(run *Run) string { return run.ID + "/run" }
+func runKey(run *state.Run) string { return run.ID + "/run" }
 
 // runReceipt writes the receipt of a run at its end, once.
-func (e *Engine) runReceipt(ctx context.Context, run *Run, c *Cell) (cell.Digest, error) {
+func (e *Engine) runReceipt(ctx context.Context, run *state.Run, c *state.Cell) (cell.Digest, error) {
 	key := runKey(run)
 	if old, err := e.cfg.Ledger.Lookup(key); err == nil { // an earlier try, that could not be recorded
 		sealed, err := readRunPredicate(old)
@@ -198,7 +199,7 @@ func (e *Engine) endReceipt(ctx context.Context, key string, p endPredicate) (ce
 
 // writeManifest writes what was asked into the run's folder, before anything
 // is done.
-func (e *Engine) writeManifest(run *Run, p *runPlan) error {
+func (e *Engine) writeManifest(run *state.Run, p *runPlan) error {
 	m := map[string]any{
 		"run": run.ID, "cell": run.Cell, "cell_name": run.CellName, "created": run.Created, "command": run.Command, "source": run.Source,
 		"backend": run.Backend, "image": run.Image, "environment_names": orEmpty(run.In.EnvNames), "on_failure": run.In.OnFailure,

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Receipts lists the newest receipts, newest first; limit 0 means all.
@@ -68,7 +69,7 @@ func (e *Engine) laterReceipts(v api.Receipt) (later []api.Receipt, err error) {
 	if v.Type != receipt.PredicateRun {
 		return nil, nil
 	}
-	r, err := e.reg.run(cell.RunID(v.Run))
+	r, err := e.reg.Run(cell.RunID(v.Run))
 	if err != nil || len(r.Receipts) == 0 {
 		return nil, nil // the receipt outlives the record
 	}
@@ -101,7 +102,7 @@ func (v *View) findReceipt(sel, dir string) (receipt.Entry, error) {
 		}
 		return receipt.Entry{}, err
 	}
-	r, err := e.reg.run(id)
+	r, err := e.reg.Run(id)
 	if err != nil {
 		return receipt.Entry{}, err
 	}
@@ -220,7 +221,7 @@ func (v *View) Verify(ctx context.Context, sel, dir string) (api.Verification, e
 		return api.Verification{}, err
 	}
 	var rep *receipt.Report
-	var runs []Run
+	var runs []state.Run
 	var batches []api.Problem
 	if sel == "all" {
 		if err := v.whole("all receipts"); err != nil {
@@ -230,7 +231,7 @@ func (v *View) Verify(ctx context.Context, sel, dir string) (api.Verification, e
 		if rep, err = receipt.VerifyLedger(durable.Disk(e.cfg.Home.Ledger()), key, &known); err != nil {
 			return api.Verification{}, err
 		}
-		runs = e.reg.listRuns("")
+		runs = e.reg.Runs("")
 		batches = e.verifyBatches()
 	} else {
 		entry, err := v.findReceipt(sel, dir)
@@ -244,7 +245,7 @@ func (v *View) Verify(ctx context.Context, sel, dir string) (api.Verification, e
 		}
 		rep = receipt.Verify(b, key, &known)
 		if one, err := receiptView(entry); err == nil && one.Run != "" {
-			if r, err := e.reg.run(cell.RunID(one.Run)); err == nil {
+			if r, err := e.reg.Run(cell.RunID(one.Run)); err == nil {
 				runs = append(runs, r)
 			}
 		}
@@ -266,7 +267,7 @@ func (v *View) Verify(ctx context.Context, sel, dir string) (api.Verification, e
 }
 
 // verifyRun compares a run's record and files with what its receipt says.
-func (e *Engine) verifyRun(r *Run) (files int, problems []api.Problem) {
+func (e *Engine) verifyRun(r *state.Run) (files int, problems []api.Problem) {
 	if len(r.Receipts) == 0 {
 		if cell.Phase(r.Phase) == cell.Ended {
 			problems = append(problems, api.Problem{Reason: string(receipt.Missing), Index: -1, What: "run " + r.ID + " has no receipt"})
@@ -318,7 +319,7 @@ func (e *Engine) verifyRun(r *Run) (files int, problems []api.Problem) {
 }
 
 // verifyEvents follows the hash chain of a run's events.
-func verifyEvents(r *Run, p runPredicate) *api.Problem {
+func verifyEvents(r *state.Run, p runPredicate) *api.Problem {
 	if _, has := p.Files["events.jsonl"]; !has {
 		return nil
 	}
@@ -349,9 +350,9 @@ func (v *View) Count() (cells, alive int) {
 		v.e.mu.Lock()
 		alive = len(v.e.instances)
 		v.e.mu.Unlock()
-		return v.e.reg.size(), alive
+		return v.e.reg.Size(), alive
 	}
-	list, _, _ := v.e.reg.find(Query{}, v.bounds.Labels)
+	list, _, _ := v.e.reg.Find(state.Query{}, v.bounds.Labels)
 	for _, c := range list {
 		cells++
 		if v.e.instance(c.ID) != nil {

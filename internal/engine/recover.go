@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 )
@@ -28,7 +29,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.openVolumes()
 	e.endUnknown(ctx)
-	for _, rec := range e.reg.openOps() {
+	for _, rec := range e.reg.OpenOps() {
 		if err := e.resume(ctx, rec); err != nil {
 			e.log.Warn("cannot finish an operation of an earlier daemon; it was taken back", "op", rec.ID, "kind", rec.Kind, "error", err)
 		}
@@ -42,12 +43,12 @@ func (e *Engine) recover(ctx context.Context) error {
 			e.log.Warn("cannot clean up after dead keepers", "backend", b.Name(), "error", err)
 		}
 	}
-	for _, r := range e.reg.listRuns("") {
+	for _, r := range e.reg.Runs("") {
 		if cell.Phase(r.Phase) != cell.Ended {
 			e.recoverRun(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
 		}
 	}
-	for _, c := range e.reg.listCells() {
+	for _, c := range e.reg.Cells() {
 		if c.State == cell.Creating && !e.inRun(c.ID) {
 			// Its run has ended or was never recorded.
 			e.removeUnmade(c)
@@ -60,7 +61,7 @@ func (e *Engine) recover(ctx context.Context) error {
 }
 
 func (e *Engine) inRun(id cell.ID) bool {
-	for _, r := range e.reg.listRuns(id) {
+	for _, r := range e.reg.Runs(id) {
 		if cell.Phase(r.Phase) != cell.Ended {
 			return true
 		}
@@ -135,8 +136,8 @@ func (e *Engine) followEarlier(inst backend.Instance, list []earlierExec) {
 
 // earlierInterp describes the interpreter of a living cell; nil if it has none any more. It
 // fails when the cell's keeper does not answer.
-func (e *Engine) earlierInterp(ctx context.Context, c *Cell, inst backend.Instance) (*interp, error) {
-	i := e.reg.interp(c.ID)
+func (e *Engine) earlierInterp(ctx context.Context, c *state.Cell, inst backend.Instance) (*interp, error) {
+	i := e.reg.Interp(c.ID)
 	if i == nil || i.Ended != "" {
 		return nil, nil
 	}
@@ -168,7 +169,7 @@ func (e *Engine) endUnknown(ctx context.Context) {
 			e.log.Warn("cannot tell which cells live", "backend", b.Name(), "error", err)
 		}
 		for _, h := range living {
-			if c, err := e.reg.cell(h.ID); err != nil || c.State != cell.Running && c.State != cell.Paused {
+			if c, err := e.reg.Cell(h.ID); err != nil || c.State != cell.Running && c.State != cell.Paused {
 				e.endOrphan(ctx, b, h)
 			}
 		}
@@ -186,15 +187,15 @@ func (e *Engine) forgetMemory() {
 }
 
 // warmParentOf reports whether a cell is the present one of its template.
-func (e *Engine) warmParentOf(c *Cell) bool {
-	t, err := e.reg.template(c.Template)
+func (e *Engine) warmParentOf(c *state.Cell) bool {
+	t, err := e.reg.Template(c.Template)
 	return c.Template != "" && err == nil && t.Cell == c.ID
 }
 
 // endReplaced removes the cells of templates that were built anew, or removed,
 // when the daemon ended before it could.
 func (e *Engine) endReplaced() {
-	for _, c := range e.reg.everyCell() {
+	for _, c := range e.reg.AllCells() {
 		if c.Template == "" || c.State == cell.Removed || c.State == cell.Creating || e.warmParentOf(&c) {
 			continue
 		}
@@ -223,11 +224,11 @@ func (e *Engine) endOrphan(ctx context.Context, b backend.Backend, h cell.Held) 
 
 // recoverRun goes on with a run where its record says it was. One whose
 // command was not started ends for cause.
-func (e *Engine) recoverRun(r Run, cause error) {
+func (e *Engine) recoverRun(r state.Run, cause error) {
 	run := &r
-	c, err := e.reg.cell(run.CellID())
+	c, err := e.reg.Cell(run.CellID())
 	if err != nil {
-		c = Cell{ID: run.CellID(), Name: run.CellName, State: cell.Removed}
+		c = state.Cell{ID: run.CellID(), Name: run.CellName, State: cell.Removed}
 	}
 	p := &runPlan{req: api.RunRequest{Command: run.Command, Check: run.In.Check}, source: run.Source, cell: &c, run: run}
 	if cell.Phase(run.Phase) == cell.Preparing {
@@ -247,7 +248,7 @@ func (e *Engine) recoverRun(r Run, cause error) {
 	l.ctx, l.stop = context.WithCancelCause(e.life)
 	x := &execution{e: e, p: p, l: l, run: run, c: c, began: run.Created}
 	if run.In.Before != "" {
-		if x.before, err = e.reg.checkpoint(run.In.Before); err != nil {
+		if x.before, err = e.reg.Checkpoint(run.In.Before); err != nil {
 			e.failRun(run, &c, err)
 			return
 		}
@@ -308,7 +309,7 @@ func (e *Engine) goOn(ctx context.Context, x *execution) {
 
 // exitFromEvents reads how a command ended from what its keeper wrote before
 // it was gone.
-func exitFromEvents(run *Run) (cell.Status, error) {
+func exitFromEvents(run *state.Run) (cell.Status, error) {
 	lost := cell.Errorf(cell.Unavailable, "engine.recover", "", "the keeper is gone, and did not write how the command ended")
 	f, err := openRecord(run.Folder, "events.jsonl")
 	if err != nil {
@@ -341,9 +342,9 @@ func exitFromEvents(run *Run) (cell.Status, error) {
 }
 
 // removeUnmade takes away a cell whose making never came to an end.
-func (e *Engine) removeUnmade(c Cell) {
+func (e *Engine) removeUnmade(c state.Cell) {
 	c.State = cell.Removed
-	if err := e.freeing(func() error { return e.reg.commit(&c) }); err != nil {
+	if err := e.freeing(func() error { return e.reg.Commit(&c) }); err != nil {
 		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
 		return
 	}

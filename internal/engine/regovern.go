@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Regovern gives a cell another policy, as text: what is decided at its gateway
@@ -46,7 +47,7 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 		}
 		return cell.Errorf(cell.Unsupported, opName, "give the policy when the cell is made", "cannot give cell %s another policy: %s", c.Title(), what)
 	}
-	keeps := kept{PolicyName: policyOfCell + c.Title(), Limits: s.Kept.Limits}
+	keeps := state.Kept{PolicyName: policyOfCell + c.Title(), Limits: s.Kept.Limits}
 	if keeps.Policy, keeps.NoVariables, err = keepablePolicy(text); err != nil {
 		return err
 	}
@@ -65,5 +66,5 @@ func (e *Engine) Regovern(ctx context.Context, id cell.ID, text string) error {
 			return err
 		}
 	}
-	return e.reg.commit(&c)
+	return e.reg.Commit(&c)
 }

@@ -20,7 +20,7 @@ func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) e
 	if err != nil {
 		return err
 	}
-	k, err := e.reg.number(id, number)
+	k, err := e.reg.Numbered(id, number)
 	if err != nil {
 		return err
 	}
@@ -32,23 +32,13 @@ func (e *Engine) RemoveCheckpoint(ctx context.Context, id cell.ID, number int) e
 			return cell.Errorf(cell.Conflict, opName, "remove the cell", "cannot remove checkpoint %s@%d: the cell is at it", c.Title(), number)
 		}
 		k.Message = ""
-		return e.reg.commit(&k)
+		return e.reg.Commit(&k)
 	}
-	if e.reg.hasRun(&k) {
+	if e.reg.HasRun(&k) {
 		return cell.Errorf(cell.Conflict, opName, "discard the run", "cannot remove checkpoint %s@%d: it belongs to run %s", c.Title(), number, k.Run)
 	}
 	k.Gone = true
-	return e.reg.commit(&k)
-}
-
-// hasRun reports whether a checkpoint is the one before or after a run.
-func (r *registry) hasRun(k *Checkpoint) bool {
-	if k.Run == "" {
-		return false
-	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.runs.at(k.Run) != nil
+	return e.reg.Commit(&k)
 }
 
 // NameCheckpoint gives a checkpoint another message.
@@ -62,12 +52,12 @@ func (e *Engine) NameCheckpoint(ctx context.Context, id cell.ID, number int, mes
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
-	k, err := e.reg.number(id, number)
+	k, err := e.reg.Numbered(id, number)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
 	k.Message = redactor.String(message)
-	if err := e.reg.commit(&k); err != nil {
+	if err := e.reg.Commit(&k); err != nil {
 		return api.Checkpoint{}, err
 	}
 	return e.checkpointView(&k, &c), nil

@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Restore brings a cell back to one of its checkpoints. Its processes end.
@@ -46,7 +47,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	if err := e.mayStart(&c); err != nil {
 		return api.RestoreResult{}, err
 	}
-	k, err := e.reg.number(c.ID, req.Number)
+	k, err := e.reg.Numbered(c.ID, req.Number)
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
@@ -68,7 +69,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 			res.Applied = append(res.Applied, r.ID)
 		}
 	}
-	var back []applied // oldest first
+	var back []state.Applied // oldest first
 	if takeBack && len(c.Applied) > 0 {
 		here := e.ancestors(k.ID)
 		for _, a := range c.Applied {
@@ -122,7 +123,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 			}
 		}
 	}
-	from, err := e.reg.checkpoint(c.Head)
+	from, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return res, err
 	}
@@ -185,7 +186,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 }
 
 // running counts the processes of a cell.
-func (e *Engine) running(ctx context.Context, c *Cell) (int, error) {
+func (e *Engine) running(ctx context.Context, c *state.Cell) (int, error) {
 	inst, err := e.instanceOf(c)
 	if inst == nil {
 		return 0, err
@@ -218,7 +219,7 @@ func countProcesses(n int) string {
 // moveHead puts a cell at a checkpoint: its processes end, and what it was is
 // kept as a checkpoint if it is not one. c is changed, not committed. The
 // caller holds the cell's turn.
-func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) error {
+func (e *Engine) moveHead(ctx context.Context, c *state.Cell, to cell.CheckpointID) error {
 	if err := e.unfinished(c, ""); err != nil {
 		return err
 	}
@@ -227,13 +228,13 @@ func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) er
 	}
 	if c.Gen != nil {
 		head := c.Head
-		k, err := e.settle(ctx, c, kindManual, "before the restore", "")
+		k, err := e.settle(ctx, c, state.KindManual, "before the restore", "")
 		switch {
 		case err != nil && c.State == cell.Failed && ctx.Err() == nil && !durable.IsFull(err):
 			// What can't be read can't be kept, and must not keep the cell from its
 			// checkpoints. gc takes the layer.
 			e.log.Warn("cannot keep the files of a failed cell before its restore", "cell", c.ID, "error", err)
-			if k, err = e.reg.checkpoint(head); err != nil {
+			if k, err = e.reg.Checkpoint(head); err != nil {
 				return err
 			}
 		case err != nil:
@@ -241,7 +242,7 @@ func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) er
 		}
 		if k.ID != head {
 			k.Expires = time.Now().Add(keepResult).UTC()
-			if err := e.reg.commit(&k); err != nil {
+			if err := e.reg.Commit(&k); err != nil {
 				return err
 			}
 		}
@@ -253,9 +254,9 @@ func (e *Engine) moveHead(ctx context.Context, c *Cell, to cell.CheckpointID) er
 
 // lostBy lists the runs whose results are in the workspace now and would not
 // be at k, newest first.
-func (e *Engine) lostBy(c *Cell, k *Checkpoint) (lost []Run) {
+func (e *Engine) lostBy(c *state.Cell, k *state.Checkpoint) (lost []state.Run) {
 	kept, here := e.ancestors(k.ID), e.ancestors(c.Head)
-	for _, r := range e.reg.listRuns(c.ID) {
+	for _, r := range e.reg.Runs(c.ID) {
 		a := r.In.After
 		if a != "" && a != r.In.Before && here[a] && !kept[a] {
 			lost = append(lost, r)
@@ -266,9 +267,9 @@ func (e *Engine) lostBy(c *Cell, k *Checkpoint) (lost []Run) {
 
 // reopened are the runs whose results come back into the workspace of a cell with a checkpoint,
 // oldest first: they were restored or discarded, and wait for a verdict again.
-func (e *Engine) reopened(id cell.ID, from, to cell.CheckpointID) (runs []Run) {
+func (e *Engine) reopened(id cell.ID, from, to cell.CheckpointID) (runs []state.Run) {
 	here, there := e.ancestors(from), e.ancestors(to)
-	for _, r := range slices.Backward(e.reg.listRuns(id)) {
+	for _, r := range slices.Backward(e.reg.Runs(id)) {
 		if r.In.After == "" || r.In.After == r.In.Before || !there[r.In.After] || here[r.In.After] {
 			continue
 		}
@@ -280,7 +281,7 @@ func (e *Engine) reopened(id cell.ID, from, to cell.CheckpointID) (runs []Run) {
 }
 
 // verifyTree reads everything of a checkpoint and compares digests.
-func (e *Engine) verifyTree(ctx context.Context, k *Checkpoint) error {
+func (e *Engine) verifyTree(ctx context.Context, k *state.Checkpoint) error {
 	p, err := e.providerOf(k.State.Provider)
 	if err != nil {
 		return err
@@ -318,8 +319,8 @@ func (e *Engine) Undo(ctx context.Context, id cell.ID, req api.UndoRequest, seen
 }
 
 // beforeLatest is the number of the checkpoint before the latest change of a cell.
-func (e *Engine) beforeLatest(ctx context.Context, c *Cell) (int, error) {
-	head, err := e.reg.checkpoint(c.Head)
+func (e *Engine) beforeLatest(ctx context.Context, c *state.Cell) (int, error) {
+	head, err := e.reg.Checkpoint(c.Head)
 	if err != nil {
 		return 0, err
 	}
@@ -330,7 +331,7 @@ func (e *Engine) beforeLatest(ctx context.Context, c *Cell) (int, error) {
 	if now.ID != head.ID {
 		return head.Number, nil // something was written since: that is the latest step
 	}
-	up, err := e.reg.checkpoint(head.Parent)
+	up, err := e.reg.Checkpoint(head.Parent)
 	if head.Parent == "" || err == nil && up.Cell != c.ID {
 		return 0, cell.Errorf(cell.Conflict, "engine.Undo", "`pando runs` lists the runs of all cells; what was applied is taken back with pando revert", "cell %s is at its first checkpoint: there is nothing to undo", c.Title())
 	}
@@ -357,14 +358,14 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 			return api.Checkpoint{}, err
 		}
 	}
-	k, err := e.settleWith(ctx, &c, Checkpoint{Kind: kindManual, Message: req.Message}, true)
+	k, err := e.settleWith(ctx, &c, state.Checkpoint{Kind: state.KindManual, Message: req.Message}, true)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
 	if k.Message != req.Message && req.Message != "" {
 		// Nothing changed since the last one: it gets the message.
 		k.Message = req.Message
-		if err := e.reg.commit(&k); err != nil {
+		if err := e.reg.Commit(&k); err != nil {
 			return api.Checkpoint{}, err
 		}
 	}
@@ -372,8 +373,8 @@ func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointR
 }
 
 // usable returns a cell that can be worked with.
-func (e *Engine) usable(id cell.ID) (Cell, error) {
-	c, err := e.reg.cell(id)
+func (e *Engine) usable(id cell.ID) (state.Cell, error) {
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return c, err
 	}
@@ -381,7 +382,7 @@ func (e *Engine) usable(id cell.ID) (Cell, error) {
 	case cell.Creating, cell.Removing, cell.Removed:
 		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s is %s", c.Title(), c.State)
 	}
-	if err := c.forkedOnly(); err != nil {
+	if err := c.ForkedOnly(); err != nil {
 		return c, err
 	}
 	if c.Head == "" {

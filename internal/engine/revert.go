@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/apply"
 )
@@ -17,19 +18,19 @@ import (
 // Revert takes back from a source what an accept applied to it last, of a cell or of a run:
 // all of it, or, when a file is not what was written there, nothing.
 func (e *Engine) Revert(ctx context.Context, t Target, req api.RevertRequest, seen ...Seen) (out api.RevertResult, err error) {
-	err = e.decide(ctx, t, "revert", seen, func(c *Cell, run *Run) error {
+	err = e.decide(ctx, t, "revert", seen, func(c *state.Cell, run *state.Run) error {
 		a, err := e.lastApplied(c, run)
 		if err != nil {
 			return err
 		}
-		out, err = e.revertHeld(ctx, c, []applied{*a}, req)
+		out, err = e.revertHeld(ctx, c, []state.Applied{*a}, req)
 		return err
 	})
 	return out, err
 }
 
 // lastApplied is the newest of what is in the source, of a cell or of one run.
-func (e *Engine) lastApplied(c *Cell, run *Run) (*applied, error) {
+func (e *Engine) lastApplied(c *state.Cell, run *state.Run) (*state.Applied, error) {
 	for i := range slices.Backward(c.Applied) {
 		if a := &c.Applied[i]; run == nil || slices.Contains(a.Runs, run.RunID()) {
 			return a, nil
@@ -53,7 +54,7 @@ type revertArgs struct {
 
 // revertHeld takes things back, which are in the order in which they were applied. The
 // caller holds the cell's turn. It changes the cell and the runs.
-func (e *Engine) revertHeld(ctx context.Context, c *Cell, list []applied, req api.RevertRequest) (api.RevertResult, error) {
+func (e *Engine) revertHeld(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest) (api.RevertResult, error) {
 	req.Reason = redactor.String(req.Reason)
 	planned := req
 	planned.DryRun = true
@@ -79,11 +80,11 @@ func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
 	if _, err := e.cfg.Ledger.Lookup(args.key()); err == nil {
 		return nil // its seal is an operation of its own
 	}
-	c, err := e.reg.cell(args.Cell)
+	c, err := e.reg.Cell(args.Cell)
 	if err != nil {
 		return err
 	}
-	var list []applied
+	var list []state.Applied
 	for _, a := range c.Applied {
 		if slices.Contains(args.IDs, a.ID) {
 			list = append(list, a)
@@ -93,7 +94,7 @@ func (e *Engine) resumeRevert(ctx context.Context, args revertArgs) error {
 	return err
 }
 
-func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
+func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Applied, req api.RevertRequest, args revertArgs) (out api.RevertResult, err error) {
 	out = api.RevertResult{CellName: c.Title(), Source: c.Source, Runs: []api.Run{}, Reverted: []string{}, Already: []string{}, DryRun: req.DryRun}
 	known, err := e.known(ctx, c)
 	if err != nil {
@@ -125,14 +126,14 @@ func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.
 	if len(out.Reverted) == 0 {
 		why = orElse(req.Reason, "it was in the source no more: its files were there as before the accept")
 	}
-	var runs []Run
-	here, left := e.ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a applied) bool {
-		return slices.ContainsFunc(list, func(l applied) bool { return l.ID == a.ID })
+	var runs []state.Run
+	here, left := e.ancestors(c.Head), appliedList(slices.DeleteFunc(slices.Clone(c.Applied), func(a state.Applied) bool {
+		return slices.ContainsFunc(list, func(l state.Applied) bool { return l.ID == a.ID })
 	}))
 	for _, a := range list {
 		for _, id := range a.Runs {
-			r, err := e.reg.run(id)
-			if err != nil || slices.ContainsFunc(runs, func(o Run) bool { return o.ID == r.ID }) {
+			r, err := e.reg.Run(id)
+			if err != nil || slices.ContainsFunc(runs, func(o state.Run) bool { return o.ID == r.ID }) {
 				continue
 			}
 			r.Reason, r.By = why, "user"
@@ -169,7 +170,7 @@ func (e *Engine) doRevert(ctx context.Context, c *Cell, list []applied, req api.
 }
 
 // appliedList is what is in a source, oldest first.
-type appliedList []applied
+type appliedList []state.Applied
 
 // filesOf is how many files the accepts of a run have written.
 func (l appliedList) filesOf(id cell.RunID) (n int) {
@@ -183,7 +184,7 @@ func (l appliedList) filesOf(id cell.RunID) (n int) {
 
 // without is what a source that is known was before some things were applied to it, which
 // are in the order in which they were.
-func (e *Engine) without(known *workspace.Tree, list []applied) (*workspace.Tree, error) {
+func (e *Engine) without(known *workspace.Tree, list []state.Applied) (*workspace.Tree, error) {
 	tree := known
 	for _, a := range slices.Backward(list) {
 		before, err := e.trees.get(a.Before)
@@ -233,7 +234,7 @@ func sameFile(a, b *workspace.Entry) bool {
 }
 
 // cannotRevert says what is in the way, and what can be done.
-func (e *Engine) cannotRevert(c *Cell, list []applied, err error) error {
+func (e *Engine) cannotRevert(c *state.Cell, list []state.Applied, err error) error {
 	const opName = "engine.Revert"
 	if ce, ok := errors.AsType[*apply.ConflictError](err); ok {
 		return cell.Errorf(cell.Conflict, opName, "nothing was changed; bring these files back to what was applied, or take the rest back by hand",
@@ -244,7 +245,7 @@ func (e *Engine) cannotRevert(c *Cell, list []applied, err error) error {
 	}
 	for _, a := range slices.Backward(list) {
 		for _, id := range a.Runs {
-			r, rerr := e.reg.run(id)
+			r, rerr := e.reg.Run(id)
 			if rerr != nil {
 				continue
 			}

@@ -8,12 +8,13 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // ensureWarm returns a template that is warm: one that went cold is warmed again
 // from what was recorded of it, its source as it was then.
-func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.StreamLine)) (Template, error) {
-	t, err := e.reg.template(name)
+func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.StreamLine)) (state.Template, error) {
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return t, err
 	}
@@ -28,7 +29,7 @@ func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.Strea
 		return t, err
 	}
 	defer release()
-	if t, err = e.reg.template(name); err != nil || e.interpreter(t.Cell) {
+	if t, err = e.reg.Template(name); err != nil || e.interpreter(t.Cell) {
 		return t, err
 	}
 	if len(t.Unkept) > 0 {
@@ -38,7 +39,7 @@ func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.Strea
 	next, err := e.rewarm(ctx, t, out)
 	if err != nil && ctx.Err() == nil {
 		t.Failed = err.Error()
-		if cerr := e.reg.commit(&t); cerr != nil {
+		if cerr := e.reg.Commit(&t); cerr != nil {
 			e.log.Error("cannot record a template", "template", name, "error", cerr)
 		}
 	}
@@ -46,7 +47,7 @@ func (e *Engine) ensureWarm(ctx context.Context, name string, out func(api.Strea
 }
 
 // changedParent is why what was built on something can't be made again.
-func changedParent(t *Template, what string, was, now cell.Digest) error {
+func changedParent(t *state.Template, what string, was, now cell.Digest) error {
 	found := now.String()
 	if now.IsZero() {
 		found = "nothing"
@@ -57,12 +58,12 @@ func changedParent(t *Template, what string, was, now cell.Digest) error {
 
 // rewarm makes a template's cell again, from the base and with the set-up that
 // are recorded. Cells that were forked from the old one keep it.
-func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine)) (Template, error) {
-	was, err := e.reg.cell(t.Cell)
+func (e *Engine) rewarm(ctx context.Context, t state.Template, out func(api.StreamLine)) (state.Template, error) {
+	was, err := e.reg.Cell(t.Cell)
 	if err != nil {
 		return t, err
 	}
-	base, err := e.reg.number(was.ID, 1)
+	base, err := e.reg.Numbered(was.ID, 1)
 	if err != nil {
 		return t, err
 	}
@@ -87,7 +88,7 @@ func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
 	err = b.makeAgain(ctx, &was, &base)
-	var next Template
+	var next state.Template
 	if err == nil {
 		next, err = b.publish(ctx)
 	}
@@ -99,7 +100,7 @@ func (e *Engine) rewarm(ctx context.Context, t Template, out func(api.StreamLine
 }
 
 // sameParent makes sure that what a template was built on is what it was.
-func (e *Engine) sameParent(ctx context.Context, t *Template, base *Checkpoint) error {
+func (e *Engine) sameParent(ctx context.Context, t *state.Template, base *state.Checkpoint) error {
 	p, err := e.providerOf(base.State.Provider)
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func (e *Engine) sameParent(ctx context.Context, t *Template, base *Checkpoint) 
 }
 
 // makeAgain is make from what was recorded.
-func (b *build) makeAgain(ctx context.Context, was *Cell, base *Checkpoint) error {
+func (b *build) makeAgain(ctx context.Context, was *state.Cell, base *state.Checkpoint) error {
 	e := b.e
 	x := b.execution(ctx)
 	b.x = x
@@ -131,10 +132,10 @@ func (b *build) makeAgain(ctx context.Context, was *Cell, base *Checkpoint) erro
 	c := &x.c
 	c.NoSource, c.Image, c.ImageID, c.ImageKey, c.Provider, c.WhyNot, c.LeftOut, c.ImportKey, c.KnownHead, c.Agent = was.NoSource, was.Image, was.ImageID, was.ImageKey, was.Provider, was.WhyNot, was.LeftOut, was.ImportKey, was.KnownHead, was.Agent
 	c.Setup = was.Setup
-	x.before = Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Kind: kindBase, Created: time.Now().UTC(), State: base.State, Tree: base.Tree, Content: base.Content}
+	x.before = state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: c.Next, Kind: state.KindBase, Created: time.Now().UTC(), State: base.State, Tree: base.Tree, Content: base.Content}
 	c.Next++
 	c.Head = x.before.ID
-	if err := e.reg.commit(c, &x.before); err != nil {
+	if err := e.reg.Commit(c, &x.before); err != nil {
 		return err
 	}
 	p, err := e.providerOf(c.Provider)
@@ -153,7 +154,7 @@ func (b *build) makeAgain(ctx context.Context, was *Cell, base *Checkpoint) erro
 	if err := e.refit(c, p, &x.before); err != nil {
 		return err
 	}
-	if err := e.reg.commit(c, &x.before); err != nil {
+	if err := e.reg.Commit(c, &x.before); err != nil {
 		return err
 	}
 	inst, err := e.activate(ctx, c)

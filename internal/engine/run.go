@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/secret"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -103,11 +104,11 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		defer done()
 		p.made = viewOf(ctx)
 	}
-	run := &Run{Run: api.Run{
+	run := &state.Run{Run: api.Run{
 		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
 		Phase: string(cell.Preparing), Created: time.Now().UTC(), LeftOut: []api.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Image: p.image.String(),
-	}, In: runInternal{
+	}, In: state.RunInternal{
 		OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
 	}}
 	p.governs(run)
@@ -151,7 +152,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 }
 
 func (e *Engine) ended(l *liveRun) {
-	r, err := e.reg.run(l.id)
+	r, err := e.reg.Run(l.id)
 	switch {
 	case l.act == nil: // an earlier daemon began it
 	case err != nil || cell.Phase(r.Phase) != cell.Ended: // a later one goes on with it
@@ -181,8 +182,8 @@ type runPlan struct {
 	req       api.RunRequest // with what the cell keeps
 	kept      []string       // what that is, for people
 	source    string
-	from      string // what is imported, when that is not the source
-	cell      *Cell  // nil: to be made
+	from      string      // what is imported, when that is not the source
+	cell      *state.Cell // nil: to be made
 	backend   backend.Backend
 	image     image.Name
 	kernel    string // of its machine; "": none was asked for
@@ -192,7 +193,7 @@ type runPlan struct {
 	with      secret.With
 	onFailure string
 	onSuccess string
-	run       *Run
+	run       *state.Run
 	turn      func() // ends the turn of the cell, which a run that makes it has from the start
 	made      *View  // who makes the cell; nil when nothing binds them
 	confined  bool   // the caller may not name files of the host
@@ -391,10 +392,10 @@ func (e *Engine) ownDirs() []string {
 func (e *Engine) planExisting(p *runPlan) error {
 	const opName = "engine.StartRun"
 	c := p.cell
-	if err := c.forkedOnly(); err != nil {
+	if err := c.ForkedOnly(); err != nil {
 		return err
 	}
-	if c.State == cell.Creating && !c.madeByRun() || c.State == cell.Removing || c.State == cell.Removed {
+	if c.State == cell.Creating && !c.MadeByRun() || c.State == cell.Removing || c.State == cell.Removed {
 		return cell.Errorf(cell.Conflict, opName, "wait a moment and try again", "cell %s is %s", c.Title(), c.State)
 	}
 	if c.State == cell.Failed {
@@ -426,10 +427,6 @@ func (e *Engine) planExisting(p *runPlan) error {
 	return err
 }
 
-// madeByRun reports whether a run makes, or made, the cell: it has the cell's turn before
-// the cell is known, and other runs wait for that.
-func (c *Cell) madeByRun() bool { return c.LastRun != "" }
-
 // errMadeMeanwhile is a cell that was not there when a run in it was planned, and is when the
 // run makes it.
 var errMadeMeanwhile = cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make the cell: a cell has that name")
@@ -439,13 +436,13 @@ var errMadeMeanwhile = cell.Errorf(cell.Conflict, "engine.StartRun", "choose ano
 // one does, and the other gets errMadeMeanwhile.
 func (e *Engine) record(p *runPlan) error {
 	if p.cell != nil {
-		return e.reg.commit(p.run)
+		return e.reg.Commit(p.run)
 	}
-	c := &Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
-		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, made: p.made.maker()}
+	c := &state.Cell{ID: p.run.CellID(), Name: p.req.Cell, State: cell.Creating, Source: p.source, NoSource: p.from != "", Backend: p.backend.Name(), Image: p.image.String(),
+		Created: time.Now().UTC(), Next: 1, LastRun: p.run.RunID(), Runs: 1, Guest: p.confined, Maker: p.made.maker()}
 	p.cell = c
 	if c.Name == "" {
-		return e.reg.commit(c, p.run)
+		return e.reg.Commit(c, p.run)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -456,7 +453,7 @@ func (e *Engine) record(p *runPlan) error {
 	default:
 		return cell.Errorf(cell.Conflict, "engine.StartRun", "choose another name", "cannot make cell %s: %s has that name", c.Name, what)
 	}
-	return e.reg.commit(c, p.run)
+	return e.reg.Commit(c, p.run)
 }
 
 // pendingFrom returns the newest result from the same source that still waits
@@ -465,7 +462,7 @@ func (e *Engine) pendingFrom(p *runPlan) (string, bool) {
 	if p.req.Cell != "" || p.from != "" || p.made.restricted() {
 		return "", false
 	}
-	r, ok := e.reg.pendingFrom(p.source)
+	r, ok := e.reg.PendingFrom(p.source)
 	return r.ID, ok
 }
 
@@ -479,7 +476,7 @@ func (e *Engine) carryOut(ctx context.Context, p *runPlan, l *liveRun) {
 		release, err = e.turns.take(l.ctx, run.CellID(), "run "+run.ID, func(holder string) {
 			note := fmt.Sprintf("waiting for %s in cell %s", orElse(holder, "other work"), p.cell.Title())
 			if id, ok := strings.CutPrefix(holder, "run "); ok {
-				if r, err := e.reg.run(cell.RunID(id)); err == nil && e.detached(&r) {
+				if r, err := e.reg.Run(cell.RunID(id)); err == nil && e.detached(&r) {
 					note += ", whose terminal has no client: pando attach " + r.ID
 				}
 			}
@@ -529,7 +526,7 @@ func (e *Engine) lookAgain(p *runPlan) error {
 	if p.turn != nil {
 		return nil // it makes the cell
 	}
-	c, err := e.reg.cell(p.cell.ID)
+	c, err := e.reg.Cell(p.cell.ID)
 	if err != nil {
 		return err
 	}
@@ -549,20 +546,20 @@ func (e *Engine) lookAgain(p *runPlan) error {
 		return err
 	}
 	p.governs(p.run)
-	return e.reg.commit(p.run)
+	return e.reg.Commit(p.run)
 }
 
 // neverMade says why a cell that a run waited for is not there.
-func (e *Engine) neverMade(c *Cell) error {
+func (e *Engine) neverMade(c *state.Cell) error {
 	why := "it was removed"
-	if r, err := e.reg.run(c.LastRun); err == nil && r.Error != nil && r.neverStarted() {
+	if r, err := e.reg.Run(c.LastRun); err == nil && r.Error != nil && r.NeverStarted() {
 		why = "run " + r.ID + " was to make it: " + r.Error.Message
 	}
 	return cell.Errorf(cell.Conflict, "engine.StartRun", "run it again: it makes the cell then", "cannot start in cell %s: %s", c.Title(), why)
 }
 
 // governs notes in a run's record what governs it.
-func (p *runPlan) governs(run *Run) {
+func (p *runPlan) governs(run *state.Run) {
 	run.Policy, run.Notes = p.policy.Digest().String(), append([]string(nil), p.notes...)
 	run.In.Timeout, run.In.EnvNames, run.In.Asked = p.policy.Limits.CellLimits().Timeout, p.policy.Environment.Set, p.req.Limits
 }

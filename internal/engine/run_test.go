@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/testenv"
 )
@@ -80,7 +81,7 @@ func TestF31Budgets(t *testing.T) {
 		t.Errorf("%d runs and cells are recorded", n)
 	}
 	b.run("w", "true")
-	c, err := b.reg.cell(b.id("w"))
+	c, err := b.reg.Cell(b.id("w"))
 	b.must(err)
 	if l := c.Setup.Limits; l.Memory <= 0 || l.PIDs <= 0 || l.Disk <= 0 {
 		t.Errorf("the defaults are %+v", l)
@@ -223,7 +224,7 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 	b := newBed(t, "f: 0")
 	p, err := b.plan(b.ctx, b.request("w", "echo 1 > f"))
 	b.must(err)
-	run := &Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
+	run := &state.Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
 		Policy: p.policy.Digest().String(), Isolation: api.Isolated, Phase: string(cell.Preparing), Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}}
 	p.run = run
 	b.must(b.record(p))
@@ -366,7 +367,7 @@ func TestF04TheDaemonEndsBeforeTheReceipt(t *testing.T) {
 		<-ended
 		b.reopen()
 		end, err := b.WaitRun(b.ctx, cell.RunID(r.ID))
-		if c := b.reg.listCells()[0]; err != nil || end.Verdict != string(cell.Pending) || end.Receipt == "" || end.Error != nil || len(end.Notes) > 0 || c.State == cell.Failed {
+		if c := b.reg.Cells()[0]; err != nil || end.Verdict != string(cell.Pending) || end.Receipt == "" || end.Error != nil || len(end.Notes) > 0 || c.State == cell.Failed {
 			t.Errorf("%+v, %v; the cell is %s", end, err, c.State)
 		}
 		b.has("w", "f: 1")

@@ -59,13 +59,13 @@ func onSource[T any](v *View, t Target, do func() (T, error)) (T, error) {
 func (v *View) sameSource(t Target) error {
 	id := t.Cell
 	if t.Run != "" {
-		r, err := v.e.reg.run(t.Run)
+		r, err := v.e.reg.Run(t.Run)
 		if err != nil {
 			return err
 		}
 		id = r.CellID()
 	}
-	c, err := v.e.reg.cell(id)
+	c, err := v.e.reg.Cell(id)
 	if err != nil || c.NoSource {
 		return err
 	}

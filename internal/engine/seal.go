@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // The kinds of operations in the journal.
@@ -24,9 +25,9 @@ const (
 // sealArgs is an act with everything that it makes durable: its receipt, and
 // the records that become true with it.
 type sealArgs struct {
-	Key       string       `json:"key"`
-	Predicate endPredicate `json:"predicate"`
-	Records   []record     `json:"records"`
+	Key       string         `json:"key"`
+	Predicate endPredicate   `json:"predicate"`
+	Records   []state.Record `json:"records"`
 }
 
 // seal writes the receipt of an act and the records that it changes. A crash
@@ -38,12 +39,12 @@ func (e *Engine) seal(ctx context.Context, key string, p endPredicate, objects .
 	args := sealArgs{Key: key, Predicate: p}
 	for _, o := range objects {
 		switch v := o.(type) {
-		case *Cell:
-			args.Records = append(args.Records, record{Cell: v})
-		case *Checkpoint:
-			args.Records = append(args.Records, record{Checkpoint: v})
-		case *Run:
-			args.Records = append(args.Records, record{Run: v})
+		case *state.Cell:
+			args.Records = append(args.Records, state.Record{Cell: v})
+		case *state.Checkpoint:
+			args.Records = append(args.Records, state.Record{Checkpoint: v})
+		case *state.Run:
+			args.Records = append(args.Records, state.Record{Run: v})
 			args.Predicate.Runs = append(args.Predicate.Runs, decidedRun{v.ID, first(v.Receipts), v.Verdict})
 		default:
 			return cell.Digest{}, fmt.Errorf("cannot seal a %T", o)
@@ -80,7 +81,7 @@ func (e *Engine) doSeal(ctx context.Context, args *sealArgs) (cell.Digest, error
 			objects = append(objects, r.Run)
 		}
 	}
-	return d, e.reg.commit(objects...)
+	return d, e.reg.Commit(objects...)
 }
 
 // operate does something that a restarted daemon must finish. do is

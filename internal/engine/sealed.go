@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // adopt makes a run's record say what its receipt says, which was written
 // before the record could be.
-func adopt(r *Run, p *runPredicate) {
+func adopt(r *state.Run, p *runPredicate) {
 	r.Verdict, r.Reason, r.By = p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By
 	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
@@ -25,7 +26,7 @@ func adopt(r *Run, p *runPredicate) {
 }
 
 // receiptOf returns what a run's own receipt says, if it is written.
-func (e *Engine) receiptOf(r *Run) (p runPredicate, ok bool) {
+func (e *Engine) receiptOf(r *state.Run) (p runPredicate, ok bool) {
 	entry, err := e.cfg.Ledger.Lookup(runKey(r))
 	if err != nil {
 		return p, false
@@ -36,7 +37,7 @@ func (e *Engine) receiptOf(r *Run) (p runPredicate, ok bool) {
 
 // unsealed names what of a run's record is not what its own receipt says.
 // Verdict and reason are compared while no later receipt has changed them.
-func unsealed(r *Run, p *runPredicate) (names []string) {
+func unsealed(r *state.Run, p *runPredicate) (names []string) {
 	at := func(t *time.Time) time.Time {
 		if t == nil {
 			return time.Time{}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // TestF12RecordTriedAgain: a receipt is written, and then the record can't be;
@@ -21,7 +22,7 @@ func TestF12RecordTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	run, err := b.reg.run(cell.RunID(r.ID))
+	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	ended := run.Ended
 	run.Ended, run.Error, run.Cause = time.Now().Add(time.Hour).UTC(), &api.Error{Kind: "internal", Message: "cannot do it"}, "interrupted"
@@ -30,7 +31,7 @@ func TestF12RecordTriedAgain(t *testing.T) {
 	if id.String() != r.Receipt || !run.Ended.Equal(ended) || run.Error != nil || run.Cause != "" {
 		t.Errorf("receipt %s, ended %v, error %v, cause %q; recorded was %s, %v", id, run.Ended, run.Error, run.Cause, r.Receipt, ended)
 	}
-	b.must(b.reg.commit(&run))
+	b.must(b.reg.Commit(&run))
 	b.verified()
 }
 
@@ -39,7 +40,7 @@ func TestF12RecordTriedAgain(t *testing.T) {
 // run, nor in the next.
 func TestF12NamesThatAreNoUTF8(t *testing.T) {
 	t.Parallel()
-	run := Run{Run: api.Run{Command: []string{"printf", "\xff<"}, LeftOut: []api.LeftOut{{Path: "id\xfe_rsa"}}}}
+	run := state.Run{Run: api.Run{Command: []string{"printf", "\xff<"}, LeftOut: []api.LeftOut{{Path: "id\xfe_rsa"}}}}
 	run.Error = &api.Error{Kind: "not-found", Message: "cannot find \xc3\x28"}
 	p := runPredicate{Command: run.Command, Error: run.Error}
 	p.Source.LeftOut = run.LeftOut
@@ -75,7 +76,7 @@ func TestF12EveryFieldOfARecordIsSealed(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	entry, err := b.reg.run(cell.RunID(r.ID))
+	entry, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	sealed, ok := b.receiptOf(&entry)
 	if !ok {

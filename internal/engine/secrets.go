@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/linux"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -48,12 +49,12 @@ type search struct {
 
 // searchFor returns a search for what was lent to a cell or to one that it was
 // forked from, taken back or not; nil when nothing ever was.
-func (e *Engine) searchFor(c *Cell) *search {
+func (e *Engine) searchFor(c *state.Cell) *search {
 	values := map[string]credential.Secret{}
 	s := &search{unpack: inflateBudget, unpacked: map[string]int{}}
 	s.Lent, s.Scanned, s.Found, s.NotScanned = []api.SecretLent{}, []string{}, []api.SecretFound{}, []string{}
 	for id, own := c.ID, true; id != ""; own = false {
-		for _, l := range e.reg.lendings(id) {
+		for _, l := range e.reg.Lendings(id) {
 			if _, ok := values[l.Handle]; ok {
 				continue
 			}
@@ -68,7 +69,7 @@ func (e *Engine) searchFor(c *Cell) *search {
 			}
 			s.handles = append(s.handles, l.Handle)
 		}
-		up, err := e.reg.cell(id)
+		up, err := e.reg.Cell(id)
 		if err != nil || up.Parent == nil || len(s.handles) > 1000 {
 			break
 		}
@@ -121,7 +122,7 @@ func (s *search) text(in, path, text string) {
 // lookForSecrets searches what a run left behind for the values of credentials
 // that were lent to its cell. Nothing was lent: it costs nothing, and says
 // nothing.
-func (x *execution) lookForSecrets(ctx context.Context, after *Checkpoint) error {
+func (x *execution) lookForSecrets(ctx context.Context, after *state.Checkpoint) error {
 	x.run.Secrets = nil
 	s := x.e.searchFor(&x.c)
 	if s == nil {

@@ -11,16 +11,17 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 const leak = "not-of-any-known-shape-9Zk3"
 
 // lendingBed has a cell "a" that was lent a credential.
-func lendingBed(t *testing.T) (*bed, *Cell) {
+func lendingBed(t *testing.T) (*bed, *state.Cell) {
 	b := newBed(t, "f: x", ".gitignore: ignored\n")
 	b.storeToken("mine", leak)
 	b.run("a", "true")
-	c, err := b.reg.cell(b.id("a"))
+	c, err := b.reg.Cell(b.id("a"))
 	b.must(err)
 	b.lendTo(&c, "mine")
 	return b, &c

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A Seen refuses what its caller did not see. It is asked with the tag of what there
@@ -35,24 +36,24 @@ func tagOf(facts ...any) string {
 // cellTag is of the checkpoint that a cell is at, of what of it is in its source, of its latest run with its verdict,
 // and of its labels and variables: not of what its processes do, nor of how long it
 // lives.
-func (e *Engine) cellTag(c *Cell) string {
+func (e *Engine) cellTag(c *state.Cell) string {
 	verdict := ""
-	if r, err := e.reg.run(c.LastRun); err == nil {
+	if r, err := e.reg.Run(c.LastRun); err == nil {
 		verdict = r.Verdict
 	}
 	var labels map[string]string
-	if l := e.reg.lease(c.ID); l != nil {
+	if l := e.reg.Lease(c.ID); l != nil {
 		labels = l.Labels
 	}
 	return tagOf("cell", c.ID, c.Head, c.Known, c.LastRun, verdict, labels, e.leasedEnv(c.ID))
 }
 
 // runTag is of which run it is, how far it has come, and its verdict.
-func runTag(r *Run) string { return tagOf("run", r.ID, r.Phase, r.Verdict, r.Receipts) }
+func runTag(r *state.Run) string { return tagOf("run", r.ID, r.Phase, r.Verdict, r.Receipts) }
 
 // templateTag is of one making of a template; "" when there is none.
 func (e *Engine) templateTag(name string) string {
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return ""
 	}
@@ -73,7 +74,7 @@ func (v *View) RunTag(id cell.RunID) string {
 	if v.mustRun(id) != nil {
 		return ""
 	}
-	r, err := v.e.reg.run(id)
+	r, err := v.e.reg.Run(id)
 	if err != nil {
 		return ""
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Selectors are what people write for cells, runs and checkpoints:
@@ -41,18 +42,18 @@ func clip(s string) string {
 }
 
 // findCell finds a living or resting cell by name or id, whoever's it is.
-func (e *Engine) findCell(s string) (Cell, bool) { return e.All().findCell(s) }
+func (e *Engine) findCell(s string) (state.Cell, bool) { return e.All().findCell(s) }
 
 // findCell finds a living or resting cell by name or id.
-func (v *View) findCell(s string) (Cell, bool) {
-	if c, ok := v.e.reg.named(s); ok && v.sees(c.ID) {
+func (v *View) findCell(s string) (state.Cell, bool) {
+	if c, ok := v.e.reg.Named(s); ok && v.sees(c.ID) {
 		return c, true
 	}
 	if !cell.IsID(s) || !strings.HasPrefix(s, "c-") {
-		return Cell{}, false
+		return state.Cell{}, false
 	}
-	var found []Cell
-	for _, c := range v.e.reg.beginning(s) {
+	var found []state.Cell
+	for _, c := range v.e.reg.CellsBeginning(s) {
 		if found = append(found, c); !v.sees(c.ID) {
 			found = found[:len(found)-1]
 		}
@@ -60,7 +61,7 @@ func (v *View) findCell(s string) (Cell, bool) {
 	if len(found) == 1 {
 		return found[0], true
 	}
-	return Cell{}, false
+	return state.Cell{}, false
 }
 
 // SelectCell resolves a cell. dir is where the person is: for "" it is the cell of the
@@ -70,11 +71,11 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	e := v.e
 	if sel == "" {
 		r, err := v.latestOf(dir,
-			func(r *Run) bool {
-				return r.Verdict == string(cell.Pending) && !r.offersNothing() && e.usableCell(r)
+			func(r *state.Run) bool {
+				return r.Verdict == string(cell.Pending) && !r.OffersNothing() && e.usableCell(r)
 			},
-			func(r *Run) bool { return e.usableCell(r) },
-			func(r *Run) bool { return !r.neverStarted() })
+			func(r *state.Run) bool { return e.usableCell(r) },
+			func(r *state.Run) bool { return !r.NeverStarted() })
 		return r.CellID(), err
 	}
 	name := sel
@@ -87,7 +88,7 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 		if err != nil {
 			return "", err
 		}
-		run, err := e.reg.run(r)
+		run, err := e.reg.Run(r)
 		return run.CellID(), err
 	}
 	if err := e.checkCellName(name); err != nil {
@@ -106,13 +107,13 @@ func (v *View) SelectApplied(sel, dir string) (cell.ID, error) {
 	if sel != "" {
 		return v.SelectCell(sel, dir)
 	}
-	at := func(r *Run) (t time.Time) {
-		if c, err := v.e.reg.cell(r.CellID()); err == nil && len(c.Applied) > 0 {
+	at := func(r *state.Run) (t time.Time) {
+		if c, err := v.e.reg.Cell(r.CellID()); err == nil && len(c.Applied) > 0 {
 			t = c.Applied[len(c.Applied)-1].At
 		}
 		return t
 	}
-	var newest *Run
+	var newest *state.Run
 	for _, r := range v.from(dir) {
 		if t := at(&r); !t.IsZero() && (newest == nil || t.After(at(newest))) {
 			newest = &r
@@ -125,13 +126,13 @@ func (v *View) SelectApplied(sel, dir string) (cell.ID, error) {
 }
 
 // usableCell reports whether the cell of a run is there.
-func (e *Engine) usableCell(r *Run) bool {
-	c, err := e.reg.cell(r.CellID())
+func (e *Engine) usableCell(r *state.Run) bool {
+	c, err := e.reg.Cell(r.CellID())
 	return err == nil && c.State != cell.Removed
 }
 
 // latestOf is latestFrom by the first of several rules by which there is one.
-func (v *View) latestOf(dir string, rules ...func(*Run) bool) (r Run, err error) {
+func (v *View) latestOf(dir string, rules ...func(*state.Run) bool) (r state.Run, err error) {
 	for _, counts := range rules {
 		if r, err = v.latestFrom(dir, counts); err == nil {
 			return r, nil
@@ -146,15 +147,15 @@ func (v *View) SelectRun(sel, dir string) (cell.RunID, error) {
 	const opName = "engine.SelectRun"
 	e := v.e
 	if sel == "" {
-		r, err := v.latestFrom(dir, func(*Run) bool { return true })
+		r, err := v.latestFrom(dir, func(*state.Run) bool { return true })
 		return r.RunID(), err
 	}
 	if strings.HasPrefix(sel, "r-") && cell.IsID(sel) {
-		if r, err := e.reg.run(cell.RunID(sel)); err == nil && v.sees(r.CellID()) {
+		if r, err := e.reg.Run(cell.RunID(sel)); err == nil && v.sees(r.CellID()) {
 			return r.RunID(), nil
 		}
 		var found []cell.RunID
-		for _, r := range e.reg.runsBeginning(sel) {
+		for _, r := range e.reg.RunsBeginning(sel) {
 			if v.sees(r.CellID()) {
 				found = append(found, r.RunID())
 			}
@@ -184,7 +185,7 @@ func (v *View) SelectRun(sel, dir string) (cell.RunID, error) {
 
 // SelectCheckpoint resolves CELL@N, CELL@latest, CELL, a checkpoint's id, or
 // a prefix of a tree digest.
-func (v *View) SelectCheckpoint(sel, dir string) (Checkpoint, error) {
+func (v *View) SelectCheckpoint(sel, dir string) (state.Checkpoint, error) {
 	const opName = "engine.SelectCheckpoint"
 	e := v.e
 	name, num, has := strings.Cut(sel, "@")
@@ -198,49 +199,49 @@ func (v *View) SelectCheckpoint(sel, dir string) (Checkpoint, error) {
 	}
 	id, err := v.SelectCell(name, dir)
 	if err != nil {
-		return Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
-		return Checkpoint{}, err
+		return state.Checkpoint{}, err
 	}
 	if num == "latest" {
-		return e.reg.checkpoint(c.Head)
+		return e.reg.Checkpoint(c.Head)
 	}
 	n, err := strconv.Atoi(num)
 	if err != nil || n < 1 {
-		return Checkpoint{}, cell.Errorf(cell.Invalid, opName, "write CELL@N; `pando history "+c.Title()+"` shows the numbers", "%q is no checkpoint", clip(sel))
+		return state.Checkpoint{}, cell.Errorf(cell.Invalid, opName, "write CELL@N; `pando history "+c.Title()+"` shows the numbers", "%q is no checkpoint", clip(sel))
 	}
-	return e.reg.number(id, n)
+	return e.reg.Numbered(id, n)
 }
 
 // byDigest finds a checkpoint by a prefix, of at least six digits, of its id
 // or of its tree digest. One that several cells are at is nobody's.
-func (v *View) byDigest(s string) (Checkpoint, bool, error) {
+func (v *View) byDigest(s string) (state.Checkpoint, bool, error) {
 	e := v.e
 	hex := strings.TrimPrefix(strings.TrimPrefix(s, "sha256:"), "k-")
 	if len(hex) < 6 || strings.Trim(hex, "0123456789abcdef") != "" {
-		return Checkpoint{}, false, nil
+		return state.Checkpoint{}, false, nil
 	}
-	var found []Checkpoint
-	for _, k := range e.reg.digestsBeginning(hex) {
+	var found []state.Checkpoint
+	for _, k := range e.reg.DigestsBeginning(hex) {
 		found = append(found, k)
 	}
-	found = slices.DeleteFunc(found, func(k Checkpoint) bool { return !v.sees(k.Cell) })
+	found = slices.DeleteFunc(found, func(k state.Checkpoint) bool { return !v.sees(k.Cell) })
 	if len(found) == 0 {
-		return Checkpoint{}, false, nil
+		return state.Checkpoint{}, false, nil
 	}
 	sort.Slice(found, func(i, j int) bool { return found[i].Created.After(found[j].Created) })
 	var names []string
 	clear := true
 	for _, k := range found {
 		clear = clear && k.Cell == found[0].Cell && k.Tree == found[0].Tree
-		if c, err := e.reg.cell(k.Cell); err == nil {
+		if c, err := e.reg.Cell(k.Cell); err == nil {
 			names = append(names, e.selector(&c, &k))
 		}
 	}
 	if !clear {
-		return Checkpoint{}, false, cell.Errorf(cell.Invalid, "engine.byDigest", "give more digits, or write CELL@N", "%s is each of %s", s, join(names))
+		return state.Checkpoint{}, false, cell.Errorf(cell.Invalid, "engine.byDigest", "give more digits, or write CELL@N", "%s is each of %s", s, join(names))
 	}
 	return found[0], true, nil
 }
@@ -248,30 +249,30 @@ func (v *View) byDigest(s string) (Checkpoint, bool, error) {
 // latestFrom is the newest run whose source is dir or a directory above it,
 // the nearest such source winning; without any, the newest run of all would
 // be a guess, so it is an error.
-func (v *View) latestFrom(dir string, counts func(*Run) bool) (Run, error) {
-	var best *Run
+func (v *View) latestFrom(dir string, counts func(*state.Run) bool) (state.Run, error) {
+	var best *state.Run
 	for _, r := range v.from(dir) {
 		if counts(&r) && (best == nil || len(r.Source) > len(best.Source)) {
 			best = &r
 		}
 	}
 	if best == nil {
-		return Run{}, cell.Errorf(cell.NotFound, "engine.latest", "name a cell or a run (`pando ls`, `pando runs`), or start one: pando run -- COMMAND",
+		return state.Run{}, cell.Errorf(cell.NotFound, "engine.latest", "name a cell or a run (`pando ls`, `pando runs`), or start one: pando run -- COMMAND",
 			"no run was started from %s", clip(dir))
 	}
 	return *best, nil
 }
 
 // from yields the runs whose source is dir or a directory above it, newest first.
-func (v *View) from(dir string) iter.Seq2[int, Run] {
+func (v *View) from(dir string) iter.Seq2[int, state.Run] {
 	if v.isConfined() { // whatever the host has there, the answer is the same
 		dir = filepath.Clean(dir)
 	} else if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	return func(yield func(int, Run) bool) {
+	return func(yield func(int, state.Run) bool) {
 		i := 0
-		for r := range v.e.reg.runsFrom(dir) {
+		for r := range v.e.reg.RunsFrom(dir) {
 			if !v.sees(r.CellID()) {
 				continue
 			}
@@ -284,6 +285,6 @@ func (v *View) from(dir string) iter.Seq2[int, Run] {
 }
 
 // selector is how a checkpoint is written for people.
-func (e *Engine) selector(c *Cell, k *Checkpoint) string {
+func (e *Engine) selector(c *state.Cell, k *state.Checkpoint) string {
 	return fmt.Sprintf("%s@%d", c.Title(), k.Number)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 const whySetID = "runs with the rights of another user"
@@ -24,7 +25,7 @@ const maxSetID = 256
 // that lie in directories of the host to which the cell can write: they are read-only
 // in it. The kernel takes these rights away from what is written to, but not from what
 // is written to through memory. A cell can make no others (linux.NoSetIDFilter).
-func (e *Engine) coverSetID(c *Cell, mounts []cell.Mount) ([]cell.Mount, error) {
+func (e *Engine) coverSetID(c *state.Cell, mounts []cell.Mount) ([]cell.Mount, error) {
 	plan := &image.HostPlan{}
 	for _, m := range mounts {
 		if m.Why != whySetID {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Programs that run with the rights of another user are covered in what a cell can
@@ -23,7 +24,7 @@ func TestX07ProgramsAreCovered(t *testing.T) {
 	}
 	b.must(os.Chmod(filepath.Join(dir, "a"), 0o755|os.ModeSetgid)) // a directory runs nothing
 	b.must(os.Symlink("user", filepath.Join(dir, "link")))
-	c := &Cell{ID: cell.NewID()}
+	c := &state.Cell{ID: cell.NewID()}
 	own := filepath.Join(b.private(c.ID), "home")
 	mounts := []cell.Mount{
 		{Kind: cell.Bind, Target: "/home/u", Source: own},

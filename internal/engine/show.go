@@ -15,11 +15,12 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Cell shows a cell.
 func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -36,7 +37,7 @@ func (e *Engine) Cell(id cell.ID) (api.Cell, error) {
 // Record is Cell without what only the cell itself and the ledger can tell: its
 // processes, its assurance, its certificate. It asks nobody, and takes no time.
 func (e *Engine) Record(id cell.ID) (api.Cell, error) {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return api.Cell{}, err
 	}
@@ -45,12 +46,12 @@ func (e *Engine) Record(id cell.ID) (api.Cell, error) {
 
 // Run shows a run.
 func (e *Engine) Run(id cell.RunID) (api.Run, error) {
-	r, err := e.reg.run(id)
+	r, err := e.reg.Run(id)
 	return e.runView(r), err
 }
 
 // runView is what is told of a run now.
-func (e *Engine) runView(r Run) api.Run {
+func (e *Engine) runView(r state.Run) api.Run {
 	v := r.Run
 	v.Detached = e.detached(&r)
 	return v
@@ -59,7 +60,7 @@ func (e *Engine) runView(r Run) api.Run {
 // Runs lists runs of a cell, or of all for "", newest first.
 func (e *Engine) Runs(id cell.ID) []api.Run {
 	out := []api.Run{}
-	for _, r := range e.reg.listRuns(id) {
+	for _, r := range e.reg.Runs(id) {
 		out = append(out, e.runView(r))
 	}
 	return out
@@ -67,18 +68,18 @@ func (e *Engine) Runs(id cell.ID) []api.Run {
 
 // History lists a cell's checkpoints by number.
 func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return nil, err
 	}
 	out := []api.Checkpoint{}
-	for _, k := range e.reg.listCheckpoints(id) {
+	for _, k := range e.reg.Checkpoints(id) {
 		out = append(out, e.checkpointView(&k, &c))
 	}
 	return out, nil
 }
 
-func (e *Engine) cellView(c *Cell) api.Cell {
+func (e *Engine) cellView(c *state.Cell) api.Cell {
 	v := e.recordView(c)
 	if inst := e.instance(c.ID); inst != nil {
 		a := assuranceAPI(inst.Assurance())
@@ -92,16 +93,16 @@ func (e *Engine) cellView(c *Cell) api.Cell {
 }
 
 // recordView is what the registry says of a cell.
-func (e *Engine) recordView(c *Cell) api.Cell {
+func (e *Engine) recordView(c *state.Cell) api.Cell {
 	v := api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
-		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.listRuns(c.ID)),
+		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.Runs(c.ID)),
 		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
 		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut, c.Setup.Hidden), Policy: c.Setup.Policy.String(),
-		Checkpoints: len(e.reg.listCheckpoints(c.ID)), Head: e.headNumber(c),
+		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.headNumber(c),
 	}
 	v.Labels, v.Lease = e.leaseView(c.ID)
-	for i, r := range e.reg.listRuns(c.ID) {
+	for i, r := range e.reg.Runs(c.ID) {
 		if i == 0 {
 			v.Verdict = r.Verdict
 		}
@@ -116,13 +117,13 @@ func (e *Engine) recordView(c *Cell) api.Cell {
 	return v
 }
 
-func (e *Engine) checkpointView(k *Checkpoint, c *Cell) api.Checkpoint {
+func (e *Engine) checkpointView(k *state.Checkpoint, c *state.Cell) api.Checkpoint {
 	v := api.Checkpoint{
 		ID: string(k.ID), Cell: string(k.Cell), Isolation: api.IsolationOf(c.Backend), Number: k.Number, Kind: k.Kind, Run: string(k.Run), Message: k.Message, Created: k.Created,
 		Expires: k.Expires, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String(), Layers: len(k.State.Layers), Head: c.Head == k.ID,
 		TookMS: k.TookMS, Under: k.Under, Memory: k.Memory != nil, PauseMS: k.PauseMS, MemoryTaken: k.MemoryTaken,
 	}
-	if up, err := e.reg.checkpoint(k.Parent); err == nil && up.Cell == k.Cell {
+	if up, err := e.reg.Checkpoint(k.Parent); err == nil && up.Cell == k.Cell {
 		v.Parent = up.Number
 	}
 	return v
@@ -141,13 +142,13 @@ func assuranceAPI(a cell.Assurance) api.Assurance {
 // Tree is the family of a cell, or of all cells for "", as trees.
 func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 	e := v.e
-	all := map[cell.ID]Cell{}
-	e.reg.look(func(now Records) {
+	all := map[cell.ID]state.Cell{}
+	e.reg.Look(func(now state.Records) {
 		for c := range now.Cells() {
 			all[c.ID] = *c
 		}
 	})
-	maps.DeleteFunc(all, func(id cell.ID, _ Cell) bool { return !v.sees(id) })
+	maps.DeleteFunc(all, func(id cell.ID, _ state.Cell) bool { return !v.sees(id) })
 	children := map[cell.ID][]cell.ID{}
 	var roots []cell.ID
 	for cid, c := range all {
@@ -189,7 +190,7 @@ func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 				n.Children = append(n.Children, child)
 			}
 		}
-		for _, k := range e.reg.listCheckpoints(cid) {
+		for _, k := range e.reg.Checkpoints(cid) {
 			n.Checkpoints = append(n.Checkpoints, e.checkpointView(&k, &c))
 		}
 		return n, c.State != cell.Removed || len(n.Children) > 0
@@ -206,7 +207,7 @@ func (v *View) Tree(id cell.ID) ([]api.TreeNode, error) {
 
 // Export writes everything kept of a run into w, as a tar archive.
 func (e *Engine) Export(id cell.RunID, w io.Writer) error {
-	r, err := e.reg.run(id)
+	r, err := e.reg.Run(id)
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (e *Engine) Export(id cell.RunID, w io.Writer) error {
 }
 
 // runBundle is the run's receipts with what is needed to verify them.
-func (e *Engine) runBundle(r *Run) ([]byte, error) {
+func (e *Engine) runBundle(r *state.Run) ([]byte, error) {
 	if len(r.Receipts) == 0 {
 		return nil, nil
 	}
@@ -235,7 +236,7 @@ func (e *Engine) runBundle(r *Run) ([]byte, error) {
 
 // Log opens one of a run's output files.
 func (e *Engine) Log(id cell.RunID, name string) (*os.File, error) {
-	r, err := e.reg.run(id)
+	r, err := e.reg.Run(id)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +265,7 @@ func join(list []string) string {
 }
 
 // briefView is a cell that was just made, without looking into it.
-func (e *Engine) briefView(c *Cell) api.Cell {
+func (e *Engine) briefView(c *state.Cell) api.Cell {
 	labels, lease := e.leaseView(c.ID)
 	return api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image,
@@ -275,8 +276,8 @@ func (e *Engine) briefView(c *Cell) api.Cell {
 }
 
 // interpView is what is recorded of a cell's interpreter.
-func (e *Engine) interpView(c *Cell) *api.Interpreter {
-	i := e.reg.interp(c.ID)
+func (e *Engine) interpView(c *state.Cell) *api.Interpreter {
+	i := e.reg.Interp(c.ID)
 	if i == nil {
 		return nil
 	}
@@ -288,7 +289,7 @@ func (e *Engine) interpView(c *Cell) *api.Interpreter {
 }
 
 // lookInside adds what the interpreter itself says.
-func (e *Engine) lookInside(c *Cell, v *api.Interpreter) {
+func (e *Engine) lookInside(c *state.Cell, v *api.Interpreter) {
 	w, ok := e.instance(c.ID).(backend.Warmer)
 	if !ok || v.Ended != "" {
 		return
@@ -299,15 +300,15 @@ func (e *Engine) lookInside(c *Cell, v *api.Interpreter) {
 }
 
 // parentView is where a cell was forked from.
-func (e *Engine) parentView(c *Cell) *api.Parent {
+func (e *Engine) parentView(c *state.Cell) *api.Parent {
 	if c.Parent == nil {
 		return nil
 	}
 	v := &api.Parent{Cell: string(c.Parent.Cell), Checkpoint: string(c.Parent.Checkpoint)}
-	if up, err := e.reg.cell(c.Parent.Cell); err == nil {
+	if up, err := e.reg.Cell(c.Parent.Cell); err == nil {
 		v.Name = up.Title()
 	}
-	if k, err := e.reg.checkpoint(c.Parent.Checkpoint); err == nil {
+	if k, err := e.reg.Checkpoint(c.Parent.Checkpoint); err == nil {
 		v.Number = k.Number
 	}
 	return v

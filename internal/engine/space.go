@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // reserveSize is the space kept back, in bytes, so that a run whose command
@@ -143,7 +144,7 @@ func (v *View) Ready() bool {
 	if free, keep, err := e.free(); err != nil || free < keep {
 		return false
 	}
-	return e.reg.size() < e.cfg.MaxCells
+	return e.reg.Size() < e.cfg.MaxCells
 }
 
 // free is how much of the file system that the state lies on is free, and how much
@@ -185,7 +186,7 @@ func (e *Engine) finishLater(id cell.RunID, why error) {
 		e.mu.Lock()
 		delete(e.lost, id)
 		e.mu.Unlock()
-		if r, err := e.reg.run(id); err == nil && cell.Phase(r.Phase) != cell.Ended {
+		if r, err := e.reg.Run(id); err == nil && cell.Phase(r.Phase) != cell.Ended {
 			e.recoverRun(r, why)
 		}
 	})
@@ -194,8 +195,8 @@ func (e *Engine) finishLater(id cell.RunID, why error) {
 // unfinished is a conflict when a run of the cell, other than but, has ended
 // and could not be recorded: the workspace is still that run's. The caller
 // holds the cell's turn, so that none is under way.
-func (e *Engine) unfinished(c *Cell, but cell.RunID) error {
-	for _, r := range e.reg.listRuns(c.ID) {
+func (e *Engine) unfinished(c *state.Cell, but cell.RunID) error {
+	for _, r := range e.reg.Runs(c.ID) {
 		if p := cell.Phase(r.Phase); (p == cell.Executing || p == cell.Finishing) && r.RunID() != but {
 			return cell.Errorf(cell.Conflict, "engine.unfinished", "free some space; it is finished as soon as that works",
 				"run %s in cell %s could not be finished", r.ID, c.Title())

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Who pauses a cell does not hold its turn: what others made of it meanwhile stays,
@@ -13,23 +14,23 @@ func TestPausedTooLate(t *testing.T) {
 	b := newBed(t)
 	b.run("a", "true")
 	id := b.id("a")
-	was, err := b.reg.cell(id)
+	was, err := b.reg.Cell(id)
 	b.must(err)
 	_, err = b.Remove(t.Context(), id, false)
 	b.must(err)
-	b.must(b.reg.commit(Standing{id, was.State, cell.Paused}))
+	b.must(b.reg.Commit(state.StateChange{Cell: id, From: was.State, To: cell.Paused}))
 	for range 2 {
-		if c, err := b.reg.cell(id); err == nil && c.State != cell.Removed {
+		if c, err := b.reg.Cell(id); err == nil && c.State != cell.Removed {
 			t.Errorf("a removed cell is %s", c.State)
 		}
 		b.reopen()
 	}
 	b.run("b", "true")
 	id = b.id("b")
-	was, err = b.reg.cell(id)
+	was, err = b.reg.Cell(id)
 	b.must(err)
-	b.must(b.reg.commit(Standing{id, was.State, cell.Running}))
-	if c, err := b.reg.cell(id); err != nil || c.State != cell.Running || c.Head != was.Head {
+	b.must(b.reg.Commit(state.StateChange{Cell: id, From: was.State, To: cell.Running}))
+	if c, err := b.reg.Cell(id); err != nil || c.State != cell.Running || c.Head != was.Head {
 		t.Errorf("%+v %v", c.State, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -273,7 +274,7 @@ func (e *Engine) forgetCell(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	defer release()
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil || !e.expired(&c, c.Expires.Add(1)) {
 		return err
 	}
@@ -287,16 +288,16 @@ func (e *Engine) forgetResult(ctx context.Context, id cell.ID, at cell.Checkpoin
 		return err
 	}
 	defer release()
-	c, err := e.reg.cell(id)
+	c, err := e.reg.Cell(id)
 	if err != nil {
 		return err
 	}
-	k, err := e.reg.checkpoint(at)
+	k, err := e.reg.Checkpoint(at)
 	if err != nil || k.Gone || k.Expires.IsZero() || c.Head == at || slices.Contains(c.KnownAt, at) {
 		return err
 	}
 	k.Gone = true
-	if err := e.freeing(func() error { return e.reg.commit(&k) }); err != nil {
+	if err := e.freeing(func() error { return e.reg.Commit(&k) }); err != nil {
 		return err
 	}
 	_, err = e.dropStates(&k, false)
@@ -311,6 +312,6 @@ func (e *Engine) forgetSource(ctx context.Context, name string, s workspace.Stat
 	}
 	defer release()
 	e.dropSource(name)
-	_, err = e.dropStates(&Checkpoint{State: s}, false)
+	_, err = e.dropStates(&state.Checkpoint{State: s}, false)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -105,7 +106,7 @@ func TestX27StateBudget(t *testing.T) {
 	fit := func() { b.Helper(); b.must(b.fitBudget(b.ctx)) }
 	df := func() api.Disk { b.Helper(); d, err := b.Disk(b.ctx, true); b.must(err); return d }
 	kept := func(r api.Run) bool {
-		k, err := b.reg.checkpoint(recordOf(b, r).In.After)
+		k, err := b.reg.Checkpoint(recordOf(b, r).In.After)
 		b.must(err)
 		return !k.Gone
 	}
@@ -189,21 +190,21 @@ func TestX27BudgetWaitsForNothing(t *testing.T) {
 	release, err := b.turns.take(b.ctx, b.id("w"), "a test", nil)
 	b.must(err)
 	b.must(b.fitBudget(b.ctx))
-	if k, err := b.reg.checkpoint(recordOf(b, failed).In.After); err != nil || k.Gone {
+	if k, err := b.reg.Checkpoint(recordOf(b, failed).In.After); err != nil || k.Gone {
 		t.Errorf("it was removed under somebody's hands: %v", err)
 	}
 	release()
 	b.must(b.fitBudget(b.ctx))
-	if k, err := b.reg.checkpoint(recordOf(b, failed).In.After); err != nil || !k.Gone {
+	if k, err := b.reg.Checkpoint(recordOf(b, failed).In.After); err != nil || !k.Gone {
 		t.Errorf("it is still there: %v", err)
 	}
 	b.wantKind("back", second(b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: failed.After.Number, Lose: true})), cell.NotFound, "removed")
 }
 
 // recordOf is what the registry keeps of a run.
-func recordOf(b *bed, r api.Run) Run {
+func recordOf(b *bed, r api.Run) state.Run {
 	b.Helper()
-	run, err := b.reg.run(cell.RunID(r.ID))
+	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	return run
 }

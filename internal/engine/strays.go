@@ -38,7 +38,7 @@ func (e *Engine) strays() strays {
 	seen := map[cell.ID]bool{}
 	for _, n := range names {
 		id := cell.ID(strings.TrimSuffix(filepath.Base(n), volume.Suffix))
-		if c, err := e.reg.cell(id); !seen[id] && (err != nil || c.State == cell.Removed) {
+		if c, err := e.reg.Cell(id); !seen[id] && (err != nil || c.State == cell.Removed) {
 			s.folders = append(s.folders, id)
 		}
 		seen[id] = true

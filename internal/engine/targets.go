@@ -10,13 +10,14 @@ import (
 	"syscall"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // asideEnd is added to the name of what lay in the way of a mount.
 const asideEnd = ".pando-aside"
 
 // makeWay clears the places of a cell's mounts before it is made.
-func (e *Engine) makeWay(c *Cell) error {
+func (e *Engine) makeWay(c *state.Cell) error {
 	moved, err := clearTargets(c.Setup.Mounts)
 	if len(moved) > 0 {
 		e.log.Warn("moved aside what was in the way of mounts", "cell", c.ID, "what", moved)

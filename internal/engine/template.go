@@ -15,31 +15,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
 	interpreters "github.com/pando-dev/pando/internal/repl"
+	"github.com/pando-dev/pando/internal/state"
 )
-
-// Template is what the registry keeps of a template: what it was built from,
-// and its present cell. Whether it is warm, its cell says.
-type Template struct {
-	Name    string              `json:"name"`
-	Cell    cell.ID             `json:"cell"`
-	Spec    api.TemplateRequest `json:"spec"` // without the caller's environment
-	Digest  cell.Digest         `json:"digest"`
-	Built   time.Time           `json:"built"`
-	TookMS  float64             `json:"took_ms"`
-	Version string              `json:"version"`
-	Program program             `json:"program"`
-	Paths   []string            `json:"paths"` // of the interpreter in a cell, to be tried
-	Forks   int64               `json:"forks,omitempty"`
-	Failed  string              `json:"failed,omitempty"` // why its last warming failed
-	Receipt string              `json:"receipt,omitempty"`
-	Notes   []string            `json:"notes,omitempty"`
-	Slow    string              `json:"slow,omitempty"` // why forks of it take longer than they could
-	// Inherited: see api.Template.
-	Inherited []string `json:"inherited,omitempty"`
-	// Unkept are the variables whose values look like secrets, and are in no
-	// record.
-	Unkept []string `json:"unkept,omitempty"`
-}
 
 // The states of a template.
 const (
@@ -160,16 +137,6 @@ func (e *Engine) canFork(b backend.Backend) error {
 	return nil
 }
 
-// forkedOnly refuses work in the cell of a template: whatever it changed would
-// be in forks that nobody expects it in.
-func (c *Cell) forkedOnly() error {
-	if c.Template == "" {
-		return nil
-	}
-	return cell.Errorf(cell.Conflict, "engine", "fork it: pando fork "+c.Template+"; remove it: pando template rm "+c.Template,
-		"cannot work in the cell of template %s: it is only forked", c.Template)
-}
-
 // What may have a name already: see taken.
 const (
 	takenByCell     = "cell"
@@ -178,10 +145,10 @@ const (
 
 // taken says what has a name; "" for nothing. The caller holds e.mu.
 func (e *Engine) taken(name string) string {
-	if _, ok := e.reg.named(name); ok || e.names[name] {
+	if _, ok := e.reg.Named(name); ok || e.names[name] {
 		return takenByCell
 	}
-	if _, err := e.reg.template(name); err == nil || e.building[name] {
+	if _, err := e.reg.Template(name); err == nil || e.building[name] {
 		return takenByTemplate
 	}
 	return ""
@@ -206,40 +173,16 @@ func (e *Engine) claimTemplate(name, act string) (release func(), err error) {
 	}), nil
 }
 
-func (r *registry) template(name string) (Template, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if t := r.templates[name]; t != nil {
-		return *t, nil
-	}
-	return Template{}, noTemplate(name)
-}
-
-func noTemplate(name string) error {
-	return cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %.80s", strings.ToValidUTF8(name, "\ufffd"))
-}
-
-func (r *registry) listTemplates() []Template {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	out := make([]Template, 0, len(r.templates))
-	for _, t := range r.templates {
-		out = append(out, *t)
-	}
-	slices.SortFunc(out, func(a, b Template) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
 // Templates lists the templates there are.
 func (e *Engine) Templates() []api.Template {
 	out := []api.Template{}
-	for _, t := range e.reg.listTemplates() {
+	for _, t := range e.reg.Templates() {
 		out = append(out, e.templateView(&t))
 	}
 	e.mu.Lock()
 	var building []string
 	for name := range e.building {
-		if _, err := e.reg.template(name); err != nil {
+		if _, err := e.reg.Template(name); err != nil {
 			building = append(building, name)
 		}
 	}
@@ -253,7 +196,7 @@ func (e *Engine) Templates() []api.Template {
 
 // Template shows a template.
 func (e *Engine) Template(name string) (api.Template, error) {
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return api.Template{}, err
 	}
@@ -266,7 +209,7 @@ func (e *Engine) Template(name string) (api.Template, error) {
 	return v, nil
 }
 
-func (e *Engine) templateView(t *Template) api.Template {
+func (e *Engine) templateView(t *state.Template) api.Template {
 	v := e.templateStanding(t)
 	for _, c := range e.dependents(t.Name) {
 		v.Cells = append(v.Cells, c.Title())
@@ -275,7 +218,7 @@ func (e *Engine) templateView(t *Template) api.Template {
 }
 
 // templateStanding is templateView without the cells that were forked from it.
-func (e *Engine) templateStanding(t *Template) api.Template {
+func (e *Engine) templateStanding(t *state.Template) api.Template {
 	v := api.Template{Name: t.Name, Cell: string(t.Cell), Spec: t.Spec, Digest: t.Digest.String(), Built: t.Built, TookMS: t.TookMS, Version: t.Version,
 		Forks: t.Forks, Receipt: t.Receipt, Notes: slices.Clone(t.Notes), Inherited: t.Inherited, Cells: []string{}}
 	e.mu.Lock()
@@ -299,7 +242,7 @@ func (e *Engine) templateStanding(t *Template) api.Template {
 	default:
 		v.State = templateCold
 	}
-	if c, err := e.reg.cell(t.Cell); err == nil {
+	if c, err := e.reg.Cell(t.Cell); err == nil {
 		if v.State == templateCold {
 			v.Cause = c.Cause
 		}
@@ -316,9 +259,9 @@ func (e *Engine) templateStanding(t *Template) api.Template {
 
 // dependents are the cells that were forked from a template, oldest first,
 // whatever became of their interpreters.
-func (e *Engine) dependents(name string) []Cell {
-	out := e.reg.forksOf(name)
-	slices.SortFunc(out, func(a, b Cell) int {
+func (e *Engine) dependents(name string) []state.Cell {
+	out := e.reg.ForksOf(name)
+	slices.SortFunc(out, func(a, b state.Cell) int {
 		return cmp.Or(a.Created.Compare(b.Created), cell.CompareNames(a.Name, b.Name))
 	})
 	return out
@@ -326,7 +269,7 @@ func (e *Engine) dependents(name string) []Cell {
 
 // forksOf counts dependents.
 func (e *Engine) forksOf(name string) int {
-	return e.reg.countForks(name)
+	return e.reg.CountForks(name)
 }
 
 // templateDigest is of all that a template was built from.
@@ -373,7 +316,7 @@ func keepable(req api.TemplateRequest) (spec api.TemplateRequest, unkept []strin
 // it, or stay, only when that is asked for.
 func (e *Engine) RemoveTemplate(ctx context.Context, name string, req api.TemplateRemoval) (api.Template, error) {
 	const opName = "engine.RemoveTemplate"
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return api.Template{}, err
 	}
@@ -400,7 +343,7 @@ func (e *Engine) RemoveTemplate(ctx context.Context, name string, req api.Templa
 			return v, err
 		}
 	}
-	if err := e.freeing(func() error { return e.reg.commit(forget(forgetTemplate + name)) }); err != nil {
+	if err := e.freeing(func() error { return e.reg.Commit(state.Forget(state.ForgetTemplate + name)) }); err != nil {
 		return v, err
 	}
 	return v, e.removeCell(ctx, t.Cell)

@@ -125,15 +125,15 @@ func TestD47ChangedParent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "")
-	c, err := b.reg.cell(cell.ID(tm.Cell))
+	c, err := b.reg.Cell(cell.ID(tm.Cell))
 	b.must(err)
-	k, err := b.reg.number(c.ID, 1)
+	k, err := b.reg.Numbered(c.ID, 1)
 	b.must(err)
 	// Warm: what looks different is read.
 	b.fork("warm", api.WarmForkRequest{})
 	b.sights = map[cell.ID]sight{}
 	at := filepath.Join(b.home.Layers(), k.State.Layers[0], "fs", "f")
-	head, err := b.reg.checkpoint(c.Head)
+	head, err := b.reg.Checkpoint(c.Head)
 	b.must(err)
 	at2 := filepath.Join(b.home.Layers(), head.State.Layers[0], "fs", "f") // each layer of a clone is whole
 	b.must(os.WriteFile(at2, []byte("tampered"), 0o644))

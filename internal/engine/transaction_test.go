@@ -15,6 +15,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // cellTarget is a cell as it is now, "" the one of the newest result that waits.
@@ -491,22 +492,22 @@ func TestX34TakenBackByHand(t *testing.T) {
 // accept takes no run whose records are not what its receipt says.
 func TestX24AlteredRecordsAreNotAccepted(t *testing.T) {
 	t.Parallel()
-	for name, alter := range map[string]func(b *bed, r *Run){
-		"output": func(b *bed, r *Run) {
+	for name, alter := range map[string]func(b *bed, r *state.Run){
+		"output": func(b *bed, r *state.Run) {
 			b.must(os.WriteFile(filepath.Join(r.Folder, "stdout"), []byte("all tests pass\n"), 0o600))
 		},
-		"patch":   func(b *bed, r *Run) { b.must(os.WriteFile(filepath.Join(r.Folder, "patch"), nil, 0o600)) },
-		"command": func(_ *bed, r *Run) { r.Command = []string{"make", "test"} },
-		"backend": func(_ *bed, r *Run) { r.Backend = "gvisor" },
+		"patch":   func(b *bed, r *state.Run) { b.must(os.WriteFile(filepath.Join(r.Folder, "patch"), nil, 0o600)) },
+		"command": func(_ *bed, r *state.Run) { r.Command = []string{"make", "test"} },
+		"backend": func(_ *bed, r *state.Run) { r.Backend = "gvisor" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, "f: 0")
 			r := b.run("w", "echo out; echo 1 > f")
-			forged, err := b.reg.run(cell.RunID(r.ID))
+			forged, err := b.reg.Run(cell.RunID(r.ID))
 			b.must(err)
 			alter(b, &forged)
-			b.must(b.reg.commit(&forged))
+			b.must(b.reg.Commit(&forged))
 			for _, target := range []Target{runTarget(r), b.cellTarget("w")} {
 				b.wantKind(name, second(b.Accept(b.ctx, target, api.AcceptRequest{Apply: true})), cell.Corrupt, r.ID)
 			}
@@ -544,7 +545,7 @@ func TestTransactions(t *testing.T) {
 			"daemon":  func(*rapid.T) { h.reopen() },
 		})
 		h.verified()
-		for _, c := range h.reg.listCells() {
+		for _, c := range h.reg.Cells() {
 			h.must(second(h.Remove(h.ctx, c.ID, false)))
 		}
 		h.closed = true
@@ -710,7 +711,7 @@ func (h *history) revert() {
 func (h *history) undo() {
 	name := h.cell()
 	before, source := h.waiting(), h.files()
-	c, err := h.reg.cell(h.id(name))
+	c, err := h.reg.Cell(h.id(name))
 	h.must(err)
 	res, err := h.Undo(h.ctx, c.ID, api.UndoRequest{})
 	if err != nil {
@@ -720,7 +721,7 @@ func (h *history) undo() {
 		return
 	}
 	h.lost(before, res.Lost)
-	now, err := h.reg.cell(c.ID)
+	now, err := h.reg.Cell(c.ID)
 	h.must(err)
 	h.tookBack(name, len(c.Applied)-len(now.Applied), source)
 }
@@ -766,7 +767,7 @@ func (h *history) fork() {
 // check is what holds at any time.
 func (h *history) check() {
 	for _, r := range h.runs {
-		now, err := h.reg.run(cell.RunID(r.ID))
+		now, err := h.reg.Run(cell.RunID(r.ID))
 		h.must(err)
 		if _, problems := h.verifyRun(&now); len(problems) > 0 {
 			h.Errorf("run %s (%s): %+v", r.ID, now.Verdict, problems)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/store"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -72,7 +73,7 @@ func (c *treeCache) get(d cell.Digest) (*workspace.Tree, error) {
 }
 
 // tree returns the tree of a checkpoint, computing what is not there.
-func (e *Engine) tree(ctx context.Context, k *Checkpoint) (*workspace.Tree, error) {
+func (e *Engine) tree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
 	if !k.Tree.IsZero() {
 		t, err := e.trees.get(k.Tree)
 		if err == nil || !errors.Is(err, cell.KindError(cell.NotFound)) && !errors.Is(err, cell.KindError(cell.Corrupt)) {
@@ -84,7 +85,7 @@ func (e *Engine) tree(ctx context.Context, k *Checkpoint) (*workspace.Tree, erro
 
 // computeTree walks a checkpoint's layers, commits its digests, and finds out
 // if they are not what they were.
-func (e *Engine) computeTree(ctx context.Context, k *Checkpoint) (*workspace.Tree, error) {
+func (e *Engine) computeTree(ctx context.Context, k *state.Checkpoint) (*workspace.Tree, error) {
 	p, err := e.providerOf(k.State.Provider)
 	if err != nil {
 		return nil, err
@@ -101,5 +102,5 @@ func (e *Engine) computeTree(ctx context.Context, k *Checkpoint) (*workspace.Tre
 		return nil, cell.Errorf(cell.Corrupt, "engine.tree", "", "checkpoint @%d is not what it was: expected %s, found %s", k.Number, k.Tree, d)
 	}
 	k.Tree, k.Content = d, t.ContentDigest()
-	return t, e.reg.commit(k)
+	return t, e.reg.Commit(k)
 }

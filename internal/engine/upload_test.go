@@ -75,7 +75,7 @@ func TestX21SourcesFromElsewhere(t *testing.T) {
 	b.wantKind("applied on success", err, cell.Conflict, "no directory of the daemon's host")
 	c, err := run.Create(b.ctx, api.CreateRequest{Name: "n", Upload: id})
 	b.must(err)
-	k, err := b.reg.checkpoint(cell.CheckpointID(headOf(t, b, "n")))
+	k, err := b.reg.Checkpoint(cell.CheckpointID(headOf(t, b, "n")))
 	b.must(err)
 	tree, err := b.tree(b.ctx, &k)
 	b.must(err)
@@ -113,7 +113,7 @@ func TestX21SourcesFromElsewhere(t *testing.T) {
 
 func headOf(t *testing.T, b *bed, name string) string {
 	t.Helper()
-	c, err := b.reg.cell(b.id(name))
+	c, err := b.reg.Cell(b.id(name))
 	b.must(err)
 	return string(c.Head)
 }

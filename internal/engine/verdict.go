@@ -7,6 +7,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/diff"
 )
@@ -53,7 +54,7 @@ func (x *execution) judge(diff *diff.Diff) {
 }
 
 // failure says how a command failed by itself.
-func failure(run *Run) string {
+func failure(run *state.Run) string {
 	how := fmt.Sprintf("exit code %d", *run.ExitCode)
 	if run.Signal != "" {
 		how = "ended by " + run.Signal
@@ -66,7 +67,7 @@ func failure(run *Run) string {
 
 // nothingOfSubstance reports whether nothing differs but the times of files and folders,
 // and git's index: a look at the tree refreshes that, and it is never applied.
-func nothingOfSubstance(e *Engine, diff *diff.Diff, run *Run) bool {
+func nothingOfSubstance(e *Engine, diff *diff.Diff, run *state.Run) bool {
 	if len(diff.Files) > 0 || diff.Ignored.Count > 0 {
 		return false
 	}

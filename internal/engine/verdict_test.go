@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 func (b *bed) source(path string) string {
@@ -170,25 +171,25 @@ func TestF05AcceptChecksTheReceiptFirst(t *testing.T) {
 	if _, err := b.Restore(b.ctx, b.id("w"), api.RestoreRequest{Number: r.After.Number, Lose: true}); err != nil {
 		t.Fatal(err)
 	}
-	good, err := b.reg.run(cell.RunID(r.ID))
+	good, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
-	for name, forge := range map[string]func(*Run){
-		"exit code":         func(r *Run) { zero := 0; r.ExitCode = &zero },
-		"result":            func(r *Run) { r.After = other.After },
-		"another's receipt": func(r *Run) { r.Receipts = []string{other.Receipt} },
-		"no receipt":        func(r *Run) { r.Receipts = nil },
-		"unknown receipt":   func(r *Run) { r.Receipts = []string{cell.Sum([]byte("x")).String()} },
+	for name, forge := range map[string]func(*state.Run){
+		"exit code":         func(r *state.Run) { zero := 0; r.ExitCode = &zero },
+		"result":            func(r *state.Run) { r.After = other.After },
+		"another's receipt": func(r *state.Run) { r.Receipts = []string{other.Receipt} },
+		"no receipt":        func(r *state.Run) { r.Receipts = nil },
+		"unknown receipt":   func(r *state.Run) { r.Receipts = []string{cell.Sum([]byte("x")).String()} },
 	} {
 		forged := good
 		forge(&forged)
-		b.must(b.reg.commit(&forged))
+		b.must(b.reg.Commit(&forged))
 		_, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Force: true, Reason: "x", Apply: true})
 		b.wantKind(name, err, cell.Corrupt)
 		if b.source("f") != "0" {
 			t.Errorf("%s: the source has %q", name, b.source("f"))
 		}
 	}
-	b.must(b.reg.commit(&good))
+	b.must(b.reg.Commit(&good))
 	if _, err := b.Accept(b.ctx, Target{Run: cell.RunID(r.ID)}, api.AcceptRequest{Force: true, Reason: "x"}); err != nil {
 		t.Error(err)
 	}
@@ -210,7 +211,7 @@ func TestDiscardGoesBackAndKeeps(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	b.has("w", "f: 1")
-	k, err := b.reg.number(b.id("w"), two.After.Number)
+	k, err := b.reg.Numbered(b.id("w"), two.After.Number)
 	if err != nil || k.Expires.IsZero() {
 		t.Errorf("the result: %+v, %v", k, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A View is the engine as one caller has it. Whoever answers callers has a View,
@@ -33,7 +34,7 @@ type View struct {
 	e      *Engine
 	token  string
 	bounds *access.Bounds // nil: nothing binds the caller
-	claim  *claim         // of the request under way
+	claim  *state.Claim   // of the request under way
 	// door is by which the caller comes, see package ceiling; "" for the engine's own work.
 	// tokenName is the token's name, asked are labels of what a request is for, and bounded
 	// is what holds for the request under way.
@@ -89,7 +90,7 @@ func (v *View) sees(id cell.ID) bool {
 	if !v.restricted() {
 		return true
 	}
-	return v.e.reg.carries(id, v.bounds.Labels)
+	return v.e.reg.Carries(id, v.bounds.Labels)
 }
 
 // carried reports whether labels are those of what the caller sees.
@@ -103,17 +104,17 @@ func (v *View) carried(labels map[string]string) bool {
 }
 
 // cell is a cell that the caller sees; NotFound, in the same words, for others.
-func (v *View) cell(id cell.ID) (Cell, error) {
+func (v *View) cell(id cell.ID) (state.Cell, error) {
 	if !v.sees(id) {
-		return Cell{}, noCell(id)
+		return state.Cell{}, state.NoCell(id)
 	}
-	return v.e.reg.cell(id)
+	return v.e.reg.Cell(id)
 }
 
 // must refuses a cell that the caller does not see, as if it were not there.
 func (v *View) must(id cell.ID) error {
 	if !v.sees(id) {
-		return noCell(id)
+		return state.NoCell(id)
 	}
 	return nil
 }
@@ -125,7 +126,7 @@ func (v *View) Enter(id cell.ID) error {
 	if err := v.must(id); err != nil || !v.isConfined() {
 		return err
 	}
-	if c, err := v.e.reg.cell(id); err == nil && !policy.Isolates(c.Backend) {
+	if c, err := v.e.reg.Cell(id); err == nil && !policy.Isolates(c.Backend) {
 		return cell.Errorf(cell.Denied, "engine.View", "use a token of scope admin without labels, or a cell that is isolated", "cell %s is %s: what happens there happens on the daemon's host, and %s", c.Title(), api.NotIsolated, v.confined)
 	}
 	return nil
@@ -136,7 +137,7 @@ func (v *View) enterRun(id cell.RunID) error {
 	if err := v.mustRun(id); err != nil {
 		return err
 	}
-	if r, err := v.e.reg.run(id); err == nil {
+	if r, err := v.e.reg.Run(id); err == nil {
 		return v.Enter(r.CellID())
 	}
 	return nil
@@ -161,8 +162,8 @@ func (v *View) mustRun(id cell.RunID) error {
 	if !v.restricted() {
 		return nil
 	}
-	if r, err := v.e.reg.run(id); err != nil || !v.sees(r.CellID()) {
-		return noRun(id)
+	if r, err := v.e.reg.Run(id); err != nil || !v.sees(r.CellID()) {
+		return state.NoRun(id)
 	}
 	return nil
 }
@@ -187,10 +188,10 @@ func (v *View) mustTemplate(name string, own bool) error {
 	if !v.restricted() {
 		return nil
 	}
-	t, err := v.e.reg.template(name)
+	t, err := v.e.reg.Template(name)
 	switch {
 	case err != nil || !v.seesTemplate(&t):
-		return noTemplate(name)
+		return state.NoTemplate(name)
 	case own && !v.sees(t.Cell):
 		return cell.Errorf(cell.Denied, "engine.View", "use a token without labels", "template %s is everybody's, and the token is restricted to %s", name, v.restriction())
 	}
@@ -198,11 +199,11 @@ func (v *View) mustTemplate(name string, own bool) error {
 }
 
 // seesTemplate reports whether the caller may look at a template and fork it.
-func (v *View) seesTemplate(t *Template) bool {
+func (v *View) seesTemplate(t *state.Template) bool {
 	if !v.restricted() {
 		return true
 	}
-	l := v.e.reg.lease(t.Cell)
+	l := v.e.reg.Lease(t.Cell)
 	if l == nil {
 		return true
 	}
@@ -267,8 +268,8 @@ func (v *View) shown(c api.Cell) api.Cell {
 	if !v.restricted() || c.Parent == nil || v.sees(cell.ID(c.Parent.Cell)) {
 		return c
 	}
-	if up, err := v.e.reg.cell(cell.ID(c.Parent.Cell)); err == nil && up.Template != "" {
-		if t, err := v.e.reg.template(up.Template); err == nil && t.Cell == up.ID && v.seesTemplate(&t) {
+	if up, err := v.e.reg.Cell(cell.ID(c.Parent.Cell)); err == nil && up.Template != "" {
+		if t, err := v.e.reg.Template(up.Template); err == nil && t.Cell == up.ID && v.seesTemplate(&t) {
 			return c
 		}
 	}
@@ -287,7 +288,7 @@ func (v *View) shownAll(cells []api.Cell) []api.Cell {
 }
 
 // titles are the names of the cells among list that the caller sees.
-func (v *View) titles(list []Cell) []string {
+func (v *View) titles(list []state.Cell) []string {
 	out := []string{}
 	for _, c := range list {
 		if v.sees(c.ID) {
@@ -728,7 +729,7 @@ func (v *View) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen
 func (v *View) Discard(ctx context.Context, t Target, req api.DiscardRequest, seen ...Seen) (api.DiscardResult, error) {
 	return onTarget(v, t, func() (api.DiscardResult, error) {
 		id := t.Cell
-		if run, err := v.e.reg.run(t.Run); err == nil {
+		if run, err := v.e.reg.Run(t.Run); err == nil {
 			id = run.CellID()
 		}
 		return goesOn(ctx, v, id, func() (api.DiscardResult, error) { return v.e.Discard(ctx, t, req, seen...) })

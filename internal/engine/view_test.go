@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/ceiling"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // caller is the engine as a token with bounds has it.
@@ -131,7 +132,7 @@ func TestViewsDoNotHaveOthersCells(t *testing.T) {
 	if all, err := a.AllStats(b.ctx); err != nil || all.Cells["idle"] != 1 || len(all.Cells) != 1 {
 		t.Errorf("stats %+v, %v", all.Cells, err)
 	}
-	b.must(b.reg.commit(&Approval{Ask: cell.Asked{ID: "q-1", Cell: cell.ID(foreign.ID), At: time.Now(), Expires: time.Now().Add(time.Hour)}, State: waiting}))
+	b.must(b.reg.Commit(&state.Approval{Ask: cell.Asked{ID: "q-1", Cell: cell.ID(foreign.ID), At: time.Now(), Expires: time.Now().Add(time.Hour)}, State: state.ApprovalWaiting}))
 	_, err = a.Answer(b.ctx, "q-1", true, "")
 	_, none := a.Answer(b.ctx, "q-2", true, "")
 	if b.wantKind("another's approval", err, cell.NotFound); len(a.Approvals(true)) != 0 || len(b.All().Approvals(true)) != 1 || strings.ReplaceAll(err.Error(), "q-1", "q-2") != none.Error() {
@@ -221,7 +222,7 @@ func TestLabelsAreInherited(t *testing.T) {
 	if n := len(a.Runs("")); n == 0 || !slices.ContainsFunc(a.Runs(""), func(r api.Run) bool { return r.CellName == "ran" }) {
 		t.Errorf("the run of a cell that was removed is not seen: %d runs", n)
 	}
-	b.must(b.reg.rewrite())
+	b.must(b.reg.Rewrite())
 	b.reopen()
 	a = b.caller("t-a", team("a"))
 	if !slices.ContainsFunc(a.Runs(""), func(r api.Run) bool { return r.CellName == "ran" }) {
@@ -336,7 +337,7 @@ func TestD44QuotaOfCells(t *testing.T) {
 	if count(&made) != 5 || count(&refused) != 19 || v.Made("t-q") != 5 {
 		t.Fatalf("%d made, %d refused, %d counted", count(&made), count(&refused), v.Made("t-q"))
 	}
-	if used := b.reg.inUse(ceiling.Count{Scope: ceiling.Scope{Kind: "token", Name: "t-q"}}); used != 5 {
+	if used := b.reg.InUse(ceiling.Count{Scope: ceiling.Scope{Kind: "token", Name: "t-q"}}); used != 5 {
 		t.Errorf("%d cells are in use: claims are left", used)
 	}
 	b.until("runs have ended", func() bool {
@@ -510,10 +511,10 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 	b := newBed(t, "f: 0")
 	run := b.run("open", "echo 1 > f")
 	id := b.id("open")
-	c, err := b.reg.cell(id)
+	c, err := b.reg.Cell(id)
 	b.must(err)
 	c.Backend = "none"
-	b.must(b.reg.commit(&c))
+	b.must(b.reg.Commit(&c))
 	for _, p := range []access.Principal{
 		{Name: "ci", Token: "t-1", Level: access.Run},
 		{Name: "looker", Token: "t-2", Level: access.Read},
@@ -521,7 +522,7 @@ func TestX53GuestsDoNothingOnTheHost(t *testing.T) {
 	} {
 		if p.Bounds != nil { // an admin of some cells is none of the host
 			p.Bounds.Labels["team"] = "a"
-			b.must(b.reg.commit(&Lease{Cell: id, Labels: map[string]string{"team": "a"}}))
+			b.must(b.reg.Commit(&state.Lease{Cell: id, Labels: map[string]string{"team": "a"}}))
 		}
 		v := b.All().As(p)
 		refused := func(name string, err error) {

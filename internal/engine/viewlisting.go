@@ -3,19 +3,20 @@ package engine
 import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // The View of lists and counts: what they cost is what they answer.
 
 // Cells lists the cells there are that a query asks for, newest first, and says where
 // the rest begins; "" when that is all.
-func (v *View) Cells(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.cellView) }
+func (v *View) Cells(q state.Query) ([]api.Cell, string, error) { return v.listed(q, v.e.cellView) }
 
 // Records is Record of the cells that a query asks for. As Cells.
-func (v *View) Records(q Query) ([]api.Cell, string, error) { return v.listed(q, v.e.recordView) }
+func (v *View) Records(q state.Query) ([]api.Cell, string, error) { return v.listed(q, v.e.recordView) }
 
-func (v *View) listed(q Query, view func(*Cell) api.Cell) ([]api.Cell, string, error) {
-	list, next, err := v.e.reg.find(q, v.required())
+func (v *View) listed(q state.Query, view func(*state.Cell) api.Cell) ([]api.Cell, string, error) {
+	list, next, err := v.e.reg.Find(q, v.required())
 	out := []api.Cell{}
 	for _, c := range list {
 		out = append(out, view(&c))
@@ -26,7 +27,7 @@ func (v *View) listed(q Query, view func(*Cell) api.Cell) ([]api.Cell, string, e
 // Marked lists the checkpoints whose messages begin with mark, of the cells there are, newest first.
 func (v *View) Marked(mark string) []api.Checkpoint {
 	out := []api.Checkpoint{}
-	for _, k := range v.e.reg.marked(mark) {
+	for _, k := range v.e.reg.Marked(mark) {
 		if c, err := v.cell(k.Cell); err == nil {
 			out = append(out, v.e.checkpointView(&k, &c))
 		}
@@ -36,7 +37,7 @@ func (v *View) Marked(mark string) []api.Checkpoint {
 
 // CheckpointOf is the checkpoint with an id, of a cell that is not removed.
 func (v *View) CheckpointOf(id cell.CheckpointID) (api.Checkpoint, error) {
-	k, err := v.e.reg.checkpoint(id)
+	k, err := v.e.reg.Checkpoint(id)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
@@ -49,16 +50,16 @@ func (v *View) CheckpointOf(id cell.CheckpointID) (api.Checkpoint, error) {
 
 // Running counts the cells with a label that are neither paused nor being made.
 func (v *View) Running(label string) int {
-	return v.e.reg.count(classRunning, v.required(), label)
+	return v.e.reg.Count(state.ClassRunning, v.required(), label)
 }
 
 // Standing counts the cells there are, by state and backend.
 func (v *View) Standing() map[[2]string]int {
 	out := map[[2]string]int{}
 	if !v.restricted() {
-		return v.e.reg.countStates()
+		return v.e.reg.CountStates()
 	}
-	list, _, _ := v.e.reg.find(Query{}, v.required())
+	list, _, _ := v.e.reg.Find(state.Query{}, v.required())
 	for _, c := range list {
 		out[[2]string{string(c.State), c.Backend}]++
 	}

@@ -36,7 +36,7 @@ func (v *View) Template(name string) (api.Template, error) {
 
 // HasTemplate reports whether there is a template of that name.
 func (v *View) HasTemplate(name string) bool {
-	_, err := v.e.reg.template(name)
+	_, err := v.e.reg.Template(name)
 	return err == nil && v.mustTemplate(name, false) == nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/volume"
 	"github.com/pando-dev/pando/internal/workspace"
 )
@@ -24,7 +25,7 @@ func (e *Engine) private(id cell.ID) string {
 // too many layers becomes one of fewer, of the same files; the caller commits it
 // with the cell. Until then nothing names the new layer, and a crash leaves it
 // to the collection.
-func (e *Engine) begin(ctx context.Context, c *Cell, p workspace.Provider, at *Checkpoint) error {
+func (e *Engine) begin(ctx context.Context, c *state.Cell, p workspace.Provider, at *state.Checkpoint) error {
 	t, err := e.tree(context.WithoutCancel(ctx), at)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func (e *Engine) begin(ctx context.Context, c *Cell, p workspace.Provider, at *C
 // beginJoined makes a layer in which the hard links of its base hold, as far as they
 // fit (see workspace.Tree.Joinable). Where there is no room for that the layer is made
 // without: then a name comes apart from the others when it is written.
-func (e *Engine) beginJoined(ctx context.Context, c *Cell, p workspace.Provider, at workspace.State, t *workspace.Tree, place string) (workspace.Generation, error) {
+func (e *Engine) beginJoined(ctx context.Context, c *state.Cell, p workspace.Provider, at workspace.State, t *workspace.Tree, place string) (workspace.Generation, error) {
 	g, err := p.Begin(ctx, at, t.Root, place)
 	if err != nil || len(t.Links) == 0 {
 		return g, err
@@ -78,8 +79,8 @@ func (e *Engine) beginJoined(ctx context.Context, c *Cell, p workspace.Provider,
 }
 
 // joinedBytes is how much of what a cell may write joined links may be, at most limit.
-func joinedBytes(c *Cell, limit int64) int64 {
-	if disk := c.limits().Disk; disk > 0 {
+func joinedBytes(c *state.Cell, limit int64) int64 {
+	if disk := c.Limits().Disk; disk > 0 {
 		return min(limit, disk/8)
 	}
 	return limit
@@ -117,10 +118,10 @@ func (e *Engine) unjoined(p workspace.Provider, t *workspace.Tree, where string)
 // giveVolume makes the volume of a new cell for which a limit on its disk was
 // asked, where the backend can have one; elsewhere what it writes is counted.
 // A volume's size is for its cell's life.
-func (e *Engine) giveVolume(ctx context.Context, c *Cell) error {
+func (e *Engine) giveVolume(ctx context.Context, c *state.Cell) error {
 	asked := slices.Contains(c.Setup.Asked, "disk")
 	if c.Volume > 0 {
-		if asked && c.limits().Disk != c.Volume {
+		if asked && c.Limits().Disk != c.Volume {
 			return cell.Errorf(cell.Conflict, "engine.volume", "leave out --disk, or work in a new cell",
 				"cell %s has a disk of %s, which cannot change", c.Title(), policy.FormatSize(c.Volume))
 		}
@@ -141,17 +142,17 @@ func (e *Engine) giveVolume(ctx context.Context, c *Cell) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil // it has written things already, which would be covered
 	}
-	if err := volume.Make(ctx, dir, c.limits().Disk); err != nil {
+	if err := volume.Make(ctx, dir, c.Limits().Disk); err != nil {
 		return full(err)
 	}
-	c.Volume = c.limits().Disk
+	c.Volume = c.Limits().Disk
 	return nil
 }
 
 // openVolumes opens the volumes of the cells that there are: an earlier
 // daemon's mounts ended with it.
 func (e *Engine) openVolumes() {
-	for _, c := range e.reg.listCells() {
+	for _, c := range e.reg.Cells() {
 		if c.Volume == 0 {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // attached begins a run that a client is attached to, and returns what it is attached with.
@@ -123,7 +124,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 		first, err := b.StartRun(b.ctx, req)
 		b.must(err)
 		synctest.Wait()
-		if c, err := b.reg.cell(cell.ID(first.Cell)); err != nil || c.State != cell.Creating {
+		if c, err := b.reg.Cell(cell.ID(first.Cell)); err != nil || c.State != cell.Creating {
 			t.Fatalf("the cell is %s, %v", c.State, err)
 		}
 
@@ -144,7 +145,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 			t.Errorf("the one that was interrupted is %s, %+v", now.Phase, now.Error)
 		}
 		gone.Release(false)
-		late.run = &Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID())}}
+		late.run = &state.Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID())}}
 		if err := b.record(late); err != errMadeMeanwhile {
 			t.Errorf("a cell of that name was made twice: %v", err)
 		}
@@ -155,7 +156,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 			if now.Verdict != "pending" || now.ExitCode == nil || *now.ExitCode != 0 {
 				t.Errorf("%+v, %+v", now, now.Error)
 			}
-			if p, err := manifestPolicy(&Run{Run: now}); err != nil || p.Limits.Execs != 9 {
+			if p, err := manifestPolicy(&state.Run{Run: now}); err != nil || p.Limits.Execs != 9 {
 				t.Errorf("it does not go by what the cell keeps: %+v, %v", p, err)
 			}
 		}

@@ -373,7 +373,7 @@ func TestTheEndOfAnInterpreterWaitsForUsers(t *testing.T) {
 			t.Fatal("there is nothing to hold")
 		}
 		b.toys.kill(id, "exit 3")
-		b.until("its end is known", func() bool { return b.reg.interp(id).Ended != "" })
+		b.until("its end is known", func() bool { return b.reg.Interp(id).Ended != "" })
 		synctest.Wait()
 		if b.instance(id) != inst {
 			t.Error("it was taken away from who holds it")
@@ -659,16 +659,16 @@ func TestRemovedForksAreForgotten(t *testing.T) {
 	b.fork("warm", api.WarmForkRequest{Count: 3})
 	b.run("warm-2", "true")
 	b.branch("warm-3", api.BranchRequest{})
-	before := len(b.reg.everyCell())
+	before := len(b.reg.AllCells())
 	for _, n := range []string{"warm-1", "warm-2", "warm-3"} {
 		v, err := b.Remove(b.ctx, b.id(n), false)
 		if err != nil || v.State != string(cell.Removed) || v.Name != n {
 			t.Errorf("%+v, %v", v, err)
 		}
 	}
-	b.until("one is forgotten", func() bool { return len(b.reg.everyCell()) == before-1 })
+	b.until("one is forgotten", func() bool { return len(b.reg.AllCells()) == before-1 })
 	b.reopen()
-	if n := len(b.reg.everyCell()); n != before-1 {
+	if n := len(b.reg.AllCells()); n != before-1 {
 		t.Errorf("%d cells, want %d", n, before-1)
 	}
 	if _, err := b.All().Tree(""); err != nil {

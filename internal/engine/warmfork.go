@@ -20,6 +20,7 @@ import (
 	"github.com/pando-dev/pando/internal/cleanup"
 	"github.com/pando-dev/pando/internal/failpoint"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -32,13 +33,13 @@ const (
 // warmParent is a warm template, with what its forks have in common.
 type warmParent struct {
 	e      *Engine
-	t      Template
-	c      Cell
-	at     Checkpoint
+	t      state.Template
+	c      state.Cell
+	at     state.Checkpoint
 	p      workspace.Provider
 	w      backend.Warmer
 	root   workspace.Entry // of the workspace
-	shared *Shared
+	shared *state.Shared
 	known  bool                  // shared is in the registry
 	depth  int                   // of its interpreter
 	whole  *instant              // of a template that is an image; then w is nil
@@ -46,19 +47,12 @@ type warmParent struct {
 	apart  []string              // notes of those that are not
 }
 
-// Shared is what the registry keeps once for all forks of a template.
-type Shared struct {
-	Digest  cell.Digest         `json:"digest"`
-	Setup   Setup               `json:"setup"`
-	LeftOut []workspace.LeftOut `json:"left_out,omitempty"`
-}
-
 // warmParent returns what a template's forks need, of one that is warm.
-func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error) {
+func (e *Engine) warmParent(ctx context.Context, t state.Template) (*warmParent, error) {
 	par := &warmParent{e: e, t: t}
 	inst := e.instance(t.Cell)
 	var err error
-	if par.c, err = e.reg.cell(t.Cell); err != nil {
+	if par.c, err = e.reg.Cell(t.Cell); err != nil {
 		return nil, err
 	}
 	whole := e.hasImage(&par.c)
@@ -73,7 +67,7 @@ func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error
 	if par.p, err = e.providerOf(par.c.Provider); err != nil {
 		return nil, err
 	}
-	if par.at, err = e.reg.checkpoint(par.c.Head); err != nil {
+	if par.at, err = e.reg.Checkpoint(par.c.Head); err != nil {
 		return nil, err
 	}
 	if whole {
@@ -81,7 +75,7 @@ func (e *Engine) warmParent(ctx context.Context, t Template) (*warmParent, error
 			return nil, err
 		}
 	}
-	if i := e.reg.interp(par.c.ID); i != nil {
+	if i := e.reg.Interp(par.c.ID); i != nil {
 		par.depth = i.Depth
 	}
 	tree, err := e.tree(ctx, &par.at)
@@ -112,7 +106,7 @@ func (par *warmParent) links(tree *workspace.Tree) (err error) {
 }
 
 // layer makes a writable layer for a fork, in which the links that par.links chose hold.
-func (par *warmParent) layer(ctx context.Context, c *Cell) error {
+func (par *warmParent) layer(ctx context.Context, c *state.Cell) error {
 	g, err := par.p.Begin(ctx, par.at.State, par.root, "")
 	if err != nil {
 		return full(err)
@@ -129,17 +123,17 @@ func (par *warmParent) mute() bool {
 
 // sharedOf is the record that forks of a cell have in common, and whether it is
 // in the registry.
-func (e *Engine) sharedOf(c *Cell) (*Shared, bool, error) {
+func (e *Engine) sharedOf(c *state.Cell) (*state.Shared, bool, error) {
 	s, err := sharedAs(c, e.stackedOf(c))
 	if err != nil {
 		return nil, false, err
 	}
-	return s, e.reg.hasShared(s.Digest), nil
+	return s, e.reg.HasShared(s.Digest), nil
 }
 
 // sharedAs is that record for cells with these mounts.
-func sharedAs(c *Cell, mounts []cell.Mount) (*Shared, error) {
-	s := &Shared{Setup: c.Setup, LeftOut: c.LeftOut}
+func sharedAs(c *state.Cell, mounts []cell.Mount) (*state.Shared, error) {
+	s := &state.Shared{Setup: c.Setup, LeftOut: c.LeftOut}
 	s.Setup.Mounts = mounts
 	b, err := json.Marshal(s)
 	s.Digest = cell.Sum(b)
@@ -148,15 +142,15 @@ func sharedAs(c *Cell, mounts []cell.Mount) (*Shared, error) {
 
 // child is one fork on its way.
 type child struct {
-	c        *Cell
-	first    *Checkpoint
+	c        *state.Cell
+	first    *state.Checkpoint
 	w        backend.Warmer
 	made     time.Time
 	hit      bool
-	lendings []*Lending
+	lendings []*state.Lending
 	cert     cell.Certificate
 	depth    int
-	interp   *Interp // of a copy that has one
+	interp   *state.Interp // of a copy that has one
 	err      error
 	res      api.WarmFork
 	terms    terms
@@ -168,13 +162,13 @@ type child struct {
 func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ *child, err error) {
 	var undo cleanup.Stack
 	defer undo.OnError(ctx, &err)
-	c := &Cell{
+	c := &state.Cell{
 		ID: cell.NewID(), State: cell.Running, Source: par.c.Source, NoSource: par.c.NoSource, Guest: par.c.Guest, Backend: par.c.Backend, Image: par.c.Image, ImageID: par.c.ImageID, ImageKey: par.c.ImageKey,
-		Family: par.c.keeper(), Next: 2, Parent: &Origin{par.c.ID, par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
+		Family: par.c.Keeper(), Next: 2, Parent: &state.Origin{Cell: par.c.ID, Checkpoint: par.at.ID}, Provider: par.c.Provider, WhyNot: par.c.WhyNot, LeftOut: par.c.LeftOut,
 		ImportKey: par.c.ImportKey, Known: par.c.Known, KnownAt: par.c.KnownAt, KnownHead: par.c.KnownHead, Agent: par.c.Agent, Shared: par.shared.Digest, Setup: par.shared.Setup,
 	}
 	if !ahead {
-		c.made = makerOf(ctx) // its limits are its maker's
+		c.Maker = makerOf(ctx) // its limits are its maker's
 	}
 	private := e.private(c.ID)
 	failpoint.Step("make the folder of a fork")
@@ -186,7 +180,7 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 	}
 	undo.Add("remove the fork's folder", func(context.Context) error { return e.removePrivate(c.ID) })
 	undo.Add("drop the fork's layers", func(context.Context) error {
-		for _, g := range c.gens() {
+		for _, g := range c.Gens() {
 			e.dropLayer(c.Provider, g.Layer)
 		}
 		return nil
@@ -200,14 +194,14 @@ func (e *Engine) makeChild(ctx context.Context, par *warmParent, ahead bool) (_ 
 	if err != nil {
 		return nil, err
 	}
-	ch.first = &Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: par.at.ID, Kind: kindFork,
+	ch.first = &state.Checkpoint{ID: cell.NewCheckpointID(), Cell: c.ID, Number: 1, Parent: par.at.ID, Kind: state.KindFork,
 		State: par.at.State, Tree: par.at.Tree, Content: par.at.Content}
 	c.Head = ch.first.ID
 	return ch, nil
 }
 
 // makeFork forks the template's interpreter.
-func (par *warmParent) makeFork(ctx context.Context, c *Cell) (backend.Warmer, error) {
+func (par *warmParent) makeFork(ctx context.Context, c *state.Cell) (backend.Warmer, error) {
 	e := par.e
 	if err := par.layer(ctx, c); err != nil {
 		return nil, err
@@ -229,7 +223,7 @@ func (par *warmParent) makeFork(ctx context.Context, c *Cell) (backend.Warmer, e
 
 // forkMounts are a fork's mounts: those of its parent, with layers of its own in
 // the places that can be written.
-func (e *Engine) forkMounts(c *Cell, p workspace.Provider) ([]cell.Mount, error) {
+func (e *Engine) forkMounts(c *state.Cell, p workspace.Provider) ([]cell.Mount, error) {
 	mounts := slices.Clone(c.Setup.Mounts)
 	caches := 0
 	for i := range mounts {
@@ -267,11 +261,11 @@ func (e *Engine) dropChild(ctx context.Context, ch *child, cause string) {
 	e.dropFiles(ch.c)
 }
 
-func (e *Engine) dropFiles(c *Cell) {
+func (e *Engine) dropFiles(c *state.Cell) {
 	if err := e.removePrivate(c.ID); err != nil {
 		e.log.Warn("cannot remove the files of a fork", "cell", c.ID, "error", err)
 	}
-	for _, g := range c.gens() {
+	for _, g := range c.Gens() {
 		e.dropLayer(c.Provider, g.Layer)
 	}
 }
@@ -279,9 +273,9 @@ func (e *Engine) dropFiles(c *Cell) {
 // adopt gives a fork its identity.
 func (e *Engine) adopt(ctx context.Context, ch *child, name string, began time.Time) error {
 	c := ch.c
-	c.Name, c.Created, c.made = name, began.UTC(), makerOf(ctx)
+	c.Name, c.Created, c.Maker = name, began.UTC(), makerOf(ctx)
 	ch.first.Created = c.Created
-	if now := c.limits(); ch.ahead && now != c.Setup.Limits {
+	if now := c.Limits(); ch.ahead && now != c.Setup.Limits {
 		if err := ch.w.Limit(ctx, now); err != nil {
 			return err
 		}
@@ -426,7 +420,7 @@ func (f *forking) check(name string) (err error) {
 		}
 		f.ev.Limit, f.ev.Output = forkOutput, forkOutput
 	}
-	_, err = f.e.reg.template(name)
+	_, err = f.e.reg.Template(name)
 	return err
 }
 
@@ -455,7 +449,7 @@ func (e *Engine) claimNumbered(of, stem, asked string, count int) (names []strin
 		names = append(names, stem+strconv.Itoa(i))
 	}
 	if len(names) < count {
-		for i := range e.reg.numbersOf(stem) {
+		for i := range e.reg.NumbersOf(stem) {
 			if n := stem + strconv.Itoa(i); e.taken(n) == "" {
 				names = append(names, n)
 			}
@@ -590,7 +584,7 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 	}
 	for i := range names {
 		if ctx.Err() != nil {
-			f.all[i] = &child{c: &Cell{Name: names[i]}, err: context.Cause(ctx)}
+			f.all[i] = &child{c: &state.Cell{Name: names[i]}, err: context.Cause(ctx)}
 			if i < len(ready) {
 				e.dropChild(ctx, ready[i], "the fork was given up")
 			}
@@ -605,8 +599,8 @@ func (f *forking) makeAll(ctx context.Context, names []string) {
 // maySlot reports whether what was made ahead can be brought within the ceilings of who asks.
 func (f *forking) maySlot(ctx context.Context) bool {
 	c := f.par.c
-	c.Ceiling, c.made = nil, makerOf(ctx)
-	now := c.limits()
+	c.Ceiling, c.Maker = nil, makerOf(ctx)
+	now := c.Limits()
 	return now == c.Setup.Limits || f.par.whole == nil && now.Disk == c.Setup.Limits.Disk
 }
 
@@ -623,7 +617,7 @@ func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child
 		}
 		e.dropChild(ctx, ready, "it could not be adopted")
 		if f.terms.final(err) { // another would be no other
-			return &child{c: &Cell{Name: name}, err: err}
+			return &child{c: &state.Cell{Name: name}, err: err}
 		}
 	}
 	ch, err := e.makeChild(ctx, f.par, false)
@@ -634,7 +628,7 @@ func (f *forking) makeOne(ctx context.Context, name string, ready *child) *child
 		}
 		e.dropChild(ctx, ch, "it could not be adopted")
 	}
-	return &child{c: &Cell{Name: name}, err: err}
+	return &child{c: &state.Cell{Name: name}, err: err}
 }
 
 // record makes all cells of the batch durable at once.
@@ -656,7 +650,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 		ch.c.Batch, ch.c.Of = key, par.t.Name
 		objects = append(objects, ch.c, ch.first)
 		if !par.mute() {
-			objects = append(objects, &Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
+			objects = append(objects, &state.Interp{Cell: ch.c.ID, Kind: warmKind(par.t.Spec.Warm), Version: par.t.Version, Started: ch.c.Created, Depth: ch.depth, Template: par.t.Name, Batch: key})
 		}
 		pred.Cells = append(pred.Cells, forkedFacts{string(ch.c.ID), ch.c.Name, ch.hit, &ch.cert})
 	}
@@ -665,7 +659,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 			pred.Failed = append(pred.Failed, ch.c.Name+": "+ch.err.Error())
 		}
 	}
-	t, err := e.reg.template(par.t.Name) // others may have forked meanwhile
+	t, err := e.reg.Template(par.t.Name) // others may have forked meanwhile
 	if err != nil {
 		return nil, err
 	}
@@ -696,7 +690,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 
 // settleIn does what a fork that talks needs beside its gateway.
 func (e *Engine) settleIn(ctx context.Context, ch *child) {
-	if !ch.c.talks() {
+	if !ch.c.Talks() {
 		return
 	}
 	e.followAsks(ch.w)

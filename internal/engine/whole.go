@@ -13,6 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/backend"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/failpoint"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -32,7 +33,7 @@ type wholeFacts struct {
 	Home  workspace.State            `json:"home"`
 	Tmp   workspace.State            `json:"tmp"`
 	Above map[string]workspace.State `json:"above,omitempty"`
-	Files []program                  `json:"files"` // the image, as it was written
+	Files []state.Program            `json:"files"` // the image, as it was written
 }
 
 // program reports whether what is kept warm is a program that isn't asked anything:
@@ -227,7 +228,7 @@ func (e *Engine) removeStill(ctx context.Context, inst backend.Instance) error {
 
 // wholeOf is the instant that a whole template's forks begin at. An image that is not
 // what was captured is refused.
-func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error) {
+func (e *Engine) wholeOf(t *state.Template, c *state.Cell, at *state.Checkpoint) (*instant, error) {
 	f, err := e.readWhole(c.ID)
 	if err != nil {
 		return nil, cell.Errorf(cell.Corrupt, "engine.template", "build it anew: pando template build "+c.Template, "cannot read the image of template %s: %w", c.Template, err)
@@ -246,8 +247,8 @@ func (e *Engine) wholeOf(t *Template, c *Cell, at *Checkpoint) (*instant, error)
 
 // damagedImage says what of a whole template's image is not what was captured; "" for
 // nothing, and for other templates.
-func (e *Engine) damagedImage(t *Template) string {
-	c, err := e.reg.cell(t.Cell)
+func (e *Engine) damagedImage(t *state.Template) string {
+	c, err := e.reg.Cell(t.Cell)
 	if err != nil || !e.hasImage(&c) {
 		return ""
 	}
@@ -265,8 +266,8 @@ func (e *Engine) damagedImage(t *Template) string {
 }
 
 // imageSize is how many bytes the image of a whole template takes; 0 for other templates.
-func (e *Engine) imageSize(t *Template) int64 {
-	c, err := e.reg.cell(t.Cell)
+func (e *Engine) imageSize(t *state.Template) int64 {
+	c, err := e.reg.Cell(t.Cell)
 	if err != nil || !e.hasImage(&c) {
 		return 0
 	}
@@ -285,8 +286,8 @@ func (e *Engine) readWhole(id cell.ID) (f wholeFacts, err error) {
 
 // recoverWhole makes the templates known that are images.
 func (e *Engine) recoverWhole() {
-	for _, t := range e.reg.listTemplates() {
-		c, err := e.reg.cell(t.Cell)
+	for _, t := range e.reg.Templates() {
+		c, err := e.reg.Cell(t.Cell)
 		if err != nil || !e.hasImage(&c) {
 			continue
 		}
@@ -299,16 +300,16 @@ func (e *Engine) recoverWhole() {
 
 // isWhole reports whether a template is a whole one.
 func (e *Engine) isWhole(name string) bool {
-	t, err := e.reg.template(name)
+	t, err := e.reg.Template(name)
 	if err != nil {
 		return false
 	}
-	c, err := e.reg.cell(t.Cell)
+	c, err := e.reg.Cell(t.Cell)
 	return err == nil && e.hasImage(&c)
 }
 
 // hasImage reports whether a cell is a whole template's, complete.
-func (e *Engine) hasImage(c *Cell) bool {
+func (e *Engine) hasImage(c *state.Cell) bool {
 	if c.Template == "" {
 		return false
 	}
@@ -317,7 +318,7 @@ func (e *Engine) hasImage(c *Cell) bool {
 }
 
 // makeCopy makes a fork of a whole template that is complete but for its identity.
-func (par *warmParent) makeCopy(ctx context.Context, c *Cell, ahead bool) (backend.Warmer, error) {
+func (par *warmParent) makeCopy(ctx context.Context, c *state.Cell, ahead bool) (backend.Warmer, error) {
 	e := par.whole.e
 	if err := par.whole.begin(ctx, c, par.root); err != nil {
 		return nil, err

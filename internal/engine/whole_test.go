@@ -17,7 +17,7 @@ func TestD40LayersOfInstants(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	tm := b.template("warm", "x = 1")
-	c, err := b.reg.cell(cell.ID(tm.Cell))
+	c, err := b.reg.Cell(cell.ID(tm.Cell))
 	b.must(err)
 	p, err := b.providerOf(c.Provider)
 	b.must(err)

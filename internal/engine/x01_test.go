@@ -8,6 +8,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // A caller that may not name files of the host gets one answer for a directory,
@@ -78,7 +79,7 @@ func TestX01WorkdirIsNoOracle(t *testing.T) {
 		}
 	}
 	for _, v := range []*View{run, b.All()} {
-		x := &execution{e: b.Engine, p: ask(v, top+"/link", "./bin/tool"), run: &Run{}}
+		x := &execution{e: b.Engine, p: ask(v, top+"/link", "./bin/tool"), run: &state.Run{}}
 		x.c = *x.p.cell
 		b.must(x.planImage(b.ctx))
 		want := top + "/real"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/testenv"
 )
 
@@ -26,7 +27,7 @@ func TestX18DamagedTemplateIsNotWarm(t *testing.T) {
 	b.must(os.WriteFile(pages, make([]byte, megabyte), 0o600))
 	f, err := fileAt(pages)
 	b.must(err)
-	text, err := json.Marshal(wholeFacts{Files: []program{f}})
+	text, err := json.Marshal(wholeFacts{Files: []state.Program{f}})
 	b.must(err)
 	b.must(os.WriteFile(filepath.Join(dir, wholeFile), text, 0o600))
 	state := func(what, want, cause string) {
@@ -37,7 +38,7 @@ func TestX18DamagedTemplateIsNotWarm(t *testing.T) {
 		}
 	}
 	state("as it was captured", templateWarm, "")
-	record, err := b.reg.template("warm")
+	record, err := b.reg.Template("warm")
 	b.must(err)
 	if n := b.imageSize(&record); n < megabyte {
 		t.Errorf("its image takes %d bytes", n)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -62,7 +63,7 @@ func TestX34NamesOfLeftOutPaths(t *testing.T) {
 		{"in another place", "", "/etc/.env other/.env https://host/.env /home/u/.env", nil},
 		{"nothing", "", "", nil},
 	} {
-		f := newLeftOutFinder(&Cell{LeftOut: left, Source: top}, filepath.Join(top, c.workdir), there)
+		f := newLeftOutFinder(&state.Cell{LeftOut: left, Source: top}, filepath.Join(top, c.workdir), there)
 		var got []string
 		for _, l := range f.find(nil, "command", []byte(c.text), false) {
 			got = append(got, l.Path)
@@ -71,7 +72,7 @@ func TestX34NamesOfLeftOutPaths(t *testing.T) {
 			t.Errorf("%s: %q names %q, want %q", c.name, c.text, got, c.want)
 		}
 	}
-	f := newLeftOutFinder(&Cell{LeftOut: left, Source: top}, "", there)
+	f := newLeftOutFinder(&state.Cell{LeftOut: left, Source: top}, "", there)
 	if got := f.find(nil, "command", []byte(".env: x"), true); len(got) != 0 {
 		t.Errorf("the rest of a word that was cut is taken for a name: %v", got)
 	}
@@ -164,7 +165,7 @@ func TestX34CopiedState(t *testing.T) {
 	if v, err = b.Verify(b.ctx, r.ID, b.src); err != nil || v.OK {
 		t.Errorf("the copy was edited: %+v, %v", v, err)
 	}
-	b.must(b.reg.rewrite())
+	b.must(b.reg.Rewrite())
 	b.reopen()
 	journal, err := os.ReadFile(b.home.Registry())
 	b.must(err)
@@ -173,7 +174,7 @@ func TestX34CopiedState(t *testing.T) {
 			t.Errorf("records say where they are: %.200s", journal[i:])
 		}
 	}
-	c, err := b.reg.cell(b.id("w"))
+	c, err := b.reg.Cell(b.id("w"))
 	b.must(err)
 	if !slices.ContainsFunc(c.Setup.Mounts, func(m cell.Mount) bool {
 		return strings.HasPrefix(m.Source, copied+"/cells/"+string(c.ID)+"/")
@@ -188,7 +189,7 @@ func TestX34NothingButFiles(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "f: 0")
 	r := b.run("w", "echo 1 > f")
-	run, err := b.reg.run(cell.RunID(r.ID))
+	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	outside := filepath.Join(t.TempDir(), "outside")
 	b.must(os.WriteFile(outside, []byte("mine"), 0o600))

@@ -10,6 +10,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/access"
 	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // idleCells is how many cells are idle in the tests of X44.
@@ -37,11 +38,11 @@ func newIdled(t testing.TB) *idled {
 	tm := b.template("warm", "x = 1")
 	one, err := b.Create(b.ctx, api.CreateRequest{Name: "model", From: b.src, CallerDir: b.src, CallerEnv: []string{"PATH=/usr/bin:/bin"}})
 	b.must(err)
-	c, err := b.reg.cell(cell.ID(one.ID))
+	c, err := b.reg.Cell(cell.ID(one.ID))
 	b.must(err)
-	head, err := b.reg.checkpoint(c.Head)
+	head, err := b.reg.Checkpoint(c.Head)
 	b.must(err)
-	shared := &Shared{Digest: cell.Sum([]byte("idle")), Setup: c.Setup}
+	shared := &state.Shared{Digest: cell.Sum([]byte("idle")), Setup: c.Setup}
 	objects := []any{shared}
 	began := time.Now().UTC().Add(-time.Hour)
 	for i := range idleCells {
@@ -50,42 +51,42 @@ func newIdled(t testing.TB) *idled {
 		k := head
 		k.ID, k.Cell = cell.NewCheckpointID(), n.ID
 		n.Head = k.ID
-		l := &Lease{Cell: n.ID, Since: n.Created, Then: api.LeasePause, Until: time.Now().Add(time.Hour + time.Duration(i)*time.Second)}
+		l := &state.Lease{Cell: n.ID, Since: n.Created, Then: api.LeasePause, Until: time.Now().Add(time.Hour + time.Duration(i)*time.Second)}
 		var more []any
 		switch i % 3 {
 		case 0:
 			l.Owner, l.Labels = "t-1", map[string]string{"e2b:template": "base", "user": fmt.Sprint(i % 1000), "all": "yes"}
 		case 1:
-			n.Name, n.Of, n.Family, n.Parent = fmt.Sprintf("warm-%d", i/3+1), "warm", cell.ID(tm.Cell), &Origin{Cell: cell.ID(tm.Cell)}
+			n.Name, n.Of, n.Family, n.Parent = fmt.Sprintf("warm-%d", i/3+1), "warm", cell.ID(tm.Cell), &state.Origin{Cell: cell.ID(tm.Cell)}
 		default:
-			r := &Run{}
+			r := &state.Run{}
 			r.ID, r.Cell, r.Source, r.Created, r.Phase, r.Verdict = string(cell.NewRunID()), string(n.ID), b.src+"/of/others", n.Created, string(cell.Ended), string(cell.Pending)
 			n.LastRun = r.RunID()
 			more = append(more, r)
 		}
 		objects = append(append(objects, &n, &k, l), more...)
 		if len(objects) > 2000 {
-			b.must(b.reg.commit(objects...))
+			b.must(b.reg.Commit(objects...))
 			objects = nil
 		}
 	}
-	b.must(b.reg.commit(objects...))
+	b.must(b.reg.Commit(objects...))
 	t.Cleanup(func() { // one by one would take minutes
-		for _, c := range b.reg.everyCell() {
+		for _, c := range b.reg.AllCells() {
 			if strings.HasPrefix(c.Name, "idle-") || c.Of == "warm" {
-				objects = append(objects, forget(c.ID), forget(c.Head), forget(c.LastRun))
+				objects = append(objects, state.Forget(c.ID), state.Forget(c.Head), state.Forget(c.LastRun))
 			}
 		}
-		b.must(b.reg.commit(objects...))
+		b.must(b.reg.Commit(objects...))
 	})
 	return b
 }
 
 // visits counts the records and entries of the index that do walks over.
 func (b *bed) visits(do func()) int64 {
-	before := b.reg.visited()
+	before := b.reg.Visited()
 	do()
-	return b.reg.visited() - before
+	return b.reg.Visited() - before
 }
 
 // X44: what a request costs does not depend on how many cells there are.
@@ -129,7 +130,7 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 			must(err)
 		}},
 		{"get a checkpoint by its digest", 20, func() {
-			c, err := b.reg.cell(id)
+			c, err := b.reg.Cell(id)
 			must(err)
 			_, err = b.View.SelectCheckpoint(strings.TrimPrefix(string(c.Head), "k-"), b.src)
 			must(err)
@@ -144,26 +145,26 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 			must(err)
 		}},
 		{"list a page", 60, func() {
-			list, next, err := b.View.Cells(Query{Limit: 20})
+			list, next, err := b.View.Cells(state.Query{Limit: 20})
 			must(err)
 			if len(list) != 20 || next == "" {
 				t.Errorf("%d cells, next %q", len(list), next)
 			}
-			list, _, err = b.View.Cells(Query{Limit: 20, After: next})
+			list, _, err = b.View.Cells(state.Query{Limit: 20, After: next})
 			must(err)
 			if len(list) != 20 {
 				t.Errorf("%d cells on the second page", len(list))
 			}
 		}},
 		{"list by a label", 60, func() {
-			list, next, err := b.View.Cells(Query{Limit: 50, Labels: map[string]string{"user": "3", "all": "yes"}})
+			list, next, err := b.View.Cells(state.Query{Limit: 50, Labels: map[string]string{"user": "3", "all": "yes"}})
 			must(err)
 			if len(list) != 7 || next != "" {
 				t.Errorf("%d cells, next %q", len(list), next)
 			}
 		}},
 		{"list as E2B does, by metadata, in pages", 60, func() {
-			ask := Query{Label: "e2b:template", Labels: map[string]string{"all": "yes"}, States: []string{QueryRunning}, Limit: 10}
+			ask := state.Query{Label: "e2b:template", Labels: map[string]string{"all": "yes"}, States: []string{state.QueryRunning}, Limit: 10}
 			list, next, err := b.View.Records(ask)
 			must(err)
 			ask.After = next
@@ -180,7 +181,7 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 			if list := b.View.Marked("e2b snapshot "); len(list) != 0 || b.View.HasTemplate("base") || !b.View.HasTemplate("warm") {
 				t.Errorf("%d snapshots", len(list))
 			}
-			list, _, err := b.View.Records(Query{Label: "e2b:build", Labels: map[string]string{"e2b:alias": "x"}, Limit: 1})
+			list, _, err := b.View.Records(state.Query{Label: "e2b:build", Labels: map[string]string{"e2b:alias": "x"}, Limit: 1})
 			must(err)
 			if len(list) != 0 {
 				t.Errorf("built: %v", list)
@@ -200,7 +201,7 @@ func TestX44RequestsVisitWhatTheyFind(t *testing.T) {
 			_, err := b.View.AllStats(b.ctx)
 			must(err)
 		}},
-		{"leases", 5, func() { b.reg.leasesOver(time.Now()) }},
+		{"leases", 5, func() { b.reg.LeasesOver(time.Now()) }},
 	} {
 		if n := b.visits(x.do); n > x.most {
 			t.Errorf("%s visits %d records among %d idle cells; want at most %d", x.what, n, idleCells, x.most)

@@ -14,6 +14,7 @@ import (
 	"github.com/pando-dev/pando/internal/durable"
 	"github.com/pando-dev/pando/internal/paths"
 	"github.com/pando-dev/pando/internal/policy"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // ceil puts ceilings in force.
@@ -36,9 +37,9 @@ func TestX56LimitsOfADoor(t *testing.T) {
 	e2b := b.All().At(ceiling.E2B)
 	c, err := b.asks(e2b, "mine", nil)
 	b.must(err)
-	rec, err := b.reg.cell(cell.ID(c.ID))
+	rec, err := b.reg.Cell(cell.ID(c.ID))
 	b.must(err)
-	if l := rec.limits(); l.Memory != 2<<30 || l.PIDs != 2048 || l.Disk != 10<<30 || rec.Setup.Budgets != (Budgets{}) {
+	if l := rec.Limits(); l.Memory != 2<<30 || l.PIDs != 2048 || l.Disk != 10<<30 || rec.Setup.Budgets != (state.Budgets{}) {
 		t.Errorf("limits %+v", l)
 	}
 	if o := rec.Setup.Origins.Lines["limits.memory"]; o != "door e2b, built in" {
@@ -131,13 +132,13 @@ func TestX56CellsAtOnce(t *testing.T) {
 	_, err = b.asks(token, "t2", nil)
 	b.wantKind("another of the token", err, cell.Limited, "token t-1")
 	// What was built to be forked from is not one of those there are at once.
-	built, err := b.asks(e2b, "built", map[string]string{LabelBuild: BuildWaiting})
+	built, err := b.asks(e2b, "built", map[string]string{state.LabelBuild: state.BuildWaiting})
 	b.wantKind("a template while it is built", err, cell.Limited, "door e2b")
 	_, err = b.Remove(b.ctx, cell.ID(one.ID), false)
 	b.must(err)
-	built, err = b.asks(e2b, "built", map[string]string{LabelBuild: BuildWaiting})
+	built, err = b.asks(e2b, "built", map[string]string{state.LabelBuild: state.BuildWaiting})
 	b.must(err)
-	_, err = b.Lease(b.ctx, cell.ID(built.ID), api.LeaseRequest{Labels: map[string]string{LabelBuild: "ready"}})
+	_, err = b.Lease(b.ctx, cell.ID(built.ID), api.LeaseRequest{Labels: map[string]string{state.LabelBuild: "ready"}})
 	b.must(err)
 	_, err = b.asks(e2b, "four", nil)
 	b.must(err)
@@ -220,12 +221,12 @@ func TestX56QueueTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := paths.Home{State: t.TempDir()}
-		reg, err := openRegistry(durable.Disk(h.State), "registry.log", h)
+		reg, err := state.Open(durable.Disk(h.State), "registry.log", h)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer reg.close()
-		err = reg.commit(&Cell{ID: "c-1", State: cell.Idle}, &Lease{Cell: "c-1", Door: ceiling.E2B})
+		defer reg.Close()
+		err = reg.Commit(&state.Cell{ID: "c-1", State: cell.Idle}, &state.Lease{Cell: "c-1", Door: ceiling.E2B})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +252,7 @@ func TestX56PausedOnesAreKeptForATime(t *testing.T) {
 	b := newBed(t, "f: 0")
 	b.ceil(`doors: {e2b: {keep: 1h}, rest: {keep: none}}`)
 	long := func(id string) {
-		b.must(b.changeLease(cell.ID(id), func(l *Lease) error {
+		b.must(b.changeLease(cell.ID(id), func(l *state.Lease) error {
 			if l.ParkedAt.IsZero() {
 				t.Errorf("%s is not known to be paused", id)
 			}

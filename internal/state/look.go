@@ -1,4 +1,4 @@
-package engine
+package state
 
 import (
 	"iter"
@@ -11,11 +11,11 @@ import (
 )
 
 // Records are what is recorded while look runs: all of one moment.
-type Records struct{ r *registry }
+type Records struct{ r *Registry }
 
-// look calls f with the records of one moment. f calls no method of the registry, and keeps
+// Look calls f with the records of one moment. f calls no method of the registry, and keeps
 // and changes no record.
-func (r *registry) look(f func(now Records)) {
+func (r *Registry) Look(f func(now Records)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	f(Records{r})
@@ -58,9 +58,9 @@ func values[K, V any](pairs iter.Seq2[K, V]) iter.Seq[V] {
 	}
 }
 
-// founderOf is the checkpoint that a state goes back to in the end: what a source was
+// FounderOf is the checkpoint that a state goes back to in the end: what a source was
 // imported into. It may be another cell's, which is gone.
-func (r *registry) founderOf(id cell.CheckpointID) (Checkpoint, bool) {
+func (r *Registry) FounderOf(id cell.CheckpointID) (Checkpoint, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if k := r.founder(id); k != nil {
@@ -69,8 +69,8 @@ func (r *registry) founderOf(id cell.CheckpointID) (Checkpoint, bool) {
 	return Checkpoint{}, false
 }
 
-// listApprovals returns the approvals, newest first.
-func (r *registry) listApprovals() []Approval {
+// Approvals returns the approvals, newest first.
+func (r *Registry) Approvals() []Approval {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := make([]Approval, 0, len(r.approvals))
@@ -81,8 +81,8 @@ func (r *registry) listApprovals() []Approval {
 	return out
 }
 
-// approval is the approval of an id.
-func (r *registry) approval(id string) (Approval, bool) {
+// Approval is the approval of an id.
+func (r *Registry) Approval(id string) (Approval, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if a := r.approvals[id]; a != nil {
@@ -91,16 +91,16 @@ func (r *registry) approval(id string) (Approval, bool) {
 	return Approval{}, false
 }
 
-// forked is how many cells were made of a cell, removed ones too, without those of templates.
-func (r *registry) forked(id cell.ID) int {
+// Forked is how many cells were made of a cell, removed ones too, without those of templates.
+func (r *Registry) Forked(id cell.ID) int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.x.kids[id]
 }
 
-// recount brings the index to other ceilings: paused cells may be kept for another time, and
+// Recount brings the index to other ceilings: paused cells may be kept for another time, and
 // requests that wait may have room.
-func (r *registry) recount() {
+func (r *Registry) Recount() {
 	r.mu.Lock()
 	for id := range r.cells.each() {
 		r.reindex(id)
@@ -113,30 +113,30 @@ func (r *registry) recount() {
 	}
 }
 
-// keepPaused sets how long a paused cell is kept by its lease; 0 for ever.
-func (r *registry) keepPaused(keeps func(*Lease) time.Duration) {
+// KeepPaused sets how long a paused cell is kept by its lease; 0 for ever.
+func (r *Registry) KeepPaused(keeps func(*Lease) time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.keeps = keeps
 }
 
-// wake has requests that wait for a claim try again.
-func (r *registry) wake() {
+// Wake has requests that wait for a claim try again.
+func (r *Registry) Wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.freed()
 }
 
-// room is closed when there may be room for another claim.
-func (r *registry) room() <-chan struct{} {
+// Room is closed when there may be room for another claim.
+func (r *Registry) Room() <-chan struct{} {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.free
 }
 
-// uncounted are the labels of a cell that does not count among those there are at once; false
+// Uncounted are the labels of a cell that does not count among those there are at once; false
 // for one that does, and for none.
-func (r *registry) uncounted(id cell.ID) (labels map[string]string, ok bool) {
+func (r *Registry) Uncounted(id cell.ID) (labels map[string]string, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	p := r.x.places[id]
@@ -146,17 +146,17 @@ func (r *registry) uncounted(id cell.ID) (labels map[string]string, ok bool) {
 	return p.labels, true
 }
 
-// nextDue is when the next lease ends; zero when none does.
-func (r *registry) nextDue() time.Time {
+// NextDue is when the next lease ends; zero when none does.
+func (r *Registry) NextDue() time.Time {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	next, _ := r.x.due.Min()
 	return next.until
 }
 
-// onImage are the cells that are not removed on an image, by the names that the index has for
+// CellsOnImage are the cells that are not removed on an image, by the names that the index has for
 // it (see imageOf), newest first.
-func (r *registry) onImage(names []string) (out []Cell) {
+func (r *Registry) CellsOnImage(names []string) (out []Cell) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, k := range names {
@@ -164,20 +164,20 @@ func (r *registry) onImage(names []string) (out []Cell) {
 			out = append(out, *c)
 		}
 	}
-	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
+	slices.SortFunc(out, func(a, b Cell) int { return a.Key().Compare(b.Key()) })
 	return out
 }
 
-// holdsOthers reports whether the keeper of a cell holds other cells that have processes.
-func (r *registry) holdsOthers(id cell.ID) bool {
+// HoldsOthers reports whether the keeper of a cell holds other cells that have processes.
+func (r *Registry) HoldsOthers(id cell.ID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.x.awake[id]) > 0
 }
 
-// forgettable is what to commit so that no record is left of those of the cells that were
+// Forgettable is what to commit so that no record is left of those of the cells that were
 // forked with their memory, and of which nothing else speaks: neither a fork nor a run.
-func (r *registry) forgettable(ids []cell.ID) (objects []any) {
+func (r *Registry) Forgettable(ids []cell.ID) (objects []any) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, id := range ids {
@@ -186,29 +186,29 @@ func (r *registry) forgettable(ids []cell.ID) (objects []any) {
 			continue
 		}
 		for _, k := range r.numbered[id] {
-			objects = append(objects, forget(k))
+			objects = append(objects, Forget(k))
 		}
-		objects = append(objects, forget(id))
+		objects = append(objects, Forget(id))
 	}
 	return objects
 }
 
-// lowers reports whether a living cell needs layers in the folder of another.
-func (r *registry) lowers(id cell.ID) bool {
+// Lowers reports whether a living cell needs layers in the folder of another.
+func (r *Registry) Lowers(id cell.ID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.x.lowers[id] > 0
 }
 
-// size is how many cells are not removed.
-func (r *registry) size() int {
+// Size is how many cells are not removed.
+func (r *Registry) Size() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.alive
 }
 
-// pendingFrom is the newest result from a source that waits in an anonymous cell.
-func (r *registry) pendingFrom(source string) (Run, bool) {
+// PendingFrom is the newest result from a source that waits in an anonymous cell.
+func (r *Registry) PendingFrom(source string) (Run, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	of, ok := r.x.pendings[source]
@@ -217,7 +217,7 @@ func (r *registry) pendingFrom(source string) (Run, bool) {
 	}
 	for at := range of.each() {
 		v := r.runs.at(at.id)
-		if v == nil || v.CellName != "" || v.offersNothing() {
+		if v == nil || v.CellName != "" || v.OffersNothing() {
 			continue
 		}
 		if c := r.cells.at(v.CellID()); c != nil && c.State != cell.Removed { // else it was thrown away
@@ -227,8 +227,8 @@ func (r *registry) pendingFrom(source string) (Run, bool) {
 	return Run{}, false
 }
 
-// forksOf are the listed cells that were forked from a template.
-func (r *registry) forksOf(template string) (out []Cell) {
+// ForksOf are the listed cells that were forked from a template.
+func (r *Registry) ForksOf(template string) (out []Cell) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for c := range r.members(r.x.forks[template]) {
@@ -237,23 +237,23 @@ func (r *registry) forksOf(template string) (out []Cell) {
 	return out
 }
 
-// countForks counts them.
-func (r *registry) countForks(template string) int {
+// CountForks counts them.
+func (r *Registry) CountForks(template string) int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.x.forks[template])
 }
 
-// carries reports whether a cell has all of these labels.
-func (r *registry) carries(id cell.ID, labels map[string]string) bool {
+// Carries reports whether a cell has all of these labels.
+func (r *Registry) Carries(id cell.ID, labels map[string]string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	l := r.leases.of[id]
 	return l != nil && carries(l.Labels, labels, "")
 }
 
-// countStates counts the listed cells by state and backend.
-func (r *registry) countStates() map[[2]string]int {
+// CountStates counts the listed cells by state and backend.
+func (r *Registry) CountStates() map[[2]string]int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := map[[2]string]int{}
@@ -263,15 +263,15 @@ func (r *registry) countStates() map[[2]string]int {
 	return out
 }
 
-// hasShared reports whether a shared record is recorded.
-func (r *registry) hasShared(d cell.Digest) bool {
+// HasShared reports whether a shared record is recorded.
+func (r *Registry) HasShared(d cell.Digest) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.shared[d] != nil
 }
 
-// visited is how many records and entries of the index walks have visited.
-func (r *registry) visited() int64 { return r.walked.Load() }
+// Visited is how many records and entries of the index walks have visited.
+func (r *Registry) Visited() int64 { return r.walked.Load() }
 
-// leaseChanges says that a lease which ends was changed.
-func (r *registry) leaseChanges() <-chan struct{} { return r.leased }
+// LeaseChanges says that a lease which ends was changed.
+func (r *Registry) LeaseChanges() <-chan struct{} { return r.leased }

@@ -1,4 +1,4 @@
-package engine
+package state
 
 import (
 	"cmp"
@@ -12,6 +12,13 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
+// MadeBy counts the cells that are not removed of a token.
+func (r *Registry) MadeBy(token string) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.x.owners[token]
+}
+
 // A Maker is a request that makes cells: what of it is in their records and leases.
 type Maker struct {
 	Token, TokenName string
@@ -20,22 +27,22 @@ type Maker struct {
 	TTL              time.Duration     // for which they live at most; 0 for any time
 	Bounds           ceiling.Bounds    // what holds for them
 
-	claim *claim // of the cells that it may make; nil for any
+	Claim *Claim // of the cells that it may make; nil for any
 }
 
-// sign has a lease say which request made the cell. m may be nil.
-func (m *Maker) sign(l *Lease, template bool) {
-	m.label(l)
+// Sign has a lease say which request made the cell. m may be nil.
+func (m *Maker) Sign(l *Lease, template bool) {
+	m.Label(l)
 	if m != nil {
 		l.Owner, l.OwnerName, l.Door = m.Token, m.TokenName, m.Door
 	}
 	if !template {
-		m.shorten(l, l.Since)
+		m.Shorten(l, l.Since)
 	}
 }
 
-// label adds to a lease the labels of m's cells. m may be nil.
-func (m *Maker) label(l *Lease) {
+// Label adds to a lease the labels of m's cells. m may be nil.
+func (m *Maker) Label(l *Lease) {
 	if m == nil || len(m.Labels) == 0 {
 		return
 	}
@@ -47,8 +54,8 @@ func (m *Maker) label(l *Lease) {
 	l.Labels = labels
 }
 
-// shorten has a lease end in the time that m may give from now on. m may be nil.
-func (m *Maker) shorten(l *Lease, now time.Time) {
+// Shorten has a lease end in the time that m may give from now on. m may be nil.
+func (m *Maker) Shorten(l *Lease, now time.Time) {
 	if m == nil || m.TTL == 0 {
 		return
 	}
@@ -57,8 +64,8 @@ func (m *Maker) shorten(l *Lease, now time.Time) {
 	}
 }
 
-// most are the limits that no cell of m's is above; nil when there are none.
-func (m *Maker) most() *cell.Limits {
+// Most are the limits that no cell of m's is above; nil when there are none.
+func (m *Maker) Most() *cell.Limits {
 	if m == nil || m.Bounds.Max == (ceiling.Limits{}) {
 		return nil
 	}
@@ -66,12 +73,12 @@ func (m *Maker) most() *cell.Limits {
 	return &cell.Limits{CPUs: most.CPUs, Memory: most.Memory, PIDs: most.PIDs, Disk: most.Disk}
 }
 
-// limits are what a cell may use: what its policy says, and no more than the ceilings of
-// who made it.
-func (c *Cell) limits() cell.Limits {
+// Limits are what a cell may use: what its policy says, and no more than the ceilings
+// that held for its maker.
+func (c *Cell) Limits() cell.Limits {
 	l, most := c.Setup.Limits, c.Ceiling
-	if most == nil && c.made != nil {
-		most = c.made.most()
+	if most == nil && c.Maker != nil {
+		most = c.Maker.Most()
 	}
 	if most == nil {
 		return l
@@ -80,10 +87,10 @@ func (c *Cell) limits() cell.Limits {
 	return l
 }
 
-// keepsMachine refuses to copy a cell with its memory when what was asked for it is above the
-// ceilings of who gets the copy: an image of memory goes on in what it was made in.
-func (c *Cell) keepsMachine() error {
-	now, was := c.limits(), c.Setup.Limits
+// KeepsMachine refuses to copy a cell with its memory when what was asked for it is above the
+// ceilings of the copy's maker: an image of memory goes on in what it was made in.
+func (c *Cell) KeepsMachine() error {
+	now, was := c.Limits(), c.Setup.Limits
 	for _, x := range []struct {
 		name     string
 		now, was float64
@@ -92,8 +99,8 @@ func (c *Cell) keepsMachine() error {
 			continue
 		}
 		by := ""
-		if c.made != nil {
-			by = " (" + c.made.Bounds.By[x.name] + ")"
+		if c.Maker != nil {
+			by = " (" + c.Maker.Bounds.By[x.name] + ")"
 		}
 		return cell.Errorf(cell.Denied, "engine.ceiling", "make it anew with less, or raise the ceiling", "cannot copy a cell that was given %s of %s: the ceiling is %s%s",
 			ceiling.Text(x.name, x.was), x.name, ceiling.Text(x.name, x.now), by)
@@ -111,51 +118,51 @@ func least[T cmp.Ordered](a, b T) T {
 }
 
 // withLeases adds to objects that are committed the leases of cells among them
-// that are new: with what they have of their parents, and of who makes them.
-func (r *registry) withLeases(objects []any) []any {
+// that are new: with what they have of their parents and their makers.
+func (r *Registry) withLeases(objects []any) []any {
 	var more []any
 	for _, o := range objects {
 		c, ok := o.(*Cell)
-		if !ok || c.made == nil && c.Parent == nil && c.heir == "" {
+		if !ok || c.Maker == nil && c.Parent == nil && c.Replaces == "" {
 			continue
 		}
 		if c.Ceiling == nil {
-			c.Ceiling = c.made.most()
+			c.Ceiling = c.Maker.Most()
 		}
 		if slices.ContainsFunc(objects, func(o any) bool { l, ok := o.(*Lease); return ok && l.Cell == c.ID }) {
 			continue
 		}
 		labels, known := r.inherited(c)
-		if known || (c.made == nil || c.made.Token == "" && c.made.Door == "") && len(labels) == 0 {
+		if known || (c.Maker == nil || c.Maker.Token == "" && c.Maker.Door == "") && len(labels) == 0 {
 			continue
 		}
 		l := &Lease{Cell: c.ID, Since: time.Now().UTC(), Then: api.LeasePause, Labels: labels}
-		c.made.sign(l, c.Template != "")
+		c.Maker.Sign(l, c.Template != "")
 		more = append(more, l)
 	}
 	return slices.Concat(objects, more)
 }
 
-// inherited are the labels that a new cell has of the one that it was forked from,
-// or whose place it takes, but for those of other doors. known: it is not new.
-func (r *registry) inherited(c *Cell) (labels map[string]string, known bool) {
+// inherited are the labels that a new cell has of the one that it replaces or was forked
+// from, but for those of other doors. known: it is not new.
+func (r *Registry) inherited(c *Cell) (labels map[string]string, known bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if r.cells.of[c.ID] != nil {
 		return nil, true
 	}
-	from := r.leases.of[c.heir]
+	from := r.leases.of[c.Replaces]
 	if from == nil {
 		from = r.leases.of[c.parent()]
 	}
 	if from == nil {
 		return nil, false
 	}
-	return inheritable(from.Labels), false
+	return Inheritable(from.Labels), false
 }
 
-// inheritable are labels without those of other doors.
-func inheritable(labels map[string]string) map[string]string {
+// Inheritable are labels without those of other doors.
+func Inheritable(labels map[string]string) map[string]string {
 	labels = maps.Clone(labels)
 	maps.DeleteFunc(labels, func(k, _ string) bool { return strings.Contains(k, ":") })
 	return labels

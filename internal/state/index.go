@@ -1,4 +1,4 @@
-package engine
+package state
 
 import (
 	"cmp"
@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/btree"
 
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
@@ -26,7 +24,7 @@ type index struct {
 	ids      ordered[cell.ID]          // that are not removed
 	owners   map[string]int            // how many are not removed, by the token that made them
 	active   map[scope]int             // how many are listed and not paused, of each door and each token
-	states   map[standingKey]int       // how many are listed
+	states   map[stateKey]int          // how many are listed
 	awake    map[cell.ID]group         // that run or are paused in another's family, by the family
 	children map[cell.ID]group         // removed ones too, by the cell they were forked from
 	kids     map[cell.ID]int           // how many of them are no template's own
@@ -50,7 +48,7 @@ type label struct {
 	any         bool
 }
 
-type standingKey struct{ state, backend string }
+type stateKey struct{ state, backend string }
 
 // scope is a door, or a token by its id or name.
 type scope struct{ door, token string }
@@ -83,13 +81,13 @@ type cellKey struct {
 	id   cell.ID
 }
 
-func (a cellKey) compare(b cellKey) int {
+func (a cellKey) Compare(b cellKey) int {
 	return cmp.Or(b.made.Compare(a.made), cell.CompareNames(a.name, b.name), strings.Compare(string(a.id), string(b.id)))
 }
 
 // Classes of cells, which lists can be bounded to.
 const (
-	classRunning = iota // neither of the others
+	ClassRunning = iota // neither of the others
 	classPaused
 	classMaking
 	classes
@@ -106,7 +104,7 @@ type place struct {
 	door   string
 	// ownerName is the name of the token owner.
 	ownerName string
-	state     standingKey
+	state     stateKey
 	family    cell.ID // that it is awake in; "" for none but its own
 	parent    cell.ID
 	own       bool // a template's own
@@ -135,7 +133,7 @@ func (p *place) takesPart() bool {
 
 func newIndex(walked *atomic.Int64) *index {
 	x := &index{walked: walked,
-		places: map[cell.ID]*place{}, labels: map[label]*shelf{}, owners: map[string]int{}, active: map[scope]int{}, states: map[standingKey]int{},
+		places: map[cell.ID]*place{}, labels: map[label]*shelf{}, owners: map[string]int{}, active: map[scope]int{}, states: map[stateKey]int{},
 		awake: map[cell.ID]group{}, children: map[cell.ID]group{}, kids: map[cell.ID]int{}, forks: map[string]group{}, images: map[string]group{}, lowers: map[cell.ID]int{},
 		numbers: map[string]*numbering{}, sources: map[string]ordered[runAt]{}, pendings: map[string]ordered[runAt]{},
 	}
@@ -154,80 +152,13 @@ func newIndex(walked *atomic.Int64) *index {
 	return x
 }
 
-// ordered is a set in an order. Its walks are counted.
-type ordered[T any] struct {
-	*btree.BTreeG[T]
-	compare func(a, b T) int
-	walked  *atomic.Int64
-}
-
-func newOrdered[T any](walked *atomic.Int64, compare func(a, b T) int) ordered[T] {
-	return ordered[T]{btree.NewG(16, func(a, b T) bool { return compare(a, b) < 0 }), compare, walked}
-}
-
-// from yields what is not before at, in order.
-func (o ordered[T]) from(at T) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		o.AscendGreaterOrEqual(at, func(x T) bool {
-			o.walked.Add(1)
-			return yield(x)
-		})
-	}
-}
-
-// each yields everything, in order.
-func (o ordered[T]) each() iter.Seq[T] {
-	return func(yield func(T) bool) {
-		o.Ascend(func(x T) bool {
-			o.walked.Add(1)
-			return yield(x)
-		})
-	}
-}
-
-// merged yields what several sequences have, each in order, in order.
-func merged[T any](compare func(a, b T) int, seqs ...iter.Seq[T]) iter.Seq[T] {
-	if len(seqs) == 1 {
-		return seqs[0]
-	}
-	return func(yield func(T) bool) {
-		type head struct {
-			next func() (T, bool)
-			v    T
-		}
-		var heads []*head
-		for _, s := range seqs {
-			next, stop := iter.Pull(s)
-			defer stop()
-			if v, ok := next(); ok {
-				heads = append(heads, &head{next, v})
-			}
-		}
-		for len(heads) > 0 {
-			least := 0
-			for i := range heads {
-				if compare(heads[i].v, heads[least].v) < 0 {
-					least = i
-				}
-			}
-			if !yield(heads[least].v) {
-				return
-			}
-			var ok bool
-			if heads[least].v, ok = heads[least].next(); !ok {
-				heads = append(heads[:least], heads[least+1:]...)
-			}
-		}
-	}
-}
-
 // shelf holds cells in the order of lists, by their class.
 type shelf [classes]ordered[cellKey]
 
 func (x *index) shelf() *shelf {
 	var s shelf
 	for i := range s {
-		s[i] = newOrdered(x.walked, cellKey.compare)
+		s[i] = newOrdered(x.walked, cellKey.Compare)
 	}
 	return &s
 }
@@ -251,7 +182,7 @@ func labelsOf(labels map[string]string) iter.Seq[label] {
 }
 
 // settle brings the index to what was applied. The caller holds r.mu.
-func (r *registry) settle() {
+func (r *Registry) settle() {
 	for id := range r.stale {
 		r.reindex(id)
 	}
@@ -259,7 +190,7 @@ func (r *registry) settle() {
 }
 
 // reindex brings the index to what is recorded of a cell. The caller holds r.mu.
-func (r *registry) reindex(id cell.ID) {
+func (r *Registry) reindex(id cell.ID) {
 	now, old := r.placeOf(id), r.x.places[id]
 	if old != nil {
 		r.x.put(old, false)
@@ -275,7 +206,7 @@ func (r *registry) reindex(id cell.ID) {
 }
 
 // placeOf is what the records say of a cell now; nil when there is none.
-func (r *registry) placeOf(id cell.ID) *place {
+func (r *Registry) placeOf(id cell.ID) *place {
 	c := r.cells.at(id)
 	if c == nil {
 		return nil
@@ -286,9 +217,9 @@ func (r *registry) placeOf(id cell.ID) *place {
 		return p
 	}
 	p.listed = !p.own
-	p.state = standingKey{string(c.State), c.Backend}
+	p.state = stateKey{string(c.State), c.Backend}
 	if c.State == cell.Running || c.State == cell.Paused {
-		if k := c.keeper(); k != id {
+		if k := c.Keeper(); k != id {
 			p.family = k
 		}
 	}
@@ -300,13 +231,13 @@ func (r *registry) placeOf(id cell.ID) *place {
 	}
 	if l := r.leases.at(id); l != nil {
 		p.labels, p.owner, p.ownerName, p.door = l.Labels, l.Owner, l.OwnerName, l.Door
-		if l.Parked && p.class == classRunning {
+		if l.Parked && p.class == ClassRunning {
 			p.class = classPaused
 		}
-		if l.ends() {
+		if l.Ends() {
 			p.until = l.Until
 		}
-		if kept := r.keptUntil(l); p.class == classPaused && !kept.IsZero() && (p.until.IsZero() || kept.Before(p.until)) {
+		if kept := r.KeptUntil(l); p.class == classPaused && !kept.IsZero() && (p.until.IsZero() || kept.Before(p.until)) {
 			p.until = kept
 		}
 	}
@@ -433,7 +364,7 @@ func tally[K comparable](counts map[K]int, k K, step int) {
 }
 
 // members are the cells of a group. The caller holds r.mu.
-func (r *registry) members(g group) iter.Seq[*Cell] {
+func (r *Registry) members(g group) iter.Seq[*Cell] {
 	return func(yield func(*Cell) bool) {
 		for id := range g {
 			r.walked.Add(1)
@@ -444,33 +375,8 @@ func (r *registry) members(g group) iter.Seq[*Cell] {
 	}
 }
 
-// A table holds records by their ids. Its walks are counted.
-type table[K comparable, V any] struct {
-	of     map[K]*V
-	walked *atomic.Int64
-}
-
-func newTable[K comparable, V any](walked *atomic.Int64) table[K, V] {
-	return table[K, V]{map[K]*V{}, walked}
-}
-
-// at is the record of an id; nil for none.
-func (t table[K, V]) at(k K) *V { return t.of[k] }
-
-// each yields all records.
-func (t table[K, V]) each() iter.Seq2[K, *V] {
-	return func(yield func(K, *V) bool) {
-		for k, v := range t.of {
-			t.walked.Add(1)
-			if !yield(k, v) {
-				return
-			}
-		}
-	}
-}
-
 // indexRun adds a run to the index, or takes it away. The caller holds r.mu.
-func (r *registry) indexRun(v *Run, add bool) {
+func (r *Registry) indexRun(v *Run, add bool) {
 	k := runAt{v.Created, v.RunID()}
 	in := func(to map[string]ordered[runAt], add bool) {
 		o, ok := to[v.Source]
@@ -497,7 +403,7 @@ func (r *registry) indexRun(v *Run, add bool) {
 }
 
 // indexCheckpoint adds a checkpoint to the index, or takes it away. The caller holds r.mu.
-func (r *registry) indexCheckpoint(k *Checkpoint, add bool) {
+func (r *Registry) indexCheckpoint(k *Checkpoint, add bool) {
 	keys := []digestKey{{strings.TrimPrefix(string(k.ID), "k-"), k.ID}, {strings.TrimPrefix(k.Tree.String(), "sha256:"), k.ID}}
 	for _, key := range keys {
 		if add && !k.Gone {
@@ -513,12 +419,11 @@ func (r *registry) indexCheckpoint(k *Checkpoint, add bool) {
 	}
 }
 
-// key is the cell's place in lists.
-func (c *Cell) key() cellKey { return cellKey{c.Created, c.Name, c.ID} }
+// Key is the cell's place in lists.
+func (c *Cell) Key() cellKey { return cellKey{c.Created, c.Name, c.ID} }
 
-// beginning are the cells that are not removed whose ids begin with s, at most two: it is
-// asked whether there is one.
-func (r *registry) beginning(s string) (out []Cell) {
+// CellsBeginning returns the cells that are not removed with ids that begin with s.
+func (r *Registry) CellsBeginning(s string) (out []Cell) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for id := range r.x.ids.from(cell.ID(s)) {
@@ -530,8 +435,8 @@ func (r *registry) beginning(s string) (out []Cell) {
 	return out
 }
 
-// runsBeginning are the runs whose ids begin with s.
-func (r *registry) runsBeginning(s string) (out []Run) {
+// RunsBeginning returns the runs with ids that begin with s.
+func (r *Registry) RunsBeginning(s string) (out []Run) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for id := range r.x.runIDs.from(cell.RunID(s)) {
@@ -543,9 +448,9 @@ func (r *registry) runsBeginning(s string) (out []Run) {
 	return out
 }
 
-// digestsBeginning are the checkpoints of cells that are not removed whose ids or tree
-// digests begin with hex.
-func (r *registry) digestsBeginning(hex string) map[cell.CheckpointID]Checkpoint {
+// DigestsBeginning returns the checkpoints of cells that are not removed with ids or tree
+// digests that begin with hex.
+func (r *Registry) DigestsBeginning(hex string) map[cell.CheckpointID]Checkpoint {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := map[cell.CheckpointID]Checkpoint{}
@@ -561,8 +466,9 @@ func (r *registry) digestsBeginning(hex string) map[cell.CheckpointID]Checkpoint
 	return out
 }
 
-// runsFrom yields the runs whose source is dir or a directory above it, newest first.
-func (r *registry) runsFrom(dir string) iter.Seq[Run] {
+// RunsFrom yields the runs that have dir or a directory above it as their source, newest
+// first.
+func (r *Registry) RunsFrom(dir string) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		r.mu.Lock() // clones write
 		var seqs []iter.Seq[runAt]
@@ -573,7 +479,7 @@ func (r *registry) runsFrom(dir string) iter.Seq[Run] {
 		}
 		r.mu.Unlock()
 		for k := range merged(newestFirst, seqs...) {
-			if v, err := r.run(k.id); err == nil && !yield(v) {
+			if v, err := r.Run(k.id); err == nil && !yield(v) {
 				return
 			}
 		}
@@ -596,9 +502,9 @@ func above(dir string) (list []string) {
 	}
 }
 
-// marked yields the checkpoints with a message that begins with mark, newest first, of
+// Marked yields the checkpoints with a message that begins with mark, newest first, of
 // cells that are not removed.
-func (r *registry) marked(mark string) (out []Checkpoint) {
+func (r *Registry) Marked(mark string) (out []Checkpoint) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for at := range r.x.noted.each() {

@@ -1,4 +1,4 @@
-package engine
+package state
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ func cutNumber(name string) (stem string, n int) {
 }
 
 // renumber notes that a name is taken, or free. The caller holds r.mu.
-func (r *registry) renumber(name string, taken bool) {
+func (r *Registry) renumber(name string, taken bool) {
 	stem, n := cutNumber(name)
 	of := r.x.numbers[stem]
 	if of == nil || n == 0 {
@@ -52,7 +52,7 @@ func (r *registry) renumber(name string, taken bool) {
 
 // lastTaken is a number from high on, which is taken or 0, whose successor is free. It is
 // found in steps that double: what is free between them is left out. The caller holds r.mu.
-func (r *registry) lastTaken(stem string, high int) int {
+func (r *Registry) lastTaken(stem string, high int) int {
 	taken := func(n int) bool {
 		r.walked.Add(1)
 		return r.names[stem+strconv.Itoa(n)] != ""
@@ -64,9 +64,9 @@ func (r *registry) lastTaken(stem string, high int) int {
 	return high + sort.Search(step-1, func(i int) bool { return !taken(high + i + 1) })
 }
 
-// numbersOf yields the numbers with which names that begin with stem may be free,
+// NumbersOf yields the numbers with which names that begin with stem may be free,
 // lowest first. stem does not end in a digit. The caller does not hold r.mu.
-func (r *registry) numbersOf(stem string) iter.Seq[int] {
+func (r *Registry) NumbersOf(stem string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		r.mu.Lock()
 		of := r.x.numbers[stem]

@@ -1,4 +1,4 @@
-package engine
+package state
 
 import (
 	"encoding/base64"
@@ -30,7 +30,7 @@ const (
 // classesOf are the classes of a query.
 func (q *Query) classesOf() (list []int) {
 	if len(q.States) == 0 {
-		return []int{classRunning, classPaused, classMaking}
+		return []int{ClassRunning, classPaused, classMaking}
 	}
 	for i, name := range []string{QueryRunning, QueryPaused} {
 		for _, s := range q.States {
@@ -45,7 +45,7 @@ func (q *Query) classesOf() (list []int) {
 
 // shelfOf is the smallest shelf that has all cells with all these labels; nil when there
 // is no cell with one of them. The caller holds r.mu.
-func (r *registry) shelfOf(labels map[string]string, named string) *shelf {
+func (r *Registry) shelfOf(labels map[string]string, named string) *shelf {
 	best := r.x.listed
 	look := func(l label) bool {
 		s := r.x.labels[l]
@@ -81,9 +81,9 @@ func carries(labels, want map[string]string, named string) bool {
 	return true
 }
 
-// find lists the cells of a query that also carry the labels in want, and says where the
+// Find lists the cells of a query that also carry the labels in want, and says where the
 // rest begins.
-func (r *registry) find(q Query, want map[string]string) (out []Cell, next string, err error) {
+func (r *Registry) Find(q Query, want map[string]string) (out []Cell, next string, err error) {
 	all := maps.Clone(q.Labels)
 	if all == nil {
 		all = map[string]string{}
@@ -113,9 +113,9 @@ func (r *registry) find(q Query, want map[string]string) (out []Cell, next strin
 	for _, i := range q.classesOf() {
 		seqs = append(seqs, s[i].behind(after, q.Oldest))
 	}
-	compare := cellKey.compare
+	compare := cellKey.Compare
 	if q.Oldest {
-		compare = func(a, b cellKey) int { return b.compare(a) }
+		compare = func(a, b cellKey) int { return b.Compare(a) }
 	}
 	for k := range merged(compare, seqs...) {
 		if !q.Since.IsZero() && !k.made.After(q.Since) { // with Oldest there is none
@@ -134,28 +134,8 @@ func (r *registry) find(q Query, want map[string]string) (out []Cell, next strin
 	return out, "", nil
 }
 
-// behind yields what comes after a key; everything for nil.
-func (o ordered[T]) behind(after *T, back bool) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		visit := func(x T) bool {
-			o.walked.Add(1)
-			return after != nil && o.compare(x, *after) == 0 || yield(x)
-		}
-		switch {
-		case back && after == nil:
-			o.Descend(visit)
-		case back:
-			o.DescendLessOrEqual(*after, visit)
-		case after == nil:
-			o.Ascend(visit)
-		default:
-			o.AscendGreaterOrEqual(*after, visit)
-		}
-	}
-}
-
-// count counts the cells of a class with labels.
-func (r *registry) count(class int, want map[string]string, named string) (n int) {
+// Count counts the cells of a class with labels.
+func (r *Registry) Count(class int, want map[string]string, named string) (n int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s := r.shelfOf(want, named)

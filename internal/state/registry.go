@@ -1,4 +1,4 @@
-package engine
+package state
 
 import (
 	"encoding/json"
@@ -18,16 +18,9 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// registry is the one memory of cells, checkpoints, runs and operations: maps
-// in memory, a journal on disk. What commit was given is durable when it
-// returns, all of it or nothing.
-//
-// Records are values: nobody changes one after it was committed. Whoever
-// changes an object holds its cell's turn (see turns), so that commits of one
-// object are in order.
-//
-// Lock order: 1. rewriting, 2. mu.
-type registry struct {
+// Registry keeps records: in maps, with an index, and in a journal on disk. It is safe for
+// concurrent use.
+type Registry struct {
 	log *durable.Log
 	// home is where the files are that records are about. Records do not say it (see
 	// portable): in a copy of the state they would lead to the files of the original.
@@ -55,11 +48,11 @@ type registry struct {
 	shared      map[cell.Digest]*Shared
 	leased      chan struct{}   // says that a lease which ends was changed
 	alive       int             // cells that are not removed
-	claims      map[*claim]bool // cells that are going to be made: see claim
+	claims      map[*Claim]bool // cells that are going to be made: see Claim
 	appended    int64           // bytes since the last rewrite
 	x           *index
-	stale       map[cell.ID]bool           // whose place in x is not that of their records; empty between commits
-	keeps       func(*Lease) time.Duration // how long a cell is kept that is paused; 0: for ever
+	stale       map[cell.ID]bool           // of these the place in x is not that of their records; empty between commits
+	keeps       func(*Lease) time.Duration // how long a paused cell is kept; 0: for ever
 	free        chan struct{}              // closed when there may be room for another claim
 
 	walked *atomic.Int64 // records and entries of the index that walks have visited, for tests
@@ -68,18 +61,20 @@ type registry struct {
 // rewriteAfter is how much the journal grows before it is written anew.
 const rewriteAfter = 16 << 20
 
-func openRegistry(fsys durable.FS, name string, h paths.Home) (*registry, error) {
+// Open reads the journal called name, and creates it if there is none. h is where the files
+// are that records speak of.
+func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 	walked := new(atomic.Int64)
-	r := &registry{
+	r := &Registry{
 		home: h, walked: walked, x: newIndex(walked), stale: map[cell.ID]bool{}, free: make(chan struct{}),
 		cells: newTable[cell.ID, Cell](walked), names: map[string]cell.ID{},
 		checkpoints: newTable[cell.CheckpointID, Checkpoint](walked), numbered: map[cell.ID]map[int]cell.CheckpointID{},
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
-		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*claim]bool{}, leased: make(chan struct{}, 1),
+		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
-		var rec record
+		var rec Record
 		if err := json.Unmarshal(b, &rec); err != nil {
 			return fmt.Errorf("cannot read the registry: %w", err)
 		}
@@ -94,18 +89,19 @@ func openRegistry(fsys durable.FS, name string, h paths.Home) (*registry, error)
 	return r, nil
 }
 
-func (r *registry) close() error { return r.log.Close() }
+// Close closes the journal.
+func (r *Registry) Close() error { return r.log.Close() }
 
-// commit makes objects durable and visible.
-func (r *registry) commit(objects ...any) error {
+// Commit makes objects durable and visible.
+func (r *Registry) Commit(objects ...any) error {
 	objects = r.withLeases(objects)
-	recs := make([]record, len(objects))
+	recs := make([]Record, len(objects))
 	lines := make([][]byte, len(objects))
 	for i, o := range objects {
 		switch v := o.(type) {
 		case *Cell:
 			c := *v
-			c.heir = ""
+			c.Replaces = ""
 			recs[i].Cell = &c
 		case *Checkpoint:
 			c := *v
@@ -136,9 +132,9 @@ func (r *registry) commit(objects ...any) error {
 			recs[i].Lease = &c
 		case *Shared:
 			recs[i].Shared = v
-		case Standing:
-			recs[i].Standing = &v
-		case forget:
+		case StateChange:
+			recs[i].Change = &v
+		case Forget:
 			recs[i].Forget = string(v)
 		default:
 			return fmt.Errorf("cannot commit a %T", o)
@@ -158,12 +154,12 @@ func (r *registry) commit(objects ...any) error {
 		return cell.Errorf(cell.Unavailable, "state.commit", hint, "cannot write the registry: %w", err)
 	}
 	if full {
-		return r.rewrite()
+		return r.Rewrite()
 	}
 	return nil
 }
 
-func (r *registry) append(recs []record, lines [][]byte) (full bool, err error) {
+func (r *Registry) append(recs []Record, lines [][]byte) (full bool, err error) {
 	r.rewriting.RLock()
 	defer r.rewriting.RUnlock()
 	if err := r.log.Append(lines...); err != nil {
@@ -183,8 +179,8 @@ func (r *registry) append(recs []record, lines [][]byte) (full bool, err error) 
 	return full, nil
 }
 
-// rewrite makes the journal as short as what it says.
-func (r *registry) rewrite() error {
+// Rewrite makes the journal as short as what it says.
+func (r *Registry) Rewrite() error {
 	r.rewriting.Lock()
 	defer r.rewriting.Unlock()
 	return r.log.Rewrite(r.all())
@@ -197,7 +193,7 @@ const (
 )
 
 // portable is a list of mounts without the place of this installation's directories.
-func (r *registry) portable(mounts []cell.Mount) []cell.Mount {
+func (r *Registry) portable(mounts []cell.Mount) []cell.Mount {
 	return renamed(mounts, func(path string) string {
 		if rest, ok := strings.CutPrefix(path, r.home.State+"/"); ok {
 			return stateName + rest
@@ -210,7 +206,7 @@ func (r *registry) portable(mounts []cell.Mount) []cell.Mount {
 }
 
 // locate gives the paths in a record that was read the place of the installation's directories.
-func (r *registry) locate(rec *record) {
+func (r *Registry) locate(rec *Record) {
 	full := func(path string) string {
 		if rest, ok := strings.CutPrefix(path, stateName); ok {
 			return filepath.Join(r.home.State, rest)
@@ -242,7 +238,7 @@ func renamed(mounts []cell.Mount, name func(path string) string) []cell.Mount {
 }
 
 // encode is a record's line in the journal.
-func (r *registry) encode(rec record) ([]byte, error) {
+func (r *Registry) encode(rec Record) ([]byte, error) {
 	if rec.Cell != nil && !rec.Cell.Shared.IsZero() {
 		c := *rec.Cell
 		c.Setup, c.LeftOut = Setup{}, nil
@@ -266,17 +262,11 @@ func (r *registry) encode(rec record) ([]byte, error) {
 	return json.Marshal(rec)
 }
 
-// forgetTemplate begins the id of a template that is forgotten.
-const forgetTemplate = "template "
-
-// forget is committed to drop the record of an id.
-type forget string
-
 // Write implements op.Journal.
-func (r *registry) Write(rec op.Record) error { return r.commit(&rec) }
+func (r *Registry) Write(rec op.Record) error { return r.Commit(&rec) }
 
 // apply makes a record what is recorded. settle is called after the last of several.
-func (r *registry) apply(rec *record) {
+func (r *Registry) apply(rec *Record) {
 	switch {
 	case rec.Cell != nil:
 		c := rec.Cell
@@ -287,10 +277,10 @@ func (r *registry) apply(rec *record) {
 		if old != nil && old.Name != "" && r.names[old.Name] == c.ID {
 			r.unname(old.Name)
 		}
-		if c.made != nil && c.made.claim != nil {
-			c.made.claim.made[c.ID] = true
+		if c.Maker != nil && c.Maker.Claim != nil {
+			c.Maker.Claim.made[c.ID] = true
 		}
-		c.made = nil
+		c.Maker = nil
 		if old == nil || old.State == cell.Removed {
 			r.alive++
 		}
@@ -354,7 +344,7 @@ func (r *registry) apply(rec *record) {
 		l := rec.Lease
 		r.leases.of[l.Cell] = l
 		r.stale[l.Cell] = true
-		if l.ends() || !l.ParkedAt.IsZero() {
+		if l.Ends() || !l.ParkedAt.IsZero() {
 			select {
 			case r.leased <- struct{}{}:
 			default:
@@ -362,10 +352,10 @@ func (r *registry) apply(rec *record) {
 		}
 	case rec.Shared != nil:
 		r.shared[rec.Shared.Digest] = rec.Shared
-	case rec.Standing != nil:
-		if c := r.cells.of[rec.Standing.Cell]; c != nil && c.State == rec.Standing.From {
+	case rec.Change != nil:
+		if c := r.cells.of[rec.Change.Cell]; c != nil && c.State == rec.Change.From {
 			now := *c
-			now.State = rec.Standing.To
+			now.State = rec.Change.To
 			r.cells.of[now.ID] = &now
 			r.stale[now.ID] = true
 		}
@@ -375,14 +365,14 @@ func (r *registry) apply(rec *record) {
 }
 
 // unname gives a name back.
-func (r *registry) unname(name string) {
+func (r *Registry) unname(name string) {
 	delete(r.names, name)
 	r.renumber(name, false)
 }
 
-func (r *registry) drop(id string) {
+func (r *Registry) drop(id string) {
 	delete(r.approvals, id)
-	if name, ok := strings.CutPrefix(id, forgetTemplate); ok {
+	if name, ok := strings.CutPrefix(id, ForgetTemplate); ok {
 		delete(r.templates, name)
 	}
 	if c := r.cells.of[cell.ID(id)]; c != nil {
@@ -421,26 +411,26 @@ func (r *registry) drop(id string) {
 }
 
 // all yields every record, oldest first where that matters.
-func (r *registry) all() iter.Seq[[]byte] {
+func (r *Registry) all() iter.Seq[[]byte] {
 	r.mu.RLock()
-	var recs []record
+	var recs []Record
 	used := map[cell.Digest]bool{}
 	for _, c := range r.cells.each() {
 		used[c.Shared] = true
 	}
 	for d, s := range r.shared {
 		if used[d] { // before the cells that need it
-			recs = append(recs, record{Shared: s})
+			recs = append(recs, Record{Shared: s})
 		}
 	}
 	for _, t := range r.templates {
-		recs = append(recs, record{Template: t})
+		recs = append(recs, Record{Template: t})
 	}
 	for _, c := range r.cells.each() {
-		recs = append(recs, record{Cell: c})
+		recs = append(recs, Record{Cell: c})
 	}
 	for _, k := range r.checkpoints.each() {
-		recs = append(recs, record{Checkpoint: k})
+		recs = append(recs, Record{Checkpoint: k})
 	}
 	runs := make([]*Run, 0, len(r.runs.of))
 	for _, v := range r.runs.each() {
@@ -448,29 +438,29 @@ func (r *registry) all() iter.Seq[[]byte] {
 	}
 	sort.Slice(runs, func(i, j int) bool { return runs[i].Created.Before(runs[j].Created) })
 	for _, v := range runs {
-		recs = append(recs, record{Run: v})
+		recs = append(recs, Record{Run: v})
 	}
 	for _, o := range r.ops {
-		recs = append(recs, record{Op: o})
+		recs = append(recs, Record{Op: o})
 	}
 	for _, of := range r.lent {
 		for _, l := range of {
-			recs = append(recs, record{Lending: l})
+			recs = append(recs, Record{Lending: l})
 		}
 	}
 	for id, n := range r.execs {
-		recs = append(recs, record{Spent: &Spent{id, n}})
+		recs = append(recs, Record{Spent: &Spent{id, n}})
 	}
 	for _, i := range r.interps.each() {
-		recs = append(recs, record{Interp: i})
+		recs = append(recs, Record{Interp: i})
 	}
 	for id, l := range r.leases.each() {
-		if c := r.cells.of[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // labels say who sees what is left of it
-			recs = append(recs, record{Lease: l})
+		if c := r.cells.of[id]; c != nil && (c.State != cell.Removed || len(l.Labels) > 0) { // by its labels callers see what is left of it
+			recs = append(recs, Record{Lease: l})
 		}
 	}
 	for _, a := range r.approvals {
-		recs = append(recs, record{Approval: a})
+		recs = append(recs, Record{Approval: a})
 	}
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {
@@ -483,25 +473,28 @@ func (r *registry) all() iter.Seq[[]byte] {
 	}
 }
 
-func (r *registry) cell(id cell.ID) (Cell, error) {
+// Cell returns the cell of an id, also a removed one.
+func (r *Registry) Cell(id cell.ID) (Cell, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if c := r.cells.of[id]; c != nil {
 		return *c, nil
 	}
-	return Cell{}, noCell(id)
+	return Cell{}, NoCell(id)
 }
 
-func noCell(id cell.ID) error {
+// NoCell is the error for a cell that there is not.
+func NoCell(id cell.ID) error {
 	return cell.Errorf(cell.NotFound, "engine.cell", "run `pando ls` to see the cells there are", "no cell %s", id)
 }
 
-func noRun(id cell.RunID) error {
+// NoRun is the error for a run that there is not.
+func NoRun(id cell.RunID) error {
 	return cell.Errorf(cell.NotFound, "engine.run", "run `pando runs` to see the runs there are", "no run %s", id)
 }
 
-// interp is the latest interpreter of a cell; nil if it never had one.
-func (r *registry) interp(id cell.ID) *Interp {
+// Interp returns the latest interpreter of a cell; nil if it never had one.
+func (r *Registry) Interp(id cell.ID) *Interp {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if i := r.interps.of[id]; i != nil {
@@ -511,15 +504,16 @@ func (r *registry) interp(id cell.ID) *Interp {
 	return nil
 }
 
-// spent is how many commands ran in a cell outside of runs, while they were
+// Spent returns how many commands ran in a cell outside of runs, while they were
 // counted.
-func (r *registry) spent(id cell.ID) int64 {
+func (r *Registry) Spent(id cell.ID) int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.execs[id]
 }
 
-func (r *registry) named(name string) (Cell, bool) {
+// Named returns the cell that has a name.
+func (r *Registry) Named(name string) (Cell, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	id, ok := r.names[name]
@@ -529,7 +523,8 @@ func (r *registry) named(name string) (Cell, bool) {
 	return *r.cells.of[id], true
 }
 
-func (r *registry) checkpoint(id cell.CheckpointID) (Checkpoint, error) {
+// Checkpoint returns the checkpoint of an id, also a collected one.
+func (r *Registry) Checkpoint(id cell.CheckpointID) (Checkpoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if k := r.checkpoints.of[id]; k != nil {
@@ -541,7 +536,7 @@ func (r *registry) checkpoint(id cell.CheckpointID) (Checkpoint, error) {
 // founder is the checkpoint that a state goes back to in the end: what a source
 // was imported into. It may be another cell's, which is gone. nil when it is not
 // known. The caller holds r.mu.
-func (r *registry) founder(id cell.CheckpointID) *Checkpoint {
+func (r *Registry) founder(id cell.CheckpointID) *Checkpoint {
 	k := r.checkpoints.of[id]
 	for k != nil && r.checkpoints.of[k.Parent] != nil {
 		k = r.checkpoints.of[k.Parent]
@@ -549,7 +544,8 @@ func (r *registry) founder(id cell.CheckpointID) *Checkpoint {
 	return k
 }
 
-func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
+// Numbered returns a cell's checkpoint of a number.
+func (r *Registry) Numbered(id cell.ID, n int) (Checkpoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if k := r.checkpoints.of[r.numbered[id][n]]; k != nil {
@@ -562,18 +558,19 @@ func (r *registry) number(id cell.ID, n int) (Checkpoint, error) {
 	return Checkpoint{}, cell.Errorf(cell.NotFound, "engine.checkpoint", "run `pando history "+of+"` to see its checkpoints", "no checkpoint %s@%d", of, n)
 }
 
-func (r *registry) run(id cell.RunID) (Run, error) {
+// Run returns the run of an id.
+func (r *Registry) Run(id cell.RunID) (Run, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if v := r.runs.of[id]; v != nil {
 		return *v, nil
 	}
-	return Run{}, noRun(id)
+	return Run{}, NoRun(id)
 }
 
-// listCells returns the cells that are not removed, newest first, those that were
+// Cells returns the cells that are not removed, newest first, those that were
 // made together by their names.
-func (r *registry) listCells() []Cell {
+func (r *Registry) Cells() []Cell {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []Cell
@@ -582,12 +579,12 @@ func (r *registry) listCells() []Cell {
 			out = append(out, *c)
 		}
 	}
-	slices.SortFunc(out, func(a, b Cell) int { return a.key().compare(b.key()) })
+	slices.SortFunc(out, func(a, b Cell) int { return a.Key().Compare(b.Key()) })
 	return out
 }
 
-// everyCell returns all cells, removed ones too.
-func (r *registry) everyCell() []Cell {
+// AllCells returns all cells, removed ones too.
+func (r *Registry) AllCells() []Cell {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := make([]Cell, 0, len(r.cells.of))
@@ -597,9 +594,9 @@ func (r *registry) everyCell() []Cell {
 	return out
 }
 
-// listCheckpoints returns a cell's checkpoints that still have their layers,
+// Checkpoints returns a cell's checkpoints that still have their layers,
 // by number.
-func (r *registry) listCheckpoints(id cell.ID) []Checkpoint {
+func (r *Registry) Checkpoints(id cell.ID) []Checkpoint {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []Checkpoint
@@ -612,8 +609,8 @@ func (r *registry) listCheckpoints(id cell.ID) []Checkpoint {
 	return out
 }
 
-// listAll returns all checkpoints a cell ever had.
-func (r *registry) listAll(id cell.ID) []cell.CheckpointID {
+// CheckpointIDs returns all checkpoints a cell ever had.
+func (r *Registry) CheckpointIDs(id cell.ID) []cell.CheckpointID {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []cell.CheckpointID
@@ -623,8 +620,8 @@ func (r *registry) listAll(id cell.ID) []cell.CheckpointID {
 	return out
 }
 
-// listRuns returns runs of a cell, or of all cells for "", newest first.
-func (r *registry) listRuns(id cell.ID) []Run {
+// Runs returns runs of a cell, or of all cells for "", newest first.
+func (r *Registry) Runs(id cell.ID) []Run {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []Run
@@ -642,8 +639,8 @@ func (r *registry) listRuns(id cell.ID) []Run {
 	return out
 }
 
-// lending returns what is recorded of a credential in a cell's hands.
-func (r *registry) lending(id cell.ID, handle string) (Lending, bool) {
+// Lending returns what is recorded of a credential in a cell's hands.
+func (r *Registry) Lending(id cell.ID, handle string) (Lending, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if l := r.lent[id][handle]; l != nil {
@@ -652,8 +649,8 @@ func (r *registry) lending(id cell.ID, handle string) (Lending, bool) {
 	return Lending{}, false
 }
 
-// lendings returns what was lent to a cell, by handle.
-func (r *registry) lendings(id cell.ID) (out []Lending) {
+// Lendings returns what was lent to a cell, by handle.
+func (r *Registry) Lendings(id cell.ID) (out []Lending) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, l := range r.lent[id] {
@@ -663,8 +660,8 @@ func (r *registry) lendings(id cell.ID) (out []Lending) {
 	return out
 }
 
-// lentOf returns the lendings of a credential, oldest first.
-func (r *registry) lentOf(handle string) (out []Lending) {
+// LentOf returns the lendings of a credential, oldest first.
+func (r *Registry) LentOf(handle string) (out []Lending) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, of := range r.lent {
@@ -676,7 +673,8 @@ func (r *registry) lentOf(handle string) (out []Lending) {
 	return out
 }
 
-func (r *registry) openOps() []op.Record {
+// OpenOps returns the operations that are not over.
+func (r *Registry) OpenOps() []op.Record {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []op.Record
@@ -685,4 +683,9 @@ func (r *registry) openOps() []op.Record {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out
+}
+
+// NoTemplate is the error for a template that there is not.
+func NoTemplate(name string) error {
+	return cell.Errorf(cell.NotFound, "engine.template", "run `pando template ls` to see the templates there are", "no template %.80s", strings.ToValidUTF8(name, "\ufffd"))
 }

@@ -1,0 +1,169 @@
+package state
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/image"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Cell is what the registry keeps of a cell.
+type Cell struct {
+	ID        cell.ID             `json:"id"`
+	Name      string              `json:"name,omitempty"`
+	State     cell.State          `json:"state"`
+	Cause     string              `json:"cause,omitempty"`
+	Source    string              `json:"source"`
+	Backend   string              `json:"backend"`
+	Image     string              `json:"image"`
+	ImageKey  cell.Digest         `json:"image_key,omitzero"`     // of an OCI image: by which it is kept
+	ImageID   string              `json:"image_digest,omitempty"` // of the image that its name meant when the cell was made
+	Family    cell.ID             `json:"family,omitempty"`       // the cell by which its keeper is named; "": itself
+	Created   time.Time           `json:"created"`
+	Expires   time.Time           `json:"expires,omitzero"`
+	LastRun   cell.RunID          `json:"last_run,omitempty"`
+	Runs      int                 `json:"runs,omitempty"`
+	Next      int                 `json:"next"` // number of the next checkpoint
+	Parent    *Origin             `json:"parent,omitempty"`
+	Provider  string              `json:"provider"`
+	WhyNot    string              `json:"why_not,omitempty"` // why not a better provider
+	LeftOut   []workspace.LeftOut `json:"left_out,omitempty"`
+	ImportKey string              `json:"import_key,omitempty"`
+
+	// Head is the checkpoint that the workspace is at or started from. Gen is
+	// the writable layer above it, while there is one.
+	Head cell.CheckpointID     `json:"head,omitempty"`
+	Gen  *workspace.Generation `json:"gen,omitempty"`
+
+	// Volume is the size of the cell's own file system, in bytes; 0 when it
+	// shares the state directory's.
+	Volume int64 `json:"volume,omitempty"`
+
+	// Known is the tree of the source as far as pando knows it: that of the
+	// import, with what was applied since. Zero: that of the first checkpoint.
+	Known cell.Digest `json:"known,omitzero"`
+	// KnownAt are the checkpoints, of any cell, with files that were applied to the source:
+	// Known's contents are theirs, or the import's. They are kept as long as the cell.
+	KnownAt []cell.CheckpointID `json:"known_at,omitempty"`
+	// KnownHead is what the source's repository had checked out at that time; zero when there
+	// was none, or it could not be read.
+	KnownHead gitdir.Head `json:"known_head,omitzero"`
+	// Applied is what of the cell's work is in the source, oldest first.
+	Applied []Applied `json:"applied,omitempty"`
+
+	// Agent is the socket of the SSH agent that the latest run came with, if keys of it
+	// are lent.
+	Agent string `json:"agent,omitempty"`
+
+	// Home and Tmp are writable layers that take the place of home and tmp in
+	// the cell's own folder: of templates and of what was forked in memory.
+	Home *workspace.Generation `json:"home,omitempty"`
+	Tmp  *workspace.Generation `json:"tmp,omitempty"`
+	// Roots counts the layers over its image and caches that it has used up.
+	Roots int `json:"roots,omitempty"`
+
+	// Batch is the key of the receipt with the certificate of a cell that was forked
+	// with its memory, Of the template that it, or what it was branched from, was forked from.
+	Batch string `json:"batch,omitempty"`
+	Of    string `json:"of,omitempty"`
+
+	// Template is the template of which this cell is the warm parent: it is not listed,
+	// and goes with it. NoSource says that no directory of the host is its source.
+	Template string `json:"template,omitempty"`
+	NoSource bool   `json:"no_source,omitempty"`
+	// Guest says that a caller made it that may not name files of the host: nothing of the
+	// user's home is read for it.
+	Guest bool `json:"guest,omitempty"`
+
+	// Shared names the record that holds Setup and LeftOut, which a hundred
+	// forks have in common; zero: they are here.
+	Shared cell.Digest `json:"shared,omitzero"`
+
+	// Ceiling is what the cell may use at most, by the ceilings that held for the request which made it.
+	Ceiling *cell.Limits `json:"ceiling,omitempty"`
+
+	// What commands in it get; set when it is made.
+	Setup Setup `json:"setup,omitzero"`
+	// Of a cell that is being made, and in no record: the request that makes it, and the
+	// cell that it takes the place of.
+	Maker    *Maker  `json:"-"`
+	Replaces cell.ID `json:"-"`
+}
+
+// Origin is where a forked cell comes from.
+type Origin struct {
+	Cell       cell.ID           `json:"cell"`
+	Checkpoint cell.CheckpointID `json:"checkpoint"`
+}
+
+// Gens are the writable layers that a cell has now.
+func (c *Cell) Gens() (list []*workspace.Generation) {
+	for _, g := range []*workspace.Generation{c.Gen, c.Home, c.Tmp} {
+		if g != nil {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+// Anonymous reports whether the cell has no name of its own.
+func (c *Cell) Anonymous() bool { return c.Name == "" }
+
+// Title is the cell's name for people.
+func (c *Cell) Title() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	return cmp.Or(c.Template, string(c.ID))
+}
+
+// MadeByRun reports whether a run makes, or made, the cell: it has the cell's turn before
+// the cell is known, and other runs wait for that.
+func (c *Cell) MadeByRun() bool { return c.LastRun != "" }
+
+// Applied is what an accept made of a source.
+type Applied struct {
+	ID         string            `json:"id"`
+	At         time.Time         `json:"at"`
+	Runs       []cell.RunID      `json:"runs,omitempty"` // their results are in it
+	Files      int               `json:"files"`          // how many were written
+	Checkpoint cell.CheckpointID `json:"checkpoint"`     // that has the files
+	// Before and After are the source as it was known to be: they differ in what was
+	// written, and in nothing else.
+	Before cell.Digest `json:"before"`
+	After  cell.Digest `json:"after"`
+}
+
+// Spent is what the registry keeps of a cell's commands outside of runs. It is a
+// record of its own: such a command doesn't hold the cell's lock.
+type Spent struct {
+	Cell  cell.ID `json:"cell"`
+	Execs int64   `json:"execs"`
+}
+
+// ImageAgain says how to bring a cell's image back.
+func (c *Cell) ImageAgain() string {
+	ref, ok := strings.CutPrefix(c.Image, image.KindOCI+":")
+	if !ok {
+		return "bring it back to where it was, or remove the cell"
+	}
+	if !strings.HasPrefix(ref, "/") && !strings.Contains(ref, "@") && c.ImageID != "" {
+		ref += "@" + c.ImageID
+	}
+	return "run `pando image pull " + ref + "`"
+}
+
+// Keeper names the family of a cell.
+func (c *Cell) Keeper() cell.ID {
+	if c.Family != "" {
+		return c.Family
+	}
+	return c.ID
+}
+
+// Talks reports whether commands of a cell have a way to the outside.
+func (c *Cell) Talks() bool { return c.Setup.Talks }

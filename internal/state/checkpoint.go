@@ -1,0 +1,74 @@
+package state
+
+import (
+	"time"
+
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/workspace"
+)
+
+// Checkpoint is what the registry keeps of a state.
+type Checkpoint struct {
+	ID      cell.CheckpointID `json:"id"`
+	Cell    cell.ID           `json:"cell"`
+	Number  int               `json:"number"`
+	Parent  cell.CheckpointID `json:"parent,omitempty"`
+	Kind    string            `json:"kind"`
+	Run     cell.RunID        `json:"run,omitempty"`
+	Message string            `json:"message,omitempty"`
+	Created time.Time         `json:"created"`
+	Expires time.Time         `json:"expires,omitzero"`
+	State   workspace.State   `json:"state"`
+	Tree    cell.Digest       `json:"tree,omitzero"`
+	Content cell.Digest       `json:"content,omitzero"`
+	Under   string            `json:"under,omitempty"`
+	TookMS  float64           `json:"took_ms,omitempty"`
+	// Memory is what ran in the cell; nil: files alone. The cell stood still for PauseMS,
+	// and MemoryTaken says how its memory was taken.
+	Memory      *MemorySnapshot `json:"memory,omitempty"`
+	PauseMS     float64         `json:"pause_ms,omitempty"`
+	MemoryTaken string          `json:"memory_taken,omitempty"`
+	Gone        bool            `json:"gone,omitempty"` // collected; the record explains old receipts
+}
+
+// MemorySnapshot is what belongs to a cell's memory: the root of its image in the
+// store, and the files of the same instant that are not the workspace's.
+type MemorySnapshot struct {
+	Root  cell.Digest                `json:"root"`
+	Home  workspace.State            `json:"home"`
+	Tmp   workspace.State            `json:"tmp"`
+	Above map[string]workspace.State `json:"above,omitempty"` // over its image and caches, by mount point
+}
+
+// States are the files of a checkpoint.
+func (k *Checkpoint) States() []workspace.State {
+	list := []workspace.State{k.State}
+	if m := k.Memory; m != nil {
+		list = append(list, m.Home, m.Tmp)
+		for _, s := range m.Above {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// The kinds of checkpoints.
+const (
+	KindBase     = "base"
+	KindBefore   = "before"
+	KindAfter    = "after"
+	KindManual   = "manual"
+	KindFork     = "fork"
+	KindTemplate = "template"
+	KindBranch   = "branch"
+)
+
+// HasRun reports whether a checkpoint is the one before or after a run.
+func (r *Registry) HasRun(k *Checkpoint) bool {
+	if k.Run == "" {
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.runs.at(k.Run) != nil
+}

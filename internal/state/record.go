@@ -1,0 +1,38 @@
+package state
+
+import (
+	"github.com/pando-dev/pando/internal/cell"
+	"github.com/pando-dev/pando/internal/op"
+)
+
+// Record is one line of the registry's journal: exactly one field is set.
+type Record struct {
+	Cell       *Cell        `json:"cell,omitempty"`
+	Checkpoint *Checkpoint  `json:"checkpoint,omitempty"`
+	Run        *Run         `json:"run,omitempty"`
+	Op         *op.Record   `json:"op,omitempty"`
+	Lending    *Lending     `json:"lending,omitempty"`
+	Approval   *Approval    `json:"approval,omitempty"`
+	Spent      *Spent       `json:"spent,omitempty"`
+	Template   *Template    `json:"template,omitempty"`
+	Interp     *Interp      `json:"interp,omitempty"`
+	Shared     *Shared      `json:"shared,omitempty"`
+	Lease      *Lease       `json:"lease,omitempty"`
+	Change     *StateChange `json:"change,omitempty"`
+	Forget     string       `json:"forget,omitempty"` // an id whose record is dropped
+}
+
+// StateChange is a change of a cell's state alone, by work that does not hold the cell's
+// lock. It counts if the state is still From by then: a cell that was removed meanwhile, for
+// example, stays removed.
+type StateChange struct {
+	Cell cell.ID    `json:"cell"`
+	From cell.State `json:"from"`
+	To   cell.State `json:"to"`
+}
+
+// ForgetTemplate begins the id of a template that is forgotten.
+const ForgetTemplate = "template "
+
+// Forget is committed to drop the record of an id, or of ForgetTemplate and a name.
+type Forget string
