@@ -26,9 +26,9 @@ import (
 // all runs that contributed to that, and gives each of these runs its verdict.
 func (e *Engine) Accept(ctx context.Context, t Target, req api.AcceptRequest, seen ...Seen) (out api.AcceptResult, err error) {
 	err = e.decide(ctx, t, "accept", seen, func(c *state.Cell, run *state.Run) error {
-		if run != nil && c.State == cell.Removed && run.Verdict == string(cell.Accepted) && !req.Apply { // it changed nothing, and its cell went
+		if run != nil && c.State == cell.Removed && run.Verdict == cell.Accepted && !req.Apply { // it changed nothing, and its cell went
 			out = acceptResult(c, &offer{}, req)
-			out.Runs = append(out.Runs, run.Run)
+			out.Runs = append(out.Runs, run.API())
 			return nil
 		}
 		o, err := e.offerNow(ctx, c, run)
@@ -75,7 +75,7 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 // offerNow is what there is to decide about. The caller holds the cell's turn.
 func (e *Engine) offerNow(ctx context.Context, c *state.Cell, run *state.Run) (*offer, error) {
 	if run != nil {
-		if cell.Phase(run.Phase) != cell.Ended {
+		if run.Phase != cell.Ended {
 			return nil, cell.Errorf(cell.Conflict, "engine.Accept", "wait until it has ended", "run %s is %s", run.ID, run.Phase)
 		}
 		if c.State == cell.Removed && !run.NeverStarted() {
@@ -187,10 +187,11 @@ func (e *Engine) resumeAccept(ctx context.Context, args acceptArgs) error {
 func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, args acceptArgs) (api.AcceptResult, error) {
 	c := o.c
 	out := acceptResult(c, o, req)
-	var err error
-	if out.Commits, err = commitsMade(o.base, o.after); err != nil {
+	commits, err := commitsMade(o.base, o.after)
+	if err != nil {
 		e.log.Warn("cannot tell which commits were made in a cell", "cell", c.ID, "error", err)
 	}
+	out.Commits = commits.API()
 	if req.Apply {
 		out.Head = headMoved(c)
 	}
@@ -212,11 +213,11 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	objects := []any{c}
 	for i := range o.covers {
 		r := &o.covers[i]
-		next, err := cell.Verdict(r.Verdict).To(cell.Accepted)
+		next, err := r.Verdict.To(cell.Accepted)
 		if err != nil {
 			return out, err
 		}
-		r.Verdict, r.Reason, r.By = string(next), req.Reason, "user"
+		r.Verdict, r.Reason, r.By = next, req.Reason, "user"
 		objects = append(objects, r)
 	}
 	if o.run != nil && len(o.covers) == 0 { // it was accepted before, and more of it is applied
@@ -237,7 +238,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 		c.Expires = time.Now().Add(keepAnonymous).UTC()
 	}
 	p := endPredicate{
-		Act: "accept", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Accepted), req.Reason, "user"}, Digest: o.digest.String(),
+		Act: "accept", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Accepted, req.Reason, "user"}, Digest: o.digest.String(),
 		Forced: req.Force, To: point(&o.at), Applied: out.Applied, Held: out.Held, Source: c.Source, Head: out.Head, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 	}
 	if o.run != nil {
@@ -255,7 +256,7 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	}
 	out.Receipt = d.String()
 	for _, r := range objects[1:] {
-		out.Runs = append(out.Runs, r.(*state.Run).Run)
+		out.Runs = append(out.Runs, r.(*state.Run).API())
 	}
 	return out, nil
 }
@@ -276,7 +277,7 @@ func newKey() string {
 func (e *Engine) acceptedIn(o *offer) (ids []cell.RunID) {
 	here := e.ancestors(o.at.ID)
 	for _, r := range e.reg.Runs(o.c.ID) {
-		if r.Verdict == string(cell.Accepted) && r.In.After != r.In.Before && here[r.In.After] {
+		if r.Verdict == cell.Accepted && r.In.After != r.In.Before && here[r.In.After] {
 			ids = append(ids, r.RunID())
 		}
 	}
@@ -319,7 +320,7 @@ func (e *Engine) mayAccept(o *offer, req api.AcceptRequest) error {
 	runs := o.covers
 	if o.run != nil {
 		runs = []state.Run{*o.run}
-		switch cell.Verdict(o.run.Verdict) {
+		switch o.run.Verdict {
 		case cell.Restored, cell.Discarded:
 			return decided(o.run, c)
 		}
@@ -366,7 +367,7 @@ func (e *Engine) nothing(o *offer, req api.AcceptRequest) error {
 	switch r := e.latestResult(c.ID); {
 	case r != nil && r.In.After == "":
 		return unfinished(r, c)
-	case r != nil && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)):
+	case r != nil && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded):
 		if !r.OffersNothing() { // else there is nothing to get back
 			return decided(r, c)
 		}
@@ -435,10 +436,11 @@ func (e *Engine) apply(ctx context.Context, o *offer, req api.AcceptRequest, arg
 			return nil, err
 		}
 	}
-	var err error
-	if out.First, _, err = e.review(c, base, after, ignored, req.Include); err != nil {
+	first, _, err := e.review(c, base, after, ignored, req.Include)
+	if err != nil {
 		return nil, err
 	}
+	out.First = state.LooksAPI(first)
 	want := apply.Request{
 		Base: base.Tree, After: after, Include: req.Include, Strict: req.Strict, IsIgnored: ignored, Ignored: req.Ignored, DryRun: req.DryRun,
 	}
@@ -531,7 +533,7 @@ func (e *Engine) latestRun(id cell.ID) cell.RunID {
 	return ""
 }
 
-func numberOf(p *api.Point) int {
+func numberOf(p *state.Point) int {
 	if p == nil {
 		return 0
 	}

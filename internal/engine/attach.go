@@ -77,7 +77,7 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 			return nil, lost
 		}
 		r, err := e.reg.Run(id)
-		return r.Run, err
+		return r.API(), err
 	}
 	if l == nil {
 		closed := make(chan struct{})
@@ -151,7 +151,7 @@ func (l *liveRun) hasStarted() bool {
 
 // detached reports whether a run's command has a terminal, and no client that feeds it.
 func (e *Engine) detached(r *state.Run) bool {
-	if !r.TTY || cell.Phase(r.Phase) != cell.Executing {
+	if !r.TTY || r.Phase != cell.Executing {
 		return false
 	}
 	e.mu.Lock()
@@ -224,7 +224,7 @@ func (e *Engine) Exec(id string) (api.Exec, error) {
 	v := x.view()
 	if v.Running {
 		if st, err := x.proc.Status(e.life); err == nil {
-			v.Output = api.Outputs{Stdout: outputAPI(st.Stdout), Stderr: outputAPI(st.Stderr)}
+			v.Output = state.Outputs{Stdout: outputOf(st.Stdout), Stderr: outputOf(st.Stderr)}.API()
 		}
 	}
 	return v, nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/op"
 	"github.com/pando-dev/pando/internal/receipt"
@@ -26,27 +25,27 @@ const (
 // forkPredicate is what the receipt of a template, of forks of one, or of
 // branches says. Every field was computed or measured.
 type forkPredicate struct {
-	Act         string          `json:"act"` // "build", "fork", "branch"
-	Template    string          `json:"template,omitempty"`
-	Digest      string          `json:"template_digest,omitempty"`
-	Cell        string          `json:"cell"` // the template's, or the source
-	CellName    string          `json:"cell_name,omitempty"`
-	Pando       string          `json:"pando"`
-	At          time.Time       `json:"at"`
-	Backend     string          `json:"backend"`
-	Isolation   *isolationFacts `json:"isolation"`
-	Interpreter string          `json:"interpreter"`
-	Program     string          `json:"program_digest,omitempty"` // of the interpreter's file
-	Policy      policyFacts     `json:"policy"`
-	From        *api.Point      `json:"from,omitempty"` // the files' state that the cells began on
-	Assurance   *api.Assurance  `json:"assurance,omitempty"`
-	Downgrades  []string        `json:"downgrades,omitempty"`
-	Cells       []forkedFacts   `json:"cells,omitempty"`
-	Failed      []string        `json:"failed,omitempty"` // cells that could not be made, each with its cause
-	Took        string          `json:"took,omitempty"`
-	Dropped     string          `json:"dropped,omitempty"`
-	PauseMS     float64         `json:"pause_ms,omitempty"`     // of a branch: how long the source stood still
-	MemoryTaken string          `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
+	Act         string           `json:"act"` // "build", "fork", "branch"
+	Template    string           `json:"template,omitempty"`
+	Digest      string           `json:"template_digest,omitempty"`
+	Cell        string           `json:"cell"` // the template's, or the source
+	CellName    string           `json:"cell_name,omitempty"`
+	Pando       string           `json:"pando"`
+	At          time.Time        `json:"at"`
+	Backend     string           `json:"backend"`
+	Isolation   *isolationFacts  `json:"isolation"`
+	Interpreter string           `json:"interpreter"`
+	Program     string           `json:"program_digest,omitempty"` // of the interpreter's file
+	Policy      policyFacts      `json:"policy"`
+	From        *state.Point     `json:"from,omitempty"` // the files' state that the cells began on
+	Assurance   *state.Assurance `json:"assurance,omitempty"`
+	Downgrades  []string         `json:"downgrades,omitempty"`
+	Cells       []forkedFacts    `json:"cells,omitempty"`
+	Failed      []string         `json:"failed,omitempty"` // cells that could not be made, each with its cause
+	Took        string           `json:"took,omitempty"`
+	Dropped     string           `json:"dropped,omitempty"`
+	PauseMS     float64          `json:"pause_ms,omitempty"`     // of a branch: how long the source stood still
+	MemoryTaken string           `json:"memory_taken,omitempty"` // of a branch: how the source's memory was, in the backend's words
 }
 
 // forkedFacts are about one cell of a batch.

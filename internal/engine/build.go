@@ -123,7 +123,7 @@ type build struct {
 	prog   state.Program
 	notes  []string
 
-	assurance *api.Assurance // of a whole template's cell, which is gone
+	assurance *state.Assurance // of a whole template's cell, which is gone
 }
 
 func (b *build) report(step, note string) {
@@ -364,7 +364,7 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 		Interpreter: b.warmth.Version, Program: b.prog.Sum.String(), Policy: policyOf(c), Downgrades: c.Setup.Downgrades}
 	pred.Assurance = b.assurance
 	if inst := e.instance(c.ID); inst != nil {
-		a := assuranceAPI(inst.Assurance())
+		a := assuranceOf(inst.Assurance())
 		pred.Assurance = &a
 	}
 	receipt, err := e.commitBatch(ctx, fmt.Sprintf("%s/%s/%d", c.ID, act, b.began.UnixNano()), pred, c, &b.x.before, &t,

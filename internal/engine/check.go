@@ -61,7 +61,7 @@ func (x *execution) checkIn(ctx context.Context, c *state.Cell, after *state.Che
 	if err != nil {
 		return err
 	}
-	x.run.Check = &api.Check{Command: x.run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
+	x.run.Check = &state.Check{Command: x.run.In.Check, ExitCode: st.Exit.Code, Cause: st.Exit.Cause, Output: tail(out)}
 	return nil
 }
 

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/bound"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/gitdir"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 )
 
@@ -21,7 +21,7 @@ const maxCommits = 10000
 // and were not in base, and those in submodules that base has. It reads git's files, and
 // executes nothing. Its cost is that of the commits; where no branch moved, that of three
 // lookups for each repository. It is nil when there are none.
-func commitsMade(base, after workspace.Side) (*api.CellCommits, error) {
+func commitsMade(base, after workspace.Side) (*state.CellCommits, error) {
 	old := newGitFiles(base, gitFolder)
 	out, err := commitsSince(old, newGitFiles(after, gitFolder))
 	if err != nil {
@@ -41,15 +41,15 @@ func commitsMade(base, after workspace.Side) (*api.CellCommits, error) {
 			continue
 		}
 		if out == nil {
-			out = &api.CellCommits{Branches: []string{}}
+			out = &state.CellCommits{Branches: []string{}}
 		}
-		out.Submodules = append(out.Submodules, api.SubmoduleCommits{Path: was.workTree(), Commits: made.Commits, More: made.More, Branches: made.Branches, Since: made.Since})
+		out.Submodules = append(out.Submodules, state.SubmoduleCommits{Path: was.workTree(), Commits: made.Commits, More: made.More, Branches: made.Branches, Since: made.Since})
 	}
 	return out, nil
 }
 
 // commitsSince finds the commits that are on branches of now and were not in old.
-func commitsSince(old, now *gitFiles) (*api.CellCommits, error) {
+func commitsSince(old, now *gitFiles) (*state.CellCommits, error) {
 	if same, err := now.sameRefs(old); same || err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func commitsSince(old, now *gitFiles) (*api.CellCommits, error) {
 	for _, id := range was {
 		w.known[id] = true
 	}
-	out := &api.CellCommits{Branches: []string{}, Since: before.Commit}
+	out := &state.CellCommits{Branches: []string{}, Since: before.Commit}
 	for _, ref := range slices.Sorted(maps.Keys(heads)) {
 		tip := heads[ref]
 		if was[ref] == tip || w.has(tip) {

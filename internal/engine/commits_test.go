@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/state"
 	"github.com/pando-dev/pando/internal/workspace"
 	"github.com/pando-dev/pando/internal/workspace/workspacetest"
 )
@@ -113,7 +113,7 @@ func TestCommitsMade(t *testing.T) {
 				}
 				return
 			}
-			want := &api.CellCommits{Branches: c.branches, Since: base, More: c.more}
+			want := &state.CellCommits{Branches: c.branches, Since: base, More: c.more}
 			if !c.more {
 				list := git(t, dir, slices.Concat([]string{"rev-list", "--count", "--branches", "HEAD", "--not"}, known)...)
 				if want.Commits, err = strconv.Atoi(list); err != nil {
@@ -139,7 +139,7 @@ func TestCommitsMadeOfOtherRepositories(t *testing.T) {
 	git(t, dir, "commit", "--allow-empty", "-m", "1")
 	made := sideOf(t, dir)
 	got, err := commitsMade(old, made)
-	if d := cmp.Diff(&api.CellCommits{Commits: 1, Branches: []string{"new"}}, got); d != "" || err != nil {
+	if d := cmp.Diff(&state.CellCommits{Commits: 1, Branches: []string{"new"}}, got); d != "" || err != nil {
 		t.Error(d, err)
 	}
 	if got, err := commitsMade(made, old); got != nil || err != nil {

@@ -51,7 +51,7 @@ const maxFirst = 50
 // review returns what people are told of the changes from a to b before they are applied:
 // what to look at first, and what accept would hold back without what include names.
 // ignored reports what git ignores; nil: nothing.
-func (e *Engine) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []api.Look, held []api.Held, err error) {
+func (e *Engine) review(c *state.Cell, a, b workspace.Side, ignored func(string, bool) bool, include []string) (first []state.Look, held []api.Held, err error) {
 	req := &apply.Request{Base: a.Tree, After: b, IsIgnored: ignored, Include: include}
 	if source, err := filepath.EvalSymlinks(c.Source); err == nil && !c.NoSource {
 		req.Source, req.Homes, req.GitConfigs = source, e.homesOf(source), gitConfigs()
@@ -60,9 +60,9 @@ func (e *Engine) review(c *state.Cell, a, b workspace.Side, ignored func(string,
 		req.Reserved = append(req.Reserved, l.Path)
 	}
 	r, err := apply.ReviewOf(req)
-	first = make([]api.Look, 0, len(r.First))
+	first = make([]state.Look, 0, len(r.First))
 	for _, l := range r.First {
-		first = append(first, api.Look{Path: l.Path, Why: l.Why, Files: l.Files})
+		first = append(first, state.Look{Path: l.Path, Why: l.Why, Files: l.Files})
 	}
 	return first, heldAPI(r.Held), err
 }
@@ -89,7 +89,7 @@ func withoutHeld(d *diff.Diff, held []api.Held) {
 }
 
 // writeFirst writes what is to be looked at first, one line for each entry.
-func writeFirst(w io.Writer, list []api.Look) {
+func writeFirst(w io.Writer, list []state.Look) {
 	if len(list) == 0 {
 		return
 	}
@@ -100,7 +100,7 @@ func writeFirst(w io.Writer, list []api.Look) {
 	fmt.Fprintln(w)
 }
 
-func lookLine(l api.Look) string {
+func lookLine(l state.Look) string {
 	name := diff.Quote(l.Path)
 	if l.Files > 1 {
 		name += fmt.Sprintf(" (%d files)", l.Files)

@@ -69,7 +69,8 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	c, a, b := o.c, o.base, o.after
 	out := api.Diff{Cell: string(c.ID), Isolation: api.IsolationOf(c.Backend), From: o.from, To: o.to, Runs: o.changed(), Digest: o.digest.String(),
 		Files: []api.FileChange{}, Held: []api.Held{}, First: []api.Look{}, Notes: []string{}}
-	if out.Commits, err = commitsMade(a, b); err != nil {
+	commits, err := commitsMade(a, b)
+	if out.Commits = commits.API(); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("which commits were made in the cell can't be told: %v", err))
 	}
 	if req.From == 0 && req.To == 0 {
@@ -84,9 +85,11 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 			out.Notes = append(out.Notes, unreadable)
 		}
 	}
-	if out.First, out.Held, err = e.review(c, a, b, ignored, req.Include); err != nil {
+	first, held, err := e.review(c, a, b, ignored, req.Include)
+	if err != nil {
 		return out, err
 	}
+	out.First, out.Held = state.LooksAPI(first), held
 	d, err := diff.Compare(ctx, a, b, diff.Options{Ignored: ignored, NoRenames: req.Form == "patch" && len(out.Held) > 0})
 	if err != nil {
 		return out, err
@@ -119,7 +122,7 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (api.Diff, error) {
 	case "text":
 		err = d.Text(ctx, &text, opts)
 	case "stat":
-		writeFirst(&text, out.First)
+		writeFirst(&text, first)
 		err = d.Stat(ctx, &text, opts)
 	case "patch":
 		err = d.Patch(ctx, &text)

@@ -26,7 +26,7 @@ func (e *Engine) Discard(ctx context.Context, t Target, req api.DiscardRequest, 
 
 func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	const opName = "engine.Discard"
-	if run != nil && c.State != cell.Removed && run.In.After != "" && (run.Verdict == string(cell.Restored) || run.Verdict == string(cell.Discarded)) {
+	if run != nil && c.State != cell.Removed && run.In.After != "" && (run.Verdict == cell.Restored || run.Verdict == cell.Discarded) {
 		return e.giveUp(ctx, c, run, req)
 	}
 	o, err := e.offerNow(ctx, c, run)
@@ -35,7 +35,7 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 	}
 	var to state.Checkpoint
 	if run != nil {
-		if _, err := cell.Verdict(run.Verdict).To(cell.Discarded); err != nil {
+		if _, err := run.Verdict.To(cell.Discarded); err != nil {
 			return out, err
 		}
 		if latest := e.latestResult(c.ID); latest != nil && latest.ID != run.ID {
@@ -77,11 +77,11 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 	}
 	for i := range o.covers {
 		r := &o.covers[i]
-		r.Verdict, r.Reason, r.By = string(cell.Discarded), "discarded", "user"
+		r.Verdict, r.Reason, r.By = cell.Discarded, "discarded", "user"
 		objects = append(objects, r)
 	}
 	d, err := e.seal(ctx, "discard/"+newKey(), endPredicate{
-		Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Discarded), "discarded", "user"},
+		Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, "discarded", "user"},
 		From: point(&at), To: point(&to), Proof: proofLayers, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 	}, objects...)
 	if err != nil {
@@ -110,8 +110,8 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
 	}
 	k.Gone = true
-	run.Verdict, run.Reason, run.By = string(cell.Discarded), "given up", "user"
-	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.Run}, Number: e.headNumber(c), DryRun: req.DryRun}
+	run.Verdict, run.Reason, run.By = cell.Discarded, "given up", "user"
+	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: e.headNumber(c), DryRun: req.DryRun}
 	if out.Freed, err = e.dropStates(&k, true); err != nil || req.DryRun {
 		out.Cell = e.cellView(c)
 		return out, err
@@ -122,7 +122,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 	key := "discard/" + newKey()
 	seal := func() error {
 		d, err := e.seal(ctx, key, endPredicate{
-			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{string(cell.Discarded), "given up", "user"},
+			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, "given up", "user"},
 			From: point(&k), Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 		}, &k, run)
 		out.Receipt = d.String()
@@ -137,7 +137,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		err = seal()
 	}
 	e.keepReserve() // there may be room for it again
-	out.Cell, out.Runs = e.cellView(c), []api.Run{run.Run}
+	out.Cell, out.Runs = e.cellView(c), []api.Run{run.API()}
 	return out, err
 }
 
@@ -173,7 +173,7 @@ func (e *Engine) dropStates(k *state.Checkpoint, dry bool) (freed int64, err err
 // up, and how much that is. "" if there is none.
 func (e *Engine) keptMost() (most cell.RunID, size int64) {
 	for _, r := range e.reg.Runs("") {
-		if r.Verdict != string(cell.Restored) && r.Verdict != string(cell.Discarded) || r.In.After == r.In.Before {
+		if r.Verdict != cell.Restored && r.Verdict != cell.Discarded || r.In.After == r.In.Before {
 			continue
 		}
 		c, err := e.reg.Cell(r.CellID())

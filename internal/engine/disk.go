@@ -211,7 +211,7 @@ func (m *meter) checkpoint(c *state.Cell, k *state.Checkpoint, inSource bool) {
 	if c.Template != "" {
 		command = "pando template rm " + c.Template
 	}
-	if r, err := e.reg.Run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == string(cell.Restored) || r.Verdict == string(cell.Discarded)) {
+	if r, err := e.reg.Run(k.Run); err == nil && r.In.After == k.ID && (r.Verdict == cell.Restored || r.Verdict == cell.Discarded) {
 		kind, command = diskResult, "pando discard "+r.ID+" --yes"
 	}
 	h := m.thing(kind, string(k.ID), name)

@@ -125,7 +125,7 @@ func (e *Engine) sealedEvents(id cell.RunID, t *eventTail) error {
 		return nil // it was not read to its end
 	}
 	r, err := e.reg.Run(id)
-	if err != nil || cell.Phase(r.Phase) != cell.Ended {
+	if err != nil || r.Phase != cell.Ended {
 		return nil
 	}
 	p, ok := e.receiptOf(&r)
@@ -213,7 +213,7 @@ func (e *Engine) facts(r *state.Run) ocsf.Facts {
 func (e *Engine) findings(id cell.RunID) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		r, err := e.reg.Run(id)
-		if err != nil || cell.Phase(r.Phase) != cell.Ended {
+		if err != nil || r.Phase != cell.Ended {
 			return
 		}
 		lines, err := documents(ocsf.NewMapper(e.facts(&r)).Findings(r.Ended))

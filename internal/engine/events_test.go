@@ -21,6 +21,7 @@ import (
 	"github.com/pando-dev/pando/internal/keeper/server"
 	"github.com/pando-dev/pando/internal/ocsf"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // told reads a run's events to their end.
@@ -297,8 +298,8 @@ func TestEventsAsOCSF(t *testing.T) {
 	// What was found after the run, and what refused its start.
 	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
-	run.Secrets = &api.Secrets{Found: []api.SecretFound{{In: "workspace", Path: "a", Credential: "github", Encoding: "plain"}}}
-	run.Error = &api.Error{Kind: "denied", Message: `cannot start sh: the canary "mount" was not stopped as it must be (0)`}
+	run.Secrets = &state.Secrets{Found: []state.SecretFound{{In: "workspace", Path: "a", Credential: "github", Encoding: "plain"}}}
+	run.Error = &state.Error{Kind: "denied", Message: `cannot start sh: the canary "mount" was not stopped as it must be (0)`}
 	b.must(b.reg.Commit(&run))
 	list = read(EventQuery{})
 	if len(list) != 4 || list[2].ClassName != "Detection Finding" || list[3].FindingInfo.Types[0] != "Credential exposure" {

@@ -212,7 +212,7 @@ func (e *Engine) endedExec(id string, of cell.ID, began time.Time, st cell.Statu
 		exit = *st.Exit
 	}
 	r.ExitCode, r.Signal, r.Cause = &exit.Code, exit.Signal, exit.Cause
-	r.Output = api.Outputs{Stdout: outputAPI(st.Stdout), Stderr: outputAPI(st.Stderr)}
+	r.Output = state.Outputs{Stdout: outputOf(st.Stdout), Stderr: outputOf(st.Stderr)}.API()
 	return r
 }
 

@@ -70,7 +70,7 @@ func (x *execution) start(ctx context.Context) error {
 		x.run.Notes = append(x.run.Notes, join(h)+": lent in vain, no rule lets the cell talk to anybody (--allow HOST)")
 	}
 	x.run.Notes = append(x.run.Notes, e.takeMoved(x.c.ID)...)
-	x.run.Assurance = assuranceAPI(x.inst.Assurance())
+	x.run.Assurance = assuranceOf(x.inst.Assurance())
 	if err := x.awaitClient(ctx); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (x *execution) startCommand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.run.Assurance = assuranceAPI(x.proc.Assurance())
+	x.run.Assurance = assuranceOf(x.proc.Assurance())
 	x.run.Downgrades = append(append([]string{}, x.proc.Assurance().Downgrades...), append(slices.Clone(x.c.Setup.Downgrades), x.c.Setup.Unmasked...)...)
 	x.l.mu.Lock()
 	x.l.proc = x.proc
@@ -334,7 +334,6 @@ func (e *Engine) waitFor(ctx context.Context, inst backend.Instance, proc backen
 	return st, err
 }
 
-func phase(now string, next cell.Phase) (string, error) {
-	p, err := cell.Phase(now).To(next)
-	return string(p), err
+func phase(now, next cell.Phase) (cell.Phase, error) {
+	return now.To(next)
 }

@@ -48,7 +48,7 @@ func exportRun(r *state.Run, bundle []byte, w io.Writer) error {
 			return err
 		}
 	}
-	record, err := json.MarshalIndent(r.Run, "", "  ")
+	record, err := json.MarshalIndent(r.API(), "", "  ")
 	if err != nil {
 		return err
 	}

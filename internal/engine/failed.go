@@ -16,7 +16,7 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 	if e.life.Err() != nil && cell.KindOf(cause) == cell.Interrupted {
 		return // the next daemon finds it preparing
 	}
-	x.run.Started, x.run.Assurance = time.Time{}, assuranceAPI(cell.Assurance{}) // nothing ran, so nothing was measured
+	x.run.Started, x.run.Assurance = time.Time{}, assuranceOf(cell.Assurance{}) // nothing ran, so nothing was measured
 	if x.c.ID != "" && x.c.Head == "" || x.p.cell.State == cell.Creating {
 		// The cell was being made for this run: it goes.
 		if err := e.deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
@@ -41,17 +41,17 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 // worked; if not, whoever asks for the run is told why, and it is tried again.
 func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cells ...any) bool {
 	run := p.run
-	run.Error = e.errorAPI(cause)
+	run.Error = e.failure(cause)
 	if !strings.HasPrefix(run.Error.Message, "cannot ") {
 		run.Error.Message = "cannot start the run: " + run.Error.Message
 	}
 	run.Error.Message = redactor.String(run.Error.Message)
-	run.Verdict, run.By = string(cell.Discarded), "pando"
+	run.Verdict, run.By = cell.Discarded, "pando"
 	run.Reason = "did not start"
 	if cell.KindOf(cause) == cell.Interrupted {
 		run.Cause = "interrupted"
 	}
-	run.Phase = string(cell.Ended)
+	run.Phase = cell.Ended
 	run.Ended = time.Now().UTC()
 	entry, err := e.runReceipt(ctx, run, p.cell)
 	if e.closing(err) {
@@ -75,19 +75,19 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 // failRun records that a run could not be brought to its end: its cell is
 // failed, with the cause, and its checkpoints are intact.
 func (e *Engine) failRun(run *state.Run, c *state.Cell, cause error) error {
-	run.Error = e.errorAPI(cause)
+	run.Error = e.failure(cause)
 	run.Error.Message = redactor.String("cannot finish run " + run.ID + ": " + run.Error.Message)
 	if run.Error.Hint == "" {
 		run.Error.Hint = "bring the cell back with pando restore " + c.Title() + "@N"
 	}
 	c.State, c.Cause = cell.Failed, cause.Error()
 	if run.Verdict == "" {
-		run.Verdict, run.Reason, run.By = string(cell.Pending), "the run could not be finished", "pando"
+		run.Verdict, run.Reason, run.By = cell.Pending, "the run could not be finished", "pando"
 	}
 	if run.Ended.IsZero() {
 		run.Ended = time.Now().UTC()
 	}
-	run.Phase = string(cell.Ended)
+	run.Phase = cell.Ended
 	if err := e.sealFailed(run, c); e.closing(err) {
 		return err // nothing is recorded without it: the next daemon tries again
 	} else if err != nil {

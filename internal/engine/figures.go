@@ -142,7 +142,7 @@ func (e *Engine) Figures(ctx context.Context) Figures {
 	e.mu.Unlock()
 	for _, id := range ids {
 		if r, err := e.reg.Run(id); err == nil {
-			out.Runs[r.Phase]++
+			out.Runs[string(r.Phase)]++
 		}
 	}
 	return out

@@ -102,7 +102,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		return err
 	}
 	x.run.In.SourceFP2 = <-fp
-	if x.run.Verdict == string(cell.Restored) {
+	if x.run.Verdict == cell.Restored {
 		t = time.Now()
 		if err := x.goBack(ctx, &after); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 // it.
 func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run := x.run
-	if cell.Phase(run.Phase) == cell.Finishing {
+	if run.Phase == cell.Finishing {
 		return nil // a daemon before this one got here
 	}
 	if waitErr != nil {
@@ -146,8 +146,8 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	run.ExitCode, run.Signal, run.Cause = &exit.Code, exit.Signal, exit.Cause
 	run.Ended, run.Interactive = status.Ended.UTC(), status.Typed
 	run.Timings.Run = ms(status.Ended.Sub(status.Started))
-	run.Usage = usageAPI(status)
-	run.Output = api.Outputs{Stdout: outputAPI(status.Stdout), Stderr: outputAPI(status.Stderr)}
+	run.Usage = usageOf(status)
+	run.Output = state.Outputs{Stdout: outputOf(status.Stdout), Stderr: outputOf(status.Stderr)}
 	var err error
 	if run.Network, run.MissingCalls, err = talk(run.Folder, run.RunID()); err != nil {
 		run.Notes = append(run.Notes, fmt.Sprintf("what the run said to the outside could not be read: %v", err))
@@ -165,8 +165,8 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 // something: the time of processors has that in it which making the cell took.
 const shortest = 100 * time.Millisecond
 
-func usageAPI(s cell.Status) api.Usage {
-	u := api.Usage{
+func usageOf(s cell.Status) state.Usage {
+	u := state.Usage{
 		WallMS: s.Ended.Sub(s.Started).Milliseconds(), CPUMS: s.Usage.UserMS + s.Usage.SystemMS, PeakMemory: s.Usage.MaxRSS,
 		PeakPIDs: s.Stats.PeakPIDs, Written: s.Stats.Written, OOMKills: s.Stats.OOMKills, LeftOver: s.LeftOver, Measured: s.Stats.Measured,
 	}
@@ -184,8 +184,8 @@ func usageAPI(s cell.Status) api.Usage {
 	return u
 }
 
-func outputAPI(s cell.StreamStatus) api.Output1 {
-	return api.Output1{Bytes: s.Bytes, Kept: s.Kept, SHA256: s.Digest.String()}
+func outputOf(s cell.StreamStatus) state.Output {
+	return state.Output{Bytes: s.Bytes, Kept: s.Kept, SHA256: s.Digest.String()}
 }
 
 // lookAgain takes the source's fingerprint while other things are done.
@@ -277,8 +277,8 @@ func (x *execution) compare(ctx context.Context, after *state.Checkpoint) (*diff
 	return changes, nil
 }
 
-func countChanges(d *diff.Diff) api.Changes {
-	c := api.Changes{Files: len(d.Files) + d.Ignored.Count, Ignored: d.Ignored.Count}
+func countChanges(d *diff.Diff) state.Changes {
+	c := state.Changes{Files: len(d.Files) + d.Ignored.Count, Ignored: d.Ignored.Count}
 	for _, f := range d.Files {
 		switch f.Status {
 		case diff.StatusAdded:
@@ -382,7 +382,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	}
 	gone := false
 	if x.c.Anonymous() {
-		switch cell.Verdict(run.Verdict) {
+		switch run.Verdict {
 		case cell.Accepted:
 			x.c.Expires = time.Now().Add(keepAnonymous).UTC()
 			gone = run.Reason == "no changes"
@@ -395,7 +395,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	if run.Timings.Total == 0 {
 		run.Timings.Total = ms(time.Since(x.began))
 	}
-	if cell.Verdict(run.Verdict) == cell.Accepted && after.ID != x.before.ID {
+	if run.Verdict == cell.Accepted && after.ID != x.before.ID {
 		if err := e.syncLayers(); err != nil {
 			return err
 		}
@@ -419,7 +419,7 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	if gone {
 		e.dropCell(&x.c)
 	}
-	if run.In.OnSuccess == "apply" && run.Verdict == string(cell.Pending) && x.succeeded() {
+	if run.In.OnSuccess == "apply" && run.Verdict == cell.Pending && x.succeeded() {
 		// The cell's turn is ours: accept without taking it again.
 		o, err := e.runOffer(ctx, &x.c, run)
 		if err == nil {

@@ -110,7 +110,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		ids = append(ids, string(c.ID))
 	}
 	if run, ok := e.pendingOf(&k); ok {
-		run.Verdict, run.Reason, run.By = string(cell.Forked), "forked as "+join(names), "user"
+		run.Verdict, run.Reason, run.By = cell.Forked, "forked as "+join(names), "user"
 		objects = append(objects, run)
 	}
 	e.mu.Lock()
@@ -123,7 +123,7 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 	in, sealed := stage(ctx, "record")
 	d, err := e.seal(in, fmt.Sprintf("%s/fork/%d", src.ID, now.UnixNano()), endPredicate{
 		Act: "fork", Run: string(k.Run), Cell: string(src.ID), CellName: src.Name, From: point(&k), Children: ids, Backend: src.Backend,
-		Verdict: &verdictFacts{string(cell.Forked), "", "user"},
+		Verdict: &verdictFacts{cell.Forked, "", "user"},
 	}, objects...)
 	e.mu.Unlock()
 	if sealed(err); err != nil {
@@ -185,7 +185,7 @@ func (e *Engine) pendingOf(k *state.Checkpoint) (*state.Run, bool) {
 		return nil, false
 	}
 	r, err := e.reg.Run(k.Run)
-	if err != nil || (r.Verdict != string(cell.Pending) && r.Verdict != string(cell.Forked)) {
+	if err != nil || (r.Verdict != cell.Pending && r.Verdict != cell.Forked) {
 		return nil, false
 	}
 	return &r, true

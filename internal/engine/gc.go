@@ -200,7 +200,7 @@ func (e *Engine) removeExpired(ctx context.Context, id cell.ID, now time.Time) (
 // hasPending reports whether a cell has a run that waits for a person.
 func (e *Engine) hasPending(id cell.ID) bool {
 	for _, r := range e.reg.Runs(id) {
-		if r.Verdict == string(cell.Pending) || cell.Phase(r.Phase) != cell.Ended {
+		if r.Verdict == cell.Pending || r.Phase != cell.Ended {
 			return true
 		}
 	}

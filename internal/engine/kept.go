@@ -12,7 +12,7 @@ import (
 // keeps is what a plan's request says of that.
 func (p *runPlan) keeps() (state.Kept, error) {
 	req := &p.req
-	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: req.Limits}
+	k := state.Kept{PolicyName: req.PolicyName, Mounts: req.Mounts, Allow: req.Allow, Credentials: req.Credentials, Limits: state.Limits(req.Limits)}
 	k.Limits.Timeout = ""
 	var had bool
 	var err error

@@ -98,7 +98,7 @@ func TestX23WhoWaitedKeepsIt(t *testing.T) {
 // Each flag is kept by itself.
 func TestX23EachFlagIsKept(t *testing.T) {
 	k := state.Kept{Policy: "version: 1\n", PolicyName: "p.yaml", Mounts: []string{"/a:/b"}, Allow: []string{"a.example", "b.example"}, Credentials: []string{"key"},
-		Limits: api.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"}}
+		Limits: state.Limits{CPUs: "1", Memory: "1G", PIDs: "9", Disk: "2G"}}
 	var req api.RunRequest
 	words := strings.Join(fillKept(&k, &req), " ")
 	if words != "--policy p.yaml --allow a.example --allow b.example --credential key --mount /a:/b --cpus 1 --memory 1G --pids 9 --disk 2G" {

@@ -358,11 +358,11 @@ func (e *Engine) forgetForks(ctx context.Context) {
 // more when their cell goes, and returns the runs as they are then.
 func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, err error) {
 	for _, r := range e.reg.Runs(c.ID) {
-		next, err := cell.Verdict(r.Verdict).To(cell.Discarded)
-		if r.Verdict != string(cell.Pending) || err != nil {
+		next, err := r.Verdict.To(cell.Discarded)
+		if r.Verdict != cell.Pending || err != nil {
 			continue
 		}
-		r.Verdict, r.Reason, r.By = string(next), "its cell was removed", "user"
+		r.Verdict, r.Reason, r.By = next, "its cell was removed", "user"
 		d, err := e.endReceipt(ctx, r.ID+"/removed", endPredicate{
 			Act: "discard", Run: r.ID, Runs: []decidedRun{{r.ID, first(r.Receipts), r.Verdict}}, Cell: r.Cell, CellName: c.Name, Verdict: &verdictFacts{r.Verdict, r.Reason, r.By},
 			From: r.After, Backend: r.Backend, Downgrades: r.Downgrades, Pando: e.cfg.Version, At: time.Now().UTC(),

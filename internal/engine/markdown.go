@@ -11,6 +11,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // receiptMarkdown tells a receipt to people, and what was signed about its run
@@ -59,7 +60,7 @@ func runMarkdown(b *strings.Builder, p *runPredicate, later []api.Receipt) {
 	}
 	fmt.Fprintf(b, "`%s`\n\n", strings.ReplaceAll(strings.Join(p.Command, " "), "`", "'"))
 	b.WriteString("| | |\n|---|---|\n")
-	verdict := "**" + p.Verdict.Verdict + "**"
+	verdict := "**" + string(p.Verdict.Verdict) + "**"
 	if p.Verdict.Reason != "" {
 		verdict += ", " + p.Verdict.Reason
 	}
@@ -189,10 +190,10 @@ func endMarkdown(b *strings.Builder, p *endPredicate) {
 	}
 	row(b, "at", p.At.Format(time.RFC3339))
 	for _, r := range p.Runs {
-		row(b, "run "+r.Run, "**"+r.Verdict+"**, its receipt "+r.Receipt)
+		row(b, "run "+r.Run, "**"+string(r.Verdict)+"**, its receipt "+r.Receipt)
 	}
 	if p.Verdict != nil {
-		row(b, "verdict", "**"+p.Verdict.Verdict+"** "+p.Verdict.Reason)
+		row(b, "verdict", "**"+string(p.Verdict.Verdict)+"** "+p.Verdict.Reason)
 	}
 	if p.Forced {
 		row(b, "forced", "yes")
@@ -239,7 +240,7 @@ func untouchedWords(s sourceFacts) string {
 	return "changed meanwhile, not by pando"
 }
 
-func limitWords(l api.AppliedLimit) string {
+func limitWords(l state.AppliedLimit) string {
 	v := orElse(amountWords(l.Name, l.Applied), "not in force")
 	if l.How != "" {
 		v += ", by " + l.How
@@ -259,14 +260,14 @@ func amountWords(limit, amount string) string {
 	return policy.FormatSize(n)
 }
 
-func orPoint(p *api.Point) api.Point {
+func orPoint(p *state.Point) state.Point {
 	if p == nil {
-		return api.Point{}
+		return state.Point{}
 	}
 	return *p
 }
 
-func numberWords(p *api.Point) string {
+func numberWords(p *state.Point) string {
 	if p == nil {
 		return ""
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/state"
 )
@@ -46,8 +45,8 @@ func withNames(err error, find func(cell.ID) (state.Cell, error)) error {
 	return cell.Errorf(cell.KindOf(err), "engine", hint, "%s", text)
 }
 
-// errorAPI is an error in the words of the API.
-func (e *Engine) errorAPI(err error) *api.Error {
+// failure is an error as records have it.
+func (e *Engine) failure(err error) *state.Error {
 	err = withNames(err, e.reg.Cell)
-	return &api.Error{Kind: api.Kind(cell.KindOf(err)), Message: err.Error(), Hint: cell.HintOf(err)}
+	return &state.Error{Kind: cell.KindOf(err), Message: err.Error(), Hint: cell.HintOf(err)}
 }

@@ -209,7 +209,7 @@ func (e *Engine) presentHeld(ctx context.Context, c *state.Cell) (state.Checkpoi
 func runsAPI(list []state.Run) []api.Run {
 	out := []api.Run{}
 	for _, r := range list {
-		out = append(out, r.Run)
+		out = append(out, r.API())
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func TestF04InterruptedSealIsCompleted(t *testing.T) {
 		r := b.run("w", "echo 1 > f")
 		run, err := b.reg.Run(cell.RunID(r.ID))
 		b.must(err)
-		run.Verdict, run.By = string(cell.Accepted), "user"
+		run.Verdict, run.By = cell.Accepted, "user"
 		args := sealArgs{Key: r.ID + "/accepted/1", Predicate: endPredicate{Act: "accept", Run: r.ID, Cell: r.Cell, Runs: []decidedRun{{r.ID, r.Receipt, run.Verdict}}, Verdict: &verdictFacts{run.Verdict, "", run.By}}, Records: []state.Record{{Run: &run}}}
 		if receipted {
 			_, err := b.endReceipt(b.ctx, args.Key, args.Predicate)

@@ -31,13 +31,13 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	if p.cell != nil {
 		c = *p.cell
 		out.Notes = append(out.Notes, "cell "+c.Title()+" exists: its workspace is as it was left, the source is not imported again")
-		out.LeftOut = leftOutAPI(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }), hidden)
+		out.LeftOut = state.LeftOutAPI(leftOutOf(slices.DeleteFunc(slices.Clone(c.LeftOut), func(l workspace.LeftOut) bool { return l.Kind == workspace.Outside }), hidden))
 	} else {
 		s, err := workspace.Survey(ctx, orElse(p.from, p.source), p.with, p.policy.Secrets == policy.SecretsMask, e.cfg.Parser)
 		if err != nil {
 			return out, err
 		}
-		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, leftOutAPI(s.LeftOut, hidden)
+		out.Files, out.Bytes, out.LeftOut = s.Files, s.Bytes, state.LeftOutAPI(leftOutOf(s.LeftOut, hidden))
 		out.Notes = append(out.Notes, s.Notes...)
 	}
 	x := &execution{e: e, p: p, c: c, run: &state.Run{}}
@@ -46,7 +46,7 @@ func (e *Engine) Plan(ctx context.Context, req api.RunRequest) (api.Plan, error)
 	}
 	img := x.plan
 	x.nameOutside()
-	out.LeftOut = append(out.LeftOut, leftOutAPI(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }), hidden)...)
+	out.LeftOut = append(out.LeftOut, state.LeftOutAPI(leftOutOf(slices.DeleteFunc(x.c.LeftOut, func(l workspace.LeftOut) bool { return l.Kind != workspace.Outside }), hidden))...)
 	out.Notes = append(out.Notes, x.run.Notes...)
 	img.Insert(cell.Mount{Kind: cell.Bind, Target: img.Home, Why: whyHome}, cell.Mount{Kind: cell.Bind, Target: img.Tmp, Why: whyTmp},
 		cell.Mount{Kind: cell.Overlay, Target: img.Workspace, Why: whyWorkspace})

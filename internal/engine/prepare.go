@@ -95,8 +95,8 @@ func (x *execution) prepare(ctx context.Context) error {
 	x.run.Before = point(&x.before)
 	x.run.In.Before = x.before.ID
 	x.nameOutside()
-	x.run.Provider = api.Provider{Name: x.c.Provider, Why: x.c.WhyNot}
-	x.run.LeftOut = leftOutAPI(x.c.LeftOut, x.p.policy.Files.Hidden)
+	x.run.Provider = state.Provider{Name: x.c.Provider, Why: x.c.WhyNot}
+	x.run.LeftOut = leftOutOf(x.c.LeftOut, x.p.policy.Files.Hidden)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -466,17 +466,17 @@ func (e *Engine) snapshot(ctx context.Context, p workspace.Provider, inst backen
 	return s, errors.Join(err, terr)
 }
 
-func point(k *state.Checkpoint) *api.Point {
-	return &api.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
+func point(k *state.Checkpoint) *state.Point {
+	return &state.Point{Checkpoint: string(k.ID), Number: k.Number, TreeDigest: k.Tree.String(), ContentDigest: k.Content.String()}
 }
 
-// leftOutAPI gives what was left out in the words of the API. hidden is what the
+// leftOutOf gives what was left out in the words of the API. hidden is what the
 // policy hides.
-func leftOutAPI(list []workspace.LeftOut, hidden []string) []api.LeftOut {
+func leftOutOf(list []workspace.LeftOut, hidden []string) []state.LeftOut {
 	noGit := slices.Contains(hidden, ".git") || slices.Contains(hidden, ".git/objects")
-	out := make([]api.LeftOut, 0, len(list))
+	out := make([]state.LeftOut, 0, len(list))
 	for _, l := range list {
-		out = append(out, api.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields, Fix: l.Fix, Masked: l.Masked, History: l.History && !noGit})
+		out = append(out, state.LeftOut{Path: l.Path, Why: l.Why, Kind: l.Kind, Of: l.Fields, Fix: l.Fix, Masked: l.Masked, History: l.History && !noGit})
 	}
 	return out
 }

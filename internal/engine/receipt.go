@@ -26,46 +26,46 @@ type runPredicate struct {
 	Command     []string               `json:"command"`
 	EnvNames    []string               `json:"environment_names"`
 	Source      sourceFacts            `json:"source"`
-	Workspace   api.Provider           `json:"workspace"`
+	Workspace   state.Provider         `json:"workspace"`
 	Image       string                 `json:"image"`
 	ImageID     string                 `json:"image_digest,omitempty"`
 	Backend     string                 `json:"backend"`
 	Isolation   *isolationFacts        `json:"isolation"`
-	Assurance   api.Assurance          `json:"assurance"`
+	Assurance   state.Assurance        `json:"assurance"`
 	Downgrades  []string               `json:"downgrades"`
 	Policy      policyFacts            `json:"policy"`
-	LimitsAsked api.Limits             `json:"limits_asked"`
-	Before      *api.Point             `json:"before,omitempty"`
-	After       *api.Point             `json:"after,omitempty"`
-	Changes     api.Changes            `json:"changes"`
-	Commits     *api.CellCommits       `json:"commits,omitempty"`
+	LimitsAsked state.Limits           `json:"limits_asked"`
+	Before      *state.Point           `json:"before,omitempty"`
+	After       *state.Point           `json:"after,omitempty"`
+	Changes     state.Changes          `json:"changes"`
+	Commits     *state.CellCommits     `json:"commits,omitempty"`
 	Started     *time.Time             `json:"started,omitempty"`
 	Ended       *time.Time             `json:"ended,omitempty"`
 	ExitCode    *int                   `json:"exit_code"`
 	Signal      string                 `json:"signal,omitempty"`
 	Cause       string                 `json:"cause,omitempty"`
-	Error       *api.Error             `json:"error,omitempty"`
-	Usage       api.Usage              `json:"usage"`
-	Output      api.Outputs            `json:"output"`
+	Error       *state.Error           `json:"error,omitempty"`
+	Usage       state.Usage            `json:"usage"`
+	Output      state.Outputs          `json:"output"`
 	Files       map[string]cell.Digest `json:"files"` // of the run's folder
-	Check       *api.Check             `json:"check,omitempty"`
-	Secrets     *api.Secrets           `json:"secrets,omitempty"`
+	Check       *state.Check           `json:"check,omitempty"`
+	Secrets     *state.Secrets         `json:"secrets,omitempty"`
 	Verdict     verdictFacts           `json:"verdict"`
 	Restore     *restoreFacts          `json:"restore,omitempty"`
-	Network     *api.Network           `json:"network,omitempty"` // from the event stream, whose digest is in Files
+	Network     *state.Network         `json:"network,omitempty"` // from the event stream, whose digest is in Files
 	Missing     []string               `json:"missing_calls,omitempty"`
-	Timings     api.Timings            `json:"timings_ms"`
+	Timings     state.Timings          `json:"timings_ms"`
 	// Bound: the receipt names both a checkpoint before the run and the policy
 	// that governed it.
 	Bound bool `json:"bound"`
 }
 
 type sourceFacts struct {
-	Path      string        `json:"path"`
-	Before    cell.Digest   `json:"fingerprint_before,omitzero"`
-	After     cell.Digest   `json:"fingerprint_after,omitzero"`
-	Untouched bool          `json:"untouched"`
-	LeftOut   []api.LeftOut `json:"left_out"`
+	Path      string          `json:"path"`
+	Before    cell.Digest     `json:"fingerprint_before,omitzero"`
+	After     cell.Digest     `json:"fingerprint_after,omitzero"`
+	Untouched bool            `json:"untouched"`
+	LeftOut   []state.LeftOut `json:"left_out"`
 }
 
 type policyFacts struct {
@@ -74,9 +74,9 @@ type policyFacts struct {
 }
 
 type verdictFacts struct {
-	Verdict string `json:"verdict"`
-	Reason  string `json:"reason,omitempty"`
-	By      string `json:"by"`
+	Verdict cell.Verdict `json:"verdict"`
+	Reason  string       `json:"reason,omitempty"`
+	By      string       `json:"by"`
 }
 
 type restoreFacts struct {
@@ -115,7 +115,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *state.Run, c *state.Cell) 
 	if !run.Ended.IsZero() {
 		p.Ended = &run.Ended
 	}
-	if run.Verdict == string(cell.Restored) && run.Before != nil {
+	if run.Verdict == cell.Restored && run.Before != nil {
 		p.Restore = &restoreFacts{To: run.Before.Checkpoint, Proof: run.In.Proof}
 	}
 	p.Bound = run.Before != nil && run.Before.TreeDigest != "" && p.Policy.Text != nil
@@ -152,8 +152,8 @@ type endPredicate struct {
 	At         time.Time      `json:"at"`
 	Verdict    *verdictFacts  `json:"verdict,omitempty"`
 	Forced     bool           `json:"forced,omitempty"`
-	From       *api.Point     `json:"from,omitempty"`
-	To         *api.Point     `json:"to,omitempty"`
+	From       *state.Point   `json:"from,omitempty"`
+	To         *state.Point   `json:"to,omitempty"`
 	Proof      string         `json:"proof,omitempty"`
 	Lost       []string       `json:"lost,omitempty"`
 	Children   []string       `json:"children,omitempty"`
@@ -171,9 +171,9 @@ type endPredicate struct {
 
 // decidedRun is a run whose verdict is another since an act.
 type decidedRun struct {
-	Run     string `json:"run"`
-	Receipt string `json:"receipt,omitempty"` // the run's own
-	Verdict string `json:"verdict"`
+	Run     string       `json:"run"`
+	Receipt string       `json:"receipt,omitempty"` // the run's own
+	Verdict cell.Verdict `json:"verdict"`
 }
 
 // endReceipt writes the receipt of an act, once per key.

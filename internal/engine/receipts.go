@@ -125,7 +125,7 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 			return v, err
 		}
 		v.Isolation = api.IsolationOf(p.Backend)
-		v.Run, v.Cell, v.Verdict = p.Run, orElse(p.CellName, p.Cell), p.Verdict.Verdict
+		v.Run, v.Cell, v.Verdict = p.Run, orElse(p.CellName, p.Cell), string(p.Verdict.Verdict)
 		if p.Ended != nil {
 			v.At = *p.Ended
 		}
@@ -138,7 +138,7 @@ func receiptView(entry receipt.Entry) (api.Receipt, error) {
 		v.Isolation = api.IsolationOf(p.Backend)
 		v.Run, v.Cell, v.At = p.Run, orElse(p.CellName, p.Cell), p.At
 		if p.Verdict != nil {
-			v.Verdict = p.Verdict.Verdict
+			v.Verdict = string(p.Verdict.Verdict)
 		}
 		v.Summary = p.Act
 		switch {
@@ -269,7 +269,7 @@ func (v *View) Verify(ctx context.Context, sel, dir string) (api.Verification, e
 // verifyRun compares a run's record and files with what its receipt says.
 func (e *Engine) verifyRun(r *state.Run) (files int, problems []api.Problem) {
 	if len(r.Receipts) == 0 {
-		if cell.Phase(r.Phase) == cell.Ended {
+		if r.Phase == cell.Ended {
 			problems = append(problems, api.Problem{Reason: string(receipt.Missing), Index: -1, What: "run " + r.ID + " has no receipt"})
 		}
 		return 0, problems

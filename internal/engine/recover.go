@@ -44,7 +44,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	for _, r := range e.reg.Runs("") {
-		if cell.Phase(r.Phase) != cell.Ended {
+		if r.Phase != cell.Ended {
 			e.recoverRun(r, cell.Errorf(cell.Interrupted, "engine.recover", "run it again", "the daemon ended before the command was started"))
 		}
 	}
@@ -62,7 +62,7 @@ func (e *Engine) recover(ctx context.Context) error {
 
 func (e *Engine) inRun(id cell.ID) bool {
 	for _, r := range e.reg.Runs(id) {
-		if cell.Phase(r.Phase) != cell.Ended {
+		if r.Phase != cell.Ended {
 			return true
 		}
 	}
@@ -231,7 +231,7 @@ func (e *Engine) recoverRun(r state.Run, cause error) {
 		c = state.Cell{ID: run.CellID(), Name: run.CellName, State: cell.Removed}
 	}
 	p := &runPlan{req: api.RunRequest{Command: run.Command, Check: run.In.Check}, source: run.Source, cell: &c, run: run}
-	if cell.Phase(run.Phase) == cell.Preparing {
+	if run.Phase == cell.Preparing {
 		e.failedToStart(e.life, p, cause)
 		if c.State == cell.Creating {
 			e.removeUnmade(c)
@@ -275,7 +275,7 @@ func (e *Engine) recoverRun(r state.Run, cause error) {
 // goOn waits for the command of a recovered run, if it lives, and finishes.
 func (e *Engine) goOn(ctx context.Context, x *execution) {
 	run := x.run
-	if cell.Phase(run.Phase) == cell.Finishing {
+	if run.Phase == cell.Finishing {
 		x.finish(ctx, cell.Status{}, nil)
 		return
 	}

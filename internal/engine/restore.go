@@ -144,14 +144,14 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		if r.Applied > 0 { // it is in the source
 			continue
 		}
-		if v, err := cell.Verdict(r.Verdict).To(cell.Restored); err == nil {
-			r.Verdict, r.Reason, r.By = string(v), fmt.Sprintf("restored to @%d", k.Number), "user"
+		if v, err := r.Verdict.To(cell.Restored); err == nil {
+			r.Verdict, r.Reason, r.By = v, fmt.Sprintf("restored to @%d", k.Number), "user"
 			objects = append(objects, r)
 		}
 	}
 	act := "restore"
 	for _, r := range e.reopened(c.ID, from.ID, k.ID) {
-		r.Verdict, r.Reason, r.By = string(cell.Pending), fmt.Sprintf("its result was had back from @%d", k.Number), "user"
+		r.Verdict, r.Reason, r.By = cell.Pending, fmt.Sprintf("its result was had back from @%d", k.Number), "user"
 		objects = append(objects, &r)
 		res.Reopened, act = append(res.Reopened, r.ID), "reopen"
 	}
@@ -164,7 +164,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	}
 	d, err := e.seal(ctx, fmt.Sprintf("%s/restore/%d", c.ID, time.Now().UnixNano()), endPredicate{
 		Act: act, Cell: string(c.ID), CellName: c.Name, From: point(&from), To: point(&k), Proof: res.Proof, Lost: res.Lost,
-		Verdict: &verdictFacts{string(cell.Restored), "", "user"}, Backend: c.Backend,
+		Verdict: &verdictFacts{cell.Restored, "", "user"}, Backend: c.Backend,
 	}, objects...)
 	if err != nil {
 		return res, err
@@ -273,7 +273,7 @@ func (e *Engine) reopened(id cell.ID, from, to cell.CheckpointID) (runs []state.
 		if r.In.After == "" || r.In.After == r.In.Before || !there[r.In.After] || here[r.In.After] {
 			continue
 		}
-		if _, err := cell.Verdict(r.Verdict).To(cell.Pending); err == nil && r.Verdict != string(cell.Accepted) {
+		if _, err := r.Verdict.To(cell.Pending); err == nil && r.Verdict != cell.Accepted {
 			runs = append(runs, r)
 		}
 	}

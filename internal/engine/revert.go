@@ -140,9 +140,9 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 			switch r.Applied = left.filesOf(id); {
 			case r.Applied > 0: // by an earlier accept
 			case here[r.In.After]:
-				r.Verdict = string(cell.Pending)
+				r.Verdict = cell.Pending
 			default:
-				r.Verdict = string(cell.Restored)
+				r.Verdict = cell.Restored
 			}
 			runs = append(runs, r)
 		}
@@ -160,7 +160,7 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 		objects = append(objects, &runs[i])
 	}
 	p := endPredicate{Act: "revert", Cell: string(c.ID), CellName: c.Name, Reverted: out.Reverted, Already: out.Already, Source: c.Source, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
-		Verdict: &verdictFacts{string(cell.Pending), why, "user"}}
+		Verdict: &verdictFacts{cell.Pending, why, "user"}}
 	d, err := e.seal(ctx, args.key(), p, objects...)
 	if err != nil {
 		return out, err

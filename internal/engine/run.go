@@ -104,13 +104,12 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 		defer done()
 		p.made = viewOf(ctx)
 	}
-	run := &state.Run{Run: api.Run{
+	run := &state.Run{
 		ID: string(cell.NewRunID()), Command: redactArgs(req.Command), Source: p.source, Backend: p.backend.Name(), Isolation: api.IsolationOf(p.backend.Name()),
-		Phase: string(cell.Preparing), Created: time.Now().UTC(), LeftOut: []api.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
+		Phase: cell.Preparing, Created: time.Now().UTC(), LeftOut: []state.LeftOut{}, Downgrades: []string{}, TTY: req.TTY,
 		Image: p.image.String(),
-	}, In: state.RunInternal{
-		OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach,
-	}}
+		In:    state.RunInternal{OnFailure: p.onFailure, OnSuccess: p.onSuccess, Check: redactor.String(req.Check), Attach: req.Attach},
+	}
 	p.governs(run)
 	if p.cell != nil {
 		run.Cell, run.CellName = string(p.cell.ID), p.cell.Name
@@ -143,7 +142,7 @@ func (e *Engine) startRun(ctx context.Context, req api.RunRequest) (_ api.Run, e
 	e.mu.Lock()
 	e.live[l.id] = l
 	e.mu.Unlock()
-	asked := run.Run // from here on run is the work's
+	asked := run.API() // from here on run is the work's
 	e.background(func(ctx context.Context) {
 		defer e.ended(l)
 		e.carryOut(alongside(ctx, traced), p, l)
@@ -155,7 +154,7 @@ func (e *Engine) ended(l *liveRun) {
 	r, err := e.reg.Run(l.id)
 	switch {
 	case l.act == nil: // an earlier daemon began it
-	case err != nil || cell.Phase(r.Phase) != cell.Ended: // a later one goes on with it
+	case err != nil || r.Phase != cell.Ended: // a later one goes on with it
 		l.act.span.End()
 	default:
 		var failed error
@@ -166,7 +165,7 @@ func (e *Engine) ended(l *liveRun) {
 			}
 			failed = cell.Errorf(cell.Kind(r.Error.Kind), "engine.run", "", "%s", what)
 		}
-		l.act.say(attribute.String("pando.verdict", r.Verdict))
+		l.act.say(attribute.String("pando.verdict", string(r.Verdict)))
 		l.act.over(&failed)
 	}
 	e.mu.Lock()
@@ -561,7 +560,7 @@ func (e *Engine) neverMade(c *state.Cell) error {
 // governs notes in a run's record what governs it.
 func (p *runPlan) governs(run *state.Run) {
 	run.Policy, run.Notes = p.policy.Digest().String(), append([]string(nil), p.notes...)
-	run.In.Timeout, run.In.EnvNames, run.In.Asked = p.policy.Limits.CellLimits().Timeout, p.policy.Environment.Set, p.req.Limits
+	run.In.Timeout, run.In.EnvNames, run.In.Asked = p.policy.Limits.CellLimits().Timeout, p.policy.Environment.Set, state.Limits(p.req.Limits)
 }
 
 // orElse returns s, or dflt if s is empty.

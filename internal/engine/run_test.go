@@ -224,8 +224,8 @@ func TestF19RunThatWasBeingPrepared(t *testing.T) {
 	b := newBed(t, "f: 0")
 	p, err := b.plan(b.ctx, b.request("w", "echo 1 > f"))
 	b.must(err)
-	run := &state.Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
-		Policy: p.policy.Digest().String(), Isolation: api.Isolated, Phase: string(cell.Preparing), Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}}
+	run := &state.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID()), CellName: "w", Command: []string{"x"}, Source: b.src,
+		Policy: p.policy.Digest().String(), Isolation: api.Isolated, Phase: cell.Preparing, Created: time.Now(), Folder: filepath.Join(b.home.Runs(), "x")}
 	p.run = run
 	b.must(b.record(p))
 	b.reopen()

@@ -25,7 +25,7 @@ func TestF12RecordTriedAgain(t *testing.T) {
 	run, err := b.reg.Run(cell.RunID(r.ID))
 	b.must(err)
 	ended := run.Ended
-	run.Ended, run.Error, run.Cause = time.Now().Add(time.Hour).UTC(), &api.Error{Kind: "internal", Message: "cannot do it"}, "interrupted"
+	run.Ended, run.Error, run.Cause = time.Now().Add(time.Hour).UTC(), &state.Error{Kind: "internal", Message: "cannot do it"}, "interrupted"
 	id, err := b.runReceipt(b.ctx, &run, nil)
 	b.must(err)
 	if id.String() != r.Receipt || !run.Ended.Equal(ended) || run.Error != nil || run.Cause != "" {
@@ -40,8 +40,8 @@ func TestF12RecordTriedAgain(t *testing.T) {
 // run, nor in the next.
 func TestF12NamesThatAreNoUTF8(t *testing.T) {
 	t.Parallel()
-	run := state.Run{Run: api.Run{Command: []string{"printf", "\xff<"}, LeftOut: []api.LeftOut{{Path: "id\xfe_rsa"}}}}
-	run.Error = &api.Error{Kind: "not-found", Message: "cannot find \xc3\x28"}
+	run := state.Run{Command: []string{"printf", "\xff<"}, LeftOut: []state.LeftOut{{Path: "id\xfe_rsa"}}}
+	run.Error = &state.Error{Kind: "not-found", Message: "cannot find \xc3\x28"}
 	p := runPredicate{Command: run.Command, Error: run.Error}
 	p.Source.LeftOut = run.LeftOut
 	b, err := json.Marshal(p)
@@ -65,7 +65,7 @@ func TestF12NamesThatAreNoUTF8(t *testing.T) {
 
 // unsealedFields are those of a run's record that its own receipt does not say.
 var unsealedFields = map[string]string{
-	"phase": "of work, not of its result", "created": "started is sealed", "timings_ms": "go on while the receipt is written", "folder": "where records are now",
+	"phase": "of work, not of its result", "created": "started is sealed", "timings_ms": "go on while the receipt is written", "-": "where records are now, and in none", "internal": "for the next daemon; what of it a receipt says is compared",
 	"receipt": "leads to the receipt", "receipts": "lead to receipts", "verdict": "compared with the newest receipt, see verifyRun", "applied": "is later",
 	"notes": "text for a person", "conflicts": "of source and result, as they were", "tty": "in the manifest", "detached": "of its clients now", "interactive": "only decides what happens to a failure",
 }
@@ -85,11 +85,11 @@ func TestF12EveryFieldOfARecordIsSealed(t *testing.T) {
 	if names := unsealed(&entry, &sealed); len(names) > 0 {
 		t.Fatalf("of a record that is as it was: %v", names)
 	}
-	typ := reflect.TypeFor[api.Run]()
+	typ := reflect.TypeFor[state.Run]()
 	for i := range typ.NumField() {
 		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 		edited := entry
-		f := reflect.ValueOf(&edited.Run).Elem().Field(i)
+		f := reflect.ValueOf(&edited).Elem().Field(i)
 		if f.Kind() == reflect.Pointer {
 			if f.IsNil() {
 				f.Set(reflect.New(f.Type().Elem()))

@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/credential"
 	"github.com/pando-dev/pando/internal/linux"
@@ -40,7 +39,7 @@ const (
 
 // search looks for the values of the credentials that a cell has had.
 type search struct {
-	api.Secrets
+	state.Secrets
 	scanner  *credential.Scanner
 	handles  []string
 	unpack   int64
@@ -52,7 +51,7 @@ type search struct {
 func (e *Engine) searchFor(c *state.Cell) *search {
 	values := map[string]credential.Secret{}
 	s := &search{unpack: inflateBudget, unpacked: map[string]int{}}
-	s.Lent, s.Scanned, s.Found, s.NotScanned = []api.SecretLent{}, []string{}, []api.SecretFound{}, []string{}
+	s.Lent, s.Scanned, s.Found, s.NotScanned = []state.SecretLent{}, []string{}, []state.SecretFound{}, []string{}
 	for id, own := c.ID, true; id != ""; own = false {
 		for _, l := range e.reg.Lendings(id) {
 			if _, ok := values[l.Handle]; ok {
@@ -65,7 +64,7 @@ func (e *Engine) searchFor(c *state.Cell) *search {
 				values[l.Handle] = secret
 			}
 			if own {
-				s.Lent = append(s.Lent, api.SecretLent{Credential: l.Handle, Kind: known.Kind, For: orEmpty(slices.Concat(known.For, alsoFor(known))), Revoked: !l.Revoked.IsZero()})
+				s.Lent = append(s.Lent, state.SecretLent{Credential: l.Handle, Kind: known.Kind, For: orEmpty(slices.Concat(known.For, alsoFor(known))), Revoked: !l.Revoked.IsZero()})
 			}
 			s.handles = append(s.handles, l.Handle)
 		}
@@ -108,7 +107,7 @@ func (s *search) add(in, path string, found []credential.Found) {
 			s.More++
 			continue
 		}
-		s.Found = append(s.Found, api.SecretFound{In: in, Path: redactor.String(path), Credential: f.Credential, Encoding: f.Encoding})
+		s.Found = append(s.Found, state.SecretFound{In: in, Path: redactor.String(path), Credential: f.Credential, Encoding: f.Encoding})
 	}
 }
 
@@ -176,7 +175,7 @@ func (s *search) notes(run string) (list []string) {
 	return list
 }
 
-func placeOf(f api.SecretFound) string {
+func placeOf(f state.SecretFound) string {
 	switch f.In {
 	case "workspace":
 		return f.Path
@@ -363,12 +362,12 @@ func (x *execution) searchRecords(ctx context.Context, s *search) error {
 		}
 		s.Scanned = append(s.Scanned, name)
 	}
-	for name, o := range map[string]api.Output1{"stdout": x.run.Output.Stdout, "stderr": x.run.Output.Stderr} {
+	for name, o := range map[string]state.Output{"stdout": x.run.Output.Stdout, "stderr": x.run.Output.Stderr} {
 		if o.Bytes > o.Kept {
 			s.NotScanned = append(s.NotScanned, fmt.Sprintf("%s of %s that were not kept", policy.FormatSize(o.Bytes-o.Kept), name))
 		}
 	}
-	about, err := json.Marshal(x.run.Run) // what the receipt says is said here
+	about, err := json.Marshal(x.run.API()) // what the receipt says is said here
 	if err != nil {
 		return err
 	}
@@ -468,7 +467,7 @@ func (e *Engine) refuseSecrets(ctx context.Context, o *offer, ignored bool) erro
 	return nil
 }
 
-func secretsMarkdown(b *strings.Builder, s *api.Secrets) {
+func secretsMarkdown(b *strings.Builder, s *state.Secrets) {
 	if s == nil {
 		return
 	}

@@ -47,9 +47,9 @@ func TestF9SearchAfterARun(t *testing.T) {
 		if r.Secrets == nil || len(r.Secrets.Lent) != 1 || r.Secrets.Lent[0].Credential != "mine" || len(r.Secrets.Scanned) < 5 || len(r.Secrets.NotScanned) == 0 {
 			t.Fatalf("%s: %+v", x.script, r.Secrets)
 		}
-		found := map[api.SecretFound]bool{}
+		found := map[state.SecretFound]bool{}
 		for _, f := range r.Secrets.Found {
-			found[f] = true
+			found[state.SecretFound(f)] = true
 		}
 		if x.in == "" {
 			if len(found) > 0 {
@@ -57,7 +57,7 @@ func TestF9SearchAfterARun(t *testing.T) {
 			}
 			continue
 		}
-		if !found[api.SecretFound{In: x.in, Path: x.path, Credential: "mine", Encoding: x.encoding}] {
+		if !found[state.SecretFound{In: x.in, Path: x.path, Credential: "mine", Encoding: x.encoding}] {
 			t.Errorf("%s: %v", x.script, r.Secrets.Found)
 		}
 		if !strings.Contains(strings.Join(r.Notes, "\n"), "SECRET FOUND: the value of mine is in "+x.path) {

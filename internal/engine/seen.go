@@ -39,7 +39,7 @@ func tagOf(facts ...any) string {
 func (e *Engine) cellTag(c *state.Cell) string {
 	verdict := ""
 	if r, err := e.reg.Run(c.LastRun); err == nil {
-		verdict = r.Verdict
+		verdict = string(r.Verdict)
 	}
 	var labels map[string]string
 	if l := e.reg.Lease(c.ID); l != nil {

@@ -72,7 +72,7 @@ func (v *View) SelectCell(sel, dir string) (cell.ID, error) {
 	if sel == "" {
 		r, err := v.latestOf(dir,
 			func(r *state.Run) bool {
-				return r.Verdict == string(cell.Pending) && !r.OffersNothing() && e.usableCell(r)
+				return r.Verdict == cell.Pending && !r.OffersNothing() && e.usableCell(r)
 			},
 			func(r *state.Run) bool { return e.usableCell(r) },
 			func(r *state.Run) bool { return !r.NeverStarted() })

@@ -52,7 +52,7 @@ func (e *Engine) Run(id cell.RunID) (api.Run, error) {
 
 // runView is what is told of a run now.
 func (e *Engine) runView(r state.Run) api.Run {
-	v := r.Run
+	v := r.API()
 	v.Detached = e.detached(&r)
 	return v
 }
@@ -82,7 +82,7 @@ func (e *Engine) History(id cell.ID) ([]api.Checkpoint, error) {
 func (e *Engine) cellView(c *state.Cell) api.Cell {
 	v := e.recordView(c)
 	if inst := e.instance(c.ID); inst != nil {
-		a := assuranceAPI(inst.Assurance())
+		a := assuranceOf(inst.Assurance()).API()
 		v.Assurance = &a
 		v.Downgrades = append(append([]string{}, inst.Assurance().Downgrades...), v.Downgrades...)
 		if list, err := inst.List(context.Background()); err == nil {
@@ -98,18 +98,18 @@ func (e *Engine) recordView(c *state.Cell) api.Cell {
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Cause: c.Cause, Source: c.Source,
 		Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image, ImageID: c.ImageID, Created: c.Created, Expires: c.Expires, Runs: len(e.reg.Runs(c.ID)),
 		LatestRun: string(e.latestRun(c.ID)), Provider: api.Provider{Name: c.Provider, Why: c.WhyNot},
-		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut, c.Setup.Hidden), Policy: c.Setup.Policy.String(),
+		Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)), Policy: c.Setup.Policy.String(),
 		Checkpoints: len(e.reg.Checkpoints(c.ID)), Head: e.headNumber(c),
 	}
 	v.Labels, v.Lease = e.leaseView(c.ID)
 	for i, r := range e.reg.Runs(c.ID) {
 		if i == 0 {
-			v.Verdict = r.Verdict
+			v.Verdict = string(r.Verdict)
 		}
 		if e.detached(&r) {
 			v.Detached = r.ID
 		}
-		if r.Verdict == string(cell.Pending) {
+		if r.Verdict == cell.Pending {
 			v.Pending = append(v.Pending, r.ID)
 		}
 	}
@@ -129,12 +129,12 @@ func (e *Engine) checkpointView(k *state.Checkpoint, c *state.Cell) api.Checkpoi
 	return v
 }
 
-func assuranceAPI(a cell.Assurance) api.Assurance {
-	v := api.Assurance{Isolation: orEmpty(a.Isolation), Limits: []api.AppliedLimit{}, Network: a.Network, IDs: a.IDs,
-		Canaries: api.Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: orEmpty(a.Canaries.Bites),
+func assuranceOf(a cell.Assurance) state.Assurance {
+	v := state.Assurance{Isolation: orEmpty(a.Isolation), Limits: []state.AppliedLimit{}, Network: a.Network, IDs: a.IDs,
+		Canaries: state.Canaries{Passed: a.Canaries.Passed, Total: a.Canaries.Total, Bites: orEmpty(a.Canaries.Bites),
 			Skipped: a.Canaries.Skipped, At: a.Canaries.At, Fresh: a.Canaries.Fresh}}
 	for _, l := range a.Limits {
-		v.Limits = append(v.Limits, api.AppliedLimit(l))
+		v.Limits = append(v.Limits, state.AppliedLimit(l))
 	}
 	return v
 }
@@ -269,7 +269,7 @@ func (e *Engine) briefView(c *state.Cell) api.Cell {
 	labels, lease := e.leaseView(c.ID)
 	return api.Cell{
 		ID: string(c.ID), Name: c.Title(), Anonymous: c.Anonymous(), State: string(c.State), Source: c.Source, Backend: c.Backend, Isolation: api.IsolationOf(c.Backend), Image: c.Image,
-		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: leftOutAPI(c.LeftOut, c.Setup.Hidden),
+		Created: c.Created, Provider: api.Provider{Name: c.Provider, Why: c.WhyNot}, Downgrades: orEmpty(c.Setup.Downgrades), LeftOut: state.LeftOutAPI(leftOutOf(c.LeftOut, c.Setup.Hidden)),
 		Policy: c.Setup.Policy.String(), Checkpoints: 1, Head: 1, Parent: e.parentView(c), Interpreter: e.interpView(c),
 		Labels: labels, Lease: lease,
 	}

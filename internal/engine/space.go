@@ -186,7 +186,7 @@ func (e *Engine) finishLater(id cell.RunID, why error) {
 		e.mu.Lock()
 		delete(e.lost, id)
 		e.mu.Unlock()
-		if r, err := e.reg.Run(id); err == nil && cell.Phase(r.Phase) != cell.Ended {
+		if r, err := e.reg.Run(id); err == nil && r.Phase != cell.Ended {
 			e.recoverRun(r, why)
 		}
 	})
@@ -197,7 +197,7 @@ func (e *Engine) finishLater(id cell.RunID, why error) {
 // holds the cell's turn, so that none is under way.
 func (e *Engine) unfinished(c *state.Cell, but cell.RunID) error {
 	for _, r := range e.reg.Runs(c.ID) {
-		if p := cell.Phase(r.Phase); (p == cell.Executing || p == cell.Finishing) && r.RunID() != but {
+		if p := r.Phase; (p == cell.Executing || p == cell.Finishing) && r.RunID() != but {
 			return cell.Errorf(cell.Conflict, "engine.unfinished", "free some space; it is finished as soon as that works",
 				"run %s in cell %s could not be finished", r.ID, c.Title())
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pando-dev/pando/api"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // Commits in submodules are counted apart from the repository's, which does not have them.
@@ -36,7 +36,7 @@ func TestCommitsMadeInSubmodules(t *testing.T) {
 	was := git(t, outer, "rev-parse", "HEAD")
 	wasDeep := git(t, deep, "rev-parse", "HEAD")
 
-	check := func(what string, want *api.CellCommits) {
+	check := func(what string, want *state.CellCommits) {
 		t.Helper()
 		got, err := commitsMade(old, sideOf(t, super))
 		if d := cmp.Diff(want, got); d != "" || err != nil {
@@ -46,11 +46,11 @@ func TestCommitsMadeInSubmodules(t *testing.T) {
 	git(t, outer, "status")
 	check("nothing", nil)
 	git(t, outer, "commit", "--allow-empty", "-m", "1")
-	sub := api.SubmoduleCommits{Path: "lib/out er", Commits: 1, Branches: []string{"main"}, Since: was}
-	check("the submodule's", &api.CellCommits{Branches: []string{}, Submodules: []api.SubmoduleCommits{sub}})
+	sub := state.SubmoduleCommits{Path: "lib/out er", Commits: 1, Branches: []string{"main"}, Since: was}
+	check("the submodule's", &state.CellCommits{Branches: []string{}, Submodules: []state.SubmoduleCommits{sub}})
 	base := git(t, super, "rev-parse", "HEAD")
 	git(t, super, "commit", "-a", "-m", "bump")
 	git(t, deep, "commit", "--allow-empty", "-m", "2")
-	check("all three", &api.CellCommits{Commits: 1, Branches: []string{"main"}, Since: base,
-		Submodules: []api.SubmoduleCommits{sub, {Path: "lib/out er/deep", Commits: 1, Branches: []string{"HEAD"}, Since: wasDeep}}})
+	check("all three", &state.CellCommits{Commits: 1, Branches: []string{"main"}, Since: base,
+		Submodules: []state.SubmoduleCommits{sub, {Path: "lib/out er/deep", Commits: 1, Branches: []string{"HEAD"}, Since: wasDeep}}})
 }

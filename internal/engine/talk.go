@@ -16,6 +16,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/policy"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 // listed is how many peers, and how many denials, a run lists.
@@ -57,7 +58,7 @@ func (x *execution) tellDenials(ctx context.Context) (stop func()) {
 
 // talk reads a run's event stream for what was said to the outside; nil: there is
 // nothing of that kind in it. And for the system calls that were missing.
-func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ error) {
+func talk(folder string, run cell.RunID) (_ *state.Network, missing []string, _ error) {
 	f, err := openRecord(folder, "events.jsonl")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
@@ -66,9 +67,9 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 		return nil, nil, err
 	}
 	defer f.Close()
-	n := &api.Network{}
-	peers, denials := map[string]*api.Peer{}, map[string]*api.Denial{}
-	var order []*api.Denial
+	n := &state.Network{}
+	peers, denials := map[string]*state.Peer{}, map[string]*state.Denial{}
+	var order []*state.Denial
 	seen := false
 	for ev, err := range receipt.ReadEvents(f, run) {
 		if err != nil {
@@ -91,7 +92,7 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 				n.Denied += int(times)
 				key := d.Access.Want() + "\x00" + d.Decision.Rule
 				if denials[key] == nil {
-					denials[key] = &api.Denial{Want: d.Access.Want(), Rule: d.Decision.Rule, Origin: d.Decision.Origin, Reason: d.Decision.Reason,
+					denials[key] = &state.Denial{Want: d.Access.Want(), Rule: d.Decision.Rule, Origin: d.Decision.Origin, Reason: d.Decision.Reason,
 						Permit: d.Decision.Permit, Line: d.Decision.Line, Narrower: d.Decision.Narrower, By: d.Decision.By}
 					order = append(order, denials[key])
 				}
@@ -112,8 +113,8 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 				continue
 			}
 			seen = true
-			if !slices.ContainsFunc(n.Unresolved, func(u api.Unresolved) bool { return u.Host == f.Host }) && len(n.Unresolved) < listed {
-				n.Unresolved = append(n.Unresolved, api.Unresolved{Host: f.Host, Error: f.Error})
+			if !slices.ContainsFunc(n.Unresolved, func(u state.Unresolved) bool { return u.Host == f.Host }) && len(n.Unresolved) < listed {
+				n.Unresolved = append(n.Unresolved, state.Unresolved{Host: f.Host, Error: f.Error})
 			}
 		case "flow":
 			var fl cell.Flow
@@ -128,7 +129,7 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 			key := host + ":" + strconv.Itoa(int(fl.Port))
 			p := peers[key]
 			if p == nil {
-				p = &api.Peer{Host: host, Port: int(fl.Port)}
+				p = &state.Peer{Host: host, Port: int(fl.Port)}
 				peers[key] = p
 			}
 			p.Flows++
@@ -155,7 +156,7 @@ func talk(folder string, run cell.RunID) (_ *api.Network, missing []string, _ er
 	for _, p := range peers {
 		n.Peers = append(n.Peers, *p)
 	}
-	slices.SortFunc(n.Peers, func(a, b api.Peer) int {
+	slices.SortFunc(n.Peers, func(a, b state.Peer) int {
 		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
 	})
 	for _, d := range order {
@@ -179,7 +180,7 @@ func missingCalls(f missingFields) []string {
 }
 
 // networkMarkdown tells what a run said to the outside.
-func networkMarkdown(b *strings.Builder, n *api.Network) {
+func networkMarkdown(b *strings.Builder, n *state.Network) {
 	if n == nil {
 		return
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/receipt"
+	"github.com/pando-dev/pando/internal/state"
 )
 
 func TestWantSaysWhatAnAccessIs(t *testing.T) {
@@ -71,11 +71,11 @@ func TestTalkCountsWhatAStreamTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect := &api.Network{
+	expect := &state.Network{
 		Decisions: 8, Denied: 5, Approved: 1, Requests: 2, Sent: 111, Received: 222, Tried: 4,
-		Peers: []api.Peer{{Host: "c.example", Port: 22, Flows: 1, Sent: 100, Received: 200},
+		Peers: []state.Peer{{Host: "c.example", Port: 22, Flows: 1, Sent: 100, Received: 200},
 			{Host: "a.example", Port: 443, Requests: 2, Flows: 2, Sent: 11, Received: 22, Opened: true, Credential: []string{"key"}}},
-		Denials: []api.Denial{{Want: "resolve b.example", Times: 4, Rule: "default", Origin: "default", Reason: deny.Reason, Permit: deny.Permit, By: "policy"},
+		Denials: []state.Denial{{Want: "resolve b.example", Times: 4, Rule: "default", Origin: "default", Reason: deny.Reason, Permit: deny.Permit, By: "policy"},
 			{Want: "resolve b.example", Times: 1}},
 	}
 	if d := cmp.Diff(expect, got); d != "" {

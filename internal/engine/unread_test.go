@@ -59,7 +59,7 @@ func TestX08UnreadableResult(t *testing.T) {
 			b.must(err)
 			p, err := readRunPredicate(entry)
 			b.must(err)
-			if p.Error == nil || p.After != nil || p.Verdict.Verdict != string(cell.Pending) {
+			if p.Error == nil || p.After != nil || p.Verdict.Verdict != cell.Pending {
 				t.Errorf("the receipt says %+v", p)
 			}
 			for _, a := range []api.AcceptRequest{{}, {Apply: true}, {Force: true, Reason: "all the same"}, {Apply: true, Force: true, Reason: "all the same"}} {

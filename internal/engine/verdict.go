@@ -33,23 +33,23 @@ func (x *execution) judge(diff *diff.Diff) {
 	unchanged := run.Before.TreeDigest == run.After.TreeDigest || nothingOfSubstance(x.e, diff, run)
 	switch {
 	case run.In.LetGo != "":
-		run.Verdict, run.Reason = string(cell.Restored), "the result could not be kept: "+run.In.LetGo
+		run.Verdict, run.Reason = cell.Restored, "the result could not be kept: "+run.In.LetGo
 	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
-		run.Verdict, run.Reason = string(cell.Restored), failure(run)
+		run.Verdict, run.Reason = cell.Restored, failure(run)
 	case x.ownFailure():
-		run.Verdict, run.Reason = string(cell.Pending), failure(run)
+		run.Verdict, run.Reason = cell.Pending, failure(run)
 	case run.Cause != "":
-		run.Verdict, run.Reason = string(cell.Pending), run.Cause
+		run.Verdict, run.Reason = cell.Pending, run.Cause
 	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
-		run.Verdict, run.Reason = string(cell.Restored), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+		run.Verdict, run.Reason = cell.Restored, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case run.Check != nil && run.Check.ExitCode != 0:
-		run.Verdict, run.Reason = string(cell.Pending), fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+		run.Verdict, run.Reason = cell.Pending, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case unchanged:
-		run.Verdict, run.Reason = string(cell.Accepted), "no changes"
+		run.Verdict, run.Reason = cell.Accepted, "no changes"
 	case run.In.OnSuccess == "accept":
-		run.Verdict, run.Reason = string(cell.Accepted), "--on-success accept"
+		run.Verdict, run.Reason = cell.Accepted, "--on-success accept"
 	default:
-		run.Verdict = string(cell.Pending)
+		run.Verdict = cell.Pending
 	}
 }
 

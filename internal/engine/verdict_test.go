@@ -175,7 +175,7 @@ func TestF05AcceptChecksTheReceiptFirst(t *testing.T) {
 	b.must(err)
 	for name, forge := range map[string]func(*state.Run){
 		"exit code":         func(r *state.Run) { zero := 0; r.ExitCode = &zero },
-		"result":            func(r *state.Run) { r.After = other.After },
+		"result":            func(r *state.Run) { r.After = (*state.Point)(other.After) },
 		"another's receipt": func(r *state.Run) { r.Receipts = []string{other.Receipt} },
 		"no receipt":        func(r *state.Run) { r.Receipts = nil },
 		"unknown receipt":   func(r *state.Run) { r.Receipts = []string{cell.Sum([]byte("x")).String()} },

@@ -145,7 +145,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 			t.Errorf("the one that was interrupted is %s, %+v", now.Phase, now.Error)
 		}
 		gone.Release(false)
-		late.run = &state.Run{Run: api.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID())}}
+		late.run = &state.Run{ID: string(cell.NewRunID()), Cell: string(cell.NewID())}
 		if err := b.record(late); err != errMadeMeanwhile {
 			t.Errorf("a cell of that name was made twice: %v", err)
 		}
@@ -156,7 +156,7 @@ func TestRunsWaitForTheirCell(t *testing.T) {
 			if now.Verdict != "pending" || now.ExitCode == nil || *now.ExitCode != 0 {
 				t.Errorf("%+v, %+v", now, now.Error)
 			}
-			if p, err := manifestPolicy(&state.Run{Run: now}); err != nil || p.Limits.Execs != 9 {
+			if p, err := manifestPolicy(&state.Run{Folder: now.Folder, Policy: now.Policy}); err != nil || p.Limits.Execs != 9 {
 				t.Errorf("it does not go by what the cell keeps: %+v, %v", p, err)
 			}
 		}

@@ -637,7 +637,7 @@ func (f *forking) record(ctx context.Context, made []*child) (func() (cell.Diges
 	key := fmt.Sprintf("%s/fork/%d", par.c.ID, f.began.UnixNano())
 	pred := forkPredicate{Act: actFork, Template: par.t.Name, Digest: par.t.Digest.String(), Cell: string(par.c.ID), From: point(&par.at), Backend: par.c.Backend, Isolation: isolationOf(&par.c, par.c.Backend),
 		Interpreter: par.t.Version, Program: par.t.Program.Sum.String(), Policy: policyOf(&par.c), Downgrades: par.c.Setup.Downgrades, Took: tookMemory, Dropped: f.res.Dropped}
-	a := assuranceAPI(made[0].w.Assurance())
+	a := assuranceOf(made[0].w.Assurance())
 	pred.Assurance = &a
 	var objects []any
 	if !par.known {
@@ -726,7 +726,7 @@ func (f *forking) removeAll(ctx context.Context, made []*child) error {
 func (f *forking) say(ch *child) {
 	ch.res.Hit, ch.res.MS = ch.hit, ms(time.Since(f.began))
 	if ch.err != nil {
-		ch.res.Error = f.e.errorAPI(ch.err)
+		ch.res.Error = f.e.failure(ch.err).API()
 	}
 	if ch.c.ID == "" {
 		ch.res.Cell = api.Cell{Name: ch.c.Name, State: string(cell.Failed), Downgrades: []string{}, LeftOut: []api.LeftOut{}}

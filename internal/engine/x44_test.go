@@ -60,7 +60,7 @@ func newIdled(t testing.TB) *idled {
 			n.Name, n.Of, n.Family, n.Parent = fmt.Sprintf("warm-%d", i/3+1), "warm", cell.ID(tm.Cell), &state.Origin{Cell: cell.ID(tm.Cell)}
 		default:
 			r := &state.Run{}
-			r.ID, r.Cell, r.Source, r.Created, r.Phase, r.Verdict = string(cell.NewRunID()), string(n.ID), b.src+"/of/others", n.Created, string(cell.Ended), string(cell.Pending)
+			r.ID, r.Cell, r.Source, r.Created, r.Phase, r.Verdict = string(cell.NewRunID()), string(n.ID), b.src+"/of/others", n.Created, cell.Ended, cell.Pending
 			n.LastRun = r.RunID()
 			more = append(more, r)
 		}

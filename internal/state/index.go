@@ -394,7 +394,7 @@ func (r *Registry) indexRun(v *Run, add bool) {
 		}
 	}
 	in(r.x.sources, add)
-	in(r.x.pendings, add && v.Verdict == string(cell.Pending))
+	in(r.x.pendings, add && v.Verdict == cell.Pending)
 	if add {
 		r.x.runIDs.ReplaceOrInsert(k.id)
 	} else {

@@ -5,8 +5,12 @@ import (
 	"github.com/pando-dev/pando/internal/op"
 )
 
-// Record is one line of the registry's journal: exactly one field is set.
+// version is of the journal: of what its records say, and how. The first record says it.
+const version = 1
+
+// Record is one record of the registry's journal: exactly one field is set.
 type Record struct {
+	Version    int          `json:"version,omitempty"` // of the first record alone
 	Cell       *Cell        `json:"cell,omitempty"`
 	Checkpoint *Checkpoint  `json:"checkpoint,omitempty"`
 	Run        *Run         `json:"run,omitempty"`

@@ -72,8 +72,13 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 		runs: newTable[cell.RunID, Run](walked), runsOf: map[cell.ID][]cell.RunID{}, pending: map[cell.RunID]bool{}, lent: map[cell.ID]map[string]*Lending{}, ops: map[string]*op.Record{},
 		approvals: map[string]*Approval{}, execs: map[cell.ID]int64{}, interps: newTable[cell.ID, Interp](walked), leases: newTable[cell.ID, Lease](walked), templates: map[string]*Template{}, shared: map[cell.Digest]*Shared{}, claims: map[*Claim]bool{}, leased: make(chan struct{}, 1),
 	}
+	empty := true
 	var err error
 	r.log, err = durable.OpenLog(fsys, name, func(b []byte) error {
+		if empty {
+			empty = false
+			return readable(name, b)
+		}
 		var rec Record
 		if err := json.Unmarshal(b, &rec); err != nil {
 			return fmt.Errorf("cannot read the registry: %w", err)
@@ -85,8 +90,36 @@ func Open(fsys durable.FS, name string, h paths.Home) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if empty {
+		if err := r.log.Append(versionLine()); err != nil {
+			r.log.Close()
+			return nil, err
+		}
+	}
 	r.settle()
 	return r, nil
+}
+
+// versionLine is the first record of a journal.
+func versionLine() []byte {
+	b, _ := json.Marshal(Record{Version: version}) // a number can be marshalled
+	return b
+}
+
+// readable refuses a journal with a first record that does not say this version: the others
+// may mean something else, and what is appended would spoil it for the pando that wrote it.
+func readable(name string, first []byte) error {
+	var has struct{ Version int }
+	err := json.Unmarshal(first, &has)
+	if err == nil && has.Version == version {
+		return nil
+	}
+	says := fmt.Sprintf("has version %d", has.Version)
+	if err != nil || has.Version == 0 {
+		says = "does not say its version"
+	}
+	return cell.Errorf(cell.Unsupported, "state.Open", "run the pando that wrote it, or begin anew: set PANDO_HOME to an empty directory",
+		"cannot read %s: it %s, and this pando reads version %d", name, says, version)
 }
 
 // Close closes the journal.
@@ -254,11 +287,6 @@ func (r *Registry) encode(rec Record) ([]byte, error) {
 		s.Setup.Mounts = r.portable(s.Setup.Mounts)
 		rec.Shared = &s
 	}
-	if rec.Run != nil {
-		v := *rec.Run
-		v.Folder = ""
-		rec.Run = &v
-	}
 	return json.Marshal(rec)
 }
 
@@ -314,7 +342,7 @@ func (r *Registry) apply(rec *Record) {
 		}
 		r.runs.of[v.RunID()] = v
 		r.indexRun(v, true)
-		if v.Verdict == string(cell.Pending) {
+		if v.Verdict == cell.Pending {
 			r.pending[v.RunID()] = true
 		} else {
 			delete(r.pending, v.RunID())
@@ -464,6 +492,9 @@ func (r *Registry) all() iter.Seq[[]byte] {
 	}
 	r.mu.RUnlock()
 	return func(yield func([]byte) bool) {
+		if !yield(versionLine()) {
+			return
+		}
 		for i := range recs {
 			b, err := r.encode(recs[i])
 			if err != nil || !yield(b) {

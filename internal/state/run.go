@@ -3,14 +3,61 @@ package state
 import (
 	"time"
 
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// Run is what the registry keeps of a run: what the API shows, and what a
+// Run is what the registry keeps of a run: what the API shows (see API), and in In what a
 // restarted daemon needs to go on.
 type Run struct {
-	api.Run
+	ID        string       `json:"run"`
+	Cell      string       `json:"cell"`
+	CellName  string       `json:"cell_name,omitempty"` // the cell's name, if it has one
+	Command   []string     `json:"command"`             // redacted
+	Source    string       `json:"source"`
+	Backend   string       `json:"backend"`
+	Isolation string       `json:"isolation"`              // "isolated" or "not isolated" (backend none)
+	Image     string       `json:"image"`                  // "host", "dir:PATH", "oci:REF": its root file system
+	ImageID   string       `json:"image_digest,omitempty"` // of an OCI image: its manifest's digest
+	Phase     cell.Phase   `json:"phase"`                  // preparing, executing, finishing, ended
+	Created   time.Time    `json:"created"`
+	Started   time.Time    `json:"started,omitzero"`
+	Ended     time.Time    `json:"ended,omitzero"` // when it ended
+	ExitCode  *int         `json:"exit_code"`      // null: it did not start or has not ended
+	Signal    string       `json:"signal,omitempty"`
+	Cause     string       `json:"cause,omitempty"`    // why, when it was not the command's own doing
+	Verdict   cell.Verdict `json:"verdict,omitempty"`  // pending, accepted, restored, forked or discarded; empty while it goes on
+	Reason    string       `json:"reason,omitempty"`   // of the verdict
+	By        string       `json:"by,omitempty"`       // "pando", or "user"
+	Applied   int          `json:"applied,omitempty"`  // files written to the source when it was accepted
+	Before    *Point       `json:"before,omitempty"`   // the workspace before it
+	After     *Point       `json:"after,omitempty"`    // the workspace after it
+	Receipt   string       `json:"receipt,omitempty"`  // digest of the newest receipt
+	Receipts  []string     `json:"receipts,omitempty"` // digests of all its receipts, oldest first
+	Policy    string       `json:"policy_digest,omitempty"`
+	Changes   Changes      `json:"changes"` // how much it changed
+	LeftOut   []LeftOut    `json:"left_out"`
+	Notes     []string     `json:"notes,omitempty"`
+	Conflicts []string     `json:"conflicts,omitempty"` // paths that accept --apply will refuse
+	// Commits were made by it in the cell; null when there are none.
+	Commits   *CellCommits `json:"commits,omitempty"`
+	Check     *Check       `json:"check,omitempty"` // outcome of --check
+	Usage     Usage        `json:"usage"`           // what it used
+	Output    Outputs      `json:"output"`          // what it wrote
+	Timings   Timings      `json:"timings_ms"`      // how long each part took
+	Assurance Assurance    `json:"assurance"`       // what isolated it, as measured
+	Provider  Provider     `json:"workspace"`
+	TTY       bool         `json:"tty,omitempty"`
+	// Interactive: its terminal was typed at; a failure of it is left for a person to judge.
+	Interactive bool     `json:"interactive,omitempty"`
+	Downgrades  []string `json:"downgrades"`
+	Network     *Network `json:"network,omitempty"` // what it said to the outside; null for a cell that does not talk
+	// MissingCalls are the system calls that it made and the cell's kernel, which is
+	// not the host's, does not have, by name. Not all that failed for that are known.
+	MissingCalls []string `json:"missing_calls,omitempty"`
+	Error        *Error   `json:"error,omitempty"`   // why it did not start; with an exit code, why its result could not be read or recorded
+	Folder       string   `json:"-"`                 // where its records are
+	Secrets      *Secrets `json:"secrets,omitempty"` // what the search for lent credentials found; null when none was lent
+
 	In RunInternal `json:"internal"`
 }
 
@@ -31,14 +78,14 @@ type RunInternal struct {
 	EnvNames    []string      `json:"env_names,omitempty"`
 	Proof       string        `json:"proof,omitempty"`
 	LetGo       string        `json:"let_go,omitempty"` // why the result could not be kept
-	Asked       api.Limits    `json:"asked"`
+	Asked       Limits        `json:"asked"`
 	ExecutedAt  time.Time     `json:"executed_at,omitzero"`
 	EndedAt     time.Time     `json:"ended_at,omitzero"`
 }
 
 // Undecided reports whether a result waits for a verdict.
 func (r *Run) Undecided() bool {
-	return r.Verdict == string(cell.Pending) || r.Verdict == string(cell.Forked)
+	return r.Verdict == cell.Pending || r.Verdict == cell.Forked
 }
 
 // OffersNothing reports whether the workspace after a run is what it was before: a run that
@@ -47,7 +94,7 @@ func (r *Run) OffersNothing() bool { return r.In.After != "" && r.In.After == r.
 
 // NeverStarted reports whether the run ended before its command ran.
 func (r *Run) NeverStarted() bool {
-	return cell.Phase(r.Phase) == cell.Ended && r.ExitCode == nil && r.In.After == ""
+	return r.Phase == cell.Ended && r.ExitCode == nil && r.In.After == ""
 }
 
 // RunID is the run's identifier.

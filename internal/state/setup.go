@@ -1,7 +1,6 @@
 package state
 
 import (
-	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/cell"
 	"github.com/pando-dev/pando/internal/image"
 	"github.com/pando-dev/pando/internal/policy"
@@ -19,13 +18,13 @@ type Budgets struct {
 // something else: what may be reached, what is lent, shown and limited.
 // The variables of a command, and its time-out, are that command's alone.
 type Kept struct {
-	Policy      string     `json:"policy,omitempty"` // text of a policy file
-	PolicyName  string     `json:"policy_name,omitempty"`
-	NoVariables bool       `json:"no_variables,omitempty"` // those of the policy file, which may be secrets, are not kept
-	Mounts      []string   `json:"mounts,omitempty"`
-	Allow       []string   `json:"allow,omitempty"`
-	Credentials []string   `json:"credentials,omitempty"`
-	Limits      api.Limits `json:"limits,omitzero"`
+	Policy      string   `json:"policy,omitempty"` // text of a policy file
+	PolicyName  string   `json:"policy_name,omitempty"`
+	NoVariables bool     `json:"no_variables,omitempty"` // those of the policy file, which may be secrets, are not kept
+	Mounts      []string `json:"mounts,omitempty"`
+	Allow       []string `json:"allow,omitempty"`
+	Credentials []string `json:"credentials,omitempty"`
+	Limits      Limits   `json:"limits,omitzero"`
 }
 
 // Setup is what governs a cell: the effective policy and what follows from it.
