@@ -12,19 +12,17 @@ const (
 	Running  State = "running"  // has processes
 	Paused   State = "paused"   // has processes, all frozen
 	Failed   State = "failed"   // broken, with a cause; its checkpoints are intact
-	Removing State = "removing" // being removed
 	Removed  State = "removed"  // gone; only records remain
 )
 
 // moves is the state machine of a cell: the transitions from each state.
 var moves = map[State][]State{
-	"":       {Creating},
-	Creating: {Idle, Failed, Removing},
-	Idle:     {Running, Failed, Removing},
-	Running:  {Idle, Paused, Failed, Removing},
-	Paused:   {Running, Idle, Failed, Removing},
-	Failed:   {Idle, Removing},
-	Removing: {Removed},
+	"":       {Creating, Idle, Running}, // a fork is recorded when it is made
+	Creating: {Idle, Failed, Removed},
+	Idle:     {Running, Failed, Removed},
+	Running:  {Idle, Paused, Failed, Removed},
+	Paused:   {Running, Idle, Failed, Removed},
+	Failed:   {Idle, Removed},
 	Removed:  {},
 }
 
@@ -90,7 +88,7 @@ const (
 var phaseMoves = map[Phase][]Phase{
 	"":        {Preparing},
 	Preparing: {Executing, Finishing, Ended},
-	Executing: {Finishing},
+	Executing: {Finishing, Ended}, // ended: its command never started, or its end could not be recorded
 	Finishing: {Ended},
 	Ended:     {},
 }

@@ -213,11 +213,9 @@ func (e *Engine) doAccept(ctx context.Context, o *offer, req api.AcceptRequest, 
 	objects := []any{c}
 	for i := range o.covers {
 		r := &o.covers[i]
-		next, err := r.Verdict.To(cell.Accepted)
-		if err != nil {
+		if err := r.Decide(cell.Accepted, req.Reason, "user"); err != nil {
 			return out, err
 		}
-		r.Verdict, r.Reason, r.By = next, req.Reason, "user"
 		objects = append(objects, r)
 	}
 	if o.run != nil && len(o.covers) == 0 { // it was accepted before, and more of it is applied

@@ -72,7 +72,10 @@ func (e *Engine) resumeBranch(ctx context.Context, a branchArgs) error {
 		return nil
 	}
 	now := a.Source
-	now.State, now.Cause, now.Shared = c.State, c.Cause, cell.Digest{}
+	now.Cause, now.Shared = c.Cause, cell.Digest{}
+	if err := now.To(c.State); err != nil {
+		return err
+	}
 	a.At.Created = time.Now().UTC()
 	return e.reg.Commit(&now, &a.At)
 }

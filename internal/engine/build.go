@@ -352,9 +352,13 @@ func (b *build) publish(ctx context.Context) (state.Template, error) {
 	if had == nil {
 		t.Forks = old.Forks
 	}
-	c.State = cell.Running
-	if b.p.whole {
-		c.State = cell.Idle
+	if err := c.To(cell.Idle); err != nil {
+		return t, err
+	}
+	if !b.p.whole {
+		if err := c.To(cell.Running); err != nil {
+			return t, err
+		}
 	}
 	act := actBuild
 	if b.again != nil {

@@ -247,7 +247,10 @@ func (e *Engine) goOnAt(ctx context.Context, t *instant, c *state.Cell, k *state
 	if err != nil {
 		return 0, cert, want.adoptError(err)
 	}
-	next.State, next.Cause = cell.Running, ""
+	if err := next.To(cell.Running); err != nil {
+		return 0, cert, err
+	}
+	next.Cause = ""
 	objects := []any{&next}
 	st, werr := w.Warmth(ctx)
 	if werr == nil {

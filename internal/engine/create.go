@@ -89,7 +89,7 @@ func (e *Engine) Create(ctx context.Context, req api.CreateRequest) (_ api.Cell,
 	if err := x.setUp(); err != nil {
 		return api.Cell{}, err
 	}
-	if x.c.State, err = x.c.State.To(cell.Idle); err != nil {
+	if err := x.c.To(cell.Idle); err != nil {
 		return api.Cell{}, err
 	}
 	x.c.Setup.Notes = append(x.run.Notes, p.notes...)

@@ -78,7 +78,10 @@ func (e *Engine) living(ctx context.Context, c *state.Cell) (backend.Instance, e
 	if c.State != cell.Running && c.State != cell.Paused {
 		return nil, nil // it is being made, or fails
 	}
-	c.State, c.Cause = cell.Idle, causeKeeperLost
+	if err := c.To(cell.Idle); err != nil {
+		return nil, err
+	}
+	c.Cause = causeKeeperLost
 	return nil, e.reg.Commit(c)
 }
 

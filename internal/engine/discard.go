@@ -77,7 +77,9 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 	}
 	for i := range o.covers {
 		r := &o.covers[i]
-		r.Verdict, r.Reason, r.By = cell.Discarded, "discarded", "user"
+		if err := r.Decide(cell.Discarded, "discarded", "user"); err != nil {
+			return out, err
+		}
 		objects = append(objects, r)
 	}
 	d, err := e.seal(ctx, "discard/"+newKey(), endPredicate{
@@ -110,7 +112,9 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
 	}
 	k.Gone = true
-	run.Verdict, run.Reason, run.By = cell.Discarded, "given up", "user"
+	if err := run.Decide(cell.Discarded, "given up", "user"); err != nil {
+		return out, err
+	}
 	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: e.headNumber(c), DryRun: req.DryRun}
 	if out.Freed, err = e.dropStates(&k, true); err != nil || req.DryRun {
 		out.Cell = e.cellView(c)

@@ -333,7 +333,9 @@ func (e *Engine) dismiss(ctx context.Context, c *state.Cell) (notes []string, er
 		return nil, err
 	}
 	if now.State == cell.Running {
-		now.State = cell.Idle
+		if err := now.To(cell.Idle); err != nil {
+			return notes, err
+		}
 	}
 	return notes, e.reg.Commit(&now)
 }

@@ -304,10 +304,7 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	if err := e.refit(&c, p, nil); err != nil {
 		return nil, nil, err
 	}
-	if c.State == cell.Running || c.State == cell.Paused {
-		c.State = cell.Idle // its rest could not be recorded
-	}
-	if c.State, err = c.State.To(cell.Running); err != nil {
+	if err := c.To(cell.Running); err != nil { // it is already, or paused, when its rest could not be recorded
 		return nil, nil, err
 	}
 	c.Cause = ""
@@ -317,8 +314,9 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 	}
 	inst, err = e.activate(ctx, &c)
 	if err != nil {
-		c.State = cell.Idle
-		e.reg.Commit(&c)
+		if c.To(cell.Idle) == nil { // it is Running
+			e.reg.Commit(&c)
+		}
 		return nil, nil, err
 	}
 	if err := e.equip(ctx, &c, inst, c.Agent); err != nil { // it was there when the cell ran last
@@ -633,8 +631,11 @@ func (e *Engine) restIfEmpty(ctx context.Context, id cell.ID) {
 		e.log.Warn("cannot put a cell to rest", "cell", id, "error", err)
 		return
 	}
-	c.State = cell.Idle
-	if err := e.reg.Commit(&c); err != nil {
+	err = c.To(cell.Idle)
+	if err == nil {
+		err = e.reg.Commit(&c)
+	}
+	if err != nil {
 		e.log.Error("cannot record a cell", "cell", id, "error", err)
 	}
 }

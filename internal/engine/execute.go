@@ -36,15 +36,17 @@ func (x *execution) start(ctx context.Context) error {
 	}
 	// From here on a crash finds the run executing, and looks for the command.
 	var err error
-	if x.run.Phase, err = phase(x.run.Phase, cell.Executing); err != nil {
+	if err := x.run.To(cell.Executing); err != nil {
 		return err
 	}
 	x.run.Started = time.Now().UTC()
-	if x.c.State != cell.Running {
-		if x.c.State, err = x.c.State.To(cell.Running); err != nil {
-			// A new cell goes through idle: it is complete from here on.
-			x.c.State = cell.Running
+	if x.c.State == cell.Creating { // it is complete from here on
+		if err := x.c.To(cell.Idle); err != nil {
+			return err
 		}
+	}
+	if err := x.c.To(cell.Running); err != nil {
+		return err
 	}
 	if x.inst == nil {
 		x.c.Family = e.freeKeeper(x.c.ID)
@@ -332,8 +334,4 @@ func (e *Engine) waitFor(ctx context.Context, inst backend.Instance, proc backen
 		return st, errClosing
 	}
 	return st, err
-}
-
-func phase(now, next cell.Phase) (cell.Phase, error) {
-	return now.To(next)
 }

@@ -22,14 +22,18 @@ func (x *execution) abandon(ctx context.Context, cause error) {
 		if err := e.deactivate(ctx, x.c.ID, "the run did not start"); err != nil {
 			e.log.Warn("cannot take down a cell that did not start", "cell", x.c.ID, "error", err)
 		}
-		x.c.State = cell.Removed
+		if err := x.c.To(cell.Removed); err != nil {
+			e.log.Error("cannot remove a cell that did not start", "cell", x.c.ID, "error", err)
+		}
 	} else if inst := e.instance(x.c.ID); inst != nil {
 		if list, err := inst.List(ctx); err == nil && len(list) == 0 {
 			e.deactivate(ctx, x.c.ID, "the run did not start")
 		}
 	}
 	if x.c.State == cell.Running && e.atRest(x.c.ID) {
-		x.c.State = cell.Idle
+		if err := x.c.To(cell.Idle); err != nil {
+			e.log.Error("cannot put a cell to rest", "cell", x.c.ID, "error", err)
+		}
 	}
 	if e.failedToStart(ctx, x.p, cause, &x.c) && x.c.State == cell.Removed {
 		e.dropCell(&x.c)
@@ -46,12 +50,17 @@ func (e *Engine) failedToStart(ctx context.Context, p *runPlan, cause error, cel
 		run.Error.Message = "cannot start the run: " + run.Error.Message
 	}
 	run.Error.Message = redactor.String(run.Error.Message)
-	run.Verdict, run.By = cell.Discarded, "pando"
-	run.Reason = "did not start"
+	err := run.Decide(cell.Discarded, "did not start", "pando")
+	if err == nil {
+		err = run.To(cell.Ended)
+	}
+	if err != nil {
+		e.log.Error("cannot end a run that did not start", "run", run.ID, "error", err)
+		return false
+	}
 	if cell.KindOf(cause) == cell.Interrupted {
 		run.Cause = "interrupted"
 	}
-	run.Phase = cell.Ended
 	run.Ended = time.Now().UTC()
 	entry, err := e.runReceipt(ctx, run, p.cell)
 	if e.closing(err) {
@@ -80,14 +89,23 @@ func (e *Engine) failRun(run *state.Run, c *state.Cell, cause error) error {
 	if run.Error.Hint == "" {
 		run.Error.Hint = "bring the cell back with pando restore " + c.Title() + "@N"
 	}
-	c.State, c.Cause = cell.Failed, cause.Error()
+	if c.State != cell.Removed {
+		if err := c.To(cell.Failed); err != nil {
+			return err
+		}
+	}
+	c.Cause = cause.Error()
 	if run.Verdict == "" {
-		run.Verdict, run.Reason, run.By = cell.Pending, "the run could not be finished", "pando"
+		if err := run.Decide(cell.Pending, "the run could not be finished", "pando"); err != nil {
+			return err
+		}
 	}
 	if run.Ended.IsZero() {
 		run.Ended = time.Now().UTC()
 	}
-	run.Phase = cell.Ended
+	if err := run.To(cell.Ended); err != nil {
+		return err
+	}
 	if err := e.sealFailed(run, c); e.closing(err) {
 		return err // nothing is recorded without it: the next daemon tries again
 	} else if err != nil {
@@ -109,7 +127,9 @@ func (e *Engine) sealFailed(run *state.Run, c *state.Cell) error {
 		return err
 	}
 	if p, ok := e.receiptOf(run); ok {
-		adopt(run, &p)
+		if err := adopt(run, &p); err != nil {
+			return err
+		}
 	}
 	run.Receipt = id.String()
 	if len(run.Receipts) == 0 {

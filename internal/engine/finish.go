@@ -86,7 +86,9 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 	sealed, was := x.e.receiptOf(x.run)
 	switch {
 	case was: // a daemon before this one judged it, and what it signed stands
-		adopt(x.run, &sealed)
+		if err := adopt(x.run, &sealed); err != nil {
+			return err
+		}
 		if sealed.After != nil {
 			x.run.In.After = cell.CheckpointID(sealed.After.Checkpoint)
 		}
@@ -96,7 +98,9 @@ func (x *execution) conclude(ctx context.Context, status cell.Status, waitErr er
 		}
 	}
 	if !was {
-		x.judge(diff)
+		if err := x.judge(diff); err != nil {
+			return err
+		}
 	}
 	if err := x.noteLeftOut(ctx, &after); err != nil {
 		return err
@@ -155,7 +159,7 @@ func (x *execution) recordExit(status cell.Status, waitErr error) error {
 	if status.Unsealed != "" {
 		run.Notes = append(run.Notes, "the event stream is incomplete: "+status.Unsealed)
 	}
-	if run.Phase, err = phase(run.Phase, cell.Finishing); err != nil {
+	if err := run.To(cell.Finishing); err != nil {
 		return err
 	}
 	return x.e.reg.Commit(run)
@@ -378,7 +382,9 @@ const patchLimit = 256 << 20
 func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	e, run := x.e, x.run
 	if e.atRest(x.c.ID) {
-		x.c.State = cell.Idle
+		if err := x.c.To(cell.Idle); err != nil {
+			return err
+		}
 	}
 	gone := false
 	if x.c.Anonymous() {
@@ -407,11 +413,13 @@ func (x *execution) close(ctx context.Context, after *state.Checkpoint) error {
 	run.Receipt = entry.String()
 	run.Receipts = append(run.Receipts, run.Receipt)
 	run.Timings.Receipt = ms(time.Since(t))
-	if run.Phase, err = phase(run.Phase, cell.Ended); err != nil {
+	if err := run.To(cell.Ended); err != nil {
 		return err
 	}
 	if gone {
-		x.c.State = cell.Removed
+		if err := x.c.To(cell.Removed); err != nil {
+			return err
+		}
 	}
 	if err := e.reg.Commit(&x.c, after, run); err != nil {
 		return err

@@ -110,7 +110,9 @@ func (e *Engine) Fork(ctx context.Context, id cell.ID, req api.ForkRequest) (res
 		ids = append(ids, string(c.ID))
 	}
 	if run, ok := e.pendingOf(&k); ok {
-		run.Verdict, run.Reason, run.By = cell.Forked, "forked as "+join(names), "user"
+		if err := run.Decide(cell.Forked, "forked as "+join(names), "user"); err != nil {
+			return api.ForkResult{}, err
+		}
 		objects = append(objects, run)
 	}
 	e.mu.Lock()

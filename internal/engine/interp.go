@@ -202,7 +202,10 @@ func (e *Engine) cleanUp(ctx context.Context, id cell.ID, it *interp, cause stri
 		e.log.Warn("cannot take down a cell whose interpreter ended", "cell", id, "error", err)
 	}
 	if c.State == cell.Running || c.State == cell.Paused {
-		c.State, c.Cause = cell.Idle, "its interpreter ended: "+cause
+		if err := c.To(cell.Idle); err != nil {
+			e.log.Error("cannot put a cell to rest", "cell", id, "error", err)
+		}
+		c.Cause = "its interpreter ended: " + cause
 		if it.sealed { // it is warmed again when it is used, perhaps days later
 			c.Cause = fmt.Sprintf("its interpreter ended at %s: %s", time.Now().Format(time.DateTime), cause)
 		}

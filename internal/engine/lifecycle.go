@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -142,7 +143,9 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		return api.Cell{}, err
 	}
 	if c.State == cell.Running || c.State == cell.Paused {
-		c.State = cell.Idle
+		if err := c.To(cell.Idle); err != nil {
+			return api.Cell{}, err
+		}
 		if err := e.reg.Commit(&c); err != nil {
 			return api.Cell{}, err
 		}
@@ -217,8 +220,8 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	}
 	if now, err := e.reg.Cell(id); err == nil {
 		c = now
-	} else { // nothing is left to tell of it
-		c.State = cell.Removed
+	} else if err := c.To(cell.Removed); err != nil { // nothing is left to tell of it
+		return api.Cell{}, err
 	}
 	return e.cellView(&c), nil
 }
@@ -252,7 +255,9 @@ func (e *Engine) doRemove(ctx context.Context, id cell.ID) error {
 		return err
 	}
 	if c.State != cell.Removed {
-		c.State = cell.Removed
+		if err := c.To(cell.Removed); err != nil {
+			return err
+		}
 		objects := []any{&c}
 		for _, k := range e.reg.Checkpoints(id) {
 			k.Gone = true
@@ -298,8 +303,10 @@ func (e *Engine) doRemoveAll(ctx context.Context, ids []cell.ID) error {
 		if err != nil || c.State == cell.Removed {
 			continue
 		}
+		if err := c.To(cell.Removed); err != nil {
+			return errors.Join(err, workers.Wait())
+		}
 		workers.Go(func() error { return e.deactivate(ctx, id, "removed") })
-		c.State = cell.Removed
 		gone = append(gone, &c)
 		objects = append(objects, &c)
 		for _, k := range e.reg.Checkpoints(id) {
@@ -358,11 +365,12 @@ func (e *Engine) forgetForks(ctx context.Context) {
 // more when their cell goes, and returns the runs as they are then.
 func (e *Engine) discardWith(ctx context.Context, c *state.Cell) (runs []any, err error) {
 	for _, r := range e.reg.Runs(c.ID) {
-		next, err := r.Verdict.To(cell.Discarded)
-		if r.Verdict != cell.Pending || err != nil {
+		if r.Verdict != cell.Pending {
 			continue
 		}
-		r.Verdict, r.Reason, r.By = next, "its cell was removed", "user"
+		if err := r.Decide(cell.Discarded, "its cell was removed", "user"); err != nil {
+			return nil, err
+		}
 		d, err := e.endReceipt(ctx, r.ID+"/removed", endPredicate{
 			Act: "discard", Run: r.ID, Runs: []decidedRun{{r.ID, first(r.Receipts), r.Verdict}}, Cell: r.Cell, CellName: c.Name, Verdict: &verdictFacts{r.Verdict, r.Reason, r.By},
 			From: r.After, Backend: r.Backend, Downgrades: r.Downgrades, Pando: e.cfg.Version, At: time.Now().UTC(),

@@ -348,6 +348,9 @@ func (e *Engine) letGo(ctx context.Context, name, cause string) error {
 	if err != nil {
 		return err
 	}
-	c.State, c.Cause = cell.Idle, cause
+	if err := c.To(cell.Idle); err != nil {
+		return err
+	}
+	c.Cause = cause
 	return e.reg.Commit(&c)
 }

@@ -83,7 +83,9 @@ func (e *Engine) reach(ctx context.Context, c *state.Cell) (backend.Instance, er
 	case e.inRun(c.ID):
 		return nil, nil // the run's end says what became of it
 	}
-	c.State = cell.Idle
+	if err := c.To(cell.Idle); err != nil {
+		return nil, err
+	}
 	c.Cause = causeKeeperLost + ", while no daemon was there"
 	e.endInterp(c.ID, c.Cause)
 	return nil, e.reg.Commit(c)

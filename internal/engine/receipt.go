@@ -93,7 +93,7 @@ func (e *Engine) runReceipt(ctx context.Context, run *state.Run, c *state.Cell) 
 	if old, err := e.cfg.Ledger.Lookup(key); err == nil { // an earlier try, that could not be recorded
 		sealed, err := readRunPredicate(old)
 		if err == nil {
-			adopt(run, &sealed)
+			err = adopt(run, &sealed)
 		}
 		return old.ID, err
 	}

@@ -228,7 +228,7 @@ func (e *Engine) recoverRun(r state.Run, cause error) {
 	run := &r
 	c, err := e.reg.Cell(run.CellID())
 	if err != nil {
-		c = state.Cell{ID: run.CellID(), Name: run.CellName, State: cell.Removed}
+		c = state.Gone(run.CellID(), run.CellName)
 	}
 	p := &runPlan{req: api.RunRequest{Command: run.Command, Check: run.In.Check}, source: run.Source, cell: &c, run: run}
 	if run.Phase == cell.Preparing {
@@ -343,8 +343,11 @@ func exitFromEvents(run *state.Run) (cell.Status, error) {
 
 // removeUnmade takes away a cell whose making never came to an end.
 func (e *Engine) removeUnmade(c state.Cell) {
-	c.State = cell.Removed
-	if err := e.freeing(func() error { return e.reg.Commit(&c) }); err != nil {
+	err := c.To(cell.Removed)
+	if err == nil {
+		err = e.freeing(func() error { return e.reg.Commit(&c) })
+	}
+	if err != nil {
 		e.log.Error("cannot record a cell", "cell", c.ID, "error", err)
 		return
 	}

@@ -141,17 +141,18 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 	objects := []any{&c}
 	for i := range lost {
 		r := &lost[i]
-		if r.Applied > 0 { // it is in the source
+		if r.Applied > 0 || r.Verdict == cell.Restored { // applied: it is in the source
 			continue
 		}
-		if v, err := r.Verdict.To(cell.Restored); err == nil {
-			r.Verdict, r.Reason, r.By = v, fmt.Sprintf("restored to @%d", k.Number), "user"
+		if r.Decide(cell.Restored, fmt.Sprintf("restored to @%d", k.Number), "user") == nil {
 			objects = append(objects, r)
 		}
 	}
 	act := "restore"
 	for _, r := range e.reopened(c.ID, from.ID, k.ID) {
-		r.Verdict, r.Reason, r.By = cell.Pending, fmt.Sprintf("its result was had back from @%d", k.Number), "user"
+		if err := r.Decide(cell.Pending, fmt.Sprintf("its result was had back from @%d", k.Number), "user"); err != nil {
+			return res, err
+		}
 		objects = append(objects, &r)
 		res.Reopened, act = append(res.Reopened, r.ID), "reopen"
 	}
@@ -247,9 +248,8 @@ func (e *Engine) moveHead(ctx context.Context, c *state.Cell, to cell.Checkpoint
 			}
 		}
 	}
-	c.Head, c.Gen, c.State = to, nil, cell.Idle
-	c.Cause = ""
-	return nil
+	c.Head, c.Gen, c.Cause = to, nil, ""
+	return c.To(cell.Idle)
 }
 
 // lostBy lists the runs whose results are in the workspace now and would not
@@ -379,7 +379,7 @@ func (e *Engine) usable(id cell.ID) (state.Cell, error) {
 		return c, err
 	}
 	switch c.State {
-	case cell.Creating, cell.Removing, cell.Removed:
+	case cell.Creating, cell.Removed:
 		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s is %s", c.Title(), c.State)
 	}
 	if err := c.ForkedOnly(); err != nil {

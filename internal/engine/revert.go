@@ -136,13 +136,15 @@ func (e *Engine) doRevert(ctx context.Context, c *state.Cell, list []state.Appli
 			if err != nil || slices.ContainsFunc(runs, func(o state.Run) bool { return o.ID == r.ID }) {
 				continue
 			}
-			r.Reason, r.By = why, "user"
+			verdict := cell.Restored
 			switch r.Applied = left.filesOf(id); {
 			case r.Applied > 0: // by an earlier accept
+				verdict = r.Verdict
 			case here[r.In.After]:
-				r.Verdict = cell.Pending
-			default:
-				r.Verdict = cell.Restored
+				verdict = cell.Pending
+			}
+			if err := r.Decide(verdict, why, "user"); err != nil {
+				return out, err
 			}
 			runs = append(runs, r)
 		}

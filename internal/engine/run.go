@@ -394,7 +394,7 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if err := c.ForkedOnly(); err != nil {
 		return err
 	}
-	if c.State == cell.Creating && !c.MadeByRun() || c.State == cell.Removing || c.State == cell.Removed {
+	if c.State == cell.Creating && !c.MadeByRun() || c.State == cell.Removed {
 		return cell.Errorf(cell.Conflict, opName, "wait a moment and try again", "cell %s is %s", c.Title(), c.State)
 	}
 	if c.State == cell.Failed {

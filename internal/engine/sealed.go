@@ -11,8 +11,10 @@ import (
 
 // adopt makes a run's record say what its receipt says, which was written
 // before the record could be.
-func adopt(r *state.Run, p *runPredicate) {
-	r.Verdict, r.Reason, r.By = p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By
+func adopt(r *state.Run, p *runPredicate) error {
+	if err := r.Sealed(p.Verdict.Verdict, p.Verdict.Reason, p.Verdict.By); err != nil {
+		return err
+	}
 	r.LeftOut, r.Provider, r.Assurance, r.Downgrades = p.Source.LeftOut, p.Workspace, p.Assurance, p.Downgrades
 	r.Before, r.After, r.Changes, r.Error = p.Before, p.After, p.Changes, p.Error
 	r.ExitCode, r.Signal, r.Cause, r.Usage, r.Output, r.Check, r.Secrets = p.ExitCode, p.Signal, p.Cause, p.Usage, p.Output, p.Check, p.Secrets
@@ -23,6 +25,7 @@ func adopt(r *state.Run, p *runPredicate) {
 	if p.Ended != nil {
 		r.Ended = *p.Ended
 	}
+	return nil
 }
 
 // receiptOf returns what a run's own receipt says, if it is written.

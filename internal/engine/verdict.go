@@ -26,31 +26,35 @@ func (x *execution) succeeded() bool {
 		(x.run.Check == nil || x.run.Check.ExitCode == 0)
 }
 
-// judge decides the verdict.
-func (x *execution) judge(diff *diff.Diff) {
+// judge gives the run its first verdict.
+func (x *execution) judge(diff *diff.Diff) error {
+	verdict, reason := x.verdict(diff)
+	return x.run.Decide(verdict, reason, "pando")
+}
+
+// verdict is the first verdict of a run, with its reason.
+func (x *execution) verdict(diff *diff.Diff) (v cell.Verdict, reason string) {
 	run := x.run
-	run.By = "pando"
 	unchanged := run.Before.TreeDigest == run.After.TreeDigest || nothingOfSubstance(x.e, diff, run)
 	switch {
 	case run.In.LetGo != "":
-		run.Verdict, run.Reason = cell.Restored, "the result could not be kept: "+run.In.LetGo
+		return cell.Restored, "the result could not be kept: " + run.In.LetGo
 	case x.ownFailure() && run.In.OnFailure == "restore" && !run.Interactive:
-		run.Verdict, run.Reason = cell.Restored, failure(run)
+		return cell.Restored, failure(run)
 	case x.ownFailure():
-		run.Verdict, run.Reason = cell.Pending, failure(run)
+		return cell.Pending, failure(run)
 	case run.Cause != "":
-		run.Verdict, run.Reason = cell.Pending, run.Cause
+		return cell.Pending, run.Cause
 	case run.Check != nil && run.Check.ExitCode != 0 && run.In.OnFailure == "restore":
-		run.Verdict, run.Reason = cell.Restored, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+		return cell.Restored, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case run.Check != nil && run.Check.ExitCode != 0:
-		run.Verdict, run.Reason = cell.Pending, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
+		return cell.Pending, fmt.Sprintf("the check failed with exit code %d", run.Check.ExitCode)
 	case unchanged:
-		run.Verdict, run.Reason = cell.Accepted, "no changes"
+		return cell.Accepted, "no changes"
 	case run.In.OnSuccess == "accept":
-		run.Verdict, run.Reason = cell.Accepted, "--on-success accept"
-	default:
-		run.Verdict = cell.Pending
+		return cell.Accepted, "--on-success accept"
 	}
+	return cell.Pending, ""
 }
 
 // failure says how a command failed by itself.

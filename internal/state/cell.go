@@ -110,6 +110,22 @@ func (c *Cell) Gens() (list []*workspace.Generation) {
 	return list
 }
 
+// Gone is a removed cell of which there is no record.
+func Gone(id cell.ID, name string) Cell { return Cell{ID: id, Name: name, State: cell.Removed} }
+
+// To moves the cell to another state, if the table of package cell allows that; a Conflict
+// otherwise. That it stays is no move.
+func (c *Cell) To(next cell.State) error {
+	if c.State == next {
+		return nil
+	}
+	if _, err := c.State.To(next); err != nil {
+		return cell.Errorf(cell.Conflict, "state.Cell.To", "", "cell %s is %s and cannot become %s", c.Title(), c.State, next)
+	}
+	c.State = next
+	return nil
+}
+
 // Anonymous reports whether the cell has no name of its own.
 func (c *Cell) Anonymous() bool { return c.Name == "" }
 

@@ -166,6 +166,9 @@ func (r *Registry) Commit(objects ...any) error {
 		case *Shared:
 			recs[i].Shared = v
 		case StateChange:
+			if _, err := v.From.To(v.To); err != nil {
+				return err
+			}
 			recs[i].Change = &v
 		case Forget:
 			recs[i].Forget = string(v)

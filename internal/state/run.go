@@ -97,6 +97,41 @@ func (r *Run) NeverStarted() bool {
 	return r.Phase == cell.Ended && r.ExitCode == nil && r.In.After == ""
 }
 
+// To moves the run to another phase, if the table of package cell allows that; a Conflict
+// otherwise. That it stays is no move.
+func (r *Run) To(next cell.Phase) error {
+	if r.Phase == next {
+		return nil
+	}
+	if _, err := r.Phase.To(next); err != nil {
+		return err
+	}
+	r.Phase = next
+	return nil
+}
+
+// Decide gives the run a verdict, if the table of package cell allows that; a Conflict
+// otherwise. The same verdict may be given again, for another reason.
+func (r *Run) Decide(v cell.Verdict, reason, by string) error {
+	if r.Verdict != v {
+		if _, err := r.Verdict.To(v); err != nil {
+			return err
+		}
+	}
+	r.Verdict, r.Reason, r.By = v, reason, by
+	return nil
+}
+
+// Sealed gives the run the verdict of its own receipt, which was written before the record
+// could be. It takes the place of any that the record has got since, and is a first one.
+func (r *Run) Sealed(v cell.Verdict, reason, by string) error {
+	if _, err := cell.Verdict("").To(v); err != nil {
+		return err
+	}
+	r.Verdict, r.Reason, r.By = v, reason, by
+	return nil
+}
+
 // RunID is the run's identifier.
 func (r *Run) RunID() cell.RunID { return cell.RunID(r.ID) }
 
