@@ -194,7 +194,7 @@ type Unresolved struct {
 	Error string `json:"error"` // what went wrong
 }
 
-// Peer is somebody that a run talked to.
+// Peer is a host that a run talked to.
 type Peer struct {
 	Host       string   `json:"host"`                 // a name, or an address
 	Port       int      `json:"port"`                 // of TCP

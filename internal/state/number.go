@@ -50,7 +50,7 @@ func (r *Registry) renumber(name string, taken bool) {
 	}
 }
 
-// lastTaken is a number from high on, which is taken or 0, whose successor is free. It is
+// lastTaken is a number from high on that is taken or 0, with a free successor. It is
 // found in steps that double: what is free between them is left out. The caller holds r.mu.
 func (r *Registry) lastTaken(stem string, high int) int {
 	taken := func(n int) bool {

@@ -23,7 +23,7 @@ type Record struct {
 	Shared     *Shared      `json:"shared,omitempty"`
 	Lease      *Lease       `json:"lease,omitempty"`
 	Change     *StateChange `json:"change,omitempty"`
-	Forget     string       `json:"forget,omitempty"` // an id whose record is dropped
+	Forget     string       `json:"forget,omitempty"` // the id of a record that is dropped
 }
 
 // StateChange is a change of a cell's state alone, by work that does not hold the cell's
