@@ -102,8 +102,11 @@ func (e *Engine) MayEval(id cell.ID, kind string) error {
 	if err == nil {
 		err = e.mayStart(&c)
 	}
-	if err != nil || !e.interpreter(id) {
+	if err != nil || e.atRest(id) {
 		return err
+	}
+	if !e.interpreter(id) {
+		return whilePaused("engine.MayEval", &c)
 	}
 	return e.takesCode(&c, kind)
 }
@@ -127,10 +130,7 @@ func (e *Engine) takesCode(c *state.Cell, kind string) error {
 	if err := e.sameKind(c, kind); err != nil {
 		return err
 	}
-	if c.State == cell.Paused {
-		return cell.Errorf(cell.Conflict, "engine.Eval", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
-	}
-	return nil
+	return whilePaused("engine.Eval", c)
 }
 
 // evalOf checks what is asked of an evaluation.
@@ -234,6 +234,9 @@ func (e *Engine) interpreterOf(ctx context.Context, id cell.ID, req api.EvalRequ
 			let()
 		}
 	}()
+	if err := whilePaused("engine.Eval", &c); err != nil {
+		return nil, nil, nil, err
+	}
 	w, err := e.warmer(inst)
 	if err != nil {
 		return nil, nil, nil, err

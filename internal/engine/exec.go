@@ -108,8 +108,8 @@ func (e *Engine) readyExec(ctx context.Context, id cell.ID, req *api.ExecRequest
 			release()
 		}
 	}()
-	if c.State == cell.Paused {
-		return nil, cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	if err := whilePaused(opName, &c); err != nil {
+		return nil, err
 	}
 	if err := e.spendExec(&c); err != nil {
 		return nil, err

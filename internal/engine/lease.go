@@ -236,9 +236,22 @@ func (e *Engine) unpark(id cell.ID) error {
 // parked refuses work in a cell that is paused while nothing runs in it.
 func (e *Engine) parked(c *state.Cell) error {
 	if l := e.reg.Lease(c.ID); l != nil && l.Parked {
-		return cell.Errorf(cell.Conflict, "engine", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+		return errPaused("engine", c)
 	}
 	return nil
+}
+
+// whilePaused refuses work in a cell whose processes are paused: what is started or asked there
+// would not answer before the cell is resumed.
+func whilePaused(op string, c *state.Cell) error {
+	if c.State != cell.Paused {
+		return nil
+	}
+	return errPaused(op, c)
+}
+
+func errPaused(op string, c *state.Cell) error {
+	return cell.Errorf(cell.Conflict, op, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
 }
 
 // keepLeases does what is to become of cells whose time is over, as long as

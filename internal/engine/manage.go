@@ -21,8 +21,8 @@ func (e *Engine) Manage(ctx context.Context, id cell.ID, a cell.FileAct, in io.R
 		return err
 	}
 	defer release()
-	if c.State == cell.Paused {
-		return cell.Errorf(cell.Conflict, "engine.Manage", "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	if err := whilePaused("engine.Manage", &c); err != nil {
+		return err
 	}
 	a.Path, a.UID, a.GID = inCell(&c, a.Path), c.Setup.User.UID, c.Setup.User.GID
 	if a.Act == cell.FileMove {
@@ -99,6 +99,10 @@ func (e *Engine) Dial(ctx context.Context, id cell.ID, port int) (net.Conn, erro
 	}
 	if inst == nil {
 		return nil, cell.Errorf(cell.Unavailable, "engine.Dial", "", "cannot reach port %d: nothing runs in cell %s", port, c.Title())
+	}
+	if err := whilePaused("engine.Dial", &c); err != nil {
+		release()
+		return nil, err
 	}
 	conn, err := inst.Dial(ctx, port)
 	if err != nil {

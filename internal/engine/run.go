@@ -400,8 +400,8 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if c.State == cell.Failed {
 		return cell.Errorf(cell.Conflict, opName, "bring it back with pando restore "+c.Title()+"@N", "cell %s failed: %s", c.Title(), c.Cause)
 	}
-	if c.State == cell.Paused {
-		return cell.Errorf(cell.Conflict, opName, "run `pando resume "+c.Title()+"` first", "cell %s is paused", c.Title())
+	if err := whilePaused(opName, c); err != nil {
+		return err
 	}
 	p.source = c.Source
 	if p.req.From != "" {

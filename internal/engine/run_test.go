@@ -291,8 +291,20 @@ func TestExecWakesAndTheCellRests(t *testing.T) {
 		if c, err := b.Pause(b.ctx, id); err != nil || c.State != string(cell.Paused) {
 			t.Errorf("%+v, %v", c, err)
 		}
-		_, err = b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}})
-		b.wantKind("an exec in a paused cell", err, cell.Conflict, "paused")
+		b.wantKind("whether code may come to a paused cell", b.MayEval(id, ""), cell.Conflict, "cell w is paused")
+		for what, do := range map[string]func() error{
+			"exec": func() error { _, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}}); return err },
+			"run":  func() error { _, err := b.StartRun(b.ctx, b.request("w", "true")); return err },
+			"eval": func() error { _, err := b.Eval(b.ctx, id, api.EvalRequest{Code: "1"}, nil); return err },
+			"eval, anew": func() error {
+				_, err := b.Eval(b.ctx, id, api.EvalRequest{Code: "1", Fresh: true}, nil)
+				return err
+			},
+			"files":  func() error { _, err := b.Files(b.ctx, id, cell.FileAct{Path: "f"}, nil); return err },
+			"a port": func() error { _, err := b.Dial(b.ctx, id, 80); return err },
+		} {
+			b.wantKind(what+" in a paused cell", do(), cell.Conflict, "cell w is paused")
+		}
 		if c, err := b.Engine.Resume(b.ctx, id); err != nil || c.State != string(cell.Running) {
 			t.Errorf("%+v, %v", c, err)
 		}
