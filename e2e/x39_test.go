@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pando-dev/pando/internal/testenv"
 )
 
 // fullScreen is a program that draws its screen once, and then says what was typed. It notes
@@ -22,21 +24,20 @@ done
 
 // TestX39NextProtocol: a daemon of the next version of the keepers' protocol takes over the
 // keepers of this one, with the terminals of their runs, and one of this version those of the next.
+// One of the version after that is refused at once by the keepers of this one.
 func TestX39NextProtocol(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(built), "pandod"))
 	must(t, err)
-	const now, next = "pando keeper protocol 05", "pando keeper protocol 06"
+	const now, next, far = "pando keeper protocol 05", "pando keeper protocol 06", "pando keeper protocol 07"
 	if n := bytes.Count(text, []byte(now)); n != 1 {
 		t.Fatalf("the program has its protocol's number %d times", n)
 	}
-	for _, name := range []string{"this", "next"} {
+	for _, as := range []struct{ name, says string }{{"this", now}, {"next", next}, {"far", far}} {
+		name := as.name
 		must(t, os.Mkdir(filepath.Join(h.work, name), 0o755))
-		must(t, os.WriteFile(filepath.Join(h.work, name, "pandod"), text, 0o755))
-		text = bytes.ReplaceAll(text, []byte(now), []byte(next))
-	}
-	for _, name := range []string{"this", "next"} {
+		must(t, os.WriteFile(filepath.Join(h.work, name, "pandod"), bytes.ReplaceAll(text, []byte(now), []byte(as.says)), 0o755))
 		for _, beside := range []string{"pando-guest", "pando-runsc"} {
 			if to, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(built), beside)); err == nil {
 				must(t, os.Symlink(to, filepath.Join(h.work, name, beside)))
@@ -79,6 +80,27 @@ func TestX39NextProtocol(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+
+	h.bin = filepath.Join(h.work, "this", "pando")
+	h.pando("daemon", "stop")
+	h.pando("run", "-d", "--cell", "old", "--", "sleep", "1000")
+	testenv.Eventually(t, func() bool { return h.cell("old").Processes > 0 }, "start of the command")
+	h.pando("daemon", "stop")
+	h.bin = filepath.Join(h.work, "far", "pando")
+	for _, args := range [][]string{{"exec", "old", "--", "true"}, {"eval", "old", "1"}, {"checkpoint", "old"}, {"stop", "old"}, {"stop", "--all"}, {"rm", "--yes", "old"}} {
+		o := h.try(args...)
+		if o.code == 0 || !strings.Contains(o.stderr, "speaks version 4") || !strings.Contains(o.stderr, "this daemon version 6") || !strings.Contains(o.stderr, "kill ") {
+			t.Errorf("%v of a keeper two versions away: %+v", args, o)
+		}
+	}
+	_, pid, _ := strings.Cut(h.try("exec", "old", "--", "true").stderr, "kill ")
+	pid, _, _ = strings.Cut(pid, " ")
+	h.sh("kill " + pid) // as the hint says
+	testenv.Eventually(t, func() bool { return h.cell("old").State == "idle" }, "end of the cell")
+	h.pando("exec", "old", "--", "true")
+	h.pando("stop", "old")
+	h.pando("daemon", "stop")
+	h.bin = filepath.Join(h.work, "this", "pando")
 	h.pando("stop", "--all")
 	if left := h.leftovers(); len(left) > 0 {
 		t.Errorf("left over: %s", strings.Join(left, "; "))

@@ -47,7 +47,7 @@ func (e *Engine) decide(ctx context.Context, t Target, what string, seen []Seen,
 	if err != nil {
 		return err
 	}
-	release, err := e.turns.take(ctx, id, what, nil)
+	release, err := e.turnOf(ctx, id, what)
 	if err != nil {
 		return err
 	}

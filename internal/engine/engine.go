@@ -115,7 +115,7 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[cell.ID]backend.Instance
-	unreached map[cell.ID]bool          // see reach.go
+	unreached map[cell.ID]error         // why they are: see reach.go
 	ending    map[cell.ID]chan struct{} // instances that are being taken down
 	uses      map[cell.ID]int           // who needs an instance to stay: see hold
 	resting   map[cell.ID]bool          // that are looked at soon: see restSoon
@@ -178,7 +178,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.Objects = under
 	e := &Engine{
 		cfg: cfg, under: under, log: cfg.Log, reg: reg, turns: newTurns(), pauses: newTurns(), trees: newTreeCache(cfg.Objects), figures: newFigures(),
-		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]bool{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{},
+		instances: map[cell.ID]backend.Instance{}, unreached: map[cell.ID]error{}, ending: map[cell.ID]chan struct{}{}, uses: map[cell.ID]int{}, resting: map[cell.ID]bool{},
 		live: map[cell.RunID]*liveRun{}, lost: map[cell.RunID]error{}, execs: map[string]*liveExec{},
 		sources: map[string]*workspace.Imported{}, hostParts: hostParts, probed: map[string]probed{},
 		moved: map[cell.ID][]string{}, leaseEnv: map[cell.ID][]string{}, started: time.Now(),

@@ -329,7 +329,8 @@ func (e *Engine) wake(ctx context.Context, id cell.ID) (backend.Instance, func()
 
 // liveOrTurn waits until the cell has an instance, which it returns held, or
 // until its turn is free, which it takes. A run that is just starting keeps
-// the turn to its end, but makes an instance soon.
+// the turn to its end, but makes an instance soon. It fails when an unreached cell
+// keeps its turn: a run that an earlier daemon began waits for the keeper.
 func (e *Engine) liveOrTurn(ctx context.Context, id cell.ID) (inst backend.Instance, release, turn func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -358,6 +359,13 @@ func (e *Engine) liveOrTurn(ctx context.Context, id cell.ID) (inst backend.Insta
 					turn()
 				}
 				return inst, release, nil, nil
+			}
+			if err := e.heldUnreached(id); err != nil {
+				cancel()
+				if <-taken == nil {
+					turn()
+				}
+				return nil, nil, nil, err
 			}
 		}
 	}

@@ -119,6 +119,9 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
 	if l := e.runIn(id); l != nil {
+		if err := e.heldUnreached(id); err != nil {
+			return api.Cell{}, err
+		}
 		l.ending.Store(true)
 		l.stop(stopped)
 		select {
@@ -196,6 +199,9 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 		return e.cellView(&c), nil
 	}
 	if l := e.runIn(id); l != nil {
+		if err := e.heldUnreached(id); err != nil {
+			return api.Cell{}, err
+		}
 		l.stop(cell.Errorf(cell.Interrupted, "engine.Remove", "", "the cell was removed"))
 		select {
 		case <-l.done:

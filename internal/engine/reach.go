@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/pando-dev/pando/internal/backend"
@@ -18,21 +17,58 @@ import (
 func (e *Engine) isUnreached(id cell.ID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.unreached[id]
+	return e.unreached[id] != nil
+}
+
+// outOfReach refuses work in a cell that is unreached.
+func (e *Engine) outOfReach(c *state.Cell) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if why := e.unreached[c.ID]; why != nil {
+		return unreachable(c, why)
+	}
+	return nil
+}
+
+// foreign refuses work in a cell whose keeper speaks another protocol: no later try reaches it.
+func (e *Engine) foreign(c *state.Cell) error {
+	if err := e.outOfReach(c); cell.KindOf(err) == cell.Unsupported {
+		return err
+	}
+	return nil
 }
 
 // atRest reports whether a cell has no processes: no instance of it is there, or to be
 // reached.
 func (e *Engine) atRest(id cell.ID) bool { return e.instance(id) == nil && !e.isUnreached(id) }
 
+// heldUnreached refuses to wait for a run in an unreached cell.
+func (e *Engine) heldUnreached(id cell.ID) error {
+	if !e.isUnreached(id) || e.runIn(id) == nil {
+		return nil
+	}
+	c, err := e.reg.Cell(id)
+	if err != nil {
+		return err
+	}
+	return e.outOfReach(&c)
+}
+
+// turnOf waits for a cell's turn, for a request. It fails at once in an unreached cell
+// whose turn a run has.
+func (e *Engine) turnOf(ctx context.Context, id cell.ID, who string) (release func(), err error) {
+	if err := e.heldUnreached(id); err != nil {
+		return nil, err
+	}
+	return e.turns.take(ctx, id, who, nil)
+}
+
 // instanceOf returns a cell's instance, nil when it is at rest. It fails when the cell is unreached.
 func (e *Engine) instanceOf(c *state.Cell) (backend.Instance, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if inst := e.instances[c.ID]; inst != nil || !e.unreached[c.ID] {
+	if inst := e.instance(c.ID); inst != nil {
 		return inst, nil
 	}
-	return nil, unreachable(c, errors.New("its keeper has not answered since the daemon began"))
+	return nil, e.outOfReach(c)
 }
 
 // holdOf is instanceOf, and keeps the cell from being put to rest until release is called.
@@ -64,9 +100,9 @@ func (e *Engine) reach(ctx context.Context, c *state.Cell) (backend.Instance, er
 	}
 	unreached := err != nil && cell.KindOf(err) != cell.NotFound
 	e.mu.Lock()
-	was := e.unreached[c.ID]
+	was := e.unreached[c.ID] != nil
 	if delete(e.unreached, c.ID); unreached {
-		e.unreached[c.ID] = true
+		e.unreached[c.ID] = err
 	}
 	e.mu.Unlock()
 	switch {
@@ -80,7 +116,12 @@ func (e *Engine) reach(ctx context.Context, c *state.Cell) (backend.Instance, er
 			}
 		}
 		return inst, nil
-	case e.inRun(c.ID):
+	case was: // what the keeper left on the host would be in the way of the cell's next one
+		if _, lerr := b.Leftovers(ctx, false); lerr != nil {
+			e.log.Warn("cannot clean up after a dead keeper", "cell", c.ID, "error", lerr)
+		}
+	}
+	if e.inRun(c.ID) {
 		return nil, nil // the run's end says what became of it
 	}
 	if err := c.To(cell.Idle); err != nil {
@@ -92,6 +133,9 @@ func (e *Engine) reach(ctx context.Context, c *state.Cell) (backend.Instance, er
 }
 
 func unreachable(c *state.Cell, err error) error {
+	if cell.KindOf(err) == cell.Unsupported {
+		return cell.Errorf(cell.Unsupported, "engine.reach", cell.HintOf(err), "cannot use cell %s: %w", c.Title(), err)
+	}
 	return cell.Errorf(cell.Unavailable, "engine.reach", "try again in a moment; if it never answers, end its process pando-keeper: the cell is at rest then",
 		"cannot tell what goes on in cell %s: %w", c.Title(), err)
 }

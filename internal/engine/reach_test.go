@@ -149,6 +149,73 @@ func TestX14ADaemonThatGetsNoAnswer(t *testing.T) {
 	}
 }
 
+// A cell whose keeper can't be talked to refuses at once what it can't do, also while a
+// run of an earlier daemon holds its turn, and says why; it is found when the keeper answers.
+func TestKeepersOutOfReach(t *testing.T) {
+	const versions = "its keeper speaks version 1 of the keepers' protocol, this daemon version 9"
+	for name, x := range map[string]struct {
+		err   error
+		kind  cell.Kind
+		words string
+	}{
+		"another protocol": {cell.Errorf(cell.Unsupported, "toy", "kill it", versions), cell.Unsupported, versions},
+		"no answer":        {cell.Errorf(cell.Unavailable, "toy", "", "no answer: %w", answers["no connection"]), cell.Unavailable, "cannot tell what goes on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, "f: 0")
+			b.run("w", "true")
+			_, err := b.StartExec(b.ctx, b.id("w"), api.ExecRequest{Command: []string{"sleep", "300"}})
+			b.must(err)
+			r, err := b.StartRun(b.ctx, b.request("r", "sleep 300"))
+			b.must(err)
+			b.starts(r)
+			b.close()
+			b.toys.fail("attach", x.err)
+			b.open()
+			b.until("the run goes on", func() bool { return b.runIn(b.id("r")) != nil })
+			for _, cellName := range []string{"w", "r"} {
+				id := b.id(cellName)
+				for what, do := range map[string]func() error{
+					"exec": func() error {
+						_, err := b.StartExec(b.ctx, id, api.ExecRequest{Command: []string{"true"}, Wait: true})
+						return err
+					},
+					"eval": func() error { _, err := b.Eval(b.ctx, id, api.EvalRequest{Code: "1"}, nil); return err },
+					"stop": func() error { _, err := b.Stop(b.ctx, id); return err },
+					"rm":   func() error { _, err := b.Remove(b.ctx, id, false); return err },
+				} {
+					done := make(chan error, 1)
+					go func() { done <- do() }()
+					err, _ := testenv.Receive(t, done, cellName+": "+what)
+					b.wantKind(cellName+": "+what, err, x.kind, x.words, cellName)
+				}
+				if x.kind != cell.Unsupported && cellName != "r" {
+					continue
+				}
+				for what, do := range map[string]func() error{
+					"checkpoint": func() error { _, err := b.Checkpoint(b.ctx, id, api.CheckpointRequest{}); return err },
+					"fork":       func() error { _, err := b.Fork(b.ctx, id, api.ForkRequest{Name: "d"}); return err },
+				} {
+					done := make(chan error, 1)
+					go func() { done <- do() }()
+					err, _ := testenv.Receive(t, done, cellName+": "+what)
+					b.wantKind(cellName+": "+what, err, x.kind, x.words)
+				}
+			}
+			if x.kind == cell.Unsupported {
+				_, err := b.StartRun(b.ctx, b.request("r", "true"))
+				b.wantKind("run", err, x.kind, x.words)
+			}
+			b.toys.fail("attach", nil)
+			b.until("the cells were found", func() bool { return b.instance(b.id("w")) != nil && b.instance(b.id("r")) != nil })
+			b.must(b.Interrupt(cell.RunID(r.ID), ""))
+			if run, err := b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || run.Cause != "interrupted" {
+				t.Errorf("the run ended as %+v, %v", run, err)
+			}
+		})
+	}
+}
+
 // A connection that breaks while a command is waited for does not end it.
 func TestX14AWaitThatBreaks(t *testing.T) {
 	b := newBed(t, "f: 0")

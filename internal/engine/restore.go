@@ -31,7 +31,7 @@ func (e *Engine) restore(ctx context.Context, id cell.ID, req api.RestoreRequest
 		defer a.over(&err)
 	}
 	began := time.Now()
-	release, err := e.turns.take(ctx, id, "restore", nil)
+	release, err := e.turnOf(ctx, id, "restore")
 	if err != nil {
 		return api.RestoreResult{}, err
 	}
@@ -342,7 +342,7 @@ func (e *Engine) beforeLatest(ctx context.Context, c *state.Cell) (int, error) {
 func (e *Engine) Checkpoint(ctx context.Context, id cell.ID, req api.CheckpointRequest) (_ api.Checkpoint, err error) {
 	ctx, a := e.act(ctx, "checkpoint", id)
 	defer a.over(&err)
-	release, err := e.turns.take(ctx, id, "checkpoint", nil)
+	release, err := e.turnOf(ctx, id, "checkpoint")
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
@@ -383,6 +383,9 @@ func (e *Engine) usable(id cell.ID) (state.Cell, error) {
 		return c, cell.Errorf(cell.Conflict, "engine", "", "cell %s is %s", c.Title(), c.State)
 	}
 	if err := c.ForkedOnly(); err != nil {
+		return c, err
+	}
+	if err := e.foreign(&c); err != nil {
 		return c, err
 	}
 	if c.Head == "" {

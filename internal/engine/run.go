@@ -403,6 +403,9 @@ func (e *Engine) planExisting(p *runPlan) error {
 	if err := whilePaused(opName, c); err != nil {
 		return err
 	}
+	if err := e.foreign(c); err != nil {
+		return err
+	}
 	p.source = c.Source
 	if p.req.From != "" {
 		from, err := workspace.CleanSource(p.req.From)

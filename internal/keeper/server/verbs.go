@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 
@@ -197,7 +198,8 @@ func converses[Q, A any](t map[string]verb, v proto.Verb[Q, A], f func(s *Server
 
 func (s *Server) hello(q proto.Greeting) (w proto.Welcome, err error) {
 	if q.Version != proto.Version && q.Version != proto.Version-1 && q.Version != proto.Version+1 {
-		return w, cell.Errorf(cell.Unsupported, "keeper.hello", "stop the cell and start it again", "this keeper speaks version %d of its protocol, not %d", proto.Version, q.Version)
+		return w, cell.Errorf(cell.Unsupported, "keeper.hello", fmt.Sprintf("use the version of pando that began the cell, or end what runs in it: kill %d (its files stay)", os.Getpid()),
+			"its keeper speaks version %d of the keepers' protocol, this daemon version %d", proto.Version, q.Version)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
