@@ -384,7 +384,10 @@ func (a *app) stopCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "stop [CELL…]", Short: "End a cell's processes; its files stay", ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, err := a.namedOrAll(cmd.Context(), args, all, func(c api.Cell) bool { return c.State == "running" || c.State == "paused" })
+			args, err := a.namedOrAll(cmd.Context(), args, all, func(c api.Cell) bool {
+				starting := c.LatestRun != "" && c.Verdict == "" // a run that has no verdict is under way
+				return c.State == "running" || c.State == "paused" || starting
+			})
 			if err != nil {
 				return err
 			}
@@ -404,7 +407,7 @@ func (a *app) stopCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "all cells that have processes")
+	c.Flags().BoolVar(&all, "all", false, "all cells that have processes, or a run that is starting")
 	return c
 }
 

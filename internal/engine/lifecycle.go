@@ -107,18 +107,20 @@ func (e *Engine) freezer(ctx context.Context, id cell.ID, to cell.State, do func
 }
 
 // Stop ends all processes of a cell; its files stay. A run in it ends too and
-// is pending.
+// is pending. One that has not started its command does not start, and a cell that was
+// being made for it is removed.
 func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
+	l := e.underWay(id)
 	c, err := e.usable(id)
-	if err != nil {
+	if err != nil && (l == nil || c.State != cell.Creating) {
 		return api.Cell{}, err
 	}
 	inst := e.instance(id)
-	if e.atRest(id) {
+	if l == nil && e.atRest(id) {
 		return e.cellView(&c), nil
 	}
 	stopped := cell.Errorf(cell.Interrupted, "engine.Stop", "", "the cell was stopped")
-	if l := e.runIn(id); l != nil {
+	if l != nil {
 		if err := e.heldUnreached(id); err != nil {
 			return api.Cell{}, err
 		}
@@ -129,9 +131,13 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		case <-ctx.Done():
 			return api.Cell{}, context.Cause(ctx)
 		}
-		if e.instance(id) != inst { // a run that waited for this one may have begun: it is not what was to be stopped
-			c, err := e.reg.Cell(id)
-			return e.cellView(&c), err
+		c, err := e.reg.Cell(id)
+		if err != nil {
+			return api.Cell{}, err
+		}
+		// A run that waited for this one may have begun: it is not what was to be stopped.
+		if inst != nil && e.instance(id) != inst || e.runIn(id) != nil || c.State == cell.Removed {
+			return e.cellView(&c), nil
 		}
 	}
 	release, err := e.turns.take(ctx, id, "stop", nil)
@@ -154,6 +160,25 @@ func (e *Engine) Stop(ctx context.Context, id cell.ID) (api.Cell, error) {
 		}
 	}
 	return e.cellView(&c), nil
+}
+
+// underWay is runIn, or else the oldest run that waits for its turn: nothing but other work
+// than runs is before it.
+func (e *Engine) underWay(id cell.ID) (first *liveRun) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var created time.Time
+	for rid, l := range e.live {
+		r, err := e.reg.Run(rid)
+		switch {
+		case err != nil || r.CellID() != id:
+		case l.working.Load():
+			return l
+		case first == nil || r.Created.Before(created):
+			first, created = l, r.Created
+		}
+	}
+	return first
 }
 
 // runIn returns the run that is under way in a cell. One that waits for its turn is not.
@@ -198,7 +223,7 @@ func (e *Engine) Remove(ctx context.Context, id cell.ID, dry bool) (api.Cell, er
 	if dry {
 		return e.cellView(&c), nil
 	}
-	if l := e.runIn(id); l != nil {
+	if l := e.underWay(id); l != nil {
 		if err := e.heldUnreached(id); err != nil {
 			return api.Cell{}, err
 		}

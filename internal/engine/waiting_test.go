@@ -79,6 +79,47 @@ func TestX33WaitingRuns(t *testing.T) {
 	})
 }
 
+// Stopping and removing a cell ends a run that has not started its command: a new cell goes
+// with it, one that was there stays.
+func TestStopEndsARunThatStarts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, "f: 0")
+		b.run("old", "true")
+		b.until("the cell rested", func() bool { return b.instance(b.id("old")) == nil })
+		b.toys.creating = func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		for _, at := range []string{"as soon as it is recorded", "while its cell comes to life"} {
+			for name, state := range map[string]cell.State{"new": cell.Removed, "old": cell.Idle} {
+				r, err := b.StartRun(b.ctx, b.request(name, "true"))
+				b.must(err)
+				if at != "as soon as it is recorded" {
+					synctest.Wait()
+				}
+				c, err := b.Stop(b.ctx, cell.ID(r.Cell))
+				if err != nil || c.State != string(state) {
+					t.Errorf("%s, stopped %s: %+v, %v", name, at, c, err)
+				}
+				now, err := b.Engine.Run(cell.RunID(r.ID))
+				if err != nil || now.Phase != "ended" || now.Cause != "interrupted" || now.Error == nil {
+					t.Errorf("%s, stopped %s: the run is %+v, %v", name, at, now, err)
+				}
+			}
+		}
+		r, err := b.StartRun(b.ctx, b.request("old", "true"))
+		b.must(err)
+		if c, err := b.Remove(b.ctx, b.id("old"), false); err != nil || c.State != string(cell.Removed) {
+			t.Errorf("removed: %+v, %v", c, err)
+		}
+		if now, err := b.Engine.Run(cell.RunID(r.ID)); err != nil || now.Cause != "interrupted" {
+			t.Errorf("the run in the removed cell is %+v, %v", now, err)
+		}
+		b.verified()
+	})
+}
+
 // A run that is interrupted while its cell is being made says so, whatever that broke off.
 func TestX33RunsThatAreBeingStarted(t *testing.T) {
 	t.Parallel()
