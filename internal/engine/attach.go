@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"sync"
 
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/internal/backend"
@@ -20,6 +21,7 @@ type Attachment struct {
 	open    func(ctx context.Context, a backend.Attach) (net.Conn, error)
 	result  func() (any, error)
 	release func(gone bool)
+	over    sync.Once // lets release be called
 	told    func(signal string)
 	tty     bool
 }
@@ -56,9 +58,10 @@ func (a *Attachment) Open(ctx context.Context, at backend.Attach) (net.Conn, err
 func (a *Attachment) Result() (any, error) { return a.result() }
 
 // Release ends the attachment. gone says that the client went away before the
-// end: what it alone waited for is interrupted. A run with a terminal goes on once its
-// command has started: whoever lost their terminal attaches again.
-func (a *Attachment) Release(gone bool) { a.release(gone) }
+// end: what it alone waited for is interrupted, and goes on while another client with input
+// is attached. A run with a terminal goes on once its command has started: whoever lost
+// their terminal attaches again. Later calls do nothing.
+func (a *Attachment) Release(gone bool) { a.over.Do(func() { a.release(gone) }) }
 
 // AttachRun attaches to a run. It may have ended: then Done is closed.
 func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
@@ -131,8 +134,9 @@ func (e *Engine) AttachRun(id cell.RunID, input bool) (*Attachment, error) {
 			if input {
 				l.clients--
 			}
+			last := input && l.clients == 0
 			l.mu.Unlock()
-			if gone && input && !(run.TTY && l.hasStarted()) {
+			if gone && last && !(run.TTY && l.hasStarted()) {
 				l.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
 			}
 		},
@@ -174,6 +178,7 @@ func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
 		return nil, noExec(id)
 	}
 	if input {
+		x.clients.Add(1)
 		x.came.Do(func() { close(x.joined) })
 	}
 	started := make(chan struct{})
@@ -184,11 +189,12 @@ func (e *Engine) AttachExec(id string, input bool) (*Attachment, error) {
 			return x.proc.Attach(ctx, a)
 		},
 		release: func(gone bool) {
-			if input {
-				x.once.Do(func() { close(x.read) })
-				if gone {
-					x.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
-				}
+			if !input || x.clients.Add(-1) > 0 {
+				return
+			}
+			x.once.Do(func() { close(x.read) })
+			if gone {
+				x.stop(cell.Errorf(cell.Interrupted, "engine.Attach", "", "the client went away"))
 			}
 		},
 	}, nil

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -41,8 +42,9 @@ type liveExec struct {
 	done      chan struct{} // closed when it has ended
 	came      sync.Once     // closes joined
 	joined    chan struct{} // closed when a client with input has attached
+	clients   atomic.Int32  // that feed its input
 	once      sync.Once     // closes read
-	read      chan struct{} // closed when the client that was attached has read everything
+	read      chan struct{} // closed when the clients that were attached have read everything
 	ctx       context.Context
 	stop      context.CancelCauseFunc
 	result    api.Exec // valid when done is closed

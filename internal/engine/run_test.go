@@ -45,8 +45,35 @@ func TestCommandWhoseClientDoesNotCome(t *testing.T) {
 		if !ended(came).Running {
 			t.Error("it ended while its client was there")
 		}
+		second, err := b.AttachExec(came.ID, true)
+		b.must(err)
+		looker, err := b.AttachExec(came.ID, false)
+		b.must(err)
+		for _, x := range []*Attachment{second, second, looker} { // who leaves twice is one
+			x.Release(true)
+			synctest.Wait()
+			if !ended(came).Running {
+				t.Fatal("it ended with another client than its own")
+			}
+		}
 		a.Release(true)
 		b.until("it is ended, too", func() bool { return !ended(came).Running })
+		run, err := b.StartRun(b.ctx, b.request("w", "sleep 300"))
+		b.must(err)
+		b.starts(run)
+		first, err := b.AttachRun(cell.RunID(run.ID), true)
+		b.must(err)
+		other, err := b.AttachRun(cell.RunID(run.ID), true)
+		b.must(err)
+		first.Release(true)
+		synctest.Wait()
+		if now, err := b.Engine.Run(cell.RunID(run.ID)); err != nil || now.Phase != "executing" {
+			t.Errorf("with one of two clients, the run is %s, %v", now.Phase, err)
+		}
+		other.Release(true)
+		if run, err = b.WaitRun(b.ctx, cell.RunID(run.ID)); err != nil || run.Cause != "interrupted" {
+			t.Errorf("with the last client, the run is %+v, %v", run, err)
+		}
 		r, err := b.StartRun(b.ctx, api.RunRequest{Cell: "w", Command: []string{"true"}, Attach: true})
 		b.must(err)
 		if r, err = b.WaitRun(b.ctx, cell.RunID(r.ID)); err != nil || r.ExitCode != nil || r.Error == nil || !strings.Contains(r.Error.Message, "never attached") {
