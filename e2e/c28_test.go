@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/pando-dev/pando/api"
 	"github.com/pando-dev/pando/client"
 	"github.com/pando-dev/pando/internal/testenv"
+	"github.com/pando-dev/pando/internal/upload"
 )
 
 // uploaded is how much is uploaded, in bytes.
@@ -37,15 +39,33 @@ func TestC28KilledDuringRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	c := l.client()
+	// What a client sends by TCP: a path would be one of its own host.
+	source := func(c *client.Client) (id string, err error) {
+		var b bytes.Buffer
+		if _, err := upload.Pack(ctx, upload.Request{Dir: h.src}, &b); err != nil {
+			return "", err
+		}
+		up, err := c.Upload(ctx, &b)
+		return up.ID, err
+	}
 	build := func(c *client.Client, name string) error {
-		_, err := c.BuildTemplate(ctx, api.TemplateRequest{Name: name, From: h.src, Setup: "x = 20"}, client.Listener{})
+		id, err := source(c)
+		if err == nil {
+			_, err = c.BuildTemplate(ctx, api.TemplateRequest{Name: name, Upload: id, Setup: "x = 20"}, client.Listener{})
+		}
+		return err
+	}
+	create := func(c *client.Client, name string) error {
+		id, err := source(c)
+		if err == nil {
+			_, err = c.Create(ctx, api.CreateRequest{Name: name, Upload: id})
+		}
 		return err
 	}
 	must(t, build(c, "tp"))
 	cell := func(name string) {
 		t.Helper()
-		_, err := c.Create(ctx, api.CreateRequest{Name: name, From: h.src})
-		must(t, err)
+		must(t, create(c, name))
 	}
 	forked := func(name string) {
 		t.Helper()
@@ -58,12 +78,13 @@ func TestC28KilledDuringRequests(t *testing.T) {
 		before func(name string)
 		do     func(c *client.Client, name string) error
 	}{
-		{"create", none, func(c *client.Client, name string) error {
-			_, err := c.Create(ctx, api.CreateRequest{Name: name, From: h.src})
-			return err
-		}},
+		{"create", none, create},
 		{"run", none, func(c *client.Client, name string) error {
-			r, err := c.StartRun(ctx, api.RunRequest{Cell: name, From: h.src, Command: []string{"sh", "-c", "sleep 0.05; echo new >f"}})
+			var r api.Run
+			id, err := source(c)
+			if err == nil {
+				r, err = c.StartRun(ctx, api.RunRequest{Cell: name, Upload: id, Command: []string{"sh", "-c", "sleep 0.05; echo new >f"}})
+			}
 			if err == nil {
 				r, err = c.Run(ctx, r.ID, true)
 			}
