@@ -189,10 +189,11 @@ func (d *Denied) text() string {
 	return b.String() + "\n"
 }
 
-// shown keeps what came from the cell on one line.
+// shown keeps what came from the cell on one line, and in the order of its characters: marks
+// that turn the direction of text around are replaced as control characters are.
 func shown(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return '?'
 		}
 		return r
