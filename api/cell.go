@@ -221,6 +221,8 @@ type Look struct {
 type DiscardRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	Lose   bool `json:"lose,omitempty"` // confirms that the results of several runs are thrown away, or for good what is kept of one
+	// Reason goes into the receipt.
+	Reason string `json:"reason,omitempty"`
 }
 
 // DiscardResult says what was thrown away.

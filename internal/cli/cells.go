@@ -241,6 +241,7 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 }
 
 func (a *app) runsCmd() *cobra.Command {
+	var last int
 	c := &cobra.Command{
 		Use: "runs [CELL]", Short: "List runs, newest first", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -248,9 +249,15 @@ func (a *app) runsCmd() *cobra.Command {
 			if len(args) == 1 {
 				sel = &args[0]
 			}
+			if last < 0 {
+				return usage("--last takes a number of runs, not %d", last)
+			}
 			runs, err := a.client.Runs(cmd.Context(), sel)
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("last") {
+				runs = runs[:min(last, len(runs))]
 			}
 			return a.print(runs, func(w io.Writer) {
 				if len(runs) == 0 {
@@ -287,6 +294,7 @@ func (a *app) runsCmd() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().IntVarP(&last, "last", "n", 0, "only the newest N runs")
 	c.AddCommand(a.runsExportCmd())
 	return c
 }

@@ -346,6 +346,7 @@ that waits.`,
 		},
 	}
 	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	c.Flags().StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
 	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "throw away the results of several runs, or for good what is kept of one, without asking")
 	return c
 }

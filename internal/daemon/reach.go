@@ -136,7 +136,7 @@ var fields = access.Fields{
 	"ExecRequest.caller_env": callerEnv,
 	"SignalRequest.signal":   harmless,
 	"FileRequest.path":       harmless, "FileRequest.to": harmless, // in the cell
-	"DiscardRequest.dry_run": harmless, "DiscardRequest.lose": harmless, "RevertRequest.dry_run": harmless, "RevertRequest.reason": harmless,
+	"DiscardRequest.dry_run": harmless, "DiscardRequest.lose": harmless, "DiscardRequest.reason": harmless, "RevertRequest.dry_run": harmless, "RevertRequest.reason": harmless,
 	"AcceptRequest.apply":   hostThing("the source, which apply writes to,"),
 	"AcceptRequest.include": harmless, "AcceptRequest.strict": harmless, "AcceptRequest.ignored": harmless, "AcceptRequest.force": harmless, // of what is applied
 	"AcceptRequest.reason": harmless, "AcceptRequest.dry_run": harmless, "AcceptRequest.expect": harmless,

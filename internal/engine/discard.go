@@ -26,6 +26,7 @@ func (e *Engine) Discard(ctx context.Context, t Target, req api.DiscardRequest, 
 
 func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run, req api.DiscardRequest) (out api.DiscardResult, err error) {
 	const opName = "engine.Discard"
+	req.Reason = redactor.String(req.Reason)
 	if run != nil && c.State != cell.Removed && run.In.After != "" && (run.Verdict == cell.Restored || run.Verdict == cell.Discarded) {
 		return e.giveUp(ctx, c, run, req)
 	}
@@ -77,13 +78,13 @@ func (e *Engine) discardHeld(ctx context.Context, c *state.Cell, run *state.Run,
 	}
 	for i := range o.covers {
 		r := &o.covers[i]
-		if err := r.Decide(cell.Discarded, "discarded", "user"); err != nil {
+		if err := r.Decide(cell.Discarded, orElse(req.Reason, "discarded"), "user"); err != nil {
 			return out, err
 		}
 		objects = append(objects, r)
 	}
 	d, err := e.seal(ctx, "discard/"+newKey(), endPredicate{
-		Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, "discarded", "user"},
+		Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, orElse(req.Reason, "discarded"), "user"},
 		From: point(&at), To: point(&to), Proof: proofLayers, Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 	}, objects...)
 	if err != nil {
@@ -112,7 +113,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 		return out, cell.Errorf(cell.Conflict, opName, "take it back first: pando revert "+run.ID, "the result of run %s is in the source", run.ID)
 	}
 	k.Gone = true
-	if err := run.Decide(cell.Discarded, "given up", "user"); err != nil {
+	if err := run.Decide(cell.Discarded, orElse(req.Reason, "given up"), "user"); err != nil {
 		return out, err
 	}
 	out = api.DiscardResult{CellName: c.Title(), Runs: []api.Run{run.API()}, Number: e.headNumber(c), DryRun: req.DryRun}
@@ -126,7 +127,7 @@ func (e *Engine) giveUp(ctx context.Context, c *state.Cell, run *state.Run, req 
 	key := "discard/" + newKey()
 	seal := func() error {
 		d, err := e.seal(ctx, key, endPredicate{
-			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, "given up", "user"},
+			Act: "discard", Cell: string(c.ID), CellName: c.Name, Verdict: &verdictFacts{cell.Discarded, orElse(req.Reason, "given up"), "user"},
 			From: point(&k), Backend: c.Backend, Downgrades: c.Setup.Downgrades,
 		}, &k, run)
 		out.Receipt = d.String()

@@ -100,6 +100,9 @@ func (v *View) findReceipt(sel, dir string) (receipt.Entry, error) {
 		if entry, ok := v.batchOf(sel, dir); ok {
 			return entry, nil
 		}
+		if sel != "" && cell.KindOf(err) == cell.NotFound {
+			err = cell.Errorf(cell.NotFound, "engine.Receipt", "see pando receipt ls and pando runs", "no receipt, run or cell %s", clip(sel))
+		}
 		return receipt.Entry{}, err
 	}
 	r, err := e.reg.Run(id)
