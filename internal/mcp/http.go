@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -87,6 +88,9 @@ func (g *generations) serve(w http.ResponseWriter, r *http.Request) {
 			w.Header().Del(name)
 		}
 		r.Body = body.ReadCloser
+		if g.log != nil {
+			g.log.Info("answered without its session, which this daemon does not know", "method", r.Method)
+		}
 		g.none.ServeHTTP(w, r)
 	}
 }
@@ -146,7 +150,10 @@ type callers struct {
 }
 
 // generations of the protocol, for one caller.
-type generations struct{ sessions, none http.Handler }
+type generations struct {
+	sessions, none http.Handler
+	log            *slog.Logger // nil: nowhere
+}
 
 // maxCallers bounds how many are remembered. Whoever is forgotten begins a session
 // anew.
@@ -168,7 +175,7 @@ func (h *callers) server(p access.Principal, r *http.Request) *generations {
 	o := sdk.StreamableHTTPOptions{Logger: cfg.Log, SessionTimeout: idleSession, MaxRequestBodyBytes: maxBody}
 	without := o
 	without.Stateless, without.SessionTimeout, without.PropagateRequestCancellation = true, 0, true
-	g := &generations{sdk.NewStreamableHTTPHandler(get, &o), sdk.NewStreamableHTTPHandler(get, &without)}
+	g := &generations{sdk.NewStreamableHTTPHandler(get, &o), sdk.NewStreamableHTTPHandler(get, &without), cfg.Log}
 	h.of[p] = g
 	return g
 }
