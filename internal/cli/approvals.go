@@ -14,13 +14,12 @@ func (a *app) approvalsCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "approvals",
-		Short: "Show what waits for a person, and decide on it",
-		Long: `Show what cells wait for: requests that a rule of the policy says a person
-decides on. The command in the cell is held until then, or until the time is
-over; then the request is denied.
+		Short: "List requests that wait for a decision, and decide them",
+		Long: `List the requests of cells that a rule of the policy leaves to a person. The command
+in the cell waits for the decision; at the time limit the request is denied.
 
-An approval is good for exactly what was asked, under the policy that asked:
-once, or as often as the run asks for the same, or for a time.`,
+An approval is valid for exactly this request, under the policy that asked: once, for
+all equal requests of the run, or for a time.`,
 		Example: `  pando approvals
   pando approvals approve q-1a2b --for run
   pando approvals approve q-1a2b --for 10m
@@ -34,10 +33,10 @@ once, or as often as the run asks for the same, or for a time.`,
 			return a.print(list, func(w io.Writer) { a.showApprovals(w, list, all) })
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "also what was decided, in the last 30 days")
+	c.Flags().BoolVar(&all, "all", false, "also decisions of the last 30 days")
 	var scope string
 	approve := &cobra.Command{
-		Use: "approve ID", Short: "Allow what is asked", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeApprovals,
+		Use: "approve ID", Short: "Allow a request", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := a.approvalID(cmd, args[0])
 			if err != nil {
@@ -53,7 +52,7 @@ once, or as often as the run asks for the same, or for a time.`,
 	approve.Flags().StringVar(&scope, "for", "once", "once, run, or a time such as 10m")
 	complete(approve, "for", "once", "run", "10m", "1h")
 	deny := &cobra.Command{
-		Use: "deny ID", Short: "Refuse what is asked", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeApprovals,
+		Use: "deny ID", Short: "Deny a request", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := a.approvalID(cmd, args[0])
 			if err != nil {
@@ -70,7 +69,7 @@ once, or as often as the run asks for the same, or for a time.`,
 	return c
 }
 
-// approvalID completes a prefix of the identifier of something that waits.
+// approvalID completes a prefix of the identifier of a pending approval.
 func (a *app) approvalID(cmd *cobra.Command, prefix string) (string, error) {
 	list, err := a.client.Approvals(cmd.Context(), false)
 	if err != nil {
@@ -103,7 +102,7 @@ func scopeWords(scope string) string {
 
 func (a *app) showApprovals(w io.Writer, list []api.Approval, all bool) {
 	if len(list) == 0 {
-		fmt.Fprintln(w, "nothing waits for you")
+		fmt.Fprintln(w, "no request waits for a decision")
 		return
 	}
 	t := a.newTable(w)

@@ -18,20 +18,19 @@ func (a *app) attachCmd() *cobra.Command {
 	var readOnly bool
 	c := &cobra.Command{
 		Use:   "attach [CELL|RUN]",
-		Short: "Give a run's terminal back, with its last screen",
-		Long: `Attach this terminal to that of a run: its last screen is drawn, and you go on
-where you or another client left it. Without an argument, to the latest run from
-this directory; of a cell, to the run whose command runs.
+		Short: "Attach to a run's terminal, with its last screen",
+		Long: `Attach this terminal to that of a run: its last screen is drawn, and you continue
+where you or another client left it. Without an argument, attach to the latest run
+from this directory; for a cell, to the run that executes now.
 
-A run goes on when its client's terminal is closed, its client is killed, or the
-daemon ends or is replaced. The detach keys, Ctrl-P Ctrl-Q unless --detach-keys
-says otherwise, leave it on purpose. Several clients may be attached at once: each
-sees the screen and may type, and the terminal has the size of the client that
-attached or was resized last. With --read-only nothing is typed and nothing
-resized; Ctrl-C leaves.
+A run continues when its client's terminal is closed, its client is killed, or the
+daemon ends or is replaced. The detach keys, Ctrl-P Ctrl-Q unless --detach-keys sets
+others, leave it on purpose. Several clients may be attached at once: each sees the
+screen and may type, and the terminal has the size of the client that attached or was
+resized last. With --read-only nothing is typed and nothing resized; Ctrl-C detaches.
 
-The exit code is that of the program when it ends, and 0 when you detach. Of a run
-without a terminal its output is shown, from the beginning, and nothing is typed.`,
+The exit code is that of the program when it ends, and 0 when you detach. For a run
+without a terminal, its output is shown from the beginning, and nothing is typed.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			leave, err := parseKeys(keys)
@@ -46,12 +45,12 @@ without a terminal its output is shown, from the beginning, and nothing is typed
 		},
 	}
 	detachFlag(c, &keys)
-	c.Flags().BoolVar(&readOnly, "read-only", false, "look on: pass no input, and leave the terminal's size alone")
+	c.Flags().BoolVar(&readOnly, "read-only", false, "watch only: send no input and no terminal size")
 	return c
 }
 
-// attachable is the run that a selector names. Of a cell it is the one whose command runs, or
-// else the latest.
+// attachable returns the run that a selector names. For a cell it is the one that executes its
+// command, or else the latest.
 func (a *app) attachable(ctx context.Context, sel string) (api.Run, error) {
 	run, err := a.client.Run(ctx, sel, false)
 	if err != nil || run.Phase == phaseExecuting || strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") {
@@ -59,7 +58,7 @@ func (a *app) attachable(ctx context.Context, sel string) (api.Run, error) {
 	}
 	runs, err := a.client.Runs(ctx, &run.Cell)
 	if err != nil {
-		return run, nil // an anonymous cell is gone with its run
+		return run, nil // an anonymous cell is removed with its run
 	}
 	for _, r := range runs {
 		if r.Phase == phaseExecuting {
@@ -69,10 +68,10 @@ func (a *app) attachable(ctx context.Context, sel string) (api.Run, error) {
 	return run, nil
 }
 
-// phaseExecuting is the phase of a run whose command runs.
+// phaseExecuting is the phase of a run that executes its command.
 const phaseExecuting = "executing"
 
-// attachRun attaches this terminal to a run, until its end or until the user leaves.
+// attachRun attaches this terminal to a run until the run ends or the user detaches.
 func (a *app) attachRun(ctx context.Context, run api.Run, leave detachKeys, readOnly bool) error {
 	if run.Phase == "ended" || run.ExitCode != nil {
 		return endedAlready(run)
@@ -98,8 +97,7 @@ func (a *app) attachRun(ctx context.Context, run api.Run, leave detachKeys, read
 	})
 }
 
-// linkTo attaches to what is named with attach, and goes on with the next daemon where this
-// one ends.
+// linkTo attaches with attach. When this daemon ends it attaches again at the next one.
 func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOptions, attach func(context.Context, string, client.AttachOptions) (*client.Attachment, error)) (*link, error) {
 	at, err := attach(ctx, id, o)
 	if err != nil {
@@ -109,7 +107,7 @@ func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOption
 	l.what, l.alive, l.ended = what+" "+id, a.client.Alive, func() bool { return !a.remote && a.home.Holder().Ended }
 	l.again = func(ctx context.Context, stdout, stderr int64) (attachment, error) {
 		next := o
-		// A terminal is drawn anew: what was said of the connection stands on it.
+		// The screen is drawn anew, over messages about the connection.
 		next.Screen, next.Stdout, next.Stderr = o.Rows > 0, stdout, stderr
 		if o.Rows > 0 {
 			if is, rows, cols := a.terminal(); is {
@@ -121,24 +119,24 @@ func (a *app) linkTo(ctx context.Context, what, id string, o client.AttachOption
 	return l, nil
 }
 
-// followRun carries the stream of a run until its end, which end gets, or until the user
-// leaves it.
+// followRun carries the stream of a run until the run ends or the user detaches. It passes the
+// end to end.
 func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end func(api.Run) error) error {
 	f, err := a.stream(l, tty, a.json)
 	switch {
 	case errors.Is(err, errDetached):
-		a.say("pando: detached; run %s goes on: pando attach %s", run.ID, run.ID)
+		a.say("pando: detached; run %s continues: pando attach %s", run.ID, run.ID)
 		return nil
 	case err != nil:
 		if code, ok := err.(*exitError); ok {
 			return code
 		}
-		// The daemon or the connection is gone; the run is not.
+		// Only the connection or the daemon is lost; the run continues.
 		hint := "follow it with pando logs -f " + run.ID
 		if tty {
 			hint = "come back to it with pando attach " + run.ID
 		}
-		return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("lost the daemon while run %s was under way; it goes on", run.ID), Hint: hint}
+		return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("lost the daemon while run %s was under way; it continues", run.ID), Hint: hint}
 	}
 	ended, err := client.DecodeResult[api.Run](f)
 	if err != nil {
@@ -147,7 +145,7 @@ func (a *app) followRun(ctx context.Context, run api.Run, l *link, tty bool, end
 	return end(ended)
 }
 
-// endedAlready is what there is to say of a run that can't be attached to any more.
+// endedAlready says why a run cannot be attached to any more.
 func endedAlready(run api.Run) error {
 	how := "it never started"
 	if run.ExitCode != nil {

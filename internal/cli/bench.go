@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func (a *app) benchCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "bench AXIS…",
-		Short: "Measure pando beside the programs one would use instead",
+		Short: "Measure pando beside comparable programs",
 		Long: `Measure pando beside the programs one would use instead, in the same run, one
 round after another. It works in an installation of its own, in a temporary
 directory; yours is not touched. Programs that are not installed are named as

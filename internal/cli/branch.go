@@ -14,17 +14,16 @@ func (a *app) branchCmd() *cobra.Command {
 	var req api.BranchRequest
 	c := &cobra.Command{
 		Use:   "branch [flags] CELL",
-		Short: "Fork a running cell with its interpreter as it is; it goes on",
-		Long: `Fork a running cell in the middle of its life: its interpreter's variables and
-modules and its files, all of one instant. The cell itself stands still for a
-moment and goes on. Neither it nor a sibling can reach a branch, and removing it
-leaves its branches.
+		Short: "Fork a running cell with its interpreter; the cell continues",
+		Long: `Fork a running cell: its interpreter's variables and modules and its files, all of one
+instant. The cell is paused for a moment and continues. Neither the cell nor a sibling
+can reach a branch, and removing the cell keeps its branches.
 
-What can't be in two places is refused or left behind, and named: threads and
-subprocesses refuse the branch, connections are cut in the branches. Generators of
-random numbers that programs have seeded themselves may be the same in all: they are
-named as inherited. A command of --at-fork can have them renewed in each branch, or
-start a program anew; a branch in which it fails is not made.`,
+State that can't be duplicated is refused or left behind, and named: threads and
+subprocesses refuse the branch, connections are cut in the branches. Random number
+generators that programs have seeded themselves may be equal in all branches: they are
+named as inherited. A command of --at-fork can renew them in each branch, or restart a
+program; a branch in which it fails is not made.`,
 		Example: `  pando branch web-17 -n 5
   pando eval web-17-b3 'x + 1'`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
@@ -44,9 +43,9 @@ start a program anew; a branch in which it fails is not made.`,
 				if len(res.Cells) == 1 {
 					n = "branch"
 				}
-				a.say("%d %s with %s, in %s; %s stood still for %s", len(res.Cells), n, printable(res.Took), took(res.TookMS), args[0], took(res.PauseMS))
+				a.say("%d %s with %s, in %s; %s was paused for %s", len(res.Cells), n, printable(res.Took), took(res.TookMS), args[0], took(res.PauseMS))
 				if res.MemoryTaken != "" {
-					a.say("its memory was taken so: %s", printable(res.MemoryTaken))
+					a.say("memory capture: %s", printable(res.MemoryTaken))
 				}
 				a.sayGenerators(res.Inherited, res.Renewed)
 				a.sayNotes(res.Notes)
@@ -56,9 +55,9 @@ start a program anew; a branch in which it fails is not made.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names (default: CELL-b)")
+	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the prefix of several (default: CELL-b)")
 	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", atForkHelp)
-	c.Flags().IntVarP(&req.Count, "count", "n", 1, "how many")
+	c.Flags().IntVarP(&req.Count, "count", "n", 1, "number of branches")
 	return c
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// Words that people bring from Docker, git and kubectl. Where the meaning is the same,
-// they are taken (Aliases and flags of the commands); these are the others, each with
-// ours.
+// Words of Docker, git and kubectl. Words with the same meaning work as aliases and flags of our
+// commands; these tables name our word for the others.
 
-// broughtVerb says what to write instead of a verb; "" if it is none that is known.
+// broughtVerb returns what to write instead of a verb of another program; "" if it is unknown.
 func broughtVerb(word string) string {
 	switch word {
 	case "status":
@@ -66,13 +65,13 @@ func broughtVerb(word string) string {
 	return ""
 }
 
-// noCommand is the error of a verb that is known to be another program's.
+// noCommand is the error for a verb of another program.
 func noCommand(word, hint string) error {
 	return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot run `pando %s`: there is no such command", word), Hint: hint}
 }
 
-// broughtFlag says what to write instead of a flag of a command; "" if it is none that is
-// known. Flags of one letter come without the dash.
+// broughtFlag returns what to write instead of another program's flag of a command; "" if it is
+// unknown. Flags of one letter come without the dash.
 func broughtFlag(command, flag string) string {
 	runs := command == "run" || command == "exec" || command == "shell" || command == "fork" || command == "template build"
 	switch flag {
@@ -145,8 +144,8 @@ func broughtFlag(command, flag string) string {
 	return ""
 }
 
-// terminalFlags takes what Docker's users write for a terminal. It is used where there is
-// one, and standard input is passed on, with and without.
+// terminalFlags accepts Docker's flags for a terminal, without effect: a terminal is used where
+// there is one, and standard input is always passed on.
 func terminalFlags(f *pflag.FlagSet) {
 	for _, x := range [][2]string{{"interactive", "i"}, {"tty", "t"}} {
 		f.BoolP(x[0], x[1], false, "as in Docker; a terminal is used where there is one anyway")
@@ -154,8 +153,8 @@ func terminalFlags(f *pflag.FlagSet) {
 	}
 }
 
-// flagError makes wrong usage of an error of a command's flags, and names ours where the
-// flag is one that other programs have.
+// flagError turns an error of a command's flags into wrong usage. It names our flag where other
+// programs have another one.
 func flagError(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -173,7 +172,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot do `%s`: it has no flag %s%s", cmd.CommandPath(), dash, printable(name)), Hint: hint}
 }
 
-// similarFlag says which flags of a command have a similar name.
+// similarFlag names the flags of a command that have a similar name.
 func similarFlag(cmd *cobra.Command, name string) string {
 	if len(name) < 2 {
 		return ""

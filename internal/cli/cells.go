@@ -36,7 +36,7 @@ func (a *app) lsCmd() *cobra.Command {
 				}
 				defer a.saySpace(cmd.Context())
 				if len(cells) == 0 && len(want) > 0 {
-					a.say("no cell carries %s", labelWords(want))
+					a.say("no cell has label %s", labelWords(want))
 					return
 				}
 				if len(cells) == 0 {
@@ -48,7 +48,7 @@ func (a *app) lsCmd() *cobra.Command {
 				bare := slices.ContainsFunc(cells, func(c api.Cell) bool { return c.Isolation == api.NotIsolated })
 				row := func(interpreter, isolation string, words ...string) {
 					words = isolationRow(bare, 2, isolation, words...)
-					if warm { // a column that is there when somebody is in it
+					if warm { // the column exists when a cell has an interpreter
 						words = slices.Insert(words, len(words)-3, interpreter)
 					}
 					t.row(words...)
@@ -74,8 +74,8 @@ func (a *app) lsCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only their ids, one a line")
-	c.Flags().StringArrayVar(&labels, "label", nil, "only those that carry NAME=VALUE; several times: all of them")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids, one a line")
+	c.Flags().StringArrayVar(&labels, "label", nil, "only cells with label NAME=VALUE; repeatable: cells with all of them")
 	return c
 }
 
@@ -100,7 +100,7 @@ func (a *app) showCmd() *cobra.Command {
 	}
 }
 
-// field prints "name   value" if there is one.
+// field prints "name value" unless value is empty.
 func field(w io.Writer, name string, value string) {
 	if value != "" {
 		fmt.Fprintf(w, "%-12s%s\n", name, printable(value))
@@ -219,13 +219,13 @@ func (a *app) showRun(w io.Writer, r api.Run) {
 		c := r.Assurance.Canaries
 		text := fmt.Sprintf("%d/%d stopped", c.Passed, c.Total)
 		if len(c.Skipped) > 0 {
-			text += "; allowed, so not tried: " + strings.Join(c.Skipped, ", ")
+			text += "; allowed, so not tested:" + strings.Join(c.Skipped, ", ")
 		}
 		field(w, "canaries", text)
 	}
 	showNetwork(w, r.Network)
 	if len(r.MissingCalls) > 0 {
-		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, and the cell's kernel does not have it")
+		field(w, "not there", strings.Join(r.MissingCalls, ", ")+": called, but missing in the cell's kernel")
 	}
 	for _, d := range r.Downgrades {
 		field(w, "weaker", d)
@@ -301,7 +301,7 @@ func (a *app) runsCmd() *cobra.Command {
 
 func (a *app) psCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "ps CELL", Aliases: []string{"top"}, Short: "List what runs in a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "ps CELL", Aliases: []string{"top"}, Short: "List the processes of a cell", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := a.client.Processes(cmd.Context(), args[0])
 			if err != nil {
@@ -328,7 +328,7 @@ func (a *app) psCmd() *cobra.Command {
 
 func (a *app) statsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "stats [CELL]", Short: "Tell what cells, templates and pools use now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "stats [CELL]", Short: "Show what cells, templates and pools use now", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				o, err := a.client.Overview(cmd.Context())
@@ -346,7 +346,7 @@ func (a *app) statsCmd() *cobra.Command {
 	}
 }
 
-// one makes a command that does something to a cell.
+// one makes a command that applies an action to a cell.
 func (a *app) one(use, about, said string, do func(ctx context.Context, sel string) (api.Cell, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " CELL", Short: about, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
@@ -361,16 +361,16 @@ func (a *app) one(use, about, said string, do func(ctx context.Context, sel stri
 }
 
 func (a *app) pauseCmd() *cobra.Command {
-	return a.one("pause", "Freeze a cell's processes where they are", "is paused", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Pause(ctx, s) })
+	return a.one("pause", "Pause a cell's processes", "is paused", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Pause(ctx, s) })
 }
 
 func (a *app) resumeCmd() *cobra.Command {
-	c := a.one("resume", "Let a paused cell's processes go on", "goes on", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Resume(ctx, s) })
+	c := a.one("resume", "Resume a paused cell's processes", "is resumed", func(ctx context.Context, s string) (api.Cell, error) { return a.client.Resume(ctx, s) })
 	c.Aliases = []string{"unpause"}
 	return c
 }
 
-// namedOrAll is the cells that were named, or with all those for which which is true.
+// namedOrAll returns the named cells or, with all, those that which selects.
 func (a *app) namedOrAll(ctx context.Context, args []string, all bool, which func(api.Cell) bool) ([]string, error) {
 	if all == (len(args) > 0) {
 		return nil, usage("name cells, or give --all")
@@ -436,7 +436,7 @@ of their runs stay, and so do cells that were forked from them.`,
 				}
 			}
 			var ids []string
-			var asked []api.Cell // about those whose results go with them
+			var asked []api.Cell // about cells with pending results
 			remove := func(dry bool) func(sel string) (api.Cell, error) {
 				return func(sel string) (api.Cell, error) { return a.client.Remove(cmd.Context(), sel, dry) }
 			}
@@ -454,7 +454,7 @@ of their runs stay, and so do cells that were forked from them.`,
 			}
 			if !dry && !yes {
 				for _, c := range asked {
-					if ok, err := a.confirm(fmt.Sprintf("the result of %s in cell %s is pending and goes with it. Remove?", strings.Join(c.Pending, ", "), c.Name)); err != nil || !ok {
+					if ok, err := a.confirm(fmt.Sprintf("the pending result of %s in cell %s will be removed, too. Remove?", strings.Join(c.Pending, ", "), c.Name)); err != nil || !ok {
 						return err
 					}
 				}
@@ -467,7 +467,7 @@ of their runs stay, and so do cells that were forked from them.`,
 				case dry:
 					a.say("%s", marked(fmt.Sprintf("would remove cell %s: %s, %s", c.Name, plural(c.Checkpoints, "checkpoint"), plural(c.Processes, "process")), c.Isolation))
 				default:
-					a.say("%s", marked(fmt.Sprintf("cell %s is gone", c.Name), c.Isolation))
+					a.say("%s", marked(fmt.Sprintf("removed cell %s", c.Name), c.Isolation))
 				}
 			})
 			if err != nil {
@@ -479,7 +479,7 @@ of their runs stay, and so do cells that were forked from them.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")
+	c.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask about pending results")
 	c.Flags().BoolVar(&all, "all", false, "all cells")
 	return c

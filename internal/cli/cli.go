@@ -30,7 +30,7 @@ import (
 // Start starts a daemon for an installation.
 type Start func(ctx context.Context, h paths.Home) error
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	version string
 	start   Start
@@ -39,41 +39,41 @@ type app struct {
 	mcp     MCP
 	home    paths.Home
 	client  *client.Client
-	remote  bool   // the daemon is elsewhere: PANDO_HOST
-	dir     string // where the person is
+	remote  bool   // the daemon is on another host: PANDO_HOST
+	dir     string // the working directory
 
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
-	cursor cursor // of stderr
+	cursor cursor // the cursor of stderr
 	json   bool
-	colour bool // on stdout
-	width  int  // of stdout; 80 when it is no terminal
-	// terminalOut: stdout is a terminal.
+	colour bool // stdout gets colours
+	width  int  // columns of stdout; 80 when it is no terminal
+	// terminalOut says that stdout is a terminal.
 	terminalOut bool
-	isTTY       bool // stderr is a terminal: progress is drawn
+	isTTY       bool // stderr is a terminal, so progress is drawn
 
-	told map[string]bool // denials that were told while the run went on
+	told map[string]bool // denials already printed during the run
 
-	bare bool // what the command is about is not isolated: every line says so
+	bare bool // the run or cell has no isolation: every line says so
 
-	exit int // exit code of a command that was run in a cell
+	exit int // exit code of the command in the cell
 
-	unhelped error // help was asked for about something that there is not
+	unhelped error // the error of help for an unknown command
 }
 
-// Parts is what the command line runs and the executable brings.
+// Parts are the functions that the executable gives to the command line.
 type Parts struct {
 	Start Start
 	Serve Serve
-	Bench func(args []string) error // pando-bench with these arguments
+	Bench func(args []string) error // runs pando-bench with these arguments
 	MCP   MCP
 }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, version string, p Parts) int {
 	a := &app{version: version, start: p.Start, serve: p.Serve, bench: p.Bench, mcp: p.MCP, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, told: map[string]bool{}}
-	if len(args) == 1 && args[0] == "--version" { // nothing else is needed for it
+	if len(args) == 1 && args[0] == "--version" { // --version needs nothing else
 		fmt.Fprintln(a.stdout, "pando", version)
 		return 0
 	}
@@ -88,7 +88,7 @@ func Main(args []string, version string, p Parts) int {
 	return a.exit
 }
 
-// fail shows an error and returns the exit code that goes with it.
+// fail prints an error and returns its exit code.
 func (a *app) fail(cmd *cobra.Command, err error) int {
 	var code *exitError
 	if errors.As(err, &code) {
@@ -113,7 +113,7 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 		b, _ := json.Marshal(map[string]*api.Error{"error": e})
 		fmt.Fprintln(a.stdout, string(b))
 	} else {
-		a.say("pando: %s", printableLines(e.Message)) // output of a cell may be in it
+		a.say("pando: %s", printableLines(e.Message)) // the message may contain output of a cell
 		if e.Hint != "" {
 			fmt.Fprintln(a.stderr, "hint:", printableLines(e.Hint))
 		}
@@ -134,7 +134,7 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	return reason.Exit
 }
 
-// cannot says what a command would have done.
+// cannot describes the failed command for an error message.
 func cannot(cmd *cobra.Command) string {
 	if !cmd.HasParent() {
 		return "run pando"
@@ -142,7 +142,7 @@ func cannot(cmd *cobra.Command) string {
 	return "do `" + cmd.CommandPath() + "`"
 }
 
-// exitError ends a command with an exit code and nothing more to say.
+// exitError ends a command with an exit code and without a message.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -221,7 +221,7 @@ signed evidence.
 	return root
 }
 
-// wrongArgs makes a wrong number of arguments wrong usage, in every command.
+// wrongArgs turns a wrong number of arguments into wrong usage, in every command.
 func wrongArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
@@ -245,7 +245,7 @@ func wrongArgs(c *cobra.Command) {
 	}
 }
 
-// unknownCommand is the error of a word that is no command below cmd.
+// unknownCommand is the error for an unknown subcommand of cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	if hint := broughtVerb(word); hint != "" && !cmd.HasParent() {
 		return noCommand(word, hint)
@@ -253,11 +253,10 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return usage("cannot run `%s %s`: there is no such command%s", cmd.CommandPath(), printable(word), instead(cmd, word))
 }
 
-// nothingEmpty refuses empty arguments and values of flags: they are variables of a
-// script that are not set, and what was meant is not known. In the command that runs in a
-// cell they mean what they mean there.
+// nothingEmpty rejects empty arguments and flag values, which usually come from unset variables
+// of a script. Arguments of the command that runs in the cell may be empty.
 func nothingEmpty(cmd *cobra.Command, args []string) error {
-	if cmd.Name() == cobra.ShellCompRequestCmd { // the word that is completed may have no letter yet
+	if cmd.Name() == cobra.ShellCompRequestCmd { // the word under completion may be empty
 		return nil
 	}
 	checked := args
@@ -284,7 +283,7 @@ func nothingEmpty(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// instead says what somebody may have meant, or what there is.
+// instead suggests similar words, or lists the possible ones.
 func instead(cmd *cobra.Command, word string) string {
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(word); len(near) > 0 {
@@ -302,17 +301,18 @@ func instead(cmd *cobra.Command, word string) string {
 	return "; there is " + strings.Join(all, ", ")
 }
 
-// startSilence is how long a daemon may take to start before it is said what is waited for.
+// startSilence is how long a daemon may take to start before a message says what the client
+// waits for.
 const startSilence = time.Second
 
-// prepare finds the installation and makes the client; nothing is contacted.
+// prepare finds the installation and makes the client; it contacts nothing.
 func (a *app) prepare() error {
 	var err error
 	if a.home, err = paths.Find(os.Getenv, os.Geteuid()); err != nil && os.Getenv("PANDO_HOST") == "" {
 		return err
 	}
 	if a.dir, err = os.Getwd(); err != nil {
-		return fmt.Errorf("cannot tell which directory this is: %w", err)
+		return fmt.Errorf("cannot find the working directory: %w", err)
 	}
 	host, token := os.Getenv("PANDO_HOST"), ""
 	if a.remote = host != ""; a.remote { // the daemon of this host's user knows them without
@@ -324,7 +324,7 @@ func (a *app) prepare() error {
 		}
 		defer time.AfterFunc(startSilence, func() {
 			if a.home.Locked() {
-				a.say("pando: waiting for %s, which holds %s, to end or to answer", a.holder(), a.home.Lock())
+				a.say("pando: waiting for %s, which holds the lock %s, to end or to answer", a.holder(), a.home.Lock())
 			}
 		}).Stop()
 		return apiError(a.start(ctx, a.home))
@@ -344,8 +344,8 @@ func (a *app) prepare() error {
 	return nil
 }
 
-// traceparent is s if it is one, as programs hand it down: version, trace, span
-// and flags in hex.
+// traceparent returns s if it has the form of a W3C traceparent (version, trace, span and flags
+// in hex), else "".
 func traceparent(s string) string {
 	if len(s) != 55 || s[2] != '-' || s[35] != '-' || s[52] != '-' || strings.Trim(s, "0123456789abcdef-") != "" {
 		return ""
@@ -365,7 +365,7 @@ func (a *app) print(v any, people func(w io.Writer)) error {
 	return nil
 }
 
-// say writes a line for people to stderr, behind whatever a command wrote there.
+// say writes a line for people to stderr. It first ends a line that a command left open there.
 func (a *app) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if a.bare {

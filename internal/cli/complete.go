@@ -9,8 +9,8 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// completeFlags completes the flags that mean the same in every command. A completion that
-// a command has registered itself stays.
+// completeFlags completes the flags that mean the same in every command. It keeps completions
+// that a command registered itself.
 func (a *app) completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch f.Name {

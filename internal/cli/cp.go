@@ -49,8 +49,7 @@ PATH. What is copied out keeps its modification times.`,
 	}
 }
 
-// splitCellPath splits CELL:PATH. A path with a slash before the colon is a
-// path of the host.
+// splitCellPath splits CELL:PATH. A path with a slash before the colon is a path of the host.
 func splitCellPath(s string) (cell, p string, in bool) {
 	c, p, ok := strings.Cut(s, ":")
 	if !ok || strings.Contains(c, "/") || c == "." || c == ".." {
@@ -66,7 +65,7 @@ func orDot(p string) string {
 	return p
 }
 
-// archiveOut writes what the cell sends to standard output, as it is: a tar archive.
+// archiveOut writes the cell's tar archive to standard output, unchanged.
 func (a *app) archiveOut(ctx context.Context, sel, from string) error {
 	if a.terminalOut {
 		return usage("with - as the other side a tar archive is written, and standard output is a terminal: pando cp %s:%s - | tar t", sel, from)
@@ -80,8 +79,8 @@ func (a *app) archiveOut(ctx context.Context, sel, from string) error {
 	return err
 }
 
-// copyOut extracts what the cell sends. The archive is the cell's word: no
-// name in it may lead out of the destination, and no symlink is followed.
+// copyOut extracts the cell's archive, which is untrusted: no name in it may lead out of the
+// destination, and no symlink is followed.
 func (a *app) copyOut(ctx context.Context, sel, from, to string) error {
 	body, err := a.client.ReadFiles(ctx, sel, orDot(from))
 	if err != nil {
@@ -111,7 +110,7 @@ func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error)
 		name string
 		at   time.Time
 	}
-	var made []folder // parents first; what is written in them changes their times
+	var made []folder // parents come first; writing in them changes their times, which are set last
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -123,7 +122,7 @@ func extract(root *os.Root, rename string, t *tar.Reader) (files int, err error)
 			return files, nil
 		}
 		if err != nil {
-			return files, fmt.Errorf("cannot read what the cell sends: %w", err)
+			return files, fmt.Errorf("cannot read the cell's archive: %w", err)
 		}
 		name := path.Clean("/" + h.Name)[1:]
 		if rename != "" {

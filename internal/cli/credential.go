@@ -31,7 +31,7 @@ requests to the places that the credential is for. Values are kept encrypted.
 	return c
 }
 
-// maxSecret bounds what is read as a value, in bytes.
+// maxSecret bounds a value, in bytes.
 const maxSecret = 1 << 20
 
 func (a *app) credentialAddCmd() *cobra.Command {
@@ -79,18 +79,17 @@ with this key alone, and only for the hosts given with --for.`,
 	}
 	f := c.Flags()
 	f.StringVar(&fromEnv, "from-env", "", "take the value from this variable")
-	f.StringVar(&fromFile, "from-file", "", "take the value from this file, which its owner alone can read, outside of repositories and sources")
-	f.StringArrayVar(&req.For, "for", nil, "where it may go: [METHOD,… ]https://HOST/PATH; HOST[:PORT] for a key of SSH")
-	f.StringVar(&req.As, "as", "", "the header that it is put in: 'Authorization: Bearer {secret}'")
+	f.StringVar(&fromFile, "from-file", "", "take the value from this file (readable by its owner alone, outside of repositories and sources)")
+	f.StringArrayVar(&req.For, "for", nil, "where it may be sent: [METHOD,… ]https://HOST/PATH; HOST[:PORT] for a key of SSH")
+	f.StringVar(&req.As, "as", "", "the header that carries it: 'Authorization: Bearer {secret}'")
 	f.StringArrayVar(&req.Env, "env", nil, "variable that holds the placeholder in a cell")
 	f.StringVar(&req.Key, "ssh", "", "lend this key of your SSH agent: its fingerprint, as ssh-add -l shows it")
 	f.StringVar(&req.Comment, "comment", "", "for people")
-	f.BoolVar(&req.Replace, "replace", false, "replace a credential of that name, in running cells too")
+	f.BoolVar(&req.Replace, "replace", false, "replace a credential of that name, also in running cells")
 	return c
 }
 
-// readSecret gets a value from where it was said, without one line end after
-// it.
+// readSecret reads a value from a variable, a file or standard input, and removes one line end.
 func (a *app) readSecret(ctx context.Context, name, fromEnv, fromFile string) (string, error) {
 	var b []byte
 	var err error
@@ -122,8 +121,7 @@ func (a *app) readSecret(ctx context.Context, name, fromEnv, fromFile string) (s
 	return string(b), nil
 }
 
-// readHidden asks for a line that the terminal does not show, not even what is
-// typed before the question is there.
+// readHidden asks for a line without echo. Input typed before the question is not shown either.
 func (a *app) readHidden(ctx context.Context, prompt string) ([]byte, error) {
 	restore, err := hideInput(int(a.stdin.Fd()))
 	if err != nil {
@@ -137,7 +135,7 @@ func (a *app) readHidden(ctx context.Context, prompt string) ([]byte, error) {
 		err error
 	}
 	line := make(chan read, 1)
-	go func() { // which ends with the program when nothing comes
+	go func() { // it ends with the program when no input comes
 		b, err := bufio.NewReader(io.LimitReader(a.stdin, maxSecret)).ReadBytes('\n')
 		if err == io.EOF {
 			err = nil
@@ -152,7 +150,7 @@ func (a *app) readHidden(ctx context.Context, prompt string) ([]byte, error) {
 	}
 }
 
-// goesTo lists where a credential may go.
+// goesTo lists the places that a credential may be sent to.
 func goesTo(c api.Credential) (list []string) {
 	list = append(list, c.For...)
 	for _, u := range c.Also {
@@ -163,7 +161,7 @@ func goesTo(c api.Credential) (list []string) {
 
 func (a *app) credentialLsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "ls", Short: "List credentials, where they may go, and who has them", Args: cobra.NoArgs,
+		Use: "ls", Short: "List credentials, where they may be sent, and which cells have them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client.Credentials(cmd.Context())
 			if err != nil {
@@ -213,7 +211,7 @@ func holders(c api.Credential) string {
 
 func (a *app) credentialCheckCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "check NAME", Short: "Say whether a credential can be used", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCredentials,
+		Use: "check NAME", Short: "Check whether a credential can be used", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCredentials,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.client.CheckCredential(cmd.Context(), args[0])
 			if err != nil {
@@ -224,7 +222,7 @@ func (a *app) credentialCheckCmd() *cobra.Command {
 					fmt.Fprintf(w, "%s: %s\n", args[0], printable(p))
 				}
 				if r.OK {
-					fmt.Fprintf(w, "%s is stored, can be decrypted, and has the right shape; whether it is still valid only its service knows\n", args[0])
+					fmt.Fprintf(w, "%s is stored, can be decrypted, and has the right shape; only its service can tell whether it is still valid\n", args[0])
 				}
 			}); err != nil {
 				return err
@@ -243,7 +241,7 @@ func (a *app) credentialRevokeCmd() *cobra.Command {
 		Use:   "revoke NAME (--cell CELL | --subtree CELL | --all)",
 		Short: "Take a credential back from cells, at once",
 		Long: `Take a credential back from cells, also while they run. It stays stored and may
-be lent to other cells; pando credential rm forgets it.`,
+be lent to other cells; pando credential rm deletes it.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCredentials,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.client.RevokeCredential(cmd.Context(), args[0], req)
@@ -261,9 +259,9 @@ be lent to other cells; pando credential rm forgets it.`,
 	}
 	f := c.Flags()
 	f.StringVar(&req.Cell, "cell", "", "from this cell")
-	f.StringVar(&req.Subtree, "subtree", "", "from this cell and all that were forked from it")
+	f.StringVar(&req.Subtree, "subtree", "", "from this cell and all its forks")
 	f.BoolVar(&req.All, "all", false, "from every cell")
-	f.BoolVar(&req.Undo, "undo", false, "let them have it again")
+	f.BoolVar(&req.Undo, "undo", false, "lend it to them again")
 	c.RegisterFlagCompletionFunc("cell", a.completeCells)
 	c.RegisterFlagCompletionFunc("subtree", a.completeCells)
 	return c
@@ -271,7 +269,7 @@ be lent to other cells; pando credential rm forgets it.`,
 
 func (a *app) credentialRmCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME…", Short: "Forget credentials, and take them back from all cells", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeCredentials,
+		Use: "rm NAME…", Short: "Delete credentials, and take them back from all cells", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeCredentials,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := []api.RevokeResult{}
 			for _, name := range args {

@@ -8,26 +8,26 @@ import (
 	"golang.org/x/term"
 )
 
-// cursor knows whether what stands on standard error ends in the middle of a line: a
-// command may have written the beginning of one. Lines of pando begin at a line's beginning.
+// cursor tracks whether the output on standard error ends within a line, which a command may
+// have begun. Messages of pando start on a new line.
 type cursor struct {
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	mid bool
-	raw bool   // the terminal is in raw mode: a line ends with a carriage return, too
-	esc escape // where in a control sequence the output is
+	raw bool   // the terminal is in raw mode: line ends need a carriage return
+	esc escape // position of the output within a control sequence
 }
 
 type escape int
 
 const (
 	noEscape   escape = iota
-	escapeHas         // behind the escape itself
-	escapeCSI         // up to a letter
-	escapeText        // a title, say: up to BEL or another escape
+	escapeHas         // after the escape character
+	escapeCSI         // until a letter
+	escapeText        // a title, for example: until BEL or another escape
 )
 
-// Write implements io.Writer: it follows what a command writes. Control sequences and
-// carriage returns leave the line as it is.
+// Write implements io.Writer. It tracks the output of a command; control sequences and carriage
+// returns do not change the line's state.
 func (c *cursor) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,14 +61,14 @@ func (c *cursor) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// setRaw says that the terminal is in raw mode, or is no longer.
+// setRaw says whether the terminal is in raw mode.
 func (c *cursor) setRaw(raw bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.raw = raw
 }
 
-// eol ends a line. The caller holds the lock.
+// eol returns the end of a line. The caller holds mu.
 func (c *cursor) eol() string {
 	if c.raw {
 		return "\r\n"
@@ -76,7 +76,7 @@ func (c *cursor) eol() string {
 	return "\n"
 }
 
-// end is what ends the line that a command has begun on standard error.
+// end returns the text that ends the line which a command began on standard error.
 func (c *cursor) end() (s string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *cursor) end() (s string) {
 	return s
 }
 
-// line is text as a line of its own.
+// line returns text as a line of its own.
 func (c *cursor) line(text string) string {
 	end := c.end()
 	c.mu.Lock()
@@ -95,8 +95,8 @@ func (c *cursor) line(text string) string {
 	return end + text + c.eol()
 }
 
-// followed is w for the output of commands, which is followed where it goes to the same
-// place as standard error.
+// followed returns w for the output of commands. It tracks the output if w is the same place as
+// standard error.
 func (a *app) followed(w io.Writer) io.Writer {
 	if w == a.stderr || samePlace(w, a.stderr) {
 		return io.MultiWriter(w, &a.cursor)

@@ -9,21 +9,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// errDetached ends a stream that the user leaves while its command goes on.
+// errDetached ends a stream when the user detaches and the command continues.
 var errDetached = errors.New("detached")
 
-// defaultDetachKeys are Docker's.
+// defaultDetachKeys are those of Docker.
 const defaultDetachKeys = "ctrl-p,ctrl-q"
 
-// detachKeys are the keys that leave a command, one after the other. Each has the forms in
-// which terminals send it. None leaves never.
+// detachKeys is the sequence of keys that detaches. Each key has all forms in which terminals
+// send it. An empty sequence never detaches.
 type detachKeys [][][]byte
 
 func detachFlag(c *cobra.Command, keys *string) {
-	c.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "keys that leave the terminal while its program goes on: characters or ctrl-X, with commas between them; none")
+	c.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "keys that detach from the terminal while its program continues: characters or ctrl-X, separated by commas; none")
 }
 
-// parseKeys reads keys as Docker does: "ctrl-p,ctrl-q", "a,b".
+// parseKeys parses keys in Docker's syntax: "ctrl-p,ctrl-q", "a,b".
 func parseKeys(text string) (detachKeys, error) {
 	if text == "none" {
 		return nil, nil
@@ -32,7 +32,8 @@ func parseKeys(text string) (detachKeys, error) {
 	for _, name := range strings.Split(text, ",") {
 		key := name
 		if c, ctrl := strings.CutPrefix(strings.ToLower(name), "ctrl-"); ctrl && len(c) == 1 && (c[0] >= 'a' && c[0] <= 'z' || strings.Contains(`@[\]^_`, c)) {
-			// As itself, in kitty's keyboard protocol, and with xterm's modifyOtherKeys.
+			// The plain byte, the form of kitty's keyboard protocol, and that of xterm's
+			// modifyOtherKeys.
 			code := strings.ToUpper(c)[0] & 0x1f
 			keys = append(keys, [][]byte{{code}, fmt.Appendf(nil, "\x1b[%d;5u", c[0]), fmt.Appendf(nil, "\x1b[27;5;%d~", c[0])})
 			continue
@@ -45,15 +46,15 @@ func parseKeys(text string) (detachKeys, error) {
 	return keys, nil
 }
 
-// A detacher looks for the detach keys in what is typed.
+// A detacher finds the detach keys in the input.
 type detacher struct {
 	keys detachKeys
-	had  int    // of the keys came
-	held []byte // as they came
+	had  int    // number of keys seen so far
+	held []byte // their bytes
 }
 
-// typed returns what of b goes to the command, and whether the user leaves. Keys that may be the
-// beginning are held back until it is known that they are not.
+// typed returns the part of b that goes to the command, and whether the user detaches. It holds
+// back an incomplete sequence until the next key decides.
 func (d *detacher) typed(b []byte) (pass []byte, leaves bool) {
 	if len(d.keys) == 0 {
 		return b, false
@@ -61,7 +62,7 @@ func (d *detacher) typed(b []byte) (pass []byte, leaves bool) {
 	for len(b) > 0 {
 		form := d.form(b)
 		switch {
-		case form == nil && d.had > 0: // it was none: look again without what was held
+		case form == nil && d.had > 0: // not the sequence: look again without the bytes held back
 			pass, d.had, d.held = append(pass, d.held...), 0, nil
 		case form == nil:
 			pass, b = append(pass, b[0]), b[1:]
@@ -76,7 +77,7 @@ func (d *detacher) typed(b []byte) (pass []byte, leaves bool) {
 	return pass, false
 }
 
-// form is the form in which the key that is next begins b.
+// form returns the form in which the next key begins b.
 func (d *detacher) form(b []byte) []byte {
 	for _, form := range d.keys[d.had] {
 		if bytes.HasPrefix(b, form) {

@@ -15,19 +15,19 @@ import (
 func (a *app) dfCmd() *cobra.Command {
 	var verbose bool
 	c := &cobra.Command{
-		Use: "df", Short: "Tell what takes how much disk space, and what frees it", Args: cobra.NoArgs,
+		Use: "df", Short: "Show disk usage, and what frees space", Args: cobra.NoArgs,
 		Long: `Tell what takes how much disk space, of which budget, and what frees it. Sizes
 are of allocated blocks. What several things have in common is counted once, as
 "shared"; with -v each thing says how much it shares.
 
-FREEABLE is what is removed when the state outgrows its budget. pando gc removes what
-nothing needs any more; the rest, pando df -v says how.
+FREEABLE is removed when the state outgrows its budget. pando gc removes what nothing
+needs any more; pando df -v has the command that frees the rest.
 
-The state has a budget: pando serve --max-state, a tenth of the disk if nothing is
-said. At nine tenths of it run, ls, df and doctor say what is removed next. Above it
-that is removed, the longest unused first, when something new begins: results and
-cells that are kept for a while, sources as they were imported, images that no cell
-needs. What is pending, in use, or kept without an end stays.`,
+The state has a budget: pando serve --max-state, by default a tenth of the disk. From
+nine tenths of it on, run, ls, df and doctor name what is removed next. Above the
+budget new work first removes what was unused for longest: results and cells that are
+kept for a limited time, imported sources, images that no cell needs. Pending results,
+and what is in use or kept without a limit, stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.client.Disk(cmd.Context(), verbose)
 			if err != nil {
@@ -88,7 +88,7 @@ func objectState(o api.DiskObject) string {
 	return cmp.Or(o.State, "–")
 }
 
-// saySpace says, on stderr, that the state is near its budget, if it is.
+// saySpace warns on stderr when the state is near its budget.
 func (a *app) saySpace(ctx context.Context) {
 	if d, err := a.client.Daemon(ctx); err == nil && d.Space != "" {
 		a.say("pando: %s", printable(d.Space))

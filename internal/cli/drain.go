@@ -15,17 +15,17 @@ func (a *app) drainCmd() *cobra.Command {
 	var undo, wait bool
 	var timeout time.Duration
 	c := &cobra.Command{
-		Use: "drain", Short: "Have the daemon take no new work; what runs goes on", Args: cobra.NoArgs,
-		Long: `Have the daemon take no new work; what runs goes on, and can be looked at, stopped and
+		Use: "drain", Short: "Make the daemon refuse new work; running work continues", Args: cobra.NoArgs,
+		Long: `Make the daemon refuse new work; running work continues, and can be inspected, stopped and
 removed. With --wait the command ends when nothing is under way any more: no run, command,
 evaluation or operation. With --timeout it gives up after that time with exit code 124, and
-the daemon goes on draining. A cell's own processes that no command waits for, such as
-servers, are not waited for.`,
+the daemon goes on draining. It does not wait for processes of cells that belong to no
+command, such as servers.`,
 		Example: `  pando daemon drain --wait --timeout 10m && pando daemon stop`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case undo && wait:
-				return usage("--undo takes work again: there is nothing to wait for")
+				return usage("--undo ends draining: there is nothing to wait for")
 			case cmd.Flags().Changed("timeout") && (!wait || timeout <= 0):
 				return usage("--timeout takes a time such as 10m, and goes with --wait")
 			}
@@ -51,21 +51,21 @@ servers, are not waited for.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&undo, "undo", false, "take work again")
+	c.Flags().BoolVar(&undo, "undo", false, "accept new work again")
 	c.Flags().BoolVar(&wait, "wait", false, "wait until nothing is under way")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: give up after this time, such as 10m (exit code 124)")
 	return c
 }
 
-// idlePoll is how often a daemon that drains is asked what is under way.
+// idlePoll is the interval at which a draining daemon is asked for its work in progress.
 const idlePoll = 100 * time.Millisecond
 
-// awaitIdle waits until nothing is under way at a daemon that drains. limit is how long; 0
-// for ever.
+// awaitIdle waits until a draining daemon has no work in progress, for at most limit; 0 is
+// without limit.
 func (a *app) awaitIdle(ctx context.Context, d api.Daemon, limit time.Duration) (api.Daemon, error) {
 	c := a.client
 	if !a.remote {
-		c = a.localClient() // which starts no other daemon when this one ends
+		c = a.localClient() // a client that starts no other daemon when this one ends
 	}
 	var late <-chan time.Time
 	if limit > 0 {
@@ -92,7 +92,7 @@ func (a *app) awaitIdle(ctx context.Context, d api.Daemon, limit time.Duration) 
 		if d, err = c.Daemon(ctx); err != nil && ctx.Err() == nil {
 			return was, err
 		} else if err != nil {
-			d = was // and then it is told that it was interrupted
+			d = was // the daemon ended: report that the wait was interrupted
 		}
 		if d.PID != was.PID || !d.Draining {
 			return d, &api.Error{Kind: "conflict", Message: fmt.Sprintf("cannot wait for the end of what is under way: daemon %d takes new work again", d.PID), Hint: "drain it again: pando daemon drain --wait"}

@@ -17,8 +17,8 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// interpreters are the languages that cells evaluate. What each is, package interp
-// knows, which needs Linux.
+// interpreters are the languages that cells evaluate. Package repl, which needs Linux,
+// implements them.
 var interpreters = []string{"python", "node", "java"}
 
 func (a *app) evalCmd() *cobra.Command {
@@ -26,23 +26,22 @@ func (a *app) evalCmd() *cobra.Command {
 	var save string
 	c := &cobra.Command{
 		Use:   "eval [flags] CELL [CODE]",
-		Short: "Evaluate code in a cell's interpreter, whose state lasts",
-		Long: `Evaluate code in a cell's interpreter. Variables, modules and open files last from
-one evaluation to the next; a cell that never had an interpreter gets one, of
-Python, or of what --kind says, and stays with it.
+		Short: "Evaluate code in a cell's interpreter, which keeps its state",
+		Long: `Evaluate code in a cell's interpreter. Variables, modules and open files last from one
+evaluation to the next. A cell without an interpreter gets one, of Python or of --kind,
+and keeps it.
 
 CODE is the code itself, @FILE, or - for standard input. Without it, at a terminal,
-you get a prompt. The value of a last expression is printed as the language shows
-it; --json has it typed, with what JSON has no word for told apart (NaN, large
-integers, bytes).
+you get a prompt. The value of a last expression is printed as the language shows it;
+--json prints it with its type, also values that JSON lacks (NaN, large integers,
+bytes).
 
-What the code throws is on stderr, and the exit code is 1. Time that is up
-interrupts the evaluation: the exit code is 124, and the interpreter can be used
-again. --fresh ends the interpreter that the cell has and begins with a new one,
-unless an evaluation is under way in it. What else runs in the cell goes on; but
-a fork or branch is its interpreter, and its other commands end with the old
-one. Files stay. An evaluation has no checkpoint and no receipt of its own, like a command
-of ` + "`pando exec`" + `.`,
+Exceptions are printed on stderr, and the exit code is 1. The time limit interrupts
+the evaluation: the exit code is 124, and the interpreter can be used again. --fresh
+ends the cell's interpreter and starts a new one, unless an evaluation is under way.
+Other processes of the cell continue, except in a fork or branch: its processes end
+with its old interpreter. Files stay. Like a command of ` + "`pando exec`" + `, an
+evaluation has no checkpoint and no receipt of its own.`,
 		Example: `  pando eval web 'x = 41'
   pando eval web 'x + 1'
   pando eval --kind node api 'const x = await fetch(url); x.status'
@@ -61,7 +60,7 @@ of ` + "`pando exec`" + `.`,
 				return a.prompt(cmd.Context(), args[0], req, save)
 			}
 			if term.IsTerminal(int(a.stdin.Fd())) {
-				return usage("say what to evaluate: pando eval CELL CODE")
+				return usage("the code is missing: pando eval CELL CODE")
 			}
 			code, err := a.code("-", "code")
 			if err != nil {
@@ -72,14 +71,14 @@ of ` + "`pando exec`" + `.`,
 		},
 	}
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "interrupt it after this time, such as 10m (default: 1m)")
-	c.Flags().BoolVar(&req.Fresh, "fresh", false, "begin with a new interpreter; what the old one knew is lost")
-	c.Flags().StringVar(&req.Kind, "kind", "", "the interpreter's language: "+strings.Join(interpreters, ", ")+" (default: what the cell has, else python)")
+	c.Flags().BoolVar(&req.Fresh, "fresh", false, "start a new interpreter; the state of the old one is lost")
+	c.Flags().StringVar(&req.Kind, "kind", "", "language of the interpreter: "+strings.Join(interpreters, ", ")+" (default: that of the cell, else python)")
 	complete(c, "kind", interpreters...)
 	c.Flags().StringVar(&save, "save", "", "write figures and other rich results into this directory")
 	return c
 }
 
-// evalOnce evaluates, shows what came of it, and sets the exit code.
+// evalOnce evaluates code, prints the result, and sets the exit code.
 func (a *app) evalOnce(ctx context.Context, sel string, req api.EvalRequest, save string) error {
 	res, ev, err := a.evaluate(ctx, sel, req)
 	if err != nil {
@@ -95,7 +94,7 @@ func (a *app) evalOnce(ctx context.Context, sel string, req api.EvalRequest, sav
 	return a.showEvaluated(sel, ev, save)
 }
 
-// evaluate does one evaluation; what it writes is shown as it comes.
+// evaluate runs one evaluation and prints its output as it comes.
 func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (res api.EvalResult, ev cell.Evaluated, err error) {
 	stdout := a.stdout
 	if a.json {
@@ -108,7 +107,7 @@ func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (re
 		return func(b []byte) {
 			got[i] += int64(len(b))
 			if _, err := w.Write(b); err != nil && errors.Is(err, syscall.EPIPE) {
-				cancel(err) // nobody reads it any more
+				cancel(err) // the output has no reader any more
 			}
 		}
 	}
@@ -136,7 +135,7 @@ func (a *app) evaluate(ctx context.Context, sel string, req api.EvalRequest) (re
 	return res, ev, nil
 }
 
-// evalExit is the exit code that goes with an evaluation.
+// evalExit returns the exit code of an evaluation.
 func evalExit(ev cell.Evaluated) int {
 	switch {
 	case ev.Cause == "timeout" || ev.Cause == "stuck":
@@ -149,7 +148,7 @@ func evalExit(ev cell.Evaluated) int {
 	return 0
 }
 
-// showEvaluated shows a value on stdout, and what went wrong on stderr.
+// showEvaluated prints a value on stdout, and an error on stderr.
 func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 	if e := ev.Error; e != nil {
 		text := e.Traceback
@@ -161,13 +160,13 @@ func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 	switch ev.Cause {
 	case "":
 	case "timeout":
-		a.say("pando: its time was up, and it was interrupted; the interpreter can be used again")
+		a.say("pando: the evaluation reached its time limit and was interrupted; the interpreter can be used again")
 	case "stuck":
-		a.say("pando: its time was up, and it does not let itself be interrupted: pando eval --fresh %s CODE ends it, and begins with a new interpreter", sel)
+		a.say("pando: the evaluation reached its time limit and cannot be interrupted: pando eval --fresh %s CODE ends it and starts a new interpreter", sel)
 	case "interrupted":
 		a.say("pando: interrupted")
 	case "ended":
-		if ev.Error != nil && ev.Error.Message == "removed" { // the cell, by somebody else
+		if ev.Error != nil && ev.Error.Message == "removed" { // another caller removed the cell
 			a.say("pando: cell %s was removed meanwhile", sel)
 			break
 		}
@@ -190,7 +189,7 @@ func (a *app) showEvaluated(sel string, ev cell.Evaluated, save string) error {
 	return nil
 }
 
-// text is text from a cell: harmless where it goes to a terminal, else as it is.
+// text returns text from a cell: escaped for a terminal, otherwise unchanged.
 func (a *app) text(s string, terminal bool) string {
 	if !terminal {
 		return s

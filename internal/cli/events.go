@@ -16,13 +16,13 @@ func (a *app) eventsCmd() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "events [RUN|CELL]",
-		Short: "Tell what happened in a run: processes, limits, decisions, connections",
-		Long: `Tell the events of a run, or of the latest run of a cell, in order. They come
+		Short: "Show the events of a run: processes, limits, decisions, connections",
+		Long: `Show the events of a run, or of the latest run of a cell, in order. They come
 from the kernel, the gateway and the keeper, never from what a command prints.
 
-The chain that binds each event to the one before is checked while they are
-read, and the end with what the receipt says. Where that does not hold it is
-said, after what was whole, and the exit code is 7.
+The hash chain of the events is checked while they are read, and its end against the
+receipt. Where the chain is broken, an error follows the intact events, and the exit
+code is 7.
 
   pando events --denied               what the policy denied, or what met a limit
   pando events --kind decision,flow   what it wanted from the network, and what went over it
@@ -65,7 +65,7 @@ said, after what was whole, and the exit code is 7.
 	}
 	f := c.Flags()
 	f.StringSliceVar(&o.Kinds, "kind", nil, "only these kinds: decision,flow; process for all of process.*")
-	f.BoolVar(&o.Denied, "denied", false, "only what the policy denied, or what met a limit")
+	f.BoolVar(&o.Denied, "denied", false, "only denials of the policy and reached limits")
 	f.BoolVarP(&o.Follow, "follow", "f", false, "go on until the run ends")
 	f.StringVar(&format, "format", "text", "text, json (a line each) or ocsf (a line each)")
 	complete(c, "format", "text", api.EventsJSON, api.EventsOCSF)
@@ -73,12 +73,12 @@ said, after what was whole, and the exit code is 7.
 	return c
 }
 
-// eventKinds are the words that --kind completes; docs/reference/events.md has
-// what each carries.
+// eventKinds are the words that --kind completes; docs/reference/events.md has the fields of
+// each.
 var eventKinds = []string{"process", "limit", "decision", "flow", "network.earlier", "network.none", "network.unresolved", "kernel", "kernel.missing",
 	"process.start", "process.running", "process.failed", "process.signal", "process.exit", "limit.time", "limit.disk"}
 
-// tell writes an event as one line.
+// tell prints an event as one line.
 func (a *app) tell(ev api.Event) {
 	line := fmt.Sprintf("%s  %-15s %s", ev.Time.Local().Format("15:04:05.000"), printable(ev.Kind), printable(ev.Text))
 	if a.terminalOut {

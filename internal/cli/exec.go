@@ -27,7 +27,7 @@ part of its next checkpoint.`,
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Command = args[1:]
-			if strings.HasPrefix(args[1], "-") { // flags behind the cell, up to the command
+			if strings.HasPrefix(args[1], "-") { // flags between the cell and the command
 				if err := cmd.Flags().Parse(args[1:]); err != nil {
 					return fmt.Errorf("%w: %w", errUsage, err)
 				}
@@ -40,7 +40,7 @@ part of its next checkpoint.`,
 				}
 			}
 			if len(req.Command) == 0 || req.Command[0] == "" {
-				return usage("say what to run: pando exec CELL -- COMMAND")
+				return usage("the command is missing: pando exec CELL -- COMMAND")
 			}
 			var err error
 			if req.Env, err = passEnv(env); err != nil {
@@ -54,8 +54,8 @@ part of its next checkpoint.`,
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
 	c.Flags().StringVarP(&req.Workdir, "workdir", "w", "", "where to run (default: the top of the workspace)")
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "end it after this time, such as 10m")
-	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "leave standard input alone: in a loop that reads it, say")
-	c.Flags().BoolVarP(&detach, "detach", "d", false, "return when it has started")
+	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "do not read standard input, for example in a loop that reads it")
+	c.Flags().BoolVarP(&detach, "detach", "d", false, "return when the command has started")
 	return c
 }
 
@@ -65,7 +65,7 @@ func (a *app) shellCmd() *cobra.Command {
 		Short: "Open a shell in a cell",
 		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// The shell the image has: bash if there is one.
+			// The image's shell: bash if there is one.
 			return a.exec(cmd.Context(), args[0], api.ExecRequest{Command: []string{"sh", "-c", "command -v bash >/dev/null && exec bash -i || exec sh -i"}}, false, false)
 		},
 	}
@@ -135,7 +135,7 @@ func (a *app) exec(ctx context.Context, sel string, req api.ExecRequest, detach,
 	})
 }
 
-// termOnly is what an exec needs of our environment.
+// termOnly returns the variables of our environment that an exec needs.
 func termOnly() []string {
 	if t, ok := os.LookupEnv("TERM"); ok {
 		return []string{"TERM=" + t}
@@ -143,8 +143,8 @@ func termOnly() []string {
 	return nil
 }
 
-// callerEnv is the environment of this process, of which the daemon takes what names
-// tools and terminals. Bytes that are not UTF-8 are replaced: no request fails for a
+// callerEnv returns the environment of this process, of which the daemon takes the variables for
+// tools and terminals. It replaces bytes that are not UTF-8, so that no request fails for a
 // variable that the caller did not name.
 func callerEnv() []string {
 	env := os.Environ()

@@ -22,16 +22,16 @@ func (a *app) forkCmd() *cobra.Command {
 	var files bool
 	c := &cobra.Command{
 		Use:   "fork [flags] TEMPLATE|CELL[@N] [-- COMMAND…]",
-		Short: "Make new cells: out of a template with its memory, or out of a checkpoint",
-		Long: `Make new cells. Out of a template they begin with its memory and its files, and
-answer at once: --eval evaluates in each, -- COMMAND runs in each, and what they
-answer is a table. Before any is made, what they will need is said, and compared
-with what this host has.
+		Short: "Make new cells from a template with its memory, or from a checkpoint",
+		Long: `Make new cells. Forks of a template begin with its memory and its files, and answer at
+once: --eval evaluates code in each, -- COMMAND runs a command in each, and the
+answers are printed as a table. Before any fork is made, the resources that all will
+need are printed and compared with those of this host.
 
-Out of a cell they have its files as of a checkpoint, and no processes; if the
-checkpoint has memory (pando checkpoint, of a running cell on gvisor or microvm), they go on there
-with all that ran, unless --files is given. A cell that is running is forked with its
-memory by pando branch.`,
+Forks of a cell have its files as of a checkpoint, and no processes. If the checkpoint
+has memory (pando checkpoint, of a running cell on gvisor or microvm), its processes
+continue in each fork, unless --files is given. pando branch forks a running cell with
+its memory.`,
 		Example: `  pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'
   pando fork tests -n 16 --name shard -- sh -c 'pytest $(sed -n ${PANDO_CELL##*-}p shards)'
   pando fork web@3 --name try`,
@@ -42,7 +42,7 @@ memory by pando branch.`,
 			}
 			req.Command = args[1:]
 			if len(args) > 1 && cmd.ArgsLenAtDash() != 1 {
-				return usage("it takes one template or cell; a command comes behind --")
+				return usage("it takes one template or cell; write the command after --")
 			}
 			if len(req.Command) > 0 && cmd.Flags().Changed("eval") {
 				return usage("give --eval or a command, not both")
@@ -56,7 +56,7 @@ memory by pando branch.`,
 					}
 					return a.forkTemplate(ctx, args[0], req)
 				}
-				if e, ok := err.(*api.Error); !ok || e.Kind != "not-found" && e.Kind != "invalid" { // an id of a run is no name
+				if e, ok := err.(*api.Error); !ok || e.Kind != "not-found" && e.Kind != "invalid" { // the id of a run is no name
 					return err
 				}
 			}
@@ -71,12 +71,12 @@ memory by pando branch.`,
 			return a.forkCell(ctx, args[0], req, files)
 		},
 	}
-	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the beginning of their names")
-	c.Flags().IntVarP(&req.Count, "count", "n", 1, "how many")
+	c.Flags().StringVar(&req.Name, "name", "", "name of the new cell, or the prefix of several")
+	c.Flags().IntVarP(&req.Count, "count", "n", 1, "number of forks")
 	c.Flags().StringVar(&req.Eval, "eval", "", "code to evaluate in each; @FILE for a file's, - for standard input's")
 	c.Flags().StringVar(&req.Timeout, "timeout", "", "limit of each evaluation or command, such as 10s")
 	c.Flags().BoolVar(&req.Remove, "rm", false, "remove each cell when it has answered")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what they would need")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print the resources that they would need")
 	c.Flags().StringVar(&req.Certify, "certify", "", certifyHelp)
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", atForkHelp)
 	c.Flags().BoolVar(&files, "files", false, "of a checkpoint with memory, fork its files alone")
@@ -87,8 +87,8 @@ const certifyHelp = "strict: refuse copies that inherit generators of random num
 
 const atForkHelp = "command that a shell runs in each copy before anything else of it goes on"
 
-// sayGenerators names the generators that copies have in common with their source, and
-// those that are renewed in each copy.
+// sayGenerators names the random number generators that copies share with their source, and
+// those that each copy seeds anew.
 func (a *app) sayGenerators(inherited, renewed []string) {
 	for _, s := range inherited {
 		a.say("inherited: %s: it may draw the same random numbers as in the source", printable(s))
@@ -98,14 +98,14 @@ func (a *app) sayGenerators(inherited, renewed []string) {
 	}
 }
 
-// sayNotes says what is not as in the source.
+// sayNotes prints the differences from the source.
 func (a *app) sayNotes(notes []string) {
 	for _, s := range notes {
 		a.say("note: %s", printable(s))
 	}
 }
 
-// noTemplate is why something that is for templates can't be done.
+// noTemplate explains why an action for templates is impossible here.
 func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 	name, _, _ := strings.Cut(sel, "@")
 	if _, err := a.client.Cell(ctx, name); err != nil {
@@ -119,7 +119,7 @@ func (a *app) noTemplate(ctx context.Context, sel, what string) error {
 		Hint: fmt.Sprintf("fork it with its memory: pando branch %s; or build a template: pando template build NAME", printable(name))}
 }
 
-// forkCell makes cells out of a checkpoint.
+// forkCell makes cells from a checkpoint.
 func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, files bool) error {
 	req := api.ForkRequest{Name: w.Name, Count: w.Count, Files: files, Certify: w.Certify, AtFork: w.AtFork}
 	name, num, has := strings.Cut(sel, "@")
@@ -147,8 +147,8 @@ func (a *app) forkCell(ctx context.Context, sel string, w api.WarmForkRequest, f
 	})
 }
 
-// forkTemplate makes cells out of a template. At a terminal each answer is shown
-// when it comes; elsewhere in the order of the names.
+// forkTemplate makes cells from a template. On a terminal, answers are shown as they come;
+// elsewhere in the order of the names.
 func (a *app) forkTemplate(ctx context.Context, name string, req api.WarmForkRequest) error {
 	asks := req.Eval != "" || len(req.Command) > 0
 	p := &progress{a: a}
@@ -213,7 +213,7 @@ func (a *app) forkTemplate(ctx context.Context, name string, req api.WarmForkReq
 	})
 }
 
-// needs says what forks will take.
+// needs describes the resources that forks will take.
 func needs(n api.ForkNeeds) string {
 	guess := ""
 	if len(n.Measured) == 0 {
@@ -246,8 +246,8 @@ func forkFailed(f api.WarmFork) bool {
 	return len(f.Result) > 0 && json.Unmarshal(f.Result, &ev) == nil && !ev.OK
 }
 
-// forkTable writes a row for each cell: its name, the time to its answer, and
-// the answer. Its columns have their width before the first row is there.
+// forkTable writes a row for each cell: its name, the time to its answer, and the answer. The
+// widths of the columns are fixed before the first row.
 type forkTable struct {
 	a          *app
 	name, time int
@@ -274,7 +274,7 @@ func (t *forkTable) row(f api.WarmFork) {
 	fmt.Fprintln(t.a.stdout, line)
 }
 
-// forkAnswer is a cell's answer in a line.
+// forkAnswer returns a cell's answer in one line.
 func forkAnswer(f api.WarmFork) string {
 	last := func(s string) string {
 		s = strings.TrimRight(s, "\n")
@@ -301,7 +301,7 @@ func forkAnswer(f api.WarmFork) string {
 	case ev.Error != nil && (ev.Cause == "" || ev.Cause == "ended"):
 		return strings.TrimRight(ev.Error.Type+": "+ev.Error.Message, ": ")
 	case ev.Cause != "":
-		return map[string]string{"timeout": "its time was up", "stuck": "its time was up, and it can't be interrupted", "interrupted": "interrupted"}[ev.Cause]
+		return map[string]string{"timeout": "time limit reached", "stuck": "time limit reached, and it can't be interrupted", "interrupted": "interrupted"}[ev.Cause]
 	case ev.Value != nil && ev.Value.Cut > 0:
 		return fmt.Sprintf("%s… and %d more characters", ev.Value.Repr, ev.Value.Cut)
 	case ev.Value != nil:

@@ -34,7 +34,7 @@ func TestForkAnswer(t *testing.T) {
 		{"nothing", api.WarmFork{Result: result(cell.Evaluated{OK: true})}, "", false},
 		{"exception", api.WarmFork{Result: result(cell.Evaluated{Error: &cell.EvalError{Type: "KeyError", Message: "'x'"}})}, "KeyError: 'x'", true},
 		{"without words", api.WarmFork{Result: result(cell.Evaluated{Error: &cell.EvalError{Type: "AssertionError"}})}, "AssertionError", true},
-		{"timeout", api.WarmFork{Result: result(cell.Evaluated{Cause: "timeout", Error: &cell.EvalError{Type: "KeyboardInterrupt"}})}, "its time was up", true},
+		{"timeout", api.WarmFork{Result: result(cell.Evaluated{Cause: "timeout", Error: &cell.EvalError{Type: "KeyboardInterrupt"}})}, "time limit reached", true},
 		{"no fork", api.WarmFork{Error: &api.Error{Kind: "unavailable", Message: "cannot fork: full"}}, "cannot fork: full", true},
 		{"command", api.WarmFork{Exit: &zero, Stdout: "3 passed\n"}, "3 passed", false},
 		{"command failed", api.WarmFork{Exit: &seven, Stdout: "3 passed\n", Stderr: "oh\nno\n"}, "exit 7  no", true},

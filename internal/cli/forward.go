@@ -15,17 +15,17 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// portForward is a port that is forwarded.
+// portForward is a forwarded port.
 type portForward struct {
 	Cell   string `json:"cell"`
 	Port   int    `json:"port"`   // in the cell
-	Listen string `json:"listen"` // address here
+	Listen string `json:"listen"` // address on this host
 }
 
 func (a *app) forwardCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "forward CELL [LOCAL:]PORT",
-		Short: "Reach a port of a cell from here",
+		Short: "Forward a local port to a port of a cell",
 		Long: `Listen on a port of this host's loopback and pass each connection on to a port
 of the cell, until interrupted. LOCAL is the port here: PORT itself when it is
 not given, any free one for 0. The cell is not connected to anything by it.`,
@@ -42,7 +42,7 @@ not given, any free one for 0. The cell is not connected to anything by it.`,
 	}
 }
 
-// ports reads [LOCAL:]PORT.
+// ports parses [LOCAL:]PORT.
 func ports(s string) (local, port int, err error) {
 	before, after, both := strings.Cut(s, ":")
 	if !both {
@@ -95,7 +95,7 @@ func (a *app) forwardPort(ctx context.Context, sel string, local, port int) erro
 	}
 }
 
-// forwardOne joins a connection with one to a port of a cell.
+// forwardOne connects a local connection to a port of a cell.
 func (a *app) forwardOne(ctx context.Context, conn net.Conn, id string, port int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

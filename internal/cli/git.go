@@ -7,7 +7,7 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// headWords names what is checked out.
+// headWords names the branch or commit that is checked out.
 func headWords(h api.GitHead) string {
 	commit := h.Commit[:min(len(h.Commit), 10)]
 	switch {
@@ -19,8 +19,8 @@ func headWords(h api.GitHead) string {
 	return "branch " + printable(h.Branch) + " at " + commit
 }
 
-// sayMoved says that a source is on another branch than its changes go with, and what
-// follows if files may differ there.
+// sayMoved warns that the source is on another branch than the changes, and prints the
+// consequence if files may differ there.
 func (a *app) sayMoved(m *api.HeadMoved, others string) {
 	if m == nil {
 		return
@@ -31,11 +31,10 @@ func (a *app) sayMoved(m *api.HeadMoved, others string) {
 	a.say("the source is on %s now; the changes go with %s%s", headWords(m.Now), headWords(m.Was), others)
 }
 
-// namedBranches is how many branches are named where more have commits.
+// namedBranches is the maximum number of branches that are named.
 const namedBranches = 5
 
-// sayCommits says which commits were made in a cell, and how to take them from there, in
-// lines that begin with before.
+// sayCommits lists the commits made in a cell, and how to fetch them, in lines with a prefix.
 func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 	if c == nil {
 		return
@@ -51,15 +50,15 @@ func (a *app) sayCommits(before, cell string, c *api.CellCommits) {
 	}
 }
 
-// sayCommitsIn is sayCommits for one repository, the submodule's at c.Path or with "" the
-// cell's own. The bundle is a file that mktemp makes: in a folder of all users, another
-// could have put a symlink at a name that can be told before.
+// sayCommitsIn is sayCommits for one repository: the submodule at c.Path, or the cell's own for
+// "". The bundle is a file from mktemp, since another user could put a symlink at a predictable
+// name in a shared directory.
 func (a *app) sayCommitsIn(before, cell string, c api.SubmoduleCommits) {
 	names := make([]string, 0, namedBranches)
 	words := make([]string, 0, namedBranches)
 	for _, b := range c.Branches[:min(len(c.Branches), namedBranches)] {
 		names = append(names, printable(b))
-		if strings.HasPrefix(b, "-") { // which git would take for an option
+		if strings.HasPrefix(b, "-") { // git would take it for an option
 			b = "refs/heads/" + b
 		}
 		words = append(words, shellWord(b))

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// helpCmd is cobra's, but for what it says about words it doesn't know, and for programs.
+// helpCmd is cobra's help command with our errors for unknown words, and with JSON for programs.
 func (a *app) helpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND|TOPIC]", Short: "Help about any command", GroupID: "system",
@@ -46,29 +46,29 @@ with their flags.`,
 	}
 }
 
-// A command is what `pando help --json` says of one.
+// A command is the description of one command in `pando help --json`.
 type command struct {
-	Command string   `json:"command"` // its words, without pando
+	Command string   `json:"command"` // name without pando
 	Use     string   `json:"use"`     // with arguments
 	Aliases []string `json:"aliases,omitempty"`
 	Group   string   `json:"group,omitempty"`
 	Short   string   `json:"short"`
 	Long    string   `json:"long,omitempty"`
 	Example string   `json:"example,omitempty"`
-	Flags   []option `json:"flags,omitempty"` // without --help and --json, which all have
+	Flags   []option `json:"flags,omitempty"` // without --help and --json, which all commands have
 }
 
 // An option is a flag of a command.
 type option struct {
 	Name    string `json:"name"`
 	Letter  string `json:"letter,omitempty"`
-	Value   string `json:"value,omitempty"` // what it takes; "" for a switch
+	Value   string `json:"value,omitempty"` // placeholder of the value; "" for a switch
 	Default string `json:"default,omitempty"`
 	Says    string `json:"says"`
 }
 
-// commandsOf lists a command and those below it, in the order of the help: commands that
-// run something, not those that only hold others.
+// commandsOf lists a command and those below it in the order of the help, without commands that
+// only group others.
 func commandsOf(c *cobra.Command) []command {
 	out := []command{}
 	if c.Runnable() && c.HasParent() && !c.Hidden {
@@ -95,7 +95,7 @@ func commandsOf(c *cobra.Command) []command {
 	return out
 }
 
-// valueName is what a flag takes, as help shows it; "" for a switch.
+// valueName returns the placeholder that help shows for a flag's value; "" for a switch.
 func valueName(f *pflag.Flag) string {
 	switch f.Name {
 	case "listen":
@@ -148,7 +148,7 @@ func valueName(f *pflag.Flag) string {
 	}
 }
 
-// namedValue is a flag's value under the name that help shows.
+// namedValue is a flag value with the placeholder that help shows.
 type namedValue struct {
 	pflag.Value
 	name string
@@ -156,7 +156,7 @@ type namedValue struct {
 
 func (v namedValue) Type() string { return v.name }
 
-// nameValues lets help say what flags take, in place of Go's types.
+// nameValues makes help show placeholders in place of Go's types.
 func nameValues(root *cobra.Command) {
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(c *cobra.Command) error {

@@ -50,7 +50,7 @@ is named on stderr.`,
 	}
 }
 
-// describe says in words how a checkpoint came to be.
+// describe says how a checkpoint was made.
 func describe(k api.Checkpoint, runs []api.Run) string {
 	var words []string
 	switch k.Kind {
@@ -88,7 +88,7 @@ func describe(k api.Checkpoint, runs []api.Run) string {
 
 func (a *app) treeCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "tree [CELL]", Short: "Show a cell's family, or all families, as a picture", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "tree [CELL]", Short: "Draw a cell's family, or all families, as a tree", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := a.client.Tree(cmd.Context(), arg(args), len(args) == 0)
 			if err != nil {
@@ -121,9 +121,9 @@ func nodeTitle(n api.TreeNode) string {
 	return marked(printable(title), n.Cell.Isolation)
 }
 
-// drawTree draws a cell's checkpoints as they grew from each other, and the
-// cells that were forked from each. An only child stands right below its
-// parent; where there is a choice, the picture branches.
+// drawTree draws a cell's checkpoints below their parents, and the cells that were forked from
+// each. An only child is drawn straight below its parent; several children are drawn as
+// branches.
 //
 //	web  idle, latest run accepted
 //	○ @1 5dcb2886f97b  the source
@@ -139,7 +139,7 @@ func drawTree(w io.Writer, n api.TreeNode, indent string) {
 	for _, k := range n.Checkpoints {
 		up := k.Parent
 		if !known[up] {
-			up = 0 // its parent is gone, or in another cell
+			up = 0 // its parent was removed, or is in another cell
 		}
 		kids[up] = append(kids[up], k)
 	}
@@ -218,12 +218,12 @@ func checkpointTitle(k api.Checkpoint) string {
 	return marked(printable(text), k.Isolation)
 }
 
-// manyAlike is from how many on cells that differ in their names alone are told of
-// in one line.
+// manyAlike is the number of cells with equal names but for digits from which they share one
+// line.
 const manyAlike = 4
 
-// alike puts cells together that have nothing of their own yet: no runs, no
-// children, one checkpoint. The order of the first of each stays.
+// alike groups cells that have no runs, no children and one checkpoint. The order of the first
+// of each group stays.
 func alike(list []api.TreeNode) (groups [][]api.TreeNode) {
 	at := map[string]int{}
 	for _, n := range list {
@@ -253,7 +253,7 @@ func alike(list []api.TreeNode) (groups [][]api.TreeNode) {
 	return groups
 }
 
-// alikeTitle is one line about cells that are alike.
+// alikeTitle is the line of a group of similar cells.
 func alikeTitle(g []api.TreeNode) string {
 	var names []string
 	for _, n := range g {

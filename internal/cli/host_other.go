@@ -12,7 +12,7 @@ import (
 
 var forwarded = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
-// checkSource refuses a directory that is no source: a home, and what is above one.
+// checkSource refuses a home directory and the directories above it as a source.
 func checkSource(dir, home string, _ ...string) error { return upload.CheckSource(dir, home) }
 
 var resized []os.Signal

@@ -72,13 +72,13 @@ func (a *app) imagePullCmd() *cobra.Command {
 	var req api.ImagePullRequest
 	var docker, fromStdin bool
 	c := &cobra.Command{
-		Use: "pull REF", Short: "Fetch and unpack an image, or see whether its name means another one now", Args: cobra.ExactArgs(1),
+		Use: "pull REF", Short: "Fetch and unpack an image, or check whether its name has a newer one", Args: cobra.ExactArgs(1),
 		Example: `  pando image pull docker.io/library/python:3.12-slim
   pando image pull ghcr.io/me/private:1 --docker-login
   pando image pull registry.example.com/app:1 --user me --password-stdin < token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Image = args[0]
-			if !a.remote { // what is here means nothing there
+			if !a.remote { // paths of this host mean nothing to a daemon elsewhere
 				req.CallerDir = a.dir
 			}
 			if docker {
@@ -148,11 +148,11 @@ func (a *app) imageRmCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed")
+	c.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")
 	return c
 }
 
-// dockerLogin reads what `docker login` has stored for the registry of an image.
+// dockerLogin reads the credentials that `docker login` has stored for the registry of an image.
 func dockerLogin(ref string) (user, password string, err error) {
 	dir := os.Getenv("DOCKER_CONFIG")
 	if dir == "" {

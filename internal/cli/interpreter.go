@@ -15,7 +15,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// interpreterWord is an interpreter in a word or two.
+// interpreterWord describes an interpreter in a word or two.
 func interpreterWord(i *api.Interpreter) string {
 	switch {
 	case i == nil:
@@ -28,7 +28,7 @@ func interpreterWord(i *api.Interpreter) string {
 	return i.Version
 }
 
-// showInterpreter writes how a cell's interpreter stands.
+// showInterpreter prints the state of a cell's interpreter.
 func (a *app) showInterpreter(w io.Writer, i *api.Interpreter) {
 	if i == nil {
 		return
@@ -52,7 +52,7 @@ func (a *app) showInterpreter(w io.Writer, i *api.Interpreter) {
 	}
 }
 
-// showCertificate writes what was measured of a fork, with who saw it.
+// showCertificate prints the measurements of a fork, each with its observer.
 func (a *app) showCertificate(w io.Writer, raw []byte) {
 	var c cell.Certificate
 	if len(raw) == 0 || json.Unmarshal(raw, &c) != nil {
@@ -66,7 +66,7 @@ func (a *app) showCertificate(w io.Writer, raw []byte) {
 		}
 	}
 	field(w, "forked", text)
-	t := &table{w: w} // what was measured is never cut
+	t := &table{w: w} // measurements are never cut
 	for _, h := range c.Hazards {
 		t.row("  "+h.Name, h.Seen, h.Value)
 	}
@@ -76,7 +76,7 @@ func (a *app) showCertificate(w io.Writer, raw []byte) {
 	}
 }
 
-// showOverview writes what templates, pools and cells use.
+// showOverview prints the usage of templates, pools and cells.
 func (a *app) showOverview(w io.Writer, o api.Overview) {
 	h := o.Host
 	if h.Memory > 0 {
@@ -139,7 +139,7 @@ func (a *app) showOverview(w io.Writer, o api.Overview) {
 	}
 }
 
-// showCeilings writes what callers may have, and what is in use of it.
+// showCeilings prints the ceilings of callers, and their usage.
 func (a *app) showCeilings(w io.Writer, list []api.Ceiling) {
 	t := a.newTable(w)
 	t.row("CEILING", "CELLS", "WAITING", "REFUSED", "MEMORY", "CPUS", "PIDS", "DISK", "EGRESS", "KEPT", "BY")
@@ -148,7 +148,7 @@ func (a *app) showCeilings(w io.Writer, list []api.Ceiling) {
 		if c.MaxCells > 0 {
 			cells = fmt.Sprintf("%d of %d", c.Cells, c.MaxCells)
 		}
-		limit := func(dflt, most float64, show func(float64) string) string { // the default, and the most that can be asked for
+		limit := func(dflt, most float64, show func(float64) string) string { // the default, and the maximum
 			switch {
 			case dflt == 0 && most == 0:
 				return "–"
@@ -173,7 +173,7 @@ func (a *app) showCeilings(w io.Writer, list []api.Ceiling) {
 	t.flush()
 }
 
-// fewStats is how many cells a person is told of at a terminal.
+// fewStats is the number of cells that are listed on a terminal.
 const fewStats = 20
 
 func (a *app) showStats(w io.Writer, stats []api.Stats) {

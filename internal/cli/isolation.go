@@ -9,16 +9,16 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// mark makes every line that say writes from here on end in "not isolated", when
-// what the command is about has no isolation.
+// mark makes every line that say prints from here on end in "not isolated", when the run or cell
+// has no isolation.
 func (a *app) mark(isolation string) {
 	if isolation == api.NotIsolated {
 		a.bare = true
 	}
 }
 
-// isolationIn is what an answer says of the isolation of what it is about;
-// NotIsolated when one of several is not isolated.
+// isolationIn returns the isolation of the runs or cells in an answer; NotIsolated when one of
+// several is not isolated.
 func isolationIn(v any) string {
 	var all []string
 	cells := func(list []api.Cell) {
@@ -62,7 +62,7 @@ func isolationIn(v any) string {
 	return ""
 }
 
-// marked is a line for people about something with this isolation.
+// marked returns a line for people with the mark of this isolation.
 func marked(line, isolation string) string {
 	if isolation != api.NotIsolated || strings.Contains(line, api.NotIsolated) {
 		return line
@@ -79,15 +79,14 @@ func marked(line, isolation string) string {
 	return first
 }
 
-// bareRun says, before anything of a run is shown, that it has no isolation.
+// bareRun warns before the first output of a run without isolation.
 func (a *app) bareRun(what, isolation, verb string) {
 	if a.mark(isolation); a.bare {
 		a.say("pando: %s %s %s: its command can read and change whatever the user of the daemon can", what, verb, api.NotIsolated)
 	}
 }
 
-// isolationRow adds a column to a table that is there when something in it is
-// not isolated.
+// isolationRow adds a column to a table when an entry has no isolation.
 func isolationRow(any bool, at int, isolation string, words ...string) []string {
 	if !any {
 		return words
@@ -95,7 +94,7 @@ func isolationRow(any bool, at int, isolation string, words ...string) []string 
 	return slices.Insert(words, at, isolation)
 }
 
-// bareField says it of a cell, a run or a plan that is shown.
+// bareField prints the warning for a cell, a run or a plan.
 func bareField(w io.Writer, isolation string) {
 	if isolation == api.NotIsolated {
 		field(w, "isolation", fmt.Sprintf("%s: commands run on the host and can read and change whatever the user of the daemon can", api.NotIsolated))

@@ -7,13 +7,12 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// maxNamed is how many of what was left out are named on stderr; the receipt
-// has all.
+// maxNamed is the number of left-out paths that are named on stderr; the receipt has all.
 const maxNamed = 5
 
-// sayLeftOut names what the cell of a run did not get: paths of the source, and
-// what the source points to outside itself. It names the secrets that the cell has
-// because git tracks them, and those that it does not have although git does.
+// sayLeftOut names what the cell of a run did not get: paths of the source, and links that lead
+// out of it. It also names tracked secrets, both those that the cell has and those that were
+// masked.
 func (a *app) sayLeftOut(run api.Run) {
 	var names, tracked, masked []string
 	n, outside, history := 0, 0, false
@@ -63,7 +62,7 @@ func (a *app) sayLeftOut(run api.Run) {
 	}
 }
 
-// leftOutWords says what was left out, why, and the flag that lets it in.
+// leftOutWords describes what was left out, why, and the flag that lets it in.
 func leftOutWords(l api.LeftOut) string {
 	text := printable(l.Path) + ": " + printable(l.Why)
 	if l.History {

@@ -9,35 +9,35 @@ import (
 	"github.com/pando-dev/pando/internal/policy"
 )
 
-// ServeLimits bound what a daemon takes from callers, and what it lets grow.
+// ServeLimits bound the requests and the growth of a daemon.
 type ServeLimits struct {
 	Rate        float64 `json:"rate"`        // requests in a second, of each token
-	Requests    int64   `json:"requests"`    // under way, of each token
+	Requests    int64   `json:"requests"`    // requests in progress, of each token
 	Connections int64   `json:"connections"` // at each address
-	Failures    int64   `json:"failures"`    // requests without a good token at once, of each peer
-	Body        int64   `json:"body"`        // bytes of JSON
-	Archive     int64   `json:"archive"`     // bytes of a body that is no JSON
-	Cells       int64   `json:"cells"`       // in all
+	Failures    int64   `json:"failures"`    // burst of requests without a valid token, of each peer
+	Body        int64   `json:"body"`        // bytes of a JSON body
+	Archive     int64   `json:"archive"`     // bytes of any other body
+	Cells       int64   `json:"cells"`       // cells in all
 	Free        int64   `json:"free"`        // bytes of the state's disk; 0: 64 MiB, of a small disk less
 	State       int64   `json:"state"`       // bytes of the state; 0: a tenth of its disk
 }
 
-// ServeLimit is one of them, as a flag of pando serve.
+// ServeLimit is one limit, as a flag of pando serve.
 type ServeLimit struct {
 	Flag, Default, Does string
 	into                func(*ServeLimits) pflag.Value
 }
 
-// ServeLimitTable lists them all, as the documents do.
+// ServeLimitTable lists all limits, for the flags and the documents.
 var ServeLimitTable = []ServeLimit{
 	{"max-rate", "500", "requests in a second of each token, for a moment twice as many", func(l *ServeLimits) pflag.Value { return (*rateValue)(&l.Rate) }},
 	{"max-requests", "1000", "requests under way of each token", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Requests) }},
 	{"max-connections", "4096", "connections at each address", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Connections) }},
-	{"max-failures", "100", "requests without a good token of each peer at once, and a tenth of that in a second afterwards", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Failures) }},
+	{"max-failures", "100", "requests without a valid token of each peer at once, and a tenth of that in a second afterwards", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Failures) }},
 	{"max-body", "16M", "bytes of a JSON body", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Body) }},
 	{"max-archive", "4G", "bytes of an archive that is sent", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Archive) }},
 	{"max-cells", "100000", "cells there may be, of all callers", func(l *ServeLimits) pflag.Value { return (*countValue)(&l.Cells) }},
-	{"min-free", "64M", "bytes of the disk with the state below which nothing new is made", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Free) }},
+	{"min-free", "64M", "free bytes of the state's disk below which nothing new is made", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.Free) }},
 	{"max-state", "a tenth of the disk", "bytes that the state may hold before the oldest of what is no longer needed is removed", func(l *ServeLimits) pflag.Value { return (*sizeValue)(&l.State) }},
 }
 
@@ -45,8 +45,8 @@ var ServeLimitTable = []ServeLimit{
 func LimitFlags(f *pflag.FlagSet, l *ServeLimits) {
 	for _, x := range ServeLimitTable {
 		v := x.into(l)
-		if x.Flag != "max-state" { // whose default is known where the state is
-			if err := v.Set(x.Default); err != nil { // a defect of the table, which its test finds
+		if x.Flag != "max-state" { // its default depends on where the state is
+			if err := v.Set(x.Default); err != nil { // an invalid default is a bug of the table, which its test finds
 				panic(err)
 			}
 		}
@@ -54,7 +54,7 @@ func LimitFlags(f *pflag.FlagSet, l *ServeLimits) {
 	}
 }
 
-// A limit is a number from 1 on: none at all is no limit, and nobody asks for that.
+// The least limit is 1: zero would mean "no limit", which is not offered.
 type (
 	rateValue  float64
 	countValue int64

@@ -18,51 +18,51 @@ type attachment interface {
 }
 
 const (
-	// reconnectWindow is how long a daemon is looked for that is gone.
+	// reconnectWindow is how long the client looks for a daemon after losing one.
 	reconnectWindow = 30 * time.Second
-	// othersStart is how much of it passes before the client starts a daemon itself: where
-	// one is supervised (pando serve), its supervisor starts the next.
+	// othersStart is the part of reconnectWindow in which the client starts no daemon itself:
+	// the supervisor of pando serve starts the next one.
 	othersStart = 3 * time.Second
-	// inputWindow is how much standard input may be under way, in bytes.
+	// inputWindow is the limit of unacknowledged standard input, in bytes.
 	inputWindow = 1 << 20
-	// resent is how much input one frame has that is sent again, in bytes.
+	// resent is the size of a frame of input that is sent again, in bytes.
 	resent = 32 << 10
 )
 
-// A link is the stream of a command over connections that follow each other. When one
-// breaks, output goes on where it was, and input where the command's side says that it is:
-// what is under way is kept until it is known to have arrived.
+// A link is the stream of a command over successive connections. When one breaks, output
+// continues at the offset reached, and input at the offset that the command's side acknowledges:
+// unacknowledged input is kept and sent again.
 type link struct {
-	// again attaches again, from offsets of the two outputs; nil: the stream ends when its
+	// again attaches again, from offsets of the two outputs. With nil the stream ends when its
 	// connection breaks.
 	again func(ctx context.Context, stdout, stderr int64) (attachment, error)
-	alive func(ctx context.Context) bool // a daemon answers
-	ended func() bool                    // the last one was told to end: the client starts none
-	what  string                         // goes on meanwhile
+	alive func(ctx context.Context) bool // reports whether a daemon answers
+	ended func() bool                    // the last daemon was told to end: the client starts none
+	what  string                         // name of the run or command that continues
 	feeds bool                           // standard input is passed on
 
-	detach   detachKeys // that leave the command; it has a terminal
-	stays    bool       // it goes on without its client: a hang-up leaves it
-	readOnly bool       // signals leave it, too, and so does Ctrl-C
-	redrawn  func()     // a screen follows that replaces what the terminal shows
+	detach   detachKeys // keys that detach; the command has a terminal
+	stays    bool       // the command continues without its client: a hang-up detaches
+	readOnly bool       // signals and Ctrl-C detach, too
+	redrawn  func()     // called before a screen that replaces the terminal's contents
 
-	stdout, stderr int64 // of these outputs came; for the goroutine that receives
-	broke          bool  // a connection did; the same
+	stdout, stderr int64 // bytes received of these outputs; for the goroutine that receives
+	broke          bool  // a connection broke; for the same goroutine
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	moved   sync.Cond
-	at      attachment // nil while there is none
+	at      attachment // nil while there is no connection
 	over    chan struct{}
-	closed  bool   // over is
-	left    bool   // the user did it
-	had     int64  // bytes of input that the command is known to have
-	known   bool   // the command's side says so
-	kept    []byte // input that follows them, and was sent
-	eof     bool   // the input has ended, and that was sent
-	hold    bool   // input waits: the new connection does not know what had arrived
-	sending bool   // what is kept is being sent again
-	signal  []byte // that could not be sent
-	size    []byte // of the terminal, the same
+	closed  bool   // the stream has ended
+	left    bool   // the user detached
+	had     int64  // bytes of input that the command has acknowledged
+	known   bool   // the command's side sends acknowledgements
+	kept    []byte // input after had that was sent
+	eof     bool   // the end of the input was sent
+	hold    bool   // input waits: the new connection has not acknowledged yet
+	sending bool   // kept is being sent again
+	signal  []byte // a signal that could not be sent
+	size    []byte // a terminal size that could not be sent
 }
 
 func newLink(at attachment, feeds bool) *link {
@@ -91,7 +91,7 @@ func (l *link) current() (attachment, bool) {
 	return l.at, l.closed
 }
 
-// leave ends the stream since the user leaves the command.
+// leave ends the stream when the user detaches.
 func (l *link) leave() {
 	l.mu.Lock()
 	l.left = true
@@ -99,14 +99,14 @@ func (l *link) leave() {
 	l.close()
 }
 
-// wasLeft reports whether the user has left the command.
+// wasLeft reports whether the user has detached.
 func (l *link) wasLeft() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left
 }
 
-// recv returns the next frame. It attaches again when the connection breaks, and says so.
+// recv returns the next frame. When the connection breaks it says so and attaches again.
 func (l *link) recv(ctx context.Context, say func(line string)) (api.Frame, error) {
 	for {
 		at, _ := l.current()
@@ -117,7 +117,7 @@ func (l *link) recv(ctx context.Context, say func(line string)) (api.Frame, erro
 		if _, closed := l.current(); closed || l.again == nil || ctx.Err() != nil {
 			return f, err
 		}
-		say(fmt.Sprintf("lost the daemon; %s goes on, connecting again", l.what))
+		say(fmt.Sprintf("lost the daemon; %s continues, connecting again", l.what))
 		if err := l.reconnect(ctx, err); err != nil {
 			return f, err
 		}
@@ -125,8 +125,8 @@ func (l *link) recv(ctx context.Context, say func(line string)) (api.Frame, erro
 	}
 }
 
-// reconnect attaches again, within reconnectWindow. It fails with lost when no daemon can be
-// reached, or with what the daemon says.
+// reconnect attaches again, within reconnectWindow. It fails with lost when no daemon answers,
+// or with the daemon's error.
 func (l *link) reconnect(ctx context.Context, lost error) error {
 	l.mu.Lock()
 	l.at.Close()
@@ -166,7 +166,7 @@ func (l *link) tryAgain(ctx context.Context, others bool) (attachment, error) {
 	return l.again(ctx, l.stdout, l.stderr)
 }
 
-// attached takes a new connection into use.
+// attached starts to use a new connection.
 func (l *link) attached(ctx context.Context, at attachment) {
 	l.mu.Lock()
 	l.at = at
@@ -185,7 +185,7 @@ func (l *link) attached(ctx context.Context, at attachment) {
 	}
 }
 
-// output returns what is new in a frame of output.
+// output returns the new part of a frame of output.
 func (l *link) output(f api.Frame) ([]byte, error) {
 	at, b, err := f.OutputData()
 	if err != nil {
@@ -201,7 +201,7 @@ func (l *link) output(f api.Frame) ([]byte, error) {
 	return b, nil
 }
 
-// screen returns a part of what draws the screen, and goes on from there.
+// screen returns a part of a redrawn screen, and sets the offsets to its end.
 func (l *link) screen(f api.Frame) ([]byte, error) {
 	at, b, err := f.OutputData()
 	if err == nil && len(b) == 0 && l.redrawn != nil {
@@ -211,7 +211,7 @@ func (l *link) screen(f api.Frame) ([]byte, error) {
 	return b, err
 }
 
-// missing is how many bytes of output were lost when a connection broke.
+// missing returns the number of output bytes that were lost when a connection broke.
 func (l *link) missing(o api.Outputs) int64 {
 	if !l.broke {
 		return 0
@@ -219,7 +219,7 @@ func (l *link) missing(o api.Outputs) int64 {
 	return max(o.Stdout.Bytes-l.stdout, 0) + max(o.Stderr.Bytes-l.stderr, 0)
 }
 
-// tell sends a signal, or the size of the terminal: now, or to the next connection.
+// tell sends a signal or the terminal's size, now or on the next connection.
 func (l *link) tell(ctx context.Context, f api.Frame) {
 	l.mu.Lock()
 	at := l.at
@@ -236,8 +236,8 @@ func (l *link) tell(ctx context.Context, f api.Frame) {
 	}
 }
 
-// mayFeed waits until input can be sent, and returns where; nil when the stream has ended.
-// The caller holds the lock.
+// mayFeed waits until input can be sent, and returns the connection; nil when the stream has
+// ended. The caller holds mu.
 func (l *link) mayFeed() attachment {
 	for !l.closed && (l.at == nil || l.hold || l.known && len(l.kept) >= inputWindow) {
 		l.moved.Wait()
@@ -259,7 +259,7 @@ func (l *link) input(ctx context.Context, b []byte) bool {
 	if at == nil {
 		return false
 	}
-	// What a connection that breaks has not taken is sent to the next one.
+	// Input that a broken connection has not taken is sent on the next one.
 	return at.Send(ctx, api.Frame{Type: api.FrameStdin, Payload: b}) == nil || l.again != nil
 }
 
@@ -274,7 +274,7 @@ func (l *link) inputEnds(ctx context.Context) {
 	}
 }
 
-// taken notes that the command has bytes of input. To a new connection it sends what follows.
+// taken notes that the command has bytes of input. On a new connection it sends the rest again.
 func (l *link) taken(ctx context.Context, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,12 +291,11 @@ func (l *link) taken(ctx context.Context, bytes int64) {
 	go l.sendAgain(ctx, l.at, slices.Clone(l.kept), l.eof)
 }
 
-// sendAgain sends input that was under way when a connection broke, and lets go on with what
-// follows.
+// sendAgain sends unacknowledged input on a new connection, and then unblocks mayFeed.
 func (l *link) sendAgain(ctx context.Context, at attachment, text []byte, eof bool) {
 	for piece := range slices.Chunk(text, resent) {
 		if at.Send(ctx, api.Frame{Type: api.FrameStdin, Payload: piece}) != nil {
-			return // the next connection gets it
+			return // the next connection sends it
 		}
 	}
 	if eof && at.Send(ctx, api.Frame{Type: api.FrameStdinEOF}) != nil {

@@ -170,13 +170,13 @@ func TestLinkHoldsInputBack(t *testing.T) {
 	})
 }
 
-// A daemon that does not come, or that says something else, and a person who lets go, end it.
+// No daemon, another error, or a user's detaching ends it.
 func TestLinkEnds(t *testing.T) {
 	gone := &api.Error{Kind: "unavailable", Message: "gone"}
 	for name, c := range map[string]struct {
 		again  error
 		told   bool          // the daemon, to end
-		letGo  time.Duration // 0: nobody does
+		letGo  time.Duration // 0: the user stays
 		want   string
 		within time.Duration
 	}{

@@ -27,7 +27,7 @@ func (a *app) logsCmd() *cobra.Command {
 				return err
 			}
 			a.bareRun("run "+run.ID, run.Isolation, "is")
-			var from [2]int64 // of stdout and stderr, where to begin
+			var from [2]int64 // where to begin in stdout and stderr
 			if cmd.Flags().Changed("tail") {
 				if tail < 0 {
 					return usage("--tail takes a number of lines, not %d", tail)
@@ -81,14 +81,14 @@ func (a *app) logsCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow until the run ends")
 	c.Flags().StringVar(&only, "only", "", "only stdout or stderr")
 	c.Flags().IntVarP(&tail, "tail", "n", -1, "begin with the last N lines of each stream")
 	complete(c, "only", "stdout", "stderr")
 	return c
 }
 
-// lastLines is where in a stream of a run its last n lines begin, in bytes.
+// lastLines returns the offset of the last n lines of a run's stream, in bytes.
 func (a *app) lastLines(ctx context.Context, run, name string, n int) (int64, error) {
 	body, err := a.client.RunFile(ctx, run, name)
 	if e, ok := err.(*api.Error); ok && e.Kind == "not-found" {
@@ -101,10 +101,10 @@ func (a *app) lastLines(ctx context.Context, run, name string, n int) (int64, er
 	return lastLines(body, n)
 }
 
-// lastLines is where in r the last n lines begin, in bytes. A line that has no end yet
-// counts as one.
+// lastLines returns the offset of the last n lines in r, in bytes. A line without an end counts
+// as one.
 func lastLines(r io.Reader, n int) (int64, error) {
-	starts := []int64{0} // of the lines that may be among the last
+	starts := []int64{0} // starts of the lines that may be among the last
 	at, buf := int64(0), make([]byte, 64<<10)
 	for {
 		k, err := r.Read(buf)
@@ -124,7 +124,7 @@ func lastLines(r io.Reader, n int) (int64, error) {
 			return 0, err
 		}
 	}
-	if starts[len(starts)-1] == at { // nothing follows the last line's end
+	if starts[len(starts)-1] == at { // no line follows the last line end
 		starts = starts[:len(starts)-1]
 	}
 	if n == 0 || len(starts) == 0 {
@@ -136,7 +136,7 @@ func lastLines(r io.Reader, n int) (int64, error) {
 func (a *app) runsExportCmd() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use: "export [RUN]", Short: "Export everything kept of a run as a tar archive", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: "export [RUN]", Short: "Export all kept data of a run as a tar archive", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, err := a.client.Run(cmd.Context(), arg(args), false)
 			if err != nil {

@@ -2,13 +2,12 @@ package cli
 
 import "sync/atomic"
 
-// manyAtOnce is how many cells a command works on at a time: the daemon then writes down
-// together what becomes of them.
+// manyAtOnce is the number of cells that a command works on at a time. The daemon then commits
+// their changes together.
 const manyAtOnce = 16
 
-// each calls do for every name, several at a time, and said for every result in the order
-// of the names. After an error nothing new is begun; it returns the first one, in the same
-// order.
+// each calls do for every name, several at a time, and said for every result in the order of the
+// names. After an error it starts no more; it returns the first error in the same order.
 func each[T any](names []string, do func(name string) (T, error), said func(T)) error {
 	type result struct {
 		v     T

@@ -38,8 +38,8 @@ to every cell that they make.`,
 	return c
 }
 
-// lendable reports which of the names is that of no credential, before an agent
-// finds out.
+// lendable checks that all names are credentials, so that a wrong name fails before an agent
+// starts.
 func (a *app) lendable(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// denials says what a run was refused, and what would allow it.
+// denials prints what a run was denied, and the flag that would allow it.
 func (a *app) denials(run api.Run) {
 	n := run.Network
 	if n == nil {
 		return
 	}
-	// What succeeds without a network did not need it.
+	// A command that succeeds without a network did not need it.
 	if n.Tried > 0 && run.ExitCode != nil && *run.ExitCode != 0 {
-		a.say("pando: the command looked for the network, and this cell has none: --allow HOST or --allow @PRESET opens a way (pando help policy)")
+		a.say("pando: the command tried to use the network, and this cell has none: allow it with --allow HOST or --allow @PRESET (pando help policy)")
 	}
 	for _, u := range n.Unresolved {
 		a.say("pando: %s is allowed, and this host could not look it up: %s", printable(u.Host), printable(u.Error))
@@ -36,13 +36,13 @@ func (a *app) denials(run api.Run) {
 	}
 }
 
-// showNetwork tells whom a run talked to, and what it was refused.
+// showNetwork lists the hosts that a run connected to, and its denials.
 func showNetwork(w io.Writer, n *api.Network) {
 	if n == nil {
 		return
 	}
 	if n.Tried > 0 {
-		field(w, "network", fmt.Sprintf("none; %s of the command found nobody to go to", plural(int(n.Tried), "packet")))
+		field(w, "network", fmt.Sprintf("none; %s of the command found no network", plural(int(n.Tried), "packet")))
 		return
 	}
 	line := fmt.Sprintf("%s, %d denied", plural(n.Decisions, "decision"), n.Denied)
@@ -64,7 +64,7 @@ func showNetwork(w io.Writer, n *api.Network) {
 		if len(p.Credential) > 0 {
 			s += ", with credential " + strings.Join(p.Credential, ", ")
 		}
-		field(w, "talked to", s)
+		field(w, "connected to", s)
 	}
 	for _, d := range n.Denials {
 		field(w, "denied", printable(d.String()))

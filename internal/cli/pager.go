@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// pager shows text in the user's pager, less by default. It reports whether
-// that worked.
+// pager shows text in the user's pager, less by default. It reports whether that worked.
 func pager(text string, out *os.File) bool {
 	words := strings.Fields(os.Getenv("PAGER"))
 	if len(words) == 0 {

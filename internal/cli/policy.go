@@ -35,9 +35,9 @@ const policyHelp = `A policy says what a cell may do. Layers make it, the upperm
   project   ` + projectPolicy + ` at the top of the source, once you have allowed it
   run       --policy FILE, with the flags of the run
 
-A lower layer can only narrow the ones above it. Where several layers say what
-may be reached, all of them decide, and the strictest answer counts. In a layer,
-deny wins over ask, ask over allow; what no rule speaks of is denied. The digest
+A lower layer can only narrow the ones above it. Where several layers have rules for
+a request, all of them decide, and the strictest answer counts. In a layer, deny wins
+over ask, ask over allow; a request without a rule is denied. The digest
 of the effective policy is in every receipt.
 
 A policy file is YAML. Every section may be left out; an unknown word is an error.
@@ -76,7 +76,7 @@ A policy file is YAML. Every section may be left out; an unknown word is an erro
            egress: 100M, forks: 8, executions: 100}
   approvals: {timeout: 10m, webhook: "https://hooks.example.com/pando"}`
 
-// projectPolicy is what a project's policy file is called.
+// projectPolicy is the name of a project's policy file.
 const projectPolicy = "pando.policy.yaml"
 
 func (a *app) policyInitCmd() *cobra.Command {
@@ -97,7 +97,7 @@ func (a *app) policyInitCmd() *cobra.Command {
 	return c
 }
 
-// readPolicyFile reads a file that a person names; - is standard input.
+// readPolicyFile reads a policy file; - is standard input.
 func (a *app) readPolicyFile(name string) (string, error) {
 	var b []byte
 	var err error
@@ -114,7 +114,7 @@ func (a *app) readPolicyFile(name string) (string, error) {
 
 func (a *app) policyCheckCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "check [FILE]", Short: "Say whether a policy file can be used, and what is odd about it", Args: cobra.MaximumNArgs(1),
+		Use: "check [FILE]", Short: "Check a policy file", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := arg(args)
 			if name == "" {
@@ -142,7 +142,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 	}
 }
 
-// policyFlags are those that say what a run would have.
+// policyFlags are the flags of a planned run.
 type policyFlags struct {
 	file, from         string
 	allow, credentials []string
@@ -159,8 +159,8 @@ func (f *policyFlags) given() bool {
 	return f.file != "" || f.from != "" || len(f.allow)+len(f.credentials) > 0
 }
 
-// policyOf makes the request for what a person names: a file, a cell, a run, or
-// what a run with these flags would have.
+// policyOf makes the request for the policy of a file, a cell, a run, or a planned run with
+// these flags.
 func (a *app) policyOf(sel string, f policyFlags) (api.PolicyRequest, error) {
 	req := api.PolicyRequest{Dir: a.dir}
 	if sel != "" && isPolicyFile(sel) {
@@ -170,7 +170,7 @@ func (a *app) policyOf(sel string, f policyFlags) (api.PolicyRequest, error) {
 		f.file = sel
 	} else if sel != "" {
 		if f.given() {
-			return req, usage("%s has a policy already; the flags are for a run that is yet to be", sel)
+			return req, usage("%s has a policy already; the flags are for a planned run", sel)
 		}
 		req.Of = sel
 		return req, nil
@@ -190,7 +190,7 @@ func (a *app) policyOf(sel string, f policyFlags) (api.PolicyRequest, error) {
 	return req, err
 }
 
-// isPolicyFile reports whether a word means a file and not a cell.
+// isPolicyFile reports whether a word names a file and not a cell.
 func isPolicyFile(s string) bool {
 	if s == "-" || strings.ContainsRune(s, '/') {
 		return true
@@ -238,14 +238,14 @@ func (a *app) showPolicy(w io.Writer, v api.Policy) {
 	}
 	a.policyLines(w, v.Lines)
 	if v.Bound != "" {
-		fmt.Fprintf(w, "\n%s says what may be allowed at most; --allow can't add to it\n", printable(v.Bound))
+		fmt.Fprintf(w, "\n%s is the maximum of what may be allowed; --allow can't add to it\n", printable(v.Bound))
 	}
 	for _, n := range v.Skipped {
 		a.say("pando: note: %s", printable(n))
 	}
 }
 
-// policyLines lists what a policy says, by its sections.
+// policyLines lists the rules of a policy by section.
 func (a *app) policyLines(w io.Writer, lines []api.PolicyLine) {
 	section := ""
 	t := a.newTable(w)
@@ -268,10 +268,10 @@ func (a *app) policyLines(w io.Writer, lines []api.PolicyLine) {
 	t.flush()
 }
 
-// ruleWords counts what a policy file says, by its sections.
+// ruleWords counts the rules of a policy file by section.
 func ruleWords(lines []api.PolicyLine) string {
 	if len(lines) == 0 {
-		return "it says nothing, so that the defaults hold"
+		return "it is empty, so the defaults apply"
 	}
 	var sections, words []string
 	count := map[string]int{}
@@ -289,7 +289,7 @@ func ruleWords(lines []api.PolicyLine) string {
 func (a *app) policyWhyCmd() *cobra.Command {
 	var f policyFlags
 	c := &cobra.Command{
-		Use: "why [CELL|RUN|FILE] REQUEST", Short: "Say what a policy makes of a request, which rule decides, and what would allow it",
+		Use: "why [CELL|RUN|FILE] REQUEST", Short: "Explain a policy's decision on a request: the rule, and what would allow it",
 		Example: `  pando policy why web 'POST https://api.github.com/repos/x/y/issues'
   pando policy why pando.policy.yaml 'connect db.internal:5432'
   pando policy why --allow @npm 'resolve registry.npmjs.org'
@@ -350,7 +350,7 @@ func showWhy(w io.Writer, v api.PolicyAnswer) {
 
 func (a *app) policyDiffCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "diff A B", Short: "List what only one of two policies says: files, cells or runs", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeRuns,
+		Use: "diff A B", Short: "Diff two policies: of files, cells or runs", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var req api.PolicyDiffRequest
 			var err error
@@ -366,7 +366,7 @@ func (a *app) policyDiffCmd() *cobra.Command {
 			}
 			return a.print(v, func(w io.Writer) {
 				if len(v.Changes) == 0 {
-					fmt.Fprintln(w, "they say the same")
+					fmt.Fprintln(w, "the policies are equal")
 					return
 				}
 				t := a.newTable(w)
@@ -382,12 +382,12 @@ func (a *app) policyDiffCmd() *cobra.Command {
 func (a *app) policyReplayCmd() *cobra.Command {
 	var file string
 	c := &cobra.Command{
-		Use: "replay [RUN] --policy FILE", Short: "Make the decisions of a run again with another policy, and list which would flip",
+		Use: "replay [RUN] --policy FILE", Short: "Repeat the decisions of a run with another policy, and list the differences",
 		Example: "  pando policy replay r-1a2b --policy stricter.yaml",
 		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if file == "" {
-				return usage("say which policy to try: --policy FILE")
+				return usage("the policy is missing: --policy FILE")
 			}
 			text, err := a.readPolicyFile(file)
 			if err != nil {
@@ -406,7 +406,7 @@ func (a *app) policyReplayCmd() *cobra.Command {
 					}
 					t.flush()
 				}
-				fmt.Fprintf(w, "%d of %s of %s would be others\n", total(v.Flips), plural(v.Decisions, "decision"), v.Run)
+				fmt.Fprintf(w, "%d of %s of %s would differ\n", total(v.Flips), plural(v.Decisions, "decision"), v.Run)
 			})
 		},
 	}
@@ -424,10 +424,10 @@ func total(flips []api.PolicyFlip) (n int64) {
 func (a *app) policyAllowCmd() *cobra.Command {
 	var yes, forget, list bool
 	c := &cobra.Command{
-		Use: "allow [FILE]", Short: "Let the policy file of a project count, as it is now",
+		Use: "allow [FILE]", Short: "Allow a project's policy file, as it is now",
 		Long: `A project's policy file, ` + projectPolicy + ` at its top, comes with the
-repository: it counts only after you have looked at it and allowed it. When it
-changes, it counts no more until you allow it again.`,
+repository: it takes effect only after you have read and allowed it. When it changes,
+it is ignored until you allow it again.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if list {
@@ -453,7 +453,7 @@ changes, it counts no more until you allow it again.`,
 				req.Digest = cell.Sum([]byte(text)).String()
 				if !yes && !a.json && a.isTTY && term.IsTerminal(int(a.stdin.Fd())) {
 					io.WriteString(a.stderr, indent(printableLines(text))+"\n")
-					fmt.Fprint(a.stderr, "let it count for runs from "+printable(filepath.Dir(path))+"? [yes/NO] ")
+					fmt.Fprint(a.stderr, "use it for runs from "+printable(filepath.Dir(path))+"? [yes/NO] ")
 					if answer, _ := bufio.NewReader(a.stdin).ReadString('\n'); strings.TrimSpace(answer) != "yes" {
 						return &api.Error{Kind: "interrupted", Message: "cannot allow it: you did not say yes"}
 					}
@@ -467,7 +467,7 @@ changes, it counts no more until you allow it again.`,
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "don't ask")
-	c.Flags().BoolVar(&forget, "forget", false, "take it back: the file counts no more")
+	c.Flags().BoolVar(&forget, "forget", false, "withdraw: the file is no longer used")
 	c.Flags().BoolVar(&list, "list", false, "show the files that were allowed")
 	return c
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// prompt reads code at a terminal, evaluates it and shows its value, until the
-// person has had enough. A line that opens something goes on until it is closed,
-// one that ends in a colon until an empty line. Ctrl-C throws away what was
-// typed, or interrupts what was begun.
+// prompt reads code at a terminal, evaluates it and prints its value, until the user ends it. A
+// line with an open bracket or text continues until it is closed, one that ends in a colon until
+// an empty line. Ctrl-C discards the input, or interrupts the evaluation.
 func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save string) error {
-	// Ctrl-C is the evaluation's from now on, not ours.
+	// From here on Ctrl-C interrupts the evaluation, not this program.
 	ctx = context.WithoutCancel(ctx)
 	c, err := a.client.Cell(ctx, sel)
 	if err != nil {
@@ -47,7 +46,7 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 			t.SetPrompt("... ")
 		}
 		line, err := a.readLine(t)
-		a.cursor.end() // the terminal has ended the line
+		a.cursor.end() // the user's Enter has ended the line
 		if keys.interrupted {
 			keys.interrupted, code = false, nil
 			a.say("KeyboardInterrupt")
@@ -67,7 +66,7 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 		switch strings.TrimSpace(req.Code) {
 		case "":
 			continue
-		case "exit", "quit", "exit()", "quit()": // who types that wants to leave
+		case "exit", "quit", "exit()", "quit()": // typed by users to leave
 			return nil
 		}
 		if err := a.evalLine(ctx, sel, req, save); err != nil {
@@ -77,7 +76,7 @@ func (a *app) prompt(ctx context.Context, sel string, req api.EvalRequest, save 
 	}
 }
 
-// readLine reads with the terminal in raw mode, and only then.
+// readLine reads with the terminal in raw mode, which ends with the line.
 func (a *app) readLine(t *term.Terminal) (string, error) {
 	fd := int(a.stdin.Fd())
 	old, err := term.MakeRaw(fd)
@@ -97,8 +96,8 @@ func (a *app) readLine(t *term.Terminal) (string, error) {
 	return line, err
 }
 
-// evalLine evaluates what was typed. What goes wrong there is shown; an error is
-// what ends the prompt.
+// evalLine evaluates one input and prints errors of the code. It returns an error that ends the
+// prompt.
 func (a *app) evalLine(ctx context.Context, sel string, req api.EvalRequest, save string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -122,14 +121,14 @@ func (a *app) evalLine(ctx context.Context, sel string, req api.EvalRequest, sav
 	return a.showEvaluated(sel, ev, save)
 }
 
-// keyboard reads keys. Ctrl-C ends the line that was begun, and is noted; lines
-// that were complete before it, and what was typed after it, are kept.
+// keyboard reads keys. Ctrl-C discards the current line and is noted; complete lines before it
+// and input after it are kept.
 type keyboard struct {
 	in          io.Reader
 	interrupted bool
 
-	rest   []byte // read, and not handed out
-	escape bool   // what was handed out last ended within the sequence of a key
+	rest   []byte // read, but not returned yet
+	escape bool   // the returned bytes end within a key's sequence
 }
 
 func (k *keyboard) Read(b []byte) (int, error) {
@@ -148,7 +147,7 @@ func (k *keyboard) Read(b []byte) (int, error) {
 		k.rest = k.rest[1:]
 		k.interrupted = true
 		end := "\r"
-		if k.escape { // it would be part of that key
+		if k.escape { // the byte would be part of that key
 			end = "~\r"
 		}
 		k.escape = false
@@ -171,8 +170,8 @@ const (
 	keyEscape    = 0x1b
 )
 
-// whole reports whether lines can be evaluated as they are: nothing is open,
-// and, in Python, a block was ended by an empty line.
+// whole reports whether lines can be evaluated: no bracket or text is open and, in Python, an
+// empty line ended a block.
 func whole(lines []string, python bool) bool {
 	last := strings.TrimSpace(lines[len(lines)-1])
 	if open(strings.Join(lines, "\n"), python) {
@@ -192,9 +191,8 @@ func whole(lines []string, python bool) bool {
 	return !block || last == ""
 }
 
-// open reports whether brackets or a text of several lines are open in code: of
-// Python, or of languages that write as C does. What it doesn't know it takes for
-// closed.
+// open reports whether brackets or a multi-line text are open in code of Python or of languages
+// with C's syntax. Unknown syntax counts as closed.
 func open(code string, python bool) bool {
 	depth := 0
 	for i := 0; i < len(code); i++ {

@@ -42,7 +42,7 @@ func (a *app) receiptLsCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVarP(&limit, "limit", "n", 30, "how many; 0 for all")
+	c.Flags().IntVarP(&limit, "limit", "n", 30, "number of receipts; 0 for all")
 	return c
 }
 
@@ -90,8 +90,8 @@ func (a *app) receiptVerifyCmd() *cobra.Command {
 An exported file is verified with nothing but the public key of the installation
 it comes from, on any machine: pando receipt verify receipts.json --key pando.pub
 
-That the newest receipts were cut off shows only to someone who knows a newer
-ledger: give a file that was exported earlier with --known.`,
+Truncation of the newest receipts shows only against a newer ledger: give a file that
+was exported earlier with --known.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sel := arg(args)
@@ -124,7 +124,7 @@ ledger: give a file that was exported earlier with --known.`,
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "the whole ledger and every run's records")
-	c.Flags().StringVar(&known, "known", "", "earlier exported file, whose ledger an exported file must go on from")
+	c.Flags().StringVar(&known, "known", "", "earlier exported file: the verified file must extend its ledger")
 	c.Flags().StringVar(&keyFile, "key", "", "public key, for an exported file (default: this installation's)")
 	return c
 }
@@ -150,7 +150,7 @@ func (a *app) verified(w io.Writer, v api.Verification) {
 	}
 }
 
-// verifyFile verifies an exported bundle without any daemon.
+// verifyFile verifies an exported bundle without a daemon.
 func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.Verification, error) {
 	v := api.Verification{Problems: []api.Problem{}, Unproven: []string{}}
 	text, err := os.ReadFile(path)
@@ -188,7 +188,7 @@ func (a *app) verifyFile(ctx context.Context, path, keyFile, known string) (api.
 	return v, nil
 }
 
-// knownHead is the head of an earlier exported file.
+// knownHead returns the ledger head of an earlier exported file.
 func knownHead(path string, key receipt.PublicKey) (*receipt.Head, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -209,7 +209,7 @@ func (a *app) receiptExportCmd() *cobra.Command {
 	var out string
 	var all bool
 	c := &cobra.Command{
-		Use: "export [RUN|RECEIPT]", Short: "Export receipts with what verifies them elsewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
+		Use: "export [RUN|RECEIPT]", Short: "Export receipts with the proofs that verify them elsewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sel := arg(args)
 			if all {

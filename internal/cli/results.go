@@ -17,8 +17,8 @@ import (
 	"github.com/pando-dev/pando/client"
 )
 
-// confirm asks a yes-or-no question at the terminal. Without one the answer
-// is a conflict that says which flag answers.
+// confirm asks a yes-or-no question at the terminal. Without a terminal it fails with a conflict
+// that names the flag.
 func (a *app) confirm(question string) (bool, error) {
 	if !term.IsTerminal(int(a.stdin.Fd())) || a.json {
 		return false, &api.Error{Kind: "conflict", Message: question, Hint: "answer with --yes"}
@@ -38,7 +38,7 @@ func (a *app) confirm(question string) (bool, error) {
 // isRun reports whether a selector names a run rather than a cell.
 func isRun(sel string) bool { return strings.HasPrefix(sel, "r-") || strings.Contains(sel, ":") }
 
-// checkpointNumber is N of N, @N or CELL@N, where cell is the cell that is looked at.
+// checkpointNumber returns N of N, @N or CELL@N. cell is the cell of the command.
 func checkpointNumber(s, cell string) (int, error) {
 	name, number, ok := strings.Cut(s, "@")
 	if !ok {
@@ -57,17 +57,17 @@ func (a *app) diffCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff [RUN|CELL] [A [B]]",
 		Short: "Show what changed",
-		Long: `Show what changed: of a cell, from what its source is known to be to what the
-cell is now, which is what pando accept takes; of a run, from before to after it;
-or between two checkpoints, by number. Without a name it is of the cell with the
-newest result from here that waits for a verdict.
+		Long: `Show what changed: in a cell, from its source to its present state, which is what
+pando accept takes; in a run, from before to after it; or between two checkpoints, by
+number. Without a name it shows the cell with the newest pending result from this
+directory.
 
 The last line, on stderr, has the digest of the changes: pando accept --expect
 DIGEST takes these and no others.
 
 Files that git ignores are one line. --patch writes a patch in git's format for
-git apply, binary files included. What accept would hold back is not in it, and is
-named on stderr: --include PATH lets it in.`,
+git apply, binary files included. The patch has no file that accept would hold back;
+stderr names them, and --include PATH includes one.`,
 		Args: cobra.MaximumNArgs(3), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.DiffOptions{Form: "text", Colour: a.colour, Width: a.width, Ignored: ignored, Include: include}
@@ -84,7 +84,7 @@ named on stderr: --include PATH lets it in.`,
 				o.Form = "patch"
 			}
 			sel := arg(args)
-			if name, n, ok := strings.Cut(sel, "@"); ok { // CELL@N: what changed since then
+			if name, n, ok := strings.Cut(sel, "@"); ok { // CELL@N: the changes since that checkpoint
 				args = append([]string{name, n}, args[1:]...)
 				sel = name
 			}
@@ -138,17 +138,17 @@ named on stderr: --include PATH lets it in.`,
 	c.Flags().BoolVar(&stat, "stat", false, "numbers for each file")
 	c.Flags().BoolVar(&patch, "patch", false, "a patch in git's format")
 	c.Flags().BoolVar(&ignored, "ignored", false, "show files that git ignores")
-	c.Flags().StringArrayVar(&include, "include", nil, "with --patch: what accept would hold back at this path, too")
+	c.Flags().StringArrayVar(&include, "include", nil, "with --patch: include this path, which accept would hold back")
 	return c
 }
 
-// changesDigest is as much of a digest of changes as accept --expect takes.
+// changesDigest returns the prefix of a digest of changes that accept --expect takes.
 func changesDigest(d string) string {
 	d = strings.TrimPrefix(d, "sha256:")
 	return d[:min(len(d), 16)]
 }
 
-// page writes text, through a pager when it is longer than the terminal.
+// page prints text, through a pager when it is longer than the terminal.
 func (a *app) page(text string, raw bool) {
 	out, ok := a.stdout.(*os.File)
 	if raw || !ok || !term.IsTerminal(int(out.Fd())) {
@@ -165,8 +165,8 @@ func (a *app) page(text string, raw bool) {
 	}
 }
 
-// noPart is err, or that a result is accepted as a whole, when what was taken for the name
-// of a cell looks like a path.
+// noPart returns err. When the cell's name looks like a path it adds that a result is accepted
+// as a whole.
 func noPart(err error, name string) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok || e.Kind != "invalid" && e.Kind != "not-found" {
@@ -183,25 +183,27 @@ func (a *app) acceptCmd() *cobra.Command {
 	var req api.AcceptRequest
 	c := &cobra.Command{
 		Use:   "accept [RUN|CELL]",
-		Short: "Accept what a cell is now; --apply brings it into the source",
-		Long: `Accept what a cell is now, with the results of all runs in it, or what one run
-changed: what pando diff shows of the same name. Without a name it is the cell with
-the newest result from here that waits for a verdict. --expect DIGEST refuses
-changes that are others than those that pando diff showed.
+		Short: "Accept a cell's present state; --apply writes it into the source",
+		Long: `Accept the present state of a cell, with the results of all runs in it, or the changes
+of one run: the changes that pando diff shows for the same name. Without a name it
+accepts the cell with the newest pending result from this directory. --expect DIGEST
+refuses other changes than those that pando diff showed.
 
-With --apply the changes are brought into the source, all or nothing: when a file
-there is not what it was at the import, nothing is written. pando revert takes them
-back. When the source is on another branch than at the import, or than when something
-was applied last, and at another commit, nothing is written without --other-branch; a
-branch on which you only committed since is the same. Commits that were made in the cell
-stay there: accept says how to take them. Changes to files that control what runs on your machine (hooks, CI, editor
-and agent settings, what git's configuration names) are held back until you
---include them; files that git ignores come only with --ignored. Files have the time of
-the accept as their modification time, in the order of their times in the cell: make
-builds again what depends on them, and not what was built with them.
+With --apply the changes are written into the source, all or nothing: when a file
+there has changed since the import, nothing is written. pando revert undoes them.
+When the source is on another branch and commit than at the import, or at the last
+apply, nothing is written without --other-branch. New commits on the same branch do
+not count as another branch. Commits that were made in the cell stay there: accept
+prints how to fetch them.
 
-What to look at before the rest comes first: such files, and new or changed files
-that are executable, hidden, or configuration of tools that act when a folder is
+Changes to files that control what runs on your machine (hooks, CI, editor and agent
+settings, programs in git's configuration) are held back until you --include them.
+Files that git ignores come only with --ignored. The modification time of applied
+files is the time of the accept, in the order of their times in the cell, so that make
+rebuilds what depends on them, and not what was built with them.
+
+The output begins with the changes to look at first: such files, and new or changed
+files that are executable, hidden, or configuration of tools that act when a folder is
 opened. --strict holds all of them back.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -253,19 +255,19 @@ opened. --strict holds all of them back.`,
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&req.Apply, "apply", false, "bring the changes into the source")
+	f.BoolVar(&req.Apply, "apply", false, "write the changes into the source")
 	f.StringVar(&req.Expect, "expect", "", "only these changes: their `DIGEST`, as pando diff prints it")
-	f.StringArrayVar(&req.Include, "include", nil, "apply this control path too")
-	f.BoolVar(&req.Strict, "strict", false, "hold back all that is to be looked at first")
-	f.BoolVar(&req.Ignored, "ignored", false, "apply files that git ignores too")
-	f.BoolVar(&req.OtherBranch, "other-branch", false, "apply to another branch than the one that the changes go with")
+	f.StringArrayVar(&req.Include, "include", nil, "also apply this control path")
+	f.BoolVar(&req.Strict, "strict", false, "hold back all changes listed under \"look first\"")
+	f.BoolVar(&req.Ignored, "ignored", false, "also apply files that git ignores")
+	f.BoolVar(&req.OtherBranch, "other-branch", false, "apply although the source is on another branch than the changes")
 	f.BoolVar(&req.Force, "force", false, "accept a run that did not succeed")
-	f.StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
-	f.BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	f.StringVar(&req.Reason, "reason", "", "the reason, which the receipt keeps")
+	f.BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
 }
 
-// runsOr names runs; without any, what else is meant.
+// runsOr names runs, or returns other when there are none.
 func runsOr(runs []api.Run, other string) string {
 	var ids []string
 	for _, r := range runs {
@@ -274,7 +276,7 @@ func runsOr(runs []api.Run, other string) string {
 	return cmp.Or(strings.Join(ids, ", "), other)
 }
 
-// revertible is what pando revert takes to take back what was applied.
+// revertible names what pando revert takes to undo an apply.
 func revertible(res api.AcceptResult) string {
 	if len(res.Runs) > 0 {
 		return res.Runs[len(res.Runs)-1].ID
@@ -282,7 +284,7 @@ func revertible(res api.AcceptResult) string {
 	return shellWord(res.CellName)
 }
 
-// lookWords names a change to look at first.
+// lookWords describes a change to look at first.
 func lookWords(l api.Look) string {
 	name := printable(l.Path)
 	if l.Files > 1 {
@@ -291,7 +293,7 @@ func lookWords(l api.Look) string {
 	return name + ": " + printable(l.Why)
 }
 
-// shellWord quotes a word for a shell, where that is needed.
+// shellWord quotes a word for a shell where needed.
 func shellWord(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@") == "" {
 		return s
@@ -302,12 +304,12 @@ func shellWord(s string) string {
 func (a *app) discardCmd() *cobra.Command {
 	var req api.DiscardRequest
 	c := &cobra.Command{
-		Use: "discard [RUN|CELL]", Short: "Throw away what waits in a cell, or a run's result; it is kept for 7 days",
-		Long: `Throw away what waits for a verdict in a cell, which goes back to before it, or the
-result of its latest run. It is kept as a checkpoint for 7 days: pando restore brings
-it back. A run that was restored or discarded gives up what is kept of it, and the
-space that this holds. Without a name it is the cell with the newest result from here
-that waits.`,
+		Use: "discard [RUN|CELL]", Short: "Discard a cell's pending changes or a run's result; they are kept for 7 days",
+		Long: `Discard the pending changes of a cell, which goes back to before them, or the result
+of its latest run. They are kept as a checkpoint for 7 days: pando restore brings them
+back. Discarding a run that was already restored or discarded deletes the kept result
+and frees its space. Without a name it discards in the cell with the newest pending
+result from this directory.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := a.client.DiscardCell
@@ -345,21 +347,20 @@ that waits.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	c.Flags().StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
-	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "throw away the results of several runs, or for good what is kept of one, without asking")
+	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "discard results of several runs, or delete a kept one, without asking")
 	return c
 }
 
 func (a *app) revertCmd() *cobra.Command {
 	var req api.RevertRequest
 	c := &cobra.Command{
-		Use: "revert [RUN|CELL]", Short: "Take back from the source what accept --apply brought there",
-		Long: `Take back from the source what accept --apply brought there last: of a run, of a
-cell, or, without a name, of all that ran here. All or nothing: when a file is not
-what was written there, nothing is changed, and the file is named. A file that is as
-before the accept already, after a git reset for example, is left as it is. The runs
-wait for a verdict again.`,
+		Use: "revert [RUN|CELL]", Short: "Undo accept --apply in the source",
+		Long: `Undo the latest accept --apply in the source: of a run, of a cell, or, without a name,
+of all runs from this directory. All or nothing: when a file has changed since,
+nothing is changed, and the file is named. A file that is already as before the
+accept, after a git reset for example, stays as it is. The runs are pending again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := a.client.RevertCell
@@ -396,8 +397,8 @@ wait for a verdict again.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&req.Reason, "reason", "", "why; the receipt keeps it")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	c.Flags().StringVar(&req.Reason, "reason", "", "the reason, which the receipt keeps")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
 }
 
@@ -405,12 +406,12 @@ func (a *app) restoreCmd() *cobra.Command {
 	var req api.RestoreRequest
 	c := &cobra.Command{
 		Use:   "restore CELL@N",
-		Short: "Bring a cell back to a checkpoint",
-		Long: `Bring a cell back to a checkpoint. What runs in it ends, and how many processes that
-is, is said; --dry-run says it before. If the checkpoint has memory (pando history
-marks it), what ran then goes on, unless --files is given. What the cell's files were
-before stays a checkpoint. Restoring the kept result of a failed or discarded run
-makes that run pending again.`,
+		Short: "Restore a cell to a checkpoint",
+		Long: `Restore a cell to a checkpoint. Its processes end, and their number is printed;
+--dry-run prints it without ending them. If the checkpoint has memory (pando history
+marks it), the processes of that time continue, unless --files is given. The files
+before the restore are kept as a checkpoint. Restoring the kept result of a failed or
+discarded run makes that run pending again.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, num, _ := strings.Cut(args[0], "@")
@@ -442,16 +443,16 @@ makes that run pending again.`,
 	c.Flags().BoolVar(&req.Files, "files", false, "of a checkpoint with memory, restore its files alone: nothing runs then")
 	c.Flags().StringVar(&req.Certify, "certify", "", "strict: refuse what inherits generators of random numbers, before anything is changed")
 	c.Flags().StringVar(&req.AtFork, "at-fork", "", "of a checkpoint with memory, command that a shell runs before anything else goes on")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
 }
 
 func (a *app) restored(res api.RestoreResult, dry bool) {
 	if dry {
-		a.say("would go back to %s@%d%s; runs whose results would leave the workspace: %d", res.Cell.Name, res.Number, ends(res.Ended, "would end"), len(res.Lost))
+		a.say("would go back to %s@%d%s; runs with results that would leave the workspace: %d", res.Cell.Name, res.Number, ends(res.Ended, "would end"), len(res.Lost))
 		switch {
 		case res.Memory == api.MemoryRestored:
-			a.say("what ran in it then would go on: the checkpoint has its memory")
+			a.say("its processes of that time would continue: the checkpoint has memory")
 		case res.Ended > 0:
 			a.say("of @%d the files would be restored, and no memory", res.Number)
 		}
@@ -464,7 +465,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	switch res.Memory {
 	case "":
 	case api.MemoryRestored:
-		a.say("what ran in it goes on (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
+		a.say("its processes continue (%s), with memory, home and /tmp of that instant", plural(res.Resumed, "process"))
 		a.sayGenerators(res.Inherited, res.Renewed)
 		a.sayNotes(res.Notes)
 	default:
@@ -489,7 +490,7 @@ func (a *app) restored(res api.RestoreResult, dry bool) {
 	}
 }
 
-// ends says how many processes end, behind what ends them; "" for none.
+// ends returns the number of ended processes with their cause; "" for none.
 func ends(n int, verb string) string {
 	if n == 0 {
 		return ""
@@ -500,11 +501,11 @@ func ends(n int, verb string) string {
 func (a *app) undoCmd() *cobra.Command {
 	var req api.UndoRequest
 	c := &cobra.Command{
-		Use: "undo [CELL]", Short: "Bring a cell back to before its latest change",
-		Long: `Bring a cell back to before its latest change, or to checkpoint N. What was applied of
-that to the source is taken back, too; when a file there is not what was written,
-nothing is changed, and the file is named. What runs in the cell ends, as with pando
-restore. Without a name it is the cell that pando diff shows.`,
+		Use: "undo [CELL]", Short: "Undo a cell's latest change",
+		Long: `Restore a cell to before its latest change, or to checkpoint N. Changes that were
+applied to the source are undone, too; when a file there has changed since, nothing is
+changed, and the file is named. The cell's processes end, as with pando restore.
+Without a name it is the cell that pando diff shows.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			res, err := a.client.Undo(cmd.Context(), arg(args), req)
@@ -515,16 +516,16 @@ restore. Without a name it is the cell that pando diff shows.`,
 		},
 	}
 	c.Flags().IntVar(&req.To, "to", 0, "go back to this checkpoint")
-	c.Flags().BoolVar(&req.KeepSource, "keep-source", false, "leave in the source what was applied there")
+	c.Flags().BoolVar(&req.KeepSource, "keep-source", false, "keep the applied changes in the source")
 	c.Flags().BoolVarP(&req.Lose, "yes", "y", false, "go back past later runs without asking")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be done")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be done")
 	return c
 }
 
 func (a *app) checkpointCmd() *cobra.Command {
 	var req api.CheckpointRequest
 	c := &cobra.Command{
-		Use: "checkpoint CELL", Short: "Keep a cell's present state", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		Use: "checkpoint CELL", Short: "Save a cell's present state", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := a.client.Checkpoint(cmd.Context(), args[0], req)
 			if err != nil {
@@ -533,13 +534,13 @@ func (a *app) checkpointCmd() *cobra.Command {
 			return a.print(k, func(io.Writer) {
 				a.say("%s@%d %s (%.1f ms)", args[0], k.Number, short(k.TreeDigest), k.TookMS)
 				if k.Memory {
-					a.say("what runs in it is in it, too: memory, home and /tmp of one instant; %s stood still for %s", args[0], took(k.PauseMS))
+					a.say("it has memory, home and /tmp of one instant; %s was paused for %s", args[0], took(k.PauseMS))
 				} else if k.Under != "" {
 					a.say("taken under %s", k.Under)
 				}
 			})
 		},
 	}
-	c.Flags().StringVarP(&req.Message, "message", "m", "", "what it is")
+	c.Flags().StringVarP(&req.Message, "message", "m", "", "description")
 	return c
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// forms are the media types that have a name for files. What is binary comes as
-// base64.
+// forms are the media types with a file extension. Binary data comes as base64.
 var forms = []struct {
 	media, ext string
 	binary     bool
@@ -24,8 +23,8 @@ var forms = []struct {
 	{"application/json", "json", false}, {"e2b/data", "data.json", false}, {"e2b/chart", "chart.json", false},
 }
 
-// saveRich writes the rich forms of a result and of what was shown on the way
-// into a directory, or, without one, says that they are there.
+// saveRich writes the rich forms of a result and of displayed values into a directory. Without a
+// directory it prints which forms there are.
 func (a *app) saveRich(ev cell.Evaluated, dir string, w io.Writer) error {
 	bundles := slices.Clone(ev.Display)
 	if ev.Value != nil && len(ev.Value.MIME) > 0 {
@@ -75,7 +74,7 @@ func (a *app) saveRich(ev cell.Evaluated, dir string, w io.Writer) error {
 	return nil
 }
 
-// writeNew writes a file, following no link that lies there.
+// writeNew creates a file and does not follow a link at its path.
 func writeNew(name string, data []byte) error {
 	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 		return err

@@ -25,19 +25,19 @@ func (a *app) runCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND…",
 		Short: "Run a command as a governed run: checkpoint, run, receipt, verdict",
-		Long: `Run a command in a cell on a copy of a directory: of the git repository that this
-directory is in, if it is in one, and then the command starts where you are in it. The
-directory itself is never written. A command that fails is rolled back (and what it did
-is kept for seven days); one that succeeds waits for you: pando diff, pando accept
---apply, pando discard.
+		Long: `Run a command in a cell on a copy of this directory. Within a git repository the copy
+is of the repository, and the command starts in the same directory below it. The
+source itself is never written. A command that fails is rolled back, and its result is
+kept for seven days. A command that succeeds leaves a pending result: pando diff,
+pando accept --apply, pando discard.
 
-With --cell NAME the cell is kept, and the next run in it goes on where this one
-ended, with the same policy, grants, mounts and limits where it says nothing else
-(--anew forgets them). Without, each run starts from the directory. Several runs in one
-cell wait for each other, also while the first of them makes it.
+With --cell NAME the cell is kept. The next run in it continues where this one ended,
+with the same policy, grants, mounts and limits unless it gives others (--anew forgets
+them). Without --cell each run starts from the directory. Several runs in one cell run
+one after the other, also while the first of them makes it.
 
-When the daemon is killed the run goes on, and so does this command, with the next
-daemon. At a terminal the run goes on without this command, too: when the terminal is
+When the daemon is killed the run continues, and this command follows it with the next
+daemon. At a terminal the run also continues without this command: when the terminal is
 closed, this command is killed, or the detach keys are typed. pando attach comes back.`,
 		Example: `  pando run -- go test ./...
   pando run --cell web --memory 2G -- npm test
@@ -72,10 +72,10 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
 					return err
 				}
 			} else {
-				req.From = "" // an existing cell knows its source; a new one is made from here
+				req.From = "" // an existing cell knows its source; a new one is made from this directory
 			}
 			req.Prefer = os.Getenv(backendVar)
-			if !a.remote { // what is here means nothing there
+			if !a.remote { // paths of this host mean nothing to a daemon elsewhere
 				req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 			}
 			if req.DryRun {
@@ -93,12 +93,12 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&policyFile, "policy", "", "policy file")
 	f.StringArrayVar(&req.Mounts, "mount", nil, "show a host path in the cell: SRC:DST, or SRC:DST:rw (outside rollback; no set-user-id bits)")
-	f.StringArrayVar(&req.Allow, "allow", nil, "whom the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
+	f.StringArrayVar(&req.Allow, "allow", nil, "what the cell may reach: HOST[:PORT], *.HOST, an address, or a preset such as @npm")
 	f.StringArrayVar(&req.Credentials, "credential", nil, "lend a credential to the cell, by its name")
 	terminalFlags(f)
 	f.StringArrayVarP(&env, "env", "e", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
-	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
-	f.BoolVar(&req.Anew, "anew", false, "forget the policy, grants, mounts and limits that earlier runs in the cell were told")
+	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "import this file although it looks secret")
+	f.BoolVar(&req.Anew, "anew", false, "forget the policy, grants, mounts and limits of earlier runs in the cell")
 	f.StringVarP(&req.Workdir, "workdir", "w", "", "where to run (default: this directory, as it is in the cell)")
 	f.StringVar(&req.Limits.CPUs, "cpus", "", "limit: cores, such as 1.5")
 	f.StringVarP(&req.Limits.Memory, "memory", "m", "", "limit: bytes, such as 512M")
@@ -108,7 +108,7 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
 	f.StringVar(&req.OnFailure, "on-failure", "restore", "what a failure means: restore, pending, ask")
 	f.StringVar(&req.OnSuccess, "on-success", "pending", "what a success means: pending, accept, apply, ask")
 	f.StringVar(&req.Check, "check", "", "shell command that must succeed in a fork of the result")
-	f.BoolVar(&req.DryRun, "dry-run", false, "say what would be imported, mounted and enforced; start nothing")
+	f.BoolVar(&req.DryRun, "dry-run", false, "print what would be imported, mounted and enforced; start nothing")
 	detachFlag(c, &keys)
 	f.BoolVarP(&detach, "detach", "d", false, "return when the run has started; pando logs -f follows it")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm", "none")
@@ -118,10 +118,10 @@ closed, this command is killed, or the detach keys are typed. pando attach comes
 	return c
 }
 
-// backendVar names the backend of cells for which none is chosen.
+// backendVar names the backend of cells when no flag chooses one.
 const backendVar = "PANDO_BACKEND"
 
-// passEnv makes NAME=value of NAME.
+// passEnv turns NAME into NAME=value, with the value of this process's environment.
 func passEnv(list []string) ([]string, error) {
 	var out []string
 	for _, kv := range list {
@@ -171,8 +171,8 @@ func (a *app) run(ctx context.Context, req api.RunRequest, leave detachKeys, det
 	})
 }
 
-// repository is the work tree of git that this directory is in, or the directory itself.
-// The user's home, and what is above it, is not looked at: a home is never a source.
+// repository returns the git work tree of this directory, or the directory itself. It does not
+// look at the user's home and above: a home is never a source.
 func (a *app) repository() string {
 	home, _ := os.UserHomeDir()
 	for dir := a.dir; dir != "/" && dir != home; dir = filepath.Dir(dir) {
@@ -190,8 +190,8 @@ func (a *app) repository() string {
 	return a.dir
 }
 
-// startRun starts a run. A new cell takes this directory as its source, which
-// is told only when the cell turns out not to exist.
+// startRun starts a run. The source of a new cell is this directory; it is sent when the daemon
+// finds that the cell does not exist.
 func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error) {
 	run, err := a.client.StartRun(ctx, req)
 	if e, ok := err.(*api.Error); !ok || e.Kind != "invalid" || req.From+req.Upload != "" || req.Cell == "" || !strings.Contains(e.Message, "no source directory") {
@@ -207,7 +207,7 @@ func (a *app) startRun(ctx context.Context, req api.RunRequest) (api.Run, error)
 	return a.client.StartRun(ctx, req)
 }
 
-// runEnded tells how a run ended and sets the exit code.
+// runEnded prints how a run ended and sets the exit code.
 func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) error {
 	if run.Error != nil && run.ExitCode == nil {
 		if a.json {
@@ -225,7 +225,7 @@ func (a *app) runEnded(ctx context.Context, run api.Run, req api.RunRequest) err
 	return nil
 }
 
-// exitOf is the exit code that stands for a run that has ended.
+// exitOf returns the exit code for an ended run.
 func exitOf(run api.Run) int {
 	code := 0
 	if run.ExitCode != nil {
@@ -234,7 +234,7 @@ func exitOf(run api.Run) int {
 	switch {
 	case run.Error != nil && run.ExitCode == nil:
 		return startExit(run.Error.Kind)
-	case run.Error != nil: // whatever the command's own code was: its result is not known
+	case run.Error != nil: // whatever the command's exit code was: its result is unknown
 		return api.ExitPandoFailed
 	case run.Cause == "timeout":
 		return api.ExitTimeout
@@ -256,8 +256,7 @@ func startExit(kind api.Kind) int {
 	return api.ExitPandoFailed
 }
 
-// ask asks what shall become of a run, if that was wanted and somebody is
-// there to answer.
+// ask asks for the verdict on a run, if the run asked for that and there is a terminal.
 func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run, error) {
 	failed := run.ExitCode != nil && *run.ExitCode != 0
 	wanted := (failed && req.OnFailure == "ask") || (!failed && req.OnSuccess == "ask")
@@ -267,7 +266,7 @@ func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run
 	if d, err := a.client.DiffRun(ctx, run.ID, client.DiffOptions{Form: "stat", Width: a.width}); err == nil {
 		io.WriteString(a.stderr, a.cursor.end()+d.Text)
 	}
-	fmt.Fprint(a.stderr, a.cursor.end()+"accept, apply to the source, discard, or leave it pending? [accept/apply/discard/PENDING] ")
+	fmt.Fprint(a.stderr, a.cursor.end()+"accept, apply to the source, discard, or leave pending? [accept/apply/discard/PENDING] ")
 	answer, _ := bufio.NewReader(a.stdin).ReadString('\n')
 	var err error
 	switch strings.TrimSpace(answer) {
@@ -284,14 +283,14 @@ func (a *app) ask(ctx context.Context, run api.Run, req api.RunRequest) (api.Run
 	return a.client.Run(ctx, run.ID, false)
 }
 
-// sayMissing names the system calls that what failed made in vain.
+// sayMissing names the missing system calls that a failed command used.
 func (a *app) sayMissing(calls []string) {
 	if len(calls) > 0 {
-		a.say("pando: it called %s, which the cell's kernel does not have; if it failed for that, the host's kernel may do: --backend namespace", printable(strings.Join(calls, ", ")))
+		a.say("pando: the command used system calls that the cell's kernel lacks: %s; if that caused the failure, use --backend namespace", printable(strings.Join(calls, ", ")))
 	}
 }
 
-// lastLine is what a run says at its end, on stderr.
+// lastLine prints the final messages of a run on stderr.
 func (a *app) lastLine(run api.Run) {
 	for _, l := range run.Notes {
 		a.say("pando: note: %s", l)
@@ -327,14 +326,14 @@ func (a *app) lastLine(run api.Run) {
 		a.sayCommits("pando: ", cmp.Or(run.CellName, run.Cell), run.Commits)
 	}
 	line := summary(run)
-	if a.remote { // the source is here, and only a name leads to the run
+	if a.remote { // the source is on this host, and only a name leads to the run
 		line = strings.Replace(line, "pando diff | accept --apply | discard",
 			fmt.Sprintf("pando diff %s --patch | git apply, then pando accept %s | pando discard %s", run.ID, run.ID, run.ID), 1)
 	}
 	a.say("%s", line)
 }
 
-// howEnded says how the command of a run ended, whatever became of its result.
+// howEnded says how the command of a run ended, whatever its verdict is.
 func howEnded(run api.Run) string {
 	how := fmt.Sprintf("exit %d", *run.ExitCode)
 	if run.Signal != "" {
@@ -346,7 +345,7 @@ func howEnded(run api.Run) string {
 	return how
 }
 
-// summary is the last line itself.
+// summary is the last line.
 func summary(run api.Run) string {
 	name := run.CellName
 	if name == "" {
@@ -358,7 +357,7 @@ func summary(run api.Run) string {
 	case run.ExitCode == nil:
 		how = "not finished (" + run.Phase + ")"
 	case run.Error != nil:
-		changed := "what it changed is not known"
+		changed := "its changes are not known"
 		if run.After != nil {
 			changed = plural(run.Changes.Files, "file") + " changed"
 		}

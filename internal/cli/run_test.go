@@ -11,9 +11,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// A run whose result can't be read ends with 125 and the error, whatever the
-// command's own exit code was; without --json the error is on stderr, with it
-// in the run.
+// A run without a readable result exits with 125 and the error, whatever the command's exit code
+// was. Without --json the error is on stderr, with it in the run.
 func TestX08UnreadableResult(t *testing.T) {
 	for _, code := range []int{0, 3} {
 		for _, asJSON := range []bool{false, true} {

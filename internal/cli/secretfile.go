@@ -11,10 +11,9 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// readSecretFile reads a file that holds a secret value, up to limit bytes. The file
-// is the user's own: a regular file, not a symbolic link, owned by the user or by
-// root, with no right for group or others, and outside of every repository and of
-// every cell's source, where what a cell writes could take its place. what completes
+// readSecretFile reads a secret value from a file, up to limit bytes. The file must be regular,
+// no symbolic link, owned by the user or root, without rights for group and others, and outside
+// of every repository and every cell's source, where a cell could replace it. what completes
 // "cannot".
 func (a *app) readSecretFile(ctx context.Context, what, path string, limit int64) ([]byte, error) {
 	f, err := OpenSecretFile(what, path)
@@ -45,9 +44,8 @@ func (a *app) readSecretFile(ctx context.Context, what, path string, limit int64
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// OpenSecretFile opens a file that holds a secret value: a regular file, not a symbolic
-// link, owned by the user or by root, with no right for group or others. what completes
-// "cannot".
+// OpenSecretFile opens a file with a secret value: a regular file, no symbolic link, owned by
+// the user or root, without rights for group and others. what completes "cannot".
 func OpenSecretFile(what, path string) (*os.File, error) {
 	f, err := openSecretFile(path)
 	if err != nil {
@@ -77,8 +75,8 @@ func refuseSecretFile(what, path, rule, hint string) error {
 	return &api.Error{Kind: "denied", Message: fmt.Sprintf("cannot %s: %s %s", what, path, rule), Hint: hint}
 }
 
-// repositoryAbove is the nearest directory at or above dir that has a .git; "" if
-// there is none.
+// repositoryAbove returns the nearest directory at or above dir that has a .git; "" if there is
+// none.
 func repositoryAbove(dir string) string {
 	for {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {

@@ -10,5 +10,5 @@ import (
 // openSecretFile opens a file for reading.
 func openSecretFile(path string) (*os.File, error) { return os.Open(path) }
 
-// secretFileRights says nothing: modes of files mean nothing here.
+// secretFileRights returns "": file modes have no meaning here.
 func secretFileRights(fs.FileInfo) string { return "" }

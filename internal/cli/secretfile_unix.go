@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// openSecretFile opens a file for reading, but no symbolic link, and waits for no
-// writer of a pipe.
+// openSecretFile opens a file for reading. It follows no symbolic link and does not wait for a
+// pipe's writer.
 func openSecretFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }
 
-// secretFileRights says which rule a file's owner and mode break; "" for none.
+// secretFileRights returns the rule that a file's owner or mode breaks; "" for none.
 func secretFileRights(info fs.FileInfo) string {
 	st := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -15,52 +15,53 @@ import (
 	"github.com/pando-dev/pando/internal/paths"
 )
 
-// ServeRequest says how to answer callers from elsewhere.
+// ServeRequest configures a daemon for callers over the network.
 type ServeRequest struct {
 	Listen     []string // addresses with ports
 	TLS        bool     // also at addresses that only this host can connect to
 	Cert, Key  string   // files; "" for a certificate of the daemon's own
-	FirstScope string   // of the token that is made when there is none; "" for none
+	FirstScope string   // scope of the token that is made when there is none; "" makes none
 	Limits     ServeLimits
-	Ceilings   string   // the operator's file of ceilings; "" for where it usually is
-	BuildAllow []string // what builds of templates through the E2B API may reach: see --allow of run
-	// BuildImages are the repositories of images that those builds may begin with.
+	Ceilings   string   // the operator's file of ceilings; "" for the default path
+	BuildAllow []string // hosts that builds of templates through the E2B API may reach: see --allow of run
+	// BuildImages are the repositories of images that those builds may start from.
 	BuildImages []string
 
 	// TakeOver ends a daemon that answers at no TCP address, and waits for one that is ending.
 	// It fails when another answers at one.
 	TakeOver func(ctx context.Context) error
 
-	Say func(format string, args ...any) // tells the user what happens later
+	Say func(format string, args ...any) // prints later messages for the user
 }
 
-// Served is what came of it.
+// Served describes a daemon that answers.
 type Served struct {
 	URLs        []string `json:"urls"`
-	Token       string   `json:"token,omitempty"`       // the first, if it was made now
+	Token       string   `json:"token,omitempty"`       // the first token, if it was made now
 	Fingerprint string   `json:"fingerprint,omitempty"` // of the daemon's own certificate: SHA-256, in hex
 }
 
-// Serve runs a daemon in the foreground until ctx ends or it is stopped, and
-// calls ready when it answers.
+// Serve runs a daemon in the foreground until ctx ends or the daemon is stopped. It calls ready
+// when the daemon answers.
 type Serve func(ctx context.Context, h paths.Home, r ServeRequest, ready func(Served) error) error
 
 func (a *app) serveCmd() *cobra.Command {
 	var r ServeRequest
 	c := &cobra.Command{
-		Use: "serve", Short: "Run the daemon in the foreground, for callers from elsewhere, too", Args: cobra.NoArgs,
+		Use: "serve", Short: "Run the daemon in the foreground, also for callers over the network", Args: cobra.NoArgs,
 		Long: `Run the daemon in the foreground. Beside its own socket it answers at a TCP
 address: to the command line (PANDO_HOST), to SDKs, and to programs written for
-E2B. Everybody who connects there needs a token; the first is made and printed
-when there is none, others with pando token create.
+E2B. Every connection there needs a token. The first token is made and printed when
+there is none; pando token create makes others.
 
-An address that other hosts can reach is served with TLS: with your certificate,
-or with one of the daemon's own, whose fingerprint is printed for clients to pin.
+An address that other hosts can reach is served with TLS: with your certificate, or
+with the daemon's own. The fingerprint of the daemon's own is printed, for clients to
+pin.
 
-A daemon that runs already hands over to this one; cells live on. They also do
-when this one ends. Should the daemon be killed, another takes its place at once, as
-often as it worked for a while. One that is ending is waited for, for half a minute at most;
-one that answers at a TCP address goes on, and this one does not start.`,
+A daemon that runs already hands over to this one. Cells survive that, and also the
+end of this daemon. When the daemon is killed after it worked for a while, another
+one starts at once. This command waits up to half a minute for a daemon that is
+ending. It does not start beside a daemon with a TCP address.`,
 		Example: `  pando serve &
   pando serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,32 +94,32 @@ one that answers at a TCP address goes on, and this one does not start.`,
 	}
 	f := c.Flags()
 	f.StringSliceVar(&r.Listen, "listen", []string{"127.0.0.1:7070"}, "address and port; more than one with commas. Sockets of systemd come in their place")
-	f.BoolVar(&r.TLS, "tls", false, "TLS also where only this host can connect")
+	f.BoolVar(&r.TLS, "tls", false, "use TLS also at addresses that only this host can reach")
 	f.StringVar(&r.Cert, "tls-cert", "", "file with your certificate, PEM")
 	f.StringVar(&r.Key, "tls-key", "", "file with its key, PEM; readable by its owner alone")
-	f.StringVar(&r.FirstScope, "first-token", "run", "what the token may do that is made when there is none: read, run, admin; none to make none")
+	f.StringVar(&r.FirstScope, "first-token", "run", "scope of the token that is made when there is none: read, run, admin; none makes no token")
 	f.StringSliceVar(&r.BuildAllow, "build-allow", nil, "what the steps of E2B's Template.build may reach: HOST[:PORT], *.HOST or @PRESET such as @pypi, @npm, @debian, @github; repeatable. Without, nothing")
-	f.StringSliceVar(&r.BuildImages, "build-image", nil, "what E2B's Template.fromImage may begin with: REGISTRY/REPOSITORY, or the beginning of one and *; repeatable. Without, only the base")
-	f.StringVar(&r.Ceilings, "ceilings", "", "file that says what cells of each door, token and label may have; without, /etc/pando/ceilings.yaml if it is there")
+	f.StringSliceVar(&r.BuildImages, "build-image", nil, "what E2B's Template.fromImage may start from: REGISTRY/REPOSITORY, or a prefix and *; repeatable. Without, only the base")
+	f.StringVar(&r.Ceilings, "ceilings", "", "file of ceilings for each door, token and label (default: /etc/pando/ceilings.yaml if it exists)")
 	LimitFlags(f, &r.Limits)
 	complete(c, "first-token", "read", "run", "admin", "none")
 	return c
 }
 
-// endingLimit is how long a daemon that is ending may hold the lock: it gives requests
-// two seconds, and then finishes what it writes.
+// endingLimit bounds how long an ending daemon may hold the lock: it gives requests two seconds
+// and then finishes its writes.
 const endingLimit = 30 * time.Second
 
-// wellTimes is how often a daemon is asked again that says it is not ending: what kill
-// has sent to its process may not have come through yet.
+// wellTimes is how often a daemon that is not ending is asked again: a signal sent by kill may
+// not have arrived yet.
 const wellTimes = 10
 
-// askLimit is how long a daemon may take to say how it is.
+// askLimit bounds how long a daemon may take to report its state.
 const askLimit = 5 * time.Second
 
-// takeOver ends a daemon without TCP addresses, and waits for one that is ending: it
-// returns when the lock is free. A daemon with TCP addresses that is not ending is an
-// error that names them.
+// takeOver ends a daemon without TCP addresses, or waits for one that is ending, and returns
+// when the lock is free. It fails for a daemon with TCP addresses that is not ending, and names
+// them.
 func (a *app) takeOver(ctx context.Context) error {
 	said, stopped, well := false, 0, 0
 	for began := time.Now(); a.home.Locked(); {
@@ -136,7 +137,7 @@ func (a *app) takeOver(ctx context.Context) error {
 			}
 		case !said && stopped == 0:
 			said = true
-			a.say("pando: waiting for %s, which is ending, to let go of %s", a.holder(), a.home.Lock())
+			a.say("pando: waiting for %s, which is ending, to release %s", a.holder(), a.home.Lock())
 		}
 		if time.Since(began) > endingLimit {
 			return &api.Error{Kind: "unavailable", Message: fmt.Sprintf("cannot serve: %s holds %s, and has not ended in %s", a.holder(), a.home.Lock(), endingLimit),
@@ -153,12 +154,12 @@ func (a *app) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// localClient is a client of the daemon of this installation, which starts none.
+// localClient returns a client of this installation's daemon that starts none.
 func (a *app) localClient() *client.Client {
 	return client.New(client.Config{Socket: a.home.Socket()})
 }
 
-// askLocal asks the daemon of this installation how it is; an error if it doesn't say.
+// askLocal asks this installation's daemon for its state.
 func (a *app) askLocal(ctx context.Context) (api.Daemon, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -173,7 +174,7 @@ func (a *app) holder() string {
 	return "a daemon"
 }
 
-// served tells how to connect.
+// served prints how to connect.
 func (a *app) served(s Served) error {
 	err := a.print(s, func(w io.Writer) {
 		url, host := s.URLs[0], s.URLs[0]

@@ -63,7 +63,7 @@ func TestX58ServeWaitsForTheLock(t *testing.T) {
 	if err := a.takeOver(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s := said.text.String(); !strings.Contains(s, "waiting for daemon 4321, which is ending, to let go of "+h.Lock()) {
+	if s := said.text.String(); !strings.Contains(s, "waiting for daemon 4321, which is ending, to release "+h.Lock()) {
 		t.Errorf("it says %q", s)
 	}
 }

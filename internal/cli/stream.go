@@ -20,7 +20,7 @@ import (
 	"github.com/pando-dev/pando/internal/terminal"
 )
 
-// terminal reports whether standard input and output are one, and its size.
+// terminal reports whether standard input and output are a terminal, and its size.
 func (a *app) terminal() (is bool, rows, cols uint16) {
 	out, ok := a.stdout.(*os.File)
 	if !ok || !term.IsTerminal(int(a.stdin.Fd())) || !term.IsTerminal(int(out.Fd())) {
@@ -33,8 +33,8 @@ func (a *app) terminal() (is bool, rows, cols uint16) {
 	return true, uint16(h), uint16(w)
 }
 
-// stream carries a command's input and output until its end, and returns the
-// result frame. quiet: output goes nowhere (JSON has its place on stdout).
+// stream carries a command's input and output until its end, and returns the result frame. With
+// quiet, output is discarded (stdout is for JSON).
 func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -73,7 +73,7 @@ func (a *app) stream(l *link, tty, quiet bool) (api.Frame, error) {
 	return f, err
 }
 
-// carry writes what comes of a command until its end, and returns the result frame.
+// carry writes the output of a command until its end, and returns the result frame.
 func (a *app) carry(ctx context.Context, l *link, out, errs io.Writer) (api.Frame, error) {
 	p := &progress{a: a}
 	defer p.clear()
@@ -128,8 +128,8 @@ func (a *app) carry(ctx context.Context, l *link, out, errs io.Writer) (api.Fram
 	}
 }
 
-// forward passes signals on. Without a terminal of its own the command gets
-// Ctrl-C as SIGINT; pressed three times, we let go ourselves.
+// forward passes signals on. Without a terminal of its own the command gets Ctrl-C as SIGINT;
+// the third Ctrl-C ends this client.
 func (a *app) forward(ctx context.Context, l *link, sigs <-chan os.Signal, tty bool) {
 	interrupts := 0
 	for {
@@ -183,14 +183,13 @@ func (a *app) feed(ctx context.Context, l *link, tty bool) {
 	}
 }
 
-// progress draws what long work is at, on a terminal, once it takes long
-// enough to be noticed.
+// progress draws the progress of long work on a terminal, after a short delay.
 type progress struct {
 	a     *app
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	since time.Time
 	drawn bool
-	later string // what is drawn when the work has taken long enough
+	later string // the line that is drawn after the delay
 	timer *time.Timer
 	note  string
 }
@@ -246,7 +245,7 @@ func (p *progress) show(s api.Progress) {
 	p.draw()
 }
 
-// draw shows the line that waits. The caller holds the lock.
+// draw shows the waiting line. The caller holds mu.
 func (p *progress) draw() {
 	if p.later != "" {
 		fmt.Fprintf(p.a.stderr, "%s\r\x1b[K%s", p.a.cursor.end(), p.later)
@@ -261,7 +260,7 @@ func (p *progress) clear() {
 	p.wipe()
 }
 
-// wipe takes back the line that is drawn. The caller holds the lock.
+// wipe erases the drawn line. The caller holds mu.
 func (p *progress) wipe() {
 	if p.drawn {
 		io.WriteString(p.a.stderr, "\r\x1b[K")

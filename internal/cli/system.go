@@ -14,7 +14,7 @@ import (
 
 func (a *app) doctorCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Tell what works on this host, and what each missing thing would add", Args: cobra.NoArgs,
+		Use: "doctor", Short: "Check what works on this host, and what each missing part would add", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.client.Doctor(cmd.Context())
 			if err != nil {
@@ -60,7 +60,7 @@ func (a *app) showDiagnosis(w io.Writer, d api.Diagnosis) {
 func (a *app) gcCmd() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
-		Use: "gc", Short: "Free disk space that nothing needs any more (a dry run unless --yes)", Args: cobra.NoArgs,
+		Use: "gc", Short: "Collect garbage: free unneeded disk space (a dry run unless --yes)", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			res, err := a.client.GC(cmd.Context(), api.GCRequest{DryRun: !yes})
 			if err != nil {
@@ -83,15 +83,15 @@ func (a *app) gcCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do it")
-	c.Flags().Bool("dry-run", true, "only say what would be freed (the default)")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "free the space")
+	c.Flags().Bool("dry-run", true, "only print what would be freed (the default)")
 	return c
 }
 
 func (a *app) daemonCmd() *cobra.Command {
-	c := &cobra.Command{Use: "daemon", Short: "Look at the daemon, or stop it", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c := &cobra.Command{Use: "daemon", Short: "Inspect or stop the daemon", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(&cobra.Command{
-		Use: "status", Short: "Say whether the daemon runs", Args: cobra.NoArgs,
+		Use: "status", Short: "Show whether the daemon runs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !a.client.Alive(cmd.Context()) {
 				return a.print(map[string]any{"running": false, "socket": a.home.Socket()}, func(w io.Writer) {
@@ -126,7 +126,7 @@ func (a *app) daemonCmd() *cobra.Command {
 		},
 	})
 	metrics := &cobra.Command{
-		Use: "metrics", Short: "Print what there is to measure, in Prometheus' text format", Args: cobra.NoArgs,
+		Use: "metrics", Short: "Print metrics in Prometheus' text format", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := a.client.Metrics(cmd.Context())
 			if err != nil {
@@ -140,8 +140,7 @@ func (a *app) daemonCmd() *cobra.Command {
 	return c
 }
 
-// awaitGone waits until the daemon has let go of everything: its lock is the
-// last thing it holds.
+// awaitGone waits until the daemon has released its lock, which it does last.
 func (a *app) awaitGone(ctx context.Context) {
 	if a.remote {
 		return

@@ -26,9 +26,9 @@ func (a *app) templateCmd() *cobra.Command {
 	return c
 }
 
-const templatesHelp = `A template is a cell whose interpreter was warmed: modules are imported, data is
-loaded. It is kept to be forked. A fork is a cell of its own that begins with the
-template's memory, copied page by page when it is written, and with its files.
+const templatesHelp = `A template is a cell with a warm interpreter, kept to be forked: modules are imported,
+data is loaded. A fork is a cell of its own that begins with the template's memory,
+copied page by page when it is written, and with its files.
 
   pando template build pyagent --from ~/proj --setup 'import numpy'
   pando fork pyagent -n 100 --eval 'numpy.zeros(5).tolist()'
@@ -89,7 +89,7 @@ func (a *app) completeTemplates(cmd *cobra.Command, args []string, prefix string
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeForkable completes what can be forked.
+// completeForkable completes names of cells and templates.
 func (a *app) completeForkable(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -143,13 +143,13 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringVarP(&file, "file", "f", "", "description of the template (YAML); flags win over it")
 	f.StringVar(&req.From, "from", "", "source directory or repository (default: an empty workspace)")
 	f.StringVar(&req.Image, "image", "", "root file system: host, dir:PATH or oci:REF (default: host)")
-	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, or gvisor, microvm (whose cells are copied whole, whatever runs in them) (default: PANDO_BACKEND, or auto)")
+	f.StringVar(&req.Backend, "backend", "", "isolation: auto, namespace, or gvisor, microvm (which copy all of a cell, whatever runs in it) (default: PANDO_BACKEND, or auto)")
 	f.StringVar(&req.Kernel, "kernel", "", "microVM cells: boot this kernel, IMAGE or IMAGE:MODULES (default: one of the host's packages)")
 	f.StringVar(&req.Warm, "warm", "", "what is kept warm: "+strings.Join(interpreters, ", ")+", or a command that speaks the protocol (default: python)")
 	f.StringVar(&req.Setup, "setup", "", "code that is evaluated once; @FILE for a file's, - for standard input's")
 	f.StringVar(&req.Ready, "ready", "", "an expression; the template is ready when it is true (gvisor and microvm, with --warm COMMAND: a command that succeeds then)")
 	f.StringVar(&req.Timeout, "timeout", "", "limit of set-up and readiness together (default: 2m)")
-	f.StringArrayVar(&req.Allow, "allow", nil, "whom its cells may reach: HOST[:PORT], *.HOST, an address, or a preset such as @pypi")
+	f.StringArrayVar(&req.Allow, "allow", nil, "what its cells may reach: HOST[:PORT], *.HOST, an address, or a preset such as @pypi")
 	f.StringArrayVar(&req.Credential, "credential", nil, "lend a credential to its cells, by its name")
 	f.StringVar(&policyFile, "policy", "", "policy file")
 	f.StringVar(&req.Limits.CPUs, "cpus", "", "limit of each cell: cores, such as 1.5")
@@ -157,14 +157,14 @@ template is built anew; when that fails, the template stays as it was.`,
 	f.StringVar(&req.Limits.PIDs, "pids", "", "limit of each cell: processes and threads")
 	f.StringVar(&req.Limits.Disk, "disk", "", "limit of each cell: bytes written and kept, such as 10G")
 	f.StringArrayVar(&env, "env", nil, "set a variable: NAME=VALUE, or NAME to pass your own")
-	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "let a file in that looks secret")
-	f.BoolVar(&req.DryRun, "dry-run", false, "check everything, build nothing")
+	f.StringArrayVar(&req.WithSecret, "with-secret", nil, "import this file although it looks secret")
+	f.BoolVar(&req.DryRun, "dry-run", false, "check all values, build nothing")
 	complete(c, "backend", "auto", "namespace", "gvisor", "microvm")
 	complete(c, "warm", interpreters...)
 	return c
 }
 
-// completeTemplate adds to a request what only this process can know.
+// completeTemplate adds to a request the data that only this process has.
 func (a *app) completeTemplate(req *api.TemplateRequest, setup bool, policyFile string, env []string) (err error) {
 	if req.From != "" {
 		if req.From, err = filepath.Abs(req.From); err != nil {
@@ -186,7 +186,7 @@ func (a *app) completeTemplate(req *api.TemplateRequest, setup bool, policyFile 
 		return err
 	}
 	req.Env = append(req.Env, more...)
-	if !a.remote { // what is here means nothing there
+	if !a.remote { // paths of this host mean nothing to a daemon elsewhere
 		req.CallerEnv, req.CallerDir = callerEnv(), a.dir
 	}
 	return nil
@@ -195,8 +195,7 @@ func (a *app) completeTemplate(req *api.TemplateRequest, setup bool, policyFile 
 // maxCode bounds code that is read from a file, in bytes.
 const maxCode = 8 << 20
 
-// code is what a person means by an argument: the code itself, @FILE, or - for
-// standard input.
+// code returns the code of an argument: the code itself, @FILE, or - for standard input.
 func (a *app) code(s, what string) (string, error) {
 	var b []byte
 	var err error
@@ -231,7 +230,7 @@ func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error 
 	p := &progress{a: a}
 	defer p.clear()
 	out := a.followed(a.stderr)
-	write := func(b []byte) { // what the set-up says is no result of ours
+	write := func(b []byte) { // output of the set-up is not this command's result
 		p.clear()
 		out.Write(b)
 	}
@@ -257,7 +256,7 @@ func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error 
 			say += ", " + size(t.Memory)
 		}
 		does := "--eval CODE"
-		if t.Spec.Warm != "" && !slices.Contains(interpreters, strings.TrimSpace(t.Spec.Warm)) { // it may answer nothing
+		if t.Spec.Warm != "" && !slices.Contains(interpreters, strings.TrimSpace(t.Spec.Warm)) { // its answer may be empty
 			does = "-- COMMAND"
 		}
 		a.say("%s, in %s: pando fork %s -n 10 %s", printable(say), took(t.TookMS), t.Name, does)
@@ -267,7 +266,7 @@ func (a *app) buildTemplate(ctx context.Context, req api.TemplateRequest) error 
 	})
 }
 
-// took is a time in milliseconds for people.
+// took formats milliseconds for people.
 func took(ms float64) string {
 	switch {
 	case ms < 10:
@@ -321,7 +320,7 @@ above: pando template show NAME > pando.template.yaml`,
 	}
 }
 
-// showTemplate writes a file that rebuilds a template, with its state as a comment.
+// showTemplate prints a file that rebuilds a template, with its state as a comment.
 func showTemplate(w io.Writer, t api.Template) {
 	note := func(name, value string) {
 		if value != "" {
@@ -371,9 +370,9 @@ func (a *app) templateRmCmd() *cobra.Command {
 	var req api.TemplateRemoval
 	c := &cobra.Command{
 		Use: "rm TEMPLATE…", Short: "Remove templates", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeTemplates,
-		Long: `Remove templates. One whose forks live is not removed, unless --cascade removes
-them, too, or --force leaves them: they go on, and the memory that they share with
-the template stays until the last of them is gone.`,
+		Long: `Remove templates. A template with live forks is removed only with --cascade, which
+removes the forks, too, or with --force, which keeps them: they continue, and the memory
+that they share with the template stays until the last of them is removed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Cascade && req.Force {
 				return usage("--cascade removes the template's cells, --force leaves them: give one of them")
@@ -401,7 +400,7 @@ the template stays until the last of them is gone.`,
 				if req.DryRun {
 					a.say("would remove template %s%s", t.Name, with)
 				} else {
-					a.say("template %s is gone%s", t.Name, with)
+					a.say("removed template %s%s", t.Name, with)
 				}
 			}
 			if a.json {
@@ -410,8 +409,8 @@ the template stays until the last of them is gone.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&req.Cascade, "cascade", false, "remove the cells that were forked from it, too")
-	c.Flags().BoolVar(&req.Force, "force", false, "leave the cells that were forked from it")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only say what would be removed")
+	c.Flags().BoolVar(&req.Cascade, "cascade", false, "also remove the cells that were forked from it")
+	c.Flags().BoolVar(&req.Force, "force", false, "keep the cells that were forked from it")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "only print what would be removed")
 	return c
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/pando-dev/pando/api"
 )
 
-// templateFile is what a template's description can say, in the order in which
-// it is written. The schema is made of it: about says what a word is for.
+// templateFile has the fields of a template's description, in the order in which they are
+// written. The schema is made from it; about is a field's description.
 type templateFile struct {
 	Version     int               `yaml:"version" about:"Version of the format: 1."`
 	Name        string            `yaml:"name,omitempty" about:"Name of the template, unless the command line gives one."`
@@ -29,13 +29,13 @@ type templateFile struct {
 	SetupFile   string            `yaml:"setup_file,omitempty" about:"A file with that code."`
 	Ready       string            `yaml:"ready,omitempty" about:"An expression; the template is ready when it is true."`
 	Timeout     string            `yaml:"timeout,omitempty" about:"Limit of set-up and readiness together, such as 90s (default: 2m)."`
-	Allow       []string          `yaml:"allow,omitempty" about:"Whom its cells may reach: HOST[:PORT], *.HOST, an address, or a preset such as @pypi."`
+	Allow       []string          `yaml:"allow,omitempty" about:"What its cells may reach: HOST[:PORT], *.HOST, an address, or a preset such as @pypi."`
 	Credentials []string          `yaml:"credentials,omitempty" about:"Credentials that are lent to its cells, by their names."`
 	PolicyFile  string            `yaml:"policy_file,omitempty" about:"A policy file."`
 	Policy      string            `yaml:"policy,omitempty" about:"The text of a policy file."`
 	Limits      *templateLimits   `yaml:"limits,omitempty" about:"What each of its cells may use."`
 	Env         map[string]string `yaml:"env,omitempty" about:"Variables of its cells, and their values."`
-	WithSecret  []string          `yaml:"with_secret,omitempty" about:"Files of the source that look secret and are let in."`
+	WithSecret  []string          `yaml:"with_secret,omitempty" about:"Files of the source that are imported although they look secret."`
 	Labels      map[string]string `yaml:"labels,omitempty" about:"Words of your own, for your own programs."`
 }
 
@@ -52,8 +52,8 @@ const templateVersion = 1
 // maxTemplateFile bounds a description, in bytes.
 const maxTemplateFile = 1 << 20
 
-// readTemplateFile adds to req what a description says and no flag does. Paths
-// in it are relative to the file.
+// readTemplateFile adds to req the fields of a description that no flag has set. Paths in it are
+// relative to the file.
 func (a *app) readTemplateFile(name string, req *api.TemplateRequest, flag func(string) bool) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -125,8 +125,7 @@ func (a *app) readTemplateFile(name string, req *api.TemplateRequest, flag func(
 	return nil
 }
 
-// parseTemplateFile reads a description. What it doesn't know is an error with
-// its place.
+// parseTemplateFile parses a description. An unknown field is an error with its position.
 func parseTemplateFile(name string, b []byte) (f templateFile, err error) {
 	bad := func(text string) error {
 		return &api.Error{Kind: "invalid", Message: fmt.Sprintf("cannot read template %s: %s", name, strings.TrimSpace(text)),
@@ -135,13 +134,13 @@ func parseTemplateFile(name string, b []byte) (f templateFile, err error) {
 	if len(b) > maxTemplateFile {
 		return f, bad("it has more than " + size(maxTemplateFile))
 	}
-	defer func() { // the library was made for files of its user
+	defer func() { // the library panics on hostile input
 		if p := recover(); p != nil {
 			err = bad("it can't be read as YAML")
 		}
 	}()
 	dec := yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField())
-	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) { // an empty one has no version
+	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) { // an empty file has no version
 
 		return f, bad(yaml.FormatError(err, false, true))
 	}
@@ -162,7 +161,7 @@ func parseTemplateFile(name string, b []byte) (f templateFile, err error) {
 	return f, nil
 }
 
-// templateYAML writes a description that asks for what req asks for.
+// templateYAML writes the description of req.
 func templateYAML(req api.TemplateRequest) []byte {
 	f := templateFile{
 		Version: templateVersion, Name: req.Name, From: req.From, Image: req.Image, Backend: req.Backend, Kernel: req.Kernel, Warm: req.Warm,

@@ -19,9 +19,8 @@ func (a *app) templateSchemaCmd() *cobra.Command {
 	}
 }
 
-// templateSchema is the JSON Schema of template files. It comes from the type
-// that reads them; what it can't say (a name that is one, a source that is
-// there) is said when a template is built.
+// templateSchema is the JSON Schema of template files, made from the type that reads them. What
+// it cannot express, such as whether a source exists, is checked when a template is built.
 func templateSchema() []byte {
 	s := objectSchema(reflect.TypeFor[templateFile]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -34,7 +33,7 @@ func templateSchema() []byte {
 	return append(b, '\n')
 }
 
-// objectSchema describes the words of a struct.
+// objectSchema describes the fields of a struct.
 func objectSchema(t reflect.Type) map[string]any {
 	words := map[string]any{}
 	for i := range t.NumField() {
@@ -47,8 +46,7 @@ func objectSchema(t reflect.Type) map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": words}
 }
 
-// valueSchema describes what a word may be followed by. A text may be written
-// like a number.
+// valueSchema describes the value of a field. A text may look like a number.
 func valueSchema(t reflect.Type) map[string]any {
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -16,10 +16,10 @@ import (
 
 func (a *app) tokenCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "token", Short: "Let callers from elsewhere in, and shut them out", Args: cobra.NoArgs,
-		Long: `Make tokens for callers of pando serve. A token is shown once, when it is made;
-only its digest is kept. One that is removed is worthless at once, and what was
-begun with it ends.
+		Use: "token", Short: "Manage the tokens of callers over the network", Args: cobra.NoArgs,
+		Long: `Make and revoke tokens for callers of pando serve. A token is printed once, when it is
+made; only its digest is kept. Revoking a token takes effect at once and ends the
+requests that were begun with it.
 
   pando token create ci --scope run --expires 30d
   pando token create team-a --label team=a --max-cells 20 --ttl 8h
@@ -37,18 +37,17 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 	var cells int
 	var rate float64
 	c := &cobra.Command{
-		Use: "create [NAME]", Short: "Make a token, and show it this once", Args: cobra.MaximumNArgs(1),
-		Long: `Make a token. Its scope is what it allows: read looks, run starts and changes
-things in cells, admin also writes to sources, removes, approves, and makes
-tokens.
+		Use: "create [NAME]", Short: "Make a token, and print it once", Args: cobra.MaximumNArgs(1),
+		Long: `Make a token. Its scope says what it allows: read reads; run also starts runs and
+changes cells; admin also writes to sources, removes, approves, and makes tokens.
 
-With --label it sees and touches only cells that carry all of the labels, and their
-runs, checkpoints, receipts and approvals; all others are as if they did not exist.
-What is made with it carries them, too, and so do forks and branches of that. It
-can't reach the host or anything that is the whole installation's.
+With --label the token is restricted to cells that have all of the labels, and to
+their runs, checkpoints, receipts and approvals; all others do not exist for it. Cells
+made with the token get the labels, and so do their forks and branches. Such a token
+can't reach the host or anything that belongs to the whole installation.
 
---max-cells, --ttl and --rate bound what can be had with it. A cell whose time is
-over is paused, and keeps everything; it can be given time again.
+--max-cells, --ttl and --rate bound its use. A cell is paused at the end of its
+lifetime and keeps everything; the lifetime can be extended.
 
 The token is all that goes to standard output.`,
 		Example: `  pando token create ci --scope run --expires 30d
@@ -97,16 +96,16 @@ The token is all that goes to standard output.`,
 		},
 	}
 	c.Flags().StringVar(&req.Scope, "scope", "run", "read, run or admin")
-	c.Flags().StringVar(&expires, "expires", "", "how long it is good for: 90m, 12h, 30d (default: until it is removed)")
-	c.Flags().StringArrayVar(&labels, "label", nil, "restrict it to cells that carry NAME=VALUE; can be given several times")
-	c.Flags().IntVar(&cells, "max-cells", 0, "how many cells made with it there may be at a time (default: any number)")
-	c.Flags().StringVar(&ttl, "ttl", "", "how long a cell made with it lives at most: 90m, 12h, 30d (default: for ever)")
-	c.Flags().Var((*rateValue)(&rate), "rate", "requests in a second, for a moment twice as many (default: the daemon's own limit)")
+	c.Flags().StringVar(&expires, "expires", "", "lifetime: 90m, 12h, 30d (default: until it is removed)")
+	c.Flags().StringArrayVar(&labels, "label", nil, "restrict it to cells with label NAME=VALUE (repeatable)")
+	c.Flags().IntVar(&cells, "max-cells", 0, "maximum number of cells made with it at a time (default: any)")
+	c.Flags().StringVar(&ttl, "ttl", "", "maximum lifetime of a cell made with it: 90m, 12h, 30d (default: unlimited)")
+	c.Flags().Var((*rateValue)(&rate), "rate", "requests per second, in a burst twice as many (default: the daemon's limit)")
 	complete(c, "scope", "read", "run", "admin")
 	return c
 }
 
-// labelWords are labels as a person writes them.
+// labelWords formats labels for people.
 func labelWords(labels map[string]string) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
@@ -115,7 +114,7 @@ func labelWords(labels map[string]string) string {
 	return strings.Join(list, " ")
 }
 
-// labelsOf reads NAME=VALUE, of each name one.
+// labelsOf parses NAME=VALUE; each name may occur once.
 func labelsOf(list []string) (map[string]string, error) {
 	var out map[string]string
 	for _, s := range list {
@@ -124,7 +123,7 @@ func labelsOf(list []string) (map[string]string, error) {
 			return nil, usage("--label takes NAME=VALUE, not %q", s)
 		}
 		if old, twice := out[k]; twice && old != v {
-			return nil, usage("--label says %s=%s and %s=%s: no cell carries both", k, old, k, v)
+			return nil, usage("--label says %s=%s and %s=%s: no cell has both", k, old, k, v)
 		}
 		if out == nil {
 			out = map[string]string{}
@@ -134,7 +133,7 @@ func labelsOf(list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// boundsText is what a token is held to beside its scope, for people.
+// boundsText describes the bounds of a token beside its scope.
 func boundsText(t api.Token) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
@@ -159,7 +158,7 @@ func boundsText(t api.Token) string {
 	return strings.Join(list, ", ")
 }
 
-// span reads a length of time; days are allowed.
+// span parses a length of time; it knows days.
 func span(flag, s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.Atoi(days)
@@ -208,7 +207,7 @@ func (a *app) tokenLsCmd() *cobra.Command {
 
 func (a *app) tokenRmCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME…", Short: "Make tokens worthless, at once", Args: cobra.MinimumNArgs(1),
+		Use: "rm NAME…", Short: "Revoke tokens", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := []api.Token{}
 			for _, name := range args {
@@ -220,7 +219,7 @@ func (a *app) tokenRmCmd() *cobra.Command {
 			}
 			return a.print(list, func(w io.Writer) {
 				for _, t := range list {
-					fmt.Fprintf(w, "token %s is worthless now\n", t.Name)
+					fmt.Fprintf(w, "revoked token %s\n", t.Name)
 				}
 			})
 		},

@@ -60,7 +60,7 @@ Where a cell or run may be left out, it is the latest from this directory.`},
 	}
 }
 
-// exitCodes is drawn from the one table of error kinds.
+// exitCodes is made from the table of error kinds.
 func exitCodes() string {
 	says := map[int][]string{0: {"done"}, 1: nil}
 	for _, r := range api.Reasons {

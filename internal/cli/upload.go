@@ -22,7 +22,7 @@ func (a *app) uploadCmd() *cobra.Command {
 	var mask bool
 	c := &cobra.Command{
 		Use:   "upload [DIR]",
-		Short: "Send a directory to the daemon, for one run, cell or template to begin with",
+		Short: "Send a directory to the daemon, as the source of one run, cell or template",
 		Long: `Send a directory to the daemon, and print the id of the upload: the field upload of
 requests for runs, cells and templates, in REST and in SDKs. Files that look like secrets
 stay here, each named. An upload is for one of them, within the hour.
@@ -43,13 +43,13 @@ pando run and pando template build do this by themselves when the daemon is else
 			return a.print(up, func(w io.Writer) { fmt.Fprintln(w, up.ID) })
 		},
 	}
-	c.Flags().StringArrayVar(&with, "with-secret", nil, "send a file that looks secret")
-	c.Flags().BoolVar(&mask, "mask", false, "keep secrets here that git tracks, too")
+	c.Flags().StringArrayVar(&with, "with-secret", nil, "send this file although it looks secret")
+	c.Flags().BoolVar(&mask, "mask", false, "also leave out secrets that git tracks")
 	return c
 }
 
-// sendSource sends the source of a run to a daemon elsewhere: for a new cell. A cell that
-// there is has its files, and named says that the source is asked for nevertheless.
+// sendSource sends the source of a run for a new cell to a daemon elsewhere. An existing cell
+// has its files; named says that the source is required nevertheless.
 func (a *app) sendSource(ctx context.Context, req *api.RunRequest, named bool) error {
 	if req.Cell != "" && !named {
 		return nil
@@ -58,7 +58,7 @@ func (a *app) sendSource(ctx context.Context, req *api.RunRequest, named bool) e
 	if dir == "" {
 		dir = a.repository()
 		if rel, err := filepath.Rel(dir, a.dir); err == nil && rel != "." && filepath.IsLocal(rel) && req.Workdir == "" {
-			req.Workdir = filepath.ToSlash(rel) // the command starts where one is
+			req.Workdir = filepath.ToSlash(rel) // the command starts in the same directory below it
 		}
 	}
 	up, err := a.send(ctx, dir, req.WithSecret, masks(req.Policy))
@@ -66,8 +66,8 @@ func (a *app) sendSource(ctx context.Context, req *api.RunRequest, named bool) e
 	return err
 }
 
-// masks reports whether a policy keeps tracked secrets outside. One that can't be read
-// does: the daemon says what is wrong with it.
+// masks reports whether a policy keeps tracked secrets outside. It is true for an unreadable
+// policy, which the daemon then rejects.
 func masks(text string) bool {
 	if text == "" {
 		return false
@@ -76,8 +76,8 @@ func masks(text string) bool {
 	return err != nil || f.Secrets.Word == policy.SecretsMask
 }
 
-// send packs a directory, without what import would leave out, and sends it to the
-// daemon while it is packed.
+// send packs a directory, without the files that import leaves out, and uploads it while
+// packing.
 func (a *app) send(ctx context.Context, dir string, withSecret []string, mask bool) (api.Upload, error) {
 	with, err := secret.NewWith(withSecret)
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *app) send(ctx context.Context, dir string, withSecret []string, mask bo
 		packed <- result{out, err}
 	}()
 	up, err := a.client.Upload(ctx, r)
-	r.CloseWithError(io.ErrClosedPipe) // the daemon may have refused it in the middle
+	r.CloseWithError(io.ErrClosedPipe) // the daemon may have refused it halfway
 	done := <-packed
 	p.clear()
 	if done.err != nil && !errors.Is(done.err, io.ErrClosedPipe) {

@@ -15,7 +15,7 @@ func (a *app) waitCmd() *cobra.Command {
 	var anyOf bool
 	c := &cobra.Command{
 		Use:   "wait [RUN…]",
-		Short: "Wait until runs have ended, and tell how",
+		Short: "Wait until runs have ended, and print how",
 		Long: `Wait until runs have ended, and print the last line of each, on stdout and in the
 order in which they end. The exit code is that of the run; of several, that of the first
 that failed. Without a name it is the latest run from this directory.`,
@@ -27,7 +27,7 @@ that failed. Without a name it is the latest run from this directory.`,
 				args = []string{""}
 			}
 			runs := make([]api.Run, len(args))
-			for i, sel := range args { // a name that is wrong is told before anything is waited for
+			for i, sel := range args { // report a wrong name before waiting
 				var err error
 				if runs[i], err = a.client.Run(cmd.Context(), sel, false); err != nil {
 					return err
@@ -76,7 +76,7 @@ that failed. Without a name it is the latest run from this directory.`,
 	return c
 }
 
-// endLine is the last line of a run that has ended.
+// endLine is the last line of an ended run.
 func endLine(run api.Run) string {
 	if run.ExitCode == nil && run.Error != nil {
 		return fmt.Sprintf("%s never began: %s", run.ID, printable(run.Error.Message))
@@ -84,7 +84,7 @@ func endLine(run api.Run) string {
 	return summary(run)
 }
 
-// awaitRun waits for the end of a run, also with the next daemon.
+// awaitRun waits for the end of a run, across restarts of the daemon.
 func (a *app) awaitRun(ctx context.Context, run api.Run) (api.Run, error) {
 	if run.Phase == "ended" {
 		return run, nil

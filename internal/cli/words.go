@@ -13,8 +13,7 @@ import (
 	"github.com/pando-dev/pando/internal/cell"
 )
 
-// printable makes text from a cell harmless on a terminal: control characters
-// become visible.
+// printable makes text from a cell safe for a terminal: control characters become visible.
 func printable(s string) string {
 	clean := true
 	for _, r := range s {
@@ -40,7 +39,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	f := float64(n)
 	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
@@ -71,7 +70,7 @@ func cut(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// ago is a time for people.
+// ago formats a time for people.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -112,11 +111,11 @@ func section(w io.Writer, title string, n int, line func(int) string) {
 	}
 }
 
-// table aligns columns. On a terminal the last one is cut at its width; what a
-// program reads is never cut.
+// table aligns columns. On a terminal the last column is cut to the width; output for programs
+// is never cut.
 type table struct {
 	w    io.Writer
-	cut  int // columns of the terminal; 0 for none
+	cut  int // columns of the terminal; 0 is no terminal
 	rows [][]string
 }
 
@@ -161,7 +160,7 @@ func (t *table) flush() {
 	}
 }
 
-// apiError turns an error of ours into the words of the API.
+// apiError turns an error of ours into an error of the API.
 func apiError(err error) error {
 	if err == nil {
 		return nil

@@ -90,7 +90,7 @@ func TestSummary(t *testing.T) {
 			"r-1 timeout, 1 file changed, source untouched: pando diff | accept --apply | discard"},
 		{api.Run{ExitCode: code(0), Verdict: "accepted", Reason: "no changes"}, "r-1 ok, no changes"},
 		{api.Run{ExitCode: code(0), Verdict: "pending", Error: &api.Error{Kind: "internal", Message: "cannot finish run r-1: x"}},
-			"r-1 not finished: the command ended (exit 0), what it changed is not known; the cell's checkpoints are intact: pando history web"},
+			"r-1 not finished: the command ended (exit 0), its changes are not known; the cell's checkpoints are intact: pando history web"},
 		{api.Run{ExitCode: code(0), Verdict: "pending", Check: &api.Check{ExitCode: 2}},
 			"r-1 check failed (exit 2), 0 files changed, source untouched: pando diff | accept --apply | discard"},
 	} {
